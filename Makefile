@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+# The front door: `make help` lists the targets. Everything here calls cmake, ctest or a script.
+.DEFAULT_GOAL := build
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+
+# Our own C++ files: those in git or about to be.
+SOURCES = git ls-files -co --exclude-standard -- '*.h' '*.cc' | sort -u | while read -r f; do [ ! -e "$$f" ] || echo "$$f"; done
+# All tests, each that passed left out of the log.
+CTEST = ctest -j $(JOBS) --output-on-failure --no-tests=error
+QUIET = grep -vE '^ +Start +[0-9]+:|[0-9]+/[0-9]+ Test +\#[0-9]+:.* Passed'
+# The thread sanitizer of older compilers needs a fixed address layout, where that can be asked for.
+FIXED_LAYOUT := $(shell setarch -R true 2>/dev/null && echo setarch -R)
+heading = @printf '\n=== %s\n' "$(1)"
+
+.PHONY: help bootstrap build demo test bench format lint clean
+.PHONY: check-format check-layers check-mirror test-release test-asan test-tsan
+
+help:  ## this list
+	@grep -hE '^[a-z][a-z -]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## *' '{printf "  make %-20s %s\n", $$1, $$2}'
+
+bootstrap:  ## install what is missing (silent when nothing is)
+	@scripts/bootstrap
+
+build: bootstrap  ## release build: the command at build/oktopk
+	@cmake --preset release --log-level=WARNING >/dev/null
+	@cmake --build build -j $(JOBS)
+
+demo: build  ## every allreduce against every other, in this terminal, in a minute
+	build/oktopk bench --preset all --ranks 4 -b 1M -e 1M --density 0.01 -c
+
+test: bootstrap check-format check-layers check-mirror test-release test-asan test-tsan  ## everything CI runs
+	$(call heading,all stages passed)
+
+check-format:  ## clang-format finds nothing to change
+	$(call heading,formatting)
+	@$(SOURCES) | xargs -r clang-format --dry-run -Werror
+
+check-layers:  ## includes point downwards only
+	$(call heading,layers)
+	@python3 tools/check_layers.py
+
+check-mirror:  ## every source has its test, every preset its page, no file is too long
+	$(call heading,mirror)
+	@python3 tools/check_mirror.py
+
+test-release:  ## all tests of the release build, warnings as errors
+	$(call heading,release: build and all tests)
+	@cmake --preset release -DOKTOPK_WERROR=ON >/dev/null
+	@cmake --build build -j $(JOBS)
+	@$(CTEST) --test-dir build | $(QUIET)
+
+test-asan test-tsan: test-%:  ## unit tests under the address+undefined / thread sanitizer
+	$(call heading,$*: build and unit tests)
+	@cmake --preset $* >/dev/null
+	@cmake --build build-$* -j $(JOBS)
+	@$(FIXED_LAYOUT) $(CTEST) --test-dir build-$* -L '^unit$$' | $(QUIET)
+
+bench: build  ## micro-benchmarks, then the sweep over sizes
+	@for b in build/bench/bench_*; do if [ -x "$$b" ] && [ -f "$$b" ]; then "$$b"; fi; done
+	build/oktopk bench --preset all --ranks 4 -b 64K -e 16M --density 0.01
+
+format:  ## clang-format in place
+	@$(SOURCES) | xargs -r clang-format -i
+
+LINT = cmake --preset release >/dev/null && xargs -r -P $(JOBS) -n 1 clang-tidy -p build --quiet
+
+lint: bootstrap  ## clang-tidy over all our code
+	@$(SOURCES) | grep '\.cc$$' | grep -vE '^tests/package/|/no_' | { $(LINT); } 2>&1 | grep -v 'warnings generated'
+
+clean:  ## remove all build directories
+	rm -rf build build-debug build-asan build-tsan

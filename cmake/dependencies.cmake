@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the library itself links: threads, and MPI when wanted and found. The imported targets are made
+# global because a project that adds this one as a subdirectory links them through us.
+
+if(NOT TARGET Threads::Threads)
+  set(THREADS_PREFER_PTHREAD_FLAG ON)
+  find_package(Threads REQUIRED)
+  set_property(TARGET Threads::Threads PROPERTY IMPORTED_GLOBAL TRUE)
+endif()
+
+set(OKTOPK_HAVE_MPI OFF)
+if(NOT OKTOPK_WITH_MPI STREQUAL "OFF")
+  if(NOT TARGET MPI::MPI_CXX)
+    set(MPI_CXX_SKIP_MPICXX ON)
+    if(OKTOPK_WITH_MPI STREQUAL "AUTO")
+      find_package(MPI QUIET COMPONENTS CXX)
+    else()
+      find_package(MPI REQUIRED COMPONENTS CXX)
+    endif()
+    if(TARGET MPI::MPI_CXX)
+      set_property(TARGET MPI::MPI_CXX PROPERTY IMPORTED_GLOBAL TRUE)
+    endif()
+  endif()
+  if(TARGET MPI::MPI_CXX)
+    set(OKTOPK_HAVE_MPI ON)
+  endif()
+endif()
+message(STATUS "oktopk: MPI transport: ${OKTOPK_HAVE_MPI}")

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+# What `cmake --install` puts where: library, headers, find_package(oktopk) and pkg-config files.
+include(CMakePackageConfigHelpers)
+
+set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/oktopk)
+
+install(TARGETS oktopk EXPORT oktopk-targets
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/oktopk/
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/oktopk
+  FILES_MATCHING PATTERN "*.h")
+if(TARGET oktopk_tool)
+  install(TARGETS oktopk_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+
+install(EXPORT oktopk-targets
+  NAMESPACE oktopk::
+  FILE oktopkTargets.cmake
+  DESTINATION ${config_dir})
+
+get_target_property(library_type oktopk TYPE)
+if(library_type STREQUAL "STATIC_LIBRARY")
+  set(OKTOPK_IS_STATIC ON)
+else()
+  set(OKTOPK_IS_STATIC OFF)
+endif()
+
+configure_package_config_file(
+  ${CMAKE_CURRENT_LIST_DIR}/oktopkConfig.cmake.in ${PROJECT_BINARY_DIR}/oktopkConfig.cmake
+  INSTALL_DESTINATION ${config_dir}
+  NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/oktopkConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES
+  ${PROJECT_BINARY_DIR}/oktopkConfig.cmake
+  ${PROJECT_BINARY_DIR}/oktopkConfigVersion.cmake
+  DESTINATION ${config_dir})
+
+# A static library passes on what it needs itself; a shared one has recorded it.
+set(pc_libs "${CMAKE_THREAD_LIBS_INIT}")
+if(OKTOPK_IS_STATIC AND OKTOPK_HAVE_MPI)
+  foreach(library IN LISTS MPI_CXX_LIBRARIES)
+    string(APPEND pc_libs " ${library}")
+  endforeach()
+endif()
+file(RELATIVE_PATH pc_prefix_from_here
+  /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+string(REGEX REPLACE "/$" "" pc_prefix_from_here "${pc_prefix_from_here}")
+configure_file(${CMAKE_CURRENT_LIST_DIR}/oktopk.pc.in ${PROJECT_BINARY_DIR}/oktopk.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/oktopk.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+# oktopk_compile_like_us(target...): the language level and warnings of this repository's own code.
+function(oktopk_compile_like_us)
+  foreach(target IN LISTS ARGN)
+    target_compile_features(${target} PUBLIC cxx_std_20)
+    set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
+    target_compile_options(${target} PRIVATE
+      -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wpedantic
+      $<$<BOOL:${OKTOPK_WERROR}>:-Werror>)
+  endforeach()
+endfunction()

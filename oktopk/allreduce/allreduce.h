@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// A sparse allreduce: every rank contributes a selection, all ranks receive the same update. One
+// subclass per algorithm; presets.h has the table. An object belongs to one rank and one stream of
+// steps: it keeps thresholds, cuts, owner memory and buffers between steps.
+//
+// SPMD: all ranks call run() with the same n, k and options in the same order. The first run compares
+// them (UsageError on every rank, nothing lost); later frames carry a tag of them and the step, so a
+// rank that diverges is a CommError on whoever hears from it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "oktopk/codec/codec.h"
+#include "oktopk/comm/collectives.h"
+#include "oktopk/comm/communicator.h"
+#include "oktopk/comm/skips.h"
+#include "oktopk/device/device.h"
+#include "oktopk/model/cost.h"
+#include "oktopk/sparse/coo.h"
+
+namespace oktopk {
+
+// Where the mass that was not applied stays. The classes are in optim/residual.h; an algorithm
+// needs the name, because owner memory changes what an owner keeps.
+enum class ResidualKind { none, sender_keeps, all_sent_cleared, holder_keeps, owner_memory };
+
+// Rabenseifner: 2 log2(P) messages; ring: 2(P - 1), to neighbours only, for long vectors.
+enum class DenseSchedule { automatic, rabenseifner, ring };
+
+struct AllreduceOptions {
+  Codec codec;                    // of every sparse frame
+  std::string skips = "halving";  // circulant: see parse_skips
+  ResidualKind residual = ResidualKind::none;
+  int tau = 64;                   // oktopk: steps between repartitions
+  int tau_prime = 32;             // oktopk: steps between exact global thresholds
+  int bucket = 4;                 // oktopk: peers per bucket of the split
+  double balance_trigger = 4;     // oktopk: balance when the largest share exceeds this times the mean
+  DenseSchedule dense = DenseSchedule::automatic;
+};
+
+// What this rank brings: its selection, and for dense algorithms the whole accumulator.
+struct Contribution {
+  CooView selection;
+  std::span<const float> dense = {};
+};
+
+// What a step gives. Mass: the sum over ranks of what they brought, plus what owners remembered, is
+// update + what residual rules and owners keep.
+struct Outcome {
+  SparseVector update;              // the global sum, bitwise equal on all ranks
+  std::vector<float> dense_update;  // dense algorithms: the sum of everything; update is then empty
+  SparseVector shared;              // entries of this rank's selection that the update holds too
+  SparseVector returned;            // for this rank's residual: its rounding errors, released memory
+  SparseVector dropped;             // partial sums that this rank pruned
+  bool refreshed = false;           // thresholds or cuts were re-evaluated in this step
+};
+
+// What an owner remembers of its region between steps (owner memory); empty otherwise.
+struct OwnerMemory {
+  Range region;
+  std::span<const float> values;
+};
+
+class Allreduce {
+ public:
+  explicit Allreduce(AllreduceOptions options) : options_(std::move(options)) {}
+  virtual ~Allreduce() = default;
+
+  virtual std::string_view name() const = 0;
+  virtual Prediction predict(const Problem& problem) const = 0;
+  virtual OwnerMemory memory() const { return {}; }
+  virtual bool is_dense() const { return false; }
+
+  // Collective. REQUIRES: 1 <= k <= n (n = 0: k = 0); the selection canonical, finite, inside [0, n),
+  // at most max_selection(k) entries. Throws UsageError before anything is sent.
+  void run(Communicator& comm, const Device& device, const Contribution& mine, Index n,
+           std::size_t k, Outcome& out);
+
+  // What the comparison in the first run adds to predict().
+  static Cost agreement_cost(int P);
+
+  const AllreduceOptions& options() const { return options_; }
+
+ protected:
+  // One call of run(), for the subclass.
+  struct Step {
+    Communicator& comm;
+    const Device& device;
+    const Contribution& mine;
+    Index n;
+    std::size_t k;
+    std::uint32_t tag;    // of every frame of this step
+    std::uint64_t count;  // steps before this one
+  };
+  virtual void do_run(const Step& step, Outcome& out) = 0;
+
+  Workspace work_;
+
+ private:
+  void agree(Communicator& comm, Index n, std::size_t k);
+
+  AllreduceOptions options_;
+  std::uint64_t steps_ = 0;
+  bool agreed_ = false;
+};
+
+}  // namespace oktopk

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frames between ranks: what the algorithms share when they receive and gather encoded vectors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "oktopk/codec/frame.h"
+#include "oktopk/comm/collectives.h"
+#include "oktopk/sparse/cuts.h"
+
+namespace oktopk {
+
+// Opens the frame at the start of what `peer` sent, and checks that it is of this step (tag) and of
+// the range that is due. Throws CommError that names the peer.
+Frame expect_frame(std::span<const std::byte> bytes, std::uint32_t tag, Range range, int peer);
+
+// Where encoders put rounding errors: nowhere, when there are none.
+SparseVector* error_sink(Codec codec, SparseVector& returned);
+
+// Allgather of one frame per rank, forwarded unopened and decoded by everyone, the owner included, so
+// that all ranks hold the same bits. COST: ceil(log2 P) messages, P - 1 frames.
+class FrameGather {
+ public:
+  // capacities[r]: the most bytes that rank r's frame may have, equal on all ranks.
+  void run(Communicator& comm, std::span<const std::byte> mine,
+           std::span<const std::size_t> capacities, Workspace& work);
+
+  // Appends the entries of rank r's frame, which must cover `range`, to out.
+  void decode(int r, Range range, std::uint32_t tag, SparseVector& out) const;
+  // All of them, in rank order: canonical when the ranges are consecutive.
+  void decode_all(const Cuts& cuts, std::uint32_t tag, SparseVector& out) const;
+
+  std::span<const std::byte> of(int r) const { return gathered_.of(r); }
+
+ private:
+  Gathered gathered_;
+};
+
+// Every rank's (a, b), two numbers each, in rank order. COST: ceil(log2 P) messages of 16 B blocks.
+struct Sizes {
+  std::uint64_t entries;
+  std::uint64_t bytes;
+};
+void allgather_sizes(Communicator& comm, Sizes mine, std::vector<Sizes>& all, Workspace& work);
+
+}  // namespace oktopk

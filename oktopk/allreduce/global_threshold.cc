@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oktopk/allreduce/global_threshold.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace oktopk {
+namespace {
+
+constexpr std::size_t kFine = 8;                             // bins per octave
+constexpr std::size_t kCoarse = kMagnitudeBins / kFine;      // octaves
+constexpr std::int64_t kJump = 9455;                         // 0.1 nepers in units of 2^-16 octaves
+constexpr double kLogUnit = 65536;
+constexpr int kCarefulSteps = 32;
+
+// The magnitude inside [lower, upper) above which `aim` entries lie, when `at_lower` lie above lower
+// and `at_upper` above upper: log-linear in between, as tails are.
+float interpolate(float lower, float upper, std::uint64_t at_lower, std::uint64_t at_upper,
+                  std::uint64_t aim) {
+  if (lower <= 0 || aim == 0 || at_lower <= aim) return lower;
+  const auto low = static_cast<double>(at_lower);
+  const double high = std::max(0.5, static_cast<double>(at_upper));
+  if (high >= low) return lower;
+  upper = std::min(upper, std::numeric_limits<float>::max());  // the last finite bin's edge is Inf
+  const double share = std::log(low / static_cast<double>(aim)) / std::log(low / high);
+  return static_cast<float>(lower * std::pow(double{upper} / lower, std::clamp(share, 0.0, 1.0)));
+}
+
+}  // namespace
+
+std::uint64_t GlobalThreshold::aim(std::size_t k) const {
+  const std::uint64_t overshoot = std::clamp(2 * deviation_, kMinOvershoot, kMaxOvershoot);
+  return k + (k * overshoot + 999) / 1000;
+}
+
+bool GlobalThreshold::follow(const BlockNote& summed) {
+  if (summed.contributors == 0) return !known_;
+  const std::int64_t mean = summed.log_threshold / std::int64_t{summed.contributors};
+  const std::int64_t change = known_ ? mean - last_log_threshold_ : 0;
+  last_log_threshold_ = mean;
+  value_ *= static_cast<float>(std::exp2(static_cast<double>(change) / kLogUnit));
+  if (std::abs(change) > kJump) known_ = false;
+  return !known_;
+}
+
+// First the octaves, then the bins of the octave in which the aim lies: 1 KiB + 64 B per rank.
+void GlobalThreshold::refresh(Communicator& comm, const MagnitudeHistogram& mine, std::size_t k,
+                              Workspace& work) {
+  std::array<std::uint32_t, kCoarse> octaves{};
+  for (std::size_t bin = 0; bin < kMagnitudeBins; ++bin)
+    octaves[bin / kFine] += static_cast<std::uint32_t>(mine[bin]);
+  allreduce_small(comm, std::span<std::uint32_t>(octaves), Reduction::sum, work);
+  const std::uint64_t target = aim(k);
+  std::size_t octave = kCoarse - 1;
+  std::uint64_t above = 0;
+  while (octave > 0 && above + octaves[octave] < target) above += octaves[octave--];
+
+  std::array<std::uint64_t, kFine> fine{};
+  std::copy_n(mine.begin() + static_cast<std::ptrdiff_t>(octave * kFine), kFine, fine.begin());
+  allreduce_small(comm, std::span<std::uint64_t>(fine), Reduction::sum, work);
+  std::size_t bin = kFine - 1;
+  while (bin > 0 && above + fine[bin] < target) above += fine[bin--];
+  // The bin's edge, without interpolation: never fewer than the aim, even if all lie in one point.
+  value_ = magnitude_bin_edge(octave * kFine + bin);
+  known_ = true;
+}
+
+TailWindow GlobalThreshold::window(const MagnitudeHistogram& mine) const {
+  TailWindow window;
+  const std::size_t centre = magnitude_bin(value_);
+  const std::size_t half = TailWindow::kBins / 2;
+  window.first_bin = static_cast<std::uint32_t>(
+      std::clamp(centre, half, kMagnitudeBins - TailWindow::kBins + half) - half);
+  for (std::size_t i = 0; i < TailWindow::kBins; ++i)
+    window.counts[i] = static_cast<std::uint32_t>(mine[window.first_bin + i]);
+  window.above = std::accumulate(
+      mine.begin() + static_cast<std::ptrdiff_t>(window.first_bin + TailWindow::kBins), mine.end(),
+      std::uint64_t{0});
+  window.available = std::accumulate(mine.begin(), mine.end(), std::uint64_t{0});
+  return window;
+}
+
+void GlobalThreshold::observe(std::span<const TailWindow> windows, std::uint64_t gathered,
+                              std::size_t k) {
+  const std::uint64_t target = aim(k);
+  const std::size_t first = windows[0].first_bin;
+  std::array<std::uint64_t, TailWindow::kBins> counts{};
+  std::uint64_t above = 0;
+  std::uint64_t available = 0;
+  for (const TailWindow& w : windows) {
+    above += w.above;
+    available += w.available;
+    for (std::size_t i = 0; i < w.counts.size(); ++i) {
+      const std::size_t bin = w.first_bin + i;  // machines may disagree on the centre by one bin
+      if (bin >= first + counts.size()) above += w.counts[i];
+      else if (bin >= first) counts[bin - first] += w.counts[i];
+    }
+  }
+  if (available <= target) {  // everything fits
+    value_ = 0;
+    known_ = true;
+    return;
+  }
+  const std::uint64_t off = gathered > target ? gathered - target : target - gathered;
+  const auto noise = static_cast<std::uint64_t>(2 * std::sqrt(static_cast<double>(target)));
+  deviation_ = (7 * deviation_ + 1000 * std::min(off, target) / target + 4) / 8;
+  std::size_t bin = counts.size() - 1;
+  std::uint64_t over = above;
+  while (bin > 0 && over + counts[bin] < target) over += counts[bin--];
+  const bool inside = above < target && over + counts[bin] >= target;
+  known_ = inside && off <= target / 5 + noise;
+  if (gathered < target && off > target / 5 + noise) careful_ = kCarefulSteps;
+  if (!inside) return;
+  value_ = magnitude_bin_edge(first + bin);
+  if (careful_ > 0) {
+    --careful_;
+  } else {
+    value_ = interpolate(value_, magnitude_bin_edge(first + bin + 1), over + counts[bin], over,
+                         target);
+  }
+}
+
+}  // namespace oktopk

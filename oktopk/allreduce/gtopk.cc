@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// gtopk: merge along a binomial tree, keeping only the k largest at every node, then broadcast the
+// root's k (Shi et al., ICDCS'19). Any P.
+// COST: 2 ceil(log2 P) messages and 4k ceil(log2 P) words on the root's path, plus frames.
+// What a node prunes is a partial sum that nobody else holds. The published residual rule (a rank keeps
+// what is not in the result) loses it whenever the index survives elsewhere; holder keeps does not.
+#include <algorithm>
+
+#include "oktopk/allreduce/algorithms.h"
+#include "oktopk/allreduce/frames.h"
+#include "oktopk/sparse/sum.h"
+#include "oktopk/sparse/top.h"
+
+namespace oktopk {
+namespace {
+
+class GTopk final : public Allreduce {
+ public:
+  using Allreduce::Allreduce;
+  std::string_view name() const override { return "gtopk"; }
+
+  Prediction predict(const Problem& problem) const override {
+    const double rounds = 2 * ceil_log2(problem.P);
+    const double frame =
+        kFrameHeaderBytes + expected_payload_bytes(options().codec, problem.k, problem.n);
+    const Cost cost{rounds, rounds * frame, rounds / 2 * problem.k};
+    return {cost, cost};
+  }
+
+ protected:
+  void do_run(const Step& step, Outcome& out) override {
+    const Range whole{0, step.n};
+    const FrameSpec spec{options().codec, whole, step.tag};
+    buffer_.resize(max_frame_bytes(spec.codec, step.k, step.n));
+    kept_.clear();
+    kept_.append(step.mine.selection);
+    keep_largest(kept_, step.k, &out.dropped);
+    merge_up(step, spec, out);
+    if (step.comm.rank() == 0) {
+      frame_.clear();
+      encode_frame(spec, kept_, frame_, error_sink(spec.codec, out.returned));
+      std::copy(frame_.begin(), frame_.end(), buffer_.begin());
+    }
+    const std::size_t size = broadcast_up_to(step.comm, 0, buffer_, frame_.size());
+    decode_frame(expect_frame(std::span(buffer_).first(size), step.tag, whole, 0), out.update);
+  }
+
+ private:
+  // In the round of stride s, rank r with r mod 2s = s hands its k to r - s and is done.
+  void merge_up(const Step& step, const FrameSpec& spec, Outcome& out) {
+    const int rank = step.comm.rank();
+    const int P = step.comm.size();
+    for (int stride = 1; stride < P; stride *= 2) {
+      if (rank % (2 * stride) == stride) {
+        frame_.clear();
+        encode_frame(spec, kept_, frame_, error_sink(spec.codec, out.returned));
+        const Send send{rank - stride, frame_};
+        step.comm.exchange({&send, 1}, {});
+        return;
+      }
+      if (rank + stride >= P) continue;
+      Recv recv{rank + stride, buffer_};
+      step.comm.exchange({}, {&recv, 1});
+      const auto bytes = std::span<const std::byte>(buffer_).first(recv.size);
+      arrived_.clear();
+      decode_frame(expect_frame(bytes, step.tag, spec.range, recv.peer), arrived_);
+      const CooView parts[] = {kept_, arrived_};
+      sum(parts, spec.range, merged_);
+      std::swap(kept_, merged_);
+      keep_largest(kept_, step.k, &out.dropped);
+    }
+  }
+
+  Bytes frame_;
+  Bytes buffer_;
+  SparseVector kept_;
+  SparseVector arrived_;
+  SparseVector merged_;
+};
+
+}  // namespace
+
+std::unique_ptr<Allreduce> make_gtopk(const AllreduceOptions& options) {
+  return std::make_unique<GTopk>(options);
+}
+
+}  // namespace oktopk

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oktopk/allreduce/presets.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "oktopk/allreduce/algorithms.h"
+#include "oktopk/base/error.h"
+
+namespace oktopk {
+namespace {
+
+constexpr std::array kNone = {ResidualKind::none};
+constexpr std::array kCleared = {ResidualKind::all_sent_cleared};
+constexpr std::array kSender = {ResidualKind::sender_keeps};
+constexpr std::array kHolder = {ResidualKind::holder_keeps};
+constexpr std::array kHolderOrSender = {ResidualKind::holder_keeps, ResidualKind::sender_keeps};
+constexpr std::array kOwnerOrSender = {ResidualKind::owner_memory, ResidualKind::sender_keeps};
+
+constexpr std::array<Preset, 9> kPresets = {{
+    {"dense", "all n values: Rabenseifner, or a ring for long vectors", SelectorKind::exact, kNone,
+     make_dense},
+    {"topka", "allgather of the selections, union applied", SelectorKind::exact, kCleared,
+     make_topka},
+    {"gaussiank", "topka with thresholds from a Gaussian fit", SelectorKind::gaussian, kCleared,
+     make_gaussiank},
+    {"topkdsa", "SparCML: split and reduce, allgather sparse or dense", SelectorKind::exact,
+     kCleared, make_topkdsa},
+    {"gtopk", "tree merge that keeps k, then broadcast", SelectorKind::exact, kHolderOrSender,
+     make_gtopk},
+    {"topka2a", "alltoall of equal regions, dense allgather", SelectorKind::quota, kCleared,
+     make_topka2a},
+    {"oktopk", "Ok-Topk, Algorithm 1: balanced split, reused thresholds, O(k) words",
+     SelectorKind::reused, kSender, make_oktopk},
+    {"spardl", "SparDL: log-step reduce-scatter, k/P kept per block", SelectorKind::quota, kHolder,
+     make_spardl},
+    {"circulant", "ours: any skip list, steered thresholds, owner memory",
+     SelectorKind::controlled, kOwnerOrSender, make_circulant},
+}};
+
+struct ResidualName {
+  ResidualKind kind;
+  std::string_view name;
+};
+constexpr std::array<ResidualName, 5> kResiduals = {{
+    {ResidualKind::none, "none"},
+    {ResidualKind::sender_keeps, "sender_keeps"},
+    {ResidualKind::all_sent_cleared, "all_sent_cleared"},
+    {ResidualKind::holder_keeps, "holder_keeps"},
+    {ResidualKind::owner_memory, "owner_memory"},
+}};
+
+// The row with that name, or an error that lists the names.
+template <class Rows>
+const auto& find_row(const Rows& rows, std::string_view what, std::string_view name) {
+  const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.name == name; });
+  if (row != rows.end()) return *row;
+  std::string known;
+  for (const auto& r : rows) known += (known.empty() ? "" : ", ") + std::string(r.name);
+  fail<UsageError>("unknown ", what, " '", name, "'; there are: ", known);
+}
+
+}  // namespace
+
+std::span<const Preset> presets() { return kPresets; }
+
+const Preset& find_preset(std::string_view name) { return find_row(kPresets, "preset", name); }
+
+std::unique_ptr<Allreduce> make_allreduce(const Preset& preset, AllreduceOptions options) {
+  if (options.residual == ResidualKind::none) options.residual = preset.residuals.front();
+  std::string allowed;
+  for (const ResidualKind kind : preset.residuals)
+    allowed += (allowed.empty() ? "" : ", ") + std::string(to_string(kind));
+  require(std::count(preset.residuals.begin(), preset.residuals.end(), options.residual) == 1,
+          "preset ", preset.name, " cannot work with residual rule ", to_string(options.residual),
+          "; it takes: ", allowed);
+  return preset.make(options);
+}
+
+std::string_view to_string(ResidualKind kind) {
+  return std::find_if(kResiduals.begin(), kResiduals.end(),
+                      [kind](const ResidualName& r) { return r.kind == kind; })
+      ->name;
+}
+
+ResidualKind find_residual(std::string_view name) {
+  return find_row(kResiduals, "residual rule", name).kind;
+}
+
+}  // namespace oktopk

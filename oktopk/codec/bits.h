@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fixed-width bit fields, least significant bit first: field i of width w occupies bits
+// [i * w, (i + 1) * w), so 8 fields start at a byte every w bytes (what vector code needs). A
+// 64-bit accumulator writes; unaligned 64-bit loads read, any field on its own. Padding bits are
+// zero.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+namespace oktopk {
+
+inline std::uint64_t load_u64(const std::byte* from) {
+  std::uint64_t word;
+  std::memcpy(&word, from, sizeof word);
+  return word;
+}
+
+// The first `size` <= 8 bytes, zeros above.
+inline std::uint64_t load_tail(const std::byte* from, std::size_t size) {
+  if (size == 8) return load_u64(from);
+  std::uint64_t word = 0;
+  if (size != 0) std::memcpy(&word, from, size);
+  return word;
+}
+
+constexpr std::size_t bytes_for_bits(std::size_t bits) { return (bits + 7) / 8; }
+
+constexpr std::uint64_t low_mask(unsigned width) { return (std::uint64_t{1} << width) - 1; }
+
+// Writes bytes_for_bits(count * width) bytes. field_at(i) has no bits above width <= 32.
+template <class FieldAt>
+void pack_bits(std::size_t count, unsigned width, std::byte* out, FieldAt field_at) {
+  std::uint64_t word = 0;
+  unsigned used = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint64_t field = field_at(i);
+    word |= field << used;
+    used += width;
+    if (used >= 64) {
+      std::memcpy(out, &word, sizeof word);
+      out += sizeof word;
+      used -= 64;
+      word = used == 0 ? 0 : field >> (width - used);
+    }
+  }
+  if (used != 0) std::memcpy(out, &word, bytes_for_bits(used));
+}
+
+// Reads fields of width <= 32 out of `bytes`; never touches a byte outside.
+class BitFields {
+ public:
+  BitFields(std::span<const std::byte> bytes, unsigned width)
+      : bytes_(bytes.data()), width_(width), mask_(low_mask(width)) {
+    // Fields that start in the last 7 bytes are read from a padded copy.
+    const std::size_t copied = std::min<std::size_t>(bytes.size(), 8);
+    tail_start_ = bytes.size() - copied;
+    direct_ = bytes.size() - std::min<std::size_t>(bytes.size(), 7);
+    if (copied != 0) std::memcpy(tail_.data(), bytes.data() + tail_start_, copied);
+  }
+
+  std::uint64_t operator[](std::size_t i) const {
+    const std::size_t bit = i * width_;
+    const std::size_t at = bit / 8;
+    const std::byte* from = at < direct_ ? bytes_ + at : tail_.data() + (at - tail_start_);
+    return (load_u64(from) >> (bit % 8)) & mask_;
+  }
+
+ private:
+  const std::byte* bytes_;
+  std::size_t direct_ = 0;
+  std::size_t tail_start_ = 0;
+  unsigned width_;
+  std::uint64_t mask_;
+  std::array<std::byte, 16> tail_{};
+};
+
+inline std::size_t count_ones(std::span<const std::byte> bytes) {
+  std::size_t ones = 0;
+  for (; bytes.size() >= 8; bytes = bytes.subspan(8)) ones += std::popcount(load_u64(bytes.data()));
+  return ones + std::popcount(load_tail(bytes.data(), bytes.size()));
+}
+
+// Calls visit(position) for every bit that is one, in increasing order.
+template <class Visit>
+void for_each_one(std::span<const std::byte> bytes, Visit visit) {
+  for (std::size_t at = 0; at < bytes.size(); at += 8) {
+    const std::size_t size = std::min<std::size_t>(8, bytes.size() - at);
+    std::uint64_t word = load_tail(bytes.data() + at, size);
+    for (; word != 0; word &= word - 1) {
+      visit(8 * at + static_cast<std::size_t>(std::countr_zero(word)));
+    }
+  }
+}
+
+// Whether the bits of `bytes` from `bits` on are zero. REQUIRES: bytes.size() ==
+// bytes_for_bits(bits).
+inline bool padding_is_zero(std::span<const std::byte> bytes, std::size_t bits) {
+  return bits % 8 == 0 || (std::to_integer<unsigned>(bytes.back()) >> (bits % 8)) == 0;
+}
+
+}  // namespace oktopk

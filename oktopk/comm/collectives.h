@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives over the one verb, for every P >= 1 without a power-of-two case. All ranks call them
+// in the same order with matching arguments. L = ceil(log2 P); m = bytes of one rank's block.
+//
+//                       messages sent per rank   bytes sent per rank       schedule
+//   barrier             L                        0                         dissemination
+//   broadcast           <= L                     <= L m                    binomial tree
+//   allgather           L                        (P-1) m                   circulant, halving
+//   allgatherv          L                        P-1 blocks, 8 B + each    circulant, halving
+//   alltoall(v)         P-1                      P-1 blocks                rotated destinations
+//   reduce_scatter      message_count(skips)     >= (P-1) regions          circulant, any skip list
+//   allgather_regions   message_count(skips)     (P-1) regions             the same, backwards
+//   ring_*              P-1                      (P-1) regions             to the next rank only
+//   allreduce_small     L                        (P-1) m                   allgather, local fold
+//
+// Received bytes are checked against what was expected; a mismatch leaves the communicator dead and
+// throws CommError. Memory is reused through Workspace and Gathered: nothing is allocated once they
+// are warm.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "oktopk/base/bytes.h"
+#include "oktopk/base/error.h"
+#include "oktopk/comm/communicator.h"
+#include "oktopk/comm/skips.h"
+
+namespace oktopk {
+
+// Scratch memory of collectives, for reuse between calls by one thread. Its content means nothing.
+struct Workspace {
+  Bytes bytes;
+  Bytes gathered;
+  Uninitialised<float> floats;
+  std::vector<Send> sends;
+  std::vector<Recv> recvs;
+  std::vector<Phase> halving;  // circulant_phases(halving_skips(P)) of the last P
+};
+
+// One block of bytes per rank, as received.
+struct Gathered {
+  Bytes bytes;
+  std::vector<std::size_t> offsets;
+  std::vector<std::size_t> sizes;
+
+  std::span<const std::byte> of(int rank) const {
+    const auto r = static_cast<std::size_t>(rank);
+    return {bytes.data() + offsets[r], sizes[r]};
+  }
+};
+
+// The rank `shift` places further, around the end. REQUIRES: -P <= shift <= P.
+inline int neighbour(const Communicator& comm, int shift) {
+  const int rank = comm.rank() + shift;
+  return rank < 0 ? rank + comm.size() : rank >= comm.size() ? rank - comm.size() : rank;
+}
+
+// For received bytes that make no sense: leaves the communicator dead and throws CommError.
+template <class... Parts>
+[[noreturn]] void fail_world(Communicator& comm, const Parts&... parts) {
+  comm.kill();
+  fail<CommError>("rank ", comm.rank(), ": ", parts...);
+}
+
+// Throws as above unless exactly `size` bytes arrived.
+void expect_size(Communicator& comm, std::string_view operation, const Recv& recv,
+                 std::size_t size);
+
+// Returns on no rank before every rank has entered.
+void barrier(Communicator& comm);
+
+// Copies the root's bytes to every rank. REQUIRES: data has the same size on all ranks.
+void broadcast(Communicator& comm, int root, std::span<std::byte> data);
+
+// Copies the first `size` bytes of the root's buffer to every rank and returns their number; `size`
+// counts on the root only. REQUIRES: every rank's buffer holds that many.
+std::size_t broadcast_up_to(Communicator& comm, int root, std::span<std::byte> buffer,
+                            std::size_t size);
+
+// all = the blocks of ranks 0..P-1. REQUIRES: mine.size() equal on all ranks, all.size() its
+// P-fold.
+void allgather(Communicator& comm, std::span<const std::byte> mine, std::span<std::byte> all,
+               Workspace& work);
+
+// Blocks of different sizes; rank r's has at most capacities[r] bytes (equal on all ranks). Peers
+// forward each other's blocks unopened.
+void allgatherv(Communicator& comm, std::span<const std::byte> mine,
+                std::span<const std::size_t> capacities, Gathered& out, Workspace& work);
+
+// Block q of `outgoing` goes to rank q; block p of `incoming` comes from rank p; P blocks of equal
+// size each.
+void alltoall(Communicator& comm, std::span<const std::byte> outgoing,
+              std::span<std::byte> incoming, Workspace& work);
+
+// outgoing[q] goes to rank q; what comes from rank p has at most capacities[p] bytes. The own block
+// is copied like the others (pass an empty one to save the copy).
+void alltoallv(Communicator& comm, std::span<const std::span<const std::byte>> outgoing,
+               std::span<const std::size_t> capacities, Gathered& incoming, Workspace& work);
+
+// Sums `data` over the ranks, region by region: region r is [cuts[r], cuts[r+1]), cuts has P+1
+// non-decreasing entries from 0 to data.size(), equal on all ranks. Afterwards this rank's region
+// holds the sum, in a summation order fixed by the phases; the other regions hold partial sums.
+void reduce_scatter(Communicator& comm, std::span<float> data, std::span<const std::size_t> cuts,
+                    std::span<const Phase> phases, Workspace& work);
+
+// Copies every rank's region of `data` to every other rank, in place.
+void allgather_regions(Communicator& comm, std::span<float> data, std::span<const std::size_t> cuts,
+                       std::span<const Phase> phases, Workspace& work);
+
+// The same two with neighbour traffic only: bandwidth-optimal, P-1 messages each.
+void ring_reduce_scatter(Communicator& comm, std::span<float> data,
+                         std::span<const std::size_t> cuts, Workspace& work);
+void ring_allgather(Communicator& comm, std::span<float> data, std::span<const std::size_t> cuts);
+
+enum class Reduction { sum, max, min };
+
+// values[i] = reduction over the ranks, folded in rank order, so bitwise equal on all ranks. For
+// short vectors: everyone receives everyone's values. T: float, double, uint32, uint64, int64.
+template <class T>
+void allreduce_small(Communicator& comm, std::span<T> values, Reduction reduction, Workspace& work);
+
+template <class T>
+T allreduce_small(Communicator& comm, T value, Reduction reduction, Workspace& work) {
+  allreduce_small(comm, std::span<T>(&value, 1), reduction, work);
+  return value;
+}
+
+// The phases of circulant_phases(halving_skips(P)), kept in `work`.
+std::span<const Phase> halving_phases(int P, Workspace& work);
+
+}  // namespace oktopk

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checks in front of every transport, and the life of a started exchange.
+#include "oktopk/comm/communicator.h"
+
+#include <algorithm>
+
+#include "oktopk/base/error.h"
+#include "oktopk/comm/transport_support.h"
+
+namespace oktopk {
+
+Pending::~Pending() {
+  if (comm_ != nullptr) comm_->abandon(ticket_);
+}
+
+void Pending::wait() {
+  require(comm_ != nullptr, "wait: this exchange was already waited for");
+  std::exchange(comm_, nullptr)->finish(ticket_);
+}
+
+Pending Communicator::start(std::span<const Send> sends, std::span<Recv> recvs) {
+  const int P = size();
+  for (const Send& send : sends) {
+    require(send.peer >= 0 && send.peer < P, "start: send to rank ", send.peer,
+            " in a world of size ", P);
+  }
+  for (Recv& recv : recvs) {
+    require(recv.peer >= 0 && recv.peer < P, "start: receive from rank ", recv.peer,
+            " in a world of size ", P);
+    recv.size = 0;
+  }
+  return Pending(*this, begin(sends, recvs));
+}
+
+void Communicator::kill() noexcept {
+  try {
+    const Pending abandoned = start({}, {});
+  } catch (...) {
+    // begin() throws where the communicator is dead already.
+  }
+}
+
+std::string list_ranks(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  std::string list;
+  for (const int rank : ranks) list += (list.empty() ? "rank " : ", ") + std::to_string(rank);
+  return list;
+}
+
+}  // namespace oktopk

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// The byte waist: P ranks that exchange byte messages through one verb, start(sends, recvs).
+// Everything distributed in this library, collectives included, is written over this verb, so a
+// transport implements begin/finish/abandon and split, and nothing else.
+//
+// Matching: the messages from one rank to another arrive in the order in which they were started.
+// A receive states a capacity; the real size is in Recv::size after the wait. A message larger than
+// the capacity is a CommError on the receiver.
+// Buffers, and the span of Recv, must stay alive and untouched until wait() returns. Several
+// started operations may be in flight; they may be waited for in any order. Timeouts: wait() throws
+// CommError when the operation is not complete within timeout(). After any CommError the
+// communicator is dead. Thread safety: one thread at a time per communicator object (each rank has
+// its own object).
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+
+namespace oktopk {
+
+struct Send {
+  int peer = 0;
+  std::span<const std::byte> bytes;
+};
+
+struct Recv {
+  int peer = 0;
+  std::span<std::byte> buffer;  // its size is the capacity
+  std::size_t size = 0;         // set by wait(): the bytes that arrived
+};
+
+class Communicator;
+
+// One started exchange. Destroying it before wait() abandons the exchange, which leaves the
+// communicator dead.
+class Pending {
+ public:
+  Pending(Communicator& comm, std::uint64_t ticket) : comm_(&comm), ticket_(ticket) {}
+  Pending(Pending&& other) noexcept
+      : comm_(std::exchange(other.comm_, nullptr)), ticket_(other.ticket_) {}
+  Pending& operator=(Pending&&) = delete;
+  ~Pending();
+
+  void wait();
+
+ private:
+  Communicator* comm_;
+  std::uint64_t ticket_;
+};
+
+class Communicator {
+ public:
+  using Duration = std::chrono::nanoseconds;
+  static constexpr Duration kDefaultTimeout = std::chrono::seconds(60);
+
+  virtual ~Communicator() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual std::string_view transport() const = 0;
+  virtual Duration timeout() const = 0;
+
+  // Collective: ranks with the same color form a new communicator, ordered by (key, rank).
+  virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
+
+  // Starts all sends and receives at once; cannot deadlock by call order.
+  Pending start(std::span<const Send> sends, std::span<Recv> recvs);
+  void exchange(std::span<const Send> sends, std::span<Recv> recvs) { start(sends, recvs).wait(); }
+
+  // Leaves the communicator dead, for a caller who cannot go on (received bytes that make no
+  // sense). Local; peers learn of it at once where the transport can tell them, at their timeout
+  // elsewhere.
+  void kill() noexcept;
+
+  // For transports and decorators. begin() starts an operation and names it with a ticket;
+  // finish() blocks until it is complete; abandon() withdraws it so that its buffers may be freed.
+  virtual std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) = 0;
+  virtual void finish(std::uint64_t ticket) = 0;
+  virtual void abandon(std::uint64_t ticket) noexcept = 0;
+};
+
+}  // namespace oktopk

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transport "mpi": the ranks of an MPI communicator (OpenMPI, MPICH). No MPI type appears here; a
+// user's communicator comes in as its Fortran handle (MPI_Comm_c2f), and is duplicated, so that the
+// user's own messages cannot mix with ours. Waits poll with yielding: more ranks than cores
+// progress. Built without MPI (no_mpi.cc), mpi_available() is false and the rest throws UsageError.
+#pragma once
+
+#include <memory>
+
+#include "oktopk/comm/communicator.h"
+
+namespace oktopk {
+
+bool mpi_available();
+// MPI is initialised and not yet finalised, by whomever.
+bool mpi_is_running();
+
+// Initialises MPI (MPI_THREAD_SERIALIZED) unless the program already did, and finalises what it
+// initialised.
+class MpiSession {
+ public:
+  MpiSession();
+  ~MpiSession();
+  MpiSession(const MpiSession&) = delete;
+  MpiSession& operator=(const MpiSession&) = delete;
+
+ private:
+  bool owns_ = false;
+};
+
+struct MpiOptions {
+  Communicator::Duration timeout = Communicator::kDefaultTimeout;
+  // Above this many bytes a message is described by a derived datatype of such chunks, because MPI
+  // counts are int. Tests lower it.
+  std::size_t chunk_bytes = std::size_t{1} << 30;
+};
+
+// REQUIRES: MPI is initialised (see MpiSession). Collective over the communicator.
+std::unique_ptr<Communicator> make_mpi_world(const MpiOptions& options = {});
+std::unique_ptr<Communicator> make_mpi_communicator(int fortran_handle,
+                                                    const MpiOptions& options = {});
+
+}  // namespace oktopk

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stands in for mpi.cc and mpi_session.cc where the library is built without MPI.
+#include "oktopk/base/error.h"
+#include "oktopk/comm/mpi.h"
+
+namespace oktopk {
+namespace {
+
+[[noreturn]] void fail_absent() {
+  fail<UsageError>("mpi: this library was built without MPI; use the transport \"threads\"");
+}
+
+}  // namespace
+
+bool mpi_available() { return false; }
+bool mpi_is_running() { return false; }
+
+MpiSession::MpiSession() { fail_absent(); }
+MpiSession::~MpiSession() = default;
+
+std::unique_ptr<Communicator> make_mpi_world(const MpiOptions&) { fail_absent(); }
+std::unique_ptr<Communicator> make_mpi_communicator(int, const MpiOptions&) { fail_absent(); }
+
+}  // namespace oktopk

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ranks of the transport "threads" share; internal to threads.cc. One channel per ordered
+// pair of ranks holds what was posted and not yet matched, first in first out. Whoever comes second
+// copies, under the channel's lock: an operation that was withdrawn (each of its channels locked
+// once) has no copy in progress, and its buffers may be freed.
+// Locks nest in this order: Channel, World, Seat.
+// Cost per message: one copy, three lock operations, at most one wake-up, no allocation.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "oktopk/comm/communicator.h"
+
+namespace oktopk {
+
+class ThreadWorld {
+ public:
+  struct Operation;
+
+  // One send or receive of an operation. Its channel's lock guards what changes once it is posted.
+  struct Slot {
+    Operation* operation = nullptr;
+    int owner = 0;
+    int peer = 0;
+    std::span<const std::byte> source;  // of a send
+    Recv* recv = nullptr;               // of a receive; null for a send
+    Slot* next = nullptr;
+    bool posted = false;
+  };
+
+  // What one start() began: complete when no slot is open.
+  struct Operation {
+    std::atomic<std::size_t> open = 0;
+    std::vector<Slot> slots;  // does not grow while in flight
+  };
+
+  // A rank's place in the part that its color forms.
+  struct Part {
+    std::shared_ptr<ThreadWorld> world;
+    int rank = 0;
+  };
+
+  ThreadWorld(int size, Communicator::Duration timeout);
+
+  int size() const { return P_; }
+  Communicator::Duration timeout() const { return timeout_; }
+  bool is_dead() const { return dead_.load(); }
+  // The rank that killed the world; -1 while it lives.
+  int killer();
+
+  // Matches every slot with what the peer posted, or leaves it for the peer to match.
+  void post(Operation& operation);
+  // Sleeps until the operation is complete. Otherwise kills the world, withdraws and throws.
+  void await(int rank, Operation& operation);
+  // Takes back what is not matched. The world must be dead: the order of messages breaks here.
+  void withdraw(Operation& operation);
+
+  // Ends every present and later wait, here and in the parts split from this world. The first
+  // reason stays.
+  void kill(int rank, const std::string& reason);
+  [[noreturn]] void throw_dead(int rank);
+  // This rank posts nothing any more; whoever waits for it kills the world.
+  void leave(int rank);
+
+  // `turn` counts the splits of this rank: equal turns meet.
+  Part split(int rank, std::uint64_t turn, int color, int key);
+
+ private:
+  struct Channel {
+    std::mutex mutex;
+    Slot* first = nullptr;
+    Slot* last = nullptr;
+    bool closed = false;  // one end has left
+
+    void push(Slot& slot);
+    void remove(Slot& slot);
+  };
+  // Where a rank sleeps.
+  struct Seat {
+    std::mutex mutex;
+    std::condition_variable wake;
+  };
+  // A split under way: the last rank to come makes the parts.
+  struct Split {
+    struct Wish {
+      int color, key, rank;
+    };
+    std::vector<Wish> wishes;
+    std::vector<Part> parts;  // by rank; empty until all have come
+    int taken = 0;
+  };
+
+  Channel& channel(int from, int to);
+  Channel& channel(const Slot& slot);
+  Seat& seat(int rank) { return seats_[static_cast<std::size_t>(rank)]; }
+  void post(Slot& slot);
+  void complete(const Slot& slot);
+  bool sleep(int rank, const Operation& operation);
+  std::string silent_peers(const Operation& operation);
+  void make_parts(Split& split);
+
+  const int P_;
+  const Communicator::Duration timeout_;
+  std::vector<Channel> channels_;
+  std::vector<Seat> seats_;
+  std::atomic<bool> dead_ = false;
+
+  std::mutex mutex_;  // guards what follows, and the setting of dead_
+  int killer_ = -1;
+  std::string reason_;
+  std::vector<std::weak_ptr<ThreadWorld>> children_;
+  std::map<std::uint64_t, Split> splits_;
+  std::condition_variable split_ready_;
+};
+
+}  // namespace oktopk

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transport "threads" (threads.h): a rank's view of a ThreadWorld. Operations are pooled, so that a
+// warm communicator starts exchanges without allocating.
+#include "oktopk/comm/threads.h"
+
+#include <exception>
+#include <string>
+#include <thread>
+
+#include "oktopk/base/error.h"
+#include "oktopk/comm/thread_world.h"
+#include "oktopk/comm/transport_support.h"
+
+namespace oktopk {
+namespace {
+
+class ThreadCommunicator final : public Communicator {
+ public:
+  ThreadCommunicator(std::shared_ptr<ThreadWorld> world, int rank)
+      : world_(std::move(world)), rank_(rank) {}
+
+  ~ThreadCommunicator() override {
+    operations_.for_each_taken([&](std::uint64_t ticket) { ThreadCommunicator::abandon(ticket); });
+    world_->leave(rank_);
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return world_->size(); }
+  std::string_view transport() const override { return "threads"; }
+  Duration timeout() const override { return world_->timeout(); }
+
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    require(color >= 0, "split: color ", color, ", must not be negative");
+    ThreadWorld::Part part = world_->split(rank_, splits_++, color, key);
+    return std::make_unique<ThreadCommunicator>(std::move(part.world), part.rank);
+  }
+
+  std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) override {
+    if (world_->is_dead()) world_->throw_dead(rank_);
+    const std::uint64_t ticket = operations_.take();
+    ThreadWorld::Operation& operation = operations_[ticket];
+    operation.slots.clear();
+    operation.slots.reserve(sends.size() + recvs.size());
+    for (Recv& recv : recvs) {
+      operation.slots.push_back({&operation, rank_, recv.peer, {}, &recv, nullptr, false});
+    }
+    for (const Send& send : sends) {
+      operation.slots.push_back(
+          {&operation, rank_, send.peer, send.bytes, nullptr, nullptr, false});
+    }
+    world_->post(operation);
+    return ticket;
+  }
+
+  void finish(std::uint64_t ticket) override {
+    world_->await(rank_, operations_[ticket]);
+    operations_.give_back(ticket);
+  }
+
+  void abandon(std::uint64_t ticket) noexcept override {
+    die("rank " + std::to_string(rank_) + " abandoned an exchange");
+    world_->withdraw(operations_[ticket]);
+    operations_.give_back(ticket);
+  }
+
+  void die(const std::string& reason) { world_->kill(rank_, reason); }
+
+ private:
+  std::shared_ptr<ThreadWorld> world_;
+  int rank_;
+  std::uint64_t splits_ = 0;
+  OperationPool<ThreadWorld::Operation> operations_;
+};
+
+std::shared_ptr<ThreadWorld> new_world(int P, Communicator::Duration timeout) {
+  require(P >= 1, "threads: a world of size ", P, ", must be at least 1");
+  require(timeout > Communicator::Duration::zero(), "threads: the timeout must be positive");
+  return std::make_shared<ThreadWorld>(P, timeout);
+}
+
+// The body of one rank. Its communicator ends with it: nobody waits for a rank that returned.
+std::exception_ptr run_rank(std::unique_ptr<ThreadCommunicator> comm,
+                            const std::function<void(Communicator&)>& body) {
+  const std::string failed = "rank " + std::to_string(comm->rank()) + " failed";
+  try {
+    body(*comm);
+  } catch (const std::exception& error) {
+    comm->die(failed + ": " + error.what());
+    return std::current_exception();
+  } catch (...) {
+    comm->die(failed);
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
+void run_ranks(ThreadWorld& world, std::vector<std::unique_ptr<ThreadCommunicator>> comms,
+               const std::function<void(Communicator&)>& body,
+               std::vector<std::exception_ptr>& errors) {
+  std::vector<std::jthread> ranks;
+  try {
+    for (std::size_t r = 0; r < comms.size(); ++r) {
+      ranks.emplace_back([&errors, &body, r, comm = std::move(comms[r])]() mutable {
+        errors[r] = run_rank(std::move(comm), body);
+      });
+    }
+  } catch (...) {
+    world.kill(-1, "a thread could not be started");
+    throw;
+  }
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<Communicator>> make_thread_world(int P,
+                                                             Communicator::Duration timeout) {
+  const auto world = new_world(P, timeout);
+  std::vector<std::unique_ptr<Communicator>> comms;
+  for (int rank = 0; rank < P; ++rank) {
+    comms.push_back(std::make_unique<ThreadCommunicator>(world, rank));
+  }
+  return comms;
+}
+
+void run_threads(int P, const std::function<void(Communicator&)>& body,
+                 Communicator::Duration timeout) {
+  const auto world = new_world(P, timeout);
+  std::vector<std::unique_ptr<ThreadCommunicator>> comms;
+  for (int rank = 0; rank < P; ++rank) {
+    comms.push_back(std::make_unique<ThreadCommunicator>(world, rank));
+  }
+  std::vector<std::exception_ptr> errors(comms.size());
+  run_ranks(*world, std::move(comms), body, errors);
+  // Once the world is dead every rank fails; the one that killed it knows why.
+  const int killer = world->killer();
+  if (killer >= 0 && errors[static_cast<std::size_t>(killer)] != nullptr) {
+    std::rethrow_exception(errors[static_cast<std::size_t>(killer)]);
+  }
+  for (const std::exception_ptr& error : errors) {
+    if (error != nullptr) std::rethrow_exception(error);
+  }
+}
+
+}  // namespace oktopk

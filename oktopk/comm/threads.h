@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transport "threads": P ranks inside one process. Needs nothing installed; the embedded default
+// and the world of the tests. A message is copied once, straight from the sender's buffer into the
+// receiver's, by whichever side comes second.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "oktopk/comm/communicator.h"
+
+namespace oktopk {
+
+// The P communicators of a new world, one per rank, to be used from one thread each. When one of
+// them fails or is destroyed with operations in flight, all the others' waits throw CommError at
+// once.
+std::vector<std::unique_ptr<Communicator>> make_thread_world(
+    int P, Communicator::Duration timeout = Communicator::kDefaultTimeout);
+
+// Runs `body` on P threads, one rank each, and joins them. If a rank throws, the world is torn down
+// so that the others end promptly, and the first error that is not a consequence is rethrown.
+void run_threads(int P, const std::function<void(Communicator&)>& body,
+                 Communicator::Duration timeout = Communicator::kDefaultTimeout);
+
+}  // namespace oktopk

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// What transports have in common: pooled operations named by tickets, polling with patience, and
+// words for errors. For the implementation of begin/finish/abandon; nothing here communicates.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "oktopk/comm/communicator.h"
+
+namespace oktopk {
+
+// Longer ones would overflow when added to a time point.
+inline constexpr Communicator::Duration kLongestTimeout = std::chrono::hours(24 * 365);
+
+inline double in_seconds(Communicator::Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+// "rank 1, 2, 5" of ranks in any order, with repetitions.
+std::string list_ranks(std::vector<int> ranks);
+
+// Operations with stable addresses; a ticket is an index. An operation keeps its memory when it is
+// given back, so that a warm pool allocates nothing.
+template <class Operation>
+class OperationPool {
+ public:
+  Operation& operator[](std::uint64_t ticket) { return *all_[ticket].operation; }
+
+  std::uint64_t take() {
+    if (free_.empty()) {
+      all_.push_back({std::make_unique<Operation>(), true});
+      free_.reserve(all_.capacity());
+      return all_.size() - 1;
+    }
+    const std::uint64_t ticket = free_.back();
+    free_.pop_back();
+    all_[ticket].is_taken = true;
+    return ticket;
+  }
+  void give_back(std::uint64_t ticket) {
+    all_[ticket].is_taken = false;
+    free_.push_back(ticket);
+  }
+
+  // Calls visit(ticket) for every operation that was taken and not given back.
+  template <class Visit>
+  void for_each_taken(Visit visit) {
+    for (std::uint64_t ticket = 0; ticket < all_.size(); ++ticket) {
+      if (all_[ticket].is_taken) visit(ticket);
+    }
+  }
+
+ private:
+  struct Entry {
+    std::unique_ptr<Operation> operation;
+    bool is_taken;
+  };
+  std::vector<Entry> all_;
+  std::vector<std::uint64_t> free_;
+};
+
+// Polls until `is_done` or the timeout; says which. First at full speed, then giving the core away,
+// after a while for longer: more ranks than cores progress.
+template <class IsDone>
+bool poll(Communicator::Duration timeout, IsDone is_done) {
+  constexpr int kPollsBeforeYield = 100;
+  constexpr auto kYieldingBeforeSleep = std::chrono::milliseconds(5);
+  constexpr auto kSleep = std::chrono::microseconds(50);
+  for (int i = 0; i < kPollsBeforeYield; ++i) {
+    if (is_done()) return true;
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  while (!is_done()) {
+    const auto waited = std::chrono::steady_clock::now() - begin;
+    if (waited > timeout) return false;
+    if (waited < kYieldingBeforeSleep) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kSleep);
+    }
+  }
+  return true;
+}
+
+}  // namespace oktopk

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oktopk/optim/reducer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "oktopk/base/error.h"
+
+namespace oktopk {
+namespace {
+
+std::size_t entries_per_step(Index n, const ReducerOptions& options) {
+  if (n == 0) return 0;
+  if (options.k == 0) {
+    require(options.density > 0 && options.density <= 1, "reducer: density = ", options.density,
+            ", but it must be in (0, 1]");
+    return std::max<std::size_t>(1, static_cast<std::size_t>(std::lround(options.density * n)));
+  }
+  require(options.k <= n, "reducer: k = ", options.k, ", but k must be in 1..n with n = ", n);
+  return options.k;
+}
+
+}  // namespace
+
+Reducer::Reducer(Communicator& comm, Index n, const ReducerOptions& options)
+    : comm_(comm), k_(entries_per_step(n, options)), device_(make_cpu_device()), residual_(n, 0.0F) {
+  const Preset& preset = find_preset(options.preset);
+  selector_ = make_selector(options.selector.value_or(preset.selector),
+                            {.tau_prime = options.allreduce.tau_prime, .P = comm.size()});
+  allreduce_ = make_allreduce(preset, options.allreduce);
+  rule_ = make_residual_rule(allreduce_->options().residual);
+}
+
+const Outcome& Reducer::step(std::span<const float> gradient, float scale) {
+  if (allreduce_->is_dense()) {
+    require(gradient.empty() || gradient.size() == residual_.size(), "reducer: the gradient has ",
+            gradient.size(), " entries, but n = ", residual_.size());
+    const std::size_t bad = device_->first_nonfinite(gradient);
+    require(bad == gradient.size(), "reducer: gradient[", bad, "] is not finite");
+    if (!gradient.empty()) device_->accumulate(residual_, gradient, scale);
+  } else {
+    selector_->select(*device_, {residual_, gradient, scale}, k_, selection_);
+  }
+  allreduce_->run(comm_, *device_, {selection_, residual_}, n(), k_, outcome_);
+  rule_->settle(*device_, residual_, selection_, outcome_);
+  return outcome_;
+}
+
+}  // namespace oktopk

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oktopk/select/reused.h"
+
+#include "oktopk/base/error.h"
+#include "oktopk/sparse/top.h"
+
+namespace oktopk {
+
+ReusedSelector::ReusedSelector(int tau_prime) : tau_prime_(tau_prime) {
+  require(tau_prime >= 1, "reused selector: tau' = ", tau_prime, ", but it must be at least 1");
+}
+
+void ReusedSelector::do_select(const Device& device, const Accumulation& in, std::size_t k,
+                               SparseVector& out) {
+  const bool evaluate = step_ == 0;
+  step_ = (step_ + 1) % tau_prime_;
+  if (evaluate) {
+    select_exact(device, in, k, out);
+    threshold_ = out.empty() ? 0.0F : kth_magnitude(out.val, out.size());
+  } else if (in.gradient.empty()) {
+    device.select_at_least(in.acc, 0, threshold_, out);
+  } else {
+    device.accumulate_select(in.acc, in.gradient, in.scale, threshold_, out);
+  }
+}
+
+}  // namespace oktopk

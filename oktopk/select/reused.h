@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ok-Topk's threshold reuse (paper section 3.2): the exact k-th magnitude every tau' steps, reused as a
+// threshold in between. Cheap, because the threshold is known before the pass; the count drifts away
+// from k while gradients change (on rough streams by a lot: docs/algorithms/oktopk.md).
+#pragma once
+
+#include "oktopk/select/selector.h"
+
+namespace oktopk {
+
+class ReusedSelector final : public Selector {
+ public:
+  explicit ReusedSelector(int tau_prime);
+  std::string_view name() const override { return "reused"; }
+
+ protected:
+  void do_select(const Device& device, const Accumulation& in, std::size_t k,
+                 SparseVector& out) override;
+
+ private:
+  int tau_prime_;
+  int step_ = 0;
+  float threshold_ = 0;
+};
+
+}  // namespace oktopk

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oktopk/select/selector.h"
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "oktopk/base/error.h"
+#include "oktopk/select/controlled.h"
+#include "oktopk/select/exact.h"
+#include "oktopk/select/gaussian.h"
+#include "oktopk/select/quota.h"
+#include "oktopk/select/reused.h"
+#include "oktopk/sparse/top.h"
+
+namespace oktopk {
+namespace {
+
+constexpr std::array<SelectorInfo, 5> kSelectors = {{
+    {SelectorKind::exact, "exact", "the k largest magnitudes, exactly"},
+    {SelectorKind::quota, "quota", "the k/P largest of each of P equal regions"},
+    {SelectorKind::reused, "reused",
+     "exact threshold every tau' steps, reused in between (Ok-Topk)"},
+    {SelectorKind::gaussian, "gaussian", "threshold from a fitted normal distribution (Gaussiank)"},
+    {SelectorKind::controlled, "controlled",
+     "threshold steered by the counts it yields, trimmed to k (ours)"},
+}};
+
+}  // namespace
+
+void Selector::select(const Device& device, const Accumulation& in, std::size_t k,
+                      SparseVector& out) {
+  const std::size_t n = in.acc.size();
+  require(n < (std::uint64_t{1} << 32), "select: n = ", n, ", but n must be below 2^32");
+  require(in.gradient.empty() || in.gradient.size() == n, "select: the gradient has ",
+          in.gradient.size(), " entries, the accumulator ", n);
+  require(n == 0 ? k == 0 : (k >= 1 && k <= n), "select: k = ", k, ", but k must be in 1..n with n = ",
+          n);
+  require(std::isfinite(in.scale), "select: scale = ", in.scale, ", but it must be finite");
+  const std::size_t bad = device.first_nonfinite(in.gradient);
+  require(bad == in.gradient.size(), "select: gradient[", bad, "] = ",
+          bad < in.gradient.size() ? in.gradient[bad] : 0.0F, ", but all entries must be finite");
+  out.clear();
+  if (n == 0) return;
+  do_select(device, in, k, out);
+  if (out.size() > max_selection(k)) keep_largest(out, max_selection(k));
+  const std::size_t overflow = device.first_nonfinite(out.val);
+  require(overflow == out.size(), "select: the accumulator overflowed at index ",
+          overflow < out.size() ? out.idx[overflow] : 0, ": scale the gradient down");
+  OKTOPK_DCHECK(is_canonical(out));
+}
+
+std::span<const SelectorInfo> selectors() { return kSelectors; }
+
+std::unique_ptr<Selector> make_selector(SelectorKind kind, const SelectorOptions& options) {
+  switch (kind) {
+    case SelectorKind::exact: return std::make_unique<ExactSelector>();
+    case SelectorKind::quota: return std::make_unique<QuotaSelector>(options.P);
+    case SelectorKind::reused: return std::make_unique<ReusedSelector>(options.tau_prime);
+    case SelectorKind::gaussian: return std::make_unique<GaussianSelector>();
+    case SelectorKind::controlled: return std::make_unique<ControlledSelector>();
+  }
+  fail<UsageError>("make_selector: unknown kind");
+}
+
+SelectorKind find_selector(std::string_view name) {
+  std::string known;
+  for (const SelectorInfo& info : kSelectors) {
+    if (info.name == name) return info.kind;
+    known += known.empty() ? "" : ", ";
+    known += info.name;
+  }
+  fail<UsageError>("unknown selector '", name, "'; there are: ", known);
+}
+
+}  // namespace oktopk

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// A selector decides what leaves this rank: about k of the n entries of the accumulator, by magnitude.
+// It also folds the new gradient into the accumulator, because the fast way does both in one pass.
+//
+// Contract of every selector: the selection is canonical, holds no zeros, and at most
+// max_selection(k) = 2k entries (a threshold that lets more through is followed by a trim), so that
+// peers can post receives of bounded capacity. Which entries: larger magnitude first, ties by smaller
+// index; for threshold selectors, those with magnitude >= threshold.
+// NaN and Inf: a gradient that holds one is refused (UsageError naming the index and the value) before
+// the accumulator is touched.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "oktopk/device/device.h"
+#include "oktopk/sparse/coo.h"
+
+namespace oktopk {
+
+// acc += scale * gradient happens during the selection; an empty gradient adds nothing.
+struct Accumulation {
+  std::span<float> acc;
+  std::span<const float> gradient = {};
+  float scale = 1.0F;
+};
+
+inline std::size_t max_selection(std::size_t k) { return 2 * k; }
+
+class Selector {
+ public:
+  virtual ~Selector() = default;
+  virtual std::string_view name() const = 0;
+
+  // REQUIRES: 1 <= k <= n (or n = 0 and k = 0), n < 2^32, gradient empty or of size n.
+  void select(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out);
+
+ protected:
+  virtual void do_select(const Device& device, const Accumulation& in, std::size_t k,
+                         SparseVector& out) = 0;
+};
+
+// Folds the gradient in and writes the k largest entries. COST: three passes over n.
+void select_exact(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out);
+
+enum class SelectorKind { exact, quota, reused, gaussian, controlled };
+
+struct SelectorOptions {
+  int tau_prime = 32;  // reused: steps between two exact evaluations
+  int P = 1;           // quota: the number of equal regions
+};
+
+struct SelectorInfo {
+  SelectorKind kind;
+  std::string_view name;
+  std::string_view summary;
+};
+std::span<const SelectorInfo> selectors();
+std::unique_ptr<Selector> make_selector(SelectorKind kind, const SelectorOptions& options = {});
+// By name; UsageError lists the names that exist.
+SelectorKind find_selector(std::string_view name);
+
+}  // namespace oktopk

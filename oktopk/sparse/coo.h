@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sparse vector in coordinate form that flows through every stage: indices and values in two
+// parallel arrays. Canonical: indices strictly increasing. Everything that leaves a function of this
+// library is canonical unless it says otherwise.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "oktopk/base/bytes.h"
+
+namespace oktopk {
+
+using Index = std::uint32_t;  // n < 2^32 per reduction; larger gradients are sharded by the caller
+
+// Indices begin <= i < end.
+struct Range {
+  Index begin = 0;
+  Index end = 0;
+  std::size_t width() const { return end - begin; }
+  friend bool operator==(const Range&, const Range&) = default;
+};
+
+// A borrowed sparse vector.
+struct CooView {
+  std::span<const Index> idx;
+  std::span<const float> val;
+
+  std::size_t size() const { return idx.size(); }
+  bool empty() const { return idx.empty(); }
+  CooView slice(std::size_t first, std::size_t count) const {
+    return {idx.subspan(first, count), val.subspan(first, count)};
+  }
+};
+
+// An owned sparse vector; reused between steps, so clear() keeps the memory.
+struct SparseVector {
+  Uninitialised<Index> idx;
+  Uninitialised<float> val;
+
+  std::size_t size() const { return idx.size(); }
+  bool empty() const { return idx.empty(); }
+  void clear() { resize(0); }
+  void resize(std::size_t count) {
+    idx.resize(count);
+    val.resize(count);
+  }
+  void push_back(Index i, float v) {
+    idx.push_back(i);
+    val.push_back(v);
+  }
+  void append(CooView other) {
+    idx.insert(idx.end(), other.idx.begin(), other.idx.end());
+    val.insert(val.end(), other.val.begin(), other.val.end());
+  }
+  CooView view() const { return {idx, val}; }
+  operator CooView() const { return view(); }
+};
+
+bool is_canonical(CooView v);
+
+// The part of canonical `v` whose indices lie in `range`. COST: O(log size).
+CooView part(CooView v, Range range);
+
+}  // namespace oktopk

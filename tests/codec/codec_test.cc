@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oktopk/codec/codec.h"
+
+#include <gtest/gtest.h>
+
+#include "oktopk/base/error.h"
+#include "tests/codec/samples.h"
+
+namespace oktopk::testing {
+namespace {
+
+TEST(Codec, parse_name_of_every_codec_returns_it) {
+  EXPECT_EQ(every_codec().size(), 24u);
+  for (const Codec codec : every_codec()) EXPECT_EQ(parse_codec(to_string(codec)), codec);
+}
+
+TEST(Codec, parse_half_fills_in_the_other) {
+  EXPECT_EQ(parse_codec("elias_fano"), (Codec{IndexCoding::elias_fano, ValueCoding::fp32}));
+  EXPECT_EQ(parse_codec("log8"), (Codec{IndexCoding::coo32, ValueCoding::log8}));
+}
+
+TEST(Codec, parse_nonsense_throws_naming_it_and_what_exists) {
+  for (const char* text : {"", "+", "elias", "bf16+coo32", "coo32+", "+fp32", "coo32+fp32+fp32",
+                           "COO32", "coo32 +fp32"}) {
+    try {
+      parse_codec(text);
+      FAIL() << text;
+    } catch (const UsageError& error) {
+      const std::string what = error.what();
+      EXPECT_NE(what.find("'" + std::string(text) + "'"), std::string::npos) << what;
+      EXPECT_NE(what.find("u16_blocks"), std::string::npos) << what;
+      EXPECT_NE(what.find("log4"), std::string::npos) << what;
+    }
+  }
+}
+
+TEST(Codec, tables_describe_every_coding) {
+  for (const auto table : {index_codings(), value_codings()}) {
+    for (const CodingInfo& info : table) {
+      EXPECT_FALSE(info.name.empty());
+      EXPECT_FALSE(info.summary.empty());
+    }
+  }
+}
+
+TEST(Codec, unknown_coding_throws) {
+  EXPECT_THROW(max_payload_bytes({static_cast<IndexCoding>(9), ValueCoding::fp32}, 1, 1),
+               UsageError);
+  EXPECT_THROW(max_payload_bytes({IndexCoding::coo32, static_cast<ValueCoding>(9)}, 1, 1),
+               UsageError);
+}
+
+// Entries in one of several shapes, few or many.
+SparseVector any_entries(Range range, Random& random) {
+  switch (random() % 4) {
+    case 0:
+      return clustered_entries(range, 1 + static_cast<Index>(random() % 600),
+                               static_cast<Index>(random() % 8000), random);
+    case 1:
+      return clustered_entries(range, 512, static_cast<Index>(range.width() / (1 + random() % 9)),
+                               random);
+    case 2:
+      return random_entries(range, 1.0 / static_cast<double>(1 + random() % 2000), random);
+    default:
+      return random_entries(range, uniform(random) * 1.2, random);
+  }
+}
+
+std::vector<Index> random_cuts(Range range, std::size_t frames, Random& random) {
+  std::vector<Index> cuts{range.begin, range.end};
+  for (std::size_t i = 1; i < frames; ++i) {
+    cuts.push_back(range.begin + static_cast<Index>(random() % (range.width() + 1)));
+  }
+  std::sort(cuts.begin(), cuts.end());
+  return cuts;
+}
+
+TEST(MaxBytes, any_entries_in_any_cut_stay_below) {
+  Random random(11);
+  for (int round = 0; round < 150; ++round) {
+    const Range range{17, 17 + static_cast<Index>(1 + random() % (1u << (1 + random() % 17)))};
+    const SparseVector entries = any_entries(range, random);
+    const std::size_t frames = 1 + random() % 20;
+    const std::vector<Index> cuts = random_cuts(range, frames, random);
+    for (const Codec codec : every_codec()) {
+      if (codec.index == IndexCoding::all) continue;
+      Bytes bytes;
+      for (std::size_t i = 0; i < frames; ++i) {
+        const Range piece{cuts[i], cuts[i + 1]};
+        encode_frame({codec, piece}, part(entries, piece), bytes);
+      }
+      // More entries or frames announced than there are is allowed.
+      for (const std::size_t more : {0, 1, 100}) {
+        ASSERT_LE(bytes.size() - frames * kFrameHeaderBytes,
+                  max_payload_bytes(codec, entries.size() + more, range.width(), frames))
+            << to_string(codec) << ", " << entries.size() << " in " << range.width();
+        ASSERT_LE(bytes.size(),
+                  max_frame_bytes(codec, entries.size(), range.width(), frames + more));
+      }
+    }
+  }
+}
+
+TEST(MaxBytes, dense_frames_stay_below) {
+  Random random(12);
+  for (int round = 0; round < 100; ++round) {
+    const Range range{0, static_cast<Index>(1 + random() % 3000)};
+    const SparseVector entries = random_entries(range, 1.1, random);
+    const std::size_t frames = 1 + random() % 9;
+    const std::vector<Index> cuts = random_cuts(range, frames, random);
+    for (const ValueCoding value : {ValueCoding::fp32, ValueCoding::bf16, ValueCoding::log4}) {
+      const Codec codec{IndexCoding::all, value};
+      Bytes dense;
+      Bytes sparse;
+      for (std::size_t i = 0; i < frames; ++i) {
+        const FrameSpec spec{codec, {cuts[i], cuts[i + 1]}};
+        const CooView piece = part(entries, spec.range);
+        encode_dense_frame(spec, piece.val, dense);
+        encode_frame(spec, piece, sparse);
+      }
+      const std::size_t most = max_frame_bytes(codec, 0, range.width(), frames);
+      EXPECT_LE(dense.size(), most);
+      EXPECT_LE(sparse.size(), most);
+    }
+  }
+}
+
+TEST(MaxBytes, exact_for_one_frame_of_fixed_size_codings) {
+  Random random(13);
+  const Range range{0, 100000};
+  const SparseVector entries = random_entries(range, 0.02, random);
+  for (const char* name : {"coo32", "u16_blocks+bf16", "bitmap+log8", "coo32+log4"}) {
+    const Codec codec = parse_codec(name);
+    EXPECT_EQ(encoded(codec, range, entries).size(),
+              max_frame_bytes(codec, entries.size(), range.width()));
+  }
+}
+
+TEST(MaxBytes, nothing_to_send_takes_nothing) {
+  for (const Codec codec : every_codec()) {
+    EXPECT_EQ(max_payload_bytes(codec, 0, 0), 0u);
+    EXPECT_EQ(max_payload_bytes(codec, 5, 0), 0u);
+    EXPECT_EQ(expected_payload_bytes(codec, 0, 0), 0);
+  }
+}
+
+TEST(MaxBytes, largest_range_does_not_overflow) {
+  const std::size_t top = 0xFFFFFFFFu;
+  for (const Codec codec : every_codec()) {
+    const std::size_t most = max_payload_bytes(codec, top, top, 1000);
+    EXPECT_GE(most, top / 2) << to_string(codec);
+    EXPECT_LE(most, 9 * top) << to_string(codec);
+  }
+}
+
+}  // namespace
+}  // namespace oktopk::testing

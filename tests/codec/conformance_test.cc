@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every pair of index and value coding has to do. The pairs come from the tables of codec.h: a
+// new coding is tested as soon as it has a name.
+#include <gtest/gtest.h>
+
+#include <bit>
+
+#include "tests/codec/samples.h"
+
+namespace oktopk::testing {
+namespace {
+
+class CodecConformance : public ::testing::TestWithParam<Codec> {
+ protected:
+  Codec codec() const { return GetParam(); }
+};
+
+SparseVector without_zeros(CooView v) {
+  SparseVector kept;
+  for (std::size_t i = 0; i < v.size(); ++i) {
+    if (v.val[i] != 0) kept.push_back(v.idx[i], v.val[i]);
+  }
+  return kept;
+}
+
+void expect_same_bits(CooView got, CooView want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got.idx[i], want.idx[i]) << i;
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(got.val[i]), std::bit_cast<std::uint32_t>(want.val[i]))
+        << i;
+  }
+}
+
+TEST_P(CodecConformance, decode_any_sample_returns_every_index) {
+  for (const Sample& sample : samples_for(codec())) {
+    SCOPED_TRACE(sample.name);
+    const SparseVector got = decoded(encoded(codec(), sample.range, sample.entries));
+    if (codec().index == IndexCoding::all) {
+      if (codec().lossless()) expect_same_bits(got, without_zeros(sample.entries));
+      continue;
+    }
+    ASSERT_TRUE(std::ranges::equal(got.idx, sample.entries.idx));
+    if (codec().lossless()) expect_same_bits(got, sample.entries);
+  }
+}
+
+TEST_P(CodecConformance, encode_any_sample_returns_the_exact_error) {
+  for (const Sample& sample : samples_for(codec())) {
+    SCOPED_TRACE(sample.name);
+    Bytes bytes;
+    SparseVector error;
+    error.push_back(5, 5.0f);  // what is there already stays
+    encode_frame({codec(), sample.range}, sample.entries, bytes, &error);
+    const SparseVector got = decoded(bytes);
+    EXPECT_EQ(error.idx[0], 5u);
+    EXPECT_TRUE(is_canonical(error.view().slice(1, error.size() - 1)));
+    std::size_t at = 1;
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < sample.entries.size(); ++i) {
+      const Index index = sample.entries.idx[i];
+      const bool was_sent = next < got.size() && got.idx[next] == index;
+      const double sent = was_sent ? double{got.val[next++]} : 0.0;
+      const bool differs = at < error.size() && error.idx[at] == index;
+      const double kept = differs ? double{error.val[at++]} : 0.0;
+      ASSERT_EQ(sent + kept, double{sample.entries.val[i]}) << index;
+      if (differs) {
+        ASSERT_NE(kept, 0);
+      }
+    }
+    EXPECT_EQ(at, error.size());
+    EXPECT_TRUE(!codec().lossless() || error.size() == 1);
+  }
+}
+
+TEST_P(CodecConformance, encode_any_sample_stays_below_the_maximum) {
+  for (const Sample& sample : samples_for(codec())) {
+    SCOPED_TRACE(sample.name);
+    const std::size_t bytes = encoded(codec(), sample.range, sample.entries).size();
+    EXPECT_LE(bytes, max_frame_bytes(codec(), sample.entries.size(), sample.range.width()));
+  }
+}
+
+TEST_P(CodecConformance, encode_uniform_positions_meets_the_expected_size) {
+  Random random(3);
+  const Range range{0, 1 << 20};
+  for (const double density : {0.001, 0.003, 0.01, 0.03, 0.1, 0.3}) {
+    const double share = codec().index == IndexCoding::all ? 1.1 : density;
+    const SparseVector entries = random_entries(range, share, random);
+    const auto count = static_cast<double>(entries.size());
+    const auto bytes = static_cast<double>(encoded(codec(), range, entries).size());
+    const double expected = expected_payload_bytes(codec(), count, 1 << 20);
+    EXPECT_NEAR(bytes - kFrameHeaderBytes, expected, 0.03 * expected) << density;
+  }
+}
+
+TEST_P(CodecConformance, open_concatenated_frames_finds_each) {
+  Bytes stream;
+  const std::vector<Sample> samples = samples_for(codec());
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const FrameSpec spec{codec(), samples[i].range, static_cast<std::uint32_t>(i)};
+    encode_frame(spec, samples[i].entries, stream);
+  }
+  std::span<const std::byte> rest = stream;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const Frame frame = open_frame(rest);
+    EXPECT_EQ(frame.tag, i);
+    EXPECT_EQ(frame.codec, codec());
+    EXPECT_EQ(frame.range, samples[i].range);
+    EXPECT_EQ(frame.count, samples[i].entries.size());
+    rest = rest.subspan(frame.bytes());
+  }
+  EXPECT_TRUE(rest.empty());
+}
+
+TEST_P(CodecConformance, decode_appends_behind_what_is_there) {
+  for (const Sample& sample : samples_for(codec())) {
+    SCOPED_TRACE(sample.name);
+    const Bytes bytes = encoded(codec(), sample.range, sample.entries);
+    SparseVector out;
+    out.push_back(1, 2.0f);
+    decode_frame(open_frame(bytes), out);
+    const SparseVector alone = decoded(bytes);
+    EXPECT_EQ(out.idx[0], 1u);
+    EXPECT_EQ(out.val[0], 2.0f);
+    expect_same_bits(out.view().slice(1, out.size() - 1), alone);
+  }
+}
+
+TEST_P(CodecConformance, decode_add_equals_decode_and_add) {
+  SparseVector scratch;
+  for (const Sample& sample : samples_for(codec())) {
+    if (sample.range.width() > 1 << 21) continue;
+    SCOPED_TRACE(sample.name);
+    const Bytes bytes = encoded(codec(), sample.range, sample.entries);
+    std::vector<float> got(sample.range.width(), 0.5f);
+    std::vector<float> want = got;
+    decode_frame_add(open_frame(bytes), got, scratch);
+    const SparseVector entries = decoded(bytes);
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      want[entries.idx[i] - sample.range.begin] += entries.val[i];
+    }
+    EXPECT_EQ(got, want);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, CodecConformance, ::testing::ValuesIn(every_codec()),
+                         [](const auto& codec) { return test_name(codec.param); });
+
+}  // namespace
+}  // namespace oktopk::testing

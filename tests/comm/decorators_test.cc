@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oktopk/comm/decorators.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <string>
+
+#include "oktopk/base/error.h"
+#include "oktopk/comm/collectives.h"
+#include "tests/support/communicator_conformance.h"
+#include "tests/support/world.h"
+
+namespace oktopk {
+namespace {
+
+using namespace std::chrono_literals;
+using conformance::Message;
+
+TEST(CountingCommunicator, counts_messages_and_bytes_of_others_only) {
+  run_world("threads", 3, [](Communicator& comm) {
+    CountingCommunicator counting(comm);
+    const Message out(40 + static_cast<std::size_t>(comm.rank()));
+    Message in(100), own(100);
+    const Send sends[] = {{neighbour(comm, 1), out}, {comm.rank(), out}};
+    Recv recvs[] = {{neighbour(comm, -1), in, 0}, {comm.rank(), own, 0}};
+    Pending pending = counting.start(sends, recvs);
+    EXPECT_EQ(counting.traffic().bytes_received, 0u);
+    pending.wait();
+    const auto received = 40 + static_cast<std::uint64_t>(neighbour(comm, -1));
+    EXPECT_EQ(counting.traffic().messages_sent, 1u);
+    EXPECT_EQ(counting.traffic().messages_received, 1u);
+    EXPECT_EQ(counting.traffic().bytes_sent, out.size());
+    EXPECT_EQ(counting.traffic().bytes_received, received);
+    EXPECT_EQ(counting.traffic().duplex_bytes, std::max<std::uint64_t>(out.size(), received));
+    counting.reset();
+    EXPECT_EQ(counting.traffic().messages_sent, 0u);
+  });
+}
+
+TEST(CountingCommunicator, parts_count_into_the_whole) {
+  run_world("threads", 4, [](Communicator& comm) {
+    CountingCommunicator counting(comm);
+    const auto part = counting.split(comm.rank() % 2, 0);
+    barrier(*part);
+    EXPECT_EQ(counting.traffic().messages_sent, 1u);
+    barrier(counting);
+    EXPECT_EQ(counting.traffic().messages_sent, 3u);
+  });
+}
+
+TEST(JitterCommunicator, changes_timing_and_nothing_else) {
+  run_world("threads", 4, [](Communicator& comm) {
+    JitterCommunicator jitter(comm, 99, 500us);
+    conformance::survives_a_storm(jitter);
+    conformance::splits_by_color_and_key(jitter);
+  });
+}
+
+TEST(Fault, kinds_have_names) {
+  for (const FaultKind kind : kFaultKinds) EXPECT_EQ(parse_fault_kind(to_string(kind)), kind);
+  EXPECT_EQ(to_string(FaultKind::truncate), "truncate");
+  EXPECT_THROW(parse_fault_kind("explode"), UsageError);
+}
+
+// Rank 0 sends five messages of 32 zero bytes to rank 1 and has the fault; what rank 1 receives.
+struct Seen {
+  std::vector<Message> messages;
+  bool failed = false;
+};
+
+Seen receive_with(const Fault& fault, Communicator::Duration timeout = kTestTimeout) {
+  Seen seen;
+  run_world(
+      "threads", 2,
+      [&](Communicator& comm) {
+        FaultyCommunicator faulty(comm, comm.rank() == 0 ? fault : Fault{});
+        try {
+          for (int i = 0; i < 5; ++i) {
+            Message bytes(32);
+            if (comm.rank() == 0) {
+              bytes[0] = static_cast<std::byte>(i << 4);
+              const Send send{1, bytes};
+              faulty.exchange({&send, 1}, {});
+            } else {
+              Recv recv{0, bytes, 0};
+              faulty.exchange({}, {&recv, 1});
+              seen.messages.push_back(conformance::arrived(recv));
+            }
+          }
+        } catch (const CommError&) {
+          if (comm.rank() == 1) seen.failed = true;
+        }
+        if (comm.rank() == 0) {
+          EXPECT_EQ(faulty.has_struck(), fault.kind != FaultKind::none);
+        }
+      },
+      timeout);
+  return seen;
+}
+
+int bits_set(const Message& bytes) {
+  int bits = 0;
+  for (const std::byte byte : bytes) bits += std::popcount(std::to_integer<unsigned>(byte));
+  return bits;
+}
+
+TEST(FaultyCommunicator, none_changes_nothing) {
+  const Seen seen = receive_with({FaultKind::none, 2, 1});
+  EXPECT_FALSE(seen.failed);
+  ASSERT_EQ(seen.messages.size(), 5u);
+  for (const Message& bytes : seen.messages) EXPECT_EQ(bytes.size(), 32u);
+}
+
+TEST(FaultyCommunicator, die_ends_the_world_at_the_message) {
+  const Seen seen = receive_with({FaultKind::die, 2, 1}, 10min);
+  EXPECT_TRUE(seen.failed);
+  EXPECT_LE(seen.messages.size(), 2u);
+}
+
+TEST(FaultyCommunicator, drop_leaves_one_message_out) {
+  const Seen seen = receive_with({FaultKind::drop, 2, 1}, 200ms);
+  EXPECT_TRUE(seen.failed);
+  ASSERT_EQ(seen.messages.size(), 4u);
+  EXPECT_EQ(seen.messages[1][0], std::byte{0x10});
+  EXPECT_EQ(seen.messages[2][0], std::byte{0x30});
+}
+
+TEST(FaultyCommunicator, corrupt_flips_one_bit_of_one_message) {
+  for (std::uint64_t seed = 0; seed < 5; ++seed) {
+    const Seen seen = receive_with({FaultKind::corrupt, 3, seed});
+    ASSERT_EQ(seen.messages.size(), 5u);
+    for (int i = 0; i < 5; ++i) {
+      Message bytes = seen.messages[static_cast<std::size_t>(i)];
+      ASSERT_EQ(bytes.size(), 32u);
+      bytes[0] ^= static_cast<std::byte>(i << 4);
+      EXPECT_EQ(bits_set(bytes), i == 3 ? 1 : 0);
+    }
+  }
+}
+
+TEST(FaultyCommunicator, truncate_shortens_one_message) {
+  const Seen seen = receive_with({FaultKind::truncate, 1, 4});
+  ASSERT_EQ(seen.messages.size(), 5u);
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(seen.messages[i].size() < 32, i == 1);
+}
+
+TEST(FaultyCommunicator, stall_makes_the_peer_time_out) {
+  const Seen seen = receive_with({FaultKind::stall, 1, 4}, 50ms);
+  EXPECT_TRUE(seen.failed);
+  EXPECT_EQ(seen.messages.size(), 1u);
+}
+
+TEST(FaultyCommunicator, every_kind_ends_a_barrier_loop_without_a_hang) {
+  for (const FaultKind kind : kFaultKinds) {
+    std::vector<int> finished(4, 0);
+    const auto body = [&](Communicator& comm) {
+      FaultyCommunicator faulty(comm, comm.rank() == 2 ? Fault{kind, 7, 0} : Fault{});
+      const auto part = faulty.split(0, 0);
+      for (int i = 0; i < 10; ++i) barrier(*part);
+      finished[static_cast<std::size_t>(comm.rank())] = 1;
+    };
+    // Barriers carry no bytes: there is nothing to corrupt or truncate.
+    const bool is_harmless =
+        kind == FaultKind::none || kind == FaultKind::corrupt || kind == FaultKind::truncate;
+    if (is_harmless) {
+      EXPECT_NO_THROW(run_world("threads", 4, body)) << to_string(kind);
+    } else {
+      EXPECT_THROW(run_world("threads", 4, body, 50ms), CommError) << to_string(kind);
+    }
+    EXPECT_EQ(finished == std::vector<int>(4, 1), is_harmless) << to_string(kind);
+  }
+}
+
+}  // namespace
+}  // namespace oktopk

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a world of threads dies: promptly, with a reason, without a hang or a late write.
+#include "oktopk/comm/threads.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "oktopk/base/error.h"
+#include "oktopk/comm/collectives.h"
+#include "tests/support/world.h"
+
+namespace oktopk {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Far longer than a test may take: a wait that ends by its timeout is a failure here.
+constexpr Communicator::Duration kForever = 10min;
+
+void receive_from(Communicator& comm, int peer) {
+  std::byte place[16];
+  Recv recv{peer, place, 0};
+  comm.exchange({}, {&recv, 1});
+}
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const CommError& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(ThreadWorld, run_threads_rethrows_the_cause_not_a_consequence) {
+  for (int culprit = 0; culprit < 4; ++culprit) {
+    try {
+      run_threads(
+          4,
+          [&](Communicator& comm) {
+            if (comm.rank() == culprit) throw std::out_of_range("the cause");
+            receive_from(comm, culprit);
+          },
+          kForever);
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const std::out_of_range& error) {
+      EXPECT_STREQ(error.what(), "the cause");
+    }
+  }
+}
+
+TEST(ThreadWorld, wait_in_a_dead_world_tells_the_reason) {
+  std::vector<std::string> texts(3);
+  EXPECT_THROW(run_threads(
+                   3,
+                   [&](Communicator& comm) {
+                     if (comm.rank() == 1) throw std::logic_error("disk on fire");
+                     texts[static_cast<std::size_t>(comm.rank())] =
+                         error_of([&] { receive_from(comm, (comm.rank() + 2) % 3); });
+                     EXPECT_THROW(comm.start({}, {}), CommError);
+                   },
+                   kForever),
+               std::logic_error);
+  EXPECT_NE(texts[0].find("rank 1 failed: disk on fire"), std::string::npos) << texts[0];
+  EXPECT_NE(texts[2].find("rank 1 failed: disk on fire"), std::string::npos) << texts[2];
+}
+
+TEST(ThreadWorld, rank_that_fails_ends_waits_in_split_parts) {
+  EXPECT_THROW(run_threads(
+                   4,
+                   [](Communicator& comm) {
+                     const auto part = comm.split(comm.rank() / 2, 0);
+                     const auto nested = part->split(0, 0);
+                     if (comm.rank() == 0) throw std::logic_error("gone");
+                     EXPECT_THROW(receive_from(*nested, 1 - nested->rank()), CommError);
+                     EXPECT_THROW(receive_from(*part, 1 - part->rank()), CommError);
+                   },
+                   kForever),
+               std::logic_error);
+}
+
+TEST(ThreadWorld, rank_that_fails_ends_a_split) {
+  EXPECT_THROW(run_threads(
+                   3,
+                   [](Communicator& comm) {
+                     if (comm.rank() == 2) throw std::logic_error("no split");
+                     EXPECT_THROW(comm.split(0, 0), CommError);
+                   },
+                   kForever),
+               std::logic_error);
+}
+
+TEST(ThreadWorld, split_without_a_rank_times_out) {
+  run_threads(
+      2,
+      [](Communicator& comm) {
+        if (comm.rank() == 1) return std::this_thread::sleep_for(200ms);
+        EXPECT_THROW(comm.split(0, 0), CommError);
+      },
+      20ms);
+}
+
+TEST(ThreadWorld, part_outlives_the_world_it_came_from) {
+  auto comms = make_thread_world(2, kTestTimeout);
+  std::unique_ptr<Communicator> parts[2];
+  {
+    std::jthread other([&] { parts[1] = comms[1]->split(0, 0); });
+    parts[0] = comms[0]->split(0, 0);
+  }
+  comms.clear();
+  std::jthread other([&] { barrier(*parts[1]); });
+  barrier(*parts[0]);
+}
+
+TEST(ThreadWorld, wait_for_a_rank_that_left_fails_promptly) {
+  // Both orders: the wait first, and the leaving first.
+  for (const auto& [leaving, waiting] : {std::pair{0ms, 50ms}, std::pair{50ms, 0ms}}) {
+    run_threads(
+        2,
+        [&](Communicator& comm) {
+          if (comm.rank() == 1) return std::this_thread::sleep_for(leaving);
+          std::this_thread::sleep_for(waiting);
+          const std::string text = error_of([&] { receive_from(comm, 1); });
+          EXPECT_NE(text.find("left"), std::string::npos) << text;
+        },
+        kForever);
+  }
+}
+
+TEST(ThreadWorld, leaving_alone_does_not_disturb_the_others) {
+  auto comms = make_thread_world(3, kTestTimeout);
+  comms[1].reset();
+  std::byte place[4];
+  const Send send{2, place};
+  std::jthread other([&] {
+    std::byte there[4];
+    Recv recv{0, there, 0};
+    comms[2]->exchange({}, {&recv, 1});
+    EXPECT_EQ(recv.size, 4u);
+  });
+  comms[0]->exchange({&send, 1}, {});
+}
+
+TEST(ThreadWorld, timeout_names_the_silent_peers) {
+  run_threads(
+      4,
+      [](Communicator& comm) {
+        if (comm.rank() != 0) {
+          if (comm.rank() == 2) {
+            const Send send{0, {}};
+            comm.exchange({&send, 1}, {});
+          }
+          return std::this_thread::sleep_for(300ms);
+        }
+        std::byte place[3][8];
+        Recv recvs[] = {{1, place[0], 0}, {2, place[1], 0}, {3, place[2], 0}};
+        const std::string text = error_of([&] { comm.exchange({}, recvs); });
+        EXPECT_NE(text.find("from rank 1, 3"), std::string::npos) << text;
+      },
+      50ms);
+}
+
+TEST(ThreadWorld, oversized_message_tells_both_sizes) {
+  run_threads(
+      2,
+      [](Communicator& comm) {
+        std::byte place[10] = {};
+        Recv recv{1, std::span(place).first(4), 0};
+        const Send send{0, place};
+        const std::string text = error_of([&] {
+          comm.rank() == 0 ? comm.exchange({}, {&recv, 1}) : comm.exchange({&send, 1}, {});
+        });
+        EXPECT_NE(text.find("rank 0 received 10 bytes from rank 1, capacity 4"), std::string::npos)
+            << text;
+      },
+      kForever);
+}
+
+TEST(ThreadWorld, many_more_threads_than_cores_make_progress) {
+  run_threads(48, [](Communicator& comm) {
+    Workspace work;
+    for (int i = 0; i < 3; ++i) {
+      const auto sum =
+          allreduce_small(comm, static_cast<std::int64_t>(comm.rank()), Reduction::sum, work);
+      EXPECT_EQ(sum, 48 * 47 / 2);
+    }
+  });
+}
+
+TEST(ThreadWorld, abandoned_exchanges_under_fire_write_nothing_late) {
+  // One rank frees its buffers while the others send into them: for the sanitizers.
+  for (int round = 0; round < 30; ++round) {
+    EXPECT_THROW(run_threads(
+                     4,
+                     [&](Communicator& comm) {
+                       Workspace work;
+                       std::vector<std::byte> out(4 * 5000), in(4 * 5000);
+                       for (int i = 0;; ++i) {
+                         if (comm.rank() == round % 4 && i == round / 4) {
+                           auto place = std::make_unique<std::byte[]>(5000);
+                           Recv recv{(comm.rank() + 1) % 4, {place.get(), 5000}, 0};
+                           const Pending pending = comm.start({}, {&recv, 1});
+                           throw std::logic_error("freed");
+                         }
+                         alltoall(comm, out, in, work);
+                       }
+                     },
+                     kForever),
+                 std::logic_error);
+  }
+}
+
+TEST(ThreadWorld, bad_size_or_timeout_is_a_usage_error) {
+  EXPECT_THROW(make_thread_world(0), UsageError);
+  EXPECT_THROW(make_thread_world(-3), UsageError);
+  EXPECT_THROW(make_thread_world(2, 0s), UsageError);
+  EXPECT_NO_THROW(make_thread_world(2, Communicator::Duration::max()));
+}
+
+}  // namespace
+}  // namespace oktopk

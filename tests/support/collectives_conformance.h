@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks of the collectives that all ranks of a communicator call together, on any transport.
+// Inputs are dyadic (multiples of 1/8, small): float sums are exact in any order.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "oktopk/comm/collectives.h"
+#include "tests/support/communicator_conformance.h"
+
+namespace oktopk::conformance {
+
+// The same schedules for every P: those with a name, and one that is irregular.
+inline std::vector<Skips> all_skips(int P) {
+  std::vector<Skips> skips{direct_skips(P), halving_skips(P), power_skips(P), grid_skips(P),
+                           radix_skips(P, 3)};
+  Skips every;
+  for (int s = P; s >= 1; --s) every.push_back(s);
+  skips.push_back(every);
+  return skips;
+}
+
+inline float dyadic(int rank, std::size_t i) {
+  return static_cast<float>(static_cast<int>((i * 31 + static_cast<std::size_t>(rank) * 17) % 257) -
+                            128) /
+         8;
+}
+
+// Cuts of [0, n) into P regions: even, all in one, and uneven with empty ones.
+inline std::vector<std::vector<std::size_t>> all_cuts(int P, std::size_t n) {
+  const auto ranks = static_cast<std::size_t>(P);
+  std::vector<std::size_t> even(ranks + 1), last(ranks + 1, 0), uneven(ranks + 1, 0);
+  for (std::size_t r = 0; r <= ranks; ++r) even[r] = n * r / ranks;
+  last[ranks] = n;
+  std::mt19937 random(7);
+  for (std::size_t r = 1; r < ranks; ++r) uneven[r] = random() % (n + 1);
+  uneven[ranks] = n;
+  std::sort(uneven.begin(), uneven.end());
+  return {even, last, uneven};
+}
+
+inline std::vector<float> local_vector(int rank, std::size_t n) {
+  std::vector<float> data(n);
+  for (std::size_t i = 0; i < n; ++i) data[i] = dyadic(rank, i);
+  return data;
+}
+
+inline std::vector<float> summed_vector(int P, std::size_t n) {
+  std::vector<float> data(n, 0.0f);
+  for (int r = 0; r < P; ++r) {
+    for (std::size_t i = 0; i < n; ++i) data[i] += dyadic(r, i);
+  }
+  return data;
+}
+
+// Calls visit(data, cuts, sum) for sizes and cuts that are even, empty and skewed.
+template <class Visit>
+void for_each_vector(Communicator& comm, Visit visit) {
+  for (const std::size_t n : {0, 1, 5, 64, 3001}) {
+    const std::vector<float> sum = summed_vector(comm.size(), n);
+    for (const auto& cuts : all_cuts(comm.size(), n)) {
+      visit(local_vector(comm.rank(), n), cuts, sum);
+    }
+  }
+}
+
+inline void expect_own_region(const Communicator& comm, const std::vector<float>& data,
+                              const std::vector<std::size_t>& cuts, const std::vector<float>& sum) {
+  const auto r = static_cast<std::size_t>(comm.rank());
+  for (std::size_t i = cuts[r]; i < cuts[r + 1]; ++i) ASSERT_EQ(data[i], sum[i]) << i;
+}
+
+inline void barrier_holds_everyone(Communicator& comm) {
+  for (int i = 0; i < 10; ++i) barrier(comm);
+}
+
+inline void broadcast_reaches_everyone_from_any_root(Communicator& comm) {
+  for (int root = 0; root < comm.size(); ++root) {
+    for (const std::size_t size : {0, 1, 1000}) {
+      const Message truth = message(root, root, 1, size);
+      Message data = comm.rank() == root ? truth : Message(size);
+      broadcast(comm, root, data);
+      EXPECT_EQ(data, truth);
+      Message roomy = truth;
+      if (comm.rank() != root) roomy.assign(size + 77, std::byte{0});
+      EXPECT_EQ(broadcast_up_to(comm, root, roomy, size), size);
+      roomy.resize(size);
+      EXPECT_EQ(roomy, truth);
+    }
+  }
+  EXPECT_THROW(broadcast(comm, comm.size(), {}), UsageError);
+}
+
+inline void allgather_collects_in_rank_order(Communicator& comm) {
+  Workspace work;
+  const auto P = static_cast<std::size_t>(comm.size());
+  for (const std::size_t size : {0, 1, 12, 5000}) {
+    Message all(P * size);
+    allgather(comm, message(comm.rank(), 0, 2, size), all, work);
+    for (std::size_t r = 0; r < P; ++r) {
+      const Message block(all.begin() + static_cast<std::ptrdiff_t>(r * size),
+                          all.begin() + static_cast<std::ptrdiff_t>((r + 1) * size));
+      EXPECT_EQ(block, message(static_cast<int>(r), 0, 2, size));
+    }
+  }
+  Message wrong(P * 3 + 1);
+  EXPECT_THROW(allgather(comm, Message(3), wrong, work), UsageError);
+}
+
+inline Message block_of(std::span<const std::byte> bytes) {
+  return Message(bytes.begin(), bytes.end());
+}
+
+inline void allgatherv_collects_blocks_of_any_size(Communicator& comm) {
+  Workspace work;
+  Gathered out;
+  const auto P = static_cast<std::size_t>(comm.size());
+  std::mt19937 random(3);
+  for (int round = 0; round < 12; ++round) {
+    std::vector<std::size_t> sizes(P), capacities(P);
+    for (std::size_t r = 0; r < P; ++r) {
+      sizes[r] = round % 3 == 0 && r % 2 == 0 ? 0 : random() % (round == 5 ? 60000 : 500);
+      capacities[r] = sizes[r] + (round % 2 == 0 ? 0 : random() % 1000);
+    }
+    const auto self = static_cast<std::size_t>(comm.rank());
+    allgatherv(comm, message(comm.rank(), 0, round, sizes[self]), capacities, out, work);
+    for (std::size_t r = 0; r < P; ++r) {
+      const int rank = static_cast<int>(r);
+      ASSERT_EQ(block_of(out.of(rank)), message(rank, 0, round, sizes[r])) << "block of " << r;
+    }
+  }
+  const std::vector<std::size_t> none(P, 0);
+  EXPECT_THROW(allgatherv(comm, Message(1), none, out, work), UsageError);
+}
+
+inline void alltoall_transposes(Communicator& comm) {
+  Workspace work;
+  const int P = comm.size();
+  for (const std::size_t size : {0, 1, 999}) {
+    Message outgoing, incoming(size * static_cast<std::size_t>(P)), truth;
+    for (int peer = 0; peer < P; ++peer) {
+      const Message block = message(comm.rank(), peer, 4, size);
+      outgoing.insert(outgoing.end(), block.begin(), block.end());
+      const Message arriving = message(peer, comm.rank(), 4, size);
+      truth.insert(truth.end(), arriving.begin(), arriving.end());
+    }
+    alltoall(comm, outgoing, incoming, work);
+    EXPECT_EQ(incoming, truth);
+  }
+}
+
+inline void alltoallv_transposes_blocks_of_any_size(Communicator& comm) {
+  Workspace work;
+  Gathered incoming;
+  const int P = comm.size();
+  const auto size_of = [](int from, int to, int round) {
+    return static_cast<std::size_t>((from * 37 + to * 11) % 5 * 100 * round);
+  };
+  for (int round = 0; round < 5; ++round) {
+    std::vector<Message> blocks;
+    std::vector<std::size_t> capacities;
+    for (int peer = 0; peer < P; ++peer) {
+      blocks.push_back(message(comm.rank(), peer, round, size_of(comm.rank(), peer, round)));
+      capacities.push_back(size_of(peer, comm.rank(), round) + static_cast<std::size_t>(peer));
+    }
+    const std::vector<std::span<const std::byte>> outgoing(blocks.begin(), blocks.end());
+    alltoallv(comm, outgoing, capacities, incoming, work);
+    for (int peer = 0; peer < P; ++peer) {
+      EXPECT_EQ(block_of(incoming.of(peer)),
+                message(peer, comm.rank(), round, size_of(peer, comm.rank(), round)));
+    }
+  }
+}
+
+inline void reduce_scatter_sums_regions_by_any_skips(Communicator& comm) {
+  Workspace work;
+  for (const Skips& skips : all_skips(comm.size())) {
+    const auto phases = circulant_phases(skips);
+    for_each_vector(comm, [&](std::vector<float> data, const auto& cuts, const auto& sum) {
+      SCOPED_TRACE(to_string(skips));
+      reduce_scatter(comm, data, cuts, phases, work);
+      expect_own_region(comm, data, cuts, sum);
+      allgather_regions(comm, data, cuts, phases, work);
+      EXPECT_EQ(data, sum);
+    });
+  }
+}
+
+inline void ring_sums_regions(Communicator& comm) {
+  Workspace work;
+  for_each_vector(comm, [&](std::vector<float> data, const auto& cuts, const auto& sum) {
+    ring_reduce_scatter(comm, data, cuts, work);
+    expect_own_region(comm, data, cuts, sum);
+    ring_allgather(comm, data, cuts);
+    EXPECT_EQ(data, sum);
+  });
+}
+
+template <class T>
+void check_allreduce_small(Communicator& comm, Workspace& work) {
+  const int P = comm.size();
+  for (const std::size_t n : {0, 1, 17}) {
+    std::vector<T> mine(n), sum(n, T{0}), most(n, T{0}), least(n, T{100});
+    for (int r = 0; r < P; ++r) {
+      for (std::size_t i = 0; i < n; ++i) {
+        const T value = static_cast<T>((static_cast<std::size_t>(r) * 7 + i * 3) % 23);
+        if (r == comm.rank()) mine[i] = value;
+        sum[i] = static_cast<T>(sum[i] + value);
+        most[i] = std::max(most[i], value);
+        least[i] = std::min(least[i], value);
+      }
+    }
+    for (const auto& [reduction, truth] :
+         {std::pair(Reduction::sum, sum), std::pair(Reduction::max, most),
+          std::pair(Reduction::min, least)}) {
+      std::vector<T> values = mine;
+      allreduce_small<T>(comm, values, reduction, work);
+      EXPECT_EQ(values, truth);
+    }
+  }
+}
+
+inline void allreduce_small_reduces_every_type(Communicator& comm) {
+  Workspace work;
+  check_allreduce_small<float>(comm, work);
+  check_allreduce_small<double>(comm, work);
+  check_allreduce_small<std::uint32_t>(comm, work);
+  check_allreduce_small<std::uint64_t>(comm, work);
+  check_allreduce_small<std::int64_t>(comm, work);
+}
+
+inline void allreduce_small_agrees_bitwise_on_rounded_sums(Communicator& comm) {
+  Workspace work;
+  std::mt19937_64 random(static_cast<unsigned>(comm.rank()));
+  const double mine = std::uniform_real_distribution<double>(-1, 1)(random);
+  const double sum = allreduce_small(comm, mine, Reduction::sum, work);
+  const auto bits = std::bit_cast<std::uint64_t>(sum);
+  EXPECT_EQ(allreduce_small(comm, bits, Reduction::max, work), bits);
+  EXPECT_EQ(allreduce_small(comm, bits, Reduction::min, work), bits);
+}
+
+inline constexpr Check kCollectiveChecks[] = {
+    {"barrier_holds_everyone", barrier_holds_everyone, false},
+    {"broadcast_reaches_everyone_from_any_root", broadcast_reaches_everyone_from_any_root, false},
+    {"allgather_collects_in_rank_order", allgather_collects_in_rank_order, false},
+    {"allgatherv_collects_blocks_of_any_size", allgatherv_collects_blocks_of_any_size, false},
+    {"alltoall_transposes", alltoall_transposes, false},
+    {"alltoallv_transposes_blocks_of_any_size", alltoallv_transposes_blocks_of_any_size, false},
+    {"reduce_scatter_sums_regions_by_any_skips", reduce_scatter_sums_regions_by_any_skips, false},
+    {"ring_sums_regions", ring_sums_regions, false},
+    {"allreduce_small_reduces_every_type", allreduce_small_reduces_every_type, false},
+    {"allreduce_small_agrees_bitwise_on_rounded_sums",
+     allreduce_small_agrees_bitwise_on_rounded_sums, false},
+};
+
+}  // namespace oktopk::conformance

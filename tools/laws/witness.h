@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all ranks saw of one step, gathered on every rank as dense vectors, so that laws are plain
+// arithmetic over them.
+#pragma once
+
+#include <vector>
+
+#include "oktopk/comm/decorators.h"
+#include "oktopk/optim/reducer.h"
+#include "tools/laws/oracle.h"
+
+namespace oktopk {
+
+struct Witness {
+  std::vector<Dense> accumulators;  // by rank: residual + gradient, before the selection
+  std::vector<Dense> selections;
+  std::vector<Dense> updates;       // as each rank received it
+  std::vector<Dense> residuals;     // after the step
+  Dense memory_before;              // m of all owners, laid out over [0, n)
+  Dense memory_after;
+  std::vector<Traffic> traffic;
+  bool refreshed = false;
+};
+
+// Runs one step of `reducer` on `counting` and gathers over `report` (the sound communicator beneath).
+Witness witness_step(Communicator& report, CountingCommunicator& counting, Reducer& reducer,
+                     std::span<const float> gradient);
+
+// All ranks' vectors of equal length, in rank order.
+std::vector<Dense> gather_dense(Communicator& comm, const Dense& mine);
+
+}  // namespace oktopk
