@@ -21,7 +21,7 @@ heading = @printf '\n=== %s\n' "$(1)"
 .PHONY: check-format check-layers check-mirror test-release test-asan test-tsan
 
 help:  ## this list
-	@grep -hE '^[a-z][a-z -]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## *' '{printf "  make %-20s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z][a-z -]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## *' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 bootstrap:  ## install what is missing (silent when nothing is)
 	@scripts/bootstrap
@@ -54,11 +54,17 @@ test-release:  ## all tests of the release build, warnings as errors
 	@cmake --build build -j $(JOBS)
 	@$(CTEST) --test-dir build | $(QUIET)
 
-test-asan test-tsan: test-%:  ## unit tests under the address+undefined / thread sanitizer
-	$(call heading,$*: build and unit tests)
-	@cmake --preset $* >/dev/null
-	@cmake --build build-$* -j $(JOBS)
-	@$(FIXED_LAYOUT) $(CTEST) --test-dir build-$* -L '^unit$$' | $(QUIET)
+test-asan:  ## unit tests under the address and undefined behaviour sanitizers
+	$(call heading,asan: build and unit tests)
+	@cmake --preset asan >/dev/null
+	@cmake --build build-asan -j $(JOBS)
+	@$(CTEST) --test-dir build-asan -L '^unit' | $(QUIET)
+
+test-tsan:  ## unit tests that use threads, under the thread sanitizer
+	$(call heading,tsan: build and threaded unit tests)
+	@cmake --preset tsan >/dev/null
+	@cmake --build build-tsan -j $(JOBS) --target thread_tests
+	@$(FIXED_LAYOUT) $(CTEST) --test-dir build-tsan -L '^unit_threads$$' | $(QUIET)
 
 bench: build  ## micro-benchmarks, then the sweep over sizes
 	@for b in build/bench/bench_*; do if [ -x "$$b" ] && [ -f "$$b" ]; then "$$b"; fi; done

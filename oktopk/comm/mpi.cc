@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transport "mpi" (mpi.h): Isend/Irecv on a duplicated communicator with one tag, so that MPI's own
 // ordering rule is ours.
-// Waits poll: Testsome, then the core is given away, after a while for longer. Requests are pooled:
+// Waits poll: Test, then the core is given away, after a while for longer. Requests are pooled:
 // no allocation of ours per message once warm.
 // A dead communicator is never freed: messages that could not be cancelled may still refer to it.
 #include "oktopk/comm/mpi.h"
@@ -104,9 +104,9 @@ class MpiCommunicator final : public Communicator {
 
   void post(Operation& operation, std::span<const Send> sends);
   bool fits_itself(std::size_t bytes, bool is_recv);
-  std::size_t test(Operation& operation);
+  bool test(Operation& operation, std::size_t i);
   std::string describe(const Operation& operation, std::size_t request) const;
-  std::string silent_peers(const Operation& operation) const;
+  std::string silent_peers(Operation& operation);
   void withdraw(Operation& operation) noexcept;
   [[noreturn]] void die(const std::string& reason);
 
@@ -122,8 +122,6 @@ class MpiCommunicator final : public Communicator {
     bool is_recv;
   };
   std::vector<Half> to_itself_;  // not matched yet
-  std::vector<int> finished_;
-  std::vector<MPI_Status> statuses_;
 };
 
 MpiCommunicator::~MpiCommunicator() {
@@ -196,36 +194,24 @@ bool MpiCommunicator::fits_itself(std::size_t bytes, bool is_recv) {
   return is_recv ? other <= bytes : bytes <= other;
 }
 
-// Notes what has completed; returns how many requests are left. Throws on the first that failed.
-std::size_t MpiCommunicator::test(Operation& operation) {
-  const std::size_t total = operation.requests.size();
-  finished_.resize(std::max(finished_.size(), total));
-  statuses_.resize(finished_.size());
-  // Open MPI 4.1 can return success and tell of the error in the status alone; others leave the
-  // field as it was.
-  for (MPI_Status& status : statuses_) status.MPI_ERROR = MPI_SUCCESS;
-  int count = 0;
-  const int code = MPI_Testsome(static_cast<int>(total), operation.requests.data(), &count,
-                                finished_.data(), statuses_.data());
-  if (count == MPI_UNDEFINED) return 0;
-  if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) {
+// True when request i has completed, or is none any more; notes what it received.
+// Not Testsome: errors there go to the handler of MPI_COMM_WORLD, which is the user's.
+bool MpiCommunicator::test(Operation& operation, std::size_t i) {
+  if (operation.requests[i] == MPI_REQUEST_NULL) return true;
+  int is_done = 0;
+  MPI_Status status;
+  const int code = MPI_Test(&operation.requests[i], &is_done, &status);
+  if (code != MPI_SUCCESS) {
     withdraw(operation);
-    die("exchange: " + error_text(code));
+    die(describe(operation, i) + ": " + error_text(code));
   }
-  for (std::size_t j = 0; j < static_cast<std::size_t>(count); ++j) {
-    const auto i = static_cast<std::size_t>(finished_[j]);
-    if (statuses_[j].MPI_ERROR != MPI_SUCCESS) {
-      withdraw(operation);
-      die(describe(operation, i) + ": " + error_text(statuses_[j].MPI_ERROR));
-    }
-    if (i >= operation.recvs.size()) continue;
+  if (is_done == 0) return false;
+  if (i < operation.recvs.size()) {
     MPI_Count size = 0;
-    MPI_Get_elements_x(&statuses_[j], MPI_BYTE, &size);
+    MPI_Get_elements_x(&status, MPI_BYTE, &size);
     operation.recvs[i].size = static_cast<std::size_t>(size);
   }
-  return static_cast<std::size_t>(
-      std::count_if(operation.requests.begin(), operation.requests.end(),
-                    [](const MPI_Request& request) { return request != MPI_REQUEST_NULL; }));
+  return true;
 }
 
 void MpiCommunicator::finish(std::uint64_t ticket) {
@@ -234,7 +220,13 @@ void MpiCommunicator::finish(std::uint64_t ticket) {
     withdraw(operation);
     die("the communicator is dead: " + reason_);
   }
-  if (!poll(options_.timeout, [&] { return test(operation) == 0; })) {
+  // Each test lets all of MPI progress: asking for one request after the other is enough.
+  std::size_t done = 0;
+  const bool is_complete = poll(options_.timeout, [&] {
+    while (done < operation.requests.size() && test(operation, done)) ++done;
+    return done == operation.requests.size();
+  });
+  if (!is_complete) {
     const std::string peers = silent_peers(operation);
     withdraw(operation);
     std::ostringstream reason;
@@ -244,10 +236,10 @@ void MpiCommunicator::finish(std::uint64_t ticket) {
   operations_.give_back(ticket);
 }
 
-std::string MpiCommunicator::silent_peers(const Operation& operation) const {
+std::string MpiCommunicator::silent_peers(Operation& operation) {
   std::vector<int> peers;
   for (std::size_t i = 0; i < operation.requests.size(); ++i) {
-    if (operation.requests[i] != MPI_REQUEST_NULL) peers.push_back(operation.peers[i]);
+    if (!test(operation, i)) peers.push_back(operation.peers[i]);
   }
   return list_ranks(std::move(peers));
 }
@@ -301,7 +293,8 @@ std::unique_ptr<Communicator> duplicate(MPI_Comm original, const MpiOptions& opt
   MPI_Comm copy = MPI_COMM_NULL;
   MPI_Request request = MPI_REQUEST_NULL;
   int code = MPI_Comm_idup(original, &copy, &request);
-  const bool is_done = poll(limited.timeout, [&] {
+  const Duration patience = std::max(limited.timeout, Communicator::kDefaultTimeout);
+  const bool is_done = poll(patience, [&] {
     int done = 1;
     if (code == MPI_SUCCESS) code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
     return done != 0;

@@ -35,7 +35,8 @@ struct MpiOptions {
   std::size_t chunk_bytes = std::size_t{1} << 30;
 };
 
-// REQUIRES: MPI is initialised (see MpiSession). Collective over the communicator.
+// REQUIRES: MPI is initialised (see MpiSession). Collective over the communicator; waits for ranks
+// that start late for the timeout or kDefaultTimeout, whichever is longer.
 std::unique_ptr<Communicator> make_mpi_world(const MpiOptions& options = {});
 std::unique_ptr<Communicator> make_mpi_communicator(int fortran_handle,
                                                     const MpiOptions& options = {});

@@ -119,7 +119,7 @@ TEST(FaultyCommunicator, die_ends_the_world_at_the_message) {
 }
 
 TEST(FaultyCommunicator, drop_leaves_one_message_out) {
-  const Seen seen = receive_with({FaultKind::drop, 2, 1}, 200ms);
+  const Seen seen = receive_with({FaultKind::drop, 2, 1}, 1s);
   EXPECT_TRUE(seen.failed);
   ASSERT_EQ(seen.messages.size(), 4u);
   EXPECT_EQ(seen.messages[1][0], std::byte{0x10});
@@ -146,7 +146,7 @@ TEST(FaultyCommunicator, truncate_shortens_one_message) {
 }
 
 TEST(FaultyCommunicator, stall_makes_the_peer_time_out) {
-  const Seen seen = receive_with({FaultKind::stall, 1, 4}, 50ms);
+  const Seen seen = receive_with({FaultKind::stall, 1, 4}, 500ms);
   EXPECT_TRUE(seen.failed);
   EXPECT_EQ(seen.messages.size(), 1u);
 }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <stdexcept>
 #include <string>
@@ -95,13 +96,9 @@ TEST(ThreadWorld, rank_that_fails_ends_a_split) {
 }
 
 TEST(ThreadWorld, split_without_a_rank_times_out) {
-  run_threads(
-      2,
-      [](Communicator& comm) {
-        if (comm.rank() == 1) return std::this_thread::sleep_for(200ms);
-        EXPECT_THROW(comm.split(0, 0), CommError);
-      },
-      20ms);
+  auto comms = make_thread_world(2, 20ms);
+  EXPECT_THROW(comms[0]->split(0, 0), CommError);
+  EXPECT_THROW(comms[1]->split(0, 0), CommError);
 }
 
 TEST(ThreadWorld, part_outlives_the_world_it_came_from) {
@@ -146,20 +143,29 @@ TEST(ThreadWorld, leaving_alone_does_not_disturb_the_others) {
 }
 
 TEST(ThreadWorld, timeout_names_the_silent_peers) {
+  std::atomic<bool> is_sent = false;
+  std::atomic<bool> is_over = false;
+  const auto sleep_until = [](const std::atomic<bool>& flag) {
+    while (!flag) std::this_thread::sleep_for(1ms);
+  };
   run_threads(
       4,
-      [](Communicator& comm) {
-        if (comm.rank() != 0) {
-          if (comm.rank() == 2) {
-            const Send send{0, {}};
-            comm.exchange({&send, 1}, {});
-          }
-          return std::this_thread::sleep_for(300ms);
+      [&](Communicator& comm) {
+        if (comm.rank() == 0) {
+          std::byte place[3][8];
+          Recv recvs[] = {{1, place[0], 0}, {2, place[1], 0}, {3, place[2], 0}};
+          Pending pending = comm.start({}, recvs);
+          sleep_until(is_sent);
+          const std::string text = error_of([&] { pending.wait(); });
+          EXPECT_NE(text.find("from rank 1, 3"), std::string::npos) << text;
+          is_over = true;
+        } else if (comm.rank() == 2) {
+          const Send send{0, {}};
+          Pending pending = comm.start({&send, 1}, {});
+          is_sent = true;
+          EXPECT_NO_THROW(pending.wait());
         }
-        std::byte place[3][8];
-        Recv recvs[] = {{1, place[0], 0}, {2, place[1], 0}, {3, place[2], 0}};
-        const std::string text = error_of([&] { comm.exchange({}, recvs); });
-        EXPECT_NE(text.find("from rank 1, 3"), std::string::npos) << text;
+        sleep_until(is_over);
       },
       50ms);
 }

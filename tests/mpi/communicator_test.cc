@@ -82,7 +82,7 @@ TEST(MpiCommunicator, null_handle_or_bad_options_are_usage_errors) {
 }
 
 TEST(MpiCommunicator, timeout_names_the_silent_peers) {
-  const auto comm = make_mpi_world({.timeout = 100ms});
+  const auto comm = make_mpi_world({.timeout = 500ms});
   if (comm->size() < 3) GTEST_SKIP() << "needs 3 ranks";
   if (comm->rank() == 0) {
     Message in[2] = {Message(10), Message(10)};

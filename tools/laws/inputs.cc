@@ -56,9 +56,10 @@ void layered(std::vector<float>& out, Random& noise, std::uint64_t seed) {
   double before = 0;
   for (std::size_t layer = 0; layer < kLayers; ++layer) {
     before += weight[layer];
-    const auto end = layer + 1 == kLayers ? out.size()
-                                          : static_cast<std::size_t>(
-                                                static_cast<double>(out.size()) * before / total);
+    const auto end =
+        layer + 1 == kLayers
+            ? out.size()
+            : static_cast<std::size_t>(static_cast<double>(out.size()) * before / total);
     const auto scale = static_cast<float>(std::exp(layout.normal()));
     const bool embedding = layer % 8 == 0;  // a few rows of it are hot
     for (std::size_t i = begin; i < end; ++i) {
@@ -72,12 +73,18 @@ void layered(std::vector<float>& out, Random& noise, std::uint64_t seed) {
 float exact_value(Input kind, std::size_t i, std::size_t n, int rank, Random& random) {
   const float x = dyadic(random);
   switch (kind) {
-    case Input::skewed: return i * 16 < n ? x : (random.below(64) == 0 ? kUnit : 0.0F);
-    case Input::tied: return static_cast<float>(1U << (2 * random.below(3))) * std::copysign(kUnit, x);
-    case Input::equal: return 64 * std::copysign(kUnit, x);
-    case Input::zero: return 0.0F;
-    case Input::lonely: return rank == 0 ? x : 0.0F;
-    default: return x;
+    case Input::skewed:
+      return i * 16 < n ? x : (random.below(64) == 0 ? kUnit : 0.0F);
+    case Input::tied:
+      return static_cast<float>(1U << (2 * random.below(3))) * std::copysign(kUnit, x);
+    case Input::equal:
+      return 64 * std::copysign(kUnit, x);
+    case Input::zero:
+      return 0.0F;
+    case Input::lonely:
+      return rank == 0 ? x : 0.0F;
+    default:
+      return x;
   }
 }
 
@@ -105,7 +112,9 @@ std::vector<float> make_input(Input kind, Index n, int rank, std::uint64_t step,
     case Input::laplace:
       for (float& x : out) x = laplace(random);
       break;
-    case Input::layered: layered(out, random, seed); break;
+    case Input::layered:
+      layered(out, random, seed);
+      break;
     default:
       for (std::size_t i = 0; i < out.size(); ++i) out[i] = exact_value(kind, i, n, rank, random);
   }

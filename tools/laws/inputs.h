@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generated gradients for benches and laws: the same for the same (kind, n, rank, step, seed).
-// The first three look like gradients; the others are dyadic (multiples of 2^-10 below 1/2), so that sums
-// are exact in any order and laws can be checked to the last bit.
+// The first three look like gradients; the others are dyadic (multiples of 2^-10 below 1/2), so
+// that sums are exact in any order and laws can be checked to the last bit.
 #pragma once
 
 #include <cstdint>

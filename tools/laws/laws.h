@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The laws that every preset, codec, residual rule and transport is held to. One trial runs a Reducer for
-// a few steps on any communicator, gathers what all ranks had and got, and says which laws hold. The
-// tests and `oktopk verify` run the same trials.
+// The laws that every preset, codec, residual rule and transport is held to. One trial runs a
+// Reducer for a few steps on any communicator, gathers what all ranks had and got, and says which
+// laws hold. The tests and `oktopk verify` run the same trials.
 //   1 agreement  the update is bitwise equal on all ranks
 //   2 truth      it equals the oracle's (exactly: inputs are dyadic)
 //   3 mass       sum of accumulators + m == update + sum of residuals + m', each step and over all
@@ -44,8 +44,8 @@ std::vector<Finding> check_steps(Communicator& comm, const Trial& trial);
 // Law 5. Collective; `comm` survives.
 Finding check_calm(Communicator& comm, const Trial& trial);
 
-// Law 6. `make_comm` gives this rank's communicator of a fresh world with a short timeout; it is called
-// once per fault, collectively, and what it gave is dead afterwards. `report` is a sound
+// Law 6. `make_comm` gives this rank's communicator of a fresh world with a short timeout; it is
+// called once per fault, collectively, and what it gave is dead afterwards. `report` is a sound
 // communicator of the same ranks on which they compare notes.
 Finding check_courage(Communicator& report,
                       const std::function<std::unique_ptr<Communicator>()>& make_comm,

@@ -5,76 +5,64 @@
 #include <cmath>
 
 namespace oktopk {
-namespace {
 
-void add(Dense& a, const Dense& b) {
-  for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
+void oracle_add(Entries& a, const Entries& b) {
+  for (const auto& [i, v] : b) {
+    const double sum = static_cast<float>(a[i] + v);
+    sum != 0 ? void(a[i] = sum) : void(a.erase(i));
+  }
 }
 
-// x restricted to [begin, end).
-Dense clip(const Dense& x, std::size_t begin, std::size_t end) {
-  Dense out(x.size(), 0.0);
-  std::copy(x.begin() + static_cast<std::ptrdiff_t>(begin),
-            x.begin() + static_cast<std::ptrdiff_t>(end), out.begin() + static_cast<std::ptrdiff_t>(begin));
-  return out;
-}
-
-}  // namespace
-
-Dense oracle_sum(std::span<const Dense> ranks) {
-  Dense sum = ranks[0];
-  for (const Dense& x : ranks.subspan(1)) add(sum, x);
+Entries oracle_sum(std::span<const Entries> ranks) {
+  Entries sum;
+  for (const Entries& x : ranks) oracle_add(sum, x);
   return sum;
 }
 
-Dense oracle_top(const Dense& x, std::size_t k) {
-  std::vector<std::size_t> order;
-  for (std::size_t i = 0; i < x.size(); ++i)
-    if (x[i] != 0) order.push_back(i);
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return std::fabs(x[a]) > std::fabs(x[b]);
+Entries oracle_top(const Entries& x, std::size_t k) {
+  std::vector<std::pair<Index, double>> order(x.begin(), x.end());
+  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+    return std::fabs(a.second) > std::fabs(b.second);
   });
   order.resize(std::min(k, order.size()));
-  Dense out(x.size(), 0.0);
-  for (const std::size_t i : order) out[i] = x[i];
+  return {order.begin(), order.end()};
+}
+
+Entries oracle_at_least(const Entries& x, double threshold) {
+  Entries out = x;
+  std::erase_if(out, [&](const auto& entry) { return std::fabs(entry.second) < threshold; });
   return out;
 }
 
-Dense oracle_at_least(const Dense& x, double threshold) {
-  Dense out = x;
-  for (double& v : out)
-    if (std::fabs(v) < threshold) v = 0;
-  return out;
-}
-
-double oracle_kth(const Dense& x, std::size_t k) {
+double oracle_kth(const Entries& x, std::size_t k) {
   double smallest = 0;
-  for (const double v : oracle_top(x, k))
-    if (v != 0 && (smallest == 0 || std::fabs(v) < smallest)) smallest = std::fabs(v);
+  for (const auto& [i, v] : oracle_top(x, k))
+    smallest = smallest == 0 ? std::fabs(v) : std::min(smallest, std::fabs(v));
   return smallest;
 }
 
-Dense oracle_gtopk(std::span<const Dense> selections, std::size_t k) {
-  std::vector<Dense> kept;
-  for (const Dense& s : selections) kept.push_back(oracle_top(s, k));
+Entries oracle_gtopk(std::span<const Entries> selections, std::size_t k) {
+  std::vector<Entries> kept;
+  for (const Entries& s : selections) kept.push_back(oracle_top(s, k));
   for (std::size_t stride = 1; stride < kept.size(); stride *= 2)
     for (std::size_t r = 0; r + stride < kept.size(); r += 2 * stride) {
-      add(kept[r], kept[r + stride]);
+      oracle_add(kept[r], kept[r + stride]);
       kept[r] = oracle_top(kept[r], k);
     }
   return kept[0];
 }
 
-Dense oracle_spardl(std::span<const Dense> selections, std::size_t k) {
+Entries oracle_spardl(std::span<const Entries> selections, Index n, std::size_t k) {
   const std::size_t P = selections.size();
-  const std::size_t n = selections[0].size();
   const std::size_t quota = (k + P - 1) / P;
+  const auto cut = [&](std::size_t r) { return static_cast<Index>(std::uint64_t{n} * r / P); };
   // held[i][d]: what rank i has for region i + d.
-  std::vector<std::vector<Dense>> held(P);
+  std::vector<std::vector<Entries>> held(P);
   for (std::size_t i = 0; i < P; ++i)
     for (std::size_t d = 0; d < P; ++d) {
       const std::size_t r = (i + d) % P;
-      held[i].push_back(clip(selections[i], r * n / P, (r + 1) * n / P));
+      held[i].emplace_back(selections[i].lower_bound(cut(r)),
+                           selections[i].lower_bound(cut(r + 1)));
     }
   std::size_t bag = 1;
   while (bag * 2 < P) bag *= 2;
@@ -82,10 +70,10 @@ Dense oracle_spardl(std::span<const Dense> selections, std::size_t k) {
     for (auto& blocks : held)
       for (std::size_t d = bag; d < S; ++d) blocks[d] = oracle_top(blocks[d], quota);
     for (std::size_t i = 0; i < P; ++i)
-      for (std::size_t d = bag; d < S; ++d) add(held[(i + bag) % P][d - bag], held[i][d]);
+      for (std::size_t d = bag; d < S; ++d) oracle_add(held[(i + bag) % P][d - bag], held[i][d]);
   }
-  Dense out(n, 0.0);
-  for (std::size_t i = 0; i < P; ++i) add(out, oracle_top(held[i][0], quota));
+  Entries out;
+  for (std::size_t i = 0; i < P; ++i) oracle_add(out, oracle_top(held[i][0], quota));
   return out;
 }
 

@@ -10,10 +10,6 @@
 namespace oktopk {
 namespace {
 
-std::size_t nonzeros(const Dense& x) {
-  return x.size() - static_cast<std::size_t>(std::count(x.begin(), x.end(), 0.0));
-}
-
 // The first violation is kept; later ones are not interesting.
 void violate(Finding& finding, int step, const auto&... parts) {
   if (!finding.holds) return;
@@ -28,79 +24,6 @@ void check_agreement(const Witness& w, int step, Finding& finding) {
   for (std::size_t r = 1; r < w.updates.size(); ++r)
     if (w.updates[r] != w.updates[0]) violate(finding, step, "rank ", r, " differs from rank 0");
 }
-
-// How far a lossy codec may move a sum, relative to the sum of magnitudes.
-double value_tolerance(ValueCoding coding) {
-  switch (coding) {
-    case ValueCoding::fp32: return 0;
-    case ValueCoding::bf16: return 0.02;
-    case ValueCoding::log8: return 0.1;
-    case ValueCoding::log4: return 1;
-  }
-  return 0;
-}
-
-class Truth {
- public:
-  Truth(const Trial& trial, std::size_t k) : trial_(trial), k_(k) {}
-
-  void check(const Witness& w, const Allreduce& allreduce, int step, Finding& finding) {
-    std::vector<Dense> terms = w.selections;
-    terms.push_back(w.memory_before);
-    const Dense sum = oracle_sum(terms);
-    const Dense& update = w.updates[0];
-    const std::string_view name = allreduce.name();
-    const bool applies_union =
-        allreduce.options().residual == ResidualKind::all_sent_cleared || allreduce.is_dense();
-    if (!allreduce.options().codec.lossless() && !allreduce.is_dense())
-      return check_lossy(w, sum, applies_union, step, finding);
-    if (name == "gtopk") return compare(update, oracle_gtopk(w.selections, k_), step, finding);
-    if (name == "spardl") return compare(update, oracle_spardl(w.selections, k_), step, finding);
-    if (name == "oktopk") return compare(update, oktopk(sum, step), step, finding);
-    if (name == "circulant") return check_circulant(w, sum, step, finding);
-    compare(update, sum, step, finding);
-  }
-
- private:
-  Dense oktopk(const Dense& sum, int step) {
-    if (step % trial_.options.allreduce.tau_prime != 0) return oracle_at_least(sum, threshold_);
-    threshold_ = oracle_kth(sum, k_);
-    return oracle_top(sum, k_);
-  }
-
-  // The threshold is steered, so the count is not given; but whatever the count, the update must be the
-  // largest sums, and exactly k of them when the threshold was just evaluated.
-  void check_circulant(const Witness& w, const Dense& sum, int step, Finding& finding) {
-    const std::size_t count = nonzeros(w.updates[0]);
-    const std::size_t most = std::min(k_, nonzeros(sum));
-    if (count > most || (w.refreshed && count != most))
-      violate(finding, step, count, " entries where ", most, " were due");
-    compare(w.updates[0], oracle_top(sum, count), step, finding);
-  }
-
-  void check_lossy(const Witness& w, const Dense& sum, bool applies_union, int step,
-                   Finding& finding) {
-    const double tolerance = value_tolerance(trial_.options.allreduce.codec.value);
-    for (std::size_t i = 0; i < sum.size(); ++i) {
-      double magnitude = std::fabs(w.memory_before[i]);
-      for (const Dense& s : w.selections) magnitude += std::fabs(s[i]);
-      const double u = w.updates[0][i];
-      if ((u != 0 && magnitude == 0) ||
-          (applies_union && std::fabs(u - sum[i]) > tolerance * magnitude))
-        violate(finding, step, "[", i, "] is ", u, ", the sum is ", sum[i]);
-    }
-  }
-
-  static void compare(const Dense& update, const Dense& expected, int step, Finding& finding) {
-    for (std::size_t i = 0; i < update.size(); ++i)
-      if (update[i] != expected[i])
-        violate(finding, step, "[", i, "] is ", update[i], ", the oracle has ", expected[i]);
-  }
-
-  const Trial& trial_;
-  std::size_t k_;
-  double threshold_ = 0;
-};
 
 // lhs == rhs at every index; to rounding where lossy codecs make the arithmetic inexact.
 void check_balance(const Dense& lhs, const Dense& rhs, const Dense& scale, bool exact, int step,
@@ -123,7 +46,7 @@ Dense magnitudes(const Witness& w) {
 Dense all_of(const std::vector<Dense>& ranks, const Dense& extra) {
   std::vector<Dense> terms = ranks;
   terms.push_back(extra);
-  return oracle_sum(terms);
+  return add_up(terms);
 }
 
 void check_mass(const Witness& w, bool exact, int step, Finding& finding) {
@@ -133,17 +56,18 @@ void check_mass(const Witness& w, bool exact, int step, Finding& finding) {
                 magnitudes(w), exact, step, finding);
 }
 
-// Messages never exceed the bound. Bytes: on evenly spread data no rank exceeds it by more than chance;
-// on skewed data the mean over the ranks does not, and with tied magnitudes no count is controlled.
+// Messages never exceed the bound. Bytes: on evenly spread data no rank exceeds it by more than
+// chance; on skewed data the mean over the ranks does not, and with tied magnitudes no count is
+// controlled.
 void check_honesty(const Witness& w, const Trial& trial, const Allreduce& allreduce, std::size_t k,
                    int step, Finding& finding) {
   Problem problem{.n = static_cast<double>(trial.n),
                   .k = static_cast<double>(k),
-                  .gathered = static_cast<double>(std::max<std::size_t>(1, nonzeros(w.updates[0]))),
+                  .gathered = static_cast<double>(std::max<std::size_t>(1, w.record.update.size())),
                   .P = static_cast<int>(w.traffic.size()),
-                  .refresh = w.refreshed};
-  for (const Dense& s : w.selections)
-    if (!allreduce.is_dense()) problem.k = std::max(problem.k, static_cast<double>(nonzeros(s)));
+                  .refresh = w.record.refreshed};
+  for (const Entries& s : w.record.selections)
+    if (!allreduce.is_dense()) problem.k = std::max(problem.k, static_cast<double>(s.size()));
   if (allreduce.name() == "circulant") problem.gathered = static_cast<double>(k);
   Cost bound = allreduce.predict(problem).bound;
   if (step == 0) bound += Allreduce::agreement_cost(problem.P);
@@ -179,20 +103,21 @@ std::vector<Finding> check_steps(Communicator& comm, const Trial& trial) {
   CountingCommunicator counting(comm);
   Reducer reducer(counting, trial.n, trial.options);
   const bool exact = reducer.allreduce().options().codec.lossless();
-  Truth oracle(trial, reducer.k());
+  Truth oracle(reducer.allreduce(), trial.n, reducer.k());
   Dense brought(trial.n, 0.0);
   Dense applied(trial.n, 0.0);
   Witness w;
   for (int step = 0; step < trial.steps; ++step) {
-    const auto gradient = make_input(trial.input, trial.n, comm.rank(),
-                                     static_cast<std::uint64_t>(step), trial.seed);
+    const auto gradient =
+        make_input(trial.input, trial.n, comm.rank(), static_cast<std::uint64_t>(step), trial.seed);
     w = witness_step(comm, counting, reducer, gradient);
     check_agreement(w, step, agreement);
-    oracle.check(w, reducer.allreduce(), step, truth);
+    if (oracle.check(w.record, static_cast<std::uint64_t>(step)) > 0)
+      violate(truth, step, oracle.detail());
     check_mass(w, exact, step, mass);
     check_honesty(w, trial, reducer.allreduce(), reducer.k(), step, honesty);
     brought = all_of(gather_dense(comm, Dense(gradient.begin(), gradient.end())), brought);
-    applied = oracle_sum(std::vector<Dense>{applied, w.updates[0]});
+    applied = add_up(std::vector<Dense>{applied, w.updates[0]});
   }
   if (trial.steps > 0)  // nothing was lost over all steps together
     check_balance(brought, all_of(w.residuals, all_of({applied}, w.memory_after)), magnitudes(w),

@@ -2,6 +2,7 @@
 #include "tools/laws/witness.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "oktopk/comm/collectives.h"
 
@@ -14,6 +15,20 @@ Dense scatter(CooView v, std::size_t n) {
   return out;
 }
 
+Entries entries_of(CooView v) {
+  Entries out;
+  for (std::size_t i = 0; i < v.size(); ++i)
+    if (v.val[i] != 0) out.emplace_hint(out.end(), v.idx[i], v.val[i]);
+  return out;
+}
+
+SparseVector nonzeros(std::span<const float> x, Index base) {
+  SparseVector out;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (x[i] != 0) out.push_back(base + static_cast<Index>(i), x[i]);
+  return out;
+}
+
 Dense scatter(const OwnerMemory& memory, std::size_t n) {
   Dense out(n, 0.0);
   std::copy(memory.values.begin(), memory.values.end(), out.begin() + memory.region.begin);
@@ -21,6 +36,34 @@ Dense scatter(const OwnerMemory& memory, std::size_t n) {
 }
 
 }  // namespace
+
+Dense add_up(std::span<const Dense> terms) {
+  Dense sum = terms[0];
+  for (const Dense& term : terms.subspan(1))
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += term[i];
+  return sum;
+}
+
+std::vector<Entries> gather_entries(Communicator& comm, const SparseVector& mine) {
+  Workspace work;
+  const auto most = allreduce_small<std::uint64_t>(comm, mine.size(), Reduction::max, work);
+  const std::vector<std::size_t> capacities(static_cast<std::size_t>(comm.size()), 8 * most);
+  Bytes bytes(8 * mine.size());
+  std::memcpy(bytes.data(), mine.idx.data(), 4 * mine.size());
+  std::memcpy(bytes.data() + 4 * mine.size(), mine.val.data(), 4 * mine.size());
+  Gathered all;
+  allgatherv(comm, bytes, capacities, all, work);
+  std::vector<Entries> by_rank;
+  for (int r = 0; r < comm.size(); ++r) {
+    const std::size_t count = all.of(r).size() / 8;
+    SparseVector v;
+    v.resize(count);
+    std::memcpy(v.idx.data(), all.of(r).data(), 4 * count);
+    std::memcpy(v.val.data(), all.of(r).data() + 4 * count, 4 * count);
+    by_rank.push_back(entries_of(v));
+  }
+  return by_rank;
+}
 
 std::vector<Dense> gather_dense(Communicator& comm, const Dense& mine) {
   const auto P = static_cast<std::size_t>(comm.size());
@@ -42,6 +85,7 @@ Witness witness_step(Communicator& report, CountingCommunicator& counting, Reduc
   Dense accumulator(reducer.residual().begin(), reducer.residual().end());
   for (std::size_t i = 0; i < gradient.size(); ++i) accumulator[i] += gradient[i];
   const Dense memory_before = scatter(reducer.memory(), n);
+  const SparseVector remembered = nonzeros(reducer.memory().values, reducer.memory().region.begin);
   counting.reset();
 
   const Outcome& outcome = reducer.step(gradient);
@@ -51,12 +95,15 @@ Witness witness_step(Communicator& report, CountingCommunicator& counting, Reduc
   const Dense update = dense ? Dense(outcome.dense_update.begin(), outcome.dense_update.end())
                              : scatter(outcome.update, n);
   w.accumulators = gather_dense(report, accumulator);
-  w.selections = gather_dense(report, dense ? accumulator : scatter(reducer.selection(), n));
+  const std::vector<float> values(accumulator.begin(), accumulator.end());
+  w.record.selections = gather_entries(report, dense ? nonzeros(values, 0) : reducer.selection());
+  w.record.memory = oracle_sum(gather_entries(report, remembered));
+  w.record.update = entries_of(dense ? nonzeros(outcome.dense_update, 0) : outcome.update);
+  w.record.refreshed = outcome.refreshed;
   w.updates = gather_dense(report, update);
   w.residuals = gather_dense(report, Dense(reducer.residual().begin(), reducer.residual().end()));
-  w.memory_before = oracle_sum(gather_dense(report, memory_before));
-  w.memory_after = oracle_sum(gather_dense(report, scatter(reducer.memory(), n)));
-  w.refreshed = outcome.refreshed;
+  w.memory_before = add_up(gather_dense(report, memory_before));
+  w.memory_after = add_up(gather_dense(report, scatter(reducer.memory(), n)));
   Workspace work;
   w.traffic.resize(static_cast<std::size_t>(report.size()));
   allgather(report, std::as_bytes(std::span(&traffic, 1)),

@@ -7,26 +7,33 @@
 
 #include "oktopk/comm/decorators.h"
 #include "oktopk/optim/reducer.h"
-#include "tools/laws/oracle.h"
+#include "tools/laws/truth.h"
 
 namespace oktopk {
 
+using Dense = std::vector<double>;  // by index
+
 struct Witness {
+  StepRecord record;
   std::vector<Dense> accumulators;  // by rank: residual + gradient, before the selection
-  std::vector<Dense> selections;
   std::vector<Dense> updates;       // as each rank received it
   std::vector<Dense> residuals;     // after the step
   Dense memory_before;              // m of all owners, laid out over [0, n)
   Dense memory_after;
   std::vector<Traffic> traffic;
-  bool refreshed = false;
 };
 
-// Runs one step of `reducer` on `counting` and gathers over `report` (the sound communicator beneath).
+// Runs one step of `reducer` on `counting` and gathers over `report` (the sound communicator
+// beneath).
 Witness witness_step(Communicator& report, CountingCommunicator& counting, Reducer& reducer,
                      std::span<const float> gradient);
 
 // All ranks' vectors of equal length, in rank order.
 std::vector<Dense> gather_dense(Communicator& comm, const Dense& mine);
+
+// Every rank's entries, on every rank.
+std::vector<Entries> gather_entries(Communicator& comm, const SparseVector& mine);
+
+Dense add_up(std::span<const Dense> terms);
 
 }  // namespace oktopk

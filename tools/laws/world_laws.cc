@@ -41,7 +41,8 @@ std::vector<double> compare_notes(Communicator& comm, double mine) {
 }
 
 struct Ended {
-  bool raised = false;  // CommError, or UsageError where a peer's lie was seen while comparing n and k
+  bool raised =
+      false;  // CommError, or UsageError where a peer's lie was seen while comparing n and k
   std::uint64_t hash = 0;
   bool struck = false;  // on the rank with the fault: it took effect
 };
@@ -113,7 +114,8 @@ Finding check_courage(Communicator& report,
         end = run_with_fault(*comm, trial, report.rank() == culprit,
                              {kind, message, trial.seed + message});
       }
-      const bool struck = compare_notes(report, end.struck ? 1 : 0)[static_cast<std::size_t>(culprit)] != 0;
+      const bool struck =
+          compare_notes(report, end.struck ? 1 : 0)[static_cast<std::size_t>(culprit)] != 0;
       const bool good = struck ? end.raised : (!end.raised && end.hash == sound);
       const auto all = compare_notes(report, good ? 1 : 0);
       for (std::size_t r = 0; r < all.size(); ++r)
@@ -146,8 +148,8 @@ Finding check_bad_input(Communicator& comm, const Trial& trial) {
 
   Reducer reducer(comm, trial.n, trial.options);
   auto gradient = make_input(trial.input, trial.n, comm.rank(), 0, trial.seed);
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
-                          std::numeric_limits<float>::infinity()}) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     auto broken = gradient;
     broken[broken.size() / 2] = bad;
     expect(refuses([&] { reducer.step(broken); }), "a NaN or Inf was accepted");

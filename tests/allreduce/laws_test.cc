@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// AllreduceConformance: every preset with every residual rule that it takes, held to the laws of
+// tools/laws/laws.h on threads. A new preset needs no line here: the suite sweeps the table. Inputs
+// are dyadic, so truth and mass are compared to the last bit. One published combination is known to
+// lose mass (gtopk, sender keeps); the suite asserts that the law sees it.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <ostream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/support/world.h"
+#include "tools/laws/laws.h"
+
+namespace oktopk {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct Case {
+  std::string preset;
+  ResidualKind residual;
+  int P;
+
+  std::string name() const {
+    return preset + "_" + std::string(to_string(residual)) + "_P" + std::to_string(P);
+  }
+  // What a node of the tree prunes is lost when the index survives elsewhere.
+  bool loses_mass() const {
+    return preset == "gtopk" && residual == ResidualKind::sender_keeps && P >= 3;
+  }
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name(); }
+
+std::vector<Case> cases(std::initializer_list<int> sizes, bool every_rule) {
+  std::vector<Case> all;
+  for (const Preset& preset : presets())
+    for (const ResidualKind residual : preset.residuals) {
+      if (!every_rule && residual != preset.residuals.front()) continue;
+      for (const int P : sizes) all.push_back({std::string(preset.name), residual, P});
+    }
+  return all;
+}
+
+std::string case_name(const testing::TestParamInfo<Case>& info) { return info.param.name(); }
+
+Trial make_trial(const Case& c, Input input, Index n) {
+  Trial trial;
+  trial.options.preset = c.preset;
+  trial.options.density = n > 100 ? 0.05 : 0.3;
+  trial.options.allreduce.residual = c.residual;
+  trial.options.allreduce.tau = 4;
+  trial.options.allreduce.tau_prime = 3;
+  trial.n = n;
+  trial.input = input;
+  trial.steps = 8;
+  return trial;
+}
+
+std::string describe(const Trial& trial) {
+  std::string input;
+  for (const InputInfo& info : inputs())
+    if (info.kind == trial.input) input = info.name;
+  return input + ", n = " + std::to_string(trial.n) + ", codec " +
+         to_string(trial.options.allreduce.codec) + ", skips " + trial.options.allreduce.skips;
+}
+
+std::vector<Finding> findings_of(int P, const Trial& trial) {
+  std::vector<Finding> findings;
+  run_world("threads", P, [&](Communicator& comm) {
+    auto found = check_steps(comm, trial);
+    if (comm.rank() == 0) findings = std::move(found);
+  });
+  return findings;
+}
+
+void expect_laws(const Case& c, const Trial& trial) {
+  const std::vector<Finding> findings = findings_of(c.P, trial);
+  EXPECT_EQ(findings.size(), 4u);
+  for (const Finding& f : findings) {
+    if (c.loses_mass() && f.law == "mass") continue;
+    EXPECT_TRUE(f.holds) << f.law << ": " << f.detail << " (" << describe(trial) << ")";
+  }
+}
+
+class AllreduceLaws : public testing::TestWithParam<Case> {};
+
+TEST_P(AllreduceLaws, step_any_exact_input_obeys_agreement_truth_mass_honesty) {
+  const Case& c = GetParam();
+  std::set<Index> lengths = {1, 2, 64, 2000};
+  if (c.P > 1) lengths.insert(static_cast<Index>(c.P) - 1);
+  for (const InputInfo& input : inputs()) {
+    if (input.kind < Input::dyadic) continue;
+    for (const Index n : lengths) {
+      expect_laws(c, make_trial(c, input.kind, n));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, AllreduceLaws,
+                         testing::ValuesIn(cases({1, 2, 3, 4, 5, 7, 8, 12}, true)), case_name);
+
+TEST(GtopkLaws, step_with_sender_keeps_is_seen_to_lose_mass) {
+  for (const int P : {3, 4, 5, 7, 8, 12}) {
+    const Case c{"gtopk", ResidualKind::sender_keeps, P};
+    for (const Finding& f : findings_of(P, make_trial(c, Input::dyadic, 2000)))
+      EXPECT_EQ(f.holds, f.law != "mass") << "P = " << P << ", " << f.law << ": " << f.detail;
+  }
+}
+
+class AllreduceCodecLaws : public testing::TestWithParam<Case> {};
+
+TEST_P(AllreduceCodecLaws, step_any_codec_obeys_agreement_truth_mass_honesty) {
+  const Case& c = GetParam();
+  Trial trial = make_trial(c, Input::dyadic, 2000);
+  trial.steps = 4;
+  for (const IndexCoding index :
+       {IndexCoding::coo32, IndexCoding::u16_blocks, IndexCoding::bit_packed,
+        IndexCoding::elias_fano, IndexCoding::bitmap})
+    for (const ValueCoding value :
+         {ValueCoding::fp32, ValueCoding::bf16, ValueCoding::log8, ValueCoding::log4}) {
+      trial.options.allreduce.codec = {index, value};
+      expect_laws(c, trial);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, AllreduceCodecLaws, testing::ValuesIn(cases({3, 4}, true)),
+                         case_name);
+
+TEST(CirculantLaws, step_with_any_skip_list_obeys_all) {
+  for (const ResidualKind residual : {ResidualKind::owner_memory, ResidualKind::sender_keeps})
+    for (const int P : {1, 2, 3, 4, 5, 7, 8, 12}) {
+      std::vector<std::string> lists = {"direct", "halving", "power", "grid", "radix:3"};
+      if (P == 8) lists.insert(lists.end(), {"8,4,2,1", "8,5,3,1", "8,7,6,5,4,3,2,1"});
+      if (P == 12) lists.insert(lists.end(), {"12,4,2,1", "12,11,1"});
+      for (const std::string& skips : lists)
+        for (const Input input : {Input::dyadic, Input::skewed}) {
+          const Case c{"circulant", residual, P};
+          Trial trial = make_trial(c, input, 2000);
+          trial.options.allreduce.skips = skips;
+          trial.steps = 4;
+          expect_laws(c, trial);
+        }
+    }
+}
+
+class AllreduceWorldLaws : public testing::TestWithParam<std::string> {};
+
+// The preset's own residual rule on a small problem.
+Trial small_trial(const std::string& preset, int P) {
+  Trial trial = make_trial({preset, ResidualKind::none, P}, Input::dyadic, 300);
+  trial.steps = 4;
+  return trial;
+}
+
+TEST_P(AllreduceWorldLaws, step_under_random_delays_is_unchanged) {
+  for (const int P : {3, 8}) {
+    run_world("threads", P, [&](Communicator& comm) {
+      const Finding f = check_calm(comm, small_trial(GetParam(), P));
+      EXPECT_TRUE(f.holds) << "P = " << P << ": " << f.detail;
+    });
+  }
+}
+
+// check_courage asks for a fresh world per fault; a rank's communicator must be made before its
+// peers use theirs, so all worlds are made first.
+class FreshWorlds {
+ public:
+  FreshWorlds(int P, std::size_t count) : used_(static_cast<std::size_t>(P), 0) {
+    for (std::size_t i = 0; i < count; ++i) worlds_.push_back(make_thread_world(P, 300ms));
+  }
+  std::unique_ptr<Communicator> take(int rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    return std::move(worlds_.at(used_[r]++).at(r));
+  }
+
+ private:
+  std::vector<std::vector<std::unique_ptr<Communicator>>> worlds_;
+  std::vector<std::size_t> used_;
+};
+
+TEST_P(AllreduceWorldLaws, step_with_a_faulty_peer_is_an_error_everywhere) {
+  for (const int P : {2, 3, 5}) {
+    FreshWorlds worlds(P, 10);
+    run_world("threads", P, [&](Communicator& comm) {
+      const Finding f = check_courage(
+          comm, [&] { return worlds.take(comm.rank()); }, small_trial(GetParam(), P));
+      EXPECT_TRUE(f.holds) << "P = " << P << ": " << f.detail;
+    });
+  }
+}
+
+TEST_P(AllreduceWorldLaws, step_with_bad_input_is_refused_and_leaves_no_trace) {
+  for (const int P : {1, 2, 3}) {
+    run_world("threads", P, [&](Communicator& comm) {
+      const Finding f = check_bad_input(comm, small_trial(GetParam(), P));
+      EXPECT_TRUE(f.holds) << "P = " << P << ": " << f.detail;
+    });
+  }
+}
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const Preset& preset : presets()) names.emplace_back(preset.name);
+  return names;
+}
+
+std::string preset_name(const testing::TestParamInfo<std::string>& info) { return info.param; }
+
+INSTANTIATE_TEST_SUITE_P(Threads, AllreduceWorldLaws, testing::ValuesIn(preset_names()),
+                         preset_name);
+
+}  // namespace
+}  // namespace oktopk
