@@ -21,8 +21,10 @@ CODE_FOLDERS = ["oktopk", "tools", "tests", "bench", "examples"]
 
 # Source (a pattern) -> (where it is tested, why not in the mirrored place).
 TESTED_ELSEWHERE = {
-    "oktopk/codec/index_*.cc": ("tests/codec/conformance_test.cc", "one suite sweeps every coding by name"),
-    "oktopk/codec/value_*.cc": ("tests/codec/conformance_test.cc", "one suite sweeps every coding by name"),
+    **{
+        f"oktopk/allreduce/{name}.cc": ("tests/allreduce/laws_test.cc", "the laws sweep every preset by name")
+        for name in ["circulant", "dense", "gtopk", "oktopk", "spardl", "topka", "topka2a", "topkdsa"]
+    },
     "oktopk/comm/mpi*.cc": ("tests/mpi", "needs real processes"),
     "oktopk/comm/no_mpi.cc": (None, "a stub that throws; compiled only without MPI"),
     "oktopk/comm/thread_world.cc": ("tests/comm/threads_test.cc", "the inside of threads.cc"),

@@ -65,8 +65,8 @@ void Allreduce::run(Communicator& comm, const Device& device, const Contribution
   out.returned.clear();
   out.dropped.clear();
   out.refreshed = steps_ == 0;
-  const auto tag = static_cast<std::uint32_t>(
-      mix(mix(mix(fingerprint(name(), options_), n), k), steps_) >> 32);
+  const auto tag =
+      static_cast<std::uint32_t>(mix(mix(mix(fingerprint(name(), options_), n), k), steps_) >> 32);
   do_run({comm, device, mine, n, k, tag, steps_}, out);
   intersect(mine.selection, out.update.idx, out.shared);
   make_canonical(out.returned);

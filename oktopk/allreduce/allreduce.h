@@ -3,9 +3,9 @@
 // subclass per algorithm; presets.h has the table. An object belongs to one rank and one stream of
 // steps: it keeps thresholds, cuts, owner memory and buffers between steps.
 //
-// SPMD: all ranks call run() with the same n, k and options in the same order. The first run compares
-// them (UsageError on every rank, nothing lost); later frames carry a tag of them and the step, so a
-// rank that diverges is a CommError on whoever hears from it.
+// SPMD: all ranks call run() with the same n, k and options in the same order. The first run
+// compares them (UsageError on every rank, nothing lost); later frames carry a tag of them and the
+// step, so a rank that diverges is a CommError on whoever hears from it.
 #pragma once
 
 #include <cstdint>
@@ -36,10 +36,10 @@ struct AllreduceOptions {
   Codec codec;                    // of every sparse frame
   std::string skips = "halving";  // circulant: see parse_skips
   ResidualKind residual = ResidualKind::none;
-  int tau = 64;                   // oktopk: steps between repartitions
-  int tau_prime = 32;             // oktopk: steps between exact global thresholds
-  int bucket = 4;                 // oktopk: peers per bucket of the split
-  double balance_trigger = 4;     // oktopk: balance when the largest share exceeds this times the mean
+  int tau = 64;                // oktopk: steps between repartitions
+  int tau_prime = 32;          // oktopk: steps between exact global thresholds
+  int bucket = 4;              // oktopk: peers per bucket of the split
+  double balance_trigger = 4;  // oktopk: balance when the largest share exceeds this times the mean
   DenseSchedule dense = DenseSchedule::automatic;
 };
 
@@ -55,9 +55,9 @@ struct Outcome {
   SparseVector update;              // the global sum, bitwise equal on all ranks
   std::vector<float> dense_update;  // dense algorithms: the sum of everything; update is then empty
   SparseVector shared;              // entries of this rank's selection that the update holds too
-  SparseVector returned;            // for this rank's residual: its rounding errors, released memory
-  SparseVector dropped;             // partial sums that this rank pruned
-  bool refreshed = false;           // thresholds or cuts were re-evaluated in this step
+  SparseVector returned;   // for this rank's residual: its rounding errors, released memory
+  SparseVector dropped;    // partial sums that this rank pruned
+  bool refreshed = false;  // thresholds or cuts were re-evaluated in this step
 };
 
 // What an owner remembers of its region between steps (owner memory); empty otherwise.
@@ -74,10 +74,12 @@ class Allreduce {
   virtual std::string_view name() const = 0;
   virtual Prediction predict(const Problem& problem) const = 0;
   virtual OwnerMemory memory() const { return {}; }
+  // Empties owner memory; thresholds and cuts stay.
+  virtual void forget() {}
   virtual bool is_dense() const { return false; }
 
-  // Collective. REQUIRES: 1 <= k <= n (n = 0: k = 0); the selection canonical, finite, inside [0, n),
-  // at most max_selection(k) entries. Throws UsageError before anything is sent.
+  // Collective. REQUIRES: 1 <= k <= n (n = 0: k = 0); the selection canonical, finite, inside [0,
+  // n), at most max_selection(k) entries. Throws UsageError before anything is sent.
   void run(Communicator& comm, const Device& device, const Contribution& mine, Index n,
            std::size_t k, Outcome& out);
 

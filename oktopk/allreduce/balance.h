@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ok-Topk's data balancing (paper section 3.1.2): the ranks hold consecutive, unequal pieces of one
-// sorted vector; re-slice it in rank order into equal pieces. Only ranks whose old and new pieces overlap
-// talk to each other. COST: at most P - 1 messages, 2k(P-1)/P words, plus frames.
+// sorted vector; re-slice it in rank order into equal pieces. Only ranks whose old and new pieces
+// overlap talk to each other. COST: at most P - 1 messages, 2k(P-1)/P words, plus frames.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ class Balance {
   // Whether the largest piece exceeds `trigger` times the mean.
   static bool is_due(std::span<const Sizes> sizes, double trigger);
 
-  // Replaces `piece` by this rank's equal share. sizes[r].entries: every rank's piece. Values travel
-  // unrounded; spec's range covers all ranks' pieces.
+  // Replaces `piece` by this rank's equal share. sizes[r].entries: every rank's piece. Values
+  // travel unrounded; spec's range covers all ranks' pieces.
   void run(Communicator& comm, std::span<const Sizes> sizes, const FrameSpec& spec,
            SparseVector& piece);
 

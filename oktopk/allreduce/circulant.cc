@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// circulant: our algorithm. A circulant reduce-scatter over any skip list, a global threshold steered by
-// integers that travel with the data, a circulant allgather of the owners' shares, and a trim to exactly
-// k that every rank makes alike. No balance phase, no size or threshold collectives in a steady step.
-// With owner memory an owner adds what arrives to its memory m, selects from m and keeps the rest: a value
-// crosses the wire once. With sender keeps (the paper's rule) m is empty.
-// COST (steady step): message_count(skips) + ceil(log2 P) messages (halving: exactly 2 ceil(log2 P));
-// words 2(P-1)/P k for direct skips, at most log2(P) k for halving, plus 2(P-1)/P * 1.02..1.1 k for the
-// gather, plus frames; any codec.
+// circulant: our algorithm. A circulant reduce-scatter over any skip list, a global threshold
+// steered by integers that travel with the data, a circulant allgather of the owners' shares, and a
+// trim to exactly k that every rank makes alike. No balance phase, no size or threshold collectives
+// in a steady step. With owner memory an owner adds what arrives to its memory m, selects from m
+// and keeps the rest: a value crosses the wire once. With sender keeps (the paper's rule) m is
+// empty. COST (steady step): message_count(skips) + ceil(log2 P) messages (halving: exactly 2
+// ceil(log2 P)); words 2(P-1)/P k for direct skips, at most log2(P) k for halving, plus 2(P-1)/P
+// * 1.02..1.1 k for the gather, plus frames; any codec.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -30,6 +30,7 @@ class Circulant final : public Allreduce {
   std::string_view name() const override { return "circulant"; }
   Prediction predict(const Problem& problem) const override;
   OwnerMemory memory() const override { return {mine_, memory_}; }
+  void forget() override { std::fill(memory_.begin(), memory_.end(), 0.0F); }
 
  protected:
   void do_run(const Step& step, Outcome& out) override {
@@ -133,8 +134,8 @@ void Circulant::gather(const Step& step, Outcome& out) {
     const ShareHeader header = take_share_header(gather_.of(r), step.tag, r);
     windows_.push_back(header.window);
     load_.push_back(header.load);
-    const Frame frame = expect_frame(gather_.of(r).subspan(kShareHeaderBytes), step.tag,
-                                     region(cuts_, r), r);
+    const Frame frame =
+        expect_frame(gather_.of(r).subspan(kShareHeaderBytes), step.tag, region(cuts_, r), r);
     decode_frame(frame, out.update);
   }
 }
@@ -146,8 +147,8 @@ void Circulant::settle(const Step& step, Outcome& out) {
   recut(step, out);
 }
 
-// New cuts when the load is uneven beyond noise; every rank knows all loads, so no message is needed.
-// An owner takes the memory of the region that it leaves into its residual.
+// New cuts when the load is uneven beyond noise; every rank knows all loads, so no message is
+// needed. An owner takes the memory of the region that it leaves into its residual.
 void Circulant::recut(const Step& step, Outcome& out) {
   if (step.count < last_recut_ + kRecutPause && step.count != 0) return;
   std::uint64_t total = 0;
@@ -182,8 +183,8 @@ Prediction Circulant::predict(const Problem& problem) const {
   };
   Problem disjoint = problem;
   disjoint.union_exponent = 1;
-  // The aim is 1.02 to 1.1 of k, and the count of a steady step within a fifth of it. A refresh takes
-  // the lower edge of a bin, an eighth of an octave wide, and never more than k per owner.
+  // The aim is 1.02 to 1.1 of k, and the count of a steady step within a fifth of it. A refresh
+  // takes the lower edge of a bin, an eighth of an octave wide, and never more than k per owner.
   if (problem.refresh)
     return {total(problem, 1.4 * share), total(disjoint, std::min(problem.k, problem.n / P))};
   return {total(problem, 1.05 * share), total(disjoint, 1.1 * 1.2 * share)};

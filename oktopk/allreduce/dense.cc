@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // dense: the allreduce of all n values, the baseline and the fallback. Rabenseifner's scheme
-// (reduce-scatter, then allgather) in its circulant form, which needs no power of two; a ring for long
-// vectors, whose traffic goes to neighbours only.
-// COST: 2 ceil(log2 P) messages (ring: 2(P-1)), 2n(P-1)/P words; no framing.
-// Dense blocks carry no frame and so no checksum: integrity of their bytes is the transport's.
+// (reduce-scatter, then allgather) in its circulant form, which needs no power of two; a ring for
+// long vectors, whose traffic goes to neighbours only. COST: 2 ceil(log2 P) messages (ring:
+// 2(P-1)), 2n(P-1)/P words; no framing. Dense blocks carry no frame and so no checksum: integrity
+// of their bytes is the transport's.
 #include "oktopk/allreduce/algorithms.h"
 #include "oktopk/sparse/cuts.h"
 
@@ -20,7 +20,8 @@ class Dense final : public Allreduce {
 
   Prediction predict(const Problem& problem) const override {
     const double P = problem.P;
-    const double messages = uses_ring(problem.n, problem.P) ? 2 * (P - 1) : 2 * ceil_log2(problem.P);
+    const double messages =
+        uses_ring(problem.n, problem.P) ? 2 * (P - 1) : 2 * ceil_log2(problem.P);
     const double n = problem.n;
     const Cost expected{messages, 2 * 4 * n * (P - 1) / P, n * (P - 1) / P};
     // Regions differ by one value when P does not divide n.

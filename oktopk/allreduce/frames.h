@@ -20,8 +20,8 @@ Frame expect_frame(std::span<const std::byte> bytes, std::uint32_t tag, Range ra
 // Where encoders put rounding errors: nowhere, when there are none.
 SparseVector* error_sink(Codec codec, SparseVector& returned);
 
-// Allgather of one frame per rank, forwarded unopened and decoded by everyone, the owner included, so
-// that all ranks hold the same bits. COST: ceil(log2 P) messages, P - 1 frames.
+// Allgather of one frame per rank, forwarded unopened and decoded by everyone, the owner included,
+// so that all ranks hold the same bits. COST: ceil(log2 P) messages, P - 1 frames.
 class FrameGather {
  public:
   // capacities[r]: the most bytes that rank r's frame may have, equal on all ranks.

@@ -9,14 +9,14 @@
 namespace oktopk {
 namespace {
 
-constexpr std::size_t kFine = 8;                             // bins per octave
-constexpr std::size_t kCoarse = kMagnitudeBins / kFine;      // octaves
-constexpr std::int64_t kJump = 9455;                         // 0.1 nepers in units of 2^-16 octaves
+constexpr std::size_t kFine = 8;                         // bins per octave
+constexpr std::size_t kCoarse = kMagnitudeBins / kFine;  // octaves
+constexpr std::int64_t kJump = 9455;                     // 0.1 nepers in units of 2^-16 octaves
 constexpr double kLogUnit = 65536;
 constexpr int kCarefulSteps = 32;
 
-// The magnitude inside [lower, upper) above which `aim` entries lie, when `at_lower` lie above lower
-// and `at_upper` above upper: log-linear in between, as tails are.
+// The magnitude inside [lower, upper) above which `aim` entries lie, when `at_lower` lie above
+// lower and `at_upper` above upper: log-linear in between, as tails are.
 float interpolate(float lower, float upper, std::uint64_t at_lower, std::uint64_t at_upper,
                   std::uint64_t aim) {
   if (lower <= 0 || aim == 0 || at_lower <= aim) return lower;
@@ -94,8 +94,10 @@ void GlobalThreshold::observe(std::span<const TailWindow> windows, std::uint64_t
     available += w.available;
     for (std::size_t i = 0; i < w.counts.size(); ++i) {
       const std::size_t bin = w.first_bin + i;  // machines may disagree on the centre by one bin
-      if (bin >= first + counts.size()) above += w.counts[i];
-      else if (bin >= first) counts[bin - first] += w.counts[i];
+      if (bin >= first + counts.size())
+        above += w.counts[i];
+      else if (bin >= first)
+        counts[bin - first] += w.counts[i];
     }
   }
   if (available <= target) {  // everything fits
@@ -117,8 +119,8 @@ void GlobalThreshold::observe(std::span<const TailWindow> windows, std::uint64_t
   if (careful_ > 0) {
     --careful_;
   } else {
-    value_ = interpolate(value_, magnitude_bin_edge(first + bin + 1), over + counts[bin], over,
-                         target);
+    value_ =
+        interpolate(value_, magnitude_bin_edge(first + bin + 1), over + counts[bin], over, target);
   }
 }
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The global threshold of circulant, steered without collectives of its own. Aim slightly above k, so that
-// a deterministic trim brings exactly k.
-//   * Feed-forward: the ranks' local thresholds travel as integer sums with the blocks; when their mean
+// The global threshold of circulant, steered without collectives of its own. Aim slightly above k,
+// so that a deterministic trim brings exactly k.
+//   * Feed-forward: the ranks' local thresholds travel as integer sums with the blocks; when their
+//   mean
 //     moves, so does the global one.
-//   * Feedback: with its entries every owner reports a window of 17 bins (1/8 octave each) of its sums'
+//   * Feedback: with its entries every owner reports a window of 17 bins (1/8 octave each) of its
+//   sums'
 //     magnitudes around the threshold; their sum gives the next threshold.
-//   * Refresh, on demand: when the local thresholds jump, or the last count was off, the ranks add up
+//   * Refresh, on demand: when the local thresholds jump, or the last count was off, the ranks add
+//   up
 //     histograms (2 ceil(log2 P) small messages) and the threshold is set from those.
 // Whether to refresh depends on integers that all ranks share, so they decide alike. The threshold
 // itself may differ in the last bit between machines: everyone applies the owners' bytes anyway.
@@ -24,10 +27,10 @@ namespace oktopk {
 // One owner's report, sent along with its share (docs/wire_format.md).
 struct TailWindow {
   static constexpr int kBins = 17;
-  std::uint32_t first_bin = 0;             // magnitude bin of counts[0]
+  std::uint32_t first_bin = 0;  // magnitude bin of counts[0]
   std::array<std::uint32_t, kBins> counts{};
-  std::uint64_t above = 0;                 // in higher bins
-  std::uint64_t available = 0;             // all non-zero sums
+  std::uint64_t above = 0;      // in higher bins
+  std::uint64_t available = 0;  // all non-zero sums
 };
 
 class GlobalThreshold {
@@ -53,10 +56,10 @@ class GlobalThreshold {
   // After a count far too small (many equal magnitudes defeat interpolation), thresholds stay at
   // bin edges for this many steps.
   int careful_ = 0;
-  std::int64_t last_log_threshold_ = 0;  // mean of the local ones, units of 2^-16
+  std::int64_t last_log_threshold_ = 0;          // mean of the local ones, units of 2^-16
   std::uint64_t deviation_ = kMaxOvershoot / 2;  // smoothed |count - aim| / aim, in 1/1000
 
-  static constexpr std::uint64_t kMinOvershoot = 20;   // of k, in 1/1000
+  static constexpr std::uint64_t kMinOvershoot = 20;  // of k, in 1/1000
   static constexpr std::uint64_t kMaxOvershoot = 100;
 };
 

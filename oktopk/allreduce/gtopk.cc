@@ -2,8 +2,9 @@
 // gtopk: merge along a binomial tree, keeping only the k largest at every node, then broadcast the
 // root's k (Shi et al., ICDCS'19). Any P.
 // COST: 2 ceil(log2 P) messages and 4k ceil(log2 P) words on the root's path, plus frames.
-// What a node prunes is a partial sum that nobody else holds. The published residual rule (a rank keeps
-// what is not in the result) loses it whenever the index survives elsewhere; holder keeps does not.
+// What a node prunes is a partial sum that nobody else holds. The published residual rule (a rank
+// keeps what is not in the result) loses it whenever the index survives elsewhere; holder keeps
+// does not.
 #include <algorithm>
 
 #include "oktopk/allreduce/algorithms.h"

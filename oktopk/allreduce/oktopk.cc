@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// oktopk: Algorithm 1 of Li & Hoefler, "Near-Optimal Sparse Allreduce for Distributed Deep Learning"
-// (PPoPP'22): split-and-reduce into regions that hold equal counts, then balance-and-allgatherv of the
-// entries above a global threshold that is exact every tau' steps and reused in between.
-// COST (reuse step): (P-1) + 2 ceil(log2 P) messages and 4k(P-1)/P words; with the balance step at most
-// 2(P-1) + 2 ceil(log2 P) and 6k(P-1)/P; plus frames. Every tau' steps all non-zero sums are gathered
-// (2 words per entry of the union), every tau steps P-1 votes.
+// oktopk: Algorithm 1 of Li & Hoefler, "Near-Optimal Sparse Allreduce for Distributed Deep
+// Learning" (PPoPP'22): split-and-reduce into regions that hold equal counts, then
+// balance-and-allgatherv of the entries above a global threshold that is exact every tau' steps and
+// reused in between. COST (reuse step): (P-1) + 2 ceil(log2 P) messages and 4k(P-1)/P words; with
+// the balance step at most 2(P-1) + 2 ceil(log2 P) and 6k(P-1)/P; plus frames. Every tau' steps all
+// non-zero sums are gathered (2 words per entry of the union), every tau steps P-1 votes.
 #include <algorithm>
 
 #include "oktopk/allreduce/algorithms.h"
@@ -123,8 +123,8 @@ void OkTopk::split_and_reduce(const Step& step, Outcome& out) {
   add(all.subspan(done));
 }
 
-// Gathers every non-zero sum: the k largest are this step's result and give the threshold for the next
-// tau' steps. Not O(k); amortised over tau'.
+// Gathers every non-zero sum: the k largest are this step's result and give the threshold for the
+// next tau' steps. Not O(k); amortised over tau'.
 void OkTopk::evaluate_threshold(const Step& step, Outcome& out) {
   share_.clear();
   step.device.select_at_least(region_, region(cuts_, step.comm.rank()).begin, 0.0F, share_);

@@ -35,8 +35,8 @@ constexpr std::array<Preset, 9> kPresets = {{
      SelectorKind::reused, kSender, make_oktopk},
     {"spardl", "SparDL: log-step reduce-scatter, k/P kept per block", SelectorKind::quota, kHolder,
      make_spardl},
-    {"circulant", "ours: any skip list, steered thresholds, owner memory",
-     SelectorKind::controlled, kOwnerOrSender, make_circulant},
+    {"circulant", "ours: any skip list, steered thresholds, owner memory", SelectorKind::controlled,
+     kOwnerOrSender, make_circulant},
 }};
 
 struct ResidualName {
@@ -54,7 +54,8 @@ constexpr std::array<ResidualName, 5> kResiduals = {{
 // The row with that name, or an error that lists the names.
 template <class Rows>
 const auto& find_row(const Rows& rows, std::string_view what, std::string_view name) {
-  const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.name == name; });
+  const auto row =
+      std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.name == name; });
   if (row != rows.end()) return *row;
   std::string known;
   for (const auto& r : rows) known += (known.empty() ? "" : ", ") + std::string(r.name);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The presets: every published system, and ours, as a row of a table: a selector, an exchange and a
-// residual rule. A new algorithm is a file, a factory and a row here; laws, bench and docs pick it up.
+// residual rule. A new algorithm is a file, a factory and a row here; laws, bench and docs pick it
+// up.
 #pragma once
 
 #include <memory>
@@ -26,7 +27,8 @@ std::span<const Preset> presets();
 // UsageError lists the names that exist.
 const Preset& find_preset(std::string_view name);
 
-// options.residual none: the preset's own. UsageError when the preset cannot work with the rule asked for.
+// options.residual none: the preset's own. UsageError when the preset cannot work with the rule
+// asked for.
 std::unique_ptr<Allreduce> make_allreduce(const Preset& preset, AllreduceOptions options);
 
 std::string_view to_string(ResidualKind kind);

@@ -132,8 +132,8 @@ void SparseReduceScatter::post(const Phase& phase, const ReduceScatterPlan& plan
   }
 }
 
-void SparseReduceScatter::decode(std::size_t hop, const Phase& phase,
-                                 const ReduceScatterPlan& plan, int rank) {
+void SparseReduceScatter::decode(std::size_t hop, const Phase& phase, const ReduceScatterPlan& plan,
+                                 int rank) {
   const int count = phase.hops[hop].count;
   const Recv& recv = recvs_[hop];
   std::span<const std::byte> bytes = recv.buffer.first(recv.size);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Circulant sparse reduce-scatter: every rank's selection is cut into P blocks, block d belongs to
-// region (rank + d) mod P, and after the phases of a skip list (comm/skips.h) each rank holds the sum of
-// its own region. The one code path behind topkdsa, topka2a, spardl and circulant; direct skips make it
-// Ok-Topk's split-and-reduce, a quota makes it SparDL's Spar-Reduce-Scatter.
-// COST: message_count(skips) messages; (S - T)/P of the union of P/S selections in phase (S, T).
-// Sums are taken in a fixed order, so results do not depend on the transport.
+// region (rank + d) mod P, and after the phases of a skip list (comm/skips.h) each rank holds the
+// sum of its own region. The one code path behind topkdsa, topka2a, spardl and circulant; direct
+// skips make it Ok-Topk's split-and-reduce, a quota makes it SparDL's Spar-Reduce-Scatter. COST:
+// message_count(skips) messages; (S - T)/P of the union of P/S selections in phase (S, T). Sums are
+// taken in a fixed order, so results do not depend on the transport.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@
 
 namespace oktopk {
 
-// Integers that travel with each block and are added like the data: at the end every owner has the sums
-// over all ranks, at no extra message.
+// Integers that travel with each block and are added like the data: at the end every owner has the
+// sums over all ranks, at no extra message.
 struct BlockNote {
-  std::uint32_t contributors = 0;   // ranks with a non-empty selection
-  std::uint64_t load = 0;           // their entries in this block, before merging
-  std::int64_t log_threshold = 0;   // sum of their log2(threshold) in units of 2^-16
+  std::uint32_t contributors = 0;  // ranks with a non-empty selection
+  std::uint64_t load = 0;          // their entries in this block, before merging
+  std::int64_t log_threshold = 0;  // sum of their log2(threshold) in units of 2^-16
 };
 inline constexpr std::size_t kNoteBytes = 24;
 
@@ -31,8 +31,8 @@ struct ReduceScatterPlan {
   const Cuts& cuts;
   Codec codec;
   std::uint32_t tag = 0;
-  std::size_t limit = 0;         // entries that a rank may bring at most
-  std::size_t quota = 0;         // entries that a block may hold when sent; 0: any number
+  std::size_t limit = 0;            // entries that a rank may bring at most
+  std::size_t quota = 0;            // entries that a block may hold when sent; 0: any number
   const BlockNote* note = nullptr;  // what this rank contributes; nullptr: blocks carry no notes
 };
 
@@ -64,7 +64,7 @@ class SparseReduceScatter {
   std::vector<CooView> view_;          // the blocks, by distance from this rank
   std::vector<SparseVector> storage_;  // of those that were merged or pruned
   std::vector<BlockNote> note_;
-  std::vector<Bytes> outgoing_;                     // one message per hop
+  std::vector<Bytes> outgoing_;  // one message per hop
   std::vector<Bytes> incoming_;
   std::vector<std::vector<SparseVector>> arrived_;  // [hop][block]
   std::vector<CooView> parts_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The head of what an owner gathers in circulant: the integers by which all ranks steer the threshold and
-// the cuts, with a checksum (docs/wire_format.md). It stands before the owner's frame.
+// The head of what an owner gathers in circulant: the integers by which all ranks steer the
+// threshold and the cuts, with a checksum (docs/wire_format.md). It stands before the owner's
+// frame.
 #pragma once
 
 #include <cstdint>

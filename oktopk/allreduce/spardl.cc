@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// spardl: SparDL's Spar-Reduce-Scatter and Bruck allgather (Zhao et al., ICDE'24), one team. Regions of
-// equal width; whatever is sent is first pruned to ceil(k/P) entries per block, so fill-in never travels.
-// COST: 2 ceil(log2 P) messages, 4k(P-1)/P words, plus frames. The price is a result that is not the
-// global top-k (a fixed quota per block) and sums that are partial: holder keeps is mandatory.
+// spardl: SparDL's Spar-Reduce-Scatter and Bruck allgather (Zhao et al., ICDE'24), one team.
+// Regions of equal width; whatever is sent is first pruned to ceil(k/P) entries per block, so
+// fill-in never travels. COST: 2 ceil(log2 P) messages, 4k(P-1)/P words, plus frames. The price is
+// a result that is not the global top-k (a fixed quota per block) and sums that are partial: holder
+// keeps is mandatory.
 #include <algorithm>
 #include <cmath>
 
@@ -27,9 +28,9 @@ class SparDL final : public Allreduce {
     const Cost cost = SparseReduceScatter::predict(power_skips(problem.P), problem, options().codec,
                                                    false, share) +
                       Cost{static_cast<double>(ceil_log2(problem.P)), (P - 1) * block, 0};
-    const double rounding = (P - 1) * (expected_payload_bytes(options().codec, share, problem.n / P) -
-                                       expected_payload_bytes(options().codec, problem.k / P,
-                                                              problem.n / P));
+    const double rounding =
+        (P - 1) * (expected_payload_bytes(options().codec, share, problem.n / P) -
+                   expected_payload_bytes(options().codec, problem.k / P, problem.n / P));
     return {cost, {cost.messages, cost.bytes + rounding, cost.reduced + P}};
   }
 
@@ -37,7 +38,8 @@ class SparDL final : public Allreduce {
   void do_run(const Step& step, Outcome& out) override {
     const int P = step.comm.size();
     const Cuts cuts = equal_cuts(step.n, P);
-    const std::size_t quota = (step.k + static_cast<std::size_t>(P) - 1) / static_cast<std::size_t>(P);
+    const std::size_t quota =
+        (step.k + static_cast<std::size_t>(P) - 1) / static_cast<std::size_t>(P);
     if (step.count == 0) scatter_.set_skips(power_skips(P));
     scatter_.run(step.comm, step.mine.selection,
                  {.cuts = cuts,

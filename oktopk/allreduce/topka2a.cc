@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// topka2a: alltoall of the selected entries to the owners of equal regions, then a dense allgather of the
-// reduced regions (Peng et al., ICPP'24). With the quota selector (k/P entries per region) all messages
-// have the same size. The union is applied.
-// COST: (P-1) + ceil(log2 P) messages, (2k+n)(P-1)/P words, plus frames. Between 1/(2(P-1)) and 1/2 of
-// density it beats both gathering everything and dense.
+// topka2a: alltoall of the selected entries to the owners of equal regions, then a dense allgather
+// of the reduced regions (Peng et al., ICPP'24). With the quota selector (k/P entries per region)
+// all messages have the same size. The union is applied. COST: (P-1) + ceil(log2 P) messages,
+// (2k+n)(P-1)/P words, plus frames. Between 1/(2(P-1)) and 1/2 of density it beats both gathering
+// everything and dense.
 #include "oktopk/allreduce/algorithms.h"
 #include "oktopk/allreduce/frames.h"
 #include "oktopk/allreduce/reduce_scatter.h"
@@ -32,12 +32,10 @@ class TopkA2A final : public Allreduce {
     const int P = step.comm.size();
     const Cuts cuts = equal_cuts(step.n, P);
     if (step.count == 0) scatter_.set_skips(direct_skips(P));
-    scatter_.run(step.comm, step.mine.selection,
-                 {.cuts = cuts,
-                  .codec = options().codec,
-                  .tag = step.tag,
-                  .limit = max_selection(step.k)},
-                 out.returned, out.dropped);
+    scatter_.run(
+        step.comm, step.mine.selection,
+        {.cuts = cuts, .codec = options().codec, .tag = step.tag, .limit = max_selection(step.k)},
+        out.returned, out.dropped);
     const Range mine = region(cuts, step.comm.rank());
     dense_.assign(mine.width(), 0.0F);
     step.device.add_at(dense_, mine.begin, scatter_.region());

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// topkdsa: SparCML's split-allgather with a dynamic switch (Renggli et al., SC'19). Regions of equal width;
-// every rank reduces its own, then all regions are gathered: sparse, or dense where fill-in has made the
-// dense block smaller. The union is applied.
-// COST: (P-1) + 2 ceil(log2 P) messages; between 4k(P-1)/P words (supports equal) and (2k+n)(P-1)/P
-// (fill-in complete), plus frames and the size exchange.
+// topkdsa: SparCML's split-allgather with a dynamic switch (Renggli et al., SC'19). Regions of
+// equal width; every rank reduces its own, then all regions are gathered: sparse, or dense where
+// fill-in has made the dense block smaller. The union is applied. COST: (P-1) + 2 ceil(log2 P)
+// messages; between 4k(P-1)/P words (supports equal) and (2k+n)(P-1)/P (fill-in complete), plus
+// frames and the size exchange.
 #include <algorithm>
 
 #include "oktopk/allreduce/algorithms.h"
@@ -30,12 +30,10 @@ class TopkDsa final : public Allreduce {
     const int P = step.comm.size();
     const Cuts cuts = equal_cuts(step.n, P);
     if (step.count == 0) scatter_.set_skips(direct_skips(P));
-    scatter_.run(step.comm, step.mine.selection,
-                 {.cuts = cuts,
-                  .codec = options().codec,
-                  .tag = step.tag,
-                  .limit = max_selection(step.k)},
-                 out.returned, out.dropped);
+    scatter_.run(
+        step.comm, step.mine.selection,
+        {.cuts = cuts, .codec = options().codec, .tag = step.tag, .limit = max_selection(step.k)},
+        out.returned, out.dropped);
     const Range mine = region(cuts, step.comm.rank());
     encode_region(step, mine, out);
     allgather_sizes(step.comm, {scatter_.region().size(), frame_.size()}, sizes_, work_);

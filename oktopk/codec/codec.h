@@ -49,7 +49,8 @@ std::span<const CodingInfo> value_codings();
 
 // Payload sizes, without the frame header (frame.h). max_payload_bytes holds for any `entries`
 // sorted indices inside `width` positions, cut into `frames` frames in any way; expected is for
-// uniformly random positions in one frame.
+// uniformly random positions in one frame. With IndexCoding::all every position is an entry,
+// whatever `entries` says.
 std::size_t max_payload_bytes(Codec codec, std::size_t entries, std::size_t width,
                               std::size_t frames = 1);
 double expected_payload_bytes(Codec codec, double entries, double width);

@@ -28,11 +28,12 @@ struct FrameSpec {
 
 // Appends one frame to `out`. With a lossy codec, appends (index, value - decoded value) of every
 // entry that changed to `error`, if given. REQUIRES: v canonical, inside spec.range, values finite;
-// with IndexCoding::all, v has every index of the range.
+// with IndexCoding::all, v has every index of the range. Checked: UsageError, nothing appended.
 void encode_frame(const FrameSpec& spec, CooView v, Bytes& out, SparseVector* error = nullptr);
 
 // Appends one frame of coding `all` that holds every value of `dense` (range.width() of them).
-// Logarithmic value codings have no zero and are sent as bf16 here. Errors as above.
+// Logarithmic value codings are meant for selections without small values and are sent as bf16
+// here. Errors as above.
 void encode_dense_frame(const FrameSpec& spec, std::span<const float> dense, Bytes& out,
                         SparseVector* error = nullptr);
 

@@ -6,11 +6,6 @@
 // A dead communicator is never freed: messages that could not be cancelled may still refer to it.
 #include "oktopk/comm/mpi.h"
 
-// Without the C++ bindings, which MPI has removed.
-#define OMPI_SKIP_MPICXX 1
-#define MPICH_SKIP_MPICXX 1
-#include <mpi.h>
-
 #include <algorithm>
 #include <climits>
 #include <string>
@@ -18,6 +13,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
+#include "oktopk/comm/mpi_calls.h"
 #include "oktopk/comm/transport_support.h"
 
 namespace oktopk {
@@ -28,51 +24,6 @@ using Duration = Communicator::Duration;
 constexpr int kTag = 0;
 // How long a withdrawn receive may take to end when its message was already on the way.
 constexpr Duration kLongestGrace = std::chrono::seconds(1);
-
-std::string error_text(int code) {
-  char buffer[MPI_MAX_ERROR_STRING] = {};
-  int length = 0;
-  if (MPI_Error_string(code, buffer, &length) != MPI_SUCCESS) {
-    return "MPI error " + std::to_string(code);
-  }
-  return std::string(buffer, static_cast<std::size_t>(length));
-}
-
-// Describes `bytes` bytes to MPI, whose counts are int: directly, or as one element of a derived
-// type.
-class Shape {
- public:
-  Shape(std::size_t bytes, std::size_t chunk) {
-    if (bytes <= chunk) {
-      count_ = static_cast<int>(bytes);
-      return;
-    }
-    const std::size_t chunks = bytes / chunk;
-    require(chunks <= INT_MAX, "mpi: a message of ", bytes, " bytes");
-    MPI_Datatype block = MPI_DATATYPE_NULL;
-    MPI_Type_contiguous(static_cast<int>(chunk), MPI_BYTE, &block);
-    const int lengths[] = {static_cast<int>(chunks), static_cast<int>(bytes % chunk)};
-    const MPI_Aint places[] = {0, static_cast<MPI_Aint>(chunks * chunk)};
-    const MPI_Datatype types[] = {block, MPI_BYTE};
-    MPI_Type_create_struct(2, lengths, places, types, &type_);
-    MPI_Type_commit(&type_);
-    MPI_Type_free(&block);
-    count_ = 1;
-  }
-  Shape(const Shape&) = delete;
-  Shape& operator=(const Shape&) = delete;
-  // MPI keeps the type for as long as a started message needs it.
-  ~Shape() {
-    if (type_ != MPI_BYTE) MPI_Type_free(&type_);
-  }
-
-  int count() const { return count_; }
-  MPI_Datatype type() const { return type_; }
-
- private:
-  int count_ = 0;
-  MPI_Datatype type_ = MPI_BYTE;
-};
 
 class MpiCommunicator final : public Communicator {
  public:
@@ -164,7 +115,7 @@ void MpiCommunicator::post(Operation& operation, std::span<const Send> sends) {
     const std::size_t s = i - operation.recvs.size();  // meaningful for sends
     const bool is_recv = i < operation.recvs.size();
     const std::size_t bytes = is_recv ? operation.recvs[i].buffer.size() : sends[s].bytes.size();
-    const Shape shape(bytes, options_.chunk_bytes);
+    const MpiShape shape(bytes, options_.chunk_bytes);
     MPI_Request& request = operation.requests[i];
     const int peer = operation.peers[i];
     if (peer == rank_ && !fits_itself(bytes, is_recv)) {
@@ -178,7 +129,7 @@ void MpiCommunicator::post(Operation& operation, std::span<const Send> sends) {
     if (code == MPI_SUCCESS) continue;
     request = MPI_REQUEST_NULL;
     withdraw(operation);
-    die(describe(operation, i) + ": " + error_text(code));
+    die(describe(operation, i) + ": " + mpi_error_text(code));
   }
 }
 
@@ -195,7 +146,6 @@ bool MpiCommunicator::fits_itself(std::size_t bytes, bool is_recv) {
 }
 
 // True when request i has completed, or is none any more; notes what it received.
-// Not Testsome: errors there go to the handler of MPI_COMM_WORLD, which is the user's.
 bool MpiCommunicator::test(Operation& operation, std::size_t i) {
   if (operation.requests[i] == MPI_REQUEST_NULL) return true;
   int is_done = 0;
@@ -203,7 +153,7 @@ bool MpiCommunicator::test(Operation& operation, std::size_t i) {
   const int code = MPI_Test(&operation.requests[i], &is_done, &status);
   if (code != MPI_SUCCESS) {
     withdraw(operation);
-    die(describe(operation, i) + ": " + error_text(code));
+    die(describe(operation, i) + ": " + mpi_error_text(code));
   }
   if (is_done == 0) return false;
   if (i < operation.recvs.size()) {
@@ -220,6 +170,7 @@ void MpiCommunicator::finish(std::uint64_t ticket) {
     withdraw(operation);
     die("the communicator is dead: " + reason_);
   }
+  const MpiErrorsReturn errors_return;
   // Each test lets all of MPI progress: asking for one request after the other is enough.
   std::size_t done = 0;
   const bool is_complete = poll(options_.timeout, [&] {
@@ -247,6 +198,7 @@ std::string MpiCommunicator::silent_peers(Operation& operation) {
 // Ends the receives, so that nothing is written to their buffers any more. MPI cannot take back a
 // send: its request is given up, and the message may still be read by the peer.
 void MpiCommunicator::withdraw(Operation& operation) noexcept {
+  const MpiErrorsReturn errors_return;
   auto& requests = operation.requests;
   const std::size_t recvs = std::min(operation.recvs.size(), requests.size());
   for (std::size_t i = 0; i < recvs; ++i) {
@@ -279,7 +231,7 @@ std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
   barrier(*this);
   MPI_Comm part = MPI_COMM_NULL;
   const int code = MPI_Comm_split(comm_, color, key, &part);
-  if (code != MPI_SUCCESS) die("split: " + error_text(code));
+  if (code != MPI_SUCCESS) die("split: " + mpi_error_text(code));
   return std::make_unique<MpiCommunicator>(part, options_);
 }
 
@@ -290,6 +242,7 @@ std::unique_ptr<Communicator> duplicate(MPI_Comm original, const MpiOptions& opt
           options.chunk_bytes, ", must be from 1 to ", INT_MAX);
   MpiOptions limited = options;
   limited.timeout = std::min(options.timeout, kLongestTimeout);
+  const MpiErrorsReturn errors_return;
   MPI_Comm copy = MPI_COMM_NULL;
   MPI_Request request = MPI_REQUEST_NULL;
   int code = MPI_Comm_idup(original, &copy, &request);
@@ -300,7 +253,7 @@ std::unique_ptr<Communicator> duplicate(MPI_Comm original, const MpiOptions& opt
     return done != 0;
   });
   if (!is_done) fail<CommError>("mpi: not all ranks came to make a communicator");
-  if (code != MPI_SUCCESS) fail<CommError>("mpi: duplicating: ", error_text(code));
+  if (code != MPI_SUCCESS) fail<CommError>("mpi: duplicating: ", mpi_error_text(code));
   return std::make_unique<MpiCommunicator>(copy, limited);
 }
 

@@ -25,7 +25,7 @@ class MpiSession {
   MpiSession& operator=(const MpiSession&) = delete;
 
  private:
-  bool owns_ = false;
+  [[maybe_unused]] bool owns_ = false;  // unused by no_mpi.cc
 };
 
 struct MpiOptions {

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Starting and ending MPI (mpi.h).
-#define OMPI_SKIP_MPICXX 1
-#define MPICH_SKIP_MPICXX 1
-#include <mpi.h>
-
 #include "oktopk/base/error.h"
 #include "oktopk/comm/mpi.h"
+#include "oktopk/comm/mpi_calls.h"
 
 namespace oktopk {
 
@@ -25,7 +22,7 @@ MpiSession::MpiSession() {
   if (initialised != 0) return;
   int provided = 0;
   const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
-  if (code != MPI_SUCCESS) fail<CommError>("mpi: initialising failed with code ", code);
+  if (code != MPI_SUCCESS) fail<CommError>("mpi: initialising: ", mpi_error_text(code));
   owns_ = true;
 }
 

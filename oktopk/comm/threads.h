@@ -14,12 +14,14 @@ namespace oktopk {
 
 // The P communicators of a new world, one per rank, to be used from one thread each. When one of
 // them fails or is destroyed with operations in flight, all the others' waits throw CommError at
-// once.
+// once, in the world and in the parts split from it; a part that dies does not kill the whole. A
+// rank may be destroyed early: only a wait for it fails.
 std::vector<std::unique_ptr<Communicator>> make_thread_world(
     int P, Communicator::Duration timeout = Communicator::kDefaultTimeout);
 
-// Runs `body` on P threads, one rank each, and joins them. If a rank throws, the world is torn down
-// so that the others end promptly, and the first error that is not a consequence is rethrown.
+// Runs `body` on P threads, one rank each, and joins them; a rank's communicator ends with its
+// body. If a rank throws, the world is torn down so that the others end promptly, and the first
+// error that is not a consequence is rethrown.
 void run_threads(int P, const std::function<void(Communicator&)>& body,
                  Communicator::Duration timeout = Communicator::kDefaultTimeout);
 

@@ -23,7 +23,10 @@ std::size_t entries_per_step(Index n, const ReducerOptions& options) {
 }  // namespace
 
 Reducer::Reducer(Communicator& comm, Index n, const ReducerOptions& options)
-    : comm_(comm), k_(entries_per_step(n, options)), device_(make_cpu_device()), residual_(n, 0.0F) {
+    : comm_(comm),
+      k_(entries_per_step(n, options)),
+      device_(make_cpu_device()),
+      residual_(n, 0.0F) {
   const Preset& preset = find_preset(options.preset);
   selector_ = make_selector(options.selector.value_or(preset.selector),
                             {.tau_prime = options.allreduce.tau_prime, .P = comm.size()});
@@ -44,6 +47,11 @@ const Outcome& Reducer::step(std::span<const float> gradient, float scale) {
   allreduce_->run(comm_, *device_, {selection_, residual_}, n(), k_, outcome_);
   rule_->settle(*device_, residual_, selection_, outcome_);
   return outcome_;
+}
+
+void Reducer::forget() {
+  std::fill(residual_.begin(), residual_.end(), 0.0F);
+  allreduce_->forget();
 }
 
 }  // namespace oktopk

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One training step's synchronisation of one flat gradient: accumulate, select, exchange, settle.
-// Belongs to one rank; all ranks make the same calls. Memory: n floats of residual, n/P of owner memory
-// where the rule has one, O(k) of buffers.
+// Belongs to one rank; all ranks make the same calls. Memory: n floats of residual, n/P of owner
+// memory where the rule has one, O(k) of buffers.
 #pragma once
 
 #include <memory>
@@ -18,8 +18,8 @@ namespace oktopk {
 
 struct ReducerOptions {
   std::string preset = "circulant";
-  std::size_t k = 0;       // entries per step; 0: by density
-  double density = 0.01;   // k = density * n, at least 1
+  std::size_t k = 0;                     // entries per step; 0: by density
+  double density = 0.01;                 // k = density * n, at least 1
   std::optional<SelectorKind> selector;  // default: the preset's own
   AllreduceOptions allreduce;            // codec, skips, residual rule, intervals
 };
@@ -34,9 +34,15 @@ class Reducer {
   // nothing. After a UsageError nothing has changed.
   const Outcome& step(std::span<const float> gradient, float scale = 1.0F);
 
+  // Drops what was not applied yet, here and in owner memory; thresholds and cuts stay. Local, but
+  // all ranks should do it together.
+  void forget();
+
   Index n() const { return static_cast<Index>(residual_.size()); }
   std::size_t k() const { return k_; }
-  const SparseVector& selection() const { return selection_; }  // of the last step
+  // Of the last step.
+  const SparseVector& selection() const { return selection_; }
+  const Outcome& outcome() const { return outcome_; }
   std::span<const float> residual() const { return residual_; }
   OwnerMemory memory() const { return allreduce_->memory(); }
   const Allreduce& allreduce() const { return *allreduce_; }

@@ -18,9 +18,9 @@ class NoResidual final : public ResidualRule {
   }
 };
 
-// Ok-Topk's Algorithm 2: only what was both sent and applied is cleared; what was sent in vain stays
-// with the sender, in full. Rounding errors count only where they were applied: elsewhere the sender
-// still has the exact value.
+// Ok-Topk's Algorithm 2: only what was both sent and applied is cleared; what was sent in vain
+// stays with the sender, in full. Rounding errors count only where they were applied: elsewhere the
+// sender still has the exact value.
 class SenderKeeps final : public ResidualRule {
  public:
   ResidualKind kind() const override { return ResidualKind::sender_keeps; }
@@ -57,8 +57,8 @@ class HolderKeeps final : public ResidualRule {
 };
 
 // What was sent belongs to the owner of its region, who applies it or remembers it (DoubleSqueeze's
-// two-sided compensation with a sharded server). What comes back is rounding errors made on the way, and
-// the memory of a region that this rank no longer owns.
+// two-sided compensation with a sharded server). What comes back is rounding errors made on the
+// way, and the memory of a region that this rank no longer owns.
 class OwnerMemoryRule final : public ResidualRule {
  public:
   ResidualKind kind() const override { return ResidualKind::owner_memory; }
@@ -73,11 +73,16 @@ class OwnerMemoryRule final : public ResidualRule {
 
 std::unique_ptr<ResidualRule> make_residual_rule(ResidualKind kind) {
   switch (kind) {
-    case ResidualKind::none: return std::make_unique<NoResidual>();
-    case ResidualKind::sender_keeps: return std::make_unique<SenderKeeps>();
-    case ResidualKind::all_sent_cleared: return std::make_unique<AllSentCleared>();
-    case ResidualKind::holder_keeps: return std::make_unique<HolderKeeps>();
-    case ResidualKind::owner_memory: return std::make_unique<OwnerMemoryRule>();
+    case ResidualKind::none:
+      return std::make_unique<NoResidual>();
+    case ResidualKind::sender_keeps:
+      return std::make_unique<SenderKeeps>();
+    case ResidualKind::all_sent_cleared:
+      return std::make_unique<AllSentCleared>();
+    case ResidualKind::holder_keeps:
+      return std::make_unique<HolderKeeps>();
+    case ResidualKind::owner_memory:
+      return std::make_unique<OwnerMemoryRule>();
   }
   fail<UsageError>("make_residual_rule: unknown kind");
 }

@@ -115,7 +115,8 @@ TEST(ThreadWorld, part_outlives_the_world_it_came_from) {
 
 TEST(ThreadWorld, wait_for_a_rank_that_left_fails_promptly) {
   // Both orders: the wait first, and the leaving first.
-  for (const auto& [leaving, waiting] : {std::pair{0ms, 50ms}, std::pair{50ms, 0ms}}) {
+  for (const auto leaving : {0ms, 50ms}) {
+    const auto waiting = 50ms - leaving;
     run_threads(
         2,
         [&](Communicator& comm) {
@@ -163,7 +164,7 @@ TEST(ThreadWorld, timeout_names_the_silent_peers) {
           const Send send{0, {}};
           Pending pending = comm.start({&send, 1}, {});
           is_sent = true;
-          EXPECT_NO_THROW(pending.wait());
+          error_of([&] { pending.wait(); });  // is complete, but the world may be dead by now
         }
         sleep_until(is_over);
       },

@@ -18,5 +18,5 @@ step(${CMAKE_COMMAND} -S ${SOURCE} -B ${BUILD} -G ${GENERATOR}
   -D CMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}
   -D CMAKE_PREFIX_PATH=${PREFIX}
   -D OKTOPK_WITH_MPI=${WITH_MPI})
-step(${CMAKE_COMMAND} --build ${BUILD})
+step(${CMAKE_COMMAND} --build ${BUILD} --parallel 2)
 step(${BUILD}/consumer)

@@ -9,12 +9,6 @@
 namespace oktopk {
 namespace {
 
-Dense scatter(CooView v, std::size_t n) {
-  Dense out(n, 0.0);
-  for (std::size_t i = 0; i < v.size(); ++i) out[v.idx[i]] = v.val[i];
-  return out;
-}
-
 Entries entries_of(CooView v) {
   Entries out;
   for (std::size_t i = 0; i < v.size(); ++i)
@@ -44,7 +38,7 @@ Dense add_up(std::span<const Dense> terms) {
   return sum;
 }
 
-std::vector<Entries> gather_entries(Communicator& comm, const SparseVector& mine) {
+std::vector<Entries> gather_entries(Communicator& comm, CooView mine, int root) {
   Workspace work;
   const auto most = allreduce_small<std::uint64_t>(comm, mine.size(), Reduction::max, work);
   const std::vector<std::size_t> capacities(static_cast<std::size_t>(comm.size()), 8 * most);
@@ -54,6 +48,7 @@ std::vector<Entries> gather_entries(Communicator& comm, const SparseVector& mine
   Gathered all;
   allgatherv(comm, bytes, capacities, all, work);
   std::vector<Entries> by_rank;
+  if (root >= 0 && root != comm.rank()) return by_rank;
   for (int r = 0; r < comm.size(); ++r) {
     const std::size_t count = all.of(r).size() / 8;
     SparseVector v;
@@ -78,6 +73,19 @@ std::vector<Dense> gather_dense(Communicator& comm, const Dense& mine) {
   return by_rank;
 }
 
+StepRecord record_step(Communicator& report, Reducer& reducer, std::span<const float> gradient,
+                       int root) {
+  const SparseVector remembered = nonzeros(reducer.memory().values, reducer.memory().region.begin);
+  const Outcome& outcome = reducer.step(gradient);
+  StepRecord record;
+  record.refreshed = outcome.refreshed;
+  record.update = entries_of(outcome.update);
+  if (reducer.allreduce().is_dense()) return record;
+  record.selections = gather_entries(report, reducer.selection(), root);
+  record.memory = oracle_sum(gather_entries(report, remembered, root));
+  return record;
+}
+
 Witness witness_step(Communicator& report, CountingCommunicator& counting, Reducer& reducer,
                      std::span<const float> gradient) {
   const std::size_t n = reducer.n();
@@ -85,25 +93,23 @@ Witness witness_step(Communicator& report, CountingCommunicator& counting, Reduc
   Dense accumulator(reducer.residual().begin(), reducer.residual().end());
   for (std::size_t i = 0; i < gradient.size(); ++i) accumulator[i] += gradient[i];
   const Dense memory_before = scatter(reducer.memory(), n);
-  const SparseVector remembered = nonzeros(reducer.memory().values, reducer.memory().region.begin);
   counting.reset();
-
-  const Outcome& outcome = reducer.step(gradient);
-
+  w.record = record_step(report, reducer, gradient);  // gathers on `report`: not counted
   const Traffic traffic = counting.traffic();
-  const bool dense = reducer.allreduce().is_dense();
-  const Dense update = dense ? Dense(outcome.dense_update.begin(), outcome.dense_update.end())
-                             : scatter(outcome.update, n);
+
   w.accumulators = gather_dense(report, accumulator);
-  const std::vector<float> values(accumulator.begin(), accumulator.end());
-  w.record.selections = gather_entries(report, dense ? nonzeros(values, 0) : reducer.selection());
-  w.record.memory = oracle_sum(gather_entries(report, remembered));
-  w.record.update = entries_of(dense ? nonzeros(outcome.dense_update, 0) : outcome.update);
-  w.record.refreshed = outcome.refreshed;
-  w.updates = gather_dense(report, update);
   w.residuals = gather_dense(report, Dense(reducer.residual().begin(), reducer.residual().end()));
   w.memory_before = add_up(gather_dense(report, memory_before));
   w.memory_after = add_up(gather_dense(report, scatter(reducer.memory(), n)));
+  if (reducer.allreduce().is_dense()) {
+    const auto& sum = reducer.outcome().dense_update;
+    w.record.update = entries_of(nonzeros(sum, 0));
+    const std::vector<float> values(accumulator.begin(), accumulator.end());
+    w.record.selections = gather_entries(report, nonzeros(values, 0));
+  }
+  Dense update(n, 0.0);
+  for (const auto& [i, v] : w.record.update) update[i] = v;
+  w.updates = gather_dense(report, update);
   Workspace work;
   w.traffic.resize(static_cast<std::size_t>(report.size()));
   allgather(report, std::as_bytes(std::span(&traffic, 1)),

@@ -23,6 +23,12 @@ struct Witness {
   std::vector<Traffic> traffic;
 };
 
+// Runs one step and gathers over `report` (a sound communicator of the same ranks) what Truth
+// needs. Only rank `root` gets it, or everyone when root < 0. The accumulators of dense algorithms
+// are left out.
+StepRecord record_step(Communicator& report, Reducer& reducer, std::span<const float> gradient,
+                       int root = -1);
+
 // Runs one step of `reducer` on `counting` and gathers over `report` (the sound communicator
 // beneath).
 Witness witness_step(Communicator& report, CountingCommunicator& counting, Reducer& reducer,
@@ -31,8 +37,8 @@ Witness witness_step(Communicator& report, CountingCommunicator& counting, Reduc
 // All ranks' vectors of equal length, in rank order.
 std::vector<Dense> gather_dense(Communicator& comm, const Dense& mine);
 
-// Every rank's entries, on every rank.
-std::vector<Entries> gather_entries(Communicator& comm, const SparseVector& mine);
+// Every rank's entries, on rank `root`, or on every rank when root < 0.
+std::vector<Entries> gather_entries(Communicator& comm, CooView mine, int root = -1);
 
 Dense add_up(std::span<const Dense> terms);
 

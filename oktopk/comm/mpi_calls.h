@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// What mpi.cc needs around MPI's calls: errors as text and as return codes, and long messages. The
+// only header that sees MPI; internal to the transport.
+#pragma once
+
+// Without the C++ bindings, which MPI has removed.
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
+#include <mpi.h>
+
+#include <array>
+#include <climits>
+#include <cstddef>
+#include <string>
+
+#include "oktopk/base/error.h"
+
+namespace oktopk {
+
+inline std::string mpi_error_text(int code) {
+  char buffer[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  if (MPI_Error_string(code, buffer, &length) != MPI_SUCCESS) {
+    return "MPI error " + std::to_string(code);
+  }
+  return std::string(buffer, static_cast<std::size_t>(length));
+}
+
+// Describes `bytes` bytes to MPI, whose counts are int: directly, or as one element of a derived
+// type.
+class MpiShape {
+ public:
+  MpiShape(std::size_t bytes, std::size_t chunk) {
+    if (bytes <= chunk) {
+      count_ = static_cast<int>(bytes);
+      return;
+    }
+    const std::size_t chunks = bytes / chunk;
+    require(chunks <= INT_MAX, "mpi: a message of ", bytes, " bytes");
+    MPI_Datatype block = MPI_DATATYPE_NULL;
+    MPI_Type_contiguous(static_cast<int>(chunk), MPI_BYTE, &block);
+    const int lengths[] = {static_cast<int>(chunks), static_cast<int>(bytes % chunk)};
+    const MPI_Aint places[] = {0, static_cast<MPI_Aint>(chunks * chunk)};
+    const MPI_Datatype types[] = {block, MPI_BYTE};
+    MPI_Type_create_struct(2, lengths, places, types, &type_);
+    MPI_Type_commit(&type_);
+    MPI_Type_free(&block);
+    count_ = 1;
+  }
+  MpiShape(const MpiShape&) = delete;
+  MpiShape& operator=(const MpiShape&) = delete;
+  // MPI keeps the type for as long as a started message needs it.
+  ~MpiShape() {
+    if (type_ != MPI_BYTE) MPI_Type_free(&type_);
+  }
+
+  int count() const { return count_; }
+  MPI_Datatype type() const { return type_; }
+
+ private:
+  int count_ = 0;
+  MPI_Datatype type_ = MPI_BYTE;
+};
+
+// While it lives, errors are return codes also in calls that name no communicator, like MPI_Test.
+// Those go to the handler of MPI_COMM_WORLD (MPI 3) or MPI_COMM_SELF (MPI 4), which ends the
+// program by default; MPICH uses it even though the request belongs to a communicator.
+class MpiErrorsReturn {
+ public:
+  MpiErrorsReturn() {
+    for (std::size_t i = 0; i < comms_.size(); ++i) {
+      MPI_Comm_get_errhandler(comms_[i], &saved_[i]);
+      MPI_Comm_set_errhandler(comms_[i], MPI_ERRORS_RETURN);
+    }
+  }
+  MpiErrorsReturn(const MpiErrorsReturn&) = delete;
+  MpiErrorsReturn& operator=(const MpiErrorsReturn&) = delete;
+  ~MpiErrorsReturn() {
+    for (std::size_t i = 0; i < comms_.size(); ++i) {
+      MPI_Comm_set_errhandler(comms_[i], saved_[i]);
+      MPI_Errhandler_free(&saved_[i]);
+    }
+  }
+
+ private:
+  std::array<MPI_Comm, 2> comms_{MPI_COMM_WORLD, MPI_COMM_SELF};
+  std::array<MPI_Errhandler, 2> saved_;
+};
+
+}  // namespace oktopk

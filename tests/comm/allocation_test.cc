@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Warm exchanges and collectives allocate nothing: this program counts what each thread allocates.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include "oktopk/comm/collectives.h"
+#include "oktopk/comm/decorators.h"
+#include "tests/support/world.h"
+
+namespace {
+thread_local std::size_t allocations = 0;
+}  // namespace
+
+// Not inlined, or the compiler sees malloc and delete meet and warns.
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  ++allocations;
+  if (void* place = std::malloc(size > 0 ? size : 1)) return place;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* place) noexcept { std::free(place); }
+[[gnu::noinline]] void operator delete(void* place, std::size_t) noexcept { std::free(place); }
+
+namespace oktopk {
+namespace {
+
+TEST(Allocation, warm_collectives_allocate_nothing) {
+  for (const int P : {1, 2, 5, 8}) {
+    run_world("threads", P, [&](Communicator& inner) {
+      CountingCommunicator comm(inner);
+      const auto ranks = static_cast<std::size_t>(P);
+      Workspace work;
+      Gathered gathered, incoming;
+      std::vector<std::byte> mine(100), all(ranks * 100), place(ranks * 100);
+      std::vector<float> data(ranks * 10);
+      std::vector<std::size_t> cuts(ranks + 1);
+      for (std::size_t r = 0; r <= ranks; ++r) cuts[r] = r * 10;
+      const std::vector<std::size_t> capacities(ranks, 100);
+      const std::vector<std::span<const std::byte>> blocks(ranks, mine);
+      const auto phases = circulant_phases(grid_skips(P));
+      std::size_t before = 0;
+      for (int round = 0; round < 4; ++round) {
+        if (round == 2) before = allocations;
+        barrier(comm);
+        broadcast(comm, P - 1, mine);
+        allgather(comm, mine, all, work);
+        allgatherv(comm, mine, capacities, gathered, work);
+        alltoall(comm, all, place, work);
+        alltoallv(comm, blocks, capacities, incoming, work);
+        reduce_scatter(comm, data, cuts, phases, work);
+        allgather_regions(comm, data, cuts, phases, work);
+        ring_reduce_scatter(comm, data, cuts, work);
+        ring_allgather(comm, data, cuts);
+        allreduce_small(comm, 1.0, Reduction::max, work);
+      }
+      EXPECT_EQ(allocations - before, 0u) << "P = " << P << ", rank " << comm.rank();
+    });
+  }
+}
+
+}  // namespace
+}  // namespace oktopk

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// The subcommands of `oktopk`, one file each. Every function adds its subcommand to the app and
+// sets `action` when the user chose it. Exit codes: 0 fine; 1 a result was wrong or a law broken; 2
+// bad usage; 3 the world failed (CommError).
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace oktopk {
+
+using Action = std::function<int()>;
+
+void add_list(CLI::App& app, Action& action);
+void add_bench(CLI::App& app, Action& action);
+void add_predict(CLI::App& app, Action& action);
+void add_verify(CLI::App& app, Action& action);
+
+}  // namespace oktopk

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// `oktopk predict`: the cost model's table of all presets for one problem on one machine.
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "oktopk/base/error.h"
+#include "tools/commands.h"
+#include "tools/results.h"
+#include "tools/text.h"
+
+namespace oktopk {
+namespace {
+
+struct PredictOptions {
+  MethodOptions method;
+  std::string n = "25M";
+  std::string ranks = "16";
+  double alpha = 3e-6;
+  double bandwidth = 12.5e9;
+  double gamma = 0;
+  double union_exponent = 1;
+  std::string json_file;
+};
+
+void print_row(const Preset& preset, const Problem& problem, const Prediction& steady,
+               const Prediction& refresh, const Machine& machine, double dense_seconds) {
+  const double time = seconds(steady.expected, machine);
+  fmt::print("{:<10} {:>6} {:>9.0f} {:>12} {:>9.3f} {:>9.3f} {:>12} {:>12} {:>8.2f}\n", preset.name,
+             problem.P, steady.expected.messages, format_bytes(steady.expected.bytes),
+             steady.expected.bytes / 4 / problem.k, steady.bound.bytes / 4 / problem.k,
+             format_seconds(time), format_seconds(seconds(refresh.expected, machine)),
+             time > 0 ? dense_seconds / time : 0.0);
+}
+
+int run_predict(const PredictOptions& o) {
+  const auto names = o.method.names();
+  require(o.method.density > 0 && o.method.density <= 1, "--density ", o.method.density,
+          ": it must be in (0, 1]");
+  require(o.alpha >= 0 && o.bandwidth > 0 && o.gamma >= 0,
+          "--alpha and --gamma must not be negative, --bandwidth must be positive");
+  require(o.union_exponent >= 0 && o.union_exponent <= 1, "--overlap ", o.union_exponent,
+          ": it must be in 0..1");
+  const auto n = static_cast<double>(parse_count(o.n));
+  require(n >= 1, "-b ", o.n, ": n must be at least 1");
+  const Machine machine{o.alpha, 1 / o.bandwidth, o.gamma};
+  fmt::print(
+      "# n = {:.0f}, k = {:.0f}, codec {}, skips {}, alpha = {}, bandwidth = {:.3g} GB/s, gamma = "
+      "{} ns\n",
+      n, std::max(1.0, n * o.method.density), o.method.codec, o.method.skips,
+      format_seconds(o.alpha), o.bandwidth / 1e9, o.gamma * 1e9);
+  fmt::print("# {:<8} {:>6} {:>9} {:>12} {:>9} {:>9} {:>12} {:>12} {:>8}\n", "preset", "P",
+             "messages", "bytes/rank", "words/k", "at most", "time", "refresh", "x dense");
+  nlohmann::json rows = nlohmann::json::array();
+  for (const int P : parse_ranks(o.ranks, "--ranks")) {
+    Problem problem{.n = n,
+                    .k = std::max(1.0, n * o.method.density),
+                    .P = P,
+                    .union_exponent = o.union_exponent};
+    const auto dense = make_allreduce(find_preset("dense"), {});
+    const double dense_seconds = seconds(dense->predict(problem).expected, machine);
+    for (const std::string& name : names) {
+      const Preset& preset = find_preset(name);
+      const auto allreduce = make_allreduce(preset, o.method.reducer(name).allreduce);
+      problem.refresh = false;
+      const Prediction steady = allreduce->predict(problem);
+      problem.refresh = true;
+      const Prediction refresh = allreduce->predict(problem);
+      print_row(preset, problem, steady, refresh, machine, dense_seconds);
+      rows.push_back({{"preset", name},
+                      {"ranks", P},
+                      {"n", n},
+                      {"k", problem.k},
+                      {"messages", steady.expected.messages},
+                      {"bytes", steady.expected.bytes},
+                      {"bound_messages", steady.bound.messages},
+                      {"bound_bytes", steady.bound.bytes},
+                      {"seconds", seconds(steady.expected, machine)},
+                      {"refresh_seconds", seconds(refresh.expected, machine)}});
+    }
+  }
+  write_json(o.json_file, {{"tool", "oktopk predict"},
+                           {"version", OKTOPK_VERSION},
+                           {"alpha", o.alpha},
+                           {"bandwidth", o.bandwidth},
+                           {"gamma", o.gamma},
+                           {"options", o.method.json()},
+                           {"rows", rows}});
+  return 0;
+}
+
+}  // namespace
+
+void add_predict(CLI::App& app, Action& action) {
+  auto* sub = app.add_subcommand("predict", "the cost model's table of all presets");
+  auto o = std::make_shared<PredictOptions>();
+  sub->add_option("-b,--size", o->n, "n in elements (K, M, G)")->capture_default_str();
+  sub->add_option("--ranks", o->ranks, "number of ranks, or several with commas")
+      ->capture_default_str();
+  sub->add_option("--alpha", o->alpha, "seconds per message")->capture_default_str();
+  sub->add_option("--bandwidth", o->bandwidth, "bytes per second and direction (1/beta)")
+      ->capture_default_str();
+  sub->add_option("--gamma", o->gamma, "seconds per merged entry")->capture_default_str();
+  sub->add_option("--overlap", o->union_exponent,
+                  "g: m ranks' selections together have k*m^g entries; 1 disjoint, 0 identical")
+      ->capture_default_str();
+  sub->add_option("-J,--json", o->json_file, "also write the rows to this file");
+  o->method.add_to(*sub);
+  sub->footer(
+      "time: a steady step, messages*alpha + bytes/bandwidth + merged*gamma. refresh: a step that "
+      "also\n"
+      "re-evaluates thresholds and cuts. at most: the bound on words/k.");
+  sub->callback([&action, o] { action = [o] { return run_predict(*o); }; });
+}
+
+}  // namespace oktopk

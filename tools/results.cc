@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/results.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "oktopk/base/error.h"
+#include "tools/text.h"
+
+namespace oktopk {
+
+void write_json(const std::string& file, const nlohmann::json& value) {
+  if (file.empty()) return;
+  std::ofstream out(file);
+  out << value.dump(2) << '\n';
+  require(out.good(), "cannot write ", file);
+}
+
+void MethodOptions::add_to(CLI::App& sub) {
+  sub.add_option("--preset", presets, "one preset, several with commas, or all (oktopk list)")
+      ->capture_default_str();
+  sub.add_option("--density", density, "k / n, in (0, 1]")->capture_default_str();
+  sub.add_option("--codec", codec, "index+value coding of all sparse frames")
+      ->capture_default_str();
+  sub.add_option("--skips", skips, "circulant's schedule: direct, halving, grid, radix:R or a list")
+      ->capture_default_str();
+  sub.add_option("--selector", selector, "another selector than the preset's own");
+  sub.add_option("--residual", residual,
+                 "another residual rule than the preset's own, where it can");
+  sub.add_option("--tau", tau, "oktopk: steps between repartitions")->capture_default_str();
+  sub.add_option("--tau-prime", tau_prime, "oktopk: steps between exact thresholds")
+      ->capture_default_str();
+}
+
+std::vector<std::string> MethodOptions::names() const {
+  std::vector<std::string> known;
+  for (const Preset& p : oktopk::presets()) known.emplace_back(p.name);
+  std::vector<std::string> chosen = split_names(presets, known);
+  for (const std::string& name : chosen) find_preset(name);
+  return chosen;
+}
+
+ReducerOptions MethodOptions::reducer(const std::string& preset) const {
+  ReducerOptions options;
+  options.preset = preset;
+  options.density = density;
+  if (!selector.empty()) options.selector = find_selector(selector);
+  options.allreduce.codec = parse_codec(codec);
+  options.allreduce.skips = skips;
+  options.allreduce.tau = tau;
+  options.allreduce.tau_prime = tau_prime;
+  if (!residual.empty()) {
+    const ResidualKind kind = find_residual(residual);
+    const auto allowed = find_preset(preset).residuals;
+    const bool fits = std::count(allowed.begin(), allowed.end(), kind) > 0;
+    require(fits || names().size() > 1, "preset ", preset, " cannot work with residual rule ",
+            residual);
+    if (fits) options.allreduce.residual = kind;
+  }
+  return options;
+}
+
+nlohmann::json MethodOptions::json() const {
+  return {{"density", density},   {"codec", codec}, {"skips", skips},        {"selector", selector},
+          {"residual", residual}, {"tau", tau},     {"tau_prime", tau_prime}};
+}
+
+}  // namespace oktopk

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Machine-readable results, and the options that several subcommands share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "oktopk/optim/reducer.h"
+
+namespace oktopk {
+
+// Writes to `file` unless its name is empty. UsageError when it cannot be written.
+void write_json(const std::string& file, const nlohmann::json& value);
+
+// Presets, codec and the rest of what a Reducer is made from.
+struct MethodOptions {
+  std::string presets = "all";
+  std::string codec = "coo32+fp32";
+  std::string skips = "halving";
+  std::string selector;
+  std::string residual;
+  double density = 0.01;
+  int tau = 64;
+  int tau_prime = 32;
+
+  void add_to(CLI::App& sub);
+  std::vector<std::string> names() const;  // checked
+  // For one preset. What a preset cannot use (a residual rule that another one has) is left at its
+  // own.
+  ReducerOptions reducer(const std::string& preset) const;
+  nlohmann::json json() const;
+};
+
+}  // namespace oktopk

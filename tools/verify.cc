@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// `oktopk verify`: runs the laws (tools/laws) on given presets, ranks and sizes, and says which
+// hold.
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "oktopk/base/error.h"
+#include "tools/commands.h"
+#include "tools/laws/laws.h"
+#include "tools/results.h"
+#include "tools/text.h"
+#include "tools/worlds.h"
+
+namespace oktopk {
+namespace {
+
+const std::vector<std::string> kLaws = {"agreement", "truth",   "mass",     "honesty",
+                                        "calm",      "courage", "bad input"};
+
+struct VerifyOptions {
+  MethodOptions method;
+  std::string ranks;
+  std::string size;
+  std::string transport = "threads";
+  std::string data;
+  std::string json_file;
+  int steps = 8;
+  bool without_faults = false;
+  std::uint64_t seed = 1;
+};
+
+// What was found about one preset on P ranks, over all inputs and sizes.
+struct Verdict {
+  std::map<std::string, Finding> laws;
+  int trials = 0;
+
+  void add(const Finding& finding, const Trial& trial) {
+    auto [entry, is_new] = laws.try_emplace(finding.law, finding);
+    Finding& kept = entry->second;
+    if (!is_new && kept.holds && !finding.holds) kept = finding;
+    if (!finding.holds && (is_new || kept.detail == finding.detail))
+      for (const InputInfo& info : inputs())
+        if (info.kind == trial.input)
+          kept.detail = fmt::format("n = {}, data {}, {}", trial.n, info.name, finding.detail);
+  }
+  bool holds() const {
+    return std::all_of(laws.begin(), laws.end(), [](const auto& law) { return law.second.holds; });
+  }
+};
+
+std::vector<Index> sizes(const VerifyOptions& o, int P) {
+  if (o.size.empty()) {
+    std::vector<Index> defaults = {1, 64, 2000};
+    if (P > 2) defaults.insert(defaults.begin() + 1, static_cast<Index>(P - 1));
+    return defaults;
+  }
+  const std::uint64_t n = parse_count(o.size);
+  require(n >= 1 && n <= (1U << 24U), "-b ", o.size,
+          ": the laws gather all data; use 1 <= n <= 16M");
+  return {static_cast<Index>(n)};
+}
+
+std::vector<Input> data(const VerifyOptions& o) {
+  if (!o.data.empty()) return {find_input(o.data)};
+  return {Input::dyadic, Input::skewed, Input::tied, Input::equal, Input::zero, Input::lonely};
+}
+
+Verdict verify(Station& station, const VerifyOptions& o, const std::string& preset) {
+  Verdict verdict;
+  Trial trial{.options = o.method.reducer(preset), .steps = o.steps, .seed = o.seed};
+  const auto run = [&](const Finding& finding) { verdict.add(finding, trial); };
+  for (const Index n : sizes(o, station.comm.size())) {
+    trial.n = n;
+    for (const Input input : data(o)) {
+      trial.input = input;
+      for (const Finding& finding : check_steps(station.comm, trial)) run(finding);
+      ++verdict.trials;
+    }
+  }
+  trial.input = data(o).front();
+  run(check_calm(station.comm, trial));
+  run(check_bad_input(station.comm, trial));
+  if (!o.without_faults) run(check_courage(station.comm, station.make_doomed, trial));
+  return verdict;
+}
+
+void print(const std::string& preset, int P, const Verdict& verdict) {
+  fmt::print("{:<10} {:>4} {:>7}", preset, P, verdict.trials);
+  for (const std::string& law : kLaws) {
+    const auto found = verdict.laws.find(law);
+    fmt::print(" {:>10}", found == verdict.laws.end() ? "not run"
+                          : found->second.holds       ? "holds"
+                                                      : "BROKEN");
+  }
+  fmt::print("\n");
+  for (const auto& [law, finding] : verdict.laws)
+    if (!finding.detail.empty()) fmt::print("  {}: {}\n", law, finding.detail);
+  std::fflush(stdout);
+}
+
+int run_verify(const VerifyOptions& o) {
+  const auto presets = o.method.names();
+  for (const std::string& preset : presets) o.method.reducer(preset);
+  data(o);
+  Worlds worlds(o.transport);
+  const std::vector<int> ranks =
+      o.ranks.empty() ? std::vector<int>{worlds.default_size()} : parse_ranks(o.ranks, "--ranks");
+  nlohmann::json rows = nlohmann::json::array();
+  bool all_hold = true;
+  if (worlds.is_root()) {
+    fmt::print("# oktopk {} verify: {}, codec {}, skips {}, {} steps\n# {:<8} {:>4} {:>7}",
+               OKTOPK_VERSION, o.transport, o.method.codec, o.method.skips, o.steps, "preset", "P",
+               "trials");
+    for (const std::string& law : kLaws) fmt::print(" {:>10}", law);
+    fmt::print("\n");
+  }
+  for (const int P : ranks)
+    worlds.run(P, [&](Station& station) {
+      for (const std::string& preset : presets) {
+        const Verdict verdict = verify(station, o, preset);
+        if (station.comm.rank() != 0) continue;
+        print(preset, P, verdict);
+        nlohmann::json row = {{"preset", preset}, {"ranks", P}, {"holds", verdict.holds()}};
+        for (const auto& [law, finding] : verdict.laws)
+          row["laws"][law] = {{"holds", finding.holds}, {"detail", finding.detail}};
+        rows.push_back(row);
+        all_hold = all_hold && verdict.holds();
+      }
+    });
+  if (!worlds.is_root()) return 0;
+  fmt::print("# {}\n", all_hold ? "all laws hold" : "a law is BROKEN");
+  write_json(o.json_file, {{"tool", "oktopk verify"},
+                           {"version", OKTOPK_VERSION},
+                           {"transport", o.transport},
+                           {"options", o.method.json()},
+                           {"rows", rows}});
+  return all_hold ? 0 : 1;
+}
+
+}  // namespace
+
+void add_verify(CLI::App& app, Action& action) {
+  auto* sub =
+      app.add_subcommand("verify", "runs the laws and says which hold; exit 1 when one does not");
+  auto o = std::make_shared<VerifyOptions>();
+  o->method.tau = 4;
+  o->method.tau_prime = 3;
+  o->method.density = 0.05;
+  sub->add_option("--ranks", o->ranks,
+                  "number of ranks, or several with commas (default: 4, or all of MPI's)");
+  sub->add_option("-b,--size", o->size, "n (default: 1, P-1, 64 and 2000)");
+  sub->add_option("--data", o->data,
+                  "one kind of data (default: all dyadic ones, where sums are exact)");
+  sub->add_option("--transport", o->transport, "threads or mpi")->capture_default_str();
+  sub->add_option("--steps", o->steps, "steps per trial")->capture_default_str();
+  sub->add_option("--seed", o->seed, "of data, delays and faults")->capture_default_str();
+  sub->add_flag("--without-faults", o->without_faults, "leave out law 6, which waits for timeouts");
+  sub->add_option("-J,--json", o->json_file, "also write the verdicts to this file");
+  o->method.add_to(*sub);
+  sub->footer(
+      "The laws: agreement, truth, mass, honesty, calm, courage, bad input (docs/laws.md).");
+  sub->callback([&action, o] { action = [o] { return run_verify(*o); }; });
+}
+
+}  // namespace oktopk

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/worlds.h"
+
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "oktopk/base/error.h"
+#include "oktopk/comm/collectives.h"
+#include "oktopk/comm/threads.h"
+
+namespace oktopk {
+namespace {
+
+constexpr Communicator::Duration kDoomedThreads = std::chrono::milliseconds(300);
+constexpr Communicator::Duration kDoomedMpi = std::chrono::milliseconds(1000);
+
+// Fresh worlds of threads, made by whichever rank asks first and handed out by rank.
+class DoomedWorlds {
+ public:
+  explicit DoomedWorlds(int P) : P_(P) {}
+
+  std::unique_ptr<Communicator> take(std::size_t call, int rank) {
+    const std::lock_guard lock(mutex_);
+    auto& world = worlds_[call];
+    if (world.empty()) world = make_thread_world(P_, kDoomedThreads);
+    return std::move(world[static_cast<std::size_t>(rank)]);
+  }
+
+ private:
+  int P_;
+  std::mutex mutex_;
+  std::map<std::size_t, std::vector<std::unique_ptr<Communicator>>> worlds_;
+};
+
+}  // namespace
+
+Worlds::Worlds(const std::string& transport) {
+  require(transport == "threads" || transport == "mpi", "unknown transport '", transport,
+          "'; there are: threads, mpi");
+  if (transport == "threads") return;
+  require(mpi_available(),
+          "transport mpi: this build has no MPI; install OpenMPI or MPICH and build again");
+  session_ = std::make_unique<MpiSession>();
+  world_ = make_mpi_world();
+}
+
+int Worlds::default_size() const { return world_ ? world_->size() : 4; }
+
+bool Worlds::is_root() const { return !world_ || world_->rank() == 0; }
+
+void Worlds::run(int P, const std::function<void(Station&)>& body) {
+  if (world_) {
+    run_on_mpi(P, body);
+  } else {
+    run_on_threads(P, body);
+  }
+}
+
+void Worlds::run_on_threads(int P, const std::function<void(Station&)>& body) {
+  DoomedWorlds doomed(P);
+  run_threads(P, [&](Communicator& comm) {
+    std::size_t calls = 0;
+    Station station{comm, [&] { return doomed.take(calls++, comm.rank()); }};
+    body(station);
+  });
+}
+
+void Worlds::run_on_mpi(int P, const std::function<void(Station&)>& body) {
+  require(P <= world_->size(), "ranks = ", P, ", but mpirun started ", world_->size(),
+          " processes");
+  const bool takes_part = world_->rank() < P;
+  const auto group = world_->split(takes_part ? 0 : 1, world_->rank());
+  if (takes_part) {
+    Station station{*group, [&] {
+                      require(P == world_->size(),
+                              "faults need all processes: use ranks = ", world_->size());
+                      return make_mpi_world({.timeout = kDoomedMpi});
+                    }};
+    body(station);
+  }
+  barrier(*world_);
+}
+
+}  // namespace oktopk
