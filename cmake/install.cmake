@@ -9,7 +9,8 @@ install(TARGETS oktopk EXPORT oktopk-targets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/oktopk/
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/oktopk
-  FILES_MATCHING PATTERN "*.h")
+  FILES_MATCHING PATTERN "*.h"
+  PATTERN "mpi_*.h" EXCLUDE)  # private: includes <mpi.h>
 if(TARGET oktopk_tool)
   install(TARGETS oktopk_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()

@@ -28,9 +28,10 @@ BELOW = {
     "optim": ["tune"],
 }
 
-# System header -> the only files of the library that may include it (regular expression; None: no file).
+# Header -> the only files of the library that may include it (regular expression; None: no file).
 CONFINED = {
-    r"mpi\.h": r"comm/mpi(_\w+)?\.cc",
+    r"mpi\.h": r"comm/mpi(\.cc|_\w+\.(cc|h))",
+    r"oktopk/comm/mpi_\w+\.h": r"comm/mpi(\.cc|_\w+\.(cc|h))",  # private, not installed
     r"nccl\.h": r"comm/nccl\.cc",
     r"(cuda.*|cub/.*|thrust/.*|cooperative_groups.*)": r".*\.cu|.*/cuda[a-z_]*\.cuh",
     r"(iostream|cstdio|stdio\.h|print)": None,

@@ -2,9 +2,10 @@
 #include "oktopk/allreduce/allreduce.h"
 
 #include <array>
-#include <functional>
+#include <sstream>
 
 #include "oktopk/base/error.h"
+#include "oktopk/base/hash.h"
 #include "oktopk/select/selector.h"
 #include "oktopk/sparse/set_ops.h"
 
@@ -13,25 +14,17 @@ namespace {
 
 using Statement = std::array<std::uint64_t, 3>;  // n, k, fingerprint
 
-std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
-  hash = (hash ^ value) * 0x9e3779b97f4a7c15U;
-  return hash ^ (hash >> 29);
-}
-
-std::uint64_t text_hash(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  return hash;
-}
-
+// Of all that must be equal on all ranks besides n and k.
 std::uint64_t fingerprint(std::string_view name, const AllreduceOptions& o) {
-  std::uint64_t hash = text_hash(name);
-  hash = mix(hash, text_hash(to_string(o.codec)));
-  hash = mix(hash, text_hash(o.skips));
-  for (const int value : {static_cast<int>(o.residual), o.tau, o.tau_prime, o.bucket,
-                          static_cast<int>(o.balance_trigger * 1000), static_cast<int>(o.dense)})
-    hash = mix(hash, static_cast<std::uint64_t>(value));
-  return hash;
+  std::ostringstream text;
+  text << name << ' ' << to_string(o.codec) << ' ' << o.skips << ' ' << static_cast<int>(o.residual)
+       << ' ' << o.tau << ' ' << o.tau_prime << ' ' << o.bucket << ' ' << o.balance_trigger << ' '
+       << static_cast<int>(o.dense);
+  return hash_text(text.str());
+}
+
+std::uint32_t step_tag(const Statement& statement, std::uint64_t step) {
+  return static_cast<std::uint32_t>(hash_bytes(std::as_bytes(std::span(statement)), step));
 }
 
 void check(const Contribution& mine, Index n, std::size_t k, bool dense) {
@@ -55,19 +48,22 @@ void check(const Contribution& mine, Index n, std::size_t k, bool dense) {
 void Allreduce::run(Communicator& comm, const Device& device, const Contribution& mine, Index n,
                     std::size_t k, Outcome& out) {
   check(mine, n, k, is_dense());
-  const std::size_t bad = device.first_nonfinite(is_dense() ? mine.dense : mine.selection.val);
-  require(bad == (is_dense() ? mine.dense : mine.selection.val).size(), "allreduce: value ", bad,
-          " is not finite");
-  if (!agreed_) agree(comm, n, k);
-  agreed_ = true;
+  const std::span<const float> values = is_dense() ? mine.dense : mine.selection.val;
+  const std::size_t bad = device.first_nonfinite(values);
+  require(bad == values.size(), "allreduce: value ", bad, " is not finite");
+  agree(comm, n, k);
   out.update.clear();
   out.dense_update.clear();
   out.returned.clear();
   out.dropped.clear();
   out.refreshed = steps_ == 0;
-  const auto tag =
-      static_cast<std::uint32_t>(mix(mix(mix(fingerprint(name(), options_), n), k), steps_) >> 32);
-  do_run({comm, device, mine, n, k, tag, steps_}, out);
+  const Statement statement = {n, k, fingerprint_};
+  try {
+    do_run({comm, device, mine, n, k, step_tag(statement, steps_), steps_}, out);
+  } catch (const CommError&) {
+    comm.kill();  // whatever was received or not: the ranks are no longer in step
+    throw;
+  }
   intersect(mine.selection, out.update.idx, out.shared);
   make_canonical(out.returned);
   make_canonical(out.dropped);
@@ -76,13 +72,17 @@ void Allreduce::run(Communicator& comm, const Device& device, const Contribution
 }
 
 Cost Allreduce::agreement_cost(int P) {
-  return {static_cast<double>(ceil_log2(P)), (P - 1.0) * sizeof(Statement), 0};
+  return {static_cast<double>(ceil_log2(P)), (P - 1.0) * (sizeof(Statement) + kCheckBytes), 0};
 }
 
 void Allreduce::agree(Communicator& comm, Index n, std::size_t k) {
-  const Statement mine = {n, k, fingerprint(name(), options_)};
+  if (agreed_) return;
+  check_ranks(comm.size());
+  fingerprint_ = fingerprint(name(), options_);
+  const Statement mine = {n, k, fingerprint_};
   std::vector<Statement> all(static_cast<std::size_t>(comm.size()));
-  allgather(comm, std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)), work_);
+  allgather_checked(comm, std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)),
+                    work_);
   for (std::size_t r = 1; r < all.size(); ++r) {
     require(all[r][0] == all[0][0], "allreduce: rank ", r, " has n = ", all[r][0],
             ", rank 0 has n = ", all[0][0]);
@@ -91,6 +91,7 @@ void Allreduce::agree(Communicator& comm, Index n, std::size_t k) {
     require(all[r][2] == all[0][2], "allreduce: rank ", r,
             " has another preset or other options than rank 0");
   }
+  agreed_ = true;
 }
 
 }  // namespace oktopk

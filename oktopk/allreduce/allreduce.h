@@ -86,6 +86,14 @@ class Allreduce {
   // What the comparison in the first run adds to predict().
   static Cost agreement_cost(int P);
 
+  // Collective on its first call, nothing later: compares n, k and options over the ranks.
+  // UsageError on every rank when they differ. run() does it too; a caller that changes state of
+  // its own before run() calls it first.
+  void agree(Communicator& comm, Index n, std::size_t k);
+
+  // UsageError when the options do not fit P ranks. Local.
+  virtual void check_ranks(int /*P*/) const {}
+
   const AllreduceOptions& options() const { return options_; }
 
  protected:
@@ -104,9 +112,8 @@ class Allreduce {
   Workspace work_;
 
  private:
-  void agree(Communicator& comm, Index n, std::size_t k);
-
   AllreduceOptions options_;
+  std::uint64_t fingerprint_ = 0;
   std::uint64_t steps_ = 0;
   bool agreed_ = false;
 };

@@ -30,6 +30,7 @@ class Circulant final : public Allreduce {
   std::string_view name() const override { return "circulant"; }
   Prediction predict(const Problem& problem) const override;
   OwnerMemory memory() const override { return {mine_, memory_}; }
+  void check_ranks(int P) const override { parse_skips(options().skips, P); }
   void forget() override { std::fill(memory_.begin(), memory_.end(), 0.0F); }
 
  protected:
@@ -178,7 +179,8 @@ Prediction Circulant::predict(const Problem& problem) const {
   const auto total = [&](const Problem& p, double entries) {
     Cost cost = SparseReduceScatter::predict(skips, p, options().codec, true) +
                 Cost{L, (P - 1) * block(entries), 0};
-    if (problem.refresh) cost += Cost{3 * L, (P - 1) * (8 * (P - 1) + 4 * 256 + 8 * 8), 0};
+    if (problem.refresh)
+      cost += Cost{3 * L, (P - 1) * (8 * (P - 1) + 4 * 256 + 8 * 8 + 3 * kCheckBytes), 0};
     return cost;
   };
   Problem disjoint = problem;

@@ -40,7 +40,8 @@ void FrameGather::decode_all(const Cuts& cuts, std::uint32_t tag, SparseVector& 
 
 void allgather_sizes(Communicator& comm, Sizes mine, std::vector<Sizes>& all, Workspace& work) {
   all.resize(static_cast<std::size_t>(comm.size()));
-  allgather(comm, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), work);
+  allgather_checked(comm, std::as_bytes(std::span(&mine, 1)),
+                    std::as_writable_bytes(std::span(all)), work);
 }
 
 }  // namespace oktopk

@@ -39,11 +39,12 @@ class FrameGather {
   Gathered gathered_;
 };
 
-// Every rank's (a, b), two numbers each, in rank order. COST: ceil(log2 P) messages of 16 B blocks.
+// Every rank's share, in rank order. COST: ceil(log2 P) messages, P - 1 blocks of kSizesBytes.
 struct Sizes {
   std::uint64_t entries;
   std::uint64_t bytes;
 };
+inline constexpr std::size_t kSizesBytes = sizeof(Sizes) + kCheckBytes;
 void allgather_sizes(Communicator& comm, Sizes mine, std::vector<Sizes>& all, Workspace& work);
 
 }  // namespace oktopk

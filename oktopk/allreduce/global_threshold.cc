@@ -65,6 +65,7 @@ void GlobalThreshold::refresh(Communicator& comm, const MagnitudeHistogram& mine
   // The bin's edge, without interpolation: never fewer than the aim, even if all lie in one point.
   value_ = magnitude_bin_edge(octave * kFine + bin);
   known_ = true;
+  refreshed_ = true;
 }
 
 TailWindow GlobalThreshold::window(const MagnitudeHistogram& mine) const {
@@ -82,46 +83,69 @@ TailWindow GlobalThreshold::window(const MagnitudeHistogram& mine) const {
   return window;
 }
 
+GlobalThreshold::Tail GlobalThreshold::add_up(std::span<const TailWindow> windows) {
+  Tail tail;
+  tail.first_bin = windows[0].first_bin;
+  for (const TailWindow& w : windows) {
+    tail.above += w.above;
+    tail.available += w.available;
+    for (std::size_t i = 0; i < w.counts.size(); ++i) {
+      const std::size_t bin = w.first_bin + i;  // machines may disagree on the centre by one bin
+      if (bin >= tail.first_bin + tail.counts.size()) {
+        tail.above += w.counts[i];
+      } else if (bin >= tail.first_bin) {
+        tail.counts[bin - tail.first_bin] += w.counts[i];
+      }
+    }
+  }
+  return tail;
+}
+
 void GlobalThreshold::observe(std::span<const TailWindow> windows, std::uint64_t gathered,
                               std::size_t k) {
   const std::uint64_t target = aim(k);
-  const std::size_t first = windows[0].first_bin;
-  std::array<std::uint64_t, TailWindow::kBins> counts{};
-  std::uint64_t above = 0;
-  std::uint64_t available = 0;
-  for (const TailWindow& w : windows) {
-    above += w.above;
-    available += w.available;
-    for (std::size_t i = 0; i < w.counts.size(); ++i) {
-      const std::size_t bin = w.first_bin + i;  // machines may disagree on the centre by one bin
-      if (bin >= first + counts.size())
-        above += w.counts[i];
-      else if (bin >= first)
-        counts[bin - first] += w.counts[i];
-    }
-  }
-  if (available <= target) {  // everything fits
+  const Tail tail = add_up(windows);
+  if (tail.available <= target) {  // everything fits; near the limit the next step looks first
     value_ = 0;
-    known_ = true;
+    known_ = 2 * tail.available <= target;
     return;
   }
-  const std::uint64_t off = gathered > target ? gathered - target : target - gathered;
-  const auto noise = static_cast<std::uint64_t>(2 * std::sqrt(static_cast<double>(target)));
-  deviation_ = (7 * deviation_ + 1000 * std::min(off, target) / target + 4) / 8;
-  std::size_t bin = counts.size() - 1;
-  std::uint64_t over = above;
-  while (bin > 0 && over + counts[bin] < target) over += counts[bin--];
-  const bool inside = above < target && over + counts[bin] >= target;
-  known_ = inside && off <= target / 5 + noise;
-  if (gathered < target && off > target / 5 + noise) careful_ = kCarefulSteps;
-  if (!inside) return;
-  value_ = magnitude_bin_edge(first + bin);
+  correct(gathered, target);
+  // The bin in which the corrected aim lies, counted from above.
+  const auto goal =
+      static_cast<std::uint64_t>(static_cast<std::int64_t>(target) * (1000 + correction_) / 1000);
+  std::size_t bin = tail.counts.size() - 1;
+  std::uint64_t over = tail.above;
+  while (bin > 0 && over + tail.counts[bin] < goal) over += tail.counts[bin--];
+  if (tail.above >= goal || over + tail.counts[bin] < goal) {
+    known_ = false;  // outside of the window
+    return;
+  }
+  value_ = magnitude_bin_edge(tail.first_bin + bin);
   if (careful_ > 0) {
     --careful_;
   } else {
-    value_ =
-        interpolate(value_, magnitude_bin_edge(first + bin + 1), over + counts[bin], over, target);
+    value_ = interpolate(value_, magnitude_bin_edge(tail.first_bin + bin + 1),
+                         over + tail.counts[bin], over, goal);
   }
+}
+
+// Judges the last threshold by what it yielded. One that was put at a bin's edge on purpose may let
+// too many through.
+void GlobalThreshold::correct(std::uint64_t gathered, std::uint64_t target) {
+  const bool at_edge = refreshed_ || careful_ > 0;
+  refreshed_ = false;
+  if (at_edge && gathered >= target) return;
+  const std::int64_t off = static_cast<std::int64_t>(gathered) - static_cast<std::int64_t>(target);
+  const auto size = static_cast<std::uint64_t>(std::abs(off));
+  const auto noise = static_cast<std::uint64_t>(2 * std::sqrt(static_cast<double>(target)));
+  const auto relative =
+      std::clamp<std::int64_t>(1000 * off / static_cast<std::int64_t>(target), -200, 200);
+  deviation_ = (7 * deviation_ + static_cast<std::uint64_t>(std::abs(relative)) + 4) / 8;
+  correction_ = std::clamp<std::int64_t>(correction_ - relative / 4, -300, 300);
+  if (size <= target / 5 + noise) return;
+  known_ = false;
+  if (off < 0) careful_ = kCarefulSteps;
 }
 
 }  // namespace oktopk

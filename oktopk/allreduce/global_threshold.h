@@ -51,8 +51,22 @@ class GlobalThreshold {
   void observe(std::span<const TailWindow> windows, std::uint64_t gathered, std::size_t k);
 
  private:
+  // The owners' windows, added.
+  struct Tail {
+    std::size_t first_bin = 0;
+    std::array<std::uint64_t, TailWindow::kBins> counts{};
+    std::uint64_t above = 0;
+    std::uint64_t available = 0;
+  };
+  static Tail add_up(std::span<const TailWindow> windows);
+  void correct(std::uint64_t gathered, std::uint64_t target);
+
   float value_ = 0;
   bool known_ = false;
+  bool refreshed_ = false;  // in this step: the threshold stands at a bin's edge
+  // Between two bin edges the tail is taken as log-linear; where it is not (owner memory is cut off
+  // at the last threshold), the counts come out low or high, and this offsets the aim, in 1/1000.
+  std::int64_t correction_ = 0;
   // After a count far too small (many equal magnitudes defeat interpolation), thresholds stay at
   // bin edges for this many steps.
   int careful_ = 0;

@@ -176,8 +176,8 @@ Prediction OkTopk::predict(const Problem& problem) const {
   const auto unbalanced = [&](const Problem& p) {
     const double gathered = p.refresh ? p.union_of(P) : p.result();
     Cost cost = SparseReduceScatter::predict(direct_skips(p.P), p, options().codec, false) +
-                Cost{2 * L, (P - 1) * (sizeof(Sizes) + 8 + frame(gathered / P, p.n / P)), 0};
-    if (p.refresh) cost += Cost{L, (P - 1) * 8 * (P - 1), 0};
+                Cost{2 * L, (P - 1) * (kSizesBytes + 8 + frame(gathered / P, p.n / P)), 0};
+    if (p.refresh) cost += Cost{L, (P - 1) * (8 * (P - 1) + kCheckBytes), 0};
     return cost;
   };
   Problem disjoint = problem;

@@ -6,6 +6,7 @@
 
 #include "oktopk/allreduce/frames.h"
 #include "oktopk/base/error.h"
+#include "oktopk/base/hash.h"
 #include "oktopk/sparse/sum.h"
 #include "oktopk/sparse/top.h"
 
@@ -17,11 +18,9 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 int region_of(int rank, int block, int P) { return (rank + block) % P; }
 
 std::uint32_t note_checksum(const BlockNote& note, std::uint32_t tag) {
-  std::uint64_t hash = tag;
-  for (const std::uint64_t field : {std::uint64_t{note.contributors}, note.load,
-                                    static_cast<std::uint64_t>(note.log_threshold)})
-    hash = (hash ^ field) * 0x9e3779b97f4a7c15U + (hash >> 31);
-  return static_cast<std::uint32_t>(hash >> 32);
+  const std::uint64_t fields[] = {note.contributors, note.load,
+                                  static_cast<std::uint64_t>(note.log_threshold)};
+  return static_cast<std::uint32_t>(hash_bytes(std::as_bytes(std::span(fields)), tag));
 }
 
 // contributors u32, checksum u32, load u64, log_threshold i64 (docs/wire_format.md).

@@ -4,15 +4,13 @@
 #include <cstring>
 
 #include "oktopk/base/error.h"
+#include "oktopk/base/hash.h"
 
 namespace oktopk {
 namespace {
 
-// A running sum that changes with every bit and with their order.
 std::uint32_t checksum(std::span<const std::byte> bytes, std::uint32_t tag) {
-  std::uint64_t hash = 0xcbf29ce484222325U ^ tag;
-  for (const std::byte b : bytes) hash = (hash ^ static_cast<std::uint8_t>(b)) * 0x100000001b3U;
-  return static_cast<std::uint32_t>(hash ^ (hash >> 32));
+  return static_cast<std::uint32_t>(hash_bytes(bytes, tag));
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ class GatherAll final : public Allreduce {
                          expected_payload_bytes(options().codec, problem.k, problem.n);
     Cost cost{static_cast<double>(ceil_log2(problem.P)), peers * frame, peers * problem.k};
     if (sizes_first_)
-      cost += Cost{static_cast<double>(ceil_log2(problem.P)), peers * sizeof(Sizes), 0};
+      cost += Cost{static_cast<double>(ceil_log2(problem.P)), peers * kSizesBytes, 0};
     return {cost, cost};
   }
 

@@ -73,7 +73,7 @@ class TopkDsa final : public Allreduce {
     const double dense = (options().codec.lossless() ? 4 : 2) * problem.n / P;
     const double block = sizeof(std::uint64_t) + kFrameHeaderBytes + std::min(sparse, dense);
     return SparseReduceScatter::predict(direct_skips(problem.P), problem, options().codec, false) +
-           Cost{2 * L, (P - 1) * (block + sizeof(Sizes)), 0};
+           Cost{2 * L, (P - 1) * (block + kSizesBytes), 0};
   }
 
   SparseReduceScatter scatter_;

@@ -37,7 +37,8 @@ template <class Error, class... Parts>
 // Throws UsageError with the concatenated parts unless `holds`.
 template <class... Parts>
 void require(bool holds, const Parts&... parts) {
-  if (!holds) [[unlikely]] fail<UsageError>(parts...);
+  if (!holds) [[unlikely]]
+    fail<UsageError>(parts...);
 }
 
 }  // namespace oktopk

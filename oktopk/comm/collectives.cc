@@ -10,6 +10,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "oktopk/base/hash.h"
+
 namespace oktopk {
 namespace {
 
@@ -148,6 +150,28 @@ void allgather(Communicator& comm, std::span<const std::byte> mine, std::span<st
   copy_bytes(all.data(), blocks.last(mine_at));
 }
 
+void allgather_checked(Communicator& comm, std::span<const std::byte> mine,
+                       std::span<std::byte> all, Workspace& work) {
+  const auto P = static_cast<std::size_t>(comm.size());
+  const std::size_t m = mine.size();
+  const std::size_t block = m + kCheckBytes;
+  work.checked.resize((P + 1) * block);
+  const auto own = std::span(work.checked).first(block);
+  const std::uint64_t check = hash_bytes(mine);
+  copy_bytes(own.data(), mine);
+  std::memcpy(own.data() + m, &check, kCheckBytes);
+  const auto received = std::span(work.checked).subspan(block);
+  allgather(comm, own, received, work);
+  for (std::size_t r = 0; r < P; ++r) {
+    const auto bytes = received.subspan(r * block, m);
+    std::uint64_t expected = 0;
+    std::memcpy(&expected, bytes.data() + m, kCheckBytes);
+    if (hash_bytes(bytes) != expected)
+      fail_world(comm, "allgather: rank ", r, "'s block is damaged");
+    copy_bytes(all.data() + r * m, bytes);
+  }
+}
+
 void allgatherv(Communicator& comm, std::span<const std::byte> mine,
                 std::span<const std::size_t> capacities, Gathered& out, Workspace& work) {
   const int P = comm.size();
@@ -238,7 +262,7 @@ void allreduce_small(Communicator& comm, std::span<T> values, Reduction reductio
                      Workspace& work) {
   const std::size_t m = values.size_bytes();
   work.gathered.resize(static_cast<std::size_t>(comm.size()) * m);
-  allgather(comm, std::as_bytes(values), work.gathered, work);
+  allgather_checked(comm, std::as_bytes(values), work.gathered, work);
   if (m == 0) return;
   std::memcpy(values.data(), work.gathered.data(), m);
   for (std::size_t r = m; r < work.gathered.size(); r += m) {

@@ -11,7 +11,7 @@
 //   reduce_scatter      message_count(skips)     >= (P-1) regions          circulant, any skip list
 //   allgather_regions   message_count(skips)     (P-1) regions             the same, backwards
 //   ring_*              P-1                      (P-1) regions             to the next rank only
-//   allreduce_small     L                        (P-1) m                   allgather, local fold
+//   allreduce_small     L                        (P-1) (m + 8)             checked allgather, fold
 //
 // Received bytes are checked against what was expected; a mismatch leaves the communicator dead and
 // throws CommError. Memory is reused through Workspace and Gathered: nothing is allocated once they
@@ -35,6 +35,7 @@ namespace oktopk {
 struct Workspace {
   Bytes bytes;
   Bytes gathered;
+  Bytes checked;
   Uninitialised<float> floats;
   std::vector<Send> sends;
   std::vector<Recv> recvs;
@@ -85,6 +86,11 @@ std::size_t broadcast_up_to(Communicator& comm, int root, std::span<std::byte> b
 // P-fold.
 void allgather(Communicator& comm, std::span<const std::byte> mine, std::span<std::byte> all,
                Workspace& work);
+
+// The same for a few bytes, with a check of kCheckBytes per block: damage is a CommError.
+inline constexpr std::size_t kCheckBytes = 8;
+void allgather_checked(Communicator& comm, std::span<const std::byte> mine,
+                       std::span<std::byte> all, Workspace& work);
 
 // Blocks of different sizes; rank r's has at most capacities[r] bytes (equal on all ranks). Peers
 // forward each other's blocks unopened.

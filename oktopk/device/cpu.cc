@@ -43,7 +43,8 @@ class CpuDevice final : public Device {
 
   std::size_t first_nonfinite(std::span<const float> x) const override {
     return static_cast<std::size_t>(
-        std::find_if(x.begin(), x.end(), [](float v) { return magnitude_bits(v) >= kInfinityBits; }) -
+        std::find_if(x.begin(), x.end(),
+                     [](float v) { return magnitude_bits(v) >= kInfinityBits; }) -
         x.begin());
   }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The element waist: every verb that touches the n elements of a gradient, a residual or an owner's
-// memory. One virtual call per pass, never per element. cpu now; the scalar code is the reference that
-// every faster variant must equal bit for bit.
+// memory. One virtual call per pass, never per element. cpu now; the scalar code is the reference
+// that every faster variant must equal bit for bit.
 //
 // Magnitudes are compared as |x|; zeros are never selected, whatever the threshold. All inputs are
 // finite: first_nonfinite() is the check, and callers make it before they change any state.
@@ -19,7 +19,8 @@
 namespace oktopk {
 
 // Magnitudes sorted into 2048 bins by the 11 leading bits of the number (8 exponent, 3 mantissa):
-// eight bins per octave, exact edges, any scale. Counts are 64-bit so that they can be summed over ranks.
+// eight bins per octave, exact edges, any scale. Counts are 64-bit so that they can be summed over
+// ranks.
 inline constexpr std::size_t kMagnitudeBins = 2048;
 using MagnitudeHistogram = std::array<std::uint64_t, kMagnitudeBins>;
 

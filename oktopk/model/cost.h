@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The alpha-beta-gamma model: what one allreduce costs. Pure arithmetic. An algorithm's predict(Problem)
-// is the only home of its formula; docs, bench, tuner and tests all call it.
+// The alpha-beta-gamma model: what one allreduce costs. Pure arithmetic. An algorithm's
+// predict(Problem) is the only home of its formula; docs, bench, tuner and tests all call it.
 #pragma once
 
 #include <cstddef>

@@ -31,10 +31,13 @@ Reducer::Reducer(Communicator& comm, Index n, const ReducerOptions& options)
   selector_ = make_selector(options.selector.value_or(preset.selector),
                             {.tau_prime = options.allreduce.tau_prime, .P = comm.size()});
   allreduce_ = make_allreduce(preset, options.allreduce);
+  allreduce_->check_ranks(comm.size());
   rule_ = make_residual_rule(allreduce_->options().residual);
 }
 
 const Outcome& Reducer::step(std::span<const float> gradient, float scale) {
+  allreduce_->agree(comm_, n(),
+                    k_);  // before the gradient is added: a refused step leaves no trace
   if (allreduce_->is_dense()) {
     require(gradient.empty() || gradient.size() == residual_.size(), "reducer: the gradient has ",
             gradient.size(), " entries, but n = ", residual_.size());

@@ -31,7 +31,8 @@ class Reducer {
 
   // Collective. Adds scale * gradient to the residual and synchronises: outcome.update (or
   // dense_update) is the sum over the ranks, to be divided by P and applied. An empty gradient adds
-  // nothing. After a UsageError nothing has changed.
+  // nothing. After a UsageError nothing has changed, except when the
+  // accumulator itself overflowed.
   const Outcome& step(std::span<const float> gradient, float scale = 1.0F);
 
   // Drops what was not applied yet, here and in owner memory; thresholds and cuts stay. Local, but

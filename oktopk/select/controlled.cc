@@ -10,13 +10,13 @@
 namespace oktopk {
 namespace {
 
-constexpr double kAim = 1.1;            // of k
-constexpr double kGain = 0.4;           // of the Newton step
-constexpr double kMaxLogRatio = 1.5;    // clamp of ln(count/aim)
-constexpr double kSmoothing = 0.2;      // of the slope
-constexpr double kSampleHits = 200;     // expected entries above the threshold in the sample
+constexpr double kAim = 1.1;          // of k
+constexpr double kGain = 0.4;         // of the Newton step
+constexpr double kMaxLogRatio = 1.5;  // clamp of ln(count/aim)
+constexpr double kSmoothing = 0.2;    // of the slope
+constexpr double kSampleHits = 200;   // expected entries above the threshold in the sample
 constexpr double kSampleTolerance = 0.25;
-constexpr double kTooFew = 0.67;        // of k: repeat the pass
+constexpr double kTooFew = 0.67;  // of k: repeat the pass
 
 // Hill's estimator: the mean of ln(|v|/threshold).
 double tail_slope(const SparseVector& selected, float threshold) {
@@ -82,8 +82,8 @@ void ControlledSelector::check_by_sample(const Device& device, const Accumulatio
 void ControlledSelector::steer(const SparseVector& selected, double aim) {
   slope_ += kSmoothing * (tail_slope(selected, threshold_) - slope_);
   const double ratio = std::log(std::max(1.0, static_cast<double>(selected.size())) / aim);
-  threshold_ *= static_cast<float>(
-      std::exp(kGain * slope_ * std::clamp(ratio, -kMaxLogRatio, kMaxLogRatio)));
+  threshold_ *=
+      static_cast<float>(std::exp(kGain * slope_ * std::clamp(ratio, -kMaxLogRatio, kMaxLogRatio)));
 }
 
 }  // namespace oktopk

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The k largest magnitudes, exactly: ties go to the smaller index. The histogram of magnitudes gives a
-// lower bound whose bin holds the k-th largest; one scan collects the few candidates above it, and
-// only those are compared with each other.
+// The k largest magnitudes, exactly: ties go to the smaller index. The histogram of magnitudes
+// gives a lower bound whose bin holds the k-th largest; one scan collects the few candidates above
+// it, and only those are compared with each other.
 #pragma once
 
 #include "oktopk/select/selector.h"

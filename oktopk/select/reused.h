@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ok-Topk's threshold reuse (paper section 3.2): the exact k-th magnitude every tau' steps, reused as a
-// threshold in between. Cheap, because the threshold is known before the pass; the count drifts away
-// from k while gradients change (on rough streams by a lot: docs/algorithms/oktopk.md).
+// Ok-Topk's threshold reuse (paper section 3.2): the exact k-th magnitude every tau' steps, reused
+// as a threshold in between. Cheap, because the threshold is known before the pass; the count
+// drifts away from k while gradients change (on rough streams by a lot: docs/algorithms/oktopk.md).
 #pragma once
 
 #include "oktopk/select/selector.h"

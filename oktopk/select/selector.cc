@@ -35,12 +35,13 @@ void Selector::select(const Device& device, const Accumulation& in, std::size_t 
   require(n < (std::uint64_t{1} << 32), "select: n = ", n, ", but n must be below 2^32");
   require(in.gradient.empty() || in.gradient.size() == n, "select: the gradient has ",
           in.gradient.size(), " entries, the accumulator ", n);
-  require(n == 0 ? k == 0 : (k >= 1 && k <= n), "select: k = ", k, ", but k must be in 1..n with n = ",
-          n);
+  require(n == 0 ? k == 0 : (k >= 1 && k <= n), "select: k = ", k,
+          ", but k must be in 1..n with n = ", n);
   require(std::isfinite(in.scale), "select: scale = ", in.scale, ", but it must be finite");
   const std::size_t bad = device.first_nonfinite(in.gradient);
-  require(bad == in.gradient.size(), "select: gradient[", bad, "] = ",
-          bad < in.gradient.size() ? in.gradient[bad] : 0.0F, ", but all entries must be finite");
+  require(bad == in.gradient.size(), "select: gradient[", bad,
+          "] = ", bad < in.gradient.size() ? in.gradient[bad] : 0.0F,
+          ", but all entries must be finite");
   out.clear();
   if (n == 0) return;
   do_select(device, in, k, out);
@@ -55,11 +56,16 @@ std::span<const SelectorInfo> selectors() { return kSelectors; }
 
 std::unique_ptr<Selector> make_selector(SelectorKind kind, const SelectorOptions& options) {
   switch (kind) {
-    case SelectorKind::exact: return std::make_unique<ExactSelector>();
-    case SelectorKind::quota: return std::make_unique<QuotaSelector>(options.P);
-    case SelectorKind::reused: return std::make_unique<ReusedSelector>(options.tau_prime);
-    case SelectorKind::gaussian: return std::make_unique<GaussianSelector>();
-    case SelectorKind::controlled: return std::make_unique<ControlledSelector>();
+    case SelectorKind::exact:
+      return std::make_unique<ExactSelector>();
+    case SelectorKind::quota:
+      return std::make_unique<QuotaSelector>(options.P);
+    case SelectorKind::reused:
+      return std::make_unique<ReusedSelector>(options.tau_prime);
+    case SelectorKind::gaussian:
+      return std::make_unique<GaussianSelector>();
+    case SelectorKind::controlled:
+      return std::make_unique<ControlledSelector>();
   }
   fail<UsageError>("make_selector: unknown kind");
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A selector decides what leaves this rank: about k of the n entries of the accumulator, by magnitude.
-// It also folds the new gradient into the accumulator, because the fast way does both in one pass.
+// A selector decides what leaves this rank: about k of the n entries of the accumulator, by
+// magnitude. It also folds the new gradient into the accumulator, because the fast way does both in
+// one pass.
 //
 // Contract of every selector: the selection is canonical, holds no zeros, and at most
 // max_selection(k) = 2k entries (a threshold that lets more through is followed by a trim), so that
-// peers can post receives of bounded capacity. Which entries: larger magnitude first, ties by smaller
-// index; for threshold selectors, those with magnitude >= threshold.
-// NaN and Inf: a gradient that holds one is refused (UsageError naming the index and the value) before
-// the accumulator is touched.
+// peers can post receives of bounded capacity. Which entries: larger magnitude first, ties by
+// smaller index; for threshold selectors, those with magnitude >= threshold. NaN and Inf: a
+// gradient that holds one is refused (UsageError naming the index and the value) before the
+// accumulator is touched.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sparse vector in coordinate form that flows through every stage: indices and values in two
-// parallel arrays. Canonical: indices strictly increasing. Everything that leaves a function of this
-// library is canonical unless it says otherwise.
+// parallel arrays. Canonical: indices strictly increasing. Everything that leaves a function of
+// this library is canonical unless it says otherwise.
 #pragma once
 
 #include <cstddef>

@@ -46,8 +46,8 @@ Cuts cuts_from_load(const Cuts& old, std::span<const std::uint64_t> load) {
   const std::uint64_t total = std::accumulate(load.begin(), load.end(), std::uint64_t{0});
   if (total == 0) return old;
   Cuts cuts(old);
-  std::size_t from = 0;        // the old region that the next border falls into
-  std::uint64_t before = 0;    // load of the regions left of it
+  std::size_t from = 0;      // the old region that the next border falls into
+  std::uint64_t before = 0;  // load of the regions left of it
   for (std::size_t r = 1; r < regions; ++r) {
     const auto target = static_cast<std::uint64_t>(Wide{total} * r / regions);
     while (from + 1 < regions && before + load[from] <= target) before += load[from++];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cuts divide the index space [0, n) into P regions, one per rank: region r is [cuts[r], cuts[r+1]).
-// Three ways to choose them, all in integers, so that all ranks compute the same ones:
-//   equal width (SparCML, SparDL, TopKA2A); by vote (Ok-Topk 3.1.1: every rank cuts its own selection
-//   into equal counts, the consensus is the mean of the votes); by load (ours: invert the load that the
-//   owners observed).
+// Cuts divide the index space [0, n) into P regions, one per rank: region r is [cuts[r],
+// cuts[r+1]). Three ways to choose them, all in integers, so that all ranks compute the same ones:
+//   equal width (SparCML, SparDL, TopKA2A); by vote (Ok-Topk 3.1.1: every rank cuts its own
+//   selection into equal counts, the consensus is the mean of the votes); by load (ours: invert the
+//   load that the owners observed).
 #pragma once
 
 #include <cstdint>

@@ -53,7 +53,8 @@ void sum(std::span<const CooView> parts, Range range, SparseVector& out) {
     for (std::size_t p = 0; p < parts.size(); ++p) {
       const CooView& v = parts[p];
       std::size_t at = next[p];
-      for (; at < v.size() && v.idx[at] < begin + kBlock; ++at) block.add(v.idx[at] - begin, v.val[at]);
+      for (; at < v.size() && v.idx[at] < begin + kBlock; ++at)
+        block.add(v.idx[at] - begin, v.val[at]);
       next[p] = at;
     }
     block.drain(begin, out);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of canonical sparse vectors. Each index is summed in the order of `parts`, so results are the
-// same on every transport. A sum that cancels to exactly zero is left out: it carries nothing.
+// Sums of canonical sparse vectors. Each index is summed in the order of `parts`, so results are
+// the same on every transport. A sum that cancels to exactly zero is left out: it carries nothing.
 // COST: one visit per entry plus one per 8192 indices and part: the index space is walked in blocks
 // that stay in the L1 cache, with a bitmap of what was touched.
 #pragma once

@@ -47,7 +47,8 @@ void keep_largest(SparseVector& v, std::size_t k, SparseVector* dropped) {
   const float kth = kth_magnitude(v.val, k);
   const auto above =
       std::count_if(v.val.begin(), v.val.end(), [kth](float x) { return std::fabs(x) > kth; });
-  std::size_t ties = k - static_cast<std::size_t>(above);  // of those equal to kth, the first in order
+  std::size_t ties =
+      k - static_cast<std::size_t>(above);  // of those equal to kth, the first in order
   filter(v, dropped, [kth, &ties](float magnitude) {
     if (magnitude != kth) return magnitude > kth;
     if (ties == 0) return false;

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "oktopk/base/error.h"
+#include "oktopk/base/hash.h"
 #include "oktopk/comm/decorators.h"
 #include "tools/laws/laws.h"
 #include "tools/laws/witness.h"
@@ -15,18 +16,14 @@ namespace {
 
 // Changes when any update of the run does, or their order.
 std::uint64_t fold(std::uint64_t hash, const Outcome& outcome) {
-  const auto mix = [&](std::span<const std::byte> bytes) {
-    for (const std::byte b : bytes) hash = (hash ^ static_cast<std::uint8_t>(b)) * 0x100000001b3U;
-  };
-  mix(std::as_bytes(std::span(outcome.update.idx)));
-  mix(std::as_bytes(std::span(outcome.update.val)));
-  mix(std::as_bytes(std::span(outcome.dense_update)));
-  return hash;
+  hash = hash_bytes(std::as_bytes(std::span(outcome.update.idx)), hash);
+  hash = hash_bytes(std::as_bytes(std::span(outcome.update.val)), hash);
+  return hash_bytes(std::as_bytes(std::span(outcome.dense_update)), hash);
 }
 
 std::uint64_t run_steps(Communicator& comm, const Trial& trial) {
   Reducer reducer(comm, trial.n, trial.options);
-  std::uint64_t hash = 0xcbf29ce484222325U;
+  std::uint64_t hash = 0;
   for (int step = 0; step < trial.steps; ++step)
     hash = fold(hash, reducer.step(make_input(trial.input, trial.n, comm.rank(),
                                               static_cast<std::uint64_t>(step), trial.seed)));

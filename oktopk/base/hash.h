@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// A 64-bit hash of a few bytes: checks of small messages, fingerprints of options. Byte by byte, so
+// not for bulk data (frames have their own checksum).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace oktopk {
+
+// FNV-1a with a final mix; every bit of the input changes about half of the bits of the result.
+inline std::uint64_t hash_bytes(std::span<const std::byte> bytes, std::uint64_t seed = 0) {
+  std::uint64_t hash = 0xcbf29ce484222325U ^ (seed * 0x9e3779b97f4a7c15U);
+  for (const std::byte b : bytes) hash = (hash ^ static_cast<std::uint8_t>(b)) * 0x100000001b3U;
+  hash = (hash ^ (hash >> 33)) * 0xff51afd7ed558ccdU;
+  return hash ^ (hash >> 33);
+}
+
+inline std::uint64_t hash_text(std::string_view text, std::uint64_t seed = 0) {
+  return hash_bytes(std::as_bytes(std::span(text.data(), text.size())), seed);
+}
+
+}  // namespace oktopk

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oktopk/select/quota.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "oktopk/sparse/cuts.h"
+#include "tests/support/sparse.h"
+
+namespace oktopk {
+namespace {
+
+std::vector<float> normal_values(std::size_t n) {
+  Random random(3, n);
+  std::vector<float> x(n);
+  for (float& v : x) v = static_cast<float>(random.normal());
+  return x;
+}
+
+std::vector<std::size_t> counts(CooView v, std::size_t n, int P) {
+  const Cuts cuts = equal_cuts(static_cast<Index>(n), P);
+  std::vector<std::size_t> out;
+  for (int r = 0; r < P; ++r) out.push_back(part(v, region(cuts, r)).size());
+  return out;
+}
+
+TEST(QuotaSelector, select_takes_k_over_P_of_every_region) {
+  for (const int P : {1, 2, 3, 5, 8}) {
+    const std::size_t k = 10 * static_cast<std::size_t>(P);
+    std::vector<float> x = normal_values(1000);
+    for (std::size_t i = 0; i < 100; ++i) x[i] *= 1000;  // a hot region gets no more
+    QuotaSelector selector(P);
+    SparseVector out;
+    for (int step = 0; step < 3; ++step) {
+      selector.select(*make_cpu_device(), {.acc = x}, k, out);
+      EXPECT_EQ(counts(out, 1000, P), std::vector<std::size_t>(static_cast<std::size_t>(P), 10));
+    }
+  }
+}
+
+TEST(QuotaSelector, select_takes_the_largest_of_a_region) {
+  std::vector<float> x(20, 0.5F);
+  x[3] = -4;
+  x[7] = 3;
+  x[15] = 0.6F;
+  QuotaSelector selector(2);
+  SparseVector out;
+  selector.select(*make_cpu_device(), {.acc = x}, 4, out);
+  EXPECT_EQ(list_of(out), (EntryList{{3, -4}, {7, 3}, {10, 0.5F}, {15, 0.6F}}));
+}
+
+TEST(QuotaSelector, select_k_that_P_does_not_divide_gives_k_and_evens_out) {
+  const int P = 5;
+  std::vector<float> x = normal_values(1000);
+  QuotaSelector selector(P);
+  std::vector<std::size_t> totals(5, 0);
+  SparseVector out;
+  for (int step = 0; step < P; ++step) {
+    selector.select(*make_cpu_device(), {.acc = x}, 13, out);
+    EXPECT_EQ(out.size(), 13u);
+    const auto now = counts(out, 1000, P);
+    for (std::size_t r = 0; r < 5; ++r) {
+      EXPECT_GE(now[r], 2u);
+      EXPECT_LE(now[r], 3u);
+      totals[r] += now[r];
+    }
+  }
+  EXPECT_EQ(totals, std::vector<std::size_t>(5, 13));
+}
+
+TEST(QuotaSelector, select_k_below_P_visits_every_region_in_P_steps) {
+  const int P = 7;
+  for (const std::size_t k : {1U, 2U, 3U, 6U}) {
+    std::vector<float> x = normal_values(700);
+    QuotaSelector selector(P);
+    std::vector<std::size_t> totals(7, 0);
+    SparseVector out;
+    for (int step = 0; step < P; ++step) {
+      selector.select(*make_cpu_device(), {.acc = x}, k, out);
+      EXPECT_EQ(out.size(), k);
+      const auto now = counts(out, 700, P);
+      for (std::size_t r = 0; r < 7; ++r) totals[r] += now[r];
+    }
+    EXPECT_EQ(totals, std::vector<std::size_t>(7, k));
+  }
+}
+
+TEST(QuotaSelector, select_n_below_P_reaches_every_entry_in_time) {
+  std::vector<float> x = {1, 2, 3};
+  QuotaSelector selector(8);
+  std::set<Index> seen;
+  SparseVector out;
+  for (int step = 0; step < 8; ++step) {
+    selector.select(*make_cpu_device(), {.acc = x}, 1, out);
+    EXPECT_LE(out.size(), 1u);
+    seen.insert(out.idx.begin(), out.idx.end());
+  }
+  EXPECT_EQ(seen, (std::set<Index>{0, 1, 2}));
+}
+
+}  // namespace
+}  // namespace oktopk

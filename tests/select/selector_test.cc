@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// SelectorConformance: what the contract in selector.h promises of every selector, on streams of
+// steps so that thresholds carried over are part of it. A new kind needs no line here.
+#include "oktopk/select/selector.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "oktopk/base/error.h"
+#include "tests/support/sparse.h"
+
+namespace oktopk {
+namespace {
+
+enum class Data { normal, zero, equal, tied, mostly_zero };
+
+std::vector<float> make_data(Data data, std::size_t n, std::uint64_t step) {
+  Random random(6, step, n);
+  std::vector<float> out(n);
+  for (float& x : out) {
+    const double z = random.normal();
+    switch (data) {
+      case Data::normal:
+        x = static_cast<float>(z);
+        break;
+      case Data::zero:
+        x = 0;
+        break;
+      case Data::equal:
+        x = std::copysign(0.5F, static_cast<float>(z));
+        break;
+      case Data::tied:
+        x = static_cast<float>(std::round(z));
+        break;
+      case Data::mostly_zero:
+        x = random.below(50) == 0 ? static_cast<float>(z) : -0.0F;
+        break;
+    }
+  }
+  return out;
+}
+
+class SelectorConformance : public testing::TestWithParam<SelectorKind> {
+ protected:
+  std::unique_ptr<Device> device_ = make_cpu_device();
+  std::unique_ptr<Selector> selector_ = make_selector(GetParam(), {.tau_prime = 3, .P = 4});
+  SparseVector out_;
+};
+
+TEST_P(SelectorConformance, select_on_any_stream_keeps_the_contract) {
+  for (const Data data : {Data::normal, Data::zero, Data::equal, Data::tied, Data::mostly_zero})
+    for (const std::size_t n : {1U, 2U, 3U, 7U, 100U, 5000U})
+      for (const std::size_t k : {std::size_t{1}, (n + 99) / 100, (n + 1) / 2, n}) {
+        const auto selector = make_selector(GetParam(), {.tau_prime = 3, .P = 4});
+        std::vector<float> acc(n, 0.0F);
+        for (std::uint64_t step = 0; step < 8; ++step) {
+          const std::vector<float> gradient = make_data(data, n, step);
+          std::vector<float> expected = acc;
+          for (std::size_t i = 0; i < n; ++i) expected[i] += 0.25F * gradient[i];
+          selector->select(*device_, {acc, gradient, 0.25F}, k, out_);
+          for (std::size_t i = 0; i < n; ++i)
+            ASSERT_EQ(std::bit_cast<std::uint32_t>(acc[i]),
+                      std::bit_cast<std::uint32_t>(expected[i]));
+          ASSERT_TRUE(is_canonical(out_));
+          ASSERT_LE(out_.size(), max_selection(k));
+          for (const auto& [i, v] : list_of(out_)) {
+            ASSERT_LT(i, n);
+            ASSERT_NE(v, 0);
+            ASSERT_EQ(v, acc[i]);
+          }
+          device_->clear_at(acc, 0, out_.idx);
+        }
+      }
+}
+
+TEST_P(SelectorConformance, select_leaves_nothing_larger_behind_within_a_region) {
+  const std::size_t n = 4000;
+  std::vector<float> acc(n, 0.0F);
+  for (std::uint64_t step = 0; step < 6; ++step) {
+    selector_->select(*device_, {acc, make_data(Data::normal, n, step)}, 40, out_);
+    ASSERT_FALSE(out_.empty());
+    for (std::size_t begin = 0; begin < n; begin += n / 4) {
+      const auto range = Range{static_cast<Index>(begin), static_cast<Index>(begin + n / 4)};
+      float smallest = std::numeric_limits<float>::infinity();
+      for (const float v : part(out_, range).val) smallest = std::min(smallest, std::fabs(v));
+      std::vector<float> rest(acc.begin() + static_cast<std::ptrdiff_t>(begin),
+                              acc.begin() + static_cast<std::ptrdiff_t>(begin + n / 4));
+      device_->clear_at(rest, range.begin, part(out_, range).idx);
+      for (const float v : rest) ASSERT_LE(std::fabs(v), smallest);
+    }
+    device_->clear_at(acc, 0, out_.idx);
+  }
+}
+
+TEST_P(SelectorConformance, select_of_all_zeros_is_empty) {
+  std::vector<float> acc(100, -0.0F);
+  const std::vector<float> gradient(100, 0.0F);
+  for (int step = 0; step < 5; ++step) {
+    selector_->select(*device_, {acc, gradient}, 10, out_);
+    EXPECT_TRUE(out_.empty());
+  }
+}
+
+TEST_P(SelectorConformance, select_finds_values_after_steps_of_zeros) {
+  std::vector<float> acc(1000, 0.0F);
+  const std::vector<float> zeros(1000, 0.0F);
+  for (int step = 0; step < 4; ++step) selector_->select(*device_, {acc, zeros}, 10, out_);
+  std::size_t found = 0;
+  for (std::uint64_t step = 0; step < 4; ++step) {
+    selector_->select(*device_, {acc, make_data(Data::normal, 1000, step)}, 10, out_);
+    found += out_.size();
+    device_->clear_at(acc, 0, out_.idx);
+  }
+  EXPECT_GE(found, 20u);
+}
+
+TEST_P(SelectorConformance, select_with_an_empty_gradient_reads_the_accumulator) {
+  std::vector<float> acc(100, 0.0F);
+  acc[7] = -3;
+  acc[70] = 2;
+  const std::vector<float> before = acc;
+  for (int step = 0; step < 4; ++step) {
+    selector_->select(*device_, {.acc = acc}, 100, out_);
+    EXPECT_EQ(acc, before);
+    EXPECT_LE(out_.size(), 2u);
+  }
+}
+
+TEST_P(SelectorConformance, select_of_nothing_works) {
+  selector_->select(*device_, {}, 0, out_);
+  EXPECT_TRUE(out_.empty());
+}
+
+// The message of the UsageError that selecting throws.
+std::string refusal(Selector& selector, const Device& device, const Accumulation& in,
+                    std::size_t k) {
+  SparseVector out;
+  try {
+    selector.select(device, in, k, out);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST_P(SelectorConformance, select_refuses_nonfinite_gradients_and_leaves_acc_untouched) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    std::vector<float> acc = make_data(Data::normal, 100, 1);
+    const std::vector<float> before = acc;
+    std::vector<float> gradient = make_data(Data::normal, 100, 2);
+    gradient[63] = bad;
+    const std::string message = refusal(*selector_, *device_, {acc, gradient}, 10);
+    EXPECT_NE(message.find("gradient[63] = "), std::string::npos) << message;
+    EXPECT_EQ(acc, before);
+  }
+}
+
+TEST_P(SelectorConformance, select_refuses_k_outside_1_to_n) {
+  std::vector<float> acc(100, 1.0F);
+  EXPECT_NE(refusal(*selector_, *device_, {.acc = acc}, 0).find("k = 0"), std::string::npos);
+  const std::string message = refusal(*selector_, *device_, {.acc = acc}, 101);
+  EXPECT_NE(message.find("k = 101"), std::string::npos);
+  EXPECT_NE(message.find("n = 100"), std::string::npos);
+  EXPECT_NE(refusal(*selector_, *device_, {}, 1), "accepted");
+}
+
+TEST_P(SelectorConformance, select_refuses_a_gradient_of_another_length_and_a_bad_scale) {
+  std::vector<float> acc(100, 1.0F);
+  const std::vector<float> shorter(99, 1.0F);
+  const std::vector<float> gradient(100, 1.0F);
+  EXPECT_NE(refusal(*selector_, *device_, {acc, shorter}, 5).find("99"), std::string::npos);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_NE(refusal(*selector_, *device_, {acc, gradient, nan}, 5).find("scale"),
+            std::string::npos);
+  EXPECT_EQ(acc, std::vector<float>(100, 1.0F));
+}
+
+TEST_P(SelectorConformance, select_refuses_an_accumulator_that_overflows) {
+  std::vector<float> acc(100, 1.0F);
+  acc[42] = 3e38F;
+  std::vector<float> gradient(100, 0.0F);
+  gradient[42] = 3e38F;
+  const std::string message = refusal(*selector_, *device_, {acc, gradient}, 10);
+  EXPECT_NE(message.find("42"), std::string::npos) << message;
+}
+
+TEST_P(SelectorConformance, make_and_find_agree_on_the_name) {
+  EXPECT_EQ(find_selector(selector_->name()), GetParam());
+}
+
+std::vector<SelectorKind> kinds() {
+  std::vector<SelectorKind> all;
+  for (const SelectorInfo& info : selectors()) all.push_back(info.kind);
+  return all;
+}
+
+std::string kind_name(const testing::TestParamInfo<SelectorKind>& info) {
+  return std::string(make_selector(info.param)->name());
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, SelectorConformance, testing::ValuesIn(kinds()), kind_name);
+
+TEST(Selectors, find_of_an_unknown_name_lists_those_that_exist) {
+  try {
+    find_selector("best");
+    FAIL() << "accepted";
+  } catch (const UsageError& error) {
+    const std::string message = error.what();
+    EXPECT_NE(message.find("'best'"), std::string::npos);
+    for (const SelectorInfo& info : selectors())
+      EXPECT_NE(message.find(info.name), std::string::npos) << message;
+  }
+}
+
+}  // namespace
+}  // namespace oktopk

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs of an allreduce on threads for the tests of single algorithms: either from gradients (a
+// Reducer per rank) or from selections given by hand (problems too large for n-sized memory). What
+// every rank got and sent, step by step.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "oktopk/comm/decorators.h"
+#include "oktopk/optim/reducer.h"
+#include "tests/support/sparse.h"
+#include "tests/support/world.h"
+#include "tools/laws/inputs.h"
+#include "tools/laws/oracle.h"
+
+namespace oktopk {
+
+struct RankStep {
+  Outcome outcome;
+  SparseVector selection;
+  Traffic traffic;
+  std::vector<float> residual;  // of runs from gradients
+  Range region;                 // of the owner memory, likewise
+};
+using Run = std::vector<std::vector<RankStep>>;  // [rank][step]
+
+inline Run run_gradients(int P, const ReducerOptions& options, Index n, int steps,
+                         const std::function<std::vector<float>(int rank, int step)>& gradient) {
+  return gather_world("threads", P, [&](Communicator& comm) {
+    CountingCommunicator counting(comm);
+    Reducer reducer(counting, n, options);
+    std::vector<RankStep> ran;
+    for (int step = 0; step < steps; ++step) {
+      counting.reset();
+      const Outcome& outcome = reducer.step(gradient(comm.rank(), step));
+      ran.push_back({outcome,
+                     reducer.selection(),
+                     counting.traffic(),
+                     {reducer.residual().begin(), reducer.residual().end()},
+                     reducer.memory().region});
+    }
+    return ran;
+  });
+}
+
+inline Run run_input(int P, const ReducerOptions& options, Index n, int steps, Input input) {
+  return run_gradients(P, options, n, steps, [&](int rank, int step) {
+    return make_input(input, n, rank, static_cast<std::uint64_t>(step), 1);
+  });
+}
+
+inline Run run_selections(int P, const std::string& preset, const AllreduceOptions& options,
+                          Index n, std::size_t k, int steps,
+                          const std::function<SparseVector(int rank, int step)>& selection) {
+  return gather_world("threads", P, [&](Communicator& comm) {
+    CountingCommunicator counting(comm);
+    const auto device = make_cpu_device();
+    const auto allreduce = make_allreduce(find_preset(preset), options);
+    std::vector<RankStep> ran;
+    for (int step = 0; step < steps; ++step) {
+      counting.reset();
+      RankStep mine;
+      mine.selection = selection(comm.rank(), step);
+      allreduce->run(counting, *device, {mine.selection}, n, k, mine.outcome);
+      mine.traffic = counting.traffic();
+      ran.push_back(std::move(mine));
+    }
+    return ran;
+  });
+}
+
+inline Entries entries_of(CooView v) {
+  Entries out;
+  for (const auto& [i, x] : list_of(v)) out[i] = x;
+  return out;
+}
+
+inline std::vector<Entries> selections_of(const Run& run, std::size_t step) {
+  std::vector<Entries> all;
+  for (const auto& rank : run) all.push_back(entries_of(rank[step].selection));
+  return all;
+}
+
+// `count` entries, half at the start and half at the end of [0, n), that overlap between ranks.
+inline SparseVector both_ends(Index n, int rank, int step, std::size_t count) {
+  Random random(31, static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(step));
+  SparseVector out = random_sparse(random, count / 2, 0, 100);
+  out.append(random_sparse(random, count - count / 2, n - 100, n));
+  return out;
+}
+
+}  // namespace oktopk
