@@ -27,8 +27,8 @@ bootstrap:  ## install what is missing (silent when nothing is)
 	@scripts/bootstrap
 
 build: bootstrap  ## release build: the command at build/oktopk
-	@cmake --preset release --log-level=WARNING >/dev/null
-	@cmake --build build -j $(JOBS)
+	@cmake --preset release >/dev/null
+	@cmake --build build -j $(JOBS) --target oktopk_tool
 
 demo: build  ## every allreduce against every other, in this terminal, in a minute
 	build/oktopk bench --preset all --ranks 4 -b 1M -e 1M --density 0.01 -c
@@ -67,7 +67,8 @@ test-tsan:  ## unit tests that use threads, under the thread sanitizer
 	@$(FIXED_LAYOUT) $(CTEST) --test-dir build-tsan -L '^unit_threads$$' | $(QUIET)
 
 bench: build  ## micro-benchmarks, then the sweep over sizes
-	@for b in build/bench/bench_*; do if [ -x "$$b" ] && [ -f "$$b" ]; then "$$b"; fi; done
+	@cmake --build build -j $(JOBS) --target benchmarks
+	@for b in build/bench/bench_*; do [ ! -x "$$b" ] || "$$b"; done
 	build/oktopk bench --preset all --ranks 4 -b 64K -e 16M --density 0.01
 
 format:  ## clang-format in place

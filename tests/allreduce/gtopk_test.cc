@@ -12,7 +12,7 @@ TEST(Gtopk, run_moves_4k_log_P_words_through_the_root) {
   constexpr std::size_t k = 1000;
   for (const int P : {8, 5}) {
     const auto rounds = 2 * static_cast<std::uint64_t>(ceil_log2(P));
-    const Run run = run_input(P, {.preset = "gtopk", .k = k}, 100000, 3, Input::gaussian);
+    const History run = run_input(P, preset_options("gtopk", k), 100000, 3, Input::gaussian);
     for (std::size_t step = 1; step < 3; ++step) {
       EXPECT_EQ(run[0][step].traffic.duplex_bytes, rounds * (8 * k + kFrameHeaderBytes)) << P;
       EXPECT_EQ(run[0][step].traffic.duplex_messages, rounds);
@@ -28,7 +28,7 @@ TEST(Gtopk, run_prunes_at_every_node_and_says_what) {
   // Ranks 0 and 1 merge to {0: 3, 1: 5}, ranks 2 and 3 to {0: -4, 2: 6}, k = 2.
   const SparseVector brought[] = {make_sparse({{0, 3}, {3, 1}}), make_sparse({{1, 5}}),
                                   make_sparse({{0, -4}, {3, 1}}), make_sparse({{2, 6}})};
-  const Run run = run_selections(4, "gtopk", {}, 10, 2, 1, [&](int rank, int) {
+  const History run = run_selections(4, "gtopk", {}, 10, 2, 1, [&](int rank, int) {
     return brought[static_cast<std::size_t>(rank)];
   });
   for (const auto& rank : run)
@@ -40,7 +40,7 @@ TEST(Gtopk, run_prunes_at_every_node_and_says_what) {
 }
 
 TEST(Gtopk, run_with_more_than_k_selected_prunes_before_it_sends) {
-  const Run run = run_selections(2, "gtopk", {}, 10, 1, 1, [&](int rank, int) {
+  const History run = run_selections(2, "gtopk", {}, 10, 1, 1, [&](int rank, int) {
     return rank == 0 ? make_sparse({{0, 3}, {3, 1}}) : make_sparse({{3, 2}, {5, 1}});
   });
   EXPECT_EQ(list_of(run[1][0].outcome.update), (EntryList{{0, 3}}));
@@ -50,8 +50,8 @@ TEST(Gtopk, run_with_more_than_k_selected_prunes_before_it_sends) {
 
 TEST(Gtopk, run_with_indices_beyond_24_bits_and_P_times_n_beyond_31_is_exact) {
   constexpr Index n = 600000000;
-  const Run run = run_selections(5, "gtopk", {}, n, 50, 2,
-                                 [](int rank, int step) { return both_ends(n, rank, step, 50); });
+  const History run = run_selections(
+      5, "gtopk", {}, n, 50, 2, [](int rank, int step) { return both_ends(n, rank, step, 50); });
   for (std::size_t step = 0; step < 2; ++step)
     for (const auto& rank : run)
       EXPECT_EQ(entries_of(rank[step].outcome.update), oracle_gtopk(selections_of(run, step), 50));

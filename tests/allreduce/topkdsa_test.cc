@@ -3,16 +3,17 @@
 // where the gathered blocks turn dense.
 #include <gtest/gtest.h>
 
-#include "oktopk/codec/frame.h"
+#include "oktopk/allreduce/frames.h"
 #include "tests/support/runs.h"
 
 namespace oktopk {
 namespace {
 
-constexpr std::uint64_t kFraming = 2 * kFrameHeaderBytes + 8 + 16;  // per peer: two frames, sizes
+constexpr std::uint64_t kFraming =
+    2 * kFrameHeaderBytes + 8 + kSizesBytes;  // per peer: two frames, sizes
 
 // What all ranks sent in a step, per rank.
-double mean_bytes(const Run& run, std::size_t step) {
+double mean_bytes(const History& run, std::size_t step) {
   double sum = 0;
   for (const auto& rank : run) sum += static_cast<double>(rank[step].traffic.bytes_sent);
   return sum / static_cast<double>(run.size());
@@ -21,12 +22,13 @@ double mean_bytes(const Run& run, std::size_t step) {
 TEST(Topkdsa, run_on_gaussian_data_stays_within_its_bound) {
   constexpr std::size_t k = 1000;
   for (const int P : {8, 5}) {
-    const Run run = run_input(P, {.preset = "topkdsa", .k = k}, 100000, 3, Input::gaussian);
+    const History run = run_input(P, preset_options("topkdsa", k), 100000, 3, Input::gaussian);
     const double peers = P - 1;
     for (std::size_t step = 1; step < 3; ++step) {
       const auto fill_in = static_cast<double>(run[0][step].outcome.update.size());
       EXPECT_GT(fill_in, 3.0 * k);
-      EXPECT_NEAR(mean_bytes(run, step), peers * kFraming + peers / P * 8 * (k + fill_in), 1);
+      // How many of its entries a rank owns itself varies by chance.
+      EXPECT_NEAR(mean_bytes(run, step), peers * kFraming + peers / P * 8 * (k + fill_in), 200);
       for (const auto& rank : run)
         EXPECT_EQ(rank[step].traffic.messages_sent,
                   static_cast<std::uint64_t>(P - 1 + 2 * ceil_log2(P)));
@@ -42,7 +44,7 @@ TEST(Topkdsa, run_with_equal_supports_moves_4k_words) {
     for (Index i = 0; i < k; ++i) v.push_back(100 * i, static_cast<float>(rank + 1));
     return v;
   };
-  const Run run = run_selections(P, "topkdsa", {}, 100000, k, 2, selection);
+  const History run = run_selections(P, "topkdsa", {}, 100000, k, 2, selection);
   const double peers = P - 1;
   EXPECT_NEAR(mean_bytes(run, 1), peers * kFraming + peers / P * 16 * k, 1);
 }
@@ -55,7 +57,7 @@ TEST(Topkdsa, run_with_complete_fill_in_gathers_dense_blocks) {
       Random random(3, static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(step));
       return random_sparse(random, k, 0, n);
     };
-    const Run run = run_selections(P, "topkdsa", {}, n, k, 2, selection);
+    const History run = run_selections(P, "topkdsa", {}, n, k, 2, selection);
     const double peers = P - 1;
     const double dense_bound = peers * kFraming + peers / P * (8 * k + 4 * n);
     EXPECT_LE(mean_bytes(run, 1), dense_bound + 8);
@@ -68,8 +70,8 @@ TEST(Topkdsa, run_with_complete_fill_in_gathers_dense_blocks) {
 
 TEST(Topkdsa, run_with_indices_beyond_24_bits_and_P_times_n_beyond_31_is_exact) {
   constexpr Index n = 600000000;
-  const Run run = run_selections(5, "topkdsa", {}, n, 50, 2,
-                                 [](int rank, int step) { return both_ends(n, rank, step, 50); });
+  const History run = run_selections(
+      5, "topkdsa", {}, n, 50, 2, [](int rank, int step) { return both_ends(n, rank, step, 50); });
   for (std::size_t step = 0; step < 2; ++step)
     for (const auto& rank : run)
       EXPECT_EQ(entries_of(rank[step].outcome.update), oracle_sum(selections_of(run, step)));

@@ -24,10 +24,24 @@ struct RankStep {
   std::vector<float> residual;  // of runs from gradients
   Range region;                 // of the owner memory, likewise
 };
-using Run = std::vector<std::vector<RankStep>>;  // [rank][step]
+using History = std::vector<std::vector<RankStep>>;  // [rank][step]
 
-inline Run run_gradients(int P, const ReducerOptions& options, Index n, int steps,
-                         const std::function<std::vector<float>(int rank, int step)>& gradient) {
+inline ReducerOptions preset_options(const std::string& preset, std::size_t k) {
+  ReducerOptions options;
+  options.preset = preset;
+  options.k = k;
+  return options;
+}
+
+inline AllreduceOptions with_codec(const std::string& codec) {
+  AllreduceOptions options;
+  options.codec = parse_codec(codec);
+  return options;
+}
+
+inline History run_gradients(
+    int P, const ReducerOptions& options, Index n, int steps,
+    const std::function<std::vector<float>(int rank, int step)>& gradient) {
   return gather_world("threads", P, [&](Communicator& comm) {
     CountingCommunicator counting(comm);
     Reducer reducer(counting, n, options);
@@ -45,15 +59,15 @@ inline Run run_gradients(int P, const ReducerOptions& options, Index n, int step
   });
 }
 
-inline Run run_input(int P, const ReducerOptions& options, Index n, int steps, Input input) {
+inline History run_input(int P, const ReducerOptions& options, Index n, int steps, Input input) {
   return run_gradients(P, options, n, steps, [&](int rank, int step) {
     return make_input(input, n, rank, static_cast<std::uint64_t>(step), 1);
   });
 }
 
-inline Run run_selections(int P, const std::string& preset, const AllreduceOptions& options,
-                          Index n, std::size_t k, int steps,
-                          const std::function<SparseVector(int rank, int step)>& selection) {
+inline History run_selections(int P, const std::string& preset, const AllreduceOptions& options,
+                              Index n, std::size_t k, int steps,
+                              const std::function<SparseVector(int rank, int step)>& selection) {
   return gather_world("threads", P, [&](Communicator& comm) {
     CountingCommunicator counting(comm);
     const auto device = make_cpu_device();
@@ -77,7 +91,7 @@ inline Entries entries_of(CooView v) {
   return out;
 }
 
-inline std::vector<Entries> selections_of(const Run& run, std::size_t step) {
+inline std::vector<Entries> selections_of(const History& run, std::size_t step) {
   std::vector<Entries> all;
   for (const auto& rank : run) all.push_back(entries_of(rank[step].selection));
   return all;

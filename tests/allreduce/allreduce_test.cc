@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// What run() refuses before anything is sent, and how ranks find out that they do not agree. topka
+// stands for all sparse algorithms: the checks are in the base class.
+#include "oktopk/allreduce/allreduce.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "oktopk/base/error.h"
+#include "tests/support/runs.h"
+
+namespace oktopk {
+namespace {
+
+template <class Error = UsageError, class Act>
+std::string message_of(Act act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+void expect_contains(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
+// What run() says to one bad call on rank 0 of two; checks that nothing was sent and that a good
+// call works afterwards.
+std::string refusal(const Contribution& bad, Index n, std::size_t k,
+                    const std::string& preset = "topka") {
+  std::string message;
+  run_world("threads", 2, [&](Communicator& comm) {
+    CountingCommunicator counting(comm);
+    const auto device = make_cpu_device();
+    const auto allreduce = make_allreduce(find_preset(preset), {});
+    Outcome out;
+    if (comm.rank() == 0)
+      message = message_of([&] { allreduce->run(counting, *device, bad, n, k, out); });
+    EXPECT_EQ(counting.traffic().messages_sent, 0u);
+    const SparseVector good = make_sparse({{3, 1}, {7, 2}});
+    const std::vector<float> all(20, 1.0F);
+    allreduce->run(counting, *device, {good, all}, 20, 2, out);
+    EXPECT_EQ(out.update.size() + out.dense_update.size(), allreduce->is_dense() ? 20u : 2u);
+  });
+  return message;
+}
+
+TEST(Allreduce, run_refuses_k_outside_1_to_n) {
+  const SparseVector v = make_sparse({{3, 1}});
+  expect_contains(refusal({v}, 20, 0), "k = 0");
+  expect_contains(refusal({v}, 20, 21), "k = 21");
+  expect_contains(refusal({v}, 20, 21), "n = 20");
+  expect_contains(refusal({}, 0, 1), "n = 0");
+}
+
+TEST(Allreduce, run_refuses_a_selection_that_is_not_canonical) {
+  expect_contains(refusal({make_sparse({{5, 1}, {3, 1}})}, 20, 2), "increasing");
+  expect_contains(refusal({make_sparse({{5, 1}, {5, 1}})}, 20, 2), "increasing");
+}
+
+TEST(Allreduce, run_refuses_an_index_beyond_n) {
+  const std::string message = refusal({make_sparse({{5, 1}, {20, 1}})}, 20, 2);
+  expect_contains(message, "index 20");
+  expect_contains(message, "n = 20");
+}
+
+TEST(Allreduce, run_refuses_more_than_2k_entries) {
+  const std::string message =
+      refusal({make_sparse({{1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}})}, 20, 2);
+  expect_contains(message, "5 entries");
+  expect_contains(message, "2k = 4");
+}
+
+TEST(Allreduce, run_refuses_values_that_are_not_finite) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
+    expect_contains(refusal({make_sparse({{1, 1}, {2, bad}})}, 20, 2), "value 1 ");
+}
+
+TEST(Allreduce, run_refuses_a_dense_vector_of_another_length_or_not_finite) {
+  std::vector<float> values(19, 1.0F);
+  expect_contains(refusal({{}, values}, 20, 1, "dense"), "19");
+  values.push_back(std::numeric_limits<float>::quiet_NaN());
+  expect_contains(refusal({{}, values}, 20, 1, "dense"), "value 19 ");
+}
+
+TEST(Allreduce, run_of_nothing_gives_nothing) {
+  for (const Preset& preset : presets())
+    run_world("threads", 3, [&](Communicator& comm) {
+      const auto allreduce = make_allreduce(preset, {});
+      Outcome out;
+      for (int step = 0; step < 3; ++step) {
+        allreduce->run(comm, *make_cpu_device(), {}, 0, 0, out);
+        EXPECT_TRUE(out.update.empty() && out.dense_update.empty()) << preset.name;
+      }
+    });
+}
+
+// Rank 2 of 3 differs; every rank must be told, and agree in a second try on the same objects.
+TEST(Allreduce, run_with_another_n_or_k_on_one_rank_tells_every_rank_and_recovers) {
+  for (const Preset& preset : presets())
+    for (const bool differ_in_n : {true, false})
+      run_world("threads", 3, [&](Communicator& comm) {
+        const auto device = make_cpu_device();
+        const auto allreduce = make_allreduce(preset, {});
+        Outcome out;
+        const SparseVector v = make_sparse({{13 * static_cast<Index>(comm.rank()), 1}});
+        const bool odd = comm.rank() == 2;
+        const Index n = differ_in_n && odd ? 41 : 40;
+        const std::size_t k = !differ_in_n && odd ? 5 : 4;
+        const std::vector<float> values(n, 1.0F);
+        const std::string message = message_of([&] {
+          allreduce->run(comm, *device, {v, values}, n, k, out);
+        });
+        expect_contains(message, "rank 2");
+        expect_contains(message, differ_in_n ? "n = 41" : "k = 5");
+        const std::vector<float> good(40, 1.0F);
+        allreduce->run(comm, *device, {v, good}, 40, 4, out);
+        EXPECT_EQ(out.update.size() + out.dense_update.size(), allreduce->is_dense() ? 40u : 3u)
+            << preset.name;
+      });
+}
+
+TEST(Allreduce, run_with_any_other_option_on_one_rank_tells_every_rank) {
+  const std::function<void(AllreduceOptions&)> changes[] = {
+      [](AllreduceOptions& o) { o.codec.index = IndexCoding::elias_fano; },
+      [](AllreduceOptions& o) { o.codec.value = ValueCoding::bf16; },
+      [](AllreduceOptions& o) { o.skips = "direct"; },
+      [](AllreduceOptions& o) { o.residual = ResidualKind::sender_keeps; },
+      [](AllreduceOptions& o) { o.tau = 63; },
+      [](AllreduceOptions& o) { o.tau_prime = 31; },
+      [](AllreduceOptions& o) { o.bucket = 5; },
+      [](AllreduceOptions& o) { o.balance_trigger = 4.0001; },
+      [](AllreduceOptions& o) { o.dense = DenseSchedule::ring; },
+  };
+  for (const auto& change : changes)
+    run_world("threads", 3, [&](Communicator& comm) {
+      const auto device = make_cpu_device();
+      AllreduceOptions options;
+      if (comm.rank() == 1) change(options);
+      const auto differing = make_allreduce(find_preset("circulant"), options);
+      const auto same = make_allreduce(find_preset("circulant"), {});
+      Outcome out;
+      const SparseVector v = make_sparse({{1, 1}});
+      expect_contains(message_of([&] { differing->run(comm, *device, {v}, 40, 4, out); }),
+                      "rank 1");
+      same->run(comm, *device, {v}, 40, 4, out);
+      EXPECT_EQ(list_of(out.update), (EntryList{{1, 3}}));
+    });
+}
+
+TEST(Allreduce, run_with_another_preset_on_one_rank_tells_every_rank) {
+  run_world("threads", 2, [&](Communicator& comm) {
+    const auto allreduce = make_allreduce(find_preset(comm.rank() == 0 ? "topka" : "gtopk"), {});
+    Outcome out;
+    expect_contains(message_of([&] { allreduce->run(comm, *make_cpu_device(), {}, 40, 4, out); }),
+                    "preset");
+  });
+}
+
+TEST(Allreduce, run_with_another_k_in_a_later_step_is_a_comm_error) {
+  std::vector<int> refused(2, 0);
+  run_world("threads", 2, [&](Communicator& comm) {
+    const auto device = make_cpu_device();
+    const auto allreduce = make_allreduce(find_preset("topka"), {});
+    Outcome out;
+    const SparseVector v = make_sparse({{1, 1}});
+    allreduce->run(comm, *device, {v}, 40, 4, out);
+    const std::string message = message_of<CommError>(
+        [&] { allreduce->run(comm, *device, {v}, 40, comm.rank() == 0 ? 4 : 3, out); });
+    refused[static_cast<std::size_t>(comm.rank())] = message != "accepted" ? 1 : 0;
+  });
+  EXPECT_EQ(refused, (std::vector<int>{1, 1}));
+}
+
+TEST(Allreduce, run_lists_as_shared_what_it_sent_and_was_applied) {
+  const SparseVector brought[] = {make_sparse({{1, 5}, {4, 1}}), make_sparse({{2, 4}, {4, 1}})};
+  const History run = run_selections(2, "gtopk", {}, 10, 2, 1, [&](int rank, int) {
+    return brought[static_cast<std::size_t>(rank)];
+  });
+  EXPECT_EQ(list_of(run[0][0].outcome.shared), (EntryList{{1, 5}}));
+  EXPECT_EQ(list_of(run[1][0].outcome.shared), (EntryList{{2, 4}}));
+}
+
+TEST(Allreduce, run_first_step_costs_the_agreement_and_later_ones_do_not) {
+  const History run = run_input(5, preset_options("topka", 20), 1000, 2, Input::dyadic);
+  const Cost agreement = Allreduce::agreement_cost(5);
+  for (const auto& rank : run) {
+    EXPECT_EQ(static_cast<double>(rank[0].traffic.messages_sent - rank[1].traffic.messages_sent),
+              agreement.messages);
+    EXPECT_EQ(static_cast<double>(rank[0].traffic.bytes_sent - rank[1].traffic.bytes_sent),
+              agreement.bytes);
+  }
+}
+
+}  // namespace
+}  // namespace oktopk

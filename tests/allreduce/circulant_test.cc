@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// circulant: the messages and words of its skip lists, exactly k on refresh, and what happens to
+// owner memory when the cuts move.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "oktopk/allreduce/frames.h"
+#include "oktopk/allreduce/share.h"
+#include "oktopk/base/error.h"
+#include "tests/support/runs.h"
+#include "tools/laws/witness.h"
+
+namespace oktopk {
+namespace {
+
+ReducerOptions circulant_options(std::size_t k, const std::string& skips, ResidualKind residual) {
+  ReducerOptions options = preset_options("circulant", k);
+  options.allreduce.skips = skips;
+  options.allreduce.residual = residual;
+  return options;
+}
+
+constexpr ResidualKind kRules[] = {ResidualKind::owner_memory, ResidualKind::sender_keeps};
+
+TEST(Circulant, run_steady_step_with_halving_sends_2_log_P_messages) {
+  for (const ResidualKind rule : kRules)
+    for (const int P : {2, 3, 4, 5, 7, 8, 12}) {
+      const History run =
+          run_input(P, circulant_options(200, "halving", rule), 20000, 25, Input::gaussian);
+      std::size_t steady = 0;
+      for (std::size_t step = 1; step < 25; ++step) {
+        steady += run[0][step].outcome.refreshed ? 0 : 1;
+        for (const auto& rank : run) {
+          EXPECT_EQ(rank[step].outcome.refreshed, run[0][step].outcome.refreshed);
+          if (rank[step].outcome.refreshed) continue;
+          EXPECT_EQ(rank[step].traffic.messages_sent, 2 * static_cast<std::uint64_t>(ceil_log2(P)));
+        }
+      }
+      EXPECT_GE(steady, 12u) << "P = " << P << ", " << to_string(rule);
+    }
+}
+
+TEST(Circulant, run_steady_step_sends_the_messages_of_its_skip_list) {
+  for (const int P : {7, 8})
+    for (const std::string skips : {"direct", "power", "grid", "radix:3"}) {
+      const History run = run_input(P, circulant_options(200, skips, ResidualKind::owner_memory),
+                                    20000, 20, Input::gaussian);
+      for (std::size_t step = 1; step < 20; ++step)
+        for (const auto& rank : run) {
+          if (rank[step].outcome.refreshed) continue;
+          EXPECT_EQ(
+              rank[step].traffic.messages_sent,
+              static_cast<std::uint64_t>(message_count(parse_skips(skips, P)) + ceil_log2(P)));
+        }
+    }
+}
+
+TEST(Circulant, run_direct_steady_steps_move_at_most_3_85_k_words) {
+  constexpr std::size_t k = 1000;
+  constexpr Index n = 100000;
+  for (const ResidualKind rule : kRules)
+    for (const int P : {8, 5}) {
+      const ReducerOptions options = circulant_options(k, "direct", rule);
+      const auto allreduce = make_allreduce(find_preset("circulant"), options.allreduce);
+      const double bound = allreduce->predict({.n = n, .k = k, .P = P}).bound.bytes;
+      const double framing =
+          (P - 1) * (2.0 * kFrameHeaderBytes + kNoteBytes + kShareHeaderBytes + 8);
+      const History run = run_input(P, options, n, 20, Input::gaussian);
+      double sent = 0;
+      double steps = 0;
+      for (std::size_t step = 1; step < 20; ++step) {
+        if (run[0][step].outcome.refreshed) continue;
+        for (const auto& rank : run) {
+          // Five standard deviations of what arrives for one region.
+          EXPECT_LE(static_cast<double>(rank[step].traffic.duplex_bytes),
+                    bound + 8 * 5 * std::sqrt(static_cast<double>(k)));
+          sent += static_cast<double>(rank[step].traffic.bytes_sent) / P;
+        }
+        ++steps;
+      }
+      ASSERT_GE(steps, 8);
+      EXPECT_LE(sent / steps, 4 * 3.5 * 1.1 * k + framing)
+          << "P = " << P << ", " << to_string(rule);
+    }
+}
+
+TEST(Circulant, run_first_step_is_the_same_for_every_skip_list) {
+  for (const ResidualKind rule : kRules)
+    for (const int P : {1, 2, 3, 5, 7, 8, 12}) {
+      EntryList expected;
+      for (const std::string skips : {"direct", "halving", "power", "grid", "radix:3"}) {
+        const History run =
+            run_input(P, circulant_options(50, skips, rule), 2000, 1, Input::dyadic);
+        if (expected.empty()) expected = list_of(run[0][0].outcome.update);
+        EXPECT_EQ(expected.size(), 50u);
+        for (const auto& rank : run) EXPECT_EQ(list_of(rank[0].outcome.update), expected);
+      }
+    }
+}
+
+TEST(Circulant, run_refresh_step_gives_exactly_k_and_others_at_most) {
+  constexpr std::size_t k = 100;
+  for (const ResidualKind rule : kRules)
+    for (const Input input : {Input::gaussian, Input::layered, Input::tied}) {
+      const History run = run_input(5, circulant_options(k, "halving", rule), 10000, 30, input);
+      std::size_t refreshes = 0;
+      for (const RankStep& step : run[0]) {
+        EXPECT_LE(step.outcome.update.size(), k);
+        if (!step.outcome.refreshed) continue;
+        ++refreshes;
+        EXPECT_EQ(step.outcome.update.size(), k);
+      }
+      EXPECT_GE(refreshes, 1u);
+    }
+}
+
+TEST(Circulant, run_count_stays_near_k_in_steady_steps) {
+  constexpr std::size_t k = 1000;
+  const History run = run_input(4, circulant_options(k, "halving", ResidualKind::owner_memory),
+                                50000, 60, Input::gaussian);
+  double missing = 0;
+  for (std::size_t step = 20; step < 60; ++step)
+    missing += static_cast<double>(k - run[0][step].outcome.update.size()) / k;
+  EXPECT_LT(missing / 40, 0.05);
+}
+
+// Even for 20 steps, then everything moves into the first eighth: the owner of it is overloaded.
+std::vector<float> moving_gradient(Index n, int rank, int step) {
+  std::vector<float> g = make_input(Input::dyadic, n, rank, static_cast<std::uint64_t>(step), 3);
+  if (step >= 20)
+    for (Index i = 0; i < n; ++i) g[i] *= i < n / 8 ? 32 : 0;
+  return g;
+}
+
+TEST(Circulant, run_recuts_when_the_load_moves_and_conserves_mass_across_it) {
+  constexpr Index n = 4000;
+  for (const ResidualKind rule : kRules) {
+    std::vector<int> recuts(8, 0);
+    run_world("threads", 8, [&](Communicator& comm) {
+      CountingCommunicator counting(comm);
+      Reducer reducer(counting, n, circulant_options(80, "halving", rule));
+      for (int step = 0; step < 60; ++step) {
+        const Range before = reducer.memory().region;
+        const Witness w =
+            witness_step(comm, counting, reducer, moving_gradient(n, comm.rank(), step));
+        Dense had = add_up(w.accumulators);
+        Dense has = add_up(w.residuals);
+        for (std::size_t i = 0; i < n; ++i) {
+          had[i] += w.memory_before[i];
+          has[i] += w.memory_after[i] + w.updates[0][i];
+        }
+        ASSERT_EQ(had, has) << "step " << step;
+        if (step == 0 || reducer.memory().region == before) continue;
+        ++recuts[static_cast<std::size_t>(comm.rank())];
+        EXPECT_EQ(reducer.outcome().returned.empty(), rule == ResidualKind::sender_keeps);
+        for (const float m : reducer.memory().values) EXPECT_EQ(m, 0);
+      }
+      EXPECT_LE(reducer.memory().region.begin, n);
+      if (comm.rank() == 0) {
+        EXPECT_LT(reducer.memory().region.end, n / 16);
+      }
+    });
+    EXPECT_GE(recuts[0], 1) << to_string(rule);
+  }
+}
+
+TEST(Circulant, run_recut_spreads_the_load) {
+  const History run =
+      run_gradients(8, circulant_options(80, "direct", ResidualKind::owner_memory), 4000, 70,
+                    [](int rank, int step) { return moving_gradient(4000, rank, step); });
+  std::uint64_t largest = 0;
+  std::uint64_t total = 0;
+  for (const auto& rank : run) {
+    largest = std::max(largest, rank[69].traffic.bytes_received);
+    total += rank[69].traffic.bytes_received;
+  }
+  EXPECT_LT(static_cast<double>(largest), 2.0 * static_cast<double>(total) / 8);
+}
+
+TEST(Circulant, forget_empties_residual_and_memory) {
+  run_world("threads", 3, [](Communicator& comm) {
+    Reducer reducer(comm, 300, circulant_options(10, "halving", ResidualKind::owner_memory));
+    reducer.step(make_input(Input::dyadic, 300, comm.rank(), 0, 1));
+    reducer.forget();
+    for (const float x : reducer.residual()) EXPECT_EQ(x, 0);
+    for (const float x : reducer.memory().values) EXPECT_EQ(x, 0);
+    EXPECT_TRUE(reducer.step(std::vector<float>(300, 0.0F)).update.empty());
+  });
+}
+
+TEST(Circulant, make_refuses_skips_that_do_not_fit_the_world) {
+  run_world("threads", 3, [](Communicator& comm) {
+    for (const std::string skips : {"4,2,1", "3,2", "none", "3,3,1"})
+      EXPECT_THROW(Reducer(comm, 100, circulant_options(10, skips, ResidualKind::owner_memory)),
+                   UsageError)
+          << skips;
+    const auto allreduce =
+        make_allreduce(find_preset("circulant"),
+                       circulant_options(10, "4,2,1", ResidualKind::owner_memory).allreduce);
+    Outcome out;
+    EXPECT_THROW(allreduce->run(comm, *make_cpu_device(), {}, 100, 10, out), UsageError);
+  });
+}
+
+TEST(Circulant, run_with_indices_beyond_24_bits_and_P_times_n_beyond_31_is_exact) {
+  constexpr Index n = 600000000;
+  AllreduceOptions options;
+  options.residual = ResidualKind::sender_keeps;
+  const History run = run_selections(5, "circulant", options, n, 50, 2, [](int rank, int step) {
+    return both_ends(n, rank, step, 50);
+  });
+  for (std::size_t step = 0; step < 2; ++step) {
+    const std::size_t count = run[0][step].outcome.update.size();
+    EXPECT_GT(count, 0u);
+    for (const auto& rank : run)
+      EXPECT_EQ(entries_of(rank[step].outcome.update),
+                oracle_top(oracle_sum(selections_of(run, step)), count));
+  }
+  EXPECT_EQ(run[0][0].outcome.update.size(), 50u);
+  EXPECT_GT(run[0][0].outcome.update.idx.back(), n - 100);
+}
+
+}  // namespace
+}  // namespace oktopk
