@@ -33,7 +33,7 @@ enum class ResidualKind { none, sender_keeps, all_sent_cleared, holder_keeps, ow
 enum class DenseSchedule { automatic, rabenseifner, ring };
 
 struct AllreduceOptions {
-  Codec codec;                    // of every sparse frame
+  Codec codec = {};               // of every sparse frame
   std::string skips = "halving";  // circulant: see parse_skips
   ResidualKind residual = ResidualKind::none;
   int tau = 64;                // oktopk: steps between repartitions

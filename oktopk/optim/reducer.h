@@ -18,10 +18,10 @@ namespace oktopk {
 
 struct ReducerOptions {
   std::string preset = "circulant";
-  std::size_t k = 0;                     // entries per step; 0: by density
-  double density = 0.01;                 // k = density * n, at least 1
-  std::optional<SelectorKind> selector;  // default: the preset's own
-  AllreduceOptions allreduce;            // codec, skips, residual rule, intervals
+  std::size_t k = 0;                                    // entries per step; 0: by density
+  double density = 0.01;                                // k = density * n, at least 1
+  std::optional<SelectorKind> selector = std::nullopt;  // default: the preset's own
+  AllreduceOptions allreduce = {};                      // codec, skips, residual rule, intervals
 };
 
 class Reducer {
