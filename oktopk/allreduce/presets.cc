@@ -76,6 +76,8 @@ std::unique_ptr<Allreduce> make_allreduce(const Preset& preset, AllreduceOptions
   require(std::count(preset.residuals.begin(), preset.residuals.end(), options.residual) == 1,
           "preset ", preset.name, " cannot work with residual rule ", to_string(options.residual),
           "; it takes: ", allowed);
+  require(options.codec.index != IndexCoding::all, "codec ", to_string(options.codec),
+          ": index coding all is for dense blocks only");
   return preset.make(options);
 }
 

@@ -8,63 +8,43 @@
 #include <cmath>
 
 #include "oktopk/allreduce/algorithms.h"
-#include "oktopk/allreduce/frames.h"
-#include "oktopk/allreduce/reduce_scatter.h"
-#include "oktopk/select/selector.h"
+#include "oktopk/allreduce/equal_regions.h"
 
 namespace oktopk {
 namespace {
 
-class SparDL final : public Allreduce {
+class SparDL final : public EqualRegions {
  public:
-  using Allreduce::Allreduce;
+  using EqualRegions::EqualRegions;
   std::string_view name() const override { return "spardl"; }
 
   Prediction predict(const Problem& problem) const override {
     const double P = problem.P;
-    const double share = std::ceil(problem.k / P);
-    const double block = sizeof(std::uint64_t) + kFrameHeaderBytes +
-                         expected_payload_bytes(options().codec, share, problem.n / P);
+    const double quota = std::ceil(problem.k / P);
+    const auto payload = [&](double entries) {
+      return expected_payload_bytes(options().codec, entries, problem.n / P);
+    };
     const Cost cost = SparseReduceScatter::predict(power_skips(problem.P), problem, options().codec,
-                                                   false, share) +
-                      Cost{static_cast<double>(ceil_log2(problem.P)), (P - 1) * block, 0};
-    const double rounding =
-        (P - 1) * (expected_payload_bytes(options().codec, share, problem.n / P) -
-                   expected_payload_bytes(options().codec, problem.k / P, problem.n / P));
+                                                   false, quota) +
+                      predict_gather(problem.P, payload(quota));
+    const double rounding = (P - 1) * (payload(quota) - payload(problem.k / P));
     return {cost, {cost.messages, cost.bytes + rounding, cost.reduced + P}};
   }
 
  protected:
   void do_run(const Step& step, Outcome& out) override {
-    const int P = step.comm.size();
-    const Cuts cuts = equal_cuts(step.n, P);
-    const std::size_t quota =
-        (step.k + static_cast<std::size_t>(P) - 1) / static_cast<std::size_t>(P);
-    if (step.count == 0) scatter_.set_skips(power_skips(P));
-    scatter_.run(step.comm, step.mine.selection,
-                 {.cuts = cuts,
-                  .codec = options().codec,
-                  .tag = step.tag,
-                  .limit = max_selection(step.k),
-                  .quota = quota},
-                 out.returned, out.dropped);
+    const auto P = static_cast<std::size_t>(step.comm.size());
+    const std::size_t quota = (step.k + P - 1) / P;
+    scatter(step, power_skips(step.comm.size()), quota, out);
     frame_.clear();
-    encode_frame({options().codec, region(cuts, step.comm.rank()), step.tag}, scatter_.region(),
-                 frame_, error_sink(options().codec, out.returned));
-    capacities_.clear();
-    for (int r = 0; r < P; ++r) {
-      const std::size_t width = region(cuts, r).width();
-      capacities_.push_back(max_frame_bytes(options().codec, std::min(quota, width), width));
-    }
-    gather_.run(step.comm, frame_, capacities_, work_);
-    gather_.decode_all(cuts, step.tag, out.update);
+    encode_frame(frame_spec(step), sums(), frame_, error_sink(options().codec, out.returned));
+    gather(
+        step,
+        [&](int, std::size_t width) {
+          return max_frame_bytes(options().codec, std::min(quota, width), width);
+        },
+        out);
   }
-
- private:
-  SparseReduceScatter scatter_;
-  FrameGather gather_;
-  Bytes frame_;
-  std::vector<std::size_t> capacities_;
 };
 
 }  // namespace

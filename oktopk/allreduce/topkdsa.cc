@@ -7,16 +7,14 @@
 #include <algorithm>
 
 #include "oktopk/allreduce/algorithms.h"
-#include "oktopk/allreduce/frames.h"
-#include "oktopk/allreduce/reduce_scatter.h"
-#include "oktopk/select/selector.h"
+#include "oktopk/allreduce/equal_regions.h"
 
 namespace oktopk {
 namespace {
 
-class TopkDsa final : public Allreduce {
+class TopkDsa final : public EqualRegions {
  public:
-  using Allreduce::Allreduce;
+  using EqualRegions::EqualRegions;
   std::string_view name() const override { return "topkdsa"; }
 
   Prediction predict(const Problem& problem) const override {
@@ -27,62 +25,51 @@ class TopkDsa final : public Allreduce {
 
  protected:
   void do_run(const Step& step, Outcome& out) override {
-    const int P = step.comm.size();
-    const Cuts cuts = equal_cuts(step.n, P);
-    if (step.count == 0) scatter_.set_skips(direct_skips(P));
-    scatter_.run(
-        step.comm, step.mine.selection,
-        {.cuts = cuts, .codec = options().codec, .tag = step.tag, .limit = max_selection(step.k)},
-        out.returned, out.dropped);
-    const Range mine = region(cuts, step.comm.rank());
-    encode_region(step, mine, out);
-    allgather_sizes(step.comm, {scatter_.region().size(), frame_.size()}, sizes_, work_);
-    capacities_.clear();
-    for (int r = 0; r < P; ++r) {
-      const std::size_t width = region(cuts, r).width();
-      const std::size_t most = kFrameHeaderBytes + 4 * width;  // a dense block is the largest sent
-      capacities_.push_back(std::min<std::size_t>(sizes_[static_cast<std::size_t>(r)].bytes, most));
-    }
-    gather_.run(step.comm, frame_, capacities_, work_);
-    gather_.decode_all(cuts, step.tag, out.update);
+    scatter(step, direct_skips(step.comm.size()), 0, out);
+    encode_smaller(step, out);
+    allgather_sizes(step.comm, {sums().size(), frame_.size()}, sizes_, work_);
+    gather(
+        step,
+        [&](int r, std::size_t width) {
+          const std::size_t dense = kFrameHeaderBytes + 4 * width;  // the largest that is sent
+          return std::min<std::size_t>(sizes_[static_cast<std::size_t>(r)].bytes, dense);
+        },
+        out);
   }
 
  private:
-  // The smaller of the sparse and the dense frame. Errors are known only once that is decided.
-  void encode_region(const Step& step, Range mine, Outcome& out) {
-    const FrameSpec spec{options().codec, mine, step.tag};
+  // A dense block has no logarithmic codings: those become bf16.
+  double bytes_per_value() const { return options().codec.lossless() ? 4 : 2; }
+
+  // The smaller of the sparse and the dense frame; rounding errors are those of the one that is
+  // sent.
+  void encode_smaller(const Step& step, Outcome& out) {
+    SparseVector* errors = error_sink(options().codec, errors_);
     errors_.clear();
     frame_.clear();
-    encode_frame(spec, scatter_.region(), frame_, error_sink(spec.codec, errors_));
-    const std::size_t bytes_per_value = spec.codec.lossless() ? 4 : 2;
-    if (frame_.size() > kFrameHeaderBytes + bytes_per_value * mine.width()) {
-      dense_.assign(mine.width(), 0.0F);
-      step.device.add_at(dense_, mine.begin, scatter_.region());
+    encode_frame(frame_spec(step), sums(), frame_, errors);
+    const double dense =
+        kFrameHeaderBytes + bytes_per_value() * static_cast<double>(mine(step).width());
+    if (static_cast<double>(frame_.size()) > dense) {
       errors_.clear();
       frame_.clear();
-      encode_dense_frame(spec, dense_, frame_, error_sink(spec.codec, errors_));
+      encode_dense_frame(frame_spec(step), dense_sums(step), frame_, errors);
     }
     out.returned.append(errors_);
   }
 
   Cost cost(const Problem& problem) const {
     const double P = problem.P;
-    const double L = ceil_log2(problem.P);
-    const double entries = problem.union_of(P) / P;
-    const double sparse = expected_payload_bytes(options().codec, entries, problem.n / P);
-    const double dense = (options().codec.lossless() ? 4 : 2) * problem.n / P;
-    const double block = sizeof(std::uint64_t) + kFrameHeaderBytes + std::min(sparse, dense);
+    const double sparse =
+        expected_payload_bytes(options().codec, problem.union_of(P) / P, problem.n / P);
+    const double dense = bytes_per_value() * problem.n / P;
     return SparseReduceScatter::predict(direct_skips(problem.P), problem, options().codec, false) +
-           Cost{2 * L, (P - 1) * (block + kSizesBytes), 0};
+           Cost{static_cast<double>(ceil_log2(problem.P)), (P - 1) * kSizesBytes, 0} +
+           predict_gather(problem.P, std::min(sparse, dense));
   }
 
-  SparseReduceScatter scatter_;
-  FrameGather gather_;
-  Bytes frame_;
   SparseVector errors_;
-  std::vector<float> dense_;
   std::vector<Sizes> sizes_;
-  std::vector<std::size_t> capacities_;
 };
 
 }  // namespace

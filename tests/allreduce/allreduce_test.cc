@@ -185,6 +185,34 @@ TEST(Allreduce, run_lists_as_shared_what_it_sent_and_was_applied) {
   EXPECT_EQ(list_of(run[1][0].outcome.shared), (EntryList{{2, 4}}));
 }
 
+// Finite values whose sum is not: all ranks must come to the same end, an error or the same update.
+TEST(Allreduce, run_whose_sum_overflows_ends_alike_on_every_rank) {
+  for (const Preset& preset : presets()) {
+    std::vector<int> failed(3, 0);
+    std::vector<Outcome> outcomes(3);
+    run_world(
+        "threads", 3,
+        [&](Communicator& comm) {
+          const auto r = static_cast<std::size_t>(comm.rank());
+          const auto allreduce = make_allreduce(preset, {});
+          const SparseVector v = make_sparse({{7, 3e38F}});
+          std::vector<float> values(40, 0.0F);
+          values[7] = 3e38F;
+          try {
+            allreduce->run(comm, *make_cpu_device(), {v, values}, 40, 4, outcomes[r]);
+          } catch (const std::exception&) {
+            failed[r] = 1;
+          }
+        },
+        std::chrono::milliseconds(300));
+    EXPECT_EQ(failed[1], failed[0]) << preset.name;
+    EXPECT_EQ(failed[2], failed[0]) << preset.name;
+    if (failed[0] != 0) continue;
+    EXPECT_EQ(list_of(outcomes[1].update), list_of(outcomes[0].update)) << preset.name;
+    EXPECT_EQ(outcomes[2].dense_update, outcomes[0].dense_update) << preset.name;
+  }
+}
+
 TEST(Allreduce, run_first_step_costs_the_agreement_and_later_ones_do_not) {
   const History run = run_input(5, preset_options("topka", 20), 1000, 2, Input::dyadic);
   const Cost agreement = Allreduce::agreement_cost(5);

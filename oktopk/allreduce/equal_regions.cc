@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oktopk/allreduce/equal_regions.h"
+
+#include "oktopk/select/selector.h"
+
+namespace oktopk {
+
+void EqualRegions::scatter(const Step& step, const Skips& skips, std::size_t quota, Outcome& out) {
+  if (step.count == 0) {
+    cuts_ = equal_cuts(step.n, step.comm.size());
+    scatter_.set_skips(skips);
+  }
+  scatter_.run(step.comm, step.mine.selection,
+               {.cuts = cuts_,
+                .codec = options().codec,
+                .tag = step.tag,
+                .limit = max_selection(step.k),
+                .quota = quota},
+               out.returned, out.dropped);
+}
+
+std::span<const float> EqualRegions::dense_sums(const Step& step) {
+  dense_.assign(mine(step).width(), 0.0F);
+  step.device.add_at(dense_, mine(step).begin, sums());
+  return dense_;
+}
+
+void EqualRegions::gather(const Step& step,
+                          const std::function<std::size_t(int, std::size_t)>& capacity,
+                          Outcome& out) {
+  capacities_.clear();
+  for (int r = 0; r < step.comm.size(); ++r)
+    capacities_.push_back(capacity(r, region(cuts_, r).width()));
+  gather_.run(step.comm, frame_, capacities_, work_);
+  gather_.decode_all(cuts_, step.tag, out.update);
+}
+
+Cost EqualRegions::predict_gather(int P, double payload) {
+  return {static_cast<double>(ceil_log2(P)),
+          (P - 1) * (sizeof(std::uint64_t) + kFrameHeaderBytes + payload), 0};
+}
+
+}  // namespace oktopk
