@@ -37,7 +37,7 @@ std::vector<Index> sizes(const BenchOptions& o) {
   const std::uint64_t factor = parse_count(o.factor);
   require(begin >= 1 && begin <= end, "-b ", o.begin, " -e ", o.end,
           ": sizes must satisfy 1 <= b <= e");
-  require(end < (std::uint64_t{1} << 32), "-e ", o.end, ": n must be below 2^32");
+  require(end < (std::uint64_t{1} << 32), "n = ", end, ", but n must be below 2^32");
   require(factor >= 2, "-f ", o.factor, ": the factor must be at least 2");
   std::vector<Index> out;
   for (std::uint64_t n = begin; n <= end; n *= factor) out.push_back(static_cast<Index>(n));
@@ -115,11 +115,12 @@ int run_bench(const BenchOptions& o) {
   const auto counts = sizes(o);
   require(o.warm_up >= 0, "-w ", o.warm_up, ": the number of warm-up steps must not be negative");
   require(o.iterations >= 1, "-n ", o.iterations, ": at least one iteration is needed");
-  for (const std::string& preset : presets)
-    measure_options(o, preset, counts[0]);  // bad options now
   Worlds worlds(o.transport);
   const std::vector<int> ranks =
       o.ranks.empty() ? std::vector<int>{worlds.default_size()} : parse_ranks(o.ranks, "--ranks");
+  o.method.check(ranks);
+  find_input(o.data);
+  check_writable(o.json_file);
   nlohmann::json rows = nlohmann::json::array();
   bool wrong = false;
   if (worlds.is_root()) print_head(o);

@@ -18,7 +18,7 @@ struct PredictOptions {
   std::string n = "25M";
   std::string ranks = "16";
   double alpha = 3e-6;
-  double bandwidth = 12.5e9;
+  double beta = 8e-11;
   double gamma = 0;
   double union_exponent = 1;
   std::string json_file;
@@ -36,20 +36,20 @@ void print_row(const Preset& preset, const Problem& problem, const Prediction& s
 
 int run_predict(const PredictOptions& o) {
   const auto names = o.method.names();
-  require(o.method.density > 0 && o.method.density <= 1, "--density ", o.method.density,
-          ": it must be in (0, 1]");
-  require(o.alpha >= 0 && o.bandwidth > 0 && o.gamma >= 0,
-          "--alpha and --gamma must not be negative, --bandwidth must be positive");
+  require(o.alpha >= 0 && o.beta >= 0 && o.gamma >= 0,
+          "--alpha, --beta and --gamma must not be negative");
   require(o.union_exponent >= 0 && o.union_exponent <= 1, "--overlap ", o.union_exponent,
           ": it must be in 0..1");
   const auto n = static_cast<double>(parse_count(o.n));
   require(n >= 1, "-b ", o.n, ": n must be at least 1");
-  const Machine machine{o.alpha, 1 / o.bandwidth, o.gamma};
+  o.method.check(parse_ranks(o.ranks, "--ranks"));
+  check_writable(o.json_file);
+  const Machine machine{o.alpha, o.beta, o.gamma};
   fmt::print(
-      "# n = {:.0f}, k = {:.0f}, codec {}, skips {}, alpha = {}, bandwidth = {:.3g} GB/s, gamma = "
+      "# n = {:.0f}, k = {:.0f}, codec {}, skips {}, alpha = {}, beta = {} s/B, gamma = "
       "{} ns\n",
       n, std::max(1.0, n * o.method.density), o.method.codec, o.method.skips,
-      format_seconds(o.alpha), o.bandwidth / 1e9, o.gamma * 1e9);
+      format_seconds(o.alpha), o.beta, o.gamma * 1e9);
   fmt::print("# {:<8} {:>6} {:>9} {:>12} {:>9} {:>9} {:>12} {:>12} {:>8}\n", "preset", "P",
              "messages", "bytes/rank", "words/k", "at most", "time", "refresh", "x dense");
   nlohmann::json rows = nlohmann::json::array();
@@ -83,7 +83,7 @@ int run_predict(const PredictOptions& o) {
   write_json(o.json_file, {{"tool", "oktopk predict"},
                            {"version", OKTOPK_VERSION},
                            {"alpha", o.alpha},
-                           {"bandwidth", o.bandwidth},
+                           {"beta", o.beta},
                            {"gamma", o.gamma},
                            {"options", o.method.json()},
                            {"rows", rows}});
@@ -99,7 +99,7 @@ void add_predict(CLI::App& app, Action& action) {
   sub->add_option("--ranks", o->ranks, "number of ranks, or several with commas")
       ->capture_default_str();
   sub->add_option("--alpha", o->alpha, "seconds per message")->capture_default_str();
-  sub->add_option("--bandwidth", o->bandwidth, "bytes per second and direction (1/beta)")
+  sub->add_option("--beta", o->beta, "seconds per byte and direction (100 Gbit/s: 8e-11)")
       ->capture_default_str();
   sub->add_option("--gamma", o->gamma, "seconds per merged entry")->capture_default_str();
   sub->add_option("--overlap", o->union_exponent,
@@ -108,7 +108,7 @@ void add_predict(CLI::App& app, Action& action) {
   sub->add_option("-J,--json", o->json_file, "also write the rows to this file");
   o->method.add_to(*sub);
   sub->footer(
-      "time: a steady step, messages*alpha + bytes/bandwidth + merged*gamma. refresh: a step that "
+      "time: a steady step, messages*alpha + bytes*beta + merged*gamma. refresh: a step that "
       "also\n"
       "re-evaluates thresholds and cuts. at most: the bound on words/k.");
   sub->callback([&action, o] { action = [o] { return run_predict(*o); }; });

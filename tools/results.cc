@@ -9,6 +9,10 @@
 
 namespace oktopk {
 
+void check_writable(const std::string& file) {
+  require(file.empty() || std::ofstream(file, std::ios::app).good(), "cannot write ", file);
+}
+
 void write_json(const std::string& file, const nlohmann::json& value) {
   if (file.empty()) return;
   std::ofstream out(file);
@@ -58,6 +62,19 @@ ReducerOptions MethodOptions::reducer(const std::string& preset) const {
     if (fits) options.allreduce.residual = kind;
   }
   return options;
+}
+
+void MethodOptions::check(const std::vector<int>& ranks) const {
+  require(density > 0 && density <= 1, "--density ", density, ": it must be in (0, 1]");
+  for (const std::string& name : names()) {
+    const ReducerOptions options = reducer(name);
+    const auto allreduce = make_allreduce(find_preset(name), options.allreduce);
+    for (const int P : ranks) {
+      allreduce->check_ranks(P);
+      make_selector(options.selector.value_or(find_preset(name).selector),
+                    {.tau_prime = tau_prime, .P = P});
+    }
+  }
 }
 
 nlohmann::json MethodOptions::json() const {

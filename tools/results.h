@@ -11,6 +11,9 @@
 
 namespace oktopk {
 
+// UsageError when `file` is named and cannot be written: to know before a long run.
+void check_writable(const std::string& file);
+
 // Writes to `file` unless its name is empty. UsageError when it cannot be written.
 void write_json(const std::string& file, const nlohmann::json& value);
 
@@ -31,6 +34,9 @@ struct MethodOptions {
   // own.
   ReducerOptions reducer(const std::string& preset) const;
   nlohmann::json json() const;
+  // UsageError now, rather than in the middle of a run, when a preset cannot work with these
+  // options on so many ranks.
+  void check(const std::vector<int>& ranks) const;
 };
 
 }  // namespace oktopk

@@ -107,11 +107,12 @@ void print(const std::string& preset, int P, const Verdict& verdict) {
 
 int run_verify(const VerifyOptions& o) {
   const auto presets = o.method.names();
-  for (const std::string& preset : presets) o.method.reducer(preset);
   data(o);
   Worlds worlds(o.transport);
   const std::vector<int> ranks =
       o.ranks.empty() ? std::vector<int>{worlds.default_size()} : parse_ranks(o.ranks, "--ranks");
+  o.method.check(ranks);
+  check_writable(o.json_file);
   nlohmann::json rows = nlohmann::json::array();
   bool all_hold = true;
   if (worlds.is_root()) {
