@@ -161,7 +161,7 @@ TEST(Allreduce, run_with_another_preset_on_one_rank_tells_every_rank) {
   });
 }
 
-TEST(Allreduce, run_with_another_k_in_a_later_step_is_a_comm_error) {
+TEST(Allreduce, run_with_another_k_on_one_rank_in_a_later_step_is_an_error_on_both) {
   std::vector<int> refused(2, 0);
   run_world("threads", 2, [&](Communicator& comm) {
     const auto device = make_cpu_device();
@@ -169,11 +169,36 @@ TEST(Allreduce, run_with_another_k_in_a_later_step_is_a_comm_error) {
     Outcome out;
     const SparseVector v = make_sparse({{1, 1}});
     allreduce->run(comm, *device, {v}, 40, 4, out);
-    const std::string message = message_of<CommError>(
+    const std::string message = message_of<std::exception>(
         [&] { allreduce->run(comm, *device, {v}, 40, comm.rank() == 0 ? 4 : 3, out); });
     refused[static_cast<std::size_t>(comm.rank())] = message != "accepted" ? 1 : 0;
   });
   EXPECT_EQ(refused, (std::vector<int>{1, 1}));
+}
+
+// All ranks turn to a longer vector: refused, or right; never entries that vanish.
+TEST(Allreduce, run_with_another_n_on_all_ranks_in_a_later_step_loses_nothing) {
+  for (const Preset& preset : presets())
+    run_world("threads", 3, [&](Communicator& comm) {
+      const auto device = make_cpu_device();
+      const auto allreduce = make_allreduce(preset, {});
+      Outcome out;
+      const SparseVector before = make_sparse({{1, 1}, {20, 1}, {39, 1}});
+      const std::vector<float> values(40, 1.0F);
+      allreduce->run(comm, *device, {before, values}, 40, 9, out);
+      const SparseVector after = make_sparse({{1, 2}, {70, 2}, {79, 2}});
+      std::vector<float> longer(80, 0.0F);
+      for (const auto& [i, v] : list_of(after)) longer[i] = v;
+      const std::string message = message_of([&] {
+        allreduce->run(comm, *device, {after, longer}, 80, 9, out);
+      });
+      if (message != "accepted") return;
+      if (allreduce->is_dense()) {
+        EXPECT_EQ(out.dense_update[79], 6);
+      } else {
+        EXPECT_EQ(list_of(out.update), (EntryList{{1, 6}, {70, 6}, {79, 6}})) << preset.name;
+      }
+    });
 }
 
 TEST(Allreduce, run_lists_as_shared_what_it_sent_and_was_applied) {

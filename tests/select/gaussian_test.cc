@@ -62,5 +62,25 @@ TEST(GaussianSelector, select_other_tails_is_corrected_towards_k) {
   }
 }
 
+// Error feedback cuts the tails off. A correction that ends above all values would send nothing,
+// and without new gradients nothing for ever.
+TEST(GaussianSelector, select_of_values_that_are_there_never_ends_with_nothing) {
+  Random random(7);
+  for (int trial = 0; trial < 2000; ++trial) {
+    const std::size_t n = 50 + random.below(300);
+    const float cut = 0.2F + static_cast<float>(random.uniform());
+    std::vector<float> x(n);
+    for (float& v : x) {
+      v = static_cast<float>(random.normal());
+      if (std::fabs(v) > cut) v = 0;
+    }
+    if (std::all_of(x.begin(), x.end(), [](float v) { return v == 0; })) continue;
+    GaussianSelector selector;
+    SparseVector out;
+    selector.select(*make_cpu_device(), {.acc = x}, 1 + n / 15, out);
+    ASSERT_FALSE(out.empty()) << "trial " << trial;
+  }
+}
+
 }  // namespace
 }  // namespace oktopk

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+# The command as its users call it: results, error messages and exit codes. Label: command, or mpi.
+function(oktopk_add_command_test name)
+  cmake_parse_arguments(arg "" "EXIT;OUTPUT" "ARGS" ${ARGN})
+  add_test(NAME command_${name} COMMAND ${CMAKE_COMMAND}
+    "-DCOMMAND=$<TARGET_FILE:oktopk_tool>;${arg_ARGS}" -DEXIT=${arg_EXIT} "-DOUTPUT=${arg_OUTPUT}"
+    -P ${CMAKE_CURRENT_SOURCE_DIR}/run_command.cmake)
+  set_tests_properties(command_${name} PROPERTIES LABELS command TIMEOUT 120)
+endfunction()
+
+oktopk_add_command_test(list ARGS list EXIT 0 OUTPUT "circulant +ours")
+oktopk_add_command_test(bench_checks_all_presets
+  ARGS bench --ranks 3 -b 4K -e 16K -f 4 -n 3 -c EXIT 0 OUTPUT "wrong values: 0 OK")
+oktopk_add_command_test(bench_takes_codecs_and_skips
+  ARGS bench --preset circulant --ranks 5 -b 8K -n 3 -c --skips 5,2,1 --codec elias_fano+fp32 --data layered
+  EXIT 0 OUTPUT "wrong values: 0 OK")
+oktopk_add_command_test(predict ARGS predict --ranks 16,256 EXIT 0 OUTPUT "spardl +256 +16 ")
+oktopk_add_command_test(verify ARGS verify --ranks 1,3 --preset oktopk,circulant -b 300 EXIT 0
+  OUTPUT "all laws hold")
+oktopk_add_command_test(verify_finds_lost_mass
+  ARGS verify --preset gtopk --residual sender_keeps --ranks 4 -b 2000 --data dyadic --without-faults
+  EXIT 1 OUTPUT "mass: n = 2000")
+oktopk_add_command_test(refuses_unknown_preset ARGS bench --preset nonsense EXIT 2
+  OUTPUT "unknown preset 'nonsense'. there are: dense, topka")
+oktopk_add_command_test(refuses_wrong_skips ARGS bench --preset circulant --skips 9,3,1 EXIT 2
+  OUTPUT "9,3,1")
+oktopk_add_command_test(refuses_density ARGS bench --density 2 EXIT 2 OUTPUT "in .0, 1")
+oktopk_add_command_test(refuses_unknown_option ARGS bench --nonsense EXIT 2 OUTPUT "nonsense")
+oktopk_add_command_test(explains_itself ARGS bench --help EXIT 0 OUTPUT "words/k")
+
+if(OKTOPK_HAVE_MPI)
+  oktopk_add_mpi_test(mpi_bench_4 oktopk_tool 4 bench --transport mpi -b 16K -n 3 -c)
+  oktopk_add_mpi_test(mpi_verify_3 oktopk_tool 3 verify --transport mpi --without-faults --ranks 2,3)
+  oktopk_add_mpi_test(mpi_courage_3 oktopk_tool 3 verify --transport mpi --preset oktopk,circulant -b 500)
+  oktopk_add_mpi_test(mpi_verify_5 oktopk_tool 5 verify --transport mpi --without-faults
+    --codec elias_fano+bf16 -b 1000)
+  set_tests_properties(mpi_bench_4 PROPERTIES PASS_REGULAR_EXPRESSION "wrong values: 0 OK")
+  set_tests_properties(mpi_verify_3 mpi_courage_3 mpi_verify_5 PROPERTIES
+    PASS_REGULAR_EXPRESSION "all laws hold")
+endif()
