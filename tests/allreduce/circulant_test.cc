@@ -129,7 +129,7 @@ TEST(Circulant, run_count_stays_near_k_in_steady_steps) {
 std::vector<float> moving_gradient(Index n, int rank, int step) {
   std::vector<float> g = make_input(Input::dyadic, n, rank, static_cast<std::uint64_t>(step), 3);
   if (step >= 20)
-    for (Index i = 0; i < n; ++i) g[i] *= i < n / 8 ? 32 : 0;
+    for (Index i = 0; i < n; ++i) g[i] *= i < n / 8 ? 32.0F : 0.0F;
   return g;
 }
 
