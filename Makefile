@@ -15,6 +15,9 @@ CTEST = ctest -j $(JOBS) --output-on-failure --no-tests=error
 QUIET = grep -vE '^ +Start +[0-9]+:|[0-9]+/[0-9]+ Test +\#[0-9]+:.* Passed'
 # The thread sanitizer of older compilers needs a fixed address layout, where that can be asked for.
 FIXED_LAYOUT := $(shell setarch -R true 2>/dev/null && echo setarch -R)
+# The laws' sweep over P and over skip lists is left to the other builds: with the thread sanitizer,
+# three and four ranks show what twelve do, in a tenth of the time.
+TSAN_SKIPS = '_P(1|2|5|7|8|12)$$|^CirculantLaws'
 heading = @printf '\n=== %s\n' "$(1)"
 
 .PHONY: help bootstrap build demo test bench format lint clean
@@ -64,7 +67,7 @@ test-tsan:  ## unit tests that use threads, under the thread sanitizer
 	$(call heading,tsan: build and threaded unit tests)
 	@cmake --preset tsan >/dev/null
 	@cmake --build build-tsan -j $(JOBS) --target thread_tests
-	@$(FIXED_LAYOUT) $(CTEST) --test-dir build-tsan -L '^unit_threads$$' | $(QUIET)
+	@$(FIXED_LAYOUT) $(CTEST) --test-dir build-tsan -L '^unit_threads$$' -E $(TSAN_SKIPS) | $(QUIET)
 
 bench: build  ## micro-benchmarks, then the sweep over sizes
 	@cmake --build build -j $(JOBS) --target benchmarks

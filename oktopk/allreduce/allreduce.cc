@@ -76,7 +76,10 @@ Cost Allreduce::agreement_cost(int P) {
 }
 
 void Allreduce::agree(Communicator& comm, Index n, std::size_t k) {
-  if (agreed_) return;
+  if (agreed_) {
+    require(n == n_, "allreduce: n = ", n, ", but this object's first step had n = ", n_);
+    return;
+  }
   check_ranks(comm.size());
   fingerprint_ = fingerprint(name(), options_);
   const Statement mine = {n, k, fingerprint_};
@@ -92,6 +95,7 @@ void Allreduce::agree(Communicator& comm, Index n, std::size_t k) {
             " has another preset or other options than rank 0");
   }
   agreed_ = true;
+  n_ = n;
 }
 
 }  // namespace oktopk

@@ -116,6 +116,7 @@ class Allreduce {
   std::uint64_t fingerprint_ = 0;
   std::uint64_t steps_ = 0;
   bool agreed_ = false;
+  Index n_ = 0;  // of all steps; k may change from step to step, on all ranks alike
 };
 
 }  // namespace oktopk

@@ -39,17 +39,26 @@ const Outcome& Reducer::step(std::span<const float> gradient, float scale) {
   allreduce_->agree(comm_, n(),
                     k_);  // before the gradient is added: a refused step leaves no trace
   if (allreduce_->is_dense()) {
-    require(gradient.empty() || gradient.size() == residual_.size(), "reducer: the gradient has ",
-            gradient.size(), " entries, but n = ", residual_.size());
-    const std::size_t bad = device_->first_nonfinite(gradient);
-    require(bad == gradient.size(), "reducer: gradient[", bad, "] is not finite");
-    if (!gradient.empty()) device_->accumulate(residual_, gradient, scale);
+    accumulate_all(gradient, scale);
   } else {
     selector_->select(*device_, {residual_, gradient, scale}, k_, selection_);
   }
   allreduce_->run(comm_, *device_, {selection_, residual_}, n(), k_, outcome_);
   rule_->settle(*device_, residual_, selection_, outcome_);
   return outcome_;
+}
+
+void Reducer::accumulate_all(std::span<const float> gradient, float scale) {
+  require(gradient.empty() || gradient.size() == residual_.size(), "reducer: the gradient has ",
+          gradient.size(), " entries, but n = ", residual_.size());
+  const std::size_t bad = device_->first_nonfinite(gradient);
+  require(bad == gradient.size(), "reducer: gradient[", bad, "] is not finite");
+  require(std::isfinite(scale), "reducer: scale = ", scale, ", but it must be finite");
+  if (!gradient.empty()) device_->accumulate(residual_, gradient, scale);
+  const std::size_t overflow = device_->first_nonfinite(residual_);
+  if (overflow == residual_.size()) return;
+  forget();  // dense leaves no residual, so there is nothing else to keep
+  fail<UsageError>("reducer: scale * gradient overflowed at index ", overflow);
 }
 
 void Reducer::forget() {

@@ -49,6 +49,8 @@ class Reducer {
   const Allreduce& allreduce() const { return *allreduce_; }
 
  private:
+  void accumulate_all(std::span<const float> gradient, float scale);
+
   Communicator& comm_;
   std::size_t k_;
   std::unique_ptr<Device> device_;

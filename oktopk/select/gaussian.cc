@@ -40,9 +40,11 @@ void GaussianSelector::do_select(const Device& device, const Accumulation& in, s
     device.select_at_least(in.acc, 0, threshold, out);
     const bool too_few = 3 * out.size() < 2 * k;
     const bool too_many = 3 * out.size() > 4 * k;
-    if (round == kCorrections || (!too_few && !too_many)) return;
+    if (round == kCorrections || (!too_few && !too_many)) break;
     threshold *= too_few ? kLower : kRaise;
   }
+  // A fit that is so far off that nothing is left would never send the rest.
+  if (out.empty()) select_exact(device, {.acc = in.acc}, k, out);
 }
 
 }  // namespace oktopk

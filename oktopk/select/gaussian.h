@@ -2,7 +2,8 @@
 // Gaussiank (Shi et al., arXiv 1911.08772): fit a normal distribution to the accumulator and take
 // the threshold from its quantile at 1 - k/n; then at most three multiplicative corrections when
 // the count is outside [2k/3, 4k/3]. O(n), no sort. Real accumulators have other tails, and error
-// feedback truncates them at the last threshold, so the count can be far from k.
+// feedback truncates them at the last threshold, so the count can be far from k; when nothing at
+// all passes, the selection is exact.
 #pragma once
 
 #include "oktopk/select/selector.h"
