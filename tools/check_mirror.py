@@ -21,10 +21,6 @@ CODE_FOLDERS = ["oktopk", "tools", "tests", "bench", "examples"]
 
 # Source (a pattern) -> (where it is tested, why not in the mirrored place).
 TESTED_ELSEWHERE = {
-    **{
-        f"oktopk/allreduce/{name}.cc": ("tests/allreduce/laws_test.cc", "the laws sweep every preset by name")
-        for name in ["circulant", "dense", "gtopk", "oktopk", "spardl", "topka", "topka2a", "topkdsa"]
-    },
     "oktopk/comm/mpi*.cc": ("tests/mpi", "needs real processes"),
     "oktopk/comm/no_mpi.cc": (None, "a stub that throws; compiled only without MPI"),
     "oktopk/comm/region_collectives.cc": ("tests/comm/collectives_test.cc", "declared in collectives.h"),

@@ -164,7 +164,7 @@ void FaultyCommunicator::strike(const Send& send) {
       sends_.push_back({send.peer, send.bytes.first(random_below(send.bytes.size()))});
       break;
     case FaultKind::stall:
-      std::this_thread::sleep_for(timeout() + timeout() / 2);
+      std::this_thread::sleep_for(2 * timeout() + std::chrono::milliseconds(100));
       sends_.push_back(send);
       break;
   }

@@ -204,7 +204,7 @@ ThreadWorld::Part ThreadWorld::split(int rank, std::uint64_t turn, int color, in
     lock.unlock();
     throw_dead(rank);
   }
-  const Part part = split.parts[static_cast<std::size_t>(rank)];
+  Part part = split.parts[static_cast<std::size_t>(rank)];
   if (++split.taken == P_) splits_.erase(turn);
   return part;
 }

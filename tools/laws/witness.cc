@@ -2,7 +2,6 @@
 #include "tools/laws/witness.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "oktopk/comm/collectives.h"
 
@@ -42,9 +41,13 @@ std::vector<Entries> gather_entries(Communicator& comm, CooView mine, int root) 
   Workspace work;
   const auto most = allreduce_small<std::uint64_t>(comm, mine.size(), Reduction::max, work);
   const std::vector<std::size_t> capacities(static_cast<std::size_t>(comm.size()), 8 * most);
-  Bytes bytes(8 * mine.size());
-  std::memcpy(bytes.data(), mine.idx.data(), 4 * mine.size());
-  std::memcpy(bytes.data() + 4 * mine.size(), mine.val.data(), 4 * mine.size());
+  Bytes bytes;
+  const auto append = [&bytes](auto part) {
+    const auto raw = std::as_bytes(part);
+    bytes.insert(bytes.end(), raw.begin(), raw.end());
+  };
+  append(mine.idx);
+  append(mine.val);
   Gathered all;
   allgatherv(comm, bytes, capacities, all, work);
   std::vector<Entries> by_rank;
@@ -53,8 +56,8 @@ std::vector<Entries> gather_entries(Communicator& comm, CooView mine, int root) 
     const std::size_t count = all.of(r).size() / 8;
     SparseVector v;
     v.resize(count);
-    std::memcpy(v.idx.data(), all.of(r).data(), 4 * count);
-    std::memcpy(v.val.data(), all.of(r).data() + 4 * count, 4 * count);
+    std::ranges::copy(all.of(r).first(4 * count), std::as_writable_bytes(std::span(v.idx)).begin());
+    std::ranges::copy(all.of(r).last(4 * count), std::as_writable_bytes(std::span(v.val)).begin());
     by_rank.push_back(entries_of(v));
   }
   return by_rank;
