@@ -60,8 +60,8 @@ void Allreduce::run(Communicator& comm, const Device& device, const Contribution
   const Statement statement = {n, k, fingerprint_};
   try {
     do_run({comm, device, mine, n, k, step_tag(statement, steps_), steps_}, out);
-  } catch (const CommError&) {
-    comm.kill();  // whatever was received or not: the ranks are no longer in step
+  } catch (...) {
+    comm.kill();  // whatever it was (a sum may overflow): the ranks are no longer in step
     throw;
   }
   intersect(mine.selection, out.update.idx, out.shared);
