@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ok-Topk's data balancing (paper section 3.1.2): the ranks hold consecutive, unequal pieces of one
 // sorted vector; re-slice it in rank order into equal pieces. Only ranks whose old and new pieces
-// overlap talk to each other. COST: at most P - 1 messages, 2k(P-1)/P words, plus frames.
+// overlap talk to each other.
+//
+// COST: at most P - 1 messages, 2k(P-1)/P words, plus frames.
 #pragma once
 
 #include <cstdint>

@@ -4,7 +4,9 @@
 // trim to exactly k that every rank makes alike. No balance phase, no size or threshold collectives
 // in a steady step. With owner memory an owner adds what arrives to its memory m, selects from m
 // and keeps the rest: a value crosses the wire once. With sender keeps (the paper's rule) m is
-// empty. COST (steady step): message_count(skips) + ceil(log2 P) messages (halving: exactly 2
+// empty.
+//
+// COST (steady step): message_count(skips) + ceil(log2 P) messages (halving: exactly 2
 // ceil(log2 P)); words 2(P-1)/P k for direct skips, at most log2(P) k for halving, plus 2(P-1)/P
 // * 1.02..1.15 k for the gather, plus frames; any codec.
 #include <algorithm>

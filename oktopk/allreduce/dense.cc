@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // dense: the allreduce of all n values, the baseline and the fallback. Rabenseifner's scheme
 // (reduce-scatter, then allgather) in its circulant form, which needs no power of two; a ring for
-// long vectors, whose traffic goes to neighbours only. COST: 2 ceil(log2 P) messages (ring:
+// long vectors, whose traffic goes to neighbours only.
+//
+// COST: 2 ceil(log2 P) messages (ring:
 // 2(P-1)), 2n(P-1)/P words; no framing. Dense blocks carry no frame and so no checksum: integrity
 // of their bytes is the transport's.
 #include "oktopk/allreduce/algorithms.h"

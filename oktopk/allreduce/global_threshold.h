@@ -2,14 +2,11 @@
 // The global threshold of circulant, steered without collectives of its own. Aim slightly above k,
 // so that a deterministic trim brings exactly k.
 //   * Feed-forward: the ranks' local thresholds travel as integer sums with the blocks; when their
-//   mean
-//     moves, so does the global one.
-//   * Feedback: with its entries every owner reports a window of 17 bins (1/8 octave each) of its
-//   sums'
+//     mean moves, so does the global one.
+//   * Feedback: with its entries every owner reports a window of 17 bins (1/8 octave each) of the
 //     magnitudes around the threshold; their sum gives the next threshold.
 //   * Refresh, on demand: when the local thresholds jump, or the last count was off, the ranks add
-//   up
-//     histograms (2 ceil(log2 P) small messages) and the threshold is set from those.
+//     up histograms (2 ceil(log2 P) small messages) and the threshold is set from those.
 // Whether to refresh depends on integers that all ranks share, so they decide alike. The threshold
 // itself may differ in the last bit between machines: everyone applies the owners' bytes anyway.
 #pragma once

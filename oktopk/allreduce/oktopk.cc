@@ -2,7 +2,9 @@
 // oktopk: Algorithm 1 of Li & Hoefler, "Near-Optimal Sparse Allreduce for Distributed Deep
 // Learning" (PPoPP'22): split-and-reduce into regions that hold equal counts, then
 // balance-and-allgatherv of the entries above a global threshold that is exact every tau' steps and
-// reused in between. COST (reuse step): (P-1) + 2 ceil(log2 P) messages and 4k(P-1)/P words; with
+// reused in between.
+//
+// COST (reuse step): (P-1) + 2 ceil(log2 P) messages and 4k(P-1)/P words; with
 // the balance step at most 2(P-1) + 2 ceil(log2 P) and 6k(P-1)/P; plus frames. Every tau' steps all
 // non-zero sums are gathered (2 words per entry of the union), every tau steps P-1 votes.
 #include <algorithm>

@@ -2,7 +2,9 @@
 // Circulant sparse reduce-scatter: every rank's selection is cut into P blocks, block d belongs to
 // region (rank + d) mod P, and after the phases of a skip list (comm/skips.h) each rank holds the
 // sum of its own region. The one code path behind topkdsa, topka2a, spardl and circulant; direct
-// skips make it Ok-Topk's split-and-reduce, a quota makes it SparDL's Spar-Reduce-Scatter. COST:
+// skips make it Ok-Topk's split-and-reduce, a quota makes it SparDL's Spar-Reduce-Scatter.
+//
+// COST:
 // message_count(skips) messages; (S - T)/P of the union of P/S selections in phase (S, T). Sums are
 // taken in a fixed order, so results do not depend on the transport.
 #pragma once

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // spardl: SparDL's Spar-Reduce-Scatter and Bruck allgather (Zhao et al., ICDE'24), one team.
 // Regions of equal width; whatever is sent is first pruned to ceil(k/P) entries per block, so
-// fill-in never travels. COST: 2 ceil(log2 P) messages, 4k(P-1)/P words, plus frames. The price is
+// fill-in never travels.
+//
+// COST: 2 ceil(log2 P) messages, 4k(P-1)/P words, plus frames. The price is
 // a result that is not the global top-k (a fixed quota per block) and sums that are partial: holder
 // keeps is mandatory.
 #include <algorithm>

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // topka: every rank gathers every rank's selection and adds them up; the union is applied.
 // COST: ceil(log2 P) messages, 2k(P-1) words + (P-1) frames. Grows with P: beyond P = n/k it moves
-// more than dense. gaussiank: the same exchange for selections of unequal size, so a size exchange
-// comes first (2 ceil(log2 P) messages), as published with the Gaussian selector.
+// more than dense.
+//
+// gaussiank: the same exchange for selections of unequal size, so a size exchange comes first
+// (2 ceil(log2 P) messages), as published with the Gaussian selector.
 #include <algorithm>
 
 #include "oktopk/allreduce/algorithms.h"

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // topka2a: alltoall of the selected entries to the owners of equal regions, then a dense allgather
 // of the reduced regions (Peng et al., ICPP'24). With the quota selector (k/P entries per region)
-// all messages have the same size. The union is applied. COST: (P-1) + ceil(log2 P) messages,
+// all messages have the same size. The union is applied.
+//
+// COST: (P-1) + ceil(log2 P) messages,
 // (2k+n)(P-1)/P words, plus frames. Between 1/(2(P-1)) and 1/2 of density it beats both gathering
 // everything and dense.
 #include "oktopk/allreduce/algorithms.h"

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // topkdsa: SparCML's split-allgather with a dynamic switch (Renggli et al., SC'19). Regions of
 // equal width; every rank reduces its own, then all regions are gathered: sparse, or dense where
-// fill-in has made the dense block smaller. The union is applied. COST: (P-1) + 2 ceil(log2 P)
+// fill-in has made the dense block smaller. The union is applied.
+//
+// COST: (P-1) + 2 ceil(log2 P)
 // messages; between 4k(P-1)/P words (supports equal) and (2k+n)(P-1)/P (fill-in complete), plus
 // frames and the size exchange.
 #include <algorithm>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The largest entries of a sparse vector. Which: larger magnitude first, then smaller index. Order
-// of the result: by index. COST: O(size).
+// of the result: by index.
+//
+// COST: O(size).
 #pragma once
 
 #include <cstddef>
