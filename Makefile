@@ -11,7 +11,8 @@ SHELL := bash
 # Our own C++ files: those in git or about to be.
 SOURCES = git ls-files -co --exclude-standard -- '*.h' '*.cc' | sort -u | while read -r f; do [ ! -e "$$f" ] || echo "$$f"; done
 # All tests, each that passed left out of the log.
-CTEST = ctest -j $(JOBS) --output-on-failure --no-tests=error
+# More tests at a time than cores: those about timeouts sleep most of their time.
+CTEST = ctest -j $(shell echo $$((2 * $(JOBS)))) --output-on-failure --no-tests=error
 QUIET = grep -vE '^ +Start +[0-9]+:|[0-9]+/[0-9]+ Test +\#[0-9]+:.* Passed'
 # The thread sanitizer of older compilers needs a fixed address layout, where that can be asked for.
 FIXED_LAYOUT := $(shell setarch -R true 2>/dev/null && echo setarch -R)

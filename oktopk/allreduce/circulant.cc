@@ -8,7 +8,7 @@
 //
 // COST (steady step): message_count(skips) + ceil(log2 P) messages (halving: exactly 2
 // ceil(log2 P)); words 2(P-1)/P k for direct skips, at most log2(P) k for halving, plus 2(P-1)/P
-// * 1.02..1.15 k for the gather, plus frames; any codec.
+// * 1.02..1.1 k for the gather, plus frames; any codec.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -187,11 +187,11 @@ Prediction Circulant::predict(const Problem& problem) const {
   };
   Problem disjoint = problem;
   disjoint.union_exponent = 1;
-  // The aim is 1.02 to 1.15 of k, and the count of a steady step within a fifth of it. A refresh
+  // The aim is 1.02 to 1.1 of k, and the count of a steady step within a fifth of it. A refresh
   // takes the lower edge of a bin, an eighth of an octave wide, and never more than k per owner.
   if (problem.refresh)
     return {total(problem, 1.4 * share), total(disjoint, std::min(problem.k, problem.n / P))};
-  return {total(problem, 1.05 * share), total(disjoint, 1.15 * 1.2 * share)};
+  return {total(problem, 1.05 * share), total(disjoint, 1.1 * 1.2 * share)};
 }
 
 }  // namespace

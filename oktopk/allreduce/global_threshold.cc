@@ -31,7 +31,7 @@ float interpolate(float lower, float upper, std::uint64_t at_lower, std::uint64_
 }  // namespace
 
 std::uint64_t GlobalThreshold::aim(std::size_t k) const {
-  const std::uint64_t overshoot = std::clamp(3 * deviation_, kMinOvershoot, kMaxOvershoot);
+  const std::uint64_t overshoot = std::clamp(2 * deviation_, kMinOvershoot, kMaxOvershoot);
   return k + (k * overshoot + 999) / 1000;
 }
 

@@ -68,10 +68,10 @@ class GlobalThreshold {
   // bin edges for this many steps.
   int careful_ = 0;
   std::int64_t last_log_threshold_ = 0;          // mean of the local ones, units of 2^-16
-  std::uint64_t deviation_ = kMaxOvershoot / 3;  // smoothed |count - aim| / aim, in 1/1000
+  std::uint64_t deviation_ = kMaxOvershoot / 2;  // smoothed |count - aim| / aim, in 1/1000
 
   static constexpr std::uint64_t kMinOvershoot = 20;  // of k, in 1/1000
-  static constexpr std::uint64_t kMaxOvershoot = 150;
+  static constexpr std::uint64_t kMaxOvershoot = 100;
 };
 
 }  // namespace oktopk
