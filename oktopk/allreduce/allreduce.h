@@ -57,7 +57,7 @@ struct Outcome {
   SparseVector shared;              // entries of this rank's selection that the update holds too
   SparseVector returned;   // for this rank's residual: its rounding errors, released memory
   SparseVector dropped;    // partial sums that this rank pruned
-  bool refreshed = false;  // thresholds or cuts were re-evaluated in this step
+  bool refreshed = false;  // this step re-evaluated thresholds or cuts, by extra messages
 };
 
 // What an owner remembers of its region between steps (owner memory); empty otherwise.

@@ -8,20 +8,11 @@
 #include <limits>
 
 #include "oktopk/base/error.h"
+#include "tests/support/message.h"
 #include "tests/support/runs.h"
 
 namespace oktopk {
 namespace {
-
-template <class Error = UsageError, class Act>
-std::string message_of(Act act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "accepted";
-}
 
 void expect_contains(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << text;

@@ -6,19 +6,10 @@
 #include <set>
 
 #include "oktopk/base/error.h"
+#include "tests/support/message.h"
 
 namespace oktopk {
 namespace {
-
-template <class Act>
-std::string message_of(Act act) {
-  try {
-    act();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "accepted";
-}
 
 TEST(Presets, names_are_unique_and_those_of_the_algorithms) {
   std::set<std::string_view> names;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Errors carry their class and the parts of their message.
 #include "oktopk/base/error.h"
+#include "tests/support/message.h"
 
 #include <gtest/gtest.h>
 
@@ -9,16 +10,6 @@
 
 namespace oktopk {
 namespace {
-
-template <class Error, class Act>
-std::string message_of(Act act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 TEST(Error, require_that_holds_does_nothing) { EXPECT_NO_THROW(require(true, "unused")); }
 

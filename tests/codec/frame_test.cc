@@ -8,6 +8,7 @@
 
 #include "oktopk/base/error.h"
 #include "tests/codec/samples.h"
+#include "tests/support/message.h"
 
 namespace oktopk::testing {
 namespace {
@@ -18,16 +19,6 @@ SparseVector entries(std::initializer_list<std::pair<Index, float>> items) {
   SparseVector v;
   for (const auto& [i, x] : items) v.push_back(i, x);
   return v;
-}
-
-template <class Error, class Action>
-std::string message_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "(nothing thrown)";
 }
 
 // The example of docs/wire_format.md; the bytes there and here are the same.

@@ -8,21 +8,12 @@
 #include <limits>
 
 #include "oktopk/base/error.h"
+#include "tests/support/message.h"
 #include "tests/support/runs.h"
 #include "tools/laws/witness.h"
 
 namespace oktopk {
 namespace {
-
-template <class Act>
-std::string message_of(Act act) {
-  try {
-    act();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "accepted";
-}
 
 std::size_t k_of(Index n, double density) {
   std::size_t k = 0;
