@@ -12,7 +12,7 @@
 namespace oktopk {
 namespace {
 
-constexpr Communicator::Duration kDoomedThreads = std::chrono::milliseconds(300);
+constexpr Communicator::Duration kDoomedThreads = std::chrono::milliseconds(500);
 constexpr Communicator::Duration kDoomedMpi = std::chrono::milliseconds(1000);
 
 // Fresh worlds of threads, made by whichever rank asks first and handed out by rank.

@@ -174,7 +174,7 @@ TEST_P(AllreduceWorldLaws, step_under_random_delays_is_unchanged) {
 class FreshWorlds {
  public:
   FreshWorlds(int P, std::size_t count) : used_(static_cast<std::size_t>(P), 0) {
-    for (std::size_t i = 0; i < count; ++i) worlds_.push_back(make_thread_world(P, 300ms));
+    for (std::size_t i = 0; i < count; ++i) worlds_.push_back(make_thread_world(P, 500ms));
   }
   std::unique_ptr<Communicator> take(int rank) {
     const auto r = static_cast<std::size_t>(rank);
