@@ -7,6 +7,7 @@
 
 #include "oktopk/allreduce/algorithms.h"
 #include "oktopk/base/error.h"
+#include "oktopk/base/find_row.h"
 
 namespace oktopk {
 namespace {
@@ -50,17 +51,6 @@ constexpr std::array<ResidualName, 5> kResiduals = {{
     {ResidualKind::holder_keeps, "holder_keeps"},
     {ResidualKind::owner_memory, "owner_memory"},
 }};
-
-// The row with that name, or an error that lists the names.
-template <class Rows>
-const auto& find_row(const Rows& rows, std::string_view what, std::string_view name) {
-  const auto row =
-      std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.name == name; });
-  if (row != rows.end()) return *row;
-  std::string known;
-  for (const auto& r : rows) known += (known.empty() ? "" : ", ") + std::string(r.name);
-  fail<UsageError>("unknown ", what, " '", name, "'; there are: ", known);
-}
 
 }  // namespace
 

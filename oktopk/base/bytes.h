@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -32,11 +31,5 @@ template <class T>
 using Uninitialised = std::vector<T, UninitialisedAllocator<T>>;
 
 using Bytes = Uninitialised<std::byte>;
-
-// The object representation of a range of trivially copyable elements.
-template <class T>
-std::span<const std::byte> bytes_of(std::span<const T> items) {
-  return std::as_bytes(items);
-}
 
 }  // namespace oktopk

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Residual rules: which mass of this step stays on this rank. Each takes the accumulator as it was
 // when the selection was made, and turns it into the residual of the next step. Together with what
-// owners remember, all but `none` conserve mass: sum of accumulators + m = update + sum of
-// residuals + m'.
+// owners remember, a rule that fits its algorithm conserves mass: sum of accumulators + m = update
+// + sum of residuals + m'. (gtopk prunes, so sender keeps, its published rule, does not.)
 #pragma once
 
 #include <memory>

@@ -4,9 +4,9 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <string>
 
 #include "oktopk/base/error.h"
+#include "oktopk/base/find_row.h"
 #include "oktopk/select/controlled.h"
 #include "oktopk/select/exact.h"
 #include "oktopk/select/gaussian.h"
@@ -71,13 +71,7 @@ std::unique_ptr<Selector> make_selector(SelectorKind kind, const SelectorOptions
 }
 
 SelectorKind find_selector(std::string_view name) {
-  std::string known;
-  for (const SelectorInfo& info : kSelectors) {
-    if (info.name == name) return info.kind;
-    known += known.empty() ? "" : ", ";
-    known += info.name;
-  }
-  fail<UsageError>("unknown selector '", name, "'; there are: ", known);
+  return find_row(kSelectors, "selector", name).kind;
 }
 
 }  // namespace oktopk

@@ -32,13 +32,5 @@ TEST(Uninitialised, resize_and_assign_with_a_value_write_it) {
   EXPECT_EQ(v, (Uninitialised<int>{7, 7, 7, 7, 7, 8, 8, 8, 8}));
 }
 
-TEST(Bytes, bytes_of_shows_the_representation) {
-  const std::uint32_t items[] = {0x01010101U, 0x02020202U};
-  const auto bytes = bytes_of(std::span<const std::uint32_t>(items));
-  ASSERT_EQ(bytes.size(), 8u);
-  EXPECT_EQ(bytes[3], std::byte{1});
-  EXPECT_EQ(bytes[4], std::byte{2});
-}
-
 }  // namespace
 }  // namespace oktopk

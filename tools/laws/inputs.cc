@@ -4,9 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <string>
 
-#include "oktopk/base/error.h"
+#include "oktopk/base/find_row.h"
 #include "oktopk/base/random.h"
 
 namespace oktopk {
@@ -92,14 +91,7 @@ float exact_value(Input kind, std::size_t i, std::size_t n, int rank, Random& ra
 
 std::span<const InputInfo> inputs() { return kInputs; }
 
-Input find_input(std::string_view name) {
-  std::string known;
-  for (const InputInfo& info : kInputs) {
-    if (info.name == name) return info.kind;
-    known += (known.empty() ? "" : ", ") + std::string(info.name);
-  }
-  fail<UsageError>("unknown data '", name, "'; there are: ", known);
-}
+Input find_input(std::string_view name) { return find_row(kInputs, "data", name).kind; }
 
 std::vector<float> make_input(Input kind, Index n, int rank, std::uint64_t step,
                               std::uint64_t seed) {
