@@ -16,10 +16,9 @@ int main(int argc, char** argv) {
     oktopk::Reducer reducer(*comm, n, {.preset = "oktopk", .k = 10});
     std::vector<float> gradient(n);
     for (oktopk::Index i = 0; i < n; ++i) gradient[i] = i % 100 == 0 ? 1.0F : 0.001F;
-    const oktopk::SparseVector& sum = reducer.step(gradient).update;
+    const oktopk::Update mean = reducer.step(gradient);
     if (comm->rank() == 0)
-      for (std::size_t j = 0; j < sum.size(); ++j)
-        std::printf("[%u] %g\n", sum.idx[j], static_cast<double>(sum.val[j]));
+      mean.for_each([](oktopk::Index i, float x) { std::printf("[%u] %g\n", i, double{x}); });
   }
   MPI_Finalize();
 }

@@ -22,9 +22,7 @@ int main() {
       }
       if (comm.rank() == 0 && step % 200 == 0) std::printf("step %4d  loss %.4f\n", step, loss);
       const float learning_rate = 0.02F;
-      const oktopk::SparseVector& sum = reducer.step(gradient, learning_rate).update;
-      for (std::size_t j = 0; j < sum.size(); ++j)
-        weights[sum.idx[j]] -= sum.val[j] / static_cast<float>(comm.size());
+      reducer.step(gradient, learning_rate).subtract_from(weights);
     }
   });
 }

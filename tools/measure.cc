@@ -43,7 +43,8 @@ std::vector<std::vector<float>> make_gradients(const MeasureOptions& options, in
 std::size_t check_dense(Communicator& comm, Reducer& reducer, std::span<const float> gradient,
                         std::string& detail) {
   constexpr std::size_t kPiece = 1 << 16;
-  const auto& sum = reducer.step(gradient).dense_update;
+  reducer.step(gradient);
+  const auto& sum = reducer.outcome().dense_update;
   std::size_t wrong = 0;
   for (std::size_t begin = 0; begin < sum.size(); begin += kPiece) {
     const std::size_t count = std::min(kPiece, sum.size() - begin);
@@ -102,12 +103,12 @@ Row measure(Communicator& comm, const MeasureOptions& options) {
     barrier(comm);
     counting.reset();
     const auto start = std::chrono::steady_clock::now();
-    const Outcome& outcome = reducer.step(gradient(i));
+    reducer.step(gradient(i));
     seconds.push_back(
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     messages.push_back(static_cast<double>(counting.traffic().duplex_messages));
     bytes.push_back(static_cast<double>(counting.traffic().duplex_bytes));
-    selected.push_back(static_cast<double>(outcome.update.size()));
+    selected.push_back(static_cast<double>(reducer.outcome().update.size()));
   }
   const auto ranks = gather_dense(
       comm, {median(seconds), median(messages), mean(messages), median(bytes), mean(bytes)});
@@ -128,7 +129,7 @@ Row measure(Communicator& comm, const MeasureOptions& options) {
   row.time_min = *std::min_element(times.begin(), times.end());
   row.time_max = *std::max_element(times.begin(), times.end());
   row.selected = median(selected);
-  row.predicted = reducer.allreduce().predict({.n = row.n, .k = row.k, .P = row.P});
+  row.predicted = reducer.predict({.n = row.n, .k = row.k, .P = row.P});
   prepare();
   if (options.check)
     check(comm, reducer, gradient(options.warm_up + options.iterations),

@@ -75,14 +75,14 @@ Cost Allreduce::agreement_cost(int P) {
   return {static_cast<double>(ceil_log2(P)), (P - 1.0) * (sizeof(Statement) + kCheckBytes), 0};
 }
 
-void Allreduce::agree(Communicator& comm, Index n, std::size_t k) {
+void Allreduce::agree(Communicator& comm, Index n, std::size_t k, std::uint64_t caller_options) {
   if (agreed_) {
     require(n == n_, "allreduce: n = ", n, ", but this object's first step had n = ", n_);
     return;
   }
   check_ranks(comm.size());
   fingerprint_ = fingerprint(name(), options_);
-  const Statement mine = {n, k, fingerprint_};
+  const Statement mine = {n, k, fingerprint_ ^ caller_options};
   std::vector<Statement> all(static_cast<std::size_t>(comm.size()));
   allgather_checked(comm, std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)),
                     work_);
@@ -96,6 +96,16 @@ void Allreduce::agree(Communicator& comm, Index n, std::size_t k) {
   }
   agreed_ = true;
   n_ = n;
+}
+
+void Allreduce::save(StateWriter& state) const {
+  state.put(steps_);
+  if (steps_ > 0) do_save(state);
+}
+
+void Allreduce::load(StateReader& state, Index n, int rank, int P) {
+  steps_ = state.take<std::uint64_t>();
+  if (steps_ > 0) do_load(state, n, rank, P);
 }
 
 }  // namespace oktopk

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "oktopk/base/state.h"
 #include "oktopk/codec/codec.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/communicator.h"
@@ -74,8 +75,8 @@ class Allreduce {
   virtual std::string_view name() const = 0;
   virtual Prediction predict(const Problem& problem) const = 0;
   virtual OwnerMemory memory() const { return {}; }
-  // Empties owner memory; thresholds and cuts stay.
-  virtual void forget() {}
+  // Owner memory times factor; 0 empties it. Thresholds and cuts stay.
+  virtual void scale_memory(const Device& /*device*/, float /*factor*/) {}
   virtual bool is_dense() const { return false; }
 
   // Collective. REQUIRES: 1 <= k <= n (n = 0: k = 0); the selection canonical, finite, inside [0,
@@ -88,8 +89,13 @@ class Allreduce {
 
   // Collective on its first call, nothing later: compares n, k and options over the ranks.
   // UsageError on every rank when they differ. run() does it too; a caller that changes state of
-  // its own before run() calls it first.
-  void agree(Communicator& comm, Index n, std::size_t k);
+  // its own before run() calls it first, with a fingerprint of its own options.
+  void agree(Communicator& comm, Index n, std::size_t k, std::uint64_t caller_options = 0);
+
+  // All that the next run depends on, besides options. load() takes it to a fresh object of the
+  // same options, n, rank and P; the next run compares n, k and options once more.
+  void save(StateWriter& state) const;
+  void load(StateReader& state, Index n, int rank, int P);
 
   // UsageError when the options do not fit P ranks. Local.
   virtual void check_ranks(int /*P*/) const {}
@@ -108,6 +114,8 @@ class Allreduce {
     std::uint64_t count;  // steps before this one
   };
   virtual void do_run(const Step& step, Outcome& out) = 0;
+  virtual void do_save(StateWriter& /*state*/) const {}
+  virtual void do_load(StateReader& /*state*/, Index /*n*/, int /*rank*/, int /*P*/) {}
 
   Workspace work_;
 

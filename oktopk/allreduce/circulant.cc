@@ -18,6 +18,7 @@
 #include "oktopk/allreduce/global_threshold.h"
 #include "oktopk/allreduce/reduce_scatter.h"
 #include "oktopk/allreduce/share.h"
+#include "oktopk/base/error.h"
 #include "oktopk/select/selector.h"
 #include "oktopk/sparse/top.h"
 
@@ -33,7 +34,9 @@ class Circulant final : public Allreduce {
   Prediction predict(const Problem& problem) const override;
   OwnerMemory memory() const override { return {mine_, memory_}; }
   void check_ranks(int P) const override { parse_skips(options().skips, P); }
-  void forget() override { std::fill(memory_.begin(), memory_.end(), 0.0F); }
+  void scale_memory(const Device& device, float factor) override {
+    device.multiply(memory_, factor);
+  }
 
  protected:
   void do_run(const Step& step, Outcome& out) override {
@@ -43,6 +46,9 @@ class Circulant final : public Allreduce {
     gather(step, out);
     settle(step, out);
   }
+
+  void do_save(StateWriter& state) const override;
+  void do_load(StateReader& state, Index n, int rank, int P) override;
 
  private:
   bool remembers() const { return options().residual == ResidualKind::owner_memory; }
@@ -167,6 +173,24 @@ void Circulant::recut(const Step& step, Outcome& out) {
   cuts_ = cuts_from_load(cuts_, load_);
   mine_ = region(cuts_, step.comm.rank());
   if (remembers()) memory_.assign(mine_.width(), 0.0F);
+}
+
+void Circulant::do_save(StateWriter& state) const {
+  state.put_all(std::span(cuts_));
+  state.put_all(std::span(memory_));
+  threshold_.save(state);
+  state.put(last_recut_);
+}
+
+void Circulant::do_load(StateReader& state, Index n, int rank, int P) {
+  scatter_.set_skips(parse_skips(options().skips, P));
+  cuts_ = take_cuts(state, n, P);
+  mine_ = region(cuts_, rank);
+  memory_ = state.take_all<float>();
+  require(memory_.size() == (remembers() ? mine_.width() : 0), "state: ", memory_.size(),
+          " values of owner memory for a region of ", mine_.width());
+  threshold_.load(state);
+  last_recut_ = state.take<std::uint64_t>();
 }
 
 Prediction Circulant::predict(const Problem& problem) const {

@@ -6,7 +6,7 @@
 namespace oktopk {
 
 void EqualRegions::scatter(const Step& step, const Skips& skips, std::size_t quota, Outcome& out) {
-  if (step.count == 0) {
+  if (cuts_.empty()) {
     cuts_ = equal_cuts(step.n, step.comm.size());
     scatter_.set_skips(skips);
   }

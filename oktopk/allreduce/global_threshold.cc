@@ -148,4 +148,24 @@ void GlobalThreshold::correct(std::uint64_t gathered, std::uint64_t target) {
   if (off < 0) careful_ = kCarefulSteps;
 }
 
+void GlobalThreshold::save(StateWriter& state) const {
+  state.put(value_);
+  state.put(known_);
+  state.put(refreshed_);
+  state.put(correction_);
+  state.put(careful_);
+  state.put(last_log_threshold_);
+  state.put(deviation_);
+}
+
+void GlobalThreshold::load(StateReader& state) {
+  value_ = state.take<float>();
+  known_ = state.take<bool>();
+  refreshed_ = state.take<bool>();
+  correction_ = state.take<std::int64_t>();
+  careful_ = state.take<int>();
+  last_log_threshold_ = state.take<std::int64_t>();
+  deviation_ = state.take<std::uint64_t>();
+}
+
 }  // namespace oktopk

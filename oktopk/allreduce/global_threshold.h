@@ -16,6 +16,7 @@
 #include <span>
 
 #include "oktopk/allreduce/reduce_scatter.h"
+#include "oktopk/base/state.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/device/device.h"
 
@@ -46,6 +47,9 @@ class GlobalThreshold {
 
   // Takes all owners' windows and the number of entries gathered.
   void observe(std::span<const TailWindow> windows, std::uint64_t gathered, std::size_t k);
+
+  void save(StateWriter& state) const;
+  void load(StateReader& state);
 
  private:
   // The owners' windows, added.

@@ -39,7 +39,8 @@ class OkTopk final : public Allreduce {
  protected:
   void do_run(const Step& step, Outcome& out) override {
     const bool repartition_due = step.count % at(options().tau) == 0;
-    const bool threshold_due = step.count % at(options().tau_prime) == 0;
+    const bool threshold_due = step.count % at(options().tau_prime) == 0 || step.k != k_;
+    k_ = step.k;
     out.refreshed = repartition_due || threshold_due;
     if (repartition_due) repartition(step);
     split_and_reduce(step, out);
@@ -48,6 +49,17 @@ class OkTopk final : public Allreduce {
     } else {
       balance_and_allgatherv(step, out);
     }
+  }
+
+  void do_save(StateWriter& state) const override {
+    state.put_all(std::span(cuts_));
+    state.put(threshold_);
+    state.put(std::uint64_t{k_});
+  }
+  void do_load(StateReader& state, Index n, int /*rank*/, int P) override {
+    cuts_ = take_cuts(state, n, P);
+    threshold_ = state.take<float>();
+    k_ = state.take<std::uint64_t>();
   }
 
  private:
@@ -59,6 +71,7 @@ class OkTopk final : public Allreduce {
 
   Cuts cuts_;
   float threshold_ = 0;
+  std::size_t k_ = 0;          // of the last step: another k needs another threshold
   std::vector<float> region_;  // dense sums of this rank's region
   SparseVector share_;         // what of it goes to everyone
   std::vector<Bytes> outgoing_, incoming_;

@@ -54,6 +54,10 @@ class CpuDevice final : public Device {
     for (std::size_t i = 0; i < acc.size(); ++i) acc[i] += scale * gradient[i];
   }
 
+  void multiply(std::span<float> x, float factor) const override {
+    for (float& v : x) v *= factor;
+  }
+
   void accumulate_select(std::span<float> acc, std::span<const float> gradient, float scale,
                          float threshold, SparseVector& out) const override {
     OKTOPK_DCHECK(acc.size() == gradient.size());

@@ -44,6 +44,8 @@ class Device {
   virtual void accumulate(std::span<float> acc, std::span<const float> gradient,
                           float scale) const = 0;
 
+  virtual void multiply(std::span<float> x, float factor) const = 0;
+
   // accumulate, and in the same pass out = {(i, acc[i]) : |acc[i]| >= threshold, acc[i] != 0}.
   virtual void accumulate_select(std::span<float> acc, std::span<const float> gradient, float scale,
                                  float threshold, SparseVector& out) const = 0;

@@ -2,68 +2,205 @@
 #include "oktopk/optim/reducer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <sstream>
 
 #include "oktopk/base/error.h"
+#include "oktopk/base/find_row.h"
+#include "oktopk/base/hash.h"
+#include "oktopk/base/timer.h"
+#include "oktopk/optim/notes.h"
 
 namespace oktopk {
 namespace {
 
+struct NanPolicyName {
+  NanPolicy policy;
+  std::string_view name;
+};
+constexpr std::array<NanPolicyName, 3> kNanPolicies = {
+    {{NanPolicy::error, "error"}, {NanPolicy::skip, "skip"}, {NanPolicy::local, "local"}}};
+
 std::size_t entries_per_step(Index n, const ReducerOptions& options) {
-  if (n == 0) return 0;
   if (options.k == 0) {
     require(options.density > 0 && options.density <= 1, "reducer: density = ", options.density,
             ", but it must be in (0, 1]");
-    return std::max<std::size_t>(1, static_cast<std::size_t>(std::lround(options.density * n)));
+    return entries_at(options.density, n);
   }
   require(options.k <= n, "reducer: k = ", options.k, ", but k must be in 1..n with n = ", n);
   return options.k;
 }
 
+double squares(std::span<const float> x) {
+  double sum = 0;
+  for (const float v : x) sum += double{v} * v;
+  return sum;
+}
+
 }  // namespace
+
+std::string_view to_string(NanPolicy policy) {
+  return kNanPolicies[static_cast<std::size_t>(policy)].name;
+}
+
+NanPolicy find_nan_policy(std::string_view name) {
+  return find_row(kNanPolicies, "NaN policy", name).policy;
+}
 
 Reducer::Reducer(Communicator& comm, Index n, const ReducerOptions& options)
     : comm_(comm),
+      options_(options),
       k_(entries_per_step(n, options)),
       device_(make_cpu_device()),
+      dense_(make_allreduce(find_preset("dense"), {})),
       residual_(n, 0.0F) {
-  const Preset& preset = find_preset(options.preset);
-  selector_ = make_selector(options.selector.value_or(preset.selector),
-                            {.tau_prime = options.allreduce.tau_prime, .P = comm.size()});
-  allreduce_ = make_allreduce(preset, options.allreduce);
+  check_schedule(options.warmup);
+  require(options.decay > 0 && options.decay <= 1, "reducer: decay = ", options.decay,
+          ", but it must be in (0, 1]");
+  Parts parts = make_parts();
+  selector_ = std::move(parts.selector);
+  allreduce_ = std::move(parts.allreduce);
   allreduce_->check_ranks(comm.size());
   rule_ = make_residual_rule(allreduce_->options().residual);
+  fingerprint_ = hash_text(description());
 }
 
-const Outcome& Reducer::step(std::span<const float> gradient, float scale) {
-  allreduce_->agree(comm_, n(),
-                    k_);  // before the gradient is added: a refused step leaves no trace
-  if (allreduce_->is_dense()) {
-    accumulate_all(gradient, scale);
-  } else {
-    selector_->select(*device_, {residual_, gradient, scale}, k_, selection_);
+Reducer::Parts Reducer::make_parts() const {
+  const Preset& preset = find_preset(options_.preset);
+  Parts parts;
+  parts.selector = make_selector(options_.selector.value_or(preset.selector),
+                                 {.tau_prime = options_.allreduce.tau_prime, .P = comm_.size()});
+  parts.allreduce = make_allreduce(preset, options_.allreduce);
+  return parts;
+}
+
+// All options that must be equal on all ranks and in a state that is loaded.
+std::string Reducer::description() const {
+  const AllreduceOptions& o = allreduce_->options();
+  std::ostringstream text;
+  text << "preset " << allreduce_->name() << ", k " << k_ << ", selector " << selector_->name()
+       << ", codec " << to_string(o.codec) << ", skips " << o.skips << ", residual "
+       << to_string(o.residual) << ", tau " << o.tau << ", tau' " << o.tau_prime << ", decay "
+       << options_.decay << ", NaN policy " << to_string(options_.nan_policy) << ", warm-up";
+  for (const DensityStage& stage : options_.warmup)
+    text << ' ' << stage.steps << " x " << stage.density;
+  return text.str();
+}
+
+Update Reducer::step(std::span<const float> gradient, float scale) {
+  allreduce_->agree(comm_, n(), k_, fingerprint_);
+  Note note = inspect(gradient, scale);
+  if (options_.nan_policy != NanPolicy::local) note = compare_notes(comm_, note, work_);
+  if (note.severity != Severity::fine) {
+    require(options_.nan_policy == NanPolicy::skip && note.severity == Severity::skippable,
+            "reducer: ", note.text);
+    selection_.clear();
+    return {.sparse = {}, .skipped = true};
   }
-  allreduce_->run(comm_, *device_, {selection_, residual_}, n(), k_, outcome_);
-  rule_->settle(*device_, residual_, selection_, outcome_);
-  return outcome_;
+  const double density = density_at(options_.warmup, steps_, 0);
+  if (density == 1 || allreduce_->is_dense()) {
+    dense_step(gradient, scale);
+  } else {
+    sparse_step(gradient, scale, density > 0 ? entries_at(density, n()) : k_);
+  }
+  ++steps_;
+  return {mean_, dense_mean_};
 }
 
-void Reducer::accumulate_all(std::span<const float> gradient, float scale) {
-  require(gradient.empty() || gradient.size() == residual_.size(), "reducer: the gradient has ",
-          gradient.size(), " entries, but n = ", residual_.size());
+// What makes this rank's input unfit for a step.
+Note Reducer::inspect(std::span<const float> gradient, float scale) const {
+  std::ostringstream text;
+  Severity severity = Severity::error;
   const std::size_t bad = device_->first_nonfinite(gradient);
-  require(bad == gradient.size(), "reducer: gradient[", bad, "] is not finite");
-  require(std::isfinite(scale), "reducer: scale = ", scale, ", but it must be finite");
+  if (!gradient.empty() && gradient.size() != residual_.size()) {
+    text << "the gradient has " << gradient.size() << " entries, but n = " << residual_.size();
+  } else if (!std::isfinite(scale)) {
+    text << "scale = " << scale << ", but it must be finite";
+  } else if (bad < gradient.size()) {
+    text << "gradient[" << bad << "] = " << gradient[bad] << ", but all entries must be finite";
+    severity = Severity::skippable;
+  } else {
+    return {};
+  }
+  return {severity, text.str()};
+}
+
+void Reducer::sparse_step(std::span<const float> gradient, float scale, std::size_t k) {
+  Timer timer;
+  if (options_.decay != 1) {
+    device_->multiply(residual_, options_.decay);
+    allreduce_->scale_memory(*device_, options_.decay);
+  }
+  selector_->select(*device_, {residual_, gradient, scale, true}, k, selection_);
+  times_.select = timer.lap();
+  allreduce_->run(comm_, *device_, {selection_, residual_}, n(), k, outcome_);
+  times_.exchange = timer.lap();
+  rule_->settle(*device_, residual_, selection_, outcome_);
+  const auto P = static_cast<float>(comm_.size());
+  mean_.clear();
+  mean_.append(outcome_.update);
+  for (float& v : mean_.val) v /= P;
+  dense_mean_.clear();
+  times_.settle = timer.lap();
+}
+
+// Everything that is unsent goes along, so nothing is left afterwards.
+void Reducer::dense_step(std::span<const float> gradient, float scale) {
+  Timer timer;
+  fold_memory();
   if (!gradient.empty()) device_->accumulate(residual_, gradient, scale);
   const std::size_t overflow = device_->first_nonfinite(residual_);
-  if (overflow == residual_.size()) return;
-  forget();  // dense leaves no residual, so there is nothing else to keep
-  fail<UsageError>("reducer: scale * gradient overflowed at index ", overflow);
+  if (overflow < residual_.size()) {
+    forget();
+    fail<UsageError>("reducer: the accumulator overflowed at index ", overflow,
+                     ": scale the gradient down");
+  }
+  selection_.clear();
+  times_.select = timer.lap();
+  Allreduce& exchange = allreduce_->is_dense() ? *allreduce_ : *dense_;
+  exchange.run(comm_, *device_, {selection_, residual_}, n(), k_, outcome_);
+  times_.exchange = timer.lap();
+  std::fill(residual_.begin(), residual_.end(), 0.0F);
+  const auto P = static_cast<float>(comm_.size());
+  mean_.clear();
+  dense_mean_.assign(outcome_.dense_update.begin(), outcome_.dense_update.end());
+  for (float& v : dense_mean_) v /= P;
+  times_.settle = timer.lap();
+}
+
+Update Reducer::flush() {
+  allreduce_->agree(comm_, n(), k_, fingerprint_);
+  dense_step({}, 1.0F);
+  return {mean_, dense_mean_};
+}
+
+void Reducer::fold_memory() {
+  const OwnerMemory memory = allreduce_->memory();
+  const auto region = std::span(residual_).subspan(memory.region.begin, memory.values.size());
+  device_->accumulate(region, memory.values, 1.0F);
+  allreduce_->scale_memory(*device_, 0);
 }
 
 void Reducer::forget() {
   std::fill(residual_.begin(), residual_.end(), 0.0F);
-  allreduce_->forget();
+  allreduce_->scale_memory(*device_, 0);
+}
+
+Prediction Reducer::predict(const Problem& problem) const {
+  Prediction prediction = allreduce_->predict(problem);
+  if (options_.nan_policy == NanPolicy::local) return prediction;
+  prediction.expected += notes_cost(problem.P);
+  prediction.bound += notes_cost(problem.P);
+  return prediction;
+}
+
+void Reducer::subtract_unsent(std::span<float> x) const {
+  device_->accumulate(x, residual_, -1.0F);
+}
+
+double Reducer::unsent_norm() const {
+  return std::sqrt(squares(residual_) + squares(memory().values));
 }
 
 }  // namespace oktopk

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One training step's synchronisation of one flat gradient: accumulate, select, exchange, settle.
 // Belongs to one rank; all ranks make the same calls. Memory: n floats of residual, n/P of owner
-// memory where the rule has one, O(k) of buffers.
+// memory where the rule has one, O(k) of buffers; a dense step: n more.
 #pragma once
 
 #include <memory>
@@ -12,9 +12,22 @@
 
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/device/device.h"
+#include "oktopk/optim/density_schedule.h"
+#include "oktopk/optim/notes.h"
 #include "oktopk/optim/residual.h"
+#include "oktopk/optim/synchroniser.h"
 
 namespace oktopk {
+
+// What happens when a rank's gradient holds NaN or Inf (or has the wrong size).
+enum class NanPolicy {
+  error,  // the ranks compare notes before each step (a few bytes, ceil(log2 P) messages): a
+          // UsageError on every rank, nothing changed
+  skip,   // the same, but a gradient that is not finite makes all ranks leave the step out
+  local,  // no messages: a UsageError on that rank; its peers notice at their timeout
+};
+std::string_view to_string(NanPolicy policy);
+NanPolicy find_nan_policy(std::string_view name);
 
 struct ReducerOptions {
   std::string preset = "circulant";
@@ -22,44 +35,89 @@ struct ReducerOptions {
   double density = 0.01;                                // k = density * n, at least 1
   std::optional<SelectorKind> selector = std::nullopt;  // default: the preset's own
   AllreduceOptions allreduce = {};                      // codec, skips, residual rule, intervals
+  DensitySchedule warmup = {};                          // stages before the steps at k
+  float decay = 1;  // error feedback: what is unsent is multiplied by this before each sparse step
+  NanPolicy nan_policy = NanPolicy::error;
 };
 
-class Reducer {
+class Reducer final : public Synchroniser {
  public:
   // REQUIRES: comm outlives the Reducer. Local: nothing is sent yet.
   Reducer(Communicator& comm, Index n, const ReducerOptions& options);
 
-  // Collective. Adds scale * gradient to the residual and synchronises: outcome.update (or
-  // dense_update) is the sum over the ranks, to be divided by P and applied. An empty gradient adds
-  // nothing. After a UsageError nothing has changed, except when the
+  // Collective. Adds scale * gradient to the residual, synchronises, and gives the mean over the
+  // ranks. An empty gradient adds nothing. After a UsageError nothing has changed, except when the
   // accumulator itself overflowed.
-  const Outcome& step(std::span<const float> gradient, float scale = 1.0F);
+  Update step(std::span<const float> gradient, float scale = 1.0F) override;
+  Update flush() override;
 
   // Drops what was not applied yet, here and in owner memory; thresholds and cuts stay. Local, but
   // all ranks should do it together.
   void forget();
 
-  Index n() const { return static_cast<Index>(residual_.size()); }
-  std::size_t k() const { return k_; }
-  // Of the last step.
+  Bytes save() const override;
+  void load(std::span<const std::byte> state) override;
+  // Collective: continues from the states that the ranks of an earlier run saved, in rank order,
+  // whatever their number and their options were. What was owed to the weights is owed still:
+  // (sum of residuals + owner memory) / P is conserved. Thresholds and cuts start anew.
+  void load_all(std::span<const Bytes> states);
+
+  Communicator& comm() const override { return comm_; }
+  Index n() const override { return static_cast<Index>(residual_.size()); }
+  std::size_t k() const { return k_; }            // when the warm-up is over
+  std::uint64_t steps() const { return steps_; }  // made so far; skipped ones do not count
+  // The cost of a step at k, with what this class adds to the allreduce's.
+  Prediction predict(const Problem& problem) const;
+
+  // Of the last step. The outcome holds the sum over the ranks, not the mean.
   const SparseVector& selection() const { return selection_; }
   const Outcome& outcome() const { return outcome_; }
+  CooView sent() const override { return selection_; }
+  StepTimes times() const override { return times_; }
+
   std::span<const float> residual() const { return residual_; }
   OwnerMemory memory() const { return allreduce_->memory(); }
   const Allreduce& allreduce() const { return *allreduce_; }
+  void subtract_unsent(std::span<float> x) const override;
+  double unsent_norm() const override;
 
  private:
-  void accumulate_all(std::span<const float> gradient, float scale);
+  // What a state restores, made in full before anything is replaced.
+  struct Parts {
+    std::uint64_t steps = 0;
+    std::vector<float> residual;
+    std::unique_ptr<Selector> selector;
+    std::unique_ptr<Allreduce> allreduce;
+  };
+  Parts make_parts() const;
+  Parts read(std::span<const std::byte> state) const;
+  Parts merge(std::span<const Bytes> states) const;
+  template <class Make>
+  void restore(const Make& make);
+
+  Note inspect(std::span<const float> gradient, float scale) const;
+  void sparse_step(std::span<const float> gradient, float scale, std::size_t k);
+  void dense_step(std::span<const float> gradient, float scale);
+  void fold_memory();
+  std::string description() const;
 
   Communicator& comm_;
+  ReducerOptions options_;
   std::size_t k_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Selector> selector_;
   std::unique_ptr<Allreduce> allreduce_;
+  std::unique_ptr<Allreduce> dense_;  // for warm-up and flush
   std::unique_ptr<ResidualRule> rule_;
+  std::uint64_t fingerprint_ = 0;  // of all options
   std::vector<float> residual_;
+  std::uint64_t steps_ = 0;
   SparseVector selection_;
   Outcome outcome_;
+  SparseVector mean_;
+  std::vector<float> dense_mean_;
+  StepTimes times_;
+  Workspace work_;
 };
 
 }  // namespace oktopk

@@ -60,6 +60,18 @@ void ControlledSelector::restart(const Device& device, const Accumulation& in, s
   keep_largest(out, k);
 }
 
+void ControlledSelector::save(StateWriter& state) const {
+  state.put(threshold_);
+  state.put(slope_);
+  state.put(std::uint64_t{offset_});
+}
+
+void ControlledSelector::load(StateReader& state) {
+  threshold_ = state.take<float>();
+  slope_ = state.take<double>();
+  offset_ = state.take<std::uint64_t>();
+}
+
 void ControlledSelector::check_by_sample(const Device& device, const Accumulation& in, double aim) {
   const auto n = static_cast<double>(in.acc.size());
   const auto stride = static_cast<std::size_t>(std::max(1.0, aim / kSampleHits));

@@ -17,6 +17,8 @@ namespace oktopk {
 class ControlledSelector final : public Selector {
  public:
   std::string_view name() const override { return "controlled"; }
+  void save(StateWriter& state) const override;
+  void load(StateReader& state) override;
 
  protected:
   void do_select(const Device& device, const Accumulation& in, std::size_t k,

@@ -12,6 +12,8 @@ class QuotaSelector final : public Selector {
  public:
   explicit QuotaSelector(int P) : P_(P) {}
   std::string_view name() const override { return "quota"; }
+  void save(StateWriter& state) const override { state.put(std::uint64_t{step_}); }
+  void load(StateReader& state) override { step_ = state.take<std::uint64_t>(); }
 
  protected:
   void do_select(const Device& device, const Accumulation& in, std::size_t k,

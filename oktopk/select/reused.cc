@@ -10,10 +10,23 @@ ReusedSelector::ReusedSelector(int tau_prime) : tau_prime_(tau_prime) {
   require(tau_prime >= 1, "reused selector: tau' = ", tau_prime, ", but it must be at least 1");
 }
 
+void ReusedSelector::save(StateWriter& state) const {
+  state.put(step_);
+  state.put(std::uint64_t{k_});
+  state.put(threshold_);
+}
+
+void ReusedSelector::load(StateReader& state) {
+  step_ = state.take<int>();
+  k_ = state.take<std::uint64_t>();
+  threshold_ = state.take<float>();
+}
+
 void ReusedSelector::do_select(const Device& device, const Accumulation& in, std::size_t k,
                                SparseVector& out) {
-  const bool evaluate = step_ == 0;
+  const bool evaluate = step_ == 0 || k != k_;
   step_ = (step_ + 1) % tau_prime_;
+  k_ = k;
   if (evaluate) {
     select_exact(device, in, k, out);
     threshold_ = out.empty() ? 0.0F : kth_magnitude(out.val, out.size());

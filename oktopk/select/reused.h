@@ -12,6 +12,8 @@ class ReusedSelector final : public Selector {
  public:
   explicit ReusedSelector(int tau_prime);
   std::string_view name() const override { return "reused"; }
+  void save(StateWriter& state) const override;
+  void load(StateReader& state) override;
 
  protected:
   void do_select(const Device& device, const Accumulation& in, std::size_t k,
@@ -20,6 +22,7 @@ class ReusedSelector final : public Selector {
  private:
   int tau_prime_;
   int step_ = 0;
+  std::size_t k_ = 0;  // of the last step: another k needs another threshold
   float threshold_ = 0;
 };
 

@@ -27,6 +27,14 @@ constexpr std::array<SelectorInfo, 5> kSelectors = {{
      "threshold steered by the counts it yields, trimmed to k (ours)"},
 }};
 
+void check_finite(const Device& device, const Accumulation& in) {
+  require(std::isfinite(in.scale), "select: scale = ", in.scale, ", but it must be finite");
+  const std::size_t bad = device.first_nonfinite(in.gradient);
+  require(bad == in.gradient.size(), "select: gradient[", bad,
+          "] = ", bad < in.gradient.size() ? in.gradient[bad] : 0.0F,
+          ", but all entries must be finite");
+}
+
 }  // namespace
 
 void Selector::select(const Device& device, const Accumulation& in, std::size_t k,
@@ -37,11 +45,7 @@ void Selector::select(const Device& device, const Accumulation& in, std::size_t 
           in.gradient.size(), " entries, the accumulator ", n);
   require(n == 0 ? k == 0 : (k >= 1 && k <= n), "select: k = ", k,
           ", but k must be in 1..n with n = ", n);
-  require(std::isfinite(in.scale), "select: scale = ", in.scale, ", but it must be finite");
-  const std::size_t bad = device.first_nonfinite(in.gradient);
-  require(bad == in.gradient.size(), "select: gradient[", bad,
-          "] = ", bad < in.gradient.size() ? in.gradient[bad] : 0.0F,
-          ", but all entries must be finite");
+  if (!in.checked) check_finite(device, in);
   out.clear();
   if (n == 0) return;
   do_select(device, in, k, out);

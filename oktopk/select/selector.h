@@ -17,6 +17,7 @@
 #include <span>
 #include <string_view>
 
+#include "oktopk/base/state.h"
 #include "oktopk/device/device.h"
 #include "oktopk/sparse/coo.h"
 
@@ -27,6 +28,7 @@ struct Accumulation {
   std::span<float> acc;
   std::span<const float> gradient = {};
   float scale = 1.0F;
+  bool checked = false;  // the caller knows that gradient and scale are finite
 };
 
 inline std::size_t max_selection(std::size_t k) { return 2 * k; }
@@ -38,6 +40,10 @@ class Selector {
 
   // REQUIRES: 1 <= k <= n (or n = 0 and k = 0), n < 2^32, gradient empty or of size n.
   void select(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out);
+
+  // What the next selection depends on besides the accumulator.
+  virtual void save(StateWriter& /*state*/) const {}
+  virtual void load(StateReader& /*state*/) {}
 
  protected:
   virtual void do_select(const Device& device, const Accumulation& in, std::size_t k,

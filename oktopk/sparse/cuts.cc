@@ -58,4 +58,12 @@ Cuts cuts_from_load(const Cuts& old, std::span<const std::uint64_t> load) {
   return cuts;
 }
 
+Cuts take_cuts(StateReader& state, Index n, int P) {
+  Cuts cuts = state.take_all<Index>();
+  require(cuts.size() == static_cast<std::size_t>(P) + 1 && cuts.front() == 0 && cuts.back() == n &&
+              std::is_sorted(cuts.begin(), cuts.end()),
+          "state: its cuts do not divide [0, ", n, ") into ", P, " regions");
+  return cuts;
+}
+
 }  // namespace oktopk

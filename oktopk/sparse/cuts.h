@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "oktopk/base/state.h"
 #include "oktopk/sparse/coo.h"
 
 namespace oktopk {
@@ -32,5 +33,8 @@ Cuts cuts_from_votes(std::span<const std::uint64_t> summed_votes, Index n, int P
 // New cuts under which each region would have had the same load, taking the load of each old
 // region as spread evenly over it.
 Cuts cuts_from_load(const Cuts& old, std::span<const std::uint64_t> load);
+
+// From saved state; UsageError unless they are cuts of [0, n) into P regions.
+Cuts take_cuts(StateReader& state, Index n, int P);
 
 }  // namespace oktopk

@@ -98,7 +98,7 @@ TEST_P(ReducerOfPreset, step_of_nothing_works) {
     ReducerOptions options;
     options.preset = GetParam();
     Reducer reducer(comm, 0, options);
-    for (int step = 0; step < 3; ++step) EXPECT_TRUE(reducer.step({}).update.empty());
+    for (int step = 0; step < 3; ++step) EXPECT_EQ(reducer.step({}).size(), 0u);
   });
 }
 
@@ -107,11 +107,11 @@ TEST_P(ReducerOfPreset, step_scales_the_gradient) {
     Reducer once(comm, 50, preset_options(GetParam(), 50));
     Reducer scaled(comm, 50, preset_options(GetParam(), 50));
     auto gradient = make_input(Input::dyadic, 50, comm.rank(), 0, 1);
-    const Outcome a = scaled.step(gradient, 0.25F);
+    const Update a = scaled.step(gradient, 0.25F);
     for (float& x : gradient) x *= 0.25F;
-    const Outcome b = once.step(gradient);
-    EXPECT_EQ(list_of(a.update), list_of(b.update));
-    EXPECT_EQ(a.dense_update, b.dense_update);
+    const Update b = once.step(gradient);
+    EXPECT_EQ(list_of(a.sparse), list_of(b.sparse));
+    EXPECT_TRUE(std::ranges::equal(a.dense, b.dense));
   });
 }
 
@@ -154,9 +154,7 @@ TEST_P(ReducerOfPreset, forget_drops_what_was_not_applied) {
     Reducer reducer(comm, 100, preset_options(GetParam(), 5));
     reducer.step(make_input(Input::dyadic, 100, comm.rank(), 0, 1));
     reducer.forget();
-    const Outcome& outcome = reducer.step({});
-    EXPECT_TRUE(outcome.update.empty());
-    for (const float x : outcome.dense_update) EXPECT_EQ(x, 0);
+    reducer.step({}).for_each([](Index, float mean) { EXPECT_EQ(mean, 0); });
   });
 }
 

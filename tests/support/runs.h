@@ -48,7 +48,8 @@ inline History run_gradients(
     std::vector<RankStep> ran;
     for (int step = 0; step < steps; ++step) {
       counting.reset();
-      const Outcome& outcome = reducer.step(gradient(comm.rank(), step));
+      reducer.step(gradient(comm.rank(), step));
+      const Outcome& outcome = reducer.outcome();
       ran.push_back({outcome,
                      reducer.selection(),
                      counting.traffic(),

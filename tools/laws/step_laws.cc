@@ -59,8 +59,10 @@ void check_mass(const Witness& w, bool exact, int step, Finding& finding) {
 // Messages never exceed the bound. Bytes: on evenly spread data no rank exceeds it by more than
 // chance; on skewed data the mean over the ranks does not, and with tied magnitudes no count is
 // controlled.
-void check_honesty(const Witness& w, const Trial& trial, const Allreduce& allreduce, std::size_t k,
-                   int step, Finding& finding) {
+void check_honesty(const Witness& w, const Trial& trial, const Reducer& reducer, int step,
+                   Finding& finding) {
+  const Allreduce& allreduce = reducer.allreduce();
+  const std::size_t k = reducer.k();
   Problem problem{.n = static_cast<double>(trial.n),
                   .k = static_cast<double>(k),
                   .gathered = static_cast<double>(std::max<std::size_t>(1, w.record.update.size())),
@@ -69,7 +71,7 @@ void check_honesty(const Witness& w, const Trial& trial, const Allreduce& allred
   for (const Entries& s : w.record.selections)
     if (!allreduce.is_dense()) problem.k = std::max(problem.k, static_cast<double>(s.size()));
   if (allreduce.name() == "circulant") problem.gathered = static_cast<double>(k);
-  Cost bound = allreduce.predict(problem).bound;
+  Cost bound = reducer.predict(problem).bound;
   if (step == 0) bound += Allreduce::agreement_cost(problem.P);
   std::uint64_t sent = 0;
   std::uint64_t received = 0;
@@ -115,7 +117,7 @@ std::vector<Finding> check_steps(Communicator& comm, const Trial& trial) {
     if (oracle.check(w.record, static_cast<std::uint64_t>(step)) > 0)
       violate(truth, step, oracle.detail());
     check_mass(w, exact, step, mass);
-    check_honesty(w, trial, reducer.allreduce(), reducer.k(), step, honesty);
+    check_honesty(w, trial, reducer, step, honesty);
     brought = all_of(gather_dense(comm, Dense(gradient.begin(), gradient.end())), brought);
     applied = add_up(std::vector<Dense>{applied, w.updates[0]});
   }

@@ -79,7 +79,8 @@ std::vector<Dense> gather_dense(Communicator& comm, const Dense& mine) {
 StepRecord record_step(Communicator& report, Reducer& reducer, std::span<const float> gradient,
                        int root) {
   const SparseVector remembered = nonzeros(reducer.memory().values, reducer.memory().region.begin);
-  const Outcome& outcome = reducer.step(gradient);
+  reducer.step(gradient);
+  const Outcome& outcome = reducer.outcome();
   StepRecord record;
   record.refreshed = outcome.refreshed;
   record.update = entries_of(outcome.update);

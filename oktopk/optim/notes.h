@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks compare notes before they change anything, so that one rank's bad input is the same clear
+// error on every rank instead of a timeout on the others.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "oktopk/comm/collectives.h"
+#include "oktopk/model/cost.h"
+
+namespace oktopk {
+
+enum class Severity : std::uint32_t { fine, skippable, error };
+
+// What a rank found.
+struct Note {
+  Severity severity = Severity::fine;
+  std::string text = {};
+};
+
+// Collective. Returns the gravest of the ranks' notes, the first rank's among equals, the same on
+// every rank; its text says whose it is.
+// COST: ceil(log2 P) messages of a few bytes; as many again, with the texts, when there is trouble.
+Note compare_notes(Communicator& comm, const Note& mine, Workspace& work);
+
+// What compare_notes() adds to a step in which all is well.
+Cost notes_cost(int P);
+
+}  // namespace oktopk

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What optimisers need of whoever synchronises gradients: one flat gradient in, the mean update
+// out. Reducer does it in one piece, BucketedReducer tensor by tensor.
+#pragma once
+
+#include <span>
+
+#include "oktopk/base/bytes.h"
+#include "oktopk/comm/communicator.h"
+#include "oktopk/optim/update.h"
+
+namespace oktopk {
+
+// Seconds of the last step on this rank.
+struct StepTimes {
+  double select = 0;    // accumulate and select
+  double exchange = 0;  // the allreduce, with its sums and codecs
+  double settle = 0;    // residual rule, mean
+};
+
+class Synchroniser {
+ public:
+  virtual ~Synchroniser() = default;
+
+  virtual Communicator& comm() const = 0;
+  virtual Index n() const = 0;
+
+  // Collective. Adds scale * gradient to what is unsent and synchronises.
+  virtual Update step(std::span<const float> gradient, float scale = 1.0F) = 0;
+
+  // Collective. Applies everything that is unsent, residuals and owner memory, in one dense
+  // exchange; afterwards nothing is left. Not a training step: counters and thresholds stay.
+  virtual Update flush() = 0;
+
+  // What this rank sent in the last step; empty after a dense one.
+  virtual CooView sent() const = 0;
+  // x -= this rank's residual.
+  virtual void subtract_unsent(std::span<float> x) const = 0;
+  // sqrt of the sum of squares of this rank's residual and owner memory.
+  virtual double unsent_norm() const = 0;
+  virtual StepTimes times() const = 0;
+
+  // This rank's state; everything that later steps depend on. Local.
+  virtual Bytes save() const = 0;
+  // Collective: continues from what this rank saved, bitwise as if never stopped. UsageError on
+  // every rank, with nothing changed on any, when one rank's state is damaged or of another
+  // problem, rank, P or other options.
+  virtual void load(std::span<const std::byte> state) = 0;
+};
+
+}  // namespace oktopk
