@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Start here: what a program that synchronises gradients needs.
 //   Reducer        one step's synchronisation of one flat gradient (optim/reducer.h)
+//   BucketedReducer  the same for many tensors, during the backward pass (optim/bucketed_reducer.h)
+//   SparseSgd      Algorithm 2 of the paper, momentum before or after the exchange (optim/sgd.h)
+//   SparseAdam     AdamW that knows how long a coordinate was silent (optim/adam.h)
 //   presets        every algorithm by name (allreduce/presets.h)
 //   Communicator   P ranks as threads (comm/threads.h) or over MPI (comm/mpi.h)
 //   errors         UsageError, CommError, DeviceError (base/error.h)
@@ -10,4 +13,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/comm/mpi.h"
 #include "oktopk/comm/threads.h"
+#include "oktopk/optim/adam.h"
+#include "oktopk/optim/bucketed_reducer.h"
 #include "oktopk/optim/reducer.h"
+#include "oktopk/optim/sgd.h"

@@ -28,12 +28,33 @@ oktopk_add_command_test(refuses_density ARGS bench --density 2 EXIT 2 OUTPUT "in
 oktopk_add_command_test(refuses_unknown_option ARGS bench --nonsense EXIT 2 OUTPUT "nonsense")
 oktopk_add_command_test(explains_itself ARGS bench --help EXIT 0 OUTPUT "words/k")
 
+oktopk_add_command_test(study_xi ARGS study xi -b 600 --density 0.05 --ranks 3 --steps 20 EXIT 0
+  OUTPUT "circulant, owner_memory +training +3 +0.05 +[0-9.]+")
+oktopk_add_command_test(study_counts ARGS study counts -b 2000 --ranks 3 --steps 16 EXIT 0
+  OUTPUT "exact +rough +3 +0.01 +1.000 +1.000 +1.000 +0.000")
+oktopk_add_command_test(study_load ARGS study load -b 2000 --ranks 5 --steps 6 EXIT 0
+  OUTPUT "circulant: recut on demand +skewed +5 +1\\.[0-9]+")
+oktopk_add_command_test(study_fill_in ARGS study fill-in -b 2000 --ranks 2,3 --steps 2 EXIT 0
+  OUTPUT "identical +3 +1.00 ")
+oktopk_add_command_test(study_mass
+  ARGS study mass -b 500 --ranks 4 --steps 8 --data dyadic -J study_mass.json --html study_mass.html EXIT 0
+  OUTPUT "circulant +owner_memory +dyadic +4 +0 +0 +0 +0 +0")
+oktopk_add_command_test(study_lists_its_names ARGS study --help EXIT 0 OUTPUT "fill-in +non-zeros")
+oktopk_add_command_test(study_refuses_unknown_name ARGS study nonsense EXIT 2
+  OUTPUT "unknown study 'nonsense'. there are: xi, counts")
+oktopk_add_command_test(study_refuses_unknown_data ARGS study mass --data stormy EXIT 2
+  OUTPUT "unknown data 'stormy'. there are: calm, rough")
+oktopk_add_command_test(study_refuses_density ARGS study counts --density 0.1x EXIT 2 OUTPUT "--density 0.1x")
+oktopk_add_command_test(study_load_refuses_three_ranks ARGS study load --ranks 3 EXIT 2 OUTPUT "--ranks 3")
+
 if(OKTOPK_HAVE_MPI)
   oktopk_add_mpi_test(mpi_bench_4 oktopk_tool 4 bench --transport mpi -b 16K -n 3 -c)
   oktopk_add_mpi_test(mpi_verify_3 oktopk_tool 3 verify --transport mpi --without-faults --ranks 2,3)
   oktopk_add_mpi_test(mpi_courage_3 oktopk_tool 3 verify --transport mpi --preset oktopk,circulant -b 500)
   oktopk_add_mpi_test(mpi_verify_5 oktopk_tool 5 verify --transport mpi --without-faults
     --codec elias_fano+bf16 -b 1000)
+  oktopk_add_mpi_test(mpi_study_3 oktopk_tool 3 study counts --transport mpi --ranks 2 -b 1000 --steps 8)
+  set_tests_properties(mpi_study_3 PROPERTIES PASS_REGULAR_EXPRESSION "controlled +rough +2 ")
   set_tests_properties(mpi_bench_4 PROPERTIES PASS_REGULAR_EXPRESSION "wrong values: 0 OK")
   set_tests_properties(mpi_verify_3 mpi_courage_3 mpi_verify_5 PROPERTIES
     PASS_REGULAR_EXPRESSION "all laws hold")

@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <string>
 
 namespace oktopk {
 
@@ -15,5 +16,8 @@ void add_list(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_predict(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);
+void add_study(CLI::App& app, Action& action);
+// `command`: what the user typed, for reports.
+void add_train(CLI::App& app, Action& action, const std::string& command);
 
 }  // namespace oktopk

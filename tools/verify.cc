@@ -17,8 +17,8 @@
 namespace oktopk {
 namespace {
 
-const std::vector<std::string> kLaws = {"agreement", "truth",   "mass",     "honesty",
-                                        "calm",      "courage", "bad input"};
+const std::vector<std::string> kLaws = {"agreement", "truth", "mass",    "restore",
+                                        "honesty",   "calm",  "courage", "bad input"};
 
 struct VerifyOptions {
   MethodOptions method;
@@ -81,6 +81,7 @@ Verdict verify(Station& station, const VerifyOptions& o, const std::string& pres
     }
   }
   trial.input = data(o).front();
+  run(check_restore(station.comm, trial));
   run(check_calm(station.comm, trial));
   run(check_bad_input(station.comm, trial));
   if (!o.without_faults) run(check_courage(station.comm, station.make_doomed, trial));
@@ -166,7 +167,8 @@ void add_verify(CLI::App& app, Action& action) {
   sub->add_option("-J,--json", o->json_file, "also write the verdicts to this file");
   o->method.add_to(*sub);
   sub->footer(
-      "The laws: agreement, truth, mass, honesty, calm, courage, bad input (docs/laws.md).");
+      "The laws: agreement, truth, mass (also over a restart), honesty, calm, courage, bad input "
+      "(docs/laws.md).");
   sub->callback([&action, o] { action = [o] { return run_verify(*o); }; });
 }
 

@@ -20,6 +20,7 @@ struct Seal {
   std::uint64_t size = 0;
   std::uint64_t checksum = 0;
 };
+static_assert(sizeof(Seal) == kStateHeadBytes);
 
 }  // namespace
 
@@ -39,6 +40,7 @@ StateReader::StateReader(std::span<const std::byte> sealed) {
   require(seal.magic == kMagic, "state: this is not a saved state of oktopk");
   require(seal.version == kVersion, "state: saved in format ", seal.version,
           ", but this library reads format ", kVersion);
+  require(seal.reserved == 0, "state: damaged, its head is not what was written");
   bytes_ = sealed.subspan(sizeof(seal));
   require(seal.size == bytes_.size(), "state: ", bytes_.size(), " bytes of content where ",
           seal.size, " were saved");

@@ -18,6 +18,8 @@
 
 namespace oktopk {
 
+inline constexpr std::size_t kStateHeadBytes = 32;  // what seal() puts before the content
+
 class StateWriter {
  public:
   template <class T>
@@ -32,6 +34,11 @@ class StateWriter {
     append(std::as_bytes(values));
   }
   void put_text(std::string_view text) { put_all(std::span<const char>(text)); }
+  // Another state, sealed, or anything else that is bytes.
+  void put_bytes(std::span<const std::byte> bytes) {
+    put(std::uint64_t{bytes.size()});
+    append(bytes);
+  }
 
   // All that was put, sealed.
   Bytes seal() const;
@@ -51,13 +58,19 @@ class StateReader {
   template <class T>
   T take() {
     static_assert(std::is_arithmetic_v<T>);
-    T value;
-    std::memcpy(&value, next(sizeof(T)).data(), sizeof(T));
-    return value;
+    if constexpr (std::is_same_v<T, bool>) {
+      const auto value = take<std::uint8_t>();
+      require(value <= 1, "state: ", int{value}, " where true or false was expected");
+      return value == 1;
+    } else {
+      T value;
+      std::memcpy(&value, next(sizeof(T)).data(), sizeof(T));
+      return value;
+    }
   }
   template <class T>
   std::vector<T> take_all() {
-    static_assert(std::is_arithmetic_v<T>);
+    static_assert(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>);
     const auto count = take<std::uint64_t>();
     require(count <= bytes_.size() / sizeof(T), "state: an array of ", count, " values, but only ",
             bytes_.size(), " bytes are left");
@@ -69,6 +82,11 @@ class StateReader {
   std::string take_text() {
     const auto text = take_all<char>();
     return {text.begin(), text.end()};
+  }
+  Bytes take_bytes() {
+    const auto size = take<std::uint64_t>();
+    const auto bytes = next(size);
+    return {bytes.begin(), bytes.end()};
   }
   // UsageError when something is left: it was written by other code.
   void finish() const;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/model/cost.h"
 
@@ -20,9 +21,22 @@ struct Note {
 };
 
 // Collective. Returns the gravest of the ranks' notes, the first rank's among equals, the same on
-// every rank; its text says whose it is.
+// every rank; its text says whose it is. Texts of more than 476 characters are cut.
 // COST: ceil(log2 P) messages of a few bytes; as many again, with the texts, when there is trouble.
 Note compare_notes(Communicator& comm, const Note& mine, Workspace& work);
+
+// Collective: runs `act` on every rank; when it throws a UsageError on one, every rank throws it.
+template <class Act>
+void agree_on_success(Communicator& comm, Workspace& work, const Act& act) {
+  Note note;
+  try {
+    act();
+  } catch (const UsageError& error) {
+    note = {Severity::error, error.what()};
+  }
+  note = compare_notes(comm, note, work);
+  require(note.severity == Severity::fine, note.text);
+}
 
 // What compare_notes() adds to a step in which all is well.
 Cost notes_cost(int P);

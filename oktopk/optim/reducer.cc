@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <sstream>
 
@@ -32,6 +33,20 @@ std::size_t entries_per_step(Index n, const ReducerOptions& options) {
   return options.k;
 }
 
+// The fewest digits that give the same number again, whatever the locale.
+template <class T>
+std::string digits(T x) {
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), x).ptr;
+  return {text.data(), end};
+}
+
+AllreduceOptions dense_options(const ReducerOptions& options) {
+  AllreduceOptions dense;
+  dense.dense = options.allreduce.dense;
+  return dense;
+}
+
 double squares(std::span<const float> x) {
   double sum = 0;
   for (const float v : x) sum += double{v} * v;
@@ -53,7 +68,7 @@ Reducer::Reducer(Communicator& comm, Index n, const ReducerOptions& options)
       options_(options),
       k_(entries_per_step(n, options)),
       device_(make_cpu_device()),
-      dense_(make_allreduce(find_preset("dense"), {})),
+      dense_(make_allreduce(find_preset("dense"), dense_options(options))),
       residual_(n, 0.0F) {
   check_schedule(options.warmup);
   require(options.decay > 0 && options.decay <= 1, "reducer: decay = ", options.decay,
@@ -79,12 +94,15 @@ Reducer::Parts Reducer::make_parts() const {
 std::string Reducer::description() const {
   const AllreduceOptions& o = allreduce_->options();
   std::ostringstream text;
-  text << "preset " << allreduce_->name() << ", k " << k_ << ", selector " << selector_->name()
-       << ", codec " << to_string(o.codec) << ", skips " << o.skips << ", residual "
-       << to_string(o.residual) << ", tau " << o.tau << ", tau' " << o.tau_prime << ", decay "
-       << options_.decay << ", NaN policy " << to_string(options_.nan_policy) << ", warm-up";
+  text << "preset " << allreduce_->name() << ", k " << digits(k_) << ", selector "
+       << selector_->name() << ", codec " << to_string(o.codec) << ", skips " << o.skips
+       << ", residual " << to_string(o.residual) << ", tau " << digits(o.tau) << ", tau' "
+       << digits(o.tau_prime) << ", bucket " << digits(o.bucket) << ", balance trigger "
+       << digits(o.balance_trigger) << ", dense schedule " << digits(static_cast<int>(o.dense))
+       << ", decay " << digits(options_.decay) << ", NaN policy " << to_string(options_.nan_policy)
+       << ", warm-up";
   for (const DensityStage& stage : options_.warmup)
-    text << ' ' << stage.steps << " x " << stage.density;
+    text << ' ' << digits(stage.steps) << " x " << digits(stage.density);
   return text.str();
 }
 
@@ -96,16 +114,26 @@ Update Reducer::step(std::span<const float> gradient, float scale) {
     require(options_.nan_policy == NanPolicy::skip && note.severity == Severity::skippable,
             "reducer: ", note.text);
     selection_.clear();
+    times_ = {};
     return {.sparse = {}, .skipped = true};
   }
-  const double density = density_at(options_.warmup, steps_, 0);
-  if (density == 1 || allreduce_->is_dense()) {
-    dense_step(gradient, scale);
-  } else {
-    sparse_step(gradient, scale, density > 0 ? entries_at(density, n()) : k_);
-  }
+  synchronise(gradient, scale, density_at(options_.warmup, steps_, 0));
   ++steps_;
   return {mean_, dense_mean_};
+}
+
+// Density 0: the warm-up is over.
+void Reducer::synchronise(std::span<const float> gradient, float scale, double density) {
+  try {
+    if (density == 1 || allreduce_->is_dense()) {
+      dense_step(gradient, scale);
+    } else {
+      sparse_step(gradient, scale, density > 0 ? entries_at(density, n()) : k_);
+    }
+  } catch (...) {
+    comm_.kill();  // whatever it was (an accumulator may overflow): the ranks are no longer in step
+    throw;
+  }
 }
 
 // What makes this rank's input unfit for a step.
@@ -151,11 +179,8 @@ void Reducer::dense_step(std::span<const float> gradient, float scale) {
   fold_memory();
   if (!gradient.empty()) device_->accumulate(residual_, gradient, scale);
   const std::size_t overflow = device_->first_nonfinite(residual_);
-  if (overflow < residual_.size()) {
-    forget();
-    fail<UsageError>("reducer: the accumulator overflowed at index ", overflow,
-                     ": scale the gradient down");
-  }
+  require(overflow == residual_.size(), "reducer: the accumulator overflowed at index ", overflow,
+          ": scale the gradient down");
   selection_.clear();
   times_.select = timer.lap();
   Allreduce& exchange = allreduce_->is_dense() ? *allreduce_ : *dense_;
@@ -171,7 +196,7 @@ void Reducer::dense_step(std::span<const float> gradient, float scale) {
 
 Update Reducer::flush() {
   allreduce_->agree(comm_, n(), k_, fingerprint_);
-  dense_step({}, 1.0F);
+  synchronise({}, 1.0F, 1);
   return {mean_, dense_mean_};
 }
 
@@ -196,6 +221,8 @@ Prediction Reducer::predict(const Problem& problem) const {
 }
 
 void Reducer::subtract_unsent(std::span<float> x) const {
+  require(x.size() == residual_.size(), "reducer: ", x.size(),
+          " values, but n = ", residual_.size());
   device_->accumulate(x, residual_, -1.0F);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One training step's synchronisation of one flat gradient: accumulate, select, exchange, settle.
 // Belongs to one rank; all ranks make the same calls. Memory: n floats of residual, n/P of owner
-// memory where the rule has one, O(k) of buffers; a dense step: n more.
+// memory where the rule has one, O(k) of buffers; a dense step: 2n more.
 #pragma once
 
 #include <memory>
@@ -46,8 +46,8 @@ class Reducer final : public Synchroniser {
   Reducer(Communicator& comm, Index n, const ReducerOptions& options);
 
   // Collective. Adds scale * gradient to the residual, synchronises, and gives the mean over the
-  // ranks. An empty gradient adds nothing. After a UsageError nothing has changed, except when the
-  // accumulator itself overflowed.
+  // ranks. An empty gradient adds nothing. After a UsageError nothing has changed, except when an
+  // accumulator overflowed: that is found in the middle of the step, and comm is dead.
   Update step(std::span<const float> gradient, float scale = 1.0F) override;
   Update flush() override;
 
@@ -57,10 +57,17 @@ class Reducer final : public Synchroniser {
 
   Bytes save() const override;
   void load(std::span<const std::byte> state) override;
-  // Collective: continues from the states that the ranks of an earlier run saved, in rank order,
-  // whatever their number and their options were. What was owed to the weights is owed still:
-  // (sum of residuals + owner memory) / P is conserved. Thresholds and cuts start anew.
-  void load_all(std::span<const Bytes> states);
+  void load_all(std::span<const Bytes> states) override;
+
+  // All that a step changes. go_back() makes it as if the steps since the copy had not been,
+  // bitwise. Local, but all ranks must do it together.
+  struct Snapshot {
+    std::uint64_t steps = 0;
+    std::vector<float> residual;
+    StateWriter rest;
+  };
+  void copy_to(Snapshot& snapshot) const;
+  void go_back(const Snapshot& snapshot);
 
   Communicator& comm() const override { return comm_; }
   Index n() const override { return static_cast<Index>(residual_.size()); }
@@ -85,6 +92,7 @@ class Reducer final : public Synchroniser {
   // What a state restores, made in full before anything is replaced.
   struct Parts {
     std::uint64_t steps = 0;
+    std::uint64_t source = 0;  // a hash of the states, where they must be equal on all ranks
     std::vector<float> residual;
     std::unique_ptr<Selector> selector;
     std::unique_ptr<Allreduce> allreduce;
@@ -92,10 +100,12 @@ class Reducer final : public Synchroniser {
   Parts make_parts() const;
   Parts read(std::span<const std::byte> state) const;
   Parts merge(std::span<const Bytes> states) const;
+  bool finds_own(std::span<const Bytes> states) const;
   template <class Make>
   void restore(const Make& make);
 
   Note inspect(std::span<const float> gradient, float scale) const;
+  void synchronise(std::span<const float> gradient, float scale, double density);
   void sparse_step(std::span<const float> gradient, float scale, std::size_t k);
   void dense_step(std::span<const float> gradient, float scale);
   void fold_memory();

@@ -2,9 +2,10 @@
 // Saving and restoring a Reducer. A state is read in full into fresh parts, the ranks compare
 // notes, and only then is anything replaced: a state that one rank cannot read changes nothing
 // anywhere.
-#include <algorithm>
+#include <array>
 
 #include "oktopk/base/error.h"
+#include "oktopk/base/hash.h"
 #include "oktopk/optim/notes.h"
 #include "oktopk/optim/reducer.h"
 
@@ -36,6 +37,16 @@ Origin take_origin(StateReader& state) {
   origin.options = state.take_text();
   origin.steps = state.take<std::uint64_t>();
   return origin;
+}
+
+// For errors in one of many states: says in which.
+template <class Read>
+void read_named(std::size_t r, std::size_t count, const Read& read) {
+  try {
+    read();
+  } catch (const UsageError& error) {
+    fail<UsageError>("state ", r, " of ", count, ": ", error.what());
+  }
 }
 
 }  // namespace
@@ -83,43 +94,43 @@ Reducer::Parts Reducer::merge(std::span<const Bytes> states) const {
   Parts parts = make_parts();
   parts.residual.assign(n(), 0.0F);
   const float scale = static_cast<float>(P) / static_cast<float>(states.size());
-  for (std::size_t r = 0; r < states.size(); ++r) {
+  Origin first;
+  const auto add = [&](std::size_t r) {
     StateReader state(states[r]);
     const Origin origin = take_origin(state);
-    require(origin.n == n() && origin.P == states.size() && origin.rank == r, "state ", r,
-            ": saved by rank ", origin.rank, " of ", origin.P, " with n = ", origin.n,
-            ", expected rank ", r, " of ", states.size(), " with n = ", n());
-    if (r == 0) parts.steps = origin.steps;
-    require(origin.steps == parts.steps, "state ", r, ": saved after ", origin.steps,
-            " steps, state 0 after ", parts.steps);
-    if (r % P != static_cast<std::size_t>(comm_.rank())) continue;
+    require(origin.n == n() && origin.P == states.size() && origin.rank == r, "saved by rank ",
+            origin.rank, " of ", origin.P, " with n = ", origin.n,
+            ", but this reducer has n = ", n());
+    if (r == 0) first = origin;
+    require(origin.steps == first.steps, "saved after ", origin.steps, " steps, state 0 after ",
+            first.steps);
+    require(origin.options == first.options, "saved with other options than state 0");
+    parts.source = hash_bytes(std::span(states[r]).first(kStateHeadBytes), parts.source);
+    if (r % P != static_cast<std::size_t>(comm_.rank())) return;
     const auto residual = state.take_all<float>();
     const auto begin = state.take<Index>();
     const auto memory = state.take_all<float>();
-    require(residual.size() == n() && begin <= n() && memory.size() <= n() - begin, "state ", r,
-            ": its residual or owner memory does not fit n = ", n());
+    require(residual.size() == n() && begin <= n() && memory.size() <= n() - begin,
+            "its residual or owner memory does not fit n = ", n());
     device_->accumulate(parts.residual, residual, scale);
     device_->accumulate(std::span(parts.residual).subspan(begin, memory.size()), memory, scale);
-  }
+  };
+  for (std::size_t r = 0; r < states.size(); ++r) read_named(r, states.size(), [&] { add(r); });
+  parts.steps = first.steps;
   return parts;
 }
 
 template <class Make>
 void Reducer::restore(const Make& make) {
   Parts parts;
-  Note note;
-  try {
-    parts = make();
-  } catch (const UsageError& error) {
-    note = {Severity::error, error.what()};
-  }
-  note = compare_notes(comm_, note, work_);
-  require(note.severity == Severity::fine, note.text);
-  std::array<std::uint64_t, 2> range = {parts.steps, parts.steps};
-  allreduce_small(comm_, std::span(range).first(1), Reduction::min, work_);
-  allreduce_small(comm_, std::span(range).last(1), Reduction::max, work_);
-  require(range[0] == range[1], "state: the ranks' states were saved after different numbers of ",
-          "steps, ", range[0], " to ", range[1]);
+  agree_on_success(comm_, work_, [&] { parts = make(); });
+  std::array<std::uint64_t, 2> least = {parts.steps, parts.source};
+  std::array<std::uint64_t, 2> most = least;
+  allreduce_small(comm_, std::span<std::uint64_t>(least), Reduction::min, work_);
+  allreduce_small(comm_, std::span<std::uint64_t>(most), Reduction::max, work_);
+  require(least[0] == most[0], "state: the ranks' states were saved after different numbers of ",
+          "steps, ", least[0], " to ", most[0]);
+  require(least[1] == most[1], "state: the ranks were given different states");
   steps_ = parts.steps;
   residual_ = std::move(parts.residual);
   selector_ = std::move(parts.selector);
@@ -131,15 +142,25 @@ void Reducer::load(std::span<const std::byte> state) {
   restore([&] { return read(state); });
 }
 
+// A damaged state is found by the one who reads it next.
+bool Reducer::finds_own(std::span<const Bytes> states) const {
+  if (states.size() != static_cast<std::size_t>(comm_.size())) return false;
+  try {
+    StateReader state(states[static_cast<std::size_t>(comm_.rank())]);
+    const Origin origin = take_origin(state);
+    return origin.options == description() && origin.n == n() && origin.P == states.size() &&
+           origin.rank == static_cast<std::uint32_t>(comm_.rank());
+  } catch (const UsageError&) {
+    return false;
+  }
+}
+
 void Reducer::load_all(std::span<const Bytes> states) {
-  restore([&] {
-    if (states.size() == static_cast<std::size_t>(comm_.size())) {
-      StateReader state(states[static_cast<std::size_t>(comm_.rank())]);
-      if (take_origin(state).options == description())
-        return read(states[static_cast<std::size_t>(comm_.rank())]);
-    }
-    return merge(states);
-  });
+  // Either every rank takes its own state as it is, or all merge.
+  const std::uint32_t own = finds_own(states) ? 1 : 0;
+  const bool all = allreduce_small(comm_, own, Reduction::min, work_) == 1;
+  restore(
+      [&] { return all ? read(states[static_cast<std::size_t>(comm_.rank())]) : merge(states); });
 }
 
 }  // namespace oktopk

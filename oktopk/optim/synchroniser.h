@@ -46,6 +46,11 @@ class Synchroniser {
   // every rank, with nothing changed on any, when one rank's state is damaged or of another
   // problem, rank, P or other options.
   virtual void load(std::span<const std::byte> state) = 0;
+  // Collective: continues from the states that the ranks of an earlier run saved, in rank order,
+  // whatever their number and their options were. What was owed to the weights is owed still:
+  // (sum of residuals + owner memory) / P is conserved. Thresholds and cuts start anew, unless each
+  // rank finds its own state. The same guarantees when something is wrong.
+  virtual void load_all(std::span<const Bytes> states) = 0;
 };
 
 }  // namespace oktopk

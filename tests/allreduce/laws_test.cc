@@ -112,6 +112,26 @@ TEST(GtopkLaws, step_with_sender_keeps_is_seen_to_lose_mass) {
   }
 }
 
+class AllreduceRestoreLaws : public testing::TestWithParam<Case> {};
+
+TEST_P(AllreduceRestoreLaws, run_stopped_in_the_middle_goes_on_and_owes_what_was_owed) {
+  const Case& c = GetParam();
+  for (const std::string codec : {"coo32+fp32", "elias_fano+log8"})
+    for (const Input input : {Input::dyadic, Input::skewed, Input::zero})
+      for (const Index n : {Index{1}, Index{300}}) {
+        Trial trial = make_trial(c, input, n);
+        trial.options.allreduce.codec = parse_codec(codec);
+        trial.options.warmup = {{1, 1}, {1, 0.5}};
+        run_world("threads", c.P, [&](Communicator& comm) {
+          const Finding f = check_restore(comm, trial);
+          EXPECT_TRUE(f.holds) << f.detail << " (" << describe(trial) << ")";
+        });
+      }
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, AllreduceRestoreLaws, testing::ValuesIn(cases({1, 3, 4}, true)),
+                         case_name);
+
 class AllreduceCodecLaws : public testing::TestWithParam<Case> {};
 
 TEST_P(AllreduceCodecLaws, step_any_codec_obeys_agreement_truth_mass_honesty) {

@@ -5,12 +5,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "oktopk/base/error.h"
 #include "tests/support/message.h"
-#include "tests/support/runs.h"
-#include "tools/laws/witness.h"
+#include "tests/support/training.h"
 
 namespace oktopk {
 namespace {
@@ -156,6 +156,59 @@ TEST_P(ReducerOfPreset, forget_drops_what_was_not_applied) {
     reducer.forget();
     reducer.step({}).for_each([](Index, float mean) { EXPECT_EQ(mean, 0); });
   });
+}
+
+TEST_P(ReducerOfPreset, step_gives_the_mean_and_the_same_bits_to_all_ranks) {
+  for (const int P : {1, 3, 5}) {
+    const auto all = gather_world("threads", P, [&](Communicator& comm) {
+      std::vector<std::uint64_t> bits;
+      Reducer reducer(comm, 200, preset_options(GetParam(), 10));
+      for (std::uint64_t step = 0; step < 4; ++step) {
+        const Update update = reducer.step(gradient_of(reducer, step, Input::gaussian));
+        const Dense sum = sum_applied(reducer);
+        update.for_each([&](Index i, float mean) {
+          ASSERT_EQ(mean, static_cast<float>(sum[i]) / static_cast<float>(P));
+        });
+        bits.push_back(bits_of(update));
+      }
+      EXPECT_EQ(reducer.steps(), 4u);
+      return bits;
+    });
+    for (const auto& bits : all) EXPECT_EQ(bits, all[0]) << "P = " << P;
+  }
+}
+
+TEST_P(ReducerOfPreset, unsent_is_what_the_residual_and_the_memory_hold) {
+  run_world("threads", 3, [&](Communicator& comm) {
+    Reducer reducer(comm, 100, preset_options(GetParam(), 5));
+    for (std::uint64_t step = 0; step < 3; ++step) reducer.step(gradient_of(reducer, step));
+    std::vector<float> x(100, 1.0F);
+    double squares = 0;
+    for (const float v : reducer.memory().values) squares += double{v} * v;
+    for (const float v : reducer.residual()) squares += double{v} * v;
+    EXPECT_NEAR(reducer.unsent_norm(), std::sqrt(squares), 1e-12);
+    reducer.subtract_unsent(x);
+    for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(x[i], 1.0F - reducer.residual()[i]);
+    EXPECT_THROW(reducer.subtract_unsent(std::span(x).first(99)), UsageError);
+  });
+}
+
+// Found in the middle of a step, so that nobody can go on; but nobody waits for the timeout either.
+TEST_P(ReducerOfPreset, step_whose_accumulator_overflows_ends_on_every_rank) {
+  for (const bool dense : {false, true})
+    run_world("threads", 3, [&](Communicator& comm) {
+      ReducerOptions options = preset_options(GetParam(), 10);
+      if (dense) options.warmup = dense_warmup(9);
+      Reducer reducer(comm, 100, options);
+      std::vector<float> gradient(100, 1.0F);
+      reducer.step(gradient);
+      if (comm.rank() == 1) gradient[42] = 3e38F;
+      const auto step = [&] { reducer.step(gradient, 2); };
+      if (comm.rank() == 1)
+        EXPECT_NE(message_of(step).find("42"), std::string::npos);
+      else
+        EXPECT_THROW(step(), CommError);
+    });
 }
 
 std::vector<std::string> preset_names() {

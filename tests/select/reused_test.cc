@@ -75,6 +75,30 @@ TEST(ReusedSelector, select_after_the_values_shrank_gives_few_until_the_next_eva
   EXPECT_EQ(sizes, (std::vector<std::size_t>{50, 0, 0, 50}));
 }
 
+TEST(ReusedSelector, select_with_another_k_evaluates_anew_and_keeps_its_turn) {
+  const auto device = make_cpu_device();
+  ReusedSelector selector(4);
+  std::vector<std::size_t> sizes;
+  for (const std::size_t k : {50U, 50U, 20U, 20U, 20U, 80U, 80U, 80U, 80U}) {
+    const std::uint64_t step = sizes.size();
+    // Steps of the same k have more and more above the threshold, unless it is evaluated.
+    std::vector<float> x = normal_values(0, 1 + 0.05 * static_cast<double>(step));
+    SparseVector out;
+    selector.select(*device, {.acc = x}, k, out);
+    sizes.push_back(out.size());
+  }
+  const auto is_exact = [&](std::size_t step, std::size_t k) { return sizes[step] == k; };
+  EXPECT_TRUE(is_exact(0, 50));
+  EXPECT_FALSE(is_exact(1, 50));
+  EXPECT_TRUE(is_exact(2, 20));  // another k
+  EXPECT_FALSE(is_exact(3, 20));
+  EXPECT_TRUE(is_exact(4, 20));  // its turn
+  EXPECT_TRUE(is_exact(5, 80));  // another k
+  EXPECT_FALSE(is_exact(6, 80));
+  EXPECT_FALSE(is_exact(7, 80));
+  EXPECT_TRUE(is_exact(8, 80));  // its turn
+}
+
 TEST(ReusedSelector, interval_below_one_is_refused) {
   EXPECT_THROW(ReusedSelector(0), UsageError);
   EXPECT_THROW(ReusedSelector(-1), UsageError);

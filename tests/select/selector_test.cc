@@ -189,6 +189,41 @@ TEST_P(SelectorConformance, select_refuses_an_accumulator_that_overflows) {
   EXPECT_NE(message.find("42"), std::string::npos) << message;
 }
 
+TEST_P(SelectorConformance, select_after_save_and_load_goes_on_as_if_nothing_had_happened) {
+  constexpr std::size_t n = 1000;
+  constexpr std::uint64_t steps = 12;
+  const SelectorOptions options{.tau_prime = 3, .P = 3};
+  const auto step_on = [&](Selector& selector, std::vector<float>& acc, std::uint64_t step) {
+    const std::size_t k = step < 5 ? 40 : 25;
+    selector.select(*device_, {acc, make_data(Data::normal, n, step)}, k, out_);
+    device_->clear_at(acc, 0, out_.idx);
+    return list_of(out_);
+  };
+  struct Pause {
+    Bytes state;
+    std::vector<float> acc;
+    EntryList next;
+  };
+  std::vector<Pause> pauses;
+  const auto whole = make_selector(GetParam(), options);
+  std::vector<float> acc(n, 0.0F);
+  for (std::uint64_t step = 0; step < steps; ++step) {
+    StateWriter state;
+    whole->save(state);
+    pauses.push_back({state.seal(), acc, {}});
+    pauses.back().next = step_on(*whole, acc, step);
+  }
+  for (std::uint64_t pause = 0; pause < steps; ++pause) {
+    StateReader state(pauses[pause].state);
+    const auto resumed = make_selector(GetParam(), options);
+    resumed->load(state);
+    state.finish();
+    acc = pauses[pause].acc;
+    for (std::uint64_t step = pause; step < steps; ++step)
+      ASSERT_EQ(step_on(*resumed, acc, step), pauses[step].next) << pause << ", step " << step;
+  }
+}
+
 TEST_P(SelectorConformance, make_and_find_agree_on_the_name) {
   EXPECT_EQ(find_selector(selector_->name()), GetParam());
 }

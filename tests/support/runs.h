@@ -44,7 +44,9 @@ inline History run_gradients(
     const std::function<std::vector<float>(int rank, int step)>& gradient) {
   return gather_world("threads", P, [&](Communicator& comm) {
     CountingCommunicator counting(comm);
-    Reducer reducer(counting, n, options);
+    ReducerOptions quiet = options;
+    quiet.nan_policy = NanPolicy::local;  // the algorithm's own messages only
+    Reducer reducer(counting, n, quiet);
     std::vector<RankStep> ran;
     for (int step = 0; step < steps; ++step) {
       counting.reset();

@@ -5,6 +5,8 @@
 //   1 agreement  the update is bitwise equal on all ranks
 //   2 truth      it equals the oracle's (exactly: inputs are dyadic)
 //   3 mass       sum of accumulators + m == update + sum of residuals + m', each step and over all
+//     restore    the same over a restart: a saved run continues bitwise, and on other ranks owes
+//                what was owed
 //   4 honesty    counted messages and bytes stay within predict()
 //   5 calm       unchanged under random delays
 //   6 courage    a dead, silent, slow or lying peer gives an error everywhere, in time
@@ -40,6 +42,10 @@ struct Finding {
 
 // Laws 1 to 4. Collective; `comm` survives.
 std::vector<Finding> check_steps(Communicator& comm, const Trial& trial);
+
+// Law 3 over a restart: stops in the middle, on the same ranks and on one rank less. Collective;
+// `comm` survives.
+Finding check_restore(Communicator& comm, const Trial& trial);
 
 // Law 5. Collective; `comm` survives.
 Finding check_calm(Communicator& comm, const Trial& trial);

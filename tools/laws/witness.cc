@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "oktopk/base/hash.h"
 #include "oktopk/comm/collectives.h"
 
 namespace oktopk {
@@ -74,6 +75,18 @@ std::vector<Dense> gather_dense(Communicator& comm, const Dense& mine) {
     by_rank.emplace_back(first, first + static_cast<std::ptrdiff_t>(mine.size()));
   }
   return by_rank;
+}
+
+std::vector<double> ask_all(Communicator& comm, double mine) {
+  std::vector<double> all;
+  for (const Dense& d : gather_dense(comm, {mine})) all.push_back(d[0]);
+  return all;
+}
+
+std::uint64_t fold(std::uint64_t hash, const Update& update) {
+  hash = hash_bytes(std::as_bytes(update.sparse.idx), hash);
+  hash = hash_bytes(std::as_bytes(update.sparse.val), hash);
+  return hash_bytes(std::as_bytes(update.dense), hash);
 }
 
 StepRecord record_step(Communicator& report, Reducer& reducer, std::span<const float> gradient,

@@ -40,6 +40,12 @@ std::vector<Dense> gather_dense(Communicator& comm, const Dense& mine);
 // Every rank's entries, on rank `root`, or on every rank when root < 0.
 std::vector<Entries> gather_entries(Communicator& comm, CooView mine, int root = -1);
 
+// A number from each rank.
+std::vector<double> ask_all(Communicator& comm, double mine);
+
+// Changes when a bit of any update does, or their order.
+std::uint64_t fold(std::uint64_t hash, const Update& update);
+
 Dense add_up(std::span<const Dense> terms);
 
 }  // namespace oktopk

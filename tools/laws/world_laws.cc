@@ -6,20 +6,12 @@
 #include <sstream>
 
 #include "oktopk/base/error.h"
-#include "oktopk/base/hash.h"
 #include "oktopk/comm/decorators.h"
 #include "tools/laws/laws.h"
 #include "tools/laws/witness.h"
 
 namespace oktopk {
 namespace {
-
-// Changes when any update of the run does, or their order.
-std::uint64_t fold(std::uint64_t hash, const Update& update) {
-  hash = hash_bytes(std::as_bytes(update.sparse.idx), hash);
-  hash = hash_bytes(std::as_bytes(update.sparse.val), hash);
-  return hash_bytes(std::as_bytes(update.dense), hash);
-}
 
 std::uint64_t run_steps(Communicator& comm, const Trial& trial) {
   Reducer reducer(comm, trial.n, trial.options);
@@ -33,13 +25,6 @@ std::uint64_t run_steps(Communicator& comm, const Trial& trial) {
 constexpr const char* kDenseTrusts =
     "without drop and corrupt: dense blocks carry no tag or checksum, their transport must be "
     "sound";
-
-// A number from each rank.
-std::vector<double> ask_all(Communicator& comm, double mine) {
-  std::vector<double> all;
-  for (const Dense& d : gather_dense(comm, {mine})) all.push_back(d[0]);
-  return all;
-}
 
 struct Ended {
   bool raised =

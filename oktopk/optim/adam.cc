@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oktopk/optim/adam.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <locale>
+#include <sstream>
+
+#include "oktopk/base/error.h"
+#include "oktopk/base/find_row.h"
+
+namespace oktopk {
+namespace {
+
+struct AdamModeName {
+  AdamMode mode;
+  std::string_view name;
+};
+constexpr std::array<AdamModeName, 2> kAdamModes = {
+    {{AdamMode::interval_aware, "interval_aware"}, {AdamMode::published, "published"}}};
+
+constexpr std::uint32_t kTabulated = 512;
+
+void check(const AdamOptions& o) {
+  const auto check_beta = [](std::string_view name, float beta) {
+    require(beta >= 0 && beta < 1, "adam: ", name, " = ", beta, ", but it must be in [0, 1)");
+  };
+  check_beta("beta1", o.beta1);
+  check_beta("beta2", o.beta2);
+  require(o.epsilon > 0 && std::isfinite(o.epsilon), "adam: epsilon = ", o.epsilon,
+          ", but it must be finite and positive");
+  require(!o.look_ahead || o.sparsify == Sparsify::updates,
+          "adam: look_ahead with sparsify = gradients, but unsent gradients are not in units of ",
+          "weights: it needs sparsify = updates");
+}
+
+float power(float base, std::uint32_t exponent) {
+  return static_cast<float>(std::pow(double{base}, exponent));
+}
+
+float blend(float old, float fresh, float keep) { return keep * old + (1 - keep) * fresh; }
+
+}  // namespace
+
+std::string_view to_string(AdamMode mode) {
+  return kAdamModes[static_cast<std::size_t>(mode)].name;
+}
+
+AdamMode find_adam_mode(std::string_view name) {
+  return find_row(kAdamModes, "Adam mode", name).mode;
+}
+
+// How far a weight moves, with the moments' start at zero corrected. Constants by value: through
+// members, each store to a float would make the loops read them again.
+struct SparseAdam::Mover {
+  float first_bias;
+  float second_bias;
+  float epsilon;
+
+  float operator()(float m, float v, float rate) const {
+    return rate * (m / first_bias) / (std::sqrt(v / second_bias) + epsilon);
+  }
+};
+
+SparseAdam::SparseAdam(Synchroniser& sync, const AdamOptions& options)
+    : Optimiser(sync, {.learning_rate = options.learning_rate,
+                       .clip_norm = options.clip_norm,
+                       .sparsify = options.sparsify,
+                       .look_ahead = options.look_ahead,
+                       .decoupled_decay = options.weight_decay}),
+      options_(options),
+      m_(n(), 0.0F),
+      v_(n(), 0.0F),
+      clock_(is_lazy() ? n() : 0, options.weight_decay) {
+  check(options);
+  if (is_lazy())
+    for (std::uint32_t tau = 0; tau < kTabulated; ++tau)
+      table_.push_back({power(options.beta1, tau), power(options.beta2, tau)});
+}
+
+bool SparseAdam::is_lazy() const {
+  return !sparsifies_updates() && options_.mode == AdamMode::interval_aware;
+}
+
+SparseAdam::Powers SparseAdam::powers(std::uint32_t exponent) const {
+  if (exponent < table_.size()) return table_[exponent];
+  return {power(options_.beta1, exponent), power(options_.beta2, exponent)};
+}
+
+// In double, for 1 - beta^t cancels.
+SparseAdam::Mover SparseAdam::mover(std::uint32_t step) const {
+  return {static_cast<float>(1 - std::pow(double{options_.beta1}, step)),
+          static_cast<float>(1 - std::pow(double{options_.beta2}, step)), options_.epsilon};
+}
+
+Optimiser::Contribution SparseAdam::prepare(std::span<const float> /*weights*/,
+                                            const Gradient& gradient) {
+  if (!sparsifies_updates()) return {gradient.values, gradient.factor};
+  prepared_.resize(n());
+  const Mover move = mover(t_ + 1);
+  const Powers beta{options_.beta1, options_.beta2};
+  const float rate = learning_rate();
+  for (std::size_t i = 0; i < prepared_.size(); ++i) {
+    const float g = gradient.factor * gradient.values[i];
+    prepared_[i] = move(blend(m_[i], g, beta.first), blend(v_[i], g * g, beta.second), rate);
+  }
+  return {prepared_};
+}
+
+void SparseAdam::settle(std::span<const float> /*weights*/, const Gradient& gradient) {
+  if (!sparsifies_updates()) return;
+  ++t_;
+  const Powers beta{options_.beta1, options_.beta2};
+  for (std::size_t i = 0; i < m_.size(); ++i) {
+    const float g = gradient.factor * gradient.values[i];
+    m_[i] = blend(m_[i], g, beta.first);
+    v_[i] = blend(v_[i], g * g, beta.second);
+  }
+}
+
+void SparseAdam::apply_mean(std::span<float> weights, const Update& update) {
+  if (sparsifies_updates()) {
+    decay_all(weights);
+    return update.subtract_from(weights);
+  }
+  ++t_;
+  if (!is_lazy()) return apply_published(weights, update);
+  clock_.tick(learning_rate());
+  const Mover move = mover(t_);
+  update.for_each([&](Index i, float sum) { arrive(weights[i], i, sum, move); });
+}
+
+// S after tau steps. Its mean per step is S / tau; where noise dominates, S^2 / tau estimates the
+// mean of the squares.
+void SparseAdam::arrive(float& weight, Index i, float sum, const Mover& move) {
+  // Of a flush that brings more to a coordinate that arrived in the last step: one step.
+  const std::uint32_t tau = std::max<std::uint32_t>(clock_.interval(i), 1);
+  const Powers keep = powers(tau);
+  const float mean = tau == 1 ? sum : sum / static_cast<float>(tau);
+  const float m = blend(m_[i], mean, keep.first);
+  const float v = blend(v_[i], sum * mean, keep.second);
+  const float carried = options_.beta1 * (1 - keep.first) / (1 - options_.beta1) / static_cast<float>(tau);
+  const float drift = tau == 1 ? m : blend(m_[i], mean, carried);
+  weight = weight * clock_.decay_since(i) - move(drift, v, clock_.rate_since(i));
+  m_[i] = m;
+  v_[i] = v;
+  clock_.arrive(i);
+}
+
+void SparseAdam::apply_published(std::span<float> weights, const Update& update) {
+  decay_all(weights);
+  const Mover move = mover(t_);
+  const Powers beta{options_.beta1, options_.beta2};
+  for_all(update, [=, rate = learning_rate(), m = std::span(m_), v = std::span(v_)](std::size_t i,
+                                                                                    float mean) {
+    m[i] = blend(m[i], mean, beta.first);
+    v[i] = blend(v[i], mean * mean, beta.second);
+    weights[i] -= move(m[i], v[i], rate);
+  });
+}
+
+void SparseAdam::decay_all(std::span<float> weights) const {
+  if (options_.weight_decay == 0) return;
+  const float factor = decay_of_one_step(learning_rate(), options_.weight_decay);
+  for (float& w : weights) w *= factor;
+}
+
+void SparseAdam::catch_up(std::span<float> weights) {
+  require(weights.size() == n(), "adam: ", weights.size(), " weights, but n = ", n());
+  if (is_lazy()) clock_.catch_up(weights);
+}
+
+// Intervals end here, steps do not begin: t stays. Published Adam knows no other way to take a
+// gradient than a step.
+void SparseAdam::apply_flushed(std::span<float> weights, const Update& update) {
+  if (sparsifies_updates()) return update.subtract_from(weights);
+  bool any = false;
+  update.for_each([&](Index, float sum) { any = any || sum != 0; });
+  if (any && (t_ == 0 || !is_lazy())) return apply_mean(weights, update);
+  if (!is_lazy() || t_ == 0) return;
+  clock_.catch_up(weights);
+  const Mover move = mover(t_);
+  update.for_each([&](Index i, float sum) {
+    if (sum != 0 || clock_.interval(i) > 0) arrive(weights[i], i, sum, move);
+  });
+}
+
+std::string SparseAdam::description() const {
+  std::ostringstream text;
+  text.imbue(std::locale::classic());
+  text.precision(9);
+  text << "adam, n " << n() << ", beta1 " << options_.beta1 << ", beta2 " << options_.beta2
+       << ", epsilon " << options_.epsilon << ", weight decay " << options_.weight_decay
+       << ", clip norm " << options_.clip_norm << ", sparsify " << to_string(options_.sparsify)
+       << ", mode " << to_string(options_.mode) << ", look-ahead " << options_.look_ahead;
+  return text.str();
+}
+
+void SparseAdam::save_to(StateWriter& state) const {
+  state.put(t_);
+  state.put_all(std::span<const float>(m_));
+  state.put_all(std::span<const float>(v_));
+  clock_.save(state);
+}
+
+std::function<void()> SparseAdam::read(StateReader& state) {
+  const auto t = state.take<std::uint32_t>();
+  auto m = state.take_all<float>();
+  auto v = state.take_all<float>();
+  IntervalClock clock(clock_.n(), options_.weight_decay);
+  clock.load(state);
+  require(m.size() == n() && v.size() == n(), "state: moments of ", m.size(), " and ", v.size(),
+          " values, but n = ", n());
+  require(clock.now() == (is_lazy() ? t : 0), "state: a clock at step ", clock.now(),
+          ", but Adam at step ", t);
+  return [this, t, m = std::move(m), v = std::move(v), clock = std::move(clock)]() mutable {
+    t_ = t;
+    m_ = std::move(m);
+    v_ = std::move(v);
+    clock_ = std::move(clock);
+  };
+}
+
+}  // namespace oktopk

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// One thread that works off numbered tasks in their order, each not before it was released. What
+// makes the exchanges of buckets happen in the same order on all ranks, whatever order the tensors
+// come in. start(), finish() and stop() belong to one caller; release() and done() may be called
+// from any thread. What was written before a release is seen by the task; what the tasks wrote is
+// seen after finish().
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace oktopk {
+
+class OrderedWorker {
+ public:
+  // Does task i; false leaves out those that follow, as an exception does.
+  using Task = std::function<bool(std::size_t i)>;
+
+  OrderedWorker();
+  ~OrderedWorker();
+  OrderedWorker(const OrderedWorker&) = delete;
+  OrderedWorker& operator=(const OrderedWorker&) = delete;
+
+  // A new run of tasks 0 ... count-1. REQUIRES: the run before it is finished.
+  void start(std::size_t count, Task task);
+  void release(std::size_t i);
+  // Blocks until the run is over: all tasks done, or some left out. Rethrows what a task threw.
+  // REQUIRES: all tasks are released.
+  void finish();
+
+  // Tasks of this run that came to their end without an exception.
+  std::size_t done() const;
+  // Ends the thread after the task that it is in. Returns whether the run was over.
+  bool stop() noexcept;
+
+ private:
+  void work();
+  bool may_go_on() const { return next_ < released_.size() && released_[next_] != 0; }
+  bool is_over() const { return next_ == released_.size(); }
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable wake_;
+  std::condition_variable over_;
+  Task task_;
+  std::vector<char> released_;  // by task
+  std::size_t next_ = 0;        // the task that is under way or awaited
+  std::size_t done_ = 0;
+  std::exception_ptr error_;
+  bool stopped_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace oktopk

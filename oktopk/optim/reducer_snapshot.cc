@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Taking steps back (reducer.h). Copies are cheap enough for every step: the residual is copied as
+// it is, and nothing is sealed before it is needed.
+#include "oktopk/optim/reducer.h"
+
+namespace oktopk {
+
+void Reducer::copy_to(Snapshot& snapshot) const {
+  snapshot.steps = steps_;
+  snapshot.residual.assign(residual_.begin(), residual_.end());
+  snapshot.rest = {};
+  selector_->save(snapshot.rest);
+  allreduce_->save(snapshot.rest);
+}
+
+void Reducer::go_back(const Snapshot& snapshot) {
+  const Bytes rest = snapshot.rest.seal();
+  StateReader state(rest);
+  Parts parts = make_parts();
+  parts.selector->load(state);
+  parts.allreduce->load(state, n(), comm_.rank(), comm_.size());
+  state.finish();
+  steps_ = snapshot.steps;
+  residual_.assign(snapshot.residual.begin(), snapshot.residual.end());
+  selector_ = std::move(parts.selector);
+  allreduce_ = std::move(parts.allreduce);
+  selection_.clear();
+}
+
+}  // namespace oktopk

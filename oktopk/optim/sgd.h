@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// SGD over a sparse synchroniser: Algorithm 2 of Ok-Topk (Li & Hoefler, PPoPP'22), with the
+// learning rate inside the accumulator: acc += lr g; w -= mean of what is sent. With momentum,
+// either global (after the exchange) or local (before it: the momentum correction of Deep Gradient
+// Compression, Lin et al., ICLR'18, arXiv 1712.01887). COST: O(k) per sparse step without momentum
+// and weight decay, O(n) and n floats with either.
+#pragma once
+
+#include "oktopk/optim/optimiser.h"
+
+namespace oktopk {
+
+struct SgdOptions {
+  float learning_rate = 0.1F;
+  float momentum = 0;
+  bool nesterov = false;
+  float weight_decay = 0;  // coupled: added to the gradient, after clipping
+  float clip_norm = 0;     // bounds the norm of the mean gradient; 0: off
+  Sparsify sparsify = Sparsify::gradients;
+  bool factor_masking = false;  // with updates: momentum is cleared where this rank just sent
+  bool look_ahead = false;
+};
+
+class SparseSgd final : public Optimiser {
+ public:
+  // REQUIRES: sync outlives the optimiser.
+  SparseSgd(Synchroniser& sync, const SgdOptions& options);
+
+  std::string_view name() const override { return "sgd"; }
+  float scale() const override { return learning_rate(); }
+  // Empty without momentum. With Sparsify::updates it is this rank's own.
+  std::span<const float> momentum() const { return velocity_; }
+
+ private:
+  Contribution prepare(std::span<const float> weights, const Gradient& gradient) override;
+  void settle(std::span<const float> weights, const Gradient& gradient) override;
+  void apply_mean(std::span<float> weights, const Update& update) override;
+  void apply_flushed(std::span<float> weights, const Update& update) override;
+  std::string description() const override;
+  void save_to(StateWriter& state) const override;
+  std::function<void()> read(StateReader& state) override;
+
+  struct Pull;
+  Pull pull(const Gradient& gradient) const;
+  bool has_local_momentum() const { return sparsifies_updates() && options_.momentum > 0; }
+
+  SgdOptions options_;
+  std::vector<float> velocity_;
+  std::vector<float> prepared_;
+};
+
+}  // namespace oktopk

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// The collective alone, against the oracle.
+#include "oktopk/allreduce/sparse_allreduce.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/message.h"
+#include "tests/support/runs.h"
+
+namespace oktopk {
+namespace {
+
+constexpr Index n = 400;
+constexpr std::size_t k = 20;
+
+SparseVector selection_of(int rank) {
+  Random random(77, static_cast<std::uint64_t>(rank));
+  return random_sparse(random, k, 0, n);
+}
+
+std::vector<Outcome> run_all(int P, const std::string& preset, const AllreduceOptions& options) {
+  return gather_world("threads", P, [&](Communicator& comm) {
+    return sparse_allreduce(comm, selection_of(comm.rank()), n, k, preset, options);
+  });
+}
+
+Entries truth(const std::string& preset, const std::vector<Entries>& selections) {
+  if (preset == "gtopk") return oracle_gtopk(selections, k);
+  if (preset == "spardl") return oracle_spardl(selections, n, k);
+  const Entries sum = oracle_sum(selections);
+  return preset == "oktopk" || preset == "circulant" ? oracle_top(sum, k) : sum;
+}
+
+TEST(SparseAllreduce, result_equals_the_oracle_s_on_every_rank) {
+  for (const Preset& preset : presets()) {
+    if (preset.name == "dense") continue;
+    for (const int P : {1, 3, 4}) {
+      const std::string name(preset.name);
+      std::vector<Entries> selections;
+      for (int r = 0; r < P; ++r) selections.push_back(entries_of(selection_of(r)));
+      const Entries expected = truth(name, selections);
+      for (const Outcome& out : run_all(P, name, {}))
+        EXPECT_EQ(entries_of(out.update), expected) << name << ", P = " << P;
+    }
+  }
+}
+
+TEST(SparseAllreduce, shared_says_which_of_its_entries_were_applied) {
+  for (const std::string preset : {"oktopk", "circulant"}) {
+    const auto all = run_all(3, preset, {});
+    for (int r = 0; r < 3; ++r) {
+      const Outcome& out = all[static_cast<std::size_t>(r)];
+      Entries expected;
+      const Entries update = entries_of(out.update);
+      for (const auto& [i, v] : entries_of(selection_of(r)))
+        if (update.contains(i)) expected[i] = v;
+      EXPECT_EQ(entries_of(out.shared), expected) << preset << ", rank " << r;
+      EXPECT_TRUE(out.returned.empty());
+    }
+  }
+}
+
+TEST(SparseAllreduce, rounding_errors_of_a_lossy_codec_are_returned) {
+  const auto all = run_all(3, "topka", with_codec("coo32+log8"));
+  Entries total;  // update + what came back: all that was brought
+  oracle_add(total, entries_of(all[0].update));
+  std::vector<Entries> selections;
+  for (int r = 0; r < 3; ++r) {
+    oracle_add(total, entries_of(all[static_cast<std::size_t>(r)].returned));
+    selections.push_back(entries_of(selection_of(r)));
+    EXPECT_FALSE(all[static_cast<std::size_t>(r)].returned.empty());
+  }
+  const Entries brought = oracle_sum(selections);
+  for (const auto& [i, v] : brought) EXPECT_NEAR(total[i], v, 1e-6) << i;
+}
+
+TEST(SparseAllreduce, calls_in_a_row_are_independent) {
+  run_world("threads", 3, [](Communicator& comm) {
+    const SparseVector mine = selection_of(comm.rank());
+    const Outcome first = sparse_allreduce(comm, mine, n, k);
+    sparse_allreduce(comm, mine, n, 2 * k, "oktopk");
+    const Outcome again = sparse_allreduce(comm, mine, n, k);
+    EXPECT_EQ(list_of(first.update), list_of(again.update));
+    EXPECT_EQ(first.update.size(), k);
+  });
+}
+
+TEST(SparseAllreduce, nothing_to_send_is_nothing_received) {
+  run_world("threads", 3, [](Communicator& comm) {
+    EXPECT_TRUE(sparse_allreduce(comm, {}, n, k).update.empty());
+    EXPECT_TRUE(sparse_allreduce(comm, {}, 0, 0).update.empty());
+  });
+}
+
+void expect_refusal(const std::string& part, const std::function<void(Communicator&)>& act) {
+  run_world("threads", 3, [&](Communicator& comm) {
+    const std::string message = message_of([&] { act(comm); });
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+    // Nothing was sent: the world works on.
+    EXPECT_EQ(sparse_allreduce(comm, selection_of(comm.rank()), n, k).update.size(), k);
+  });
+}
+
+TEST(SparseAllreduce, what_it_cannot_do_is_refused_by_name) {
+  AllreduceOptions owner;
+  owner.residual = ResidualKind::owner_memory;
+  expect_refusal("owner memory",
+                 [&](Communicator& c) { sparse_allreduce(c, {}, n, k, "circulant", owner); });
+  expect_refusal("preset dense", [](Communicator& c) { sparse_allreduce(c, {}, n, k, "dense"); });
+  expect_refusal("'best'", [](Communicator& c) { sparse_allreduce(c, {}, n, k, "best"); });
+}
+
+TEST(SparseAllreduce, k_outside_1_to_n_and_bad_selections_are_refused) {
+  expect_refusal("k = 0", [](Communicator& c) { sparse_allreduce(c, {}, n, 0); });
+  expect_refusal("k = 401", [](Communicator& c) { sparse_allreduce(c, {}, n, n + 1); });
+  expect_refusal("2k = 38", [](Communicator& c) {
+    Random random(1);
+    sparse_allreduce(c, random_sparse(random, 39, 0, n), n, 19);
+  });
+  expect_refusal("strictly increasing", [](Communicator& c) {
+    sparse_allreduce(c, make_sparse({{5, 1.0F}, {4, 1.0F}}), n, k);
+  });
+  expect_refusal("index 400", [](Communicator& c) {
+    sparse_allreduce(c, make_sparse({{400, 1.0F}}), n, k);
+  });
+}
+
+TEST(SparseAllreduce, different_k_on_the_ranks_is_an_error_on_all) {
+  expect_refusal("k = ", [](Communicator& c) {
+    sparse_allreduce(c, selection_of(c.rank()), n, c.rank() == 1 ? k + 1 : k);
+  });
+}
+
+}  // namespace
+}  // namespace oktopk

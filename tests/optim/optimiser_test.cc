@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// What holds for every optimiser: ranks agree bitwise with every preset and residual rule, it
+// learns, a step that is refused or skipped leaves no trace, a saved state continues bitwise.
+#include "oktopk/optim/optimiser.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "oktopk/base/error.h"
+#include "oktopk/optim/bucketed_reducer.h"
+#include "tests/support/message.h"
+#include "tests/support/optimisers.h"
+#include "tests/support/runs.h"
+
+namespace oktopk {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr Index kSize = 120;
+
+Weights gaussian(int rank, int step) {
+  return make_input(Input::gaussian, kSize, rank, static_cast<std::uint64_t>(step), 5);
+}
+
+ReducerOptions sparse_options(const std::string& preset = "circulant") {
+  ReducerOptions options = preset_options(preset, 8);
+  options.allreduce.tau_prime = 4;
+  options.warmup = dense_warmup(3);
+  return options;
+}
+
+bool says(const std::string& message, const std::string& part) {
+  return message.find(part) != std::string::npos;
+}
+
+class OptimiserOfKind : public testing::TestWithParam<OptimiserKind> {};
+
+TEST_P(OptimiserOfKind, step_leaves_equal_weights_on_all_ranks_with_every_preset) {
+  for (const Preset& preset : presets())
+    for (const ResidualKind rule : preset.residuals) {
+      Training training{.P = 3, .n = kSize, .steps = 50};
+      training.reducer = sparse_options(std::string(preset.name));
+      training.reducer.allreduce.residual = rule;
+      const auto weights = train(training, GetParam(), gaussian);
+      EXPECT_NE(weights[0], first_weights(kSize)) << preset.name;
+      for (const Weights& w : weights)
+        EXPECT_EQ(w, weights[0]) << preset.name << ", " << to_string(rule);
+    }
+}
+
+TEST_P(OptimiserOfKind, step_works_tensor_by_tensor) {
+  const auto weights = gather_world("threads", 3, [&](Communicator& comm) {
+    ReducerOptions options = preset_options("circulant", 0);
+    options.density = 0.1;
+    options.warmup = dense_warmup(2);
+    BucketedReducer reducer(comm, {50, 10, 60}, options);
+    const auto optimiser = GetParam().make(reducer);
+    Weights mine = first_weights(kSize);
+    for (int step = 0; step < 8; ++step) optimiser->step(mine, gaussian(comm.rank(), step));
+    const Bytes state = optimiser->save();
+    optimiser->flush(mine);
+    EXPECT_EQ(reducer.unsent_norm(), 0);
+    optimiser->load(state);
+    EXPECT_TRUE(optimiser->save() == state);
+    return mine;
+  });
+  EXPECT_NE(weights[0], first_weights(kSize));
+  for (const Weights& w : weights) EXPECT_EQ(w, weights[0]);
+}
+
+// Rank r's loss: the squared distance to a target of its own, with curvatures from 1 to 2.
+TEST_P(OptimiserOfKind, step_after_step_finds_the_minimum_of_a_quadratic) {
+  constexpr int kRanks = 5;
+  const Weights start = first_weights(kSize);
+  const auto target = [](int rank, std::size_t i) {
+    return 0.1F * static_cast<float>(rank - 2) + static_cast<float>(i % 5) / 5;
+  };
+  const auto curvature = [](std::size_t i) { return 1 + static_cast<float>(i % 3) / 2; };
+  run_world("threads", kRanks, [&](Communicator& comm) {
+    Reducer reducer(comm, kSize, preset_options("circulant", 24));
+    const auto optimiser = GetParam().make(reducer);
+    const float rate = optimiser->learning_rate();
+    Weights weights = start;
+    Weights gradient(kSize);
+    for (int step = 0; step < 300; ++step) {
+      optimiser->set_learning_rate(rate * static_cast<float>(300 - step) / 300);
+      const auto at = optimiser->point(weights);
+      for (std::size_t i = 0; i < kSize; ++i)
+        gradient[i] = curvature(i) * (at[i] - target(comm.rank(), i));
+      optimiser->step(weights, gradient);
+    }
+    optimiser->flush(weights);
+    Weights minimum(kSize);
+    for (std::size_t i = 0; i < kSize; ++i) minimum[i] = target(2, i);
+    EXPECT_LT(distance(weights, minimum), 0.05 * distance(start, minimum));
+  });
+}
+
+TEST_P(OptimiserOfKind, step_skipped_or_refused_changes_nothing) {
+  for (const NanPolicy policy : {NanPolicy::skip, NanPolicy::error})
+    run_world("threads", 3, [&](Communicator& comm) {
+      ReducerOptions options = sparse_options();
+      options.nan_policy = policy;
+      Reducer reducer(comm, kSize, options);
+      const auto optimiser = GetParam().make(reducer);
+      Weights weights = first_weights(kSize);
+      for (int step = 0; step < 6; ++step) optimiser->step(weights, gaussian(comm.rank(), step));
+      const Bytes state = optimiser->save();
+      const Weights before = weights;
+      for (const float bad : {kNan, std::numeric_limits<float>::infinity()}) {
+        Weights gradient = gaussian(comm.rank(), 6);
+        if (comm.rank() == 1) gradient[3] = bad;
+        bool skipped = false;
+        const std::string message =
+            message_of([&] { skipped = optimiser->step(weights, gradient).skipped; });
+        EXPECT_EQ(skipped, policy == NanPolicy::skip);
+        EXPECT_TRUE(says(message, skipped ? "accepted" : "rank 1: gradient[3]")) << message;
+      }
+      const Weights gradient(comm.rank() == 2 ? kSize - 1 : kSize, 1.0F);
+      EXPECT_TRUE(says(message_of([&] { optimiser->step(weights, gradient); }), "rank 2"));
+      EXPECT_TRUE(optimiser->save() == state);
+      EXPECT_EQ(weights, before);
+    });
+}
+
+// A learning rate of its own in each step, so that schedules are part of the state.
+void train_on(Optimiser& optimiser, Weights& weights, int begin, int end) {
+  const int rank = optimiser.synchroniser().comm().rank();
+  for (int step = begin; step < end; ++step) {
+    optimiser.set_learning_rate(0.1F / static_cast<float>(step + 1));
+    optimiser.step(weights, gaussian(rank, step));
+  }
+}
+
+TEST_P(OptimiserOfKind, load_continues_bitwise) {
+  run_world("threads", 3, [&](Communicator& comm) {
+    Reducer reducer(comm, kSize, sparse_options());
+    const auto optimiser = GetParam().make(reducer);
+    Weights weights = first_weights(kSize);
+    train_on(*optimiser, weights, 0, 11);
+    const Bytes state = optimiser->save();
+    Weights saved = weights;
+
+    Reducer other_reducer(comm, kSize, sparse_options());
+    const auto other = GetParam().make(other_reducer);
+    other->load(state);
+    EXPECT_EQ(other->learning_rate(), optimiser->learning_rate());
+    EXPECT_TRUE(other->save() == state);
+    for (const auto& [one, its] : {std::pair(optimiser.get(), &weights), {other.get(), &saved}}) {
+      one->step(*its, gaussian(comm.rank(), 11));  // with the learning rate that was saved
+      train_on(*one, *its, 12, 20);
+      one->flush(*its);
+    }
+    EXPECT_EQ(saved, weights);
+    EXPECT_TRUE(other->save() == optimiser->save());
+  });
+}
+
+TEST_P(OptimiserOfKind, load_of_what_one_rank_cannot_read_changes_nothing) {
+  run_world("threads", 3, [&](Communicator& comm) {
+    Reducer reducer(comm, kSize, sparse_options());
+    const auto optimiser = GetParam().make(reducer);
+    Weights weights = first_weights(kSize);
+    train_on(*optimiser, weights, 0, 5);
+    const Bytes earlier = optimiser->save();
+    train_on(*optimiser, weights, 5, 8);
+    const Bytes now = optimiser->save();
+    const auto refusal = [&](const Bytes& state) {
+      const std::string message = message_of([&] { optimiser->load(state); });
+      EXPECT_TRUE(optimiser->save() == now);
+      return message;
+    };
+    Bytes damaged = earlier;
+    if (comm.rank() == 1) damaged[damaged.size() / 2] ^= std::byte{4};
+    EXPECT_TRUE(says(refusal(damaged), "rank 1: state: damaged"));
+    Bytes cut = earlier;
+    if (comm.rank() == 2) cut.resize(cut.size() - 1);
+    EXPECT_TRUE(says(refusal(cut), "rank 2"));
+
+    ReducerOptions other_options = sparse_options();
+    other_options.k = 9;
+    Reducer other_reducer(comm, kSize, other_options);
+    const auto other = GetParam().make(other_reducer);
+    EXPECT_TRUE(says(refusal(other->save()), "options"));
+    SparseSgd alien(reducer, {.momentum = 0.123F});
+    EXPECT_TRUE(says(refusal(comm.rank() == 0 ? alien.save() : earlier), "rank 0"));
+    EXPECT_EQ(refusal(now), "accepted");
+  });
+}
+
+TEST_P(OptimiserOfKind, step_without_gradient_is_a_step_with_zeros) {
+  run_world("threads", 3, [&](Communicator& comm) {
+    Reducer reducer(comm, kSize, sparse_options());
+    Reducer other_reducer(comm, kSize, sparse_options());
+    const auto with_zeros = GetParam().make(reducer);
+    const auto without = GetParam().make(other_reducer);
+    Weights a = first_weights(kSize);
+    Weights b = a;
+    for (int step = 0; step < 8; ++step) {
+      const bool idle = comm.rank() == 1 && step % 2 == 1;
+      const Weights gradient = gaussian(comm.rank(), step);
+      with_zeros->step(a, idle ? Weights(kSize, 0.0F) : gradient);
+      without->step(b, idle ? Weights() : gradient);
+    }
+    EXPECT_EQ(a, b);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, OptimiserOfKind, testing::ValuesIn(optimiser_kinds()),
+                         [](const auto& kind) { return kind.param.name; });
+
+TEST(Optimiser, point_with_look_ahead_is_past_what_is_unsent) {
+  run_world("threads", 3, [](Communicator& comm) {
+    Reducer reducer(comm, 4, preset_options("topka", 1));
+    SparseSgd plain(reducer, {});
+    SparseSgd ahead(reducer, {.learning_rate = 0.5F, .look_ahead = true});
+    Weights weights = {1, 1, 1, 1};
+    EXPECT_EQ(plain.point(weights).data(), weights.data());
+    const auto r = static_cast<float>(comm.rank());
+    ahead.step(weights, Weights{8, r, 0.5F, 0});
+    EXPECT_EQ(weights, (Weights{-3, 1, 1, 1}));
+    const auto point = ahead.point(weights);
+    EXPECT_EQ(Weights(point.begin(), point.end()), (Weights{-3, 1 - r / 2, 0.75F, 1}));
+  });
+}
+
+TEST(Optimiser, apply_is_for_callers_who_synchronise) {
+  run_world("threads", 3, [](Communicator& comm) {
+    Reducer reducer(comm, kSize, sparse_options());
+    Reducer other_reducer(comm, kSize, sparse_options());
+    SparseAdam whole(reducer, {});
+    SparseAdam half(other_reducer, {});
+    Weights a = first_weights(kSize);
+    Weights b = a;
+    for (int step = 0; step < 8; ++step) {
+      whole.step(a, gaussian(comm.rank(), step));
+      half.apply(b, other_reducer.step(gaussian(comm.rank(), step), half.scale()));
+    }
+    half.apply(b, {.skipped = true});
+    EXPECT_EQ(a, b);
+    SparseSgd updates(reducer, {.sparsify = Sparsify::updates});
+    EXPECT_TRUE(says(message_of([&] { updates.apply(a, {}); }), "updates"));
+  });
+}
+
+TEST(Optimiser, step_with_different_options_is_refused_on_all_ranks) {
+  run_world("threads", 3, [](Communicator& comm) {
+    Reducer reducer(comm, kSize, sparse_options());
+    Weights weights = first_weights(kSize);
+    SparseSgd rates(reducer, {.learning_rate = comm.rank() == 1 ? 0.1F : 0.2F});
+    SparseSgd momenta(reducer, {.momentum = comm.rank() == 2 ? 0.9F : 0.8F});
+    for (Optimiser* optimiser : {&rates, &momenta})
+      EXPECT_TRUE(says(message_of([&] { optimiser->step(weights, Weights(kSize)); }), "different"));
+    EXPECT_EQ(weights, first_weights(kSize));
+  });
+}
+
+TEST(Optimiser, arguments_that_make_no_sense_are_refused) {
+  run_world("threads", 1, [](Communicator& comm) {
+    Reducer reducer(comm, kSize, sparse_options());
+    Weights few(kSize - 1);
+    SparseSgd sgd(reducer, {});
+    EXPECT_TRUE(says(message_of([&] { sgd.step(few, Weights(kSize)); }), "119 weights"));
+    EXPECT_TRUE(says(message_of([&] { sgd.point(few); }), "119 weights"));
+    EXPECT_TRUE(says(message_of([&] { sgd.flush(few); }), "119 weights"));
+    EXPECT_TRUE(says(message_of([&] { sgd.apply(few, {}); }), "119 weights"));
+    for (const float rate : {-1.0F, kNan, std::numeric_limits<float>::infinity()}) {
+      EXPECT_TRUE(says(message_of([&] { sgd.set_learning_rate(rate); }), "learning_rate = "));
+      EXPECT_TRUE(says(message_of([&] { SparseSgd(reducer, {.learning_rate = rate}); }), "rate"));
+      EXPECT_TRUE(says(message_of([&] { SparseSgd(reducer, {.clip_norm = rate}); }), "clip_norm"));
+    }
+    EXPECT_EQ(find_sparsify("updates"), Sparsify::updates);
+    EXPECT_EQ(to_string(Sparsify::gradients), "gradients");
+    EXPECT_TRUE(says(message_of([] { find_sparsify("all"); }), "gradients, updates"));
+  });
+}
+
+}  // namespace
+}  // namespace oktopk

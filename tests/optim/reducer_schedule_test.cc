@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a Reducer does beside plain steps: warm-up, a k that changes, decay, flush. Inputs are
+// dyadic, so that mass is compared to the last bit.
+#include <gtest/gtest.h>
+
+#include "tests/support/training.h"
+
+namespace oktopk {
+namespace {
+
+constexpr Index n = 400;
+constexpr std::size_t k = 20;
+
+// One step by the rules: the ranks agree, and all mass is accounted for when what was unsent before
+// counts `decay`.
+void checked_step(Reducer& reducer, std::uint64_t step, double decay = 1) {
+  Communicator& comm = reducer.comm();
+  const auto gradient = gradient_of(reducer, step);
+  const Dense before = sum_unsent(reducer);
+  const Update update = reducer.step(gradient);
+  for (const Dense& theirs : gather_dense(comm, spread(update, n)))
+    ASSERT_EQ(theirs, spread(update, n)) << "step " << step;
+  const Dense applied = sum_applied(reducer);
+  update.for_each([&](Index i, float mean) {
+    ASSERT_EQ(mean, static_cast<float>(applied[i]) / static_cast<float>(comm.size()));
+  });
+  ASSERT_EQ(plus(sum_over_ranks(comm, gradient), before, decay), plus(applied, sum_unsent(reducer)))
+      << "step " << step;
+}
+
+class ReducerSchedule : public testing::TestWithParam<Method> {};
+
+TEST_P(ReducerSchedule, warmup_steps_are_dense_and_leave_nothing) {
+  for (const int P : {1, 3})
+    run_world("threads", P, [&](Communicator& comm) {
+      ReducerOptions options = GetParam().options(k);
+      options.warmup = dense_warmup(3);
+      Reducer reducer(comm, n, options);
+      Reducer fresh(comm, n, GetParam().options(k));
+      for (std::uint64_t step = 0; step < 3; ++step) {
+        const auto gradient = gradient_of(reducer, step);
+        const Update update = reducer.step(gradient);
+        ASSERT_EQ(update.dense.size(), n);
+        ASSERT_TRUE(reducer.sent().empty());
+        ASSERT_EQ(sum_applied(reducer), sum_over_ranks(comm, gradient));
+        ASSERT_EQ(reducer.unsent_norm(), 0);
+      }
+      EXPECT_EQ(reducer.steps(), 3u);
+      for (std::uint64_t step = 3; step < 8; ++step) {
+        const auto gradient = gradient_of(reducer, step);
+        ASSERT_EQ(bits_of(reducer.step(gradient)), bits_of(fresh.step(gradient)));
+      }
+    });
+}
+
+// Smaller, larger, dense in between: thresholds of another k must not do harm.
+TEST_P(ReducerSchedule, step_with_a_changing_k_keeps_agreement_and_mass) {
+  for (const int P : {3, 4})
+    run_world("threads", P, [&](Communicator& comm) {
+      ReducerOptions options = GetParam().options(k);
+      options.warmup = {{3, 0.25}, {2, 0.0625}, {1, 1}, {2, 0.0025}, {3, 0.5}};
+      Reducer reducer(comm, n, options);
+      for (std::uint64_t step = 0; step < 14; ++step) checked_step(reducer, step);
+    });
+}
+
+TEST_P(ReducerSchedule, decay_fades_what_was_not_sent) {
+  run_world("threads", 3, [&](Communicator& comm) {
+    ReducerOptions options = GetParam().options(k);
+    options.decay = 0.5F;
+    options.warmup = {{2, 0.1}, {1, 1}};
+    Reducer reducer(comm, n, options);
+    for (std::uint64_t step = 0; step < 8; ++step)
+      checked_step(reducer, step, step == 2 || reducer.allreduce().is_dense() ? 1 : 0.5);
+  });
+}
+
+// P is a power of two, so the mean is exact too.
+TEST_P(ReducerSchedule, flush_applies_everything_and_stepping_goes_on) {
+  for (const int P : {1, 2, 4})
+    run_world("threads", P, [&](Communicator& comm) {
+      Reducer reducer(comm, n, GetParam().options(k));
+      Dense brought(n, 0.0);
+      Dense applied(n, 0.0);
+      for (std::uint64_t step = 0; step < 12; ++step) {
+        const auto gradient = gradient_of(reducer, step);
+        brought = plus(brought, sum_over_ranks(comm, gradient));
+        applied = plus(applied, spread(reducer.step(gradient), n), P);
+        if (step % 6 != 5) continue;
+        const Update rest = reducer.flush();
+        EXPECT_TRUE(rest.is_dense());
+        applied = plus(applied, spread(rest, n), P);
+        ASSERT_EQ(applied, brought) << "P = " << P << ", step " << step;
+        ASSERT_EQ(reducer.unsent_norm(), 0);
+        ASSERT_EQ(sum_unsent(reducer), Dense(n, 0.0));
+        ASSERT_EQ(reducer.steps(), step + 1);
+        for (const float mean : reducer.flush().dense) ASSERT_EQ(mean, 0);
+      }
+    });
+}
+
+TEST_P(ReducerSchedule, flush_gives_the_mean_on_odd_ranks_and_agrees) {
+  for (const int P : {3, 5}) {
+    const auto all = gather_world("threads", P, [&](Communicator& comm) {
+      Reducer reducer(comm, n, GetParam().options(k));
+      for (std::uint64_t step = 0; step < 3; ++step) reducer.step(gradient_of(reducer, step));
+      const Dense owed = sum_unsent(reducer);
+      const Update rest = reducer.flush();
+      for (Index i = 0; i < n; ++i)
+        EXPECT_EQ(rest.dense[i], static_cast<float>(owed[i]) / static_cast<float>(P));
+      return bits_of(rest);
+    });
+    for (const std::uint64_t bits : all) EXPECT_EQ(bits, all[0]);
+  }
+}
+
+std::string method_name(const testing::TestParamInfo<Method>& info) { return info.param.name(); }
+
+INSTANTIATE_TEST_SUITE_P(Methods, ReducerSchedule, testing::ValuesIn(all_methods()), method_name);
+
+TEST(Reducer, flush_before_the_first_step_and_of_nothing_works) {
+  run_world("threads", 3, [](Communicator& comm) {
+    Reducer reducer(comm, 10, preset_options("circulant", 2));
+    for (const float mean : reducer.flush().dense) EXPECT_EQ(mean, 0);
+    EXPECT_EQ(reducer.steps(), 0u);
+    Reducer nothing(comm, 0, {});
+    EXPECT_EQ(nothing.flush().size(), 0u);
+  });
+}
+
+TEST(Reducer, dgc_warmup_selects_as_many_as_its_stages_say) {
+  run_world("threads", 3, [](Communicator& comm) {
+    ReducerOptions options = preset_options("topka", 4);
+    options.warmup = dgc_warmup(6, 0.01);
+    Reducer reducer(comm, n, options);
+    for (const std::size_t expected : {100U, 100U, 25U, 25U, 6U, 6U, 4U, 4U}) {
+      reducer.step(gradient_of(reducer, reducer.steps()));
+      EXPECT_EQ(reducer.sent().size(), expected);
+    }
+    EXPECT_EQ(reducer.k(), 4u);
+  });
+}
+
+// Otherwise the threshold of the last k would stay for tau' steps.
+TEST(Reducer, step_with_another_k_makes_oktopk_evaluate_its_thresholds) {
+  run_world("threads", 3, [](Communicator& comm) {
+    ReducerOptions options = preset_options("oktopk", 8);
+    options.warmup = {{3, 0.1}, {3, 0.05}};
+    Reducer reducer(comm, n, options);
+    for (std::uint64_t step = 0; step < 9; ++step) {
+      reducer.step(gradient_of(reducer, step));
+      EXPECT_EQ(reducer.outcome().refreshed, step % 3 == 0) << "step " << step;
+      if (step % 3 != 0) continue;
+      const std::size_t now = step == 0 ? 40 : step == 3 ? 20 : 8;
+      EXPECT_EQ(reducer.sent().size(), now);
+      EXPECT_EQ(reducer.outcome().update.size(), now);
+    }
+  });
+}
+
+TEST(Reducer, warmup_uses_the_dense_schedule_that_was_chosen) {
+  run_world("threads", 5, [](Communicator& comm) {
+    const auto messages = [&](DenseSchedule schedule) {
+      CountingCommunicator counting(comm);
+      ReducerOptions options = preset_options("oktopk", 4);
+      options.warmup = dense_warmup(2);
+      options.allreduce.dense = schedule;
+      options.nan_policy = NanPolicy::local;
+      Reducer reducer(counting, n, options);
+      reducer.step(gradient_of(reducer, 0));
+      counting.reset();
+      reducer.step(gradient_of(reducer, 1));
+      return counting.traffic().messages_sent;
+    };
+    EXPECT_EQ(messages(DenseSchedule::rabenseifner), 6u);
+    EXPECT_EQ(messages(DenseSchedule::ring), 8u);
+  });
+}
+
+}  // namespace
+}  // namespace oktopk

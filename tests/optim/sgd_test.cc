@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// SparseSgd against plain SGD where everything is sent, by hand on a small example where it is not,
+// and what is special about local momentum.
+#include "oktopk/optim/sgd.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "oktopk/base/error.h"
+#include "tests/support/message.h"
+#include "tests/support/optimisers.h"
+#include "tests/support/runs.h"
+
+namespace oktopk {
+namespace {
+
+constexpr Index kSize = 60;
+constexpr int kSteps = 20;
+
+Weights gaussian(int rank, int step) {
+  return make_input(Input::gaussian, kSize, rank, static_cast<std::uint64_t>(step), 9);
+}
+
+// Ordinary SGD on the mean gradient, in double.
+Weights reference(int P, const SgdOptions& o, const Gradients& gradients, int steps = kSteps) {
+  const Weights start = first_weights(kSize);
+  std::vector<double> w(start.begin(), start.end());
+  std::vector<double> v(kSize, 0.0);
+  for (int step = 0; step < steps; ++step) {
+    std::vector<double> g(kSize, 0.0);
+    double squares = 0;
+    for (int r = 0; r < P; ++r) {
+      const Weights mine = gradients(r, step);
+      for (std::size_t i = 0; i < kSize; ++i) {
+        g[i] += double{mine[i]} / P;
+        squares += double{mine[i]} * mine[i] / P;
+      }
+    }
+    const double norm = std::sqrt(squares);
+    const double factor = o.clip_norm > 0 && norm > o.clip_norm ? o.clip_norm / norm : 1;
+    for (std::size_t i = 0; i < kSize; ++i) {
+      const double pull = o.learning_rate * (factor * g[i] + o.weight_decay * w[i]);
+      v[i] = o.momentum * v[i] + pull;
+      w[i] -= o.nesterov ? pull + o.momentum * v[i] : v[i];
+    }
+  }
+  return {w.begin(), w.end()};
+}
+
+void expect_near(const Weights& got, const Weights& expected, double tolerance = 2e-5) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], tolerance) << i;
+}
+
+// Each the basis of one test of dense steps.
+std::vector<SgdOptions> varieties() {
+  return {{.learning_rate = 0.1F},
+          {.learning_rate = 0.1F, .weight_decay = 0.1F},
+          {.learning_rate = 0.1F, .clip_norm = 3},
+          {.learning_rate = 0.1F, .momentum = 0.9F},
+          {.learning_rate = 0.1F, .momentum = 0.9F, .nesterov = true},
+          {.learning_rate = 0.1F,
+           .momentum = 0.9F,
+           .nesterov = true,
+           .weight_decay = 0.1F,
+           .clip_norm = 3}};
+}
+
+TEST(SparseSgd, dense_steps_are_ordinary_sgd_whatever_is_sparsified) {
+  for (SgdOptions options : varieties())
+    for (const Sparsify sparsify : {Sparsify::gradients, Sparsify::updates})
+      for (const int P : {1, 3, 5}) {
+        options.sparsify = sparsify;
+        Training training{.P = P, .n = kSize, .steps = kSteps};
+        training.reducer.preset = "dense";
+        const auto weights = train(training, kind_of("sgd", options), gaussian);
+        expect_near(weights[0], reference(P, options, gaussian));
+        for (const Weights& w : weights) EXPECT_EQ(w, weights[0]);
+      }
+}
+
+// All coordinates are sent in each step, so it is ordinary SGD once more.
+TEST(SparseSgd, sparse_steps_that_send_all_are_ordinary_sgd) {
+  for (SgdOptions options : varieties())
+    for (const Sparsify sparsify : {Sparsify::gradients, Sparsify::updates}) {
+      options.sparsify = sparsify;
+      const Training training{
+          .P = 3, .n = kSize, .steps = kSteps, .reducer = preset_options("topka", kSize)};
+      expect_near(train(training, kind_of("sgd", options), gaussian)[0],
+                  reference(3, options, gaussian));
+    }
+}
+
+// Two ranks, n = 3, k = 1, lr = 0.5: accumulate lr g, send the largest, apply the mean of the sums.
+TEST(SparseSgd, step_is_algorithm_2_by_hand) {
+  const auto run = gather_world("threads", 2, [](Communicator& comm) {
+    Reducer reducer(comm, 3, preset_options("topka", 1));
+    SparseSgd sgd(reducer, {.learning_rate = 0.5F});
+    Weights weights = {0, 0, 0};
+    std::vector<Weights> history;
+    const std::vector<std::vector<Weights>> gradients = {{{8, 2, 6}, {2, 8, 4}},
+                                                         {{0, 2, 2}, {2, 2, 2}}};
+    for (const auto& step : gradients) {
+      sgd.step(weights, step[static_cast<std::size_t>(comm.rank())]);
+      history.push_back(weights);
+    }
+    history.emplace_back(reducer.residual().begin(), reducer.residual().end());
+    return history;
+  });
+  // acc {4, 1, 3} and {1, 4, 2}: 4 at 0 and 4 at 1 go; left {0, 1, 3}, {1, 0, 2}.
+  EXPECT_EQ(run[0][0], (Weights{-2, -2, 0}));
+  // acc {0, 2, 4} and {2, 1, 3}: 4 and 3 at 2 go.
+  EXPECT_EQ(run[0][1], (Weights{-2, -2, -3.5F}));
+  EXPECT_EQ(run[1][1], run[0][1]);
+  EXPECT_EQ(run[0][2], (Weights{0, 2, 0}));
+  EXPECT_EQ(run[1][2], (Weights{2, 1, 0}));
+}
+
+TEST(SparseSgd, learning_rate_enters_when_the_gradient_does) {
+  run_world("threads", 1, [](Communicator& comm) {
+    Reducer reducer(comm, 2, preset_options("topka", 1));
+    SparseSgd sgd(reducer, {.learning_rate = 1});
+    Weights weights = {0, 0};
+    sgd.step(weights, Weights{4, 2});
+    sgd.set_learning_rate(0);
+    sgd.step(weights, Weights{100, 100});
+    EXPECT_EQ(weights, (Weights{-4, -2}));
+  });
+}
+
+TEST(SparseSgd, global_momentum_moves_weights_that_did_not_arrive) {
+  run_world("threads", 3, [](Communicator& comm) {
+    Reducer reducer(comm, 2, preset_options("topka", 1));
+    SparseSgd sgd(reducer, {.learning_rate = 1, .momentum = 0.5F});
+    Weights weights = {0, 0};
+    sgd.step(weights, Weights{4, 1});
+    EXPECT_EQ(weights, (Weights{-4, 0}));
+    sgd.step(weights, Weights{0, 1});
+    EXPECT_EQ(weights, (Weights{-6, -2}));
+    EXPECT_EQ(Weights(sgd.momentum().begin(), sgd.momentum().end()), (Weights{2, 2}));
+  });
+}
+
+TEST(SparseSgd, local_momentum_is_accumulated_until_it_is_sent) {
+  run_world("threads", 3, [](Communicator& comm) {
+    Reducer reducer(comm, 2, preset_options("topka", 1));
+    SparseSgd sgd(reducer, {.learning_rate = 1, .momentum = 0.5F, .sparsify = Sparsify::updates});
+    Weights weights = {0, 0};
+    sgd.step(weights, Weights{4, 2});  // v = {4, 2}
+    EXPECT_EQ(weights, (Weights{-4, 0}));
+    sgd.step(weights, Weights{0, 0});  // v = {2, 1}: the accumulator has {2, 3}
+    EXPECT_EQ(weights, (Weights{-4, -3}));
+    EXPECT_EQ(Weights(sgd.momentum().begin(), sgd.momentum().end()), (Weights{2, 1}));
+  });
+}
+
+TEST(SparseSgd, factor_masking_clears_the_momentum_of_what_this_rank_sent) {
+  run_world("threads", 3, [](Communicator& comm) {
+    ReducerOptions options = preset_options("topka", 1);
+    options.warmup = dense_warmup(1);
+    Reducer reducer(comm, 3, options);
+    SparseSgd sgd(reducer, {.learning_rate = 1,
+                            .momentum = 0.5F,
+                            .sparsify = Sparsify::updates,
+                            .factor_masking = true});
+    const auto own = static_cast<std::size_t>(comm.rank());
+    Weights weights = {0, 0, 0};
+    Weights expected = {4, 4, 4};
+    sgd.step(weights, expected);  // dense: nothing is masked
+    EXPECT_EQ(Weights(sgd.momentum().begin(), sgd.momentum().end()), expected);
+    Weights gradient = {0, 0, 0};
+    gradient[own] = 8;  // this rank sends it, the others do not
+    sgd.step(weights, gradient);
+    expected = {2, 2, 2};
+    expected[own] = 0;
+    EXPECT_EQ(Weights(sgd.momentum().begin(), sgd.momentum().end()), expected);
+  });
+}
+
+// Dense steps first, then sparse ones: what is applied and what is unsent make up ordinary
+// momentum.
+TEST(SparseSgd, local_momentum_goes_on_after_the_warm_up) {
+  const SgdOptions options{.learning_rate = 0.1F, .momentum = 0.9F, .sparsify = Sparsify::updates};
+  const auto flushed = gather_world("threads", 3, [&](Communicator& comm) {
+    ReducerOptions sparse = preset_options("circulant", 5);
+    sparse.warmup = dense_warmup(kSteps / 2);
+    Reducer reducer(comm, kSize, sparse);
+    SparseSgd sgd(reducer, options);
+    Weights weights = first_weights(kSize);
+    for (int step = 0; step < kSteps; ++step) sgd.step(weights, gaussian(comm.rank(), step));
+    sgd.flush(weights);
+    return weights;
+  });
+  expect_near(flushed[0], reference(3, options, gaussian));
+}
+
+// A flush makes up for the last step: as if everything had been sent in it.
+TEST(SparseSgd, flush_is_part_of_the_last_step) {
+  for (SgdOptions options : varieties()) {
+    options.clip_norm = 0;
+    run_world("threads", 3, [&](Communicator& comm) {
+      Reducer reducer(comm, kSize, preset_options("circulant", 5));
+      SparseSgd sgd(reducer, options);
+      Weights weights = first_weights(kSize);
+      for (int step = 0; step < 4; ++step) {
+        sgd.step(weights, gaussian(comm.rank(), step));
+        sgd.flush(weights);
+      }
+      expect_near(weights, reference(3, options, gaussian, 4));
+      const Weights before = weights;
+      sgd.flush(weights);
+      EXPECT_EQ(weights, before);
+    });
+  }
+}
+
+TEST(SparseSgd, step_without_momentum_touches_only_what_arrives) {
+  run_world("threads", 3, [](Communicator& comm) {
+    Reducer reducer(comm, kSize, preset_options("oktopk", 4));
+    SparseSgd sgd(reducer, {});
+    for (int step = 0; step < 5; ++step) {
+      Weights weights = first_weights(kSize);
+      Weights expected = weights;
+      sgd.step(weights, gaussian(comm.rank(), step)).subtract_from(expected);
+      EXPECT_EQ(weights, expected);
+    }
+    EXPECT_TRUE(sgd.momentum().empty());
+  });
+}
+
+TEST(SparseSgd, construction_with_bad_options_says_which) {
+  run_world("threads", 1, [](Communicator& comm) {
+    Reducer reducer(comm, kSize, {});
+    const auto expect = [&](const SgdOptions& options, const std::string& part) {
+      const std::string message = message_of([&] { SparseSgd(reducer, options); });
+      EXPECT_NE(message.find(part), std::string::npos) << message;
+    };
+    expect({.momentum = 1}, "momentum = 1");
+    expect({.momentum = -0.5F}, "momentum = -0.5");
+    expect({.momentum = std::nanf("")}, "momentum = ");
+    expect({.nesterov = true}, "nesterov");
+    expect({.weight_decay = -1}, "weight_decay = -1");
+    expect({.momentum = 0.9F, .factor_masking = true}, "factor_masking");
+    expect({.sparsify = Sparsify::updates, .factor_masking = true}, "factor_masking");
+  });
+}
+
+}  // namespace
+}  // namespace oktopk

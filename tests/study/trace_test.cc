@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/study/trace.h"
+
+#include <array>
+
+#include "oktopk/comm/collectives.h"
+#include "tests/support/world.h"
+
+namespace oktopk {
+namespace {
+
+TEST(Trace, writes_down_every_exchange) {
+  run_world("threads", 3, [](Communicator& comm) {
+    TracingCommunicator tracing(comm);
+    const std::array<std::byte, 15> out{};
+    std::array<std::byte, 15> in{};
+    Workspace work;
+    alltoall(tracing, out, in, work);
+    ASSERT_EQ(tracing.exchanges().size(), 1U);
+    EXPECT_EQ(tracing.exchanges()[0].messages_received, 2U);
+    EXPECT_EQ(tracing.exchanges()[0].bytes_sent, 10U);
+    EXPECT_EQ(tracing.exchanges()[0].bytes_received, 10U);
+    tracing.reset();
+    barrier(tracing);
+    ASSERT_EQ(tracing.exchanges().size(), 2U);
+    EXPECT_EQ(tracing.exchanges()[1].bytes_received, 0U);
+  });
+}
+
+}  // namespace
+}  // namespace oktopk

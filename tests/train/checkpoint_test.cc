@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Interrupted and resumed: bitwise the same weights; with another number of ranks training goes on.
+#include "tools/train/checkpoint.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "oktopk/base/error.h"
+#include "tests/support/message.h"
+#include "tests/support/world.h"
+#include "tests/train/small_problem.h"
+
+namespace oktopk {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Checkpoint : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+    dir_ = fs::temp_directory_path() /
+           ("oktopk-checkpoint-" + std::string(info->name()) + std::to_string(getpid()));
+    fs::create_directories(dir_);
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+
+  TrainOptions interrupted(TrainOptions options, std::uint64_t after) const {
+    options.checkpoint_dir = dir_.string();
+    options.checkpoint_every = 10;
+    options.stop_after = after;
+    return options;
+  }
+  TrainOptions resumed(TrainOptions options) const {
+    options.resume_dir = dir_.string();
+    return options;
+  }
+
+  fs::path dir_;
+};
+
+TrainingRun run_on(int P, const TrainOptions& options) {
+  return gather_world("threads", P,
+                      [&](Communicator& comm) { return train(comm, small_problem(), options); })[0];
+}
+
+TEST_F(Checkpoint, resume_continues_bitwise) {
+  for (const std::string preset : {"dense", "oktopk", "circulant"})
+    for (const std::string optimiser : {"sgd", "momentum", "adam"}) {
+      TrainOptions options = small_run(preset, 40);
+      options.recipe.optimiser = optimiser;
+      const TrainingRun whole = run_on(3, options);
+      run_on(3, interrupted(options, 17));
+      const TrainingRun rest = run_on(3, resumed(options));
+      EXPECT_EQ(rest.weights_hash, whole.weights_hash) << preset << ", " << optimiser;
+      EXPECT_EQ(rest.curves.step, whole.curves.step);
+      EXPECT_EQ(rest.curves.loss.back(), whole.curves.loss.back());
+      fs::remove_all(dir_);
+    }
+}
+
+TEST_F(Checkpoint, resume_in_buckets_continues_bitwise) {
+  TrainOptions options = small_run("circulant", 40);
+  options.fusion.policy = FusionPolicy::tensor;
+  const TrainingRun whole = run_on(3, options);
+  run_on(3, interrupted(options, 20));
+  EXPECT_EQ(run_on(3, resumed(options)).weights_hash, whole.weights_hash);
+}
+
+TEST_F(Checkpoint, save_keeps_the_newest_step_only) {
+  run_on(2, interrupted(small_run("circulant", 40), 35));
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(dir_))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(names, (std::vector<std::string>{"circulant-00000035-0-of-2.state",
+                                             "circulant-00000035-1-of-2.state"}));
+}
+
+TEST_F(Checkpoint, resume_takes_the_newest_step_that_all_ranks_have) {
+  const TrainOptions options = small_run("circulant", 40);
+  run_on(2, interrupted(options, 20));
+  const TrainingRun whole = run_on(2, options);
+  // As if killed while step 30 was being written.
+  fs::copy(dir_ / "circulant-00000020-0-of-2.state", dir_ / "circulant-00000030-0-of-2.state");
+  EXPECT_EQ(run_on(2, resumed(options)).weights_hash, whole.weights_hash);
+}
+
+TEST_F(Checkpoint, resume_with_another_number_of_ranks_goes_on) {
+  for (const std::string optimiser : {"momentum", "adam"})
+    for (const Sparsify sparsify : {Sparsify::gradients, Sparsify::updates})
+      for (const int P : {1, 2, 5}) {
+        TrainOptions options = small_run("circulant", 120);
+        options.recipe.optimiser = optimiser;
+        options.recipe.sparsify = sparsify;
+        const TrainingRun first = run_on(3, interrupted(options, 60));
+        const TrainingRun rest = run_on(P, resumed(options));
+        EXPECT_TRUE(rest.ranks_agree);
+        EXPECT_EQ(rest.steps, 120u);
+        EXPECT_LT(rest.test.loss, first.test.loss * 1.05);
+        fs::remove_all(dir_);
+      }
+}
+
+TEST_F(Checkpoint, resume_from_damaged_or_missing_files_is_a_clear_error_on_every_rank) {
+  const TrainOptions options = small_run("circulant", 40);
+  const auto refusal = [&](const TrainOptions& o) {
+    return gather_world("threads", 2, [&](Communicator& comm) {
+      return message_of([&] { train(comm, small_problem(), o); });
+    });
+  };
+  for (const std::string& text : refusal(resumed(options)))
+    EXPECT_NE(text.find("nothing to resume"), std::string::npos) << text;
+  run_on(2, interrupted(options, 20));
+  TrainOptions other = options;
+  other.seed = 9;
+  for (const std::string& text : refusal(resumed(other)))
+    EXPECT_NE(text.find("of another run"), std::string::npos) << text;
+  std::fstream file(dir_ / "circulant-00000020-1-of-2.state",
+                    std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(500);
+  file.put('\x55');
+  file.close();
+  for (const std::string& text : refusal(resumed(options)))
+    EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace oktopk

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/train/recipe.h"
+
+#include <gtest/gtest.h>
+
+#include "oktopk/base/error.h"
+#include "tests/support/message.h"
+
+namespace oktopk {
+namespace {
+
+TEST(Recipe, learning_rate_at_cosine_falls_from_peak_to_zero) {
+  Recipe recipe;
+  recipe.learning_rate = 0.5F;
+  EXPECT_FLOAT_EQ(learning_rate_at(recipe, 0, 100), 0.5F);
+  EXPECT_FLOAT_EQ(learning_rate_at(recipe, 50, 100), 0.25F);
+  EXPECT_NEAR(learning_rate_at(recipe, 100, 100), 0, 1e-7);
+  recipe.schedule = "constant";
+  EXPECT_FLOAT_EQ(learning_rate_at(recipe, 99, 100), 0.5F);
+}
+
+TEST(Recipe, learning_rate_not_given_is_the_optimisers_default) {
+  for (const std::string optimiser : {"sgd", "momentum", "adam"}) {
+    Recipe recipe;
+    recipe.optimiser = optimiser;
+    EXPECT_EQ(learning_rate_at(recipe, 0, 10), default_learning_rate(recipe));
+    EXPECT_GT(default_learning_rate(recipe), 0);
+  }
+}
+
+TEST(Recipe, parse_warmup_takes_a_share_of_the_steps) {
+  EXPECT_TRUE(parse_warmup("none", 100, 0.01).empty());
+  const DensitySchedule dense = parse_warmup("dense:0.1", 100, 0.01);
+  ASSERT_EQ(dense.size(), 1u);
+  EXPECT_EQ(dense[0].steps, 10u);
+  EXPECT_EQ(dense[0].density, 1);
+  const DensitySchedule dgc = parse_warmup("dgc:0.3", 100, 0.01);
+  ASSERT_EQ(dgc.size(), 3u);
+  EXPECT_EQ(dgc[0].density, 0.25);
+}
+
+TEST(Recipe, parse_warmup_refuses_what_it_does_not_know) {
+  for (const std::string text : {"", "dense", "dense:", "dense:x", "dense:2", "dgc:-1", "cold:0.1"})
+    EXPECT_NE(message_of([&] { parse_warmup(text, 100, 0.01); }).find("'" + text + "'"),
+              std::string::npos)
+        << text;
+}
+
+TEST(Recipe, check_names_what_is_wrong) {
+  const auto refusal = [](auto change) {
+    Recipe recipe;
+    change(recipe);
+    return message_of([&] { check(recipe); });
+  };
+  EXPECT_NE(refusal([](Recipe& r) { r.optimiser = "lion"; }).find("lion"), std::string::npos);
+  EXPECT_NE(refusal([](Recipe& r) { r.schedule = "saw"; }).find("saw"), std::string::npos);
+  EXPECT_NE(refusal([](Recipe& r) { r.learning_rate = -1; }).find("-1"), std::string::npos);
+}
+
+TEST(Recipe, to_string_says_what_differs_from_the_plainest) {
+  Recipe recipe;
+  recipe.optimiser = "adam";
+  recipe.warmup = "none";
+  EXPECT_EQ(to_string(recipe), "adam, interval-aware");
+  recipe.sparsify = Sparsify::updates;
+  recipe.look_ahead = true;
+  recipe.flush = false;
+  recipe.warmup = "dense:0.1";
+  EXPECT_EQ(to_string(recipe), "adam, updates, look-ahead, warm-up dense:0.1, no flush");
+}
+
+}  // namespace
+}  // namespace oktopk

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/study/statistics.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace oktopk {
+
+double mean_of(std::span<const double> values) {
+  double sum = 0;
+  for (const double v : values) sum += v;
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+double max_of(std::span<const double> values) {
+  return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+}
+
+double quantile(std::vector<double> values, double q) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const double place = q * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<std::size_t>(place);
+  const std::size_t above = std::min(below + 1, values.size() - 1);
+  return values[below] + (place - std::floor(place)) * (values[above] - values[below]);
+}
+
+Spread spread_of(const std::vector<double>& values, double aim) {
+  std::vector<double> off;
+  off.reserve(values.size());
+  for (const double v : values) off.push_back(std::fabs(v - aim));
+  return {.mean = mean_of(values),
+          .p5 = quantile(values, 0.05),
+          .p95 = quantile(values, 0.95),
+          .deviation = mean_of(off),
+          .max = max_of(values)};
+}
+
+double imbalance(std::span<const double> values) {
+  const double mean = mean_of(values);
+  return mean > 0 ? max_of(values) / mean : 1;
+}
+
+std::vector<double> mean_over_ranks(std::span<const std::vector<double>> by_rank) {
+  std::vector<double> mean(by_rank.empty() ? 0 : by_rank[0].size(), 0.0);
+  for (const std::vector<double>& rank : by_rank)
+    for (std::size_t i = 0; i < mean.size(); ++i)
+      mean[i] += rank[i] / static_cast<double>(by_rank.size());
+  return mean;
+}
+
+double norm1(std::span<const double> values) {
+  double sum = 0;
+  for (const double v : values) sum += std::fabs(v);
+  return sum;
+}
+
+double norm2(std::span<const double> values) {
+  double sum = 0;
+  for (const double v : values) sum += v * v;
+  return std::sqrt(sum);
+}
+
+}  // namespace oktopk

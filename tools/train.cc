@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// `oktopk train`: a real network, trained data-parallel with any presets on the same samples, and
+// `--study`: the learning study. The front door: `make demo` runs it.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "oktopk/base/error.h"
+#include "tools/commands.h"
+#include "tools/results.h"
+#include "tools/text.h"
+#include "tools/train/idx.h"
+#include "tools/train/learning_study.h"
+#include "tools/train/progress.h"
+#include "tools/train/teacher.h"
+#include "tools/train/train_report.h"
+#include "tools/worlds.h"
+
+namespace oktopk {
+namespace {
+
+struct TrainCommand {
+  MethodOptions method;
+  TrainOptions train;
+  std::string data;
+  std::string transport = "threads";
+  int ranks = 0;
+  std::string adam = "interval_aware";
+  std::string sparsify = "gradients";
+  std::string fusion = "whole";
+  std::string nan_policy = "error";
+  double decay = 1;
+  bool no_flush = false;
+  bool study = false;
+  int seeds = 3;
+  bool optimiser_given = false;
+  std::string json_file, html_file;
+  std::string command;
+};
+
+FusionOptions parse_fusion(const std::string& text) {
+  FusionOptions options;
+  const std::size_t colon = text.find(':');
+  options.policy = find_fusion_policy(text.substr(0, colon));
+  if (colon != std::string::npos) options.values = parse_count(text.substr(colon + 1));
+  return options;
+}
+
+void settle_options(TrainCommand& c) {
+  c.train.recipe.adam = find_adam_mode(c.adam);
+  c.train.recipe.sparsify = find_sparsify(c.sparsify);
+  c.train.recipe.flush = !c.no_flush;
+  c.train.fusion = parse_fusion(c.fusion);
+  check(c.train.recipe);
+}
+
+TrainOptions options_for(const TrainCommand& c, const std::string& preset) {
+  TrainOptions options = c.train;
+  options.reducer = c.method.reducer(preset);
+  options.reducer.decay = static_cast<float>(c.decay);
+  options.reducer.nan_policy = find_nan_policy(c.nan_policy);
+  return options;
+}
+
+LearningProblem load_problem(const TrainCommand& c) {
+  if (!c.data.empty()) return load_mnist(c.data);
+  return make_teacher({.seed = 1});
+}
+
+int run_comparison(const TrainCommand& c, Worlds& worlds, int P, const LearningProblem& problem) {
+  const auto presets = c.method.names();
+  Comparison comparison{.problem = problem.name,
+                        .floor = problem.floor,
+                        .transport = c.transport,
+                        .command = c.command,
+                        .P = P,
+                        .options = options_for(c, presets.front())};
+  worlds.run(P, [&](Station& station) {
+    const bool prints = station.comm.rank() == 0;
+    for (const std::string& preset : presets) {
+      std::unique_ptr<ProgressBar> bar;
+      if (prints) bar = std::make_unique<ProgressBar>(preset);
+      const TrainingRun run = train(station.comm, problem, options_for(c, preset),
+                                    [&](const Progress& p) { bar->show(p); });
+      if (prints) comparison.runs.push_back(run);
+    }
+  });
+  if (!worlds.is_root()) return 0;
+  print_table(comparison);
+  write_json(c.json_file, to_json(comparison));
+  if (!c.html_file.empty()) {
+    write_page(c.html_file, make_page(comparison));
+    fmt::print("# report: {}\n", c.html_file);
+  }
+  for (const TrainingRun& run : comparison.runs)
+    if (!run.ranks_agree) return 1;
+  return 0;
+}
+
+int run_learning_study(const TrainCommand& c, Worlds& worlds, int P,
+                       const LearningProblem& problem) {
+  require(c.seeds >= 1, "--seeds ", c.seeds, ": at least one is needed");
+  LearningStudy study{.problem = problem.name,
+                      .command = c.command,
+                      .floor = problem.floor,
+                      .P = P,
+                      .seeds = c.seeds,
+                      .base = options_for(c, "circulant")};
+  for (const std::string optimiser : {"sgd", "momentum", "adam"}) {
+    if (c.optimiser_given && c.train.recipe.optimiser != optimiser) continue;
+    for (StudyRow& row : study_rows(optimiser, study.base)) study.rows.push_back(row);
+  }
+  if (worlds.is_root()) {
+    const double turns = static_cast<double>(c.train.steps) * c.method.density;
+    fmt::print("# {}, {}, {} ranks, {} steps x density {} = {:.0f} turns, {} seeds\n{}\n",
+               problem.name, c.train.model, P, c.train.steps, c.method.density, turns, c.seeds,
+               study_head());
+    std::fflush(stdout);
+  }
+  worlds.run(P, [&](Station& station) {
+    LearningStudy mine = study;
+    run_study(station.comm, problem, mine, [](const StudyRow& row) {
+      fmt::print("{}\n", study_line(row));
+      std::fflush(stdout);
+    });
+    if (station.comm.rank() == 0) study.rows = mine.rows;
+  });
+  if (!worlds.is_root()) return 0;
+  write_json(c.json_file, to_json(study));
+  if (!c.html_file.empty()) {
+    write_page(c.html_file, make_page(study));
+    fmt::print("# report: {}\n", c.html_file);
+  }
+  return 0;
+}
+
+int run_train(TrainCommand& c) {
+  settle_options(c);
+  Worlds worlds(c.transport);
+  const int P = c.ranks > 0 ? c.ranks : worlds.default_size();
+  require(c.ranks >= 0, "--ranks ", c.ranks, ": it must be positive");
+  c.method.check({P});
+  if (worlds.is_root()) {
+    check_writable(c.json_file);
+    check_writable(c.html_file);
+  }
+  const LearningProblem problem = load_problem(c);
+  return c.study ? run_learning_study(c, worlds, P, problem)
+                 : run_comparison(c, worlds, P, problem);
+}
+
+void add_recipe(CLI::App& sub, TrainCommand& c) {
+  Recipe& r = c.train.recipe;
+  const char* group = "How to train";
+  sub.add_option("--optimiser", r.optimiser, "sgd, momentum or adam")
+      ->capture_default_str()
+      ->group(group);
+  sub.add_option("--lr", r.learning_rate, "learning rate (default: tuned for dense)")->group(group);
+  sub.add_option("--schedule", r.schedule, "of the learning rate: cosine or constant")
+      ->capture_default_str()
+      ->group(group);
+  sub.add_option("--momentum", r.momentum, "of optimiser momentum")
+      ->capture_default_str()
+      ->group(group);
+  sub.add_option("--beta2", r.beta2, "of adam")->capture_default_str()->group(group);
+  sub.add_option("--weight-decay", r.weight_decay, "coupled for sgd, decoupled for adam")
+      ->capture_default_str()
+      ->group(group);
+  sub.add_option("--clip", r.clip_norm, "bound of the gradient's norm; 0: none")
+      ->capture_default_str()
+      ->group(group);
+  sub.add_option("--warmup", r.warmup, "none, dense:SHARE or dgc:SHARE of the steps")
+      ->capture_default_str()
+      ->group(group);
+  sub.add_option("--adam", c.adam, "interval_aware (ours) or published")
+      ->capture_default_str()
+      ->group(group);
+  sub.add_option("--sparsify", c.sparsify, "gradients, or updates (momentum before the selection)")
+      ->capture_default_str()
+      ->group(group);
+  sub.add_flag("--factor-masking", r.factor_masking, "updates: clear momentum where it was sent")
+      ->group(group);
+  sub.add_flag("--look-ahead", r.look_ahead, "gradients at the weights minus own unsent updates")
+      ->group(group);
+  sub.add_flag("--no-flush", c.no_flush, "leave what is unsent at the end unapplied")->group(group);
+  sub.add_option("--decay", c.decay, "of error feedback, per step")
+      ->capture_default_str()
+      ->group(group);
+  sub.add_option("--nan", c.nan_policy, "a gradient that is not finite: error, skip or local")
+      ->capture_default_str()
+      ->group(group);
+  sub.add_option("--fusion", c.fusion,
+                 "whole, tensor, size:VALUES or search; all but whole overlap with backward")
+      ->capture_default_str()
+      ->group(group);
+}
+
+void add_run(CLI::App& sub, TrainCommand& c) {
+  TrainOptions& t = c.train;
+  sub.add_option("--data", c.data,
+                 "folder with MNIST's idx files, plain or gzip (default: a generated problem)");
+  sub.add_option("--model", t.model, "mlp, mlp:300,100, conv or conv:16,32")->capture_default_str();
+  sub.add_option("--steps", t.steps, "steps of training")->capture_default_str();
+  sub.add_option("--batch", t.batch, "samples per rank and step")->capture_default_str();
+  sub.add_option("--ranks", c.ranks, "number of ranks (default: 4, or all of MPI's)");
+  sub.add_option("--transport", c.transport, "threads or mpi")->capture_default_str();
+  sub.add_option("--seed", t.seed, "of weights and samples")->capture_default_str();
+  sub.add_flag("--study", c.study,
+               "vary each choice of the recipe, for sgd, momentum and adam (or the one given)");
+  sub.add_option("--seeds", c.seeds, "of the study")->capture_default_str();
+  sub.add_option("-J,--json", c.json_file, "also write results and curves to this file");
+  sub.add_option("--html", c.html_file, "write a page with plots to this file");
+  sub.add_option("--checkpoint", t.checkpoint_dir, "write states into this folder");
+  sub.add_option("--checkpoint-every", t.checkpoint_every, "steps between two checkpoints")
+      ->capture_default_str();
+  sub.add_option("--resume", t.resume_dir, "continue from the states in this folder");
+  sub.add_option("--stop-after", t.stop_after, "end after this step, as if interrupted");
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, Action& action, const std::string& command) {
+  auto* sub = app.add_subcommand(
+      "train", "trains a network with any presets on the same samples; --study compares recipes");
+  auto c = std::make_shared<TrainCommand>();
+  c->method.presets = "dense,topka,oktopk,circulant";
+  c->command = command;
+  add_run(*sub, *c);
+  add_recipe(*sub, *c);
+  c->method.add_to(*sub);
+  sub->footer(
+      "Examples:\n"
+      "  oktopk train --html report.html\n"
+      "  oktopk train --data ~/mnist --model mlp:300,100 --preset dense,circulant\n"
+      "  mpirun -n 4 oktopk train --transport mpi --preset circulant --optimiser adam\n"
+      "  oktopk train --study --steps 4000 --html study.html");
+  sub->callback([&action, sub, c] {
+    c->optimiser_given = sub->count("--optimiser") > 0;
+    action = [c] { return run_train(*c); };
+  });
+}
+
+}  // namespace oktopk

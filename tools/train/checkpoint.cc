@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/train/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "oktopk/base/error.h"
+#include "oktopk/base/state.h"
+#include "oktopk/comm/collectives.h"
+#include "oktopk/optim/notes.h"
+
+namespace oktopk {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string file_name(const std::string& preset, std::uint64_t step, int rank, int P) {
+  return fmt::format("{}-{:08}-{}-of-{}.state", preset, step, rank, P);
+}
+
+// The files of one preset in a folder: {step, ranks} -> how many ranks' files are there.
+std::map<std::pair<std::uint64_t, int>, int> find_sets(const std::string& dir,
+                                                       const std::string& preset) {
+  std::map<std::pair<std::uint64_t, int>, int> sets;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(dir, ignored)) {
+    const std::string name = entry.path().filename().string();
+    unsigned long long step = 0;
+    int rank = 0;
+    int P = 0;
+    if (!name.starts_with(preset + "-")) continue;
+    if (std::sscanf(name.c_str() + preset.size(), "-%llu-%d-of-%d.state", &step, &rank, &P) == 3 &&
+        name == file_name(preset, step, rank, P))
+      ++sets[{step, P}];
+  }
+  return sets;
+}
+
+// The newest step of which all ranks' files are there, as {step, ranks}.
+std::array<std::uint64_t, 2> newest(const std::string& dir, const std::string& preset) {
+  std::array<std::uint64_t, 2> found = {0, 0};
+  for (const auto& [set, files] : find_sets(dir, preset))
+    if (files == set.second) found = {set.first, static_cast<std::uint64_t>(set.second)};
+  return found;
+}
+
+Bytes read_file(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
+  require(in.good(), "cannot read ", path.string());
+  Bytes bytes(static_cast<std::size_t>(in.tellg()));
+  in.seekg(0);
+  in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  require(in.good(), "cannot read ", path.string());
+  return bytes;
+}
+
+void write_file(const fs::path& path, std::span<const std::byte> bytes) {
+  const fs::path beside = path.string() + ".new";
+  std::ofstream out(beside, std::ios::binary);
+  out.write(reinterpret_cast<const char*>(bytes.data()),
+            static_cast<std::streamsize>(bytes.size()));
+  out.close();
+  require(out.good(), "cannot write ", beside.string());
+  fs::rename(beside, path);
+}
+
+// What two runs must share for one to continue the other.
+std::string description(const TrainOptions& o) {
+  return fmt::format("model {}, {} steps, batch {}, seed {}, {}", o.model, o.steps, o.batch, o.seed,
+                     to_string(o.recipe));
+}
+
+std::vector<std::vector<double>*> columns(Curves& c) {
+  return {&c.step,      &c.loss,      &c.bytes,         &c.selected,  &c.unsent,
+          &c.test_step, &c.test_loss, &c.test_accuracy, &c.test_bytes};
+}
+
+struct Loaded {
+  TrainState state;
+  std::vector<float> weights;
+  Bytes optimiser;
+};
+
+Loaded read_state(const fs::path& path, const TrainOptions& options, std::size_t n, bool same_P) {
+  const Bytes bytes = read_file(path);
+  StateReader in(bytes);
+  Loaded loaded;
+  const std::string saved = in.take_text();
+  // The global batch is part of the run; with another number of ranks it changes.
+  require(saved == description(options) || !same_P, path.string(), ": of another run (", saved,
+          ")");
+  loaded.state.step = in.take<std::uint64_t>();
+  loaded.state.bytes = in.take<double>();
+  loaded.state.messages = in.take<double>();
+  for (std::vector<double>* column : columns(loaded.state.curves)) *column = in.take_all<double>();
+  loaded.weights = in.take_all<float>();
+  require(loaded.weights.size() == n, path.string(), ": ", loaded.weights.size(),
+          " weights, but the model has ", n);
+  loaded.optimiser = in.take_bytes();
+  in.finish();
+  return loaded;
+}
+
+}  // namespace
+
+void save_checkpoint(Communicator& comm, const TrainOptions& options, const TrainState& state,
+                     std::span<const float> weights, const Optimiser& optimiser) {
+  StateWriter out;
+  out.put_text(description(options));
+  out.put(state.step);
+  out.put(state.bytes);
+  out.put(state.messages);
+  TrainState copy = state;
+  for (const std::vector<double>* column : columns(copy.curves))
+    out.put_all(std::span<const double>(*column));
+  out.put_all(weights);
+  out.put_bytes(optimiser.save());
+  const fs::path dir(options.checkpoint_dir);
+  fs::create_directories(dir);
+  const std::string& preset = options.reducer.preset;
+  write_file(dir / file_name(preset, state.step, comm.rank(), comm.size()), out.seal());
+  barrier(comm);  // all have the new step before anyone drops an older one
+  for (const auto& [set, files] : find_sets(dir.string(), preset))
+    if (set.first < state.step)
+      fs::remove(dir / file_name(preset, set.first, comm.rank(), set.second));
+}
+
+void load_checkpoint(Communicator& comm, const TrainOptions& options, TrainState& state,
+                     std::span<float> weights, Optimiser& optimiser) {
+  const fs::path dir(options.resume_dir);
+  const std::string& preset = options.reducer.preset;
+  std::array<std::uint64_t, 2> set = newest(dir.string(), preset);
+  broadcast(comm, 0, std::as_writable_bytes(std::span(set)));
+  const std::uint64_t step = set[0];
+  const auto ranks = static_cast<int>(set[1]);
+  require(ranks > 0, "nothing to resume in ", dir.string(), ": no complete set of files ", preset,
+          "-STEP-RANK-of-RANKS.state");
+  const bool same_P = ranks == comm.size();
+  std::vector<Loaded> all;
+  Workspace work;
+  agree_on_success(comm, work, [&] {
+    for (int r = 0; r < ranks; ++r)
+      if (!same_P || r == comm.rank())
+        all.push_back(
+            read_state(dir / file_name(preset, step, r, ranks), options, weights.size(), same_P));
+  });
+  if (same_P) {
+    optimiser.load(all.front().optimiser);
+  } else {
+    std::vector<Bytes> states;
+    for (Loaded& loaded : all) states.push_back(std::move(loaded.optimiser));
+    optimiser.load_all(states);
+  }
+  state = std::move(all.front().state);
+  std::copy(all.front().weights.begin(), all.front().weights.end(), weights.begin());
+}
+
+}  // namespace oktopk

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/train/learning_study.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace oktopk {
+namespace {
+
+// Collects the rows of one optimiser; every row starts from the plainest recipe.
+class Rows {
+ public:
+  Rows(const std::string& optimiser, const TrainOptions& base) : base_(base) {
+    base_.recipe.optimiser = optimiser;
+    base_.recipe.warmup = "none";
+    base_.recipe.flush = true;
+    base_.reducer.preset = "circulant";
+  }
+
+  StudyRow& add(const std::string& name, ResidualKind rule,
+                const std::function<void(Recipe&)>& change = {}) {
+    StudyRow row{.name = name, .recipe = base_.recipe, .reducer = base_.reducer};
+    row.reducer.allreduce.residual = rule;
+    if (change) change(row.recipe);
+    rows_.push_back(row);
+    return rows_.back();
+  }
+
+  std::vector<StudyRow> take() { return std::move(rows_); }
+
+ private:
+  TrainOptions base_;
+  std::vector<StudyRow> rows_;
+};
+
+constexpr auto kOwner = ResidualKind::owner_memory;
+constexpr auto kSender = ResidualKind::sender_keeps;
+
+void warm(Recipe& r) { r.warmup = "dense:0.1"; }
+
+void add_sgd_rows(Rows& rows, bool has_momentum) {
+  rows.add("sender keeps", kSender);
+  rows.add("owner memory", kOwner);
+  rows.add("sender keeps, dense warm-up", kSender, warm);
+  rows.add("owner memory, dense warm-up", kOwner, warm);
+  rows.add("owner memory, DGC warm-up", kOwner, [](Recipe& r) { r.warmup = "dgc:0.1"; });
+  if (has_momentum) {
+    const auto updates = [](Recipe& r) {
+      warm(r);
+      r.sparsify = Sparsify::updates;
+    };
+    rows.add("sender keeps, updates, dense warm-up", kSender, updates);
+    rows.add("owner memory, updates, dense warm-up", kOwner, updates);
+    rows.add("sender keeps, updates, masking, dense warm-up", kSender, [&](Recipe& r) {
+      updates(r);
+      r.factor_masking = true;
+    });
+  }
+  rows.add("owner memory, look-ahead, dense warm-up", kOwner, [](Recipe& r) {
+    warm(r);
+    r.look_ahead = true;
+  });
+  rows.add("owner memory, dense warm-up, no flush", kOwner, [](Recipe& r) {
+    warm(r);
+    r.flush = false;
+  });
+}
+
+void add_adam_rows(Rows& rows) {
+  const auto published = [](Recipe& r) {
+    warm(r);
+    r.adam = AdamMode::published;
+  };
+  const auto updates = [](Recipe& r) {
+    warm(r);
+    r.sparsify = Sparsify::updates;
+  };
+  rows.add("published, sender keeps", kSender, [](Recipe& r) { r.adam = AdamMode::published; });
+  rows.add("published, sender keeps, dense warm-up", kSender, published);
+  rows.add("published, owner memory, dense warm-up", kOwner, published);
+  rows.add("interval-aware, sender keeps, dense warm-up", kSender, warm);
+  rows.add("interval-aware, owner memory", kOwner);
+  rows.add("interval-aware, owner memory, dense warm-up", kOwner, warm);
+  rows.add("interval-aware, owner memory, DGC warm-up", kOwner,
+           [](Recipe& r) { r.warmup = "dgc:0.1"; });
+  rows.add("interval-aware, owner memory, dense warm-up, no flush", kOwner, [](Recipe& r) {
+    warm(r);
+    r.flush = false;
+  });
+  rows.add("updates, sender keeps, dense warm-up", kSender, updates);
+  rows.add("updates, owner memory, dense warm-up", kOwner, updates);
+  rows.add("updates, owner memory, look-ahead, dense warm-up", kOwner, [&](Recipe& r) {
+    updates(r);
+    r.look_ahead = true;
+  });
+}
+
+// Dense runs by {optimiser, steps, seed}: many rows ask for the same.
+class DenseRuns {
+ public:
+  DenseRuns(Communicator& comm, const LearningProblem& problem) : comm_(comm), problem_(problem) {}
+
+  double loss(TrainOptions options) {
+    options.reducer.preset = "dense";
+    options.reducer.allreduce.residual = ResidualKind::none;
+    const auto key = std::tuple(options.recipe.optimiser, options.steps, options.seed);
+    if (!losses_.contains(key)) losses_[key] = train(comm_, problem_, options).test.loss;
+    return losses_[key];
+  }
+
+ private:
+  Communicator& comm_;
+  const LearningProblem& problem_;
+  std::map<std::tuple<std::string, std::uint64_t, std::uint64_t>, double> losses_;
+};
+
+}  // namespace
+
+double mean_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double v : values) sum += v;
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+double deviation_of(const std::vector<double>& values) {
+  if (values.size() < 2) return 0;
+  const double mean = mean_of(values);
+  double squares = 0;
+  for (const double v : values) squares += (v - mean) * (v - mean);
+  return std::sqrt(squares / static_cast<double>(values.size() - 1));
+}
+
+std::vector<StudyRow> study_rows(const std::string& optimiser, const TrainOptions& base) {
+  Rows rows(optimiser, base);
+  StudyRow& dense = rows.add("dense", ResidualKind::none);
+  dense.reducer.preset = "dense";
+  if (optimiser == "adam") {
+    add_adam_rows(rows);
+  } else {
+    add_sgd_rows(rows, optimiser == "momentum");
+  }
+  return rows.take();
+}
+
+void run_study(Communicator& comm, const LearningProblem& problem, LearningStudy& study,
+               const std::function<void(const StudyRow&)>& done) {
+  DenseRuns dense(comm, problem);
+  const double P = comm.size();
+  for (StudyRow& row : study.rows) {
+    TrainOptions options = study.base;
+    options.recipe = row.recipe;
+    options.reducer = row.reducer;
+    std::vector<double> equal;
+    for (int s = 0; s < study.seeds; ++s) {
+      options.seed = study.base.seed + static_cast<std::uint64_t>(s);
+      const TrainingRun run = train(comm, problem, options);
+      const double reference = dense.loss(options);
+      row.losses.push_back(run.test.loss);
+      row.accuracies.push_back(run.test.accuracy);
+      row.gaps.push_back(run.test.loss / reference - 1);
+      row.bytes = run.wire * static_cast<double>(run.steps);
+      const double step_bytes = 8 * run.parameters * (P - 1) / P;
+      TrainOptions shorter = options;
+      shorter.steps = std::clamp<std::uint64_t>(
+          step_bytes > 0 ? static_cast<std::uint64_t>(row.bytes / step_bytes) : options.steps, 1,
+          options.steps);
+      row.equal_bytes_steps = static_cast<double>(shorter.steps);
+      equal.push_back(dense.loss(shorter));
+    }
+    row.equal_bytes_loss = mean_of(equal);
+    if (comm.rank() == 0 && done) done(row);
+  }
+}
+
+}  // namespace oktopk

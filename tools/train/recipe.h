@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// How to train: everything besides the allreduce that decides whether sparse training keeps up with
+// dense. Each axis of the learning study is a field here and an option of `oktopk train`.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "oktopk/optim/adam.h"
+#include "oktopk/optim/density_schedule.h"
+#include "oktopk/optim/sgd.h"
+
+namespace oktopk {
+
+struct Recipe {
+  std::string optimiser = "momentum";  // sgd, momentum or adam
+  float learning_rate = 0;             // 0: default_learning_rate()
+  float momentum = 0.9F;
+  float beta2 = 0.999F;
+  float weight_decay = 0;
+  float clip_norm = 0;
+  std::string schedule = "cosine";  // of the learning rate: cosine or constant
+  AdamMode adam = AdamMode::interval_aware;
+  Sparsify sparsify = Sparsify::gradients;
+  bool factor_masking = false;
+  bool look_ahead = false;
+  bool flush = true;                 // apply what is unsent after the last step
+  std::string warmup = "dense:0.1";  // none, dense:SHARE or dgc:SHARE of the steps
+};
+
+// UsageError that names the value and the rule.
+void check(const Recipe& recipe);
+
+// Tuned for dense on the generated problem; good for MNIST too.
+float default_learning_rate(const Recipe& recipe);
+
+// At `step` of `steps`.
+float learning_rate_at(const Recipe& recipe, std::uint64_t step, std::uint64_t steps);
+
+// Of "dense:0.1" and the like, for a run of so many steps at `density`.
+DensitySchedule parse_warmup(const std::string& text, std::uint64_t steps, double density);
+
+std::unique_ptr<Optimiser> make_optimiser(Synchroniser& sync, const Recipe& recipe);
+
+// "momentum, updates, look-ahead, warm-up dense:0.1": what differs from the plainest recipe.
+std::string to_string(const Recipe& recipe);
+
+nlohmann::json to_json(const Recipe& recipe);
+
+}  // namespace oktopk

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/train/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "oktopk/base/error.h"
+#include "oktopk/base/hash.h"
+#include "oktopk/base/timer.h"
+#include "oktopk/comm/collectives.h"
+#include "oktopk/comm/decorators.h"
+#include "oktopk/optim/bucketed_reducer.h"
+#include "tools/train/checkpoint.h"
+
+namespace oktopk {
+namespace {
+
+void check(const TrainOptions& o) {
+  check(o.recipe);
+  require(o.steps >= 1, "steps = ", o.steps, ", but at least one is needed");
+  require(o.batch >= 1, "batch = ", o.batch, ", but it must be at least 1");
+}
+
+class Trainer {
+ public:
+  Trainer(Communicator& comm, const LearningProblem& problem, const TrainOptions& options)
+      : comm_(comm),
+        counting_(comm),
+        problem_(problem),
+        options_(options),
+        network_(make_network(options.model, problem.train.shape, problem.train.classes)),
+        n_(network_->parameters()),
+        weights_(n_),
+        gradient_(n_) {
+    options_.reducer.warmup =
+        parse_warmup(options.recipe.warmup, options.steps, options.reducer.density);
+    if (options.fusion.policy == FusionPolicy::whole) {
+      sync_ = std::make_unique<Reducer>(counting_, n_, options_.reducer);
+    } else {
+      auto buckets = std::make_unique<BucketedReducer>(counting_, network_->tensors(),
+                                                       options_.reducer, options_.fusion);
+      buckets_ = buckets.get();
+      sync_ = std::move(buckets);
+    }
+    optimiser_ = make_optimiser(*sync_, options.recipe);
+    network_->initialise(weights_, options.seed);
+  }
+
+  TrainingRun run(const Observer& observe);
+
+ private:
+  bool overlaps() const;
+  double gradient_and_step();
+  void record(double loss, std::size_t selected, const Observer& observe);
+  void evaluate();
+  void save_if_due();
+  TrainingRun finish();
+  double total(double mine) { return allreduce_small(comm_, mine, Reduction::sum, work_); }
+  double largest(double mine) { return allreduce_small(comm_, mine, Reduction::max, work_); }
+
+  Communicator& comm_;
+  CountingCommunicator counting_;
+  const LearningProblem& problem_;
+  TrainOptions options_;
+  std::unique_ptr<Network> network_;
+  Index n_;
+  std::vector<float> weights_, gradient_;
+  std::unique_ptr<Synchroniser> sync_;
+  BucketedReducer* buckets_ = nullptr;  // sync_, when it is one
+  std::unique_ptr<Optimiser> optimiser_;
+  std::vector<std::uint32_t> samples_;
+  Batch batch_;
+  Workspace work_;
+  TrainState state_;
+  double stretch_loss_ = 0;  // since the last recorded point
+  int stretch_ = 0;
+  std::size_t selected_ = 0;
+  double compute_ = 0, select_ = 0, exchange_ = 0, apply_ = 0;
+  Timer whole_;
+};
+
+// Backward and communication overlap where the gradient needs nothing done to it as a whole.
+bool Trainer::overlaps() const {
+  const Recipe& r = options_.recipe;
+  return buckets_ != nullptr && r.sparsify == Sparsify::gradients && r.clip_norm == 0 &&
+         (r.weight_decay == 0 || r.optimiser == "adam");
+}
+
+double Trainer::gradient_and_step() {
+  Timer timer;
+  const auto point = optimiser_->point(weights_);
+  draw_samples(problem_.train.size(), options_.seed, state_.step, comm_.rank(), options_.batch,
+               samples_);
+  take_batch(problem_.train, samples_, batch_);
+  double loss = 0;
+  Update update;
+  if (overlaps()) {
+    buckets_->begin(gradient_, optimiser_->scale());
+    loss = network_->gradient(point, batch_, gradient_, [&](std::size_t t) { buckets_->ready(t); });
+    compute_ += timer.lap();
+    update = buckets_->wait();
+    optimiser_->apply(weights_, update);
+  } else {
+    loss = network_->gradient(point, batch_, gradient_);
+    compute_ += timer.lap();
+    update = optimiser_->step(weights_, gradient_);
+  }
+  const double seconds = timer.lap();
+  const StepTimes times = sync_->times();
+  select_ += times.select;
+  exchange_ += times.exchange;
+  apply_ += std::max(0.0, seconds - times.select - times.exchange);
+  selected_ = update.size();
+  return loss;
+}
+
+void Trainer::record(double loss, std::size_t selected, const Observer& observe) {
+  stretch_loss_ += loss;
+  ++stretch_;
+  const auto points = static_cast<std::uint64_t>(std::max(1, options_.points));
+  const bool due =
+      state_.step * points / options_.steps != (state_.step - 1) * points / options_.steps ||
+      state_.step == options_.steps;
+  if (!due) return;
+  Curves& c = state_.curves;
+  c.step.push_back(static_cast<double>(state_.step));
+  c.loss.push_back(total(stretch_loss_ / stretch_) / comm_.size());
+  c.bytes.push_back(state_.bytes + static_cast<double>(counting_.traffic().duplex_bytes));
+  c.selected.push_back(static_cast<double>(selected));
+  const double norm = sync_->unsent_norm();
+  c.unsent.push_back(std::sqrt(total(norm * norm)));
+  stretch_loss_ = 0;
+  stretch_ = 0;
+  const auto evaluations = static_cast<std::uint64_t>(std::max(1, options_.evaluations));
+  if (state_.step * evaluations / options_.steps !=
+          static_cast<std::uint64_t>(c.test_step.size()) &&
+      state_.step < options_.steps)
+    evaluate();
+  if (observe && comm_.rank() == 0)
+    observe({state_.step, options_.steps, c.loss.back(),
+             c.test_accuracy.empty() ? 0 : c.test_accuracy.back(), c.bytes.back()});
+}
+
+// Rank 0's work; the others wait in the next exchange.
+void Trainer::evaluate() {
+  Curves& c = state_.curves;
+  const Network::Score score =
+      comm_.rank() == 0 ? network_->evaluate(weights_, problem_.test) : Network::Score{};
+  c.test_step.push_back(static_cast<double>(state_.step));
+  c.test_loss.push_back(score.loss);
+  c.test_accuracy.push_back(score.accuracy);
+  c.test_bytes.push_back(state_.bytes + static_cast<double>(counting_.traffic().duplex_bytes));
+}
+
+void Trainer::save_if_due() {
+  if (options_.checkpoint_dir.empty() || options_.checkpoint_every == 0) return;
+  if (state_.step % options_.checkpoint_every != 0 && state_.step != options_.stop_after) return;
+  TrainState now = state_;
+  now.bytes += static_cast<double>(counting_.traffic().duplex_bytes);
+  now.messages += static_cast<double>(counting_.traffic().duplex_messages);
+  save_checkpoint(comm_, options_, now, weights_, *optimiser_);
+}
+
+TrainingRun Trainer::run(const Observer& observe) {
+  if (!options_.resume_dir.empty()) load_checkpoint(comm_, options_, state_, weights_, *optimiser_);
+  while (state_.step < options_.steps) {
+    optimiser_->set_learning_rate(learning_rate_at(options_.recipe, state_.step, options_.steps));
+    const double loss = gradient_and_step();
+    ++state_.step;
+    record(loss, selected_, observe);
+    save_if_due();
+    if (state_.step == options_.stop_after) break;
+  }
+  if (options_.recipe.flush && state_.step == options_.steps) optimiser_->flush(weights_);
+  return finish();
+}
+
+TrainingRun Trainer::finish() {
+  const double seconds = whole_.lap();
+  evaluate();
+  const Curves& c = state_.curves;
+  const auto steps = static_cast<double>(state_.step);
+  const double P = comm_.size();
+  TrainingRun run;
+  run.preset = options_.reducer.preset;
+  run.test = {c.test_loss.back(), c.test_accuracy.back()};
+  const std::size_t last = std::max<std::size_t>(1, c.loss.size() / 10);
+  if (!c.loss.empty())
+    run.train_loss =
+        std::accumulate(c.loss.end() - static_cast<std::ptrdiff_t>(last), c.loss.end(), 0.0) /
+        static_cast<double>(last);
+  run.parameters = n_;
+  run.k = static_cast<double>(options_.reducer.k > 0 ? options_.reducer.k
+                                                     : entries_at(options_.reducer.density, n_));
+  const Traffic& traffic = counting_.traffic();
+  run.wire = largest(state_.bytes + static_cast<double>(traffic.duplex_bytes)) / steps;
+  run.messages = largest(state_.messages + static_cast<double>(traffic.duplex_messages)) / steps;
+  run.dense_wire = 8.0 * n_ * (P - 1) / P;
+  run.select = total(select_) / P / steps;
+  run.exchange = total(exchange_) / P / steps;
+  run.apply = total(apply_) / P / steps;
+  run.compute = total(compute_) / P / steps;
+  run.seconds = seconds;
+  run.steps = state_.step;
+  run.weights_hash = hash_bytes(std::as_bytes(std::span(weights_)));
+  run.ranks_agree = allreduce_small(comm_, run.weights_hash, Reduction::max, work_) ==
+                    allreduce_small(comm_, run.weights_hash, Reduction::min, work_);
+  run.curves = c;
+  return run;
+}
+
+}  // namespace
+
+TrainingRun train(Communicator& comm, const LearningProblem& problem, const TrainOptions& options,
+                  const Observer& observe) {
+  check(options);
+  return Trainer(comm, problem, options).run(observe);
+}
+
+}  // namespace oktopk
