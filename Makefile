@@ -35,8 +35,8 @@ build: bootstrap  ## release build: the command at build/oktopk
 	@cmake --preset release >/dev/null
 	@cmake --build build -j $(JOBS) --target oktopk_tool
 
-demo: build  ## every allreduce against every other, in this terminal, in a minute
-	build/oktopk bench --preset all --ranks 4 -b 1M -e 1M --density 0.01 -c
+demo: build  ## train with dense, topka, oktopk and circulant on 4 ranks; ends with a report to open
+	build/oktopk train --ranks 4 --preset dense,topka,oktopk,circulant --density 0.01 --html oktopk-report.html
 
 test: bootstrap check-format check-layers check-mirror test-release check-tidy test-asan test-tsan  ## everything CI runs
 	$(call heading,all stages passed)

@@ -20,6 +20,15 @@ oktopk_add_command_test(verify ARGS verify --ranks 1,3 --preset oktopk,circulant
 oktopk_add_command_test(verify_finds_lost_mass
   ARGS verify --preset gtopk --residual sender_keeps --ranks 4 -b 2000 --data dyadic --without-faults
   EXIT 1 OUTPUT "mass: n = 2000")
+oktopk_add_command_test(train
+  ARGS train --ranks 3 --steps 60 --batch 4 --model mlp:16 --preset all EXIT 0
+  OUTPUT "circulant +weights [0-9a-f]+ after 60 steps, equal on all ranks")
+oktopk_add_command_test(train_study
+  ARGS train --study --optimiser sgd --ranks 2 --steps 20 --batch 2 --model mlp:8 --seeds 1 EXIT 0
+  OUTPUT "owner memory, look-ahead, dense 10%")
+oktopk_add_command_test(train_refuses_optimiser ARGS train --optimiser lion EXIT 2 OUTPUT "'lion'")
+oktopk_add_command_test(train_refuses_missing_data ARGS train --data /nonexistent EXIT 2
+  OUTPUT "train-images-idx3-ubyte")
 oktopk_add_command_test(refuses_unknown_preset ARGS bench --preset nonsense EXIT 2
   OUTPUT "unknown preset 'nonsense'. there are: dense, topka")
 oktopk_add_command_test(refuses_wrong_skips ARGS bench --preset circulant --skips 9,3,1 EXIT 2
@@ -47,7 +56,18 @@ oktopk_add_command_test(study_refuses_unknown_data ARGS study mass --data stormy
 oktopk_add_command_test(study_refuses_density ARGS study counts --density 0.1x EXIT 2 OUTPUT "--density 0.1x")
 oktopk_add_command_test(study_load_refuses_three_ranks ARGS study load --ranks 3 EXIT 2 OUTPUT "--ranks 3")
 
+add_test(NAME command_kill_and_resume COMMAND
+  ${CMAKE_CURRENT_SOURCE_DIR}/kill_and_resume.sh $<TARGET_FILE:oktopk_tool>)
+set_tests_properties(command_kill_and_resume PROPERTIES LABELS command TIMEOUT 120
+  PASS_REGULAR_EXPRESSION "the same weights")
+
 if(OKTOPK_HAVE_MPI)
+  add_test(NAME mpi_kill_and_resume COMMAND
+    ${CMAKE_CURRENT_SOURCE_DIR}/kill_and_resume.sh $<TARGET_FILE:oktopk_tool>
+    ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 3 ${MPIEXEC_PREFLAGS})
+  set_tests_properties(mpi_kill_and_resume PROPERTIES LABELS mpi TIMEOUT 120 PROCESSORS 3
+    PASS_REGULAR_EXPRESSION "the same weights"
+    ENVIRONMENT "OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
   oktopk_add_mpi_test(mpi_bench_4 oktopk_tool 4 bench --transport mpi -b 16K -n 3 -c)
   oktopk_add_mpi_test(mpi_verify_3 oktopk_tool 3 verify --transport mpi --without-faults --ranks 2,3)
   oktopk_add_mpi_test(mpi_courage_3 oktopk_tool 3 verify --transport mpi --preset oktopk,circulant -b 500)

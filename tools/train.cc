@@ -25,8 +25,10 @@ struct TrainCommand {
   std::string data;
   std::string transport = "threads";
   int ranks = 0;
+  std::string optimiser = "momentum";
   std::string adam = "interval_aware";
-  std::string sparsify = "gradients";
+  std::string sparsify, warmup;  // empty: as recommended
+  int masking = -1;              // -1: as recommended
   std::string fusion = "whole";
   std::string nan_policy = "error";
   double decay = 1;
@@ -47,16 +49,25 @@ FusionOptions parse_fusion(const std::string& text) {
 }
 
 void settle_options(TrainCommand& c) {
-  c.train.recipe.adam = find_adam_mode(c.adam);
-  c.train.recipe.sparsify = find_sparsify(c.sparsify);
-  c.train.recipe.flush = !c.no_flush;
+  Recipe& r = c.train.recipe;
+  const Recipe best = recommended_recipe(c.optimiser);
+  r.optimiser = c.optimiser;
+  r.adam = find_adam_mode(c.adam);
+  r.sparsify = c.sparsify.empty() ? best.sparsify : find_sparsify(c.sparsify);
+  r.factor_masking =
+      c.masking < 0 ? best.factor_masking && r.sparsify == best.sparsify : c.masking == 1;
+  r.warmup = c.warmup.empty() ? best.warmup : c.warmup;
+  r.flush = !c.no_flush;
   c.train.fusion = parse_fusion(c.fusion);
-  check(c.train.recipe);
+  check(r);
 }
 
 TrainOptions options_for(const TrainCommand& c, const std::string& preset) {
   TrainOptions options = c.train;
   options.reducer = c.method.reducer(preset);
+  if (c.method.residual.empty() && find_preset(preset).residuals.size() > 1 &&
+      preset == "circulant")
+    options.reducer.allreduce.residual = recommended_residual(c.optimiser);
   options.reducer.decay = static_cast<float>(c.decay);
   options.reducer.nan_policy = find_nan_policy(c.nan_policy);
   return options;
@@ -107,7 +118,7 @@ int run_learning_study(const TrainCommand& c, Worlds& worlds, int P,
                       .seeds = c.seeds,
                       .base = options_for(c, "circulant")};
   for (const std::string optimiser : {"sgd", "momentum", "adam"}) {
-    if (c.optimiser_given && c.train.recipe.optimiser != optimiser) continue;
+    if (c.optimiser_given && c.optimiser != optimiser) continue;
     for (StudyRow& row : study_rows(optimiser, study.base)) study.rows.push_back(row);
   }
   if (worlds.is_root()) {
@@ -152,7 +163,7 @@ int run_train(TrainCommand& c) {
 void add_recipe(CLI::App& sub, TrainCommand& c) {
   Recipe& r = c.train.recipe;
   const char* group = "How to train";
-  sub.add_option("--optimiser", r.optimiser, "sgd, momentum or adam")
+  sub.add_option("--optimiser", c.optimiser, "sgd, momentum or adam")
       ->capture_default_str()
       ->group(group);
   sub.add_option("--lr", r.learning_rate, "learning rate (default: tuned for dense)")->group(group);
@@ -169,16 +180,18 @@ void add_recipe(CLI::App& sub, TrainCommand& c) {
   sub.add_option("--clip", r.clip_norm, "bound of the gradient's norm; 0: none")
       ->capture_default_str()
       ->group(group);
-  sub.add_option("--warmup", r.warmup, "none, dense:SHARE or dgc:SHARE of the steps")
+  sub.add_option("--warmup", c.warmup,
+                 "none, dense:SHARE or dgc:SHARE of the steps (default: as recommended)")
+      ->group(group);
+  sub.add_option("--adam", c.adam, "interval_aware (ours), interval_steps or published")
       ->capture_default_str()
       ->group(group);
-  sub.add_option("--adam", c.adam, "interval_aware (ours) or published")
-      ->capture_default_str()
+  sub.add_option("--sparsify", c.sparsify,
+                 "gradients, or updates: momentum before the selection (default: as recommended)")
       ->group(group);
-  sub.add_option("--sparsify", c.sparsify, "gradients, or updates (momentum before the selection)")
-      ->capture_default_str()
-      ->group(group);
-  sub.add_flag("--factor-masking", r.factor_masking, "updates: clear momentum where it was sent")
+  sub.add_option("--factor-masking", c.masking,
+                 "updates: 1 clears momentum where it was sent, 0 does not (default: recommended)")
+      ->check(CLI::Range(0, 1))
       ->group(group);
   sub.add_flag("--look-ahead", r.look_ahead, "gradients at the weights minus own unsent updates")
       ->group(group);

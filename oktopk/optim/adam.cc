@@ -17,8 +17,9 @@ struct AdamModeName {
   AdamMode mode;
   std::string_view name;
 };
-constexpr std::array<AdamModeName, 2> kAdamModes = {
-    {{AdamMode::interval_aware, "interval_aware"}, {AdamMode::published, "published"}}};
+constexpr std::array<AdamModeName, 3> kAdamModes = {{{AdamMode::interval_aware, "interval_aware"},
+                                                     {AdamMode::interval_steps, "interval_steps"},
+                                                     {AdamMode::published, "published"}}};
 
 constexpr std::uint32_t kTabulated = 512;
 
@@ -58,8 +59,10 @@ struct SparseAdam::Mover {
   float second_bias;
   float epsilon;
 
-  float operator()(float m, float v, float rate) const {
-    return rate * (m / first_bias) / (std::sqrt(v / second_bias) + epsilon);
+  float operator()(float m, float v, float rate) const { return (*this)(m, v, rate, second_bias); }
+  // For a second moment that is not of as many observations as there were steps.
+  float operator()(float m, float v, float rate, float bias) const {
+    return rate * (m / first_bias) / (std::sqrt(v / bias) + epsilon);
   }
 };
 
@@ -72,20 +75,32 @@ SparseAdam::SparseAdam(Synchroniser& sync, const AdamOptions& options)
       options_(options),
       m_(n(), 0.0F),
       v_(n(), 0.0F),
-      clock_(is_lazy() ? n() : 0, options.weight_decay) {
+      clock_(is_lazy() ? n() : 0, options.weight_decay),
+      arrivals_(counts_arrivals() ? n() : 0, 0) {
   check(options);
-  if (is_lazy())
-    for (std::uint32_t tau = 0; tau < kTabulated; ++tau)
-      table_.push_back({power(options.beta1, tau), power(options.beta2, tau)});
+  for (std::uint32_t tau = 0; is_lazy() && tau < kTabulated; ++tau) table_.push_back(powers(tau));
 }
 
 bool SparseAdam::is_lazy() const {
+  return !sparsifies_updates() && options_.mode != AdamMode::published;
+}
+
+bool SparseAdam::counts_arrivals() const {
   return !sparsifies_updates() && options_.mode == AdamMode::interval_aware;
 }
 
 SparseAdam::Powers SparseAdam::powers(std::uint32_t exponent) const {
   if (exponent < table_.size()) return table_[exponent];
-  return {power(options_.beta1, exponent), power(options_.beta2, exponent)};
+  const float first = power(options_.beta1, exponent);
+  return {first, power(options_.beta2, exponent),
+          options_.beta1 * (1 - first) / (1 - options_.beta1)};
+}
+
+// Bias of a second moment of so many observations, for up to as many as there are steps.
+void SparseAdam::extend_biases() {
+  while (counts_arrivals() && second_bias_.size() <= t_)
+    second_bias_.push_back(
+        static_cast<float>(1 - std::pow(double{options_.beta2}, second_bias_.size())));
 }
 
 // In double, for 1 - beta^t cancels.
@@ -99,7 +114,7 @@ Optimiser::Contribution SparseAdam::prepare(std::span<const float> /*weights*/,
   if (!sparsifies_updates()) return {gradient.values, gradient.factor};
   prepared_.resize(n());
   const Mover move = mover(t_ + 1);
-  const Powers beta{options_.beta1, options_.beta2};
+  const Powers beta{options_.beta1, options_.beta2, 0};
   const float rate = learning_rate();
   for (std::size_t i = 0; i < prepared_.size(); ++i) {
     const float g = gradient.factor * gradient.values[i];
@@ -111,7 +126,7 @@ Optimiser::Contribution SparseAdam::prepare(std::span<const float> /*weights*/,
 void SparseAdam::settle(std::span<const float> /*weights*/, const Gradient& gradient) {
   if (!sparsifies_updates()) return;
   ++t_;
-  const Powers beta{options_.beta1, options_.beta2};
+  const Powers beta{options_.beta1, options_.beta2, 0};
   for (std::size_t i = 0; i < m_.size(); ++i) {
     const float g = gradient.factor * gradient.values[i];
     m_[i] = blend(m_[i], g, beta.first);
@@ -127,6 +142,7 @@ void SparseAdam::apply_mean(std::span<float> weights, const Update& update) {
   ++t_;
   if (!is_lazy()) return apply_published(weights, update);
   clock_.tick(learning_rate());
+  extend_biases();
   const Mover move = mover(t_);
   update.for_each([&](Index i, float sum) { arrive(weights[i], i, sum, move); });
 }
@@ -139,19 +155,27 @@ void SparseAdam::arrive(float& weight, Index i, float sum, const Mover& move) {
   const Powers keep = powers(tau);
   const float mean = tau == 1 ? sum : sum / static_cast<float>(tau);
   const float m = blend(m_[i], mean, keep.first);
-  const float v = blend(v_[i], sum * mean, keep.second);
-  const float carried = options_.beta1 * (1 - keep.first) / (1 - options_.beta1) / static_cast<float>(tau);
-  const float drift = tau == 1 ? m : blend(m_[i], mean, carried);
-  weight = weight * clock_.decay_since(i) - move(drift, v, clock_.rate_since(i));
+  const float rate = clock_.rate_since(i);
+  weight *= clock_.decay_since(i);
+  if (options_.mode == AdamMode::interval_steps) {
+    v_[i] = blend(v_[i], sum * mean, keep.second);
+    weight -= move(m, v_[i], rate);
+  } else {
+    v_[i] = blend(v_[i], sum * mean, options_.beta2);
+    // The mean of m over the tau steps, had S / tau come in each of them.
+    const float old_share = keep.carried / static_cast<float>(tau);
+    const float drift = tau == 1 ? m : blend(m_[i], mean, old_share);
+    arrivals_[i] = std::min(arrivals_[i] + 1, t_);  // a flush adds none to a step's own
+    weight -= move(drift, v_[i], rate, second_bias_[arrivals_[i]]);
+  }
   m_[i] = m;
-  v_[i] = v;
   clock_.arrive(i);
 }
 
 void SparseAdam::apply_published(std::span<float> weights, const Update& update) {
   decay_all(weights);
   const Mover move = mover(t_);
-  const Powers beta{options_.beta1, options_.beta2};
+  const Powers beta{options_.beta1, options_.beta2, 0};
   for_all(update, [=, rate = learning_rate(), m = std::span(m_), v = std::span(v_)](std::size_t i,
                                                                                     float mean) {
     m[i] = blend(m[i], mean, beta.first);
@@ -202,6 +226,7 @@ void SparseAdam::save_to(StateWriter& state) const {
   state.put_all(std::span<const float>(m_));
   state.put_all(std::span<const float>(v_));
   clock_.save(state);
+  state.put_all(std::span<const std::uint32_t>(arrivals_));
 }
 
 std::function<void()> SparseAdam::read(StateReader& state) {
@@ -210,12 +235,19 @@ std::function<void()> SparseAdam::read(StateReader& state) {
   auto v = state.take_all<float>();
   IntervalClock clock(clock_.n(), options_.weight_decay);
   clock.load(state);
+  auto arrivals = state.take_all<std::uint32_t>();
   require(m.size() == n() && v.size() == n(), "state: moments of ", m.size(), " and ", v.size(),
           " values, but n = ", n());
   require(clock.now() == (is_lazy() ? t : 0), "state: a clock at step ", clock.now(),
           ", but Adam at step ", t);
-  return [this, t, m = std::move(m), v = std::move(v), clock = std::move(clock)]() mutable {
+  require(arrivals.size() == arrivals_.size() &&
+              std::all_of(arrivals.begin(), arrivals.end(), [t](auto a) { return a <= t; }),
+          "state: its counts of arrivals do not fit n = ", n(), " and ", t, " steps");
+  return [this, t, m = std::move(m), v = std::move(v), clock = std::move(clock),
+          arrivals = std::move(arrivals)]() mutable {
     t_ = t;
+    arrivals_ = std::move(arrivals);
+    extend_biases();
     m_ = std::move(m);
     v_ = std::move(v);
     clock_ = std::move(clock);

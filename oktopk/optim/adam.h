@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // AdamW (Loshchilov & Hutter, ICLR'19, arXiv 1711.05101) over a sparse synchroniser. Interval-aware
 // is ours: a coordinate's accumulated gradient that arrives after tau silent steps counts as tau
-// steps, not as one huge gradient that Adam would normalise away. Published is how BERT was trained
-// with Ok-Topk (Li & Hoefler, PPoPP'22): silence counts as gradients of zero. Both are AdamW when
-// every coordinate arrives in every step.
-// COST: interval_aware O(k) per sparse step, memory 3n words; published and updates O(n), 2n words
+// steps, not as one huge gradient. What is left of its momentum from before is moved then, none of
+// it is lost; and its second moment averages over as many arrivals as Adam's does over steps, since
+// each arrival is one observation. Published is how BERT was trained with Ok-Topk (Li & Hoefler,
+// PPoPP'22): silence counts as gradients of zero. All are AdamW, to the last bit, when every
+// coordinate arrives in every step.
+// COST: interval_aware O(k) per sparse step, memory 4n words; published and updates O(n), 2n words
 // (updates 3n).
 #pragma once
 
@@ -15,7 +17,11 @@
 
 namespace oktopk {
 
-enum class AdamMode { interval_aware, published };
+enum class AdamMode {
+  interval_aware,  // ours: see above
+  interval_steps,  // its simpler form: moments age by steps, and a move is all at once
+  published,       // silence is a gradient of zero
+};
 std::string_view to_string(AdamMode mode);
 AdamMode find_adam_mode(std::string_view name);
 
@@ -51,6 +57,7 @@ class SparseAdam final : public Optimiser {
   struct Powers {
     float first;
     float second;
+    float carried;  // beta1 + beta1^2 + ... + beta1^tau: how much of m is still to be moved
   };
   Contribution prepare(std::span<const float> weights, const Gradient& gradient) override;
   void settle(std::span<const float> weights, const Gradient& gradient) override;
@@ -61,6 +68,8 @@ class SparseAdam final : public Optimiser {
   std::function<void()> read(StateReader& state) override;
 
   bool is_lazy() const;
+  bool counts_arrivals() const;
+  void extend_biases();
   Powers powers(std::uint32_t exponent) const;
   Mover mover(std::uint32_t step) const;
   void arrive(float& weight, Index i, float sum, const Mover& move);
@@ -71,9 +80,11 @@ class SparseAdam final : public Optimiser {
   std::uint32_t t_ = 0;
   std::vector<float> m_;
   std::vector<float> v_;
-  IntervalClock clock_;          // of interval_aware
-  std::vector<Powers> table_;    // of the first few intervals
-  std::vector<float> prepared_;  // of Sparsify::updates
+  IntervalClock clock_;                  // of both interval modes
+  std::vector<std::uint32_t> arrivals_;  // of interval_aware, by coordinate
+  std::vector<float> second_bias_;       // by number of arrivals
+  std::vector<Powers> table_;            // of the first few intervals
+  std::vector<float> prepared_;          // of Sparsify::updates
 };
 
 }  // namespace oktopk

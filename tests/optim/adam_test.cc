@@ -6,10 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <numeric>
 
 #include "oktopk/base/error.h"
-#include "oktopk/base/random.h"
+#include "tests/support/adamw.h"
 #include "tests/support/message.h"
 #include "tests/support/optimisers.h"
 #include "tests/support/runs.h"
@@ -28,29 +27,6 @@ Weights dyadic(int rank, int step) {
 
 float rate_at(int step) { return 0.01F * static_cast<float>(1 + step % 5); }
 
-// AdamW as it is written in the paper, in float.
-struct AdamW {
-  explicit AdamW(const AdamOptions& options, std::size_t n = kSize) : o(options), m(n), v(n) {}
-
-  void step(Weights& w, const Weights& g, float rate) {
-    ++t;
-    const auto c1 = static_cast<float>(1 - std::pow(double{o.beta1}, t));
-    const auto c2 = static_cast<float>(1 - std::pow(double{o.beta2}, t));
-    for (std::size_t i = 0; i < w.size(); ++i) {
-      w[i] *= static_cast<float>(1 - double{rate} * o.weight_decay);
-      m[i] = o.beta1 * m[i] + (1 - o.beta1) * g[i];
-      v[i] = o.beta2 * v[i] + (1 - o.beta2) * (g[i] * g[i]);
-      const float m_hat = m[i] / c1;
-      const float v_hat = v[i] / c2;
-      w[i] -= rate * m_hat / (std::sqrt(v_hat) + o.epsilon);
-    }
-  }
-
-  AdamOptions o;
-  int t = 0;
-  Weights m, v;
-};
-
 Weights mean_gradient(int P, int step) {
   Weights mean(kSize, 0.0F);
   for (int r = 0; r < P; ++r) {
@@ -63,16 +39,6 @@ Weights mean_gradient(int P, int step) {
 
 const AdamOptions kDecaying{.beta2 = 0.99F, .weight_decay = 0.3F};
 
-// A single rank that is told what arrives.
-template <class Body>
-void with_adam(Index n, const AdamOptions& options, Body body) {
-  run_world("threads", 1, [&](Communicator& comm) {
-    Reducer reducer(comm, n, {});
-    SparseAdam adam(reducer, options);
-    body(adam);
-  });
-}
-
 TEST(SparseAdam, steps_where_everything_arrives_are_adamw_bitwise) {
   for (const AdamMode mode : {AdamMode::interval_aware, AdamMode::published})
     for (const std::string preset : {"dense", "topka"})
@@ -82,7 +48,7 @@ TEST(SparseAdam, steps_where_everything_arrives_are_adamw_bitwise) {
           AdamOptions options = kDecaying;
           options.mode = mode;
           SparseAdam adam(reducer, options);
-          AdamW reference(options);
+          AdamW reference(options, kSize);
           Weights weights = first_weights(kSize);
           Weights expected = weights;
           for (int step = 0; step < 12; ++step) {
@@ -102,7 +68,7 @@ TEST(SparseAdam, clipping_scales_what_adamw_sees) {
     AdamOptions options = kDecaying;
     options.clip_norm = 0.25F;
     SparseAdam adam(reducer, options);
-    AdamW reference(options);
+    AdamW reference(options, kSize);
     Weights weights = first_weights(kSize);
     Weights expected = weights;
     for (int step = 0; step < 12; ++step) {
@@ -128,7 +94,7 @@ TEST(SparseAdam, updates_mode_with_dense_steps_averages_local_adams) {
   const auto weights = train(training, kind_of("adam", options), dyadic);
   AdamOptions no_decay = options;
   no_decay.weight_decay = 0;
-  std::vector<AdamW> local(3, AdamW(no_decay));
+  std::vector<AdamW> local(3, AdamW(no_decay, kSize));
   Weights expected = first_weights(kSize);
   for (int step = 0; step < training.steps; ++step) {
     Weights mean(kSize, 0.0F);
@@ -140,56 +106,6 @@ TEST(SparseAdam, updates_mode_with_dense_steps_averages_local_adams) {
     }
   }
   EXPECT_LT(distance(weights[0], expected), 1e-5);
-}
-
-// Gradients with a drift that noise hides, as in training: after the same number of steps the
-// weights have moved as far whether they arrive in each step or their sum every 7 steps.
-TEST(SparseAdam, interval_aware_moves_as_far_as_dense_adam) {
-  constexpr Index n = 400;
-  constexpr int kInterval = 7;
-  constexpr int kSteps = 140 * kInterval;
-  const AdamOptions options{.learning_rate = 1e-3F, .beta2 = 0.999F};
-  with_adam(n, options, [&](SparseAdam& adam) {
-    AdamW dense(options, n);
-    Weights often(n), rarely(n), gradient(n), sum(n);
-    Random random(4);
-    for (int step = 1; step <= kSteps; ++step) {
-      for (Index i = 0; i < n; ++i)
-        sum[i] += gradient[i] = static_cast<float>(0.05 + random.normal());
-      dense.step(often, gradient, options.learning_rate);
-      const bool arrives = step % kInterval == 0;
-      adam.apply(rarely, {.dense = arrives ? std::span<const float>(sum) : std::span<float>()});
-      if (arrives) sum.assign(n, 0.0F);
-    }
-    const double far = -std::accumulate(often.begin(), often.end(), 0.0);
-    const double as_far = -std::accumulate(rarely.begin(), rarely.end(), 0.0);
-    EXPECT_NEAR(as_far / far, 1, 0.03);
-  });
-}
-
-// Without noise S^2 / tau exceeds the mean square tau-fold: more careful than dense Adam.
-TEST(SparseAdam, interval_aware_with_constant_gradients_moves_by_the_root_of_the_interval) {
-  with_adam(1, {.learning_rate = 1e-3F}, [](SparseAdam& adam) {
-    Weights weights = {0};
-    const SparseVector sum = make_sparse({{0, 9 * 0.5F}});
-    for (int step = 1; step <= 180; ++step)
-      adam.apply(weights, step % 9 == 0 ? Update{sum} : Update{});
-    EXPECT_NEAR(weights[0], -1e-3 * 180 / 3, 1e-5);
-    EXPECT_EQ(adam.steps(), 180u);
-  });
-}
-
-TEST(SparseAdam, interval_aware_moves_by_the_learning_rates_of_the_silent_steps) {
-  with_adam(2, {}, [](SparseAdam& adam) {
-    Weights weights = {0, 0};
-    const SparseVector both = make_sparse({{0, 2}, {1, 2}});
-    for (const float rate : {0.5F, 0.25F, 0.125F}) {
-      adam.set_learning_rate(rate);
-      adam.apply(weights, rate == 0.125F ? Update{both} : Update{});
-    }
-    // The first arrival: mhat = S / 3, vhat = S^2 / 3.
-    for (const float w : weights) EXPECT_NEAR(w, -0.875 / std::sqrt(3.0), 1e-5);
-  });
 }
 
 TEST(SparseAdam, interval_aware_touches_only_what_arrives) {

@@ -37,8 +37,9 @@ std::vector<std::string> preset_names() {
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Presets, TrainerOfPreset, testing::ValuesIn(preset_names()),
-                         [](const auto& info) { return info.param; });
+std::string preset_name(const testing::TestParamInfo<std::string>& info) { return info.param; }
+
+INSTANTIATE_TEST_SUITE_P(Presets, TrainerOfPreset, testing::ValuesIn(preset_names()), preset_name);
 
 TEST(Trainer, train_with_every_optimiser_and_axis_keeps_the_ranks_equal) {
   for (const std::string optimiser : {"sgd", "momentum", "adam"})

@@ -15,8 +15,12 @@ class Rows {
  public:
   Rows(const std::string& optimiser, const TrainOptions& base) : base_(base) {
     base_.recipe.optimiser = optimiser;
+    base_.recipe.sparsify = Sparsify::gradients;
+    base_.recipe.factor_masking = false;
+    base_.recipe.look_ahead = false;
     base_.recipe.warmup = "none";
     base_.recipe.flush = true;
+    base_.recipe.adam = AdamMode::interval_aware;
     base_.reducer.preset = "circulant";
   }
 
@@ -39,63 +43,68 @@ class Rows {
 constexpr auto kOwner = ResidualKind::owner_memory;
 constexpr auto kSender = ResidualKind::sender_keeps;
 
-void warm(Recipe& r) { r.warmup = "dense:0.1"; }
+using Change = std::function<void(Recipe&)>;
 
-void add_sgd_rows(Rows& rows, bool has_momentum) {
-  rows.add("sender keeps", kSender);
-  rows.add("owner memory", kOwner);
-  rows.add("sender keeps, dense warm-up", kSender, warm);
-  rows.add("owner memory, dense warm-up", kOwner, warm);
-  rows.add("owner memory, DGC warm-up", kOwner, [](Recipe& r) { r.warmup = "dgc:0.1"; });
-  if (has_momentum) {
-    const auto updates = [](Recipe& r) {
-      warm(r);
-      r.sparsify = Sparsify::updates;
-    };
-    rows.add("sender keeps, updates, dense warm-up", kSender, updates);
-    rows.add("owner memory, updates, dense warm-up", kOwner, updates);
-    rows.add("sender keeps, updates, masking, dense warm-up", kSender, [&](Recipe& r) {
-      updates(r);
-      r.factor_masking = true;
-    });
-  }
-  rows.add("owner memory, look-ahead, dense warm-up", kOwner, [](Recipe& r) {
-    warm(r);
-    r.look_ahead = true;
-  });
-  rows.add("owner memory, dense warm-up, no flush", kOwner, [](Recipe& r) {
-    warm(r);
-    r.flush = false;
-  });
+Change warm(const std::string& warmup, const Change& more = {}) {
+  return [=](Recipe& r) {
+    r.warmup = warmup;
+    if (more) more(r);
+  };
+}
+Change warm(const Change& more = {}) { return warm("dense:0.1", more); }
+
+void updates(Recipe& r) { r.sparsify = Sparsify::updates; }
+void look_ahead(Recipe& r) { r.look_ahead = true; }
+void no_flush(Recipe& r) { r.flush = false; }
+void masking(Recipe& r) {
+  updates(r);
+  r.factor_masking = true;
+}
+void published(Recipe& r) { r.adam = AdamMode::published; }
+void interval_steps(Recipe& r) { r.adam = AdamMode::interval_steps; }
+
+// Which warm-up, for what is best otherwise.
+void add_warmups(Rows& rows, const std::string& name, ResidualKind rule, const Change& best) {
+  rows.add(name + ", no warm-up", rule, warm("none", best));
+  rows.add(name + ", dense 2%", rule, warm("dense:0.02", best));
+  rows.add(name + ", dense 10%", rule, warm("dense:0.1", best));
+  rows.add(name + ", DGC 10%", rule, warm("dgc:0.1", best));
+  rows.add(name + ", dense 10%, no flush", rule, warm([=](Recipe& r) {
+             if (best) best(r);
+             no_flush(r);
+           }));
+}
+
+void add_sgd_rows(Rows& rows) {
+  rows.add("sender keeps, no warm-up", kSender);
+  rows.add("sender keeps, dense 10%", kSender, warm());
+  add_warmups(rows, "owner memory", kOwner, {});
+  rows.add("owner memory, look-ahead, dense 10%", kOwner, warm(look_ahead));
+}
+
+void add_momentum_rows(Rows& rows) {
+  rows.add("gradients, sender keeps, dense 10%", kSender, warm());
+  rows.add("gradients, owner memory, dense 10%", kOwner, warm());
+  rows.add("gradients, owner memory, look-ahead, dense 10%", kOwner, warm(look_ahead));
+  rows.add("updates, sender keeps, dense 10%", kSender, warm(updates));
+  rows.add("updates, owner memory, dense 10%", kOwner, warm(updates));
+  rows.add("updates, masking, owner memory, dense 10%", kOwner, warm(masking));
+  add_warmups(rows, "updates, masking, sender keeps", kSender, masking);
 }
 
 void add_adam_rows(Rows& rows) {
-  const auto published = [](Recipe& r) {
-    warm(r);
-    r.adam = AdamMode::published;
-  };
-  const auto updates = [](Recipe& r) {
-    warm(r);
-    r.sparsify = Sparsify::updates;
-  };
-  rows.add("published, sender keeps", kSender, [](Recipe& r) { r.adam = AdamMode::published; });
-  rows.add("published, sender keeps, dense warm-up", kSender, published);
-  rows.add("published, owner memory, dense warm-up", kOwner, published);
-  rows.add("interval-aware, sender keeps, dense warm-up", kSender, warm);
-  rows.add("interval-aware, owner memory", kOwner);
-  rows.add("interval-aware, owner memory, dense warm-up", kOwner, warm);
-  rows.add("interval-aware, owner memory, DGC warm-up", kOwner,
-           [](Recipe& r) { r.warmup = "dgc:0.1"; });
-  rows.add("interval-aware, owner memory, dense warm-up, no flush", kOwner, [](Recipe& r) {
-    warm(r);
-    r.flush = false;
-  });
-  rows.add("updates, sender keeps, dense warm-up", kSender, updates);
-  rows.add("updates, owner memory, dense warm-up", kOwner, updates);
-  rows.add("updates, owner memory, look-ahead, dense warm-up", kOwner, [&](Recipe& r) {
-    updates(r);
-    r.look_ahead = true;
-  });
+  rows.add("published, sender keeps, no warm-up", kSender, published);
+  rows.add("published, sender keeps, dense 10%", kSender, warm(published));
+  rows.add("published, owner memory, dense 10%", kOwner, warm(published));
+  rows.add("interval steps, owner memory, dense 10%", kOwner, warm(interval_steps));
+  rows.add("updates, sender keeps, dense 10%", kSender, warm(updates));
+  rows.add("updates, owner memory, dense 10%", kOwner, warm(updates));
+  rows.add("updates, owner memory, look-ahead, dense 10%", kOwner, warm([](Recipe& r) {
+             updates(r);
+             look_ahead(r);
+           }));
+  rows.add("interval-aware, sender keeps, dense 10%", kSender, warm());
+  add_warmups(rows, "interval-aware, owner memory", kOwner, {});
 }
 
 // Dense runs by {optimiser, steps, seed}: many rows ask for the same.
@@ -137,11 +146,9 @@ std::vector<StudyRow> study_rows(const std::string& optimiser, const TrainOption
   Rows rows(optimiser, base);
   StudyRow& dense = rows.add("dense", ResidualKind::none);
   dense.reducer.preset = "dense";
-  if (optimiser == "adam") {
-    add_adam_rows(rows);
-  } else {
-    add_sgd_rows(rows, optimiser == "momentum");
-  }
+  if (optimiser == "sgd") add_sgd_rows(rows);
+  if (optimiser == "momentum") add_momentum_rows(rows);
+  if (optimiser == "adam") add_adam_rows(rows);
   return rows.take();
 }
 

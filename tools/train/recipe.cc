@@ -31,6 +31,20 @@ Warmup split_warmup(const std::string& text) {
 
 }  // namespace
 
+// Momentum is best kept by each rank before the selection, as Deep Gradient Compression does, and
+// then what is sent in vain is best kept too. Without it owner memory is.
+Recipe recommended_recipe(const std::string& optimiser) {
+  Recipe recipe;
+  recipe.optimiser = optimiser;
+  recipe.sparsify = optimiser == "momentum" ? Sparsify::updates : Sparsify::gradients;
+  recipe.factor_masking = optimiser == "momentum";
+  return recipe;
+}
+
+ResidualKind recommended_residual(const std::string& optimiser) {
+  return optimiser == "momentum" ? ResidualKind::sender_keeps : ResidualKind::owner_memory;
+}
+
 void check(const Recipe& recipe) {
   require(recipe.optimiser == "sgd" || recipe.optimiser == "momentum" || recipe.optimiser == "adam",
           "unknown optimiser '", recipe.optimiser, "'; there are: sgd, momentum, adam");
@@ -42,8 +56,8 @@ void check(const Recipe& recipe) {
 }
 
 float default_learning_rate(const Recipe& recipe) {
-  if (recipe.optimiser == "adam") return 2e-3F;
-  return recipe.optimiser == "sgd" ? 0.2F : 0.03F;
+  if (recipe.optimiser == "adam") return 4e-3F;
+  return recipe.optimiser == "sgd" ? 0.4F : 0.04F;
 }
 
 float learning_rate_at(const Recipe& recipe, std::uint64_t step, std::uint64_t steps) {
@@ -85,7 +99,8 @@ std::unique_ptr<Optimiser> make_optimiser(Synchroniser& sync, const Recipe& reci
 std::string to_string(const Recipe& recipe) {
   std::string text = recipe.optimiser;
   if (recipe.optimiser == "adam" && recipe.sparsify == Sparsify::gradients)
-    text += recipe.adam == AdamMode::published ? ", published" : ", interval-aware";
+    text += recipe.adam == AdamMode::interval_aware ? ", interval-aware"
+                                                    : ", " + std::string(to_string(recipe.adam));
   if (recipe.sparsify == Sparsify::updates) text += ", updates";
   if (recipe.factor_masking) text += ", masking";
   if (recipe.look_ahead) text += ", look-ahead";

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/optim/adam.h"
 #include "oktopk/optim/density_schedule.h"
 #include "oktopk/optim/sgd.h"
@@ -15,8 +16,8 @@
 namespace oktopk {
 
 struct Recipe {
-  std::string optimiser = "momentum";  // sgd, momentum or adam
-  float learning_rate = 0;             // 0: default_learning_rate()
+  std::string optimiser = "sgd";  // sgd, momentum or adam
+  float learning_rate = 0;        // 0: default_learning_rate()
   float momentum = 0.9F;
   float beta2 = 0.999F;
   float weight_decay = 0;
@@ -29,6 +30,10 @@ struct Recipe {
   bool flush = true;                 // apply what is unsent after the last step
   std::string warmup = "dense:0.1";  // none, dense:SHARE or dgc:SHARE of the steps
 };
+
+// What docs/learning.md recommends: a recipe, and the residual rule of presets that have a choice.
+Recipe recommended_recipe(const std::string& optimiser);
+ResidualKind recommended_residual(const std::string& optimiser);
 
 // UsageError that names the value and the rule.
 void check(const Recipe& recipe);

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a coordinate's silence means to the two interval modes of SparseAdam.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "oktopk/base/random.h"
+#include "oktopk/optim/adam.h"
+#include "tests/support/adamw.h"
+#include "tests/support/sparse.h"
+
+namespace oktopk {
+namespace {
+
+// Gradients with a drift that noise hides, as in training: after the same number of steps the
+// weights have moved as far whether they arrive in each step or their sum every 7 steps.
+TEST(SparseAdam, interval_aware_moves_as_far_as_dense_adam) {
+  constexpr Index n = 400;
+  constexpr int kInterval = 7;
+  constexpr int kSteps = 140 * kInterval;
+  const AdamOptions options{.learning_rate = 1e-3F, .beta2 = 0.999F};
+  with_adam(n, options, [&](SparseAdam& adam) {
+    AdamW dense(options, n);
+    Weights often(n), rarely(n), gradient(n), sum(n);
+    Random random(4);
+    for (int step = 1; step <= kSteps; ++step) {
+      for (Index i = 0; i < n; ++i)
+        sum[i] += gradient[i] = static_cast<float>(0.05 + random.normal());
+      dense.step(often, gradient, options.learning_rate);
+      const bool arrives = step % kInterval == 0;
+      adam.apply(rarely, {.dense = arrives ? std::span<const float>(sum) : std::span<float>()});
+      if (arrives) sum.assign(n, 0.0F);
+    }
+    const double far = -std::accumulate(often.begin(), often.end(), 0.0);
+    const double as_far = -std::accumulate(rarely.begin(), rarely.end(), 0.0);
+    EXPECT_NEAR(as_far / far, 1, 0.03);
+  });
+}
+
+// Without noise S^2 / tau exceeds the mean square tau-fold: more careful than dense Adam.
+TEST(SparseAdam, interval_aware_with_constant_gradients_moves_by_the_root_of_the_interval) {
+  with_adam(1, {.learning_rate = 1e-3F}, [](SparseAdam& adam) {
+    Weights weights = {0};
+    const SparseVector sum = make_sparse({{0, 9 * 0.5F}});
+    for (int step = 1; step <= 180; ++step)
+      adam.apply(weights, step % 9 == 0 ? Update{sum} : Update{});
+    EXPECT_NEAR(weights[0], -1e-3 * 180 / 3, 2e-3);  // some momentum is still to be moved
+    EXPECT_EQ(adam.steps(), 180u);
+  });
+}
+
+TEST(SparseAdam, interval_aware_moves_by_the_learning_rates_of_the_silent_steps) {
+  with_adam(2, {}, [](SparseAdam& adam) {
+    Weights weights = {0, 0};
+    const SparseVector both = make_sparse({{0, 2}, {1, 2}});
+    for (const float rate : {0.5F, 0.25F, 0.125F}) {
+      adam.set_learning_rate(rate);
+      adam.apply(weights, rate == 0.125F ? Update{both} : Update{});
+    }
+    // The first arrival: m grows from 0 to (1 - beta1^3) S / 3 on the way; vhat = S^2 / 3.
+    const double grown = (0.1 + 0.19 + 0.271) / 3 / 0.271;
+    for (const float w : weights) EXPECT_NEAR(w, -0.875 * grown / std::sqrt(3.0), 1e-5);
+  });
+}
+
+// An epsilon that dwarfs the second moment makes the moves linear: each S moves by S in the end,
+// whether it comes after many steps or few, and though most of it may still be in the momentum.
+TEST(SparseAdam, interval_aware_loses_no_momentum) {
+  constexpr float kEpsilon = 1e6F;
+  with_adam(1, {.learning_rate = 1e6F, .epsilon = kEpsilon}, [](SparseAdam& adam) {
+    Weights weights = {0};
+    const Weights nothing = {0};
+    for (int step = 1; step <= 1200; ++step) {  // late enough that no bias is left to correct
+      const bool arrives = step == 600 || step == 601 || step == 605 || step == 700;
+      const SparseVector sum = make_sparse({{0, static_cast<float>(step % 7 + 1)}});
+      adam.apply(weights, arrives ? Update{sum} : Update{});
+    }
+    adam.apply(weights, {.dense = nothing});
+    const double brought = 600 % 7 + 601 % 7 + 605 % 7 + 700 % 7 + 4;
+    EXPECT_NEAR(weights[0], -brought, 1e-3 * brought);
+  });
+}
+
+TEST(SparseAdam, interval_aware_averages_the_second_moment_over_arrivals) {
+  with_adam(1, {.beta2 = 0.75F}, [](SparseAdam& adam) {
+    Weights weights = {0};
+    float expected = 0;
+    for (int step = 1; step <= 60; ++step) {
+      const auto sum = static_cast<float>(step);
+      adam.apply(weights, step % 20 == 0 ? Update{make_sparse({{0, sum}})} : Update{});
+      if (step % 20 == 0) expected = 0.75F * expected + 0.25F * (sum * (sum / 20));
+    }
+    EXPECT_FLOAT_EQ(adam.second_moment()[0], expected);
+  });
+}
+
+// The simpler form: moments age by steps, a move is all at once.
+TEST(SparseAdam, interval_steps_moves_by_all_of_the_new_moment) {
+  with_adam(1, {.learning_rate = 1, .mode = AdamMode::interval_steps}, [](SparseAdam& adam) {
+    Weights weights = {0};
+    const SparseVector sum = make_sparse({{0, 8}});
+    for (int step = 1; step <= 4; ++step) adam.apply(weights, step == 4 ? Update{sum} : Update{});
+    EXPECT_NEAR(weights[0], -4 * 2.0 / std::sqrt(16.0), 1e-5);  // mhat = S / 4, vhat = S^2 / 4
+  });
+}
+
+}  // namespace
+}  // namespace oktopk
