@@ -28,7 +28,7 @@ oktopk_add_command_test(train_study
   OUTPUT "owner memory, look-ahead, dense 10%")
 oktopk_add_command_test(train_refuses_optimiser ARGS train --optimiser lion EXIT 2 OUTPUT "'lion'")
 oktopk_add_command_test(train_refuses_missing_data ARGS train --data /nonexistent EXIT 2
-  OUTPUT "train-images-idx3-ubyte")
+  OUTPUT "train-labels-idx1-ubyte")
 oktopk_add_command_test(refuses_unknown_preset ARGS bench --preset nonsense EXIT 2
   OUTPUT "unknown preset 'nonsense'. there are: dense, topka")
 oktopk_add_command_test(refuses_wrong_skips ARGS bench --preset circulant --skips 9,3,1 EXIT 2

@@ -99,8 +99,11 @@ nlohmann::json to_json(const Row& row, double dense_time) {
           {"wrong", row.wrong}};
 }
 
+// The ranks do not compare notes: what is counted is the algorithm's own.
 MeasureOptions measure_options(const BenchOptions& o, const std::string& preset, Index n) {
-  return {.reducer = o.method.reducer(preset),
+  ReducerOptions reducer = o.method.reducer(preset);
+  reducer.nan_policy = NanPolicy::local;
+  return {.reducer = reducer,
           .n = n,
           .data = find_input(o.data),
           .warm_up = o.warm_up,

@@ -107,14 +107,17 @@ std::string Reducer::description() const {
 }
 
 Update Reducer::step(std::span<const float> gradient, float scale) {
+  Timer timer;
   allreduce_->agree(comm_, n(), k_, fingerprint_);
+  times_ = {.exchange = timer.lap()};
   Note note = inspect(gradient, scale);
+  times_.select = timer.lap();
   if (options_.nan_policy != NanPolicy::local) note = compare_notes(comm_, note, work_);
+  times_.exchange += timer.lap();
   if (note.severity != Severity::fine) {
     require(options_.nan_policy == NanPolicy::skip && note.severity == Severity::skippable,
             "reducer: ", note.text);
     selection_.clear();
-    times_ = {};
     return {.sparse = {}, .skipped = true};
   }
   synchronise(gradient, scale, density_at(options_.warmup, steps_, 0));
@@ -161,9 +164,9 @@ void Reducer::sparse_step(std::span<const float> gradient, float scale, std::siz
     allreduce_->scale_memory(*device_, options_.decay);
   }
   selector_->select(*device_, {residual_, gradient, scale, true}, k, selection_);
-  times_.select = timer.lap();
+  times_.select += timer.lap();
   allreduce_->run(comm_, *device_, {selection_, residual_}, n(), k, outcome_);
-  times_.exchange = timer.lap();
+  times_.exchange += timer.lap();
   rule_->settle(*device_, residual_, selection_, outcome_);
   const auto P = static_cast<float>(comm_.size());
   mean_.clear();
@@ -182,10 +185,10 @@ void Reducer::dense_step(std::span<const float> gradient, float scale) {
   require(overflow == residual_.size(), "reducer: the accumulator overflowed at index ", overflow,
           ": scale the gradient down");
   selection_.clear();
-  times_.select = timer.lap();
+  times_.select += timer.lap();
   Allreduce& exchange = allreduce_->is_dense() ? *allreduce_ : *dense_;
   exchange.run(comm_, *device_, {selection_, residual_}, n(), k_, outcome_);
-  times_.exchange = timer.lap();
+  times_.exchange += timer.lap();
   std::fill(residual_.begin(), residual_.end(), 0.0F);
   const auto P = static_cast<float>(comm_.size());
   mean_.clear();
@@ -195,6 +198,7 @@ void Reducer::dense_step(std::span<const float> gradient, float scale) {
 }
 
 Update Reducer::flush() {
+  times_ = {};
   allreduce_->agree(comm_, n(), k_, fingerprint_);
   synchronise({}, 1.0F, 1);
   return {mean_, dense_mean_};

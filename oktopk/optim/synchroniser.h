@@ -13,8 +13,8 @@ namespace oktopk {
 
 // Seconds of the last step on this rank.
 struct StepTimes {
-  double select = 0;    // accumulate and select
-  double exchange = 0;  // the allreduce, with its sums and codecs
+  double select = 0;    // check, accumulate and select
+  double exchange = 0;  // the allreduce, with its sums and codecs, and the wait for slower ranks
   double settle = 0;    // residual rule, mean
 };
 
