@@ -32,7 +32,7 @@ struct TrainCommand {
   std::string fusion = "whole";
   std::string nan_policy = "error";
   double decay = 1;
-  bool no_flush = false;
+  int flush = -1;  // -1: as recommended
   bool study = false;
   int seeds = 3;
   bool optimiser_given = false;
@@ -57,7 +57,7 @@ void settle_options(TrainCommand& c) {
   r.factor_masking =
       c.masking < 0 ? best.factor_masking && r.sparsify == best.sparsify : c.masking == 1;
   r.warmup = c.warmup.empty() ? best.warmup : c.warmup;
-  r.flush = !c.no_flush;
+  r.flush = c.flush < 0 ? best.flush : c.flush == 1;
   c.train.fusion = parse_fusion(c.fusion);
   check(r);
 }
@@ -195,7 +195,10 @@ void add_recipe(CLI::App& sub, TrainCommand& c) {
       ->group(group);
   sub.add_flag("--look-ahead", r.look_ahead, "gradients at the weights minus own unsent updates")
       ->group(group);
-  sub.add_flag("--no-flush", c.no_flush, "leave what is unsent at the end unapplied")->group(group);
+  sub.add_option("--flush", c.flush,
+                 "1 applies what is unsent after the last step, 0 does not (default: recommended)")
+      ->check(CLI::Range(0, 1))
+      ->group(group);
   sub.add_option("--decay", c.decay, "of error feedback, per step")
       ->capture_default_str()
       ->group(group);

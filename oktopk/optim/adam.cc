@@ -22,6 +22,9 @@ constexpr std::array<AdamModeName, 3> kAdamModes = {{{AdamMode::interval_aware, 
                                                      {AdamMode::published, "published"}}};
 
 constexpr std::uint32_t kTabulated = 512;
+// An S of more than so many standard deviations says that v is wrong, not that S is rare: a unit
+// that was dead has come to life. Then v is taken from S, or the weight would leap.
+constexpr float kSurprise = 5;
 
 void check(const AdamOptions& o) {
   const auto check_beta = [](std::string_view name, float beta) {
@@ -161,12 +164,14 @@ void SparseAdam::arrive(float& weight, Index i, float sum, const Mover& move) {
     v_[i] = blend(v_[i], sum * mean, keep.second);
     weight -= move(m, v_[i], rate);
   } else {
+    arrivals_[i] = std::min(arrivals_[i] + 1, t_);  // a flush adds none to a step's own
+    const float bias = second_bias_[arrivals_[i]];
     v_[i] = blend(v_[i], sum * mean, options_.beta2);
+    if (tau > 1) v_[i] = std::max(v_[i], bias * (sum * mean) / (kSurprise * kSurprise));
     // The mean of m over the tau steps, had S / tau come in each of them.
     const float old_share = keep.carried / static_cast<float>(tau);
     const float drift = tau == 1 ? m : blend(m_[i], mean, old_share);
-    arrivals_[i] = std::min(arrivals_[i] + 1, t_);  // a flush adds none to a step's own
-    weight -= move(drift, v_[i], rate, second_bias_[arrivals_[i]]);
+    weight -= move(drift, v_[i], rate, bias);
   }
   m_[i] = m;
   clock_.arrive(i);

@@ -95,6 +95,21 @@ TEST(SparseAdam, interval_aware_averages_the_second_moment_over_arrivals) {
   });
 }
 
+// A unit that was dead for 200 steps: its second moment would be a thousandth of what it should be.
+TEST(SparseAdam, interval_aware_takes_the_second_moment_from_a_surprise) {
+  with_adam(1, {.learning_rate = 1e-3F}, [](SparseAdam& adam) {
+    Weights weights = {0};
+    const Weights nothing = {0};
+    for (int step = 1; step <= 200; ++step) adam.apply(weights, {.dense = nothing});
+    for (int step = 1; step <= 99; ++step) adam.apply(weights, {});
+    adam.apply(weights, {make_sparse({{0, 50}})});
+    const double bias = 1 - std::pow(0.999, 201);
+    EXPECT_NEAR(adam.second_moment()[0], bias * 50 * 0.5 / 25, 1e-4);
+    EXPECT_GT(weights[0], -5 * 1e-3 * 10);  // five times the root of the interval at most
+    EXPECT_LT(weights[0], -4 * 1e-3 * 10);
+  });
+}
+
 // The simpler form: moments age by steps, a move is all at once.
 TEST(SparseAdam, interval_steps_moves_by_all_of_the_new_moment) {
   with_adam(1, {.learning_rate = 1, .mode = AdamMode::interval_steps}, [](SparseAdam& adam) {

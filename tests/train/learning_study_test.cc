@@ -30,7 +30,7 @@ TEST(LearningStudy, rows_vary_every_axis_and_start_with_dense) {
       warm |= row.recipe.warmup != "none";
       cold |= row.recipe.warmup == "none";
       ahead |= row.recipe.look_ahead;
-      flush |= !row.recipe.flush;
+      flush |= row.recipe.flush != rows.front().recipe.flush;
     }
     EXPECT_TRUE(owner && sender && warm && cold && ahead && flush);
   }

@@ -19,7 +19,7 @@ class Rows {
     base_.recipe.factor_masking = false;
     base_.recipe.look_ahead = false;
     base_.recipe.warmup = "none";
-    base_.recipe.flush = true;
+    base_.recipe.flush = recommended_recipe(optimiser).flush;
     base_.recipe.adam = AdamMode::interval_aware;
     base_.reducer.preset = "circulant";
   }
@@ -33,6 +33,7 @@ class Rows {
     return rows_.back();
   }
 
+  const Recipe& base() const { return base_.recipe; }
   std::vector<StudyRow> take() { return std::move(rows_); }
 
  private:
@@ -55,7 +56,6 @@ Change warm(const Change& more = {}) { return warm("dense:0.1", more); }
 
 void updates(Recipe& r) { r.sparsify = Sparsify::updates; }
 void look_ahead(Recipe& r) { r.look_ahead = true; }
-void no_flush(Recipe& r) { r.flush = false; }
 void masking(Recipe& r) {
   updates(r);
   r.factor_masking = true;
@@ -65,13 +65,14 @@ void interval_steps(Recipe& r) { r.adam = AdamMode::interval_steps; }
 
 // Which warm-up, for what is best otherwise.
 void add_warmups(Rows& rows, const std::string& name, ResidualKind rule, const Change& best) {
+  const bool flushed = rows.base().flush;
   rows.add(name + ", no warm-up", rule, warm("none", best));
   rows.add(name + ", dense 2%", rule, warm("dense:0.02", best));
   rows.add(name + ", dense 10%", rule, warm("dense:0.1", best));
   rows.add(name + ", DGC 10%", rule, warm("dgc:0.1", best));
-  rows.add(name + ", dense 10%, no flush", rule, warm([=](Recipe& r) {
+  rows.add(name + ", dense 10%" + (flushed ? ", no flush" : ", flush"), rule, warm([=](Recipe& r) {
              if (best) best(r);
-             no_flush(r);
+             r.flush = !flushed;
            }));
 }
 

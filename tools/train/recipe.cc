@@ -32,12 +32,14 @@ Warmup split_warmup(const std::string& text) {
 }  // namespace
 
 // Momentum is best kept by each rank before the selection, as Deep Gradient Compression does, and
-// then what is sent in vain is best kept too. Without it owner memory is.
+// then what is sent in vain is best kept too. Without it owner memory is. To Adam a flush brings
+// coordinates of which it knows least.
 Recipe recommended_recipe(const std::string& optimiser) {
   Recipe recipe;
   recipe.optimiser = optimiser;
   recipe.sparsify = optimiser == "momentum" ? Sparsify::updates : Sparsify::gradients;
   recipe.factor_masking = optimiser == "momentum";
+  recipe.flush = optimiser != "adam";
   return recipe;
 }
 

@@ -27,8 +27,8 @@ struct Recipe {
   Sparsify sparsify = Sparsify::gradients;
   bool factor_masking = false;
   bool look_ahead = false;
-  bool flush = true;                 // apply what is unsent after the last step
-  std::string warmup = "dense:0.1";  // none, dense:SHARE or dgc:SHARE of the steps
+  bool flush = true;                  // apply what is unsent after the last step
+  std::string warmup = "dense:0.02";  // none, dense:SHARE or dgc:SHARE of the steps
 };
 
 // What docs/learning.md recommends: a recipe, and the residual rule of presets that have a choice.
