@@ -9,51 +9,71 @@
 namespace oktopk {
 namespace {
 
-std::vector<std::string> cells(const StudyRow& row) {
-  const bool dense = row.reducer.preset == "dense";
-  return {row.recipe.optimiser,
-          row.name,
-          fmt::format("{:.4f}", mean_of(row.losses)),
-          dense ? ""
-                : fmt::format("{:+.2f}% ± {:.2f}", 100 * mean_of(row.gaps),
-                              100 * deviation_of(row.gaps)),
-          fmt::format("{:.2f}%", 100 * mean_of(row.accuracies)),
-          format_bytes(row.bytes),
-          fmt::format("{:.0f}", row.equal_bytes_steps),
-          fmt::format("{:.4f}", row.equal_bytes_loss)};
+// What a row says: its numbers beside those of dense with the same seeds, and of a dense run that
+// moves as many bytes.
+struct Cells {
+  std::string loss, gap, accuracy, bytes, dense;
+};
+
+Cells cells(const StudyRow& row) {
+  Cells c;
+  c.loss = fmt::format("{:.4f}", mean_of(row.losses));
+  if (row.reducer.preset != "dense")
+    c.gap = fmt::format("{:+.2f}% ± {:.2f}", 100 * mean_of(row.gaps), 100 * deviation_of(row.gaps));
+  c.accuracy = fmt::format("{:.2f}%", 100 * mean_of(row.accuracies));
+  c.bytes = format_bytes(row.bytes);
+  c.dense = fmt::format("{:.4f} ({:.0f} steps)", row.equal_bytes_loss, row.equal_bytes_steps);
+  return c;
 }
 
-const std::vector<std::string> kHead = {
-    "optimiser", "recipe",       "test loss",     "vs dense",
-    "accuracy",  "bytes / rank", "= dense steps", "dense at these bytes"};
+// A, B, ... for the bars, which have no room for more.
+std::string letter(std::size_t i) { return std::string(1, static_cast<char>('A' + i % 26)); }
 
-Bars bars_of(const LearningStudy& study, const std::string& optimiser) {
+std::vector<const StudyRow*> rows_of(const LearningStudy& study, const std::string& optimiser) {
+  std::vector<const StudyRow*> rows;
+  for (const StudyRow& row : study.rows)
+    if (row.recipe.optimiser == optimiser) rows.push_back(&row);
+  return rows;
+}
+
+std::string bars_of(const std::vector<const StudyRow*>& rows, const std::string& optimiser) {
   Bars bars;
   bars.title = optimiser + ": test loss against dense, same steps";
   bars.y_label = "percent above dense";
   bars.reference = 0;
   bars.reference_label = "dense";
   Bars::Set set{.name = optimiser, .values = {}, .colour = 0};
-  for (const StudyRow& row : study.rows) {
-    if (row.recipe.optimiser != optimiser || row.reducer.preset == "dense") continue;
-    bars.groups.push_back(row.name);
-    set.values.push_back(100 * mean_of(row.gaps));
+  for (std::size_t i = 1; i < rows.size(); ++i) {
+    bars.groups.push_back(letter(i - 1));
+    set.values.push_back(100 * mean_of(rows[i]->gaps));
   }
   bars.sets = {set};
-  return bars;
+  return to_svg(bars);
+}
+
+Table table_of(const std::vector<const StudyRow*>& rows) {
+  Table table;
+  table.head = {"recipe",   "test loss",    "vs dense",
+                "accuracy", "bytes / rank", "dense with these bytes"};
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Cells c = cells(*rows[i]);
+    const std::string name = (i == 0 ? "" : letter(i - 1) + "  ") + rows[i]->name;
+    table.rows.push_back({name, c.loss, c.gap, c.accuracy, c.bytes, c.dense});
+  }
+  return table;
 }
 
 }  // namespace
 
 std::string study_head() {
-  return fmt::format("{:<10} {:<54} {:>9} {:>16} {:>9} {:>12} {:>13} {:>20}", kHead[0], kHead[1],
-                     kHead[2], kHead[3], kHead[4], kHead[5], kHead[6], kHead[7]);
+  return fmt::format("{:<9} {:<52} {:>9} {:>16} {:>9} {:>11} {:>23}", "optimiser", "recipe",
+                     "test loss", "vs dense", "accuracy", "bytes/rank", "dense with these bytes");
 }
 
 std::string study_line(const StudyRow& row) {
-  const auto c = cells(row);
-  return fmt::format("{:<10} {:<54} {:>9} {:>16} {:>9} {:>12} {:>13} {:>20}", c[0], c[1], c[2],
-                     c[3], c[4], c[5], c[6], c[7]);
+  const Cells c = cells(row);
+  return fmt::format("{:<9} {:<52} {:>9} {:>16} {:>9} {:>11} {:>23}", row.recipe.optimiser,
+                     row.name, c.loss, c.gap, c.accuracy, c.bytes, c.dense);
 }
 
 nlohmann::json to_json(const LearningStudy& study) {
@@ -93,18 +113,15 @@ Page make_page(const LearningStudy& study) {
       "Each row changes one thing. All sparse rows use the circulant preset, so only the recipe "
       "and "
       "the residual rule differ. The gap is the test loss divided by that of dense with the same "
-      "seed, minus one: mean and standard deviation over the seeds. The last columns: how many "
-      "steps a dense run can make with the same bytes, and the loss it ends with.");
-  std::vector<std::string> plots;
+      "seed, minus one: mean and standard deviation over the seeds. The last column: the loss of a "
+      "dense run that moves as many bytes, in as many steps as that allows.");
   for (const std::string optimiser : {"sgd", "momentum", "adam"}) {
-    const Bars bars = bars_of(study, optimiser);
-    if (!bars.groups.empty()) plots.push_back(to_svg(bars));
+    const auto rows = rows_of(study, optimiser);
+    if (rows.empty()) continue;
+    page.heading(optimiser);
+    page.plots({bars_of(rows, optimiser)});
+    page.table(table_of(rows));
   }
-  page.plots(plots);
-  Table table;
-  table.head = kHead;
-  for (const StudyRow& row : study.rows) table.rows.push_back(cells(row));
-  page.table(table);
   page.heading("Repeat it");
   page.code(study.command);
   return page;
