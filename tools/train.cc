@@ -27,11 +27,11 @@ struct TrainCommand {
   int ranks = 0;
   std::string optimiser = "momentum";
   std::string adam = "interval_aware";
-  std::string sparsify, warmup;  // empty: as recommended
-  int masking = -1;              // -1: as recommended
+  std::string sparsify = "gradients";
   std::string fusion = "whole";
   std::string nan_policy = "error";
   double decay = 1;
+  bool published_momentum = false;
   int flush = -1;  // -1: as recommended
   bool study = false;
   int seeds = 3;
@@ -53,10 +53,8 @@ void settle_options(TrainCommand& c) {
   const Recipe best = recommended_recipe(c.optimiser);
   r.optimiser = c.optimiser;
   r.adam = find_adam_mode(c.adam);
-  r.sparsify = c.sparsify.empty() ? best.sparsify : find_sparsify(c.sparsify);
-  r.factor_masking =
-      c.masking < 0 ? best.factor_masking && r.sparsify == best.sparsify : c.masking == 1;
-  r.warmup = c.warmup.empty() ? best.warmup : c.warmup;
+  r.sparsify = find_sparsify(c.sparsify);
+  r.interval_momentum = !c.published_momentum;
   r.flush = c.flush < 0 ? best.flush : c.flush == 1;
   c.train.fusion = parse_fusion(c.fusion);
   check(r);
@@ -65,9 +63,6 @@ void settle_options(TrainCommand& c) {
 TrainOptions options_for(const TrainCommand& c, const std::string& preset) {
   TrainOptions options = c.train;
   options.reducer = c.method.reducer(preset);
-  if (c.method.residual.empty() && find_preset(preset).residuals.size() > 1 &&
-      preset == "circulant")
-    options.reducer.allreduce.residual = recommended_residual(c.optimiser);
   options.reducer.decay = static_cast<float>(c.decay);
   options.reducer.nan_policy = find_nan_policy(c.nan_policy);
   return options;
@@ -180,18 +175,19 @@ void add_recipe(CLI::App& sub, TrainCommand& c) {
   sub.add_option("--clip", r.clip_norm, "bound of the gradient's norm; 0: none")
       ->capture_default_str()
       ->group(group);
-  sub.add_option("--warmup", c.warmup,
-                 "none, dense:SHARE or dgc:SHARE of the steps (default: as recommended)")
+  sub.add_option("--warmup", r.warmup, "none, dense:SHARE or dgc:SHARE of the steps")
+      ->capture_default_str()
       ->group(group);
   sub.add_option("--adam", c.adam, "interval_aware (ours), interval_steps or published")
       ->capture_default_str()
       ->group(group);
-  sub.add_option("--sparsify", c.sparsify,
-                 "gradients, or updates: momentum before the selection (default: as recommended)")
+  sub.add_flag("--published-momentum", c.published_momentum,
+               "momentum of the sparse mean, step by step (default: interval-aware, ours)")
       ->group(group);
-  sub.add_option("--factor-masking", c.masking,
-                 "updates: 1 clears momentum where it was sent, 0 does not (default: recommended)")
-      ->check(CLI::Range(0, 1))
+  sub.add_option("--sparsify", c.sparsify, "gradients, or updates: momentum before the selection")
+      ->capture_default_str()
+      ->group(group);
+  sub.add_flag("--factor-masking", r.factor_masking, "updates: clear momentum where it was sent")
       ->group(group);
   sub.add_flag("--look-ahead", r.look_ahead, "gradients at the weights minus own unsent updates")
       ->group(group);

@@ -11,6 +11,8 @@
 namespace oktopk {
 namespace {
 
+constexpr std::uint32_t kTabulated = 512;
+
 void check(const SgdOptions& o) {
   require(o.momentum >= 0 && o.momentum < 1, "sgd: momentum = ", o.momentum,
           ", but it must be in [0, 1)");
@@ -32,6 +34,14 @@ SparseSgd::SparseSgd(Synchroniser& sync, const SgdOptions& options)
       options_(options) {
   check(options);
   if (options.momentum > 0) velocity_.assign(n(), 0.0F);
+  if (!is_lazy()) return;
+  last_.assign(n(), 0);
+  for (std::uint32_t tau = 0; tau < kTabulated; ++tau) powers_.push_back(power(tau));
+}
+
+float SparseSgd::power(std::uint32_t exponent) const {
+  if (exponent < powers_.size()) return powers_[exponent];
+  return static_cast<float>(std::pow(double{options_.momentum}, exponent));
 }
 
 // Constants by value: through members, each store to a float would make the loops read them again.
@@ -79,7 +89,11 @@ void SparseSgd::settle(std::span<const float> weights, const Gradient& gradient)
 }
 
 void SparseSgd::apply_mean(std::span<float> weights, const Update& update) {
-  if (sparsifies_updates() || options_.momentum == 0) return update.subtract_from(weights);
+  if (!has_global_momentum()) return update.subtract_from(weights);
+  if (is_lazy()) {
+    ++t_;
+    return update.for_each([&](Index i, float mean) { arrive(weights[i], i, mean); });
+  }
   const float mu = options_.momentum;
   const bool nesterov = options_.nesterov;
   const std::span<float> velocity = velocity_;
@@ -89,12 +103,33 @@ void SparseSgd::apply_mean(std::span<float> weights, const Update& update) {
   });
 }
 
-// As if it had come along with the last step.
+// Momentum over the steps since coordinate i last arrived, had S / tau come in each of them:
+// v_j = mu v_(j-1) + S / tau, and the weight moves by their sum.
+void SparseSgd::arrive(float& weight, Index i, float sum) {
+  const std::uint32_t tau = t_ - last_[i];
+  const float mu = options_.momentum;
+  float& v = velocity_[i];
+  float move = 0;
+  if (tau == 1) {
+    move = v = mu * v + sum;
+  } else {
+    const auto steps = static_cast<float>(tau);
+    const float kept = power(tau);
+    const float carried = mu * (1 - kept) / (1 - mu);  // mu + mu^2 + ... + mu^tau
+    const float settled = sum / steps / (1 - mu);      // what v tends to
+    move = carried * v + (steps - carried) * settled;
+    v = kept * v + (1 - kept) * settled;
+  }
+  weight -= options_.nesterov ? sum + mu * move : move;
+  last_[i] = t_;
+}
+
+// As if it had come along with the last step; silence ends here.
 void SparseSgd::apply_flushed(std::span<float> weights, const Update& update) {
-  const bool global = !sparsifies_updates() && options_.momentum > 0;
-  const float reach = global && options_.nesterov ? 1 + options_.momentum : 1;
+  const float reach = has_global_momentum() && options_.nesterov ? 1 + options_.momentum : 1;
   update.for_each([&](Index i, float mean) {
-    if (global) velocity_[i] += mean;
+    if (is_lazy() && last_[i] < t_) return arrive(weights[i], i, mean);
+    if (has_global_momentum()) velocity_[i] += mean;
     weights[i] -= reach * mean;
   });
 }
@@ -105,20 +140,32 @@ std::string SparseSgd::description() const {
   text.precision(9);
   text << "sgd, n " << n() << ", momentum " << options_.momentum << ", nesterov "
        << options_.nesterov << ", weight decay " << options_.weight_decay << ", clip norm "
-       << options_.clip_norm << ", sparsify " << to_string(options_.sparsify) << ", factor masking "
-       << options_.factor_masking << ", look-ahead " << options_.look_ahead;
+       << options_.clip_norm << ", sparsify " << to_string(options_.sparsify) << ", interval-aware "
+       << options_.interval_aware << ", factor masking " << options_.factor_masking
+       << ", look-ahead " << options_.look_ahead;
   return text.str();
 }
 
 void SparseSgd::save_to(StateWriter& state) const {
   state.put_all(std::span<const float>(velocity_));
+  state.put(t_);
+  state.put_all(std::span<const std::uint32_t>(last_));
 }
 
 std::function<void()> SparseSgd::read(StateReader& state) {
   auto velocity = state.take_all<float>();
   require(velocity.size() == velocity_.size(), "state: ", velocity.size(),
           " values of momentum, but ", velocity_.size(), " are needed");
-  return [this, velocity = std::move(velocity)]() mutable { velocity_ = std::move(velocity); };
+  const auto t = state.take<std::uint32_t>();
+  auto last = state.take_all<std::uint32_t>();
+  require(last.size() == last_.size() &&
+              std::all_of(last.begin(), last.end(), [t](std::uint32_t l) { return l <= t; }),
+          "state: ", last.size(), " arrivals that do not fit ", t, " steps");
+  return [this, t, velocity = std::move(velocity), last = std::move(last)]() mutable {
+    velocity_ = std::move(velocity);
+    t_ = t;
+    last_ = std::move(last);
+  };
 }
 
 }  // namespace oktopk

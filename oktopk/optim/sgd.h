@@ -2,8 +2,12 @@
 // SGD over a sparse synchroniser: Algorithm 2 of Ok-Topk (Li & Hoefler, PPoPP'22), with the
 // learning rate inside the accumulator: acc += lr g; w -= mean of what is sent. With momentum,
 // either global (after the exchange) or local (before it: the momentum correction of Deep Gradient
-// Compression, Lin et al., ICLR'18, arXiv 1712.01887). COST: O(k) per sparse step without momentum
-// and weight decay, O(n) and n floats with either.
+// Compression, Lin et al., ICLR'18, arXiv 1712.01887). Interval-aware global momentum is ours: what
+// arrives after tau silent steps counts as tau steps of its mean, and is moved as far as momentum
+// would have moved it by now; published, it would only start to move.
+//
+// COST: O(k) per sparse step, with interval-aware momentum too (2n words); O(n) and n words with
+// the other kinds of momentum, and with weight decay.
 #pragma once
 
 #include "oktopk/optim/optimiser.h"
@@ -17,6 +21,7 @@ struct SgdOptions {
   float weight_decay = 0;  // coupled: added to the gradient, after clipping
   float clip_norm = 0;     // bounds the norm of the mean gradient; 0: off
   Sparsify sparsify = Sparsify::gradients;
+  bool interval_aware = true;   // with gradients: momentum moves when its coordinate arrives
   bool factor_masking = false;  // with updates: momentum is cleared where this rank just sent
   bool look_ahead = false;
 };
@@ -42,10 +47,19 @@ class SparseSgd final : public Optimiser {
 
   struct Pull;
   Pull pull(const Gradient& gradient) const;
+  // Momentum of the mean, after the exchange.
+  bool has_global_momentum() const { return !sparsifies_updates() && options_.momentum > 0; }
+  bool is_lazy() const { return has_global_momentum() && options_.interval_aware; }
+  float power(std::uint32_t exponent) const;
+  void arrive(float& weight, Index i, float sum);
+
   bool has_local_momentum() const { return sparsifies_updates() && options_.momentum > 0; }
 
   SgdOptions options_;
   std::vector<float> velocity_;
+  std::uint32_t t_ = 0;              // steps made; of interval_aware, as the next two
+  std::vector<std::uint32_t> last_;  // the step in which each coordinate arrived
+  std::vector<float> powers_;        // of the momentum, the first few
   std::vector<float> prepared_;
 };
 

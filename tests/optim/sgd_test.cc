@@ -129,10 +129,10 @@ TEST(SparseSgd, learning_rate_enters_when_the_gradient_does) {
   });
 }
 
-TEST(SparseSgd, global_momentum_moves_weights_that_did_not_arrive) {
+TEST(SparseSgd, published_momentum_moves_weights_that_did_not_arrive) {
   run_world("threads", 3, [](Communicator& comm) {
     Reducer reducer(comm, 2, preset_options("topka", 1));
-    SparseSgd sgd(reducer, {.learning_rate = 1, .momentum = 0.5F});
+    SparseSgd sgd(reducer, {.learning_rate = 1, .momentum = 0.5F, .interval_aware = false});
     Weights weights = {0, 0};
     sgd.step(weights, Weights{4, 1});
     EXPECT_EQ(weights, (Weights{-4, 0}));

@@ -36,6 +36,8 @@ inline std::vector<OptimiserKind> optimiser_kinds() {
   constexpr auto kUpdates = Sparsify::updates;
   const SgdOptions sgd{.learning_rate = 0.2F};
   const SgdOptions momentum{.learning_rate = kRate, .momentum = 0.8F};
+  SgdOptions published_momentum = momentum;
+  published_momentum.interval_aware = false;
   const SgdOptions nesterov{.learning_rate = kRate,
                             .momentum = 0.8F,
                             .nesterov = true,
@@ -61,6 +63,7 @@ inline std::vector<OptimiserKind> optimiser_kinds() {
   local_adam.look_ahead = true;
   return {kind_of("sgd", sgd),
           kind_of("sgd_momentum", momentum),
+          kind_of("sgd_momentum_published", published_momentum),
           kind_of("sgd_nesterov_decay_clip", nesterov),
           kind_of("sgd_updates", local),
           kind_of("sgd_dgc", dgc),

@@ -21,6 +21,7 @@ class Rows {
     base_.recipe.warmup = "none";
     base_.recipe.flush = recommended_recipe(optimiser).flush;
     base_.recipe.adam = AdamMode::interval_aware;
+    base_.recipe.interval_momentum = true;
     base_.reducer.preset = "circulant";
   }
 
@@ -60,7 +61,10 @@ void masking(Recipe& r) {
   updates(r);
   r.factor_masking = true;
 }
-void published(Recipe& r) { r.adam = AdamMode::published; }
+void published(Recipe& r) {
+  r.adam = AdamMode::published;
+  r.interval_momentum = false;
+}
 void interval_steps(Recipe& r) { r.adam = AdamMode::interval_steps; }
 
 // Which warm-up, for what is best otherwise.
@@ -84,13 +88,17 @@ void add_sgd_rows(Rows& rows) {
 }
 
 void add_momentum_rows(Rows& rows) {
-  rows.add("gradients, sender keeps, dense 10%", kSender, warm());
-  rows.add("gradients, owner memory, dense 10%", kOwner, warm());
-  rows.add("gradients, owner memory, look-ahead, dense 10%", kOwner, warm(look_ahead));
+  rows.add("published, sender keeps, dense 10%", kSender, warm(published));
+  rows.add("published, owner memory, dense 10%", kOwner, warm(published));
+  rows.add("published, owner memory, look-ahead, dense 10%", kOwner, warm([](Recipe& r) {
+             published(r);
+             look_ahead(r);
+           }));
   rows.add("updates, sender keeps, dense 10%", kSender, warm(updates));
-  rows.add("updates, owner memory, dense 10%", kOwner, warm(updates));
+  rows.add("updates, masking, sender keeps, dense 10%", kSender, warm(masking));
   rows.add("updates, masking, owner memory, dense 10%", kOwner, warm(masking));
-  add_warmups(rows, "updates, masking, sender keeps", kSender, masking);
+  rows.add("interval-aware, sender keeps, dense 10%", kSender, warm());
+  add_warmups(rows, "interval-aware, owner memory", kOwner, {});
 }
 
 void add_adam_rows(Rows& rows) {

@@ -31,20 +31,13 @@ Warmup split_warmup(const std::string& text) {
 
 }  // namespace
 
-// Momentum is best kept by each rank before the selection, as Deep Gradient Compression does, and
-// then what is sent in vain is best kept too. Without it owner memory is. To Adam a flush brings
-// coordinates of which it knows least.
+// The defaults of a Recipe are what is best for all; but to Adam a flush brings coordinates of
+// which it knows least.
 Recipe recommended_recipe(const std::string& optimiser) {
   Recipe recipe;
   recipe.optimiser = optimiser;
-  recipe.sparsify = optimiser == "momentum" ? Sparsify::updates : Sparsify::gradients;
-  recipe.factor_masking = optimiser == "momentum";
   recipe.flush = optimiser != "adam";
   return recipe;
-}
-
-ResidualKind recommended_residual(const std::string& optimiser) {
-  return optimiser == "momentum" ? ResidualKind::sender_keeps : ResidualKind::owner_memory;
 }
 
 void check(const Recipe& recipe) {
@@ -94,6 +87,7 @@ std::unique_ptr<Optimiser> make_optimiser(Synchroniser& sync, const Recipe& reci
                        .weight_decay = recipe.weight_decay,
                        .clip_norm = recipe.clip_norm,
                        .sparsify = recipe.sparsify,
+                       .interval_aware = recipe.interval_momentum,
                        .factor_masking = recipe.factor_masking,
                        .look_ahead = recipe.look_ahead});
 }
@@ -103,6 +97,8 @@ std::string to_string(const Recipe& recipe) {
   if (recipe.optimiser == "adam" && recipe.sparsify == Sparsify::gradients)
     text += recipe.adam == AdamMode::interval_aware ? ", interval-aware"
                                                     : ", " + std::string(to_string(recipe.adam));
+  if (recipe.optimiser == "momentum" && recipe.sparsify == Sparsify::gradients)
+    text += recipe.interval_momentum ? ", interval-aware" : ", published";
   if (recipe.sparsify == Sparsify::updates) text += ", updates";
   if (recipe.factor_masking) text += ", masking";
   if (recipe.look_ahead) text += ", look-ahead";
@@ -120,6 +116,7 @@ nlohmann::json to_json(const Recipe& recipe) {
           {"clip_norm", recipe.clip_norm},
           {"schedule", recipe.schedule},
           {"adam", to_string(recipe.adam)},
+          {"interval_momentum", recipe.interval_momentum},
           {"sparsify", to_string(recipe.sparsify)},
           {"factor_masking", recipe.factor_masking},
           {"look_ahead", recipe.look_ahead},

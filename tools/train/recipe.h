@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/optim/adam.h"
 #include "oktopk/optim/density_schedule.h"
 #include "oktopk/optim/sgd.h"
@@ -24,6 +23,7 @@ struct Recipe {
   float clip_norm = 0;
   std::string schedule = "cosine";  // of the learning rate: cosine or constant
   AdamMode adam = AdamMode::interval_aware;
+  bool interval_momentum = true;  // of gradients; false: published
   Sparsify sparsify = Sparsify::gradients;
   bool factor_masking = false;
   bool look_ahead = false;
@@ -31,9 +31,8 @@ struct Recipe {
   std::string warmup = "dense:0.02";  // none, dense:SHARE or dgc:SHARE of the steps
 };
 
-// What docs/learning.md recommends: a recipe, and the residual rule of presets that have a choice.
+// What docs/learning.md recommends, together with owner memory.
 Recipe recommended_recipe(const std::string& optimiser);
-ResidualKind recommended_residual(const std::string& optimiser);
 
 // UsageError that names the value and the rule.
 void check(const Recipe& recipe);
