@@ -1,35 +1,44 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Trains, is killed on the way, resumes: the weights must be those of a run that was never
-# interrupted, bit by bit; then resumes once more with another number of ranks.
+# interrupted, bit by bit; then resumes once more with another number of ranks. Killed once while the
+# first preset runs, once while the second does.
 #   kill_and_resume.sh OKTOPK [LAUNCHER...]      e.g. build/oktopk mpirun -n 3
 set -euo pipefail
 oktopk=$1
 shift
+launcher=("$@")
 dir=$(mktemp -d)
 trap 'pkill -9 -f "$dir" 2>/dev/null; rm -rf "$dir"' EXIT
 transport=threads
 [ $# -eq 0 ] || transport=mpi
+ranks=3
 
-# A small run of about a second. Arguments: more options.
+# A run of a few seconds. Arguments: more options.
 train() {
   "${launcher[@]}" "$oktopk" train --transport $transport --preset circulant,oktopk --model mlp:24 \
-    --steps 600 --batch 2 --density 0.05 --seed 3 "$@"
+    --steps 1500 --batch 2 --density 0.05 --seed 3 "$@"
 }
 weights() { grep -E '^# (circulant|oktopk) +weights' "$1"; }
 
-launcher=("$@")
-ranks=3
 train --ranks $ranks >"$dir/whole"
-train --ranks $ranks --checkpoint "$dir/states" --checkpoint-every 50 >"$dir/killed" 2>&1 &
-for _ in $(seq 600); do
-  if compgen -G "$dir/states/oktopk-*-0-of-$ranks.state" >/dev/null; then break; fi
-  sleep 0.05
+weights "$dir/whole" >"$dir/whole.weights"
+
+for preset in circulant oktopk; do
+  states=$dir/states-$preset
+  train --ranks $ranks --checkpoint "$states" --checkpoint-every 50 >"$dir/killed" 2>&1 &
+  for _ in $(seq 600); do
+    if compgen -G "$states/$preset-*-0-of-$ranks.state" >/dev/null; then break; fi
+    sleep 0.02
+  done
+  compgen -G "$states/$preset-*-0-of-$ranks.state" >/dev/null || { echo "no checkpoint appeared"; exit 1; }
+  pkill -9 -f "$states"
+  wait || true
+  ! grep -q "$preset +weights" "$dir/killed"
+  train --ranks $ranks --resume "$states" >"$dir/resumed"
+  weights "$dir/resumed" >"$dir/resumed.weights"
+  diff "$dir/whole.weights" "$dir/resumed.weights"
 done
-pkill -9 -f "$dir/states" || echo "note: the run was over before it could be killed"
-wait || true
-train --ranks $ranks --resume "$dir/states" >"$dir/resumed"
-diff <(weights "$dir/whole") <(weights "$dir/resumed")
-train --ranks 2 --resume "$dir/states" >"$dir/smaller"
+train --ranks 2 --resume "$states" >"$dir/smaller"
 grep -q 'equal on all ranks' "$dir/smaller"
 echo "killed and resumed: the same weights"

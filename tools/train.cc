@@ -9,6 +9,7 @@
 #include "tools/commands.h"
 #include "tools/results.h"
 #include "tools/text.h"
+#include "tools/train/checkpoint.h"
 #include "tools/train/idx.h"
 #include "tools/train/learning_study.h"
 #include "tools/train/progress.h"
@@ -29,6 +30,7 @@ struct TrainCommand {
   std::string adam = "interval_aware";
   std::string sparsify = "gradients";
   std::string fusion = "whole";
+  double alpha = 2e-5, beta = 3.2e-10;  // 25 Gbit/s Ethernet
   std::string nan_policy = "error";
   double decay = 1;
   bool published_momentum = false;
@@ -40,8 +42,12 @@ struct TrainCommand {
   std::string command;
 };
 
-FusionOptions parse_fusion(const std::string& text) {
+// search and optimal weigh messages against what the backward pass hides: for a pass of about a
+// millisecond per 16 samples.
+FusionOptions parse_fusion(const std::string& text, const TrainCommand& c) {
   FusionOptions options;
+  options.machine = {c.alpha, c.beta, 0};
+  options.backward_seconds = 1e-3 * c.train.batch / 16;
   const std::size_t colon = text.find(':');
   options.policy = find_fusion_policy(text.substr(0, colon));
   if (colon != std::string::npos) options.values = parse_count(text.substr(colon + 1));
@@ -56,7 +62,7 @@ void settle_options(TrainCommand& c) {
   r.sparsify = find_sparsify(c.sparsify);
   r.interval_momentum = !c.published_momentum;
   r.flush = c.flush < 0 ? best.flush : c.flush == 1;
-  c.train.fusion = parse_fusion(c.fusion);
+  c.train.fusion = parse_fusion(c.fusion, c);
   check(r);
 }
 
@@ -83,11 +89,19 @@ int run_comparison(const TrainCommand& c, Worlds& worlds, int P, const LearningP
                         .options = options_for(c, presets.front())};
   worlds.run(P, [&](Station& station) {
     const bool prints = station.comm.rank() == 0;
+    bool resumes = false;  // unless there is nothing at all, which is an error
+    for (const std::string& preset : presets)
+      resumes = resumes || (!c.train.resume_dir.empty() &&
+                            finds_checkpoint(station.comm, c.train.resume_dir, preset));
     for (const std::string& preset : presets) {
       std::unique_ptr<ProgressBar> bar;
       if (prints) bar = std::make_unique<ProgressBar>(preset);
-      const TrainingRun run = train(station.comm, problem, options_for(c, preset),
-                                    [&](const Progress& p) { bar->show(p); });
+      TrainOptions options = options_for(c, preset);
+      // A run that was killed may not have come to the later presets.
+      if (resumes && !finds_checkpoint(station.comm, options.resume_dir, preset))
+        options.resume_dir.clear();
+      const TrainingRun run =
+          train(station.comm, problem, options, [&](const Progress& p) { bar->show(p); });
       if (prints) comparison.runs.push_back(run);
     }
   });
@@ -105,6 +119,8 @@ int run_comparison(const TrainCommand& c, Worlds& worlds, int P, const LearningP
 
 int run_learning_study(const TrainCommand& c, Worlds& worlds, int P,
                        const LearningProblem& problem) {
+  require(c.train.checkpoint_dir.empty() && c.train.resume_dir.empty() && c.train.stop_after == 0,
+          "--study runs from start to end: it takes no --checkpoint, --resume or --stop-after");
   require(c.seeds >= 1, "--seeds ", c.seeds, ": at least one is needed");
   LearningStudy study{.problem = problem.name,
                       .command = c.command,
@@ -201,8 +217,15 @@ void add_recipe(CLI::App& sub, TrainCommand& c) {
   sub.add_option("--nan", c.nan_policy, "a gradient that is not finite: error, skip or local")
       ->capture_default_str()
       ->group(group);
-  sub.add_option("--fusion", c.fusion,
-                 "whole, tensor, size:VALUES or search; all but whole overlap with backward")
+  sub.add_option(
+         "--fusion", c.fusion,
+         "whole, tensor, size:VALUES, search or optimal; all but whole overlap with backward")
+      ->capture_default_str()
+      ->group(group);
+  sub.add_option("--alpha", c.alpha, "fusion search and optimal: seconds per message")
+      ->capture_default_str()
+      ->group(group);
+  sub.add_option("--beta", c.beta, "fusion search and optimal: seconds per byte")
       ->capture_default_str()
       ->group(group);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A 64-bit hash of a few bytes: checks of small messages, fingerprints of options. Byte by byte, so
-// not for bulk data (frames have their own checksum).
+// not for data on its way (frames have their own checksum); saved states can wait.
 #pragma once
 
 #include <cstddef>

@@ -46,7 +46,7 @@ class SparseAdam final : public Optimiser {
   float scale() const override { return 1.0F; }
   // Applies the weight decay that interval_aware still owes to coordinates that did not arrive.
   // Local; all ranks should do it together. O(n).
-  void catch_up(std::span<float> weights);
+  void catch_up(std::span<float> weights) override;
 
   std::uint32_t steps() const { return t_; }
   std::span<const float> first_moment() const { return m_; }

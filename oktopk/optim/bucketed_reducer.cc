@@ -50,9 +50,12 @@ BucketedReducer::~BucketedReducer() {
 }
 
 void BucketedReducer::begin(std::span<const float> gradient, float scale) {
-  require(gradient.empty() || gradient.size() == n_, "bucketed reducer: the gradient has ",
-          gradient.size(), " entries, but n = ", n_);
-  launch([this, gradient, scale](std::size_t b) {
+  Note note;
+  if (!gradient.empty() && gradient.size() != n_)  // refused by the first bucket, on all ranks
+    note = {Severity::error, "the gradient has " + std::to_string(gradient.size()) +
+                                 " entries, but n = " + std::to_string(n_)};
+  launch([this, gradient, scale, note](std::size_t b) {
+    if (note.severity != Severity::fine) return reducers_[b]->step({}, scale, note);
     const Range range = buckets_[b].range;
     const auto slice = gradient.empty() ? gradient : gradient.subspan(range.begin, range.width());
     return reducers_[b]->step(slice, scale);
@@ -211,6 +214,7 @@ CooView BucketedReducer::sent() const {
 
 void BucketedReducer::subtract_unsent(std::span<float> x) const {
   check_idle("subtract_unsent");
+  require(x.size() == n_, "bucketed reducer: ", x.size(), " values, but n = ", n_);
   for (std::size_t b = 0; b < buckets_.size(); ++b)
     reducers_[b]->subtract_unsent(x.subspan(buckets_[b].range.begin, buckets_[b].range.width()));
 }
@@ -225,10 +229,10 @@ double BucketedReducer::unsent_norm() const {
 StepTimes BucketedReducer::times() const {
   check_idle("times");
   StepTimes sum;
-  for (const auto& reducer : reducers_) {
-    sum.select += reducer->times().select;
-    sum.exchange += reducer->times().exchange;
-    sum.settle += reducer->times().settle;
+  for (std::size_t b = 0; b < exchanged(); ++b) {
+    sum.select += reducers_[b]->times().select;
+    sum.exchange += reducers_[b]->times().exchange;
+    sum.settle += reducers_[b]->times().settle;
   }
   return sum;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How many entries each step sends: stages of a warm-up first, then k. A stage of density 1 is
-// synchronised densely. Warm-up matters more than any other choice (docs/learning.md).
+// synchronised densely. What it is good for: docs/learning.md.
 #pragma once
 
 #include <cstddef>

@@ -101,6 +101,7 @@ void Optimiser::apply(std::span<float> weights, const Update& update) {
   check_weights(weights);
   require(!sparsifies_updates(),
           "optimiser: apply() cannot prepare gradients: with sparsify = updates call step()");
+  agree();
   if (!update.skipped) apply_mean(weights, update);
 }
 

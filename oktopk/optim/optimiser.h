@@ -46,14 +46,19 @@ class Optimiser {
   Update step(std::span<float> weights, std::span<const float> gradient);
 
   // For callers who synchronise themselves: applies the mean of gradients that were multiplied by
-  // scale(). Clipping, SGD's weight decay and Sparsify::updates need step(): the first two are left
-  // to the caller here, the last is a UsageError.
+  // scale(). Collective on its first call, as step() is. Clipping, SGD's weight decay and
+  // Sparsify::updates need step(): the first two are left to the caller here, the last is a
+  // UsageError.
   void apply(std::span<float> weights, const Update& update);
   virtual float scale() const = 0;
 
   // Collective: applies everything unsent in one dense exchange, and the weight decay that a lazy
   // optimiser still owes. Not a training step: it brings no gradient.
   void flush(std::span<float> weights);
+
+  // What a lazy optimiser still owes to weights that did not arrive, apart from what is unsent:
+  // their weight decay. Before weights are used elsewhere. Local; all ranks should do it together.
+  virtual void catch_up(std::span<float> /*weights*/) {}
 
   // For schedules; equal on all ranks.
   void set_learning_rate(float rate);

@@ -107,10 +107,14 @@ std::string Reducer::description() const {
 }
 
 Update Reducer::step(std::span<const float> gradient, float scale) {
+  return step(gradient, scale, {});
+}
+
+Update Reducer::step(std::span<const float> gradient, float scale, Note note) {
   Timer timer;
   allreduce_->agree(comm_, n(), k_, fingerprint_);
   times_ = {.exchange = timer.lap()};
-  Note note = inspect(gradient, scale);
+  if (note.severity == Severity::fine) note = inspect(gradient, scale);
   times_.select = timer.lap();
   if (options_.nan_policy != NanPolicy::local) note = compare_notes(comm_, note, work_);
   times_.exchange += timer.lap();

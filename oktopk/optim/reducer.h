@@ -49,6 +49,9 @@ class Reducer final : public Synchroniser {
   // ranks. An empty gradient adds nothing. After a UsageError nothing has changed, except when an
   // accumulator overflowed: that is found in the middle of the step, and comm is dead.
   Update step(std::span<const float> gradient, float scale = 1.0F) override;
+  // The same for a caller who found something wrong on this rank himself: `found` goes before what
+  // is wrong with the gradient.
+  Update step(std::span<const float> gradient, float scale, Note found);
   Update flush() override;
 
   // Drops what was not applied yet, here and in owner memory; thresholds and cuts stay. Local, but

@@ -74,7 +74,7 @@ Reducer::Parts Reducer::read(std::span<const std::byte> bytes) const {
   require(origin.rank == static_cast<std::uint32_t>(comm_.rank()), "state: saved by rank ",
           origin.rank, ", but this is rank ", comm_.rank());
   require(origin.options == description(), "state: saved with other options (", origin.options,
-          "): load_all() takes the states of all ranks");
+          "), this reducer has ", description(), ": load_all() takes the states of all ranks");
   Parts parts = make_parts();
   parts.steps = origin.steps;
   parts.residual = state.take_all<float>();
@@ -98,9 +98,10 @@ Reducer::Parts Reducer::merge(std::span<const Bytes> states) const {
   const auto add = [&](std::size_t r) {
     StateReader state(states[r]);
     const Origin origin = take_origin(state);
-    require(origin.n == n() && origin.P == states.size() && origin.rank == r, "saved by rank ",
-            origin.rank, " of ", origin.P, " with n = ", origin.n,
-            ", but this reducer has n = ", n());
+    require(origin.n == n(), "saved with n = ", origin.n, ", but this reducer has n = ", n());
+    require(origin.P == states.size(), "saved by one of ", origin.P, " ranks, but ", states.size(),
+            " states were given: all are needed");
+    require(origin.rank == r, "saved by rank ", origin.rank, ": states must be in rank order");
     if (r == 0) first = origin;
     require(origin.steps == first.steps, "saved after ", origin.steps, " steps, state 0 after ",
             first.steps);

@@ -150,7 +150,7 @@ TEST(ReducerReshapes, load_all_of_unfit_states_is_refused_everywhere) {
       if (comm.rank() == 1) states[1].clear();
       return states;
     });
-    expect_refusal(Q, "saved by rank 2 of 3", [&](Communicator&) {
+    expect_refusal(Q, "saved by rank 2: states must be in rank order", [&](Communicator&) {
       return std::vector<Bytes>{good[0], good[2], good[1]};
     });
     expect_refusal(Q, "of 3", [&](Communicator&) { return std::vector<Bytes>{good[0], good[1]}; });

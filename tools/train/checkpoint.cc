@@ -66,13 +66,16 @@ void write_file(const fs::path& path, std::span<const std::byte> bytes) {
             static_cast<std::streamsize>(bytes.size()));
   out.close();
   require(out.good(), "cannot write ", beside.string());
-  fs::rename(beside, path);
+  std::error_code failed;
+  fs::rename(beside, path, failed);
+  require(!failed, "cannot write ", path.string(), ": ", failed.message());
 }
 
-// What two runs must share for one to continue the other.
+// What two runs must share for one to continue the other. Not the samples per rank: with another
+// number of ranks another one keeps the global batch.
 std::string description(const TrainOptions& o) {
-  return fmt::format("model {}, {} steps, batch {}, seed {}, {}", o.model, o.steps, o.batch, o.seed,
-                     to_string(o.recipe));
+  return fmt::format("model {}, {} steps, seed {}, {}", o.model, o.steps, o.seed,
+                     to_json(o.recipe).dump());
 }
 
 std::vector<std::vector<double>*> columns(Curves& c) {
@@ -86,17 +89,17 @@ struct Loaded {
   Bytes optimiser;
 };
 
-Loaded read_state(const fs::path& path, const TrainOptions& options, std::size_t n, bool same_P) {
+Loaded read_state(const fs::path& path, const TrainOptions& options, std::size_t n) {
   const Bytes bytes = read_file(path);
   StateReader in(bytes);
   Loaded loaded;
   const std::string saved = in.take_text();
-  // The global batch is part of the run; with another number of ranks it changes.
-  require(saved == description(options) || !same_P, path.string(), ": of another run (", saved,
-          ")");
+  require(saved == description(options), path.string(), ": of another run (", saved, ")");
   loaded.state.step = in.take<std::uint64_t>();
   loaded.state.bytes = in.take<double>();
   loaded.state.messages = in.take<double>();
+  loaded.state.stretch_loss = in.take<double>();
+  loaded.state.stretch = in.take<double>();
   for (std::vector<double>* column : columns(loaded.state.curves)) *column = in.take_all<double>();
   loaded.weights = in.take_all<float>();
   require(loaded.weights.size() == n, path.string(), ": ", loaded.weights.size(),
@@ -115,19 +118,32 @@ void save_checkpoint(Communicator& comm, const TrainOptions& options, const Trai
   out.put(state.step);
   out.put(state.bytes);
   out.put(state.messages);
+  out.put(state.stretch_loss);
+  out.put(state.stretch);
   TrainState copy = state;
   for (const std::vector<double>* column : columns(copy.curves))
     out.put_all(std::span<const double>(*column));
   out.put_all(weights);
   out.put_bytes(optimiser.save());
   const fs::path dir(options.checkpoint_dir);
-  fs::create_directories(dir);
   const std::string& preset = options.reducer.preset;
-  write_file(dir / file_name(preset, state.step, comm.rank(), comm.size()), out.seal());
-  barrier(comm);  // all have the new step before anyone drops an older one
+  // All have the new step before anyone drops an older one.
+  Workspace work;
+  agree_on_success(comm, work, [&] {
+    std::error_code failed;
+    fs::create_directories(dir, failed);
+    write_file(dir / file_name(preset, state.step, comm.rank(), comm.size()), out.seal());
+  });
+  std::error_code ignored;
   for (const auto& [set, files] : find_sets(dir.string(), preset))
     if (set.first < state.step)
-      fs::remove(dir / file_name(preset, set.first, comm.rank(), set.second));
+      fs::remove(dir / file_name(preset, set.first, comm.rank(), set.second), ignored);
+}
+
+bool finds_checkpoint(Communicator& comm, const std::string& dir, const std::string& preset) {
+  std::array<std::uint64_t, 2> set = newest(dir, preset);
+  broadcast(comm, 0, std::as_writable_bytes(std::span(set)));
+  return set[1] > 0;
 }
 
 void load_checkpoint(Communicator& comm, const TrainOptions& options, TrainState& state,
@@ -146,8 +162,7 @@ void load_checkpoint(Communicator& comm, const TrainOptions& options, TrainState
   agree_on_success(comm, work, [&] {
     for (int r = 0; r < ranks; ++r)
       if (!same_P || r == comm.rank())
-        all.push_back(
-            read_state(dir / file_name(preset, step, r, ranks), options, weights.size(), same_P));
+        all.push_back(read_state(dir / file_name(preset, step, r, ranks), options, weights.size()));
   });
   if (same_P) {
     optimiser.load(all.front().optimiser);

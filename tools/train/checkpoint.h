@@ -18,11 +18,16 @@ struct TrainState {
   double bytes = 0;  // moved by this rank before this process
   double messages = 0;
   Curves curves;
+  double stretch_loss = 0;  // since the last recorded point
+  double stretch = 0;
 };
 
-// Collective only in so far as all ranks should do it at the same step.
+// Collective. UsageError on every rank when one cannot write.
 void save_checkpoint(Communicator& comm, const TrainOptions& options, const TrainState& state,
                      std::span<const float> weights, const Optimiser& optimiser);
+
+// Collective: whether there is something to resume for a preset.
+bool finds_checkpoint(Communicator& comm, const std::string& dir, const std::string& preset);
 
 // Collective. As many files as ranks: continues bitwise. Another number: what was owed to the
 // weights is shared out to the ranks there are. UsageError on every rank, and nothing changed, when

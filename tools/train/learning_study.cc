@@ -124,6 +124,9 @@ class DenseRuns {
   double loss(TrainOptions options) {
     options.reducer.preset = "dense";
     options.reducer.allreduce.residual = ResidualKind::none;
+    options.recipe.sparsify = Sparsify::gradients;
+    options.recipe.factor_masking = false;
+    options.recipe.look_ahead = false;
     const auto key = std::tuple(options.recipe.optimiser, options.steps, options.seed);
     if (!losses_.contains(key)) losses_[key] = train(comm_, problem_, options).test.loss;
     return losses_[key];

@@ -20,7 +20,9 @@ Warmup split_warmup(const std::string& text) {
   const std::string kind = text.substr(0, colon);
   double share = -1;
   try {
-    if (colon != std::string::npos) share = std::stod(text.substr(colon + 1));
+    std::size_t used = 0;
+    if (colon != std::string::npos) share = std::stod(text.substr(colon + 1), &used);
+    if (colon != std::string::npos && colon + 1 + used != text.size()) share = -1;
   } catch (const std::exception&) {
     share = -1;
   }
@@ -46,7 +48,8 @@ void check(const Recipe& recipe) {
   require(recipe.schedule == "cosine" || recipe.schedule == "constant", "unknown schedule '",
           recipe.schedule, "'; there are: cosine, constant");
   require(recipe.learning_rate >= 0 && std::isfinite(recipe.learning_rate),
-          "learning rate = ", recipe.learning_rate, ", but it must be positive");
+          "learning rate = ", recipe.learning_rate,
+          ", but it must be positive (0: the optimiser's default)");
   split_warmup(recipe.warmup);
 }
 

@@ -52,7 +52,6 @@ std::string set_up(const Comparison& c) {
       to_string(o.recipe), to_string(o.reducer.allreduce.codec), o.seed);
 }
 
-// Mean of the recorded points around each: what the eye would do.
 Series curve(const TrainingRun& run, const std::vector<double>& x, const std::vector<double>& y) {
   return {.name = run.preset, .x = x, .y = y, .colour = colour_of(run.preset)};
 }
@@ -69,7 +68,7 @@ Plot plot_of(const Comparison& c, const std::string& title, const std::string& x
   return plot;
 }
 
-Series level(const Comparison& c, const Plot& plot, const std::string& name, double y) {
+Series level(const Plot& plot, const std::string& name, double y) {
   double lo = 1e300;
   double hi = 0;
   for (const Series& s : plot.series)
@@ -78,7 +77,6 @@ Series level(const Comparison& c, const Plot& plot, const std::string& name, dou
       lo = std::min(lo, x);
       hi = std::max(hi, x);
     }
-  (void)c;
   return {.name = name, .x = {lo, hi}, .y = {y, y}, .dashed = true, .colour = kColours - 1};
 }
 
@@ -91,7 +89,7 @@ std::vector<std::string> plots_of(const Comparison& c) {
       [](auto& v) { return v.test_bytes; }, [](auto& v) { return v.test_loss; });
   bytes.log_x = true;
   if (c.floor > 0)
-    for (Plot* p : {&steps, &bytes}) p->series.push_back(level(c, *p, "best possible", c.floor));
+    for (Plot* p : {&steps, &bytes}) p->series.push_back(level(*p, "best possible", c.floor));
   Plot training = plot_of(
       c, "Training loss over steps", "step", "cross-entropy", [](auto& v) { return v.step; },
       [](auto& v) { return v.loss; });
@@ -103,7 +101,7 @@ std::vector<std::string> plots_of(const Comparison& c) {
       c, "Entries applied per step", "step", "entries", [](auto& v) { return v.step; },
       [](auto& v) { return v.selected; });
   selected.log_y = true;
-  if (!c.runs.empty()) selected.series.push_back(level(c, selected, "k", c.runs.front().k));
+  if (!c.runs.empty()) selected.series.push_back(level(selected, "k", c.runs.front().k));
   Plot unsent = plot_of(
       c, "What is not applied yet", "step", "norm of residuals and owner memory",
       [](auto& v) { return v.step; }, [](auto& v) { return v.unsent; });

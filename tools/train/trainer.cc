@@ -20,6 +20,10 @@ void check(const TrainOptions& o) {
   check(o.recipe);
   require(o.steps >= 1, "steps = ", o.steps, ", but at least one is needed");
   require(o.batch >= 1, "batch = ", o.batch, ", but it must be at least 1");
+  require(o.checkpoint_dir.empty() || o.checkpoint_every > 0 || o.stop_after > 0, "checkpoints in ",
+          o.checkpoint_dir, ": after how many steps?");
+  require(o.checkpoint_every == 0 || !o.checkpoint_dir.empty(), "a checkpoint every ",
+          o.checkpoint_every, " steps: in which folder?");
 }
 
 class Trainer {
@@ -73,9 +77,8 @@ class Trainer {
   Batch batch_;
   Workspace work_;
   TrainState state_;
-  double stretch_loss_ = 0;  // since the last recorded point
-  int stretch_ = 0;
   std::size_t selected_ = 0;
+  double made_ = 0;  // steps of this process
   double compute_ = 0, select_ = 0, exchange_ = 0, apply_ = 0;
   Timer whole_;
 };
@@ -116,8 +119,9 @@ double Trainer::gradient_and_step() {
 }
 
 void Trainer::record(double loss, std::size_t selected, const Observer& observe) {
-  stretch_loss_ += loss;
-  ++stretch_;
+  state_.stretch_loss += loss;
+  state_.stretch += 1;
+  ++made_;
   const auto points = static_cast<std::uint64_t>(std::max(1, options_.points));
   const bool due =
       state_.step * points / options_.steps != (state_.step - 1) * points / options_.steps ||
@@ -125,13 +129,13 @@ void Trainer::record(double loss, std::size_t selected, const Observer& observe)
   if (!due) return;
   Curves& c = state_.curves;
   c.step.push_back(static_cast<double>(state_.step));
-  c.loss.push_back(total(stretch_loss_ / stretch_) / comm_.size());
+  c.loss.push_back(total(state_.stretch_loss / state_.stretch) / comm_.size());
   c.bytes.push_back(state_.bytes + static_cast<double>(counting_.traffic().duplex_bytes));
   c.selected.push_back(static_cast<double>(selected));
   const double norm = sync_->unsent_norm();
   c.unsent.push_back(std::sqrt(total(norm * norm)));
-  stretch_loss_ = 0;
-  stretch_ = 0;
+  state_.stretch_loss = 0;
+  state_.stretch = 0;
   const auto evaluations = static_cast<std::uint64_t>(std::max(1, options_.evaluations));
   if (state_.step * evaluations / options_.steps !=
           static_cast<std::uint64_t>(c.test_step.size()) &&
@@ -154,8 +158,10 @@ void Trainer::evaluate() {
 }
 
 void Trainer::save_if_due() {
-  if (options_.checkpoint_dir.empty() || options_.checkpoint_every == 0) return;
-  if (state_.step % options_.checkpoint_every != 0 && state_.step != options_.stop_after) return;
+  if (options_.checkpoint_dir.empty()) return;
+  const std::uint64_t every = options_.checkpoint_every;
+  const bool due = every > 0 && state_.step % every == 0;
+  if (!due && state_.step != options_.stop_after) return;
   TrainState now = state_;
   now.bytes += static_cast<double>(counting_.traffic().duplex_bytes);
   now.messages += static_cast<double>(counting_.traffic().duplex_messages);
@@ -172,7 +178,10 @@ TrainingRun Trainer::run(const Observer& observe) {
     save_if_due();
     if (state_.step == options_.stop_after) break;
   }
-  if (options_.recipe.flush && state_.step == options_.steps) optimiser_->flush(weights_);
+  if (state_.step == options_.steps) {
+    if (options_.recipe.flush) optimiser_->flush(weights_);
+    optimiser_->catch_up(weights_);
+  }
   return finish();
 }
 
@@ -181,6 +190,7 @@ TrainingRun Trainer::finish() {
   evaluate();
   const Curves& c = state_.curves;
   const auto steps = static_cast<double>(state_.step);
+  const double made = std::max(1.0, made_);
   const double P = comm_.size();
   TrainingRun run;
   run.preset = options_.reducer.preset;
@@ -197,10 +207,10 @@ TrainingRun Trainer::finish() {
   run.wire = largest(state_.bytes + static_cast<double>(traffic.duplex_bytes)) / steps;
   run.messages = largest(state_.messages + static_cast<double>(traffic.duplex_messages)) / steps;
   run.dense_wire = 8.0 * n_ * (P - 1) / P;
-  run.select = total(select_) / P / steps;
-  run.exchange = total(exchange_) / P / steps;
-  run.apply = total(apply_) / P / steps;
-  run.compute = total(compute_) / P / steps;
+  run.select = total(select_) / P / made;
+  run.exchange = total(exchange_) / P / made;
+  run.apply = total(apply_) / P / made;
+  run.compute = total(compute_) / P / made;
   run.seconds = seconds;
   run.steps = state_.step;
   run.weights_hash = hash_bytes(std::as_bytes(std::span(weights_)));

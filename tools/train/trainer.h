@@ -28,7 +28,7 @@ struct TrainOptions {
   std::uint64_t seed = 1;
   int points = 200;      // of the curves
   int evaluations = 20;  // of the test set on the way
-  // Checkpoints: this rank's state goes to DIR/<preset>.rank<r>, every so many steps (0: never).
+  // Checkpoints (checkpoint.h): every so many steps (0: never), and when stopped early.
   std::string checkpoint_dir;
   std::uint64_t checkpoint_every = 0;
   std::string resume_dir;        // start from these states, of any number of ranks
@@ -52,7 +52,7 @@ struct TrainingRun {
   double wire = 0;        // bytes per rank and step, the busiest rank's
   double messages = 0;    // per rank and step
   double dense_wire = 0;  // what dense would move: 8n(P-1)/P
-  double select = 0, exchange = 0, apply = 0, compute = 0;  // seconds per step, median over ranks
+  double select = 0, exchange = 0, apply = 0, compute = 0;  // seconds per step, mean over ranks
   double seconds = 0;                                       // of the whole run
   std::uint64_t steps = 0;
   std::uint64_t weights_hash = 0;
