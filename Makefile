@@ -62,8 +62,8 @@ test-release:  ## all tests of the release build, warnings as errors
 test-asan:  ## unit tests under the address and undefined behaviour sanitizers
 	$(call heading,asan: build and unit tests)
 	@cmake --preset asan >/dev/null
-	@cmake --build build-asan -j $(JOBS)
-	@$(CTEST) --test-dir build-asan -L '^unit' -E $(ASAN_SKIPS) | $(QUIET)
+	@cmake --build build-asan -j $(JOBS) --target unit_tests
+	@$(CTEST) --test-dir build-asan -L '^unit(_threads)?$$' -E $(ASAN_SKIPS) | $(QUIET)
 
 test-tsan:  ## unit tests that use threads, under the thread sanitizer
 	$(call heading,tsan: build and threaded unit tests)
