@@ -34,7 +34,10 @@ for preset in circulant oktopk; do
   compgen -G "$states/$preset-*-0-of-$ranks.state" >/dev/null || { echo "no checkpoint appeared"; exit 1; }
   pkill -9 -f "$states"
   wait || true
-  ! grep -q "$preset +weights" "$dir/killed"
+  if weights "$dir/killed" >/dev/null; then
+    echo "the run was over before it was killed"
+    exit 1
+  fi
   train --ranks $ranks --resume "$states" >"$dir/resumed"
   weights "$dir/resumed" >"$dir/resumed.weights"
   diff "$dir/whole.weights" "$dir/resumed.weights"

@@ -11,6 +11,7 @@
 #include "oktopk/comm/decorators.h"
 #include "tools/laws/truth.h"
 #include "tools/laws/witness.h"
+#include "tools/statistics.h"
 
 namespace oktopk {
 namespace {
@@ -23,12 +24,6 @@ double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
-}
-
-double mean(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double v : values) sum += v;
-  return values.empty() ? 0 : sum / static_cast<double>(values.size());
 }
 
 // A few gradients in turn.
@@ -111,7 +106,7 @@ Row measure(Communicator& comm, const MeasureOptions& options) {
     selected.push_back(static_cast<double>(reducer.outcome().update.size()));
   }
   const auto ranks = gather_dense(
-      comm, {median(seconds), median(messages), mean(messages), median(bytes), mean(bytes)});
+      comm, {median(seconds), median(messages), mean_of(messages), median(bytes), mean_of(bytes)});
   std::vector<double> times;
   Row row;
   for (const Dense& r : ranks) {

@@ -3,7 +3,7 @@
 
 #include "oktopk/base/error.h"
 #include "tests/support/world.h"
-#include "tools/study/statistics.h"
+#include "tools/statistics.h"
 
 namespace oktopk {
 namespace {

@@ -2,7 +2,7 @@
 #include "tools/study/mass.h"
 
 #include "tests/support/world.h"
-#include "tools/study/statistics.h"
+#include "tools/statistics.h"
 
 namespace oktopk {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/study/statistics.h"
+#include "tools/statistics.h"
 
 namespace oktopk {
 namespace {

@@ -7,14 +7,15 @@
 
 #include "tests/support/world.h"
 #include "tests/train/small_problem.h"
+#include "tools/statistics.h"
 
 namespace oktopk {
 namespace {
 
 TEST(LearningStudy, mean_and_deviation_of_samples) {
-  EXPECT_EQ(mean_of({1, 2, 6}), 3);
-  EXPECT_NEAR(deviation_of({1, 2, 6}), std::sqrt(7.0), 1e-12);
-  EXPECT_EQ(deviation_of({4}), 0);
+  EXPECT_EQ(mean_of(std::vector<double>{1, 2, 6}), 3);
+  EXPECT_NEAR(deviation_of(std::vector<double>{1, 2, 6}), std::sqrt(7.0), 1e-12);
+  EXPECT_EQ(deviation_of(std::vector<double>{4}), 0);
   EXPECT_EQ(mean_of({}), 0);
 }
 

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "tools/report/plot.h"
+#include "tools/statistics.h"
 #include "tools/study/counts.h"
-#include "tools/study/statistics.h"
 #include "tools/study/study.h"
 
 namespace oktopk {

@@ -7,7 +7,7 @@
 
 #include "oktopk/optim/reducer.h"
 #include "tools/laws/witness.h"
-#include "tools/study/statistics.h"
+#include "tools/statistics.h"
 
 namespace oktopk {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "oktopk/base/error.h"
 #include "tools/laws/witness.h"
-#include "tools/study/statistics.h"
+#include "tools/statistics.h"
 
 namespace oktopk {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "oktopk/base/error.h"
 #include "tools/report/plot.h"
+#include "tools/statistics.h"
 #include "tools/study/load.h"
-#include "tools/study/statistics.h"
 #include "tools/study/study.h"
 
 namespace oktopk {

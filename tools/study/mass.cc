@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "tools/laws/witness.h"
-#include "tools/study/statistics.h"
+#include "tools/statistics.h"
 
 namespace oktopk {
 namespace {

@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "tools/report/plot.h"
+#include "tools/statistics.h"
 #include "tools/study/mass.h"
-#include "tools/study/statistics.h"
 #include "tools/study/study.h"
 
 namespace oktopk {

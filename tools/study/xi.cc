@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tools/study/statistics.h"
+#include "tools/statistics.h"
 
 namespace oktopk {
 namespace {

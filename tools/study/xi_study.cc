@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "tools/report/plot.h"
-#include "tools/study/statistics.h"
+#include "tools/statistics.h"
 #include "tools/study/study.h"
 #include "tools/study/training.h"
 #include "tools/study/xi.h"

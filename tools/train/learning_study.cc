@@ -4,8 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
+
+#include "tools/statistics.h"
 
 namespace oktopk {
 namespace {
@@ -139,20 +140,6 @@ class DenseRuns {
 };
 
 }  // namespace
-
-double mean_of(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double v : values) sum += v;
-  return values.empty() ? 0 : sum / static_cast<double>(values.size());
-}
-
-double deviation_of(const std::vector<double>& values) {
-  if (values.size() < 2) return 0;
-  const double mean = mean_of(values);
-  double squares = 0;
-  for (const double v : values) squares += (v - mean) * (v - mean);
-  return std::sqrt(squares / static_cast<double>(values.size() - 1));
-}
 
 std::vector<StudyRow> study_rows(const std::string& optimiser, const TrainOptions& base) {
   Rows rows(optimiser, base);

@@ -44,9 +44,6 @@ std::vector<StudyRow> study_rows(const std::string& optimiser, const TrainOption
 void run_study(Communicator& comm, const LearningProblem& problem, LearningStudy& study,
                const std::function<void(const StudyRow&)>& done);
 
-double mean_of(const std::vector<double>& values);
-double deviation_of(const std::vector<double>& values);  // standard, of the sample; 0 for one
-
 // Line by line, as rows come in.
 std::string study_head();
 std::string study_line(const StudyRow& row);

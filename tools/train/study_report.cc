@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "tools/report/plot.h"
+#include "tools/statistics.h"
 #include "tools/text.h"
 #include "tools/train/learning_study.h"
 

@@ -8,7 +8,9 @@
 namespace oktopk {
 
 double mean_of(std::span<const double> values);  // 0 if there are none
-double max_of(std::span<const double> values);   // 0 if there are none
+// Standard deviation of the sample; 0 for fewer than two.
+double deviation_of(std::span<const double> values);
+double max_of(std::span<const double> values);  // 0 if there are none
 
 // The q-quantile, 0 <= q <= 1, linear between the sorted values; 0 if there are none.
 double quantile(std::vector<double> values, double q);

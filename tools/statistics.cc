@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/study/statistics.h"
+#include "tools/statistics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +10,14 @@ double mean_of(std::span<const double> values) {
   double sum = 0;
   for (const double v : values) sum += v;
   return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+double deviation_of(std::span<const double> values) {
+  if (values.size() < 2) return 0;
+  const double mean = mean_of(values);
+  double squares = 0;
+  for (const double v : values) squares += (v - mean) * (v - mean);
+  return std::sqrt(squares / static_cast<double>(values.size() - 1));
 }
 
 double max_of(std::span<const double> values) {
