@@ -10,6 +10,7 @@
 #pragma once
 
 #include "oktopk/allreduce/presets.h"
+#include "oktopk/allreduce/sparse_allreduce.h"
 #include "oktopk/base/error.h"
 #include "oktopk/comm/mpi.h"
 #include "oktopk/comm/threads.h"
