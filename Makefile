@@ -72,9 +72,11 @@ test-tsan:  ## unit tests that use threads, under the thread sanitizer
 	@cmake --build build-tsan -j $(JOBS) --target thread_tests
 	@$(FIXED_LAYOUT) $(CTEST) --test-dir build-tsan -L '^unit_threads$$' -E $(TSAN_SKIPS) | $(QUIET)
 
-bench: build  ## micro-benchmarks, then the sweep over sizes
+bench: build  ## micro-benchmarks, kernels beside their limits, top-k beside other tools, steps over sizes
 	@cmake --build build -j $(JOBS) --target benchmarks
 	@for b in build/bench/bench_*; do [ ! -x "$$b" ] || "$$b"; done
+	build/oktopk kernels --density 0.01,0.001
+	@if python3 -c 'import numpy' 2>/dev/null; then python3 bench/compare_topk.py; else echo "NOT RUN: bench/compare_topk.py needs numpy"; fi
 	build/oktopk bench --preset all --ranks 4 -b 64K -e 16M --density 0.01
 
 format:  ## clang-format in place

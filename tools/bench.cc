@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // `oktopk bench`: whole steps (accumulate, select, exchange, settle) of any presets over a range of
-// sizes, in the manner of nccl-tests. Always says what was moved, and with -c whether the result is
-// right.
+// sizes, in the manner of nccl-tests, beside an in-place axpy and MPI_Allreduce. Always says what
+// was moved, and with -c whether the result is right.
 #include <fmt/format.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "oktopk/base/error.h"
+#include "oktopk/base/simd.h"
+#include "tools/bench_table.h"
 #include "tools/commands.h"
 #include "tools/measure.h"
 #include "tools/results.h"
@@ -19,7 +21,9 @@ namespace {
 
 struct BenchOptions {
   MethodOptions method;
-  std::string begin = "1M", end, factor = "2";
+  SizeOptions size;
+  ComputeOptions compute;
+  BenchTable::Options table;
   std::string ranks;
   std::string transport = "threads";
   std::string data = "gaussian";
@@ -31,78 +35,25 @@ struct BenchOptions {
   std::uint64_t seed = 1;
 };
 
-std::vector<Index> sizes(const BenchOptions& o) {
-  const std::uint64_t begin = parse_count(o.begin);
-  const std::uint64_t end = o.end.empty() ? begin : parse_count(o.end);
-  const std::uint64_t factor = parse_count(o.factor);
-  require(begin >= 1 && begin <= end, "-b ", o.begin, " -e ", o.end,
-          ": sizes must satisfy 1 <= b <= e");
-  require(end < (std::uint64_t{1} << 32), "n = ", end, ", but n must be below 2^32");
-  require(factor >= 2, "-f ", o.factor, ": the factor must be at least 2");
-  std::vector<Index> out;
-  for (std::uint64_t n = begin; n <= end; n *= factor) out.push_back(static_cast<Index>(n));
-  return out;
-}
-
-void print_head(const BenchOptions& o) {
+void print_title(const BenchOptions& o) {
   fmt::print(
-      "# oktopk {} bench: {}, density {}, codec {}, skips {}, data {}, {} warm-up, {} iterations\n",
+      "# oktopk {} bench: {}, density {}, codec {}, skips {}, data {}, {} warm-up, {} iterations, "
+      "{}, {} thread{} per rank\n",
       OKTOPK_VERSION, o.transport, o.method.density, o.method.codec, o.method.skips, o.data,
-      o.warm_up, o.iterations);
-  fmt::print(
-      "# {:>10} {:>9} {:>4} {:<10} {:>10} {:>10} {:>10} {:>7} {:>10} {:>8} {:>8} {:>9} {:>8} {:>8} "
-      "{:>7}\n",
-      "n", "k", "P", "preset", "time", "min", "max", "msgs", "wire", "words/k", "mean", "predicted",
-      "eff.bw", "x dense", "#wrong");
-  fmt::print(
-      "# {:>10} {:>9} {:>4} {:<10} {:>10} {:>10} {:>10} {:>7} {:>10} {:>8} {:>8} {:>9} {:>8} {:>8} "
-      "{:>7}\n",
-      "(elements)", "", "", "", "(ms)", "(ms)", "(ms)", "(/rank)", "(KiB/rank)", "", "", "words/k",
-      "(GB/s)", "", "");
+      o.warm_up, o.iterations, to_string(simd_level()), o.compute.threads,
+      o.compute.threads == 1 ? "" : "s");
 }
 
-void print_row(const Row& row, double dense_time) {
-  fmt::print(
-      "{:>12.0f} {:>9.0f} {:>4} {:<10} {:>10.3f} {:>10.3f} {:>10.3f} {:>7.0f} {:>10.1f} {:>8.3f} "
-      "{:>8.3f} "
-      "{:>9.3f} {:>8.2f} {:>8.2f} {:>7}\n",
-      row.n, row.k, row.P, row.preset, row.time * 1e3, row.time_min * 1e3, row.time_max * 1e3,
-      row.messages, row.bytes / 1024, row.words_per_k(), row.words_per_k_mean(),
-      row.k > 0 ? row.predicted.expected.bytes / 4 / row.k : 0.0, row.effective_bandwidth() / 1e9,
-      row.time > 0 ? dense_time / row.time : 0.0,
-      row.wrong < 0 ? "N/A" : std::to_string(row.wrong));
-  if (row.wrong > 0) fmt::print("# ^ {}\n", row.detail);
-  std::fflush(stdout);
-}
-
-nlohmann::json to_json(const Row& row, double dense_time) {
-  return {{"n", row.n},
-          {"k", row.k},
-          {"ranks", row.P},
-          {"preset", row.preset},
-          {"time", row.time},
-          {"time_min", row.time_min},
-          {"time_max", row.time_max},
-          {"messages", row.messages},
-          {"messages_mean", row.messages_mean},
-          {"wire_bytes", row.bytes},
-          {"wire_bytes_mean", row.bytes_mean},
-          {"words_per_k", row.words_per_k()},
-          {"words_per_k_mean", row.words_per_k_mean()},
-          {"selected", row.selected},
-          {"predicted_messages", row.predicted.expected.messages},
-          {"predicted_bytes", row.predicted.expected.bytes},
-          {"bound_messages", row.predicted.bound.messages},
-          {"bound_bytes", row.predicted.bound.bytes},
-          {"effective_bandwidth", row.effective_bandwidth()},
-          {"speedup_over_dense", row.time > 0 ? dense_time / row.time : 0.0},
-          {"wrong", row.wrong}};
-}
+struct Results {
+  nlohmann::json rows = nlohmann::json::array();
+  bool wrong = false;
+};
 
 // The ranks do not compare notes: what is counted is the algorithm's own.
 MeasureOptions measure_options(const BenchOptions& o, const std::string& preset, Index n) {
   ReducerOptions reducer = o.method.reducer(preset);
   reducer.nan_policy = NanPolicy::local;
+  reducer.cpu.threads = o.compute.threads;
   return {.reducer = reducer,
           .n = n,
           .data = find_input(o.data),
@@ -113,10 +64,29 @@ MeasureOptions measure_options(const BenchOptions& o, const std::string& preset,
           .seed = o.seed};
 }
 
+// All rows on the ranks of one world.
+void run_on(Communicator& comm, const BenchOptions& o, const BenchTable& table, Results& results) {
+  for (const Index n : o.size.sizes()) {
+    const MeasureOptions plain = measure_options(o, "dense", n);
+    const Row dense = measure(comm, plain);
+    const References references{.dense = dense.time, .mpi = measure_mpi_allreduce(comm, plain)};
+    const bool prints = comm.rank() == 0;
+    if (prints) table.print_references(dense, references);
+    for (const std::string& preset : o.method.names()) {
+      const Row row = preset == "dense" ? dense : measure(comm, measure_options(o, preset, n));
+      if (!prints) continue;
+      table.print(row, references);
+      results.rows.push_back(to_json(row, references));
+      results.wrong = results.wrong || row.wrong > 0;
+    }
+  }
+}
+
 int run_bench(const BenchOptions& o) {
-  const auto presets = o.method.names();
-  const auto counts = sizes(o);
-  require(o.warm_up >= 0, "-w ", o.warm_up, ": the number of warm-up steps must not be negative");
+  o.size.sizes();
+  o.compute.check();
+  require(o.compute.simd != "all", "--simd all: one level at a time, please");
+  require(o.warm_up >= 0, "-w ", o.warm_up, ": the number of warm-up steps cannot be negative");
   require(o.iterations >= 1, "-n ", o.iterations, ": at least one iteration is needed");
   Worlds worlds(o.transport);
   const std::vector<int> ranks =
@@ -124,26 +94,19 @@ int run_bench(const BenchOptions& o) {
   o.method.check(ranks);
   find_input(o.data);
   check_writable(o.json_file);
-  nlohmann::json rows = nlohmann::json::array();
-  bool wrong = false;
-  if (worlds.is_root()) print_head(o);
+  const SimdLimit limit(o.compute.levels().front());
+  BenchTable::Options options = o.table;
+  options.mpi = o.transport == "mpi";
+  const BenchTable table(options);
+  Results results;
+  if (worlds.is_root()) {
+    print_title(o);
+    table.print_head();
+  }
   for (const int P : ranks)
-    worlds.run(P, [&](Station& station) {
-      const bool prints = station.comm.rank() == 0;
-      for (const Index n : counts) {
-        const Row dense = measure(station.comm, measure_options(o, "dense", n));
-        for (const std::string& preset : presets) {
-          const Row row =
-              preset == "dense" ? dense : measure(station.comm, measure_options(o, preset, n));
-          if (!prints) continue;
-          print_row(row, dense.time);
-          rows.push_back(to_json(row, dense.time));
-          wrong = wrong || row.wrong > 0;
-        }
-      }
-    });
+    worlds.run(P, [&](Station& station) { run_on(station.comm, o, table, results); });
   if (!worlds.is_root()) return 0;
-  if (o.check) fmt::print("# wrong values: {}\n", wrong ? "FAILED" : "0 OK");
+  if (o.check) fmt::print("# wrong values: {}\n", results.wrong ? "FAILED" : "0 OK");
   write_json(o.json_file, {{"tool", "oktopk bench"},
                            {"version", OKTOPK_VERSION},
                            {"transport", o.transport},
@@ -151,9 +114,11 @@ int run_bench(const BenchOptions& o) {
                            {"warm_up", o.warm_up},
                            {"iterations", o.iterations},
                            {"feedback", o.feedback},
+                           {"simd", to_string(simd_level())},
+                           {"threads", o.compute.threads},
                            {"options", o.method.json()},
-                           {"rows", rows}});
-  return wrong ? 1 : 0;
+                           {"rows", results.rows}});
+  return results.wrong ? 1 : 0;
 }
 
 }  // namespace
@@ -163,10 +128,7 @@ void add_bench(CLI::App& app, Action& action) {
       "bench",
       "times whole steps, counts what they move, checks them (-c); in the manner of nccl-tests");
   auto o = std::make_shared<BenchOptions>();
-  sub->add_option("-b,--begin", o->begin, "smallest n in elements (K, M, G)")
-      ->capture_default_str();
-  sub->add_option("-e,--end", o->end, "largest n (default: the smallest)");
-  sub->add_option("-f,--factor", o->factor, "from one n to the next")->capture_default_str();
+  o->size.add_to(*sub);
   sub->add_option("-w,--warmup", o->warm_up, "steps before the clock starts")
       ->capture_default_str();
   sub->add_option("-n,--iters", o->iterations, "timed steps")->capture_default_str();
@@ -174,6 +136,10 @@ void add_bench(CLI::App& app, Action& action) {
                 "compare one more step with the oracle; exit 1 if it is wrong");
   sub->add_flag("--feedback", o->feedback,
                 "keep residuals between steps, as training does (default: each step starts anew)");
+  sub->add_flag(
+      "--breakdown", o->table.breakdown,
+      "below each row: median time in each phase of the step, and inside the communicator");
+  sub->add_flag("--spread", o->table.spread, "columns for the fastest and the slowest rank");
   sub->add_option("-J,--json", o->json_file, "also write the rows to this file");
   sub->add_option("--ranks", o->ranks,
                   "number of ranks, or several with commas (default: 4, or all of MPI's)");
@@ -181,16 +147,25 @@ void add_bench(CLI::App& app, Action& action) {
   sub->add_option("--data", o->data, "gaussian, laplace, layered (oktopk list has all)")
       ->capture_default_str();
   sub->add_option("--seed", o->seed, "of the generated gradients")->capture_default_str();
+  o->compute.add_to(*sub, false);
   o->method.add_to(*sub);
   sub->footer(
-      "Columns: time, min, max: median over the ranks, fastest and slowest rank, of each rank's "
+      "Columns: time (min, max): median over the ranks (fastest and slowest rank) of each rank's "
       "median step.\n"
+      "dense result: the step, and its update as n values. x axpy: time over that of an in-place "
+      "axpy "
+      "of n floats,\n"
+      "which all ranks run at once, in turns with the steps. x dense, x mpi: how many times faster "
+      "than the\n"
+      "preset dense and than MPI_Allreduce (--transport mpi).\n"
       "msgs, wire: per step on the busiest rank, the larger of sent and received exchange by "
       "exchange.\n"
       "words/k: 4-byte words of wire per k, median over the steps; mean: with the rare refresh "
       "steps.\n"
-      "predicted: the cost model's words/k. eff.bw: 4n bytes / time. #wrong: entries that differ "
-      "from the oracle.");
+      "predicted: the cost model's words/k. x bound: wire over 2k(P-1)/P words, the paper's lower "
+      "bound for both\n"
+      "phases; plain coordinates (an index and a value) need twice that. eff.bw: 4n bytes / time.\n"
+      "#wrong: entries that differ from the oracle.");
   sub->callback([&action, o] { action = [o] { return run_bench(*o); }; });
 }
 

@@ -21,6 +21,11 @@ CODE_FOLDERS = ["oktopk", "tools", "tests", "bench", "examples"]
 
 # Source (a pattern) -> (where it is tested, why not in the mirrored place).
 TESTED_ELSEWHERE = {
+    "oktopk/base/simd_x86.cc": ("tests/base/simd_test.cc", "declared in simd_detect.h"),
+    "oktopk/*/no_simd.cc": (None, "a stub for processors other than x86-64"),
+    "oktopk/*/*_scalar.cc": (None, "a variant: tested beside the others by the caller's test"),
+    "oktopk/*/*_avx2.cc": (None, "a variant: tested beside the others by the caller's test"),
+    "oktopk/*/*_avx512.cc": (None, "a variant: tested beside the others by the caller's test"),
     "oktopk/comm/mpi*.cc": ("tests/mpi", "needs real processes"),
     "oktopk/comm/no_mpi.cc": (None, "a stub that throws; compiled only without MPI"),
     "oktopk/comm/region_collectives.cc": ("tests/comm/collectives_test.cc", "declared in collectives.h"),

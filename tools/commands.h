@@ -14,6 +14,7 @@ using Action = std::function<int()>;
 
 void add_list(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
+void add_kernels(CLI::App& app, Action& action);
 void add_predict(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);
 void add_study(CLI::App& app, Action& action);

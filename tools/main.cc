@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
   oktopk::Action action;
   oktopk::add_list(app, action);
   oktopk::add_bench(app, action);
+  oktopk::add_kernels(app, action);
   oktopk::add_predict(app, action);
   oktopk::add_verify(app, action);
   oktopk::add_study(app, action);

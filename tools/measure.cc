@@ -4,14 +4,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
+#include "oktopk/base/timer.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/decorators.h"
+#include "oktopk/optim/dense_mean.h"
+#include "tools/kernels/limits.h"
+#include "tools/kernels/timing.h"
 #include "tools/laws/truth.h"
 #include "tools/laws/witness.h"
+#include "tools/mpi_reference.h"
 #include "tools/statistics.h"
+#include "tools/timing_communicator.h"
 
 namespace oktopk {
 namespace {
@@ -19,6 +24,7 @@ namespace {
 constexpr double kRounding = 1e-5;           // relative, of float sums in another order
 constexpr Index kManyGradients = 4U << 20U;  // above this n, one gradient serves all iterations
 
+// Of an even number the upper one: a count stays a count.
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -26,13 +32,20 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// A few gradients in turn.
-std::vector<std::vector<float>> make_gradients(const MeasureOptions& options, int rank) {
-  std::vector<std::vector<float>> gradients;
-  for (std::uint64_t i = 0; i < (options.n > kManyGradients ? 1U : 3U); ++i)
-    gradients.push_back(make_input(options.data, options.n, rank, i, options.seed));
-  return gradients;
-}
+// A few gradients in turn, in memory such as the residual lies in.
+class Gradients {
+ public:
+  Gradients(const MeasureOptions& options, int rank) {
+    for (std::uint64_t i = 0; i < (options.n > kManyGradients ? 1U : 3U); ++i)
+      all_.push_back(make_large_input(options.data, options.n, rank, i, options.seed));
+  }
+  std::span<const float> operator[](int i) const {
+    return all_[static_cast<std::size_t>(i) % all_.size()];
+  }
+
+ private:
+  std::vector<Uninitialised<float>> all_;
+};
 
 // Dense sums by gathering piece by piece: slow, but another way than the one that is checked.
 std::size_t check_dense(Communicator& comm, Reducer& reducer, std::span<const float> gradient,
@@ -74,62 +87,163 @@ void check(Communicator& comm, Reducer& reducer, std::span<const float> gradient
   row.detail = truth.detail();
 }
 
-}  // namespace
+// What this rank saw, one number per iteration.
+struct Series {
+  std::vector<double> seconds, dense, axpy, messages, bytes, selected;
+  std::vector<std::vector<double>> phases;  // by phase
+};
 
-Row measure(Communicator& comm, const MeasureOptions& options) {
-  CountingCommunicator counting(comm);
-  Reducer reducer(counting, options.n, options.reducer);
-  const auto gradients = make_gradients(options, comm.rank());
-  const auto gradient = [&](int i) -> const std::vector<float>& {
-    return gradients[static_cast<std::size_t>(i) % gradients.size()];
-  };
+class Measurement {
+ public:
+  Measurement(Communicator& comm, const MeasureOptions& options)
+      : comm_(comm),
+        options_(options),
+        timing_(comm),
+        counting_(timing_),
+        reducer_(counting_, options.n, options.reducer),
+        mean_(options.n),
+        gradients_(options, comm.rank()),
+        y_(options.n, 0.0F) {}
+
+  Row run() {
+    for (int i = 0; i < options_.warm_up; ++i) {
+      prepare();
+      show(reducer_.step(gradients_[i]));
+    }
+    limits_.axpy(y_, gradients_[0], 1.0F);
+    const int end = options_.warm_up + options_.iterations;
+    for (int i = options_.warm_up; i < end; ++i) {
+      time_step(gradients_[i]);
+      time_axpy(gradients_[i]);
+    }
+    Row row = gather();
+    prepare();
+    if (options_.check) check(comm_, reducer_, gradients_[end], end, row);
+    return row;
+  }
+
+ private:
   // Without feedback every step starts anew, so that the stream is stationary, as thresholds that
   // are reused need it.
-  const auto prepare = [&] {
-    if (!options.feedback) reducer.forget();
-  };
-  for (int i = 0; i < options.warm_up; ++i) {
-    prepare();
-    reducer.step(gradient(i));
+  void prepare() {
+    if (!options_.feedback) reducer_.forget();
   }
-  std::vector<double> seconds, messages, bytes, selected;
-  for (int i = options.warm_up; i < options.warm_up + options.iterations; ++i) {
+
+  // A dense update is what it would be.
+  void show(const Update& update) {
+    if (!update.is_dense()) mean_.show(update);
+  }
+
+  void time_step(std::span<const float> gradient) {
     prepare();
+    barrier(comm_);
+    counting_.reset();
+    timing_.reset();
+    Timer timer;
+    const Update update = reducer_.step(gradient);
+    const double seconds = timer.lap();
+    show(update);
+    seen_.seconds.push_back(seconds);
+    seen_.dense.push_back(seconds + timer.lap());
+    seen_.messages.push_back(static_cast<double>(counting_.traffic().duplex_messages));
+    seen_.bytes.push_back(static_cast<double>(counting_.traffic().duplex_bytes));
+    seen_.selected.push_back(static_cast<double>(reducer_.outcome().update.size()));
+    const auto phases = all_phases();
+    seen_.phases.resize(phases.size());
+    for (std::size_t i = 0; i < phases.size(); ++i) seen_.phases[i].push_back(phases[i].seconds);
+  }
+
+  // From the same state of the caches as the step.
+  void time_axpy(std::span<const float> gradient) {
+    if (!options_.feedback) std::fill(y_.begin(), y_.end(), 0.0F);
+    barrier(comm_);
+    Timer timer;
+    limits_.axpy(y_, gradient, 1.0F);
+    seen_.axpy.push_back(timer.lap());
+  }
+
+  std::vector<StepPhase> all_phases() const {
+    std::vector<StepPhase> phases = phases_of(reducer_.times());
+    phases.push_back({"wire", timing_.seconds()});
+    return phases;
+  }
+
+  Row gather() {
+    Dense mine = {median(seen_.seconds),  summarise(seen_.seconds).deviation,
+                  median(seen_.dense),    median(seen_.axpy),
+                  median(seen_.messages), mean_of(seen_.messages),
+                  median(seen_.bytes),    mean_of(seen_.bytes)};
+    for (const auto& phase : seen_.phases) mine.push_back(median(phase));
+    const auto ranks = gather_dense(comm_, mine);
+    const auto column = [&](std::size_t i) {
+      Dense values;
+      for (const Dense& rank : ranks) values.push_back(rank[i]);
+      return values;
+    };
+    Row row;
+    row.preset = options_.reducer.preset;
+    row.n = options_.n;
+    row.k = static_cast<double>(reducer_.k());
+    row.P = comm_.size();
+    const Dense times = column(0);
+    row.time = median(times);
+    row.time_min = *std::min_element(times.begin(), times.end());
+    row.time_max = max_of(times);
+    row.time_deviation = median(column(1));
+    row.dense_time = median(column(2));
+    row.axpy_time = median(column(3));
+    row.messages = max_of(column(4));
+    row.messages_mean = max_of(column(5));
+    row.bytes = max_of(column(6));
+    row.bytes_mean = max_of(column(7));
+    row.phases = all_phases();
+    for (std::size_t i = 0; i < row.phases.size(); ++i)
+      row.phases[i].seconds = median(column(8 + i));
+    row.selected = median(seen_.selected);
+    row.predicted = reducer_.predict({.n = row.n, .k = row.k, .P = row.P});
+    return row;
+  }
+
+  Communicator& comm_;
+  const MeasureOptions& options_;
+  TimingCommunicator timing_;
+  CountingCommunicator counting_;
+  Reducer reducer_;
+  DenseMean mean_;
+  Gradients gradients_;
+  Limits limits_;
+  Uninitialised<float> y_;  // as large as the residual
+  Series seen_;
+};
+
+}  // namespace
+
+std::vector<StepPhase> phases_of(const StepTimes& times) {
+  return {{"check", times.check},
+          {"select", times.select},
+          {"exchange", times.exchange},
+          {"settle", times.settle}};
+}
+
+Row measure(Communicator& comm, const MeasureOptions& options) {
+  return Measurement(comm, options).run();
+}
+
+double measure_mpi_allreduce(Communicator& comm, const MeasureOptions& options) {
+  const auto mpi = comm.transport() == "mpi" ? make_mpi_reference(comm.size()) : nullptr;
+  if (!mpi) return 0;
+  const Gradients gradients(options, comm.rank());
+  Uninitialised<float> x(options.n);
+  std::vector<double> seconds;
+  for (int i = 0; i < options.warm_up + options.iterations; ++i) {
+    const auto gradient = gradients[i];
+    std::copy(gradient.begin(), gradient.end(), x.begin());
     barrier(comm);
-    counting.reset();
-    const auto start = std::chrono::steady_clock::now();
-    reducer.step(gradient(i));
-    seconds.push_back(
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    messages.push_back(static_cast<double>(counting.traffic().duplex_messages));
-    bytes.push_back(static_cast<double>(counting.traffic().duplex_bytes));
-    selected.push_back(static_cast<double>(reducer.outcome().update.size()));
+    Timer timer;
+    mpi->allreduce(x);
+    if (i >= options.warm_up) seconds.push_back(timer.lap());
   }
-  const auto ranks = gather_dense(
-      comm, {median(seconds), median(messages), mean_of(messages), median(bytes), mean_of(bytes)});
-  std::vector<double> times;
-  Row row;
-  for (const Dense& r : ranks) {
-    times.push_back(r[0]);
-    row.messages = std::max(row.messages, r[1]);
-    row.messages_mean = std::max(row.messages_mean, r[2]);
-    row.bytes = std::max(row.bytes, r[3]);
-    row.bytes_mean = std::max(row.bytes_mean, r[4]);
-  }
-  row.preset = options.reducer.preset;
-  row.n = options.n;
-  row.k = static_cast<double>(reducer.k());
-  row.P = comm.size();
-  row.time = median(times);
-  row.time_min = *std::min_element(times.begin(), times.end());
-  row.time_max = *std::max_element(times.begin(), times.end());
-  row.selected = median(selected);
-  row.predicted = reducer.predict({.n = row.n, .k = row.k, .P = row.P});
-  prepare();
-  if (options.check)
-    check(comm, reducer, gradient(options.warm_up + options.iterations),
-          options.warm_up + options.iterations, row);
-  return row;
+  return median(ask_all(comm, median(seconds)));
 }
 
 }  // namespace oktopk

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One row of the bench: a preset on one problem, timed, counted and, if asked, checked.
+// One row of the bench: a preset on one problem, timed beside an in-place axpy, counted and, if
+// asked, checked.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "oktopk/comm/communicator.h"
 #include "oktopk/model/cost.h"
@@ -23,6 +26,14 @@ struct MeasureOptions {
   std::uint64_t seed = 1;
 };
 
+// A part of the step.
+struct StepPhase {
+  std::string_view name;
+  double seconds = 0;
+};
+// Every field of StepTimes, in the order of the step.
+std::vector<StepPhase> phases_of(const StepTimes& times);
+
 // Times: each rank's median over the iterations; then median, least and largest over the ranks.
 // Counts: per step, of the rank with most, full-duplex (see Traffic); median over the iterations,
 // so that the rare refresh step does not show, and mean, in which it does.
@@ -32,6 +43,10 @@ struct Row {
   double k = 0;
   int P = 1;
   double time = 0, time_min = 0, time_max = 0;  // seconds
+  double time_deviation = 0;  // median over the iterations of |time - median|, of the median rank
+  double dense_time = 0;      // step and DenseMean::show: the update as n values
+  double axpy_time = 0;       // n floats in place, on all ranks at once, in turns with the steps
+  std::vector<StepPhase> phases;  // of the step; "wire" is inside "exchange"
   double messages = 0, messages_mean = 0;
   double bytes = 0, bytes_mean = 0;
   double selected = 0;  // entries in the update, median
@@ -44,9 +59,19 @@ struct Row {
   double effective_bandwidth() const {
     return time > 0 ? 4 * n / time : 0;
   }  // bytes/s of dense gradient
+  // Relative to the lower bound of Ok-Topk's paper for both phases together: 2k(P-1)/P words of 4
+  // bytes. Coordinates alone (an entry is two words) take twice that. 0 for one rank.
+  double bytes_over_bound() const {
+    const double bound = 4 * 2 * k * (P - 1) / P;
+    return bound > 0 ? bytes / bound : 0;
+  }
+  double times_axpy() const { return axpy_time > 0 ? time / axpy_time : 0; }
 };
 
 // Collective; the row is complete on rank 0 only.
 Row measure(Communicator& comm, const MeasureOptions& options);
+
+// Collective: MPI_Allreduce of n floats in place, seconds as in Row::time; 0 where there is no MPI.
+double measure_mpi_allreduce(Communicator& comm, const MeasureOptions& options);
 
 }  // namespace oktopk

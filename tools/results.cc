@@ -20,6 +20,49 @@ void write_json(const std::string& file, const nlohmann::json& value) {
   require(out.good(), "cannot write ", file);
 }
 
+void SizeOptions::add_to(CLI::App& sub) {
+  sub.add_option("-b,--begin", begin, "smallest n in elements (K, M, G)")->capture_default_str();
+  sub.add_option("-e,--end", end, "largest n (default: the smallest)");
+  sub.add_option("-f,--factor", factor, "from one n to the next")->capture_default_str();
+}
+
+std::vector<Index> SizeOptions::sizes() const {
+  const std::uint64_t first = parse_count(begin);
+  const std::uint64_t last = end.empty() ? first : parse_count(end);
+  const std::uint64_t times = parse_count(factor);
+  require(first >= 1 && first <= last, "-b ", begin, " -e ", end,
+          ": sizes must satisfy 1 <= b <= e");
+  require(last < (std::uint64_t{1} << 32), "n = ", last, ", but n must be below 2^32");
+  require(times >= 2, "-f ", factor, ": the factor must be at least 2");
+  std::vector<Index> out;
+  for (std::uint64_t n = first; n <= last; n *= times) out.push_back(static_cast<Index>(n));
+  return out;
+}
+
+void ComputeOptions::add_to(CLI::App& sub, bool many) {
+  sub.add_option("--simd", simd,
+                 many ? "vector instructions: scalar, avx2, avx512, best, or all that there are"
+                      : "vector instructions: scalar, avx2, avx512 or best")
+      ->capture_default_str();
+  sub.add_option("--threads", threads, "threads of each rank that share a pass over n elements")
+      ->capture_default_str();
+}
+
+std::vector<SimdLevel> ComputeOptions::levels() const {
+  const auto available = simd_levels();
+  if (simd == "all") return {available.begin(), available.end()};
+  if (simd == "best") return {available.back()};
+  const SimdLevel level = find_simd_level(simd);
+  require(level <= available.back(), "--simd ", simd, ": this machine goes up to ",
+          to_string(available.back()));
+  return {level};
+}
+
+void ComputeOptions::check() const {
+  levels();
+  require(threads >= 1 && threads <= 1024, "--threads ", threads, ": it must be in 1..1024");
+}
+
 void MethodOptions::add_to(CLI::App& sub) {
   sub.add_option("--preset", presets, "one preset, several with commas, or all (oktopk list)")
       ->capture_default_str();

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "oktopk/base/simd.h"
 #include "oktopk/optim/reducer.h"
 
 namespace oktopk {
@@ -16,6 +17,26 @@ void check_writable(const std::string& file);
 
 // Writes to `file` unless its name is empty. UsageError when it cannot be written.
 void write_json(const std::string& file, const nlohmann::json& value);
+
+// From -b to -e, times -f.
+struct SizeOptions {
+  std::string begin = "1M", end, factor = "2";
+
+  void add_to(CLI::App& sub);
+  std::vector<Index> sizes() const;  // checked
+};
+
+// How the kernels compute; changes times, never results.
+struct ComputeOptions {
+  std::string simd = "best";
+  int threads = 1;
+
+  // `many`: whether --simd all makes sense.
+  void add_to(CLI::App& sub, bool many);
+  // The levels to use, the slowest first. UsageError names what the machine lacks.
+  std::vector<SimdLevel> levels() const;
+  void check() const;
+};
 
 // Presets, codec and the rest of what a Reducer is made from.
 struct MethodOptions {

@@ -65,4 +65,17 @@ std::vector<int> parse_ranks(const std::string& text, std::string_view what) {
   return numbers;
 }
 
+std::vector<double> parse_densities(const std::string& text, std::string_view what) {
+  std::vector<double> densities;
+  for (const std::string& part : split_names(text, {})) {
+    std::istringstream stream(part);
+    double density = 0;
+    const bool is_number = (stream >> density) && stream.eof();
+    require(is_number && density > 0 && density <= 1, what, " ", part,
+            ": it must be a number in (0, 1]");
+    densities.push_back(density);
+  }
+  return densities;
+}
+
 }  // namespace oktopk

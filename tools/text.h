@@ -22,4 +22,7 @@ std::vector<std::string> split_names(const std::string& text,
 // "1,2,3" as numbers >= 1. UsageError names the text and `what`.
 std::vector<int> parse_ranks(const std::string& text, std::string_view what);
 
+// "0.01,0.1" as numbers in (0, 1]. UsageError likewise.
+std::vector<double> parse_densities(const std::string& text, std::string_view what);
+
 }  // namespace oktopk

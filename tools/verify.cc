@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "oktopk/base/error.h"
+#include "oktopk/base/simd.h"
 #include "tools/commands.h"
 #include "tools/laws/laws.h"
 #include "tools/results.h"
@@ -22,6 +23,7 @@ const std::vector<std::string> kLaws = {"agreement", "truth", "mass",    "restor
 
 struct VerifyOptions {
   MethodOptions method;
+  ComputeOptions compute;
   std::string ranks;
   std::string size;
   std::string transport = "threads";
@@ -71,6 +73,7 @@ std::vector<Input> data(const VerifyOptions& o) {
 Verdict verify(Station& station, const VerifyOptions& o, const std::string& preset) {
   Verdict verdict;
   Trial trial{.options = o.method.reducer(preset), .steps = o.steps, .seed = o.seed};
+  trial.options.cpu.threads = o.compute.threads;
   const auto run = [&](const Finding& finding) { verdict.add(finding, trial); };
   for (const Index n : sizes(o, station.comm.size())) {
     trial.n = n;
@@ -106,44 +109,61 @@ void print(const std::string& preset, int P, const Verdict& verdict) {
   std::fflush(stdout);
 }
 
+void print_head(const VerifyOptions& o) {
+  fmt::print("# oktopk {} verify: {}, codec {}, skips {}, {} steps\n# {:<8} {:>4} {:>7}",
+             OKTOPK_VERSION, o.transport, o.method.codec, o.method.skips, o.steps, "preset", "P",
+             "trials");
+  for (const std::string& law : kLaws) fmt::print(" {:>10}", law);
+  fmt::print("\n");
+}
+
+struct Results {
+  nlohmann::json rows = nlohmann::json::array();
+  bool all_hold = true;
+};
+
+// All presets on the ranks of one world, at the SIMD level in use.
+void run_on(Station& station, const VerifyOptions& o, Results& results) {
+  for (const std::string& preset : o.method.names()) {
+    const Verdict verdict = verify(station, o, preset);
+    if (station.comm.rank() != 0) continue;
+    print(preset, station.comm.size(), verdict);
+    nlohmann::json row = {{"preset", preset},
+                          {"ranks", station.comm.size()},
+                          {"simd", to_string(simd_level())},
+                          {"holds", verdict.holds()}};
+    for (const auto& [law, finding] : verdict.laws)
+      row["laws"][law] = {{"holds", finding.holds}, {"detail", finding.detail}};
+    results.rows.push_back(row);
+    results.all_hold = results.all_hold && verdict.holds();
+  }
+}
+
 int run_verify(const VerifyOptions& o) {
-  const auto presets = o.method.names();
   data(o);
+  o.compute.check();
   Worlds worlds(o.transport);
   const std::vector<int> ranks =
       o.ranks.empty() ? std::vector<int>{worlds.default_size()} : parse_ranks(o.ranks, "--ranks");
   o.method.check(ranks);
   check_writable(o.json_file);
-  nlohmann::json rows = nlohmann::json::array();
-  bool all_hold = true;
-  if (worlds.is_root()) {
-    fmt::print("# oktopk {} verify: {}, codec {}, skips {}, {} steps\n# {:<8} {:>4} {:>7}",
-               OKTOPK_VERSION, o.transport, o.method.codec, o.method.skips, o.steps, "preset", "P",
-               "trials");
-    for (const std::string& law : kLaws) fmt::print(" {:>10}", law);
-    fmt::print("\n");
+  Results results;
+  if (worlds.is_root()) print_head(o);
+  for (const SimdLevel level : o.compute.levels()) {
+    const SimdLimit limit(level);
+    if (worlds.is_root())
+      fmt::print("# SIMD level {}, {} thread{} per rank\n", to_string(level), o.compute.threads,
+                 o.compute.threads == 1 ? "" : "s");
+    for (const int P : ranks) worlds.run(P, [&](Station& station) { run_on(station, o, results); });
   }
-  for (const int P : ranks)
-    worlds.run(P, [&](Station& station) {
-      for (const std::string& preset : presets) {
-        const Verdict verdict = verify(station, o, preset);
-        if (station.comm.rank() != 0) continue;
-        print(preset, P, verdict);
-        nlohmann::json row = {{"preset", preset}, {"ranks", P}, {"holds", verdict.holds()}};
-        for (const auto& [law, finding] : verdict.laws)
-          row["laws"][law] = {{"holds", finding.holds}, {"detail", finding.detail}};
-        rows.push_back(row);
-        all_hold = all_hold && verdict.holds();
-      }
-    });
   if (!worlds.is_root()) return 0;
-  fmt::print("# {}\n", all_hold ? "all laws hold" : "a law is BROKEN");
+  fmt::print("# {}\n", results.all_hold ? "all laws hold" : "a law is BROKEN");
   write_json(o.json_file, {{"tool", "oktopk verify"},
                            {"version", OKTOPK_VERSION},
                            {"transport", o.transport},
                            {"options", o.method.json()},
-                           {"rows", rows}});
-  return all_hold ? 0 : 1;
+                           {"rows", results.rows}});
+  return results.all_hold ? 0 : 1;
 }
 
 }  // namespace
@@ -165,6 +185,7 @@ void add_verify(CLI::App& app, Action& action) {
   sub->add_option("--seed", o->seed, "of data, delays and faults")->capture_default_str();
   sub->add_flag("--without-faults", o->without_faults, "leave out law 6, which waits for timeouts");
   sub->add_option("-J,--json", o->json_file, "also write the verdicts to this file");
+  o->compute.add_to(*sub, true);
   o->method.add_to(*sub);
   sub->footer(
       "The laws: agreement, truth, mass (also over a restart), honesty, calm, courage, bad input "

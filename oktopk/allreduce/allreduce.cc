@@ -49,7 +49,7 @@ void Allreduce::run(Communicator& comm, const Device& device, const Contribution
                     std::size_t k, Outcome& out) {
   check(mine, n, k, is_dense());
   const std::span<const float> values = is_dense() ? mine.dense : mine.selection.val;
-  const std::size_t bad = device.first_nonfinite(values);
+  const std::size_t bad = mine.is_finite ? values.size() : device.first_nonfinite(values);
   require(bad == values.size(), "allreduce: value ", bad, " is not finite");
   agree(comm, n, k);
   out.update.clear();
@@ -64,9 +64,11 @@ void Allreduce::run(Communicator& comm, const Device& device, const Contribution
     comm.kill();  // whatever it was (a sum may overflow): the ranks are no longer in step
     throw;
   }
-  intersect(mine.selection, out.update.idx, out.shared);
-  make_canonical(out.returned);
-  make_canonical(out.dropped);
+  out.shared.clear();
+  if (options_.residual == ResidualKind::sender_keeps)
+    intersect(mine.selection, out.update.idx, out.shared);
+  make_canonical(out.returned, runs_);
+  make_canonical(out.dropped, runs_);
   ++steps_;
   OKTOPK_DCHECK(is_canonical(out.update));
 }

@@ -23,6 +23,7 @@
 #include "oktopk/device/device.h"
 #include "oktopk/model/cost.h"
 #include "oktopk/sparse/coo.h"
+#include "oktopk/sparse/set_ops.h"
 
 namespace oktopk {
 
@@ -48,14 +49,15 @@ struct AllreduceOptions {
 struct Contribution {
   CooView selection;
   std::span<const float> dense = {};
+  bool is_finite = false;  // the caller has looked: values that are not would be refused
 };
 
 // What a step gives. Mass: the sum over ranks of what they brought, plus what owners remembered, is
 // update + what residual rules and owners keep.
 struct Outcome {
-  SparseVector update;              // the global sum, bitwise equal on all ranks
-  std::vector<float> dense_update;  // dense algorithms: the sum of everything; update is then empty
-  SparseVector shared;              // entries of this rank's selection that the update holds too
+  SparseVector update;                // the global sum, bitwise equal on all ranks
+  Uninitialised<float> dense_update;  // dense algorithms: the sum of all; update is then empty
+  SparseVector shared;     // sender keeps: entries of this rank's selection that the update holds
   SparseVector returned;   // for this rank's residual: its rounding errors, released memory
   SparseVector dropped;    // partial sums that this rank pruned
   bool refreshed = false;  // this step re-evaluated thresholds or cuts, by extra messages
@@ -121,6 +123,7 @@ class Allreduce {
 
  private:
   AllreduceOptions options_;
+  RunScratch runs_;
   std::uint64_t fingerprint_ = 0;
   std::uint64_t steps_ = 0;
   bool agreed_ = false;

@@ -19,6 +19,7 @@
 #include "oktopk/allreduce/reduce_scatter.h"
 #include "oktopk/allreduce/share.h"
 #include "oktopk/base/error.h"
+#include "oktopk/device/region_memory.h"
 #include "oktopk/select/selector.h"
 #include "oktopk/sparse/top.h"
 
@@ -32,11 +33,9 @@ class Circulant final : public Allreduce {
   using Allreduce::Allreduce;
   std::string_view name() const override { return "circulant"; }
   Prediction predict(const Problem& problem) const override;
-  OwnerMemory memory() const override { return {mine_, memory_}; }
+  OwnerMemory memory() const override { return {mine_, memory_.values()}; }
   void check_ranks(int P) const override { parse_skips(options().skips, P); }
-  void scale_memory(const Device& device, float factor) override {
-    device.multiply(memory_, factor);
-  }
+  void scale_memory(const Device& device, float factor) override { memory_.scale(device, factor); }
 
  protected:
   void do_run(const Step& step, Outcome& out) override {
@@ -55,17 +54,20 @@ class Circulant final : public Allreduce {
   void prepare(const Step& step);
   void reduce(const Step& step, Outcome& out);
   void steer(const Step& step, Outcome& out);
+  void take_from_memory(const Step& step);
+  void take_from_sums(const Step& step);
   void gather(const Step& step, Outcome& out);
   void settle(const Step& step, Outcome& out);
   void recut(const Step& step, Outcome& out);
 
   Cuts cuts_;
-  Range mine_;                 // this rank's region
-  std::vector<float> memory_;  // m: of the region, empty unless owner memory
+  Range mine_;           // this rank's region
+  RegionMemory memory_;  // m: of the region, empty unless owner memory
   SparseReduceScatter scatter_;
   GlobalThreshold threshold_;
-  MagnitudeHistogram bins_{};
+  MagnitudeHistogram bins_{};  // of this region's sums, those in the share included
   SparseVector share_;
+  SparseVector put_back_;  // what was taken from m and does not leave
   std::vector<TailWindow> windows_;
   std::vector<std::uint64_t> load_;
   std::uint64_t last_recut_ = 0;
@@ -83,7 +85,7 @@ void Circulant::prepare(const Step& step) {
   allreduce_small(step.comm, std::span(votes), Reduction::sum, work_);
   cuts_ = cuts_from_votes(votes, step.n, P);
   mine_ = region(cuts_, step.comm.rank());
-  if (remembers()) memory_.assign(mine_.width(), 0.0F);
+  if (remembers()) memory_.reset(mine_);
 }
 
 void Circulant::reduce(const Step& step, Outcome& out) {
@@ -91,7 +93,7 @@ void Circulant::reduce(const Step& step, Outcome& out) {
   BlockNote note;
   if (!selection.empty()) {
     note.contributors = 1;
-    const float smallest = kth_magnitude(selection.val, selection.size());
+    const float smallest = smallest_magnitude(selection.val);
     note.log_threshold =
         std::llround(65536 * std::log2(std::max(smallest, std::numeric_limits<float>::min())));
   }
@@ -102,24 +104,41 @@ void Circulant::reduce(const Step& step, Outcome& out) {
                 .limit = max_selection(step.k),
                 .note = &note},
                out.returned, out.dropped);
-  if (remembers()) step.device.add_at(memory_, mine_.begin, scatter_.region());
 }
 
 // Chooses the threshold and takes this owner's share. More than k of one region cannot be needed.
 void Circulant::steer(const Step& step, Outcome& out) {
-  bins_.fill(0);
-  step.device.magnitude_histogram(remembers() ? memory_ : scatter_.region().val, bins_);
-  if (threshold_.follow(scatter_.note())) {
-    threshold_.refresh(step.comm, bins_, step.k, work_);
-    out.refreshed = true;
-  }
-  share_.clear();
+  out.refreshed |= threshold_.follow(scatter_.note());
   if (remembers()) {
-    step.device.select_at_least(memory_, mine_.begin, threshold_.value(), share_);
+    take_from_memory(step);
   } else {
-    share_.append(scatter_.region());
-    keep_at_least(share_, threshold_.value());
+    take_from_sums(step);
   }
+}
+
+void Circulant::take_from_memory(const Step& step) {
+  auto parts = scatter_.parts();
+  if (!threshold_.is_known()) {  // the histogram needs the sums, the sums' share a threshold
+    for (const CooView& part : parts) memory_.add(part);
+    parts = {};
+    threshold_.refresh(step.comm, memory_.bins(), step.k, work_);
+  }
+  memory_.add_take(step.device, parts, threshold_.value(), share_);
+  bins_ = memory_.bins();
+  step.device.magnitude_histogram(share_.val, bins_);
+  put_back_.clear();
+  keep_largest(share_, step.k, &put_back_);
+  memory_.add(put_back_);
+}
+
+void Circulant::take_from_sums(const Step& step) {
+  const CooView sums = scatter_.region();
+  bins_.fill(0);
+  step.device.magnitude_histogram(sums.val, bins_);
+  if (!threshold_.is_known()) threshold_.refresh(step.comm, bins_, step.k, work_);
+  share_.clear();
+  share_.append(sums);
+  keep_at_least(share_, threshold_.value());
   keep_largest(share_, step.k);
 }
 
@@ -127,9 +146,11 @@ void Circulant::gather(const Step& step, Outcome& out) {
   const int P = step.comm.size();
   message_.clear();
   put_share_header({scatter_.note().load, threshold_.window(bins_)}, step.tag, message_);
-  // Under owner memory the rounding error simply stays in m.
+  // Under owner memory the rounding error stays in m.
+  put_back_.clear();
   encode_frame({options().codec, mine_, step.tag}, share_, message_,
-               remembers() ? nullptr : error_sink(options().codec, out.returned));
+               error_sink(options().codec, remembers() ? put_back_ : out.returned));
+  memory_.add(put_back_);
   capacities_.clear();
   for (int r = 0; r < P; ++r) {
     const std::size_t width = region(cuts_, r).width();
@@ -151,8 +172,9 @@ void Circulant::gather(const Step& step, Outcome& out) {
 
 void Circulant::settle(const Step& step, Outcome& out) {
   threshold_.observe(windows_, out.update.size(), step.k);
-  keep_largest(out.update, step.k);
-  if (remembers()) step.device.subtract_at(memory_, mine_.begin, part(out.update, mine_));
+  put_back_.clear();
+  keep_largest(out.update, step.k, remembers() ? &put_back_ : nullptr);
+  memory_.add(part(put_back_, mine_));
   recut(step, out);
 }
 
@@ -169,15 +191,15 @@ void Circulant::recut(const Step& step, Outcome& out) {
   const double mean = static_cast<double>(total) / static_cast<double>(load_.size());
   if (static_cast<double>(largest) <= 1.5 * mean + 4 * std::sqrt(mean)) return;
   last_recut_ = step.count;
-  step.device.select_at_least(memory_, mine_.begin, 0.0F, out.returned);
+  step.device.select_at_least(memory_.values(), mine_.begin, 0.0F, out.returned);
   cuts_ = cuts_from_load(cuts_, load_);
   mine_ = region(cuts_, step.comm.rank());
-  if (remembers()) memory_.assign(mine_.width(), 0.0F);
+  if (remembers()) memory_.reset(mine_);
 }
 
 void Circulant::do_save(StateWriter& state) const {
   state.put_all(std::span(cuts_));
-  state.put_all(std::span(memory_));
+  state.put_all(memory_.values());
   threshold_.save(state);
   state.put(last_recut_);
 }
@@ -186,9 +208,10 @@ void Circulant::do_load(StateReader& state, Index n, int rank, int P) {
   scatter_.set_skips(parse_skips(options().skips, P));
   cuts_ = take_cuts(state, n, P);
   mine_ = region(cuts_, rank);
-  memory_ = state.take_all<float>();
-  require(memory_.size() == (remembers() ? mine_.width() : 0), "state: ", memory_.size(),
+  const auto memory = state.take_all<float>();
+  require(memory.size() == (remembers() ? mine_.width() : 0), "state: ", memory.size(),
           " values of owner memory for a region of ", mine_.width());
+  if (remembers()) memory_.load(mine_, memory);
   threshold_.load(state);
   last_recut_ = state.take<std::uint64_t>();
 }

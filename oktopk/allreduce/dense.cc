@@ -34,8 +34,10 @@ class Dense final : public Allreduce {
   void do_run(const Step& step, Outcome& out) override {
     const int P = step.comm.size();
     out.dense_update.assign(step.mine.dense.begin(), step.mine.dense.end());
-    const Cuts regions = equal_cuts(step.n, P);
-    cuts_.assign(regions.begin(), regions.end());
+    if (cuts_.empty()) {
+      const Cuts regions = equal_cuts(step.n, P);
+      cuts_.assign(regions.begin(), regions.end());
+    }
     if (uses_ring(step.n, P)) {
       ring_reduce_scatter(step.comm, out.dense_update, cuts_, work_);
       ring_allgather(step.comm, out.dense_update, cuts_);

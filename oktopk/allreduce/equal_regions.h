@@ -19,7 +19,7 @@ class EqualRegions : public Allreduce {
  protected:
   // Leaves the sums of this rank's region in sums(). quota 0: nothing is pruned.
   void scatter(const Step& step, const Skips& skips, std::size_t quota, Outcome& out);
-  CooView sums() const { return scatter_.region(); }
+  CooView sums() { return scatter_.region(); }
   Range mine(const Step& step) const { return region(cuts_, step.comm.rank()); }
   FrameSpec frame_spec(const Step& step) const { return {options().codec, mine(step), step.tag}; }
 

@@ -42,6 +42,7 @@ class GlobalThreshold {
   // Collective: sets the threshold from the histogram of all ranks' sums.
   void refresh(Communicator& comm, const MagnitudeHistogram& mine, std::size_t k, Workspace& work);
 
+  bool is_known() const { return known_; }
   float value() const { return value_; }
   TailWindow window(const MagnitudeHistogram& mine) const;
 

@@ -80,7 +80,6 @@ class OkTopk final : public Allreduce {
   std::vector<std::uint64_t> votes_;
   std::vector<Sizes> sizes_;
   std::vector<std::size_t> capacities_;
-  SparseVector scratch_;
   Bytes frame_;
   Balance balance_;
   FrameGather gather_;
@@ -122,7 +121,7 @@ void OkTopk::split_and_reduce(const Step& step, Outcome& out) {
   const auto add = [&](std::span<Recv> bucket) {
     for (const Recv& recv : bucket) {
       const auto bytes = std::span<const std::byte>(recv.buffer).first(recv.size);
-      decode_frame_add(expect_frame(bytes, step.tag, mine, recv.peer), region_, scratch_);
+      decode_frame_add(expect_frame(bytes, step.tag, mine, recv.peer), region_);
     }
   };
   const std::span<Recv> all(recvs_);

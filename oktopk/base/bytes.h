@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Growable memory whose resize() does not touch the new elements: receive buffers are posted with a
-// capacity, and pages that no message fills are never committed.
+// capacity, and pages that no message fills are never committed. Large blocks are aligned to, and
+// advised to lie in, huge pages: streaming over ordinary ones costs up to half of the bandwidth.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +11,20 @@
 
 namespace oktopk {
 
+// Uninitialised memory, aligned to a cache line or, from a few MiB on, to huge pages.
+void* allocate_pages(std::size_t bytes);
+void free_pages(void* memory, std::size_t bytes) noexcept;
+
 template <class T>
-struct UninitialisedAllocator : std::allocator<T> {
+struct UninitialisedAllocator {
+  using value_type = T;
+  UninitialisedAllocator() = default;
   template <class U>
-  struct rebind {
-    using other = UninitialisedAllocator<U>;
-  };
+  UninitialisedAllocator(const UninitialisedAllocator<U>&) noexcept {}
+
+  T* allocate(std::size_t count) { return static_cast<T*>(allocate_pages(count * sizeof(T))); }
+  void deallocate(T* memory, std::size_t count) noexcept { free_pages(memory, count * sizeof(T)); }
+
   template <class U>
   void construct(U* place) noexcept {
     ::new (static_cast<void*>(place)) U;
@@ -23,6 +32,9 @@ struct UninitialisedAllocator : std::allocator<T> {
   template <class U, class... Args>
   void construct(U* place, Args&&... args) {
     ::new (static_cast<void*>(place)) U(std::forward<Args>(args)...);
+  }
+  friend bool operator==(const UninitialisedAllocator&, const UninitialisedAllocator&) {
+    return true;
   }
 };
 

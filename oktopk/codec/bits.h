@@ -80,21 +80,19 @@ class BitFields {
   std::array<std::byte, 16> tail_{};
 };
 
-inline std::size_t count_ones(std::span<const std::byte> bytes) {
-  std::size_t ones = 0;
-  for (; bytes.size() >= 8; bytes = bytes.subspan(8)) ones += std::popcount(load_u64(bytes.data()));
-  return ones + std::popcount(load_tail(bytes.data(), bytes.size()));
-}
-
-// Calls visit(position) for every bit that is one, in increasing order.
-template <class Visit>
-void for_each_one(std::span<const std::byte> bytes, Visit visit) {
-  for (std::size_t at = 0; at < bytes.size(); at += 8) {
-    const std::size_t size = std::min<std::size_t>(8, bytes.size() - at);
-    std::uint64_t word = load_tail(bytes.data() + at, size);
-    for (; word != 0; word &= word - 1) {
-      visit(8 * at + static_cast<std::size_t>(std::countr_zero(word)));
-    }
+// Sets the bits at position_at(0) < position_at(1) < ... of zeros. Writes whole words, which may
+// reach 7 bytes further than the last position. No branch depends on the positions: they are
+// random.
+template <class PositionAt>
+void set_ones(std::size_t count, std::byte* out, PositionAt position_at) {
+  std::uint64_t word = 0;
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t position = position_at(i);
+    const std::uint64_t same = position / 64 == at ? ~std::uint64_t{0} : 0;
+    at = position / 64;
+    word = (word & same) | std::uint64_t{1} << (position % 64);
+    std::memcpy(out + 8 * at, &word, sizeof word);
   }
 }
 

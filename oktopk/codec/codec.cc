@@ -61,15 +61,17 @@ std::span<const CodingInfo> value_codings() { return kValueCodings; }
 
 const IndexCodec& index_codec(IndexCoding coding) {
   const auto at = static_cast<std::size_t>(coding);
-  require(at < kIndexCodecs.size(), "index coding ", at, " does not exist: use one of {",
-          names(kIndexCodings), "}");
+  if (at >= kIndexCodecs.size())
+    fail<UsageError>("index coding ", at, " does not exist: use one of {", names(kIndexCodings),
+                     "}");
   return kIndexCodecs[at]();
 }
 
 const ValueCodec& value_codec(ValueCoding coding) {
   const auto at = static_cast<std::size_t>(coding);
-  require(at < kValueCodecs.size(), "value coding ", at, " does not exist: use one of {",
-          names(kValueCodings), "}");
+  if (at >= kValueCodecs.size())
+    fail<UsageError>("value coding ", at, " does not exist: use one of {", names(kValueCodings),
+                     "}");
   return kValueCodecs[at]();
 }
 

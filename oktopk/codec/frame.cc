@@ -13,6 +13,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/codec/checksum.h"
 #include "oktopk/codec/index_codec.h"
+#include "oktopk/codec/kernels.h"
 #include "oktopk/codec/value_codec.h"
 
 namespace oktopk {
@@ -21,7 +22,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
 
 constexpr std::uint16_t kMagic = 0x4B4F;  // "OK" in memory
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kVersion = 2;
 
 struct Header {
   std::uint16_t magic;
@@ -41,39 +42,36 @@ std::uint32_t checksum_of(const Header& header, std::span<const std::byte> paylo
   return frame_checksum(std::as_bytes(std::span(&header, 1)).first<28>(), payload);
 }
 
+// Entries that decode_frame_add handles at once: they stay in the nearest cache.
+constexpr std::size_t kPiece = 2 * kIndexPiece;
+
 void check_indices(const FrameSpec& spec, std::span<const Index> idx) {
   const Range range = spec.range;
   if (idx.empty()) return;
-  bool increasing = true;
-  for (std::size_t i = 1; i < idx.size(); ++i) increasing &= idx[i - 1] < idx[i];
-  require(increasing, "encode_frame: the ", idx.size(), " indices are not strictly increasing");
+  require(codec_kernels().increasing(idx.data(), idx.size()), "encode_frame: the ", idx.size(),
+          " indices are not strictly increasing");
   require(idx.front() >= range.begin && idx.back() < range.end, "encode_frame: indices ",
           idx.front(), "..", idx.back(), " lie outside [", range.begin, ", ", range.end, ")");
 }
 
 void check_finite(std::span<const float> val) {
   constexpr std::uint32_t kInfinity = 0x7F800000u;
-  std::uint32_t most = 0;
-  for (const float v : val) most = std::max(most, std::bit_cast<std::uint32_t>(v) & 0x7FFFFFFFu);
-  require(most < kInfinity, "encode_frame: a value is NaN or infinite; only finite values travel");
+  std::uint32_t wrong = 0;
+  for (const float v : val) {
+    wrong |= (std::bit_cast<std::uint32_t>(v) & kInfinity) == kInfinity ? 1u : 0u;
+  }
+  require(wrong == 0, "encode_frame: a value is NaN or infinite; only finite values travel");
 }
 
-// Appends the values and seals the frame that starts at `start`, whose index bytes are written.
-void finish_frame(const FrameSpec& spec, std::span<const float> val, std::size_t start,
-                  Bytes& out) {
-  const ValueCodec& values = value_codec(spec.codec.value);
-  const std::size_t value_start = out.size();
-  if (!val.empty()) {
-    out.resize(value_start + values.bytes(val.size()));
-    values.encode(val, std::span(out).subspan(value_start));
-  }
+// Writes the header of the frame that starts at `start`, behind which the payload stands.
+void seal(const FrameSpec& spec, std::size_t count, std::size_t start, Bytes& out) {
   const auto payload = std::span<const std::byte>(out).subspan(start + kFrameHeaderBytes);
   const auto codings =
       static_cast<unsigned>(spec.codec.index) | (static_cast<unsigned>(spec.codec.value) << 4);
   Header header{.magic = kMagic,
                 .version = kVersion,
                 .codings = static_cast<std::uint8_t>(codings),
-                .count = static_cast<std::uint32_t>(val.size()),
+                .count = static_cast<std::uint32_t>(count),
                 .begin = spec.range.begin,
                 .end = spec.range.end,
                 .payload_bytes = payload.size(),
@@ -81,6 +79,25 @@ void finish_frame(const FrameSpec& spec, std::span<const float> val, std::size_t
                 .checksum = 0};
   header.checksum = checksum_of(header, payload);
   std::memcpy(out.data() + start, &header, sizeof header);
+}
+
+// Appends header, indices (none of coding `all`) and values. Room for the most that they can take
+// is made once, and what was not needed given back: nothing is copied.
+void append_frame(const FrameSpec& spec, CooView v, Bytes& out) {
+  const IndexCodec& indices = index_codec(spec.codec.index);
+  const ValueCodec& values = value_codec(spec.codec.value);
+  const std::size_t start = out.size();
+  std::size_t end = start + kFrameHeaderBytes;
+  if (!v.val.empty()) {
+    const std::size_t value_bytes = values.bytes(v.val.size());
+    const std::size_t most = indices.bounds(v.val.size(), spec.range.width()).most;
+    out.resize(end + most + kIndexSlack + value_bytes);
+    end += indices.encode_to(v.idx, spec.range, out.data() + end);
+    values.encode(v.val, std::span(out).subspan(end, value_bytes));
+    end += value_bytes;
+  }
+  out.resize(end);
+  seal(spec, v.val.size(), start, out);
 }
 
 // Appends what the coding took off each value. Decoding the bytes just written into the place of
@@ -175,12 +192,7 @@ void encode_frame(const FrameSpec& spec, CooView v, Bytes& out, SparseVector* er
           "encode_frame: coding 'all' needs all ", spec.range.width(), " entries, not ", v.size());
   check_indices(spec, v.idx);
   check_finite(v.val);
-  const IndexCodec& indices = index_codec(spec.codec.index);
-  value_codec(spec.codec.value);  // throws before anything is appended
-  const std::size_t start = out.size();
-  out.resize(start + kFrameHeaderBytes);
-  if (!v.empty()) indices.encode(v.idx, spec.range, out);
-  finish_frame(spec, v.val, start, out);
+  append_frame(spec, v, out);
   if (error != nullptr) {
     append_errors(
         spec.codec.value, v.val, out, [v](std::size_t i) { return v.idx[i]; }, *error);
@@ -196,9 +208,7 @@ void encode_dense_frame(const FrameSpec& spec, std::span<const float> dense, Byt
   FrameSpec all = spec;
   all.codec.index = IndexCoding::all;
   if (!spec.codec.lossless()) all.codec.value = ValueCoding::bf16;
-  const std::size_t start = out.size();
-  out.resize(start + kFrameHeaderBytes);
-  finish_frame(all, dense, start, out);
+  append_frame(all, {{}, dense}, out);
   if (error != nullptr) {
     const Index begin = spec.range.begin;
     const auto index_at = [begin](std::size_t i) { return begin + static_cast<Index>(i); };
@@ -246,15 +256,28 @@ void decode_frame(const Frame& frame, SparseVector& out) {
   if (frame.codec.index == IndexCoding::all) drop_zeros(out, start);
 }
 
-void decode_frame_add(const Frame& frame, std::span<float> out, SparseVector& scratch) {
+void decode_frame_add(const Frame& frame, std::span<float> out) {
   require(out.size() == frame.range.width(), "decode_frame_add: ", out.size(),
           " places for a range of ", frame.range.width());
-  if (frame.count == 0) return;
-  scratch.clear();
-  append_entries(frame, scratch);
-  float* const place = out.data();
-  const Index begin = frame.range.begin;
-  for (std::size_t i = 0; i < scratch.size(); ++i) place[scratch.idx[i] - begin] += scratch.val[i];
+  const Parts parts = split(frame);
+  const IndexCodec& indices = index_codec(frame.codec.index);
+  const ValueCodec& values = value_codec(frame.codec.value);
+  IndexCursor cursor{.payload = parts.index, .range = frame.range, .count = frame.count};
+  std::array<Index, kPiece> idx;
+  std::array<float, kPiece> val;
+  for (std::size_t done = 0; done < frame.count; done += kPiece) {
+    const std::size_t count = std::min(kPiece, frame.count - done);
+    values.decode(parts.value.subspan(values.bytes(done), values.bytes(count)),
+                  std::span(val).first(count));
+    if (frame.codec.index == IndexCoding::all) {
+      for (std::size_t i = 0; i < count; ++i) out[done + i] += val[i];
+      continue;
+    }
+    indices.decode_next(cursor, std::span(idx).first(count));
+    float* const place = out.data();
+    const Index begin = frame.range.begin;
+    for (std::size_t i = 0; i < count; ++i) place[idx[i] - begin] += val[i];
+  }
 }
 
 std::size_t max_frame_bytes(Codec codec, std::size_t entries, std::size_t width,

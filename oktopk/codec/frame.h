@@ -53,8 +53,10 @@ Frame open_frame(std::span<const std::byte> bytes);
 // Appends the frame's entries to `out`; of an `all` frame, those that are not zero.
 void decode_frame(const Frame& frame, SparseVector& out);
 
-// out[i - range.begin] += value for every entry. REQUIRES: out.size() == frame.range.width().
-void decode_frame_add(const Frame& frame, std::span<float> out, SparseVector& scratch);
+// out[i - range.begin] += value for every entry. REQUIRES: out.size() == frame.range.width(). Adds
+// as it decodes, without memory for the entries: after a CommError, which only a faulty encoder can
+// cause in an opened frame, some of them have been added.
+void decode_frame_add(const Frame& frame, std::span<float> out);
 
 // An upper bound for the bytes of `frames` frames that hold at most `entries` entries in ranges
 // of together `width` positions: the capacity to receive them with.

@@ -9,11 +9,15 @@ namespace {
 
 class All final : public IndexCodec {
  public:
-  void encode(std::span<const Index> /*idx*/, Range /*range*/, Bytes& /*out*/) const override {}
+  std::size_t encode_to(std::span<const Index> /*idx*/, Range /*range*/,
+                        std::byte* /*out*/) const override {
+    return 0;
+  }
 
-  void decode(std::span<const std::byte> /*payload*/, Range range,
-              std::span<Index> out) const override {
-    std::iota(out.begin(), out.end(), range.begin);
+  void decode_next(IndexCursor& cursor, std::span<Index> out) const override {
+    std::iota(out.begin(), out.end(), cursor.next);
+    cursor.next += static_cast<Index>(out.size());
+    cursor.done += out.size();
   }
 
   SizeBounds bounds(std::size_t /*count*/, std::size_t /*width*/) const override { return {0, 0}; }

@@ -2,35 +2,33 @@
 // coo32: index - range.begin as 32 bits each. 32 bits per index; a copy with an offset.
 #include <cstring>
 
-#include "oktopk/base/error.h"
 #include "oktopk/codec/index_codec.h"
+#include "oktopk/codec/index_piece.h"
 
 namespace oktopk {
 namespace {
 
 class Coo32 final : public IndexCodec {
  public:
-  void encode(std::span<const Index> idx, Range range, Bytes& out) const override {
-    const std::size_t start = out.size();
-    out.resize(start + sizeof(Index) * idx.size());
-    std::byte* to = out.data() + start;
-    for (const Index i : idx) {
-      const Index relative = i - range.begin;
-      std::memcpy(to, &relative, sizeof relative);
-      to += sizeof relative;
+  std::size_t encode_to(std::span<const Index> idx, Range range, std::byte* out) const override {
+    for (std::size_t i = 0; i < idx.size(); ++i) {
+      const Index relative = idx[i] - range.begin;
+      std::memcpy(out + sizeof relative * i, &relative, sizeof relative);
     }
+    return sizeof(Index) * idx.size();
   }
 
-  void decode(std::span<const std::byte> payload, Range range,
-              std::span<Index> out) const override {
-    std::memcpy(out.data(), payload.data(), payload.size());
-    bool increasing = true;
-    for (std::size_t i = 1; i < out.size(); ++i) increasing &= out[i - 1] < out[i];
-    if (!increasing) fail<CommError>("coo32: ", out.size(), " indices are not increasing");
-    if (out.back() >= range.width()) {
-      fail<CommError>("coo32: index ", out.back(), " in a range of ", range.width());
-    }
-    for (Index& i : out) i += range.begin;
+  void decode_next(IndexCursor& cursor, std::span<Index> out) const override {
+    const std::byte* from = cursor.payload.data() + sizeof(Index) * cursor.done;
+    for_each_piece(out, [&](std::span<Index> piece) {
+      for (std::size_t i = 0; i < piece.size(); ++i) {
+        Index relative;
+        std::memcpy(&relative, from + sizeof relative * i, sizeof relative);
+        piece[i] = cursor.range.begin + relative;
+      }
+      from += sizeof(Index) * piece.size();
+      accept(cursor, piece, "coo32");
+    });
   }
 
   SizeBounds bounds(std::size_t count, std::size_t /*width*/) const override {

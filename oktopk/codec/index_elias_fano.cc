@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // elias_fano (Elias 1974, Fano 1971): with l = floor(log2(width / count)), the low l bits of every
-// index packed, then a bit vector in which index number i sets bit (index >> l) + i. Layout: low
-// part in ceil(count * l / 8) bytes, high part of count + ((width - 1) >> l) bits. The size follows
-// from count and width; at most l + 2 + 1 / 2^l bits per index, within 0.6 bit of the entropy,
-// whether the indices cluster or not.
+// index packed (field_block.h), then a bit vector in which index number i sets bit (index >> l) +
+// i. Layout: low part in ceil(count * l / 8) bytes, high part of count + ((width - 1) >> l) bits.
+// The size follows from count and width; at most l + 2 + 1 / 2^l bits per index, within 0.6 bit of
+// the entropy, whether the indices cluster or not.
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 
 #include "oktopk/base/error.h"
-#include "oktopk/codec/bits.h"
+#include "oktopk/codec/field_block.h"
 #include "oktopk/codec/index_codec.h"
+#include "oktopk/codec/index_piece.h"
+#include "oktopk/codec/ones.h"
 
 namespace oktopk {
 namespace {
@@ -31,47 +35,49 @@ struct Layout {
 
 class EliasFano final : public IndexCodec {
  public:
-  void encode(std::span<const Index> idx, Range range, Bytes& out) const override {
+  std::size_t encode_to(std::span<const Index> idx, Range range, std::byte* out) const override {
+    const CodecKernels& kernels = codec_kernels();
     const Layout layout(idx.size(), range.width());
-    const std::size_t start = out.size();
-    out.resize(start + layout.low_bytes() + layout.high_bytes());
-    std::byte* low = out.data() + start;
-    std::byte* high = low + layout.low_bytes();
-    const std::uint64_t mask = low_mask(layout.low_width);
-    pack_bits(idx.size(), layout.low_width, low,
-              [&](std::size_t i) { return (idx[i] - range.begin) & mask; });
-    std::memset(high, 0, layout.high_bytes());
-    for (std::size_t i = 0; i < idx.size(); ++i) {
-      const std::size_t bit = ((idx[i] - range.begin) >> layout.low_width) + i;
-      high[bit / 8] |= std::byte{1} << (bit % 8);
+    const unsigned width = layout.low_width;
+    const auto mask = static_cast<Index>(low_mask(width));
+    std::byte* const high = out + layout.low_bytes();
+    for (std::size_t first = 0; first < idx.size(); first += kFieldBlock) {
+      const auto block = idx.subspan(first, std::min(kFieldBlock, idx.size() - first));
+      std::array<Index, kFieldBlock> low;
+      for (std::size_t i = 0; i < block.size(); ++i) low[i] = (block[i] - range.begin) & mask;
+      pack_block(kernels, std::span(low).first(block.size()), width, out + first * width / 8);
     }
+    std::memset(high, 0, layout.high_bytes());
+    kernels.set_high_bits({range.begin, width}, idx.data(), idx.size(), high);
+    return layout.low_bytes() + layout.high_bytes();
   }
 
-  void decode(std::span<const std::byte> payload, Range range,
-              std::span<Index> out) const override {
-    const Layout layout(out.size(), range.width());
-    const auto low = payload.first(layout.low_bytes());
-    const auto high = payload.subspan(layout.low_bytes());
+  // The cursor is at bit `at` of the high part.
+  void decode_next(IndexCursor& cursor, std::span<Index> out) const override {
+    const CodecKernels& kernels = codec_kernels();
+    const Layout layout(cursor.count, cursor.range.width());
+    const auto low = cursor.payload.first(layout.low_bytes());
+    const auto high = cursor.payload.subspan(layout.low_bytes());
     if (!padding_is_zero(low, layout.low_bits) || !padding_is_zero(high, layout.high_bits)) {
       fail<CommError>("elias_fano: padding bits are set");
     }
-    // With exactly `count` ones no high part exceeds (width - 1) >> l, so 32 bits are enough below.
-    if (const std::size_t ones = count_ones(high); ones != out.size()) {
-      fail<CommError>("elias_fano: ", ones, " bits set for ", out.size(), " indices");
-    }
-    const BitFields fields(low, layout.low_width);
-    bool increasing = true;
-    std::size_t i = 0;
-    std::uint64_t next = 0;
-    for_each_one(high, [&](std::size_t bit) {
-      const std::uint64_t relative = ((bit - i) << layout.low_width) | fields[i];
-      increasing &= relative >= next;
-      next = relative + 1;
-      out[i++] = static_cast<Index>(range.begin + relative);
+    std::array<Index, kIndexPiece + kOnesSlack> ones;
+    for_each_piece(out, [&](std::span<Index> piece) {
+      if (next_ones(high, cursor.at, piece.size(), ones.data()) != piece.size()) {
+        fail<CommError>("elias_fano: less bits set than ", cursor.count, " indices");
+      }
+      const auto fields = low.subspan(cursor.done * layout.low_width / 8);
+      const std::size_t bytes = bytes_for_bits(piece.size() * layout.low_width);
+      unpack_block(kernels, fields.first(bytes), layout.low_width, piece);
+      kernels.join({.ones = ones.data(),
+                    .first = static_cast<std::uint32_t>(cursor.done),
+                    .low_width = layout.low_width,
+                    .begin = cursor.range.begin},
+                   piece.data(), piece.size());
+      accept(cursor, piece, "elias_fano");
     });
-    if (!increasing) fail<CommError>("elias_fano: ", i, " indices are not increasing");
-    if (next > range.width()) {
-      fail<CommError>("elias_fano: index ", next - 1, " in a range of ", range.width());
+    if (cursor.done == cursor.count && next_ones(high, cursor.at, 1, ones.data()) != 0) {
+      fail<CommError>("elias_fano: more bits set than ", cursor.count, " indices");
     }
   }
 

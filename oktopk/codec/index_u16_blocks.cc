@@ -8,6 +8,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/codec/index_codec.h"
+#include "oktopk/codec/index_piece.h"
 
 namespace oktopk {
 namespace {
@@ -16,68 +17,42 @@ constexpr std::size_t kBlock = 65536;
 
 std::size_t blocks_of(std::size_t width) { return (width + kBlock - 1) / kBlock; }
 
-// Reads `count` strictly increasing offsets and adds `base`; false if they are not.
-bool read_block(const std::byte* from, Index base, std::span<Index> out) {
-  bool increasing = true;
-  Index previous = 0;
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    std::uint16_t offset;
-    std::memcpy(&offset, from + sizeof offset * i, sizeof offset);
-    increasing &= i == 0 || previous < offset;
-    previous = offset;
-    out[i] = base + offset;
-  }
-  return increasing;
-}
-
 class U16Blocks final : public IndexCodec {
  public:
-  void encode(std::span<const Index> idx, Range range, Bytes& out) const override {
-    const std::size_t start = out.size();
+  std::size_t encode_to(std::span<const Index> idx, Range range, std::byte* out) const override {
     const std::size_t blocks = blocks_of(range.width());
-    out.resize(start + sizeof(std::uint32_t) * blocks + sizeof(std::uint16_t) * idx.size());
-    std::byte* counts = out.data() + start;
-    std::byte* to = counts + sizeof(std::uint32_t) * blocks;
-    std::size_t i = 0;
+    auto rest = idx;
     for (std::size_t block = 0; block < blocks; ++block) {
-      const std::size_t first = i;
-      const std::size_t end = (block + 1) * kBlock;
-      for (; i < idx.size() && idx[i] - range.begin < end; ++i) {
-        const auto offset = static_cast<std::uint16_t>(idx[i] - range.begin);
-        std::memcpy(to + sizeof offset * i, &offset, sizeof offset);
-      }
-      const auto count = static_cast<std::uint32_t>(i - first);
-      std::memcpy(counts + sizeof count * block, &count, sizeof count);
+      const std::size_t end = range.begin + (block + 1) * kBlock;
+      const auto behind =
+          std::partition_point(rest.begin(), rest.end(), [end](Index i) { return i < end; });
+      const auto count = static_cast<std::uint32_t>(behind - rest.begin());
+      std::memcpy(out + sizeof count * block, &count, sizeof count);
+      rest = rest.subspan(count);
     }
+    std::byte* offsets = out + sizeof(std::uint32_t) * blocks;
+    for (std::size_t i = 0; i < idx.size(); ++i) {
+      const auto offset = static_cast<std::uint16_t>(idx[i] - range.begin);
+      std::memcpy(offsets + sizeof offset * i, &offset, sizeof offset);
+    }
+    return sizeof(std::uint32_t) * blocks + sizeof(std::uint16_t) * idx.size();
   }
 
-  void decode(std::span<const std::byte> payload, Range range,
-              std::span<Index> out) const override {
-    const std::size_t blocks = blocks_of(range.width());
-    const std::byte* offsets = payload.data() + sizeof(std::uint32_t) * blocks;
-    std::size_t done = 0;
-    for (std::size_t block = 0; block < blocks; ++block) {
-      std::uint32_t count;
-      std::memcpy(&count, payload.data() + sizeof count * block, sizeof count);
-      if (count > out.size() - done) {
-        fail<CommError>("u16_blocks: block ", block, " counts ", count, " indices, ",
-                        out.size() - done, " are left of ", out.size());
+  // The cursor is at block number `at`, with `left` indices of the block before it to come.
+  void decode_next(IndexCursor& cursor, std::span<Index> out) const override {
+    for_each_piece(out, [&](std::span<Index> piece) {
+      for (std::size_t done = 0; done < piece.size();) {
+        if (cursor.left == 0) next_block(cursor);
+        const std::size_t count = std::min(cursor.left, piece.size() - done);
+        widen(cursor, cursor.done + done, piece.subspan(done, count));
+        cursor.left -= count;
+        done += count;
       }
-      const auto base = static_cast<Index>(range.begin + block * kBlock);
-      const std::byte* from = offsets + sizeof(std::uint16_t) * done;
-      if (!read_block(from, base, out.subspan(done, count))) {
-        fail<CommError>("u16_blocks: offsets of block ", block, " are not increasing");
-      }
-      done += count;
-    }
-    if (done != out.size()) {
-      fail<CommError>("u16_blocks: blocks count ", done, " indices of ", out.size());
-    }
-    // Only the last block can reach beyond the range; its sum may have wrapped around.
-    if (static_cast<Index>(out.back() - range.begin) >= range.width()) {
-      fail<CommError>("u16_blocks: index ", out.back() - range.begin, " in a range of ",
-                      range.width());
-    }
+      accept(cursor, piece, "u16_blocks");
+    });
+    if (cursor.done != cursor.count) return;
+    while (cursor.left == 0 && cursor.at < blocks_of(cursor.range.width())) next_block(cursor);
+    if (cursor.left != 0) fail_counts(cursor);
   }
 
   SizeBounds bounds(std::size_t count, std::size_t width) const override {
@@ -92,6 +67,32 @@ class U16Blocks final : public IndexCodec {
 
   double expected_bytes(double entries, double width) const override {
     return 2 * entries + 4 * std::ceil(width / double{kBlock});
+  }
+
+ private:
+  static void next_block(IndexCursor& cursor) {
+    if (cursor.at == blocks_of(cursor.range.width())) fail_counts(cursor);
+    std::uint32_t count;
+    std::memcpy(&count, cursor.payload.data() + sizeof count * cursor.at, sizeof count);
+    cursor.left = count;
+    ++cursor.at;
+  }
+
+  // Index number `first` and those behind it, out.size() of the block that the cursor is in.
+  static void widen(const IndexCursor& cursor, std::size_t first, std::span<Index> out) {
+    const std::byte* from = cursor.payload.data() +
+                            sizeof(std::uint32_t) * blocks_of(cursor.range.width()) +
+                            sizeof(std::uint16_t) * first;
+    const auto base = static_cast<Index>(cursor.range.begin + (cursor.at - 1) * kBlock);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      std::uint16_t offset;
+      std::memcpy(&offset, from + sizeof offset * i, sizeof offset);
+      out[i] = base + offset;
+    }
+  }
+
+  [[noreturn]] static void fail_counts(const IndexCursor& cursor) {
+    fail<CommError>("u16_blocks: the blocks do not count ", cursor.count, " indices");
   }
 };
 

@@ -42,6 +42,28 @@ static_assert([] {
   return true;
 }());
 
+constexpr unsigned kReciprocalBits = 22;
+
+constexpr std::uint32_t reciprocal_of(std::uint32_t steps) {
+  return (1u << kReciprocalBits) / steps + 1;
+}
+
+constexpr std::uint32_t divide(std::uint32_t x, std::uint32_t reciprocal) {
+  return (x * reciprocal) >> kReciprocalBits;
+}
+
+// x is below steps * steps + steps / 2.
+static_assert([] {
+  for (std::uint32_t steps = 1; steps < kMaxLevels; ++steps) {
+    for (std::uint32_t x = steps - 1; x < steps * steps + steps; x += steps) {
+      const std::uint32_t q = x / steps;
+      if (divide(x, reciprocal_of(steps)) != q) return false;
+      if (divide(x + 1, reciprocal_of(steps)) != q + 1) return false;
+    }
+  }
+  return true;
+}());
+
 constexpr std::uint32_t widen(std::uint16_t half) { return std::uint32_t{half} << 16; }
 
 }  // namespace
@@ -61,18 +83,15 @@ void fill_levels(LogScale scale, std::span<float> levels) {
   }
   const std::uint32_t low = fixed_log2(widen(scale.lo));
   const std::uint32_t span = fixed_log2(widen(scale.hi)) - low;
-  // Level first + i is at low + floor((span * i + floor(steps / 2)) / steps).
+  // Level first + i is at low + floor((span * i + floor(steps / 2)) / steps), without any division:
+  // span = quotient * steps + remainder, and the rest is small enough for a reciprocal.
   const auto steps = static_cast<std::uint32_t>(levels.size() - 1 - first);
   const std::uint32_t quotient = span / steps;
   const std::uint32_t remainder = span % steps;
-  std::uint32_t log = low;
-  std::uint32_t fraction = steps / 2;
-  for (std::size_t l = first; l < levels.size(); ++l) {
-    levels[l] = std::bit_cast<float>(exp2_bits(log));
-    fraction += remainder;
-    const std::uint32_t carry = fraction >= steps ? 1 : 0;
-    log += quotient + carry;
-    fraction -= carry * steps;
+  const std::uint32_t reciprocal = reciprocal_of(steps);
+  for (std::uint32_t i = 0; i <= steps; ++i) {
+    const std::uint32_t carries = divide(remainder * i + steps / 2, reciprocal);
+    levels[first + i] = std::bit_cast<float>(exp2_bits(low + quotient * i + carries));
   }
 }
 

@@ -16,6 +16,7 @@ namespace oktopk {
 inline constexpr std::size_t kLogCells = 1024;
 inline constexpr unsigned kLogBits = 16;    // fraction bits of a logarithm
 inline constexpr unsigned kFloatBits = 23;  // fraction bits of a float
+inline constexpr std::size_t kMaxLevels = 128;
 
 // floor(2^16 * log2(1 + cell / 1024)): one bit per squaring.
 constexpr std::uint16_t log2_of_cell(std::size_t cell) {
@@ -52,7 +53,7 @@ constexpr std::uint32_t fixed_log2(std::uint32_t bits) {
 // Whether any decoder may meet this scale.
 bool is_valid(LogScale scale);
 
-// Fills `levels` (at least two) in increasing order. REQUIRES: is_valid(scale).
+// Fills `levels` (2 to kMaxLevels) in increasing order. REQUIRES: is_valid(scale).
 void fill_levels(LogScale scale, std::span<float> levels);
 
 }  // namespace oktopk

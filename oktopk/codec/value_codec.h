@@ -13,7 +13,8 @@ namespace oktopk {
 
 class ValueCodec {
  public:
-  // The size of `count` coded values; increasing, and at least count / 2.
+  // The size of `count` coded values; increasing, and at least count / 2. The first 256 * i of any
+  // number of values are the first bytes(256 * i) bytes, and can be decoded without the rest.
   virtual std::size_t bytes(std::size_t count) const = 0;
 
   // bytes(a) + bytes(b) <= bytes(a + b) + cut_bytes() for any a and b.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // fp32: IEEE floats as they are, 32 bits each. Lossless.
-#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -21,10 +20,15 @@ class Fp32 final : public ValueCodec {
   }
 
   void decode(std::span<const std::byte> payload, std::span<float> out) const override {
-    std::memcpy(out.data(), payload.data(), payload.size());
-    std::uint32_t most = 0;
-    for (const float v : out) most = std::max(most, std::bit_cast<std::uint32_t>(v) & 0x7FFFFFFFu);
-    if (most >= 0x7F800000u) fail<CommError>("fp32: a value among ", out.size(), " is not finite");
+    constexpr std::uint32_t kInfinity = 0x7F800000u;
+    std::uint32_t wrong = 0;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      std::uint32_t bits;
+      std::memcpy(&bits, payload.data() + sizeof bits * i, sizeof bits);
+      wrong |= (bits & kInfinity) == kInfinity ? 1u : 0u;
+      out[i] = std::bit_cast<float>(bits);
+    }
+    if (wrong != 0) fail<CommError>("fp32: a value among ", out.size(), " is not finite");
   }
 };
 

@@ -13,6 +13,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/codec/bf16.h"
+#include "oktopk/codec/kernels.h"
 #include "oktopk/codec/log_levels.h"
 #include "oktopk/codec/value_codec.h"
 
@@ -23,26 +24,7 @@ constexpr std::size_t kBlock = 256;
 constexpr std::size_t kScaleBytes = 4;
 constexpr std::uint16_t kZeroFlag = 0x8000;
 constexpr std::uint16_t kLeastNormal = 0x0080;  // bf16
-
-std::uint32_t magnitude_bits(float v) { return std::bit_cast<std::uint32_t>(v) & 0x7FFFFFFFu; }
-
-struct Extremes {
-  float least;  // magnitudes
-  float most;
-};
-
-// Of the magnitudes from `floor` (bits of a float) on; the least is the largest float if there are
-// none.
-Extremes extremes(std::span<const float> val, std::uint32_t floor) {
-  std::uint32_t least = 0x7F7FFFFFu;
-  std::uint32_t most = 0;
-  for (const float v : val) {
-    const std::uint32_t bits = magnitude_bits(v);
-    least = std::min(least, bits >= floor ? bits : least);
-    most = std::max(most, bits);
-  }
-  return {std::bit_cast<float>(least), std::bit_cast<float>(most)};
-}
+constexpr std::int32_t kLargest = 0x7F7FFFFF;   // bits of the largest float
 
 template <unsigned LevelBits>
 class Log final : public ValueCodec {
@@ -79,8 +61,6 @@ class Log final : public ValueCodec {
   // Below this many octaves no value is small enough to be worth dropping.
   static constexpr unsigned kWideOctaves = 3;
 
-  using Codes = std::array<std::uint8_t, kBlock>;
-
   static std::size_t code_bytes(std::size_t count) {
     return LevelBits == 7 ? count : (count + 1) / 2;
   }
@@ -89,7 +69,9 @@ class Log final : public ValueCodec {
   static LogScale cut_scale(std::span<const float> block, std::uint16_t hi, unsigned octaves) {
     const unsigned drop = octaves << 7;  // of the exponent field
     const unsigned floor = hi >= drop + kLeastNormal ? hi - drop : kLeastNormal;
-    const float least = extremes(block, floor << 16).least;
+    const Extremes magnitudes = codec_kernels().extremes(block.data(), block.size(),
+                                                         static_cast<std::int32_t>(floor << 16));
+    const float least = std::bit_cast<float>(std::min(magnitudes.least, kLargest));
     return {std::min(to_bf16(least), hi), hi, true};
   }
 
@@ -98,79 +80,52 @@ class Log final : public ValueCodec {
   }
 
   static LogScale full_scale(std::span<const float> block) {
-    const Extremes magnitude = extremes(block, 0);
-    if (magnitude.most == 0) return {0, 0, true};
-    const std::uint16_t hi = std::max(to_bf16(magnitude.most), kLeastNormal);
-    const std::uint16_t lo = to_bf16(magnitude.least);
+    const Extremes magnitudes = codec_kernels().extremes(block.data(), block.size(), 0);
+    if (magnitudes.most == 0) return {0, 0, true};
+    const std::uint16_t hi = std::max(to_bf16(std::bit_cast<float>(magnitudes.most)), kLeastNormal);
+    const std::uint16_t lo = to_bf16(std::bit_cast<float>(magnitudes.least));
     const LogScale scale{lo, hi, false};
     const bool reaches = lo >= kLeastNormal && octaves_of(scale) <= kMaxOctaves;
     return reaches ? scale : cut_scale(block, hi, kMaxOctaves);
   }
 
-  using Levels = std::array<float, kLevels>;
+  // The border between two levels is half-way between the numbers, not their logarithms. Seen from
+  // the lower level that is a fraction f > 1/2 of the step s, the same for all: log2((1 + 2^s) / 2)
+  // / s = 1/2 + x/4 - x^3/24 + ..., with x = s log(2) / 2.
+  static LogQuantiser quantiser_of(LogScale scale) {
+    LogQuantiser q{.first = scale.has_zero ? 1 : 0, .sign_bit = LevelBits};
+    if (scale.has_zero) q.zero = std::bit_cast<std::int32_t>(0.5f * from_bf16(scale.lo));
+    if (scale.lo == 0) q.zero = kLargest;
+    if (scale.lo == scale.hi) return q;
+    const std::uint32_t low = fixed_log2(std::uint32_t{scale.lo} << 16);
+    const std::uint32_t high = fixed_log2(std::uint32_t{scale.hi} << 16);
+    constexpr float kUnit = 1.0f / (1u << kLogBits);
+    q.steps = static_cast<float>(kLevels - 1) - (scale.has_zero ? 1.0f : 0.0f);
+    q.low_exponent = static_cast<std::int32_t>(low >> kLogBits);
+    q.low_fraction = static_cast<float>(low % (1u << kLogBits)) * kUnit;
+    const float octaves = static_cast<float>(high - low) * kUnit;
+    q.per_octave = q.steps / octaves;
+    const float x = 0.34657359f * octaves / q.steps;
+    q.rounding = 0.5f - x * (0.25f - x * x * (1.0f / 24));
+    return q;
+  }
 
-  // The nearest level of every magnitude: the number of borders below it. border[l] is half-way
-  // between the levels l and l + 1.
-  static Levels quantise(std::span<const float> block, LogScale scale, Codes& codes) {
-    Levels levels;
+  using Codes = std::array<std::uint8_t, kBlock>;
+
+  static void quantise(std::span<const float> block, LogScale scale, Codes& codes) {
+    codec_kernels().log_codes(quantiser_of(scale), block.data(), block.size(), codes.data());
+  }
+
+  // The sum of the squared differences, in four parts to have several additions in flight.
+  static double squared_error(std::span<const float> block, LogScale scale, const Codes& codes) {
+    std::array<float, kLevels> levels;
     fill_levels(scale, levels);
-    Levels border;
-    for (unsigned l = 0; l + 1 < kLevels; ++l) border[l] = levels[l] * 0.5f + levels[l + 1] * 0.5f;
-    border[kLevels - 1] = HUGE_VALF;
-    const LevelGuess guess(scale);
-    for (std::size_t i = 0; i < block.size(); ++i) {
-      const std::uint32_t bits = magnitude_bits(block[i]);
-      const unsigned sign = std::bit_cast<std::uint32_t>(block[i]) >> 31;
-      const unsigned level = LevelBits == 3 ? count_below(border, bits) : walk(border, bits, guess);
-      codes[i] = static_cast<std::uint8_t>((sign << LevelBits) | level);
-    }
-    return levels;
-  }
-
-  static unsigned count_below(const Levels& border, std::uint32_t bits) {
-    unsigned level = 0;
-    for (unsigned l = 0; l + 1 < kLevels; ++l) level += std::bit_cast<float>(bits) > border[l];
-    return level;
-  }
-
-  // A level near the right one, from the logarithm.
-  class LevelGuess {
-   public:
-    explicit LevelGuess(LogScale scale) : first_(scale.has_zero ? 1.5f : 0.5f) {
-      if (scale.lo == scale.hi) return;
-      low_ = static_cast<std::int32_t>(fixed_log2(std::uint32_t{scale.lo} << 16));
-      const auto high = static_cast<std::int32_t>(fixed_log2(std::uint32_t{scale.hi} << 16));
-      const float steps = static_cast<float>(kLevels - 1) - (scale.has_zero ? 1.0f : 0.0f);
-      per_log_ = steps / static_cast<float>(high - low_);
-    }
-    unsigned operator()(std::uint32_t bits) const {
-      const std::int32_t above = static_cast<std::int32_t>(fixed_log2(bits)) - low_;
-      const float level = first_ + static_cast<float>(std::max(above, 0)) * per_log_;
-      return static_cast<unsigned>(std::min(level, static_cast<float>(kLevels - 1)));
-    }
-
-   private:
-    float first_;
-    std::int32_t low_ = 0;
-    float per_log_ = 0;
-  };
-
-  static unsigned walk(const Levels& border, std::uint32_t bits, const LevelGuess& guess) {
-    const float magnitude = std::bit_cast<float>(bits);
-    unsigned level = guess(bits);
-    while (magnitude > border[level]) ++level;
-    while (level > 0 && magnitude <= border[level - 1]) --level;
-    return level;
-  }
-
-  static double squared_error(std::span<const float> block, const Levels& levels,
-                              const Codes& codes) {
-    double sum = 0;
+    std::array<double, 4> sums{};
     for (std::size_t i = 0; i < block.size(); ++i) {
       const double error = std::fabs(block[i]) - levels[codes[i] % kLevels];
-      sum += error * error;
+      sums[i % 4] += error * error;
     }
-    return sum;
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
   }
 
   // A few values near zero (sums that cancelled) would stretch the scale over many octaves at the
@@ -178,14 +133,14 @@ class Log final : public ValueCodec {
   // that makes the squared error of the block smaller.
   static LogScale best_codes(std::span<const float> block, Codes& codes) {
     LogScale scale = full_scale(block);
-    const Levels levels = quantise(block, scale, codes);
+    quantise(block, scale, codes);
     if (octaves_of(scale) <= kWideOctaves) return scale;
-    double least = squared_error(block, levels, codes);
+    double least = squared_error(block, scale, codes);
     while (octaves_of(scale) > kWideOctaves) {
       const LogScale narrower = cut_scale(block, scale.hi, octaves_of(scale) / 2);
-      Codes candidate;
-      const Levels fewer = quantise(block, narrower, candidate);
-      const double error = squared_error(block, fewer, candidate);
+      Codes candidate{};
+      quantise(block, narrower, candidate);
+      const double error = squared_error(block, narrower, candidate);
       if (!(error < least)) break;
       scale = narrower;
       least = error;
@@ -195,19 +150,24 @@ class Log final : public ValueCodec {
   }
 
   static void encode_block(std::span<const float> block, std::byte* out) {
-    Codes codes;
+    Codes codes{};
     const LogScale scale = best_codes(block, codes);
     const auto lo = static_cast<std::uint16_t>(scale.lo | (scale.has_zero ? kZeroFlag : 0));
     std::memcpy(out, &lo, sizeof lo);
     std::memcpy(out + 2, &scale.hi, sizeof scale.hi);
-    out += kScaleBytes;
-    if constexpr (LevelBits == 7) {
-      std::memcpy(out, codes.data(), block.size());
-    } else {
-      if (block.size() % 2 != 0) codes[block.size()] = 0;
-      for (std::size_t i = 0; i < block.size(); i += 2) {
-        out[i / 2] = static_cast<std::byte>(codes[i] | (codes[i + 1] << 4));
-      }
+    if constexpr (LevelBits == 3) join_nibbles(codes);
+    std::memcpy(out + kScaleBytes, codes.data(), code_bytes(block.size()));
+  }
+
+  // Two codes per byte, eight codes at once.
+  static void join_nibbles(Codes& codes) {
+    for (std::size_t i = 0; i < kBlock; i += 8) {
+      std::uint64_t eight;
+      std::memcpy(&eight, codes.data() + i, sizeof eight);
+      eight = (eight | eight >> 4) & 0x00FF00FF00FF00FFu;
+      eight = (eight | eight >> 8) & 0x0000FFFF0000FFFFu;
+      const auto joined = static_cast<std::uint32_t>(eight | eight >> 16);
+      std::memcpy(codes.data() + i / 2, &joined, sizeof joined);
     }
   }
 
@@ -234,10 +194,15 @@ class Log final : public ValueCodec {
         out[i] = signed_levels[std::to_integer<unsigned>(from[i])];
       }
     } else {
-      for (std::size_t i = 0; i < out.size(); ++i) {
-        out[i] = signed_levels[(std::to_integer<unsigned>(from[i / 2]) >> (4 * (i % 2))) & 15u];
+      for (std::size_t i = 0; i + 1 < out.size(); i += 2) {
+        const auto pair = std::to_integer<unsigned>(from[i / 2]);
+        out[i] = signed_levels[pair & 15u];
+        out[i + 1] = signed_levels[pair >> 4];
       }
-      if (out.size() % 2 != 0 && (std::to_integer<unsigned>(from[out.size() / 2]) >> 4) != 0) {
+      if (out.size() % 2 == 0) return;
+      const auto last = std::to_integer<unsigned>(from[out.size() / 2]);
+      out.back() = signed_levels[last & 15u];
+      if (last >> 4 != 0) {
         fail<CommError>("log4: padding bits are set");
       }
     }

@@ -1,128 +1,223 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device "cpu", scalar: the reference for every faster variant. Selections are written through a
-// bounded buffer of the output's own memory: grow, fill without branches, shrink.
+// Device "cpu": walks the elements tile by tile with the kernels of the level in use
+// (cpu_kernels.h). Several threads take contiguous ranges of whole tiles; what they select is
+// joined in order, so the result is that of one thread.
+//
+// COST: each pass reads, and where it changes anything writes, every element once.
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <cmath>
+#include <optional>
+#include <vector>
 
 #include "oktopk/base/error.h"
+#include "oktopk/device/cpu_kernels.h"
+#include "oktopk/device/cpu_sparse.h"
+#include "oktopk/device/cpu_tiles.h"
 #include "oktopk/device/device.h"
+#include "oktopk/device/thread_pool.h"
 
 namespace oktopk {
 namespace {
 
-constexpr std::uint32_t kMagnitudeMask = 0x7fffffffU;
-constexpr std::uint32_t kInfinityBits = 0x7f800000U;
-constexpr int kBinShift = 20;
-constexpr std::size_t kTile = 4096;  // how much is scanned between two growths of the output
+constexpr std::size_t kMaxThreads = 256;
+// Elements below which waking another thread takes longer than it saves.
+constexpr std::size_t kGrain = std::size_t{1} << 16;
+constexpr std::size_t kMomentBlock = std::size_t{1} << 16;
+static_assert(kGrain % kTile == 0 && kMomentBlock % kTile == 0);
 
-std::uint32_t magnitude_bits(float x) { return std::bit_cast<std::uint32_t>(x) & kMagnitudeMask; }
-
-// Appends what `value(i)`, i in [0, n), selects; the store is unconditional, the count is not.
-template <class Value>
-void select_into(std::size_t n, Index base, float threshold, SparseVector& out, Value value) {
-  std::size_t count = out.size();
-  for (std::size_t tile = 0; tile < n; tile += kTile) {
-    const std::size_t end = std::min(n, tile + kTile);
-    out.resize(count + (end - tile));
-    Index* idx = out.idx.data();
-    float* val = out.val.data();
-    for (std::size_t i = tile; i < end; ++i) {
-      const float x = value(i);
-      idx[count] = base + static_cast<Index>(i);
-      val[count] = x;
-      count += static_cast<std::size_t>((std::fabs(x) >= threshold) & (x != 0.0F));
-    }
-    out.resize(count);
+const CpuKernels& kernels() {
+  switch (simd_level()) {
+    case SimdLevel::avx512:
+      return cpu_kernels_avx512();
+    case SimdLevel::avx2:
+      return cpu_kernels_avx2();
+    case SimdLevel::scalar:
+      break;
   }
+  return cpu_kernels_scalar();
 }
 
 class CpuDevice final : public Device {
  public:
+  explicit CpuDevice(std::size_t threads) : parts_(threads) {
+    if (threads > 1) pool_.emplace(threads);
+  }
   std::string_view name() const override { return "cpu"; }
 
-  std::size_t first_nonfinite(std::span<const float> x) const override {
-    return static_cast<std::size_t>(
-        std::find_if(x.begin(), x.end(),
-                     [](float v) { return magnitude_bits(v) >= kInfinityBits; }) -
-        x.begin());
+  std::size_t first_nonfinite(Gradient x) const override {
+    const auto find = kernels().first_nonfinite[static_cast<std::size_t>(x.type())];
+    std::array<std::size_t, kMaxThreads> found;
+    found.fill(x.size());
+    for_sections(x.size(), [&](std::size_t part, Section section) {
+      const Gradient piece = x.subspan(section.begin, section.size());
+      const std::size_t at = find(piece.as<void>(), piece.size());
+      if (at < piece.size()) found[part] = section.begin + at;
+    });
+    return *std::min_element(found.begin(), found.end());
   }
 
-  void accumulate(std::span<float> acc, std::span<const float> gradient,
-                  float scale) const override {
-    OKTOPK_DCHECK(acc.size() == gradient.size());
-    for (std::size_t i = 0; i < acc.size(); ++i) acc[i] += scale * gradient[i];
+  void accumulate(const Accumulation& in) const override {
+    if (in.gradient.empty()) return clear_at(in.acc, 0, in.cleared);
+    OKTOPK_DCHECK(in.acc.size() == in.gradient.size());
+    const auto add = kernels().accumulate[static_cast<std::size_t>(in.gradient.type())];
+    for_sections(in.acc.size(), [&](std::size_t, Section section) {
+      Cleared cleared(in, section);
+      for_tiles(section, [&](Section tile) {
+        add(in.acc.subspan(tile.begin, tile.size()), addend(in, tile));
+        cleared.before(tile.end, [](std::size_t, float) {});
+      });
+    });
   }
 
   void multiply(std::span<float> x, float factor) const override {
-    for (float& v : x) v *= factor;
+    const auto by = kernels().multiply;
+    for_sections(x.size(), [&](std::size_t, Section section) {
+      by(x.subspan(section.begin, section.size()), factor);
+    });
   }
 
-  void accumulate_select(std::span<float> acc, std::span<const float> gradient, float scale,
-                         float threshold, SparseVector& out) const override {
-    OKTOPK_DCHECK(acc.size() == gradient.size());
+  void accumulate_select(const Accumulation& in, float threshold,
+                         SparseVector& out) const override {
+    OKTOPK_DCHECK(in.gradient.empty() || in.acc.size() == in.gradient.size());
     out.clear();
-    select_into(acc.size(), 0, threshold, out,
-                [&](std::size_t i) { return acc[i] += scale * gradient[i]; });
+    const CpuKernels& use = kernels();
+    const auto accumulate_mark = use.accumulate_mark[static_cast<std::size_t>(in.gradient.type())];
+    const std::uint32_t bound = bound_of(threshold);
+    collect(in.acc.size(), out, [&](Section section, SparseVector& to) {
+      Cleared cleared(in, section);
+      Output output(to);
+      for_tiles(section, [&](Section tile) {
+        const auto acc = in.acc.subspan(tile.begin, tile.size());
+        Marks& marks = output.marks(tile);
+        if (in.gradient.empty()) {
+          use.mark(acc, bound, marks.data());
+        } else {
+          accumulate_mark(acc, addend(in, tile), bound, marks.data());
+        }
+        cleared.before(tile.end,
+                       [to = marks.data(), begin = tile.begin, bound](std::size_t i, float value) {
+                         set_mark(to, i - begin, magnitude_bits(value) >= bound);
+                       });
+        output.append(use, acc, static_cast<Index>(tile.begin));
+      });
+      output.finish();
+    });
   }
 
   void select_at_least(std::span<const float> x, Index base, float threshold,
                        SparseVector& out) const override {
-    select_into(x.size(), base, threshold, out, [&](std::size_t i) { return x[i]; });
+    const CpuKernels& use = kernels();
+    const std::uint32_t bound = bound_of(threshold);
+    collect(x.size(), out, [&](Section section, SparseVector& to) {
+      Output output(to);
+      for_tiles(section, [&](Section tile) {
+        const auto piece = x.subspan(tile.begin, tile.size());
+        use.mark(piece, bound, output.marks(tile).data());
+        output.append(use, piece, base + static_cast<Index>(tile.begin));
+      });
+      output.finish();
+    });
   }
 
   void magnitude_histogram(std::span<const float> x, MagnitudeHistogram& bins) const override {
-    std::uint64_t zeros = 0;
-    for (const float v : x) {
-      ++bins[magnitude_bin(v)];
-      zeros += static_cast<std::uint64_t>(v == 0.0F);
-    }
-    bins[0] -= zeros;
+    count_magnitudes(x, bins);
   }
 
-  void sample_magnitudes(std::span<const float> acc, std::span<const float> gradient, float scale,
-                         std::size_t offset, std::size_t stride,
-                         Uninitialised<float>& out) const override {
-    OKTOPK_DCHECK(stride > 0);
-    out.clear();
-    for (std::size_t i = offset; i < acc.size(); i += stride)
-      out.push_back(std::fabs(gradient.empty() ? acc[i] : acc[i] + scale * gradient[i]));
+  void sample_magnitudes(const Accumulation& in, std::size_t offset, std::size_t stride,
+                         Uninitialised<std::uint32_t>& out) const override {
+    sample_clusters(in, offset, stride, out);
   }
 
   Moments moments(std::span<const float> x) const override {
     if (x.empty()) return {};
+    const auto add = kernels().add_moments;
+    std::vector<MomentLanes> blocks((x.size() + kMomentBlock - 1) / kMomentBlock);
+    for_sections(x.size(), [&](std::size_t, Section section) {
+      for (std::size_t begin = section.begin; begin < section.end; begin += kMomentBlock) {
+        const std::size_t size = std::min(kMomentBlock, section.end - begin);
+        add(x.subspan(begin, size), blocks[begin / kMomentBlock]);
+      }
+    });
     double sum = 0;
     double squares = 0;
-    for (const float v : x) {
-      sum += v;
-      squares += double{v} * v;
-    }
+    for (const MomentLanes& lanes : blocks)
+      for (std::size_t lane = 0; lane < MomentLanes::kLanes; ++lane) {
+        sum += lanes.sum[lane];
+        squares += lanes.squares[lane];
+      }
     const auto n = static_cast<double>(x.size());
     const double mean = sum / n;
     return {mean, std::sqrt(std::max(0.0, squares / n - mean * mean))};
   }
 
   void add_at(std::span<float> x, Index base, CooView v) const override {
-    for (std::size_t i = 0; i < v.size(); ++i) x[v.idx[i] - base] += v.val[i];
+    for_entries(x, base, v.idx, [&](float& place, std::size_t i) { place += v.val[i]; });
   }
 
   void subtract_at(std::span<float> x, Index base, CooView v) const override {
-    for (std::size_t i = 0; i < v.size(); ++i) x[v.idx[i] - base] -= v.val[i];
+    for_entries(x, base, v.idx, [&](float& place, std::size_t i) { place -= v.val[i]; });
   }
 
   void clear_at(std::span<float> x, Index base, std::span<const Index> idx) const override {
-    for (const Index i : idx) x[i - base] = 0.0F;
+    for_entries(x, base, idx, [](float& place, std::size_t) { place = 0.0F; });
   }
+
+ private:
+  static std::uint32_t bound_of(float threshold) { return std::max(magnitude_bits(threshold), 1U); }
+
+  static Addend addend(const Accumulation& in, Section tile) {
+    return {in.gradient.subspan(tile.begin, tile.size()).as<void>(), in.scale};
+  }
+
+  template <class Visit>
+  static void for_tiles(Section section, const Visit& visit) {
+    for (std::size_t begin = section.begin; begin < section.end; begin += kTile)
+      visit(Section{begin, std::min(section.end, begin + kTile)});
+  }
+
+  // visit(part, section) for sections that begin at multiples of kGrain, each on its own thread.
+  template <class Visit>
+  void for_sections(std::size_t n, const Visit& visit) const {
+    const std::size_t grains = (n + kGrain - 1) / kGrain;
+    const std::size_t parts = std::min(parts_.size(), grains);
+    if (parts <= 1) return visit(0, Section{0, n});
+    pool_->run(parts, [&](std::size_t part) {
+      visit(part, Section{part * grains / parts * kGrain,
+                          std::min(n, (part + 1) * grains / parts * kGrain)});
+    });
+  }
+
+  // Appends to `out` what select(section, to) appends to `to`, section after section.
+  template <class Select>
+  void collect(std::size_t n, SparseVector& out, const Select& select) const {
+    if (parts_.size() == 1) return select(Section{0, n}, out);
+    for (SparseVector& part : parts_) part.clear();
+    for_sections(n, [&](std::size_t part, Section section) { select(section, parts_[part]); });
+    const std::size_t before = out.size();
+    std::size_t total = before;
+    for (const SparseVector& part : parts_) total += part.size();
+    out.resize(total);
+    pool_->run(parts_.size(), [&](std::size_t part) {
+      std::size_t first = before;
+      for (std::size_t other = 0; other < part; ++other) first += parts_[other].size();
+      const auto at = static_cast<std::ptrdiff_t>(first);
+      std::copy(parts_[part].idx.begin(), parts_[part].idx.end(), out.idx.begin() + at);
+      std::copy(parts_[part].val.begin(), parts_[part].val.end(), out.val.begin() + at);
+    });
+  }
+
+  // What a pass needs besides its arguments: kept, so that none allocates.
+  mutable std::optional<ThreadPool> pool_;   // with several threads only
+  mutable std::vector<SparseVector> parts_;  // one per thread
 };
 
 }  // namespace
 
-std::size_t magnitude_bin(float x) { return magnitude_bits(x) >> kBinShift; }
-
-float magnitude_bin_edge(std::size_t bin) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bin) << kBinShift);
+std::unique_ptr<Device> make_cpu_device(const CpuOptions& options) {
+  require(options.threads >= 1 && options.threads <= static_cast<int>(kMaxThreads),
+          "cpu device: threads = ", options.threads, ", but it must be in 1..", kMaxThreads);
+  return std::make_unique<CpuDevice>(static_cast<std::size_t>(options.threads));
 }
-
-std::unique_ptr<Device> make_cpu_device() { return std::make_unique<CpuDevice>(); }
 
 }  // namespace oktopk

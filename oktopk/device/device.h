@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // The element waist: every verb that touches the n elements of a gradient, a residual or an owner's
-// memory. One virtual call per pass, never per element. cpu now; the scalar code is the reference
-// that every faster variant must equal bit for bit.
+// memory. One virtual call per pass, never per element. The scalar code is the reference that every
+// faster variant (base/simd.h), and any number of threads, must equal bit for bit.
 //
-// Magnitudes are compared as |x|; zeros are never selected, whatever the threshold. All inputs are
-// finite: first_nonfinite() is the check, and callers make it before they change any state.
+// Magnitudes are compared as the bits of |x|, which is the order of the numbers with Inf and then
+// NaN on top: a pass that selects never misses a value that is not finite. Zeros are never
+// selected, whatever the threshold. Thresholds are finite and not negative.
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string_view>
 
+#include "oktopk/device/gradient.h"
 #include "oktopk/sparse/coo.h"
 
 namespace oktopk {
@@ -24,12 +27,27 @@ namespace oktopk {
 inline constexpr std::size_t kMagnitudeBins = 2048;
 using MagnitudeHistogram = std::array<std::uint64_t, kMagnitudeBins>;
 
-std::size_t magnitude_bin(float x);
-float magnitude_bin_edge(std::size_t bin);  // the smallest magnitude in the bin
+inline std::size_t magnitude_bin(float x) {
+  return (std::bit_cast<std::uint32_t>(x) & 0x7fffffffU) >> 20U;
+}
+// The smallest magnitude in the bin.
+inline float magnitude_bin_edge(std::size_t bin) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bin) << 20U);
+}
 
 struct Moments {
   double mean = 0;
   double standard_deviation = 0;
+};
+
+// acc = (acc, with the entries at `cleared` set to zero) + scale * gradient. An empty gradient adds
+// nothing. Clearing here what was sent in the last step costs nothing, since the pass visits every
+// element anyway.
+struct Accumulation {
+  std::span<float> acc;
+  Gradient gradient = {};
+  float scale = 1.0F;
+  std::span<const Index> cleared = {};  // increasing
 };
 
 class Device {
@@ -38,17 +56,15 @@ class Device {
   virtual std::string_view name() const = 0;
 
   // The first i with x[i] NaN or infinite; x.size() when all are finite.
-  virtual std::size_t first_nonfinite(std::span<const float> x) const = 0;
+  virtual std::size_t first_nonfinite(Gradient x) const = 0;
 
-  // acc += scale * gradient.
-  virtual void accumulate(std::span<float> acc, std::span<const float> gradient,
-                          float scale) const = 0;
+  virtual void accumulate(const Accumulation& in) const = 0;
 
   virtual void multiply(std::span<float> x, float factor) const = 0;
 
   // accumulate, and in the same pass out = {(i, acc[i]) : |acc[i]| >= threshold, acc[i] != 0}.
-  virtual void accumulate_select(std::span<float> acc, std::span<const float> gradient, float scale,
-                                 float threshold, SparseVector& out) const = 0;
+  virtual void accumulate_select(const Accumulation& in, float threshold,
+                                 SparseVector& out) const = 0;
 
   // Appends {(base + i, x[i]) : |x[i]| >= threshold, x[i] != 0} to out.
   virtual void select_at_least(std::span<const float> x, Index base, float threshold,
@@ -57,11 +73,11 @@ class Device {
   // Adds the count of x's non-zero magnitudes per bin to `bins`.
   virtual void magnitude_histogram(std::span<const float> x, MagnitudeHistogram& bins) const = 0;
 
-  // out = |acc[i] + scale * gradient[i]| for i = offset, offset + stride, ... (an empty gradient
-  // counts as zero).
-  virtual void sample_magnitudes(std::span<const float> acc, std::span<const float> gradient,
-                                 float scale, std::size_t offset, std::size_t stride,
-                                 Uninitialised<float>& out) const = 0;
+  // What accumulate would make of a sample of the elements: the bits of the magnitudes of four
+  // neighbours (a cache line has no more to give) at every offset + i * stride. REQUIRES: stride >=
+  // 4. Elements beyond the end are left out.
+  virtual void sample_magnitudes(const Accumulation& in, std::size_t offset, std::size_t stride,
+                                 Uninitialised<std::uint32_t>& out) const = 0;
 
   virtual Moments moments(std::span<const float> x) const = 0;
 
@@ -72,6 +88,9 @@ class Device {
   virtual void clear_at(std::span<float> x, Index base, std::span<const Index> idx) const = 0;
 };
 
-std::unique_ptr<Device> make_cpu_device();
+struct CpuOptions {
+  int threads = 1;  // that share each pass; the results do not depend on it
+};
+std::unique_ptr<Device> make_cpu_device(const CpuOptions& options = {});
 
 }  // namespace oktopk

@@ -113,7 +113,7 @@ SparseAdam::Mover SparseAdam::mover(std::uint32_t step) const {
 }
 
 Optimiser::Contribution SparseAdam::prepare(std::span<const float> /*weights*/,
-                                            const Gradient& gradient) {
+                                            const ScaledGradient& gradient) {
   if (!sparsifies_updates()) return {gradient.values, gradient.factor};
   prepared_.resize(n());
   const Mover move = mover(t_ + 1);
@@ -126,7 +126,7 @@ Optimiser::Contribution SparseAdam::prepare(std::span<const float> /*weights*/,
   return {prepared_};
 }
 
-void SparseAdam::settle(std::span<const float> /*weights*/, const Gradient& gradient) {
+void SparseAdam::settle(std::span<const float> /*weights*/, const ScaledGradient& gradient) {
   if (!sparsifies_updates()) return;
   ++t_;
   const Powers beta{options_.beta1, options_.beta2, 0};

@@ -59,8 +59,8 @@ class SparseAdam final : public Optimiser {
     float second;
     float carried;  // beta1 + beta1^2 + ... + beta1^tau: how much of m is still to be moved
   };
-  Contribution prepare(std::span<const float> weights, const Gradient& gradient) override;
-  void settle(std::span<const float> weights, const Gradient& gradient) override;
+  Contribution prepare(std::span<const float> weights, const ScaledGradient& gradient) override;
+  void settle(std::span<const float> weights, const ScaledGradient& gradient) override;
   void apply_mean(std::span<float> weights, const Update& update) override;
   void apply_flushed(std::span<float> weights, const Update& update) override;
   std::string description() const override;

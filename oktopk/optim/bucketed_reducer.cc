@@ -49,7 +49,7 @@ BucketedReducer::~BucketedReducer() {
   if (!worker_.stop()) comm_.kill();
 }
 
-void BucketedReducer::begin(std::span<const float> gradient, float scale) {
+void BucketedReducer::begin(Gradient gradient, float scale) {
   Note note;
   if (!gradient.empty() && gradient.size() != n_)  // refused by the first bucket, on all ranks
     note = {Severity::error, "the gradient has " + std::to_string(gradient.size()) +
@@ -190,7 +190,7 @@ Update BucketedReducer::join() {
   return {mean_, dense_mean_};
 }
 
-Update BucketedReducer::step(std::span<const float> gradient, float scale) {
+Update BucketedReducer::step(Gradient gradient, float scale) {
   begin(gradient, scale);
   for (std::size_t t = tensors_.size(); t-- > 0;) ready(t);
   return wait();
@@ -230,9 +230,11 @@ StepTimes BucketedReducer::times() const {
   check_idle("times");
   StepTimes sum;
   for (std::size_t b = 0; b < exchanged(); ++b) {
-    sum.select += reducers_[b]->times().select;
-    sum.exchange += reducers_[b]->times().exchange;
-    sum.settle += reducers_[b]->times().settle;
+    const StepTimes times = reducers_[b]->times();
+    sum.check += times.check;
+    sum.select += times.select;
+    sum.exchange += times.exchange;
+    sum.settle += times.settle;
   }
   return sum;
 }

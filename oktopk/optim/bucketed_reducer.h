@@ -44,7 +44,7 @@ class BucketedReducer final : public Synchroniser {
   // values of t must be final when ready(t) is called and stay until wait() (empty: no gradient,
   // all tensors count as zero). ready() may be called from any thread. Between begin() and wait()
   // the communicator is the exchanging thread's.
-  void begin(std::span<const float> gradient, float scale = 1.0F);
+  void begin(Gradient gradient, float scale = 1.0F);
   void ready(std::size_t tensor);
   // UsageError, and the step goes on, while tensors are missing. Otherwise ends the step: gives its
   // update, or throws what went wrong. After a UsageError, or an update with `skipped`, no bucket
@@ -53,7 +53,7 @@ class BucketedReducer final : public Synchroniser {
   Update wait();
 
   // begin(), ready() for all, wait().
-  Update step(std::span<const float> gradient, float scale = 1.0F) override;
+  Update step(Gradient gradient, float scale = 1.0F) override;
   Update flush() override;
 
   // Not while a step is in flight.

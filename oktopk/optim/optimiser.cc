@@ -84,7 +84,7 @@ Update Optimiser::step(std::span<float> weights, std::span<const float> gradient
     zeros_.resize(n());
     gradient = zeros_;
   }
-  Gradient input{gradient};
+  ScaledGradient input{gradient};
   if (basics_.clip_norm > 0)
     input.factor = clip_factor(sync_.comm(), gradient, basics_.clip_norm, work_);
   // A gradient of the wrong size is for the synchroniser to refuse, on all ranks together.

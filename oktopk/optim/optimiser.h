@@ -88,7 +88,7 @@ class Optimiser {
   Optimiser(Synchroniser& sync, const Basics& basics);
 
   // A gradient of n values and what clipping multiplies it by.
-  struct Gradient {
+  struct ScaledGradient {
     std::span<const float> values;
     float factor = 1;
   };
@@ -115,9 +115,9 @@ class Optimiser {
 
  private:
   // Changes no state that counts: the step may still be refused or skipped.
-  virtual Contribution prepare(std::span<const float> weights, const Gradient& gradient) = 0;
+  virtual Contribution prepare(std::span<const float> weights, const ScaledGradient& gradient) = 0;
   // The step was made: takes the local state forward. `weights` are still those before the step.
-  virtual void settle(std::span<const float> weights, const Gradient& gradient) = 0;
+  virtual void settle(std::span<const float> weights, const ScaledGradient& gradient) = 0;
   virtual void apply_mean(std::span<float> weights, const Update& update) = 0;
   virtual void apply_flushed(std::span<float> weights, const Update& update) = 0;
   // All options but the learning rate: must be equal on all ranks and in a state that is loaded.

@@ -47,6 +47,19 @@ AllreduceOptions dense_options(const ReducerOptions& options) {
   return dense;
 }
 
+// Why the accumulator is not finite at i.
+std::string describe_nonfinite(Gradient gradient, std::size_t i) {
+  const std::string at = std::to_string(i);
+  if (i < gradient.size() && !std::isfinite(gradient[i]))
+    return "gradient[" + at + "] = " + digits(gradient[i]) + ", but all entries must be finite";
+  return "the accumulator overflowed at index " + at + ": scale the gradient down";
+}
+
+void divide(std::span<const float> sum, int P, std::span<float> mean) {
+  const auto divisor = static_cast<float>(P);
+  for (std::size_t i = 0; i < sum.size(); ++i) mean[i] = sum[i] / divisor;
+}
+
 double squares(std::span<const float> x) {
   double sum = 0;
   for (const float v : x) sum += double{v} * v;
@@ -67,9 +80,9 @@ Reducer::Reducer(Communicator& comm, Index n, const ReducerOptions& options)
     : comm_(comm),
       options_(options),
       k_(entries_per_step(n, options)),
-      device_(make_cpu_device()),
+      device_(make_cpu_device(options.cpu)),
       dense_(make_allreduce(find_preset("dense"), dense_options(options))),
-      residual_(n, 0.0F) {
+      residual_(*device_, n) {
   check_schedule(options.warmup);
   require(options.decay > 0 && options.decay <= 1, "reducer: decay = ", options.decay,
           ", but it must be in (0, 1]");
@@ -106,16 +119,15 @@ std::string Reducer::description() const {
   return text.str();
 }
 
-Update Reducer::step(std::span<const float> gradient, float scale) {
-  return step(gradient, scale, {});
-}
+Update Reducer::step(Gradient gradient, float scale) { return step(gradient, scale, {}); }
 
-Update Reducer::step(std::span<const float> gradient, float scale, Note note) {
+Update Reducer::step(Gradient gradient, float scale, Note note) {
+  check_sound();
   Timer timer;
   allreduce_->agree(comm_, n(), k_, fingerprint_);
   times_ = {.exchange = timer.lap()};
   if (note.severity == Severity::fine) note = inspect(gradient, scale);
-  times_.select = timer.lap();
+  times_.check = timer.lap();
   if (options_.nan_policy != NanPolicy::local) note = compare_notes(comm_, note, work_);
   times_.exchange += timer.lap();
   if (note.severity != Severity::fine) {
@@ -126,97 +138,106 @@ Update Reducer::step(std::span<const float> gradient, float scale, Note note) {
   }
   synchronise(gradient, scale, density_at(options_.warmup, steps_, 0));
   ++steps_;
-  return {mean_, dense_mean_};
+  return update();
 }
 
+void Reducer::check_sound() const {
+  if (spoilt_)
+    fail<CommError>("reducer: the gradient of an earlier step was not finite and went into the ",
+                    "residual: load() a state, or forget()");
+}
+
+Update Reducer::update() const { return {{outcome_.update.idx, mean_}, dense_mean_}; }
+
 // Density 0: the warm-up is over.
-void Reducer::synchronise(std::span<const float> gradient, float scale, double density) {
+void Reducer::synchronise(Gradient gradient, float scale, double density) {
   try {
     if (density == 1 || allreduce_->is_dense()) {
       dense_step(gradient, scale);
     } else {
       sparse_step(gradient, scale, density > 0 ? entries_at(density, n()) : k_);
     }
+  } catch (const UsageError&) {
+    spoilt_ = true;  // NaN or Inf is in the residual
+    comm_.kill();    // the ranks are no longer in step
+    throw;
   } catch (...) {
-    comm_.kill();  // whatever it was (an accumulator may overflow): the ranks are no longer in step
+    comm_.kill();
     throw;
   }
 }
 
-// What makes this rank's input unfit for a step.
-Note Reducer::inspect(std::span<const float> gradient, float scale) const {
-  std::ostringstream text;
-  Severity severity = Severity::error;
-  const std::size_t bad = device_->first_nonfinite(gradient);
-  if (!gradient.empty() && gradient.size() != residual_.size()) {
-    text << "the gradient has " << gradient.size() << " entries, but n = " << residual_.size();
-  } else if (!std::isfinite(scale)) {
-    text << "scale = " << scale << ", but it must be finite";
-  } else if (bad < gradient.size()) {
-    text << "gradient[" << bad << "] = " << gradient[bad] << ", but all entries must be finite";
-    severity = Severity::skippable;
-  } else {
-    return {};
-  }
-  return {severity, text.str()};
+// What makes this rank's input unfit for a step. With NanPolicy local whatever is not finite is
+// found where it was added; a rank alone loses no message by looking first.
+Note Reducer::inspect(Gradient gradient, float scale) const {
+  const bool looks = options_.nan_policy != NanPolicy::local || comm_.size() == 1;
+  if (!gradient.empty() && gradient.size() != residual_.size())
+    return {Severity::error, "the gradient has " + std::to_string(gradient.size()) +
+                                 " entries, but n = " + std::to_string(residual_.size())};
+  if (!std::isfinite(scale))
+    return {Severity::error, "scale = " + digits(scale) + ", but it must be finite"};
+  const std::size_t bad = looks ? device_->first_nonfinite(gradient) : gradient.size();
+  if (bad < gradient.size()) return {Severity::skippable, describe_nonfinite(gradient, bad)};
+  return {};
 }
 
-void Reducer::sparse_step(std::span<const float> gradient, float scale, std::size_t k) {
+void Reducer::sparse_step(Gradient gradient, float scale, std::size_t k) {
   Timer timer;
   if (options_.decay != 1) {
-    device_->multiply(residual_, options_.decay);
+    residual_.multiply(options_.decay);
     allreduce_->scale_memory(*device_, options_.decay);
   }
-  selector_->select(*device_, {residual_, gradient, scale, true}, k, selection_);
-  times_.select += timer.lap();
-  allreduce_->run(comm_, *device_, {selection_, residual_}, n(), k, outcome_);
+  selector_->select(*device_, residual_.begin(gradient, scale), k, selection_, Checked::yes);
+  residual_.accumulated();
+  times_.select = timer.lap();
+  allreduce_->run(comm_, *device_, {.selection = selection_, .is_finite = true}, n(), k, outcome_);
   times_.exchange += timer.lap();
-  rule_->settle(*device_, residual_, selection_, outcome_);
-  const auto P = static_cast<float>(comm_.size());
-  mean_.clear();
-  mean_.append(outcome_.update);
-  for (float& v : mean_.val) v /= P;
+  rule_->settle(residual_, selection_, outcome_);
+  mean_.resize(outcome_.update.size());
+  divide(outcome_.update.val, comm_.size(), mean_);
   dense_mean_.clear();
   times_.settle = timer.lap();
 }
 
 // Everything that is unsent goes along, so nothing is left afterwards.
-void Reducer::dense_step(std::span<const float> gradient, float scale) {
+void Reducer::dense_step(Gradient gradient, float scale) {
   Timer timer;
   fold_memory();
-  if (!gradient.empty()) device_->accumulate(residual_, gradient, scale);
-  const std::size_t overflow = device_->first_nonfinite(residual_);
-  require(overflow == residual_.size(), "reducer: the accumulator overflowed at index ", overflow,
-          ": scale the gradient down");
+  device_->accumulate(residual_.begin(gradient, scale));
+  residual_.accumulated();
+  const auto acc = residual_.values();
+  const std::size_t bad = device_->first_nonfinite(acc);
+  if (bad < acc.size()) fail<UsageError>("reducer: ", describe_nonfinite(gradient, bad));
   selection_.clear();
-  times_.select += timer.lap();
+  times_.select = timer.lap();
   Allreduce& exchange = allreduce_->is_dense() ? *allreduce_ : *dense_;
-  exchange.run(comm_, *device_, {selection_, residual_}, n(), k_, outcome_);
+  exchange.run(comm_, *device_, {.selection = {}, .dense = acc, .is_finite = true}, n(), k_,
+               outcome_);
   times_.exchange += timer.lap();
-  std::fill(residual_.begin(), residual_.end(), 0.0F);
-  const auto P = static_cast<float>(comm_.size());
+  residual_.clear();
   mean_.clear();
-  dense_mean_.assign(outcome_.dense_update.begin(), outcome_.dense_update.end());
-  for (float& v : dense_mean_) v /= P;
+  dense_mean_.resize(outcome_.dense_update.size());
+  divide(outcome_.dense_update, comm_.size(), dense_mean_);
   times_.settle = timer.lap();
 }
 
 Update Reducer::flush() {
+  check_sound();
   times_ = {};
   allreduce_->agree(comm_, n(), k_, fingerprint_);
   synchronise({}, 1.0F, 1);
-  return {mean_, dense_mean_};
+  return update();
 }
 
 void Reducer::fold_memory() {
   const OwnerMemory memory = allreduce_->memory();
-  const auto region = std::span(residual_).subspan(memory.region.begin, memory.values.size());
-  device_->accumulate(region, memory.values, 1.0F);
+  residual_.accumulate(memory.region.begin, memory.values);
   allreduce_->scale_memory(*device_, 0);
 }
 
 void Reducer::forget() {
-  std::fill(residual_.begin(), residual_.end(), 0.0F);
+  spoilt_ = false;
+  residual_.clear();
   allreduce_->scale_memory(*device_, 0);
 }
 
@@ -231,11 +252,11 @@ Prediction Reducer::predict(const Problem& problem) const {
 void Reducer::subtract_unsent(std::span<float> x) const {
   require(x.size() == residual_.size(), "reducer: ", x.size(),
           " values, but n = ", residual_.size());
-  device_->accumulate(x, residual_, -1.0F);
+  device_->accumulate({x, residual(), -1.0F});
 }
 
 double Reducer::unsent_norm() const {
-  return std::sqrt(squares(residual_) + squares(memory().values));
+  return std::sqrt(squares(residual()) + squares(memory().values));
 }
 
 }  // namespace oktopk

@@ -24,7 +24,8 @@ enum class NanPolicy {
   error,  // the ranks compare notes before each step (a few bytes, ceil(log2 P) messages): a
           // UsageError on every rank, nothing changed
   skip,   // the same, but a gradient that is not finite makes all ranks leave the step out
-  local,  // no messages: a UsageError on that rank; its peers notice at their timeout
+  local,  // no messages and no look at the gradient before it is added: a UsageError on that rank,
+          // whose residual is lost and whose communicator is dead; its peers notice
 };
 std::string_view to_string(NanPolicy policy);
 NanPolicy find_nan_policy(std::string_view name);
@@ -35,6 +36,7 @@ struct ReducerOptions {
   double density = 0.01;                                // k = density * n, at least 1
   std::optional<SelectorKind> selector = std::nullopt;  // default: the preset's own
   AllreduceOptions allreduce = {};                      // codec, skips, residual rule, intervals
+  CpuOptions cpu = {};                                  // threads that share a pass over n
   DensitySchedule warmup = {};                          // stages before the steps at k
   float decay = 1;  // error feedback: what is unsent is multiplied by this before each sparse step
   NanPolicy nan_policy = NanPolicy::error;
@@ -48,10 +50,10 @@ class Reducer final : public Synchroniser {
   // Collective. Adds scale * gradient to the residual, synchronises, and gives the mean over the
   // ranks. An empty gradient adds nothing. After a UsageError nothing has changed, except when an
   // accumulator overflowed: that is found in the middle of the step, and comm is dead.
-  Update step(std::span<const float> gradient, float scale = 1.0F) override;
+  Update step(Gradient gradient, float scale = 1.0F) override;
   // The same for a caller who found something wrong on this rank himself: `found` goes before what
   // is wrong with the gradient.
-  Update step(std::span<const float> gradient, float scale, Note found);
+  Update step(Gradient gradient, float scale, Note found);
   Update flush() override;
 
   // Drops what was not applied yet, here and in owner memory; thresholds and cuts stay. Local, but
@@ -85,7 +87,7 @@ class Reducer final : public Synchroniser {
   CooView sent() const override { return selection_; }
   StepTimes times() const override { return times_; }
 
-  std::span<const float> residual() const { return residual_; }
+  std::span<const float> residual() const { return residual_.values(); }
   OwnerMemory memory() const { return allreduce_->memory(); }
   const Allreduce& allreduce() const { return *allreduce_; }
   void subtract_unsent(std::span<float> x) const override;
@@ -107,11 +109,13 @@ class Reducer final : public Synchroniser {
   template <class Make>
   void restore(const Make& make);
 
-  Note inspect(std::span<const float> gradient, float scale) const;
-  void synchronise(std::span<const float> gradient, float scale, double density);
-  void sparse_step(std::span<const float> gradient, float scale, std::size_t k);
-  void dense_step(std::span<const float> gradient, float scale);
+  Note inspect(Gradient gradient, float scale) const;
+  void synchronise(Gradient gradient, float scale, double density);
+  void sparse_step(Gradient gradient, float scale, std::size_t k);
+  void dense_step(Gradient gradient, float scale);
   void fold_memory();
+  void check_sound() const;
+  Update update() const;
   std::string description() const;
 
   Communicator& comm_;
@@ -123,12 +127,13 @@ class Reducer final : public Synchroniser {
   std::unique_ptr<Allreduce> dense_;  // for warm-up and flush
   std::unique_ptr<ResidualRule> rule_;
   std::uint64_t fingerprint_ = 0;  // of all options
-  std::vector<float> residual_;
+  Residual residual_;
+  bool spoilt_ = false;  // by values that are not finite
   std::uint64_t steps_ = 0;
   SparseVector selection_;
   Outcome outcome_;
-  SparseVector mean_;
-  std::vector<float> dense_mean_;
+  Uninitialised<float> mean_;        // of outcome_.update, after a sparse step
+  Uninitialised<float> dense_mean_;  // after a dense step
   StepTimes times_;
   Workspace work_;
 };

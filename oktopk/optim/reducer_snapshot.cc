@@ -7,7 +7,8 @@ namespace oktopk {
 
 void Reducer::copy_to(Snapshot& snapshot) const {
   snapshot.steps = steps_;
-  snapshot.residual.assign(residual_.begin(), residual_.end());
+  const auto residual = residual_.values();
+  snapshot.residual.assign(residual.begin(), residual.end());
   snapshot.rest = {};
   selector_->save(snapshot.rest);
   allreduce_->save(snapshot.rest);
@@ -21,7 +22,7 @@ void Reducer::go_back(const Snapshot& snapshot) {
   parts.allreduce->load(state, n(), comm_.rank(), comm_.size());
   state.finish();
   steps_ = snapshot.steps;
-  residual_.assign(snapshot.residual.begin(), snapshot.residual.end());
+  residual_.assign(snapshot.residual);
   selector_ = std::move(parts.selector);
   allreduce_ = std::move(parts.allreduce);
   selection_.clear();

@@ -54,6 +54,8 @@ void read_named(std::size_t r, std::size_t count, const Read& read) {
 // The owner memory is saved twice over, in a form that any P can read, and with the algorithm's own
 // state only for those who restore it as it was.
 Bytes Reducer::save() const {
+  require(!spoilt_,
+          "reducer: its residual is not finite since a step that failed: nothing to save");
   StateWriter state;
   put(state, {static_cast<std::uint32_t>(comm_.size()), static_cast<std::uint32_t>(comm_.rank()),
               n(), description(), steps_});
@@ -113,8 +115,8 @@ Reducer::Parts Reducer::merge(std::span<const Bytes> states) const {
     const auto memory = state.take_all<float>();
     require(residual.size() == n() && begin <= n() && memory.size() <= n() - begin,
             "its residual or owner memory does not fit n = ", n());
-    device_->accumulate(parts.residual, residual, scale);
-    device_->accumulate(std::span(parts.residual).subspan(begin, memory.size()), memory, scale);
+    device_->accumulate({parts.residual, residual, scale});
+    device_->accumulate({std::span(parts.residual).subspan(begin, memory.size()), memory, scale});
   };
   for (std::size_t r = 0; r < states.size(); ++r) read_named(r, states.size(), [&] { add(r); });
   parts.steps = first.steps;
@@ -133,7 +135,8 @@ void Reducer::restore(const Make& make) {
           "steps, ", least[0], " to ", most[0]);
   require(least[1] == most[1], "state: the ranks were given different states");
   steps_ = parts.steps;
-  residual_ = std::move(parts.residual);
+  residual_.assign(parts.residual);
+  spoilt_ = false;
   selector_ = std::move(parts.selector);
   allreduce_ = std::move(parts.allreduce);
   selection_.clear();

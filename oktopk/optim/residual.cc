@@ -7,15 +7,56 @@
 #include "oktopk/sparse/set_ops.h"
 
 namespace oktopk {
+
+std::span<const float> Residual::values() const {
+  settle();
+  return values_;
+}
+
+void Residual::settle() const {
+  device_.clear_at(values_, 0, to_clear_);
+  to_clear_.clear();
+}
+
+void Residual::clear_later(std::span<const Index> idx) {
+  if (!to_clear_.empty()) settle();
+  to_clear_.assign(idx.begin(), idx.end());
+}
+
+void Residual::add(CooView v) {
+  if (v.empty()) return;
+  settle();
+  device_.add_at(values_, 0, v);
+}
+
+void Residual::accumulate(Index begin, std::span<const float> values) {
+  if (values.empty()) return;
+  settle();
+  device_.accumulate({std::span(values_).subspan(begin, values.size()), values});
+}
+
+void Residual::multiply(float factor) {
+  device_.multiply(values_, factor);  // zero times a factor: what is due stays due
+}
+
+void Residual::assign(std::span<const float> values) {
+  OKTOPK_DCHECK(values.size() == values_.size());
+  std::copy(values.begin(), values.end(), values_.begin());
+  to_clear_.clear();
+}
+
+void Residual::clear() {
+  std::fill(values_.begin(), values_.end(), 0.0F);
+  to_clear_.clear();
+}
+
 namespace {
 
 // dense: everything was applied.
 class NoResidual final : public ResidualRule {
  public:
   ResidualKind kind() const override { return ResidualKind::none; }
-  void settle(const Device&, std::span<float> acc, CooView, const Outcome&) const override {
-    std::fill(acc.begin(), acc.end(), 0.0F);
-  }
+  void settle(Residual& residual, CooView, const Outcome&) override { residual.clear(); }
 };
 
 // Ok-Topk's Algorithm 2: only what was both sent and applied is cleared; what was sent in vain
@@ -24,48 +65,41 @@ class NoResidual final : public ResidualRule {
 class SenderKeeps final : public ResidualRule {
  public:
   ResidualKind kind() const override { return ResidualKind::sender_keeps; }
-  void settle(const Device& device, std::span<float> acc, CooView,
-              const Outcome& outcome) const override {
-    device.clear_at(acc, 0, outcome.shared.idx);
-    SparseVector applied;
-    intersect(outcome.returned, outcome.update.idx, applied);
-    device.add_at(acc, 0, applied);
+  void settle(Residual& residual, CooView, const Outcome& outcome) override {
+    residual.clear_later(outcome.shared.idx);
+    intersect(outcome.returned, outcome.update.idx, applied_);
+    residual.add(applied_);
   }
+
+ private:
+  SparseVector applied_;
 };
 
-// For algorithms that apply all that is sent.
-class AllSentCleared final : public ResidualRule {
+// For algorithms that apply all that is sent; and for owner memory: what was sent belongs to the
+// owner of its region, who applies it or remembers it (DoubleSqueeze's two-sided compensation with
+// a sharded server). What comes back is rounding errors made on the way, and the memory of a region
+// that this rank no longer owns.
+class SentIsGone final : public ResidualRule {
  public:
-  ResidualKind kind() const override { return ResidualKind::all_sent_cleared; }
-  void settle(const Device& device, std::span<float> acc, CooView sent,
-              const Outcome& outcome) const override {
-    device.clear_at(acc, 0, sent.idx);
-    device.add_at(acc, 0, outcome.returned);
+  explicit SentIsGone(ResidualKind kind) : kind_(kind) {}
+  ResidualKind kind() const override { return kind_; }
+  void settle(Residual& residual, CooView sent, const Outcome& outcome) override {
+    residual.clear_later(sent.idx);
+    residual.add(outcome.returned);
   }
+
+ private:
+  ResidualKind kind_;
 };
 
 // For algorithms that prune on the way: whoever drops a partial sum keeps it.
 class HolderKeeps final : public ResidualRule {
  public:
   ResidualKind kind() const override { return ResidualKind::holder_keeps; }
-  void settle(const Device& device, std::span<float> acc, CooView sent,
-              const Outcome& outcome) const override {
-    device.clear_at(acc, 0, sent.idx);
-    device.add_at(acc, 0, outcome.returned);
-    device.add_at(acc, 0, outcome.dropped);
-  }
-};
-
-// What was sent belongs to the owner of its region, who applies it or remembers it (DoubleSqueeze's
-// two-sided compensation with a sharded server). What comes back is rounding errors made on the
-// way, and the memory of a region that this rank no longer owns.
-class OwnerMemoryRule final : public ResidualRule {
- public:
-  ResidualKind kind() const override { return ResidualKind::owner_memory; }
-  void settle(const Device& device, std::span<float> acc, CooView sent,
-              const Outcome& outcome) const override {
-    device.clear_at(acc, 0, sent.idx);
-    device.add_at(acc, 0, outcome.returned);
+  void settle(Residual& residual, CooView sent, const Outcome& outcome) override {
+    residual.clear_later(sent.idx);
+    residual.add(outcome.returned);
+    residual.add(outcome.dropped);
   }
 };
 
@@ -78,11 +112,10 @@ std::unique_ptr<ResidualRule> make_residual_rule(ResidualKind kind) {
     case ResidualKind::sender_keeps:
       return std::make_unique<SenderKeeps>();
     case ResidualKind::all_sent_cleared:
-      return std::make_unique<AllSentCleared>();
+    case ResidualKind::owner_memory:
+      return std::make_unique<SentIsGone>(kind);
     case ResidualKind::holder_keeps:
       return std::make_unique<HolderKeeps>();
-    case ResidualKind::owner_memory:
-      return std::make_unique<OwnerMemoryRule>();
   }
   fail<UsageError>("make_residual_rule: unknown kind");
 }

@@ -56,12 +56,12 @@ struct SparseSgd::Pull {
   }
 };
 
-SparseSgd::Pull SparseSgd::pull(const Gradient& gradient) const {
+SparseSgd::Pull SparseSgd::pull(const ScaledGradient& gradient) const {
   return {learning_rate(), gradient.factor, options_.weight_decay};
 }
 
 Optimiser::Contribution SparseSgd::prepare(std::span<const float> weights,
-                                           const Gradient& gradient) {
+                                           const ScaledGradient& gradient) {
   if (!has_local_momentum() && options_.weight_decay == 0)
     return {gradient.values, learning_rate() * gradient.factor};
   prepared_.resize(n());
@@ -78,7 +78,7 @@ Optimiser::Contribution SparseSgd::prepare(std::span<const float> weights,
   return {prepared_};
 }
 
-void SparseSgd::settle(std::span<const float> weights, const Gradient& gradient) {
+void SparseSgd::settle(std::span<const float> weights, const ScaledGradient& gradient) {
   if (!has_local_momentum()) return;
   const Pull pulled = pull(gradient);
   const float mu = options_.momentum;

@@ -37,8 +37,8 @@ class SparseSgd final : public Optimiser {
   std::span<const float> momentum() const { return velocity_; }
 
  private:
-  Contribution prepare(std::span<const float> weights, const Gradient& gradient) override;
-  void settle(std::span<const float> weights, const Gradient& gradient) override;
+  Contribution prepare(std::span<const float> weights, const ScaledGradient& gradient) override;
+  void settle(std::span<const float> weights, const ScaledGradient& gradient) override;
   void apply_mean(std::span<float> weights, const Update& update) override;
   void apply_flushed(std::span<float> weights, const Update& update) override;
   std::string description() const override;
@@ -46,7 +46,7 @@ class SparseSgd final : public Optimiser {
   std::function<void()> read(StateReader& state) override;
 
   struct Pull;
-  Pull pull(const Gradient& gradient) const;
+  Pull pull(const ScaledGradient& gradient) const;
   // Momentum of the mean, after the exchange.
   bool has_global_momentum() const { return !sparsifies_updates() && options_.momentum > 0; }
   bool is_lazy() const { return has_global_momentum() && options_.interval_aware; }

@@ -7,13 +7,15 @@
 
 #include "oktopk/base/bytes.h"
 #include "oktopk/comm/communicator.h"
+#include "oktopk/device/gradient.h"
 #include "oktopk/optim/update.h"
 
 namespace oktopk {
 
 // Seconds of the last step on this rank.
 struct StepTimes {
-  double select = 0;    // check, accumulate and select
+  double check = 0;     // of the gradient, before anything changes
+  double select = 0;    // accumulate and select
   double exchange = 0;  // the allreduce, with its sums and codecs, and the wait for slower ranks
   double settle = 0;    // residual rule, mean
 };
@@ -26,7 +28,7 @@ class Synchroniser {
   virtual Index n() const = 0;
 
   // Collective. Adds scale * gradient to what is unsent and synchronises.
-  virtual Update step(std::span<const float> gradient, float scale = 1.0F) = 0;
+  virtual Update step(Gradient gradient, float scale = 1.0F) = 0;
 
   // Collective. Applies everything that is unsent, residuals and owner memory, in one dense
   // exchange; afterwards nothing is left. Not a training step: counters and thresholds stay.

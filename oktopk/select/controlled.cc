@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 
 #include "oktopk/sparse/top.h"
 
@@ -16,13 +15,19 @@ constexpr double kMaxLogRatio = 1.5;  // clamp of ln(count/aim)
 constexpr double kSmoothing = 0.2;    // of the slope
 constexpr double kSampleHits = 200;   // expected entries above the threshold in the sample
 constexpr double kSampleTolerance = 0.25;
-constexpr double kTooFew = 0.67;  // of k: repeat the pass
+constexpr double kSampleDeviations = 3;
+constexpr std::size_t kSlopeEntries = 4096;  // that the slope is taken from
+constexpr double kTooFew = 0.67;             // of k: repeat the pass
 
-// Hill's estimator: the mean of ln(|v|/threshold).
+// Hill's estimator: the mean of ln(|v|/threshold), over some of the entries.
 double tail_slope(const SparseVector& selected, float threshold) {
+  const std::size_t stride = 1 + selected.size() / kSlopeEntries;
   double sum = 0;
-  for (const float v : selected.val) sum += std::log(std::fabs(v) / threshold);
-  return selected.empty() ? 0.0 : sum / static_cast<double>(selected.size());
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < selected.size(); i += stride, ++count)
+    sum += std::log(std::fabs(selected.val[i]) / threshold);
+  // Values that are not finite will be refused; they must not stay in the state.
+  return count == 0 || !std::isfinite(sum) ? 0.0 : sum / static_cast<double>(count);
 }
 
 }  // namespace
@@ -32,11 +37,7 @@ void ControlledSelector::do_select(const Device& device, const Accumulation& in,
   const double aim = std::min(kAim * static_cast<double>(k), static_cast<double>(in.acc.size()));
   if (threshold_ <= 0) return restart(device, in, k, out);
   check_by_sample(device, in, aim);
-  if (in.gradient.empty()) {
-    device.select_at_least(in.acc, 0, threshold_, out);
-  } else {
-    device.accumulate_select(in.acc, in.gradient, in.scale, threshold_, out);
-  }
+  device.accumulate_select(in, threshold_, out);
   const Accumulation done{.acc = in.acc};
   if (static_cast<double>(out.size()) < kTooFew * static_cast<double>(k)) {
     const double ratio = std::max(1.0, static_cast<double>(out.size())) / aim;
@@ -55,7 +56,8 @@ void ControlledSelector::restart(const Device& device, const Accumulation& in, s
   const std::size_t aim =
       std::min(in.acc.size(), static_cast<std::size_t>(std::ceil(kAim * static_cast<double>(k))));
   select_exact(device, in, aim, out);
-  threshold_ = out.size() < aim ? 0.0F : kth_magnitude(out.val, aim);
+  const float smallest = smallest_magnitude(out.val);
+  threshold_ = out.size() == aim && std::isfinite(smallest) ? smallest : 0.0F;
   slope_ = threshold_ > 0 ? tail_slope(out, threshold_) : 0.0;
   keep_largest(out, k);
 }
@@ -74,21 +76,17 @@ void ControlledSelector::load(StateReader& state) {
 
 void ControlledSelector::check_by_sample(const Device& device, const Accumulation& in, double aim) {
   const auto n = static_cast<double>(in.acc.size());
-  const auto stride = static_cast<std::size_t>(std::max(1.0, aim / kSampleHits));
-  device.sample_magnitudes(in.acc, in.gradient, in.scale, offset_ % stride, stride, sample_);
-  ++offset_;
-  if (sample_.empty()) return;
-  const auto size = static_cast<double>(sample_.size());
-  const float threshold = threshold_;
-  const auto hits = static_cast<double>(std::count_if(
-      sample_.begin(), sample_.end(), [threshold](float m) { return m >= threshold; }));
-  const double sigma = 1 / std::sqrt(aim * size / n);
-  const double deviation = std::log(std::max(hits, 0.5) * n / (size * aim));
-  if (std::fabs(deviation) <= std::max(3 * sigma, kSampleTolerance)) return;
-  const auto rank = std::min(sample_.size() - 1, static_cast<std::size_t>(aim * size / n));
-  const auto quantile = sample_.begin() + static_cast<std::ptrdiff_t>(rank);
-  std::nth_element(sample_.begin(), quantile, sample_.end(), std::greater<>());
-  if (*quantile > 0) threshold_ = *quantile;
+  const double clusters = kSampleHits * n / (aim * MagnitudeSample::kCluster);
+  sample_.draw(device, in, static_cast<std::size_t>(clusters), offset_++);
+  if (sample_.size() == 0) return;
+  const double expected = sample_.share(aim);
+  const auto hits = static_cast<double>(sample_.count_at_least(threshold_));
+  const double deviation = std::fabs(std::log(std::max(hits, 0.5) / expected));
+  const double sigma =
+      std::max(1 / std::sqrt(expected), sample_.uncertainty(threshold_) / std::max(hits, 1.0));
+  if (deviation <= std::max(kSampleDeviations * sigma, kSampleTolerance)) return;
+  const float quantile = sample_.largest(static_cast<std::size_t>(expected));
+  if (quantile > 0) threshold_ = quantile;
 }
 
 void ControlledSelector::steer(const SparseVector& selected, double aim) {

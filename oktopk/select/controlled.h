@@ -2,14 +2,16 @@
 // Controlled threshold (ours, the default): one fused pass with a threshold that is steered by the
 // counts it yields. Aim at 1.1k, trim to exactly k.
 //   * Newton step in log-log: theta *= exp(0.4 * H * ln(count/aim)), H the mean of ln(|v|/theta)
-//     over the selected entries (Hill's estimator of the tail's slope), which costs nothing extra.
-//   * Before the pass a strided sample checks the threshold; when it is far off (a spike, a
+//     over some selected entries (Hill's estimator of the tail's slope), which costs next to
+//     nothing.
+//   * Before the pass a sample checks the threshold; when it is far off (a spike, a
 //     learning rate drop), the threshold is replaced by the sample's quantile.
 //   * A pass that still yields fewer than 2k/3 is repeated once with a lower threshold, then made
 //     exactly.
 // The state is two numbers; it starts, and falls back, with an exact selection.
 #pragma once
 
+#include "oktopk/select/magnitude_sample.h"
 #include "oktopk/select/selector.h"
 
 namespace oktopk {
@@ -32,7 +34,7 @@ class ControlledSelector final : public Selector {
   float threshold_ = 0;  // 0: not known yet
   double slope_ = 0;     // H, smoothed
   std::size_t offset_ = 0;
-  Uninitialised<float> sample_;
+  MagnitudeSample sample_;
 };
 
 }  // namespace oktopk

@@ -1,18 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "oktopk/select/exact.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "oktopk/select/magnitude_sample.h"
 #include "oktopk/sparse/top.h"
 
 namespace oktopk {
+namespace {
 
-void select_exact(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out) {
-  if (!in.gradient.empty()) device.accumulate(in.acc, in.gradient, in.scale);
+// Below this, or above this density, a sample saves nothing.
+constexpr std::size_t kFewElements = std::size_t{1} << 14;
+constexpr std::size_t kDenseFraction = 5;  // k > n / 5
+// Deviations that the bound keeps below the estimate: more mean more candidates, fewer mean more
+// often a second pass.
+constexpr double kDeviations = 3;
+
+// Three passes, whatever the data.
+void select_by_histogram(const Device& device, const Accumulation& in, std::size_t k,
+                         SparseVector& out) {
+  device.accumulate(in);
   MagnitudeHistogram bins{};
   device.magnitude_histogram(in.acc, bins);
-  std::size_t bin = kMagnitudeBins - 1;
-  for (std::uint64_t above = bins[bin]; above < k && bin > 0; above += bins[bin]) --bin;
+  std::size_t bin = magnitude_bin(std::numeric_limits<float>::max());
+  std::uint64_t above = 0;
+  for (std::size_t b = kMagnitudeBins - 1; b >= bin; --b) above += bins[b];
+  for (; above < k && bin > 0; above += bins[bin]) --bin;
   out.clear();
   device.select_at_least(in.acc, 0, magnitude_bin_edge(bin), out);
+  keep_largest(out, k);
+}
+
+// A magnitude that almost surely k elements reach, and not many more.
+float bound_by_sample(const Device& device, const Accumulation& in, std::size_t k) {
+  MagnitudeSample sample;
+  sample.draw(device, in, in.acc.size() >> 10U, 0);
+  const double expected = sample.share(static_cast<double>(k));
+  const float middle = sample.largest(static_cast<std::size_t>(expected));
+  const double margin = kDeviations * std::max(1.0, sample.uncertainty(middle));
+  return sample.largest(static_cast<std::size_t>(std::ceil(expected + margin)));
+}
+
+}  // namespace
+
+void select_exact(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out) {
+  const std::size_t n = in.acc.size();
+  if (n < kFewElements || k > n / kDenseFraction) return select_by_histogram(device, in, k, out);
+  const float bound = bound_by_sample(device, in, k);
+  device.accumulate_select(in, bound, out);
+  if (out.size() < k && bound > 0) return select_by_histogram(device, {.acc = in.acc}, k, out);
   keep_largest(out, k);
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The k largest magnitudes, exactly: ties go to the smaller index. The histogram of magnitudes
-// gives a lower bound whose bin holds the k-th largest; one scan collects the few candidates above
-// it, and only those are compared with each other.
+// The k largest magnitudes, exactly: ties go to the smaller index. A sample gives a lower bound
+// that a little more than k elements reach; one pass collects these candidates, and only they are
+// compared with each other. When the sample was wrong, and fewer than k came, the histogram of all
+// magnitudes gives the bound.
 #pragma once
 
 #include "oktopk/select/selector.h"

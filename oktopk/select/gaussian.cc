@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 namespace oktopk {
@@ -28,13 +29,16 @@ double normal_quantile(double p) {
 
 void GaussianSelector::do_select(const Device& device, const Accumulation& in, std::size_t k,
                                  SparseVector& out) {
-  if (!in.gradient.empty()) device.accumulate(in.acc, in.gradient, in.scale);
+  device.accumulate(in);
   const Moments fit = device.moments(in.acc);
   const double tail = static_cast<double>(k) / static_cast<double>(in.acc.size());
   // Two-sided: half of the k largest magnitudes lie in each tail. -quantile(tail/2) keeps the
   // precision that 1 - tail/2 would lose.
   const double deviations = tail >= 1 ? 0 : -normal_quantile(tail / 2);
-  auto threshold = static_cast<float>(std::fabs(fit.mean) + deviations * fit.standard_deviation);
+  const double fitted = std::fabs(fit.mean) + deviations * fit.standard_deviation;
+  // Values that are not finite make the fit so; they pass any threshold, and are refused.
+  constexpr double kMost = std::numeric_limits<float>::max();
+  auto threshold = static_cast<float>(fitted <= kMost ? fitted : kMost);
   for (int round = 0;; ++round) {
     out.clear();
     device.select_at_least(in.acc, 0, threshold, out);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "oktopk/select/reused.h"
 
+#include <cmath>
+
 #include "oktopk/base/error.h"
 #include "oktopk/sparse/top.h"
 
@@ -29,11 +31,10 @@ void ReusedSelector::do_select(const Device& device, const Accumulation& in, std
   k_ = k;
   if (evaluate) {
     select_exact(device, in, k, out);
-    threshold_ = out.empty() ? 0.0F : kth_magnitude(out.val, out.size());
-  } else if (in.gradient.empty()) {
-    device.select_at_least(in.acc, 0, threshold_, out);
+    const float smallest = smallest_magnitude(out.val);
+    threshold_ = std::isfinite(smallest) ? smallest : 0.0F;  // what is not finite will be refused
   } else {
-    device.accumulate_select(in.acc, in.gradient, in.scale, threshold_, out);
+    device.accumulate_select(in, threshold_, out);
   }
 }
 

@@ -35,24 +35,32 @@ void check_finite(const Device& device, const Accumulation& in) {
           ", but all entries must be finite");
 }
 
+// Values that are not finite count as the largest: if there are any, one is selected.
+void check_selected(const Device& device, const Accumulation& in, const SparseVector& out) {
+  const std::size_t bad = device.first_nonfinite(out.val);
+  if (bad == out.size()) return;
+  const Index i = out.idx[bad];
+  require(in.gradient.empty() || std::isfinite(in.gradient[i]), "select: gradient[", i,
+          "] = ", in.gradient.empty() ? 0.0F : in.gradient[i], ", but all entries must be finite");
+  fail<UsageError>("select: the accumulator overflowed at index ", i, ": scale the gradient down");
+}
+
 }  // namespace
 
 void Selector::select(const Device& device, const Accumulation& in, std::size_t k,
-                      SparseVector& out) {
+                      SparseVector& out, Checked checked) {
   const std::size_t n = in.acc.size();
   require(n < (std::uint64_t{1} << 32), "select: n = ", n, ", but n must be below 2^32");
   require(in.gradient.empty() || in.gradient.size() == n, "select: the gradient has ",
           in.gradient.size(), " entries, the accumulator ", n);
   require(n == 0 ? k == 0 : (k >= 1 && k <= n), "select: k = ", k,
           ", but k must be in 1..n with n = ", n);
-  if (!in.checked) check_finite(device, in);
+  if (checked == Checked::no) check_finite(device, in);
   out.clear();
   if (n == 0) return;
   do_select(device, in, k, out);
   if (out.size() > max_selection(k)) keep_largest(out, max_selection(k));
-  const std::size_t overflow = device.first_nonfinite(out.val);
-  require(overflow == out.size(), "select: the accumulator overflowed at index ",
-          overflow < out.size() ? out.idx[overflow] : 0, ": scale the gradient down");
+  check_selected(device, in, out);
   OKTOPK_DCHECK(is_canonical(out));
 }
 

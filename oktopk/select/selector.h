@@ -8,7 +8,8 @@
 // peers can post receives of bounded capacity. Which entries: larger magnitude first, ties by
 // smaller index; for threshold selectors, those with magnitude >= threshold. NaN and Inf: a
 // gradient that holds one is refused (UsageError naming the index and the value) before the
-// accumulator is touched.
+// accumulator is touched, or, where the caller has checked it, after, when it shows in the
+// accumulator.
 #pragma once
 
 #include <cstddef>
@@ -23,13 +24,8 @@
 
 namespace oktopk {
 
-// acc += scale * gradient happens during the selection; an empty gradient adds nothing.
-struct Accumulation {
-  std::span<float> acc;
-  std::span<const float> gradient = {};
-  float scale = 1.0F;
-  bool checked = false;  // the caller knows that gradient and scale are finite
-};
+// Whether the caller knows that gradient and scale are finite: then nothing looks at them first.
+enum class Checked : bool { no, yes };
 
 inline std::size_t max_selection(std::size_t k) { return 2 * k; }
 
@@ -39,7 +35,8 @@ class Selector {
   virtual std::string_view name() const = 0;
 
   // REQUIRES: 1 <= k <= n (or n = 0 and k = 0), n < 2^32, gradient empty or of size n.
-  void select(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out);
+  void select(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out,
+              Checked checked = Checked::no);
 
   // What the next selection depends on besides the accumulator.
   virtual void save(StateWriter& /*state*/) const {}
@@ -50,7 +47,8 @@ class Selector {
                          SparseVector& out) = 0;
 };
 
-// Folds the gradient in and writes the k largest entries. COST: three passes over n.
+// Folds the gradient in and writes the k largest entries, where values that are not finite count as
+// the largest. COST: one pass over n, three where a sample does not help (exact.h).
 void select_exact(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out);
 
 enum class SelectorKind { exact, quota, reused, gaussian, controlled };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "oktopk/sparse/coo.h"
 
@@ -12,7 +13,15 @@ namespace oktopk {
 // entries the world applied. COST: O(size of both).
 void intersect(CooView a, std::span<const Index> indices, SparseVector& out);
 
-// Sorts `v` by index; entries with the same index are added.
-void make_canonical(SparseVector& v);
+// Memory of make_canonical, for reuse. Its content means nothing.
+struct RunScratch {
+  std::vector<CooView> runs;
+  SparseVector here;
+  SparseVector there;
+};
+
+// Sorts `v` by index; entries with the same index are added, in their order, and sums that are zero
+// left out. COST: O(size * log(number of increasing runs)); a pass when it is canonical already.
+void make_canonical(SparseVector& v, RunScratch& scratch);
 
 }  // namespace oktopk

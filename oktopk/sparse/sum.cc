@@ -3,61 +3,130 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <limits>
-#include <vector>
+
+#include "oktopk/sparse/kernels.h"
+#include "oktopk/sparse/merge.h"
 
 namespace oktopk {
 namespace {
 
-constexpr std::uint64_t kBlock = 8192;  // floats: 32 KiB, the L1 cache
+// Two vectors need one merge only: blocks pay later.
+constexpr std::size_t kDenseForTwo = 512;
 
-struct Block {
-  std::array<float, kBlock> value{};
-  std::array<std::uint64_t, kBlock / 64> touched{};
+struct Totals {
+  std::size_t entries = 0;
+  std::size_t occupied = 0;           // parts that are not empty
+  std::array<CooView, 2> first = {};  // the first of those
+};
 
-  void add(std::uint64_t offset, float x) {
-    value[offset] += x;
-    touched[offset / 64] |= std::uint64_t{1} << (offset % 64);
+Totals totals_of(std::span<const CooView> parts) {
+  Totals totals;
+  for (const CooView& part : parts) {
+    if (part.empty()) continue;
+    if (totals.occupied < totals.first.size()) totals.first[totals.occupied] = part;
+    ++totals.occupied;
+    totals.entries += part.size();
+  }
+  return totals;
+}
+
+// Adds the entries of `v` from `at` on that lie in the block; returns where it stopped.
+std::size_t scatter(CooView v, std::size_t at, Index begin, SumBlock& block) {
+  const Index* const idx = v.idx.data();
+  const float* const val = v.val.data();
+  float* const value = block.value.data();
+  std::uint8_t* const touched = block.touched.data();
+  const auto add = [=](std::size_t i) {
+    const Index offset = idx[i] - begin;
+    value[offset] += val[i];
+    touched[offset / SumBlock::kGroup] = 1;
+  };
+  // Only the last block of a part has to look for its end.
+  if (idx[v.size() - 1] - begin < SumBlock::kWidth) {
+    for (; at < v.size(); ++at) add(at);
+  } else {
+    for (; idx[at] - begin < SumBlock::kWidth; ++at) add(at);
+  }
+  return at;
+}
+
+// The walk over the occupied blocks of the range.
+class BlockSum {
+ public:
+  // `next`: zeros, one per part.
+  BlockSum(std::span<const CooView> parts, Range range, std::span<Index> next)
+      : parts_(parts), origin_(range.begin), next_(next) {
+    const std::size_t width = std::min<std::size_t>(range.width(), SumBlock::kWidth);
+    words_ = (width + SumBlock::kWord - 1) / SumBlock::kWord;
+    std::fill_n(block_.value.begin(), words_ * SumBlock::kWord, 0.0F);
+    std::fill_n(block_.touched.begin(), words_ * SumBlock::kWordGroups, std::uint8_t{0});
   }
 
-  // Moves what was touched to `out`, in index order, and leaves the block zero.
-  void drain(std::uint64_t begin, SparseVector& out) {
-    for (std::size_t word = 0; word < touched.size(); ++word) {
-      for (std::uint64_t bits = touched[word]; bits != 0; bits &= bits - 1) {
-        const std::uint64_t offset = word * 64 + static_cast<std::uint64_t>(std::countr_zero(bits));
-        if (value[offset] != 0.0F) out.push_back(static_cast<Index>(begin + offset), value[offset]);
-        value[offset] = 0.0F;
-      }
-      touched[word] = 0;
+  std::size_t run(CooSink out) {
+    std::uint64_t smallest = kNone;
+    for (const CooView& part : parts_)
+      if (!part.empty()) smallest = std::min<std::uint64_t>(smallest, part.idx[0]);
+    const auto drain = sparse_kernels().drain;
+    std::size_t to = 0;
+    while (smallest != kNone) {
+      const Index offset = static_cast<Index>(smallest) - origin_;
+      const Index begin = origin_ + offset / SumBlock::kWidth * SumBlock::kWidth;
+      smallest = add_block(begin);
+      to += drain(block_, words_, begin, out + to);
     }
+    return to;
   }
+
+ private:
+  static constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
+
+  // Returns the smallest index beyond the block.
+  std::uint64_t add_block(Index begin) {
+    std::uint64_t smallest = kNone;
+    for (std::size_t p = 0; p < parts_.size(); ++p) {
+      const CooView& part = parts_[p];
+      if (next_[p] == part.size()) continue;
+      const std::size_t at = scatter(part, next_[p], begin, block_);
+      next_[p] = static_cast<Index>(at);
+      if (at < part.size()) smallest = std::min<std::uint64_t>(smallest, part.idx[at]);
+    }
+    return smallest;
+  }
+
+  std::span<const CooView> parts_;
+  Index origin_;
+  std::span<Index> next_;
+  std::size_t words_;
+  SumBlock block_;
 };
 
 }  // namespace
 
 void sum(std::span<const CooView> parts, Range range, SparseVector& out) {
-  out.clear();
-  Block block;
-  std::vector<std::size_t> next(parts.size(), 0);
-  constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
-  // Jump from one occupied block to the next: sparse inputs over a huge range stay O(entries).
-  while (true) {
-    std::uint64_t smallest = kNone;
-    for (std::size_t p = 0; p < parts.size(); ++p)
-      if (next[p] < parts[p].size())
-        smallest = std::min<std::uint64_t>(smallest, parts[p].idx[next[p]]);
-    if (smallest == kNone) return;
-    const std::uint64_t begin = range.begin + (smallest - range.begin) / kBlock * kBlock;
-    for (std::size_t p = 0; p < parts.size(); ++p) {
-      const CooView& v = parts[p];
-      std::size_t at = next[p];
-      for (; at < v.size() && v.idx[at] < begin + kBlock; ++at)
-        block.add(v.idx[at] - begin, v.val[at]);
-      next[p] = at;
-    }
-    block.drain(begin, out);
+  const SparseKernels& kernels = sparse_kernels();
+  const Totals totals = totals_of(parts);
+  const std::size_t blocks = range.width() / SumBlock::kWidth + 1;
+  // Each part costs a block about as much as half an entry of a merge does.
+  const std::size_t dense =
+      totals.occupied == 2 ? kDenseForTwo : kernels.dense_block + parts.size() / 2;
+  if (totals.occupied <= 1) {
+    const CooSink to = make_room(out, totals.entries);
+    out.resize(kernels.filter(totals.first[0], 1, to, {}));
+  } else if (totals.entries >= dense * blocks) {
+    const std::size_t most = std::min(totals.entries, range.width()) + kSlack;
+    const CooSink to = make_room(out, most + parts.size());
+    const std::span<Index> next{to.idx + most, parts.size()};
+    std::fill(next.begin(), next.end(), 0);
+    out.resize(BlockSum(parts, range, next).run(to));
+  } else if (totals.occupied == 2) {
+    const CooSink to = make_room(out, totals.entries);
+    merge(totals.first[0], totals.first[1], to);
+    out.resize(kernels.combine_pairs({{to.idx, totals.entries}, {to.val, totals.entries}}, to));
+  } else {
+    const CooSink to = make_room(out, 2 * totals.entries);
+    out.resize(combine(merge_all(parts, to, to + totals.entries), to));
   }
 }
 

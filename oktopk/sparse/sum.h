@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums of canonical sparse vectors. Each index is summed in the order of `parts`, so results are
 // the same on every transport. A sum that cancels to exactly zero is left out: it carries nothing.
-// COST: one visit per entry plus one per 8192 indices and part: the index space is walked in blocks
-// that stay in the L1 cache, with a bitmap of what was touched.
+// COST: dense enough inputs: one visit per entry plus one per 8192 indices and part, the index
+// space walked in blocks that stay in the L1 cache. Others: merged, log2(parts) visits per entry,
+// whatever the range. Nothing is allocated once `out` has held as much before.
 #pragma once
 
 #include <span>

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The largest entries of a sparse vector. Which: larger magnitude first, then smaller index. Order
-// of the result: by index.
+// of the result: by index. Magnitudes are compared as the bits of |x|: infinities and, above them,
+// NaNs count as the largest.
 //
-// COST: O(size).
+// COST: O(size): a histogram of the magnitudes between the smallest and the largest, a look at the
+// few that share the bin of the k-th, and a pass that moves entries. Nothing is allocated, but for
+// the growth of `dropped`.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +15,10 @@
 
 namespace oktopk {
 
-// The k-th largest magnitude. REQUIRES: 1 <= k <= values.size(), values finite.
+// The smallest magnitude; 0 where there is none.
+float smallest_magnitude(std::span<const float> values);
+
+// The k-th largest magnitude. REQUIRES: 1 <= k <= values.size().
 float kth_magnitude(std::span<const float> values, std::size_t k);
 
 // Shrinks v to its k largest entries; what goes is appended to `dropped`, if given.

@@ -194,7 +194,9 @@ TEST(Allreduce, run_with_another_n_on_all_ranks_in_a_later_step_loses_nothing) {
 
 TEST(Allreduce, run_lists_as_shared_what_it_sent_and_was_applied) {
   const SparseVector brought[] = {make_sparse({{1, 5}, {4, 1}}), make_sparse({{2, 4}, {4, 1}})};
-  const History run = run_selections(2, "gtopk", {}, 10, 2, 1, [&](int rank, int) {
+  AllreduceOptions options;
+  options.residual = ResidualKind::sender_keeps;
+  const History run = run_selections(2, "gtopk", options, 10, 2, 1, [&](int rank, int) {
     return brought[static_cast<std::size_t>(rank)];
   });
   EXPECT_EQ(list_of(run[0][0].outcome.shared), (EntryList{{1, 5}}));

@@ -20,7 +20,7 @@ TEST(Dense, run_any_schedule_and_length_gives_the_sum) {
       for (const Index n : {1U, 2U, 7U, 1000U}) {
         const History run = run_input(P, dense_options(schedule), n, 2, Input::dyadic);
         for (std::uint64_t step = 0; step < 2; ++step) {
-          std::vector<float> expected(n, 0.0F);
+          Uninitialised<float> expected(n, 0.0F);
           for (int rank = 0; rank < P; ++rank) {
             const auto gradient = make_input(Input::dyadic, n, rank, step, 1);
             for (Index i = 0; i < n; ++i) expected[i] += gradient[i];

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "oktopk/base/error.h"
+#include "oktopk/base/simd.h"
 #include "tests/codec/samples.h"
 
 namespace oktopk::testing {
@@ -17,14 +18,22 @@ class FrameDamage : public ::testing::TestWithParam<Codec> {
   Codec codec() const { return GetParam(); }
 
   Bytes small_frame(double density, Random& random) const {
-    const Range range{900, 1237};
+    return frame_over({900, 1237}, density, random);
+  }
+
+  // With full blocks of every coding, and what is left.
+  Bytes large_frame(Random& random) const { return frame_over({900, 7000}, 0.25, random); }
+
+ private:
+  Bytes frame_over(Range range, double density, Random& random) const {
     const double share = codec().index == IndexCoding::all ? 1.1 : density;
     return encoded(codec(), range, random_entries(range, share, random), 77);
   }
 };
 
-// True if the bytes decode; checks the result. Lets nothing but CommError pass as a refusal.
-bool survives(std::span<const std::byte> bytes, SparseVector& out) {
+// True if the bytes decode at the level in use; checks the result. Lets nothing but CommError pass
+// as a refusal.
+bool survives_here(std::span<const std::byte> bytes, SparseVector& out) {
   out.clear();
   Range range;
   try {
@@ -41,6 +50,24 @@ bool survives(std::span<const std::byte> bytes, SparseVector& out) {
   EXPECT_TRUE(out.empty() || (out.idx.front() >= range.begin && out.idx.back() < range.end));
   for (const float v : out.val) EXPECT_TRUE(std::isfinite(v));
   return true;
+}
+
+// The same at every level of vector instructions: all refuse, or all decode the same.
+bool survives(std::span<const std::byte> bytes, SparseVector& out) {
+  bool accepted = false;
+  SparseVector first;
+  for (const SimdLevel level : simd_levels()) {
+    const SimdLimit limit(level);
+    const bool here = survives_here(bytes, out);
+    if (level == SimdLevel::scalar) {
+      accepted = here;
+      first = out;
+    }
+    EXPECT_EQ(here, accepted) << to_string(level);
+    EXPECT_TRUE(std::ranges::equal(out.idx, first.idx)) << to_string(level);
+    EXPECT_TRUE(std::ranges::equal(out.val, first.val)) << to_string(level);
+  }
+  return accepted;
 }
 
 TEST_P(FrameDamage, open_truncated_at_any_byte_throws) {
@@ -115,23 +142,29 @@ void mutate(Bytes& bytes, Random& random) {
   if (random() % 4 != 0) put(bytes, 16, std::uint64_t{bytes.size() - kFrameHeaderBytes});
 }
 
+// How many of `rounds` mutations of `good` decode.
+int survivors(const Bytes& good, int rounds, Random& random) {
+  SparseVector out;
+  int decodable = 0;
+  for (int round = 0; round < rounds; ++round) {
+    Bytes bytes = good;
+    mutate(bytes, random);
+    reseal(bytes);
+    decodable += survives(bytes, out) ? 1 : 0;
+  }
+  return decodable;
+}
+
 TEST_P(FrameDamage, decode_mutated_and_resealed_throws_or_stays_canonical) {
   Random random(5);
-  SparseVector out;
-  std::size_t decodable = 0;
-  std::size_t refused = 0;
+  int decodable = 0;
   for (const double density : {0.003, 0.05, 0.5, 1.1}) {
-    const Bytes good = small_frame(density, random);
-    for (int round = 0; round < 1500; ++round) {
-      Bytes bytes = good;
-      mutate(bytes, random);
-      reseal(bytes);
-      ++(survives(bytes, out) ? decodable : refused);
-    }
+    decodable += survivors(small_frame(density, random), 1000, random);
   }
+  decodable += survivors(large_frame(random), 400, random);
   // Both ways must really have been walked.
-  EXPECT_GT(decodable, 50u);
-  EXPECT_GT(refused, 50u);
+  EXPECT_GT(decodable, 50);
+  EXPECT_LT(decodable, 4350);
 }
 
 TEST_P(FrameDamage, decode_random_payload_throws_or_stays_canonical) {
@@ -147,22 +180,41 @@ TEST_P(FrameDamage, decode_random_payload_throws_or_stays_canonical) {
   }
 }
 
-TEST_P(FrameDamage, decode_add_of_refused_frame_adds_nothing) {
+// Numbers that the encoder never writes at the start of every part: widths, counts, scales.
+TEST_P(FrameDamage, decode_large_with_random_bytes_throws_or_stays_canonical) {
+  Random random(9);
+  SparseVector out;
+  const Bytes good = large_frame(random);
+  for (int round = 0; round < 600; ++round) {
+    Bytes bytes = good;
+    const std::size_t first = kFrameHeaderBytes + (round % 2 == 0 ? 0 : random() % 5000);
+    for (std::size_t i = first; i < std::min(first + 1 + random() % 9, bytes.size()); ++i) {
+      bytes[i] = static_cast<std::byte>(random() % 40);
+    }
+    reseal(bytes);
+    survives(bytes, out);
+  }
+}
+
+TEST_P(FrameDamage, decode_add_refuses_what_decode_refuses) {
   Random random(7);
-  const Bytes good = small_frame(0.3, random);
-  SparseVector scratch;
-  for (int round = 0; round < 300; ++round) {
+  const Bytes good = large_frame(random);
+  SparseVector entries;
+  for (int round = 0; round < 200; ++round) {
     Bytes bytes = good;
     for (int i = 0; i < 3; ++i) {
       bytes[32 + random() % (bytes.size() - 32)] = static_cast<std::byte>(random());
     }
     reseal(bytes);
-    std::vector<float> sums(1237 - 900, 1.0f);
-    try {
-      decode_frame_add(open_frame(bytes), sums, scratch);
-    } catch (const CommError&) {
-      EXPECT_EQ(sums, std::vector<float>(1237 - 900, 1.0f));
+    std::vector<float> sums(7000 - 900, 0.0f);
+    std::vector<float> want = sums;
+    if (!survives(bytes, entries)) {
+      EXPECT_THROW(decode_frame_add(open_frame(bytes), sums), CommError);
+      continue;
     }
+    for (std::size_t i = 0; i < entries.size(); ++i) want[entries.idx[i] - 900] += entries.val[i];
+    decode_frame_add(open_frame(bytes), sums);
+    EXPECT_EQ(sums, want);
   }
 }
 

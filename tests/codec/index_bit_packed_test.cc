@@ -26,6 +26,35 @@ TEST(IndexBitPacked, encode_each_block_has_its_own_width) {
   EXPECT_EQ(payload_of(index_bit_packed(), {0, 5000}, idx), (Numbers{0, 8, 255}));
 }
 
+// 512 gaps in 16 lanes: field i is number i / 16 of lane i % 16, and a lane is every 16th word.
+TEST(IndexBitPacked, encode_full_block_interleaves_16_lanes) {
+  std::vector<Index> idx(512);
+  Index next = 0;
+  for (Index i = 0; i < 512; ++i) {
+    idx[i] = next + i % 256;
+    next = idx[i] + 1;
+  }
+  const Numbers payload = payload_of(index_bit_packed(), {0, 100000}, idx);
+  ASSERT_EQ(payload.size(), 1 + 512u);
+  EXPECT_EQ(payload[0], 8u);
+  for (std::size_t i = 0; i < 512; ++i) {
+    const std::size_t row = i / 16;
+    EXPECT_EQ(payload[1 + row / 4 * 64 + i % 16 * 4 + row % 4], i % 256) << i;
+  }
+}
+
+// Sums beyond 2^32 must not come back into the range from below.
+TEST(IndexBitPacked, decode_full_block_that_wraps_around_throws) {
+  for (const unsigned width : {22u, 23u, 24u, 32u}) {
+    Numbers payload(1 + 64 * width, 0xFF);
+    payload[0] = width;
+    EXPECT_THROW(indices_of(index_bit_packed(), {0, 1u << 30}, 512, payload), CommError) << width;
+    EXPECT_THROW(indices_of(index_bit_packed(), {0xFFFF0000u, 0xFFFFFFFFu}, 512, payload),
+                 CommError)
+        << width;
+  }
+}
+
 TEST(IndexBitPacked, decode_gap_behind_the_range_throws) {
   EXPECT_EQ(indices_of(index_bit_packed(), {0, 8}, 1, {3, 7}), (std::vector<Index>{7}));
   EXPECT_THROW(indices_of(index_bit_packed(), {0, 7}, 1, {3, 7}), CommError);

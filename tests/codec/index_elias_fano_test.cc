@@ -17,6 +17,17 @@ TEST(IndexEliasFano, encode_every_index_takes_two_bits_each) {
   EXPECT_EQ(payload_of(index_elias_fano(), {0, 4}, {0, 1, 2, 3}), (Numbers{0x55}));
 }
 
+TEST(IndexEliasFano, encode_full_block_interleaves_low_bits_in_16_lanes) {
+  std::vector<Index> idx(512);
+  for (Index i = 0; i < 512; ++i) idx[i] = 256 * i + (i * 37) % 256;
+  const Numbers payload = payload_of(index_elias_fano(), {0, 512 * 256}, idx);
+  for (std::size_t i = 0; i < 512; ++i) {
+    const std::size_t row = i / 16;
+    EXPECT_EQ(payload[row / 4 * 64 + i % 16 * 4 + row % 4], (i * 37) % 256) << i;
+  }
+  EXPECT_EQ(payload[512], 0x55u);  // every second bit: the high parts count up
+}
+
 TEST(IndexEliasFano, decode_wrong_number_of_ones_throws) {
   EXPECT_THROW(indices_of(index_elias_fano(), {1000, 1100}, 4, {0xA3, 0x3A, 0x03, 0x02}),
                CommError);

@@ -1,178 +1,103 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeviceConformance: every verb of every device against a naive loop, bit for bit, at all lengths
-// where a vectorised loop has a tail. A new device adds its name to devices().
+// DeviceConformance of the verbs that go over all elements; selecting: cpu_select_test.cc; verbs at
+// scattered places: cpu_sparse_test.cc.
 #include <gtest/gtest.h>
 
-#include <bit>
-#include <cmath>
-#include <limits>
-#include <string>
-
-#include "oktopk/device/device.h"
-#include "tests/support/sparse.h"
+#include "oktopk/base/error.h"
+#include "tests/device/conformance.h"
 
 namespace oktopk {
 namespace {
 
-std::vector<std::string> devices() { return {"cpu"}; }
+TEST_P(DeviceConformance, has_its_name) { EXPECT_EQ(device_->name(), "cpu"); }
 
-std::unique_ptr<Device> make_device(const std::string& name) {
-  return name == "cpu" ? make_cpu_device() : nullptr;
+template <class T>
+T not_finite(std::size_t which);
+template <>
+float not_finite(std::size_t which) {
+  const float bad[] = {
+      std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN(),
+      std::numeric_limits<float>::signaling_NaN(), std::numeric_limits<float>::infinity(),
+      -std::numeric_limits<float>::infinity()};
+  return bad[which % 5];
+}
+template <>
+Bf16 not_finite(std::size_t which) {
+  const std::uint16_t bad[] = {0x7f80, 0xff80, 0x7f81, 0xffff};
+  return {bad[which % 4]};
+}
+template <>
+Fp16 not_finite(std::size_t which) {
+  const std::uint16_t bad[] = {0x7c00, 0xfc00, 0x7c01, 0xffff};
+  return {bad[which % 4]};
 }
 
-std::vector<std::size_t> lengths() {
-  std::vector<std::size_t> all;
-  for (std::size_t n = 0; n <= 70; ++n) all.push_back(n);
-  all.insert(all.end(), {4095, 4096, 4097, 8191, 8193, 12345});
-  return all;
-}
-
-// Normal values with a tenth of zeros of both signs and a few denormals.
-std::vector<float> make_values(std::size_t n, std::uint64_t seed) {
-  Random random(seed, n);
-  std::vector<float> out(n);
-  for (float& x : out) {
-    const auto kind = random.below(20);
-    x = kind == 0   ? 0.0F
-        : kind == 1 ? -0.0F
-        : kind == 2 ? std::numeric_limits<float>::denorm_min()
-                    : static_cast<float>(random.normal());
+template <class T>
+void expect_finds_nonfinite(const Device& device) {
+  for (const std::size_t n : lengths()) {
+    Placed<T> x(make_gradient<T>(n, 1), n % 16);
+    EXPECT_EQ(device.first_nonfinite(Gradient(std::span<const T>(x.span()))), n);
   }
-  return out;
+  for (const std::size_t n : {70U, 1100U, 200001U})
+    for (std::size_t trial = 0; trial < (n > kManyElements ? 20U : 200U); ++trial) {
+      const std::size_t at = n <= 200 ? trial % n : trial * 5483 % n;
+      std::vector<T> x(n);
+      x[at] = not_finite<T>(trial);
+      EXPECT_EQ(device.first_nonfinite(x), at);
+      x[n - 1] = not_finite<T>(trial + 1);
+      EXPECT_EQ(device.first_nonfinite(x), at);
+    }
 }
 
-std::vector<std::uint32_t> bits_of(std::span<const float> x) {
-  std::vector<std::uint32_t> out;
-  for (const float v : x) out.push_back(std::bit_cast<std::uint32_t>(v));
-  return out;
-}
-
-EntryList select_naively(std::span<const float> x, Index base, float threshold) {
-  EntryList out;
-  for (std::size_t i = 0; i < x.size(); ++i)
-    if (x[i] != 0 && std::fabs(x[i]) >= threshold)
-      out.emplace_back(base + static_cast<Index>(i), x[i]);
-  return out;
-}
-
-// 0, tiny, in the middle, exactly a value that occurs, above all.
-std::vector<float> thresholds(std::span<const float> x) {
-  std::vector<float> all = {0.0F, std::numeric_limits<float>::denorm_min(),
-                            std::numeric_limits<float>::min(), 1.0F, 100.0F};
-  if (!x.empty()) all.push_back(std::fabs(x[x.size() / 2]));
-  return all;
-}
-
-class DeviceConformance : public testing::TestWithParam<std::string> {
- protected:
-  std::unique_ptr<Device> device_ = make_device(GetParam());
-};
-
-TEST_P(DeviceConformance, has_its_name) { EXPECT_EQ(device_->name(), GetParam()); }
-
-TEST_P(DeviceConformance, first_nonfinite_of_finite_values_is_the_size) {
-  for (const std::size_t n : lengths()) EXPECT_EQ(device_->first_nonfinite(make_values(n, 1)), n);
+TEST_P(DeviceConformance, first_nonfinite_finds_the_first_of_any_type) {
+  expect_finds_nonfinite<float>(*device_);
+  expect_finds_nonfinite<Bf16>(*device_);
+  expect_finds_nonfinite<Fp16>(*device_);
   const std::vector<float> extremes = {std::numeric_limits<float>::max(),
                                        -std::numeric_limits<float>::max(), -0.0F};
   EXPECT_EQ(device_->first_nonfinite(extremes), 3u);
 }
 
-TEST_P(DeviceConformance, first_nonfinite_finds_the_first_at_any_position) {
-  const float bad[] = {
-      std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN(),
-      std::numeric_limits<float>::signaling_NaN(), std::numeric_limits<float>::infinity(),
-      -std::numeric_limits<float>::infinity()};
-  for (std::size_t at = 0; at < 70; ++at) {
-    std::vector<float> x = make_values(70, 2);
-    x[at] = bad[at % 5];
-    EXPECT_EQ(device_->first_nonfinite(x), at);
-    x[69] = bad[0];
-    EXPECT_EQ(device_->first_nonfinite(x), at);
-  }
-  std::vector<float> x = make_values(10000, 2);
-  x[9999] = bad[3];
-  EXPECT_EQ(device_->first_nonfinite(x), 9999u);
-}
-
-TEST_P(DeviceConformance, accumulate_adds_the_scaled_gradient) {
-  for (const std::size_t n : lengths())
-    for (const float scale : {1.0F, -0.3F, 0.0F}) {
-      std::vector<float> acc = make_values(n, 3);
-      const std::vector<float> gradient = make_values(n, 4);
-      std::vector<float> expected = acc;
-      for (std::size_t i = 0; i < n; ++i) expected[i] += scale * gradient[i];
-      device_->accumulate(acc, gradient, scale);
-      EXPECT_EQ(bits_of(acc), bits_of(expected)) << n << " " << scale;
-    }
-}
-
-TEST_P(DeviceConformance, accumulate_select_adds_and_selects_from_the_sum) {
+template <class T>
+void expect_accumulates(const Device& device) {
   for (const std::size_t n : lengths()) {
-    const std::vector<float> start = make_values(n, 5);
-    std::vector<float> gradient = make_values(n, 6);
-    for (std::size_t i = 0; i < n; i += 7) gradient[i] = -start[i];  // sums that cancel to zero
-    std::vector<float> expected = start;
-    for (std::size_t i = 0; i < n; ++i) expected[i] += 1.0F * gradient[i];
-    for (const float threshold : thresholds(expected)) {
-      std::vector<float> acc = start;
-      SparseVector out = make_sparse({{5, 5}});  // must be replaced
-      device_->accumulate_select(acc, gradient, 1.0F, threshold, out);
-      EXPECT_EQ(bits_of(acc), bits_of(expected));
-      EXPECT_EQ(list_of(out), select_naively(expected, 0, threshold)) << n << " " << threshold;
-    }
-  }
-}
-
-TEST_P(DeviceConformance, select_at_least_appends_with_the_base) {
-  for (const std::size_t n : lengths()) {
-    const std::vector<float> x = make_values(n, 7);
-    for (const float threshold : thresholds(x)) {
-      SparseVector out = make_sparse({{5, 5}});
-      device_->select_at_least(x, 4000000000U, threshold, out);
-      EntryList expected = select_naively(x, 4000000000U, threshold);
-      expected.insert(expected.begin(), {5, 5});
-      EXPECT_EQ(list_of(out), expected) << n << " " << threshold;
-    }
-  }
-}
-
-TEST_P(DeviceConformance, select_at_least_zero_takes_no_zeros) {
-  const std::vector<float> x = {0.0F, -0.0F, 1e-45F, -0.0F, -1e-45F, 0.0F};
-  SparseVector out;
-  device_->select_at_least(x, 0, 0.0F, out);
-  EXPECT_EQ(list_of(out), (EntryList{{2, 1e-45F}, {4, -1e-45F}}));
-}
-
-TEST_P(DeviceConformance, magnitude_histogram_counts_all_but_zeros) {
-  for (const std::size_t n : lengths()) {
-    const std::vector<float> x = make_values(n, 8);
-    MagnitudeHistogram bins{};
-    bins[3] = 17;  // added to, not replaced
-    MagnitudeHistogram expected = bins;
-    for (const float v : x)
-      if (v != 0) ++expected[magnitude_bin(v)];
-    device_->magnitude_histogram(x, bins);
-    EXPECT_EQ(bins, expected) << n;
-  }
-}
-
-TEST_P(DeviceConformance, sample_magnitudes_takes_every_stride_th_sum) {
-  for (const std::size_t n : lengths())
-    for (const std::size_t stride : {1U, 3U, 64U})
-      for (const std::size_t offset : {std::size_t{0}, stride - 1, stride + 40}) {
-        const std::vector<float> acc = make_values(n, 9);
-        const std::vector<float> gradient = make_values(n, 10);
-        Uninitialised<float> with, without;
-        device_->sample_magnitudes(acc, gradient, -0.3F, offset, stride, with);
-        device_->sample_magnitudes(acc, {}, -0.3F, offset, stride, without);
-        std::vector<float> expected_with, expected_without;
-        for (std::size_t i = offset; i < n; i += stride) {
-          expected_with.push_back(std::fabs(acc[i] + -0.3F * gradient[i]));
-          expected_without.push_back(std::fabs(acc[i]));
-        }
-        EXPECT_EQ(bits_of(with), bits_of(expected_with));
-        EXPECT_EQ(bits_of(without), bits_of(expected_without));
+    const std::vector<float> start = make_values(n, 3);
+    const std::vector<T> gradient = make_gradient<T>(n, 4);
+    for (const float scale : {1.0F, -0.3F, 0.0F})
+      for (const std::vector<Index>& cleared : cleared_lists(n)) {
+        Placed<float> acc(start, n % 16);
+        Placed<T> placed(gradient, n % 13);
+        device.accumulate({acc.span(), std::span<const T>(placed.span()), scale, cleared});
+        ASSERT_EQ(bits_of(acc.span()), bits_of(accumulate_naively(start, gradient, scale, cleared)))
+            << n << " " << scale << " " << cleared.size();
       }
+  }
+}
+
+TEST_P(DeviceConformance, accumulate_clears_and_adds_the_scaled_gradient) {
+  expect_accumulates<float>(*device_);
+}
+TEST_P(DeviceConformance, accumulate_widens_bf16) { expect_accumulates<Bf16>(*device_); }
+TEST_P(DeviceConformance, accumulate_widens_fp16) { expect_accumulates<Fp16>(*device_); }
+
+TEST_P(DeviceConformance, accumulate_of_an_empty_gradient_only_clears) {
+  std::vector<float> acc = make_values(3000, 5);
+  std::vector<float> expected = acc;
+  const std::vector<Index> cleared = {0, 7, 1023, 1024, 2999};
+  for (const Index i : cleared) expected[i] = 0;
+  device_->accumulate({.acc = acc, .scale = 2, .cleared = cleared});
+  EXPECT_EQ(bits_of(acc), bits_of(expected));
+}
+
+TEST_P(DeviceConformance, multiply_scales_every_element) {
+  for (const std::size_t n : lengths()) {
+    const std::vector<float> start = make_values(n, 6);
+    Placed<float> x(start, n % 16);
+    device_->multiply(x.span(), -0.3F);
+    std::vector<float> expected = start;
+    for (float& v : expected) v *= -0.3F;
+    ASSERT_EQ(bits_of(x.span()), bits_of(expected)) << n;
+  }
 }
 
 TEST_P(DeviceConformance, moments_of_known_values) {
@@ -186,32 +111,33 @@ TEST_P(DeviceConformance, moments_of_known_values) {
   EXPECT_NEAR(device_->moments(equal).standard_deviation, 0, 1e-6);
 }
 
-TEST_P(DeviceConformance, verbs_at_indices_touch_those_and_no_others) {
-  Random random(11);
+// Sums are rounded, so that equal bits mean an equal order.
+TEST_P(DeviceConformance, moments_have_the_bits_of_one_thread_without_vectors) {
   for (const std::size_t n : lengths()) {
-    const Index base = 1000;
-    const std::vector<float> x = make_values(n, 11);
-    const auto end = base + static_cast<Index>(n);
-    const SparseVector v = n == 0 ? SparseVector{} : random_sparse(random, (n + 2) / 3, base, end);
-    std::vector<float> added = x, subtracted = x, cleared = x;
-    std::vector<float> expected_added = x, expected_subtracted = x, expected_cleared = x;
-    for (const auto& [i, value] : list_of(v)) {
-      expected_added[i - base] += value;
-      expected_subtracted[i - base] -= value;
-      expected_cleared[i - base] = 0;
-    }
-    device_->add_at(added, base, v);
-    device_->subtract_at(subtracted, base, v);
-    device_->clear_at(cleared, base, v.idx);
-    EXPECT_EQ(bits_of(added), bits_of(expected_added));
-    EXPECT_EQ(bits_of(subtracted), bits_of(expected_subtracted));
-    EXPECT_EQ(bits_of(cleared), bits_of(expected_cleared));
+    if (n == 0) continue;
+    std::vector<float> values = make_values(n, 7);
+    for (std::size_t i = 0; i < n; i += 3) values[i] *= 1e12F;
+    Placed<float> x(values, n % 16);
+    const Moments moments = device_->moments(x.span());
+    const SimdLimit scalar(SimdLevel::scalar);
+    const Moments expected = make_cpu_device()->moments(values);
+    ASSERT_EQ(moments.mean, expected.mean) << n;
+    ASSERT_EQ(moments.standard_deviation, expected.standard_deviation) << n;
   }
 }
 
-std::string device_name(const testing::TestParamInfo<std::string>& info) { return info.param; }
+INSTANTIATE_TEST_SUITE_P(Cpu, DeviceConformance, testing::ValuesIn(cpu_variants()), variant_name);
 
-INSTANTIATE_TEST_SUITE_P(Devices, DeviceConformance, testing::ValuesIn(devices()), device_name);
+TEST(CpuDevice, make_with_threads_out_of_range_is_refused) {
+  for (const int threads : {0, -1, 257}) {
+    try {
+      make_cpu_device({.threads = threads});
+      FAIL() << "accepted";
+    } catch (const UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find(std::to_string(threads)), std::string::npos);
+    }
+  }
+}
 
 TEST(MagnitudeBin, holds_its_magnitudes_between_its_edges) {
   Random random(12);

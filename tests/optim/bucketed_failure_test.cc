@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(Presets, BucketedFailure,
                          testing::Values("dense", "oktopk", "gtopk", "circulant"),
                          [](const auto& test) { return test.param; });
 
-TEST(BucketedReducerFailure, local_policy_kills_the_world_unless_nothing_was_sent) {
+TEST(BucketedReducerFailure, local_policy_kills_the_world) {
   for (std::size_t bucket = 0; bucket < 3; ++bucket)
     run_world(
         "threads", 3,
@@ -73,7 +73,6 @@ TEST(BucketedReducerFailure, local_policy_kills_the_world_unless_nothing_was_sen
           const auto step = [&] { bucketed.step(gradient); };
           if (comm.rank() == 1) {
             EXPECT_THROW(step(), UsageError);
-            if (bucket == 0) comm.kill();  // or bring a better gradient
           } else {
             EXPECT_THROW(step(), CommError);
           }

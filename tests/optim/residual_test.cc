@@ -11,10 +11,17 @@ namespace {
 
 using Values = std::vector<float>;
 
+Values values_of(const Residual& residual) {
+  const auto values = residual.values();
+  return {values.begin(), values.end()};
+}
+
 // acc = {1, 2, 4, 8, 16, 32}; sent 1, 3, 5; applied 3 (and 4, which others sent); this rank pruned
 // a partial sum at 5, and made rounding errors at 1 (not applied) and 3 (applied).
 Values settled(ResidualKind kind) {
-  Values acc = {1, 2, 4, 8, 16, 32};
+  const auto device = make_cpu_device();
+  Residual residual(*device, 6);
+  residual.assign(Values{1, 2, 4, 8, 16, 32});
   const SparseVector sent = make_sparse({{1, 2}, {3, 8}, {5, 32}});
   Outcome outcome;
   outcome.update = make_sparse({{3, 100}, {4, 200}});
@@ -23,8 +30,8 @@ Values settled(ResidualKind kind) {
   outcome.dropped = make_sparse({{5, 64}});
   const auto rule = make_residual_rule(kind);
   EXPECT_EQ(rule->kind(), kind);
-  rule->settle(*make_cpu_device(), acc, sent, outcome);
-  return acc;
+  rule->settle(residual, sent, outcome);
+  return values_of(residual);
 }
 
 TEST(ResidualRule, none_keeps_nothing) {
@@ -48,12 +55,51 @@ TEST(ResidualRule, owner_memory_takes_what_comes_back) {
 }
 
 TEST(ResidualRule, holder_keeps_a_sum_for_an_index_it_did_not_send) {
-  Values acc = {1, 2};
+  const auto device = make_cpu_device();
+  Residual residual(*device, 2);
+  residual.assign(Values{1, 2});
   Outcome outcome;
   outcome.dropped = make_sparse({{0, 7}});
-  make_residual_rule(ResidualKind::holder_keeps)
-      ->settle(*make_cpu_device(), acc, make_sparse({{1, 2}}), outcome);
-  EXPECT_EQ(acc, (Values{8, 0}));
+  make_residual_rule(ResidualKind::holder_keeps)->settle(residual, make_sparse({{1, 2}}), outcome);
+  EXPECT_EQ(values_of(residual), (Values{8, 0}));
+}
+
+class ResidualStore : public testing::Test {
+ protected:
+  ResidualStore() { residual_.assign(Values{1, 2, 3, 4}); }
+
+  std::unique_ptr<Device> device_ = make_cpu_device();
+  Residual residual_{*device_, 4};
+};
+
+TEST_F(ResidualStore, what_is_due_to_be_cleared_is_cleared_by_the_next_pass) {
+  residual_.clear_later(std::vector<Index>{1, 3});
+  const Values gradient = {10, 10, 10, 10};
+  device_->accumulate(residual_.begin(gradient, 1));
+  residual_.accumulated();
+  EXPECT_EQ(values_of(residual_), (Values{11, 10, 13, 10}));
+}
+
+TEST_F(ResidualStore, every_other_use_sees_it_cleared_already) {
+  residual_.clear_later(std::vector<Index>{1});
+  EXPECT_EQ(values_of(residual_), (Values{1, 0, 3, 4}));
+  residual_.clear_later(std::vector<Index>{0});
+  residual_.add(make_sparse({{0, 5}, {2, 1}}));
+  EXPECT_EQ(values_of(residual_), (Values{5, 0, 4, 4}));
+  residual_.clear_later(std::vector<Index>{2});
+  residual_.clear_later(std::vector<Index>{3});
+  EXPECT_EQ(values_of(residual_), (Values{5, 0, 0, 0}));
+  residual_.clear_later(std::vector<Index>{0});
+  residual_.accumulate(0, Values{7, 7});
+  EXPECT_EQ(values_of(residual_), (Values{7, 7, 0, 0}));
+  residual_.clear_later(std::vector<Index>{0});
+  residual_.multiply(2);
+  EXPECT_EQ(values_of(residual_), (Values{0, 14, 0, 0}));
+  residual_.clear_later(std::vector<Index>{1});
+  residual_.assign(Values{1, 2, 3, 4});
+  EXPECT_EQ(values_of(residual_), (Values{1, 2, 3, 4}));
+  residual_.clear();
+  EXPECT_EQ(values_of(residual_), (Values{0, 0, 0, 0}));
 }
 
 }  // namespace

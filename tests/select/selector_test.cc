@@ -11,45 +11,11 @@
 #include <string>
 
 #include "oktopk/base/error.h"
+#include "tests/select/conformance.h"
 #include "tests/support/sparse.h"
 
 namespace oktopk {
 namespace {
-
-enum class Data { normal, zero, equal, tied, mostly_zero };
-
-std::vector<float> make_data(Data data, std::size_t n, std::uint64_t step) {
-  Random random(6, step, n);
-  std::vector<float> out(n);
-  for (float& x : out) {
-    const double z = random.normal();
-    switch (data) {
-      case Data::normal:
-        x = static_cast<float>(z);
-        break;
-      case Data::zero:
-        x = 0;
-        break;
-      case Data::equal:
-        x = std::copysign(0.5F, static_cast<float>(z));
-        break;
-      case Data::tied:
-        x = static_cast<float>(std::round(z));
-        break;
-      case Data::mostly_zero:
-        x = random.below(50) == 0 ? static_cast<float>(z) : -0.0F;
-        break;
-    }
-  }
-  return out;
-}
-
-class SelectorConformance : public testing::TestWithParam<SelectorKind> {
- protected:
-  std::unique_ptr<Device> device_ = make_cpu_device();
-  std::unique_ptr<Selector> selector_ = make_selector(GetParam(), {.tau_prime = 3, .P = 4});
-  SparseVector out_;
-};
 
 TEST_P(SelectorConformance, select_on_any_stream_keeps_the_contract) {
   for (const Data data : {Data::normal, Data::zero, Data::equal, Data::tied, Data::mostly_zero})
@@ -135,58 +101,22 @@ TEST_P(SelectorConformance, select_of_nothing_works) {
   EXPECT_TRUE(out_.empty());
 }
 
-// The message of the UsageError that selecting throws.
-std::string refusal(Selector& selector, const Device& device, const Accumulation& in,
-                    std::size_t k) {
-  SparseVector out;
-  try {
-    selector.select(device, in, k, out);
-  } catch (const UsageError& error) {
-    return error.what();
+TEST_P(SelectorConformance, select_takes_cleared_entries_for_zeros) {
+  for (const std::size_t n : {100U, 30000U}) {
+    const auto selector = make_selector(GetParam(), {.tau_prime = 2, .P = 4});
+    const auto twin = make_selector(GetParam(), {.tau_prime = 2, .P = 4});
+    std::vector<float> acc(n, 0.0F), twin_acc(n, 0.0F);
+    SparseVector sent, twin_sent;
+    for (std::uint64_t step = 0; step < 6; ++step) {
+      const std::vector<float> gradient = make_data(Data::normal, n, step);
+      const SparseVector last = sent;
+      selector->select(*device_, {acc, gradient, 0.5F, last.idx}, 1 + n / 50, sent);
+      twin->select(*device_, {twin_acc, gradient, 0.5F}, 1 + n / 50, twin_sent);
+      ASSERT_EQ(list_of(sent), list_of(twin_sent)) << n << " step " << step;
+      ASSERT_EQ(acc, twin_acc);
+      device_->clear_at(twin_acc, 0, twin_sent.idx);
+    }
   }
-  return "accepted";
-}
-
-TEST_P(SelectorConformance, select_refuses_nonfinite_gradients_and_leaves_acc_untouched) {
-  for (const float bad :
-       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
-    std::vector<float> acc = make_data(Data::normal, 100, 1);
-    const std::vector<float> before = acc;
-    std::vector<float> gradient = make_data(Data::normal, 100, 2);
-    gradient[63] = bad;
-    const std::string message = refusal(*selector_, *device_, {acc, gradient}, 10);
-    EXPECT_NE(message.find("gradient[63] = "), std::string::npos) << message;
-    EXPECT_EQ(acc, before);
-  }
-}
-
-TEST_P(SelectorConformance, select_refuses_k_outside_1_to_n) {
-  std::vector<float> acc(100, 1.0F);
-  EXPECT_NE(refusal(*selector_, *device_, {.acc = acc}, 0).find("k = 0"), std::string::npos);
-  const std::string message = refusal(*selector_, *device_, {.acc = acc}, 101);
-  EXPECT_NE(message.find("k = 101"), std::string::npos);
-  EXPECT_NE(message.find("n = 100"), std::string::npos);
-  EXPECT_NE(refusal(*selector_, *device_, {}, 1), "accepted");
-}
-
-TEST_P(SelectorConformance, select_refuses_a_gradient_of_another_length_and_a_bad_scale) {
-  std::vector<float> acc(100, 1.0F);
-  const std::vector<float> shorter(99, 1.0F);
-  const std::vector<float> gradient(100, 1.0F);
-  EXPECT_NE(refusal(*selector_, *device_, {acc, shorter}, 5).find("99"), std::string::npos);
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_NE(refusal(*selector_, *device_, {acc, gradient, nan}, 5).find("scale"),
-            std::string::npos);
-  EXPECT_EQ(acc, std::vector<float>(100, 1.0F));
-}
-
-TEST_P(SelectorConformance, select_refuses_an_accumulator_that_overflows) {
-  std::vector<float> acc(100, 1.0F);
-  acc[42] = 3e38F;
-  std::vector<float> gradient(100, 0.0F);
-  gradient[42] = 3e38F;
-  const std::string message = refusal(*selector_, *device_, {acc, gradient}, 10);
-  EXPECT_NE(message.find("42"), std::string::npos) << message;
 }
 
 TEST_P(SelectorConformance, select_after_save_and_load_goes_on_as_if_nothing_had_happened) {
@@ -226,16 +156,6 @@ TEST_P(SelectorConformance, select_after_save_and_load_goes_on_as_if_nothing_had
 
 TEST_P(SelectorConformance, make_and_find_agree_on_the_name) {
   EXPECT_EQ(find_selector(selector_->name()), GetParam());
-}
-
-std::vector<SelectorKind> kinds() {
-  std::vector<SelectorKind> all;
-  for (const SelectorInfo& info : selectors()) all.push_back(info.kind);
-  return all;
-}
-
-std::string kind_name(const testing::TestParamInfo<SelectorKind>& info) {
-  return std::string(make_selector(info.param)->name());
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, SelectorConformance, testing::ValuesIn(kinds()), kind_name);

@@ -1,22 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums against std::map; the walk in blocks of 8192 indices is where mistakes would hide.
+// Sums against std::map, at every level of vector instructions. Mistakes would hide where the walk
+// in blocks of 8192 indices crosses a border, and where dense and scattered inputs part ways.
 #include "oktopk/sparse/sum.h"
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 
+#include "oktopk/base/simd.h"
 #include "tests/support/sparse.h"
 
 namespace oktopk {
 namespace {
 
+// At every level: all must agree.
 EntryList sum_of(const std::vector<SparseVector>& parts, Range range) {
   const std::vector<CooView> views(parts.begin(), parts.end());
-  SparseVector out = make_sparse({{123, 4}});  // must be replaced
-  sum(views, range, out);
-  EXPECT_TRUE(is_canonical(out));
-  return list_of(out);
+  SparseVector first;
+  for (const SimdLevel level : simd_levels()) {
+    const SimdLimit limit(level);
+    SparseVector out = make_sparse({{123, 4}});  // must be replaced
+    sum(views, range, out);
+    EXPECT_TRUE(is_canonical(out));
+    if (level == simd_levels().front()) first = out;
+    EXPECT_EQ(list_of(out), list_of(first)) << to_string(level);
+  }
+  return list_of(first);
+}
+
+// The same where comparing lists would fail at NaN.
+EntryList sum_of_nan(const std::vector<SparseVector>& parts, Range range) {
+  const std::vector<CooView> views(parts.begin(), parts.end());
+  EntryList first;
+  for (const SimdLevel level : simd_levels()) {
+    const SimdLimit limit(level);
+    SparseVector out;
+    sum(views, range, out);
+    if (level == simd_levels().front()) first = list_of(out);
+    EXPECT_EQ(out.size(), first.size()) << to_string(level);
+  }
+  return first;
 }
 
 EntryList oracle(const std::vector<SparseVector>& parts) {
@@ -48,6 +72,84 @@ TEST(Sum, any_number_of_random_parts_equals_the_map) {
         parts.push_back(
             random_sparse(random, random.below(std::min<Index>(width, 300)), 1000, 1000 + width));
       EXPECT_EQ(sum_of(parts, {1000, 1000 + width}), oracle(parts)) << count << " " << width;
+    }
+}
+
+TEST(Sum, any_density_and_number_of_parts_equals_the_map) {
+  Random random(2);
+  for (const std::size_t count : {2U, 3U, 5U, 16U})
+    for (const Index width : {1U, 7U, 64U, 513U, 9000U, 20000U})
+      for (const Index sparsity : {1U, 2U, 30U, 1000U}) {
+        std::vector<SparseVector> parts;
+        for (std::size_t p = 0; p < count; ++p)
+          parts.push_back(
+              random_sparse(random, random.below(width / sparsity + 1), 77, 77 + width));
+        ASSERT_EQ(sum_of(parts, {77, 77 + width}), oracle(parts)) << count << " " << width;
+      }
+}
+
+TEST(Sum, two_parts_of_all_small_sizes_equal_the_map) {
+  Random random(3);
+  for (std::size_t a = 0; a <= 35; ++a)
+    for (std::size_t b = 0; b <= 35; ++b)
+      for (const Index width : {40U, 5000U}) {
+        const std::vector<SparseVector> parts = {random_sparse(random, a, 0, width),
+                                                 random_sparse(random, b, 0, width)};
+        ASSERT_EQ(sum_of(parts, {0, width}), oracle(parts)) << a << " " << b;
+      }
+}
+
+TEST(Sum, equal_supports_and_opposite_values_leave_nothing) {
+  Random random(4);
+  for (const Index width : {2000U, 3000000U}) {
+    const SparseVector v = random_sparse(random, 1000, 0, width);
+    SparseVector minus = v;
+    for (float& x : minus.val) x = -x;
+    EXPECT_TRUE(sum_of({v, minus}, {0, width}).empty());
+    EXPECT_TRUE(sum_of({v, v, minus, minus}, {0, width}).empty());
+    EXPECT_EQ(sum_of({v, minus, v}, {0, width}), list_of(v));
+    EXPECT_EQ(sum_of({v, v, v}, {0, width}), oracle({v, v, v}));
+  }
+}
+
+TEST(Sum, zeros_of_either_sign_are_left_out_and_nan_stays) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const Index width : {12U, 1000000U}) {
+    const SparseVector v = make_sparse({{1, 0.0F}, {2, -0.0F}, {3, nan}, {4, 1}});
+    for (std::size_t count = 1; count <= 3; ++count) {
+      const EntryList out = sum_of_nan(std::vector<SparseVector>(count, v), {0, width});
+      ASSERT_EQ(out.size(), 2u);
+      EXPECT_EQ(out[0].first, 3u);
+      EXPECT_NE(out[0].second, out[0].second);
+      EXPECT_EQ(out[1], (Entry{4, static_cast<float>(count)}));
+    }
+  }
+}
+
+TEST(Sum, thousands_of_tiny_parts_equal_the_map) {
+  Random random(5);
+  for (const Index width : {3000U, 0xffffffffU}) {
+    std::vector<SparseVector> parts;
+    for (int p = 0; p < 3000; ++p)
+      parts.push_back(random_sparse(random, random.below(3), 0, width));
+    EXPECT_EQ(sum_of(parts, {0, width}), oracle(parts)) << width;
+  }
+}
+
+TEST(Sum, again_into_the_same_memory_does_not_move_it) {
+  Random random(6);
+  for (const std::size_t count : {1U, 2U, 3U, 9U})
+    for (const Index width : {2000U, 5000000U}) {
+      std::vector<SparseVector> parts;
+      for (std::size_t p = 0; p < count; ++p) parts.push_back(random_sparse(random, 900, 0, width));
+      const std::vector<CooView> views(parts.begin(), parts.end());
+      SparseVector out;
+      sum(views, {0, width}, out);
+      const Index* const idx = out.idx.data();
+      const float* const val = out.val.data();
+      for (int step = 0; step < 3; ++step) sum(views, {0, width}, out);
+      EXPECT_EQ(out.idx.data(), idx);
+      EXPECT_EQ(out.val.data(), val);
     }
 }
 
@@ -85,6 +187,10 @@ TEST(Sum, indices_at_the_end_of_32_bits_are_exact) {
   const SparseVector a = make_sparse({{0, 1}, {kLast - 8192, 1}, {kLast - 1, 2}, {kLast, 3}});
   const SparseVector b = make_sparse({{kLast - 8191, 1}, {kLast, 4}});
   EXPECT_EQ(sum_of({a, b}, {0, kLast + 1}), oracle({a, b}));
+  Random random(7);
+  const SparseVector dense = random_sparse(random, 7000, kLast - 9000, kLast + 1);
+  EXPECT_EQ(sum_of({a, b, dense, dense}, {0, kLast + 1}), oracle({a, b, dense, dense}));
+  EXPECT_EQ(sum_of({dense, dense, b}, {kLast - 9000, kLast + 1}), oracle({dense, dense, b}));
   const SparseVector tail = make_sparse({{kLast - 1, 2}, {kLast, 3}});
   EXPECT_EQ(sum_of({tail, tail}, {kLast - 10, kLast + 1}), oracle({tail, tail}));
 }

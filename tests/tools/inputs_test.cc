@@ -123,5 +123,44 @@ TEST(Inputs, find_knows_every_name_and_lists_them) {
   }
 }
 
+TEST(Inputs, large_inputs_are_the_plain_ones_while_they_fit_a_block) {
+  for (const InputInfo& info : inputs()) {
+    const auto small = make_input(info.kind, 3000, 2, 3, 4);
+    const auto large = make_large_input(info.kind, 3000, 2, 3, 4);
+    EXPECT_TRUE(std::equal(small.begin(), small.end(), large.begin(), large.end())) << info.name;
+  }
+}
+
+TEST(Inputs, large_inputs_repeat_magnitudes_at_other_places) {
+  constexpr Index kBlock = 1U << 20U;
+  const auto x = make_large_input(Input::gaussian, 2 * kBlock + 5, 0, 0, 1);
+  ASSERT_EQ(x.size(), 2 * kBlock + 5);
+  double squares = 0;
+  std::size_t same = 0;
+  for (std::size_t i = 0; i < kBlock; ++i) {
+    squares += double{x[kBlock + i]} * x[kBlock + i];
+    same += std::fabs(x[i] + x[kBlock + i]) < 0.001F ? 1 : 0;
+  }
+  EXPECT_NEAR(squares / kBlock, 1, 0.01);
+  EXPECT_LT(same, kBlock / 500);  // of independent values, one in 1800
+  const auto dyadic = make_large_input(Input::dyadic, kBlock + 1000, 0, 0, 1);
+  for (const float v : dyadic) ASSERT_EQ(v * 1024, std::round(v * 1024));
+}
+
+TEST(Inputs, large_layers_keep_their_scales) {
+  constexpr Index n = (1U << 20U) + 4096;
+  const auto magnitude = [](const auto& x, std::size_t begin, std::size_t end) {
+    double sum = 0;
+    for (std::size_t i = begin; i < end; ++i) sum += std::fabs(x[i]);
+    return sum / static_cast<double>(end - begin);
+  };
+  const auto plain = make_input(Input::layered, n, 0, 0, 1);
+  const auto large = make_large_input(Input::layered, n, 0, 0, 1);
+  for (std::size_t i = 0; i < 8; ++i) {
+    const double expected = magnitude(plain, i * n / 8, (i + 1) * n / 8);
+    EXPECT_NEAR(magnitude(large, i * n / 8, (i + 1) * n / 8), expected, 0.1 * expected) << i;
+  }
+}
+
 }  // namespace
 }  // namespace oktopk

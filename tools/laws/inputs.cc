@@ -24,6 +24,7 @@ constexpr std::array<InputInfo, 9> kInputs = {{
 }};
 
 constexpr float kUnit = 0x1p-10F;
+constexpr Index kBlock = 1U << 20U;  // the random numbers of a large input
 
 float dyadic(Random& random) {
   const double x = std::clamp(std::round(random.normal() * 100), -511.0, 511.0);
@@ -45,7 +46,8 @@ float student_t3(Random& random) {
 }
 
 // The scale of each index is common to all ranks and steps; only the noise differs.
-void layered(std::vector<float>& out, Random& noise, std::uint64_t seed) {
+template <class Noise>
+void layered(std::span<float> out, std::uint64_t seed, Noise noise) {
   constexpr std::size_t kLayers = 40;
   Random layout(seed, 40);
   std::array<double, kLayers> weight{};
@@ -63,9 +65,26 @@ void layered(std::vector<float>& out, Random& noise, std::uint64_t seed) {
     const bool embedding = layer % 8 == 0;  // a few rows of it are hot
     for (std::size_t i = begin; i < end; ++i) {
       const bool hot = embedding && (i / 64) % 32 == 0;
-      out[i] = scale * (hot ? 8.0F : 1.0F) * student_t3(noise);
+      out[i] = scale * (hot ? 8.0F : 1.0F) * noise(i);
     }
     begin = end;
+  }
+}
+
+// out = block, over and over: each time from another place on, with another sign or scale.
+void repeat(const std::vector<float>& block, float growth, std::span<float> out) {
+  Random places(out.size());
+  for (std::size_t begin = 0, turn = 0; begin < out.size(); begin += block.size(), ++turn) {
+    const std::size_t start = turn == 0 ? 0 : places.below(block.size());
+    const float scale = (turn % 2 == 0 ? 1.0F : -1.0F) * (1 + static_cast<float>(turn) * growth);
+    const std::size_t count = std::min(block.size(), out.size() - begin);
+    const std::size_t first = std::min(count, block.size() - start);
+    const auto at = block.begin() + static_cast<std::ptrdiff_t>(start);
+    const auto scaled = [scale](float x) { return scale * x; };
+    float* const to = out.data() + begin;
+    std::transform(at, at + static_cast<std::ptrdiff_t>(first), to, scaled);
+    std::transform(block.begin(), block.begin() + static_cast<std::ptrdiff_t>(count - first),
+                   to + first, scaled);
   }
 }
 
@@ -105,11 +124,32 @@ std::vector<float> make_input(Input kind, Index n, int rank, std::uint64_t step,
       for (float& x : out) x = laplace(random);
       break;
     case Input::layered:
-      layered(out, random, seed);
+      layered(out, seed, [&](std::size_t) { return student_t3(random); });
       break;
     default:
       for (std::size_t i = 0; i < out.size(); ++i) out[i] = exact_value(kind, i, n, rank, random);
   }
+  return out;
+}
+
+Uninitialised<float> make_large_input(Input kind, Index n, int rank, std::uint64_t step,
+                                      std::uint64_t seed) {
+  const bool has_places = kind == Input::skewed;  // its first sixteenth differs: no repetition
+  if (n <= kBlock || has_places) {
+    const auto all = make_input(kind, n, rank, step, seed);
+    return {all.begin(), all.end()};
+  }
+  std::vector<float> block(kBlock);
+  if (kind == Input::layered) {
+    Random random(seed, static_cast<std::uint64_t>(rank) + 1000, step);
+    for (float& x : block) x = student_t3(random);
+  } else {
+    block = make_input(kind, kBlock, rank, step, seed);
+  }
+  Uninitialised<float> out(n);
+  const bool is_dyadic = kind >= Input::dyadic;
+  repeat(block, is_dyadic ? 0.0F : 0x1p-12F, out);
+  if (kind == Input::layered) layered(out, seed, [&](std::size_t i) { return out[i]; });
   return out;
 }
 

@@ -7,7 +7,6 @@
 #include <array>
 #include <memory>
 #include <optional>
-#include <sstream>
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/find_row.h"
@@ -82,19 +81,6 @@ struct StudyOptions {
   std::string json_file, html_file;
 };
 
-std::vector<double> parse_densities(const std::string& text) {
-  std::vector<double> densities;
-  for (const std::string& part : split_names(text, {})) {
-    std::istringstream stream(part);
-    double density = 0;
-    const bool is_number = (stream >> density) && stream.eof();
-    require(is_number && density > 0 && density <= 1, "--density ", part,
-            ": it must be a number in (0, 1]");
-    densities.push_back(density);
-  }
-  return densities;
-}
-
 StudyTask make_task(const Study& study, const StudyOptions& o, Worlds& worlds) {
   const auto either = [](const std::string& given, std::string_view own) {
     return given.empty() ? std::string(own) : given;
@@ -104,7 +90,7 @@ StudyTask make_task(const Study& study, const StudyOptions& o, Worlds& worlds) {
   const std::uint64_t n = parse_count(size);
   require(n >= 1 && n <= (1U << 24U), "-b ", size, ": n must be in 1..16M: studies gather densely");
   task.n = static_cast<Index>(n);
-  task.densities = parse_densities(either(o.densities, study.densities));
+  task.densities = parse_densities(either(o.densities, study.densities), "--density");
   require(task.densities.size() == 1 || study.many_densities, "--density ", o.densities, ": study ",
           study.name, " takes one");
   task.ranks = parse_ranks(either(o.ranks, study.ranks), "--ranks");

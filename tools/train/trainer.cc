@@ -111,9 +111,9 @@ double Trainer::gradient_and_step() {
   }
   const double seconds = timer.lap();
   const StepTimes times = sync_->times();
-  select_ += times.select;
+  select_ += times.check + times.select;
   exchange_ += times.exchange;
-  apply_ += std::max(0.0, seconds - times.select - times.exchange);
+  apply_ += std::max(0.0, seconds - times.check - times.select - times.exchange);
   selected_ = update.size();
   return loss;
 }

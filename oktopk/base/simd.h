@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which vector instructions the kernels use. Chosen once from what the machine has; every level
+// gives the same bits, so the choice shows in time alone. That is why it may be the one setting of
+// the process rather than a parameter of every call (docs/decisions/0012): tests and benchmarks
+// limit it to compare levels.
+//
+// Kernels with several variants keep them in files named after the level (x_avx2.cc, x_avx512.cc),
+// each function marked OKTOPK_AVX2 or OKTOPK_AVX512, so that the build stays portable; no_simd.cc
+// files stand in where the processor is no x86-64.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace oktopk {
+
+enum class SimdLevel { scalar, avx2, avx512 };
+
+std::string_view to_string(SimdLevel level);
+// UsageError lists the names that exist.
+SimdLevel find_simd_level(std::string_view name);
+
+// All levels that this machine can run, the slowest first.
+std::span<const SimdLevel> simd_levels();
+
+// The level in use: the machine's best, unless limited.
+SimdLevel simd_level();
+
+// From now on no higher level is used, by any thread. UsageError when the machine lacks it.
+void limit_simd_level(SimdLevel level);
+
+// For a scope: tests that compare levels.
+class SimdLimit {
+ public:
+  explicit SimdLimit(SimdLevel level) : before_(simd_level()) { limit_simd_level(level); }
+  ~SimdLimit() { limit_simd_level(before_); }
+  SimdLimit(const SimdLimit&) = delete;
+  SimdLimit& operator=(const SimdLimit&) = delete;
+
+ private:
+  SimdLevel before_;
+};
+
+}  // namespace oktopk
+
+// What each level may assume. FMA is left out on purpose: a fused multiply-add rounds once where
+// the scalar code rounds twice.
+#define OKTOPK_AVX2 __attribute__((target("avx2,bmi,bmi2,lzcnt,popcnt,f16c")))
+#define OKTOPK_AVX512 \
+  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi,bmi2,lzcnt,popcnt,f16c")))

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oktopk/device/cpu_sparse.h"
+
+#include <algorithm>
+
+#include "oktopk/base/error.h"
+#include "oktopk/device/cpu_kernels.h"
+
+namespace oktopk {
+namespace {
+
+constexpr std::size_t kCluster = 4;
+constexpr std::size_t kClustersAhead = 16;
+
+// Steps through increasing indices, in strides where there are many.
+class Walk {
+ public:
+  explicit Walk(std::span<const Index> idx) : idx_(idx) {}
+  // Whether i is among them. REQUIRES: i not smaller than before.
+  bool holds(std::size_t i) {
+    while (at_ + kStride <= idx_.size() && idx_[at_ + kStride - 1] < i) at_ += kStride;
+    while (at_ < idx_.size() && idx_[at_] < i) ++at_;
+    return at_ < idx_.size() && idx_[at_] == i;
+  }
+
+ private:
+  static constexpr std::size_t kStride = 16;
+  std::span<const Index> idx_;
+  std::size_t at_ = 0;
+};
+
+template <class T>
+void sample(const Accumulation& in, std::size_t offset, std::size_t stride,
+            Uninitialised<std::uint32_t>& out) {
+  const std::size_t n = in.acc.size();
+  const std::size_t ahead = kClustersAhead * stride;
+  const T* gradient = in.gradient.as<T>();
+  const bool adds = !in.gradient.empty();
+  Walk cleared(in.cleared);
+  out.resize(offset < n ? ((n - offset - 1) / stride + 1) * kCluster : 0);
+  std::uint32_t* to = out.data();
+  for (std::size_t first = offset; first < n; first += stride) {
+    const std::size_t later = std::min(first + ahead, n - 1);
+    __builtin_prefetch(in.acc.data() + later);
+    if (adds) __builtin_prefetch(gradient + later);
+    for (std::size_t i = first; i < std::min(n, first + kCluster); ++i) {
+      const float before = cleared.holds(i) ? 0.0F : in.acc[i];
+      *to++ = magnitude_bits(adds ? before + in.scale * to_float(gradient[i]) : before);
+    }
+  }
+  out.resize(static_cast<std::size_t>(to - out.data()));
+}
+
+}  // namespace
+
+// Neighbours often share a bin, and an increment waits for the last one of the same place: so four
+// histograms take turns.
+void count_magnitudes(std::span<const float> x, MagnitudeHistogram& bins) {
+  constexpr std::size_t kTurns = 4;
+  const auto bin = [&](std::size_t i) { return magnitude_bin(x[i]); };
+  std::array<std::array<std::uint32_t, kMagnitudeBins>, kTurns> counts{};
+  std::uint64_t zeros = 0;
+  const std::size_t whole = x.size() / kTurns * kTurns;
+  for (std::size_t i = 0; i < whole; i += kTurns)
+    for (std::size_t turn = 0; turn < kTurns; ++turn) ++counts[turn][bin(i + turn)];
+  for (std::size_t i = whole; i < x.size(); ++i) ++counts[0][bin(i)];
+  for (const float v : x) zeros += static_cast<std::uint64_t>(v == 0.0F);
+  for (std::size_t b = 0; b < kMagnitudeBins; ++b)
+    for (const auto& turn : counts) bins[b] += turn[b];
+  bins[0] -= zeros;
+}
+
+void sample_clusters(const Accumulation& in, std::size_t offset, std::size_t stride,
+                     Uninitialised<std::uint32_t>& out) {
+  OKTOPK_DCHECK(stride >= kCluster);
+  out.clear();
+  in.gradient.dispatch([&]<class T>(const T*) { sample<T>(in, offset, stride, out); });
+}
+
+}  // namespace oktopk

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the CPU device needs while it walks a section tile by tile: where selected entries go, and
+// which elements count as zero.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+#include "oktopk/device/cpu_kernels.h"
+#include "oktopk/device/device.h"
+
+namespace oktopk {
+
+// Elements begin <= i < end.
+struct Section {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  std::size_t size() const { return end - begin; }
+};
+
+// Appends to a sparse vector through its own memory: as long as that has room for one more tile,
+// nothing is asked of it.
+class Output {
+ public:
+  explicit Output(SparseVector& out)
+      : out_(out), count_(out.size()), room_(std::min(out.idx.capacity(), out.val.capacity())) {
+    out_.resize(room_);
+  }
+  // For the next tile: beyond its end there are no marks.
+  Marks& marks(Section tile) {
+    if (tile.size() < kTile) marks_ = {};
+    return marks_;
+  }
+  void append(const CpuKernels& use, std::span<const float> tile, Index base) {
+    if (count_ + kTile + kSelectSlack > room_) grow();
+    count_ += use.emit(tile, marks_, {base, out_.idx.data() + count_, out_.val.data() + count_});
+  }
+  void finish() { out_.resize(count_); }
+
+ private:
+  void grow() {
+    room_ = std::max(2 * room_, count_ + kTile + kSelectSlack);
+    out_.resize(room_);
+  }
+
+  SparseVector& out_;
+  std::size_t count_;
+  std::size_t room_;
+  alignas(64) Marks marks_{};
+};
+
+// Goes through the elements that count as zero, after their tile was accumulated: only then are
+// they in the cache.
+class Cleared {
+ public:
+  Cleared(const Accumulation& in, Section section) : in_(in) {
+    const auto first_from = [&](std::size_t begin) {
+      return static_cast<std::size_t>(
+          std::lower_bound(in.cleared.begin(), in.cleared.end(), begin) - in.cleared.begin());
+    };
+    next_ = first_from(section.begin);
+    last_ = first_from(section.end);
+  }
+
+  // Sets each up to `end` to what it becomes; visit(i, value) follows. Everything is copied first:
+  // for all the compiler knows, what visit writes could change it.
+  template <class Visit>
+  void before(std::size_t end, Visit visit) {
+    if (next_ == last_) return;
+    in_.gradient.dispatch([this, end, visit](const auto* gradient) {
+      const bool adds = !in_.gradient.empty();
+      const float scale = in_.scale;
+      float* acc = in_.acc.data();
+      const Index* next = in_.cleared.data() + next_;
+      const Index* last = in_.cleared.data() + last_;
+      for (; next != last && *next < end; ++next) {
+        const std::size_t i = *next;
+        const float value = adds ? 0.0F + scale * to_float(gradient[i]) : 0.0F;
+        acc[i] = value;
+        visit(i, value);
+      }
+      next_ = static_cast<std::size_t>(next - in_.cleared.data());
+    });
+  }
+
+ private:
+  const Accumulation& in_;
+  std::size_t next_ = 0;
+  std::size_t last_ = 0;
+};
+
+inline void set_mark(std::uint8_t* marks, std::size_t i, bool passes) {
+  const unsigned others = marks[i / 8] & ~(1U << (i % 8));
+  marks[i / 8] = static_cast<std::uint8_t>(others | (static_cast<unsigned>(passes) << (i % 8)));
+}
+
+}  // namespace oktopk

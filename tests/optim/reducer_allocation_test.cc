@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of a step is reused: once buffers have grown to the size of the problem, a step allocates
+// nothing, on any rank.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "oktopk/optim/reducer.h"
+#include "tests/support/allocations.h"
+#include "tests/support/world.h"
+#include "tools/laws/inputs.h"
+
+namespace oktopk {
+namespace {
+
+constexpr Index kN = 40000;
+
+// Allocations of each of the last steps of a steady stream, on this rank.
+std::vector<std::size_t> late_allocations(Communicator& comm, const ReducerOptions& options) {
+  Reducer reducer(comm, kN, options);
+  std::vector<std::vector<float>> gradients;
+  for (std::uint64_t i = 0; i < 4; ++i)
+    gradients.push_back(make_input(Input::gaussian, kN, comm.rank(), i, 1));
+  std::vector<std::size_t> counts(8);
+  for (std::size_t step = 0; step < 40 + counts.size(); ++step) {
+    const std::size_t before = allocations_of_this_thread();
+    reducer.step(gradients[step % 4]);
+    if (step >= 40) counts[step - 40] = allocations_of_this_thread() - before;
+  }
+  return counts;
+}
+
+class ReducerAllocation : public testing::TestWithParam<std::string> {};
+
+TEST_P(ReducerAllocation, step_allocates_nothing_once_it_is_warm) {
+  for (const char* codec : {"coo32+fp32", "elias_fano+bf16", "bit_packed+log8"}) {
+    ReducerOptions options;
+    options.preset = GetParam();
+    options.allreduce.codec = parse_codec(codec);
+    const auto ranks = gather_world(
+        "threads", 3, [&](Communicator& comm) { return late_allocations(comm, options); });
+    for (std::size_t r = 0; r < ranks.size(); ++r)
+      EXPECT_EQ(ranks[r], std::vector<std::size_t>(8, 0)) << codec << ", rank " << r;
+  }
+}
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const Preset& preset : presets()) names.emplace_back(preset.name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Presets, ReducerAllocation, testing::ValuesIn(preset_names()),
+                         [](const auto& row) { return row.param; });
+
+TEST(Allocations, are_counted) {
+  const std::size_t before = allocations_of_this_thread();
+  const std::vector<float> some(100);
+  EXPECT_EQ(allocations_of_this_thread(), before + 1) << some.size();
+}
+
+}  // namespace
+}  // namespace oktopk
