@@ -16,5 +16,6 @@
 #include "oktopk/comm/threads.h"
 #include "oktopk/optim/adam.h"
 #include "oktopk/optim/bucketed_reducer.h"
+#include "oktopk/optim/dense_mean.h"
 #include "oktopk/optim/reducer.h"
 #include "oktopk/optim/sgd.h"

@@ -33,7 +33,10 @@ class Circulant final : public Allreduce {
   using Allreduce::Allreduce;
   std::string_view name() const override { return "circulant"; }
   Prediction predict(const Problem& problem) const override;
-  OwnerMemory memory() const override { return {mine_, memory_.values()}; }
+  OwnerMemory memory() const override {
+    if (!remembers()) return {mine_, {}};
+    return {mine_, memory_.values()};
+  }
   void check_ranks(int P) const override { parse_skips(options().skips, P); }
   void scale_memory(const Device& device, float factor) override { memory_.scale(device, factor); }
 
@@ -117,14 +120,17 @@ void Circulant::steer(const Step& step, Outcome& out) {
 }
 
 void Circulant::take_from_memory(const Step& step) {
-  auto parts = scatter_.parts();
+  CooView arrived = scatter_.region();
   if (!threshold_.is_known()) {  // the histogram needs the sums, the sums' share a threshold
-    for (const CooView& part : parts) memory_.add(part);
-    parts = {};
-    threshold_.refresh(step.comm, memory_.bins(), step.k, work_);
+    memory_.add(arrived);
+    arrived = {};
+    bins_.fill(0);
+    memory_.add_bins(step.device, bins_);
+    threshold_.refresh(step.comm, bins_, step.k, work_);
   }
-  memory_.add_take(step.device, parts, threshold_.value(), share_);
-  bins_ = memory_.bins();
+  memory_.add_take(step.device, arrived, threshold_.value(), share_);
+  bins_.fill(0);
+  memory_.add_bins(step.device, bins_);
   step.device.magnitude_histogram(share_.val, bins_);
   put_back_.clear();
   keep_largest(share_, step.k, &put_back_);
@@ -191,7 +197,7 @@ void Circulant::recut(const Step& step, Outcome& out) {
   const double mean = static_cast<double>(total) / static_cast<double>(load_.size());
   if (static_cast<double>(largest) <= 1.5 * mean + 4 * std::sqrt(mean)) return;
   last_recut_ = step.count;
-  step.device.select_at_least(memory_.values(), mine_.begin, 0.0F, out.returned);
+  memory_.append_to(step.device, out.returned);
   cuts_ = cuts_from_load(cuts_, load_);
   mine_ = region(cuts_, step.comm.rank());
   if (remembers()) memory_.reset(mine_);
@@ -199,7 +205,7 @@ void Circulant::recut(const Step& step, Outcome& out) {
 
 void Circulant::do_save(StateWriter& state) const {
   state.put_all(std::span(cuts_));
-  state.put_all(memory_.values());
+  state.put_all(memory().values);
   threshold_.save(state);
   state.put(last_recut_);
 }
@@ -229,15 +235,15 @@ Prediction Circulant::predict(const Problem& problem) const {
     Cost cost = SparseReduceScatter::predict(skips, p, options().codec, true) +
                 Cost{L, (P - 1) * block(entries), 0};
     if (problem.refresh)
-      cost += Cost{3 * L, (P - 1) * (8 * (P - 1) + 4 * 256 + 8 * 8 + 3 * kCheckBytes), 0};
+      cost += Cost{3 * L, (P - 1) * (8 * (P - 1) + 4 * 256 + 8 * 32 + 3 * kCheckBytes), 0};
     return cost;
   };
   Problem disjoint = problem;
   disjoint.union_exponent = 1;
   // The aim is 1.02 to 1.1 of k, and the count of a steady step within a fifth of it. A refresh
-  // takes the lower edge of a bin, an eighth of an octave wide, and never more than k per owner.
+  // takes the lower edge of a bin, 1/32 of an octave wide, and never more than k per owner.
   if (problem.refresh)
-    return {total(problem, 1.4 * share), total(disjoint, std::min(problem.k, problem.n / P))};
+    return {total(problem, 1.1 * share), total(disjoint, std::min(problem.k, problem.n / P))};
   return {total(problem, 1.05 * share), total(disjoint, 1.1 * 1.2 * share)};
 }
 

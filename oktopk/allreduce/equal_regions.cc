@@ -5,10 +5,11 @@
 
 namespace oktopk {
 
-void EqualRegions::scatter(const Step& step, const Skips& skips, std::size_t quota, Outcome& out) {
+void EqualRegions::scatter(const Step& step, Skips (*skips)(int P), std::size_t quota,
+                           Outcome& out) {
   if (cuts_.empty()) {
     cuts_ = equal_cuts(step.n, step.comm.size());
-    scatter_.set_skips(skips);
+    scatter_.set_skips(skips(step.comm.size()));
   }
   scatter_.run(step.comm, step.mine.selection,
                {.cuts = cuts_,

@@ -17,9 +17,9 @@ class EqualRegions : public Allreduce {
   using Allreduce::Allreduce;
 
  protected:
-  // Leaves the sums of this rank's region in sums(). quota 0: nothing is pruned.
-  void scatter(const Step& step, const Skips& skips, std::size_t quota, Outcome& out);
-  CooView sums() { return scatter_.region(); }
+  // Leaves the sums of this rank's region in sums(). skips: of P ranks. quota 0: nothing is pruned.
+  void scatter(const Step& step, Skips (*skips)(int P), std::size_t quota, Outcome& out);
+  CooView sums() const { return scatter_.region(); }
   Range mine(const Step& step) const { return region(cuts_, step.comm.rank()); }
   FrameSpec frame_spec(const Step& step) const { return {options().codec, mine(step), step.tag}; }
 

@@ -9,23 +9,31 @@
 namespace oktopk {
 namespace {
 
-constexpr std::size_t kFine = 8;                         // bins per octave
+constexpr std::size_t kFine = kBinsPerOctave;            // bins per octave
 constexpr std::size_t kCoarse = kMagnitudeBins / kFine;  // octaves
 constexpr std::int64_t kJump = 9455;                     // 0.1 nepers in units of 2^-16 octaves
 constexpr double kLogUnit = 65536;
 constexpr int kCarefulSteps = 32;
 
-// The magnitude inside [lower, upper) above which `aim` entries lie, when `at_lower` lie above
-// lower and `at_upper` above upper: log-linear in between, as tails are.
-float interpolate(float lower, float upper, std::uint64_t at_lower, std::uint64_t at_upper,
-                  std::uint64_t aim) {
-  if (lower <= 0 || aim == 0 || at_lower <= aim) return lower;
-  const auto low = static_cast<double>(at_lower);
-  const double high = std::max(0.5, static_cast<double>(at_upper));
-  if (high >= low) return lower;
-  upper = std::min(upper, std::numeric_limits<float>::max());  // the last finite bin's edge is Inf
+// Magnitudes lower .. upper: `at_lower` entries lie above the one, `at_upper` above the other.
+struct Stretch {
+  float lower;
+  float upper;
+  std::uint64_t at_lower;
+  std::uint64_t at_upper;
+};
+
+// The magnitude inside the stretch above which `aim` entries lie: log-linear, as tails are.
+float interpolate(const Stretch& s, std::uint64_t aim) {
+  if (s.lower <= 0 || aim == 0 || s.at_lower <= aim) return s.lower;
+  const auto low = static_cast<double>(s.at_lower);
+  const double high = std::max(0.5, static_cast<double>(s.at_upper));
+  if (high >= low) return s.lower;
+  // The last finite bin's edge is Inf.
+  const float upper = std::min(s.upper, std::numeric_limits<float>::max());
   const double share = std::log(low / static_cast<double>(aim)) / std::log(low / high);
-  return static_cast<float>(lower * std::pow(double{upper} / lower, std::clamp(share, 0.0, 1.0)));
+  return static_cast<float>(s.lower *
+                            std::pow(double{upper} / s.lower, std::clamp(share, 0.0, 1.0)));
 }
 
 }  // namespace
@@ -45,7 +53,7 @@ bool GlobalThreshold::follow(const BlockNote& summed) {
   return !known_;
 }
 
-// First the octaves, then the bins of the octave in which the aim lies: 1 KiB + 64 B per rank.
+// First the octaves, then the bins of the octave in which the aim lies: 1 KiB + 256 B per rank.
 void GlobalThreshold::refresh(Communicator& comm, const MagnitudeHistogram& mine, std::size_t k,
                               Workspace& work) {
   std::array<std::uint32_t, kCoarse> octaves{};
@@ -121,13 +129,26 @@ void GlobalThreshold::observe(std::span<const TailWindow> windows, std::uint64_t
     known_ = false;  // outside of the window
     return;
   }
-  value_ = magnitude_bin_edge(tail.first_bin + bin);
+  Stretch stretch{magnitude_bin_edge(tail.first_bin + bin),
+                  magnitude_bin_edge(tail.first_bin + bin + 1), over + tail.counts[bin], over};
   if (careful_ > 0) {
     --careful_;
-  } else {
-    value_ = interpolate(value_, magnitude_bin_edge(tail.first_bin + bin + 1),
-                         over + tail.counts[bin], over, goal);
+    value_ = stretch.lower;
+    return;
   }
+  // At the last threshold the tail has a cliff: below it owners hold what they did not send yet,
+  // above it is only what has just arrived. How many lie above it is known, too.
+  if (stretch.lower < value_ && value_ < stretch.upper && gathered >= stretch.at_upper &&
+      gathered <= stretch.at_lower) {
+    if (gathered >= goal) {
+      stretch.lower = value_;
+      stretch.at_lower = gathered;
+    } else {
+      stretch.upper = value_;
+      stretch.at_upper = gathered;
+    }
+  }
+  value_ = interpolate(stretch, goal);
 }
 
 // Judges the last threshold by what it yielded. One that was put at a bin's edge on purpose may let

@@ -3,7 +3,7 @@
 // so that a deterministic trim brings exactly k.
 //   * Feed-forward: the ranks' local thresholds travel as integer sums with the blocks; when their
 //     mean moves, so does the global one.
-//   * Feedback: with its entries every owner reports a window of 17 bins (1/8 octave each) of the
+//   * Feedback: with its entries every owner reports a window of 25 bins (1/32 octave each) of the
 //     magnitudes around the threshold; their sum gives the next threshold.
 //   * Refresh, on demand: when the local thresholds jump, or the last count was off, the ranks add
 //     up histograms (2 ceil(log2 P) small messages) and the threshold is set from those.
@@ -24,7 +24,7 @@ namespace oktopk {
 
 // One owner's report, sent along with its share (docs/wire_format.md).
 struct TailWindow {
-  static constexpr int kBins = 17;
+  static constexpr int kBins = 25;
   std::uint32_t first_bin = 0;  // magnitude bin of counts[0]
   std::array<std::uint32_t, kBins> counts{};
   std::uint64_t above = 0;      // in higher bins

@@ -72,18 +72,10 @@ void SparseReduceScatter::run(Communicator& comm, CooView mine, const ReduceScat
     post(phase, plan, rank, contributors);
     comm.exchange(sends_, recvs_);
     for (std::size_t hop = 0; hop < phase.hops.size(); ++hop) decode(hop, phase, plan, rank);
-    for (int d = phase.to_blocks - 1; d >= 0; --d) {
-      collect(phase, d);
-      // Nobody may want the sum of the last block as one vector: region() makes it.
-      if (phase.to_blocks > 1) merge(d, oktopk::region(plan.cuts, region_of(rank, d, P_)));
-    }
+    merge(phase, plan, rank);
     contributors *= phase.hops.size() + 1;
   }
-  if (plan.quota > 0) {
-    region();
-    prune(0, plan.quota, dropped);
-    parts_.assign(1, view_[0]);
-  }
+  if (plan.quota > 0) prune(0, plan.quota, dropped);
 }
 
 void SparseReduceScatter::cut(CooView mine, const ReduceScatterPlan& plan, int rank) {
@@ -92,8 +84,6 @@ void SparseReduceScatter::cut(CooView mine, const ReduceScatterPlan& plan, int r
     note_[at(d)] = plan.note == nullptr ? BlockNote{} : *plan.note;
     note_[at(d)].load = view_[at(d)].size();
   }
-  parts_.assign(1, view_[0]);
-  mine_ = oktopk::region(plan.cuts, rank);
 }
 
 void SparseReduceScatter::prune(int block, std::size_t quota, SparseVector& dropped) {
@@ -166,24 +156,15 @@ void SparseReduceScatter::decode(std::size_t hop, const Phase& phase, const Redu
     fail<CommError>("from rank ", recv.peer, ": ", bytes.size(), " bytes after the last frame");
 }
 
-void SparseReduceScatter::collect(const Phase& phase, int block) {
-  parts_.assign(1, view_[at(block)]);
-  for (std::size_t hop = 0; hop < phase.hops.size(); ++hop)
-    if (block < phase.hops[hop].count) parts_.push_back(arrived_[hop][at(block)]);
-}
-
-void SparseReduceScatter::merge(int block, Range range) {
-  sum(parts_, range, merged_);
-  std::swap(storage_[at(block)], merged_);
-  view_[at(block)] = storage_[at(block)];
-}
-
-CooView SparseReduceScatter::region() {
-  if (parts_.size() > 1) {
-    merge(0, mine_);
-    parts_.assign(1, view_[0]);
+void SparseReduceScatter::merge(const Phase& phase, const ReduceScatterPlan& plan, int rank) {
+  for (int d = 0; d < phase.to_blocks; ++d) {
+    parts_.assign(1, view_[at(d)]);
+    for (std::size_t hop = 0; hop < phase.hops.size(); ++hop)
+      if (d < phase.hops[hop].count) parts_.push_back(arrived_[hop][at(d)]);
+    sum(parts_, oktopk::region(plan.cuts, region_of(rank, d, P_)), merged_);
+    std::swap(storage_[at(d)], merged_);
+    view_[at(d)] = storage_[at(d)];
   }
-  return view_[0];
 }
 
 Cost SparseReduceScatter::predict(const Skips& skips, const Problem& problem, Codec codec,

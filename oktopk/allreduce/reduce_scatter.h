@@ -46,10 +46,7 @@ class SparseReduceScatter {
   void run(Communicator& comm, CooView mine, const ReduceScatterPlan& plan, SparseVector& returned,
            SparseVector& dropped);
 
-  // What the sum of this rank's region is made of, in the order of summation; and that sum.
-  // Good until the next run.
-  std::span<const CooView> parts() const { return parts_; }
-  CooView region();
+  CooView region() const { return view_[0]; }
   const BlockNote& note() const { return note_[0]; }
 
   // The reduce-scatter's share of predict(): uniformly spread blocks; a quota caps their entries.
@@ -62,11 +59,9 @@ class SparseReduceScatter {
   void encode(const Phase& phase, const ReduceScatterPlan& plan, int rank, SparseVector& returned);
   void post(const Phase& phase, const ReduceScatterPlan& plan, int rank, std::size_t contributors);
   void decode(std::size_t hop, const Phase& phase, const ReduceScatterPlan& plan, int rank);
-  void collect(const Phase& phase, int block);
-  void merge(int block, Range range);
+  void merge(const Phase& phase, const ReduceScatterPlan& plan, int rank);
 
   int P_ = 0;
-  Range mine_;
   std::vector<Phase> phases_;
   std::vector<CooView> view_;          // the blocks, by distance from this rank
   std::vector<SparseVector> storage_;  // of those that were merged or pruned
@@ -74,7 +69,7 @@ class SparseReduceScatter {
   std::vector<Bytes> outgoing_;  // one message per hop
   std::vector<Bytes> incoming_;
   std::vector<std::vector<SparseVector>> arrived_;  // [hop][block]
-  std::vector<CooView> parts_;                      // of one block
+  std::vector<CooView> parts_;
   SparseVector merged_;
   std::vector<Send> sends_;
   std::vector<Recv> recvs_;

@@ -15,7 +15,7 @@ std::uint32_t checksum(std::span<const std::byte> bytes, std::uint32_t tag) {
 
 }  // namespace
 
-// checksum u32, first_bin u32, load u64, above u64, available u64, counts 17 x u32.
+// checksum u32, first_bin u32, load u64, above u64, available u64, counts 25 x u32.
 void put_share_header(const ShareHeader& header, std::uint32_t tag, Bytes& out) {
   const std::size_t start = out.size();
   out.resize(start + kShareHeaderBytes);

@@ -37,7 +37,7 @@ class SparDL final : public EqualRegions {
   void do_run(const Step& step, Outcome& out) override {
     const auto P = static_cast<std::size_t>(step.comm.size());
     const std::size_t quota = (step.k + P - 1) / P;
-    scatter(step, power_skips(step.comm.size()), quota, out);
+    scatter(step, power_skips, quota, out);
     frame_.clear();
     encode_frame(frame_spec(step), sums(), frame_, error_sink(options().codec, out.returned));
     gather(

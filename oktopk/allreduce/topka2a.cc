@@ -29,7 +29,7 @@ class TopkA2A final : public EqualRegions {
 
  protected:
   void do_run(const Step& step, Outcome& out) override {
-    scatter(step, direct_skips(step.comm.size()), 0, out);
+    scatter(step, direct_skips, 0, out);
     frame_.clear();
     encode_dense_frame(frame_spec(step), dense_sums(step), frame_,
                        error_sink(options().codec, out.returned));

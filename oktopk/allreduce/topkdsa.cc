@@ -27,7 +27,7 @@ class TopkDsa final : public EqualRegions {
 
  protected:
   void do_run(const Step& step, Outcome& out) override {
-    scatter(step, direct_skips(step.comm.size()), 0, out);
+    scatter(step, direct_skips, 0, out);
     encode_smaller(step, out);
     allgather_sizes(step.comm, {sums().size(), frame_.size()}, sizes_, work_);
     gather(

@@ -89,17 +89,18 @@ class CpuDevice final : public Device {
       Output output(to);
       for_tiles(section, [&](Section tile) {
         const auto acc = in.acc.subspan(tile.begin, tile.size());
-        Marks& marks = output.marks(tile);
+        std::uint64_t* const marks = output.marks(tile).data();
         if (in.gradient.empty()) {
-          use.mark(acc, bound, marks.data());
+          use.mark(acc, bound, marks);
         } else {
-          accumulate_mark(acc, addend(in, tile), bound, marks.data());
+          accumulate_mark(acc, addend(in, tile), bound, marks);
         }
-        cleared.before(tile.end,
-                       [to = marks.data(), begin = tile.begin, bound](std::size_t i, float value) {
-                         set_mark(to, i - begin, magnitude_bits(value) >= bound);
-                       });
-        output.append(use, acc, static_cast<Index>(tile.begin));
+        Following next = following(in.acc, in.gradient, tile.end);
+        cleared.before(tile.end, [&, marks, begin = tile.begin, bound](std::size_t i, float value) {
+          next.prefetch();
+          set_mark(marks, i - begin, magnitude_bits(value) >= bound);
+        });
+        output.append(acc.data(), static_cast<Index>(tile.begin), next);
       });
       output.finish();
     });
@@ -114,7 +115,8 @@ class CpuDevice final : public Device {
       for_tiles(section, [&](Section tile) {
         const auto piece = x.subspan(tile.begin, tile.size());
         use.mark(piece, bound, output.marks(tile).data());
-        output.append(use, piece, base + static_cast<Index>(tile.begin));
+        output.append(piece.data(), base + static_cast<Index>(tile.begin),
+                      following(x, {}, tile.end));
       });
       output.finish();
     });
@@ -132,20 +134,31 @@ class CpuDevice final : public Device {
   Moments moments(std::span<const float> x) const override {
     if (x.empty()) return {};
     const auto add = kernels().add_moments;
-    std::vector<MomentLanes> blocks((x.size() + kMomentBlock - 1) / kMomentBlock);
-    for_sections(x.size(), [&](std::size_t, Section section) {
-      for (std::size_t begin = section.begin; begin < section.end; begin += kMomentBlock) {
-        const std::size_t size = std::min(kMomentBlock, section.end - begin);
-        add(x.subspan(begin, size), blocks[begin / kMomentBlock]);
-      }
-    });
+    const std::size_t count = (x.size() + kMomentBlock - 1) / kMomentBlock;
+    const auto moments_of = [&](std::size_t block) {
+      MomentLanes lanes;
+      const std::size_t begin = block * kMomentBlock;
+      add(x.subspan(begin, std::min(kMomentBlock, x.size() - begin)), lanes);
+      return lanes;
+    };
     double sum = 0;
     double squares = 0;
-    for (const MomentLanes& lanes : blocks)
+    const auto include = [&](const MomentLanes& lanes) {
       for (std::size_t lane = 0; lane < MomentLanes::kLanes; ++lane) {
         sum += lanes.sum[lane];
         squares += lanes.squares[lane];
       }
+    };
+    if (parts_.size() == 1) {
+      for (std::size_t block = 0; block < count; ++block) include(moments_of(block));
+    } else {
+      blocks_.resize(count);
+      for_sections(x.size(), [&](std::size_t, Section section) {
+        for (std::size_t begin = section.begin; begin < section.end; begin += kMomentBlock)
+          blocks_[begin / kMomentBlock] = moments_of(begin / kMomentBlock);
+      });
+      for (const MomentLanes& lanes : blocks_) include(lanes);
+    }
     const auto n = static_cast<double>(x.size());
     const double mean = sum / n;
     return {mean, std::sqrt(std::max(0.0, squares / n - mean * mean))};
@@ -168,6 +181,13 @@ class CpuDevice final : public Device {
 
   static Addend addend(const Accumulation& in, Section tile) {
     return {in.gradient.subspan(tile.begin, tile.size()).as<void>(), in.scale};
+  }
+
+  // Of the tile that begins at `begin`. Beyond the end there is none: asking for the start of the
+  // last one again does no harm.
+  static Following following(std::span<const float> x, Gradient gradient, std::size_t begin) {
+    if (begin + kTile > x.size()) begin = 0;
+    return {x.data() + begin, gradient.empty() ? nullptr : gradient.subspan(begin, 0).as<void>()};
   }
 
   template <class Visit>
@@ -208,8 +228,9 @@ class CpuDevice final : public Device {
   }
 
   // What a pass needs besides its arguments: kept, so that none allocates.
-  mutable std::optional<ThreadPool> pool_;   // with several threads only
-  mutable std::vector<SparseVector> parts_;  // one per thread
+  mutable std::optional<ThreadPool> pool_;  // with several threads only
+  mutable std::vector<SparseVector> parts_;
+  mutable std::vector<MomentLanes> blocks_;
 };
 
 }  // namespace

@@ -10,18 +10,6 @@
 namespace oktopk {
 namespace {
 
-// For each mask of 8 lanes the numbers of the lanes that are set, one per byte, first to last.
-constexpr std::array<std::uint64_t, 256> make_packings() {
-  std::array<std::uint64_t, 256> all{};
-  for (unsigned mask = 0; mask < 256; ++mask) {
-    int place = 0;
-    for (std::uint64_t lane = 0; lane < 8; ++lane)
-      if ((mask >> lane & 1U) != 0) all[mask] |= lane << (8 * place++);
-  }
-  return all;
-}
-constexpr std::array<std::uint64_t, 256> kPackings = make_packings();
-
 struct Lanes {
   static constexpr std::size_t kWidth = 8;
   using Floats = __m256;
@@ -54,27 +42,6 @@ struct Lanes {
     const Ints magnitude = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(kMagnitude));
     const Ints passed = _mm256_cmpgt_epi32(magnitude, bound);
     return static_cast<Mask>(_mm256_movemask_ps(_mm256_castsi256_ps(passed)));
-  }
-
-  // Which of the next 8 masks are not zero.
-  OKTOPK_AVX2 static unsigned nonzero(const Mask* masks) {
-    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(masks));
-    const __m128i zero = _mm_cmpeq_epi8(bytes, _mm_setzero_si128());
-    return ~static_cast<unsigned>(_mm_movemask_epi8(zero)) & 0xffU;
-  }
-  OKTOPK_AVX2 static Ints count_from(std::uint32_t first) {
-    const Ints lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    return _mm256_add_epi32(lane, _mm256_set1_epi32(static_cast<int>(first)));
-  }
-  OKTOPK_AVX2 static Ints packing(unsigned mask) {
-    return _mm256_cvtepu8_epi32(
-        _mm_loadl_epi64(reinterpret_cast<const __m128i*>(&kPackings[mask])));
-  }
-  OKTOPK_AVX2 static Ints pack(Ints v, Ints packing) {
-    return _mm256_permutevar8x32_epi32(v, packing);
-  }
-  OKTOPK_AVX2 static Floats pack(Floats v, Ints packing) {
-    return _mm256_permutevar8x32_ps(v, packing);
   }
 
   // Whether any of the n elements has all bits of `exponent`. REQUIRES: whole vectors.

@@ -43,24 +43,6 @@ struct Lanes {
     return _mm512_cmpge_epu32_mask(magnitude, bound);
   }
 
-  // Which of the next 16 masks are not zero.
-  OKTOPK_AVX512 static unsigned nonzero(const Mask* masks) {
-    const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(masks));
-    return _mm256_test_epi16_mask(words, words);
-  }
-  OKTOPK_AVX512 static Ints count_from(std::uint32_t first) {
-    const Ints lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    return _mm512_add_epi32(lane, _mm512_set1_epi32(static_cast<int>(first)));
-  }
-  // In registers: packing straight into memory is microcoded on some processors.
-  OKTOPK_AVX512 static __mmask16 packing(unsigned mask) { return static_cast<__mmask16>(mask); }
-  OKTOPK_AVX512 static Ints pack(Ints v, __mmask16 packing) {
-    return _mm512_maskz_compress_epi32(packing, v);
-  }
-  OKTOPK_AVX512 static Floats pack(Floats v, __mmask16 packing) {
-    return _mm512_maskz_compress_ps(packing, v);
-  }
-
   // Whether any of the n elements has all bits of `exponent`. REQUIRES: whole vectors.
   template <class T>
   OKTOPK_AVX512 static bool any_full(const T* x, std::size_t n, std::uint32_t exponent) {

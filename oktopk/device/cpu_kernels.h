@@ -21,8 +21,7 @@
 
 namespace oktopk {
 
-inline constexpr std::size_t kTile = 2048;       // elements
-inline constexpr std::size_t kSelectSlack = 16;  // entries that a kernel may write too many
+inline constexpr std::size_t kTile = 2048;  // elements
 
 inline constexpr std::uint32_t kInfinityBits = 0x7f800000U;
 
@@ -42,15 +41,8 @@ constexpr std::size_t index_of<Fp16>() {
   return static_cast<std::size_t>(FloatType::fp16);
 }
 
-// Which elements of a tile pass: bit i % 8 of byte i / 8.
-using Marks = std::array<std::uint8_t, kTile / 8>;
-
-// Where the marked elements go: room for the whole tile and kSelectSlack more.
-struct Target {
-  Index base = 0;  // of the tile's first element
-  Index* idx = nullptr;
-  float* val = nullptr;
-};
+// Which elements of a tile pass: bit i % 64 of word i / 64.
+using Marks = std::array<std::uint64_t, kTile / 64>;
 
 struct Addend {
   const void* gradient = nullptr;  // as many elements as the tile has
@@ -76,13 +68,11 @@ struct CpuKernels {
   using PerType = std::array<Kernel, 3>;  // by FloatType
 
   // Marks the elements of a tile whose magnitude has bits >= bound; bound >= 1, so zeros never
-  // pass. Whole bytes are written, as many as x needs.
-  void (*mark)(std::span<const float> x, std::uint32_t bound, std::uint8_t* marks);
+  // pass. Whole words are written, as many as x needs.
+  void (*mark)(std::span<const float> x, std::uint32_t bound, std::uint64_t* marks);
   PerType<void (*)(std::span<float> acc, const Addend& add, std::uint32_t bound,
-                   std::uint8_t* marks)>
+                   std::uint64_t* marks)>
       accumulate_mark;
-  // Returns the number of entries. REQUIRES: no marks beyond x.
-  std::size_t (*emit)(std::span<const float> x, const Marks& marks, const Target& to);
   // These take any number of elements.
   PerType<void (*)(std::span<float> acc, const Addend& add)> accumulate;
   void (*multiply)(std::span<float> x, float factor);

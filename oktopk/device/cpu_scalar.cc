@@ -8,24 +8,13 @@
 namespace oktopk {
 namespace {
 
-void mark(std::span<const float> x, std::uint32_t bound, std::uint8_t* marks) {
-  for (std::size_t i = 0; i < x.size(); i += 8) {
-    unsigned byte = 0;
-    for (std::size_t j = i; j < std::min(i + 8, x.size()); ++j)
-      byte |= static_cast<unsigned>(magnitude_bits(x[j]) >= bound) << (j - i);
-    marks[i / 8] = static_cast<std::uint8_t>(byte);
+void mark(std::span<const float> x, std::uint32_t bound, std::uint64_t* marks) {
+  for (std::size_t i = 0; i < x.size(); i += 64) {
+    std::uint64_t word = 0;
+    for (std::size_t j = i; j < std::min(i + 64, x.size()); ++j)
+      word |= static_cast<std::uint64_t>(magnitude_bits(x[j]) >= bound) << (j - i);
+    marks[i / 64] = word;
   }
-}
-
-std::size_t emit(std::span<const float> x, const Marks& marks, const Target& to) {
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < x.size(); i += 8)
-    for (unsigned byte = marks[i / 8]; byte != 0; byte &= byte - 1) {
-      const std::size_t at = i + static_cast<std::size_t>(std::countr_zero(byte));
-      to.idx[count] = to.base + static_cast<Index>(at);
-      to.val[count++] = x[at];
-    }
-  return count;
 }
 
 template <class T>
@@ -36,7 +25,7 @@ void accumulate(std::span<float> acc, const Addend& add) {
 
 template <class T>
 void accumulate_mark(std::span<float> acc, const Addend& add, std::uint32_t bound,
-                     std::uint8_t* marks) {
+                     std::uint64_t* marks) {
   accumulate<T>(acc, add);
   mark(acc, bound, marks);
 }
@@ -64,7 +53,6 @@ void add_moments(std::span<const float> x, MomentLanes& lanes) {
 constexpr CpuKernels kKernels = {
     .mark = mark,
     .accumulate_mark = {accumulate_mark<float>, accumulate_mark<Bf16>, accumulate_mark<Fp16>},
-    .emit = emit,
     .accumulate = {accumulate<float>, accumulate<Bf16>, accumulate<Fp16>},
     .multiply = multiply,
     .first_nonfinite = {first_nonfinite<float>, first_nonfinite<Bf16>, first_nonfinite<Fp16>},

@@ -53,9 +53,13 @@ void sample(const Accumulation& in, std::size_t offset, std::size_t stride,
 
 }  // namespace
 
-// Neighbours often share a bin, and an increment waits for the last one of the same place: so four
-// histograms take turns.
+// Neighbours often share a bin, and an increment waits for the last one of the same place: so in
+// long vectors four histograms take turns.
 void count_magnitudes(std::span<const float> x, MagnitudeHistogram& bins) {
+  if (x.size() < 2 * kMagnitudeBins) {
+    for (const float v : x) bins[magnitude_bin(v)] += static_cast<std::uint64_t>(v != 0.0F);
+    return;
+  }
   constexpr std::size_t kTurns = 4;
   const auto bin = [&](std::size_t i) { return magnitude_bin(x[i]); };
   std::array<std::array<std::uint32_t, kMagnitudeBins>, kTurns> counts{};

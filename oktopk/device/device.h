@@ -21,18 +21,19 @@
 
 namespace oktopk {
 
-// Magnitudes sorted into 2048 bins by the 11 leading bits of the number (8 exponent, 3 mantissa):
-// eight bins per octave, exact edges, any scale. Counts are 64-bit so that they can be summed over
+// Magnitudes sorted into 8192 bins by the 13 leading bits of the number (8 exponent, 5 mantissa):
+// 32 bins per octave, exact edges, any scale. Counts are 64-bit so that they can be summed over
 // ranks.
-inline constexpr std::size_t kMagnitudeBins = 2048;
+inline constexpr std::size_t kMagnitudeBins = 8192;
+inline constexpr std::size_t kBinsPerOctave = 32;
 using MagnitudeHistogram = std::array<std::uint64_t, kMagnitudeBins>;
 
 inline std::size_t magnitude_bin(float x) {
-  return (std::bit_cast<std::uint32_t>(x) & 0x7fffffffU) >> 20U;
+  return (std::bit_cast<std::uint32_t>(x) & 0x7fffffffU) >> 18U;
 }
 // The smallest magnitude in the bin.
 inline float magnitude_bin_edge(std::size_t bin) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bin) << 20U);
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bin) << 18U);
 }
 
 struct Moments {

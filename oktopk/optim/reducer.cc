@@ -237,8 +237,8 @@ void Reducer::fold_memory() {
 
 void Reducer::forget() {
   spoilt_ = false;
-  residual_.clear();
   allreduce_->scale_memory(*device_, 0);
+  residual_.clear();
 }
 
 Prediction Reducer::predict(const Problem& problem) const {

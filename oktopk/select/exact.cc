@@ -35,7 +35,8 @@ void select_by_histogram(const Device& device, const Accumulation& in, std::size
 
 // A magnitude that almost surely k elements reach, and not many more.
 float bound_by_sample(const Device& device, const Accumulation& in, std::size_t k) {
-  MagnitudeSample sample;
+  // Of this thread, for its memory alone: every draw starts anew.
+  static thread_local MagnitudeSample sample;
   sample.draw(device, in, in.acc.size() >> 10U, 0);
   const double expected = sample.share(static_cast<double>(k));
   const float middle = sample.largest(static_cast<std::size_t>(expected));

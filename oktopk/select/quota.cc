@@ -9,7 +9,8 @@ namespace oktopk {
 
 void QuotaSelector::do_select(const Device& device, const Accumulation& in, std::size_t k,
                               SparseVector& out) {
-  const Cuts cuts = equal_cuts(static_cast<Index>(in.acc.size()), P_);
+  const auto n = static_cast<Index>(in.acc.size());
+  if (cuts_.empty() || cuts_.back() != n) cuts_ = equal_cuts(n, P_);
   const auto P = static_cast<std::size_t>(P_);
   // Regions without a turn are not looked at: what is not finite must be found here.
   device.accumulate_select(in, std::numeric_limits<float>::max(), out);
@@ -18,7 +19,7 @@ void QuotaSelector::do_select(const Device& device, const Accumulation& in, std:
   for (std::size_t r = 0; r < P; ++r) {
     const std::size_t turn = (r + step_) % P;
     const std::size_t quota = (turn + 1) * k / P - turn * k / P;
-    const Range range = region(cuts, static_cast<int>(r));
+    const Range range = region(cuts_, static_cast<int>(r));
     if (quota == 0 || range.width() == 0) continue;
     select_exact(device, {.acc = in.acc.subspan(range.begin, range.width())}, quota, region_);
     for (Index& i : region_.idx) i += range.begin;

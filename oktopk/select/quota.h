@@ -5,6 +5,7 @@
 #pragma once
 
 #include "oktopk/select/selector.h"
+#include "oktopk/sparse/cuts.h"
 
 namespace oktopk {
 
@@ -21,6 +22,7 @@ class QuotaSelector final : public Selector {
 
  private:
   int P_;
+  Cuts cuts_;
   std::size_t step_ = 0;
   SparseVector region_;
 };

@@ -4,6 +4,7 @@
 // this library is canonical unless it says otherwise.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -42,7 +43,12 @@ struct SparseVector {
   std::size_t size() const { return idx.size(); }
   bool empty() const { return idx.empty(); }
   void clear() { resize(0); }
+  // Grows with some room to spare: sizes that creep up from step to step rarely allocate.
   void resize(std::size_t count) {
+    if (count > idx.capacity() || count > val.capacity()) {
+      idx.reserve(count + count / 4);
+      val.reserve(count + count / 4);
+    }
     idx.resize(count);
     val.resize(count);
   }
@@ -51,8 +57,10 @@ struct SparseVector {
     val.push_back(v);
   }
   void append(CooView other) {
-    idx.insert(idx.end(), other.idx.begin(), other.idx.end());
-    val.insert(val.end(), other.val.begin(), other.val.end());
+    const std::size_t before = size();
+    resize(before + other.size());
+    std::copy(other.idx.begin(), other.idx.end(), idx.data() + before);
+    std::copy(other.val.begin(), other.val.end(), val.data() + before);
   }
   CooView view() const { return {idx, val}; }
   operator CooView() const { return view(); }

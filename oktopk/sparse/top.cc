@@ -113,9 +113,18 @@ void keep_largest(SparseVector& v, std::size_t k, SparseVector* dropped) {
   if (dropped != nullptr) dropped->resize(after);
 }
 
-void keep_at_least(SparseVector& v, float threshold) {
+void keep_at_least(SparseVector& v, float threshold, SparseVector* dropped) {
   const std::uint32_t least = threshold <= 0 ? 0 : magnitude_bits(threshold);
-  v.resize(sparse_kernels().filter(v, least, {v.idx.data(), v.val.data()}, {}));
+  const std::size_t before = dropped == nullptr ? 0 : dropped->size();
+  const std::size_t total = before + v.size();
+  CooSink gone;
+  if (dropped != nullptr) {
+    dropped->resize(total + kSlack);
+    gone = CooSink{dropped->idx.data(), dropped->val.data()} + before;
+  }
+  const std::size_t kept = sparse_kernels().filter(v, least, {v.idx.data(), v.val.data()}, gone);
+  v.resize(kept);
+  if (dropped != nullptr) dropped->resize(total - kept);
 }
 
 }  // namespace oktopk

@@ -24,7 +24,7 @@ float kth_magnitude(std::span<const float> values, std::size_t k);
 // Shrinks v to its k largest entries; what goes is appended to `dropped`, if given.
 void keep_largest(SparseVector& v, std::size_t k, SparseVector* dropped = nullptr);
 
-// Shrinks v to the entries with magnitude >= threshold.
-void keep_at_least(SparseVector& v, float threshold);
+// Shrinks v to the entries with magnitude >= threshold; the others as above.
+void keep_at_least(SparseVector& v, float threshold, SparseVector* dropped = nullptr);
 
 }  // namespace oktopk

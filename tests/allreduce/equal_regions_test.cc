@@ -12,8 +12,8 @@ namespace {
 
 class Probe final : public EqualRegions {
  public:
-  Probe(std::string skips, std::size_t quota)
-      : EqualRegions(AllreduceOptions{}), skips_(std::move(skips)), quota_(quota) {}
+  Probe(Skips (*skips)(int P), std::size_t quota)
+      : EqualRegions(AllreduceOptions{}), skips_(skips), quota_(quota) {}
   std::string_view name() const override { return "probe"; }
   Prediction predict(const Problem& problem) const override {
     const Cost cost = predict_gather(problem.P, 0);
@@ -24,7 +24,7 @@ class Probe final : public EqualRegions {
 
  protected:
   void do_run(const Step& step, Outcome& out) override {
-    scatter(step, parse_skips(skips_, step.comm.size()), quota_, out);
+    scatter(step, skips_, quota_, out);
     region_of_mine = mine(step);
     const auto values = dense_sums(step);
     dense.assign(values.begin(), values.end());
@@ -37,7 +37,7 @@ class Probe final : public EqualRegions {
   }
 
  private:
-  std::string skips_;
+  Skips (*skips_)(int P);
   std::size_t quota_;
 };
 
@@ -48,7 +48,7 @@ SparseVector selection_of(int rank, int step) {
 
 TEST(EqualRegions, scatter_and_gather_give_the_sum_of_all_selections) {
   for (const int P : {1, 2, 3, 5, 8})
-    for (const std::string skips : {"direct", "halving"})
+    for (const auto skips : {direct_skips, halving_skips})
       run_world("threads", P, [&](Communicator& comm) {
         Probe probe(skips, 0);
         Outcome out;
@@ -70,7 +70,7 @@ TEST(EqualRegions, scatter_and_gather_give_the_sum_of_all_selections) {
 
 TEST(EqualRegions, scatter_with_a_quota_bounds_every_region) {
   run_world("threads", 4, [](Communicator& comm) {
-    Probe probe("halving", 3);
+    Probe probe(halving_skips, 3);
     Outcome out;
     probe.run(comm, *make_cpu_device(), {selection_of(comm.rank(), 0)}, 500, 30, out);
     const Cuts cuts = equal_cuts(500, 4);
@@ -83,7 +83,7 @@ TEST(EqualRegions, predict_gather_is_what_empty_frames_cost) {
   for (const int P : {1, 2, 5, 8})
     run_world("threads", P, [P](Communicator& comm) {
       CountingCommunicator counting(comm);
-      Probe probe("direct", 0);
+      Probe probe(direct_skips, 0);
       Outcome out;
       probe.run(counting, *make_cpu_device(), {}, 500, 30, out);
       counting.reset();

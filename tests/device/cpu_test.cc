@@ -160,9 +160,9 @@ TEST(MagnitudeBin, edge_belongs_to_its_bin_and_the_value_below_to_the_one_before
   }
 }
 
-TEST(MagnitudeBin, eight_bins_make_an_octave) {
-  EXPECT_EQ(magnitude_bin(2.0F), magnitude_bin(1.0F) + 8);
-  EXPECT_EQ(magnitude_bin_edge(magnitude_bin(1.0F) + 4), 1.5F);
+TEST(MagnitudeBin, thirty_two_bins_make_an_octave) {
+  EXPECT_EQ(magnitude_bin(2.0F), magnitude_bin(1.0F) + kBinsPerOctave);
+  EXPECT_EQ(magnitude_bin_edge(magnitude_bin(1.0F) + kBinsPerOctave / 2), 1.5F);
 }
 
 }  // namespace

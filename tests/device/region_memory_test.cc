@@ -1,137 +1,86 @@
 // SPDX-License-Identifier: Apache-2.0
-// Against a plain array that is scanned in every step.
 #include "oktopk/device/region_memory.h"
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <random>
-
+#include "tests/device/plain_region.h"
 #include "tests/support/sparse.h"
 
 namespace oktopk {
 namespace {
 
-// The same, without records: every call visits everything.
-class Plain {
- public:
-  explicit Plain(Range region) : region_(region), values_(region.width(), 0.0F) {}
-
-  void add(CooView v) {
-    for (std::size_t j = 0; j < v.size(); ++j) values_[v.idx[j] - region_.begin] += v.val[j];
-  }
-
-  SparseVector take(float threshold) {
-    SparseVector taken;
-    for (std::size_t i = 0; i < values_.size(); ++i) {
-      if (values_[i] == 0 || std::fabs(values_[i]) < threshold) continue;
-      taken.push_back(static_cast<Index>(region_.begin + i), values_[i]);
-      values_[i] = 0;
-    }
-    return taken;
-  }
-
+class RegionMemoryTest : public testing::Test {
+ protected:
   MagnitudeHistogram bins() const {
     MagnitudeHistogram bins{};
-    for (const float x : values_)
-      if (x != 0) ++bins[magnitude_bin(x)];
+    memory_.add_bins(*device_, bins);
     return bins;
   }
-
-  std::vector<float> values_copy() const { return values_; }
-  void scale(float factor) {
-    for (float& x : values_) x *= factor;
+  EntryList entries() const {
+    SparseVector all;
+    memory_.append_to(*device_, all);
+    return list_of(all);
   }
 
- private:
-  Range region_;
-  std::vector<float> values_;
+  std::unique_ptr<Device> device_ = make_cpu_device();
+  RegionMemory memory_;
 };
 
-SparseVector random_part(std::mt19937& random, Range region, double density) {
-  std::normal_distribution<float> normal;
-  std::bernoulli_distribution chosen(density);
-  SparseVector v;
-  for (Index i = region.begin; i < region.end; ++i)
-    if (chosen(random)) v.push_back(i, normal(random));
-  return v;
-}
-
-std::vector<float> list(std::span<const float> x) { return {x.begin(), x.end()}; }
-
-class RegionMemoryWidth : public testing::TestWithParam<Index> {};
-
-// Thresholds rise, fall slowly and fall at once; parts cancel each other now and then.
-TEST_P(RegionMemoryWidth, add_take_equals_a_full_scan_over_many_steps) {
-  const Range region{1000, 1000 + GetParam()};
-  const auto device = make_cpu_device();
-  std::mt19937 random(GetParam());
-  RegionMemory memory;
-  memory.reset(region);
-  Plain plain(region);
-  float threshold = 1;
-  for (int step = 0; step < 60; ++step) {
-    const SparseVector a = random_part(random, region, 0.05);
-    SparseVector b = random_part(random, region, 0.02);
-    if (step % 7 == 3) {  // takes a back, so that zeros appear
-      b = a;
-      for (float& x : b.val) x = -x;
+// The densities: entries stay few; they become many; they are many at once.
+TEST_F(RegionMemoryTest, add_take_equals_a_full_scan_whatever_it_holds) {
+  for (const double density : {0.001, 0.02, 0.3})
+    for (const Index width : {0U, 1U, 64U, 5000U}) {
+      const Range region{1000, 1000 + width};
+      std::mt19937 random(width);
+      memory_.reset(region);
+      PlainRegion plain(region);
+      Arrivals next;
+      for (int step = 0; step < 60; ++step) {
+        next.draw(random, region, density, step);
+        memory_.add(next.a);
+        SparseVector taken;
+        memory_.add_take(*device_, next.b, next.threshold, taken);
+        plain.add(next.a);
+        plain.add(next.b);
+        ASSERT_EQ(list_of(taken), list_of(plain.take(next.threshold))) << "step " << step;
+        ASSERT_EQ(bins(), plain.bins()) << "step " << step;
+        PlainRegion copy = plain;
+        ASSERT_EQ(entries(), list_of(copy.take(0))) << "step " << step;
+      }
+      EXPECT_EQ(list(memory_.values()), plain.values());
     }
-    const std::array<CooView, 2> parts = {a, b};
-    threshold *= step % 20 == 11 ? 0.3F : step % 3 == 0 ? 1.04F : 0.97F;
-    if (step == 40) threshold = 0;
-    SparseVector taken;
-    memory.add_take(*device, parts, threshold, taken);
-    plain.add(a);
-    plain.add(b);
-    const SparseVector expected = plain.take(threshold);
-    ASSERT_EQ(list_of(taken), list_of(expected)) << "step " << step;
-    ASSERT_EQ(list(memory.values()), plain.values_copy()) << "step " << step;
-    ASSERT_EQ(memory.bins(), plain.bins()) << "step " << step;
-    if (step == 40) threshold = 1;
-  }
 }
 
-INSTANTIATE_TEST_SUITE_P(Widths, RegionMemoryWidth,
-                         testing::Values(0, 1, 63, 64, 8191, 8192, 20000),
-                         testing::PrintToStringParamName());
-
-TEST(RegionMemory, add_take_without_parts_takes_what_was_added_before) {
-  const auto device = make_cpu_device();
-  RegionMemory memory;
-  memory.reset({10, 200});
-  memory.add(make_sparse({{10, 1}, {50, -3}, {199, 2}}));
+TEST_F(RegionMemoryTest, add_take_goes_on_after_someone_looked_at_the_values) {
+  memory_.reset({10, 200});
+  memory_.add(make_sparse({{10, 1}, {50, -3}, {199, 2}}));
+  EXPECT_EQ(memory_.values()[40], -3);
   SparseVector taken;
-  memory.add_take(*device, {}, 2.0F, taken);
-  EXPECT_EQ(list_of(taken), (EntryList{{50, -3}, {199, 2}}));
-  memory.add_take(*device, {}, 1.0F, taken);
-  EXPECT_EQ(list_of(taken), (EntryList{{10, 1}}));
-  memory.add_take(*device, {}, 0.0F, taken);
-  EXPECT_TRUE(taken.empty());
+  memory_.add_take(*device_, make_sparse({{10, 1}}), 2.0F, taken);
+  EXPECT_EQ(list_of(taken), (EntryList{{10, 2}, {50, -3}, {199, 2}}));
+  EXPECT_EQ(entries(), EntryList{});
 }
 
-TEST(RegionMemory, load_and_scale_keep_values_and_records_in_step) {
-  const auto device = make_cpu_device();
-  const Range region{5, 505};
+TEST_F(RegionMemoryTest, load_takes_few_and_many_values) {
+  const Range region{5, 1005};
   std::mt19937 random(3);
-  Plain plain(region);
-  plain.add(random_part(random, region, 0.5));
-  RegionMemory memory;
-  memory.load(region, plain.values_copy());
-  EXPECT_EQ(memory.bins(), plain.bins());
-  SparseVector taken;
-  memory.add_take(*device, {}, 1.5F, taken);
-  EXPECT_EQ(list_of(taken), list_of(plain.take(1.5F)));
-  memory.scale(*device, 4);
-  plain.scale(4);
-  EXPECT_EQ(memory.bins(), plain.bins());
-  memory.add_take(*device, {}, 1.5F, taken);
-  EXPECT_EQ(list_of(taken), list_of(plain.take(1.5F)));
-  EXPECT_FALSE(taken.empty());
-  memory.scale(*device, 0);
-  EXPECT_EQ(memory.bins(), MagnitudeHistogram{});
-  memory.add_take(*device, {}, 0, taken);
-  EXPECT_TRUE(taken.empty());
+  for (const double density : {0.01, 0.5}) {
+    PlainRegion plain(region);
+    plain.add(random_part(random, region, density));
+    memory_.load(region, plain.values());
+    EXPECT_EQ(bins(), plain.bins());
+    EXPECT_EQ(memory_.region(), region);
+    memory_.scale(*device_, 4);
+    plain.scale(4);
+    EXPECT_EQ(bins(), plain.bins());
+    SparseVector taken;
+    memory_.add_take(*device_, {}, 1.5F, taken);
+    EXPECT_EQ(list_of(taken), list_of(plain.take(1.5F)));
+    EXPECT_EQ(list(memory_.values()), plain.values());
+    memory_.scale(*device_, 0);
+    EXPECT_EQ(entries(), EntryList{});
+    EXPECT_EQ(list(memory_.values()), std::vector<float>(1000, 0.0F));
+  }
 }
 
 }  // namespace

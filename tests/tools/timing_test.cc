@@ -16,7 +16,7 @@ TEST(Timing, bodies_take_turns_and_the_first_round_is_not_counted) {
   std::string order;
   const TimedPair times = time_in_turns(
       2, [&] { order += 'k'; }, [&] { order += 'l'; }, [&] { order += 'p'; });
-  EXPECT_EQ(order, "pklpklpkl");
+  EXPECT_EQ(order, "pkplpkplpkpl");
   EXPECT_GE(times.kernel.median, times.kernel.least);
 }
 

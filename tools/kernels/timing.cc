@@ -46,6 +46,7 @@ TimedPair time_in_turns(int repetitions, const Body& kernel, const Body& limit,
   for (int i = -1; i < repetitions; ++i) {
     if (prepare) prepare();
     kernels.push_back(seconds_of(kernel, kernel_runs));
+    if (limit && prepare) prepare();
     if (limit) limits.push_back(seconds_of(limit, limit_runs));
     if (i >= 0) continue;
     if (!prepare) {

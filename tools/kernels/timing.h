@@ -24,9 +24,9 @@ struct TimedPair {
   double least_ratio() const { return limit.least > 0 ? kernel.least / limit.least : 0; }
 };
 
-// One repetition: prepare (not timed), kernel, limit. The first is not counted: it warms the
-// buffers. Limit and prepare may be empty. What takes less than 20 us and needs no preparation is
-// run several times per repetition.
+// One repetition: prepare (not timed), kernel, prepare, limit. The first is not counted: it warms
+// the buffers. Limit and prepare may be empty. What takes less than 20 us and needs no preparation
+// is run several times per repetition.
 TimedPair time_in_turns(int repetitions, const Body& kernel, const Body& limit = {},
                         const Body& prepare = {});
 

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// One float per index of a region, from which what is large enough is taken again and again: an
+// owner's memory once it is well filled (region_memory.h).
+// An entry that nothing was added to is taken only if the threshold falls below it. So two records
+// are kept up to date entry by entry, and a step costs what arrives, not a pass over the region: a
+// histogram of the magnitudes (it steers the threshold), and a log of the entries that are large
+// enough to be taken soon. The log is filtered as a list, without a look at the values; only when
+// the threshold falls below what it covers, or when it has grown long, is the region scanned.
+//
+// COST of a step: one visit per entry that arrives, a fraction of a ns per entry of the log.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "oktopk/device/device.h"
+#include "oktopk/sparse/coo.h"
+#include "oktopk/sparse/set_ops.h"
+
+namespace oktopk {
+
+class DenseRegion {
+ public:
+  // All zero, except for v, which is canonical and inside the region.
+  void reset(Range region, CooView v);
+
+  std::span<const float> values() const { return values_; }
+  // Of the values that are not zero.
+  const MagnitudeHistogram& bins() const { return bins_; }
+
+  // Adds v, then moves what has at least the threshold (and is not zero) out: `taken` gets it, by
+  // index, and zeros stay behind. REQUIRES: v is canonical, inside the region.
+  void add_take(const Device& device, CooView v, float threshold, SparseVector& taken);
+
+  void add(CooView v);
+
+  void scale(const Device& device, float factor);
+
+ private:
+  void visit(CooView v, std::uint32_t threshold, SparseVector& taken);
+  void take_logged(float threshold);
+  void scan(const Device& device, float from);
+
+  Range region_;
+  Uninitialised<float> values_;
+  MagnitudeHistogram bins_{};
+  // Whoever has a magnitude of logged_from_ (its bits) or more stands in the log with its present
+  // value; besides, the log may hold former values.
+  SparseVector log_;
+  std::uint32_t logged_from_ = 0;
+  std::size_t scanned_ = 0;  // entries that the last scan found
+  SparseVector large_;       // taken by the log
+  SparseVector merged_;
+  RunScratch runs_;
+};
+
+}  // namespace oktopk
