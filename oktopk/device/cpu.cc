@@ -100,7 +100,7 @@ class CpuDevice final : public Device {
           next.prefetch();
           set_mark(marks, i - begin, magnitude_bits(value) >= bound);
         });
-        output.append(acc.data(), static_cast<Index>(tile.begin), next);
+        output.append(use, acc.data(), static_cast<Index>(tile.begin), next);
       });
       output.finish();
     });
@@ -115,7 +115,7 @@ class CpuDevice final : public Device {
       for_tiles(section, [&](Section tile) {
         const auto piece = x.subspan(tile.begin, tile.size());
         use.mark(piece, bound, output.marks(tile).data());
-        output.append(piece.data(), base + static_cast<Index>(tile.begin),
+        output.append(use, piece.data(), base + static_cast<Index>(tile.begin),
                       following(x, {}, tile.end));
       });
       output.finish();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "oktopk/device/cpu_emit.h"
 #include "oktopk/device/cpu_kernels.h"
 
 namespace oktopk {

@@ -44,6 +44,40 @@ constexpr std::size_t index_of<Fp16>() {
 // Which elements of a tile pass: bit i % 64 of word i / 64.
 using Marks = std::array<std::uint64_t, kTile / 64>;
 
+// Where the marked elements go: room for the whole tile and kEmitSlack more.
+struct Target {
+  Index base = 0;  // of the tile's first element
+  Index* idx = nullptr;
+  float* val = nullptr;
+};
+inline constexpr std::size_t kEmitSlack = 2;
+
+// What the next tile will read. While entries of this one are written, memory would be idle and the
+// processor's own prefetching fall asleep, so every few entries ask for some of it.
+class Following {
+ public:
+  Following() = default;
+  // `gradient` may be nothing.
+  Following(const float* x, const void* gradient)
+      : x_(reinterpret_cast<const std::byte*>(x)),
+        gradient_(static_cast<const std::byte*>(gradient == nullptr ? x : gradient)) {}
+
+  void prefetch() {
+    for (std::size_t line = 0; line < kLines; ++line) {
+      __builtin_prefetch(x_ + line * kLine);
+      __builtin_prefetch(gradient_ + line * kLine);
+    }
+    x_ += kLines * kLine;
+    gradient_ += kLines * kLine;
+  }
+
+ private:
+  static constexpr std::size_t kLine = 64;
+  static constexpr std::size_t kLines = 4;
+  const std::byte* x_ = nullptr;
+  const std::byte* gradient_ = nullptr;
+};
+
 struct Addend {
   const void* gradient = nullptr;  // as many elements as the tile has
   float scale = 1.0F;
@@ -73,6 +107,8 @@ struct CpuKernels {
   PerType<void (*)(std::span<float> acc, const Addend& add, std::uint32_t bound,
                    std::uint64_t* marks)>
       accumulate_mark;
+  // Returns the number of entries.
+  std::size_t (*emit)(const float* tile, const Marks& marks, const Target& to, Following next);
   // These take any number of elements.
   PerType<void (*)(std::span<float> acc, const Addend& add)> accumulate;
   void (*multiply)(std::span<float> x, float factor);

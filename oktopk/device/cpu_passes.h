@@ -25,6 +25,11 @@ OKTOPK_TARGET void mark(std::span<const float> x, std::uint32_t bound, std::uint
   if (end < x.size()) cpu_kernels_scalar().mark(x.subspan(end), bound, marks + end / kWord);
 }
 
+OKTOPK_TARGET std::size_t emit(const float* tile, const Marks& marks, const Target& to,
+                               Following next) {
+  return emit_marked(tile, marks, to, next);
+}
+
 template <class T>
 OKTOPK_TARGET inline auto accumulated(float* acc, const T* gradient, Lanes::Floats scale) {
   const auto sum = Lanes::add(Lanes::load(acc), Lanes::multiply(scale, Lanes::widen(gradient)));
@@ -88,6 +93,7 @@ OKTOPK_TARGET void add_moments(std::span<const float> x, MomentLanes& lanes) {
 constexpr CpuKernels kKernels = {
     .mark = mark,
     .accumulate_mark = {accumulate_mark<float>, accumulate_mark<Bf16>, accumulate_mark<Fp16>},
+    .emit = emit,
     .accumulate = {accumulate<float>, accumulate<Bf16>, accumulate<Fp16>},
     .multiply = multiply,
     .first_nonfinite = {first_nonfinite<float>, first_nonfinite<Bf16>, first_nonfinite<Fp16>},

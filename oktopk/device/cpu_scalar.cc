@@ -3,6 +3,7 @@
 // that do not fill a vector.
 #include <algorithm>
 
+#include "oktopk/device/cpu_emit.h"
 #include "oktopk/device/cpu_kernels.h"
 
 namespace oktopk {
@@ -15,6 +16,10 @@ void mark(std::span<const float> x, std::uint32_t bound, std::uint64_t* marks) {
       word |= static_cast<std::uint64_t>(magnitude_bits(x[j]) >= bound) << (j - i);
     marks[i / 64] = word;
   }
+}
+
+std::size_t emit(const float* tile, const Marks& marks, const Target& to, Following next) {
+  return emit_marked(tile, marks, to, next);
 }
 
 template <class T>
@@ -53,6 +58,7 @@ void add_moments(std::span<const float> x, MomentLanes& lanes) {
 constexpr CpuKernels kKernels = {
     .mark = mark,
     .accumulate_mark = {accumulate_mark<float>, accumulate_mark<Bf16>, accumulate_mark<Fp16>},
+    .emit = emit,
     .accumulate = {accumulate<float>, accumulate<Bf16>, accumulate<Fp16>},
     .multiply = multiply,
     .first_nonfinite = {first_nonfinite<float>, first_nonfinite<Bf16>, first_nonfinite<Fp16>},

@@ -22,32 +22,6 @@ struct Section {
   std::size_t size() const { return end - begin; }
 };
 
-// What the next tile will read. While entries of this one are written, memory would be idle and the
-// processor's own prefetching fall asleep, so every few entries ask for some of it.
-class Following {
- public:
-  Following() = default;
-  // `gradient` may be nothing.
-  Following(const float* x, const void* gradient)
-      : x_(reinterpret_cast<const std::byte*>(x)),
-        gradient_(static_cast<const std::byte*>(gradient == nullptr ? x : gradient)) {}
-
-  void prefetch() {
-    for (std::size_t line = 0; line < kLines; ++line) {
-      __builtin_prefetch(x_ + line * kLine);
-      __builtin_prefetch(gradient_ + line * kLine);
-    }
-    x_ += kLines * kLine;
-    gradient_ += kLines * kLine;
-  }
-
- private:
-  static constexpr std::size_t kLine = 64;
-  static constexpr std::size_t kLines = 4;
-  const std::byte* x_ = nullptr;
-  const std::byte* gradient_ = nullptr;
-};
-
 // Appends to a sparse vector through its own memory: as long as that has room for one more tile,
 // nothing is asked of it.
 class Output {
@@ -62,46 +36,17 @@ class Output {
     return marks_;
   }
 
-  // The marked elements of the tile. Words of marks that are not zero are queued without a branch;
-  // most have one or two, which are written without asking.
-  void append(const float* tile, Index base, Following next) {
-    if (count_ + kTile + 2 > room_) grow();
-    std::array<std::uint32_t, kTile / 64 + 1> queue;
-    std::size_t queued = 0;
-    for (std::uint32_t w = 0; w < marks_.size(); ++w) {
-      queue[queued] = w;
-      queued += static_cast<std::size_t>(marks_[w] != 0);
-    }
-    Index* idx = out_.idx.data() + count_;
-    float* val = out_.val.data() + count_;
-    for (std::size_t q = 0; q < queued; ++q) {
-      next.prefetch();
-      const std::uint32_t first = 64 * queue[q];
-      std::uint64_t word = marks_[queue[q]];
-      const int ones = std::popcount(word);
-      std::uint32_t i = first + static_cast<std::uint32_t>(std::countr_zero(word));
-      idx[0] = base + i;
-      val[0] = tile[i];
-      word &= word - 1;
-      i = first + static_cast<std::uint32_t>(std::countr_zero(word)) % 64;
-      idx[1] = base + i;
-      val[1] = tile[i];
-      word &= word - 1;
-      for (std::size_t at = 2; word != 0; ++at, word &= word - 1) {
-        i = first + static_cast<std::uint32_t>(std::countr_zero(word));
-        idx[at] = base + i;
-        val[at] = tile[i];
-      }
-      idx += ones;
-      val += ones;
-    }
-    count_ = static_cast<std::size_t>(idx - out_.idx.data());
+  // The marked elements of the tile.
+  void append(const CpuKernels& use, const float* tile, Index base, const Following& next) {
+    if (count_ + kTile + kEmitSlack > room_) grow();
+    const Target to{base, out_.idx.data() + count_, out_.val.data() + count_};
+    count_ += use.emit(tile, marks_, to, next);
   }
   void finish() { out_.resize(count_); }
 
  private:
   void grow() {
-    room_ = std::max(2 * room_, count_ + kTile + 2);
+    room_ = std::max(2 * room_, count_ + kTile + kEmitSlack);
     out_.resize(room_);
   }
 
