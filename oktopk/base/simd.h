@@ -2,7 +2,8 @@
 // Which vector instructions the kernels use. Chosen once from what the machine has; every level
 // gives the same bits, so the choice shows in time alone. That is why it may be the one setting of
 // the process rather than a parameter of every call (docs/decisions/0012): tests and benchmarks
-// limit it to compare levels.
+// limit it to compare levels. (The processor must not be told to treat subnormal numbers as zero,
+// as -ffast-math does at start-up: then levels may differ where sums are subnormal.)
 //
 // Kernels with several variants keep them in files named after the level (x_avx2.cc, x_avx512.cc),
 // each function marked OKTOPK_AVX2 or OKTOPK_AVX512, so that the build stays portable; no_simd.cc

@@ -95,12 +95,10 @@ class CpuDevice final : public Device {
         } else {
           accumulate_mark(acc, addend(in, tile), bound, marks);
         }
-        Following next = following(in.acc, in.gradient, tile.end);
-        cleared.before(tile.end, [&, marks, begin = tile.begin, bound](std::size_t i, float value) {
-          next.prefetch();
+        cleared.before(tile.end, [marks, begin = tile.begin, bound](std::size_t i, float value) {
           set_mark(marks, i - begin, magnitude_bits(value) >= bound);
         });
-        output.append(use, acc.data(), static_cast<Index>(tile.begin), next);
+        output.append(use, acc.data(), static_cast<Index>(tile.begin), Following::none(acc.data()));
       });
       output.finish();
     });
@@ -116,7 +114,8 @@ class CpuDevice final : public Device {
         const auto piece = x.subspan(tile.begin, tile.size());
         use.mark(piece, bound, output.marks(tile).data());
         output.append(use, piece.data(), base + static_cast<Index>(tile.begin),
-                      following(x, {}, tile.end));
+                      tile.end + kTile <= x.size() ? Following::tile(x.data() + tile.end)
+                                                   : Following::none(piece.data()));
       });
       output.finish();
     });
@@ -181,13 +180,6 @@ class CpuDevice final : public Device {
 
   static Addend addend(const Accumulation& in, Section tile) {
     return {in.gradient.subspan(tile.begin, tile.size()).as<void>(), in.scale};
-  }
-
-  // Of the tile that begins at `begin`. Beyond the end there is none: asking for the start of the
-  // last one again does no harm.
-  static Following following(std::span<const float> x, Gradient gradient, std::size_t begin) {
-    if (begin + kTile > x.size()) begin = 0;
-    return {x.data() + begin, gradient.empty() ? nullptr : gradient.subspan(begin, 0).as<void>()};
   }
 
   template <class Visit>

@@ -19,9 +19,6 @@ struct Lanes {
 
   OKTOPK_AVX2 static Floats load(const float* x) { return _mm256_loadu_ps(x); }
   OKTOPK_AVX2 static void store(float* x, Floats v) { _mm256_storeu_ps(x, v); }
-  OKTOPK_AVX2 static void store(std::uint32_t* x, Ints v) {
-    _mm256_storeu_si256(reinterpret_cast<Ints*>(x), v);
-  }
   OKTOPK_AVX2 static Floats all(float x) { return _mm256_set1_ps(x); }
   OKTOPK_AVX2 static Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
   OKTOPK_AVX2 static Floats multiply(Floats a, Floats b) { return _mm256_mul_ps(a, b); }

@@ -21,7 +21,6 @@ struct Lanes {
 
   OKTOPK_AVX512 static Floats load(const float* x) { return _mm512_loadu_ps(x); }
   OKTOPK_AVX512 static void store(float* x, Floats v) { _mm512_storeu_ps(x, v); }
-  OKTOPK_AVX512 static void store(std::uint32_t* x, Ints v) { _mm512_storeu_si512(x, v); }
   OKTOPK_AVX512 static Floats all(float x) { return _mm512_set1_ps(x); }
   OKTOPK_AVX512 static Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
   OKTOPK_AVX512 static Floats multiply(Floats a, Floats b) { return _mm512_mul_ps(a, b); }

@@ -4,8 +4,7 @@
 //
 // Selecting takes two kernels: mark sets one bit per element that passes, emit packs the marked
 // ones into the output. A tile is small enough to be in the L1 cache when emit reads it again, and
-// for emit to end before the processor's own prefetching falls behind; prefetching in software only
-// made it slower.
+// for emit to end before the processor's own prefetching falls behind.
 #pragma once
 
 #include <array>
@@ -52,30 +51,26 @@ struct Target {
 };
 inline constexpr std::size_t kEmitSlack = 2;
 
-// What the next tile will read. While entries of this one are written, memory would be idle and the
-// processor's own prefetching fall asleep, so every few entries ask for some of it.
+// What a scan reads next. While entries are written memory would be idle, and the processor's own
+// prefetching fall asleep, so every few entries ask for some of it. A pass that also writes is
+// better off without: its stores keep memory busy.
 class Following {
  public:
-  Following() = default;
-  // `gradient` may be nothing.
-  Following(const float* x, const void* gradient)
-      : x_(reinterpret_cast<const std::byte*>(x)),
-        gradient_(static_cast<const std::byte*>(gradient == nullptr ? x : gradient)) {}
+  // Nothing: asks for the line at `here`, which is in the cache, again and again.
+  static Following none(const float* here) { return Following(here, 0); }
+  // The kTile elements at x.
+  static Following tile(const float* x) { return Following(x, kLine); }
 
   void prefetch() {
-    for (std::size_t line = 0; line < kLines; ++line) {
-      __builtin_prefetch(x_ + line * kLine);
-      __builtin_prefetch(gradient_ + line * kLine);
-    }
-    x_ += kLines * kLine;
-    gradient_ += kLines * kLine;
+    for (int line = 0; line < 4; ++line, next_ += step_) __builtin_prefetch(next_);
   }
 
  private:
-  static constexpr std::size_t kLine = 64;
-  static constexpr std::size_t kLines = 4;
-  const std::byte* x_ = nullptr;
-  const std::byte* gradient_ = nullptr;
+  static constexpr std::size_t kLine = 64 / sizeof(float);
+  Following(const float* next, std::size_t step) : next_(next), step_(step) {}
+
+  const float* next_;
+  std::size_t step_;
 };
 
 struct Addend {

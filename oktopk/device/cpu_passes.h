@@ -4,6 +4,7 @@
 // OKTOPK_TARGET (attributes of the level, which templates over a type could not carry); so there is
 // no include guard. Elements that do not fill a vector are left to the scalar kernels.
 
+// NOLINTBEGIN(misc-definitions-in-headers): no header in the usual sense.
 constexpr std::size_t kWidth = Lanes::kWidth;
 
 inline std::size_t whole(std::size_t n) { return n / kWidth * kWidth; }
@@ -99,3 +100,4 @@ constexpr CpuKernels kKernels = {
     .first_nonfinite = {first_nonfinite<float>, first_nonfinite<Bf16>, first_nonfinite<Fp16>},
     .add_moments = add_moments,
 };
+// NOLINTEND(misc-definitions-in-headers)

@@ -57,7 +57,8 @@ void sample(const Accumulation& in, std::size_t offset, std::size_t stride,
 // long vectors four histograms take turns.
 void count_magnitudes(std::span<const float> x, MagnitudeHistogram& bins) {
   if (x.size() < 2 * kMagnitudeBins) {
-    for (const float v : x) bins[magnitude_bin(v)] += static_cast<std::uint64_t>(v != 0.0F);
+    for (const float v : x)
+      bins[magnitude_bin(v)] += static_cast<std::uint64_t>(magnitude_bits(v) != 0);
     return;
   }
   constexpr std::size_t kTurns = 4;
@@ -68,7 +69,7 @@ void count_magnitudes(std::span<const float> x, MagnitudeHistogram& bins) {
   for (std::size_t i = 0; i < whole; i += kTurns)
     for (std::size_t turn = 0; turn < kTurns; ++turn) ++counts[turn][bin(i + turn)];
   for (std::size_t i = whole; i < x.size(); ++i) ++counts[0][bin(i)];
-  for (const float v : x) zeros += static_cast<std::uint64_t>(v == 0.0F);
+  for (const float v : x) zeros += static_cast<std::uint64_t>(magnitude_bits(v) == 0);
   for (std::size_t b = 0; b < kMagnitudeBins; ++b)
     for (const auto& turn : counts) bins[b] += turn[b];
   bins[0] -= zeros;

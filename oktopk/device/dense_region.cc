@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "oktopk/base/error.h"
 #include "oktopk/sparse/merge.h"
 
 namespace oktopk {
@@ -28,7 +27,7 @@ void DenseRegion::reset(Range region, CooView v) {
   bins_.fill(0);
   for (std::size_t j = 0; j < v.size(); ++j) {
     values_[v.idx[j] - region.begin] = v.val[j];
-    bins_[magnitude_bin(v.val[j])] += static_cast<std::uint64_t>(v.val[j] != 0.0F);
+    bins_[magnitude_bin(v.val[j])] += static_cast<std::uint64_t>(magnitude_bits(v.val[j]) != 0);
   }
   log_.clear();
   logged_from_ = kAboveAll;  // nothing is known: the next threshold makes a scan
@@ -72,8 +71,9 @@ void DenseRegion::visit(CooView v, std::uint32_t threshold, SparseVector& taken)
     out.val[count] = log.val[logged] = after;
     count += static_cast<std::size_t>(leaves);
     logged += static_cast<std::size_t>(!leaves & (magnitude_bits(after) >= logged_from));
-    bins_[magnitude_bin(before)] -= static_cast<std::uint64_t>(before != 0.0F);
-    bins_[magnitude_bin(after)] += static_cast<std::uint64_t>(!leaves & (after != 0.0F));
+    bins_[magnitude_bin(before)] -= static_cast<std::uint64_t>(magnitude_bits(before) != 0);
+    bins_[magnitude_bin(after)] +=
+        static_cast<std::uint64_t>(!leaves & (magnitude_bits(after) != 0));
   }
   taken.resize(count);
   log_.resize(logged);

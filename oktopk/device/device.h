@@ -51,6 +51,7 @@ struct Accumulation {
   std::span<const Index> cleared = {};  // increasing
 };
 
+// One thread at a time may use a device.
 class Device {
  public:
   virtual ~Device() = default;

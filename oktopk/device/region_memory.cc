@@ -5,6 +5,7 @@
 #include <array>
 
 #include "oktopk/base/error.h"
+#include "oktopk/sparse/kernels.h"
 #include "oktopk/sparse/sum.h"
 #include "oktopk/sparse/top.h"
 
@@ -26,7 +27,8 @@ void RegionMemory::load(Range region, std::span<const float> values) {
   OKTOPK_DCHECK(values.size() == region.width());
   reset(region);
   for (std::size_t i = 0; i < values.size(); ++i)
-    if (values[i] != 0.0F) few_.push_back(static_cast<Index>(region.begin + i), values[i]);
+    if (magnitude_bits(values[i]) != 0)
+      few_.push_back(static_cast<Index>(region.begin + i), values[i]);
   if (few_.size() > most_few(region_)) fill_up();
 }
 
@@ -45,7 +47,8 @@ void RegionMemory::append_to(const Device& device, SparseVector& out) const {
   if (is_full_) {
     device.select_at_least(all_.values(), region_.begin, 0.0F, out);
   } else {
-    out.append(few_);
+    for (std::size_t j = 0; j < few_.size(); ++j)
+      if (magnitude_bits(few_.val[j]) != 0) out.push_back(few_.idx[j], few_.val[j]);
   }
 }
 

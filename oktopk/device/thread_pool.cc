@@ -5,7 +5,8 @@
 
 namespace oktopk {
 
-ThreadPool::ThreadPool(std::size_t threads) : errors_(threads) {
+ThreadPool::ThreadPool(std::size_t threads) {
+  errors_.resize(threads);
   OKTOPK_DCHECK(threads >= 1);
   workers_.reserve(threads - 1);
   try {

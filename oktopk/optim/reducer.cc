@@ -143,8 +143,7 @@ Update Reducer::step(Gradient gradient, float scale, Note note) {
 
 void Reducer::check_sound() const {
   if (spoilt_)
-    fail<CommError>("reducer: the gradient of an earlier step was not finite and went into the ",
-                    "residual: load() a state, or forget()");
+    fail<CommError>("reducer: an earlier step failed half-way: load() a saved state, or forget()");
 }
 
 Update Reducer::update() const { return {{outcome_.update.idx, mean_}, dense_mean_}; }
@@ -157,11 +156,10 @@ void Reducer::synchronise(Gradient gradient, float scale, double density) {
     } else {
       sparse_step(gradient, scale, density > 0 ? entries_at(density, n()) : k_);
     }
-  } catch (const UsageError&) {
-    spoilt_ = true;  // NaN or Inf is in the residual
-    comm_.kill();    // the ranks are no longer in step
-    throw;
   } catch (...) {
+    // Whatever it was: the ranks are no longer in step, and what this one holds (a residual with
+    // NaN in it, entries that left owner memory and never arrived) is no state to go on from.
+    spoilt_ = true;
     comm_.kill();
     throw;
   }

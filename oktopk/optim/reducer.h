@@ -25,7 +25,8 @@ enum class NanPolicy {
           // UsageError on every rank, nothing changed
   skip,   // the same, but a gradient that is not finite makes all ranks leave the step out
   local,  // no messages and no look at the gradient before it is added: a UsageError on that rank,
-          // whose residual is lost and whose communicator is dead; its peers notice
+          // whose residual is lost and whose communicator is dead; its peers notice. (A wrong size
+          // changes nothing; and a rank alone looks first.)
 };
 std::string_view to_string(NanPolicy policy);
 NanPolicy find_nan_policy(std::string_view name);
@@ -49,7 +50,8 @@ class Reducer final : public Synchroniser {
 
   // Collective. Adds scale * gradient to the residual, synchronises, and gives the mean over the
   // ranks. An empty gradient adds nothing. After a UsageError nothing has changed, except when an
-  // accumulator overflowed: that is found in the middle of the step, and comm is dead.
+  // accumulator overflowed, or with NanPolicy local the gradient was not finite: that is found in
+  // the middle of the step, the residual is lost and comm is dead.
   Update step(Gradient gradient, float scale = 1.0F) override;
   // The same for a caller who found something wrong on this rank himself: `found` goes before what
   // is wrong with the gradient.
@@ -68,6 +70,7 @@ class Reducer final : public Synchroniser {
   // bitwise. Local, but all ranks must do it together.
   struct Snapshot {
     std::uint64_t steps = 0;
+    bool spoilt = false;
     std::vector<float> residual;
     StateWriter rest;
   };
@@ -128,7 +131,7 @@ class Reducer final : public Synchroniser {
   std::unique_ptr<ResidualRule> rule_;
   std::uint64_t fingerprint_ = 0;  // of all options
   Residual residual_;
-  bool spoilt_ = false;  // by values that are not finite
+  bool spoilt_ = false;  // a step failed half-way
   std::uint64_t steps_ = 0;
   SparseVector selection_;
   Outcome outcome_;

@@ -7,6 +7,7 @@ namespace oktopk {
 
 void Reducer::copy_to(Snapshot& snapshot) const {
   snapshot.steps = steps_;
+  snapshot.spoilt = spoilt_;
   const auto residual = residual_.values();
   snapshot.residual.assign(residual.begin(), residual.end());
   snapshot.rest = {};
@@ -22,6 +23,7 @@ void Reducer::go_back(const Snapshot& snapshot) {
   parts.allreduce->load(state, n(), comm_.rank(), comm_.size());
   state.finish();
   steps_ = snapshot.steps;
+  spoilt_ = snapshot.spoilt;
   residual_.assign(snapshot.residual);
   selector_ = std::move(parts.selector);
   allreduce_ = std::move(parts.allreduce);

@@ -55,7 +55,7 @@ void read_named(std::size_t r, std::size_t count, const Read& read) {
 // state only for those who restore it as it was.
 Bytes Reducer::save() const {
   require(!spoilt_,
-          "reducer: its residual is not finite since a step that failed: nothing to save");
+          "reducer: an earlier step failed half-way: what is left of it is not worth saving");
   StateWriter state;
   put(state, {static_cast<std::uint32_t>(comm_.size()), static_cast<std::uint32_t>(comm_.rank()),
               n(), description(), steps_});

@@ -8,7 +8,7 @@
 //     learning rate drop), the threshold is replaced by the sample's quantile.
 //   * A pass that still yields fewer than 2k/3 is repeated once with a lower threshold, then made
 //     exactly.
-// The state is two numbers; it starts, and falls back, with an exact selection.
+// The state is three numbers; it starts, and falls back, with an exact selection.
 #pragma once
 
 #include "oktopk/select/magnitude_sample.h"

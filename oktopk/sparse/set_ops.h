@@ -21,7 +21,8 @@ struct RunScratch {
 };
 
 // Sorts `v` by index; entries with the same index are added, in their order, and sums that are zero
-// left out. COST: O(size * log(number of increasing runs)); a pass when it is canonical already.
+// left out (what is canonical already stays as it is). COST: O(size * log(number of increasing
+// runs)); a pass when it is canonical already.
 void make_canonical(SparseVector& v, RunScratch& scratch);
 
 }  // namespace oktopk
