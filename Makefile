@@ -21,7 +21,7 @@ FIXED_LAYOUT := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 # Kernels run once alone and at each level with three threads.
 ASAN_SKIPS = '_P(1|2|5|7|12)$$|CirculantSkipLaws.*/[014567]$$|/(scalar|avx2)_1$$'
 # So are long runs that look at counts, and arithmetic that is the same on any number of threads.
-TSAN_SKIPS = '_P(1|2|5|7|8|12)$$|CirculantSkipLaws.*/[014567]$$|^Circulant.run_|beyond_24_bits|^Sparse(Sgd|Adam)|_1$$|/scalar_3$$|Region'
+TSAN_SKIPS = '_P(1|2|5|7|8|12)$$|CirculantSkipLaws.*/[014567]$$|^Circulant.run_|beyond_24_bits|^Sparse(Sgd|Adam)|/(scalar|avx2|avx512)_1$$|/scalar_3$$|DenseRegion|^RegionMemory'
 heading = @printf '\n=== %s\n' "$(1)"
 
 .PHONY: help bootstrap build demo test bench format lint clean
