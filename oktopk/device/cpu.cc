@@ -98,7 +98,8 @@ class CpuDevice final : public Device {
         cleared.before(tile.end, [marks, begin = tile.begin, bound](std::size_t i, float value) {
           set_mark(marks, i - begin, magnitude_bits(value) >= bound);
         });
-        output.append(use, acc.data(), static_cast<Index>(tile.begin), Following::none(acc.data()));
+        output.append(use, acc.data(), static_cast<Index>(tile.begin),
+                      in.gradient.empty() ? following(in.acc, tile) : Following::none(acc.data()));
       });
       output.finish();
     });
@@ -113,9 +114,7 @@ class CpuDevice final : public Device {
       for_tiles(section, [&](Section tile) {
         const auto piece = x.subspan(tile.begin, tile.size());
         use.mark(piece, bound, output.marks(tile).data());
-        output.append(use, piece.data(), base + static_cast<Index>(tile.begin),
-                      tile.end + kTile <= x.size() ? Following::tile(x.data() + tile.end)
-                                                   : Following::none(piece.data()));
+        output.append(use, piece.data(), base + static_cast<Index>(tile.begin), following(x, tile));
       });
       output.finish();
     });
@@ -180,6 +179,12 @@ class CpuDevice final : public Device {
 
   static Addend addend(const Accumulation& in, Section tile) {
     return {in.gradient.subspan(tile.begin, tile.size()).as<void>(), in.scale};
+  }
+
+  // What a scan of x reads after this tile.
+  static Following following(std::span<const float> x, Section tile) {
+    return tile.end + kTile <= x.size() ? Following::tile(x.data() + tile.end)
+                                        : Following::none(x.data() + tile.begin);
   }
 
   template <class Visit>
