@@ -38,6 +38,14 @@ const CpuKernels& kernels() {
   return cpu_kernels_scalar();
 }
 
+// A scan of more than caches hold: vectors of 512 bits come in bursts that memory's prefetching
+// follows less well than those of 256.
+auto scan_kernel(std::size_t n) {
+  constexpr std::size_t kBeyondCaches = std::size_t{1} << 22;
+  const bool narrow = n >= kBeyondCaches && simd_level() == SimdLevel::avx512;
+  return (narrow ? cpu_kernels_avx2() : kernels()).mark;
+}
+
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(std::size_t threads) : parts_(threads) {
@@ -82,6 +90,7 @@ class CpuDevice final : public Device {
     OKTOPK_DCHECK(in.gradient.empty() || in.acc.size() == in.gradient.size());
     out.clear();
     const CpuKernels& use = kernels();
+    const auto mark = scan_kernel(in.acc.size());
     const auto accumulate_mark = use.accumulate_mark[static_cast<std::size_t>(in.gradient.type())];
     const std::uint32_t bound = bound_of(threshold);
     collect(in.acc.size(), out, [&](Section section, SparseVector& to) {
@@ -91,7 +100,7 @@ class CpuDevice final : public Device {
         const auto acc = in.acc.subspan(tile.begin, tile.size());
         std::uint64_t* const marks = output.marks(tile).data();
         if (in.gradient.empty()) {
-          use.mark(acc, bound, marks);
+          mark(acc, bound, marks);
         } else {
           accumulate_mark(acc, addend(in, tile), bound, marks);
         }
@@ -108,12 +117,13 @@ class CpuDevice final : public Device {
   void select_at_least(std::span<const float> x, Index base, float threshold,
                        SparseVector& out) const override {
     const CpuKernels& use = kernels();
+    const auto mark = scan_kernel(x.size());
     const std::uint32_t bound = bound_of(threshold);
     collect(x.size(), out, [&](Section section, SparseVector& to) {
       Output output(to);
       for_tiles(section, [&](Section tile) {
         const auto piece = x.subspan(tile.begin, tile.size());
-        use.mark(piece, bound, output.marks(tile).data());
+        mark(piece, bound, output.marks(tile).data());
         output.append(use, piece.data(), base + static_cast<Index>(tile.begin), following(x, tile));
       });
       output.finish();
