@@ -176,10 +176,6 @@ class CpuDevice final : public Device {
     for_entries(x, base, v.idx, [&](float& place, std::size_t i) { place += v.val[i]; });
   }
 
-  void subtract_at(std::span<float> x, Index base, CooView v) const override {
-    for_entries(x, base, v.idx, [&](float& place, std::size_t i) { place -= v.val[i]; });
-  }
-
   void clear_at(std::span<float> x, Index base, std::span<const Index> idx) const override {
     for_entries(x, base, idx, [](float& place, std::size_t) { place = 0.0F; });
   }

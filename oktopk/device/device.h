@@ -85,7 +85,6 @@ class Device {
 
   // x[idx - base] += val, for every entry of v.
   virtual void add_at(std::span<float> x, Index base, CooView v) const = 0;
-  virtual void subtract_at(std::span<float> x, Index base, CooView v) const = 0;
   // x[idx - base] = 0, for every index of v.
   virtual void clear_at(std::span<float> x, Index base, std::span<const Index> idx) const = 0;
 };

@@ -6,20 +6,6 @@
 #include "oktopk/base/error.h"
 
 namespace oktopk {
-namespace {
-
-// write(place, j) for values[idx[j]], with the cache lines asked for ahead.
-template <class Write>
-void for_each_place(std::span<float> values, std::span<const Index> idx, const Write& write) {
-  constexpr std::size_t kAhead = 24;
-  for (std::size_t j = 0; j < idx.size(); ++j) {
-    __builtin_prefetch(values.data() + idx[std::min(j + kAhead, idx.size() - 1)], 1);
-    write(values[idx[j]], j);
-  }
-}
-
-}  // namespace
-
 std::span<const float> DenseMean::show(const Update& update) {
   require(!update.is_dense() || update.dense.size() == values_.size(), "dense mean: an update of ",
           update.dense.size(), " values, but n = ", values_.size());
@@ -34,12 +20,11 @@ std::span<const float> DenseMean::show(const Update& update) {
   if (all_written_) {
     std::fill(values_.begin(), values_.end(), 0.0F);
   } else {
-    for_each_place(values_, written_, [](float& x, std::size_t) { x = 0.0F; });
+    device_->clear_at(values_, 0, written_);
   }
   all_written_ = false;
   written_.assign(update.sparse.idx.begin(), update.sparse.idx.end());
-  const float* const val = update.sparse.val.data();
-  for_each_place(values_, written_, [val](float& x, std::size_t j) { x = val[j]; });
+  device_->add_at(values_, 0, update.sparse);
   return values_;
 }
 

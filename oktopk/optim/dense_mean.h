@@ -4,9 +4,11 @@
 // to zero, those of the new one come in. COST: O(k) writes per sparse step, n per dense one.
 #pragma once
 
+#include <memory>
 #include <span>
 
 #include "oktopk/base/bytes.h"
+#include "oktopk/device/device.h"
 #include "oktopk/optim/update.h"
 
 namespace oktopk {
@@ -19,6 +21,7 @@ class DenseMean {
   std::span<const float> show(const Update& update);
 
  private:
+  std::unique_ptr<Device> device_ = make_cpu_device();
   Uninitialised<float> values_;
   Uninitialised<Index> written_;  // where values_ may not be zero; unused after a dense update
   bool all_written_ = false;
