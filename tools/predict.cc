@@ -20,6 +20,7 @@ struct PredictOptions {
   double alpha = 3e-6;
   double beta = 8e-11;
   double gamma = 0;
+  double overhead = 0;
   double union_exponent = 1;
   std::string json_file;
 };
@@ -36,15 +37,15 @@ void print_row(const Preset& preset, const Problem& problem, const Prediction& s
 
 int run_predict(const PredictOptions& o) {
   const auto names = o.method.names();
-  require(o.alpha >= 0 && o.beta >= 0 && o.gamma >= 0,
-          "--alpha, --beta and --gamma must not be negative");
+  require(o.alpha >= 0 && o.beta >= 0 && o.gamma >= 0 && o.overhead >= 0,
+          "--alpha, --beta, --gamma and --overhead must not be negative");
   require(o.union_exponent >= 0 && o.union_exponent <= 1, "--overlap ", o.union_exponent,
           ": it must be in 0..1");
   const auto n = static_cast<double>(parse_count(o.n));
   require(n >= 1, "-b ", o.n, ": n must be at least 1");
   o.method.check(parse_ranks(o.ranks, "--ranks"));
   check_writable(o.json_file);
-  const Machine machine{o.alpha, o.beta, o.gamma};
+  const Machine machine{.alpha = o.alpha, .beta = o.beta, .gamma = o.gamma, .overhead = o.overhead};
   fmt::print(
       "# n = {:.0f}, k = {:.0f}, codec {}, skips {}, alpha = {}, beta = {} s/B, gamma = "
       "{} ns\n",
@@ -98,18 +99,22 @@ void add_predict(CLI::App& app, Action& action) {
   sub->add_option("-b,--size", o->n, "n in elements (K, M, G)")->capture_default_str();
   sub->add_option("--ranks", o->ranks, "number of ranks, or several with commas")
       ->capture_default_str();
-  sub->add_option("--alpha", o->alpha, "seconds per message")->capture_default_str();
+  sub->add_option("--alpha", o->alpha, "seconds per round: the latency of a message")
+      ->capture_default_str();
+  sub->add_option("--overhead", o->overhead, "seconds per message that no other overlaps")
+      ->capture_default_str();
   sub->add_option("--beta", o->beta, "seconds per byte and direction (100 Gbit/s: 8e-11)")
       ->capture_default_str();
-  sub->add_option("--gamma", o->gamma, "seconds per merged entry")->capture_default_str();
+  sub->add_option("--gamma", o->gamma, "seconds per sparse entry that arrives")
+      ->capture_default_str();
   sub->add_option("--overlap", o->union_exponent,
-                  "g: m ranks' selections together have k*m^g entries; 1 disjoint, 0 identical")
+                  "g: m ranks' selections overlap like those of m^g random ones; 0: identical")
       ->capture_default_str();
   sub->add_option("-J,--json", o->json_file, "also write the rows to this file");
   o->method.add_to(*sub);
   sub->footer(
-      "time: a steady step, messages*alpha + bytes*beta + merged*gamma. refresh: a step that "
-      "also\n"
+      "time: a steady step, rounds*alpha + messages*overhead + bytes*beta + entries*gamma.\n"
+      "refresh: a step that also "
       "re-evaluates thresholds and cuts. at most: the bound on words/k.");
   sub->callback([&action, o] { action = [o] { return run_predict(*o); }; });
 }

@@ -74,7 +74,7 @@ void Allreduce::run(Communicator& comm, const Device& device, const Contribution
 }
 
 Cost Allreduce::agreement_cost(int P) {
-  return {static_cast<double>(ceil_log2(P)), (P - 1.0) * (sizeof(Statement) + kCheckBytes), 0};
+  return sequential(ceil_log2(P), (P - 1.0) * (sizeof(Statement) + kCheckBytes));
 }
 
 void Allreduce::agree(Communicator& comm, Index n, std::size_t k, std::uint64_t caller_options) {

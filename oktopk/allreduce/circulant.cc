@@ -233,13 +233,13 @@ Prediction Circulant::predict(const Problem& problem) const {
   const Skips skips = parse_skips(options().skips, problem.P);
   const auto total = [&](const Problem& p, double entries) {
     Cost cost = SparseReduceScatter::predict(skips, p, options().codec, true) +
-                Cost{L, (P - 1) * block(entries), 0};
+                sequential(L, (P - 1) * block(entries), (P - 1) * entries);
     if (problem.refresh)
-      cost += Cost{3 * L, (P - 1) * (8 * (P - 1) + 4 * 256 + 8 * 32 + 3 * kCheckBytes), 0};
+      cost += sequential(3 * L, (P - 1) * (8 * (P - 1) + 4 * 256 + 8 * 32 + 3 * kCheckBytes));
     return cost;
   };
   Problem disjoint = problem;
-  disjoint.union_exponent = 1;
+  disjoint.disjoint = true;
   // The aim is 1.02 to 1.1 of k, and the count of a steady step within a fifth of it. A refresh
   // takes the lower edge of a bin, 1/32 of an octave wide, and never more than k per owner.
   if (problem.refresh)

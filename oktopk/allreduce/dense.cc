@@ -25,9 +25,9 @@ class Dense final : public Allreduce {
     const double messages =
         uses_ring(problem.n, problem.P) ? 2 * (P - 1) : 2 * ceil_log2(problem.P);
     const double n = problem.n;
-    const Cost expected{messages, 2 * 4 * n * (P - 1) / P, n * (P - 1) / P};
+    const Cost expected = sequential(messages, 2 * 4 * n * (P - 1) / P, 0, 2 * n * (P - 1) / P);
     // Regions differ by one value when P does not divide n.
-    return {expected, {messages, expected.bytes + 2 * 4 * (P - 1), expected.reduced + P - 1}};
+    return {expected, expected + Cost{.bytes = 2 * 4 * (P - 1), .values = 2 * (P - 1)}};
   }
 
  protected:

@@ -36,9 +36,9 @@ void EqualRegions::gather(const Step& step,
   gather_.decode_all(cuts_, step.tag, out.update);
 }
 
-Cost EqualRegions::predict_gather(int P, double payload) {
-  return {static_cast<double>(ceil_log2(P)),
-          (P - 1) * (sizeof(std::uint64_t) + kFrameHeaderBytes + payload), 0};
+Cost EqualRegions::predict_gather(int P, double payload, double entries, double values) {
+  return sequential(ceil_log2(P), (P - 1) * (sizeof(std::uint64_t) + kFrameHeaderBytes + payload),
+                    (P - 1) * entries, (P - 1) * values);
 }
 
 }  // namespace oktopk

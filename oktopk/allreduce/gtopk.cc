@@ -24,7 +24,7 @@ class GTopk final : public Allreduce {
     const double rounds = 2 * ceil_log2(problem.P);
     const double frame =
         kFrameHeaderBytes + expected_payload_bytes(options().codec, problem.k, problem.n);
-    const Cost cost{rounds, rounds * frame, rounds / 2 * problem.k};
+    const Cost cost = sequential(rounds, rounds * frame, rounds / 2 * problem.k + problem.k);
     return {cost, cost};
   }
 

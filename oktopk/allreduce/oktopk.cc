@@ -8,6 +8,7 @@
 // the balance step at most 2(P-1) + 2 ceil(log2 P) and 6k(P-1)/P; plus frames. Every tau' steps all
 // non-zero sums are gathered (2 words per entry of the union), every tau steps P-1 votes.
 #include <algorithm>
+#include <cmath>
 
 #include "oktopk/allreduce/algorithms.h"
 #include "oktopk/allreduce/balance.h"
@@ -189,22 +190,25 @@ Prediction OkTopk::predict(const Problem& problem) const {
   };
   const auto unbalanced = [&](const Problem& p) {
     const double gathered = p.refresh ? p.union_of(P) : p.result();
-    Cost cost = SparseReduceScatter::predict(direct_skips(p.P), p, options().codec, false) +
-                Cost{2 * L, (P - 1) * (kSizesBytes + 8 + frame(gathered / P, p.n / P)), 0};
-    if (p.refresh) cost += Cost{L, (P - 1) * (8 * (P - 1) + kCheckBytes), 0};
+    Cost split = SparseReduceScatter::predict(direct_skips(p.P), p, options().codec, false);
+    split.rounds = std::ceil((P - 1) / options().bucket);
+    Cost cost =
+        split + sequential(2 * L, (P - 1) * (kSizesBytes + 8 + frame(gathered / P, p.n / P)),
+                           (P - 1) * gathered / P);
+    if (p.refresh) cost += sequential(L, (P - 1) * (8 * (P - 1) + kCheckBytes));
     return cost;
   };
   Problem disjoint = problem;
-  disjoint.union_exponent = 1;
+  disjoint.disjoint = true;
   // Balancing moves at most all but its own share of each piece, to at most P - 1 ranks; shares are
   // then encoded relative to the whole.
   const double share = problem.result() / P;
   const Codec exact{options().codec.index, ValueCoding::fp32};
   const double widened = std::max(0.0, frame(share, problem.n) - frame(share, problem.n / P));
-  const Cost balance{P - 1,
-                     (P - 1) * (kFrameHeaderBytes + widened) +
-                         expected_payload_bytes(exact, share * (P - 1), problem.n),
-                     0};
+  const Cost balance = concurrent(P - 1,
+                                  (P - 1) * (kFrameHeaderBytes + widened) +
+                                      expected_payload_bytes(exact, share * (P - 1), problem.n),
+                                  share * (P - 1));
   return {unbalanced(problem), unbalanced(disjoint) + balance};
 }
 

@@ -175,10 +175,9 @@ Cost SparseReduceScatter::predict(const Skips& skips, const Problem& problem, Co
     double entries = problem.union_of(P / phase.from_blocks) / P;  // per block
     if (quota > 0) entries = std::min(entries, quota);
     const double blocks = phase.from_blocks - phase.to_blocks;
-    cost.messages += static_cast<double>(phase.hops.size());
-    cost.bytes += blocks * (kFrameHeaderBytes + (notes ? kNoteBytes : 0) +
-                            expected_payload_bytes(codec, entries, problem.n / P));
-    cost.reduced += blocks * entries;
+    const double block = kFrameHeaderBytes + (notes ? kNoteBytes : 0) +
+                         expected_payload_bytes(codec, entries, problem.n / P);
+    cost += concurrent(static_cast<double>(phase.hops.size()), blocks * block, blocks * entries);
   }
   return cost;
 }

@@ -28,9 +28,9 @@ class SparDL final : public EqualRegions {
     };
     const Cost cost = SparseReduceScatter::predict(power_skips(problem.P), problem, options().codec,
                                                    false, quota) +
-                      predict_gather(problem.P, payload(quota));
+                      predict_gather(problem.P, payload(quota), quota, 0);
     const double rounding = (P - 1) * (payload(quota) - payload(problem.k / P));
-    return {cost, {cost.messages, cost.bytes + rounding, cost.reduced + P}};
+    return {cost, cost + Cost{.bytes = rounding, .entries = P}};
   }
 
  protected:

@@ -25,9 +25,9 @@ class GatherAll final : public Allreduce {
     const double peers = problem.P - 1;
     const double frame = sizeof(std::uint64_t) + kFrameHeaderBytes +
                          expected_payload_bytes(options().codec, problem.k, problem.n);
-    Cost cost{static_cast<double>(ceil_log2(problem.P)), peers * frame, peers * problem.k};
-    if (sizes_first_)
-      cost += Cost{static_cast<double>(ceil_log2(problem.P)), peers * kSizesBytes, 0};
+    const double L = ceil_log2(problem.P);
+    Cost cost = sequential(L, peers * frame, peers * problem.k);
+    if (sizes_first_) cost += sequential(L, peers * kSizesBytes);
     return {cost, cost};
   }
 

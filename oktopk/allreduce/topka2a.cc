@@ -22,9 +22,9 @@ class TopkA2A final : public EqualRegions {
     const double value = options().codec.lossless() ? 4 : 2;
     const Cost cost =
         SparseReduceScatter::predict(direct_skips(problem.P), problem, options().codec, false) +
-        predict_gather(problem.P, value * problem.n / P);
+        predict_gather(problem.P, value * problem.n / P, 0, problem.n / P);
     // Regions differ by one value when P does not divide n.
-    return {cost, {cost.messages, cost.bytes + (P - 1) * value, cost.reduced}};
+    return {cost, cost + Cost{.bytes = (P - 1) * value}};
   }
 
  protected:

@@ -21,7 +21,7 @@ class TopkDsa final : public EqualRegions {
 
   Prediction predict(const Problem& problem) const override {
     Problem disjoint = problem;
-    disjoint.union_exponent = 1;
+    disjoint.disjoint = true;
     return {cost(problem), cost(disjoint)};
   }
 
@@ -66,8 +66,9 @@ class TopkDsa final : public EqualRegions {
         expected_payload_bytes(options().codec, problem.union_of(P) / P, problem.n / P);
     const double dense = bytes_per_value() * problem.n / P;
     return SparseReduceScatter::predict(direct_skips(problem.P), problem, options().codec, false) +
-           Cost{static_cast<double>(ceil_log2(problem.P)), (P - 1) * kSizesBytes, 0} +
-           predict_gather(problem.P, std::min(sparse, dense));
+           sequential(ceil_log2(problem.P), (P - 1) * kSizesBytes) +
+           (sparse <= dense ? predict_gather(problem.P, sparse, problem.union_of(P) / P, 0)
+                            : predict_gather(problem.P, dense, 0, problem.n / P));
   }
 
   SparseVector errors_;

@@ -13,37 +13,54 @@ struct Problem {
   double k = 0;         // entries that each rank sends
   double gathered = 0;  // entries of the result; 0: as many as k
   int P = 1;
-  // The supports of m ranks overlap: their union has k * min(m^union_exponent, n/k) entries.
-  // 1: disjoint (the worst case), 0: identical.
+  // The union curve u(m): m ranks' selections overlap like those of m^union_exponent ranks that
+  // select at random. 1: independent, 0: identical.
   double union_exponent = 1;
+  bool disjoint = false;  // instead: no two ranks select the same index (the worst case)
   // A step that re-evaluates thresholds and cuts (oktopk every tau and tau', circulant on demand).
   bool refresh = false;
 
   double result() const { return gathered > 0 ? gathered : k; }
   double union_of(double ranks) const;  // entries in the union of that many ranks' selections
+  // The inverse: the exponent of u(P) = k_union entries, in [0, 1].
+  double exponent_of(double k_union) const;
 };
 
 // Per rank, on its critical path. Bytes are duplex: the larger of sent and received, exchange by
-// exchange. `reduced` counts entries that are merged.
+// exchange.
 struct Cost {
   double messages = 0;
   double bytes = 0;
-  double reduced = 0;
+  double entries = 0;    // sparse entries that arrive: each is coded, decoded and merged
+  double values = 0;     // dense values that arrive: each is added or stored
+  double rounds = 0;     // exchanges one after the other; a round may have many messages
+  double scattered = 0;  // those of `bytes` that move in rounds with several peers at once
 
   Cost& operator+=(const Cost& other);
   friend Cost operator+(Cost a, const Cost& b) { return a += b; }
 };
 
-// `expected`: uniformly random supports. `bound`: no step of this problem exceeds it.
+// Messages that follow one another, with bytes in all.
+Cost sequential(double messages, double bytes, double entries = 0, double values = 0);
+// Messages to several peers, `width` of them at a time.
+Cost concurrent(double messages, double bytes, double entries = 0, double width = 0);
+
+// `expected`: uniformly random supports, unless the problem says otherwise. `bound`: no step of
+// this problem exceeds it.
 struct Prediction {
   Cost expected;
   Cost bound;
 };
 
+// What the network and the processor charge, in seconds.
 struct Machine {
-  double alpha = 0;  // seconds per message
-  double beta = 0;   // seconds per byte
-  double gamma = 0;  // seconds per merged entry
+  double alpha = 0;       // per round: a message's latency
+  double beta = 0;        // per byte and direction, while all ranks exchange in pairs
+  double gamma = 0;       // per sparse entry
+  double overhead = 0;    // per message: the processor's share, which does not overlap
+  double contention = 1;  // beta is so many times larger while everyone talks to everyone
+  double delta = 0;       // per dense value
+  double sigma = 0;       // per gradient value that is accumulated and selected from
 };
 
 double seconds(const Cost& cost, const Machine& machine);

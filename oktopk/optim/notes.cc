@@ -45,7 +45,7 @@ Note compare_notes(Communicator& comm, const Note& mine, Workspace& work) {
 }
 
 Cost notes_cost(int P) {
-  return {static_cast<double>(ceil_log2(P)), (P - 1.0) * (sizeof(std::uint32_t) + kCheckBytes), 0};
+  return sequential(ceil_log2(P), (P - 1.0) * (sizeof(std::uint32_t) + kCheckBytes));
 }
 
 }  // namespace oktopk

@@ -91,7 +91,9 @@ TEST(Presets, predict_expects_at_most_its_bound) {
           EXPECT_GT(p.expected.messages, 0);
           EXPECT_LE(p.expected.messages, p.bound.messages) << preset.name;
           EXPECT_LE(p.expected.bytes, p.bound.bytes * (1 + 1e-12)) << preset.name << " " << P;
-          EXPECT_LE(p.expected.reduced, p.bound.reduced * (1 + 1e-12)) << preset.name << " " << P;
+          EXPECT_LE(p.expected.entries, p.bound.entries * (1 + 1e-12)) << preset.name << " " << P;
+          EXPECT_LE(p.expected.values, p.bound.values * (1 + 1e-12)) << preset.name << " " << P;
+          EXPECT_LE(p.expected.rounds, p.expected.messages) << preset.name << " " << P;
         }
 }
 

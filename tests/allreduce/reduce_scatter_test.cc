@@ -173,11 +173,11 @@ TEST(SparseReduceScatter, run_with_another_tag_on_one_rank_is_a_comm_error) {
 }
 
 TEST(SparseReduceScatter, predict_counts_messages_and_disjoint_blocks) {
-  const Problem problem{.n = 1e6, .k = 800, .P = 8};
+  const Problem problem{.n = 1e6, .k = 800, .P = 8, .disjoint = true};
   const Cost direct = SparseReduceScatter::predict(direct_skips(8), problem, {}, false);
   EXPECT_DOUBLE_EQ(direct.messages, 7);
   EXPECT_DOUBLE_EQ(direct.bytes, 7 * (kFrameHeaderBytes + 8 * 100.0));
-  EXPECT_DOUBLE_EQ(direct.reduced, 700);
+  EXPECT_DOUBLE_EQ(direct.entries, 700);
   const Cost halving = SparseReduceScatter::predict(halving_skips(8), problem, {}, true);
   EXPECT_DOUBLE_EQ(halving.messages, 3);
   EXPECT_DOUBLE_EQ(halving.bytes, 7 * (kFrameHeaderBytes + kNoteBytes) + 8 * (400.0 + 400 + 400));

@@ -36,10 +36,9 @@ void report_updates(Findings& out, const FillInRun& run, const std::string& data
 void report_unions(Findings& out, const FillInRun& run, const std::string& data,
                    const StudyTask& task, Plot& plot) {
   if (run.unions.empty()) return;
-  Problem problem{.n = static_cast<double>(task.n),
-                  .k = static_cast<double>(run.k),
-                  .P = run.unions.back().m,
-                  .union_exponent = run.unions.back().exponent};
+  Problem problem{
+      .n = static_cast<double>(task.n), .k = static_cast<double>(run.k), .P = run.unions.back().m};
+  problem.union_exponent = problem.exponent_of(problem.k * run.unions.back().per_k);
   Series observed{.name = data, .colour = static_cast<int>(plot.series.size() / 2)};
   Series model{.name = data + ", union_of", .dashed = true, .colour = observed.colour};
   for (const UnionSize& u : run.unions) {
@@ -107,8 +106,8 @@ Findings study_fill_in(const StudyTask& task) {
   out.notes = {
       "gaussian: independent supports; calm: a common signal and noise; identical: the same "
       "gradient everywhere.",
-      "g(m): the observed exponent, union / k = m^g. union_of: the cost model's k min(m^g, n/k) "
-      "with the g of m = P. independent: n/k (1 - (1 - k/n)^m).",
+      "g(m): the observed exponent, union / k = m^g. union_of: the cost model's, as of m^h "
+      "independent selections, with the h of m = P. independent: n/k (1 - (1 - k/n)^m).",
       "m selections are those of ranks i, i + P/m, ...: what a block holds in the phases of a "
       "halving reduce-scatter."};
   return out;
