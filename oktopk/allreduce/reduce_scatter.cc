@@ -167,17 +167,24 @@ void SparseReduceScatter::merge(const Phase& phase, const ReduceScatterPlan& pla
   }
 }
 
+Cost SparseReduceScatter::predict_block(double blocks, const Problem& problem, Codec codec,
+                                        bool notes, double quota) {
+  const double P = problem.P;
+  double entries = problem.union_of(P / blocks) / P;
+  if (quota > 0) entries = std::min(entries, quota);
+  const double bytes = kFrameHeaderBytes + (notes ? kNoteBytes : 0) +
+                       expected_payload_bytes(codec, entries, problem.n / P);
+  return {.bytes = bytes, .entries = entries};
+}
+
 Cost SparseReduceScatter::predict(const Skips& skips, const Problem& problem, Codec codec,
                                   bool notes, double quota) {
   Cost cost;
-  const double P = problem.P;
   for (const Phase& phase : circulant_phases(skips)) {
-    double entries = problem.union_of(P / phase.from_blocks) / P;  // per block
-    if (quota > 0) entries = std::min(entries, quota);
+    const Cost block = predict_block(phase.from_blocks, problem, codec, notes, quota);
     const double blocks = phase.from_blocks - phase.to_blocks;
-    const double block = kFrameHeaderBytes + (notes ? kNoteBytes : 0) +
-                         expected_payload_bytes(codec, entries, problem.n / P);
-    cost += concurrent(static_cast<double>(phase.hops.size()), blocks * block, blocks * entries);
+    cost += concurrent(static_cast<double>(phase.hops.size()), blocks * block.bytes,
+                       blocks * block.entries);
   }
   return cost;
 }

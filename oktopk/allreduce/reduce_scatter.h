@@ -49,6 +49,9 @@ class SparseReduceScatter {
   CooView region() const { return view_[0]; }
   const BlockNote& note() const { return note_[0]; }
 
+  // Bytes and entries of one block while each rank holds `blocks` of them.
+  static Cost predict_block(double blocks, const Problem& problem, Codec codec, bool notes,
+                            double quota = 0);
   // The reduce-scatter's share of predict(): uniformly spread blocks; a quota caps their entries.
   static Cost predict(const Skips& skips, const Problem& problem, Codec codec, bool notes,
                       double quota = 0);

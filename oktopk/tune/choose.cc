@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oktopk/tune/choose.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "oktopk/allreduce/presets.h"
+#include "oktopk/base/error.h"
+#include "oktopk/model/node.h"
+#include "oktopk/tune/skips.h"
+
+namespace oktopk {
+namespace {
+
+// gaussiank sends as many entries as its fit finds, which nobody can predict.
+constexpr std::array kCandidates = {"circulant", "topka",  "topkdsa", "gtopk",
+                                    "topka2a",   "oktopk", "spardl"};
+constexpr std::array kIndexCodings = {IndexCoding::coo32, IndexCoding::bit_packed,
+                                      IndexCoding::elias_fano};
+
+// The published systems send plain coordinates; codings belong to circulant.
+std::vector<Codec> codecs_for(const std::string& preset, ValueCoding coarsest) {
+  std::vector<Codec> codecs;
+  const auto add_values = [&](IndexCoding index, ValueCoding most) {
+    for (int v = 0; v <= static_cast<int>(most); ++v)
+      codecs.push_back({index, static_cast<ValueCoding>(v)});
+  };
+  if (preset == "circulant") {
+    for (const IndexCoding index : kIndexCodings) add_values(index, coarsest);
+  } else if (preset == "dense") {
+    add_values(IndexCoding::coo32, std::min(coarsest, ValueCoding::bf16));
+  } else {
+    codecs.push_back({});
+  }
+  return codecs;
+}
+
+bool is_preferred(const Candidate& c) {
+  return c.method.preset == "dense" || c.method.preset == "circulant";
+}
+
+}  // namespace
+
+AllreduceOptions Method::options(const AllreduceOptions& base) const {
+  AllreduceOptions options = base;
+  options.codec = codec;
+  options.skips = skips;
+  return options;
+}
+
+std::string to_string(const Method& method) {
+  std::string text = method.preset + ' ';
+  text += method.preset == "dense"
+              ? std::string(value_codings()[static_cast<std::size_t>(method.codec.value)].name)
+              : to_string(method.codec);
+  if (method.preset == "circulant") text += " skips " + method.skips;
+  if (method.group > 1) text += " group " + std::to_string(method.group);
+  return text;
+}
+
+Candidate price(const Method& method, const Problem& problem, const Profile& profile,
+                const ChoiceOptions& options) {
+  const Preset& preset = find_preset(method.preset);
+  AllreduceOptions base = options.allreduce;
+  const auto rules = preset.residuals;
+  if (std::count(rules.begin(), rules.end(), base.residual) == 0) base.residual = rules.front();
+  const auto allreduce = make_allreduce(preset, method.options(base));
+  Problem outside = problem;
+  outside.P = (problem.P + method.group - 1) / method.group;
+  outside.refresh = false;
+  Candidate c{.method = method, .cost = allreduce->predict(outside).expected};
+  const Machine machine = profile.machine_with(method.codec);
+  double exchange = seconds(c.cost, machine);
+  if (method.preset == "oktopk") {  // a refresh serves tau' steps
+    outside.refresh = true;
+    const double refresh = seconds(allreduce->predict(outside).expected, machine);
+    exchange += (refresh - exchange) / base.tau_prime;
+  }
+  c.compute = problem.n * (allreduce->is_dense() ? machine.delta : machine.sigma);
+  if (method.group > 1) {
+    const double result = allreduce->is_dense() ? 0 : outside.result();
+    c.inside = seconds(node_cost(problem.n, result, method.group),
+                       profile.inside.value_or(profile.machine));
+  }
+  c.seconds = exchange + c.compute + c.inside;
+  return c;
+}
+
+Candidate best_of(const std::string& preset, const Problem& problem, const Profile& profile,
+                  const ChoiceOptions& options) {
+  find_preset(preset);
+  Candidate best;
+  best.seconds = std::numeric_limits<double>::infinity();
+  std::vector<int> groups = {1};
+  const int g = std::min(profile.ranks_per_host, problem.P);
+  if (options.groups && g > 1) groups.push_back(g);
+  for (const int group : groups)
+    for (const Codec codec : codecs_for(preset, options.coarsest)) {
+      Method method{.preset = preset, .codec = codec, .group = group};
+      if (preset == "circulant") {
+        Problem outside = problem;
+        outside.P = (problem.P + group - 1) / group;
+        method.skips = to_string(best_skips(outside, codec, profile.machine_with(codec)));
+      }
+      const Candidate c = price(method, problem, profile, options);
+      if (c.seconds < best.seconds) best = c;
+    }
+  return best;
+}
+
+std::vector<Candidate> rank_candidates(const Problem& problem, const Profile& profile,
+                                       const ChoiceOptions& options) {
+  require(problem.P >= 1 && problem.n >= 0 && problem.k >= 0 && problem.k <= problem.n,
+          "choose: n = ", problem.n, ", k = ", problem.k, ", P = ", problem.P,
+          ", but 0 <= k <= n and P >= 1");
+  std::vector<Candidate> all = {best_of("dense", problem, profile, options)};
+  std::vector<std::string> names = options.presets;
+  if (names.empty()) names.assign(kCandidates.begin(), kCandidates.end());
+  for (const std::string& name : names)
+    if (name != "dense") all.push_back(best_of(name, problem, profile, options));
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
+  const auto preferred = std::find_if(all.begin(), all.end(), is_preferred);
+  if (preferred->seconds <= all.front().seconds * (1 + options.preference))
+    std::rotate(all.begin(), preferred, preferred + 1);
+  return all;
+}
+
+}  // namespace oktopk
