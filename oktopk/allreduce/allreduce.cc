@@ -57,6 +57,7 @@ void Allreduce::run(Communicator& comm, const Device& device, const Contribution
   out.returned.clear();
   out.dropped.clear();
   out.refreshed = steps_ == 0;
+  out.arrived = out.merged = 0;
   const Statement statement = {n, k, fingerprint_};
   try {
     do_run({comm, device, mine, n, k, step_tag(statement, steps_), steps_}, out);

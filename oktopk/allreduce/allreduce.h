@@ -61,6 +61,10 @@ struct Outcome {
   SparseVector returned;   // for this rank's residual: its rounding errors, released memory
   SparseVector dropped;    // partial sums that this rank pruned
   bool refreshed = false;  // this step re-evaluated thresholds or cuts, by extra messages
+  // Where regions are reduced: entries of all ranks in this rank's region, and those of their
+  // union. 0 elsewhere.
+  std::uint64_t arrived = 0;
+  std::uint64_t merged = 0;
 };
 
 // What an owner remembers of its region between steps (owner memory); empty otherwise.

@@ -107,6 +107,8 @@ void Circulant::reduce(const Step& step, Outcome& out) {
                 .limit = max_selection(step.k),
                 .note = &note},
                out.returned, out.dropped);
+  out.arrived = scatter_.note().load;
+  out.merged = scatter_.region().size();
 }
 
 // Chooses the threshold and takes this owner's share. More than k of one region cannot be needed.

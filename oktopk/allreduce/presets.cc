@@ -71,6 +71,13 @@ std::unique_ptr<Allreduce> make_allreduce(const Preset& preset, AllreduceOptions
   return preset.make(options);
 }
 
+AllreduceOptions fitting(const Preset& preset, AllreduceOptions options) {
+  const auto rules = preset.residuals;
+  if (std::count(rules.begin(), rules.end(), options.residual) == 0)
+    options.residual = rules.front();
+  return options;
+}
+
 std::string_view to_string(ResidualKind kind) {
   return std::find_if(kResiduals.begin(), kResiduals.end(),
                       [kind](const ResidualName& r) { return r.kind == kind; })

@@ -31,6 +31,9 @@ const Preset& find_preset(std::string_view name);
 // asked for.
 std::unique_ptr<Allreduce> make_allreduce(const Preset& preset, AllreduceOptions options);
 
+// The same options with the preset's own residual rule where it cannot work with theirs.
+AllreduceOptions fitting(const Preset& preset, AllreduceOptions options);
+
 std::string_view to_string(ResidualKind kind);
 ResidualKind find_residual(std::string_view name);
 

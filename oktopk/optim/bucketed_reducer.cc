@@ -93,6 +93,7 @@ bool BucketedReducer::can_undo() const {
 bool BucketedReducer::run(std::size_t bucket) {
   try {
     if (!agreed_) agree();
+    share_profile(bucket);
     if (can_undo() && bucket + 1 < buckets_.size()) reducers_[bucket]->copy_to(snapshots_[bucket]);
     updates_[bucket] = exchange_(bucket);
     return !updates_[bucket].skipped;
@@ -106,6 +107,14 @@ bool BucketedReducer::run(std::size_t bucket) {
     comm_.kill();
     throw;
   }
+}
+
+// Preset auto: what the first bucket measured serves all.
+void BucketedReducer::share_profile(std::size_t bucket) {
+  const Tuner* first = reducers_.front()->tuner();
+  Reducer& reducer = *reducers_[bucket];
+  if (bucket == 0 || first == nullptr || !first->is_calibrated()) return;
+  if (!reducer.tuner()->is_calibrated() && reducer.steps() == 0) reducer.use(first->profile());
 }
 
 void BucketedReducer::agree() {

@@ -80,6 +80,7 @@ class BucketedReducer final : public Synchroniser {
   void launch(Exchange exchange);
   bool run(std::size_t bucket);
   void agree();
+  void share_profile(std::size_t bucket);
   void undo();
   Update join();
   void check_idle(std::string_view what) const;

@@ -159,13 +159,32 @@ std::size_t share_of_k(std::size_t k, Index n, Range bucket) {
   return std::max<std::size_t>(1, before(bucket.end) - before(bucket.begin));
 }
 
+namespace {
+
+// The one of all buckets. Auto may choose otherwise bucket by bucket; for a plan, what it chooses
+// for the whole is near enough.
+std::unique_ptr<Allreduce> allreduce_for(Index n, double density, const ReducerOptions& reducer,
+                                         int P, const FusionOptions& options) {
+  if (reducer.preset != "auto")
+    return make_allreduce(find_preset(reducer.preset), reducer.allreduce);
+  const Problem whole{.n = static_cast<double>(n),
+                      .k = static_cast<double>(n == 0 ? 0 : entries_at(density, n)),
+                      .P = P};
+  Profile profile = reducer.profile.value_or(Profile{});
+  profile.machine = options.machine;
+  const Method method = rank_candidates(whole, profile, reducer.choice).front().method;
+  const Preset& preset = find_preset(method.preset);
+  return make_allreduce(preset, method.options(fitting(preset, reducer.allreduce)));
+}
+
+}  // namespace
+
 FusionModel fusion_model(std::span<const Index> tensors, const ReducerOptions& reducer, int P,
                          const FusionOptions& options) {
   const Index n = count_values(tensors);
   const double density =
       reducer.k == 0 ? reducer.density : static_cast<double>(reducer.k) / std::max<Index>(1, n);
-  const std::shared_ptr<const Allreduce> allreduce =
-      make_allreduce(find_preset(reducer.preset), reducer.allreduce);
+  const std::shared_ptr<const Allreduce> allreduce = allreduce_for(n, density, reducer, P, options);
   const Cost notes = reducer.nan_policy == NanPolicy::local ? Cost{} : notes_cost(P);
   const Machine machine = options.machine;
   return {backward_times(tensors, options), [=](std::size_t values) {

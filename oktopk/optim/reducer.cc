@@ -86,33 +86,48 @@ Reducer::Reducer(Communicator& comm, Index n, const ReducerOptions& options)
   check_schedule(options.warmup);
   require(options.decay > 0 && options.decay <= 1, "reducer: decay = ", options.decay,
           ", but it must be in (0, 1]");
-  Parts parts = make_parts();
-  selector_ = std::move(parts.selector);
-  allreduce_ = std::move(parts.allreduce);
+  options_.choice.allreduce = options.allreduce;
+  if (options.preset == "auto") tuner_ = make_tuner();
+  replace(make_parts(tuner_));
   allreduce_->check_ranks(comm.size());
-  rule_ = make_residual_rule(allreduce_->options().residual);
   fingerprint_ = hash_text(description());
 }
 
-Reducer::Parts Reducer::make_parts() const {
-  const Preset& preset = find_preset(options_.preset);
+Reducer::Parts Reducer::make_parts(const std::optional<Tuner>& tuner) const {
+  const Preset& preset = find_preset(tuner ? tuner->choice().method.preset : options_.preset);
   Parts parts;
+  parts.tuner = tuner;
   parts.selector = make_selector(options_.selector.value_or(preset.selector),
                                  {.tau_prime = options_.allreduce.tau_prime, .P = comm_.size()});
-  parts.allreduce = make_allreduce(preset, options_.allreduce);
+  parts.allreduce = make_allreduce(
+      preset, tuner ? tuner->choice().method.options(fitting(preset, options_.allreduce))
+                    : options_.allreduce);
   return parts;
+}
+
+// The exchange and all that belongs to it.
+void Reducer::replace(Parts&& parts) {
+  tuner_ = std::move(parts.tuner);
+  selector_ = std::move(parts.selector);
+  allreduce_ = std::move(parts.allreduce);
+  rule_ = make_residual_rule(allreduce_->options().residual);
+  selection_.clear();
 }
 
 // All options that must be equal on all ranks and in a state that is loaded.
 std::string Reducer::description() const {
   const AllreduceOptions& o = allreduce_->options();
   std::ostringstream text;
-  text << "preset " << allreduce_->name() << ", k " << digits(k_) << ", selector "
-       << selector_->name() << ", codec " << to_string(o.codec) << ", skips " << o.skips
-       << ", residual " << to_string(o.residual) << ", tau " << digits(o.tau) << ", tau' "
-       << digits(o.tau_prime) << ", bucket " << digits(o.bucket) << ", balance trigger "
-       << digits(o.balance_trigger) << ", dense schedule " << digits(static_cast<int>(o.dense))
-       << ", decay " << digits(options_.decay) << ", NaN policy " << to_string(options_.nan_policy)
+  if (tuner_) {
+    text << describe_auto();
+  } else {
+    text << "preset " << allreduce_->name() << ", selector " << selector_->name() << ", codec "
+         << to_string(o.codec) << ", skips " << o.skips << ", residual " << to_string(o.residual);
+  }
+  text << ", k " << digits(k_) << ", tau " << digits(o.tau) << ", tau' " << digits(o.tau_prime)
+       << ", bucket " << digits(o.bucket) << ", balance trigger " << digits(o.balance_trigger)
+       << ", dense schedule " << digits(static_cast<int>(o.dense)) << ", decay "
+       << digits(options_.decay) << ", NaN policy " << to_string(options_.nan_policy)
        << ", warm-up";
   for (const DensityStage& stage : options_.warmup)
     text << ' ' << digits(stage.steps) << " x " << digits(stage.density);
@@ -125,6 +140,7 @@ Update Reducer::step(Gradient gradient, float scale, Note note) {
   check_sound();
   Timer timer;
   allreduce_->agree(comm_, n(), k_, fingerprint_);
+  if (tuner_ && steps_ == 0) calibrate_first();
   times_ = {.exchange = timer.lap()};
   if (note.severity == Severity::fine) note = inspect(gradient, scale);
   times_.check = timer.lap();
@@ -136,8 +152,10 @@ Update Reducer::step(Gradient gradient, float scale, Note note) {
     selection_.clear();
     return {.sparse = {}, .skipped = true};
   }
-  synchronise(gradient, scale, density_at(options_.warmup, steps_, 0));
+  const double density = density_at(options_.warmup, steps_, 0);
+  synchronise(gradient, scale, density);
   ++steps_;
+  if (tuner_ && density == 0) observe();
   return update();
 }
 

@@ -16,6 +16,7 @@
 #include "oktopk/optim/notes.h"
 #include "oktopk/optim/residual.h"
 #include "oktopk/optim/synchroniser.h"
+#include "oktopk/tune/tuner.h"
 
 namespace oktopk {
 
@@ -32,7 +33,8 @@ std::string_view to_string(NanPolicy policy);
 NanPolicy find_nan_policy(std::string_view name);
 
 struct ReducerOptions {
-  std::string preset = "circulant";
+  // "auto": the tuner's choice of preset, codec and skips, in place of those of `allreduce`.
+  std::string preset = "auto";
   std::size_t k = 0;                                    // entries per step; 0: by density
   double density = 0.01;                                // k = density * n, at least 1
   std::optional<SelectorKind> selector = std::nullopt;  // default: the preset's own
@@ -41,6 +43,9 @@ struct ReducerOptions {
   DensitySchedule warmup = {};                          // stages before the steps at k
   float decay = 1;  // error feedback: what is unsent is multiplied by this before each sparse step
   NanPolicy nan_policy = NanPolicy::error;
+  ChoiceOptions choice = {};  // auto: what it may choose; its `allreduce` is the one above
+  // auto: what the network costs, equal on all ranks; absent: measured before the first step.
+  std::optional<Profile> profile = std::nullopt;
 };
 
 class Reducer final : public Synchroniser {
@@ -71,6 +76,7 @@ class Reducer final : public Synchroniser {
   struct Snapshot {
     std::uint64_t steps = 0;
     bool spoilt = false;
+    std::optional<Tuner> tuner;
     std::vector<float> residual;
     StateWriter rest;
   };
@@ -93,6 +99,11 @@ class Reducer final : public Synchroniser {
   std::span<const float> residual() const { return residual_.values(); }
   OwnerMemory memory() const { return allreduce_->memory(); }
   const Allreduce& allreduce() const { return *allreduce_; }
+  // Of preset auto; nullptr otherwise.
+  const Tuner* tuner() const { return tuner_ ? &*tuner_ : nullptr; }
+  // auto: decides by this profile instead of measuring one, unless the options have one. Before the
+  // first step; local, but all ranks must do it together.
+  void use(const Profile& profile);
   void subtract_unsent(std::span<float> x) const override;
   double unsent_norm() const override;
 
@@ -102,10 +113,12 @@ class Reducer final : public Synchroniser {
     std::uint64_t steps = 0;
     std::uint64_t source = 0;  // a hash of the states, where they must be equal on all ranks
     std::vector<float> residual;
+    std::optional<Tuner> tuner;
     std::unique_ptr<Selector> selector;
     std::unique_ptr<Allreduce> allreduce;
   };
-  Parts make_parts() const;
+  Parts make_parts(const std::optional<Tuner>& tuner) const;
+  void replace(Parts&& parts);
   Parts read(std::span<const std::byte> state) const;
   Parts merge(std::span<const Bytes> states) const;
   bool finds_own(std::span<const Bytes> states) const;
@@ -117,14 +130,20 @@ class Reducer final : public Synchroniser {
   void sparse_step(Gradient gradient, float scale, std::size_t k);
   void dense_step(Gradient gradient, float scale);
   void fold_memory();
+  void adopt_choice();
+  void calibrate_first();
+  void observe();
   void check_sound() const;
   Update update() const;
   std::string description() const;
+  std::string describe_auto() const;
+  Tuner make_tuner() const;
 
   Communicator& comm_;
   ReducerOptions options_;
   std::size_t k_;
   std::unique_ptr<Device> device_;
+  std::optional<Tuner> tuner_;  // of preset auto
   std::unique_ptr<Selector> selector_;
   std::unique_ptr<Allreduce> allreduce_;
   std::unique_ptr<Allreduce> dense_;  // for warm-up and flush

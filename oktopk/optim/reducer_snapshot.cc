@@ -8,6 +8,7 @@ namespace oktopk {
 void Reducer::copy_to(Snapshot& snapshot) const {
   snapshot.steps = steps_;
   snapshot.spoilt = spoilt_;
+  snapshot.tuner = tuner_;
   const auto residual = residual_.values();
   snapshot.residual.assign(residual.begin(), residual.end());
   snapshot.rest = {};
@@ -18,16 +19,14 @@ void Reducer::copy_to(Snapshot& snapshot) const {
 void Reducer::go_back(const Snapshot& snapshot) {
   const Bytes rest = snapshot.rest.seal();
   StateReader state(rest);
-  Parts parts = make_parts();
+  Parts parts = make_parts(snapshot.tuner);
   parts.selector->load(state);
   parts.allreduce->load(state, n(), comm_.rank(), comm_.size());
   state.finish();
   steps_ = snapshot.steps;
   spoilt_ = snapshot.spoilt;
   residual_.assign(snapshot.residual);
-  selector_ = std::move(parts.selector);
-  allreduce_ = std::move(parts.allreduce);
-  selection_.clear();
+  replace(std::move(parts));
 }
 
 }  // namespace oktopk

@@ -62,6 +62,7 @@ Bytes Reducer::save() const {
   state.put_all(residual());
   state.put(memory().region.begin);
   state.put_all(memory().values);
+  if (tuner_) tuner_->save(state);
   selector_->save(state);
   allreduce_->save(state);
   return state.seal();
@@ -77,12 +78,15 @@ Reducer::Parts Reducer::read(std::span<const std::byte> bytes) const {
           origin.rank, ", but this is rank ", comm_.rank());
   require(origin.options == description(), "state: saved with other options (", origin.options,
           "), this reducer has ", description(), ": load_all() takes the states of all ranks");
-  Parts parts = make_parts();
-  parts.steps = origin.steps;
-  parts.residual = state.take_all<float>();
-  require(parts.residual.size() == n(), "state: ", parts.residual.size(), " values of residual");
+  auto residual = state.take_all<float>();
+  require(residual.size() == n(), "state: ", residual.size(), " values of residual");
   state.take<Index>();
   state.take_all<float>();
+  std::optional<Tuner> tuner = tuner_;
+  if (tuner) tuner->load(state);
+  Parts parts = make_parts(tuner);
+  parts.steps = origin.steps;
+  parts.residual = std::move(residual);
   parts.selector->load(state);
   parts.allreduce->load(state, n(), comm_.rank(), comm_.size());
   state.finish();
@@ -93,7 +97,7 @@ Reducer::Parts Reducer::read(std::span<const std::byte> bytes) const {
 Reducer::Parts Reducer::merge(std::span<const Bytes> states) const {
   require(!states.empty(), "state: no states were given");
   const auto P = static_cast<std::size_t>(comm_.size());
-  Parts parts = make_parts();
+  Parts parts = make_parts(tuner_);
   parts.residual.assign(n(), 0.0F);
   const float scale = static_cast<float>(P) / static_cast<float>(states.size());
   Origin first;
@@ -137,9 +141,7 @@ void Reducer::restore(const Make& make) {
   steps_ = parts.steps;
   residual_.assign(parts.residual);
   spoilt_ = false;
-  selector_ = std::move(parts.selector);
-  allreduce_ = std::move(parts.allreduce);
-  selection_.clear();
+  replace(std::move(parts));
 }
 
 void Reducer::load(std::span<const std::byte> state) {

@@ -63,9 +63,7 @@ std::string to_string(const Method& method) {
 Candidate price(const Method& method, const Problem& problem, const Profile& profile,
                 const ChoiceOptions& options) {
   const Preset& preset = find_preset(method.preset);
-  AllreduceOptions base = options.allreduce;
-  const auto rules = preset.residuals;
-  if (std::count(rules.begin(), rules.end(), base.residual) == 0) base.residual = rules.front();
+  const AllreduceOptions base = fitting(preset, options.allreduce);
   const auto allreduce = make_allreduce(preset, method.options(base));
   Problem outside = problem;
   outside.P = (problem.P + method.group - 1) / method.group;

@@ -44,7 +44,7 @@ Update damaged_step(Reducer& reducer, const Damage& damage) {
   return reducer.step(gradient, scale);
 }
 
-class ReducerRefusal : public testing::TestWithParam<Method> {};
+class ReducerRefusal : public testing::TestWithParam<TestedMethod> {};
 
 TEST_P(ReducerRefusal, step_with_one_bad_rank_is_the_same_error_everywhere_and_no_step) {
   for (const int P : {1, 3, 5}) {
@@ -100,7 +100,7 @@ TEST_P(ReducerRefusal, step_with_policy_skip_is_left_out_on_every_rank) {
     });
 }
 
-std::string method_name(const testing::TestParamInfo<Method>& info) { return info.param.name(); }
+std::string method_name(const testing::TestParamInfo<TestedMethod>& info) { return info.param.name(); }
 
 INSTANTIATE_TEST_SUITE_P(Methods, ReducerRefusal, testing::ValuesIn(all_methods()), method_name);
 

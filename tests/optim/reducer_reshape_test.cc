@@ -66,7 +66,7 @@ void expect_conserved(const Saved& saved, int Q, const ReducerOptions& options) 
   });
 }
 
-class ReducerReshape : public testing::TestWithParam<Method> {};
+class ReducerReshape : public testing::TestWithParam<TestedMethod> {};
 
 TEST_P(ReducerReshape, load_all_on_other_ranks_owes_the_same) {
   for (const auto& [P, Q] : {std::pair{4, 2}, {2, 4}, {4, 1}, {1, 4}, {4, 3}, {3, 5}})
@@ -76,7 +76,7 @@ TEST_P(ReducerReshape, load_all_on_other_ranks_owes_the_same) {
 TEST_P(ReducerReshape, load_all_with_another_preset_owes_the_same) {
   const Saved four = save_run(4, GetParam().options(k));
   const Saved three = save_run(3, GetParam().options(k));
-  for (const Method& other : all_methods()) {
+  for (const TestedMethod& other : all_methods()) {
     if (other.name() == GetParam().name()) continue;
     expect_conserved(four, 4, other.options(2 * k));
     expect_conserved(three, 3, other.options(2 * k));
@@ -94,11 +94,11 @@ TEST_P(ReducerReshape, load_all_of_the_same_is_load) {
   }
 }
 
-std::string method_name(const testing::TestParamInfo<Method>& info) { return info.param.name(); }
+std::string method_name(const testing::TestParamInfo<TestedMethod>& info) { return info.param.name(); }
 
 INSTANTIATE_TEST_SUITE_P(Methods, ReducerReshape, testing::ValuesIn(all_methods()), method_name);
 
-const Method kCirculant{"circulant", ResidualKind::owner_memory};
+const TestedMethod kCirculant{"circulant", ResidualKind::owner_memory};
 
 TEST(ReducerReshapes, load_all_keeps_the_place_in_the_warmup) {
   ReducerOptions options = kCirculant.options(k);

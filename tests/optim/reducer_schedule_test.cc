@@ -28,7 +28,7 @@ void checked_step(Reducer& reducer, std::uint64_t step, double decay = 1) {
       << "step " << step;
 }
 
-class ReducerSchedule : public testing::TestWithParam<Method> {};
+class ReducerSchedule : public testing::TestWithParam<TestedMethod> {};
 
 TEST_P(ReducerSchedule, warmup_steps_are_dense_and_leave_nothing) {
   for (const int P : {1, 3})
@@ -114,7 +114,7 @@ TEST_P(ReducerSchedule, flush_gives_the_mean_on_odd_ranks_and_agrees) {
   }
 }
 
-std::string method_name(const testing::TestParamInfo<Method>& info) { return info.param.name(); }
+std::string method_name(const testing::TestParamInfo<TestedMethod>& info) { return info.param.name(); }
 
 INSTANTIATE_TEST_SUITE_P(Methods, ReducerSchedule, testing::ValuesIn(all_methods()), method_name);
 

@@ -13,7 +13,7 @@ constexpr Index n = 300;
 constexpr std::size_t k = 15;
 
 // tau = 4, tau' = 3; two dense steps and two of another k before the steps at k.
-ReducerOptions with_warmup(const Method& method, const std::string& codec) {
+ReducerOptions with_warmup(const TestedMethod& method, const std::string& codec) {
   ReducerOptions options = method.options(k);
   options.allreduce.codec = parse_codec(codec);
   options.warmup = {{2, 1}, {2, 0.2}};
@@ -51,7 +51,7 @@ void expect_resumption(Communicator& comm, const ReducerOptions& options, int st
   }
 }
 
-class ReducerState : public testing::TestWithParam<Method> {};
+class ReducerState : public testing::TestWithParam<TestedMethod> {};
 
 TEST_P(ReducerState, resumed_run_is_the_uninterrupted_one_bit_by_bit) {
   for (const int P : {1, 3, 4})
@@ -79,7 +79,7 @@ TEST_P(ReducerState, resumed_after_a_flush_goes_on_alike) {
   });
 }
 
-std::string method_name(const testing::TestParamInfo<Method>& info) { return info.param.name(); }
+std::string method_name(const testing::TestParamInfo<TestedMethod>& info) { return info.param.name(); }
 
 INSTANTIATE_TEST_SUITE_P(Methods, ReducerState, testing::ValuesIn(all_methods()), method_name);
 
@@ -93,7 +93,7 @@ std::vector<float> wandering(const Reducer& reducer, std::uint64_t step) {
 TEST(ReducerStates, resumed_around_a_change_of_cuts_is_the_same) {
   for (const ResidualKind rule : {ResidualKind::owner_memory, ResidualKind::sender_keeps})
     run_world("threads", 3, [&](Communicator& comm) {
-      const ReducerOptions options = Method{"circulant", rule}.options(k);
+      const ReducerOptions options = TestedMethod{"circulant", rule}.options(k);
       Reducer reducer(comm, n, options);
       std::vector<int> around;
       constexpr int steps = 24;
@@ -126,8 +126,8 @@ TEST(ReducerStates, load_of_a_reducer_of_nothing_works) {
 std::vector<std::string> refusals(int P, const std::string& preset,
                                   const std::function<Bytes(Communicator&, Reducer&)>& choose) {
   return gather_world("threads", P, [&](Communicator& comm) {
-    Reducer reducer(comm, n, Method{preset, ResidualKind::none}.options(k));
-    Reducer twin(comm, n, Method{preset, ResidualKind::none}.options(k));
+    Reducer reducer(comm, n, TestedMethod{preset, ResidualKind::none}.options(k));
+    Reducer twin(comm, n, TestedMethod{preset, ResidualKind::none}.options(k));
     for (std::uint64_t step = 0; step < 4; ++step) {
       reducer.step(gradient_of(reducer, step));
       twin.step(gradient_of(twin, step));
@@ -186,7 +186,7 @@ TEST(ReducerStates, load_of_another_rank_s_state_names_both) {
 TEST(ReducerStates, load_of_another_problem_or_other_options_says_what_differs) {
   const auto of = [](Index other_n, auto change) {
     return [=](Communicator& comm, Reducer& reducer) {
-      Method method{std::string(reducer.allreduce().name()), ResidualKind::none};
+      TestedMethod method{std::string(reducer.allreduce().name()), ResidualKind::none};
       ReducerOptions options = method.options(k);
       change(options);
       Reducer other(comm, other_n, options);
@@ -205,7 +205,7 @@ TEST(ReducerStates, load_of_another_problem_or_other_options_says_what_differs) 
 TEST(ReducerStates, load_of_states_from_different_steps_is_refused) {
   expect_refusals("3 to 4", [](Communicator& comm, Reducer& reducer) {
     Reducer earlier(comm, n,
-                    Method{std::string(reducer.allreduce().name()), ResidualKind::none}.options(k));
+                    TestedMethod{std::string(reducer.allreduce().name()), ResidualKind::none}.options(k));
     for (std::uint64_t step = 0; step < 3; ++step) earlier.step(gradient_of(earlier, step));
     return comm.rank() == 1 ? earlier.save() : reducer.save();
   });

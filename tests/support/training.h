@@ -13,7 +13,7 @@
 
 namespace oktopk {
 
-struct Method {
+struct TestedMethod {
   std::string preset;
   ResidualKind rule;
 
@@ -27,11 +27,11 @@ struct Method {
   }
 };
 
-inline void PrintTo(const Method& m, std::ostream* out) { *out << m.name(); }
+inline void PrintTo(const TestedMethod& m, std::ostream* out) { *out << m.name(); }
 
 // All but gtopk with sender keeps, which is known to lose mass (docs/laws.md).
-inline std::vector<Method> all_methods() {
-  std::vector<Method> all;
+inline std::vector<TestedMethod> all_methods() {
+  std::vector<TestedMethod> all;
   for (const Preset& preset : presets())
     for (const ResidualKind rule : preset.residuals)
       if (preset.name != "gtopk" || rule != ResidualKind::sender_keeps)

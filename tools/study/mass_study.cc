@@ -19,13 +19,13 @@ constexpr double kTiny = 1e-4;  // shares below are rounding, not loss
 
 std::string share_text(double share) { return share == 0 ? "0" : fmt::format("{:.2e}", share); }
 
-struct Method {
+struct StudiedMethod {
   std::string preset;
   ResidualKind residual;
 };
 
-std::vector<Method> methods() {
-  std::vector<Method> all;
+std::vector<StudiedMethod> methods() {
+  std::vector<StudiedMethod> all;
   for (const Preset& preset : presets())
     for (const ResidualKind residual : preset.residuals)
       all.push_back({std::string(preset.name), residual});
@@ -33,15 +33,15 @@ std::vector<Method> methods() {
 }
 
 struct Row {
-  Method method;
+  StudiedMethod method;
   std::string data;
   int P;
   std::vector<MassRun> runs = {};  // by codec
 };
 
-std::vector<ReducerOptions> reducers(const std::vector<Method>& all, double density) {
+std::vector<ReducerOptions> reducers(const std::vector<StudiedMethod>& all, double density) {
   std::vector<ReducerOptions> options;
-  for (const Method& method : all)
+  for (const StudiedMethod& method : all)
     for (const char* codec : kCodecs) {
       ReducerOptions o;
       o.preset = method.preset;
@@ -54,7 +54,7 @@ std::vector<ReducerOptions> reducers(const std::vector<Method>& all, double dens
 }
 
 std::vector<Row> run_all(const StudyTask& task, const std::string& data, int P) {
-  const std::vector<Method> all = methods();
+  const std::vector<StudiedMethod> all = methods();
   const MassOptions options{reducers(all, task.densities.front()), task.source(data)};
   const auto runs =
       on_ranks(task.worlds, P, [&](Communicator& comm) { return measure_mass(comm, options); });

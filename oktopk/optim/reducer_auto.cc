@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Preset auto (reducer.h): the tuner's choice in place of a preset. Made by the profile that was
+// given, or by one that is measured before the first step; corrected by what steps take. Changing
+// the exchange loses nothing: an owner takes what it remembers into its residual.
+#include <sstream>
+
+#include "oktopk/base/error.h"
+#include "oktopk/base/hash.h"
+#include "oktopk/optim/reducer.h"
+#include "oktopk/tune/calibrate.h"
+
+namespace oktopk {
+
+Tuner Reducer::make_tuner() const {
+  const Problem problem{
+      .n = static_cast<double>(n()), .k = static_cast<double>(k_), .P = comm_.size()};
+  ChoiceOptions choice = options_.choice;
+  choice.groups = false;  // see NodeReducer
+  return {problem, options_.profile.value_or(Profile{}), choice};
+}
+
+// What all ranks must agree on; the choice itself follows from it.
+std::string Reducer::describe_auto() const {
+  std::ostringstream text;
+  text << "preset auto, coarsest value coding "
+       << value_codings()[static_cast<std::size_t>(options_.choice.coarsest)].name << ", residual "
+       << to_string(options_.allreduce.residual) << ", selector "
+       << (options_.selector ? static_cast<int>(*options_.selector) : -1) << ", profile ";
+  if (options_.profile) {
+    StateWriter prices;
+    make_tuner().save(prices);
+    text << hash_bytes(prices.seal());
+  } else {
+    text << "measured";
+  }
+  for (const std::string& preset : options_.choice.presets) text << ", " << preset;
+  return text.str();
+}
+
+void Reducer::use(const Profile& profile) {
+  require(tuner_.has_value() && steps_ == 0,
+          "reducer: a profile is for preset auto, before the first step");
+  if (options_.profile) return;
+  const Method before = tuner_->choice().method;
+  tuner_->use(profile);
+  if (tuner_->choice().method != before) adopt_choice();
+}
+
+void Reducer::adopt_choice() {
+  fold_memory();
+  replace(make_parts(tuner_));
+}
+
+// Collective.
+void Reducer::calibrate_first() {
+  if (options_.profile || tuner_->is_calibrated() || comm_.size() == 1) return;
+  use(calibrate(comm_, {}));
+}
+
+// Collective when a review is due, which depends on the number of steps alone.
+void Reducer::observe() {
+  tuner_->observe(times_.select + times_.exchange + times_.settle,
+                  static_cast<double>(outcome_.arrived), static_cast<double>(outcome_.merged));
+  if (comm_.size() == 1 || !tuner_->is_review_due()) return;
+  Tuner::Summary summary = tuner_->summary();
+  allreduce_small(comm_, std::span<double>(summary), Reduction::max, work_);
+  if (tuner_->review(summary)) adopt_choice();
+}
+
+}  // namespace oktopk

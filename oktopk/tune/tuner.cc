@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oktopk/tune/tuner.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "oktopk/base/error.h"
+
+namespace oktopk {
+namespace {
+
+constexpr std::uint64_t kFirstReview = 16;
+constexpr std::uint64_t kLongestPause = 1024;
+constexpr std::size_t kUnsettled = 4;  // steps after a change that say nothing yet
+constexpr double kGain = 0.9;          // another choice must be this much faster
+constexpr double kMostCorrection = 50;
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+void put(StateWriter& state, const Machine& m) {
+  for (const double price : {m.alpha, m.beta, m.gamma, m.overhead, m.contention, m.delta, m.sigma})
+    state.put(price);
+}
+
+Machine take_machine(StateReader& state) {
+  Machine m;
+  for (double* price :
+       {&m.alpha, &m.beta, &m.gamma, &m.overhead, &m.contention, &m.delta, &m.sigma})
+    *price = state.take<double>();
+  return m;
+}
+
+}  // namespace
+
+Tuner::Tuner(const Problem& problem, const Profile& profile, const ChoiceOptions& options)
+    : problem_(problem), profile_(profile), options_(options) {
+  recent_.reserve(kLongestPause);  // nothing is allocated while steps are observed
+  choice_ = rank_candidates(problem_, profile_, options_).front();
+}
+
+void Tuner::use(const Profile& profile) {
+  profile_ = profile;
+  is_calibrated_ = true;
+  corrections_.clear();
+  steps_ = 0;
+  start_over();
+  choice_ = rank_candidates(problem_, profile_, options_).front();
+}
+
+void Tuner::start_over() {
+  recent_.clear();
+  arrived_ = merged_ = 0;
+}
+
+void Tuner::observe(double seconds, double arrived, double merged) {
+  ++steps_;
+  recent_.push_back(seconds);
+  arrived_ += arrived;
+  merged_ += merged;
+}
+
+bool Tuner::is_review_due() const {
+  if (recent_.size() <= kUnsettled) return false;
+  if (steps_ % kLongestPause == 0) return true;
+  for (std::uint64_t s = kFirstReview; s < kLongestPause; s *= 4)
+    if (steps_ == s) return true;
+  return false;
+}
+
+Tuner::Summary Tuner::summary() const {
+  if (recent_.size() <= kUnsettled) return {};
+  const std::vector<double> settled(recent_.begin() + kUnsettled, recent_.end());
+  return {median(settled), arrived_ > 0 ? merged_ / arrived_ : 0.0};
+}
+
+double Tuner::correction(const std::string& preset) const {
+  const auto found = corrections_.find(preset);
+  return found == corrections_.end() ? 1.0 : found->second;
+}
+
+std::vector<Candidate> Tuner::corrected() const {
+  ChoiceOptions plain = options_;
+  plain.preference = 0;
+  auto all = rank_candidates(problem_, profile_, plain);
+  for (Candidate& c : all) c.seconds *= correction(c.method.preset);
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
+  return all;
+}
+
+bool Tuner::review(const Summary& reduced) {
+  const auto [observed, merged] = reduced;
+  if (merged > 0) problem_.union_exponent = problem_.exponent_of(merged * problem_.P * problem_.k);
+  const double predicted = price(choice_.method, problem_, profile_, options_).seconds;
+  if (observed > 0 && predicted > 0)
+    corrections_[choice_.method.preset] =
+        std::clamp(observed / predicted, 1 / kMostCorrection, kMostCorrection);
+  start_over();
+  const auto best = corrected().front();
+  const double present = predicted * correction(choice_.method.preset);
+  if (best.method == choice_.method || best.seconds > kGain * present) return false;
+  choice_ = best;
+  return true;
+}
+
+void Tuner::save(StateWriter& state) const {
+  put(state, profile_.machine);
+  state.put(profile_.inside.has_value());
+  put(state, profile_.inside.value_or(Machine{}));
+  state.put(static_cast<std::uint32_t>(profile_.ranks_per_host));
+  state.put_all(std::span<const double>(profile_.index_seconds));
+  state.put_all(std::span<const double>(profile_.value_seconds));
+  state.put_text(profile_.name);
+  state.put(is_calibrated_);
+  state.put(problem_.union_exponent);
+  state.put(steps_);
+  state.put_all(std::span<const double>(recent_));
+  state.put(arrived_);
+  state.put(merged_);
+  state.put(static_cast<std::uint32_t>(corrections_.size()));
+  for (const auto& [preset, factor] : corrections_) {
+    state.put_text(preset);
+    state.put(factor);
+  }
+  state.put_text(choice_.method.preset);
+  state.put_text(to_string(choice_.method.codec));
+  state.put_text(choice_.method.skips);
+  state.put(static_cast<std::uint32_t>(choice_.method.group));
+}
+
+void Tuner::load(StateReader& state) {
+  profile_.machine = take_machine(state);
+  const bool has_inside = state.take<bool>();
+  const Machine inside = take_machine(state);
+  profile_.inside = has_inside ? std::optional(inside) : std::nullopt;
+  profile_.ranks_per_host = static_cast<int>(state.take<std::uint32_t>());
+  for (std::span<double> prices :
+       {std::span<double>(profile_.index_seconds), std::span<double>(profile_.value_seconds)}) {
+    const auto saved = state.take_all<double>();
+    require(saved.size() == prices.size(), "state: prices of ", saved.size(),
+            " codings, but there are ", prices.size());
+    std::copy(saved.begin(), saved.end(), prices.begin());
+  }
+  profile_.name = state.take_text();
+  is_calibrated_ = state.take<bool>();
+  problem_.union_exponent = state.take<double>();
+  steps_ = state.take<std::uint64_t>();
+  const auto recent = state.take_all<double>();
+  recent_.assign(recent.begin(), recent.end());
+  arrived_ = state.take<double>();
+  merged_ = state.take<double>();
+  corrections_.clear();
+  for (auto i = state.take<std::uint32_t>(); i > 0; --i) {
+    const std::string preset = state.take_text();
+    corrections_[preset] = state.take<double>();
+  }
+  Method method{.preset = state.take_text()};
+  method.codec = parse_codec(state.take_text());
+  method.skips = state.take_text();
+  method.group = static_cast<int>(state.take<std::uint32_t>());
+  choice_ = price(method, problem_, profile_, options_);
+}
+
+}  // namespace oktopk

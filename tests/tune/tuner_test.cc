@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oktopk/tune/tuner.h"
+
+#include <gtest/gtest.h>
+
+#include "oktopk/base/error.h"
+
+namespace oktopk {
+namespace {
+
+const Problem kProblem{.n = 25e6, .k = 25e4, .P = 16};
+
+// Steps with the present choice, each `factor` times as long as it is predicted to be, until a
+// review is due.
+bool run_until_review(Tuner& tuner, double factor, double arrived = 0, double merged = 0) {
+  const double seconds = tuner.choice().seconds * factor;
+  while (true) {
+    tuner.observe(seconds, arrived, merged);
+    if (tuner.is_review_due()) return tuner.review(tuner.summary());
+  }
+}
+
+TEST(Tuner, starts_with_the_best_prediction) {
+  const Tuner tuner(kProblem, {}, {});
+  EXPECT_EQ(tuner.choice().method, rank_candidates(kProblem, {}, {}).front().method);
+}
+
+TEST(Tuner, stays_while_steps_take_what_was_predicted) {
+  Tuner tuner(kProblem, {}, {});
+  const Method method = tuner.choice().method;
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(run_until_review(tuner, 1.05));
+  EXPECT_EQ(tuner.choice().method, method);
+}
+
+TEST(Tuner, reviews_rarely) {
+  Tuner tuner(kProblem, {}, {});
+  std::vector<int> reviews;
+  for (int step = 1; step <= 4096; ++step) {
+    tuner.observe(tuner.choice().seconds, 0, 0);
+    if (!tuner.is_review_due()) continue;
+    reviews.push_back(step);
+    tuner.review(tuner.summary());
+  }
+  EXPECT_EQ(reviews, (std::vector<int>{16, 64, 256, 1024, 2048, 3072, 4096}));
+}
+
+TEST(Tuner, leaves_a_choice_that_disappoints_and_comes_back_from_a_worse_one) {
+  Tuner tuner(kProblem, {}, {.presets = {"circulant"}});
+  ASSERT_EQ(tuner.choice().method.preset, "circulant");
+  EXPECT_TRUE(run_until_review(tuner, 50));
+  EXPECT_EQ(tuner.choice().method.preset, "dense");
+  // Dense turns out to be even slower.
+  EXPECT_TRUE(run_until_review(tuner, 50));
+  EXPECT_EQ(tuner.choice().method.preset, "circulant");
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(run_until_review(tuner, 50));
+}
+
+TEST(Tuner, reviews_are_deterministic) {
+  Tuner a(kProblem, {}, {});
+  Tuner b(kProblem, {}, {});
+  const Tuner::Summary seen = {a.choice().seconds * 30, 0.5};
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(a.review(seen), b.review(seen));
+    EXPECT_EQ(a.choice().method, b.choice().method);
+  }
+}
+
+TEST(Tuner, learns_the_union_curve) {
+  Tuner tuner(kProblem, {}, {});
+  const double u = Problem{.n = 25e6, .k = 25e4, .P = 16, .union_exponent = 0.4}.union_of(16);
+  run_until_review(tuner, 1, 16 * 25e4, u);
+  EXPECT_NEAR(tuner.problem().union_exponent, 0.4, 1e-9);
+}
+
+TEST(Tuner, another_profile_starts_over) {
+  Tuner tuner(kProblem, {}, {});
+  run_until_review(tuner, 50);
+  Profile fast;
+  fast.machine.beta = 0;
+  fast.machine.sigma = 1e-8;
+  tuner.use(fast);
+  EXPECT_TRUE(tuner.is_calibrated());
+  EXPECT_EQ(tuner.choice().method.preset, "dense");
+}
+
+TEST(Tuner, continues_from_a_saved_state) {
+  Profile profile;
+  profile.inside = Machine{.alpha = 1e-6};
+  Tuner tuner(kProblem, profile, {});
+  run_until_review(tuner, 20, 4, 1);
+  tuner.observe(1, 0, 0);
+  StateWriter writer;
+  tuner.save(writer);
+  const Bytes state = writer.seal();
+  StateReader reader(state);
+  Tuner copy(kProblem, {}, {});
+  copy.load(reader);
+  reader.finish();
+  EXPECT_EQ(copy.choice().method, tuner.choice().method);
+  EXPECT_EQ(copy.problem().union_exponent, tuner.problem().union_exponent);
+  EXPECT_EQ(copy.profile().inside->alpha, 1e-6);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(run_until_review(copy, 3), run_until_review(tuner, 3));
+    EXPECT_EQ(copy.choice().method, tuner.choice().method);
+  }
+  StateWriter again;
+  copy.save(again);
+  StateWriter original;
+  tuner.save(original);
+  EXPECT_EQ(again.seal(), original.seal());
+}
+
+}  // namespace
+}  // namespace oktopk
