@@ -88,16 +88,26 @@ Candidate price(const Method& method, const Problem& problem, const Profile& pro
 
 Candidate best_of(const std::string& preset, const Problem& problem, const Profile& profile,
                   const ChoiceOptions& options) {
-  find_preset(preset);
+  return best_of(PartialMethod{.preset = preset}, problem, profile, options);
+}
+
+Candidate best_of(const PartialMethod& wanted, const Problem& problem, const Profile& profile,
+                  const ChoiceOptions& options) {
+  find_preset(wanted.preset);
   Candidate best;
   best.seconds = std::numeric_limits<double>::infinity();
   std::vector<int> groups = {1};
   const int g = std::min(profile.ranks_per_host, problem.P);
   if (options.groups && g > 1) groups.push_back(g);
+  if (wanted.group) groups = {std::min(*wanted.group, problem.P)};
+  std::vector<Codec> codecs = codecs_for(wanted.preset, options.coarsest);
+  if (wanted.codec) codecs = {*wanted.codec};
   for (const int group : groups)
-    for (const Codec codec : codecs_for(preset, options.coarsest)) {
-      Method method{.preset = preset, .codec = codec, .group = group};
-      if (preset == "circulant") {
+    for (const Codec codec : codecs) {
+      Method method{.preset = wanted.preset, .codec = codec, .group = group};
+      if (wanted.skips) {
+        method.skips = *wanted.skips;
+      } else if (wanted.preset == "circulant") {
         Problem outside = problem;
         outside.P = (problem.P + group - 1) / group;
         method.skips = to_string(best_skips(outside, codec, profile.machine_with(codec)));
@@ -123,6 +133,12 @@ std::vector<Candidate> rank_candidates(const Problem& problem, const Profile& pr
   const auto preferred = std::find_if(all.begin(), all.end(), is_preferred);
   if (preferred->seconds <= all.front().seconds * (1 + options.preference))
     std::rotate(all.begin(), preferred, preferred + 1);
+  if (const Rule* rule = options.overrides.match(problem)) {
+    Candidate wanted = best_of(rule->method, problem, profile, options);
+    wanted.overridden = true;
+    std::erase_if(all, [&](const Candidate& c) { return c.method == wanted.method; });
+    all.insert(all.begin(), wanted);
+  }
   return all;
 }
 

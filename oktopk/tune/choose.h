@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "oktopk/allreduce/allreduce.h"
+#include "oktopk/tune/overrides.h"
 #include "oktopk/tune/profile.h"
 
 namespace oktopk {
@@ -29,10 +30,11 @@ std::string to_string(const Method& method);
 
 struct Candidate {
   Method method;
-  Cost cost;           // outside the groups
-  double compute = 0;  // seconds over n: accumulate and select, or accumulate
-  double inside = 0;   // seconds inside the groups
-  double seconds = 0;  // of a step, all together; a refresh shared among the steps it serves
+  Cost cost;                // outside the groups
+  double compute = 0;       // seconds over n: accumulate and select, or accumulate
+  double inside = 0;        // seconds inside the groups
+  double seconds = 0;       // of a step, all together; a refresh shared among the steps it serves
+  bool overridden = false;  // a rule of the user's asks for it
 };
 
 struct ChoiceOptions {
@@ -41,14 +43,17 @@ struct ChoiceOptions {
   AllreduceOptions allreduce = {};           // tau, residual rule and the rest
   bool groups = false;                       // also node-sum-first, at profile.ranks_per_host
   double preference = 0.03;  // circulant and dense win over others that are faster by less
+  Overrides overrides = {};  // the first rule that matches comes first, whatever it takes
 };
 
 // The one to take first, then by predicted time. Never empty.
 std::vector<Candidate> rank_candidates(const Problem& problem, const Profile& profile,
                                        const ChoiceOptions& options);
 
-// The best schedule and coding of one preset.
+// The best schedule and coding of one preset; or of what a rule leaves open.
 Candidate best_of(const std::string& preset, const Problem& problem, const Profile& profile,
+                  const ChoiceOptions& options);
+Candidate best_of(const PartialMethod& wanted, const Problem& problem, const Profile& profile,
                   const ChoiceOptions& options);
 
 // A method as it is given, priced.

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oktopk/tune/calibrate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <vector>
+
+#include "oktopk/base/error.h"
+#include "oktopk/base/hash.h"
+#include "oktopk/comm/collectives.h"
+#include "oktopk/tune/kernel_prices.h"
+#include "oktopk/tune/network_prices.h"
+
+namespace oktopk {
+namespace {
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void check(const CalibrateOptions& o) {
+  require(std::isfinite(o.budget) && o.budget > 0, "calibrate: budget = ", o.budget,
+          " seconds, but it must be positive");
+  require(o.ranks_per_host >= 1, "calibrate: ranks_per_host = ", o.ranks_per_host,
+          ", but a host has at least one rank");
+}
+
+// Ranks that do different things wait for each other in vain, and prices taken from different
+// profiles would let them choose different methods: both are found before anything is measured.
+void agree(Communicator& comm, const CalibrateOptions& o, Workspace& work) {
+  const Machine& m = o.assumed.machine;
+  std::vector<double> values = {o.budget, static_cast<double>(o.kernels),
+                                static_cast<double>(o.ranks_per_host),
+                                static_cast<double>(o.values)};
+  if (!o.kernels) {
+    values.insert(values.end(), {m.gamma, m.delta, m.sigma});
+    values.insert(values.end(), o.assumed.index_seconds.begin(), o.assumed.index_seconds.end());
+    values.insert(values.end(), o.assumed.value_seconds.begin(), o.assumed.value_seconds.end());
+  }
+  const std::uint64_t hash = hash_bytes(std::as_bytes(std::span(values)));
+  const std::uint64_t least = allreduce_small(comm, hash, Reduction::min, work);
+  const std::uint64_t most = allreduce_small(comm, hash, Reduction::max, work);
+  require(least == most, "calibrate: the ranks' options differ; all but the clock must be equal");
+}
+
+void take_kernels(const KernelPrices& prices, Profile& profile) {
+  profile.machine.gamma = prices.gamma;
+  profile.machine.delta = prices.delta;
+  profile.machine.sigma = prices.sigma;
+  profile.index_seconds = prices.index;
+  profile.value_seconds = prices.value;
+}
+
+// The network's prices into `machine`, whose other prices stay.
+void take_network(const Machine& network, Machine& machine) {
+  machine.alpha = network.alpha;
+  machine.beta = network.beta;
+  machine.overhead = network.overhead;
+  machine.contention = network.contention;
+}
+
+}  // namespace
+
+Profile calibrate(Communicator& comm, const CalibrateOptions& options) {
+  check(options);
+  const int P = comm.size();
+  const Clock now = options.now ? options.now : Clock(steady_seconds);
+  Workspace work;
+  agree(comm, options, work);
+  Profile profile = options.assumed;
+  profile.name = "measured: " + std::string(comm.transport()) + ", " + std::to_string(P) +
+                 (P == 1 ? " rank" : " ranks");
+  profile.inside.reset();
+  profile.ranks_per_host = std::min(options.ranks_per_host, P);
+  double budget = options.budget;
+  if (options.kernels) {
+    budget /= 2;
+    take_kernels(measure_kernels(comm, now, {budget, options.values, options.cpu}), profile);
+  }
+  const int g = profile.ranks_per_host;
+  if (g > 1 && g < P) {
+    const auto across = comm.split(comm.rank() % g, comm.rank());
+    take_network(measure_network(comm, *across, now, budget / 2), profile.machine);
+    const auto within = comm.split(comm.rank() / g, comm.rank());
+    profile.inside = profile.machine;
+    take_network(measure_network(comm, *within, now, budget / 2), *profile.inside);
+  } else {
+    take_network(measure_network(comm, comm, now, budget), profile.machine);
+  }
+  return profile;
+}
+
+}  // namespace oktopk

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oktopk/tune/calibrate.h"
+
+#include <gtest/gtest.h>
+
+#include "oktopk/base/error.h"
+#include "tests/support/world.h"
+#include "tests/tune/priced_network.h"
+
+namespace oktopk {
+namespace {
+
+std::vector<double> numbers(const Machine& m) {
+  return {m.alpha, m.beta, m.gamma, m.overhead, m.contention, m.delta, m.sigma};
+}
+
+std::vector<double> numbers(const Profile& profile) {
+  std::vector<double> all = numbers(profile.machine);
+  if (profile.inside)
+    for (const double x : numbers(*profile.inside)) all.push_back(x);
+  all.insert(all.end(), profile.index_seconds.begin(), profile.index_seconds.end());
+  all.insert(all.end(), profile.value_seconds.begin(), profile.value_seconds.end());
+  all.push_back(profile.ranks_per_host);
+  return all;
+}
+
+void expect_network(const Machine& measured, const Machine& real) {
+  EXPECT_NEAR(measured.alpha, real.alpha, 0.01 * real.alpha);
+  EXPECT_NEAR(measured.beta, real.beta, 0.01 * real.beta);
+  EXPECT_NEAR(measured.overhead, real.overhead, 0.01 * real.overhead);
+  EXPECT_NEAR(measured.contention, real.contention, 0.01 * real.contention);
+}
+
+TEST(Calibrate, is_sane_and_bitwise_equal_on_all_ranks) {
+  for (const int P : {1, 2, 3, 5, 8}) {
+    SCOPED_TRACE(P);
+    const auto all = gather_world("threads", P, [](Communicator& comm) {
+      return calibrate(comm, {.budget = 0.02, .values = 1 << 16});
+    });
+    for (const Profile& profile : all) EXPECT_EQ(numbers(profile), numbers(all[0]));
+    EXPECT_EQ(all[0].name,
+              "measured: threads, " + std::to_string(P) + (P == 1 ? " rank" : " ranks"));
+    for (const double x : numbers(all[0])) EXPECT_GE(x, 0);
+    EXPECT_GT(all[0].machine.gamma, 0);
+    EXPECT_GE(all[0].machine.contention, 1);
+    EXPECT_EQ(all[0].machine.beta > 0, P > 1);
+  }
+}
+
+TEST(Calibrate, gives_back_the_prices_of_a_known_network_and_the_kernels_that_are_assumed) {
+  Profile assumed;
+  assumed.machine.gamma = 7e-9;
+  assumed.machine.sigma = 6e-10;
+  assumed.index_seconds[3] = 5e-9;
+  for (const int P : {2, 3, 5, 8}) {
+    SCOPED_TRACE(P);
+    const auto all = gather_world("threads", P, [&](Communicator& comm) {
+      PricedNetwork network(comm, {.across = kEthernet});
+      return calibrate(network, {.budget = 0.01,
+                                 .now = [&] { return network.seconds(); },
+                                 .kernels = false,
+                                 .assumed = assumed});
+    });
+    expect_network(all[0].machine, kEthernet);
+    EXPECT_EQ(all[0].machine.gamma, 7e-9);
+    EXPECT_EQ(all[0].machine.sigma, 6e-10);
+    EXPECT_EQ(all[0].index_seconds, assumed.index_seconds);
+    EXPECT_FALSE(all[0].inside);
+  }
+}
+
+TEST(Calibrate, measures_hosts_and_their_inside_apart) {
+  for (const int P : {6, 7, 8}) {  // the last host may have fewer ranks, even one
+    SCOPED_TRACE(P);
+    const auto all = gather_world("threads", P, [&](Communicator& comm) {
+      PricedNetwork network(comm, {.across = kEthernet, .inside = kCrowded, .ranks_per_host = 3});
+      return calibrate(network, {.budget = 0.01,
+                                 .now = [&] { return network.seconds(); },
+                                 .kernels = false,
+                                 .ranks_per_host = 3});
+    });
+    for (const Profile& profile : all) EXPECT_EQ(numbers(profile), numbers(all[0]));
+    EXPECT_EQ(all[0].ranks_per_host, 3);
+    expect_network(all[0].machine, kEthernet);
+    ASSERT_TRUE(all[0].inside);
+    expect_network(*all[0].inside, kCrowded);
+    EXPECT_EQ(all[0].inside->gamma, all[0].machine.gamma);
+  }
+}
+
+TEST(Calibrate, has_no_inside_when_all_ranks_share_a_host) {
+  run_world("threads", 3, [](Communicator& comm) {
+    const Profile profile =
+        calibrate(comm, {.budget = 0.01, .kernels = false, .ranks_per_host = 8});
+    EXPECT_FALSE(profile.inside);
+    EXPECT_EQ(profile.ranks_per_host, 3);
+  });
+}
+
+TEST(Calibrate, sends_nothing_alone) {
+  run_world("threads", 1, [](Communicator& comm) {
+    CountingCommunicator counting(comm);
+    const Profile profile = calibrate(counting, {.budget = 0.01, .values = 1000});
+    EXPECT_EQ(counting.traffic().messages_sent, 0U);
+    EXPECT_EQ(profile.machine.alpha, 0);
+    EXPECT_EQ(profile.machine.beta, 0);
+  });
+}
+
+TEST(Calibrate, refuses_options_on_all_ranks) {
+  run_world("threads", 3, [](Communicator& comm) {
+    EXPECT_THROW(calibrate(comm, {.budget = 0}), UsageError);
+    EXPECT_THROW(calibrate(comm, {.ranks_per_host = 0}), UsageError);
+    EXPECT_THROW(calibrate(comm, {.budget = 0.01 * (1 + comm.rank()), .kernels = false}),
+                 UsageError);
+    Profile assumed;
+    assumed.machine.gamma = comm.rank();
+    EXPECT_THROW(calibrate(comm, {.kernels = false, .assumed = assumed}), UsageError);
+    calibrate(comm, {.budget = 0.01, .kernels = false});  // and the communicator is as good as new
+  });
+}
+
+TEST(Calibrate, ends_with_an_error_when_a_peer_dies) {
+  for (const std::uint64_t message : {0U, 5U, 60U, 200U}) {
+    SCOPED_TRACE(message);
+    EXPECT_THROW(run_world(
+                     "threads", 3,
+                     [&](Communicator& comm) {
+                       FaultyCommunicator faulty(
+                           comm, {comm.rank() == 1 ? FaultKind::die : FaultKind::none, message});
+                       calibrate(faulty, {.budget = 0.01, .kernels = false});
+                     },
+                     std::chrono::seconds(5)),
+                 CommError);
+  }
+}
+
+}  // namespace
+}  // namespace oktopk
