@@ -62,6 +62,7 @@ int run_predict(const PredictOptions& o) {
     const auto dense = make_allreduce(find_preset("dense"), {});
     const double dense_seconds = seconds(dense->predict(problem).expected, machine);
     for (const std::string& name : names) {
+      require(name != "auto", "--preset auto: oktopk explain says what it would choose");
       const Preset& preset = find_preset(name);
       const auto allreduce = make_allreduce(preset, o.method.reducer(name).allreduce);
       problem.refresh = false;

@@ -64,7 +64,7 @@ void ComputeOptions::check() const {
 }
 
 void MethodOptions::add_to(CLI::App& sub) {
-  sub.add_option("--preset", presets, "one preset, several with commas, or all (oktopk list)")
+  sub.add_option("--preset", presets, "one preset, several with commas, all (oktopk list), or auto")
       ->capture_default_str();
   sub.add_option("--density", density, "k / n, in (0, 1]")->capture_default_str();
   sub.add_option("--codec", codec, "index+value coding of all sparse frames")
@@ -83,7 +83,8 @@ std::vector<std::string> MethodOptions::names() const {
   std::vector<std::string> known;
   for (const Preset& p : oktopk::presets()) known.emplace_back(p.name);
   std::vector<std::string> chosen = split_names(presets, known);
-  for (const std::string& name : chosen) find_preset(name);
+  for (const std::string& name : chosen)
+    if (name != "auto") find_preset(name);
   return chosen;
 }
 
@@ -98,8 +99,8 @@ ReducerOptions MethodOptions::reducer(const std::string& preset) const {
   options.allreduce.tau_prime = tau_prime;
   if (!residual.empty()) {
     const ResidualKind kind = find_residual(residual);
-    const auto allowed = find_preset(preset).residuals;
-    const bool fits = std::count(allowed.begin(), allowed.end(), kind) > 0;
+    const bool fits =
+        preset == "auto" || fitting(find_preset(preset), {.residual = kind}).residual == kind;
     require(fits || names().size() > 1, "preset ", preset, " cannot work with residual rule ",
             residual);
     if (fits) options.allreduce.residual = kind;
@@ -111,6 +112,7 @@ void MethodOptions::check(const std::vector<int>& ranks) const {
   require(density > 0 && density <= 1, "--density ", density, ": it must be in (0, 1]");
   for (const std::string& name : names()) {
     const ReducerOptions options = reducer(name);
+    if (name == "auto") continue;
     const auto allreduce = make_allreduce(find_preset(name), options.allreduce);
     for (const int P : ranks) {
       allreduce->check_ranks(P);

@@ -125,6 +125,9 @@ struct Results {
 // All presets on the ranks of one world, at the SIMD level in use.
 void run_on(Station& station, const VerifyOptions& o, Results& results) {
   for (const std::string& preset : o.method.names()) {
+    require(preset != "auto",
+            "--preset auto: its steps are those of the preset that it chooses; "
+            "verify that one");
     const Verdict verdict = verify(station, o, preset);
     if (station.comm.rank() != 0) continue;
     print(preset, station.comm.size(), verdict);

@@ -22,7 +22,11 @@ class TopkDsa final : public EqualRegions {
   Prediction predict(const Problem& problem) const override {
     Problem disjoint = problem;
     disjoint.disjoint = true;
-    return {cost(problem), cost(disjoint)};
+    const Cost expected = cost(problem);
+    Cost bound = cost(disjoint);
+    // Fill-in can make the bound's blocks dense where those expected are sparse.
+    bound.entries = std::max(bound.entries, expected.entries);
+    return {expected, bound};
   }
 
  protected:

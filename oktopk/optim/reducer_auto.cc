@@ -33,6 +33,7 @@ std::string Reducer::describe_auto() const {
   } else {
     text << "measured";
   }
+  text << ", overrides " << to_string(options_.choice.overrides);
   for (const std::string& preset : options_.choice.presets) text << ", " << preset;
   return text.str();
 }

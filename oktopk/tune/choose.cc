@@ -99,7 +99,7 @@ Candidate best_of(const PartialMethod& wanted, const Problem& problem, const Pro
   std::vector<int> groups = {1};
   const int g = std::min(profile.ranks_per_host, problem.P);
   if (options.groups && g > 1) groups.push_back(g);
-  if (wanted.group) groups = {std::min(*wanted.group, problem.P)};
+  if (wanted.group && options.groups) groups = {std::min(*wanted.group, problem.P)};
   std::vector<Codec> codecs = codecs_for(wanted.preset, options.coarsest);
   if (wanted.codec) codecs = {*wanted.codec};
   for (const int group : groups)

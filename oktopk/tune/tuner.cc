@@ -100,6 +100,7 @@ bool Tuner::review(const Summary& reduced) {
     corrections_[choice_.method.preset] =
         std::clamp(observed / predicted, 1 / kMostCorrection, kMostCorrection);
   start_over();
+  if (options_.overrides.match(problem_) != nullptr) return false;  // the user knows better
   const auto best = corrected().front();
   const double present = predicted * correction(choice_.method.preset);
   if (best.method == choice_.method || best.seconds > kGain * present) return false;

@@ -45,7 +45,7 @@ TEST(Reducer, k_given_goes_before_the_density) {
 TEST(Reducer, construction_with_bad_options_says_which) {
   run_world("threads", 1, [](Communicator& comm) {
     const auto refusal = [&](auto change) {
-      ReducerOptions options;
+      ReducerOptions options{.preset = "circulant"};
       change(options);
       return message_of([&] { Reducer(comm, 100, options); });
     };

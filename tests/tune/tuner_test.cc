@@ -55,6 +55,15 @@ TEST(Tuner, leaves_a_choice_that_disappoints_and_comes_back_from_a_worse_one) {
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(run_until_review(tuner, 50));
 }
 
+TEST(Tuner, keeps_what_a_rule_asks_for) {
+  ChoiceOptions options;
+  options.overrides = Overrides::parse("oktopk:n>=1M");
+  Tuner tuner(kProblem, {}, options);
+  EXPECT_EQ(tuner.choice().method.preset, "oktopk");
+  EXPECT_FALSE(run_until_review(tuner, 50));
+  EXPECT_EQ(tuner.choice().method.preset, "oktopk");
+}
+
 TEST(Tuner, reviews_are_deterministic) {
   Tuner a(kProblem, {}, {});
   Tuner b(kProblem, {}, {});
