@@ -67,13 +67,16 @@ MeasureOptions measure_options(const BenchOptions& o, const std::string& preset,
 // All rows on the ranks of one world.
 void run_on(Communicator& comm, const BenchOptions& o, const BenchTable& table, Results& results) {
   for (const Index n : o.size.sizes()) {
-    const MeasureOptions plain = measure_options(o, "dense", n);
+    MeasureOptions plain = measure_options(o, "dense", n);
+    const bool is_plain = plain.reducer.allreduce.codec.lossless();
+    plain.reducer.allreduce.codec = {};  // what others are compared with: floats
     const Row dense = measure(comm, plain);
     const References references{.dense = dense.time, .mpi = measure_mpi_allreduce(comm, plain)};
     const bool prints = comm.rank() == 0;
     if (prints) table.print_references(dense, references);
     for (const std::string& preset : o.method.names()) {
-      const Row row = preset == "dense" ? dense : measure(comm, measure_options(o, preset, n));
+      const bool is_measured = preset == "dense" && is_plain;
+      const Row row = is_measured ? dense : measure(comm, measure_options(o, preset, n));
       if (!prints) continue;
       table.print(row, references);
       results.rows.push_back(to_json(row, references));

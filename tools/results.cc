@@ -67,7 +67,7 @@ void MethodOptions::add_to(CLI::App& sub) {
   sub.add_option("--preset", presets, "one preset, several with commas, all (oktopk list), or auto")
       ->capture_default_str();
   sub.add_option("--density", density, "k / n, in (0, 1]")->capture_default_str();
-  sub.add_option("--codec", codec, "index+value coding of all sparse frames")
+  sub.add_option("--codec", codec, "index+value coding of all frames; of dense, the values'")
       ->capture_default_str();
   sub.add_option("--skips", skips, "circulant's schedule: direct, halving, grid, radix:R or a list")
       ->capture_default_str();

@@ -54,6 +54,7 @@ void Allreduce::run(Communicator& comm, const Device& device, const Contribution
   agree(comm, n, k);
   out.update.clear();
   out.dense_update.clear();
+  out.dense_returned.clear();
   out.returned.clear();
   out.dropped.clear();
   out.refreshed = steps_ == 0;

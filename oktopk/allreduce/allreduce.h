@@ -35,7 +35,7 @@ enum class ResidualKind { none, sender_keeps, all_sent_cleared, holder_keeps, ow
 enum class DenseSchedule { automatic, rabenseifner, ring };
 
 struct AllreduceOptions {
-  Codec codec = {};               // of every sparse frame
+  Codec codec = {};               // of every sparse frame; dense: fp32 or, if lossy, bf16
   std::string skips = "halving";  // circulant: see parse_skips
   ResidualKind residual = ResidualKind::none;
   int tau = 64;                // oktopk: steps between repartitions
@@ -57,7 +57,8 @@ struct Contribution {
 struct Outcome {
   SparseVector update;                // the global sum, bitwise equal on all ranks
   Uninitialised<float> dense_update;  // dense algorithms: the sum of all; update is then empty
-  SparseVector shared;     // sender keeps: entries of this rank's selection that the update holds
+  SparseVector shared;  // sender keeps: entries of this rank's selection that the update holds
+  Uninitialised<float> dense_returned;  // the same of all n; empty: nothing comes back
   SparseVector returned;   // for this rank's residual: its rounding errors, released memory
   SparseVector dropped;    // partial sums that this rank pruned
   bool refreshed = false;  // this step re-evaluated thresholds or cuts, by extra messages

@@ -3,16 +3,38 @@
 // (reduce-scatter, then allgather) in its circulant form, which needs no power of two; a ring for
 // long vectors, whose traffic goes to neighbours only.
 //
+// With a lossy codec values travel as bf16 (a dense block has no logarithmic codings). Whoever
+// rounds a partial sum keeps what was cut off, exactly: senders for what they send, owners for
+// their region's sum, which all ranks apply as it was rounded, the owner included.
+//
 // COST: 2 ceil(log2 P) messages (ring:
-// 2(P-1)), 2n(P-1)/P words; no framing. Dense blocks carry no frame and so no checksum: integrity
-// of their bytes is the transport's.
+// 2(P-1)), 2n(P-1)/P values of 4 or 2 bytes; no framing. Dense blocks carry no frame and so no
+// checksum: integrity of their bytes is the transport's.
 #include "oktopk/allreduce/algorithms.h"
+#include "oktopk/base/error.h"
+#include "oktopk/codec/kernels.h"
 #include "oktopk/sparse/cuts.h"
 
 namespace oktopk {
 namespace {
 
 constexpr double kRingRegion = 1 << 20;  // values per region from which automatic takes the ring
+
+void split(std::span<float> sums, std::span<Bf16> halves) {
+  const bool finite =
+      codec_kernels().split_bf16(sums.data(), sums.size(), std::as_writable_bytes(halves).data());
+  require(finite, "dense: a sum over the ranks overflowed: scale the gradients down");
+}
+
+void check_arrived(bool finite) {
+  if (!finite) fail<CommError>("dense: a bf16 value that arrived is not finite");
+}
+
+constexpr HalfSums kBf16{
+    .split = split, .add = [](std::span<const Bf16> halves, std::span<float> sums) {
+      check_arrived(
+          codec_kernels().add_bf16(std::as_bytes(halves).data(), halves.size(), sums.data()));
+    }};
 
 class Dense final : public Allreduce {
  public:
@@ -25,36 +47,69 @@ class Dense final : public Allreduce {
     const double messages =
         uses_ring(problem.n, problem.P) ? 2 * (P - 1) : 2 * ceil_log2(problem.P);
     const double n = problem.n;
-    const Cost expected = sequential(messages, 2 * 4 * n * (P - 1) / P, 0, 2 * n * (P - 1) / P);
+    const double values = 2 * n * (P - 1) / P;
+    const double width = options().codec.lossless() ? sizeof(float) : sizeof(Bf16);
+    const Cost expected = sequential(messages, width * values, 0, values);
     // Regions differ by one value when P does not divide n.
-    return {expected, expected + Cost{.bytes = 2 * 4 * (P - 1), .values = 2 * (P - 1)}};
+    return {expected, expected + Cost{.bytes = width * 2 * (P - 1), .values = 2 * (P - 1)}};
   }
 
  protected:
   void do_run(const Step& step, Outcome& out) override {
     const int P = step.comm.size();
-    out.dense_update.assign(step.mine.dense.begin(), step.mine.dense.end());
     if (cuts_.empty()) {
       const Cuts regions = equal_cuts(step.n, P);
       cuts_.assign(regions.begin(), regions.end());
     }
-    if (uses_ring(step.n, P)) {
+    options().codec.lossless() ? sum_floats(step, out) : sum_halves(step, out);
+  }
+
+ private:
+  void sum_floats(const Step& step, Outcome& out) {
+    out.dense_update.assign(step.mine.dense.begin(), step.mine.dense.end());
+    if (uses_ring(step.n, step.comm.size())) {
       ring_reduce_scatter(step.comm, out.dense_update, cuts_, work_);
       ring_allgather(step.comm, out.dense_update, cuts_);
     } else {
-      const auto phases = halving_phases(P, work_);
+      const auto phases = halving_phases(step.comm.size(), work_);
       reduce_scatter(step.comm, out.dense_update, cuts_, phases, work_);
       allgather_regions(step.comm, out.dense_update, cuts_, phases, work_);
     }
   }
 
- private:
+  // Where a partial sum was, what was cut off from it remains: at the end, n errors.
+  void sum_halves(const Step& step, Outcome& out) {
+    Uninitialised<float>& sums = out.dense_returned;
+    sums.assign(step.mine.dense.begin(), step.mine.dense.end());
+    halves_.resize(step.n);
+    if (uses_ring(step.n, step.comm.size())) {
+      ring_reduce_scatter(step.comm, sums, cuts_, work_, kBf16);
+      split_own(step.comm.rank(), sums);
+      ring_allgather(step.comm, halves_, cuts_);
+    } else {
+      const auto phases = halving_phases(step.comm.size(), work_);
+      reduce_scatter(step.comm, sums, cuts_, phases, work_, kBf16);
+      split_own(step.comm.rank(), sums);
+      allgather_regions(step.comm, halves_, cuts_, phases, work_);
+    }
+    out.dense_update.resize(step.n);
+    check_arrived(codec_kernels().from_bf16(std::as_bytes(std::span(halves_)).data(), step.n,
+                                            out.dense_update.data()));
+  }
+
+  void split_own(int rank, std::span<float> sums) {
+    const auto r = static_cast<std::size_t>(rank);
+    const std::size_t width = cuts_[r + 1] - cuts_[r];
+    split(sums.subspan(cuts_[r], width), std::span(halves_).subspan(cuts_[r], width));
+  }
+
   bool uses_ring(double n, int P) const {
     return options().dense == DenseSchedule::ring ||
            (options().dense == DenseSchedule::automatic && n / P >= kRingRegion);
   }
 
   std::vector<std::size_t> cuts_;
+  Uninitialised<Bf16> halves_;  // of the update, on the wire
 };
 
 }  // namespace

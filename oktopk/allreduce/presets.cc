@@ -20,8 +20,8 @@ constexpr std::array kHolderOrSender = {ResidualKind::holder_keeps, ResidualKind
 constexpr std::array kOwnerOrSender = {ResidualKind::owner_memory, ResidualKind::sender_keeps};
 
 constexpr std::array<Preset, 9> kPresets = {{
-    {"dense", "all n values: Rabenseifner, or a ring for long vectors", SelectorKind::exact, kNone,
-     make_dense},
+    {"dense", "all n values, fp32 or bf16: Rabenseifner, or a ring for long vectors",
+     SelectorKind::exact, kNone, make_dense},
     {"topka", "allgather of the selections, union applied", SelectorKind::exact, kCleared,
      make_topka},
     {"gaussiank", "topka with thresholds from a Gaussian fit", SelectorKind::gaussian, kCleared,

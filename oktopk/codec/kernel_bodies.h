@@ -114,6 +114,28 @@ template <unsigned Lanes>
   return wrong == 0;
 }
 
+[[gnu::always_inline]] inline bool split_bf16(float* val, std::size_t count, std::byte* out) {
+  std::uint32_t wrong = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint16_t half = oktopk::to_bf16(val[i]);
+    wrong |= (std::bit_cast<std::uint32_t>(val[i]) & 0x7F800000u) == 0x7F800000u ? 1u : 0u;
+    std::memcpy(out + sizeof half * i, &half, sizeof half);
+    val[i] -= oktopk::from_bf16(half);
+  }
+  return wrong == 0;
+}
+
+[[gnu::always_inline]] inline bool add_bf16(const std::byte* from, std::size_t count, float* sum) {
+  std::uint32_t wrong = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint16_t half;
+    std::memcpy(&half, from + sizeof half * i, sizeof half);
+    wrong |= (half & 0x7F80u) == 0x7F80u ? 1u : 0u;
+    sum[i] += oktopk::from_bf16(half);
+  }
+  return wrong == 0;
+}
+
 [[gnu::always_inline]] inline Extremes extremes(const float* val, std::size_t count,
                                                 std::int32_t floor) {
   std::int32_t least = INT32_MAX;

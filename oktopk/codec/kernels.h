@@ -88,6 +88,10 @@ struct CodecKernels {
   void (*to_bf16)(const float* val, std::size_t count, std::byte* out);
   // False if any is not finite.
   bool (*from_bf16)(const std::byte* from, std::size_t count, float* val);
+  // to_bf16, and val becomes what its bf16 lacks, exactly. False if any is not finite.
+  bool (*split_bf16)(float* val, std::size_t count, std::byte* out);
+  // sum += from_bf16. False if any is not finite.
+  bool (*add_bf16)(const std::byte* from, std::size_t count, float* sum);
 
   // Of the magnitudes whose bits are at least `floor`; the least is INT32_MAX if there are none.
   Extremes (*extremes)(const float* val, std::size_t count, std::int32_t floor);

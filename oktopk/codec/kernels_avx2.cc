@@ -42,6 +42,14 @@ OKTOPK_AVX2 bool from_bf16(const std::byte* from, std::size_t count, float* val)
   return bodies::from_bf16(from, count, val);
 }
 
+OKTOPK_AVX2 bool split_bf16(float* val, std::size_t count, std::byte* out) {
+  return bodies::split_bf16(val, count, out);
+}
+
+OKTOPK_AVX2 bool add_bf16(const std::byte* from, std::size_t count, float* sum) {
+  return bodies::add_bf16(from, count, sum);
+}
+
 OKTOPK_AVX2 Extremes extremes(const float* val, std::size_t count, std::int32_t floor) {
   return bodies::extremes(val, count, floor);
 }
@@ -230,6 +238,8 @@ constexpr CodecKernels kAvx2{.increasing = increasing,
                              .join = join,
                              .to_bf16 = to_bf16,
                              .from_bf16 = from_bf16,
+                             .split_bf16 = split_bf16,
+                             .add_bf16 = add_bf16,
                              .extremes = extremes,
                              .log_codes = log_codes};
 

@@ -26,6 +26,7 @@
 
 #include "oktopk/base/bytes.h"
 #include "oktopk/base/error.h"
+#include "oktopk/base/half.h"
 #include "oktopk/comm/communicator.h"
 #include "oktopk/comm/skips.h"
 
@@ -37,6 +38,7 @@ struct Workspace {
   Bytes gathered;
   Bytes checked;
   Uninitialised<float> floats;
+  Uninitialised<Bf16> halves;
   std::vector<Send> sends;
   std::vector<Recv> recvs;
   std::vector<Phase> halving;  // circulant_phases(halving_skips(P)) of the last P
@@ -121,6 +123,28 @@ void allgather_regions(Communicator& comm, std::span<float> data, std::span<cons
 void ring_reduce_scatter(Communicator& comm, std::span<float> data,
                          std::span<const std::size_t> cuts, Workspace& work);
 void ring_allgather(Communicator& comm, std::span<float> data, std::span<const std::size_t> cuts);
+
+// How partial sums travel in 16 bits each. Given by the caller: this layer knows no codings.
+struct HalfSums {
+  // What travels of each sum; `sums` becomes what that lacks.
+  void (*split)(std::span<float> sums, std::span<Bf16> halves);
+  // Adds what arrived.
+  void (*add)(std::span<const Bf16> halves, std::span<float> sums);
+};
+
+// The same two reduce-scatters on half the bytes. Every block is sent once, and what its halves
+// lack stays in its place: afterwards this rank's region holds the sum of what arrived, the other
+// regions what this rank did not send of them.
+void reduce_scatter(Communicator& comm, std::span<float> data, std::span<const std::size_t> cuts,
+                    std::span<const Phase> phases, Workspace& work, const HalfSums& coding);
+void ring_reduce_scatter(Communicator& comm, std::span<float> data,
+                         std::span<const std::size_t> cuts, Workspace& work,
+                         const HalfSums& coding);
+
+// And the two allgathers, of halves.
+void allgather_regions(Communicator& comm, std::span<Bf16> data, std::span<const std::size_t> cuts,
+                       std::span<const Phase> phases, Workspace& work);
+void ring_allgather(Communicator& comm, std::span<Bf16> data, std::span<const std::size_t> cuts);
 
 enum class Reduction { sum, max, min };
 

@@ -134,6 +134,19 @@ std::string Reducer::description() const {
   return text.str();
 }
 
+template <class Act>
+void Reducer::guard(const Act& act) {
+  try {
+    act();
+  } catch (...) {
+    // Whatever it was: the ranks are no longer in step, and what this one holds (a residual with
+    // NaN in it, entries that left owner memory and never arrived) is no state to go on from.
+    spoilt_ = true;
+    comm_.kill();
+    throw;
+  }
+}
+
 Update Reducer::step(Gradient gradient, float scale) { return step(gradient, scale, {}); }
 
 Update Reducer::step(Gradient gradient, float scale, Note note) {
@@ -153,7 +166,7 @@ Update Reducer::step(Gradient gradient, float scale, Note note) {
     return {.sparse = {}, .skipped = true};
   }
   const double density = density_at(options_.warmup, steps_, 0);
-  synchronise(gradient, scale, density);
+  guard([&] { synchronise(gradient, scale, density); });
   ++steps_;
   if (tuner_ && density == 0) observe();
   return update();
@@ -168,18 +181,12 @@ Update Reducer::update() const { return {{outcome_.update.idx, mean_}, dense_mea
 
 // Density 0: the warm-up is over.
 void Reducer::synchronise(Gradient gradient, float scale, double density) {
-  try {
-    if (density == 1 || allreduce_->is_dense()) {
-      dense_step(gradient, scale);
-    } else {
-      sparse_step(gradient, scale, density > 0 ? entries_at(density, n()) : k_);
-    }
-  } catch (...) {
-    // Whatever it was: the ranks are no longer in step, and what this one holds (a residual with
-    // NaN in it, entries that left owner memory and never arrived) is no state to go on from.
-    spoilt_ = true;
-    comm_.kill();
-    throw;
+  if (allreduce_->is_dense()) {
+    dense_step(gradient, scale, *allreduce_);
+  } else if (density == 1) {
+    dense_step(gradient, scale, *dense_);
+  } else {
+    sparse_step(gradient, scale, density > 0 ? entries_at(density, n()) : k_);
   }
 }
 
@@ -215,8 +222,8 @@ void Reducer::sparse_step(Gradient gradient, float scale, std::size_t k) {
   times_.settle = timer.lap();
 }
 
-// Everything that is unsent goes along, so nothing is left afterwards.
-void Reducer::dense_step(Gradient gradient, float scale) {
+// Everything that is unsent goes along: nothing is left afterwards, or rounding errors only.
+void Reducer::dense_step(Gradient gradient, float scale, Allreduce& exchange) {
   Timer timer;
   fold_memory();
   device_->accumulate(residual_.begin(gradient, scale));
@@ -226,11 +233,10 @@ void Reducer::dense_step(Gradient gradient, float scale) {
   if (bad < acc.size()) fail<UsageError>("reducer: ", describe_nonfinite(gradient, bad));
   selection_.clear();
   times_.select = timer.lap();
-  Allreduce& exchange = allreduce_->is_dense() ? *allreduce_ : *dense_;
   exchange.run(comm_, *device_, {.selection = {}, .dense = acc, .is_finite = true}, n(), k_,
                outcome_);
   times_.exchange += timer.lap();
-  residual_.clear();
+  settle_dense(residual_, outcome_);
   mean_.clear();
   dense_mean_.resize(outcome_.dense_update.size());
   divide(outcome_.dense_update, comm_.size(), dense_mean_);
@@ -241,7 +247,7 @@ Update Reducer::flush() {
   check_sound();
   times_ = {};
   allreduce_->agree(comm_, n(), k_, fingerprint_);
-  synchronise({}, 1.0F, 1);
+  guard([&] { dense_step({}, 1.0F, *dense_); });  // floats, so that nothing is left
   return update();
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One training step's synchronisation of one flat gradient: accumulate, select, exchange, settle.
 // Belongs to one rank; all ranks make the same calls. Memory: n floats of residual, n/P of owner
-// memory where the rule has one, O(k) of buffers; a dense step: 2n more.
+// memory where the rule has one, O(k) of buffers; a dense step: 2n more, in bf16 3n and n halves.
 #pragma once
 
 #include <memory>
@@ -126,9 +126,11 @@ class Reducer final : public Synchroniser {
   void restore(const Make& make);
 
   Note inspect(Gradient gradient, float scale) const;
+  template <class Act>
+  void guard(const Act& act);
   void synchronise(Gradient gradient, float scale, double density);
   void sparse_step(Gradient gradient, float scale, std::size_t k);
-  void dense_step(Gradient gradient, float scale);
+  void dense_step(Gradient gradient, float scale, Allreduce& exchange);
   void fold_memory();
   void adopt_choice();
   void calibrate_first();
@@ -146,7 +148,7 @@ class Reducer final : public Synchroniser {
   std::optional<Tuner> tuner_;  // of preset auto
   std::unique_ptr<Selector> selector_;
   std::unique_ptr<Allreduce> allreduce_;
-  std::unique_ptr<Allreduce> dense_;  // for warm-up and flush
+  std::unique_ptr<Allreduce> dense_;  // of floats, for warm-up and flush
   std::unique_ptr<ResidualRule> rule_;
   std::uint64_t fingerprint_ = 0;  // of all options
   Residual residual_;

@@ -50,13 +50,19 @@ void Residual::clear() {
   to_clear_.clear();
 }
 
+void settle_dense(Residual& residual, const Outcome& outcome) {
+  outcome.dense_returned.empty() ? residual.clear() : residual.assign(outcome.dense_returned);
+}
+
 namespace {
 
-// dense: everything was applied.
+// dense: everything was applied, but for rounding errors.
 class NoResidual final : public ResidualRule {
  public:
   ResidualKind kind() const override { return ResidualKind::none; }
-  void settle(Residual& residual, CooView, const Outcome&) override { residual.clear(); }
+  void settle(Residual& residual, CooView, const Outcome& outcome) override {
+    settle_dense(residual, outcome);
+  }
 };
 
 // Ok-Topk's Algorithm 2: only what was both sent and applied is cleared; what was sent in vain

@@ -61,4 +61,7 @@ class ResidualRule {
 
 std::unique_ptr<ResidualRule> make_residual_rule(ResidualKind kind);
 
+// After a dense exchange of the whole accumulator: only what it returned is left.
+void settle_dense(Residual& residual, const Outcome& outcome);
+
 }  // namespace oktopk

@@ -5,20 +5,17 @@
 // lose mass (gtopk, sender keeps); the suite asserts that the law sees it.
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <memory>
 #include <ostream>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "tests/support/fresh_worlds.h"
 #include "tests/support/world.h"
 #include "tools/laws/laws.h"
 
 namespace oktopk {
 namespace {
-
-using namespace std::chrono_literals;
 
 struct Case {
   std::string preset;
@@ -189,23 +186,6 @@ TEST_P(AllreduceWorldLaws, step_under_random_delays_is_unchanged) {
   }
 }
 
-// check_courage asks for a fresh world per fault; a rank's communicator must be made before its
-// peers use theirs, so all worlds are made first.
-class FreshWorlds {
- public:
-  FreshWorlds(int P, std::size_t count) : used_(static_cast<std::size_t>(P), 0) {
-    for (std::size_t i = 0; i < count; ++i) worlds_.push_back(make_thread_world(P, 500ms));
-  }
-  std::unique_ptr<Communicator> take(int rank) {
-    const auto r = static_cast<std::size_t>(rank);
-    return std::move(worlds_.at(used_[r]++).at(r));
-  }
-
- private:
-  std::vector<std::vector<std::unique_ptr<Communicator>>> worlds_;
-  std::vector<std::size_t> used_;
-};
-
 TEST_P(AllreduceWorldLaws, step_with_a_faulty_peer_is_an_error_everywhere) {
   for (const int P : {2, 3, 5}) {
     FreshWorlds worlds(P, 10);
@@ -225,6 +205,68 @@ TEST_P(AllreduceWorldLaws, step_with_bad_input_is_refused_and_leaves_no_trace) {
     });
   }
 }
+
+// dense in bf16, by either schedule: the preset of which a codec makes another algorithm.
+struct DenseCase {
+  DenseSchedule schedule;
+  int P;
+};
+
+Trial dense_trial(const DenseCase& c, Input input, Index n) {
+  Trial trial = make_trial({"dense", ResidualKind::none, c.P}, input, n);
+  trial.options.allreduce.codec = parse_codec("coo32+bf16");
+  trial.options.allreduce.dense = c.schedule;
+  return trial;
+}
+
+class DenseBf16Laws : public testing::TestWithParam<DenseCase> {};
+
+TEST_P(DenseBf16Laws, step_any_exact_input_obeys_agreement_truth_mass_honesty) {
+  const DenseCase& c = GetParam();
+  for (const InputInfo& input : inputs()) {
+    if (input.kind < Input::dyadic) continue;
+    for (const Index n : {1U, 64U, 2001U}) {
+      Trial trial = dense_trial(c, input.kind, n);
+      trial.steps = 12;
+      expect_laws({"dense", ResidualKind::none, c.P}, trial);
+    }
+  }
+}
+
+TEST_P(DenseBf16Laws, run_obeys_restore_calm_and_bad_input) {
+  const Trial trial = dense_trial(GetParam(), Input::dyadic, 301);
+  run_world("threads", GetParam().P, [&](Communicator& comm) {
+    for (const Finding& f :
+         {check_restore(comm, trial), check_calm(comm, trial), check_bad_input(comm, trial)})
+      EXPECT_TRUE(f.holds) << f.law << ": " << f.detail;
+  });
+}
+
+TEST(DenseBf16Courage, step_with_a_faulty_peer_is_an_error_everywhere) {
+  for (const DenseSchedule schedule : {DenseSchedule::rabenseifner, DenseSchedule::ring})
+    for (const int P : {2, 3}) {
+      FreshWorlds worlds(P, 10);
+      const Trial trial = dense_trial({schedule, P}, Input::dyadic, 300);
+      run_world("threads", P, [&](Communicator& comm) {
+        const Finding f = check_courage(
+            comm, [&] { return worlds.take(comm.rank()); }, trial);
+        EXPECT_TRUE(f.holds) << "P = " << P << ": " << f.detail;
+      });
+    }
+}
+
+std::vector<DenseCase> dense_cases() {
+  std::vector<DenseCase> all;
+  for (const DenseSchedule schedule : {DenseSchedule::rabenseifner, DenseSchedule::ring})
+    for (const int P : kWorldSizes) all.push_back({schedule, P});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Threads, DenseBf16Laws, testing::ValuesIn(dense_cases()), [](const auto& row) {
+      return std::string(row.param.schedule == DenseSchedule::ring ? "ring" : "halving") + "_P" +
+             std::to_string(row.param.P);
+    });
 
 std::vector<std::string> preset_names() {
   std::vector<std::string> names;

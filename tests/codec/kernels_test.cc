@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "oktopk/base/simd.h"
 #include "oktopk/codec/bits.h"
@@ -194,6 +195,36 @@ TEST_P(Kernels, bf16_of_any_floats_equals_the_scalar_level) {
       wrong[2 * i] = std::byte{0x80};
       wrong[2 * i + 1] = std::byte{0xFF};
       EXPECT_FALSE(kernels().from_bf16(wrong.data(), count, back.data())) << i;
+    }
+  }
+}
+
+TEST_P(Kernels, split_bf16_of_any_floats_keeps_exactly_what_bf16_lacks) {
+  for (std::size_t count = 0; count < 100; ++count) {
+    auto val = any_floats(count, random_);
+    if (count > 2) val[count / 2] = std::numeric_limits<float>::max();  // would round to infinity
+    if (count > 1) val[0] = -std::numeric_limits<float>::denorm_min();
+    std::vector<std::byte> got(2 * count);
+    std::vector<std::byte> want(2 * count);
+    std::vector<float> rest = val;
+    EXPECT_TRUE(kernels().split_bf16(rest.data(), count, got.data()));
+    scalar().to_bf16(val.data(), count, want.data());
+    ASSERT_EQ(got, want);
+    std::vector<float> sum(count);
+    EXPECT_TRUE(scalar().from_bf16(got.data(), count, sum.data()));
+    for (std::size_t i = 0; i < count; ++i)
+      ASSERT_EQ(double{sum[i]} + double{rest[i]}, double{val[i]}) << i;
+    EXPECT_TRUE(kernels().add_bf16(got.data(), count, rest.data()));
+    ASSERT_EQ(rest, val);
+    for (std::size_t i = 0; i < count; ++i) {
+      std::vector<float> wrong = val;
+      wrong[i] = i % 2 == 0 ? std::numeric_limits<float>::infinity()
+                            : -std::numeric_limits<float>::quiet_NaN();
+      EXPECT_FALSE(kernels().split_bf16(wrong.data(), count, got.data())) << i;
+      std::vector<std::byte> infinite = want;
+      infinite[2 * i] = std::byte{0x80};
+      infinite[2 * i + 1] = std::byte{0xFF};
+      EXPECT_FALSE(kernels().add_bf16(infinite.data(), count, sum.data())) << i;
     }
   }
 }

@@ -8,6 +8,7 @@
 
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/decorators.h"
+#include "tests/support/collectives_conformance.h"
 #include "tests/support/world.h"
 
 namespace {
@@ -35,6 +36,7 @@ TEST(Allocation, warm_collectives_allocate_nothing) {
       Gathered gathered, incoming;
       std::vector<std::byte> mine(100), all(ranks * 100), place(ranks * 100);
       std::vector<float> data(ranks * 10);
+      std::vector<Bf16> halves(ranks * 10);
       std::vector<std::size_t> cuts(ranks + 1);
       for (std::size_t r = 0; r <= ranks; ++r) cuts[r] = r * 10;
       const std::vector<std::size_t> capacities(ranks, 100);
@@ -53,6 +55,10 @@ TEST(Allocation, warm_collectives_allocate_nothing) {
         allgather_regions(comm, data, cuts, phases, work);
         ring_reduce_scatter(comm, data, cuts, work);
         ring_allgather(comm, data, cuts);
+        reduce_scatter(comm, data, cuts, phases, work, conformance::kUpperHalf);
+        allgather_regions(comm, halves, cuts, phases, work);
+        ring_reduce_scatter(comm, data, cuts, work, conformance::kUpperHalf);
+        ring_allgather(comm, halves, cuts);
         allreduce_small(comm, 1.0, Reduction::max, work);
       }
       EXPECT_EQ(allocations - before, 0u) << "P = " << P << ", rank " << comm.rank();

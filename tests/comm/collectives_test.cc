@@ -114,6 +114,19 @@ TEST_P(Collectives, region_collectives_send_as_many_messages_as_the_skips) {
     });
     EXPECT_EQ(traffic.messages_sent, static_cast<std::uint64_t>(2 * (P - 1)));
     EXPECT_EQ(traffic.bytes_sent, 2 * bytes);
+    std::vector<Bf16> halves(n);
+    const auto phases = circulant_phases(halving_skips(P));
+    for (const Traffic& t : {traffic_of(comm,
+                                        [&](Communicator& c) {
+                                          reduce_scatter(c, data, cuts, phases, work,
+                                                         conformance::kUpperHalf);
+                                          allgather_regions(c, halves, cuts, phases, work);
+                                        }),
+                             traffic_of(comm, [&](Communicator& c) {
+                               ring_reduce_scatter(c, data, cuts, work, conformance::kUpperHalf);
+                               ring_allgather(c, halves, cuts);
+                             })})
+      EXPECT_EQ(t.bytes_sent, bytes);
   });
 }
 

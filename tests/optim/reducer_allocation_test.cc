@@ -39,17 +39,32 @@ std::vector<std::size_t> late_allocations(Communicator& comm, const ReducerOptio
 
 class ReducerAllocation : public testing::TestWithParam<std::string> {};
 
+void expect_few(const ReducerOptions& options, std::size_t most) {
+  const auto ranks = gather_world(
+      "threads", 3, [&](Communicator& comm) { return late_allocations(comm, options); });
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    EXPECT_LE(std::accumulate(ranks[r].begin(), ranks[r].end(), std::size_t{0}), most)
+        << to_string(options.allreduce.codec) << ", rank " << r;
+}
+
 TEST_P(ReducerAllocation, step_allocates_nothing_but_to_grow) {
   for (const char* codec : {"coo32+fp32", "elias_fano+bf16", "bit_packed+log8"}) {
     ReducerOptions options;
     options.preset = GetParam();
     options.allreduce.codec = parse_codec(codec);
-    const auto ranks = gather_world(
-        "threads", 3, [&](Communicator& comm) { return late_allocations(comm, options); });
-    for (std::size_t r = 0; r < ranks.size(); ++r)
-      EXPECT_LE(std::accumulate(ranks[r].begin(), ranks[r].end(), std::size_t{0}), kGrowth)
-          << codec << ", rank " << r;
+    expect_few(options, kGrowth);
   }
+}
+
+TEST(DenseAllocation, step_by_either_schedule_and_coding_allocates_nothing) {
+  for (const DenseSchedule schedule : {DenseSchedule::rabenseifner, DenseSchedule::ring})
+    for (const char* codec : {"fp32", "bf16"}) {
+      ReducerOptions options;
+      options.preset = "dense";
+      options.allreduce.codec = parse_codec(codec);
+      options.allreduce.dense = schedule;
+      expect_few(options, 0);
+    }
 }
 
 std::vector<std::string> preset_names() {

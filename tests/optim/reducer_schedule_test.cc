@@ -31,6 +31,8 @@ void checked_step(Reducer& reducer, std::uint64_t step, double decay = 1) {
 class ReducerSchedule : public testing::TestWithParam<TestedMethod> {};
 
 TEST_P(ReducerSchedule, warmup_steps_are_dense_and_leave_nothing) {
+  if (GetParam().value == ValueCoding::bf16)
+    GTEST_SKIP() << "every step of dense in bf16 is one, and leaves rounding errors";
   for (const int P : {1, 3})
     run_world("threads", P, [&](Communicator& comm) {
       ReducerOptions options = GetParam().options(k);

@@ -38,6 +38,18 @@ TEST(ResidualRule, none_keeps_nothing) {
   EXPECT_EQ(settled(ResidualKind::none), (Values{0, 0, 0, 0, 0, 0}));
 }
 
+TEST(ResidualRule, none_keeps_rounding_errors_of_a_dense_exchange) {
+  const auto device = make_cpu_device();
+  Residual residual(*device, 3);
+  residual.assign(Values{1, 2, 4});
+  residual.clear_later(std::vector<Index>{1});
+  Outcome outcome;
+  outcome.dense_update = {1, 2, 3};
+  outcome.dense_returned = {0, 0.25F, -0.5F};
+  make_residual_rule(ResidualKind::none)->settle(residual, {}, outcome);
+  EXPECT_EQ(values_of(residual), (Values{0, 0.25F, -0.5F}));
+}
+
 TEST(ResidualRule, sender_keeps_clears_what_was_applied_and_takes_its_rounding_error) {
   EXPECT_EQ(settled(ResidualKind::sender_keeps), (Values{1, 2, 4, 0.5F, 16, 32}));
 }

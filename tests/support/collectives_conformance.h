@@ -15,68 +15,9 @@
 
 #include "oktopk/comm/collectives.h"
 #include "tests/support/communicator_conformance.h"
+#include "tests/support/region_conformance.h"
 
 namespace oktopk::conformance {
-
-// The same schedules for every P: those with a name, and one that is irregular.
-inline std::vector<Skips> all_skips(int P) {
-  std::vector<Skips> skips{direct_skips(P), halving_skips(P), power_skips(P), grid_skips(P),
-                           radix_skips(P, 3)};
-  Skips every;
-  for (int s = P; s >= 1; --s) every.push_back(s);
-  skips.push_back(every);
-  return skips;
-}
-
-inline float dyadic(int rank, std::size_t i) {
-  return static_cast<float>(static_cast<int>((i * 31 + static_cast<std::size_t>(rank) * 17) % 257) -
-                            128) /
-         8;
-}
-
-// Cuts of [0, n) into P regions: even, all in one, and uneven with empty ones.
-inline std::vector<std::vector<std::size_t>> all_cuts(int P, std::size_t n) {
-  const auto ranks = static_cast<std::size_t>(P);
-  std::vector<std::size_t> even(ranks + 1), last(ranks + 1, 0), uneven(ranks + 1, 0);
-  for (std::size_t r = 0; r <= ranks; ++r) even[r] = n * r / ranks;
-  last[ranks] = n;
-  std::mt19937 random(7);
-  for (std::size_t r = 1; r < ranks; ++r) uneven[r] = random() % (n + 1);
-  uneven[ranks] = n;
-  std::sort(uneven.begin(), uneven.end());
-  return {even, last, uneven};
-}
-
-inline std::vector<float> local_vector(int rank, std::size_t n) {
-  std::vector<float> data(n);
-  for (std::size_t i = 0; i < n; ++i) data[i] = dyadic(rank, i);
-  return data;
-}
-
-inline std::vector<float> summed_vector(int P, std::size_t n) {
-  std::vector<float> data(n, 0.0f);
-  for (int r = 0; r < P; ++r) {
-    for (std::size_t i = 0; i < n; ++i) data[i] += dyadic(r, i);
-  }
-  return data;
-}
-
-// Calls visit(data, cuts, sum) for sizes and cuts that are even, empty and skewed.
-template <class Visit>
-void for_each_vector(Communicator& comm, Visit visit) {
-  for (const std::size_t n : {0, 1, 5, 64, 3001}) {
-    const std::vector<float> sum = summed_vector(comm.size(), n);
-    for (const auto& cuts : all_cuts(comm.size(), n)) {
-      visit(local_vector(comm.rank(), n), cuts, sum);
-    }
-  }
-}
-
-inline void expect_own_region(const Communicator& comm, const std::vector<float>& data,
-                              const std::vector<std::size_t>& cuts, const std::vector<float>& sum) {
-  const auto r = static_cast<std::size_t>(comm.rank());
-  for (std::size_t i = cuts[r]; i < cuts[r + 1]; ++i) ASSERT_EQ(data[i], sum[i]) << i;
-}
 
 inline void barrier_holds_everyone(Communicator& comm) {
   for (int i = 0; i < 10; ++i) barrier(comm);
@@ -180,30 +121,6 @@ inline void alltoallv_transposes_blocks_of_any_size(Communicator& comm) {
   }
 }
 
-inline void reduce_scatter_sums_regions_by_any_skips(Communicator& comm) {
-  Workspace work;
-  for (const Skips& skips : all_skips(comm.size())) {
-    const auto phases = circulant_phases(skips);
-    for_each_vector(comm, [&](std::vector<float> data, const auto& cuts, const auto& sum) {
-      SCOPED_TRACE(to_string(skips));
-      reduce_scatter(comm, data, cuts, phases, work);
-      expect_own_region(comm, data, cuts, sum);
-      allgather_regions(comm, data, cuts, phases, work);
-      EXPECT_EQ(data, sum);
-    });
-  }
-}
-
-inline void ring_sums_regions(Communicator& comm) {
-  Workspace work;
-  for_each_vector(comm, [&](std::vector<float> data, const auto& cuts, const auto& sum) {
-    ring_reduce_scatter(comm, data, cuts, work);
-    expect_own_region(comm, data, cuts, sum);
-    ring_allgather(comm, data, cuts);
-    EXPECT_EQ(data, sum);
-  });
-}
-
 template <class T>
 void check_allreduce_small(Communicator& comm, Workspace& work) {
   const int P = comm.size();
@@ -256,6 +173,9 @@ inline constexpr Check kCollectiveChecks[] = {
     {"alltoallv_transposes_blocks_of_any_size", alltoallv_transposes_blocks_of_any_size, false},
     {"reduce_scatter_sums_regions_by_any_skips", reduce_scatter_sums_regions_by_any_skips, false},
     {"ring_sums_regions", ring_sums_regions, false},
+    {"regions_of_halves_lose_nothing_by_any_skips", regions_of_halves_lose_nothing_by_any_skips,
+     false},
+    {"ring_of_halves_loses_nothing", ring_of_halves_loses_nothing, false},
     {"allreduce_small_reduces_every_type", allreduce_small_reduces_every_type, false},
     {"allreduce_small_agrees_bitwise_on_rounded_sums",
      allreduce_small_agrees_bitwise_on_rounded_sums, false},

@@ -16,11 +16,16 @@ namespace oktopk {
 struct TestedMethod {
   std::string preset;
   ResidualKind rule;
+  ValueCoding value = ValueCoding::fp32;
 
-  std::string name() const { return preset + "_" + std::string(to_string(rule)); }
+  std::string name() const {
+    const std::string coding = value == ValueCoding::fp32 ? "" : "_bf16";
+    return preset + "_" + std::string(to_string(rule)) + coding;
+  }
   ReducerOptions options(std::size_t k) const {
     ReducerOptions options = preset_options(preset, k);
     options.allreduce.residual = rule;
+    options.allreduce.codec.value = value;
     options.allreduce.tau = 4;
     options.allreduce.tau_prime = 3;
     return options;
@@ -29,13 +34,15 @@ struct TestedMethod {
 
 inline void PrintTo(const TestedMethod& m, std::ostream* out) { *out << m.name(); }
 
-// All but gtopk with sender keeps, which is known to lose mass (docs/laws.md).
+// All but gtopk with sender keeps, which is known to lose mass (docs/laws.md); and dense in bf16,
+// which unlike dense has a residual.
 inline std::vector<TestedMethod> all_methods() {
   std::vector<TestedMethod> all;
   for (const Preset& preset : presets())
     for (const ResidualKind rule : preset.residuals)
       if (preset.name != "gtopk" || rule != ResidualKind::sender_keeps)
         all.push_back({std::string(preset.name), rule});
+  all.push_back({"dense", ResidualKind::none, ValueCoding::bf16});
   return all;
 }
 

@@ -82,6 +82,23 @@ TEST(Truth, oktopk_reuses_the_threshold_of_the_last_evaluation) {
   EXPECT_NE(truth.detail(), "");
 }
 
+TEST(Truth, dense_in_bf16_may_round_and_no_more) {
+  for (const char* codec : {"bf16", "log4"}) {
+    AllreduceOptions options;
+    options.codec = parse_codec(codec);
+    const auto allreduce = make_allreduce(find_preset("dense"), options);
+    const auto wrong = [&](const Entries& update) {
+      StepRecord record = make_record();
+      record.update = update;
+      return Truth(*allreduce, kN, kK).check(record, 0);
+    };
+    EXPECT_EQ(wrong({{1, 5.03}, {2, 2.98}, {5, -6}}), 0u);
+    EXPECT_GT(wrong({{1, 5.2}, {2, 3}, {5, -6}}), 0u);
+    EXPECT_GT(wrong({{1, 5}, {2, 3}}), 0u);
+    EXPECT_GT(wrong({{1, 5}, {2, 3}, {5, -6}, {8, 0.001}}), 0u);
+  }
+}
+
 TEST(Truth, tolerance_allows_rounding_and_no_more) {
   const auto allreduce = make_allreduce(find_preset("topka"), {});
   Truth truth(*allreduce, kN, kK, 1e-3);

@@ -125,6 +125,7 @@ class DenseRuns {
   double loss(TrainOptions options) {
     options.reducer.preset = "dense";
     options.reducer.allreduce.residual = ResidualKind::none;
+    options.reducer.allreduce.codec = {};
     options.recipe.sparsify = Sparsify::gradients;
     options.recipe.factor_masking = false;
     options.recipe.look_ahead = false;
