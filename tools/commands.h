@@ -16,6 +16,8 @@ void add_list(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_kernels(CLI::App& app, Action& action);
 void add_predict(CLI::App& app, Action& action);
+void add_tune(CLI::App& app, Action& action);
+void add_explain(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);
 void add_study(CLI::App& app, Action& action);
 // `command`: what the user typed, for reports.

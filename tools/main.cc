@@ -19,6 +19,8 @@ int main(int argc, char** argv) {
   oktopk::add_bench(app, action);
   oktopk::add_kernels(app, action);
   oktopk::add_predict(app, action);
+  oktopk::add_tune(app, action);
+  oktopk::add_explain(app, action);
   oktopk::add_verify(app, action);
   oktopk::add_study(app, action);
   oktopk::add_train(app, action, fmt::format("{}", fmt::join(argv, argv + argc, " ")));

@@ -36,14 +36,6 @@ std::string number_text(double number) {
   return {text.data(), end};
 }
 
-std::string to_string(const Condition& condition) {
-  const std::string name(kVariables[static_cast<std::size_t>(condition.variable)]);
-  if (condition.kind == Condition::Kind::range)
-    return name + '=' + number_text(condition.number) + ".." + number_text(condition.last);
-  return name + std::string(kRelations[static_cast<std::size_t>(condition.kind)]) +
-         number_text(condition.number);
-}
-
 }  // namespace
 
 bool Condition::holds(const Problem& problem) const {
@@ -78,6 +70,14 @@ const Rule* Overrides::match(const Problem& problem) const {
 
 void Overrides::append(const Overrides& others) {
   rules_.insert(rules_.end(), others.rules_.begin(), others.rules_.end());
+}
+
+std::string to_string(const Condition& condition) {
+  const std::string name(kVariables[static_cast<std::size_t>(condition.variable)]);
+  if (condition.kind == Condition::Kind::range)
+    return name + '=' + number_text(condition.number) + ".." + number_text(condition.last);
+  return name + std::string(kRelations[static_cast<std::size_t>(condition.kind)]) +
+         number_text(condition.number);
 }
 
 std::string to_string(const Rule& rule) {

@@ -73,6 +73,7 @@ class Overrides {
 };
 
 // As parse() reads them.
+std::string to_string(const Condition& condition);
 std::string to_string(const Rule& rule);
 std::string to_string(const Overrides& overrides);
 
