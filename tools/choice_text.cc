@@ -107,7 +107,11 @@ std::string limits(const Profile& profile, const Crossovers& found) {
       [&](double beta) { return "on a network slower than " + bandwidth(beta) + now; });
   const char* other = found.dense_wins ? "A sparse method" : "Dense";
   if (where.empty())
-    return fmt::format("{} would not be faster at any n, density or bandwidth near these.", other);
+    return fmt::format(
+        "{} would be the better choice at no other n or density, nor at any bandwidth within a "
+        "factor of "
+        "1024.",
+        other);
   return fmt::format("{} would be the better choice {}, all else equal.", other, join(where));
 }
 

@@ -133,8 +133,8 @@ KernelPrices measure_kernels(Communicator& comm, const Clock& now, const KernelO
   Workspace work;
   allreduce_small(comm, std::span<double>(all), Reduction::max, work);
   prices.gamma = all[0];
-  prices.delta = all[1];
   prices.sigma = all[2];
+  prices.delta = std::min(all[1], prices.sigma);  // a pass that selects also adds: not faster
   const auto index = all.begin() + 3;
   std::copy_n(index, prices.index.size(), prices.index.begin());
   std::copy_n(index + static_cast<std::ptrdiff_t>(prices.index.size()), prices.value.size(),
