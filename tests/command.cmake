@@ -37,6 +37,40 @@ oktopk_add_command_test(kernels_refuse_unknown_name ARGS kernels -b 4K -n 1 --on
 oktopk_add_command_test(kernels_refuse_to_write_many_inputs
   ARGS kernels -b 4K -e 8K --write-data values.f32 EXIT 2 OUTPUT "one size and one kind of data")
 oktopk_add_command_test(predict ARGS predict --ranks 16,256 EXIT 0 OUTPUT "spardl +256 +16 ")
+oktopk_add_command_test(tune ARGS tune --ranks 3 --budget 0.02 --for-ranks 3,64 -e 1M -o tuned.json -J tune.json EXIT 0
+  OUTPUT "latency [0-9.e+-]+ us per round.*[0-9.]+ GB/s.*ns per sparse entry.* 64 +1048576 +0.05 +[a-z]+")
+oktopk_add_command_test(tune_measures_hosts_apart
+  ARGS tune --ranks 4 --ranks-per-host 2 --budget 0.02 -e 64K EXIT 0 OUTPUT "in a host latency .*a host +2 ranks")
+oktopk_add_command_test(tune_alone ARGS tune --ranks 1 --budget 0.02 -e 64K EXIT 0 OUTPUT "unlimited")
+oktopk_add_command_test(tune_follows_rules
+  ARGS tune --ranks 2 --budget 0.02 -e 64K --override gtopk EXIT 0 OUTPUT "2 +65536 +0.05 +gtopk")
+oktopk_add_command_test(tune_refuses_budget ARGS tune --budget 0 EXIT 2 OUTPUT "--budget 0: it must be in")
+oktopk_add_command_test(tune_refuses_hosts ARGS tune --ranks-per-host 0 EXIT 2 OUTPUT "--ranks-per-host 0")
+oktopk_add_command_test(tune_refuses_two_worlds ARGS tune --ranks 2,3 EXIT 2 OUTPUT "--for-ranks takes several")
+oktopk_add_command_test(tune_refuses_to_guess_a_network ARGS tune --ranks 1 --for-ranks 8 EXIT 2
+  OUTPUT "measures no network")
+oktopk_add_command_test(tune_refuses_transport ARGS tune --transport pigeon EXIT 2 OUTPUT "unknown transport 'pigeon'")
+oktopk_add_command_test(tune_refuses_unwritable ARGS tune -o /nonexistent/p.json EXIT 2 OUTPUT "cannot write")
+oktopk_add_command_test(explain ARGS explain -b 16M --density 0.01 --ranks 64 -J explain.json EXIT 0
+  OUTPUT "circulant .* skips 64,.*dense fp32 .*x as fast as dense .*Dense would be the better choice above density")
+oktopk_add_command_test(explain_dense ARGS explain -b 16M --density 0.6 --ranks 8 --coarsest fp32 EXIT 0
+  OUTPUT "dense fp32, because nothing sparse is faster.*A sparse method would be the better choice .*below density")
+oktopk_add_command_test(explain_reads_profile_and_rules
+  ARGS explain -b 4M --ranks 8 --profile ${CMAKE_CURRENT_SOURCE_DIR}/tools/profile.json
+       --override @${CMAKE_CURRENT_SOURCE_DIR}/tools/overrides.json
+  EXIT 0 OUTPUT "two hosts of four.*circulant elias_fano.bf16 skips 8,4,2,1 .*overridden.*because the rule")
+oktopk_add_command_test(explain_knows_groups ARGS explain -b 64M --ranks 32 --group 8 --coarsest log4 EXIT 0
+  OUTPUT "a host +8 ranks")
+oktopk_add_command_test(explain_refuses_missing_profile ARGS explain --profile nowhere.json EXIT 2
+  OUTPUT "cannot read nowhere.json")
+oktopk_add_command_test(explain_refuses_profile
+  ARGS explain --profile ${CMAKE_CURRENT_SOURCE_DIR}/tools/overrides.json EXIT 2 OUTPUT "expected an object, not array")
+oktopk_add_command_test(explain_refuses_rule ARGS explain --override oktopk:m<3 EXIT 2
+  OUTPUT "character 8 .*expected n, k, density or P")
+oktopk_add_command_test(explain_refuses_coding ARGS explain --coarsest fp8 EXIT 2
+  OUTPUT "--coarsest fp8: unknown value coding. there are: fp32, bf16, log8, log4")
+oktopk_add_command_test(explain_refuses_density ARGS explain --density 0 EXIT 2 OUTPUT "--density 0: it must be")
+oktopk_add_command_test(explain_refuses_group ARGS explain --ranks 4 --group 5 EXIT 2 OUTPUT "--group 5: it must be in 1..4")
 oktopk_add_command_test(verify ARGS verify --ranks 1,3 --preset oktopk,circulant -b 300 EXIT 0
   OUTPUT "all laws hold")
 oktopk_add_command_test(verify_at_every_simd_level
@@ -101,6 +135,8 @@ if(OKTOPK_HAVE_MPI)
     PASS_REGULAR_EXPRESSION "the same weights"
     ENVIRONMENT "OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
   oktopk_add_mpi_test(mpi_bench_4 oktopk_tool 4 bench --transport mpi -b 16K -n 3 -c)
+  oktopk_add_mpi_test(mpi_tune_3 oktopk_tool 3 tune --transport mpi --budget 0.05 -e 64K)
+  set_tests_properties(mpi_tune_3 PROPERTIES PASS_REGULAR_EXPRESSION "measured: mpi, 3 ranks.* 3 +65536 +0.05 ")
   oktopk_add_mpi_test(mpi_verify_3 oktopk_tool 3 verify --transport mpi --without-faults --ranks 2,3)
   oktopk_add_mpi_test(mpi_courage_3 oktopk_tool 3 verify --transport mpi --preset oktopk,circulant -b 500)
   oktopk_add_mpi_test(mpi_verify_5 oktopk_tool 5 verify --transport mpi --without-faults

@@ -100,13 +100,19 @@ std::string limits(const Profile& profile, const Crossovers& found) {
   add(found.n_above, [](double n) { return "above n = " + count_text(n); });
   add(found.density_below, [](double d) { return fmt::format("below density {:.3g}", d); });
   add(found.density_above, [](double d) { return fmt::format("above density {:.3g}", d); });
-  add(found.beta_below, [](double beta) { return "on a network faster than " + bandwidth(beta); });
-  add(found.beta_above, [](double beta) { return "on a network slower than " + bandwidth(beta); });
+  const std::string now = " (now " + bandwidth(profile.machine.beta) + ")";
+  add(found.beta_below,
+      [&](double beta) { return "on a network faster than " + bandwidth(beta) + now; });
+  add(found.beta_above,
+      [&](double beta) { return "on a network slower than " + bandwidth(beta) + now; });
   const char* other = found.dense_wins ? "A sparse method" : "Dense";
   if (where.empty())
-    return fmt::format("{} would not be faster at any n, density or bandwidth near these.", other);
-  return fmt::format("{} would be the better choice {} (now {}), all else equal.", other,
-                     join(where), bandwidth(profile.machine.beta));
+    return fmt::format(
+        "{} would be the better choice at no other n or density, nor at any bandwidth within a "
+        "factor of "
+        "1024.",
+        other);
+  return fmt::format("{} would be the better choice {}, all else equal.", other, join(where));
 }
 
 }  // namespace

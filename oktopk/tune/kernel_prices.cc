@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "oktopk/allreduce/frames.h"
@@ -17,22 +18,23 @@ constexpr std::size_t kPeers = 4;
 constexpr Index kWidth = Index{1} << 19;
 constexpr Index kGap = 100;  // a density of 1%
 constexpr float kThreshold = 0.99F;
-constexpr double kProbes = 11;                  // that share the budget
-constexpr std::size_t kLeast = 3, kMost = 200;  // repetitions
+constexpr double kProbes = 11;          // that share the budget
+constexpr int kLeast = 3, kMost = 200;  // repetitions
 
-// The median of as many runs as fit, the first of which, which warms the buffers, does not count.
+// The least of as many runs as fit: what else goes on in the machine only adds to a run's time. One
+// more run before them warms the buffers.
 double seconds_of(const Clock& now, double budget, const std::function<void()>& body) {
   body();
-  std::vector<double> times;
+  double least = std::numeric_limits<double>::infinity();
   const double begin = now();
   double last = begin;
-  while (times.size() < kLeast || (times.size() < kMost && last - begin < budget)) {
+  for (int run = 0; run < kLeast || (run < kMost && last - begin < budget); ++run) {
     body();
     const double end = now();
-    times.push_back(end - last);
+    least = std::min(least, end - last);
     last = end;
   }
-  return std::max(0.0, median(std::move(times)));
+  return std::max(0.0, least);
 }
 
 // What an owner receives: one share per peer, and its own.
@@ -131,8 +133,8 @@ KernelPrices measure_kernels(Communicator& comm, const Clock& now, const KernelO
   Workspace work;
   allreduce_small(comm, std::span<double>(all), Reduction::max, work);
   prices.gamma = all[0];
-  prices.delta = all[1];
   prices.sigma = all[2];
+  prices.delta = std::min(all[1], prices.sigma);  // a pass that selects also adds: not faster
   const auto index = all.begin() + 3;
   std::copy_n(index, prices.index.size(), prices.index.begin());
   std::copy_n(index + static_cast<std::ptrdiff_t>(prices.index.size()), prices.value.size(),

@@ -7,7 +7,7 @@
 //   delta   acc += x, per value
 //   sigma   the same with the selection of 1% in one pass, per value
 //
-// The median over the repetitions; of the ranks the slowest. COST: about `budget` seconds and as
+// The least over the repetitions; of the ranks the slowest. COST: about `budget` seconds and as
 // long again to fill 2 * `values` floats.
 #pragma once
 

@@ -18,7 +18,8 @@ constexpr std::array<double, 5> kMessages = {1, 2, 4, 8, 16};
 constexpr double kScattered = 1 << 20;      // bytes of a round with everyone
 constexpr double kLeastScattered = 1024;    // of one of its messages
 constexpr int kProbes = 2 + 5 + 2 * 5 + 2;  // that share the budget
-constexpr double kBatches = 5;
+constexpr std::size_t kPilots = 3;
+constexpr double kLeastBatches = 3, kBatches = 9;
 constexpr double kMostRounds = 1000;  // of a batch
 // 100 TB/s: no wire is faster, but noise can give a slope of zero or less, and a price of zero
 // would call any number of bytes free.
@@ -40,17 +41,12 @@ class Prober {
   // Seconds of such a round, equal on all ranks.
   double seconds(const Round& round) {
     prepare(round);
-    barrier(all_);
-    const double pilot = agree(rounds(1));
+    // The least: a pilot that was disturbed must not leave the rest with a single round.
+    const std::vector<double> pilots = batches(kPilots, 1);
+    const double pilot = *std::min_element(pilots.begin(), pilots.end());
     const double fit = pilot > 0 ? budget_ / pilot : kBatches * kMostRounds;
-    std::vector<double> times(static_cast<std::size_t>(std::clamp(fit, 1.0, kBatches)));
-    const auto repetitions = static_cast<int>(std::clamp(fit / kBatches, 1.0, kMostRounds));
-    for (double& time : times) {
-      barrier(all_);
-      time = rounds(repetitions);
-    }
-    allreduce_small(all_, std::span<double>(times), Reduction::max, work_);
-    return median(std::move(times));
+    return median(batches(static_cast<std::size_t>(std::clamp(fit, kLeastBatches, kBatches)),
+                          static_cast<int>(std::clamp(fit / kBatches, 1.0, kMostRounds))));
   }
 
   // Of one message of so many bytes: the dearer of a neighbour and of the farthest rank.
@@ -67,7 +63,16 @@ class Prober {
   std::size_t peers() const { return static_cast<std::size_t>(part_.size()) - 1; }
 
  private:
-  double agree(double time) { return allreduce_small(all_, time, Reduction::max, work_); }
+  // Seconds of a round in each of so many batches, on the slowest rank.
+  std::vector<double> batches(std::size_t count, int repetitions) {
+    std::vector<double> times(count);
+    for (double& time : times) {
+      barrier(all_);
+      time = rounds(repetitions);
+    }
+    allreduce_small(all_, std::span<double>(times), Reduction::max, work_);
+    return times;
+  }
 
   void prepare(const Round& round) {
     sends_.clear();
