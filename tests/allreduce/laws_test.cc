@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/fresh_worlds.h"
 #include "tests/support/world.h"
 #include "tools/laws/laws.h"
 
@@ -189,26 +190,9 @@ TEST_P(AllreduceWorldLaws, step_under_random_delays_is_unchanged) {
   }
 }
 
-// check_courage asks for a fresh world per fault; a rank's communicator must be made before its
-// peers use theirs, so all worlds are made first.
-class FreshWorlds {
- public:
-  FreshWorlds(int P, std::size_t count) : used_(static_cast<std::size_t>(P), 0) {
-    for (std::size_t i = 0; i < count; ++i) worlds_.push_back(make_thread_world(P, 500ms));
-  }
-  std::unique_ptr<Communicator> take(int rank) {
-    const auto r = static_cast<std::size_t>(rank);
-    return std::move(worlds_.at(used_[r]++).at(r));
-  }
-
- private:
-  std::vector<std::vector<std::unique_ptr<Communicator>>> worlds_;
-  std::vector<std::size_t> used_;
-};
-
 TEST_P(AllreduceWorldLaws, step_with_a_faulty_peer_is_an_error_everywhere) {
   for (const int P : {2, 3, 5}) {
-    FreshWorlds worlds(P, 10);
+    FreshWorlds worlds(P, 10, 500ms);
     run_world("threads", P, [&](Communicator& comm) {
       const Finding f = check_courage(
           comm, [&] { return worlds.take(comm.rank()); }, small_trial(GetParam(), P));

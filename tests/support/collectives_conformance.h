@@ -204,6 +204,20 @@ inline void ring_sums_regions(Communicator& comm) {
   });
 }
 
+inline void reduces_to_rank_0_by_tree_and_by_regions(Communicator& comm) {
+  Workspace work;
+  for_each_vector(comm, [&](const std::vector<float>& mine, const auto& cuts, const auto& sum) {
+    std::vector<float> by_tree = mine;
+    tree_reduce(comm, by_tree, work);
+    std::vector<float> by_regions = mine;
+    reduce_scatter(comm, by_regions, cuts, halving_phases(comm.size(), work), work);
+    gather_regions(comm, by_regions, cuts, work);
+    if (comm.rank() != 0) return;
+    EXPECT_EQ(by_tree, sum);
+    EXPECT_EQ(by_regions, sum);
+  });
+}
+
 template <class T>
 void check_allreduce_small(Communicator& comm, Workspace& work) {
   const int P = comm.size();
@@ -256,6 +270,7 @@ inline constexpr Check kCollectiveChecks[] = {
     {"alltoallv_transposes_blocks_of_any_size", alltoallv_transposes_blocks_of_any_size, false},
     {"reduce_scatter_sums_regions_by_any_skips", reduce_scatter_sums_regions_by_any_skips, false},
     {"ring_sums_regions", ring_sums_regions, false},
+    {"reduces_to_rank_0_by_tree_and_by_regions", reduces_to_rank_0_by_tree_and_by_regions, false},
     {"allreduce_small_reduces_every_type", allreduce_small_reduces_every_type, false},
     {"allreduce_small_agrees_bitwise_on_rounded_sums",
      allreduce_small_agrees_bitwise_on_rounded_sums, false},

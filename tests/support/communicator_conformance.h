@@ -203,6 +203,24 @@ inline void splits_by_color_and_key(Communicator& comm) {
   keeps_order_between_exchanges(comm);
 }
 
+inline void finds_who_shares_its_host(Communicator& comm) {
+  const int host = comm.host();
+  ASSERT_GE(host, 0);
+  ASSERT_LE(host, comm.rank());
+  const auto here = comm.split(host, comm.rank());
+  // The ranks of a host agree on its lowest one, which is the first of their part.
+  std::vector<std::int64_t> hosts(static_cast<std::size_t>(here->size()));
+  const std::int64_t mine = host;
+  Workspace work;
+  allgather(*here, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(hosts)),
+            work);
+  for (const std::int64_t other : hosts) EXPECT_EQ(other, host);
+  EXPECT_EQ(here->rank() == 0, host == comm.rank());
+  EXPECT_EQ(here->host(), 0);  // in the part's own numbers
+  // All ranks of these tests run on one machine.
+  EXPECT_EQ(here->size(), comm.size());
+}
+
 inline void rejects_bad_peers_and_stays_usable(Communicator& comm) {
   for (const int peer : {-1, comm.size(), comm.size() + 100}) {
     const Send send{peer, {}};
@@ -278,6 +296,7 @@ inline constexpr Check kChecks[] = {
     {"waits_in_any_order", waits_in_any_order, false},
     {"survives_a_storm", survives_a_storm, false},
     {"splits_by_color_and_key", splits_by_color_and_key, false},
+    {"finds_who_shares_its_host", finds_who_shares_its_host, false},
     {"rejects_bad_peers_and_stays_usable", rejects_bad_peers_and_stays_usable, false},
     {"times_out_when_nobody_sends", times_out_when_nobody_sends, true},
     {"fails_on_an_oversized_message", fails_on_an_oversized_message, true},
