@@ -49,7 +49,8 @@ std::string case_name(const testing::TestParamInfo<Case>& info) { return info.pa
 
 class NodeLaws : public testing::TestWithParam<Case> {};
 
-// P = 5, 7: the last node is smaller. n = 5000: summed by regions, below by a tree.
+// P = 5, 7: the last node is smaller. n = 5000: summed by regions where more than two are, below by
+// a tree.
 TEST_P(NodeLaws, step_obeys_agreement_truth_mass_honesty) {
   for (const int P : kWorldSizes)
     for (const auto& [input, n] : {std::pair{Input::dyadic, Index{1}},
@@ -58,6 +59,7 @@ TEST_P(NodeLaws, step_obeys_agreement_truth_mass_honesty) {
                                    {Input::lonely, Index{300}},
                                    {Input::zero, Index{0}},
                                    {Input::dyadic, Index{5000}}}) {
+      if (n > 4096 && P != 3 && P != 7) continue;  // everything is gathered: slow
       std::vector<Finding> findings;
       const Trial trial = GetParam().trial(input, n);
       run_world("threads", P, [&](Communicator& comm) {

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <limits>
 #include <numeric>
 
@@ -164,13 +165,15 @@ TEST(NodeReducer, nan_on_any_rank_is_refused_or_skipped_by_all) {
 }
 
 TEST(NodeReducer, nan_with_policy_local_is_that_ranks_error_and_the_others_notice) {
-  for (const int culprit : {0, 1, 4})
+  for (const int culprit : {0, 1, 4}) {
+    std::barrier all_stepped(5);  // nobody is in the first step when the world dies
     run_world("threads", 5, [&](Communicator& comm) {
       ReducerOptions options = preset_options("circulant", 10);
       options.nan_policy = NanPolicy::local;
       NodeReducer nodes(comm, 100, options, {.group = 2});
       auto gradient = make_input(Input::dyadic, 100, comm.rank(), 0, 1);
       nodes.step(gradient);
+      all_stepped.arrive_and_wait();
       if (comm.rank() == culprit) gradient[7] = kNaN;
       if (comm.rank() == culprit)
         EXPECT_NE(message_of([&] { nodes.step(gradient); }).find("[7]"), std::string::npos);
@@ -179,6 +182,7 @@ TEST(NodeReducer, nan_with_policy_local_is_that_ranks_error_and_the_others_notic
       EXPECT_THROW(nodes.step(gradient), CommError);
       EXPECT_THROW(nodes.save(), UsageError);
     });
+  }
 }
 
 TEST(NodeReducer, sum_that_overflows_ends_on_every_rank) {
