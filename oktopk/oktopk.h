@@ -2,6 +2,7 @@
 // Start here: what a program that synchronises gradients needs.
 //   Reducer        one step's synchronisation of one flat gradient (optim/reducer.h)
 //   BucketedReducer  the same for many tensors, during the backward pass (optim/bucketed_reducer.h)
+//   NodeReducer    the same with the ranks of a host summed first (optim/node_reducer.h)
 //   SparseSgd      Algorithm 2 of the paper, momentum before or after the exchange (optim/sgd.h)
 //   SparseAdam     AdamW that knows how long a coordinate was silent (optim/adam.h)
 //   presets        every algorithm by name (allreduce/presets.h)
@@ -17,5 +18,6 @@
 #include "oktopk/optim/adam.h"
 #include "oktopk/optim/bucketed_reducer.h"
 #include "oktopk/optim/dense_mean.h"
+#include "oktopk/optim/node_reducer.h"
 #include "oktopk/optim/reducer.h"
 #include "oktopk/optim/sgd.h"

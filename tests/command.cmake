@@ -17,6 +17,12 @@ oktopk_add_command_test(bench_takes_codecs_and_skips
 oktopk_add_command_test(bench_shows_references
   ARGS bench --preset circulant,dense --ranks 3 -b 8K -n 3 --breakdown --spread --simd scalar --threads 2
   EXIT 0 OUTPUT "axpy-limit .*circulant: check [0-9.]+ ms, select [0-9.]+ ms, .*wire [0-9.]+ ms, axpy [0-9.]+ ms")
+oktopk_add_command_test(bench_sums_nodes_first
+  ARGS bench --ranks 5 --group 2 -b 16K -n 3 -c --breakdown EXIT 0
+  OUTPUT "circulant/2 .*circulant/2: check .*inside [0-9.]+ ms.*wrong values: 0 OK")
+oktopk_add_command_test(bench_refuses_groups_of_nothing ARGS bench --group 0 EXIT 2 OUTPUT "--group 0: it must be host")
+oktopk_add_command_test(bench_refuses_skips_of_all_ranks_for_leaders
+  ARGS bench --preset circulant --ranks 4 --group 2 --skips 4,2,1 EXIT 2 OUTPUT "4,2,1")
 oktopk_add_command_test(bench_refuses_simd_level ARGS bench --simd sse9 EXIT 2
   OUTPUT "unknown SIMD level 'sse9'. there are: scalar, avx2")
 oktopk_add_command_test(bench_refuses_all_levels_at_once ARGS bench --simd all EXIT 2 OUTPUT "one level at a time")
@@ -73,6 +79,8 @@ oktopk_add_command_test(explain_refuses_density ARGS explain --density 0 EXIT 2 
 oktopk_add_command_test(explain_refuses_group ARGS explain --ranks 4 --group 5 EXIT 2 OUTPUT "--group 5: it must be in 1..4")
 oktopk_add_command_test(verify ARGS verify --ranks 1,3 --preset oktopk,circulant -b 300 EXIT 0
   OUTPUT "all laws hold")
+oktopk_add_command_test(verify_in_nodes ARGS verify --ranks 5 --group 2 --preset oktopk,circulant -b 300 EXIT 0
+  OUTPUT "group 2.*all laws hold")
 oktopk_add_command_test(verify_at_every_simd_level
   ARGS verify --ranks 3 --preset topka,oktopk,circulant -b 700 --without-faults --simd all --threads 2 EXIT 0
   OUTPUT "SIMD level scalar, 2 threads.*all laws hold")
@@ -82,6 +90,13 @@ oktopk_add_command_test(verify_finds_lost_mass
 oktopk_add_command_test(train
   ARGS train --ranks 3 --steps 60 --batch 4 --model mlp:16 --preset all EXIT 0
   OUTPUT "circulant +weights [0-9a-f]+ after 60 steps, equal on all ranks")
+oktopk_add_command_test(train_in_nodes
+  ARGS train --ranks 3 --group 2 --steps 60 --batch 4 --model mlp:16 --preset dense,circulant EXIT 0
+  OUTPUT "circulant +weights [0-9a-f]+ after 60 steps, equal on all ranks")
+oktopk_add_command_test(train_refuses_buckets_in_nodes ARGS train --group 2 --fusion tensor --steps 3 EXIT 2
+  OUTPUT "nodes sum the whole gradient")
+oktopk_add_command_test(predict_in_nodes ARGS predict --ranks 32 --group 8 --preset circulant EXIT 0 OUTPUT "circulant +32 ")
+oktopk_add_command_test(predict_refuses_hosts ARGS predict --group host EXIT 2 OUTPUT "predict knows no hosts")
 oktopk_add_command_test(train_study
   ARGS train --study --optimiser sgd --ranks 2 --steps 20 --batch 2 --model mlp:8 --seeds 1 EXIT 0
   OUTPUT "owner memory, look-ahead, dense 10%")
@@ -144,6 +159,10 @@ if(OKTOPK_HAVE_MPI)
   oktopk_add_mpi_test(mpi_study_3 oktopk_tool 3 study counts --transport mpi --ranks 2 -b 1000 --steps 8)
   set_tests_properties(mpi_study_3 PROPERTIES PASS_REGULAR_EXPRESSION "controlled +rough +2 ")
   set_tests_properties(mpi_bench_4 PROPERTIES PASS_REGULAR_EXPRESSION "MPI_Allreduce.*wrong values: 0 OK")
-  set_tests_properties(mpi_verify_3 mpi_courage_3 mpi_verify_5 PROPERTIES
+  oktopk_add_mpi_test(mpi_verify_nodes_5 oktopk_tool 5 verify --transport mpi --without-faults --group 2
+    --preset topka,oktopk,circulant)
+  oktopk_add_mpi_test(mpi_bench_host_3 oktopk_tool 3 bench --transport mpi --group host --preset circulant -b 16K -n 3 -c)
+  set_tests_properties(mpi_bench_host_3 PROPERTIES PASS_REGULAR_EXPRESSION "circulant/host.*wrong values: 0 OK")
+  set_tests_properties(mpi_verify_3 mpi_courage_3 mpi_verify_5 mpi_verify_nodes_5 PROPERTIES
     PASS_REGULAR_EXPRESSION "all laws hold")
 endif()

@@ -40,7 +40,7 @@ std::vector<BenchTable::Column> BenchTable::columns() const {
   std::vector<Column> all = {{"n", "(elements)", 11, [](R r, Refs) { return fixed(r.n, 0); }},
                              {"k", "", 8, [](R r, Refs) { return fixed(r.k, 0); }},
                              {"P", "", 4, [](R r, Refs) { return std::to_string(r.P); }},
-                             {"preset", "", -13, [](R r, Refs) { return r.preset; }},
+                             {"preset", "", -14, [](R r, Refs) { return r.preset; }},
                              {"time", "(ms)", 9, [](R r, Refs) { return fixed(r.time * 1e3, 3); }}};
   const auto add = [&](Column column) { all.push_back(std::move(column)); };
   if (options_.spread) {
@@ -104,7 +104,8 @@ void BenchTable::print(const Row& row, const References& references) const {
   if (options_.breakdown) {
     fmt::print("#   {}:", row.preset);
     for (const StepPhase& phase : row.phases)
-      fmt::print(" {} {:.3f} ms,", phase.name, phase.seconds * 1e3);
+      if (phase.name != "inside" || phase.seconds > 0)  // none without nodes
+        fmt::print(" {} {:.3f} ms,", phase.name, phase.seconds * 1e3);
     fmt::print(" axpy {:.3f} ms\n", row.axpy_time * 1e3);
   }
   if (row.wrong > 0) fmt::print("# ^ {}\n", row.detail);

@@ -12,6 +12,7 @@
 #include "oktopk/optim/dense_mean.h"
 #include "tools/kernels/limits.h"
 #include "tools/kernels/timing.h"
+#include "tools/laws/subject.h"
 #include "tools/laws/truth.h"
 #include "tools/laws/witness.h"
 #include "tools/mpi_reference.h"
@@ -49,18 +50,18 @@ class Gradients {
 };
 
 // Dense sums by gathering piece by piece: slow, but another way than the one that is checked.
-std::size_t check_dense(Communicator& comm, Reducer& reducer, std::span<const float> gradient,
-                        std::string& detail) {
+std::size_t check_dense(Communicator& comm, Synchroniser& sync, std::span<const float> gradient,
+                        bool exact, std::string& detail) {
   constexpr std::size_t kPiece = 1 << 16;
-  std::vector<float> brought(reducer.residual().begin(), reducer.residual().end());
-  for (std::size_t i = 0; i < brought.size(); ++i) brought[i] += gradient[i];
-  const bool exact = reducer.allreduce().options().codec.lossless();
+  std::vector<float> brought(sync.n(), 0.0F);
+  sync.subtract_unsent(brought);
+  for (std::size_t i = 0; i < brought.size(); ++i) brought[i] = gradient[i] - brought[i];
   const double rounding = exact ? kRounding : kBf16Rounding * (comm.size() + 1);
-  reducer.step(gradient);
-  const auto& sum = reducer.outcome().dense_update;
+  const auto means = sync.step(gradient).dense;
+  const double P = comm.size();
   std::size_t wrong = 0;
-  for (std::size_t begin = 0; begin < sum.size(); begin += kPiece) {
-    const std::size_t count = std::min(kPiece, sum.size() - begin);
+  for (std::size_t begin = 0; begin < means.size(); begin += kPiece) {
+    const std::size_t count = std::min(kPiece, means.size() - begin);
     const auto piece = std::span(brought).subspan(begin, count);
     const auto ranks = gather_dense(comm, Dense(piece.begin(), piece.end()));
     for (std::size_t i = 0; i < count; ++i) {
@@ -70,26 +71,36 @@ std::size_t check_dense(Communicator& comm, Reducer& reducer, std::span<const fl
         expected += rank[i];
         magnitude += std::fabs(rank[i]);
       }
-      if (std::fabs(sum[begin + i] - expected) <= rounding * magnitude) continue;
-      if (wrong++ == 0)
-        detail = fmt::format("[{}] is {}, should be {}", begin + i, sum[begin + i], expected);
+      const double sum = P * means[begin + i];
+      if (std::fabs(sum - expected) <= rounding * magnitude) continue;
+      if (wrong++ == 0) detail = fmt::format("[{}] is {}, should be {}", begin + i, sum, expected);
     }
   }
   return wrong;
 }
 
 // One more step, compared with the oracle on rank 0.
-void check(Communicator& comm, Reducer& reducer, std::span<const float> gradient, int steps,
-           Row& row) {
-  if (reducer.allreduce().is_dense()) {
-    row.wrong = static_cast<long>(check_dense(comm, reducer, gradient, row.detail));
+void check(Communicator& comm, Subject& subject, std::span<const float> gradient,
+           const MeasureOptions& options, Row& row) {
+  const auto allreduce =
+      make_allreduce(find_preset(options.reducer.preset), options.reducer.allreduce);
+  if (allreduce->is_dense()) {
+    row.wrong = static_cast<long>(check_dense(comm, subject.sync(), gradient,
+                                              allreduce->options().codec.lossless(), row.detail));
     return;
   }
-  const StepRecord record = record_step(comm, reducer, gradient, 0);
+  const StepRecord record = record_step(comm, subject, gradient, 0);
   if (comm.rank() != 0) return;
-  Truth truth(reducer.allreduce(), reducer.n(), reducer.k(), kRounding);
+  Truth truth(*allreduce, subject.n(), subject.k(), kRounding);
+  const int steps = options.warm_up + options.iterations;
   row.wrong = static_cast<long>(truth.check(record, static_cast<std::uint64_t>(steps)));
   row.detail = truth.detail();
+}
+
+std::string name_of(const MeasureOptions& options) {
+  if (options.group == 1) return options.reducer.preset;
+  return options.reducer.preset + "/" +
+         (options.group == 0 ? std::string("host") : std::to_string(options.group));
 }
 
 // What this rank saw, one number per iteration.
@@ -105,7 +116,8 @@ class Measurement {
         options_(options),
         timing_(comm),
         counting_(timing_),
-        reducer_(counting_, options.n, options.reducer),
+        sync_(make_synchroniser(counting_, options.n, options.reducer, options.group)),
+        subject_(*sync_),
         mean_(options.n),
         gradients_(options, comm.rank()),
         y_(options.n, 0.0F) {}
@@ -113,7 +125,7 @@ class Measurement {
   Row run() {
     for (int i = 0; i < options_.warm_up; ++i) {
       prepare();
-      show(reducer_.step(gradients_[i]));
+      show(sync_->step(gradients_[i]));
     }
     limits_.axpy(y_, gradients_[0], 1.0F);
     const int end = options_.warm_up + options_.iterations;
@@ -123,7 +135,7 @@ class Measurement {
     }
     Row row = gather();
     prepare();
-    if (options_.check) check(comm_, reducer_, gradients_[end], end, row);
+    if (options_.check) check(comm_, subject_, gradients_[end], options_, row);
     return row;
   }
 
@@ -131,7 +143,7 @@ class Measurement {
   // Without feedback every step starts anew, so that the stream is stationary, as thresholds that
   // are reused need it.
   void prepare() {
-    if (!options_.feedback) reducer_.forget();
+    if (!options_.feedback) subject_.forget();
   }
 
   // A dense update is what it would be.
@@ -145,14 +157,14 @@ class Measurement {
     counting_.reset();
     timing_.reset();
     Timer timer;
-    const Update update = reducer_.step(gradient);
+    const Update update = sync_->step(gradient);
     const double seconds = timer.lap();
     show(update);
     seen_.seconds.push_back(seconds);
     seen_.dense.push_back(seconds + timer.lap());
     seen_.messages.push_back(static_cast<double>(counting_.traffic().duplex_messages));
     seen_.bytes.push_back(static_cast<double>(counting_.traffic().duplex_bytes));
-    seen_.selected.push_back(static_cast<double>(reducer_.outcome().update.size()));
+    seen_.selected.push_back(static_cast<double>(update.sparse.size()));
     const auto phases = all_phases();
     seen_.phases.resize(phases.size());
     for (std::size_t i = 0; i < phases.size(); ++i) seen_.phases[i].push_back(phases[i].seconds);
@@ -168,7 +180,7 @@ class Measurement {
   }
 
   std::vector<StepPhase> all_phases() const {
-    std::vector<StepPhase> phases = phases_of(reducer_.times());
+    std::vector<StepPhase> phases = phases_of(sync_->times());
     phases.push_back({"wire", timing_.seconds()});
     return phases;
   }
@@ -186,9 +198,9 @@ class Measurement {
       return values;
     };
     Row row;
-    row.preset = options_.reducer.preset;
+    row.preset = name_of(options_);
     row.n = options_.n;
-    row.k = static_cast<double>(reducer_.k());
+    row.k = static_cast<double>(subject_.k());
     row.P = comm_.size();
     const Dense times = column(0);
     row.time = median(times);
@@ -205,7 +217,7 @@ class Measurement {
     for (std::size_t i = 0; i < row.phases.size(); ++i)
       row.phases[i].seconds = median(column(8 + i));
     row.selected = median(seen_.selected);
-    row.predicted = reducer_.predict({.n = row.n, .k = row.k, .P = row.P});
+    row.predicted = subject_.predict({.n = row.n, .k = row.k, .P = row.P});
     return row;
   }
 
@@ -213,7 +225,8 @@ class Measurement {
   const MeasureOptions& options_;
   TimingCommunicator timing_;
   CountingCommunicator counting_;
-  Reducer reducer_;
+  std::unique_ptr<Synchroniser> sync_;
+  Subject subject_;
   DenseMean mean_;
   Gradients gradients_;
   Limits limits_;
@@ -227,7 +240,8 @@ std::vector<StepPhase> phases_of(const StepTimes& times) {
   return {{"check", times.check},
           {"select", times.select},
           {"exchange", times.exchange},
-          {"settle", times.settle}};
+          {"settle", times.settle},
+          {"inside", times.inside}};
 }
 
 Row measure(Communicator& comm, const MeasureOptions& options) {

@@ -17,6 +17,7 @@ namespace oktopk {
 
 struct MeasureOptions {
   ReducerOptions reducer;
+  int group = 1;  // of NodeOptions; 1: no nodes
   Index n = 0;
   Input data = Input::gaussian;
   int warm_up = 5;
@@ -38,7 +39,7 @@ std::vector<StepPhase> phases_of(const StepTimes& times);
 // Counts: per step, of the rank with most, full-duplex (see Traffic); median over the iterations,
 // so that the rare refresh step does not show, and mean, in which it does.
 struct Row {
-  std::string preset;
+  std::string preset;  // "circulant/4": in nodes of four
   double n = 0;
   double k = 0;
   int P = 1;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "oktopk/base/error.h"
+#include "oktopk/optim/node_reducer.h"
 #include "tools/commands.h"
 #include "tools/results.h"
 #include "tools/text.h"
@@ -44,6 +45,8 @@ int run_predict(const PredictOptions& o) {
   const auto n = static_cast<double>(parse_count(o.n));
   require(n >= 1, "-b ", o.n, ": n must be at least 1");
   o.method.check(parse_ranks(o.ranks, "--ranks"));
+  const int group = o.method.ranks_per_node();
+  require(group >= 1, "--group host: predict knows no hosts; give a number of ranks");
   check_writable(o.json_file);
   const Machine machine{.alpha = o.alpha, .beta = o.beta, .gamma = o.gamma, .overhead = o.overhead};
   fmt::print(
@@ -66,9 +69,9 @@ int run_predict(const PredictOptions& o) {
       const Preset& preset = find_preset(name);
       const auto allreduce = make_allreduce(preset, o.method.reducer(name).allreduce);
       problem.refresh = false;
-      const Prediction steady = allreduce->predict(problem);
+      const Prediction steady = NodeReducer::predict(*allreduce, problem, group);
       problem.refresh = true;
-      const Prediction refresh = allreduce->predict(problem);
+      const Prediction refresh = NodeReducer::predict(*allreduce, problem, group);
       print_row(preset, problem, steady, refresh, machine, dense_seconds);
       rows.push_back({{"preset", name},
                       {"ranks", P},

@@ -74,6 +74,9 @@ void MethodOptions::add_to(CLI::App& sub) {
   sub.add_option("--selector", selector, "another selector than the preset's own");
   sub.add_option("--residual", residual,
                  "another residual rule than the preset's own, where it can");
+  sub.add_option("--group", group,
+                 "G ranks, or those of a host, sum densely first and act as one: a number or host")
+      ->capture_default_str();
   sub.add_option("--tau", tau, "oktopk: steps between repartitions")->capture_default_str();
   sub.add_option("--tau-prime", tau_prime, "oktopk: steps between exact thresholds")
       ->capture_default_str();
@@ -86,6 +89,14 @@ std::vector<std::string> MethodOptions::names() const {
   for (const std::string& name : chosen)
     if (name != "auto") find_preset(name);
   return chosen;
+}
+
+int MethodOptions::ranks_per_node() const {
+  if (group == "host") return 0;
+  const std::uint64_t ranks = parse_count(group);
+  require(ranks >= 1 && ranks <= (1U << 20U), "--group ", group,
+          ": it must be host or a number of ranks, at least 1");
+  return static_cast<int>(ranks);
 }
 
 ReducerOptions MethodOptions::reducer(const std::string& preset) const {
@@ -110,11 +121,14 @@ ReducerOptions MethodOptions::reducer(const std::string& preset) const {
 
 void MethodOptions::check(const std::vector<int>& ranks) const {
   require(density > 0 && density <= 1, "--density ", density, ": it must be in (0, 1]");
+  const int per_node = ranks_per_node();
   for (const std::string& name : names()) {
     const ReducerOptions options = reducer(name);
     if (name == "auto") continue;
     const auto allreduce = make_allreduce(find_preset(name), options.allreduce);
-    for (const int P : ranks) {
+    for (const int all : ranks) {
+      if (per_node == 0) continue;  // who knows how many hosts there are
+      const int P = (all + per_node - 1) / per_node;
       allreduce->check_ranks(P);
       make_selector(options.selector.value_or(find_preset(name).selector),
                     {.tau_prime = tau_prime, .P = P});
@@ -123,8 +137,9 @@ void MethodOptions::check(const std::vector<int>& ranks) const {
 }
 
 nlohmann::json MethodOptions::json() const {
-  return {{"density", density},   {"codec", codec}, {"skips", skips},        {"selector", selector},
-          {"residual", residual}, {"tau", tau},     {"tau_prime", tau_prime}};
+  return {{"density", density},     {"codec", codec},       {"skips", skips},
+          {"selector", selector},   {"residual", residual}, {"tau", tau},
+          {"tau_prime", tau_prime}, {"group", group}};
 }
 
 }  // namespace oktopk

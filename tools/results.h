@@ -48,9 +48,11 @@ struct MethodOptions {
   double density = 0.01;
   int tau = 64;
   int tau_prime = 32;
+  std::string group = "1";
 
   void add_to(CLI::App& sub);
   std::vector<std::string> names() const;  // checked
+  int ranks_per_node() const;              // checked; as NodeOptions::group, 1: no nodes
   // For one preset. What a preset cannot use (a residual rule that another one has) is left at its
   // own.
   ReducerOptions reducer(const std::string& preset) const;

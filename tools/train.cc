@@ -69,6 +69,7 @@ void settle_options(TrainCommand& c) {
 TrainOptions options_for(const TrainCommand& c, const std::string& preset) {
   TrainOptions options = c.train;
   options.reducer = c.method.reducer(preset);
+  options.group = c.method.ranks_per_node();
   options.reducer.decay = static_cast<float>(c.decay);
   options.reducer.nan_policy = find_nan_policy(c.nan_policy);
   return options;

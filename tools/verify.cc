@@ -74,6 +74,7 @@ Verdict verify(Station& station, const VerifyOptions& o, const std::string& pres
   Verdict verdict;
   Trial trial{.options = o.method.reducer(preset), .steps = o.steps, .seed = o.seed};
   trial.options.cpu.threads = o.compute.threads;
+  trial.group = o.method.ranks_per_node();
   const auto run = [&](const Finding& finding) { verdict.add(finding, trial); };
   for (const Index n : sizes(o, station.comm.size())) {
     trial.n = n;
@@ -110,9 +111,9 @@ void print(const std::string& preset, int P, const Verdict& verdict) {
 }
 
 void print_head(const VerifyOptions& o) {
-  fmt::print("# oktopk {} verify: {}, codec {}, skips {}, {} steps\n# {:<8} {:>4} {:>7}",
-             OKTOPK_VERSION, o.transport, o.method.codec, o.method.skips, o.steps, "preset", "P",
-             "trials");
+  fmt::print("# oktopk {} verify: {}, codec {}, skips {}, group {}, {} steps\n# {:<8} {:>4} {:>7}",
+             OKTOPK_VERSION, o.transport, o.method.codec, o.method.skips, o.method.group, o.steps,
+             "preset", "P", "trials");
   for (const std::string& law : kLaws) fmt::print(" {:>10}", law);
   fmt::print("\n");
 }

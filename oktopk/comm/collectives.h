@@ -11,6 +11,8 @@
 //   reduce_scatter      message_count(skips)     >= (P-1) regions          circulant, any skip list
 //   allgather_regions   message_count(skips)     (P-1) regions             the same, backwards
 //   ring_*              P-1                      (P-1) regions             to the next rank only
+//   tree_reduce         <= 1                     <= m                      binomial tree
+//   gather_regions      <= 1                     <= 1 region               all to rank 0 at once
 //   allreduce_small     L                        (P-1) (m + 8)             checked allgather, fold
 //
 // Received bytes are checked against what was expected; a mismatch leaves the communicator dead and
@@ -145,6 +147,15 @@ void ring_reduce_scatter(Communicator& comm, std::span<float> data,
 void allgather_regions(Communicator& comm, std::span<Bf16> data, std::span<const std::size_t> cuts,
                        std::span<const Phase> phases, Workspace& work);
 void ring_allgather(Communicator& comm, std::span<Bf16> data, std::span<const std::size_t> cuts);
+
+// Sums `data` over the ranks; afterwards rank 0 has the sum, in an order fixed by the tree, and the
+// others partial sums. Rank 0 receives ceil(log2 P) times all of it: for short vectors.
+void tree_reduce(Communicator& comm, std::span<float> data, Workspace& work);
+
+// Copies every rank's region of `data` to rank 0. After reduce_scatter() rank 0 has the sum: for
+// long vectors, since it receives less than twice all of it, whatever P is.
+void gather_regions(Communicator& comm, std::span<float> data, std::span<const std::size_t> cuts,
+                    Workspace& work);
 
 enum class Reduction { sum, max, min };
 

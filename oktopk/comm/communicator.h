@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The byte waist: P ranks that exchange byte messages through one verb, start(sends, recvs).
 // Everything distributed in this library, collectives included, is written over this verb, so a
-// transport implements begin/finish/abandon and split, and nothing else.
+// transport implements begin/finish/abandon and split, and host() if its ranks can share one.
 //
 // Matching: the messages from one rank to another arrive in the order in which they were started.
 // A receive states a capacity; the real size is in Recv::size after the wait. A message larger than
@@ -67,6 +67,11 @@ class Communicator {
 
   // Collective: ranks with the same color form a new communicator, ordered by (key, rank).
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
+
+  // Collective: the lowest of the ranks that share a host, and so memory, with this one: equal on
+  // the ranks of a host, and a color for split(). A transport that cannot know where its ranks are
+  // takes each as a host of its own.
+  virtual int host() { return rank(); }
 
   // Starts all sends and receives at once; cannot deadlock by call order.
   Pending start(std::span<const Send> sends, std::span<Recv> recvs);

@@ -40,6 +40,7 @@ class ForwardingCommunicator : public Communicator {
   int size() const override { return inner_->size(); }
   std::string_view transport() const override { return inner_->transport(); }
   Duration timeout() const override { return inner_->timeout(); }
+  int host() override { return inner_->host(); }
   std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) override {
     return inner_->begin(sends, recvs);
   }

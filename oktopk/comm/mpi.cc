@@ -41,6 +41,7 @@ class MpiCommunicator final : public Communicator {
   Duration timeout() const override { return options_.timeout; }
 
   std::unique_ptr<Communicator> split(int color, int key) override;
+  int host() override;
   std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) override;
   void finish(std::uint64_t ticket) override;
   void abandon(std::uint64_t ticket) noexcept override;
@@ -233,6 +234,25 @@ std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
   const int code = MPI_Comm_split(comm_, color, key, &part);
   if (code != MPI_SUCCESS) die("split: " + mpi_error_text(code));
   return std::make_unique<MpiCommunicator>(part, options_);
+}
+
+int MpiCommunicator::host() {
+  if (is_dead_) die("the communicator is dead: " + reason_);
+  barrier(*this);  // as in split()
+  MPI_Comm shared = MPI_COMM_NULL;
+  const int code = MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &shared);
+  if (code != MPI_SUCCESS) die("host: " + mpi_error_text(code));
+  MPI_Group here = MPI_GROUP_NULL;
+  MPI_Group all = MPI_GROUP_NULL;
+  MPI_Comm_group(shared, &here);
+  MPI_Comm_group(comm_, &all);
+  const int first = 0;
+  int lowest = 0;
+  MPI_Group_translate_ranks(here, 1, &first, all, &lowest);
+  MPI_Group_free(&here);
+  MPI_Group_free(&all);
+  MPI_Comm_free(&shared);
+  return lowest;
 }
 
 std::unique_ptr<Communicator> duplicate(MPI_Comm original, const MpiOptions& options) {

@@ -257,4 +257,41 @@ void ring_allgather(Communicator& comm, std::span<Bf16> data, std::span<const st
   ring_gather(comm, data, cuts);
 }
 
+// Rank q collects from q + 1, q + 2, q + 4, ... and sends to q without its lowest set bit.
+void tree_reduce(Communicator& comm, std::span<float> data, Workspace& work) {
+  const int P = comm.size();
+  const int rank = comm.rank();
+  Scratch<float> scratch(work, data.size());
+  const std::span<float> arrived = scratch.take(data.size());
+  for (int step = 1; step < P; step *= 2) {
+    if ((rank & step) != 0) {
+      const Send send{rank - step, std::as_bytes(data)};
+      comm.exchange({&send, 1}, {});
+      return;
+    }
+    if (rank + step >= P) continue;
+    Recv recv{rank + step, std::as_writable_bytes(arrived), 0};
+    comm.exchange({}, {&recv, 1});
+    expect_size(comm, "tree_reduce", recv, data.size_bytes());
+    FloatWire{}.add(arrived, data);
+  }
+}
+
+void gather_regions(Communicator& comm, std::span<float> data, std::span<const std::size_t> cuts,
+                    Workspace& work) {
+  check(comm, data.size(), cuts);
+  if (comm.rank() != 0) {
+    const Send send{0, std::as_bytes(pieces_of(data, cuts, comm.rank(), 1).head)};
+    comm.exchange({&send, 1}, {});
+    return;
+  }
+  work.recvs.clear();
+  for (int r = 1; r < comm.size(); ++r) {
+    const auto place = pieces_of(data, cuts, r, 1).head;
+    work.recvs.push_back({r, std::as_writable_bytes(place), 0});
+  }
+  comm.exchange({}, work.recvs);
+  for (const Recv& recv : work.recvs) expect_size(comm, "gather_regions", recv, recv.buffer.size());
+}
+
 }  // namespace oktopk

@@ -35,6 +35,8 @@ class ThreadCommunicator final : public Communicator {
     return std::make_unique<ThreadCommunicator>(std::move(part.world), part.rank);
   }
 
+  int host() override { return 0; }
+
   std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) override {
     if (world_->is_dead()) world_->throw_dead(rank_);
     const std::uint64_t ticket = operations_.take();

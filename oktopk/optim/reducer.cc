@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <sstream>
 
@@ -11,7 +10,8 @@
 #include "oktopk/base/find_row.h"
 #include "oktopk/base/hash.h"
 #include "oktopk/base/timer.h"
-#include "oktopk/optim/notes.h"
+#include "oktopk/optim/inspect.h"
+#include "oktopk/optim/reducer_auto.h"
 
 namespace oktopk {
 namespace {
@@ -23,40 +23,14 @@ struct NanPolicyName {
 constexpr std::array<NanPolicyName, 3> kNanPolicies = {
     {{NanPolicy::error, "error"}, {NanPolicy::skip, "skip"}, {NanPolicy::local, "local"}}};
 
-std::size_t entries_per_step(Index n, const ReducerOptions& options) {
-  if (options.k == 0) {
-    require(options.density > 0 && options.density <= 1, "reducer: density = ", options.density,
-            ", but it must be in (0, 1]");
-    return entries_at(options.density, n);
-  }
-  require(options.k <= n, "reducer: k = ", options.k, ", but k must be in 1..n with n = ", n);
-  return options.k;
-}
-
-// The fewest digits that give the same number again, whatever the locale.
-template <class T>
-std::string digits(T x) {
-  std::array<char, 32> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), x).ptr;
-  return {text.data(), end};
-}
-
 AllreduceOptions dense_options(const ReducerOptions& options) {
   AllreduceOptions dense;
   dense.dense = options.allreduce.dense;
   return dense;
 }
 
-// Why the accumulator is not finite at i.
-std::string describe_nonfinite(Gradient gradient, std::size_t i) {
-  const std::string at = std::to_string(i);
-  if (i < gradient.size() && !std::isfinite(gradient[i]))
-    return "gradient[" + at + "] = " + digits(gradient[i]) + ", but all entries must be finite";
-  return "the accumulator overflowed at index " + at + ": scale the gradient down";
-}
-
-void divide(std::span<const float> sum, int P, std::span<float> mean) {
-  const auto divisor = static_cast<float>(P);
+void divide(std::span<const float> sum, int by, std::span<float> mean) {
+  const auto divisor = static_cast<float>(by);
   for (std::size_t i = 0; i < sum.size(); ++i) mean[i] = sum[i] / divisor;
 }
 
@@ -76,6 +50,46 @@ NanPolicy find_nan_policy(std::string_view name) {
   return find_row(kNanPolicies, "NaN policy", name).policy;
 }
 
+std::size_t entries_per_step(Index n, const ReducerOptions& options) {
+  if (options.k == 0) {
+    require(options.density > 0 && options.density <= 1, "reducer: density = ", options.density,
+            ", but it must be in (0, 1]");
+    return entries_at(options.density, n);
+  }
+  require(options.k <= n, "reducer: k = ", options.k, ", but k must be in 1..n with n = ", n);
+  return options.k;
+}
+
+// As make_parts() and the algorithm resolve them.
+std::string describe(const ReducerOptions& options, Index n) {
+  check_schedule(options.warmup);
+  require(options.decay > 0 && options.decay <= 1, "reducer: decay = ", options.decay,
+          ", but it must be in (0, 1]");
+  require(options.divisor >= 0, "reducer: divisor = ", options.divisor,
+          ", but it must be positive");
+  std::ostringstream text;
+  AllreduceOptions o = options.allreduce;
+  if (options.preset == "auto") {
+    text << describe_auto(options);
+  } else {
+    const Preset& preset = find_preset(options.preset);
+    o = make_allreduce(preset, o)->options();
+    const auto selector = make_selector(options.selector.value_or(preset.selector),
+                                        {.tau_prime = o.tau_prime, .P = 1});
+    text << "preset " << preset.name << ", selector " << selector->name() << ", codec "
+         << to_string(o.codec) << ", skips " << o.skips << ", residual " << to_string(o.residual);
+  }
+  text << ", k " << digits(entries_per_step(n, options)) << ", tau " << digits(o.tau) << ", tau' "
+       << digits(o.tau_prime) << ", bucket " << digits(o.bucket) << ", balance trigger "
+       << digits(o.balance_trigger) << ", dense schedule " << digits(static_cast<int>(o.dense))
+       << ", decay " << digits(options.decay) << ", NaN policy " << to_string(options.nan_policy)
+       << ", warm-up";
+  for (const DensityStage& stage : options.warmup)
+    text << ' ' << digits(stage.steps) << " x " << digits(stage.density);
+  if (options.divisor > 0) text << ", divisor " << digits(options.divisor);
+  return text.str();
+}
+
 Reducer::Reducer(Communicator& comm, Index n, const ReducerOptions& options)
     : comm_(comm),
       options_(options),
@@ -83,14 +97,12 @@ Reducer::Reducer(Communicator& comm, Index n, const ReducerOptions& options)
       device_(make_cpu_device(options.cpu)),
       dense_(make_allreduce(find_preset("dense"), dense_options(options))),
       residual_(*device_, n) {
-  check_schedule(options.warmup);
-  require(options.decay > 0 && options.decay <= 1, "reducer: decay = ", options.decay,
-          ", but it must be in (0, 1]");
   options_.choice.allreduce = options.allreduce;
   if (options.preset == "auto") tuner_ = make_tuner();
   replace(make_parts(tuner_));
   allreduce_->check_ranks(comm.size());
-  fingerprint_ = hash_text(description());
+  description_ = describe(options, n);
+  fingerprint_ = hash_text(description_);
 }
 
 Reducer::Parts Reducer::make_parts(const std::optional<Tuner>& tuner) const {
@@ -112,26 +124,6 @@ void Reducer::replace(Parts&& parts) {
   allreduce_ = std::move(parts.allreduce);
   rule_ = make_residual_rule(allreduce_->options().residual);
   selection_.clear();
-}
-
-// All options that must be equal on all ranks and in a state that is loaded.
-std::string Reducer::description() const {
-  const AllreduceOptions& o = allreduce_->options();
-  std::ostringstream text;
-  if (tuner_) {
-    text << describe_auto();
-  } else {
-    text << "preset " << allreduce_->name() << ", selector " << selector_->name() << ", codec "
-         << to_string(o.codec) << ", skips " << o.skips << ", residual " << to_string(o.residual);
-  }
-  text << ", k " << digits(k_) << ", tau " << digits(o.tau) << ", tau' " << digits(o.tau_prime)
-       << ", bucket " << digits(o.bucket) << ", balance trigger " << digits(o.balance_trigger)
-       << ", dense schedule " << digits(static_cast<int>(o.dense)) << ", decay "
-       << digits(options_.decay) << ", NaN policy " << to_string(options_.nan_policy)
-       << ", warm-up";
-  for (const DensityStage& stage : options_.warmup)
-    text << ' ' << digits(stage.steps) << " x " << digits(stage.density);
-  return text.str();
 }
 
 template <class Act>
@@ -194,14 +186,8 @@ void Reducer::synchronise(Gradient gradient, float scale, double density) {
 // found where it was added; a rank alone loses no message by looking first.
 Note Reducer::inspect(Gradient gradient, float scale) const {
   const bool looks = options_.nan_policy != NanPolicy::local || comm_.size() == 1;
-  if (!gradient.empty() && gradient.size() != residual_.size())
-    return {Severity::error, "the gradient has " + std::to_string(gradient.size()) +
-                                 " entries, but n = " + std::to_string(residual_.size())};
-  if (!std::isfinite(scale))
-    return {Severity::error, "scale = " + digits(scale) + ", but it must be finite"};
-  const std::size_t bad = looks ? device_->first_nonfinite(gradient) : gradient.size();
-  if (bad < gradient.size()) return {Severity::skippable, describe_nonfinite(gradient, bad)};
-  return {};
+  return looks ? inspect_values(*device_, gradient, scale, n())
+               : inspect_size(gradient, scale, n());
 }
 
 void Reducer::sparse_step(Gradient gradient, float scale, std::size_t k) {
@@ -217,7 +203,7 @@ void Reducer::sparse_step(Gradient gradient, float scale, std::size_t k) {
   times_.exchange += timer.lap();
   rule_->settle(residual_, selection_, outcome_);
   mean_.resize(outcome_.update.size());
-  divide(outcome_.update.val, comm_.size(), mean_);
+  divide(outcome_.update.val, divisor(), mean_);
   dense_mean_.clear();
   times_.settle = timer.lap();
 }
@@ -239,7 +225,7 @@ void Reducer::dense_step(Gradient gradient, float scale, Allreduce& exchange) {
   settle_dense(residual_, outcome_);
   mean_.clear();
   dense_mean_.resize(outcome_.dense_update.size());
-  divide(outcome_.dense_update, comm_.size(), dense_mean_);
+  divide(outcome_.dense_update, divisor(), dense_mean_);
   times_.settle = timer.lap();
 }
 

@@ -46,7 +46,17 @@ struct ReducerOptions {
   ChoiceOptions choice = {};  // auto: what it may choose; its `allreduce` is the one above
   // auto: what the network costs, equal on all ranks; absent: measured before the first step.
   std::optional<Profile> profile = std::nullopt;
+  // What the sum over the ranks is divided by to give the mean; 0: their number. For ranks that
+  // bring the gradients of others too (node_reducer.h).
+  int divisor = 0;
 };
+
+// k of the steps after the warm-up. UsageError unless it is in 1..n.
+std::size_t entries_per_step(Index n, const ReducerOptions& options);
+
+// All options that must be equal on all ranks and in a state that is loaded, in words. UsageError
+// that names the option and the rule when one is unfit.
+std::string describe(const ReducerOptions& options, Index n);
 
 class Reducer final : public Synchroniser {
  public:
@@ -137,9 +147,8 @@ class Reducer final : public Synchroniser {
   void observe();
   void check_sound() const;
   Update update() const;
-  std::string description() const;
-  std::string describe_auto() const;
   Tuner make_tuner() const;
+  int divisor() const { return options_.divisor > 0 ? options_.divisor : comm_.size(); }
 
   Communicator& comm_;
   ReducerOptions options_;
@@ -150,7 +159,8 @@ class Reducer final : public Synchroniser {
   std::unique_ptr<Allreduce> allreduce_;
   std::unique_ptr<Allreduce> dense_;  // of floats, for warm-up and flush
   std::unique_ptr<ResidualRule> rule_;
-  std::uint64_t fingerprint_ = 0;  // of all options
+  std::string description_;        // of all options
+  std::uint64_t fingerprint_ = 0;  // of the description
   Residual residual_;
   bool spoilt_ = false;  // a step failed half-way
   std::uint64_t steps_ = 0;

@@ -2,11 +2,12 @@
 // Preset auto (reducer.h): the tuner's choice in place of a preset. Made by the profile that was
 // given, or by one that is measured before the first step; corrected by what steps take. Changing
 // the exchange loses nothing: an owner takes what it remembers into its residual.
+#include "oktopk/optim/reducer_auto.h"
+
 #include <sstream>
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
-#include "oktopk/optim/reducer.h"
 #include "oktopk/tune/calibrate.h"
 
 namespace oktopk {
@@ -19,22 +20,21 @@ Tuner Reducer::make_tuner() const {
   return {problem, options_.profile.value_or(Profile{}), choice};
 }
 
-// What all ranks must agree on; the choice itself follows from it.
-std::string Reducer::describe_auto() const {
+std::string describe_auto(const ReducerOptions& options) {
   std::ostringstream text;
   text << "preset auto, coarsest value coding "
-       << value_codings()[static_cast<std::size_t>(options_.choice.coarsest)].name << ", residual "
-       << to_string(options_.allreduce.residual) << ", selector "
-       << (options_.selector ? static_cast<int>(*options_.selector) : -1) << ", profile ";
-  if (options_.profile) {
+       << value_codings()[static_cast<std::size_t>(options.choice.coarsest)].name << ", residual "
+       << to_string(options.allreduce.residual) << ", selector "
+       << (options.selector ? static_cast<int>(*options.selector) : -1) << ", profile ";
+  if (options.profile) {
     StateWriter prices;
-    make_tuner().save(prices);
+    save(*options.profile, prices);
     text << hash_bytes(prices.seal());
   } else {
     text << "measured";
   }
-  text << ", overrides " << to_string(options_.choice.overrides);
-  for (const std::string& preset : options_.choice.presets) text << ", " << preset;
+  text << ", overrides " << to_string(options.choice.overrides);
+  for (const std::string& preset : options.choice.presets) text << ", " << preset;
   return text.str();
 }
 

@@ -16,6 +16,7 @@ namespace {
 struct Origin {
   std::uint32_t P = 0;
   std::uint32_t rank = 0;
+  std::uint32_t divisor = 1;  // which makes the mean of the sum over the ranks
   std::uint64_t n = 0;
   std::string options;
   std::uint64_t steps = 0;
@@ -24,6 +25,7 @@ struct Origin {
 void put(StateWriter& state, const Origin& origin) {
   state.put(origin.P);
   state.put(origin.rank);
+  state.put(origin.divisor);
   state.put(origin.n);
   state.put_text(origin.options);
   state.put(origin.steps);
@@ -33,6 +35,7 @@ Origin take_origin(StateReader& state) {
   Origin origin;
   origin.P = state.take<std::uint32_t>();
   origin.rank = state.take<std::uint32_t>();
+  origin.divisor = state.take<std::uint32_t>();
   origin.n = state.take<std::uint64_t>();
   origin.options = state.take_text();
   origin.steps = state.take<std::uint64_t>();
@@ -58,7 +61,7 @@ Bytes Reducer::save() const {
           "reducer: an earlier step failed half-way: what is left of it is not worth saving");
   StateWriter state;
   put(state, {static_cast<std::uint32_t>(comm_.size()), static_cast<std::uint32_t>(comm_.rank()),
-              n(), description(), steps_});
+              static_cast<std::uint32_t>(divisor()), n(), description_, steps_});
   state.put_all(residual());
   state.put(memory().region.begin);
   state.put_all(memory().values);
@@ -76,8 +79,8 @@ Reducer::Parts Reducer::read(std::span<const std::byte> bytes) const {
           " ranks, but there are ", comm_.size(), " now: load_all() takes the states of all");
   require(origin.rank == static_cast<std::uint32_t>(comm_.rank()), "state: saved by rank ",
           origin.rank, ", but this is rank ", comm_.rank());
-  require(origin.options == description(), "state: saved with other options (", origin.options,
-          "), this reducer has ", description(), ": load_all() takes the states of all ranks");
+  require(origin.options == description_, "state: saved with other options (", origin.options,
+          "), this reducer has ", description_, ": load_all() takes the states of all ranks");
   auto residual = state.take_all<float>();
   require(residual.size() == n(), "state: ", residual.size(), " values of residual");
   state.take<Index>();
@@ -99,7 +102,6 @@ Reducer::Parts Reducer::merge(std::span<const Bytes> states) const {
   const auto P = static_cast<std::size_t>(comm_.size());
   Parts parts = make_parts(tuner_);
   parts.residual.assign(n(), 0.0F);
-  const float scale = static_cast<float>(P) / static_cast<float>(states.size());
   Origin first;
   const auto add = [&](std::size_t r) {
     StateReader state(states[r]);
@@ -112,6 +114,8 @@ Reducer::Parts Reducer::merge(std::span<const Bytes> states) const {
     require(origin.steps == first.steps, "saved after ", origin.steps, " steps, state 0 after ",
             first.steps);
     require(origin.options == first.options, "saved with other options than state 0");
+    require(origin.divisor > 0, "its sums were divided by 0");
+    const float scale = static_cast<float>(divisor()) / static_cast<float>(origin.divisor);
     parts.source = hash_bytes(std::span(states[r]).first(kStateHeadBytes), parts.source);
     if (r % P != static_cast<std::size_t>(comm_.rank())) return;
     const auto residual = state.take_all<float>();
@@ -154,7 +158,7 @@ bool Reducer::finds_own(std::span<const Bytes> states) const {
   try {
     StateReader state(states[static_cast<std::size_t>(comm_.rank())]);
     const Origin origin = take_origin(state);
-    return origin.options == description() && origin.n == n() && origin.P == states.size() &&
+    return origin.options == description_ && origin.n == n() && origin.P == states.size() &&
            origin.rank == static_cast<std::uint32_t>(comm_.rank());
   } catch (const UsageError&) {
     return false;

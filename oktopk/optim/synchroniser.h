@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What optimisers need of whoever synchronises gradients: one flat gradient in, the mean update
-// out. Reducer does it in one piece, BucketedReducer tensor by tensor.
+// out. Reducer does it in one piece, BucketedReducer tensor by tensor, NodeReducer node by node.
 #pragma once
 
 #include <span>
@@ -18,6 +18,7 @@ struct StepTimes {
   double select = 0;    // accumulate and select
   double exchange = 0;  // the allreduce, with its sums and codecs, and the wait for slower ranks
   double settle = 0;    // residual rule, mean
+  double inside = 0;    // the node's sum and sharing its update, with the wait for its ranks
 };
 
 class Synchroniser {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "oktopk/base/state.h"
 #include "oktopk/codec/codec.h"
 #include "oktopk/model/cost.h"
 
@@ -37,5 +38,8 @@ struct Profile {
     return priced;
   }
 };
+
+void save(const Profile& profile, StateWriter& state);
+Profile take_profile(StateReader& state);
 
 }  // namespace oktopk

@@ -21,19 +21,6 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-void put(StateWriter& state, const Machine& m) {
-  for (const double price : {m.alpha, m.beta, m.gamma, m.overhead, m.contention, m.delta, m.sigma})
-    state.put(price);
-}
-
-Machine take_machine(StateReader& state) {
-  Machine m;
-  for (double* price :
-       {&m.alpha, &m.beta, &m.gamma, &m.overhead, &m.contention, &m.delta, &m.sigma})
-    *price = state.take<double>();
-  return m;
-}
-
 }  // namespace
 
 Tuner::Tuner(const Problem& problem, const Profile& profile, const ChoiceOptions& options)
@@ -109,13 +96,7 @@ bool Tuner::review(const Summary& reduced) {
 }
 
 void Tuner::save(StateWriter& state) const {
-  put(state, profile_.machine);
-  state.put(profile_.inside.has_value());
-  put(state, profile_.inside.value_or(Machine{}));
-  state.put(static_cast<std::uint32_t>(profile_.ranks_per_host));
-  state.put_all(std::span<const double>(profile_.index_seconds));
-  state.put_all(std::span<const double>(profile_.value_seconds));
-  state.put_text(profile_.name);
+  oktopk::save(profile_, state);
   state.put(is_calibrated_);
   state.put(problem_.union_exponent);
   state.put(steps_);
@@ -134,19 +115,7 @@ void Tuner::save(StateWriter& state) const {
 }
 
 void Tuner::load(StateReader& state) {
-  profile_.machine = take_machine(state);
-  const bool has_inside = state.take<bool>();
-  const Machine inside = take_machine(state);
-  profile_.inside = has_inside ? std::optional(inside) : std::nullopt;
-  profile_.ranks_per_host = static_cast<int>(state.take<std::uint32_t>());
-  for (std::span<double> prices :
-       {std::span<double>(profile_.index_seconds), std::span<double>(profile_.value_seconds)}) {
-    const auto saved = state.take_all<double>();
-    require(saved.size() == prices.size(), "state: prices of ", saved.size(),
-            " codings, but there are ", prices.size());
-    std::copy(saved.begin(), saved.end(), prices.begin());
-  }
-  profile_.name = state.take_text();
+  profile_ = take_profile(state);
   is_calibrated_ = state.take<bool>();
   problem_.union_exponent = state.take<double>();
   steps_ = state.take<std::uint64_t>();

@@ -149,7 +149,7 @@ TEST(Circulant, run_recuts_when_the_load_moves_and_conserves_mass_across_it) {
         Dense has = add_up(w.residuals);
         for (std::size_t i = 0; i < n; ++i) {
           had[i] += w.memory_before[i];
-          has[i] += w.memory_after[i] + w.updates[0][i];
+          has[i] += w.memory_after[i] + w.sum[i];
         }
         ASSERT_EQ(had, has) << "step " << step;
         if (step == 0 || reducer.memory().region == before) continue;

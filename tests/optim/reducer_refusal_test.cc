@@ -100,7 +100,9 @@ TEST_P(ReducerRefusal, step_with_policy_skip_is_left_out_on_every_rank) {
     });
 }
 
-std::string method_name(const testing::TestParamInfo<TestedMethod>& info) { return info.param.name(); }
+std::string method_name(const testing::TestParamInfo<TestedMethod>& info) {
+  return info.param.name();
+}
 
 INSTANTIATE_TEST_SUITE_P(Methods, ReducerRefusal, testing::ValuesIn(all_methods()), method_name);
 

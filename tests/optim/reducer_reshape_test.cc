@@ -94,7 +94,9 @@ TEST_P(ReducerReshape, load_all_of_the_same_is_load) {
   }
 }
 
-std::string method_name(const testing::TestParamInfo<TestedMethod>& info) { return info.param.name(); }
+std::string method_name(const testing::TestParamInfo<TestedMethod>& info) {
+  return info.param.name();
+}
 
 INSTANTIATE_TEST_SUITE_P(Methods, ReducerReshape, testing::ValuesIn(all_methods()), method_name);
 

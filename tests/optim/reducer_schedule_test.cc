@@ -116,7 +116,9 @@ TEST_P(ReducerSchedule, flush_gives_the_mean_on_odd_ranks_and_agrees) {
   }
 }
 
-std::string method_name(const testing::TestParamInfo<TestedMethod>& info) { return info.param.name(); }
+std::string method_name(const testing::TestParamInfo<TestedMethod>& info) {
+  return info.param.name();
+}
 
 INSTANTIATE_TEST_SUITE_P(Methods, ReducerSchedule, testing::ValuesIn(all_methods()), method_name);
 

@@ -79,7 +79,9 @@ TEST_P(ReducerState, resumed_after_a_flush_goes_on_alike) {
   });
 }
 
-std::string method_name(const testing::TestParamInfo<TestedMethod>& info) { return info.param.name(); }
+std::string method_name(const testing::TestParamInfo<TestedMethod>& info) {
+  return info.param.name();
+}
 
 INSTANTIATE_TEST_SUITE_P(Methods, ReducerState, testing::ValuesIn(all_methods()), method_name);
 
@@ -204,8 +206,9 @@ TEST(ReducerStates, load_of_another_problem_or_other_options_says_what_differs) 
 
 TEST(ReducerStates, load_of_states_from_different_steps_is_refused) {
   expect_refusals("3 to 4", [](Communicator& comm, Reducer& reducer) {
-    Reducer earlier(comm, n,
-                    TestedMethod{std::string(reducer.allreduce().name()), ResidualKind::none}.options(k));
+    Reducer earlier(
+        comm, n,
+        TestedMethod{std::string(reducer.allreduce().name()), ResidualKind::none}.options(k));
     for (std::uint64_t step = 0; step < 3; ++step) earlier.step(gradient_of(earlier, step));
     return comm.rank() == 1 ? earlier.save() : reducer.save();
   });

@@ -138,7 +138,7 @@ TEST_P(ReducerOfPreset, steps_without_gradients_drain_everything) {
                            step == 0 ? std::span<const float>(gradient) : std::span<const float>());
           Dense total = add_up(w.residuals);
           for (std::size_t i = 0; i < n; ++i) {
-            applied[i] += w.updates[0][i];
+            applied[i] += w.sum[i];
             total[i] += applied[i] + w.memory_after[i];
           }
           ASSERT_EQ(total, brought) << "step " << step << ", P = " << P;

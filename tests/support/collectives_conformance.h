@@ -176,6 +176,7 @@ inline constexpr Check kCollectiveChecks[] = {
     {"regions_of_halves_lose_nothing_by_any_skips", regions_of_halves_lose_nothing_by_any_skips,
      false},
     {"ring_of_halves_loses_nothing", ring_of_halves_loses_nothing, false},
+    {"reduces_to_rank_0_by_tree_and_by_regions", reduces_to_rank_0_by_tree_and_by_regions, false},
     {"allreduce_small_reduces_every_type", allreduce_small_reduces_every_type, false},
     {"allreduce_small_agrees_bitwise_on_rounded_sums",
      allreduce_small_agrees_bitwise_on_rounded_sums, false},

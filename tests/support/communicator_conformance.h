@@ -203,6 +203,12 @@ inline void splits_by_color_and_key(Communicator& comm) {
   keeps_order_between_exchanges(comm);
 }
 
+inline void finds_who_shares_its_host(Communicator& comm) {
+  EXPECT_EQ(comm.host(), 0);  // all ranks of these tests run on one machine
+  const auto part = comm.split(comm.rank() % 2, -comm.rank());
+  EXPECT_EQ(part->host(), 0);  // in the part's own numbers
+}
+
 inline void rejects_bad_peers_and_stays_usable(Communicator& comm) {
   for (const int peer : {-1, comm.size(), comm.size() + 100}) {
     const Send send{peer, {}};
@@ -278,6 +284,7 @@ inline constexpr Check kChecks[] = {
     {"waits_in_any_order", waits_in_any_order, false},
     {"survives_a_storm", survives_a_storm, false},
     {"splits_by_color_and_key", splits_by_color_and_key, false},
+    {"finds_who_shares_its_host", finds_who_shares_its_host, false},
     {"rejects_bad_peers_and_stays_usable", rejects_bad_peers_and_stays_usable, false},
     {"times_out_when_nobody_sends", times_out_when_nobody_sends, true},
     {"fails_on_an_oversized_message", fails_on_an_oversized_message, true},

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// Worlds to be ruined, one after the other: check_courage asks for a fresh one per fault. A rank's
+// communicator must be made before its peers use theirs, so all worlds are made first.
 #pragma once
 
-#include <chrono>
-#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -10,13 +10,11 @@
 
 namespace oktopk {
 
-// check_courage asks for a fresh world per fault; a rank's communicator must be made before its
-// peers use theirs, so all worlds are made first.
 class FreshWorlds {
  public:
-  FreshWorlds(int P, std::size_t count) : used_(static_cast<std::size_t>(P), 0) {
-    for (std::size_t i = 0; i < count; ++i)
-      worlds_.push_back(make_thread_world(P, std::chrono::milliseconds(500)));
+  FreshWorlds(int P, std::size_t count, Communicator::Duration timeout)
+      : used_(static_cast<std::size_t>(P), 0) {
+    for (std::size_t i = 0; i < count; ++i) worlds_.push_back(make_thread_world(P, timeout));
   }
   std::unique_ptr<Communicator> take(int rank) {
     const auto r = static_cast<std::size_t>(rank);

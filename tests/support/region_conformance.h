@@ -173,4 +173,18 @@ inline void ring_of_halves_loses_nothing(Communicator& comm) {
   });
 }
 
+inline void reduces_to_rank_0_by_tree_and_by_regions(Communicator& comm) {
+  Workspace work;
+  for_each_vector(comm, [&](const std::vector<float>& mine, const auto& cuts, const auto& sum) {
+    std::vector<float> by_tree = mine;
+    tree_reduce(comm, by_tree, work);
+    std::vector<float> by_regions = mine;
+    reduce_scatter(comm, by_regions, cuts, halving_phases(comm.size(), work), work);
+    gather_regions(comm, by_regions, cuts, work);
+    if (comm.rank() != 0) return;
+    EXPECT_EQ(by_tree, sum);
+    EXPECT_EQ(by_regions, sum);
+  });
+}
+
 }  // namespace oktopk::conformance

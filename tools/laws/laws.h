@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The laws that every preset, codec, residual rule and transport is held to. One trial runs a
-// Reducer for a few steps on any communicator, gathers what all ranks had and got, and says which
-// laws hold. The tests and `oktopk verify` run the same trials.
+// Reducer or NodeReducer for a few steps on any communicator, gathers what all ranks had and got,
+// and says which laws hold. The tests and `oktopk verify` run the same trials.
 //   1 agreement  the update is bitwise equal on all ranks
 //   2 truth      it equals the oracle's (exactly: inputs are dyadic)
 //   3 mass       sum of accumulators + m == update + sum of residuals + m', each step and over all
@@ -27,6 +27,7 @@ namespace oktopk {
 
 struct Trial {
   ReducerOptions options;
+  int group = 1;  // 1: a Reducer; else a NodeReducer (group as in NodeOptions)
   Index n = 1000;
   Input input = Input::dyadic;
   int steps = 4;

@@ -7,16 +7,17 @@
 
 #include "oktopk/comm/collectives.h"
 #include "tools/laws/laws.h"
+#include "tools/laws/subject.h"
 #include "tools/laws/witness.h"
 
 namespace oktopk {
 namespace {
 
-std::uint64_t run_between(Reducer& reducer, const Trial& trial, int from, int to) {
+std::uint64_t run_between(Synchroniser& sync, const Trial& trial, int from, int to) {
   std::uint64_t hash = 0;
   for (int step = from; step < to; ++step)
-    hash = fold(hash, reducer.step(make_input(trial.input, trial.n, reducer.comm().rank(),
-                                              static_cast<std::uint64_t>(step), trial.seed)));
+    hash = fold(hash, sync.step(make_input(trial.input, trial.n, sync.comm().rank(),
+                                           static_cast<std::uint64_t>(step), trial.seed)));
   return hash;
 }
 
@@ -37,17 +38,19 @@ struct Owed {
   Dense size;
 };
 
-Owed owed_by(const Reducer& reducer) {
-  Dense mine(reducer.residual().begin(), reducer.residual().end());
+Owed owed_by(Synchroniser& sync) {
+  const Subject subject(sync);
+  const auto residual = subject.residual();
+  Dense mine(residual.begin(), residual.end());
   Dense size(mine.size());
   std::transform(mine.begin(), mine.end(), size.begin(), [](double x) { return std::fabs(x); });
-  const OwnerMemory memory = reducer.memory();
+  const OwnerMemory memory = subject.memory();
   for (std::size_t i = 0; i < memory.values.size(); ++i) {
     mine[memory.region.begin + i] += double{memory.values[i]};
     size[memory.region.begin + i] += std::fabs(double{memory.values[i]});
   }
-  Owed owed{add_up(gather_dense(reducer.comm(), mine)), add_up(gather_dense(reducer.comm(), size))};
-  for (double& x : owed.mean) x /= reducer.comm().size();
+  Owed owed{add_up(gather_dense(sync.comm(), mine)), add_up(gather_dense(sync.comm(), size))};
+  for (double& x : owed.mean) x /= sync.comm().size();
   return owed;
 }
 
@@ -68,10 +71,10 @@ std::string restore_on(Communicator& fewer, const Trial& trial, const std::vecto
                        const Owed& owed) {
   ReducerOptions options = trial.options;
   options.allreduce.skips = "halving";  // a list fits one P only
-  Reducer reducer(fewer, trial.n, options);
-  reducer.load_all(states);
-  std::string wrong = differs(owed_by(reducer).mean, owed, "one rank less: owed");
-  const Update rest = reducer.flush();
+  const auto sync = make_synchroniser(fewer, trial.n, options, trial.group);
+  sync->load_all(states);
+  std::string wrong = differs(owed_by(*sync).mean, owed, "one rank less: owed");
+  const Update rest = sync->flush();
   if (wrong.empty())
     wrong = differs(Dense(rest.dense.begin(), rest.dense.end()), owed, "one rank less: applied");
   return wrong;
@@ -81,16 +84,16 @@ std::string restore_on(Communicator& fewer, const Trial& trial, const std::vecto
 
 Finding check_restore(Communicator& comm, const Trial& trial) {
   const int middle = trial.steps / 2;
-  Reducer whole(comm, trial.n, trial.options);
-  run_between(whole, trial, 0, middle);
-  const Bytes state = whole.save();
-  const Owed owed = owed_by(whole);
-  Reducer resumed(comm, trial.n, trial.options);
-  resumed.load(state);
+  const auto whole = make_synchroniser(comm, trial.n, trial.options, trial.group);
+  run_between(*whole, trial, 0, middle);
+  const Bytes state = whole->save();
+  const Owed owed = owed_by(*whole);
+  const auto resumed = make_synchroniser(comm, trial.n, trial.options, trial.group);
+  resumed->load(state);
   std::string wrong;
-  if (run_between(resumed, trial, middle, trial.steps) !=
-          run_between(whole, trial, middle, trial.steps) ||
-      resumed.save() != whole.save())
+  if (run_between(*resumed, trial, middle, trial.steps) !=
+          run_between(*whole, trial, middle, trial.steps) ||
+      resumed->save() != whole->save())
     wrong = "the resumed run is another one";
   if (comm.size() > 1) {
     const auto states = gather_states(comm, state);

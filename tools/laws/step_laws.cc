@@ -33,7 +33,15 @@ bool is_exact(const Allreduce& allreduce) {
   return allreduce.is_dense() || coding == ValueCoding::fp32 || coding == ValueCoding::bf16;
 }
 
-// lhs == rhs at every index; to rounding where codecs make the arithmetic inexact.
+// The oracle speaks of sums; what is applied is their mean.
+void check_mean(const Witness& w, int step, Finding& finding) {
+  const auto P = static_cast<float>(w.updates.size());
+  for (std::size_t i = 0; i < w.sum.size(); ++i)
+    if (w.updates[0][i] != double{static_cast<float>(w.sum[i]) / P})
+      violate(finding, step, "[", i, "] the mean is ", w.updates[0][i], " of ", w.sum[i]);
+}
+
+// lhs == rhs at every index; to rounding where lossy codecs make the arithmetic inexact.
 void check_balance(const Dense& lhs, const Dense& rhs, const Dense& scale, bool exact, int step,
                    Finding& finding) {
   for (std::size_t i = 0; i < lhs.size(); ++i) {
@@ -59,7 +67,7 @@ Dense all_of(const std::vector<Dense>& ranks, const Dense& extra) {
 
 void check_mass(const Witness& w, bool exact, int step, Finding& finding) {
   std::vector<Dense> kept = w.residuals;
-  kept.push_back(w.updates[0]);
+  kept.push_back(w.sum);
   check_balance(all_of(w.accumulators, w.memory_before), all_of(kept, w.memory_after),
                 magnitudes(w), exact, step, finding);
 }
@@ -67,10 +75,9 @@ void check_mass(const Witness& w, bool exact, int step, Finding& finding) {
 // Messages never exceed the bound. Bytes: on evenly spread data no rank exceeds it by more than
 // chance; on skewed data the mean over the ranks does not, and with tied magnitudes no count is
 // controlled.
-void check_honesty(const Witness& w, const Trial& trial, const Reducer& reducer, int step,
-                   Finding& finding) {
-  const Allreduce& allreduce = reducer.allreduce();
-  const std::size_t k = reducer.k();
+void check_honesty(const Witness& w, const Trial& trial, const Subject& subject,
+                   const Allreduce& allreduce, int step, Finding& finding) {
+  const std::size_t k = subject.k();
   Problem problem{.n = static_cast<double>(trial.n),
                   .k = static_cast<double>(k),
                   .gathered = static_cast<double>(std::max<std::size_t>(1, w.record.update.size())),
@@ -79,7 +86,7 @@ void check_honesty(const Witness& w, const Trial& trial, const Reducer& reducer,
   for (const Entries& s : w.record.selections)
     if (!allreduce.is_dense()) problem.k = std::max(problem.k, static_cast<double>(s.size()));
   if (allreduce.name() == "circulant") problem.gathered = static_cast<double>(k);
-  Cost bound = reducer.predict(problem).bound;
+  Cost bound = subject.predict(problem).bound;
   if (step == 0) bound += Allreduce::agreement_cost(problem.P);
   std::uint64_t sent = 0;
   std::uint64_t received = 0;
@@ -111,23 +118,26 @@ std::vector<Finding> check_steps(Communicator& comm, const Trial& trial) {
   Finding mass{"mass", true, ""};
   Finding honesty{"honesty", true, ""};
   CountingCommunicator counting(comm);
-  Reducer reducer(counting, trial.n, trial.options);
-  const bool exact = is_exact(reducer.allreduce());
-  Truth oracle(reducer.allreduce(), trial.n, reducer.k());
+  const auto sync = make_synchroniser(counting, trial.n, trial.options, trial.group);
+  const Subject subject(*sync);
+  const auto allreduce = make_allreduce(find_preset(trial.options.preset), trial.options.allreduce);
+  const bool exact = is_exact(*allreduce);
+  Truth oracle(*allreduce, trial.n, subject.k());
   Dense brought(trial.n, 0.0);
   Dense applied(trial.n, 0.0);
   Witness w;
   for (int step = 0; step < trial.steps; ++step) {
     const auto gradient =
         make_input(trial.input, trial.n, comm.rank(), static_cast<std::uint64_t>(step), trial.seed);
-    w = witness_step(comm, counting, reducer, gradient);
+    w = witness_step(comm, counting, *sync, gradient);
     check_agreement(w, step, agreement);
     if (oracle.check(w.record, static_cast<std::uint64_t>(step)) > 0)
       violate(truth, step, oracle.detail());
+    check_mean(w, step, truth);
     check_mass(w, exact, step, mass);
-    check_honesty(w, trial, reducer, step, honesty);
+    check_honesty(w, trial, subject, *allreduce, step, honesty);
     brought = all_of(gather_dense(comm, Dense(gradient.begin(), gradient.end())), brought);
-    applied = add_up(std::vector<Dense>{applied, w.updates[0]});
+    applied = add_up(std::vector<Dense>{applied, w.sum});
   }
   if (trial.steps > 0)  // nothing was lost over all steps together
     check_balance(brought, all_of(w.residuals, all_of({applied}, w.memory_after)), magnitudes(w),

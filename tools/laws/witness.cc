@@ -89,44 +89,57 @@ std::uint64_t fold(std::uint64_t hash, const Update& update) {
   return hash_bytes(std::as_bytes(update.dense), hash);
 }
 
-StepRecord record_step(Communicator& report, Reducer& reducer, std::span<const float> gradient,
-                       int root) {
-  const SparseVector remembered = nonzeros(reducer.memory().values, reducer.memory().region.begin);
-  reducer.step(gradient);
-  const Outcome& outcome = reducer.outcome();
+StepRecord record_step(Communicator& report, Subject& subject, std::span<const float> gradient,
+                       int root, Update* received) {
+  const SparseVector remembered = nonzeros(subject.memory().values, subject.memory().region.begin);
+  const Update update = subject.sync().step(gradient);
+  if (received != nullptr) *received = update;
+  const Outcome& outcome = subject.outcome();
+  // Rank 0 leads its node: it knows for those that do not.
   StepRecord record;
-  record.refreshed = outcome.refreshed;
-  record.update = entries_of(outcome.update);
-  if (reducer.allreduce().is_dense()) return record;
-  record.selections = gather_entries(report, reducer.selection(), root);
+  record.refreshed = ask_all(report, outcome.refreshed ? 1 : 0)[0] != 0;
+  const bool is_first = report.rank() == 0;
+  const auto sums = gather_entries(report, is_first ? outcome.update : CooView{}, root);
+  if (!sums.empty()) record.update = sums[0];
+  if (update.is_dense()) return record;
+  const auto selections = gather_entries(report, subject.selection(), root);
+  if (!selections.empty())
+    for (const int r : subject.leaders())
+      record.selections.push_back(selections[static_cast<std::size_t>(r)]);
   record.memory = oracle_sum(gather_entries(report, remembered, root));
   return record;
 }
 
-Witness witness_step(Communicator& report, CountingCommunicator& counting, Reducer& reducer,
+Witness witness_step(Communicator& report, CountingCommunicator& counting, Synchroniser& sync,
                      std::span<const float> gradient) {
-  const std::size_t n = reducer.n();
+  Subject subject(sync);
+  const std::size_t n = subject.n();
   Witness w;
-  Dense accumulator(reducer.residual().begin(), reducer.residual().end());
+  const auto before = subject.residual();
+  Dense accumulator(before.begin(), before.end());
   for (std::size_t i = 0; i < gradient.size(); ++i) accumulator[i] += gradient[i];
-  const Dense memory_before = scatter(reducer.memory(), n);
+  const Dense memory_before = scatter(subject.memory(), n);
   counting.reset();
-  w.record = record_step(report, reducer, gradient);  // gathers on `report`: not counted
+  Update update;
+  w.record = record_step(report, subject, gradient, -1, &update);  // gathers on `report`
   const Traffic traffic = counting.traffic();
 
   w.accumulators = gather_dense(report, accumulator);
-  w.residuals = gather_dense(report, Dense(reducer.residual().begin(), reducer.residual().end()));
+  const auto after = subject.residual();
+  w.residuals = gather_dense(report, Dense(after.begin(), after.end()));
   w.memory_before = add_up(gather_dense(report, memory_before));
-  w.memory_after = add_up(gather_dense(report, scatter(reducer.memory(), n)));
-  if (reducer.allreduce().is_dense()) {
-    const auto& sum = reducer.outcome().dense_update;
-    w.record.update = entries_of(nonzeros(sum, 0));
+  w.memory_after = add_up(gather_dense(report, scatter(subject.memory(), n)));
+  if (update.is_dense()) {
+    const SparseVector sum = nonzeros(subject.outcome().dense_update, 0);
+    w.record.update = gather_entries(report, report.rank() == 0 ? sum : CooView{})[0];
     const std::vector<float> values(accumulator.begin(), accumulator.end());
     w.record.selections = gather_entries(report, nonzeros(values, 0));
   }
-  Dense update(n, 0.0);
-  for (const auto& [i, v] : w.record.update) update[i] = v;
-  w.updates = gather_dense(report, update);
+  w.sum.assign(n, 0.0);
+  for (const auto& [i, v] : w.record.update) w.sum[i] = v;
+  Dense mean(n, 0.0);
+  update.for_each([&](Index i, float v) { mean[i] = v; });
+  w.updates = gather_dense(report, mean);
   Workspace work;
   w.traffic.resize(static_cast<std::size_t>(report.size()));
   allgather(report, std::as_bytes(std::span(&traffic, 1)),

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "oktopk/comm/decorators.h"
-#include "oktopk/optim/reducer.h"
+#include "tools/laws/subject.h"
 #include "tools/laws/truth.h"
 
 namespace oktopk {
@@ -16,7 +16,8 @@ using Dense = std::vector<double>;  // by index
 struct Witness {
   StepRecord record;
   std::vector<Dense> accumulators;  // by rank: residual + gradient, before the selection
-  std::vector<Dense> updates;       // as each rank received it
+  std::vector<Dense> updates;       // the mean, as each rank received it
+  Dense sum;                        // what the update applies of all ranks, not yet the mean
   std::vector<Dense> residuals;     // after the step
   Dense memory_before;              // m of all owners, laid out over [0, n)
   Dense memory_after;
@@ -25,13 +26,13 @@ struct Witness {
 
 // Runs one step and gathers over `report` (a sound communicator of the same ranks) what Truth
 // needs. Only rank `root` gets it, or everyone when root < 0. The accumulators of dense algorithms
-// are left out.
-StepRecord record_step(Communicator& report, Reducer& reducer, std::span<const float> gradient,
-                       int root = -1);
+// are left out. `received`: what the step gave this rank.
+StepRecord record_step(Communicator& report, Subject& subject, std::span<const float> gradient,
+                       int root = -1, Update* received = nullptr);
 
-// Runs one step of `reducer` on `counting` and gathers over `report` (the sound communicator
-// beneath).
-Witness witness_step(Communicator& report, CountingCommunicator& counting, Reducer& reducer,
+// Runs one step of a Reducer or NodeReducer on `counting` and gathers over `report` (the sound
+// communicator beneath).
+Witness witness_step(Communicator& report, CountingCommunicator& counting, Synchroniser& sync,
                      std::span<const float> gradient);
 
 // All ranks' vectors of equal length, in rank order.

@@ -8,17 +8,18 @@
 #include "oktopk/base/error.h"
 #include "oktopk/comm/decorators.h"
 #include "tools/laws/laws.h"
+#include "tools/laws/subject.h"
 #include "tools/laws/witness.h"
 
 namespace oktopk {
 namespace {
 
 std::uint64_t run_steps(Communicator& comm, const Trial& trial) {
-  Reducer reducer(comm, trial.n, trial.options);
+  const auto sync = make_synchroniser(comm, trial.n, trial.options, trial.group);
   std::uint64_t hash = 0;
   for (int step = 0; step < trial.steps; ++step)
-    hash = fold(hash, reducer.step(make_input(trial.input, trial.n, comm.rank(),
-                                              static_cast<std::uint64_t>(step), trial.seed)));
+    hash = fold(hash, sync->step(make_input(trial.input, trial.n, comm.rank(),
+                                            static_cast<std::uint64_t>(step), trial.seed)));
   return hash;
 }
 
@@ -85,7 +86,8 @@ Finding check_courage(Communicator& report,
     return finding;
   }
   const std::uint64_t sound = run_steps(report, trial);
-  const bool dense = find_preset(trial.options.preset).residuals[0] == ResidualKind::none;
+  const bool dense =
+      find_preset(trial.options.preset).residuals[0] == ResidualKind::none || trial.group != 1;
   for (const FaultKind kind : {FaultKind::die, FaultKind::drop, FaultKind::corrupt,
                                FaultKind::truncate, FaultKind::stall}) {
     if (dense && (kind == FaultKind::corrupt || kind == FaultKind::drop)) {
@@ -126,39 +128,41 @@ Finding check_bad_input(Communicator& comm, const Trial& trial) {
   const auto with = [&](auto change) {
     ReducerOptions options = trial.options;
     change(options);
-    return refuses([&] { Reducer(comm, trial.n, options); });
+    return refuses([&] { make_synchroniser(comm, trial.n, options, trial.group); });
   };
   expect(with([&](auto& o) { o.k = trial.n + std::size_t{1}; }), "k > n was accepted");
   expect(with([](auto& o) { o.k = 0, o.density = 0; }), "density 0 was accepted");
   expect(with([](auto& o) { o.preset = "nonsense"; }), "an unknown preset was accepted");
 
   const bool is_last = comm.rank() == comm.size() - 1;
-  Reducer reducer(comm, trial.n, trial.options);
+  const auto sync = make_synchroniser(comm, trial.n, trial.options, trial.group);
   auto gradient = make_input(trial.input, trial.n, comm.rank(), 0, trial.seed);
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     auto broken = gradient;
     if (is_last) broken[broken.size() / 2] = bad;
-    expect(refuses([&] { reducer.step(broken); }), "a rank's NaN or Inf was accepted");
+    expect(refuses([&] { sync->step(broken); }), "a rank's NaN or Inf was accepted");
   }
   if (is_last) gradient.push_back(0.0F);
-  expect(refuses([&] { reducer.step(gradient); }), "a gradient of the wrong length was accepted");
+  expect(refuses([&] { sync->step(gradient); }), "a gradient of the wrong length was accepted");
   if (is_last) gradient.pop_back();
   // The refused steps left no trace: the next one is as in a fresh run.
-  Reducer fresh(comm, trial.n, trial.options);
-  const std::uint64_t after = fold(0, reducer.step(gradient));
-  expect(after == fold(0, fresh.step(gradient)), "a refused gradient changed the state");
+  const auto fresh = make_synchroniser(comm, trial.n, trial.options, trial.group);
+  const std::uint64_t after = fold(0, sync->step(gradient));
+  expect(after == fold(0, fresh->step(gradient)), "a refused gradient changed the state");
 
   if (comm.size() > 1) {
     const Index mine = trial.n + (is_last ? 1 : 0);
-    Reducer mismatched(comm, mine, trial.options);
-    const std::vector<float> zeros(mine, 0.0F);
-    expect(refuses([&] { mismatched.step(zeros); }), "different n on the ranks was accepted");
+    // A Reducer compares with its first step, a NodeReducer as it is made.
+    const auto refuses_step = [&](Index n, const ReducerOptions& options) {
+      return refuses([&] {
+        make_synchroniser(comm, n, options, trial.group)->step(std::vector<float>(n, 0.0F));
+      });
+    };
+    expect(refuses_step(mine, trial.options), "different n on the ranks was accepted");
     ReducerOptions other = trial.options;
     if (comm.rank() == 0) other.allreduce.tau += 1;
-    Reducer differing(comm, trial.n, other);
-    expect(refuses([&] { differing.step(gradient); }),
-           "different options on the ranks were accepted");
+    expect(refuses_step(trial.n, other), "different options on the ranks were accepted");
   }
   return finding;
 }

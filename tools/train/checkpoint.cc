@@ -74,8 +74,11 @@ void write_file(const fs::path& path, std::span<const std::byte> bytes) {
 // What two runs must share for one to continue the other. Not the samples per rank: with another
 // number of ranks another one keeps the global batch.
 std::string description(const TrainOptions& o) {
-  return fmt::format("model {}, {} steps, seed {}, {}", o.model, o.steps, o.seed,
-                     to_json(o.recipe).dump());
+  std::string text = fmt::format("model {}, {} steps, seed {}, {}", o.model, o.steps, o.seed,
+                                 to_json(o.recipe).dump());
+  if (o.group != 1)
+    text += o.group == 0 ? ", nodes of a host" : fmt::format(", nodes of {}", o.group);
+  return text;
 }
 
 std::vector<std::vector<double>*> columns(Curves& c) {

@@ -11,6 +11,7 @@
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/decorators.h"
 #include "oktopk/optim/bucketed_reducer.h"
+#include "tools/laws/subject.h"
 #include "tools/train/checkpoint.h"
 
 namespace oktopk {
@@ -22,6 +23,8 @@ void check(const TrainOptions& o) {
   require(o.batch >= 1, "batch = ", o.batch, ", but it must be at least 1");
   require(o.checkpoint_dir.empty() || o.checkpoint_every > 0 || o.stop_after > 0, "checkpoints in ",
           o.checkpoint_dir, ": after how many steps?");
+  require(o.group == 1 || o.fusion.policy == FusionPolicy::whole, "fusion ",
+          to_string(o.fusion.policy), " with nodes: nodes sum the whole gradient at once");
   require(o.checkpoint_every == 0 || !o.checkpoint_dir.empty(), "a checkpoint every ",
           o.checkpoint_every, " steps: in which folder?");
 }
@@ -40,7 +43,7 @@ class Trainer {
     options_.reducer.warmup =
         parse_warmup(options.recipe.warmup, options.steps, options.reducer.density);
     if (options.fusion.policy == FusionPolicy::whole) {
-      sync_ = std::make_unique<Reducer>(counting_, n_, options_.reducer);
+      sync_ = make_synchroniser(counting_, n_, options_.reducer, options_.group);
     } else {
       auto buckets = std::make_unique<BucketedReducer>(counting_, network_->tensors(),
                                                        options_.reducer, options_.fusion);

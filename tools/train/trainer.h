@@ -20,6 +20,7 @@ namespace oktopk {
 
 struct TrainOptions {
   ReducerOptions reducer;  // its warm-up is set from the recipe
+  int group = 1;           // of NodeOptions; 1: no nodes
   FusionOptions fusion;
   Recipe recipe;
   std::string model = "mlp";

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oktopk/optim/node_reducer.h"
+
+#include <algorithm>
+#include <array>
+
+#include "oktopk/allreduce/frames.h"
+#include "oktopk/base/error.h"
+#include "oktopk/base/hash.h"
+#include "oktopk/base/timer.h"
+#include "oktopk/optim/inspect.h"
+#include "oktopk/tune/calibrate.h"
+
+namespace oktopk {
+namespace {
+
+// Entries inside a node are not worth compressing, and must arrive as they are.
+constexpr Codec kInside = {IndexCoding::coo32, ValueCoding::fp32};
+
+// The leader of two receives all values once, either way; short vectors cost messages, not bytes.
+bool sums_by_tree(double n, int ranks) {
+  constexpr double kShort = 4096;
+  return ranks == 2 || n <= kShort;
+}
+
+// Two frames, of `entries` together, to ranks - 1 others along a binomial tree.
+Cost sharing_entries(int ranks, double entries) {
+  const double messages = ceil_log2(ranks);
+  return sequential(messages, messages * (2.0 * kFrameHeaderBytes + 8 * entries), entries);
+}
+
+Cost sharing_values(int ranks, double n) {
+  const double messages = ceil_log2(ranks);
+  return sequential(messages, messages * 4 * n, 0, n);
+}
+
+Cost node_sum(double n, int ranks) {
+  const double messages = ceil_log2(ranks);
+  if (sums_by_tree(n, ranks)) return sequential(messages, messages * 4 * n, 0, messages * n);
+  const double others = n * (ranks - 1) / ranks;
+  return sequential(messages, 4 * others, 0, others) + concurrent(ranks - 1, 4 * others) +
+         Cost{.values = others};
+}
+
+// The most entries that a step at k can apply, and that its leader can have sent.
+std::size_t most_shared(std::size_t n, std::size_t k, std::size_t nodes) {
+  return std::min(n, max_selection(k) * nodes) + std::min(n, max_selection(k));
+}
+
+// The leader's part, of a node of `ranks` ranks among `nodes` nodes.
+Prediction predict_nodes(const Allreduce& outside, const Problem& problem, int nodes, int ranks) {
+  Problem leaders = problem;
+  leaders.P = nodes;
+  Prediction prediction = outside.predict(leaders);
+  if (ranks <= 1) return prediction;
+  const bool takes_union = outside.options().residual == ResidualKind::all_sent_cleared;
+  const auto applied = [&](double of_union) {
+    return problem.gathered > 0 ? problem.gathered : takes_union ? of_union : problem.k;
+  };
+  const auto inside = [&](double entries) {
+    return outside.is_dense() ? node_sum(problem.n, ranks) + sharing_values(ranks, problem.n)
+                              : NodeReducer::predict_inside(problem.n, ranks, entries + problem.k);
+  };
+  prediction.expected += inside(applied(leaders.union_of(nodes)));
+  prediction.bound += inside(applied(std::min(problem.n, nodes * problem.k)));
+  prediction.bound += Cost{.bytes = 8.0 * ranks};  // regions differ by one value
+  return prediction;
+}
+
+std::size_t ranks_of(const Communicator& comm) { return static_cast<std::size_t>(comm.size()); }
+
+}  // namespace
+
+NodeReducer::NodeReducer(Communicator& comm, Index n, const ReducerOptions& options,
+                         const NodeOptions& node)
+    : comm_(comm), n_(n), options_(options) {
+  agree_on_success(comm_, work_, [&] {
+    require(node.group >= 0, "node reducer: group = ", node.group,
+            ", but it must be 0 (ranks that share a host) or the number of ranks of a node");
+    description_ = describe(options, n) + ", nodes of " +
+                   (node.group == 0 ? std::string("a host") : digits(node.group));
+    k_ = entries_per_step(n, options);
+    device_ = make_cpu_device(options.cpu);
+  });
+  fingerprint_ = hash_text(description_);
+  find_nodes(node.group);
+  if (options.preset == "auto") choose();
+  is_dense_ = make_allreduce(find_preset(options_.preset), options_.allreduce)->is_dense();
+  agree_on_success(comm_, work_, [&] {
+    if (node_->rank() != 0) return;
+    ReducerOptions inner = options_;
+    inner.nan_policy = NanPolicy::local;  // all P ranks compare notes, not only the leaders
+    inner.divisor = comm_.size();
+    reducer_ = std::make_unique<Reducer>(*outside_, n, inner);
+  });
+}
+
+// Preset auto: once, for the leaders. All ranks measure, so that all know the choice.
+void NodeReducer::choose() {
+  const Problem problem{.n = static_cast<double>(n_),
+                        .k = static_cast<double>(k_),
+                        .P = static_cast<int>(leaders_.size())};
+  ChoiceOptions choice = options_.choice;
+  choice.allreduce = options_.allreduce;
+  choice.groups = false;
+  if (!options_.profile) options_.profile = calibrate(comm_);
+  const Method method = rank_candidates(problem, *options_.profile, choice).front().method;
+  const Preset& preset = find_preset(method.preset);
+  options_.preset = method.preset;
+  options_.allreduce = method.options(fitting(preset, options_.allreduce));
+}
+
+void NodeReducer::find_nodes(int group) {
+  const std::array<std::uint64_t, 2> mine = {n_, fingerprint_};
+  std::vector<std::array<std::uint64_t, 2>> all(ranks_of(comm_));
+  allgather_checked(comm_, std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)),
+                    work_);
+  for (std::size_t r = 1; r < all.size(); ++r) {
+    require(all[r][0] == all[0][0], "node reducer: rank ", r, " has n = ", all[r][0],
+            ", rank 0 has n = ", all[0][0]);
+    require(all[r][1] == all[0][1], "node reducer: rank ", r,
+            " has another preset, other options or another group than rank 0");
+  }
+  const int leader = group == 0 ? comm_.host() : comm_.rank() / group * group;
+  leader_of_.resize(ranks_of(comm_));
+  allgather_checked(comm_, std::as_bytes(std::span(&leader, 1)),
+                    std::as_writable_bytes(std::span(leader_of_)), work_);
+  for (int r = 0; r < comm_.size(); ++r)
+    if (leader_of_[static_cast<std::size_t>(r)] == r) leaders_.push_back(r);
+  for (const int r : leaders_)
+    largest_ =
+        std::max(largest_, static_cast<int>(std::count(leader_of_.begin(), leader_of_.end(), r)));
+  node_ = comm_.split(leader, comm_.rank());
+  outside_ = comm_.split(leader == comm_.rank() ? 0 : 1, comm_.rank());
+  if ((node_->rank() == 0) != (leader == comm_.rank()))
+    fail_world(comm_, "rank ", leader, " should lead this node, but is not its first");
+  const Cuts regions = equal_cuts(n_, node_->size());
+  cuts_.assign(regions.begin(), regions.end());
+}
+
+void NodeReducer::check_sound() const {
+  if (spoilt_)
+    fail<CommError>(
+        "node reducer: an earlier step failed half-way: load() a saved state, or forget()");
+}
+
+// Whatever went wrong: the ranks are no longer in step, in this node and in the others.
+template <class Act>
+auto NodeReducer::all_or_dead(const Act& act) {
+  try {
+    return act();
+  } catch (...) {
+    spoilt_ = true;
+    comm_.kill();
+    throw;
+  }
+}
+
+Update NodeReducer::step(Gradient gradient, float scale) {
+  check_sound();
+  Timer timer;
+  const bool notes = options_.nan_policy != NanPolicy::local;
+  const bool looks = notes || comm_.size() == 1;
+  Note note =
+      looks ? inspect_values(*device_, gradient, scale, n_) : inspect_size(gradient, scale, n_);
+  times_ = {.check = timer.lap()};
+  if (notes) note = compare_notes(comm_, note, work_);
+  times_.exchange = timer.lap();
+  if (note.severity != Severity::fine) {
+    require(options_.nan_policy == NanPolicy::skip && note.severity == Severity::skippable,
+            "reducer: ", note.text);
+    sent_ = {};
+    return {.sparse = {}, .skipped = true};
+  }
+  const double density = density_at(options_.warmup, steps_, 0);
+  const Update update = all_or_dead([&] {
+    return synchronise(gradient, scale, density == 1 || is_dense_,
+                       density > 0 ? entries_at(density, n_) : k_);
+  });
+  ++steps_;
+  return update;
+}
+
+Update NodeReducer::synchronise(Gradient gradient, float scale, bool dense, std::size_t k) {
+  Timer timer;
+  const bool is_alone = node_->size() == 1;
+  const Gradient sum = is_alone ? gradient : sum_in_node(gradient, scale);
+  times_.inside = timer.lap();
+  Update update;
+  if (reducer_) {
+    update = reducer_->step(sum, is_alone ? scale : 1.0F);
+    const StepTimes outside = reducer_->times();
+    times_.check += outside.check;
+    times_.select = outside.select;
+    times_.exchange += outside.exchange;
+    times_.settle = outside.settle;
+  }
+  timer.lap();
+  update = share(update, dense, k);
+  times_.inside += timer.lap();
+  return update;
+}
+
+// On the leader: the sum. NanPolicy::local has not looked yet.
+Gradient NodeReducer::sum_in_node(Gradient gradient, float scale) {
+  if (options_.nan_policy == NanPolicy::local) {
+    const Note note = inspect_values(*device_, gradient, scale, n_);
+    require(note.severity == Severity::fine, "reducer: ", note.text);
+  }
+  sum_.resize(n_);
+  std::fill(sum_.begin(), sum_.end(), 0.0F);
+  device_->accumulate({sum_, gradient, scale});
+  if (sums_by_tree(n_, node_->size())) {
+    tree_reduce(*node_, sum_, node_work_);
+  } else {
+    const auto phases = halving_phases(node_->size(), node_work_);
+    reduce_scatter(*node_, sum_, cuts_, phases, node_work_);
+    gather_regions(*node_, sum_, cuts_, node_work_);
+  }
+  return sum_;
+}
+
+// The leader's update, on all ranks of the node.
+Update NodeReducer::share(const Update& update, bool dense, std::size_t k) {
+  sent_ = reducer_ ? reducer_->sent() : CooView{};
+  if (node_->size() == 1) return update;
+  if (!dense) return share_sparse(update, k);
+  sum_.resize(n_);
+  if (reducer_) std::copy(update.dense.begin(), update.dense.end(), sum_.begin());
+  broadcast(*node_, 0, std::as_writable_bytes(std::span(sum_)));
+  return {.sparse = {}, .dense = sum_};
+}
+
+Update NodeReducer::share_sparse(const Update& update, std::size_t k) {
+  const auto tag =
+      static_cast<std::uint32_t>(hash_bytes(std::as_bytes(std::span(&fingerprint_, 1)), steps_));
+  const FrameSpec spec{.codec = kInside, .range = {0, n_}, .tag = tag};
+  message_.clear();
+  if (reducer_) {
+    encode_frame(spec, update.sparse, message_);
+    encode_frame(spec, reducer_->sent(), message_);
+    broadcast_up_to(*node_, 0, message_, message_.size());
+    return update;
+  }
+  const std::size_t entries = most_shared(n_, k, leaders_.size());
+  message_.resize(max_frame_bytes(kInside, entries, 2 * std::size_t{n_}, 2));
+  const std::size_t size = broadcast_up_to(*node_, 0, message_, 0);
+  auto bytes = std::span<const std::byte>(message_).first(size);
+  for (SparseVector* part : {&update_, &node_sent_}) {
+    part->clear();
+    const Frame frame =
+        expect_frame(bytes, tag, spec.range, leader_of_[static_cast<std::size_t>(comm_.rank())]);
+    decode_frame(frame, *part);
+    bytes = bytes.subspan(frame.bytes());
+  }
+  sent_ = node_sent_;
+  return {.sparse = update_};
+}
+
+Update NodeReducer::flush() {
+  check_sound();
+  times_ = {};
+  return all_or_dead([&] {
+    const Update update = reducer_ ? reducer_->flush() : Update{};
+    return share(update, true, k_);
+  });
+}
+
+void NodeReducer::forget() {
+  spoilt_ = false;
+  if (reducer_) reducer_->forget();
+}
+
+void NodeReducer::subtract_unsent(std::span<float> x) const {
+  require(x.size() == n_, "reducer: ", x.size(), " values, but n = ", n_);
+  if (reducer_) reducer_->subtract_unsent(x);
+}
+
+double NodeReducer::unsent_norm() const { return reducer_ ? reducer_->unsent_norm() : 0; }
+
+Cost NodeReducer::predict_inside(double n, int group, double entries) {
+  if (group <= 1) return {};
+  return node_sum(n, group) + sharing_entries(group, entries);
+}
+
+Prediction NodeReducer::predict(const Allreduce& outside, const Problem& problem, int group) {
+  return predict_nodes(outside, problem, (problem.P + group - 1) / group,
+                       std::min(group, problem.P));
+}
+
+Prediction NodeReducer::predict(const Problem& problem) const {
+  const auto outside = make_allreduce(find_preset(options_.preset), options_.allreduce);
+  Prediction prediction =
+      problem.P == comm_.size()
+          ? predict_nodes(*outside, problem, static_cast<int>(leaders_.size()), largest_)
+          : predict(*outside, problem, largest_);
+  if (options_.nan_policy == NanPolicy::local) return prediction;
+  prediction.expected += notes_cost(problem.P);
+  prediction.bound += notes_cost(problem.P);
+  return prediction;
+}
+
+}  // namespace oktopk

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// NodeReducer held to the laws of tools/laws/laws.h, as tests/allreduce/laws_test.cc holds the
+// presets to them: every preset with every rule, nodes of 2, 3 and 4 ranks, even and uneven.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <ostream>
+
+#include "tests/support/fresh_worlds.h"
+#include "tests/support/training.h"
+#include "tests/support/world.h"
+#include "tools/laws/laws.h"
+
+namespace oktopk {
+namespace {
+
+struct Case {
+  Method method;
+  int group;
+
+  std::string name() const {
+    return method.name() + "_" + (group == 0 ? "host" : std::to_string(group));
+  }
+  Trial trial(Input input, Index n) const {
+    Trial trial;
+    trial.options = method.options(0);
+    trial.options.density = n > 100 ? 0.05 : 0.3;
+    trial.group = group;
+    trial.n = n;
+    trial.input = input;
+    trial.steps = 6;
+    return trial;
+  }
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name(); }
+
+std::vector<Case> cases(bool every_rule) {
+  std::vector<Case> all;
+  for (const Method& method : all_methods()) {
+    if (!every_rule && method.rule != find_preset(method.preset).residuals.front()) continue;
+    for (const int group : {0, 2, 3, 4}) all.push_back({method, group});
+  }
+  return all;
+}
+
+std::string case_name(const testing::TestParamInfo<Case>& info) { return info.param.name(); }
+
+class NodeLaws : public testing::TestWithParam<Case> {};
+
+// P = 5, 7: the last node is smaller. n = 5000: summed by regions where more than two are, below by
+// a tree.
+TEST_P(NodeLaws, step_obeys_agreement_truth_mass_honesty) {
+  for (const int P : kWorldSizes)
+    for (const auto& [input, n] : {std::pair{Input::dyadic, Index{1}},
+                                   {Input::skewed, Index{64}},
+                                   {Input::tied, Index{300}},
+                                   {Input::lonely, Index{300}},
+                                   {Input::zero, Index{0}},
+                                   {Input::dyadic, Index{5000}}}) {
+      if (n > 4096 && P != 3 && P != 7) continue;  // everything is gathered: slow
+      std::vector<Finding> findings;
+      const Trial trial = GetParam().trial(input, n);
+      run_world("threads", P, [&](Communicator& comm) {
+        auto found = check_steps(comm, trial);
+        if (comm.rank() == 0) findings = std::move(found);
+      });
+      EXPECT_EQ(findings.size(), 4u);
+      for (const Finding& f : findings)
+        EXPECT_TRUE(f.holds) << f.law << ": " << f.detail << " (P = " << P << ", n = " << n << ")";
+    }
+}
+
+TEST_P(NodeLaws, run_stopped_in_the_middle_goes_on_and_owes_what_was_owed) {
+  for (const int P : {1, 3, 5}) {
+    Trial trial = GetParam().trial(Input::dyadic, 300);
+    trial.options.warmup = {{1, 1}, {1, 0.5}};
+    trial.steps = 8;
+    run_world("threads", P, [&](Communicator& comm) {
+      const Finding f = check_restore(comm, trial);
+      EXPECT_TRUE(f.holds) << "P = " << P << ": " << f.detail;
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, NodeLaws, testing::ValuesIn(cases(true)), case_name);
+
+class NodeWorldLaws : public testing::TestWithParam<Case> {};
+
+TEST_P(NodeWorldLaws, step_under_random_delays_is_unchanged) {
+  run_world("threads", 5, [&](Communicator& comm) {
+    const Finding f = check_calm(comm, GetParam().trial(Input::dyadic, 300));
+    EXPECT_TRUE(f.holds) << f.detail;
+  });
+}
+
+TEST_P(NodeWorldLaws, step_with_a_faulty_peer_is_an_error_everywhere) {
+  for (const int P : {2, 5}) {
+    FreshWorlds worlds(P, 10, std::chrono::milliseconds(500));
+    run_world("threads", P, [&](Communicator& comm) {
+      const Finding f = check_courage(
+          comm, [&] { return worlds.take(comm.rank()); }, GetParam().trial(Input::dyadic, 300));
+      EXPECT_TRUE(f.holds) << "P = " << P << ": " << f.detail;
+    });
+  }
+}
+
+TEST_P(NodeWorldLaws, step_with_bad_input_is_refused_and_leaves_no_trace) {
+  for (const int P : {1, 2, 3, 5}) {
+    run_world("threads", P, [&](Communicator& comm) {
+      const Finding f = check_bad_input(comm, GetParam().trial(Input::dyadic, 300));
+      EXPECT_TRUE(f.holds) << "P = " << P << ": " << f.detail;
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, NodeWorldLaws, testing::ValuesIn(cases(false)), case_name);
+
+}  // namespace
+}  // namespace oktopk
