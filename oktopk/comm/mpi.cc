@@ -56,6 +56,7 @@ class MpiCommunicator final : public Communicator {
   void post(Operation& operation, std::span<const Send> sends);
   bool fits_itself(std::size_t bytes, bool is_recv);
   bool test(Operation& operation, std::size_t i);
+  void note_size(Recv& recv, MPI_Status& status) const;
   std::string describe(const Operation& operation, std::size_t request) const;
   std::string silent_peers(Operation& operation);
   void withdraw(Operation& operation) noexcept;
@@ -145,23 +146,35 @@ bool MpiCommunicator::fits_itself(std::size_t bytes, bool is_recv) {
   return is_recv ? other <= bytes : bytes <= other;
 }
 
-// True when request i has completed, or is none any more; notes what it received.
+// True when request i has completed, or is none any more; notes what it received. Blocking: waits
+// until it has.
 bool MpiCommunicator::test(Operation& operation, std::size_t i) {
   if (operation.requests[i] == MPI_REQUEST_NULL) return true;
-  int is_done = 0;
+  MPI_Request& request = operation.requests[i];
+  int is_done = 1;
   MPI_Status status;
-  const int code = MPI_Test(&operation.requests[i], &is_done, &status);
+  const int code =
+      options_.blocking ? MPI_Wait(&request, &status) : MPI_Test(&request, &is_done, &status);
   if (code != MPI_SUCCESS) {
     withdraw(operation);
     die(describe(operation, i) + ": " + mpi_error_text(code));
   }
   if (is_done == 0) return false;
-  if (i < operation.recvs.size()) {
-    MPI_Count size = 0;
-    MPI_Get_elements_x(&status, MPI_BYTE, &size);
-    operation.recvs[i].size = static_cast<std::size_t>(size);
-  }
+  if (i < operation.recvs.size()) note_size(operation.recvs[i], status);
   return true;
+}
+
+void MpiCommunicator::note_size(Recv& recv, MPI_Status& status) const {
+  // A simulator need not know MPI_Get_elements_x, without which derived types cannot do.
+  if (options_.blocking && recv.buffer.size() <= options_.chunk_bytes) {
+    int size = 0;
+    MPI_Get_count(&status, MPI_BYTE, &size);
+    recv.size = static_cast<std::size_t>(size);
+    return;
+  }
+  MPI_Count size = 0;
+  MPI_Get_elements_x(&status, MPI_BYTE, &size);
+  recv.size = static_cast<std::size_t>(size);
 }
 
 void MpiCommunicator::finish(std::uint64_t ticket) {
@@ -244,6 +257,11 @@ std::unique_ptr<Communicator> duplicate(MPI_Comm original, const MpiOptions& opt
   limited.timeout = std::min(options.timeout, kLongestTimeout);
   const MpiErrorsReturn errors_return;
   MPI_Comm copy = MPI_COMM_NULL;
+  if (options.blocking) {
+    const int code = MPI_Comm_dup(original, &copy);
+    if (code != MPI_SUCCESS) fail<CommError>("mpi: duplicating: ", mpi_error_text(code));
+    return std::make_unique<MpiCommunicator>(copy, limited);
+  }
   MPI_Request request = MPI_REQUEST_NULL;
   int code = MPI_Comm_idup(original, &copy, &request);
   const Duration patience = std::max(limited.timeout, Communicator::kDefaultTimeout);
