@@ -152,6 +152,20 @@ TEST(Supports, survey_agrees_with_brute_force) {
   }
 }
 
+TEST(Supports, voted_cuts_divide_the_load) {
+  const SupportSpec spec{.n = 80000, .k = 1600, .P = 4, .kind = Support::layered};
+  const Cuts cuts = voted_cuts(spec, 3);
+  ASSERT_EQ(cuts.size(), 5U);
+  EXPECT_EQ(cuts.front(), 0U);
+  EXPECT_EQ(cuts.back(), 80000U);
+  for (int rank = 0; rank < 4; ++rank) {
+    const SparseVector selection = selection_of(spec, rank);
+    for (int r = 0; r < 4; ++r)
+      EXPECT_NEAR(static_cast<double>(part(selection, region(cuts, r)).size()), 400, 3);
+  }
+  EXPECT_EQ(voted_cuts({.n = 10, .k = 1}, 0), (Cuts{0, 10}));
+}
+
 TEST(Supports, refuse_what_cannot_be_selected) {
   SparseVector out;
   EXPECT_THROW(make_selection({.n = 10, .k = 11}, 0, 0, out), UsageError);

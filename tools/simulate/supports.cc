@@ -165,6 +165,20 @@ void make_selection(const SupportSpec& spec, int rank, std::uint64_t step, Spars
   }
 }
 
+Cuts voted_cuts(const SupportSpec& spec, std::uint64_t step) {
+  check(spec);
+  const auto borders = static_cast<std::size_t>(spec.P) - 1;
+  std::vector<std::uint64_t> votes(borders);
+  std::vector<std::uint64_t> sum(borders, 0);
+  SparseVector selection;
+  for (int rank = 0; rank < spec.P; ++rank) {
+    make_selection(spec, rank, step, selection);
+    vote_cuts(selection, spec.n, spec.P, votes);
+    for (std::size_t i = 0; i < borders; ++i) sum[i] += votes[i];
+  }
+  return cuts_from_votes(sum, spec.n, spec.P);
+}
+
 Survey survey(const SupportSpec& spec, std::uint64_t step, const Cuts& cuts) {
   check(spec);
   require(cuts.size() >= 2 && cuts.front() == 0 && cuts.back() == spec.n &&

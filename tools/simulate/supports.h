@@ -44,6 +44,9 @@ struct SupportSpec {
 // REQUIRES: 1 <= k <= n, 0 <= rank < P.
 void make_selection(const SupportSpec& spec, int rank, std::uint64_t step, SparseVector& out);
 
+// The cuts on which all ranks' selections of a step agree by vote, as oktopk's do. COST: O(P k).
+Cuts voted_cuts(const SupportSpec& spec, std::uint64_t step);
+
 // What all selections of a step add up to. Sums that cancel to zero are not in the union, as in
 // sum().
 struct Survey {
