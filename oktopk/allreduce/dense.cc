@@ -23,7 +23,7 @@ class Dense final : public Allreduce {
   Prediction predict(const Problem& problem) const override {
     const double P = problem.P;
     const double messages =
-        uses_ring(problem.n, problem.P) ? 2 * (P - 1) : 2 * ceil_log2(problem.P);
+        dense_uses_ring(options(), problem.n, problem.P) ? 2 * (P - 1) : 2 * ceil_log2(problem.P);
     const double n = problem.n;
     const Cost expected = sequential(messages, 2 * 4 * n * (P - 1) / P, 0, 2 * n * (P - 1) / P);
     // Regions differ by one value when P does not divide n.
@@ -38,7 +38,7 @@ class Dense final : public Allreduce {
       const Cuts regions = equal_cuts(step.n, P);
       cuts_.assign(regions.begin(), regions.end());
     }
-    if (uses_ring(step.n, P)) {
+    if (dense_uses_ring(options(), step.n, P)) {
       ring_reduce_scatter(step.comm, out.dense_update, cuts_, work_);
       ring_allgather(step.comm, out.dense_update, cuts_);
     } else {
@@ -49,15 +49,15 @@ class Dense final : public Allreduce {
   }
 
  private:
-  bool uses_ring(double n, int P) const {
-    return options().dense == DenseSchedule::ring ||
-           (options().dense == DenseSchedule::automatic && n / P >= kRingRegion);
-  }
-
   std::vector<std::size_t> cuts_;
 };
 
 }  // namespace
+
+bool dense_uses_ring(const AllreduceOptions& options, double n, int P) {
+  return options.dense == DenseSchedule::ring ||
+         (options.dense == DenseSchedule::automatic && n / P >= kRingRegion);
+}
 
 std::unique_ptr<Allreduce> make_dense(const AllreduceOptions& options) {
   return std::make_unique<Dense>(options);
