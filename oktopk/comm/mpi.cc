@@ -183,7 +183,7 @@ void MpiCommunicator::finish(std::uint64_t ticket) {
     withdraw(operation);
     die("the communicator is dead: " + reason_);
   }
-  const MpiErrorsReturn errors_return;
+  const MpiErrorsReturn errors_return(options_.blocking);
   // Each test lets all of MPI progress: asking for one request after the other is enough.
   std::size_t done = 0;
   const bool is_complete = poll(options_.timeout, [&] {
@@ -211,7 +211,7 @@ std::string MpiCommunicator::silent_peers(Operation& operation) {
 // Ends the receives, so that nothing is written to their buffers any more. MPI cannot take back a
 // send: its request is given up, and the message may still be read by the peer.
 void MpiCommunicator::withdraw(Operation& operation) noexcept {
-  const MpiErrorsReturn errors_return;
+  const MpiErrorsReturn errors_return(options_.blocking);
   auto& requests = operation.requests;
   const std::size_t recvs = std::min(operation.recvs.size(), requests.size());
   for (std::size_t i = 0; i < recvs; ++i) {
@@ -255,7 +255,7 @@ std::unique_ptr<Communicator> duplicate(MPI_Comm original, const MpiOptions& opt
           options.chunk_bytes, ", must be from 1 to ", INT_MAX);
   MpiOptions limited = options;
   limited.timeout = std::min(options.timeout, kLongestTimeout);
-  const MpiErrorsReturn errors_return;
+  const MpiErrorsReturn errors_return(options.blocking);
   MPI_Comm copy = MPI_COMM_NULL;
   if (options.blocking) {
     const int code = MPI_Comm_dup(original, &copy);
