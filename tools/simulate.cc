@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -35,6 +36,7 @@ struct SimulateOptions {
   std::string json_file;
   std::uint64_t seed = 1;
   int steps = 2;
+  int warm_up = 2;
   double memory = 12;  // GiB
   KernelCosts kernels;
 };
@@ -67,6 +69,7 @@ SimulationSpec make_spec(const SimulateOptions& o, const Platform& platform, int
   spec.support = o.support;
   spec.seed = o.seed;
   spec.steps = o.steps;
+  spec.warm_up = o.warm_up;
   spec.tau = o.method.tau;
   spec.tau_prime = o.method.tau_prime;
   spec.kernels = o.kernels;
@@ -91,12 +94,12 @@ void check_memory(const SimulateOptions& o, const SimulationSpec& spec,
 
 void add_problems(const SimulateOptions& o, SimulationSpec& spec) {
   for (const Index n : o.size.sizes()) {
-    const auto k = static_cast<std::size_t>(std::max(1.0, n * o.method.density));
+    const auto k = static_cast<std::size_t>(std::max(1L, std::lround(n * o.method.density)));
     const SimulatedProblem sketch{.n = n, .k = k};
     check_memory(o, spec, sketch);
     bool voted = false;
     for (const std::string& preset : spec.presets)
-      voted = voted || (preset == "oktopk" && !carries_data("oktopk_refresh", spec, sketch));
+      voted = voted || starts_from_survey(preset, spec, sketch);
     spec.problems.push_back(make_problem(
         {.n = n, .k = k, .P = spec.P, .kind = find_support(o.support), .seed = o.seed}, voted));
   }
@@ -146,6 +149,7 @@ void check(const SimulateOptions& o, const std::vector<int>& ranks) {
   for (const int P : ranks) platform_xml(find_platform(o.platform), P, link);
   require(o.steps >= 1 && o.steps < o.method.tau_prime, "--steps ", o.steps,
           ": it must be 1 to tau' - 1 = ", o.method.tau_prime - 1);
+  require(o.warm_up >= 0, "--warmup ", o.warm_up, ": it cannot be negative");
   require(o.kernels.gamma >= 0 && o.kernels.delta >= 0, "--gamma and --delta must not be negative");
   require(o.memory > 0, "--memory ", o.memory, ": it must be positive");
   check_writable(o.json_file);
@@ -212,6 +216,8 @@ void add_options(CLI::App& sub, SimulateOptions& o) {
       ->capture_default_str();
   sub.add_option("--seed", o.seed, "of the selections")->capture_default_str();
   sub.add_option("--steps", o.steps, "steady steps, after a first one")->capture_default_str();
+  sub.add_option("-w,--warmup", o.warm_up, "circulant: steps before those, to settle in")
+      ->capture_default_str();
   sub.add_option("--gamma", o.kernels.gamma, "seconds of the processor per sparse entry")
       ->capture_default_str();
   sub.add_option("--delta", o.kernels.delta, "seconds of the processor per dense value")

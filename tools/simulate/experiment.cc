@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "oktopk/allreduce/global_threshold.h"
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
 #include "oktopk/comm/decorators.h"
@@ -60,10 +61,10 @@ class Row {
                  .kind = find_support(spec.support),
                  .seed = spec.seed} {}
 
-  Measured step_with_data(std::uint64_t step);
+  Measured step_with_data(std::uint64_t step, bool refresh = false);
   Measured step_with_sizes(const std::string& preset);
-  // Collective: as after a first step at which the threshold was the true one.
-  void start_oktopk_from_survey();
+  // As after a first step: oktopk with the true threshold, circulant with no threshold yet.
+  void start_from_survey();
   void agree() { allreduce_->agree(comm_, problem_.n, problem_.k); }
 
  private:
@@ -111,14 +112,14 @@ Measured Row::measure(bool refresh, Body body) {
   return {.seconds = all[0] - begin, .messages = all[1], .bytes = all[2]};
 }
 
-Measured Row::step_with_data(std::uint64_t step) {
+Measured Row::step_with_data(std::uint64_t step, bool refresh) {
   select(step);
   if (allreduce_->is_dense()) {
     dense_.assign(problem_.n, 0.0F);
     device_->add_at(dense_, 0, selection_);
   }
   const Contribution mine{.selection = selection_, .dense = dense_, .is_finite = true};
-  Measured measured = measure(step == 0, [&](Communicator& comm) {
+  Measured measured = measure(refresh, [&](Communicator& comm) {
     allreduce_->run(comm, *device_, mine, problem_.n, problem_.k, out_);
   });
   measured.refreshed = out_.refreshed;
@@ -153,12 +154,19 @@ Measured Row::step_with_sizes(const std::string& preset) {
   return measured;
 }
 
-void Row::start_oktopk_from_survey() {
+void Row::start_from_survey() {
   StateWriter state;
-  state.put(std::uint64_t{1});  // steps made; then as oktopk saves itself
+  state.put(std::uint64_t{1});  // steps made; then as the algorithms save themselves
   state.put_all(std::span<const Index>(problem_.cuts));
-  state.put(static_cast<float>(problem_.kth_magnitude));
-  state.put(std::uint64_t{problem_.k});
+  if (allreduce_->name() == "oktopk") {
+    state.put(static_cast<float>(problem_.kth_magnitude));
+    state.put(std::uint64_t{problem_.k});
+  } else {
+    const std::vector<float> memory(region(problem_.cuts, comm_.rank()).width());
+    state.put_all(std::span<const float>(memory));
+    GlobalThreshold().save(state);
+    state.put(std::uint64_t{0});  // when the cuts changed
+  }
   const Bytes sealed = state.seal();
   StateReader reader(sealed);
   allreduce_->load(reader, problem_.n, comm_.rank(), spec_.P);
@@ -191,6 +199,15 @@ bool carries_data(const std::string& preset, const SimulationSpec& spec,
   return each * spec.P <= spec.data_bytes;
 }
 
+bool starts_from_survey(const std::string& preset, const SimulationSpec& spec,
+                        const SimulatedProblem& problem) {
+  // Votes of all ranks, on all ranks, with a checked copy and a buffer to rotate them in.
+  const double votes = 3.0 * sizeof(std::uint64_t) * std::pow(spec.P, 3);
+  if (preset == "circulant") return votes > spec.data_bytes;
+  return preset == "oktopk" &&
+         (votes > spec.data_bytes || !carries_data("oktopk_refresh", spec, problem));
+}
+
 SimulatedRow simulate_row(Communicator& comm, const SimulationSpec& spec,
                           const SimulatedProblem& problem, const std::string& preset,
                           const SimulatedClock& clock) {
@@ -201,29 +218,28 @@ SimulatedRow simulate_row(Communicator& comm, const SimulationSpec& spec,
                    .k = static_cast<double>(problem.k),
                    .P = spec.P};
   Row runs(comm, spec, problem, preset, clock);
+  const bool surveyed = starts_from_survey(preset, spec, problem);
   row.carries_data = carries_data(preset, spec, problem);
-  const bool is_oktopk = preset == "oktopk";
-  const std::string first = is_oktopk ? "oktopk_refresh" : preset;
-  row.refresh_carries_data = carries_data(first, spec, problem);
+  row.refresh_carries_data = row.carries_data && !surveyed;
   std::vector<Measured> steady;
-  if (row.refresh_carries_data) {
-    runs.agree();
-    row.refresh = runs.step_with_data(0).seconds;
-  } else {
-    steady = {runs.step_with_sizes(first)};
+  if (!row.carries_data) {
+    steady = {runs.step_with_sizes(preset)};
     row.refresh = steady.front().seconds;
+    add_steady(steady, row);
+    return row;
   }
-  if (is_oktopk && !row.refresh_carries_data) {
-    runs.start_oktopk_from_survey();
-    runs.agree();
+  if (surveyed) {
+    row.refresh = runs.step_with_sizes(preset == "oktopk" ? "oktopk_refresh" : "votes").seconds;
+    runs.start_from_survey();
   }
-  if (row.carries_data) {
-    steady.clear();
-    for (int step = 1; step <= spec.steps; ++step)
-      steady.push_back(runs.step_with_data(static_cast<std::uint64_t>(step)));
-  }
+  runs.agree();
+  std::uint64_t step = 0;
+  if (preset != "oktopk" || !surveyed) row.refresh += runs.step_with_data(step, true).seconds;
+  const int warm_up = preset == "circulant" ? spec.warm_up : 0;
+  for (int i = 0; i < warm_up; ++i) runs.step_with_data(++step);
+  for (int i = 0; i < spec.steps; ++i) steady.push_back(runs.step_with_data(++step));
   add_steady(steady, row);
-  if (is_oktopk) row.mean += (row.refresh - row.mean) / spec.tau_prime;
+  if (preset == "oktopk") row.mean += (row.refresh - row.mean) / spec.tau_prime;
   return row;
 }
 

@@ -24,6 +24,12 @@ struct SimulatedClock {
 bool carries_data(const std::string& preset, const SimulationSpec& spec,
                   const SimulatedProblem& problem);
 
+// Whether the preset's first step would need too much memory on all ranks together, so that its
+// state comes from the survey instead, which needs the problem's cuts: oktopk would gather the
+// whole union, circulant and oktopk P votes of P ranks.
+bool starts_from_survey(const std::string& preset, const SimulationSpec& spec,
+                        const SimulatedProblem& problem);
+
 // Collective; the same row on all ranks. REQUIRES: all ranks share one memory, and steps < tau'.
 SimulatedRow simulate_row(Communicator& comm, const SimulationSpec& spec,
                           const SimulatedProblem& problem, const std::string& preset,

@@ -103,9 +103,13 @@ struct SizedAllreduce::Build {
         [&](int r) { return kPrefix + dense_frame_bytes(options.codec, width(r)); });
   }
 
+  void votes() {
+    const std::size_t bytes = sizeof(std::uint64_t) * at(problem.P - 1) + kCheckBytes;
+    add(Pattern::gather, [&](int) { return bytes; });
+  }
+
   void oktopk_refresh() {
-    const std::size_t votes = sizeof(std::uint64_t) * at(problem.P - 1) + kCheckBytes;
-    add(Pattern::gather, [&](int) { return votes; });
+    votes();
     require(options.bucket >= 1, "sized: bucket = ", options.bucket, ", must be at least 1");
     split(at(options.bucket));
     gather_sizes();
@@ -121,12 +125,13 @@ struct SizedAllreduce::Build {
     bool needs_unions;
   };
   static const Row& find(std::string_view preset) {
-    static constexpr std::array<Row, 6> kRows = {{
+    static constexpr std::array<Row, 7> kRows = {{
         {"dense", &Build::dense, false, false},
         {"topka", &Build::topka, false, false},
         {"gaussiank", &Build::gaussiank, false, false},
         {"topkdsa", &Build::topkdsa, true, true},
         {"topka2a", &Build::topka2a, true, false},
+        {"votes", &Build::votes, false, false},
         {"oktopk_refresh", &Build::oktopk_refresh, true, true},
     }};
     return find_row(kRows, "preset with sizes", preset);

@@ -2,6 +2,7 @@
 #include "tools/simulate/smpirun.h"
 
 #include <fmt/format.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -77,6 +78,7 @@ int run_in(const fs::path& directory, std::vector<std::string> command) {
   require(child >= 0, "cannot start ", command.front(), ": ", std::strerror(errno));
   if (child == 0) {
     const bool is_ready = chdir(directory.c_str()) == 0 && setenv("TMPDIR", ".", 1) == 0 &&
+                          prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0 &&
                           freopen("log", "a", stdout) != nullptr &&
                           dup2(STDOUT_FILENO, STDERR_FILENO) >= 0;
     if (is_ready) execv(argv.front(), argv.data());

@@ -48,6 +48,7 @@ nlohmann::json to_json(const SimulationSpec& s) {
           {"support", s.support},
           {"seed", s.seed},
           {"steps", s.steps},
+          {"warm_up", s.warm_up},
           {"tau", s.tau},
           {"tau_prime", s.tau_prime},
           {"gamma", s.kernels.gamma},
@@ -69,6 +70,7 @@ SimulationSpec spec_from_json(const nlohmann::json& j) {
   s.support = j.at("support");
   s.seed = j.at("seed");
   s.steps = j.at("steps");
+  s.warm_up = j.at("warm_up");
   s.tau = j.at("tau");
   s.tau_prime = j.at("tau_prime");
   s.kernels = {.gamma = j.at("gamma"), .delta = j.at("delta")};

@@ -45,6 +45,7 @@ struct SimulationSpec {
   std::string support;
   std::uint64_t seed = 1;
   int steps = 2;
+  int warm_up = 2;  // circulant's steps between the first and those, until its threshold settles
   int tau = 64;
   int tau_prime = 32;
   KernelCosts kernels;
