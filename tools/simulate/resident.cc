@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "oktopk/allreduce/algorithms.h"
 #include "oktopk/base/error.h"
@@ -16,6 +17,7 @@ namespace {
 constexpr double kEntry = 8;
 constexpr double kValue = 4;
 constexpr double kPage = 4096;
+constexpr double kHugePage = 2 << 20;  // of memory from twice this size on (base/bytes.cc)
 
 struct Sizes {
   double n;
@@ -55,7 +57,7 @@ double topkdsa(const Sizes& s) {
 double topka2a(const Sizes& s) { return equal_regions(s) + kValue * s.n + kEntry * s.k_union; }
 
 // Kept, encoded, received, decoded, merged, applied; pruned in every round.
-double gtopk(const Sizes& s) { return kEntry * s.k * (9 + s.rounds); }
+double gtopk(const Sizes& s) { return kEntry * s.k * (7 + s.rounds / 2); }
 
 // The dense region; what it shares, as entries and as a frame; gathered and applied.
 double oktopk_gathering(const Sizes& s, double shared) {
@@ -68,8 +70,15 @@ double oktopk_refresh(const Sizes& s) { return oktopk_gathering(s, s.k_union); }
 
 double spardl(const Sizes& s) { return kEntry * s.k * (7 + s.rounds); }
 
-// Owner memory included, with the room it keeps.
-double circulant(const Sizes& s) { return kEntry * s.k * 8 + 1.25 * kValue * s.n / s.P; }
+// Entries that travel, of the region's memory, of what is gathered; and the memory itself, with the
+// room it keeps. What is gathered lies in a buffer with room for k entries of every region.
+double circulant(const Sizes& s) {
+  const double room = kEntry * s.P * std::min(s.k, s.n / s.P);
+  const double gathered = kEntry * 1.1 * s.k;
+  const double gather =
+      room < 2 * kHugePage ? gathered : std::ceil(gathered / kHugePage) * kHugePage;
+  return kEntry * (6 * s.k + 5 * s.k_union / s.P) + 1.25 * kValue * s.n / s.P + gather;
+}
 
 struct Row {
   std::string_view name;

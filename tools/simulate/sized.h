@@ -55,7 +55,7 @@ class SizedAllreduce {
   // its own blocks. REQUIRES: at least shared_bytes() bytes.
   void run(Communicator& comm, std::span<std::byte> shared);
 
-  // The largest message that any rank sends in this problem.
+  // No message of any rank is larger.
   std::size_t shared_bytes() const { return shared_bytes_; }
 
  private:

@@ -83,29 +83,59 @@ class PowerLaw {
  public:
   explicit PowerLaw(std::uint64_t width)
       : width_(width),
+        stride_(kPrime % width),
         first_(static_cast<float>(std::pow(kOffset, -kSteepness))),
         span_(static_cast<float>(first_ -
                                  std::pow(static_cast<double>(width) + kOffset, -kSteepness))) {}
 
-  std::uint64_t place(std::uint64_t bits) const {
+  // The places of a stratum are permuted, each stratum's in its own way.
+  std::uint64_t place(std::uint64_t bits, std::uint64_t stratum) const {
+    const std::uint64_t apart = drawn(bits) * stride_;
+    // Most strata are narrow, and a short division takes a fraction of a long one's time.
+    const std::uint64_t spread =
+        width_ <= 0xffff ? static_cast<std::uint32_t>(apart) % static_cast<std::uint32_t>(width_)
+                         : apart % width_;
+    const std::uint64_t turned = spread + uniform_place(stratum, width_);
+    return turned < width_ ? turned : turned - width_;
+  }
+
+ private:
+  static constexpr std::uint64_t kPrime = 4294967291U;  // the last below 2^32: no width divides it
+
+  std::uint64_t drawn(std::uint64_t bits) const {
     const float u = static_cast<float>(bits >> 40) * 0x1p-24F;
     constexpr auto kPower = static_cast<float>(-1 / kSteepness);
     const float x = std::pow(first_ - u * span_, kPower) - static_cast<float>(kOffset);
     return std::min(static_cast<std::uint64_t>(std::max(x, 0.0F)), width_ - 1);
   }
 
- private:
   std::uint64_t width_;
+  std::uint64_t stride_;
   float first_;
   float span_;
 };
 
-// A permutation of [0, width), another one for each stratum: the factor is prime, and widths are
-// below it.
-std::uint64_t permuted(std::uint64_t place, std::uint64_t width, std::uint64_t stratum_hash) {
-  constexpr std::uint64_t kPrime = 4294967291U;  // the last below 2^32
-  return (place * kPrime % width + (((stratum_hash >> 32) * width) >> 32)) % width;
-}
+// The ends of a segment's strata, s * width / count for s = 1, 2, ..., without a division each.
+class Strata {
+ public:
+  explicit Strata(const Segment& segment)
+      : count_(segment.count),
+        narrow_(segment.count == 0 ? 0 : segment.width / segment.count),
+        rest_(segment.count == 0 ? 0 : segment.width % segment.count) {}
+
+  std::uint64_t next_width() {
+    over_ += rest_;
+    if (over_ < count_) return narrow_;
+    over_ -= count_;
+    return narrow_ + 1;
+  }
+
+ private:
+  std::uint64_t count_;
+  std::uint64_t narrow_;
+  std::uint64_t rest_;
+  std::uint64_t over_ = 0;
+};
 
 // Above ln(n/k), exponential, from the lower half of `bits`; 31 of them.
 float magnitude(float threshold, std::uint64_t bits) {
@@ -143,24 +173,24 @@ void make_selection(const SupportSpec& spec, int rank, std::uint64_t step, Spars
   out.resize(spec.k);
   std::size_t at = 0;
   for (const Segment& segment : segments) {
-    std::uint64_t begin = 0;
+    std::uint64_t begin = segment.begin;
+    Strata strata(segment);
     for (std::uint64_t s = 0; s < segment.count; ++s, ++at) {
-      const std::uint64_t end = (s + 1) * segment.width / segment.count;
-      const std::uint64_t width = end - begin;
+      const std::uint64_t width = strata.next_width();
       const std::uint64_t bits = mine.next();
       std::uint64_t place = 0;
       bool negative = (bits >> 31 & 1U) != 0;
       if (correlated) {
         const std::uint64_t stratum = common.next();
-        place = permuted((width == spec.n / spec.k ? narrow : wide).place(bits), width, stratum);
+        place = (width == spec.n / spec.k ? narrow : wide).place(bits, stratum);
         negative = (((stratum ^ place) * 0x9e3779b97f4a7c15U) >> 63) != 0;
       } else {
         place = uniform_place(bits, width);
       }
-      out.idx[at] = segment.begin + static_cast<Index>(begin + place);
+      out.idx[at] = static_cast<Index>(begin + place);
       const float value = magnitude(threshold, bits);
       out.val[at] = negative ? -value : value;
-      begin = end;
+      begin += width;
     }
   }
 }
