@@ -24,15 +24,15 @@ endfunction()
 
 # Flat platforms obey the model: dense within 1% of 2 ceil(log2 P) alpha + 2 n (P-1)/P beta.
 oktopk_add_simulate_test(all_presets_at_16
-  "dense +- +- +data .* (1.00|0.99)[0-9] .*gtopk .*oktopk .*spardl .*circulant +coo32.fp32 +halving +data"
+  "dense +- +- +data[^\n]* (1\\.00|0\\.99)[0-9] +1\\.00 [^\n]*\n.*gtopk .*oktopk .*spardl .*circulant +coo32.fp32 +halving +data"
   --ranks 16 -b 100000 --preset all)
 oktopk_add_simulate_test(all_presets_at_64
-  "dense +- +- +data .* (1.00|0.99)[0-9] .*gtopk .*oktopk .*spardl .*circulant +coo32.fp32 +halving +data"
+  "dense +- +- +data[^\n]* (1\\.00|0\\.99)[0-9] +1\\.00 [^\n]*\n.*gtopk .*oktopk .*spardl .*circulant +coo32.fp32 +halving +data"
   --ranks 64 -b 100000 --preset all)
-oktopk_add_simulate_test(sizes_instead_of_data "dense .* sizes .* (1.00|0.99)[0-9] .*oktopk .* data .*topka .* sizes "
+oktopk_add_simulate_test(sizes_instead_of_data "dense +- +- +sizes[^\n]* (1\\.00|0\\.99)[0-9] +1\\.00 [^\n]*\n[^\n]*oktopk [^\n]* data [^\n]*\n[^\n]*topka [^\n]* sizes "
   --ranks 64 -b 100000 --preset dense,oktopk,topka --memory 0.05)
 foreach(platform IN ITEMS flat-100g dragonfly fat-tree gpu-nodes wan)
-  oktopk_add_simulate_test(${platform} "dense .*\n.* 20 circulant +[a-z_+0-9]+ +5,2,1|20 circulant .* data "
+  oktopk_add_simulate_test(${platform} "20 dense .* 20 circulant +elias_fano.bf16 +halving +data "
     --platform ${platform} --ranks 20 -b 20000 --preset dense,circulant --support layered --codec elias_fano+bf16)
 endforeach()
 oktopk_add_simulate_test(slow_rank "slow host 3:10, slow link 2:5.*spardl .* [2-9]\\.[0-9]+ +[0-9.]+ +[0-9.]+\n"
