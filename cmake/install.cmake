@@ -15,6 +15,9 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/oktopk/
 if(TARGET oktopk_tool)
   install(TARGETS oktopk_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
+if(TARGET oktopk_simulated)  # beside it
+  install(TARGETS oktopk_simulated LIBRARY DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
 
 install(EXPORT oktopk-targets
   NAMESPACE oktopk::

@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
   oktopk::add_tune(app, action);
   oktopk::add_explain(app, action);
   oktopk::add_verify(app, action);
+  oktopk::add_simulate(app, action);
   oktopk::add_study(app, action);
   oktopk::add_train(app, action, fmt::format("{}", fmt::join(argv, argv + argc, " ")));
   try {

@@ -18,4 +18,7 @@ std::unique_ptr<Allreduce> make_oktopk(const AllreduceOptions& options);
 std::unique_ptr<Allreduce> make_spardl(const AllreduceOptions& options);
 std::unique_ptr<Allreduce> make_circulant(const AllreduceOptions& options);
 
+// Which of its two schedules dense takes for n values on P ranks.
+bool dense_uses_ring(const AllreduceOptions& options, double n, int P);
+
 }  // namespace oktopk

@@ -45,7 +45,7 @@ class Dense final : public Allreduce {
   Prediction predict(const Problem& problem) const override {
     const double P = problem.P;
     const double messages =
-        uses_ring(problem.n, problem.P) ? 2 * (P - 1) : 2 * ceil_log2(problem.P);
+        dense_uses_ring(options(), problem.n, problem.P) ? 2 * (P - 1) : 2 * ceil_log2(problem.P);
     const double n = problem.n;
     const double values = 2 * n * (P - 1) / P;
     const double width = options().codec.lossless() ? sizeof(float) : sizeof(Bf16);
@@ -67,7 +67,7 @@ class Dense final : public Allreduce {
  private:
   void sum_floats(const Step& step, Outcome& out) {
     out.dense_update.assign(step.mine.dense.begin(), step.mine.dense.end());
-    if (uses_ring(step.n, step.comm.size())) {
+    if (dense_uses_ring(options(), step.n, step.comm.size())) {
       ring_reduce_scatter(step.comm, out.dense_update, cuts_, work_);
       ring_allgather(step.comm, out.dense_update, cuts_);
     } else {
@@ -82,7 +82,7 @@ class Dense final : public Allreduce {
     Uninitialised<float>& sums = out.dense_returned;
     sums.assign(step.mine.dense.begin(), step.mine.dense.end());
     halves_.resize(step.n);
-    if (uses_ring(step.n, step.comm.size())) {
+    if (dense_uses_ring(options(), step.n, step.comm.size())) {
       ring_reduce_scatter(step.comm, sums, cuts_, work_, kBf16);
       split_own(step.comm.rank(), sums);
       ring_allgather(step.comm, halves_, cuts_);
@@ -103,16 +103,16 @@ class Dense final : public Allreduce {
     split(sums.subspan(cuts_[r], width), std::span(halves_).subspan(cuts_[r], width));
   }
 
-  bool uses_ring(double n, int P) const {
-    return options().dense == DenseSchedule::ring ||
-           (options().dense == DenseSchedule::automatic && n / P >= kRingRegion);
-  }
-
   std::vector<std::size_t> cuts_;
   Uninitialised<Bf16> halves_;  // of the update, on the wire
 };
 
 }  // namespace
+
+bool dense_uses_ring(const AllreduceOptions& options, double n, int P) {
+  return options.dense == DenseSchedule::ring ||
+         (options.dense == DenseSchedule::automatic && n / P >= kRingRegion);
+}
 
 std::unique_ptr<Allreduce> make_dense(const AllreduceOptions& options) {
   return std::make_unique<Dense>(options);

@@ -57,6 +57,7 @@ class MpiCommunicator final : public Communicator {
   void post(Operation& operation, std::span<const Send> sends);
   bool fits_itself(std::size_t bytes, bool is_recv);
   bool test(Operation& operation, std::size_t i);
+  void note_size(Recv& recv, MPI_Status& status) const;
   std::string describe(const Operation& operation, std::size_t request) const;
   std::string silent_peers(Operation& operation);
   void withdraw(Operation& operation) noexcept;
@@ -146,23 +147,35 @@ bool MpiCommunicator::fits_itself(std::size_t bytes, bool is_recv) {
   return is_recv ? other <= bytes : bytes <= other;
 }
 
-// True when request i has completed, or is none any more; notes what it received.
+// True when request i has completed, or is none any more; notes what it received. Blocking: waits
+// until it has.
 bool MpiCommunicator::test(Operation& operation, std::size_t i) {
   if (operation.requests[i] == MPI_REQUEST_NULL) return true;
-  int is_done = 0;
+  MPI_Request& request = operation.requests[i];
+  int is_done = 1;
   MPI_Status status;
-  const int code = MPI_Test(&operation.requests[i], &is_done, &status);
+  const int code =
+      options_.blocking ? MPI_Wait(&request, &status) : MPI_Test(&request, &is_done, &status);
   if (code != MPI_SUCCESS) {
     withdraw(operation);
     die(describe(operation, i) + ": " + mpi_error_text(code));
   }
   if (is_done == 0) return false;
-  if (i < operation.recvs.size()) {
-    MPI_Count size = 0;
-    MPI_Get_elements_x(&status, MPI_BYTE, &size);
-    operation.recvs[i].size = static_cast<std::size_t>(size);
-  }
+  if (i < operation.recvs.size()) note_size(operation.recvs[i], status);
   return true;
+}
+
+void MpiCommunicator::note_size(Recv& recv, MPI_Status& status) const {
+  // A simulator need not know MPI_Get_elements_x, without which derived types cannot do.
+  if (options_.blocking && recv.buffer.size() <= options_.chunk_bytes) {
+    int size = 0;
+    MPI_Get_count(&status, MPI_BYTE, &size);
+    recv.size = static_cast<std::size_t>(size);
+    return;
+  }
+  MPI_Count size = 0;
+  MPI_Get_elements_x(&status, MPI_BYTE, &size);
+  recv.size = static_cast<std::size_t>(size);
 }
 
 void MpiCommunicator::finish(std::uint64_t ticket) {
@@ -171,7 +184,7 @@ void MpiCommunicator::finish(std::uint64_t ticket) {
     withdraw(operation);
     die("the communicator is dead: " + reason_);
   }
-  const MpiErrorsReturn errors_return;
+  const MpiErrorsReturn errors_return(options_.blocking);
   // Each test lets all of MPI progress: asking for one request after the other is enough.
   std::size_t done = 0;
   const bool is_complete = poll(options_.timeout, [&] {
@@ -199,7 +212,7 @@ std::string MpiCommunicator::silent_peers(Operation& operation) {
 // Ends the receives, so that nothing is written to their buffers any more. MPI cannot take back a
 // send: its request is given up, and the message may still be read by the peer.
 void MpiCommunicator::withdraw(Operation& operation) noexcept {
-  const MpiErrorsReturn errors_return;
+  const MpiErrorsReturn errors_return(options_.blocking);
   auto& requests = operation.requests;
   const std::size_t recvs = std::min(operation.recvs.size(), requests.size());
   for (std::size_t i = 0; i < recvs; ++i) {
@@ -262,8 +275,13 @@ std::unique_ptr<Communicator> duplicate(MPI_Comm original, const MpiOptions& opt
           options.chunk_bytes, ", must be from 1 to ", INT_MAX);
   MpiOptions limited = options;
   limited.timeout = std::min(options.timeout, kLongestTimeout);
-  const MpiErrorsReturn errors_return;
+  const MpiErrorsReturn errors_return(options.blocking);
   MPI_Comm copy = MPI_COMM_NULL;
+  if (options.blocking) {
+    const int code = MPI_Comm_dup(original, &copy);
+    if (code != MPI_SUCCESS) fail<CommError>("mpi: duplicating: ", mpi_error_text(code));
+    return std::make_unique<MpiCommunicator>(copy, limited);
+  }
   MPI_Request request = MPI_REQUEST_NULL;
   int code = MPI_Comm_idup(original, &copy, &request);
   const Duration patience = std::max(limited.timeout, Communicator::kDefaultTimeout);

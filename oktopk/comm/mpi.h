@@ -33,6 +33,9 @@ struct MpiOptions {
   // Above this many bytes a message is described by a derived datatype of such chunks, because MPI
   // counts are int. Tests lower it.
   std::size_t chunk_bytes = std::size_t{1} << 30;
+  // Waits inside MPI instead of polling: no timeout. For a simulator of MPI, where polling would
+  // take simulated time, and which sees by itself that nobody can go on.
+  bool blocking = false;
 };
 
 // REQUIRES: MPI is initialised (see MpiSession). Collective over the communicator; waits for ranks

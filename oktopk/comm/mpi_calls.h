@@ -64,10 +64,12 @@ class MpiShape {
 
 // While it lives, errors are return codes also in calls that name no communicator, like MPI_Test.
 // Those go to the handler of MPI_COMM_WORLD (MPI 3) or MPI_COMM_SELF (MPI 4), which ends the
-// program by default; MPICH uses it even though the request belongs to a communicator.
+// program by default; MPICH uses it even though the request belongs to a communicator. Not for a
+// simulator (blocking), whose ranks share those handlers and which ends the program with a message.
 class MpiErrorsReturn {
  public:
-  MpiErrorsReturn() {
+  explicit MpiErrorsReturn(bool blocking) : is_active_(!blocking) {
+    if (!is_active_) return;
     for (std::size_t i = 0; i < comms_.size(); ++i) {
       MPI_Comm_get_errhandler(comms_[i], &saved_[i]);
       MPI_Comm_set_errhandler(comms_[i], MPI_ERRORS_RETURN);
@@ -76,6 +78,7 @@ class MpiErrorsReturn {
   MpiErrorsReturn(const MpiErrorsReturn&) = delete;
   MpiErrorsReturn& operator=(const MpiErrorsReturn&) = delete;
   ~MpiErrorsReturn() {
+    if (!is_active_) return;
     for (std::size_t i = 0; i < comms_.size(); ++i) {
       MPI_Comm_set_errhandler(comms_[i], saved_[i]);
       MPI_Errhandler_free(&saved_[i]);
@@ -84,7 +87,8 @@ class MpiErrorsReturn {
 
  private:
   std::array<MPI_Comm, 2> comms_{MPI_COMM_WORLD, MPI_COMM_SELF};
-  std::array<MPI_Errhandler, 2> saved_;
+  std::array<MPI_Errhandler, 2> saved_{};
+  bool is_active_;
 };
 
 }  // namespace oktopk

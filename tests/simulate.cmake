@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+# `oktopk simulate` as its users call it, on SimGrid. Label: simulate. SimGrid exits with 0 after a deadlock and
+# after MPI_Abort, so no test here believes an exit code alone. Without SimGrid: reported as skipped.
+if(NOT TARGET oktopk_simulated)
+  oktopk_add_command_test(simulate_says_what_is_missing ARGS simulate --ranks 16 -b 1K EXIT 2
+    OUTPUT "libsimgrid-dev")
+  add_test(NAME simulate_skipped COMMAND sh -c
+    "echo 'SKIPPED: no SimGrid here, nothing was simulated; install libsimgrid-dev and configure again'; exit 77")
+  set_tests_properties(simulate_skipped PROPERTIES LABELS simulate SKIP_RETURN_CODE 77)
+  return()
+endif()
+
+set(simulation_failed "CRITICAL;MPI_Abort was called;Deadlock;failed")
+function(oktopk_add_simulate_test name output)
+  add_test(NAME simulate_${name} COMMAND oktopk_tool simulate ${ARGN})
+  set_tests_properties(simulate_${name} PROPERTIES LABELS simulate TIMEOUT 300
+    PASS_REGULAR_EXPRESSION "${output}" FAIL_REGULAR_EXPRESSION "${simulation_failed}")
+endfunction()
+# The same as an oktopk_add_command_test: exit code and output.
+function(oktopk_add_simulate_command_test name)
+  oktopk_add_command_test(simulate_${name} ${ARGN})
+  set_tests_properties(command_simulate_${name} PROPERTIES LABELS simulate TIMEOUT 300)
+endfunction()
+
+# Flat platforms obey the model: dense within 1% of 2 ceil(log2 P) alpha + 2 n (P-1)/P beta.
+oktopk_add_simulate_test(all_presets_at_16
+  "dense +- +- +data[^\n]* (1\\.00|0\\.99)[0-9] +1\\.00 [^\n]*\n.*gtopk .*oktopk .*spardl .*circulant +coo32.fp32 +halving +data"
+  --ranks 16 -b 100000 --preset all)
+oktopk_add_simulate_test(all_presets_at_64
+  "dense +- +- +data[^\n]* (1\\.00|0\\.99)[0-9] +1\\.00 [^\n]*\n.*gtopk .*oktopk .*spardl .*circulant +coo32.fp32 +halving +data"
+  --ranks 64 -b 100000 --preset all)
+oktopk_add_simulate_test(sizes_instead_of_data "dense +- +- +sizes[^\n]* (1\\.00|0\\.99)[0-9] +1\\.00 [^\n]*\n[^\n]*oktopk [^\n]* data [^\n]*\n[^\n]*topka [^\n]* sizes "
+  --ranks 64 -b 100000 --preset dense,oktopk,topka --memory 0.05)
+foreach(platform IN ITEMS flat-100g dragonfly fat-tree gpu-nodes wan)
+  oktopk_add_simulate_test(${platform} "20 dense .* 20 circulant +elias_fano.bf16 +halving +data "
+    --platform ${platform} --ranks 20 -b 20000 --preset dense,circulant --support layered --codec elias_fano+bf16)
+endforeach()
+oktopk_add_simulate_test(slow_rank "slow host 3:10, slow link 2:5.*spardl .* [2-9]\\.[0-9]+ +[0-9.]+ +[0-9.]+\n"
+  --ranks 16 -b 100000 --preset dense,spardl --slow-host 3:10 --slow-link 2:5 --support correlated)
+
+oktopk_add_simulate_command_test(sees_a_deadlock
+  ARGS simulate --ranks 4 -b 1000 --preset spardl --provoke deadlock EXIT 1 OUTPUT "Deadlock.*0 of 1 rows")
+oktopk_add_simulate_command_test(sees_an_abort
+  ARGS simulate --ranks 4 -b 1000 --preset spardl --provoke abort EXIT 1 OUTPUT "MPI_Abort was called.*0 of 1 rows")
+oktopk_add_simulate_command_test(sees_an_error
+  ARGS simulate --ranks 4 -b 1000 --preset spardl --provoke error EXIT 1 OUTPUT "CRITICAL: provoked")
+oktopk_add_simulate_command_test(refuses_platform ARGS simulate --platform moon EXIT 2
+  OUTPUT "unknown platform 'moon'. there are: flat-100g")
+oktopk_add_simulate_command_test(refuses_slow_link ARGS simulate --ranks 16 --platform fat-tree --slow-link 1:2 EXIT 2
+  OUTPUT "links of single ranks")
+oktopk_add_simulate_command_test(refuses_slow_rank ARGS simulate --ranks 16 --slow-host 16:2 EXIT 2
+  OUTPUT "--slow-host 16:2: there is no rank 16 of 16")
+oktopk_add_simulate_command_test(refuses_too_much ARGS simulate --ranks 64 -b 1M --preset circulant --memory 0.01 EXIT 2
+  OUTPUT "preset circulant on 64 ranks .* needs about")
+
+add_test(NAME simulate_twice_the_same COMMAND sh -c
+  "'$<TARGET_FILE:oktopk_tool>' simulate --ranks 12 -b 50K --preset all >simulate_1.txt && '$<TARGET_FILE:oktopk_tool>' simulate --ranks 12 -b 50K --preset all >simulate_2.txt && cmp simulate_1.txt simulate_2.txt && grep -q circulant simulate_1.txt && echo the same bytes")
+set_tests_properties(simulate_twice_the_same PROPERTIES LABELS simulate TIMEOUT 300
+  PASS_REGULAR_EXPRESSION "the same bytes" FAIL_REGULAR_EXPRESSION "${simulation_failed}")

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// The experiment of `oktopk simulate` on threads, with a clock that only computing moves.
+#include "tools/simulate/experiment.h"
+
+#include "oktopk/allreduce/presets.h"
+#include "oktopk/base/error.h"
+#include "tests/support/world.h"
+#include "tools/simulate/problem.h"
+
+namespace oktopk {
+namespace {
+
+constexpr int kRanks = 5;
+
+SimulationSpec make_spec(double data_bytes) {
+  SimulationSpec spec;
+  spec.P = kRanks;
+  spec.problems = {make_problem({.n = 3000, .k = 60, .P = kRanks}, true)};
+  spec.codec = "coo32+fp32";
+  spec.skips = "halving";
+  spec.support = "iid";
+  spec.data_bytes = data_bytes;
+  return spec;
+}
+
+SimulatedRow run_row(const SimulationSpec& spec, const std::string& preset) {
+  return gather_world("threads", kRanks,
+                      [&](Communicator& comm) {
+                        double now = 0;
+                        const SimulatedClock clock{
+                            .now = [&] { return now; },
+                            .sleep_until = [&](double instant) { now = instant; },
+                            .compute = [&](double seconds) { now += seconds; }};
+                        return simulate_row(comm, spec, spec.problems.front(), preset, clock);
+                      })
+      .front();
+}
+
+TEST(Experiment, counts_and_times_every_preset) {
+  const SimulationSpec spec = make_spec(1e9);
+  for (const Preset& preset : presets()) {
+    const SimulatedRow row = run_row(spec, std::string(preset.name));
+    EXPECT_TRUE(row.carries_data && row.refresh_carries_data) << preset.name;
+    EXPECT_GT(row.steady, 0) << preset.name;
+    EXPECT_GT(row.refresh, 0) << preset.name;
+    EXPECT_GT(row.messages, 0) << preset.name;
+    EXPECT_GE(row.selected, 20) << preset.name;
+  }
+}
+
+TEST(Experiment, sizes_cost_what_data_cost) {
+  for (const std::string preset : {"dense", "topka", "gaussiank", "topkdsa", "topka2a"}) {
+    const SimulatedRow data = run_row(make_spec(1e9), preset);
+    const SimulatedRow sizes = run_row(make_spec(1), preset);
+    EXPECT_FALSE(sizes.carries_data) << preset;
+    EXPECT_EQ(sizes.messages, data.messages) << preset;
+    EXPECT_NEAR(sizes.bytes, data.bytes, 0.05 * data.bytes) << preset;
+    EXPECT_NEAR(sizes.steady, data.steady, 0.05 * data.steady) << preset;
+  }
+}
+
+TEST(Experiment, starts_from_a_survey_where_the_first_step_would_not_fit) {
+  for (const std::string preset : {"oktopk", "circulant"}) {
+    const SimulatedRow data = run_row(make_spec(1e9), preset);
+    const SimulatedRow surveyed = run_row(make_spec(1), preset);
+    EXPECT_TRUE(surveyed.carries_data) << preset;
+    EXPECT_FALSE(surveyed.refresh_carries_data) << preset;
+    EXPECT_EQ(surveyed.messages, data.messages) << preset;
+    EXPECT_NEAR(surveyed.bytes, data.bytes, 0.15 * data.bytes) << preset;
+    EXPECT_NEAR(surveyed.selected, data.selected, 0.3 * data.selected) << preset;
+    EXPECT_NEAR(surveyed.refresh, data.refresh, 0.15 * data.refresh) << preset;
+  }
+}
+
+TEST(Experiment, slow_host_stretches_the_step) {
+  SimulationSpec spec = make_spec(1e9);
+  const double normal = run_row(spec, "topka").steady;
+  spec.slow_host = {.rank = 2, .factor = 3};
+  EXPECT_NEAR(run_row(spec, "topka").steady, 3 * normal, 0.01 * normal);
+}
+
+TEST(Experiment, refuses_so_many_steps_that_oktopk_would_refresh) {
+  SimulationSpec spec = make_spec(1e9);
+  spec.steps = spec.tau_prime;
+  EXPECT_THROW(run_row(spec, "oktopk"), UsageError);
+}
+
+}  // namespace
+}  // namespace oktopk

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/simulate/experiment.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "oktopk/allreduce/global_threshold.h"
+#include "oktopk/allreduce/presets.h"
+#include "oktopk/base/error.h"
+#include "oktopk/comm/decorators.h"
+#include "tools/simulate/charging.h"
+#include "tools/simulate/resident.h"
+#include "tools/simulate/sized.h"
+#include "tools/simulate/supports.h"
+
+namespace oktopk {
+namespace {
+
+// Longer than ranks take to agree on an instant, over any platform.
+constexpr double kPause = 60;
+// Of two steps that take the same time on a clock of 1 ns.
+constexpr double kInstant = 1e-8;
+
+struct Measured {
+  double seconds = 0;
+  double messages = 0;
+  double bytes = 0;
+  double selected = 0;
+  bool refreshed = false;
+};
+
+Problem model_problem(const SimulationSpec& spec, const SimulatedProblem& p) {
+  Problem problem{.n = static_cast<double>(p.n), .k = static_cast<double>(p.k), .P = spec.P};
+  problem.union_exponent = problem.exponent_of(static_cast<double>(p.union_size));
+  return problem;
+}
+
+// What a byte that arrives costs to process: the model's entries and values over its bytes.
+double seconds_per_byte(const Allreduce& allreduce, const SimulationSpec& spec,
+                        const Problem& problem) {
+  const Cost cost = allreduce.predict(problem).expected;
+  const double work = cost.entries * spec.kernels.gamma + cost.values * spec.kernels.delta;
+  return cost.bytes > 0 ? work / cost.bytes : 0;
+}
+
+// The row's ranks, clock and counters.
+class Row {
+ public:
+  Row(Communicator& comm, const SimulationSpec& spec, const SimulatedProblem& problem,
+      const std::string& preset, const SimulatedClock& clock)
+      : comm_(comm),
+        spec_(spec),
+        problem_(problem),
+        clock_(clock),
+        allreduce_(make_allreduce(find_preset(preset), spec.allreduce())),
+        device_(make_cpu_device()),
+        counting_(comm),
+        support_{.n = problem.n,
+                 .k = problem.k,
+                 .P = spec.P,
+                 .kind = find_support(spec.support),
+                 .seed = spec.seed} {}
+
+  Measured step_with_data(std::uint64_t step, bool refresh = false);
+  Measured step_with_sizes(const std::string& preset);
+  // As after a first step: oktopk with the true threshold, circulant with no threshold yet.
+  void start_from_survey();
+  void agree() { allreduce_->agree(comm_, problem_.n, problem_.k); }
+
+ private:
+  // Collective: `body` from one instant on all ranks to the last one's end.
+  template <class Body>
+  Measured measure(bool refresh, Body body);
+  void select(std::uint64_t step) { make_selection(support_, comm_.rank(), step, selection_); }
+
+  Communicator& comm_;
+  const SimulationSpec& spec_;
+  const SimulatedProblem& problem_;
+  const SimulatedClock& clock_;
+  std::unique_ptr<Allreduce> allreduce_;
+  std::unique_ptr<Device> device_;
+  CountingCommunicator counting_;
+  SupportSpec support_;
+  SparseVector selection_;
+  std::vector<float> dense_;
+  Outcome out_;
+  Workspace work_;
+};
+
+template <class Body>
+Measured Row::measure(bool refresh, Body body) {
+  Problem problem = model_problem(spec_, problem_);
+  problem.refresh = refresh;
+  const bool is_slow = comm_.rank() == spec_.slow_host.rank;
+  const double stretch = is_slow ? spec_.slow_host.factor : 1;
+  std::uint64_t seen = 0;
+  ChargingCommunicator charging(
+      counting_, seconds_per_byte(*allreduce_, spec_, problem), [&](double seconds) {
+        const std::uint64_t messages = counting_.traffic().messages_received - seen;
+        seen += messages;
+        const double overhead = static_cast<double>(messages) * spec_.receive_overhead;
+        clock_.compute(stretch * (seconds + overhead));
+      });
+  counting_.reset();
+  const double begin = kPause + allreduce_small(comm_, clock_.now(), Reduction::max, work_);
+  clock_.sleep_until(begin);
+  require(clock_.now() < begin + kInstant, "simulate: rank ", comm_.rank(), " began a step late");
+  body(charging);
+  double all[] = {clock_.now(), static_cast<double>(counting_.traffic().duplex_messages),
+                  static_cast<double>(counting_.traffic().duplex_bytes)};
+  allreduce_small(comm_, std::span<double>(all), Reduction::max, work_);
+  return {.seconds = all[0] - begin, .messages = all[1], .bytes = all[2]};
+}
+
+Measured Row::step_with_data(std::uint64_t step, bool refresh) {
+  select(step);
+  if (allreduce_->is_dense()) {
+    dense_.assign(problem_.n, 0.0F);
+    device_->add_at(dense_, 0, selection_);
+  }
+  const Contribution mine{.selection = selection_, .dense = dense_, .is_finite = true};
+  Measured measured = measure(refresh, [&](Communicator& comm) {
+    allreduce_->run(comm, *device_, mine, problem_.n, problem_.k, out_);
+  });
+  measured.refreshed = out_.refreshed;
+  measured.selected =
+      static_cast<double>(allreduce_->is_dense() ? out_.dense_update.size() : out_.update.size());
+  return measured;
+}
+
+Measured Row::step_with_sizes(const std::string& preset) {
+  select(0);
+  const bool voted = preset == "oktopk_refresh";
+  const Cuts cuts = voted ? problem_.cuts : equal_cuts(problem_.n, spec_.P);
+  const auto blocks = block_sizes(selection_, cuts);
+  SizedAllreduce sized(preset, spec_.allreduce(),
+                       {.n = problem_.n,
+                        .k = problem_.k,
+                        .P = spec_.P,
+                        .cuts = cuts,
+                        .region_unions = voted ? problem_.cut_unions : problem_.equal_unions,
+                        .blocks = blocks});
+  // One buffer for all ranks, by its address: its content means nothing.
+  Bytes owned;
+  std::uint64_t size =
+      allreduce_small(comm_, std::uint64_t{sized.shared_bytes()}, Reduction::max, work_);
+  if (comm_.rank() == 0) owned.resize(size);
+  std::byte* address = owned.data();
+  broadcast(comm_, 0, std::as_writable_bytes(std::span(&address, 1)));
+  const Measured measured = measure(voted, [&](Communicator& comm) {
+    sized.run(comm, {address, static_cast<std::size_t>(size)});
+  });
+  barrier(comm_);
+  return measured;
+}
+
+void Row::start_from_survey() {
+  StateWriter state;
+  state.put(std::uint64_t{1});  // steps made; then as the algorithms save themselves
+  state.put_all(std::span<const Index>(problem_.cuts));
+  if (allreduce_->name() == "oktopk") {
+    state.put(static_cast<float>(problem_.kth_magnitude));
+    state.put(std::uint64_t{problem_.k});
+  } else {
+    const std::vector<float> memory(region(problem_.cuts, comm_.rank()).width());
+    state.put_all(std::span<const float>(memory));
+    GlobalThreshold().save(state);
+    state.put(std::uint64_t{0});  // when the cuts changed
+  }
+  const Bytes sealed = state.seal();
+  StateReader reader(sealed);
+  allreduce_->load(reader, problem_.n, comm_.rank(), spec_.P);
+}
+
+// Steps that refreshed on demand count for the mean, not for steady ones, unless all did.
+void add_steady(const std::vector<Measured>& steps, SimulatedRow& row) {
+  const auto is_refreshed = [](const Measured& m) { return m.refreshed; };
+  const bool all = std::all_of(steps.begin(), steps.end(), is_refreshed);
+  double count = 0;
+  for (const Measured& m : steps) {
+    row.mean += m.seconds / static_cast<double>(steps.size());
+    if (m.refreshed && !all) continue;
+    ++count;
+    row.steady += m.seconds;
+    row.messages += m.messages;
+    row.bytes += m.bytes;
+    row.selected += m.selected;
+  }
+  for (double* sum : {&row.steady, &row.messages, &row.bytes, &row.selected}) *sum /= count;
+}
+
+}  // namespace
+
+bool carries_data(const std::string& preset, const SimulationSpec& spec,
+                  const SimulatedProblem& problem) {
+  for (const char* never : {"gtopk", "oktopk", "spardl", "circulant"})
+    if (preset == never) return true;  // O(k) per rank
+  const double each = resident_bytes(preset, problem.n, static_cast<double>(problem.k), spec.P);
+  return each * spec.P <= spec.data_bytes;
+}
+
+bool starts_from_survey(const std::string& preset, const SimulationSpec& spec,
+                        const SimulatedProblem& problem) {
+  // Votes of all ranks, on all ranks, with a checked copy and a buffer to rotate them in.
+  const double votes = 3.0 * sizeof(std::uint64_t) * std::pow(spec.P, 3);
+  if (preset == "circulant") return votes > spec.data_bytes;
+  return preset == "oktopk" &&
+         (votes > spec.data_bytes || !carries_data("oktopk_refresh", spec, problem));
+}
+
+SimulatedRow simulate_row(Communicator& comm, const SimulationSpec& spec,
+                          const SimulatedProblem& problem, const std::string& preset,
+                          const SimulatedClock& clock) {
+  require(spec.steps >= 1 && spec.steps < spec.tau_prime, "simulate: ", spec.steps,
+          " steps, but there must be 1 to tau' - 1");
+  SimulatedRow row{.preset = preset,
+                   .n = static_cast<double>(problem.n),
+                   .k = static_cast<double>(problem.k),
+                   .P = spec.P};
+  Row runs(comm, spec, problem, preset, clock);
+  const bool surveyed = starts_from_survey(preset, spec, problem);
+  row.carries_data = carries_data(preset, spec, problem);
+  row.refresh_carries_data = row.carries_data && !surveyed;
+  std::vector<Measured> steady;
+  if (!row.carries_data) {
+    steady = {runs.step_with_sizes(preset)};
+    row.refresh = steady.front().seconds;
+    add_steady(steady, row);
+    return row;
+  }
+  if (surveyed) {
+    row.refresh = runs.step_with_sizes(preset == "oktopk" ? "oktopk_refresh" : "votes").seconds;
+    runs.start_from_survey();
+  }
+  runs.agree();
+  std::uint64_t step = 0;
+  if (preset != "oktopk" || !surveyed) row.refresh += runs.step_with_data(step, true).seconds;
+  const int warm_up = preset == "circulant" ? spec.warm_up : 0;
+  for (int i = 0; i < warm_up; ++i) runs.step_with_data(++step);
+  for (int i = 0; i < spec.steps; ++i) steady.push_back(runs.step_with_data(++step));
+  add_steady(steady, row);
+  if (preset == "oktopk") row.mean += (row.refresh - row.mean) / spec.tau_prime;
+  return row;
+}
+
+}  // namespace oktopk

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// One row of `oktopk simulate`, as the simulated ranks run it: a first step, which sets thresholds,
+// and steady ones, of a preset's Allreduce on selections made for it; or, where the payload would
+// not fit, messages of the same sizes. All ranks begin a step at the same instant of a clock that
+// they share. Nothing here knows the simulator: it is a communicator and a clock.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "oktopk/comm/communicator.h"
+#include "tools/simulate/spec.h"
+
+namespace oktopk {
+
+// The clock that all ranks share.
+struct SimulatedClock {
+  std::function<double()> now;  // seconds
+  std::function<void(double instant)> sleep_until;
+  std::function<void(double seconds)> compute;  // on this rank's host: a slow one takes longer
+};
+
+// Whether the preset, whose name may be oktopk_refresh, runs with real data.
+bool carries_data(const std::string& preset, const SimulationSpec& spec,
+                  const SimulatedProblem& problem);
+
+// Whether the preset's first step would need too much memory on all ranks together, so that its
+// state comes from the survey instead, which needs the problem's cuts: oktopk would gather the
+// whole union, circulant and oktopk P votes of P ranks.
+bool starts_from_survey(const std::string& preset, const SimulationSpec& spec,
+                        const SimulatedProblem& problem);
+
+// Collective; the same row on all ranks. REQUIRES: all ranks share one memory, and steps < tau'.
+SimulatedRow simulate_row(Communicator& comm, const SimulationSpec& spec,
+                          const SimulatedProblem& problem, const std::string& preset,
+                          const SimulatedClock& clock);
+
+}  // namespace oktopk
