@@ -44,6 +44,10 @@ oktopk_add_simulate_command_test(sees_an_abort
   ARGS simulate --ranks 4 -b 1000 --preset spardl --provoke abort EXIT 1 OUTPUT "MPI_Abort was called.*0 of 1 rows")
 oktopk_add_simulate_command_test(sees_an_error
   ARGS simulate --ranks 4 -b 1000 --preset spardl --provoke error EXIT 1 OUTPUT "CRITICAL: provoked")
+add_test(NAME simulate_cleans_up_when_it_is_ended COMMAND sh -c
+  "mkdir -p simulate_tmp && TMPDIR=simulate_tmp timeout 5 '$<TARGET_FILE:oktopk_tool>' simulate --ranks 512 -b 1M --preset oktopk; test -z \"$(ls simulate_tmp)\" && echo nothing is left")
+set_tests_properties(simulate_cleans_up_when_it_is_ended PROPERTIES LABELS simulate TIMEOUT 60
+  PASS_REGULAR_EXPRESSION "ended by signal 15.*nothing is left")
 oktopk_add_simulate_command_test(refuses_platform ARGS simulate --platform moon EXIT 2
   OUTPUT "unknown platform 'moon'. there are: flat-100g")
 oktopk_add_simulate_command_test(refuses_slow_link ARGS simulate --ranks 16 --platform fat-tree --slow-link 1:2 EXIT 2

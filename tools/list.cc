@@ -12,6 +12,8 @@
 #include "tools/commands.h"
 #include "tools/laws/inputs.h"
 #include "tools/results.h"
+#include "tools/simulate/platforms.h"
+#include "tools/simulate/supports.h"
 
 namespace oktopk {
 namespace {
@@ -61,6 +63,10 @@ int run_list(const std::string& json_file) {
                                  : "not in this build: install OpenMPI or MPICH and build again");
   out.section("data", "--data");
   for (const InputInfo& i : inputs()) out.row(i.name, i.summary);
+  out.section("platforms", "simulate --platform");
+  for (const Platform& p : platforms()) out.row(p.name, p.summary);
+  out.section("supports", "simulate --support");
+  for (const SupportInfo& s : supports()) out.row(s.name, s.summary);
   write_json(json_file, out.rows());
   return 0;
 }

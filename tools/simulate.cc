@@ -184,7 +184,12 @@ int run_simulate(const SimulateOptions& o) {
   write_json(o.json_file, {{"tool", "oktopk simulate"},
                            {"version", OKTOPK_VERSION},
                            {"platform", o.platform},
+                           {"machine",
+                            {{"alpha", platform.machine().alpha},
+                             {"beta", platform.machine().beta},
+                             {"overhead", platform.machine().overhead}}},
                            {"support", o.support},
+                           {"warm_up", o.warm_up},
                            {"seed", o.seed},
                            {"steps", o.steps},
                            {"gamma", o.kernels.gamma},
@@ -242,8 +247,9 @@ void add_simulate(CLI::App& app, Action& action) {
       "Columns: carries: data, or messages of the same sizes where the data would not fit here.\n"
       "steady, refresh, mean: simulated time, from one instant for all ranks to the last one's "
       "end, of a steady step,\n"
-      "of the first step (which sets thresholds), and of a long run (oktopk: a refresh every tau' "
-      "steps).\n"
+      "of the first step (which sets thresholds), and on average with refreshes: oktopk's every "
+      "tau' steps, circulant's\n"
+      "where the simulated steps had one.\n"
       "msgs, wire: per step on the busiest rank, full-duplex. predicted: the cost model's steady "
       "step on the nominal\n"
       "machine of the platform. x dense: how many times faster than dense, if that is among the "

@@ -7,10 +7,12 @@
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <sstream>
 
 #include "oktopk/base/error.h"
@@ -67,26 +69,62 @@ std::string read_text(const fs::path& file) {
   return text.str();
 }
 
-// Runs the command in `directory` with its output in the file log there; its exit code. smpirun
-// does not quote names of files: it gets relative ones, for itself in TMPDIR, too.
+// While it lives, the signals that would end this program wait, so that it can clean up first.
+class PatientSignals {
+ public:
+  PatientSignals() {
+    sigemptyset(&ours_);
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&ours_, number);
+    sigprocmask(SIG_BLOCK, &ours_, &before_);
+  }
+  PatientSignals(const PatientSignals&) = delete;
+  PatientSignals& operator=(const PatientSignals&) = delete;
+  ~PatientSignals() { restore(); }
+
+  void restore() const { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  // Which one came: SIGCHLD when a child changed.
+  int next() const { return sigwaitinfo(&ours_, nullptr); }
+
+ private:
+  sigset_t ours_;
+  sigset_t before_;
+};
+
+// In the child: never comes back. smpirun does not quote names of files: it gets relative ones, for
+// itself in TMPDIR, too. Huge pages would be committed for buffers of a thousand ranks that are
+// hardly filled.
+[[noreturn]] void become(const fs::path& directory, std::span<char* const> argv) {
+  const bool is_ready =
+      chdir(directory.c_str()) == 0 && setenv("TMPDIR", ".", 1) == 0 &&
+      prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0 && prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 &&
+      freopen("log", "a", stdout) != nullptr && dup2(STDOUT_FILENO, STDERR_FILENO) >= 0;
+  if (is_ready) execv(argv.front(), argv.data());
+  _exit(127);
+}
+
+// Runs the command in `directory` with its output in the file log there; its exit code. A signal
+// that asks this program to end ends the command, too.
 int run_in(const fs::path& directory, std::vector<std::string> command) {
   std::vector<char*> argv;
   for (std::string& word : command) argv.push_back(word.data());
   argv.push_back(nullptr);
   std::fflush(stdout);
+  const PatientSignals signals;
   const pid_t child = fork();
   require(child >= 0, "cannot start ", command.front(), ": ", std::strerror(errno));
   if (child == 0) {
-    const bool is_ready = chdir(directory.c_str()) == 0 && setenv("TMPDIR", ".", 1) == 0 &&
-                          prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0 &&
-                          freopen("log", "a", stdout) != nullptr &&
-                          dup2(STDOUT_FILENO, STDERR_FILENO) >= 0;
-    if (is_ready) execv(argv.front(), argv.data());
-    _exit(127);
+    signals.restore();
+    become(directory, argv);
   }
+  int asked = 0;
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  while (waitpid(child, &status, WNOHANG) == 0) {
+    const int number = signals.next();
+    if (number == SIGCHLD || number < 0) continue;
+    asked = number;
+    kill(child, SIGTERM);
   }
+  if (asked != 0) fail<CommError>("the simulation was ended by signal ", asked);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 

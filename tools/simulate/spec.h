@@ -70,7 +70,7 @@ struct SimulatedRow {
   bool refresh_carries_data = true;
   double steady = 0;
   double refresh = 0;  // the first step, which sets thresholds and cuts
-  double mean = 0;     // of a long run: oktopk refreshes every tau' steps, others on demand
+  double mean = 0;     // with refreshes: oktopk's every tau' steps, circulant's where they came
   double messages = 0;
   double bytes = 0;
   double selected = 0;  // entries of the update
