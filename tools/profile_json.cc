@@ -61,6 +61,7 @@ nlohmann::json to_json(const Profile& profile) {
                          {"index_seconds", seconds_json(profile.index_seconds, index_codings())},
                          {"value_seconds", seconds_json(profile.value_seconds, value_codings())}};
   if (profile.inside) json["inside"] = machine_json(*profile.inside);
+  if (profile.leaders) json["leaders"] = machine_json(*profile.leaders);
   return json;
 }
 
@@ -70,6 +71,8 @@ Profile profile_from_json(const nlohmann::json& json, const std::string& where) 
   profile.name = fields.text("name");
   profile.machine = read_machine(fields.at("machine"), where + ": machine");
   if (fields.has("inside")) profile.inside = read_machine(fields.at("inside"), where + ": inside");
+  if (fields.has("leaders"))
+    profile.leaders = read_machine(fields.at("leaders"), where + ": leaders");
   const double ranks = fields.number("ranks_per_host", 1);
   require(ranks == std::floor(ranks) && ranks <= 1 << 20, where, ": ranks_per_host = ", ranks,
           ", but it must be a whole number");

@@ -13,6 +13,7 @@
 #include "tools/commands.h"
 #include "tools/results.h"
 #include "tools/simulate/experiment.h"
+#include "tools/simulate/methods.h"
 #include "tools/simulate/problem.h"
 #include "tools/simulate/resident.h"
 #include "tools/simulate/simulate_table.h"
@@ -26,7 +27,8 @@ constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr double kDataBytes = 2 * kGiB;  // a preset that can send sizes instead does so above this
 
 struct SimulateOptions {
-  MethodOptions method;
+  MethodOptions method;  // presets, density and tau'
+  MethodWishes wishes;
   SizeOptions size;
   std::string platform = "flat-25g";
   std::string ranks = "16,64";
@@ -64,8 +66,6 @@ SimulationSpec make_spec(const SimulateOptions& o, const Platform& platform, int
   SimulationSpec spec;
   spec.P = P;
   spec.presets = o.method.names();
-  spec.codec = o.method.codec;
-  spec.skips = o.method.skips;
   spec.support = o.support;
   spec.seed = o.seed;
   spec.steps = o.steps;
@@ -82,43 +82,69 @@ SimulationSpec make_spec(const SimulateOptions& o, const Platform& platform, int
 
 void check_memory(const SimulateOptions& o, const SimulationSpec& spec,
                   const SimulatedProblem& problem) {
-  for (const std::string& preset : spec.presets) {
+  for (const Method& method : problem.methods) {
+    const std::string& preset = method.preset;
     if (!carries_data(preset, spec, problem)) continue;
-    const double bytes =
-        spec.P * resident_bytes(preset, problem.n, static_cast<double>(problem.k), spec.P);
-    require(bytes <= o.memory * kGiB, "preset ", preset, " on ", spec.P,
-            " ranks with n = ", problem.n, " needs about ", fmt::format("{:.1f}", bytes / kGiB),
-            " GiB, but --memory is ", o.memory);
+    const int P = (spec.P + method.group - 1) / method.group;
+    const double bytes = P * resident_bytes(preset, problem.n, static_cast<double>(problem.k), P);
+    require(bytes <= o.memory * kGiB, "preset ", preset, " on ", P, " ranks with n = ", problem.n,
+            " needs about ", fmt::format("{:.1f}", bytes / kGiB), " GiB, but --memory is ",
+            o.memory);
   }
 }
 
-void add_problems(const SimulateOptions& o, SimulationSpec& spec) {
+// The problem of P ranks, for these methods.
+SimulatedProblem problem_for(const SimulateOptions& o, const SimulationSpec& spec,
+                             const SupportSpec& support, const std::vector<Method>& methods) {
+  const SimulatedProblem sketch{.n = support.n, .k = support.k, .methods = methods};
+  check_memory(o, spec, sketch);
+  bool voted = false;
+  for (const Method& method : methods)
+    voted = voted || starts_from_survey(method.preset, spec, sketch);
+  SimulatedProblem problem = make_problem(support, voted);
+  problem.methods = methods;
+  return problem;
+}
+
+Problem model_of(const SimulatedProblem& p, int P) {
+  Problem problem{.n = static_cast<double>(p.n), .k = static_cast<double>(p.k), .P = P};
+  problem.union_exponent = problem.exponent_of(static_cast<double>(p.union_size));
+  return problem;
+}
+
+void add_problems(const SimulateOptions& o, const Platform& platform, SimulationSpec& spec) {
+  const Profile profile = profile_of(platform, spec.kernel_prices());
   for (const Index n : o.size.sizes()) {
     const auto k = static_cast<std::size_t>(std::max(1L, std::lround(n * o.method.density)));
-    const SimulatedProblem sketch{.n = n, .k = k};
-    check_memory(o, spec, sketch);
-    bool voted = false;
-    for (const std::string& preset : spec.presets)
-      voted = voted || starts_from_survey(preset, spec, sketch);
-    spec.problems.push_back(make_problem(
-        {.n = n, .k = k, .P = spec.P, .kind = find_support(o.support), .seed = o.seed}, voted));
+    SupportSpec support{
+        .n = n, .k = k, .P = spec.P, .kind = find_support(o.support), .seed = o.seed};
+    // What is chosen depends on how supports overlap, and what must be known of them on the choice.
+    const Problem overlap = model_of(make_problem(support, false), spec.P);
+    const auto methods = choose_methods(spec.presets, o.wishes, overlap, profile);
+    SimulatedProblem problem = problem_for(o, spec, support, methods);
+    SimulationSpec leaders = spec;
+    for (const Method& method : methods)
+      if (method.group > 1) leaders.P = (spec.P + method.group - 1) / method.group;
+    if (leaders.P != spec.P) {
+      support.P = leaders.P;
+      problem.leaders = {problem_for(o, leaders, support, methods)};
+    }
+    spec.problems.push_back(std::move(problem));
   }
 }
 
 // The model's time of the row's steady step, with the overlap of supports that was found.
 double predicted_seconds(const SimulationSpec& spec, const SimulatedProblem& p,
-                         const std::string& preset, const Machine& machine) {
-  Problem problem{.n = static_cast<double>(p.n), .k = static_cast<double>(p.k), .P = spec.P};
-  problem.union_exponent = problem.exponent_of(static_cast<double>(p.union_size));
-  const auto allreduce = make_allreduce(find_preset(preset), spec.allreduce());
-  return seconds(allreduce->predict(problem).expected, machine);
+                         const Method& method, const Profile& profile) {
+  ChoiceOptions options;
+  options.allreduce.tau_prime = spec.tau_prime;
+  const Candidate c = price(method, model_of(p, spec.P), profile, options);
+  return c.inside + seconds(c.cost, profile.machine_with(method.codec, method.group > 1));
 }
 
 void report(const SimulationSpec& spec, const Platform& platform,
             const std::vector<SimulatedRow>& rows, nlohmann::json& results) {
-  Machine machine = platform.machine();
-  machine.gamma = spec.kernels.gamma;
-  machine.delta = spec.kernels.delta;
+  const Profile profile = profile_of(platform, spec.kernel_prices());
   std::size_t next = 0;
   for (const SimulatedProblem& problem : spec.problems) {
     const std::span<const SimulatedRow> mine(rows.data() + next, spec.presets.size());
@@ -126,14 +152,12 @@ void report(const SimulationSpec& spec, const Platform& platform,
     double dense = 0;
     for (const SimulatedRow& row : mine)
       if (row.preset == "dense") dense = row.steady;
-    for (const SimulatedRow& row : mine) {
-      const bool is_dense = row.preset == "dense";
-      const SimulateTableRow line{
-          .row = row,
-          .codec = is_dense ? "-" : spec.codec,
-          .skips = row.preset == "circulant" ? spec.skips : "-",
-          .predicted = predicted_seconds(spec, problem, row.preset, machine),
-          .dense_seconds = dense};
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      const Method& method = problem.methods[i];
+      const SimulateTableRow line{.row = mine[i],
+                                  .method = method,
+                                  .predicted = predicted_seconds(spec, problem, method, profile),
+                                  .dense_seconds = dense};
       print_simulate_row(line);
       results.push_back(to_json(line));
     }
@@ -142,7 +166,13 @@ void report(const SimulationSpec& spec, const Platform& platform,
 
 void check(const SimulateOptions& o, const std::vector<int>& ranks) {
   o.size.sizes();
-  o.method.check(ranks);
+  check(o.wishes);
+  require(o.method.density > 0 && o.method.density <= 1, "--density ", o.method.density,
+          ": it must be in (0, 1]");
+  o.method.names();
+  for (const int P : ranks)
+    if (o.wishes.skips != "auto")
+      parse_skips(o.wishes.skips, (P + o.wishes.group - 1) / o.wishes.group);
   find_support(o.support);
   parse_slow<SlowHost>(o.slow_host, "--slow-host", ranks);
   const auto link = parse_slow<SlowLink>(o.slow_link, "--slow-link", ranks);
@@ -173,7 +203,7 @@ int run_simulate(const SimulateOptions& o) {
   nlohmann::json rows = nlohmann::json::array();
   for (const int P : ranks) {
     SimulationSpec spec = make_spec(o, platform, P);
-    add_problems(o, spec);
+    add_problems(o, platform, spec);
     const SimulatedRun run = run_simulator(programs, platform, slow_link, spec);
     if (run.failed) {
       fmt::print(stderr, "oktopk: the simulation of {} ranks failed:\n{}", P, run.log);
@@ -196,7 +226,8 @@ int run_simulate(const SimulateOptions& o) {
                            {"delta", o.kernels.delta},
                            {"slow_host", o.slow_host},
                            {"slow_link", o.slow_link},
-                           {"options", o.method.json()},
+                           {"density", o.method.density},
+                           {"tau_prime", o.method.tau_prime},
                            {"rows", rows}});
   return 0;
 }
@@ -209,12 +240,16 @@ void add_options(CLI::App& sub, SimulateOptions& o) {
   sub.add_option("--ranks", o.ranks, "number of ranks, or several with commas")
       ->capture_default_str();
   o.size.add_to(sub);
-  sub.add_option("--preset", o.method.presets, "one preset, several with commas, or all")
+  sub.add_option("--preset", o.method.presets, "one preset, several with commas, all, or auto")
       ->capture_default_str();
   sub.add_option("--density", o.method.density, "k / n, in (0, 1]")->capture_default_str();
-  sub.add_option("--codec", o.method.codec, "index+value coding of all sparse frames")
+  sub.add_option("--codec", o.wishes.codec,
+                 "index+value coding; auto: circulant's by the tuner, coo32+fp32 for the others")
       ->capture_default_str();
-  sub.add_option("--skips", o.method.skips, "circulant's schedule")->capture_default_str();
+  sub.add_option("--skips", o.wishes.skips, "circulant's schedule; auto: by the tuner")
+      ->capture_default_str();
+  sub.add_option("--group", o.wishes.group, "ranks that sum densely before the sparse part")
+      ->capture_default_str();
   sub.add_option("--tau-prime", o.method.tau_prime, "oktopk: steps between exact thresholds")
       ->capture_default_str();
   sub.add_option("--support", o.support, "who selects what: iid, correlated or layered")

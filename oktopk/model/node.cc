@@ -2,16 +2,31 @@
 #include "oktopk/model/node.h"
 
 namespace oktopk {
+namespace {
 
-// A reduce-scatter of n values and their gathering by the leader; a broadcast along a tree.
-Cost node_cost(double n, double result, int group) {
-  const double g = group;
-  const double L = ceil_log2(group);
-  const double part = n * (g - 1) / g;
-  const Cost sum =
-      sequential(L, 4 * part, 0, part) + concurrent(g - 1, 4 * part) + Cost{.values = part};
-  const double back = result > 0 ? 8 * result : 4 * n;
-  return sum + sequential(L, L * back, result, result > 0 ? 0 : n);
+constexpr double kShort = 4096;  // values that cost messages rather than bytes
+constexpr double kFrameHead = 32;
+
+}  // namespace
+
+bool node_sums_by_tree(double n, int ranks) { return ranks == 2 || n <= kShort; }
+
+Cost node_sum_cost(double n, int ranks) {
+  const double messages = ceil_log2(ranks);
+  if (node_sums_by_tree(n, ranks)) return sequential(messages, messages * 4 * n, 0, messages * n);
+  const double others = n * (ranks - 1) / ranks;
+  return sequential(messages, 4 * others, 0, others) + concurrent(ranks - 1, 4 * others) +
+         Cost{.values = others};
+}
+
+Cost node_share_entries_cost(double entries, int ranks) {
+  const double messages = ceil_log2(ranks);
+  return sequential(messages, messages * (2 * kFrameHead + 8 * entries), entries);
+}
+
+Cost node_share_values_cost(double n, int ranks) {
+  const double messages = ceil_log2(ranks);
+  return sequential(messages, messages * 4 * n, 0, n);
 }
 
 }  // namespace oktopk

@@ -8,6 +8,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
 #include "oktopk/base/timer.h"
+#include "oktopk/model/node.h"
 #include "oktopk/optim/inspect.h"
 #include "oktopk/tune/calibrate.h"
 
@@ -16,31 +17,6 @@ namespace {
 
 // Entries inside a node are not worth compressing, and must arrive as they are.
 constexpr Codec kInside = {IndexCoding::coo32, ValueCoding::fp32};
-
-// The leader of two receives all values once, either way; short vectors cost messages, not bytes.
-bool sums_by_tree(double n, int ranks) {
-  constexpr double kShort = 4096;
-  return ranks == 2 || n <= kShort;
-}
-
-// Two frames, of `entries` together, to ranks - 1 others along a binomial tree.
-Cost sharing_entries(int ranks, double entries) {
-  const double messages = ceil_log2(ranks);
-  return sequential(messages, messages * (2.0 * kFrameHeaderBytes + 8 * entries), entries);
-}
-
-Cost sharing_values(int ranks, double n) {
-  const double messages = ceil_log2(ranks);
-  return sequential(messages, messages * 4 * n, 0, n);
-}
-
-Cost node_sum(double n, int ranks) {
-  const double messages = ceil_log2(ranks);
-  if (sums_by_tree(n, ranks)) return sequential(messages, messages * 4 * n, 0, messages * n);
-  const double others = n * (ranks - 1) / ranks;
-  return sequential(messages, 4 * others, 0, others) + concurrent(ranks - 1, 4 * others) +
-         Cost{.values = others};
-}
 
 // The most entries that a step at k can apply, and that its leader can have sent.
 std::size_t most_shared(std::size_t n, std::size_t k, std::size_t nodes) {
@@ -58,8 +34,9 @@ Prediction predict_nodes(const Allreduce& outside, const Problem& problem, int n
     return problem.gathered > 0 ? problem.gathered : takes_union ? of_union : problem.k;
   };
   const auto inside = [&](double entries) {
-    return outside.is_dense() ? node_sum(problem.n, ranks) + sharing_values(ranks, problem.n)
-                              : NodeReducer::predict_inside(problem.n, ranks, entries + problem.k);
+    return outside.is_dense()
+               ? node_sum_cost(problem.n, ranks) + node_share_values_cost(problem.n, ranks)
+               : NodeReducer::predict_inside(problem.n, ranks, entries + problem.k);
   };
   prediction.expected += inside(applied(leaders.union_of(nodes)));
   prediction.bound += inside(applied(std::min(problem.n, nodes * problem.k)));
@@ -210,7 +187,7 @@ Gradient NodeReducer::sum_in_node(Gradient gradient, float scale) {
   sum_.resize(n_);
   std::fill(sum_.begin(), sum_.end(), 0.0F);
   device_->accumulate({sum_, gradient, scale});
-  if (sums_by_tree(n_, node_->size())) {
+  if (node_sums_by_tree(n_, node_->size())) {
     tree_reduce(*node_, sum_, node_work_);
   } else {
     const auto phases = halving_phases(node_->size(), node_work_);
@@ -280,7 +257,7 @@ double NodeReducer::unsent_norm() const { return reducer_ ? reducer_->unsent_nor
 
 Cost NodeReducer::predict_inside(double n, int group, double entries) {
   if (group <= 1) return {};
-  return node_sum(n, group) + sharing_entries(group, entries);
+  return node_sum_cost(n, group) + node_share_entries_cost(entries, group);
 }
 
 Prediction NodeReducer::predict(const Allreduce& outside, const Problem& problem, int group) {

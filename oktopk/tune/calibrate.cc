@@ -72,6 +72,7 @@ Profile calibrate(Communicator& comm, const CalibrateOptions& options) {
   profile.name = "measured: " + std::string(comm.transport()) + ", " + std::to_string(P) +
                  (P == 1 ? " rank" : " ranks");
   profile.inside.reset();
+  profile.leaders.reset();
   profile.ranks_per_host = std::min(options.ranks_per_host, P);
   double budget = options.budget;
   if (options.kernels) {
@@ -81,10 +82,14 @@ Profile calibrate(Communicator& comm, const CalibrateOptions& options) {
   const int g = profile.ranks_per_host;
   if (g > 1 && g < P) {
     const auto across = comm.split(comm.rank() % g, comm.rank());
-    take_network(measure_network(comm, *across, now, budget / 2), profile.machine);
+    take_network(measure_network(comm, *across, now, budget / 3), profile.machine);
     const auto within = comm.split(comm.rank() / g, comm.rank());
     profile.inside = profile.machine;
-    take_network(measure_network(comm, *within, now, budget / 2), *profile.inside);
+    take_network(measure_network(comm, *within, now, budget / 3), *profile.inside);
+    const bool leads = comm.rank() % g == 0;
+    const auto leaders = comm.split(leads ? 0 : 1 + comm.rank(), comm.rank());
+    profile.leaders = profile.machine;
+    take_network(measure_network(comm, *leaders, now, budget / 3), *profile.leaders);
   } else {
     take_network(measure_network(comm, comm, now, budget), profile.machine);
   }

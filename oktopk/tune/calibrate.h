@@ -21,8 +21,8 @@ struct CalibrateOptions {
   Clock now = {};        // of this rank; empty: the steady clock
   bool kernels = true;   // false: the processor's prices are those of `assumed`
   Profile assumed = {};
-  // Ranks 0..g-1 share a host, g..2g-1 the next, and so on. Where 1 < g < P, hosts and what is
-  // inside them are measured apart. 1: hosts make no difference.
+  // Ranks 0..g-1 share a host, g..2g-1 the next, and so on. Where 1 < g < P, hosts, what is inside
+  // them, and one rank of each host alone are measured apart. 1: hosts make no difference.
   int ranks_per_host = 1;
   std::size_t values = std::size_t{1} << 22;  // of the passes over gradient values
   CpuOptions cpu = {};                        // threads that share them

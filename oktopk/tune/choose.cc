@@ -37,6 +37,13 @@ std::vector<Codec> codecs_for(const std::string& preset, ValueCoding coarsest) {
   return codecs;
 }
 
+// Presets that clear all that was sent apply the union.
+double applied_entries(const Problem& problem, const Allreduce& allreduce) {
+  return allreduce.options().residual == ResidualKind::all_sent_cleared
+             ? problem.union_of(problem.P)
+             : problem.result();
+}
+
 bool is_preferred(const Candidate& c) {
   return c.method.preset == "dense" || c.method.preset == "circulant";
 }
@@ -69,7 +76,7 @@ Candidate price(const Method& method, const Problem& problem, const Profile& pro
   outside.P = (problem.P + method.group - 1) / method.group;
   outside.refresh = false;
   Candidate c{.method = method, .cost = allreduce->predict(outside).expected};
-  const Machine machine = profile.machine_with(method.codec);
+  const Machine machine = profile.machine_with(method.codec, method.group > 1);
   double exchange = seconds(c.cost, machine);
   if (method.preset == "oktopk") {  // a refresh serves tau' steps
     outside.refresh = true;
@@ -78,8 +85,12 @@ Candidate price(const Method& method, const Problem& problem, const Profile& pro
   }
   c.compute = problem.n * (allreduce->is_dense() ? machine.delta : machine.sigma);
   if (method.group > 1) {
-    const double result = allreduce->is_dense() ? 0 : outside.result();
-    c.inside = seconds(node_cost(problem.n, result, method.group),
+    // An update, and what the leader sent.
+    const Cost share = allreduce->is_dense()
+                           ? node_share_values_cost(problem.n, method.group)
+                           : node_share_entries_cost(
+                                 applied_entries(outside, *allreduce) + problem.k, method.group);
+    c.inside = seconds(node_sum_cost(problem.n, method.group) + share,
                        profile.inside.value_or(profile.machine));
   }
   c.seconds = exchange + c.compute + c.inside;
@@ -110,7 +121,8 @@ Candidate best_of(const PartialMethod& wanted, const Problem& problem, const Pro
       } else if (wanted.preset == "circulant") {
         Problem outside = problem;
         outside.P = (problem.P + group - 1) / group;
-        method.skips = to_string(best_skips(outside, codec, profile.machine_with(codec)));
+        method.skips =
+            to_string(best_skips(outside, codec, profile.machine_with(codec, group > 1)));
       }
       const Candidate c = price(method, problem, profile, options);
       if (c.seconds < best.seconds) best = c;

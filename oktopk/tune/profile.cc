@@ -33,8 +33,10 @@ void take_prices(StateReader& state, std::span<double> prices) {
 
 void save(const Profile& profile, StateWriter& state) {
   put(state, profile.machine);
-  state.put(profile.inside.has_value());
-  put(state, profile.inside.value_or(Machine{}));
+  for (const std::optional<Machine>& some : {profile.inside, profile.leaders}) {
+    state.put(some.has_value());
+    put(state, some.value_or(Machine{}));
+  }
   state.put(static_cast<std::uint32_t>(profile.ranks_per_host));
   state.put_all(std::span<const double>(profile.index_seconds));
   state.put_all(std::span<const double>(profile.value_seconds));
@@ -44,9 +46,11 @@ void save(const Profile& profile, StateWriter& state) {
 Profile take_profile(StateReader& state) {
   Profile profile;
   profile.machine = take_machine(state);
-  const bool has_inside = state.take<bool>();
-  const Machine inside = take_machine(state);
-  if (has_inside) profile.inside = inside;
+  for (std::optional<Machine>* some : {&profile.inside, &profile.leaders}) {
+    const bool is_there = state.take<bool>();
+    const Machine machine = take_machine(state);
+    if (is_there) *some = machine;
+  }
   profile.ranks_per_host = static_cast<int>(state.take<std::uint32_t>());
   take_prices(state, profile.index_seconds);
   take_prices(state, profile.value_seconds);

@@ -24,15 +24,16 @@ struct Profile {
                      .contention = 1,
                      .delta = 2.5e-10,
                      .sigma = 4e-10};
-  std::optional<Machine> inside = std::nullopt;  // ranks that share a host
+  std::optional<Machine> inside = std::nullopt;   // ranks that share a host
+  std::optional<Machine> leaders = std::nullopt;  // one rank of each host, while the others wait
   int ranks_per_host = 1;
   // Seconds per entry, coding and decoding together, beyond those of coo32 and fp32; in enum order.
   std::array<double, 6> index_seconds = {0, 0.3e-9, 0.3e-9, 1e-9, 1e-9, 0};
   std::array<double, 4> value_seconds = {0, 0.1e-9, 2e-9, 2e-9};
 
-  // The prices with this coding on the wire.
-  Machine machine_with(Codec codec) const {
-    Machine priced = machine;
+  // The prices with this coding on the wire; for_leaders: where one rank of each host exchanges.
+  Machine machine_with(Codec codec, bool for_leaders = false) const {
+    Machine priced = for_leaders ? leaders.value_or(machine) : machine;
     priced.gamma += index_seconds[static_cast<std::size_t>(codec.index)] +
                     value_seconds[static_cast<std::size_t>(codec.value)];
     return priced;

@@ -16,8 +16,6 @@ SimulationSpec make_spec(double data_bytes) {
   SimulationSpec spec;
   spec.P = kRanks;
   spec.problems = {make_problem({.n = 3000, .k = 60, .P = kRanks}, true)};
-  spec.codec = "coo32+fp32";
-  spec.skips = "halving";
   spec.support = "iid";
   spec.data_bytes = data_bytes;
   return spec;
@@ -31,7 +29,8 @@ SimulatedRow run_row(const SimulationSpec& spec, const std::string& preset) {
                             .now = [&] { return now; },
                             .sleep_until = [&](double instant) { now = instant; },
                             .compute = [&](double seconds) { now += seconds; }};
-                        return simulate_row(comm, spec, spec.problems.front(), preset, clock);
+                        return simulate_row(comm, spec, spec.problems.front(), preset,
+                                            {.preset = preset}, clock);
                       })
       .front();
 }

@@ -15,10 +15,14 @@ TEST(SimulationSpec, survives_json) {
                     .union_size = 5,
                     .cuts = {0, 3, 6, 10},
                     .cut_unions = {1, 2, 2},
-                    .equal_unions = {2, 2, 1}}};
+                    .equal_unions = {2, 2, 1},
+                    .methods = {{.preset = "dense"},
+                                {.preset = "oktopk",
+                                 .codec = {IndexCoding::elias_fano, ValueCoding::bf16},
+                                 .skips = "3,1",
+                                 .group = 2}},
+                    .leaders = {{.n = 10, .k = 2, .union_size = 3}}}};
   spec.presets = {"dense", "oktopk"};
-  spec.codec = "coo32+fp32";
-  spec.skips = "halving";
   spec.support = "layered";
   spec.seed = 1234567890123456789U;
   spec.steps = 5;
@@ -33,7 +37,9 @@ TEST(SimulationSpec, survives_json) {
   EXPECT_EQ(to_json(spec_from_json(nlohmann::json::parse(json.dump()))), json);
   EXPECT_EQ(spec_from_json(json).seed, spec.seed);
   EXPECT_EQ(spec_from_json(json).problems[0].cuts, spec.problems[0].cuts);
-  EXPECT_EQ(spec.allreduce().tau_prime, 7);
+  EXPECT_EQ(spec_from_json(json).problems[0].methods, spec.problems[0].methods);
+  EXPECT_EQ(spec_from_json(json).problems[0].leaders.size(), 1U);
+  EXPECT_EQ(spec.allreduce({}).tau_prime, 7);
 }
 
 TEST(SimulatedRow, survives_json) {

@@ -7,24 +7,16 @@
 #include "oktopk/allreduce/global_threshold.h"
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
-#include "oktopk/comm/decorators.h"
-#include "tools/simulate/charging.h"
+#include "tools/simulate/node_experiment.h"
 #include "tools/simulate/resident.h"
 #include "tools/simulate/sized.h"
 #include "tools/simulate/supports.h"
+#include "tools/simulate/timed_step.h"
 
 namespace oktopk {
 namespace {
 
-// Longer than ranks take to agree on an instant, over any platform.
-constexpr double kPause = 60;
-// Of two steps that take the same time on a clock of 1 ns.
-constexpr double kInstant = 1e-8;
-
-struct Measured {
-  double seconds = 0;
-  double messages = 0;
-  double bytes = 0;
+struct Measured : TimedStep {
   double selected = 0;
   bool refreshed = false;
 };
@@ -39,7 +31,9 @@ Problem model_problem(const SimulationSpec& spec, const SimulatedProblem& p) {
 double seconds_per_byte(const Allreduce& allreduce, const SimulationSpec& spec,
                         const Problem& problem) {
   const Cost cost = allreduce.predict(problem).expected;
-  const double work = cost.entries * spec.kernels.gamma + cost.values * spec.kernels.delta;
+  const Machine prices =
+      Profile{.machine = spec.kernel_prices()}.machine_with(allreduce.options().codec);
+  const double work = cost.entries * prices.gamma + cost.values * prices.delta;
   return cost.bytes > 0 ? work / cost.bytes : 0;
 }
 
@@ -47,14 +41,14 @@ double seconds_per_byte(const Allreduce& allreduce, const SimulationSpec& spec,
 class Row {
  public:
   Row(Communicator& comm, const SimulationSpec& spec, const SimulatedProblem& problem,
-      const std::string& preset, const SimulatedClock& clock)
+      const Method& method, const SimulatedClock& clock)
       : comm_(comm),
         spec_(spec),
         problem_(problem),
+        method_(method),
         clock_(clock),
-        allreduce_(make_allreduce(find_preset(preset), spec.allreduce())),
+        allreduce_(make_allreduce(find_preset(method.preset), spec.allreduce(method))),
         device_(make_cpu_device()),
-        counting_(comm),
         support_{.n = problem.n,
                  .k = problem.k,
                  .P = spec.P,
@@ -68,18 +62,16 @@ class Row {
   void agree() { allreduce_->agree(comm_, problem_.n, problem_.k); }
 
  private:
-  // Collective: `body` from one instant on all ranks to the last one's end.
-  template <class Body>
-  Measured measure(bool refresh, Body body);
+  Measured measure(bool refresh, const std::function<void(Communicator&)>& body);
   void select(std::uint64_t step) { make_selection(support_, comm_.rank(), step, selection_); }
 
   Communicator& comm_;
   const SimulationSpec& spec_;
   const SimulatedProblem& problem_;
+  const Method& method_;
   const SimulatedClock& clock_;
   std::unique_ptr<Allreduce> allreduce_;
   std::unique_ptr<Device> device_;
-  CountingCommunicator counting_;
   SupportSpec support_;
   SparseVector selection_;
   std::vector<float> dense_;
@@ -87,33 +79,17 @@ class Row {
   Workspace work_;
 };
 
-template <class Body>
-Measured Row::measure(bool refresh, Body body) {
+Measured Row::measure(bool refresh, const std::function<void(Communicator&)>& body) {
   Problem problem = model_problem(spec_, problem_);
   problem.refresh = refresh;
-  const bool is_slow = comm_.rank() == spec_.slow_host.rank;
-  const double stretch = is_slow ? spec_.slow_host.factor : 1;
-  std::uint64_t seen = 0;
-  ChargingCommunicator charging(
-      counting_, seconds_per_byte(*allreduce_, spec_, problem), [&](double seconds) {
-        const std::uint64_t messages = counting_.traffic().messages_received - seen;
-        seen += messages;
-        const double overhead = static_cast<double>(messages) * spec_.receive_overhead;
-        clock_.compute(stretch * (seconds + overhead));
-      });
-  counting_.reset();
-  const double begin = kPause + allreduce_small(comm_, clock_.now(), Reduction::max, work_);
-  clock_.sleep_until(begin);
-  require(clock_.now() < begin + kInstant, "simulate: rank ", comm_.rank(), " began a step late");
-  body(charging);
-  double all[] = {clock_.now(), static_cast<double>(counting_.traffic().duplex_messages),
-                  static_cast<double>(counting_.traffic().duplex_bytes)};
-  allreduce_small(comm_, std::span<double>(all), Reduction::max, work_);
-  return {.seconds = all[0] - begin, .messages = all[1], .bytes = all[2]};
+  const double price = seconds_per_byte(*allreduce_, spec_, problem);
+  return {time_step(comm_, comm_, spec_, clock_, price, body, work_)};
 }
 
+// Each step starts without owner memory, as bench's do: the stream is stationary.
 Measured Row::step_with_data(std::uint64_t step, bool refresh) {
   select(step);
+  allreduce_->scale_memory(*device_, 0);
   if (allreduce_->is_dense()) {
     dense_.assign(problem_.n, 0.0F);
     device_->add_at(dense_, 0, selection_);
@@ -133,7 +109,7 @@ Measured Row::step_with_sizes(const std::string& preset) {
   const bool voted = preset == "oktopk_refresh";
   const Cuts cuts = voted ? problem_.cuts : equal_cuts(problem_.n, spec_.P);
   const auto blocks = block_sizes(selection_, cuts);
-  SizedAllreduce sized(preset, spec_.allreduce(),
+  SizedAllreduce sized(preset, spec_.allreduce(method_),
                        {.n = problem_.n,
                         .k = problem_.k,
                         .P = spec_.P,
@@ -209,15 +185,17 @@ bool starts_from_survey(const std::string& preset, const SimulationSpec& spec,
 }
 
 SimulatedRow simulate_row(Communicator& comm, const SimulationSpec& spec,
-                          const SimulatedProblem& problem, const std::string& preset,
-                          const SimulatedClock& clock) {
+                          const SimulatedProblem& problem, const std::string& label,
+                          const Method& method, const SimulatedClock& clock) {
+  if (method.group > 1) return simulate_nodes(comm, spec, problem, label, method, clock);
+  const std::string& preset = method.preset;
   require(spec.steps >= 1 && spec.steps < spec.tau_prime, "simulate: ", spec.steps,
           " steps, but there must be 1 to tau' - 1");
-  SimulatedRow row{.preset = preset,
+  SimulatedRow row{.preset = label,
                    .n = static_cast<double>(problem.n),
                    .k = static_cast<double>(problem.k),
                    .P = spec.P};
-  Row runs(comm, spec, problem, preset, clock);
+  Row runs(comm, spec, problem, method, clock);
   const bool surveyed = starts_from_survey(preset, spec, problem);
   row.carries_data = carries_data(preset, spec, problem);
   row.refresh_carries_data = row.carries_data && !surveyed;

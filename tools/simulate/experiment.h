@@ -30,9 +30,10 @@ bool carries_data(const std::string& preset, const SimulationSpec& spec,
 bool starts_from_survey(const std::string& preset, const SimulationSpec& spec,
                         const SimulatedProblem& problem);
 
-// Collective; the same row on all ranks. REQUIRES: all ranks share one memory, and steps < tau'.
+// Collective; the row is complete on rank 0. `label` names it. REQUIRES: all ranks share one
+// memory, and steps < tau'.
 SimulatedRow simulate_row(Communicator& comm, const SimulationSpec& spec,
-                          const SimulatedProblem& problem, const std::string& preset,
-                          const SimulatedClock& clock);
+                          const SimulatedProblem& problem, const std::string& label,
+                          const Method& method, const SimulatedClock& clock);
 
 }  // namespace oktopk

@@ -42,8 +42,9 @@ void run(const char* spec_file, const char* rows_file) {
   provoke(*world, spec.provoke);
   const SimulatedClock clock = simulator_clock();
   for (const SimulatedProblem& problem : spec.problems) {
-    for (const std::string& preset : spec.presets) {
-      const SimulatedRow row = simulate_row(*world, spec, problem, preset, clock);
+    for (std::size_t i = 0; i < spec.presets.size(); ++i) {
+      const SimulatedRow row =
+          simulate_row(*world, spec, problem, spec.presets[i], problem.methods[i], clock);
       barrier(*world);
       if (world->rank() != 0) continue;
       release_free_memory();

@@ -27,11 +27,13 @@ struct SlowLink {
 struct Platform {
   std::string_view name;
   std::string_view summary;
-  double latency = 0;             // seconds on the wire between two ranks, on the longest route
-  double bandwidth = 0;           // bytes per second of one rank's link, each direction
-  double send_overhead = 0;       // seconds of the sender's processor per message
-  double receive_overhead = 0;    // of the receiver's
-  double sharers = 1;             // ranks behind one such link
+  double latency = 0;           // seconds on the wire between two ranks, on the longest route
+  double bandwidth = 0;         // bytes per second of one rank's link, each direction
+  double send_overhead = 0;     // seconds of the sender's processor per message
+  double receive_overhead = 0;  // of the receiver's
+  double sharers = 1;           // ranks behind one such link, which are a node
+  double inside_latency = 0;    // between two ranks of a node
+  double inside_bandwidth = 0;
   bool has_private_links = true;  // a SlowLink can be made
   std::string (*make_zone)(const Platform& platform, int P, const SlowLink& slow);
 

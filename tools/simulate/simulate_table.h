@@ -13,8 +13,7 @@ namespace oktopk {
 
 struct SimulateTableRow {
   SimulatedRow row;
-  std::string codec;
-  std::string skips;         // of presets that have them
+  Method method;
   double predicted = 0;      // seconds of a steady step by the cost model
   double dense_seconds = 0;  // 0: dense was not simulated
 

@@ -17,6 +17,9 @@ namespace oktopk {
 namespace {
 
 constexpr std::size_t kPrefix = sizeof(std::uint64_t);  // a block's size, in allgatherv
+// Peers at a time of a direct split, which the library asks for all at once: simulators take far
+// too long over P^2 messages in flight. Costs ceil((P - 1) / kWave) latencies instead of one.
+constexpr std::size_t kWave = 16;
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
@@ -73,7 +76,8 @@ struct SizedAllreduce::Build {
 
   void dense() {
     const bool ring = dense_uses_ring(options, problem.n, problem.P);
-    const auto values = [&](int r) { return sizeof(float) * width(r); };
+    const std::size_t bytes = options.codec.lossless() ? sizeof(float) : sizeof(Bf16);
+    const auto values = [&](int r) { return bytes * width(r); };
     add(ring ? Pattern::ring_scatter : Pattern::scatter, values);
     add(ring ? Pattern::ring_gather : Pattern::gather, values);
   }
@@ -89,7 +93,7 @@ struct SizedAllreduce::Build {
   }
 
   void topkdsa() {
-    split(at(problem.P));
+    split(std::min(at(problem.P), kWave));
     gather_sizes();
     add(Pattern::gather, [&](int r) {
       const std::size_t sparse = frame_bytes(options.codec, problem.region_unions[at(r)], width(r));
@@ -98,7 +102,7 @@ struct SizedAllreduce::Build {
   }
 
   void topka2a() {
-    split(at(problem.P));
+    split(std::min(at(problem.P), kWave));
     add(Pattern::gather,
         [&](int r) { return kPrefix + dense_frame_bytes(options.codec, width(r)); });
   }

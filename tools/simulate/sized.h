@@ -7,8 +7,9 @@
 //   dense            reduce-scatter and allgather of regions, halving or ring
 //   topka            allgatherv of one frame of k entries per rank
 //   gaussiank        the same, sizes first
-//   topkdsa          direct split, sizes, allgatherv of each region, sparse or dense
-//   topka2a          direct split, allgatherv of dense regions
+//   topkdsa          direct split (of 16 peers at a time), sizes, allgatherv of each region, sparse
+//                    or dense
+//   topka2a          the same split, allgatherv of dense regions
 //   votes            what oktopk and circulant cut regions with: an allgather of P - 1 numbers
 //   oktopk_refresh   oktopk's step that re-evaluates cuts and threshold: votes, direct split in
 //                    buckets, sizes, allgatherv of the union

@@ -6,35 +6,57 @@
 namespace oktopk {
 namespace {
 
+nlohmann::json method_json(const Method& m) {
+  return {
+      {"preset", m.preset}, {"codec", to_string(m.codec)}, {"skips", m.skips}, {"group", m.group}};
+}
+
+Method method_from(const nlohmann::json& j) {
+  return {.preset = j.at("preset"),
+          .codec = parse_codec(j.at("codec").get<std::string>()),
+          .skips = j.at("skips"),
+          .group = j.at("group")};
+}
+
 nlohmann::json problem_json(const SimulatedProblem& p) {
+  nlohmann::json methods = nlohmann::json::array();
+  for (const Method& m : p.methods) methods.push_back(method_json(m));
+  nlohmann::json leaders = nlohmann::json::array();
+  for (const SimulatedProblem& l : p.leaders) leaders.push_back(problem_json(l));
   return {{"n", p.n},
           {"k", p.k},
           {"kth_magnitude", p.kth_magnitude},
           {"union", p.union_size},
           {"cuts", p.cuts},
           {"cut_unions", p.cut_unions},
-          {"equal_unions", p.equal_unions}};
+          {"equal_unions", p.equal_unions},
+          {"methods", methods},
+          {"leaders", leaders}};
 }
 
 SimulatedProblem problem_from(const nlohmann::json& j) {
+  std::vector<Method> methods;
+  for (const nlohmann::json& m : j.at("methods")) methods.push_back(method_from(m));
+  std::vector<SimulatedProblem> leaders;
+  for (const nlohmann::json& l : j.at("leaders")) leaders.push_back(problem_from(l));
   return {.n = j.at("n"),
           .k = j.at("k"),
           .kth_magnitude = j.at("kth_magnitude"),
           .union_size = j.at("union"),
           .cuts = j.at("cuts").get<Cuts>(),
           .cut_unions = j.at("cut_unions").get<std::vector<std::size_t>>(),
-          .equal_unions = j.at("equal_unions").get<std::vector<std::size_t>>()};
+          .equal_unions = j.at("equal_unions").get<std::vector<std::size_t>>(),
+          .methods = std::move(methods),
+          .leaders = std::move(leaders)};
 }
 
 }  // namespace
 
-AllreduceOptions SimulationSpec::allreduce() const {
+AllreduceOptions SimulationSpec::allreduce(const Method& method) const {
   AllreduceOptions options;
-  options.codec = parse_codec(codec);
-  options.skips = skips;
   options.tau = tau;
   options.tau_prime = tau_prime;
-  return options;
+  return method.options(options);
 }
 
 nlohmann::json to_json(const SimulationSpec& s) {
@@ -43,8 +65,6 @@ nlohmann::json to_json(const SimulationSpec& s) {
   return {{"P", s.P},
           {"problems", problems},
           {"presets", s.presets},
-          {"codec", s.codec},
-          {"skips", s.skips},
           {"support", s.support},
           {"seed", s.seed},
           {"steps", s.steps},
@@ -65,8 +85,6 @@ SimulationSpec spec_from_json(const nlohmann::json& j) {
   s.P = j.at("P");
   for (const nlohmann::json& p : j.at("problems")) s.problems.push_back(problem_from(p));
   s.presets = j.at("presets").get<std::vector<std::string>>();
-  s.codec = j.at("codec");
-  s.skips = j.at("skips");
   s.support = j.at("support");
   s.seed = j.at("seed");
   s.steps = j.at("steps");

@@ -10,6 +10,7 @@
 
 #include "oktopk/allreduce/allreduce.h"
 #include "oktopk/sparse/cuts.h"
+#include "oktopk/tune/choose.h"
 
 namespace oktopk {
 
@@ -34,14 +35,14 @@ struct SimulatedProblem {
   Cuts cuts;                              // voted, as oktopk's refresh makes them
   std::vector<std::size_t> cut_unions;    // entries of the sum in each of those regions
   std::vector<std::size_t> equal_unions;  // and in regions of equal width
+  std::vector<Method> methods;            // what each preset of the spec does with it
+  std::vector<SimulatedProblem> leaders;  // with methods in groups: that of the nodes' leaders
 };
 
 struct SimulationSpec {
   int P = 1;
   std::vector<SimulatedProblem> problems;
   std::vector<std::string> presets;
-  std::string codec;
-  std::string skips;
   std::string support;
   std::uint64_t seed = 1;
   int steps = 2;
@@ -54,7 +55,11 @@ struct SimulationSpec {
   double data_bytes = 0;  // a preset that needs more on all ranks together sends sizes, if it can
   std::string provoke;    // for tests: deadlock, abort
 
-  AllreduceOptions allreduce() const;
+  AllreduceOptions allreduce(const Method& method) const;
+  // As the model takes them. Passes over n are not simulated, so they cost the same for all.
+  Machine kernel_prices() const {
+    return {.gamma = kernels.gamma, .delta = kernels.delta, .sigma = kernels.delta};
+  }
 };
 
 nlohmann::json to_json(const SimulationSpec& spec);
