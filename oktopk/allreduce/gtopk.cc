@@ -24,7 +24,9 @@ class GTopk final : public Allreduce {
     const double rounds = 2 * ceil_log2(problem.P);
     const double frame =
         kFrameHeaderBytes + expected_payload_bytes(options().codec, problem.k, problem.n);
-    const Cost cost = sequential(rounds, rounds * frame, rounds / 2 * problem.k + problem.k);
+    const Cost cost =
+        sequential(rounds, rounds * frame,
+                   (2 * rounds + 1) * problem.k);  // two lists merged, then pruned, L times
     return {cost, cost};
   }
 

@@ -183,8 +183,10 @@ Cost SparseReduceScatter::predict(const Skips& skips, const Problem& problem, Co
   for (const Phase& phase : circulant_phases(skips)) {
     const Cost block = predict_block(phase.from_blocks, problem, codec, notes, quota);
     const double blocks = phase.from_blocks - phase.to_blocks;
+    // Those that stay at home are merged, too, and a quota looks at what came of it.
+    const double merged = quota > 0 ? phase.from_blocks + 2 * phase.to_blocks : phase.from_blocks;
     cost += concurrent(static_cast<double>(phase.hops.size()), blocks * block.bytes,
-                       blocks * block.entries);
+                       merged * block.entries);
   }
   return cost;
 }

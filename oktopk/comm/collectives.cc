@@ -116,12 +116,13 @@ std::size_t broadcast_up_to(Communicator& comm, int root, std::span<std::byte> b
     comm.exchange({}, {&recv, 1});
     size = recv.size;
   }
-  std::array<Send, 32> sends;
-  std::size_t count = 0;
+  // One after the other, the largest subtree first: at once they would share the link, and the
+  // longest path would wait for all of them.
   for (int step = reach / 2; step >= 1; step /= 2) {
-    if (place + step < P) sends[count++] = {wrap(place + step + root, P), buffer.first(size)};
+    if (place + step >= P) continue;
+    const Send send{wrap(place + step + root, P), buffer.first(size)};
+    comm.exchange({&send, 1}, {});
   }
-  comm.exchange(std::span(sends).first(count), {});
   return size;
 }
 

@@ -31,7 +31,7 @@ struct Problem {
 struct Cost {
   double messages = 0;
   double bytes = 0;
-  double entries = 0;    // sparse entries that arrive: each is coded, decoded and merged
+  double entries = 0;    // sparse entries that are coded and merged, those held at home included
   double values = 0;     // dense values that arrive: each is added or stored
   double rounds = 0;     // exchanges one after the other; a round may have many messages
   double scattered = 0;  // those of `bytes` that move in rounds with several peers at once
@@ -56,7 +56,7 @@ struct Prediction {
 struct Machine {
   double alpha = 0;       // per round: a message's latency
   double beta = 0;        // per byte and direction, while all ranks exchange in pairs
-  double gamma = 0;       // per sparse entry
+  double gamma = 0;       // per sparse entry that goes into a merge
   double overhead = 0;    // per message: the processor's share, which does not overlap
   double contention = 1;  // beta is so many times larger while everyone talks to everyone
   double delta = 0;       // per dense value

@@ -23,7 +23,7 @@ Skips best_skips(const Problem& problem, Codec codec, const Machine& machine) {
       const auto messages = static_cast<double>((S + T - 1) / T - 1);
       const double blocks = held - static_cast<double>(T);
       const double phase =
-          seconds(concurrent(messages, blocks * block.bytes, blocks * block.entries), machine);
+          seconds(concurrent(messages, blocks * block.bytes, held * block.entries), machine);
       if (phase + best[T] >= best[S]) continue;
       best[S] = phase + best[T];
       next[S] = static_cast<int>(T);

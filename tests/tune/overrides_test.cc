@@ -88,7 +88,8 @@ TEST(Overrides, come_first_among_the_candidates_and_leave_the_rest_to_the_tuner)
 }
 
 TEST(Overrides, fix_skips_and_group_as_they_are_given) {
-  ChoiceOptions options{.overrides = Overrides::parse("circulant[skips=4,2,1,group=4]")};
+  const ChoiceOptions options{.groups = true,
+                              .overrides = Overrides::parse("circulant[skips=4,2,1,group=4]")};
   const auto all = rank_candidates(problem(kMillion, 0.01, 16), {}, options);
   EXPECT_EQ(all[0].method.skips, "4,2,1");
   EXPECT_EQ(all[0].method.group, 4);
