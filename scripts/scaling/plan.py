@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is simulated: the cells (platform, n, P), their presets and command lines. Nothing is run here."""
+
+from dataclasses import dataclass
+
+PRESETS = ["dense", "topka", "gaussiank", "topkdsa", "gtopk", "topka2a", "oktopk", "spardl", "circulant"]
+AUTO = "auto"
+# These send P - 1 messages per rank; P^2 of them cost the simulator minutes per step from here on.
+DIRECT_PRESETS = {"topkdsa", "topka2a", "oktopk"}
+DIRECT_LIMIT = 512
+# Vectors above the size are left out above the ranks: what the simulator holds and copies grows with n P.
+LARGE_SIZE, LARGE_LIMIT = 4 << 20, 256
+DENSITY = 0.01
+SUPPORT = "correlated"
+
+# The nominal machine of each platform, as in tools/simulate/platforms.cc (a test compares them): wire latency,
+# bytes per second of a link, overheads per message, ranks behind one link.
+PLATFORMS = {
+    "flat-100g": {"latency": 2e-6, "bandwidth": 12.5e9, "overhead": 1e-6, "sharers": 1},
+    "flat-25g": {"latency": 16e-6, "bandwidth": 3.125e9, "overhead": 4e-6, "sharers": 1},
+    "dragonfly": {"latency": 1.4e-6, "bandwidth": 10e9, "overhead": 1e-6, "sharers": 1},
+    "fat-tree": {"latency": 2e-6, "bandwidth": 12.5e9, "overhead": 1e-6, "sharers": 1},
+    "gpu-nodes": {"latency": 3e-6, "bandwidth": 12.5e9, "overhead": 1e-6, "sharers": 8},
+    "wan": {"latency": 100e-3, "bandwidth": 12.5e6, "overhead": 4e-6, "sharers": 1},
+}
+FLAT = ["flat-100g", "flat-25g", "wan"]  # no contention: the model should hold
+SUMMARIES = {
+    "flat-100g": "100 Gbit/s, 2 us on the wire and 1 us of overheads; no contention but at the ranks' own links",
+    "flat-25g": "25 Gbit/s, 16 us on the wire and 4 us of overheads; no contention but at the ranks' own links",
+    "dragonfly": "Aries-like groups of 384 ranks, 80 Gbit/s, at most 1.4 us; minimal routes, one link between two groups",
+    "fat-tree": "100 Gbit/s, at most 2 us, 16 ranks per switch, two levels; fixed routes, so that messages can collide",
+    "gpu-nodes": "nodes of 8 ranks, 200 GB/s inside; the 8 share one link of 100 Gbit/s and 3 us to other nodes",
+    "wan": "100 Mbit/s and 100 ms between any two ranks",
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    platform: str
+    n: int
+    ranks: int
+    presets: tuple
+
+    def arguments(self):
+        """Of `oktopk`, without -J."""
+        return ["simulate", "--platform", self.platform, "--ranks", str(self.ranks), "-b", count_text(self.n), "--density",
+                str(DENSITY), "--support", SUPPORT, "--preset", ",".join(self.presets)]
+
+
+def count_text(n):
+    """1048576 -> 1M, as the command reads it; exact."""
+    for unit, letter in ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")):
+        if n >= unit and n % unit == 0:
+            return f"{n // unit}{letter}"
+    return str(n)
+
+
+def parse_count(text):
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    digits, unit = (text[:-1], units[text[-1]]) if text and text[-1] in units else (text, 1)
+    if not digits.isdecimal() or int(digits) == 0:
+        raise ValueError(f"'{text}' is not a count: it must be a positive number, perhaps with K, M or G")
+    return int(digits) * unit
+
+
+def presets_at(ranks, presets):
+    return tuple(p for p in presets if ranks < DIRECT_LIMIT or p not in DIRECT_PRESETS)
+
+
+def make_cells(platforms, sizes, all_ranks, presets):
+    """Small ones first, so that an interrupted report has something of everything."""
+    cells = [Cell(platform, n, ranks, presets_at(ranks, presets))
+             for n in sizes for ranks in all_ranks for platform in platforms
+             if n <= LARGE_SIZE or ranks <= LARGE_LIMIT]
+    return sorted(cells, key=lambda cell: cell.ranks * max(1, cell.n >> 22))
+
+
+def profile(platform, gamma=3e-9, delta=2.5e-10):
+    """The platform as `oktopk explain --profile` reads it. sigma = delta: the pass over the gradient, which is not
+    simulated, costs a sparse method and dense the same."""
+    p = PLATFORMS[platform]
+    machine = {"alpha": p["latency"], "beta": p["sharers"] / p["bandwidth"], "gamma": gamma, "overhead": p["overhead"],
+               "contention": 1.0, "delta": delta, "sigma": delta}
+    indices = ["coo32", "u16_blocks", "bit_packed", "elias_fano", "bitmap", "all"]
+    return {"name": f"nominal: {platform}", "machine": machine, "ranks_per_host": 1,
+            "index_seconds": dict.fromkeys(indices, 0.0), "value_seconds": dict.fromkeys(["fp32", "bf16", "log8", "log4"], 0.0)}
+
+
+def explain_arguments(cell):
+    return ["explain", "-b", count_text(cell.n), "--density", str(DENSITY), "--ranks", str(cell.ranks), "--coarsest", "fp32"]
