@@ -8,8 +8,8 @@
     report/scaling.json    all rows                         report/cache/         results; delete to simulate again
 
 Results are kept under a key of the command line and of the program: interrupted, it continues. All of it takes an
-hour or so on one core, most of it at P = 1024 and n = 25M; --ranks, --sizes and --platforms ask for less. Needs matplotlib and SimGrid.
---write-docs also writes the tables and figures of docs/scaling.md, from the smallest n.
+hour or so, most of it at P = 1024 and at n = 25M; --ranks, --sizes and --platforms ask for less. Needs matplotlib and
+SimGrid. --write-docs also writes the tables and figures of docs/scaling.md, from the smallest n.
 """
 
 import argparse

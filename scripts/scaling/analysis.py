@@ -2,6 +2,7 @@
 """What follows from simulated rows: arithmetic only. A row is what `oktopk simulate -J` writes, with its platform."""
 
 import math
+import statistics
 
 from .plan import AUTO, FLAT
 
@@ -95,14 +96,9 @@ def model_check(rows):
 
 
 def contention(rows, platform):
-    """(median, row of the largest) simulated / predicted of a platform's rows."""
-    found = sorted(((model_ratio(r), i) for i, r in enumerate(rows.all)
-                    if r["platform"] == platform and r["preset"] != AUTO and model_ratio(r)))
-    if not found:
-        return None
-    middle = len(found) // 2
-    median = found[middle][0] if len(found) % 2 else (found[middle - 1][0] + found[middle][0]) / 2
-    return median, rows.all[found[-1][1]]
+    """(median, row of the least, row of the most) of simulated / predicted on a platform."""
+    found = sorted((r for r in rows.all if r["platform"] == platform and r["preset"] != AUTO and model_ratio(r)), key=model_ratio)
+    return (statistics.median(map(model_ratio, found)), found[0], found[-1]) if found else None
 
 
 def auto_rows(rows):

@@ -44,6 +44,12 @@ def number(value, _=None):
     return f"{value:,.0f}" if value >= 1 else f"{value:.9f}".rstrip("0")
 
 
+def log_ticks(side, limits):
+    side.set_major_locator(LogLocator(subs=(1,) if limits[1] / limits[0] > 300 else (1, 2, 5)))
+    side.set_minor_formatter(NullFormatter())
+    side.set_major_formatter(FuncFormatter(number))
+
+
 def log_axes(axis, all_ranks):
     axis.set_xscale("log", base=2)
     axis.set_xticks(all_ranks, [str(r) for r in all_ranks])
@@ -51,10 +57,7 @@ def log_axes(axis, all_ranks):
     axis.set_xlim(all_ranks[0] / 1.25, all_ranks[-1] * 1.25)
     axis.set_xlabel("ranks P")
     axis.set_yscale("log")
-    low, high = axis.get_ylim()
-    axis.yaxis.set_major_locator(LogLocator(subs=(1,) if high / low > 300 else (1, 2, 5)))
-    axis.yaxis.set_minor_formatter(NullFormatter())
-    axis.yaxis.set_major_formatter(FuncFormatter(number))
+    log_ticks(axis.yaxis, axis.get_ylim())
 
 
 def draw_curves(axis, rows, platform, n, column, scale=1.0):
@@ -62,6 +65,20 @@ def draw_curves(axis, rows, platform, n, column, scale=1.0):
         curve = rows.curve(platform, n, preset, column)
         axis.plot([x for x, _ in curve], [y * scale for _, y in curve], label=preset, **style_of(preset))
     log_axes(axis, rows.values("ranks", platform=platform, n=n))
+
+
+def draw_messages(axis, rows, platform, n):
+    """Many presets send the same number of messages: one label for all whose curves coincide."""
+    draw_curves(axis, rows, platform, n, "messages")
+    groups = {}
+    for preset in rows.values("preset", platform=platform, n=n):
+        groups.setdefault(tuple(rows.curve(platform, n, preset, "messages")), []).append(preset)
+    for curve, presets in groups.items():
+        x, y = curve[0]
+        axis.annotate(", ".join(presets), (x, y), (4, 5), textcoords="offset points", fontsize=7.5, color=look(presets[-1])[0],
+                      bbox={"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.8}, zorder=5)
+    low, high = axis.get_ylim()
+    axis.set_ylim(low, high * 1.2)
 
 
 def legend_above(figure, presets, extra=()):
@@ -112,7 +129,7 @@ def traffic(rows, platform, n):
     figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
     draw_words(axes[0], rows, platform, n)
     axes[0].set_title(f"words per k on the busiest rank, n = {plan.count_text(n)}")
-    draw_curves(axes[1], rows, platform, n, "messages")
+    draw_messages(axes[1], rows, platform, n)
     axes[1].set_title("messages per rank and step")
     legend_above(figure, rows.values("preset", platform=platform, n=n), [Line2D([], [], label="lower bound", **BOUND_KEY)])
     return finish(figure)
@@ -133,7 +150,7 @@ def platform_panels(rows, platform):
     n = most_ranks_size(rows, platform)
     draw_words(words, rows, platform, n)
     words.set_title(f"words per k, n = {plan.count_text(n)}")
-    draw_curves(messages, rows, platform, n, "messages")
+    draw_messages(messages, rows, platform, n)
     messages.set_title(f"messages per rank, n = {plan.count_text(n)}")
     for axis in axes.flat[panels:]:
         axis.remove()
@@ -166,8 +183,7 @@ def predicted(rows):
         axis.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="predicted, ms", ylabel="simulated, ms")
         axis.set_title(f"{title}: {', '.join(names)}")
         for side in (axis.xaxis, axis.yaxis):
-            side.set_major_formatter(FuncFormatter(number))
-            side.set_minor_formatter(NullFormatter())
+            log_ticks(side, ends)
     marks = [Line2D([], [], label=p, color=look(p)[0], marker=look(p)[1], ls="", ms=6, mec="white") for p in rows.values("preset")]
     lines = [Line2D([], [], label="equal", color=MUTED, lw=1), Line2D([], [], label="factor 2", color="#c3cad4", ls=(0, (4, 3)))]
     figure.legend(handles=marks + lines, loc="lower left", bbox_to_anchor=(0.01, 1.0), ncols=6, frameon=False, fontsize=9,

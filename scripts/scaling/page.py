@@ -23,7 +23,7 @@ h2 { font-size: 20px; line-height: 1.3; letter-spacing: -0.01em; margin: 40px 0 
 h3 { font-size: 16px; margin: 26px 0 8px; }
 p, ul { max-width: 84ch; margin: 0 0 14px; }
 p.key { font-weight: 600; }
-nav a { margin-right: 14px; } a { color: var(--accent); }
+nav p { max-width: none; } nav a { margin-right: 14px; } a { color: var(--accent); }
 .figures { display: grid; gap: 16px; margin: 0 0 24px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 168px), 1fr)); }
 .figures div { display: flex; flex-direction: column-reverse; justify-content: flex-end; padding: 14px 18px;
   background: var(--card); border: 1px solid var(--rule); border-radius: 10px; }
@@ -177,5 +177,6 @@ def build(rows, images, report):
         page.heading(platform, platform)
         page.paragraph(plan.SUMMARIES.get(platform, ""))
         page.figure(f"platform_{platform}", CAPTIONS["platform"].format(platform=platform))
-    return page.html("oktopk: scaling", f"Weak scaling of sparse allreduces, simulated: P = {', '.join(map(str, rows.values('ranks')))}, "
+    ranks = ", ".join(map(str, rows.values("ranks")))
+    return page.html("oktopk: scaling", f"Weak scaling of sparse allreduces, simulated: P = {ranks}, "
                      f"n = {' and '.join(map(plan.count_text, sizes))}, density {plan.DENSITY:g}")

@@ -8,8 +8,10 @@ AUTO = "auto"
 # These send P - 1 messages per rank; P^2 of them cost the simulator minutes per step from here on.
 DIRECT_PRESETS = {"topkdsa", "topka2a", "oktopk"}
 DIRECT_LIMIT = 512
-# Vectors above the size are left out above the ranks: what the simulator holds and copies grows with n P.
-LARGE_SIZE, LARGE_LIMIT = 4 << 20, 256
+# What the simulator holds and copies grows with n P: longer vectors go up to LARGE_LIMIT ranks (P = 256 takes ten minutes
+# and more), and further only on one platform without contention and one with.
+LARGE_SIZE, LARGE_LIMIT = 4 << 20, 64
+LARGE_PLATFORMS, LARGEST_LIMIT = ("flat-25g", "fat-tree"), 256
 DENSITY = 0.01
 SUPPORT = "correlated"
 
@@ -67,11 +69,14 @@ def presets_at(ranks, presets):
     return tuple(p for p in presets if ranks < DIRECT_LIMIT or p not in DIRECT_PRESETS)
 
 
+def fits(platform, n, ranks):
+    return n <= LARGE_SIZE or ranks <= (LARGEST_LIMIT if platform in LARGE_PLATFORMS else LARGE_LIMIT)
+
+
 def make_cells(platforms, sizes, all_ranks, presets):
     """Small ones first, so that an interrupted report has something of everything."""
     cells = [Cell(platform, n, ranks, presets_at(ranks, presets))
-             for n in sizes for ranks in all_ranks for platform in platforms
-             if n <= LARGE_SIZE or ranks <= LARGE_LIMIT]
+             for n in sizes for ranks in all_ranks for platform in platforms if fits(platform, n, ranks)]
     return sorted(cells, key=lambda cell: cell.ranks * max(1, cell.n >> 22))
 
 

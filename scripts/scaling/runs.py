@@ -50,7 +50,7 @@ class Runner:
             output, _ = process.communicate(timeout=self.limit)
         except BaseException as error:
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            process.communicate()
             if isinstance(error, subprocess.TimeoutExpired):
                 raise CommandFailed(f"it took longer than {self.limit:.0f} s (--limit)") from None
             raise

@@ -105,7 +105,7 @@ def explained(found):
                            digits(e["x_dense"], 2) if e.get("x_dense") else "",
                            *[size(c[key]) if c.get(key) else "-" for key in ("n_below", "n_above")],
                            *[percent(c[key]) if c.get(key) else "-" for key in ("density_below", "density_above")]])
-    for name in ("below density", "above n", "x dense"):  # columns that say nothing
+    for name in ("above density", "below density", "above n", "dense wins below n", "x dense"):  # where they say nothing
         place = table.head.index(name)
         if all(row[place] in ("-", "") for row in table.rows):
             for row in [table.head, *table.rows]:
@@ -151,7 +151,7 @@ def complexity(rows, platform, n):
             continue
         latency, bandwidth, _, _ = analysis.FORMULAS[preset]
         formulas = [analysis.formula(preset, r) if r else None for r in found]
-        table.rows.append([preset, latency, *[digits(r["messages"]) if r else "" for r in found], bandwidth,
+        table.rows.append([preset, latency, *[f'{r["messages"]:.4g}' if r else "" for r in found], bandwidth,
                            *[digits(r["words_per_k"]) if r else "" for r in found], *[words_range(f) for f in formulas]])
     return table
 
@@ -206,11 +206,13 @@ def model_line(rows):
 
 
 def contention_line(rows):
+    def name(row):
+        return f"{row['preset']}, P = {row['ranks']}, n = {plan.count_text(row['n'])}"
     parts = []
     for platform in rows.values("platform"):
         found = analysis.contention(rows, platform) if platform not in plan.FLAT else None
         if found:
-            median, most = found
-            parts.append(f"{platform} {median:.2f}x (most: {most['preset']} at P = {most['ranks']}, "
-                         f"n = {plan.count_text(most['n'])}, {analysis.model_ratio(most):.2f}x)")
-    return "Simulated over predicted where routes share links, median: " + "; ".join(parts) + "." if parts else ""
+            median, least, most = found
+            parts.append(f"{platform} {median:.2f}x, from {analysis.model_ratio(least):.2f}x ({name(least)}) to "
+                         f"{analysis.model_ratio(most):.2f}x ({name(most)})")
+    return "Simulated over predicted where routes share links, median and range: " + "; ".join(parts) + "." if parts else ""
