@@ -197,7 +197,7 @@ def auto(rows):
     platforms = list(dict.fromkeys(r["platform"] for r in found))
     colours = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#5a6270", "#8c4a2f"]
     sizes = sorted({r["n"] for r in found})
-    figure, axes = plt.subplots(1, len(sizes), figsize=(5.2 * len(sizes), 3.2), squeeze=False, layout="constrained", sharey=True)
+    figure, axes = plt.subplots(1, len(sizes), figsize=(10, 3.2), squeeze=False, layout="constrained", sharey=True)
     for axis, n in zip(axes.flat, sizes):
         for i, platform in enumerate(platforms):
             mine = sorted((r["ranks"], r["over_best"]) for r in found if r["platform"] == platform and r["n"] == n)

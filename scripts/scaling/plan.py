@@ -12,6 +12,9 @@ DIRECT_LIMIT = 512
 # and more), and further only on one platform without contention and one with.
 LARGE_SIZE, LARGE_LIMIT = 4 << 20, 64
 LARGE_PLATFORMS, LARGEST_LIMIT = ("flat-25g", "fat-tree"), 256
+# These adapt: they have settled after some steps, and move their cuts now and then, which an average should see.
+ADAPTIVE_PRESETS = {"circulant", AUTO}
+ADAPTIVE_STEPS = ["--steps", "8", "--warmup", "8"]
 DENSITY = 0.01
 SUPPORT = "correlated"
 
@@ -38,6 +41,7 @@ SUMMARIES = {
 
 @dataclass(frozen=True)
 class Cell:
+    """One simulation: presets of one kind, adaptive or not, on one platform."""
     platform: str
     n: int
     ranks: int
@@ -45,8 +49,9 @@ class Cell:
 
     def arguments(self):
         """Of `oktopk`, without -J."""
+        steps = ADAPTIVE_STEPS if set(self.presets) & ADAPTIVE_PRESETS else []
         return ["simulate", "--platform", self.platform, "--ranks", str(self.ranks), "-b", count_text(self.n), "--density",
-                str(DENSITY), "--support", SUPPORT, "--preset", ",".join(self.presets)]
+                str(DENSITY), "--support", SUPPORT, "--preset", ",".join(self.presets), *steps]
 
 
 def count_text(n):
@@ -66,7 +71,10 @@ def parse_count(text):
 
 
 def presets_at(ranks, presets):
-    return tuple(p for p in presets if ranks < DIRECT_LIMIT or p not in DIRECT_PRESETS)
+    """In two groups: those that do not adapt, and those that do."""
+    usable = [p for p in presets if ranks < DIRECT_LIMIT or p not in DIRECT_PRESETS]
+    groups = [tuple(p for p in usable if (p in ADAPTIVE_PRESETS) == adaptive) for adaptive in (False, True)]
+    return [group for group in groups if group]
 
 
 def fits(platform, n, ranks):
@@ -75,8 +83,8 @@ def fits(platform, n, ranks):
 
 def make_cells(platforms, sizes, all_ranks, presets):
     """Small ones first, so that an interrupted report has something of everything."""
-    cells = [Cell(platform, n, ranks, presets_at(ranks, presets))
-             for n in sizes for ranks in all_ranks for platform in platforms if fits(platform, n, ranks)]
+    cells = [Cell(platform, n, ranks, group) for n in sizes for ranks in all_ranks for platform in platforms
+             if fits(platform, n, ranks) for group in presets_at(ranks, presets)]
     return sorted(cells, key=lambda cell: cell.ranks * max(1, cell.n >> 22))
 
 

@@ -33,6 +33,18 @@ def last_words(text):
     return lines[-1][:300] if lines else "it said nothing"
 
 
+def end(process):
+    """With all that it started: the command cleans up when asked to, and has two seconds for that."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, sign)
+            process.wait(2)
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            pass
+
+
 class Runner:
     def __init__(self, program, folder, limit=3600, say=print):
         self.program = Path(program).resolve()
@@ -40,21 +52,26 @@ class Runner:
             raise CommandFailed(f"{program}: no such program; build it with make, or name it with --oktopk")
         self.cache = Path(folder) / "cache"
         self.cache.mkdir(parents=True, exist_ok=True)
-        self.digest, self.limit, self.say = digest(self.program), limit, say
+        self.digest, self.limit, self.say, self.running = digest(self.program), limit, say, set()
 
     def execute(self, arguments):
-        """Exit code and output. The command starts others: on a timeout or Ctrl-C all of them go."""
+        """Exit code and output."""
         process = subprocess.Popen([self.program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                    start_new_session=True)
+        self.running.add(process)
         try:
             output, _ = process.communicate(timeout=self.limit)
-        except BaseException as error:
-            os.killpg(process.pid, signal.SIGKILL)
+        except subprocess.TimeoutExpired:
+            end(process)
             process.communicate()
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise CommandFailed(f"it took longer than {self.limit:.0f} s (--limit)") from None
-            raise
+            raise CommandFailed(f"it took longer than {self.limit:.0f} s (--limit)") from None
+        finally:
+            self.running.discard(process)
         return process.returncode, output
+
+    def stop(self):
+        for process in list(self.running):
+            end(process)
 
     def knows(self, arguments):
         return self.execute(arguments)[0] == 0
@@ -83,18 +100,23 @@ def simulate(runner, cells, jobs):
         except CommandFailed as error:
             print(f"NOT SIMULATED: {' '.join(cell.arguments())}: {error}", file=sys.stderr)
             return [], str(error)
-    with ThreadPoolExecutor(max_workers=jobs) as pool:
+    pool = ThreadPoolExecutor(max_workers=jobs)
+    try:
         results = list(pool.map(one, cells))
+    except KeyboardInterrupt:  # the commands have sessions of their own and do not hear of it
+        pool.shutdown(wait=False, cancel_futures=True)
+        runner.stop()
+        raise
     rows = [row for found, _ in results for row in found]
     return rows, [(cell, why) for cell, (_, why) in zip(cells, results) if why]
 
 
 def explain(runner, cells):
-    """What the tuner says of each cell on the platform's nominal machine; nothing where the command cannot."""
+    """What the tuner says of each (platform, n, P) on the platform's nominal machine; nothing where the command cannot."""
     if not runner.knows(["explain", "--help"]) or not runner.knows(["explain", "-b", "64K"]):
         return []
     found = []
-    for cell in cells:
+    for cell in {(c.platform, c.n, c.ranks): c for c in cells}.values():
         text = json.dumps(plan.profile(cell.platform), indent=2)
         file = runner.cache / f"profile-{cell.platform}.json"
         file.write_text(text)

@@ -6,7 +6,7 @@ from . import plan
 CAPTIONS = {
     "overview": "Time of a step over P (n = {n}, both axes logarithmic). What to see: dense is flat or nearly so, topka and "
                 "gaussiank grow with P and pass it, oktopk pays P messages, spardl and circulant stay below dense.",
-    "times": "Time of a step in ms, n = {n}, refresh steps shared among the steps they serve. Shaded: the fastest of the row. "
+    "times": "Time of a step in ms, n = {n}, on average with refreshes. Shaded: the fastest of the row. "
              "Empty: not simulated.",
     "ranks": "From which P on dense is faster, n = {n}: interpolated between the simulated P, a straight line in log-log. "
              "'never': faster than dense at all P simulated, and how much so at the last. 'P <': dense wins below.",
@@ -43,7 +43,9 @@ def method_paragraphs(rows, report):
         f"Weak scaling: n and k = {100 * plan.DENSITY:g}% of it stay, the ranks grow. Selections are generated "
         f"('{plan.SUPPORT}': ranks agree on many entries), so there are no gradients and no selection time here: the times are of communication "
         f"and of reducing what arrives. They are times of a simulator, of platforms in round numbers, not of machines.",
-        f"Presets: {presets}. Codec coo32+fp32, circulant with halving; auto may take others.",
+        f"Presets: {presets}. Codec coo32+fp32, circulant with halving; auto may take others. The time of a step is an average: oktopk's "
+        f"refreshes count every 32 steps, circulant's moves of its cuts as they come in 8 steps, after 8 to settle in. Steps "
+        f"of the others are all alike.",
     ]
     ranks = rows.values("ranks")
     if left_out and ranks and ranks[-1] >= plan.DIRECT_LIMIT:

@@ -113,12 +113,20 @@ class Numbers(unittest.TestCase):
 
     def test_plan_leaves_out_what_takes_minutes(self):
         cells = plan.make_cells(["wan", "fat-tree"], [MEBI, 25 * MEBI], [64, 256, 1024], plan.PRESETS)
-        at = {(c.platform, c.n // MEBI, c.ranks): c.presets for c in cells}
+        at = {}
+        for c in cells:
+            at[c.platform, c.n // MEBI, c.ranks] = at.get((c.platform, c.n // MEBI, c.ranks), ()) + c.presets
         self.assertIn("oktopk", at["wan", 1, 256])
         self.assertNotIn("oktopk", at["wan", 1, 1024])
         self.assertIn("spardl", at["wan", 1, 1024])
         self.assertEqual({key[2] for key in at if key[:2] == ("wan", 25)}, {64})
         self.assertEqual({key[2] for key in at if key[:2] == ("fat-tree", 25)}, {64, 256})
+
+    def test_what_adapts_is_simulated_for_more_steps(self):
+        plain, adaptive = plan.make_cells(["wan"], [MEBI], [64], [*plan.PRESETS, plan.AUTO])
+        self.assertEqual(adaptive.presets, ("circulant", "auto"))
+        self.assertNotIn("--steps", plain.arguments())
+        self.assertEqual(adaptive.arguments()[-4:], ["--steps", "8", "--warmup", "8"])
 
     def test_plan_knows_the_platforms_of_the_command(self):
         source = (ROOT / "tools/simulate/platforms.cc").read_text()
