@@ -95,6 +95,16 @@ def model_check(rows):
             "deviation": deviation}
 
 
+def flat_outliers(rows):
+    """preset -> the ratio furthest from 1, of those beyond the tolerance on platforms without contention, at any P."""
+    found = {}
+    for r in rows.all:
+        ratio = model_ratio(r)
+        if r["platform"] in FLAT and r["preset"] != AUTO and ratio and abs(ratio - 1) > MODEL_TOLERANCE:
+            found[r["preset"]] = max(found.get(r["preset"], 1), ratio, key=lambda x: abs(x - 1))
+    return found
+
+
 def contention(rows, platform):
     """(median, row of the least, row of the most) of simulated / predicted on a platform."""
     found = sorted((r for r in rows.all if r["platform"] == platform and r["preset"] != AUTO and model_ratio(r)), key=model_ratio)

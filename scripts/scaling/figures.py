@@ -73,12 +73,15 @@ def draw_messages(axis, rows, platform, n):
     groups = {}
     for preset in rows.values("preset", platform=platform, n=n):
         groups.setdefault(tuple(rows.curve(platform, n, preset, "messages")), []).append(preset)
+    ends = sorted(curve[-1][1] for curve in groups)
     for curve, presets in groups.items():
-        x, y = curve[0]
-        axis.annotate(", ".join(presets), (x, y), (4, 5), textcoords="offset points", fontsize=7.5, color=look(presets[-1])[0],
-                      bbox={"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.8}, zorder=5)
+        # Curves rise: above the last point there is room, unless another curve is near; then below the first one.
+        near = any(1 < end / curve[-1][1] < 1.5 for end in ends)
+        place, offset, side = (curve[0], (2, -12), "left") if near else (curve[-1], (4, 6), "right")
+        axis.annotate(", ".join(presets), place, offset, textcoords="offset points", ha=side, fontsize=7.5,
+                      color=look(presets[-1])[0], zorder=5)
     low, high = axis.get_ylim()
-    axis.set_ylim(low, high * 1.2)
+    axis.set_ylim(low / 1.15, high * 1.3)
 
 
 def legend_above(figure, presets, extra=()):

@@ -80,12 +80,11 @@ def rank_crossovers(rows, n):
 def crossover_text(found):
     if found is None:
         return ""
-    ranks, faster = found["last"]
     if found["kind"] == "from":
         return f"P > {digits(found['P'], 2)}"
     if found["kind"] == "until":
         return f"P < {digits(found['P'], 2)}"
-    return f"never ({digits(faster, 2)}x at {ranks})" if found["kind"] == "never" else "always"
+    return f"never, {digits(found['last'][1], 2)}x" if found["kind"] == "never" else "always"
 
 
 def size_crossovers(rows):
@@ -199,10 +198,11 @@ def model_line(rows):
         return ""
     worst = check["worst"]
     names = ", ".join(analysis.MODEL_PRESETS)
+    beyond = ", ".join(f"{preset} (up to {ratio:.2f}x)" for preset, ratio in analysis.flat_outliers(rows).items())
     return (f"On the platforms without contention, {names} at P = {' and '.join(map(str, analysis.MODEL_RANKS))}: "
             f"{check['within']} of {check['checked']} rows are within {100 * analysis.MODEL_TOLERANCE:.0f}% of the model; the "
             f"furthest is {worst['preset']} on {worst['platform']}, P = {worst['ranks']}, n = {plan.count_text(worst['n'])}: "
-            f"{100 * check['deviation']:.2f}%.")
+            f"{100 * check['deviation']:.2f}%. Beyond that, of all presets at any P: {beyond or 'none'}.")
 
 
 def contention_line(rows):

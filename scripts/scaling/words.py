@@ -9,12 +9,13 @@ CAPTIONS = {
     "times": "Time of a step in ms, n = {n}, on average with refreshes. Shaded: the fastest of the row. "
              "Empty: not simulated.",
     "ranks": "From which P on dense is faster, n = {n}: interpolated between the simulated P, a straight line in log-log. "
-             "'never': faster than dense at all P simulated, and how much so at the last. 'P <': dense wins below.",
+             "'never': faster than dense at all P simulated, and how many times so at the last. 'P <': dense wins below.",
     "sizes": "Where the simulated sizes lie on both sides of a crossover: below or above which n dense is faster, interpolated "
              "in log-log. Other rows do not cross between these sizes.",
     "explained": "Beyond what was simulated: `oktopk explain` on the nominal machine of each platform, all else as in the row. What "
                  "it compares with dense is the tuner's choice, which may use index coding and other skip lists than the "
-                 "presets here. '-': dense does not win there; a column of nothing else is left out.",
+                 "presets here. '-': dense does not win there; a column of nothing else is "
+                 "left out. Its times include a pass over the gradient, alike for dense and sparse.",
     "auto_figure": "auto over the fastest of the fixed presets. What to see: points inside the band are within 10% of the best; below 1, "
                    "auto found something better, such as coded indices or another skip list.",
     "auto": "auto against the best fixed preset and against dense, by the time of a step. Shaded: more than 10% slower than the "

@@ -62,7 +62,7 @@ class Numbers(unittest.TestCase):
         self.assertEqual((never["kind"], never["last"][0]), ("never", 256))
         self.assertAlmostEqual(never["last"][1], 5)
         self.assertIsNone(analysis.dense_wins_over_ranks(self.rows, "flat-25g", MEBI, "gtopk"))
-        self.assertEqual(tables.rank_crossovers(self.rows, MEBI).rows[0], ["flat-25g", "P > 64", "never (5.0x at 256)"])
+        self.assertEqual(tables.rank_crossovers(self.rows, MEBI).rows[0], ["flat-25g", "P > 64", "never, 5.0x"])
 
     def test_dense_wins_below_the_size_where_the_rows_cross(self):
         small = [row("wan", 16, "dense", 1.0, n=1024), row("wan", 16, "spardl", 2.0, n=1024),
@@ -91,6 +91,10 @@ class Numbers(unittest.TestCase):
         check = analysis.model_check(self.rows)
         self.assertEqual((check["checked"], check["within"], check["worst"]["preset"]), (3, 3, "circulant"))
         self.assertAlmostEqual(check["deviation"], 0.04)
+        self.assertEqual(analysis.flat_outliers(self.rows), {})
+        slow = analysis.Rows([row("wan", 256, "gtopk", 1.5, predicted=1.2), row("wan", 64, "gtopk", 0.9, predicted=1.0)])
+        self.assertEqual(analysis.flat_outliers(slow), {"gtopk": 1.25})
+        self.assertRegex(tables.model_line(self.rows), r"3 of 3 rows are within 5% .* 4\.00%\. Beyond that, .*: none\.")
         median, least, most = analysis.contention(self.rows, "fat-tree")
         self.assertAlmostEqual(median, 1.5)
         self.assertEqual((least["preset"], most["preset"]), ("dense", "circulant"))
@@ -215,7 +219,7 @@ class Page(unittest.TestCase):
         self.assertEqual([link for link in re.findall(r'(?:src|href)="([^"]*)', text) if not link.startswith(("data:", "#"))], [])
         self.assertNotIn("http://", text)
         self.assertNotIn("https://", text)
-        for number in ("P &gt; 64", "never (5.0x at 256)", "1.050", "6.000", "30%", "within 10% of the best fixed preset in 2 of 4"):
+        for number in ("P &gt; 64", "never, 5.0x", "1.050", "6.000", "30%", "within 10% of the best fixed preset in 2 of 4"):
             self.assertIn(number, text)
         self.assertIn("oktopk simulate &lt;&amp;&gt;", text)
 
@@ -228,7 +232,7 @@ class Page(unittest.TestCase):
             (Path(folder) / "figures").mkdir()
             place.write_text((ROOT / "docs/scaling.md").read_text())
             docs.write(place, rows, self.REPORT["explained"], images, MEBI)
-            self.assertIn("| flat-25g | P > 64 | never (5.0x at 256) |", place.read_text())
+            self.assertIn("| flat-25g | P > 64 | never, 5.0x |", place.read_text())
             self.assertTrue((Path(folder) / "figures/scaling_time.png").exists())
             place.write_text("nothing")
             self.assertRaisesRegex(ValueError, "no place for table", docs.write, place, rows, [], images, MEBI)
