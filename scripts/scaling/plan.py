@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 PRESETS = ["dense", "topka", "gaussiank", "topkdsa", "gtopk", "topka2a", "oktopk", "spardl", "circulant"]
 AUTO = "auto"
-# These send P - 1 messages per rank; P^2 of them cost the simulator minutes per step from here on.
+# These send P - 1 messages per rank. P^2 of them cost the simulator many minutes, earlier where all are in flight at once.
 DIRECT_PRESETS = {"topkdsa", "topka2a", "oktopk"}
-DIRECT_LIMIT = 512
+DIRECT_LIMIT, FAR_DIRECT_LIMIT = 256, {"wan": 64}
 # What the simulator holds and copies grows with n P: longer vectors go up to LARGE_LIMIT ranks (P = 256 takes ten minutes
 # and more), and further only on one platform without contention and one with.
 LARGE_SIZE, LARGE_LIMIT = 4 << 20, 64
@@ -70,9 +70,10 @@ def parse_count(text):
     return int(digits) * unit
 
 
-def presets_at(ranks, presets):
+def presets_at(platform, ranks, presets):
     """In two groups: those that do not adapt, and those that do."""
-    usable = [p for p in presets if ranks < DIRECT_LIMIT or p not in DIRECT_PRESETS]
+    limit = FAR_DIRECT_LIMIT.get(platform, DIRECT_LIMIT)
+    usable = [p for p in presets if ranks <= limit or p not in DIRECT_PRESETS]
     groups = [tuple(p for p in usable if (p in ADAPTIVE_PRESETS) == adaptive) for adaptive in (False, True)]
     return [group for group in groups if group]
 
@@ -84,7 +85,7 @@ def fits(platform, n, ranks):
 def make_cells(platforms, sizes, all_ranks, presets):
     """Small ones first, so that an interrupted report has something of everything."""
     cells = [Cell(platform, n, ranks, group) for n in sizes for ranks in all_ranks for platform in platforms
-             if fits(platform, n, ranks) for group in presets_at(ranks, presets)]
+             if fits(platform, n, ranks) for group in presets_at(platform, ranks, presets)]
     return sorted(cells, key=lambda cell: cell.ranks * max(1, cell.n >> 22))
 
 

@@ -49,9 +49,12 @@ def method_paragraphs(rows, report):
         f"of the others are all alike.",
     ]
     ranks = rows.values("ranks")
-    if left_out and ranks and ranks[-1] >= plan.DIRECT_LIMIT:
-        texts.append(f"Left out at P = {ranks[-1]}: {', '.join(left_out)}. They send P - 1 messages per rank, P^2 in all, which take the "
-                     f"simulator minutes per step.")
+    far = [p for p in plan.FAR_DIRECT_LIMIT if p in rows.values("platform")]
+    limits = [f"above P = {plan.DIRECT_LIMIT}"] * (ranks[-1] > plan.DIRECT_LIMIT)
+    limits += [f"above P = {plan.FAR_DIRECT_LIMIT[p]} on {p}" for p in far if ranks[-1] > plan.FAR_DIRECT_LIMIT[p]]
+    if left_out and limits:
+        texts.append(f"Left out {' and '.join(limits)}: {', '.join(left_out)}. They send P - 1 messages per rank, P^2 in all, which take "
+                     f"the simulator many minutes, the more the longer they are in flight.")
     large = [plan.count_text(n) for n in rows.values("n") if n > plan.LARGE_SIZE]
     if large and ranks[-1] > plan.LARGE_LIMIT:
         texts.append(f"n = {', '.join(large)} is simulated up to P = {plan.LARGE_LIMIT}, on {' and '.join(plan.LARGE_PLATFORMS)} up to "

@@ -120,8 +120,10 @@ class Numbers(unittest.TestCase):
         at = {}
         for c in cells:
             at[c.platform, c.n // MEBI, c.ranks] = at.get((c.platform, c.n // MEBI, c.ranks), ()) + c.presets
-        self.assertIn("oktopk", at["wan", 1, 256])
-        self.assertNotIn("oktopk", at["wan", 1, 1024])
+        self.assertIn("oktopk", at["wan", 1, 64])
+        self.assertNotIn("oktopk", at["wan", 1, 256])
+        self.assertIn("oktopk", at["fat-tree", 1, 256])
+        self.assertNotIn("oktopk", at["fat-tree", 1, 1024])
         self.assertIn("spardl", at["wan", 1, 1024])
         self.assertEqual({key[2] for key in at if key[:2] == ("wan", 25)}, {64})
         self.assertEqual({key[2] for key in at if key[:2] == ("fat-tree", 25)}, {64, 256})
