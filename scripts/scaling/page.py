@@ -58,7 +58,6 @@ HEAD = """<!DOCTYPE html>
 <meta name="color-scheme" content="light dark"/>
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:"/>
 """
-TEXT_COLUMNS = {"latency: messages", "bandwidth: words", "auto chose", "the tuner's choice", "best fixed", "preset"}
 
 
 def html_table(table):
@@ -66,13 +65,13 @@ def html_table(table):
         return ""
     text = ' class="text"'
     out = ['<div class="table"><table>', f"<caption>{escape(table.caption)}</caption>" if table.caption else "", "<thead><tr>"]
-    out += [f"<th{text if name in TEXT_COLUMNS else ''}>{escape(name)}</th>" for name in table.head]
+    out += [f"<th{text if name in tables.TEXT_COLUMNS else ''}>{escape(name)}</th>" for name in table.head]
     out.append("</tr></thead><tbody>")
     for r, row in enumerate(table.rows):
         # A name that is repeated is there for readers of the text, and hidden from the eye.
         out.append('<tr class="same">' if r and table.rows[r - 1][0] == row[0] else "<tr>")
         for c, cell in enumerate(row):
-            names = ["text"] * (table.head[c] in TEXT_COLUMNS) + ["strong"] * ((r, c) in table.strong)
+            names = ["text"] * (table.head[c] in tables.TEXT_COLUMNS) + ["strong"] * ((r, c) in table.strong)
             attribute = f' class="{" ".join(names)}"' if names else ""
             out.append(f"<td{attribute}>{escape(cell)}</td>")
         out.append("</tr>\n")

@@ -7,16 +7,19 @@ from dataclasses import dataclass, field
 from . import analysis, plan
 
 
+# Besides the first one: flush left.
+TEXT_COLUMNS = {"latency: messages", "bandwidth: words", "auto chose", "the tuner's choice", "best fixed", "preset"}
+
+
 @dataclass
 class Table:
     head: list
     rows: list
     caption: str = ""
-    wide_columns: int = 1  # the first columns, which are text: flush left
     strong: set = field(default_factory=set)  # (row, column) to be seen first
 
     def markdown(self):
-        marks = [" --- |"] * self.wide_columns + [" ---: |"] * (len(self.head) - self.wide_columns)
+        marks = [" --- |" if c == 0 or name in TEXT_COLUMNS else " ---: |" for c, name in enumerate(self.head)]
         lines = ["| " + " | ".join(self.head) + " |", "|" + "".join(marks)]
         for r, row in enumerate(self.rows):
             cells = [f"**{c}**" if (r, i) in self.strong and c else c for i, c in enumerate(row)]
@@ -49,7 +52,7 @@ def size(n):
 def times(rows, n):
     """Communication time per step, and the best of each cell."""
     presets = rows.values("preset", n=n)
-    table = Table(["platform", "P", *presets], [], wide_columns=1)
+    table = Table(["platform", "P", *presets], [])
     for platform, size_, ranks in rows.cells():
         if size_ != n:
             continue

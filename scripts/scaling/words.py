@@ -22,7 +22,8 @@ CAPTIONS = {
             "best, or more than 5% slower than dense.",
     "predicted": "A steady step, predicted by the cost model and simulated, all rows. What to see: on the diagonal left, "
                  "where nothing is shared; right, what lies above the diagonal waits for links that others use, which the model "
-                 "does not know; what lies below talks inside its node or switch, on shorter routes than the nominal one.",
+                 "does not know; what lies below talks inside its node or switch, on shorter routes than the nominal one. gtopk "
+                 "is above the line left, too: a parent's messages of its broadcast share the parent's own link.",
     "ratios": "Simulated over predicted steady step, n = {n}. Shaded: more than 5% apart.",
     "complexity": "In the manner of Ok-Topk's Table 1, counted beside the formula, on {platform} at n = {n}: messages that the busiest rank "
                   "sends in a steady step, and 4-byte words, headers included, per selected entry k. log is base 2, rounded up. "
