@@ -65,7 +65,7 @@ def html_table(table):
         return ""
     text = ' class="text"'
     out = ['<div class="table"><table>', f"<caption>{escape(table.caption)}</caption>" if table.caption else "", "<thead><tr>"]
-    out += [f"<th{text if name in tables.TEXT_COLUMNS else ''}>{escape(name)}</th>" for name in table.head]
+    out += [f"<th{text if name in tables.TEXT_COLUMNS else ''}>{escape(name).replace('P = ', 'P&nbsp;=&nbsp;')}</th>" for name in table.head]
     out.append("</tr></thead><tbody>")
     for r, row in enumerate(table.rows):
         # A name that is repeated is there for readers of the text, and hidden from the eye.
