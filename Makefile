@@ -4,6 +4,8 @@
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
+# For the report's plots: a virtual environment where there is one.
+PYTHON ?= $(firstword $(wildcard .venv/bin/python) python3)
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -24,7 +26,7 @@ ASAN_SKIPS = '_P(1|2|5|7|12)$$|CirculantSkipLaws.*/[014567]$$|/(scalar|avx2)_1$$
 TSAN_SKIPS = '_P(1|2|5|7|8|12)$$|CirculantSkipLaws.*/[014567]$$|^Circulant.run_|beyond_24_bits|^Sparse(Sgd|Adam)|/(scalar|avx2|avx512)_1$$|/scalar_3$$|DenseRegion|^RegionMemory'
 heading = @printf '\n=== %s\n' "$(1)"
 
-.PHONY: help bootstrap build demo test bench format lint clean
+.PHONY: help bootstrap build demo test bench report format lint clean
 .PHONY: check-format check-layers check-mirror check-tidy test-release test-asan test-tsan
 
 help:  ## this list
@@ -79,6 +81,9 @@ bench: build  ## micro-benchmarks, kernels beside their limits, top-k beside oth
 	build/oktopk kernels --density 0.01,0.001
 	@if python3 -c 'import numpy' 2>/dev/null; then python3 bench/compare_topk.py; else echo "NOT RUN: bench/compare_topk.py needs numpy"; fi
 	build/oktopk bench --preset all --ranks 4 -b 64K -e 16M --density 0.01
+
+report: build  ## weak scaling on simulated platforms, as a page: report/scaling.html (an hour; REPORT=--quick for a minute)
+	$(PYTHON) scripts/scaling_report.py --oktopk build/oktopk --out report $(REPORT)
 
 format:  ## clang-format in place
 	@$(SOURCES) | xargs -r clang-format -i

@@ -135,6 +135,12 @@ find_package(Python3 QUIET COMPONENTS Interpreter)
 if(Python3_FOUND)
   add_test(NAME command_compare COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/tools/compare_test.py)
   set_tests_properties(command_compare PROPERTIES LABELS command TIMEOUT 60)
+  # The scaling report, from rows that are made up. Its plots need matplotlib; without, reported as skipped.
+  set(scaling_test ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/tools/scaling_test.py)
+  add_test(NAME command_scaling_numbers COMMAND ${scaling_test} Numbers Cache)
+  add_test(NAME command_scaling_page COMMAND ${scaling_test} Page)
+  set_tests_properties(command_scaling_numbers command_scaling_page PROPERTIES LABELS command TIMEOUT 120)
+  set_tests_properties(command_scaling_page PROPERTIES SKIP_RETURN_CODE 77)
 endif()
 
 add_test(NAME command_kill_and_resume COMMAND

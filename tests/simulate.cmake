@@ -61,3 +61,11 @@ add_test(NAME simulate_twice_the_same COMMAND sh -c
   "'$<TARGET_FILE:oktopk_tool>' simulate --ranks 12 -b 50K --preset all >simulate_1.txt && '$<TARGET_FILE:oktopk_tool>' simulate --ranks 12 -b 50K --preset all >simulate_2.txt && cmp simulate_1.txt simulate_2.txt && grep -q circulant simulate_1.txt && echo the same bytes")
 set_tests_properties(simulate_twice_the_same PROPERTIES LABELS simulate TIMEOUT 300
   PASS_REGULAR_EXPRESSION "the same bytes" FAIL_REGULAR_EXPRESSION "${simulation_failed}")
+
+# The scaling report from real simulations, the smallest there is.
+if(Python3_FOUND)
+  add_test(NAME simulate_report COMMAND sh -c
+    "if '${Python3_EXECUTABLE}' -c 'import matplotlib' 2>/dev/null; then exec '${Python3_EXECUTABLE}' '${PROJECT_SOURCE_DIR}/scripts/scaling_report.py' --quick --oktopk '$<TARGET_FILE:oktopk_tool>' --out scaling_report; fi; echo 'SKIPPED: no matplotlib here; install python3-matplotlib'; exit 77")
+  set_tests_properties(simulate_report PROPERTIES LABELS simulate TIMEOUT 300 SKIP_RETURN_CODE 77
+    FAIL_REGULAR_EXPRESSION "NOT SIMULATED;Traceback")
+endif()

@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of scripts/scaling_report.py:
+
+    plan      which (platform, n, P) are simulated, with which presets, by which command line
+    runs      runs the commands, keeps their JSON, continues where it was interrupted
+    analysis  what follows from the rows: crossovers, ratios, bounds; arithmetic only
+    tables    the same as tables of text, for the page and for docs/scaling.md
+    figures   plots (the only part that needs matplotlib)
+    page      the HTML
+    docs      writes tables and figures into docs/scaling.md
+"""

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plots. One colour and one mark per preset everywhere: Okabe and Ito's palette, as tools/report/style.cc has it."""
+
+import io
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402
+from matplotlib.lines import Line2D  # noqa: E402
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator  # noqa: E402
+
+from . import analysis, plan  # noqa: E402
+
+# colour, mark, width
+LOOKS = {
+    "dense": ("#1b2330", "s", 2.0), "topka": ("#d55e00", "^", 1.4), "gaussiank": ("#e69f00", "v", 1.4),
+    "topkdsa": ("#9c8f00", "D", 1.4), "gtopk": ("#cc79a7", "P", 1.4), "topka2a": ("#8c4a2f", "X", 1.4),
+    "oktopk": ("#009e73", "o", 1.8), "spardl": ("#56b4e9", "h", 1.8), "circulant": ("#0072b2", "o", 2.4),
+    "auto": ("#7b3fa0", "*", 1.4),
+}
+INK, MUTED, GRID = "#1b2330", "#5c6675", "#e3e7ec"
+plt.rcParams.update({
+    "font.family": "sans-serif", "font.size": 9, "axes.edgecolor": "#8a94a3", "axes.labelcolor": MUTED, "text.color": INK,
+    "xtick.color": MUTED, "ytick.color": MUTED, "axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left",
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": GRID, "axes.axisbelow": True,
+})
+
+
+def look(preset):
+    return LOOKS.get(preset, ("#5a6270", "o", 1.4))
+
+
+def style_of(preset):
+    colour, mark, width = look(preset)
+    dashes = {"dense": (0, (5, 2)), "auto": (0, (1, 1.2))}.get(preset, "-")
+    return {"color": colour, "marker": mark, "lw": width, "ls": dashes, "ms": 9 if mark == "*" else 5, "mec": "white",
+            "mew": 0.6, "zorder": 4 if preset in ("circulant", "auto") else 3}
+
+
+def number(value, _=None):
+    if value <= 0:
+        return "0"
+    return f"{value:,.0f}" if value >= 1 else f"{value:.9f}".rstrip("0")
+
+
+def log_ticks(side, limits):
+    side.set_major_locator(LogLocator(subs=(1,) if limits[1] / limits[0] > 300 else (1, 2, 5)))
+    side.set_minor_formatter(NullFormatter())
+    side.set_major_formatter(FuncFormatter(number))
+
+
+def log_axes(axis, all_ranks):
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(all_ranks, [str(r) for r in all_ranks])
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.set_xlim(all_ranks[0] / 1.25, all_ranks[-1] * 1.25)
+    axis.set_xlabel("ranks P")
+    axis.set_yscale("log")
+    log_ticks(axis.yaxis, axis.get_ylim())
+
+
+def draw_curves(axis, rows, platform, n, column, scale=1.0):
+    for preset in rows.values("preset", platform=platform, n=n):
+        curve = rows.curve(platform, n, preset, column)
+        axis.plot([x for x, _ in curve], [y * scale for _, y in curve], label=preset, **style_of(preset))
+    log_axes(axis, rows.values("ranks", platform=platform, n=n))
+
+
+def draw_messages(axis, rows, platform, n):
+    """Many presets send the same number of messages: one label for all whose curves coincide."""
+    draw_curves(axis, rows, platform, n, "messages")
+    groups = {}
+    for preset in rows.values("preset", platform=platform, n=n):
+        groups.setdefault(tuple(rows.curve(platform, n, preset, "messages")), []).append(preset)
+    ends = sorted(curve[-1][1] for curve in groups)
+    for curve, presets in groups.items():
+        # Curves rise: above the last point there is room, unless another curve is near; then below the first one.
+        near = any(1 < end / curve[-1][1] < 1.5 for end in ends)
+        place, offset, side = (curve[0], (2, -12), "left") if near else (curve[-1], (4, 6), "right")
+        axis.annotate(", ".join(presets), place, offset, textcoords="offset points", ha=side, fontsize=7.5,
+                      color=look(presets[-1])[0], zorder=5)
+    low, high = axis.get_ylim()
+    axis.set_ylim(low / 1.15, high * 1.3)
+
+
+def legend_above(figure, presets, extra=()):
+    keys = [Line2D([], [], label=p, **style_of(p)) for p in presets] + list(extra)
+    figure.legend(handles=keys, loc="lower left", bbox_to_anchor=(0.01, 1.0), ncols=min(len(keys), 6 if len(keys) > 7 else 7),
+                  frameon=False, fontsize=9, handlelength=2.6, columnspacing=1.4)
+
+
+def finish(figure):
+    """The PNG's bytes, with a palette of 256 colours: a third of the size, and nobody can tell."""
+    from PIL import Image
+    raw, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(raw, dpi=120, bbox_inches="tight", facecolor="white")
+    plt.close(figure)
+    Image.open(raw).convert("RGB").quantize(256).save(small, format="PNG", optimize=True)
+    return small.getvalue()
+
+
+BOUND_KEY = {"color": MUTED, "lw": 1.2, "ls": (0, (2, 2))}
+
+
+def draw_words(axis, rows, platform, n):
+    draw_curves(axis, rows, platform, n, "words_per_k")
+    all_ranks = rows.values("ranks", platform=platform, n=n)
+    axis.plot(all_ranks, [analysis.bound_words_per_k(P) for P in all_ranks], **BOUND_KEY)
+    log_axes(axis, all_ranks)
+
+
+def overview(rows, n):
+    """Time over P, one panel per platform."""
+    platforms = rows.values("platform", n=n)
+    columns = min(3, len(platforms))
+    lines = -(-len(platforms) // columns)
+    figure, axes = plt.subplots(lines, columns, figsize=(3.5 * columns + 0.6, 2.9 * lines), squeeze=False, layout="constrained")
+    for axis, platform in zip(axes.flat, platforms):
+        draw_curves(axis, rows, platform, n, "mean", 1e3)
+        axis.set_title(platform)
+    for axis in axes.flat[len(platforms):]:
+        axis.remove()
+    for axis in axes[:, 0]:
+        axis.set_ylabel("ms per step")
+    legend_above(figure, rows.values("preset", n=n))
+    return finish(figure)
+
+
+def traffic(rows, platform, n):
+    """Words per k and messages over P."""
+    figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
+    draw_words(axes[0], rows, platform, n)
+    axes[0].set_title(f"words per k on the busiest rank, n = {plan.count_text(n)}")
+    draw_messages(axes[1], rows, platform, n)
+    axes[1].set_title("messages per rank and step")
+    legend_above(figure, rows.values("preset", platform=platform, n=n), [Line2D([], [], label="lower bound", **BOUND_KEY)])
+    return finish(figure)
+
+
+def platform_panels(rows, platform):
+    """A platform: time over P for each n, words per k, messages."""
+    sizes = rows.values("n", platform=platform)
+    panels = len(sizes) + 2
+    columns = 3 if panels == 3 else 2
+    lines = -(-panels // columns)
+    figure, axes = plt.subplots(lines, columns, figsize=(11, 3.5 * lines), squeeze=False, layout="constrained")
+    for axis, n in zip(axes.flat, sizes):
+        draw_curves(axis, rows, platform, n, "mean", 1e3)
+        axis.set_title(f"time per step, n = {plan.count_text(n)}")
+        axis.set_ylabel("ms")
+    words, messages = axes.flat[len(sizes)], axes.flat[len(sizes) + 1]
+    n = most_ranks_size(rows, platform)
+    draw_words(words, rows, platform, n)
+    words.set_title(f"words per k, n = {plan.count_text(n)}")
+    draw_messages(messages, rows, platform, n)
+    messages.set_title(f"messages per rank, n = {plan.count_text(n)}")
+    for axis in axes.flat[panels:]:
+        axis.remove()
+    legend_above(figure, rows.values("preset", platform=platform), [Line2D([], [], label="lower bound", **BOUND_KEY)])
+    return finish(figure)
+
+
+def most_ranks_size(rows, platform):
+    return max(rows.values("n", platform=platform), key=lambda n: len(rows.values("ranks", platform=platform, n=n)))
+
+
+def predicted(rows):
+    """Simulated over predicted steady steps, with the diagonal; platforms without contention left, the others right."""
+    flat = [p for p in rows.values("platform") if p in plan.FLAT]
+    shared = [p for p in rows.values("platform") if p not in plan.FLAT]
+    groups = [(title, names) for title, names in (("no contention", flat), ("shared links", shared)) if names]
+    figure, axes = plt.subplots(1, len(groups), figsize=(5.2 * len(groups), 4.4), squeeze=False, layout="constrained")
+    for axis, (title, names) in zip(axes.flat, groups):
+        found = [r for r in rows.all if r["platform"] in names and analysis.model_ratio(r)]
+        for preset in rows.values("preset"):
+            mine = [r for r in found if r["preset"] == preset]
+            colour, mark, _ = look(preset)
+            axis.scatter([1e3 * r["predicted"] for r in mine], [1e3 * r["steady"] for r in mine], color=colour, marker=mark,
+                         s=34, lw=0.5, edgecolors="white", zorder=3)
+        milliseconds = [1e3 * r[column] for r in found for column in ("predicted", "steady")]
+        ends = [min(milliseconds) / 1.5, max(milliseconds) * 1.5]
+        axis.plot(ends, ends, color=MUTED, lw=1, zorder=2)
+        for factor in (0.5, 2):
+            axis.plot(ends, [factor * e for e in ends], color="#c3cad4", lw=0.8, ls=(0, (4, 3)), zorder=1)
+        axis.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="predicted, ms", ylabel="simulated, ms")
+        axis.set_title(f"{title}: {', '.join(names)}")
+        for side in (axis.xaxis, axis.yaxis):
+            log_ticks(side, ends)
+    marks = [Line2D([], [], label=p, color=look(p)[0], marker=look(p)[1], ls="", ms=6, mec="white") for p in rows.values("preset")]
+    lines = [Line2D([], [], label="equal", color=MUTED, lw=1), Line2D([], [], label="factor 2", color="#c3cad4", ls=(0, (4, 3)))]
+    figure.legend(handles=marks + lines, loc="lower left", bbox_to_anchor=(0.01, 1.0), ncols=6, frameon=False, fontsize=9,
+                  columnspacing=1.4, handletextpad=0.5)
+    return finish(figure)
+
+
+def auto(rows):
+    """auto over the best fixed preset, over P."""
+    found = analysis.auto_rows(rows)
+    platforms = list(dict.fromkeys(r["platform"] for r in found))
+    colours = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#5a6270", "#8c4a2f"]
+    sizes = sorted({r["n"] for r in found})
+    figure, axes = plt.subplots(1, len(sizes), figsize=(10, 3.2), squeeze=False, layout="constrained", sharey=True)
+    for axis, n in zip(axes.flat, sizes):
+        for i, platform in enumerate(platforms):
+            mine = sorted((r["ranks"], r["over_best"]) for r in found if r["platform"] == platform and r["n"] == n)
+            axis.plot(*zip(*mine), label=platform, color=colours[i % 7], marker="os^DvPX"[i % 7], lw=1.6, ms=5, mec="white")
+        all_ranks = sorted({r["ranks"] for r in found if r["n"] == n})
+        axis.axhspan(0, 1 + analysis.AUTO_TOLERANCE, color="#eaf3fa", zorder=0)
+        axis.axhline(1, color=MUTED, lw=1)
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(all_ranks, [str(r) for r in all_ranks])
+        axis.xaxis.set_minor_locator(NullLocator())
+        axis.set(xlabel="ranks P", title=f"auto / best fixed preset, n = {plan.count_text(n)}")
+        axis.set_ylim(min(0.6, 0.9 * min(r["over_best"] for r in found)), 1.08 * max(1.3, *(r["over_best"] for r in found)))
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="lower left", bbox_to_anchor=(0.01, 1.0), ncols=7, frameon=False, fontsize=9)
+    return finish(figure)

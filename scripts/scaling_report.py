@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Simulates weak scaling on every platform of `oktopk simulate` and writes a page about it, with its plots and its data:
+
+    scripts/scaling_report.py [--oktopk build/oktopk] [--out report] [--quick] [--jobs 2] [--write-docs]
+
+    report/scaling.html    the page, self-contained         report/*.png          its plots
+    report/scaling.json    all rows                         report/cache/         results; delete to simulate again
+
+Results are kept under a key of the command line and of the program: interrupted, it continues. All of it takes an
+hour or so, most of it at P = 1024 and at n = 25M; --ranks, --sizes and --platforms ask for less. Needs matplotlib and
+SimGrid. --write-docs also writes the tables and figures of docs/scaling.md, from the smallest n.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+from scaling import analysis, docs, page, plan, runs  # noqa: E402
+
+try:
+    from scaling import figures
+except ModuleNotFoundError as error:
+    sys.exit(f"scaling_report.py: no {error.name} here. Install python3-matplotlib (Debian, Ubuntu), or: python3 -m venv .venv && "
+             f".venv/bin/pip install matplotlib (make report uses .venv where it is)")
+
+
+def make_images(rows):
+    """name -> PNG"""
+    sizes, platforms = rows.values("n"), rows.values("platform")
+    reference = "flat-25g" if "flat-25g" in platforms else platforms[0]
+    images = {f"time_{plan.count_text(n)}": figures.overview(rows, n) for n in sizes}
+    images |= {f"platform_{platform}": figures.platform_panels(rows, platform) for platform in platforms}
+    images |= {"predicted": figures.predicted(rows),
+               "traffic": figures.traffic(rows, reference, figures.most_ranks_size(rows, reference))}
+    if analysis.auto_rows(rows):
+        images["auto"] = figures.auto(rows)
+    return images
+
+
+def write_report(out, found, images, report):
+    rows = analysis.Rows(found)
+    for name, image in images.items():
+        (out / f"{name}.png").write_bytes(image)
+    (out / "scaling.json").write_text(json.dumps({"tool": "oktopk scaling report", **report, "rows": found}, indent=1) + "\n")
+    (out / "scaling.html").write_text(page.build(rows, images, report))
+
+
+def parse_options(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--oktopk", default=str(ROOT / "build/oktopk"), help="the command (default: build/oktopk)")
+    parser.add_argument("--tuner", help="another command for `explain` (default: the same)")
+    parser.add_argument("--out", default="report", help="folder for everything (default: report)")
+    parser.add_argument("--platforms", help="names, with commas (default: all)")
+    parser.add_argument("--ranks", help="with commas (default: 16,64,256,1024)")
+    parser.add_argument("--sizes", help="n, with commas (default: 1M,25M)")
+    parser.add_argument("--presets", default=",".join([*plan.PRESETS, plan.AUTO]), help="with commas (default: all, and auto)")
+    parser.add_argument("--quick", action="store_true", help="two platforms, P = 16 and 64, n = 64K")
+    parser.add_argument("--jobs", type=int, default=1, help="simulations at a time (default: 1)")
+    parser.add_argument("--limit", type=float, default=3600, help="seconds for one simulation (default: 3600)")
+    parser.add_argument("--write-docs", action="store_true", help="also write docs/scaling.md")
+    options = parser.parse_args(arguments)
+    usual = ("flat-25g,fat-tree", "16,64", "64K") if options.quick else (",".join(plan.PLATFORMS), "16,64,256,1024", "1M,25M")
+    options.platforms = (options.platforms or usual[0]).split(",")
+    try:
+        options.ranks = sorted({plan.parse_count(r) for r in (options.ranks or usual[1]).split(",")})
+        options.sizes = sorted({plan.parse_count(n) for n in (options.sizes or usual[2]).split(",")})
+    except ValueError as error:
+        parser.error(str(error))
+    unknown = [p for p in options.platforms if p not in plan.PLATFORMS]
+    if unknown:
+        parser.error(f"unknown platform '{unknown[0]}'; there are: {', '.join(plan.PLATFORMS)}")
+    if options.jobs < 1:
+        parser.error(f"--jobs {options.jobs}: it must be at least 1")
+    return options
+
+
+def known_presets(runner, presets):
+    """Without auto where the command has none."""
+    names = presets.split(",")
+    if plan.AUTO in names and not runner.knows(["simulate", "--ranks", "2", "-b", "1K", "--preset", "dense,auto"]):
+        print("the command does not simulate the preset auto: going on without", file=sys.stderr)
+        names.remove(plan.AUTO)
+    return names
+
+
+def main(arguments=None):
+    options = parse_options(arguments)
+    out = Path(options.out)
+    out.mkdir(parents=True, exist_ok=True)
+
+    def say(text):
+        print(text, file=sys.stderr, flush=True)
+    try:
+        runner = runs.Runner(options.oktopk, out, options.limit, say)
+        tuner = runs.Runner(options.tuner, out, options.limit, say) if options.tuner else runner
+    except runs.CommandFailed as error:
+        sys.exit(f"scaling_report.py: {error}")
+    cells = plan.make_cells(options.platforms, options.sizes, options.ranks, known_presets(runner, options.presets))
+    found, failures = runs.simulate(runner, cells, options.jobs)
+    if not found:
+        sys.exit(f"scaling_report.py: nothing could be simulated: {failures[0][1] if failures else 'no cells'}")
+    again = [f"scripts/scaling_report.py --platforms {','.join(options.platforms)} --ranks {','.join(map(str, options.ranks))} "
+             f"--sizes {','.join(map(plan.count_text, options.sizes))}"]
+    report = {
+        "version": runner.execute(["--version"])[1].strip() or "unknown version",
+        "again": again, "commands": ["oktopk " + " ".join(cell.arguments()) for cell in cells],
+        "failures": [f"{cell.platform}, P = {cell.ranks}, n = {plan.count_text(cell.n)}: {why}" for cell, why in failures],
+        "explained": runs.explain(tuner, cells),
+    }
+    order = {name: i for i, name in enumerate(options.platforms)}
+    found.sort(key=lambda row: (order[row["platform"]], row["n"], row["ranks"]))
+    rows = analysis.Rows(found)
+    images = make_images(rows)
+    write_report(out, found, images, report)
+    if options.write_docs:
+        docs.write(ROOT / "docs/scaling.md", rows, report["explained"], images, options.sizes[0])
+    print(f"{out / 'scaling.html'}: {len(found)} rows" + (f", {len(failures)} simulations failed" if failures else ""))
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("scaling_report.py: interrupted; the same command continues from here")
