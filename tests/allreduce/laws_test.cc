@@ -188,7 +188,7 @@ TEST_P(AllreduceWorldLaws, step_under_random_delays_is_unchanged) {
 
 TEST_P(AllreduceWorldLaws, step_with_a_faulty_peer_is_an_error_everywhere) {
   for (const int P : {2, 3, 5}) {
-    FreshWorlds worlds(P, 10, 500ms);
+    FreshWorlds worlds(P, 10, std::chrono::milliseconds(500));
     run_world("threads", P, [&](Communicator& comm) {
       const Finding f = check_courage(
           comm, [&] { return worlds.take(comm.rank()); }, small_trial(GetParam(), P));
@@ -245,7 +245,7 @@ TEST_P(DenseBf16Laws, run_obeys_restore_calm_and_bad_input) {
 TEST(DenseBf16Courage, step_with_a_faulty_peer_is_an_error_everywhere) {
   for (const DenseSchedule schedule : {DenseSchedule::rabenseifner, DenseSchedule::ring})
     for (const int P : {2, 3}) {
-      FreshWorlds worlds(P, 10, 500ms);
+      FreshWorlds worlds(P, 10, std::chrono::milliseconds(500));
       const Trial trial = dense_trial({schedule, P}, Input::dyadic, 300);
       run_world("threads", P, [&](Communicator& comm) {
         const Finding f = check_courage(

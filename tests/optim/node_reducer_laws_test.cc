@@ -16,7 +16,7 @@ namespace oktopk {
 namespace {
 
 struct Case {
-  Method method;
+  TestedMethod method;
   int group;
 
   std::string name() const {
@@ -38,7 +38,7 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.name(); }
 
 std::vector<Case> cases(bool every_rule) {
   std::vector<Case> all;
-  for (const Method& method : all_methods()) {
+  for (const TestedMethod& method : all_methods()) {
     if (!every_rule && method.rule != find_preset(method.preset).residuals.front()) continue;
     for (const int group : {0, 2, 3, 4}) all.push_back({method, group});
   }

@@ -18,7 +18,7 @@ namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-class NodeReducerOfMethod : public testing::TestWithParam<Method> {};
+class NodeReducerOfMethod : public testing::TestWithParam<TestedMethod> {};
 
 // n = 300: summed by a tree; 6000: by regions, in nodes of more than two.
 TEST_P(NodeReducerOfMethod, step_is_a_reducers_over_the_nodes_sums) {
