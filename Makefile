@@ -4,8 +4,8 @@
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
-# For the report's plots: a virtual environment where there is one.
-PYTHON ?= $(firstword $(wildcard .venv/bin/python) python3)
+# For the report's plots: the first one that has matplotlib.
+REPORT_PYTHON = $(shell for p in .venv/bin/python python3 /usr/bin/python3; do "$$p" -c 'import matplotlib' 2>/dev/null && echo "$$p" && exit; done; echo python3)
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -83,7 +83,7 @@ bench: build  ## micro-benchmarks, kernels beside their limits, top-k beside oth
 	build/oktopk bench --preset all --ranks 4 -b 64K -e 16M --density 0.01
 
 report: build  ## weak scaling on simulated platforms, as a page: report/scaling.html (an hour; REPORT=--quick for a minute)
-	$(PYTHON) scripts/scaling_report.py --oktopk build/oktopk --out report $(REPORT)
+	$(REPORT_PYTHON) scripts/scaling_report.py --oktopk build/oktopk --out report $(REPORT)
 
 format:  ## clang-format in place
 	@$(SOURCES) | xargs -r clang-format -i

@@ -104,7 +104,7 @@ def main(arguments=None):
     if not found:
         sys.exit(f"scaling_report.py: nothing could be simulated: {failures[0][1] if failures else 'no cells'}")
     again = [f"scripts/scaling_report.py --platforms {','.join(options.platforms)} --ranks {','.join(map(str, options.ranks))} "
-             f"--sizes {','.join(map(plan.count_text, options.sizes))}"]
+             f"--sizes {','.join(map(plan.count_text, options.sizes))} --presets {options.presets}"]
     report = {
         "version": runner.execute(["--version"])[1].strip() or "unknown version",
         "again": again, "commands": ["oktopk " + " ".join(cell.arguments()) for cell in cells],
