@@ -13,7 +13,10 @@ int main(int argc, char** argv) {
   {
     const auto comm = oktopk::make_mpi_communicator(MPI_Comm_c2f(MPI_COMM_WORLD));
     constexpr oktopk::Index n = 1000;
-    oktopk::Reducer reducer(*comm, n, {.preset = "oktopk", .k = 10});
+    oktopk::ReducerOptions options;
+    options.preset = "oktopk";
+    options.k = 10;
+    oktopk::Reducer reducer(*comm, n, options);
     std::vector<float> gradient(n);
     for (oktopk::Index i = 0; i < n; ++i) gradient[i] = i % 100 == 0 ? 1.0F : 0.001F;
     const oktopk::Update mean = reducer.step(gradient);
