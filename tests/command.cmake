@@ -58,7 +58,7 @@ oktopk_add_command_test(tune_refuses_to_guess_a_network ARGS tune --ranks 1 --fo
 oktopk_add_command_test(tune_refuses_transport ARGS tune --transport pigeon EXIT 2 OUTPUT "unknown transport 'pigeon'")
 oktopk_add_command_test(tune_refuses_unwritable ARGS tune -o /nonexistent/p.json EXIT 2 OUTPUT "cannot write")
 oktopk_add_command_test(explain ARGS explain -b 16M --density 0.01 --ranks 64 -J explain.json EXIT 0
-  OUTPUT "circulant .* skips 64,.*dense fp32 .*x as fast as dense .*Dense would be the better choice above density")
+  OUTPUT "circulant .* skips 64,.*dense bf16 .*x as fast as dense .*Dense would be the better choice above density")
 oktopk_add_command_test(explain_dense ARGS explain -b 16M --density 0.6 --ranks 8 --coarsest fp32 EXIT 0
   OUTPUT "dense fp32, because nothing sparse is faster.*A sparse method would be the better choice .*below density")
 oktopk_add_command_test(explain_reads_profile_and_rules
@@ -132,11 +132,20 @@ oktopk_add_command_test(study_load_refuses_three_ranks ARGS study load --ranks 3
 
 # What compares results of benchmarks.
 find_package(Python3 QUIET COMPONENTS Interpreter)
+# The first Python that can plot, as `make report` takes it.
+set(plotting_python ${Python3_EXECUTABLE})
+foreach(candidate IN ITEMS ${PROJECT_SOURCE_DIR}/.venv/bin/python ${Python3_EXECUTABLE} /usr/bin/python3)
+  execute_process(COMMAND ${candidate} -c "import matplotlib" RESULT_VARIABLE cannot_plot OUTPUT_QUIET ERROR_QUIET)
+  if(NOT cannot_plot)
+    set(plotting_python ${candidate})
+    break()
+  endif()
+endforeach()
 if(Python3_FOUND)
   add_test(NAME command_compare COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/tools/compare_test.py)
   set_tests_properties(command_compare PROPERTIES LABELS command TIMEOUT 60)
   # The scaling report, from rows that are made up. Its plots need matplotlib; without, reported as skipped.
-  set(scaling_test ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/tools/scaling_test.py)
+  set(scaling_test ${plotting_python} ${CMAKE_CURRENT_SOURCE_DIR}/tools/scaling_test.py)
   add_test(NAME command_scaling_numbers COMMAND ${scaling_test} Numbers Cache)
   add_test(NAME command_scaling_page COMMAND ${scaling_test} Page)
   set_tests_properties(command_scaling_numbers command_scaling_page PROPERTIES LABELS command TIMEOUT 120)

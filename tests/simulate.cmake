@@ -24,17 +24,19 @@ endfunction()
 
 # Flat platforms obey the model: dense within 1% of 2 ceil(log2 P) alpha + 2 n (P-1)/P beta.
 oktopk_add_simulate_test(all_presets_at_16
-  "dense +- +- +data[^\n]* (1\\.00|0\\.99)[0-9] +1\\.00 [^\n]*\n.*gtopk .*oktopk .*spardl .*circulant +coo32.fp32 +halving +data"
+  "dense +dense fp32 +data[^\n]* (1\\.00|0\\.99)[0-9] +1\\.00 [^\n]*\n.*gtopk .*oktopk .*spardl .*circulant +circulant [a-z_0-9+]+ skips [0-9,]+ +data"
   --ranks 16 -b 100000 --preset all)
 oktopk_add_simulate_test(all_presets_at_64
-  "dense +- +- +data[^\n]* (1\\.00|0\\.99)[0-9] +1\\.00 [^\n]*\n.*gtopk .*oktopk .*spardl .*circulant +coo32.fp32 +halving +data"
+  "dense +dense fp32 +data[^\n]* (1\\.00|0\\.99)[0-9] +1\\.00 [^\n]*\n.*gtopk .*oktopk .*spardl .*circulant +circulant [a-z_0-9+]+ skips [0-9,]+ +data"
   --ranks 64 -b 100000 --preset all)
-oktopk_add_simulate_test(sizes_instead_of_data "dense +- +- +sizes[^\n]* (1\\.00|0\\.99)[0-9] +1\\.00 [^\n]*\n[^\n]*oktopk [^\n]* data [^\n]*\n[^\n]*topka [^\n]* sizes "
+oktopk_add_simulate_test(sizes_instead_of_data "dense +dense fp32 +sizes[^\n]* (1\\.00|0\\.99)[0-9] +1\\.00 [^\n]*\n[^\n]*oktopk [^\n]* data [^\n]*\n[^\n]*topka [^\n]* sizes "
   --ranks 64 -b 100000 --preset dense,oktopk,topka --memory 0.05)
 foreach(platform IN ITEMS flat-100g dragonfly fat-tree gpu-nodes wan)
-  oktopk_add_simulate_test(${platform} "20 dense .* 20 circulant +elias_fano.bf16 +halving +data "
-    --platform ${platform} --ranks 20 -b 20000 --preset dense,circulant --support layered --codec elias_fano+bf16)
+  oktopk_add_simulate_test(${platform} "20 dense .* 20 circulant +circulant elias_fano.bf16 skips [0-9,]+ +data .* 20 auto +[a-z]+ "
+    --platform ${platform} --ranks 20 -b 20000 --preset dense,circulant,auto --support layered --codec elias_fano+bf16)
 endforeach()
+oktopk_add_simulate_test(nodes "24 circulant +circulant coo32.fp32 skips [0-9,]+ group 8 +data"
+  --platform gpu-nodes --ranks 24 -b 20000 --preset circulant --codec coo32 --group 8)
 oktopk_add_simulate_test(slow_rank "slow host 3:10, slow link 2:5.*spardl .* [2-9]\\.[0-9]+ +[0-9.]+ +[0-9.]+\n"
   --ranks 16 -b 100000 --preset dense,spardl --slow-host 3:10 --slow-link 2:5 --support correlated)
 
@@ -65,7 +67,7 @@ set_tests_properties(simulate_twice_the_same PROPERTIES LABELS simulate TIMEOUT 
 # The scaling report from real simulations, the smallest there is.
 if(Python3_FOUND)
   add_test(NAME simulate_report COMMAND sh -c
-    "if '${Python3_EXECUTABLE}' -c 'import matplotlib' 2>/dev/null; then exec '${Python3_EXECUTABLE}' '${PROJECT_SOURCE_DIR}/scripts/scaling_report.py' --quick --oktopk '$<TARGET_FILE:oktopk_tool>' --out scaling_report; fi; echo 'SKIPPED: no matplotlib here; install python3-matplotlib'; exit 77")
+    "if '${plotting_python}' -c 'import matplotlib' 2>/dev/null; then exec '${plotting_python}' '${PROJECT_SOURCE_DIR}/scripts/scaling_report.py' --quick --oktopk '$<TARGET_FILE:oktopk_tool>' --out scaling_report; fi; echo 'SKIPPED: no matplotlib here; install python3-matplotlib'; exit 77")
   set_tests_properties(simulate_report PROPERTIES LABELS simulate TIMEOUT 300 SKIP_RETURN_CODE 77
     FAIL_REGULAR_EXPRESSION "NOT SIMULATED;Traceback")
 endif()

@@ -23,10 +23,11 @@ Method method_of(const std::string& preset, const MethodWishes& wishes, const Pr
   if (preset == kAuto) return rank_candidates(problem, profile, options).front().method;
   const bool is_dense = find_preset(preset).residuals.front() == ResidualKind::none;
   PartialMethod wanted{.preset = preset, .group = is_dense ? 1 : wishes.group};
-  if (wishes.codec != kAuto)
-    wanted.codec = parse_codec(wishes.codec);
-  else if (is_dense)
+  if (is_dense) {
     wanted.codec = Codec{};  // the baseline
+  } else if (wishes.codec != kAuto) {
+    wanted.codec = parse_codec(wishes.codec);
+  }
   if (wishes.skips != kAuto) wanted.skips = wishes.skips;
   return best_of(wanted, problem, profile, options).method;
 }
