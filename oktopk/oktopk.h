@@ -6,6 +6,7 @@
 //   SparseSgd      Algorithm 2 of the paper, momentum before or after the exchange (optim/sgd.h)
 //   SparseAdam     AdamW that knows how long a coordinate was silent (optim/adam.h)
 //   presets        every algorithm by name (allreduce/presets.h)
+//   calibrate      what the network costs, for preset auto (tune/calibrate.h)
 //   Communicator   P ranks as threads (comm/threads.h) or over MPI (comm/mpi.h)
 //   errors         UsageError, CommError, DeviceError (base/error.h)
 #pragma once
@@ -21,3 +22,4 @@
 #include "oktopk/optim/node_reducer.h"
 #include "oktopk/optim/reducer.h"
 #include "oktopk/optim/sgd.h"
+#include "oktopk/tune/calibrate.h"

@@ -57,6 +57,13 @@ oktopk_add_command_test(tune_refuses_to_guess_a_network ARGS tune --ranks 1 --fo
   OUTPUT "measures no network")
 oktopk_add_command_test(tune_refuses_transport ARGS tune --transport pigeon EXIT 2 OUTPUT "unknown transport 'pigeon'")
 oktopk_add_command_test(tune_refuses_unwritable ARGS tune -o /nonexistent/p.json EXIT 2 OUTPUT "cannot write")
+oktopk_add_command_test(bench_auto ARGS bench --preset auto --ranks 3 -b 20000 -n 2 -c EXIT 0 OUTPUT "auto:[a-z]+ .* 0 *\n")
+oktopk_add_command_test(bench_auto_by_rule
+  ARGS bench --preset auto --override gtopk:n>1K --profile ${CMAKE_CURRENT_SOURCE_DIR}/tools/profile.json
+       --ranks 3 -b 20000 -n 2 -c
+  EXIT 0 OUTPUT "auto:gtopk ")
+oktopk_add_command_test(train_auto ARGS train --preset auto --ranks 2 --steps 60 EXIT 0 OUTPUT "auto")
+oktopk_add_command_test(predict_auto ARGS predict --preset auto EXIT 2 OUTPUT "oktopk explain says")
 oktopk_add_command_test(explain ARGS explain -b 16M --density 0.01 --ranks 64 -J explain.json EXIT 0
   OUTPUT "circulant .* skips 64,.*dense bf16 .*x as fast as dense .*Dense would be the better choice above density")
 oktopk_add_command_test(explain_dense ARGS explain -b 16M --density 0.6 --ranks 8 --coarsest fp32 EXIT 0

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "oktopk/base/error.h"
 #include "oktopk/base/timer.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/decorators.h"
@@ -79,11 +80,26 @@ std::size_t check_dense(Communicator& comm, Synchroniser& sync, std::span<const 
   return wrong;
 }
 
+// What auto has chosen; nullptr: another preset.
+const Method* choice_of(const Subject& subject) {
+  const auto* reducer = dynamic_cast<const Reducer*>(&subject.sync());
+  return reducer != nullptr && reducer->tuner() != nullptr ? &reducer->tuner()->choice().method
+                                                           : nullptr;
+}
+
+std::unique_ptr<Allreduce> make_measured(const Subject& subject, const ReducerOptions& options) {
+  const Method* choice = choice_of(subject);
+  require(choice != nullptr || options.preset != "auto",
+          "-c with --preset auto and --group: name the preset instead");
+  if (choice == nullptr) return make_allreduce(find_preset(options.preset), options.allreduce);
+  const Preset& preset = find_preset(choice->preset);
+  return make_allreduce(preset, choice->options(fitting(preset, options.allreduce)));
+}
+
 // One more step, compared with the oracle on rank 0.
 void check(Communicator& comm, Subject& subject, std::span<const float> gradient,
            const MeasureOptions& options, Row& row) {
-  const auto allreduce =
-      make_allreduce(find_preset(options.reducer.preset), options.reducer.allreduce);
+  const auto allreduce = make_measured(subject, options.reducer);
   if (allreduce->is_dense()) {
     row.wrong = static_cast<long>(check_dense(comm, subject.sync(), gradient,
                                               allreduce->options().codec.lossless(), row.detail));
@@ -199,6 +215,7 @@ class Measurement {
     };
     Row row;
     row.preset = name_of(options_);
+    if (const Method* choice = choice_of(subject_)) row.preset += ":" + choice->preset;
     row.n = options_.n;
     row.k = static_cast<double>(subject_.k());
     row.P = comm_.size();

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "oktopk/base/error.h"
+#include "tools/profile_json.h"
 #include "tools/text.h"
 
 namespace oktopk {
@@ -78,6 +79,11 @@ void MethodOptions::add_to(CLI::App& sub) {
                  "G ranks, or those of a host, sum densely first and act as one: a number or host")
       ->capture_default_str();
   sub.add_option("--tau", tau, "oktopk: steps between repartitions")->capture_default_str();
+  sub.add_option("--profile", profile_file,
+                 "auto: decide by this profile (oktopk tune -o), not by a measurement");
+  sub.add_option("--override", overrides, "auto: rules, or @FILE: docs/tuning.md");
+  sub.add_option("--coarsest", coarsest, "auto: value coding that the wire may carry")
+      ->capture_default_str();
   sub.add_option("--tau-prime", tau_prime, "oktopk: steps between exact thresholds")
       ->capture_default_str();
 }
@@ -108,6 +114,11 @@ ReducerOptions MethodOptions::reducer(const std::string& preset) const {
   options.allreduce.skips = skips;
   options.allreduce.tau = tau;
   options.allreduce.tau_prime = tau_prime;
+  if (preset == "auto") {
+    if (!profile_file.empty()) options.profile = read_profile(profile_file);
+    options.choice.overrides = read_overrides(overrides);
+    options.choice.coarsest = parse_codec("coo32+" + coarsest).value;
+  }
   if (!residual.empty()) {
     const ResidualKind kind = find_residual(residual);
     const bool fits =

@@ -49,6 +49,9 @@ struct MethodOptions {
   int tau = 64;
   int tau_prime = 32;
   std::string group = "1";
+  std::string profile_file;  // preset auto; empty: measured before the first step
+  std::string overrides;     // likewise: rules, or @FILE
+  std::string coarsest = "bf16";
 
   void add_to(CLI::App& sub);
   std::vector<std::string> names() const;  // checked
