@@ -21,9 +21,9 @@ FIXED_LAYOUT := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 # The laws' full sweep over P and skip lists is left to the release build: under a sanitizer, three,
 # four and eight ranks (with threads: three and four) show what twelve do, in a fraction of the time.
 # Kernels run once alone and at each level with three threads.
-ASAN_SKIPS = '_P(1|2|5|7|12)$$|CirculantSkipLaws.*/[014567]$$|/(scalar|avx2)_1$$'
+ASAN_SKIPS = '_P(1|2|5|7|12)$$|CirculantSkipLaws.*/[014567]$$|/(scalar|avx2)_1$$|Node(World)?Laws.*_(host|2|4)$$'
 # So are long runs that look at counts, and arithmetic that is the same on any number of threads.
-TSAN_SKIPS = '_P(1|2|5|7|8|12)$$|CirculantSkipLaws.*/[014567]$$|^Circulant.run_|beyond_24_bits|^Sparse(Sgd|Adam)|/(scalar|avx2|avx512)_1$$|/scalar_3$$|DenseRegion|^RegionMemory'
+TSAN_SKIPS = '_P(1|2|5|7|8|12)$$|CirculantSkipLaws.*/[014567]$$|^Circulant.run_|beyond_24_bits|^Sparse(Sgd|Adam)|/(scalar|avx2|avx512)_1$$|/scalar_3$$|DenseRegion|^RegionMemory|Node(World)?Laws.*_(host|2|4)$$'
 heading = @printf '\n=== %s\n' "$(1)"
 
 .PHONY: help bootstrap build demo test bench report format lint clean

@@ -252,19 +252,9 @@ std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
 int MpiCommunicator::host() {
   if (is_dead_) die("the communicator is dead: " + reason_);
   barrier(*this);  // as in split()
-  MPI_Comm shared = MPI_COMM_NULL;
-  const int code = MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &shared);
-  if (code != MPI_SUCCESS) die("host: " + mpi_error_text(code));
-  MPI_Group here = MPI_GROUP_NULL;
-  MPI_Group all = MPI_GROUP_NULL;
-  MPI_Comm_group(shared, &here);
-  MPI_Comm_group(comm_, &all);
-  const int first = 0;
   int lowest = 0;
-  MPI_Group_translate_ranks(here, 1, &first, all, &lowest);
-  MPI_Group_free(&here);
-  MPI_Group_free(&all);
-  MPI_Comm_free(&shared);
+  const int code = mpi_lowest_on_host(comm_, rank_, lowest);
+  if (code != MPI_SUCCESS) die("host: " + mpi_error_text(code));
   return lowest;
 }
 

@@ -151,7 +151,7 @@ FORMULAS = {
     "oktopk": ("P-1 + 2 log P", "[2k, 6k](P-1)/P", lambda P: P - 1 + 2 * rounds_of(P),
                lambda d, P: (2 * (P - 1) / P, 6 * (P - 1) / P)),
     "spardl": ("2 log P", "4k(P-1)/P", lambda P: 2 * rounds_of(P), lambda d, P: (4 * (P - 1) / P,) * 2),
-    "circulant": ("2 log P", "[4k(P-1)/P, k(2+log P)]", lambda P: 2 * rounds_of(P),
+    "circulant": ("2 log P to P-1 + log P, by the skips", "[4k(P-1)/P, k(2+log P)]", lambda P: 2 * rounds_of(P),
                   lambda d, P: (4 * (P - 1) / P, 2 + rounds_of(P))),
 }
 

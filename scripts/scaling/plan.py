@@ -12,9 +12,8 @@ DIRECT_LIMIT, FAR_DIRECT_LIMIT = 256, {"wan": 64}
 # and more), and further only on one platform without contention and one with.
 LARGE_SIZE, LARGE_LIMIT = 4 << 20, 64
 LARGE_PLATFORMS, LARGEST_LIMIT = ("flat-25g", "fat-tree"), 256
-# These adapt: they have settled after some steps, and move their cuts now and then, which an average should see.
-ADAPTIVE_PRESETS = {"circulant", AUTO}
-ADAPTIVE_STEPS = ["--steps", "8", "--warmup", "8"]
+# The tuner decides how these run. Where rounds are dear (wan) it takes P - 1 messages at once for them, too.
+TUNED_PRESETS = {"circulant", AUTO}
 DENSITY = 0.01
 SUPPORT = "correlated"
 
@@ -46,7 +45,7 @@ SUMMARIES = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One simulation: presets of one kind, adaptive or not, on one platform."""
+    """One simulation: presets of one kind, tuned or not, on one platform."""
     platform: str
     n: int
     ranks: int
@@ -54,9 +53,8 @@ class Cell:
 
     def arguments(self):
         """Of `oktopk`, without -J."""
-        steps = ADAPTIVE_STEPS if set(self.presets) & ADAPTIVE_PRESETS else []
         return ["simulate", "--platform", self.platform, "--ranks", str(self.ranks), "-b", count_text(self.n), "--density",
-                str(DENSITY), "--support", SUPPORT, "--preset", ",".join(self.presets), *steps]
+                str(DENSITY), "--support", SUPPORT, "--preset", ",".join(self.presets)]
 
 
 def count_text(n):
@@ -76,10 +74,11 @@ def parse_count(text):
 
 
 def presets_at(platform, ranks, presets):
-    """In two groups: those that do not adapt, and those that do."""
+    """In two groups: the published ones, and those that the tuner decides about."""
     limit = FAR_DIRECT_LIMIT.get(platform, DIRECT_LIMIT)
-    usable = [p for p in presets if ranks <= limit or p not in DIRECT_PRESETS]
-    groups = [tuple(p for p in usable if (p in ADAPTIVE_PRESETS) == adaptive) for adaptive in (False, True)]
+    direct = DIRECT_PRESETS | (TUNED_PRESETS if platform in FAR_DIRECT_LIMIT else set())
+    usable = [p for p in presets if ranks <= limit or p not in direct]
+    groups = [tuple(p for p in usable if (p in TUNED_PRESETS) == tuned) for tuned in (False, True)]
     return [group for group in groups if group]
 
 

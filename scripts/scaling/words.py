@@ -46,7 +46,7 @@ def method_paragraphs(rows, report):
         f"('{plan.SUPPORT}': ranks agree on many entries), so there are no gradients and no selection time here: the times are of communication "
         f"and of reducing what arrives. They are times of a simulator, of platforms in round numbers, not of machines.",
         f"Presets: {presets}. Codec coo32+fp32, circulant with halving; auto may take others. The time of a step is an average: oktopk's "
-        f"refreshes count every 32 steps, circulant's moves of its cuts as they come in 8 steps, after 8 to settle in. Steps "
+        f"refreshes count every 32 steps, circulant's on demand as they came. Steps "
         f"of the others are all alike.",
     ]
     ranks = rows.values("ranks")

@@ -128,11 +128,12 @@ class Numbers(unittest.TestCase):
         self.assertEqual({key[2] for key in at if key[:2] == ("wan", 25)}, {64})
         self.assertEqual({key[2] for key in at if key[:2] == ("fat-tree", 25)}, {64, 256})
 
-    def test_what_adapts_is_simulated_for_more_steps(self):
-        plain, adaptive = plan.make_cells(["wan"], [MEBI], [64], [*plan.PRESETS, plan.AUTO])
-        self.assertEqual(adaptive.presets, ("circulant", "auto"))
-        self.assertNotIn("--steps", plain.arguments())
-        self.assertEqual(adaptive.arguments()[-4:], ["--steps", "8", "--warmup", "8"])
+    def test_what_the_tuner_decides_about_is_apart_and_stops_early_on_wan(self):
+        published, tuned = plan.make_cells(["wan"], [MEBI], [64], [*plan.PRESETS, plan.AUTO])
+        self.assertEqual(tuned.presets, ("circulant", "auto"))
+        self.assertNotIn("auto", published.presets)
+        (far,) = plan.make_cells(["wan"], [MEBI], [256], [*plan.PRESETS, plan.AUTO])
+        self.assertNotIn("circulant", far.presets)
 
     def test_plan_knows_the_platforms_of_the_command(self):
         source = (ROOT / "tools/simulate/platforms.cc").read_text()
