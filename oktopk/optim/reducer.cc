@@ -144,6 +144,7 @@ Update Reducer::step(Gradient gradient, float scale) { return step(gradient, sca
 Update Reducer::step(Gradient gradient, float scale, Note note) {
   check_sound();
   Timer timer;
+  if (tuner_) review();
   allreduce_->agree(comm_, n(), k_, fingerprint_);
   if (tuner_ && steps_ == 0) calibrate_first();
   times_ = {.exchange = timer.lap()};

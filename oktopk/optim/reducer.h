@@ -144,6 +144,7 @@ class Reducer final : public Synchroniser {
   void fold_memory();
   void adopt_choice();
   void calibrate_first();
+  void review();
   void observe();
   void check_sound() const;
   Update update() const;

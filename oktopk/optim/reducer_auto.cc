@@ -33,7 +33,8 @@ std::string describe_auto(const ReducerOptions& options) {
   } else {
     text << "measured";
   }
-  text << ", overrides " << to_string(options.choice.overrides);
+  text << ", overrides " << to_string(options.choice.overrides) << ", preference "
+       << options.choice.preference;
   for (const std::string& preset : options.choice.presets) text << ", " << preset;
   return text.str();
 }
@@ -58,14 +59,18 @@ void Reducer::calibrate_first() {
   use(calibrate(comm_, {}));
 }
 
-// Collective when a review is due, which depends on the number of steps alone.
-void Reducer::observe() {
-  tuner_->observe(times_.select + times_.exchange + times_.settle,
-                  static_cast<double>(outcome_.arrived), static_cast<double>(outcome_.merged));
+// Collective when it is due, which depends on the number of steps alone. Between two steps, because
+// what the last one sent and gave is still looked at after it.
+void Reducer::review() {
   if (comm_.size() == 1 || !tuner_->is_review_due()) return;
   Tuner::Summary summary = tuner_->summary();
   allreduce_small(comm_, std::span<double>(summary), Reduction::max, work_);
   if (tuner_->review(summary)) adopt_choice();
+}
+
+void Reducer::observe() {
+  tuner_->observe(times_.select + times_.exchange + times_.settle,
+                  static_cast<double>(outcome_.arrived), static_cast<double>(outcome_.merged));
 }
 
 }  // namespace oktopk

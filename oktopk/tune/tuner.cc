@@ -25,7 +25,6 @@ double median(std::vector<double> values) {
 
 Tuner::Tuner(const Problem& problem, const Profile& profile, const ChoiceOptions& options)
     : problem_(problem), profile_(profile), options_(options) {
-  recent_.reserve(kLongestPause);  // nothing is allocated while steps are observed
   choice_ = rank_candidates(problem_, profile_, options_).front();
 }
 

@@ -149,6 +149,23 @@ TEST(ReducerAuto, continues_from_a_state_saved_after_a_change) {
   });
 }
 
+TEST(ReducerAuto, what_was_sent_is_known_after_every_step) {
+  run_world("threads", 2, [](Communicator& comm) {
+    Reducer reducer(comm, n, auto_options(boundless_hope()));
+    for (int step = 0; step < kReviews; ++step) {
+      const bool is_dense = reducer.step(gradient_of(comm.rank(), step)).is_dense();
+      EXPECT_EQ(reducer.sent().empty(), is_dense) << "step " << step;
+    }
+  });
+}
+
+TEST(ReducerAuto, step_of_nothing_works) {
+  run_world("threads", 3, [](Communicator& comm) {
+    Reducer reducer(comm, 0, {});
+    for (int step = 0; step < 3; ++step) EXPECT_EQ(reducer.step({}).size(), 0U);
+  });
+}
+
 TEST(ReducerAuto, goes_back_to_an_earlier_choice) {
   run_world("threads", 2, [](Communicator& comm) {
     Reducer reducer(comm, n, auto_options(boundless_hope()));
