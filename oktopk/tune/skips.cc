@@ -20,7 +20,8 @@ Skips best_skips(const Problem& problem, Codec codec, const Machine& machine) {
     best[S] = std::numeric_limits<double>::infinity();
     // From large T to small: of equal times, the one with fewer messages.
     for (std::size_t T = S - 1; T >= 1; --T) {
-      const auto messages = static_cast<double>((S + T - 1) / T - 1);
+      const std::size_t hops = (S + T - 1) / T - 1;
+      const auto messages = static_cast<double>(hops);
       const double blocks = held - static_cast<double>(T);
       const double phase =
           seconds(concurrent(messages, blocks * block.bytes, held * block.entries), machine);
