@@ -145,7 +145,7 @@ void print_profile(const Profile& profile) {
   if (profile.inside) print_machine("in a host", *profile.inside);
   if (profile.ranks_per_host > 1) fmt::print("{:<9} {} ranks\n", "a host", profile.ranks_per_host);
   fmt::print(
-      "{:<9} {:.2f} ns per sparse entry that arrives, {:.2f} ns per dense value, {:.2f} ns "
+      "{:<9} {:.2f} ns per sparse entry that is merged, {:.2f} ns per dense value, {:.2f} ns "
       "per gradient value accumulated and selected from\n",
       "processor", profile.machine.gamma * 1e9, profile.machine.delta * 1e9,
       profile.machine.sigma * 1e9);

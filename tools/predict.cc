@@ -109,7 +109,7 @@ void add_predict(CLI::App& app, Action& action) {
       ->capture_default_str();
   sub->add_option("--beta", o->beta, "seconds per byte and direction (100 Gbit/s: 8e-11)")
       ->capture_default_str();
-  sub->add_option("--gamma", o->gamma, "seconds per sparse entry that arrives")
+  sub->add_option("--gamma", o->gamma, "seconds per sparse entry that is merged")
       ->capture_default_str();
   sub->add_option("--overlap", o->union_exponent,
                   "g: m ranks' selections overlap like those of m^g random ones; 0: identical")

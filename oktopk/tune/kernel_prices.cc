@@ -45,6 +45,7 @@ class Shares {
   }
 
   double arriving() const { return static_cast<double>(kPeers * shares_[0].size()); }
+  double summed() const { return static_cast<double>((kPeers + 1) * shares_[0].size()); }
 
   // All peers' shares there and back.
   void code(Codec codec) {
@@ -91,7 +92,7 @@ void measure_entries(const Clock& now, double budget, KernelPrices& prices) {
                               shares.code({});
                               shares.add_up();
                             }) /
-                 shares.arriving();
+                 shares.summed();
   // A coding that is faster than plain coordinates is not paid for: it costs nothing.
   for (std::size_t i = 1; i < prices.index.size(); ++i) {
     const auto index = static_cast<IndexCoding>(i);

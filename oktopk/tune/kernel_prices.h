@@ -2,7 +2,7 @@
 // What a rank's processor charges, while all ranks compute at once:
 //
 //   gamma   coo32+fp32 frames of 4 peers' shares (1% of 512 Ki positions) encoded, opened, decoded
-//           and summed with the own share, per entry that arrives
+//           and summed with the own share, per entry of the five
 //   index, value   what another coding takes to encode and decode the same, beyond coo32 and fp32
 //   delta   acc += x, per value
 //   sigma   the same with the selection of 1% in one pass, per value

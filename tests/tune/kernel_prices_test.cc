@@ -43,7 +43,7 @@ TEST(KernelPrices, are_per_entry_and_per_value) {
   });
   EXPECT_DOUBLE_EQ(prices[0].delta, 2.0 / 1000);
   EXPECT_DOUBLE_EQ(prices[0].sigma, 2.0 / 1000);
-  EXPECT_DOUBLE_EQ(prices[0].gamma, 2.0 / (4 * 5242));
+  EXPECT_DOUBLE_EQ(prices[0].gamma, 2.0 / (5 * 5242));
   EXPECT_EQ(prices[0].index, (std::array<double, 6>{}));
   EXPECT_EQ(prices[0].value, (std::array<double, 4>{}));
 }
