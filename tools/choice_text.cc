@@ -143,6 +143,7 @@ void print_profile(const Profile& profile) {
   fmt::print("profile   {}\n", profile.name);
   print_machine("network", profile.machine);
   if (profile.inside) print_machine("in a host", *profile.inside);
+  if (profile.leaders) print_machine("leaders", *profile.leaders);
   if (profile.ranks_per_host > 1) fmt::print("{:<9} {} ranks\n", "a host", profile.ranks_per_host);
   fmt::print(
       "{:<9} {:.2f} ns per sparse entry that is merged, {:.2f} ns per dense value, {:.2f} ns "
@@ -154,7 +155,7 @@ void print_profile(const Profile& profile) {
 }
 
 TimeParts time_parts(const Candidate& candidate, const Profile& profile) {
-  Machine machine = profile.machine_with(candidate.method.codec);
+  Machine machine = profile.machine_with(candidate.method.codec, candidate.method.group > 1);
   const double exchange = seconds(candidate.cost, machine);
   machine.gamma = machine.delta = 0;
   TimeParts parts;

@@ -61,6 +61,7 @@ Crossovers find_crossovers(const Problem& problem, const Profile& profile, Choic
   const auto by_beta = [&](double beta) {
     Profile other = profile;
     other.machine.beta = beta;
+    if (other.leaders) other.leaders->beta *= beta / profile.machine.beta;
     return chooses_dense(problem, other, options);
   };
   found.beta_below = crossover(by_beta, profile.machine.beta, profile.machine.beta / kExtreme);

@@ -151,7 +151,13 @@ class Measurement {
     }
     Row row = gather();
     prepare();
-    if (options_.check) check(comm_, subject_, gradients_[end], options_, row);
+    if (options_.check) {
+      if (choice_of(subject_) != nullptr) {  // a review that is due changes what is checked
+        sync_->step(gradients_[end]);
+        prepare();
+      }
+      check(comm_, subject_, gradients_[end], options_, row);
+    }
     return row;
   }
 

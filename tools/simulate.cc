@@ -122,12 +122,18 @@ void add_problems(const SimulateOptions& o, const Platform& platform, Simulation
     const Problem overlap = model_of(make_problem(support, false), spec.P);
     const auto methods = choose_methods(spec.presets, o.wishes, overlap, profile);
     SimulatedProblem problem = problem_for(o, spec, support, methods);
-    SimulationSpec leaders = spec;
-    for (const Method& method : methods)
-      if (method.group > 1) leaders.P = (spec.P + method.group - 1) / method.group;
-    if (leaders.P != spec.P) {
-      support.P = leaders.P;
-      problem.leaders = {problem_for(o, leaders, support, methods)};
+    int group = 1;
+    std::vector<Method> flat = methods;
+    for (Method& method : flat) {
+      require(method.group == 1 || group == 1 || method.group == group, "--group ", group,
+              ": auto would take groups of ", method.group, "; simulate one size at a time");
+      group = std::max(group, method.group);
+      method.group = 1;
+    }
+    if (group > 1) {
+      SimulationSpec leaders = spec;
+      leaders.P = support.P = (spec.P + group - 1) / group;
+      problem.leaders = {problem_for(o, leaders, support, flat)};
     }
     spec.problems.push_back(std::move(problem));
   }

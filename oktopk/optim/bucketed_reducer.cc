@@ -114,7 +114,7 @@ void BucketedReducer::share_profile(std::size_t bucket) {
   const Tuner* first = reducers_.front()->tuner();
   Reducer& reducer = *reducers_[bucket];
   if (bucket == 0 || first == nullptr || !first->is_calibrated()) return;
-  if (!reducer.tuner()->is_calibrated() && reducer.steps() == 0) reducer.use(first->profile());
+  if (!reducer.tuner()->is_calibrated()) reducer.use(first->profile());
 }
 
 void BucketedReducer::agree() {
@@ -186,15 +186,20 @@ Update BucketedReducer::join() {
     append(sent_, 0, reducers_[0]->sent());
     return updates_[0];
   }
-  const auto is_dense = [](const Update& update) { return update.is_dense(); };
-  if (std::any_of(updates_.begin(), updates_.end(), is_dense)) dense_mean_.assign(n_, 0.0F);
+  // Dense only where all are: what a sparse bucket left out did not arrive, and is no zero.
+  bool is_dense = true;
+  for (std::size_t b = 0; b < buckets_.size(); ++b)
+    is_dense = is_dense && (updates_[b].is_dense() || buckets_[b].range.width() == 0);
+  if (is_dense) dense_mean_.assign(n_, 0.0F);
   for (std::size_t b = buckets_.size(); b-- > 0;) {
     const Index base = buckets_[b].range.begin;
     append(sent_, base, reducers_[b]->sent());
-    if (dense_mean_.empty())
-      append(mean_, base, updates_[b].sparse);
-    else
+    if (is_dense)
       updates_[b].for_each([&](Index i, float mean) { dense_mean_[base + i] = mean; });
+    else if (updates_[b].is_dense())
+      updates_[b].for_each([&](Index i, float mean) { mean_.push_back(base + i, mean); });
+    else
+      append(mean_, base, updates_[b].sparse);
   }
   return {mean_, dense_mean_};
 }

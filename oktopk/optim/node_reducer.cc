@@ -61,7 +61,7 @@ NodeReducer::NodeReducer(Communicator& comm, Index n, const ReducerOptions& opti
   });
   fingerprint_ = hash_text(description_);
   find_nodes(node.group);
-  if (options.preset == "auto") choose();
+  if (options.preset == "auto") choose(node.group);
   is_dense_ = make_allreduce(find_preset(options_.preset), options_.allreduce)->is_dense();
   agree_on_success(comm_, work_, [&] {
     if (node_->rank() != 0) return;
@@ -73,15 +73,19 @@ NodeReducer::NodeReducer(Communicator& comm, Index n, const ReducerOptions& opti
 }
 
 // Preset auto: once, for the leaders. All ranks measure, so that all know the choice.
-void NodeReducer::choose() {
+void NodeReducer::choose(int group) {
   const Problem problem{.n = static_cast<double>(n_),
                         .k = static_cast<double>(k_),
                         .P = static_cast<int>(leaders_.size())};
   ChoiceOptions choice = options_.choice;
   choice.allreduce = options_.allreduce;
   choice.groups = false;
-  if (!options_.profile) options_.profile = calibrate(comm_);
-  const Method method = rank_candidates(problem, *options_.profile, choice).front().method;
+  Profile profile =
+      options_.profile
+          ? *options_.profile
+          : calibrate(comm_, {.ranks_per_host = std::max(1, group), .cpu = options_.cpu});
+  profile.machine = profile.leaders.value_or(profile.machine);
+  const Method method = rank_candidates(problem, profile, choice).front().method;
   const Preset& preset = find_preset(method.preset);
   options_.preset = method.preset;
   options_.allreduce = method.options(fitting(preset, options_.allreduce));

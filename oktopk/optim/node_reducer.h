@@ -79,7 +79,7 @@ class NodeReducer final : public Synchroniser {
 
  private:
   void find_nodes(int group);
-  void choose();
+  void choose(int group);
   Update synchronise(Gradient gradient, float scale, bool dense, std::size_t k);
   Gradient sum_in_node(Gradient gradient, float scale);
   Update share(const Update& update, bool dense, std::size_t k);

@@ -146,7 +146,7 @@ Update Reducer::step(Gradient gradient, float scale, Note note) {
   Timer timer;
   if (tuner_) review();
   allreduce_->agree(comm_, n(), k_, fingerprint_);
-  if (tuner_ && steps_ == 0) calibrate_first();
+  if (tuner_ && !tuner_->is_calibrated()) calibrate_first();
   times_ = {.exchange = timer.lap()};
   if (note.severity == Severity::fine) note = inspect(gradient, scale);
   times_.check = timer.lap();

@@ -111,8 +111,8 @@ class Reducer final : public Synchroniser {
   const Allreduce& allreduce() const { return *allreduce_; }
   // Of preset auto; nullptr otherwise.
   const Tuner* tuner() const { return tuner_ ? &*tuner_ : nullptr; }
-  // auto: decides by this profile instead of measuring one, unless the options have one. Before the
-  // first step; local, but all ranks must do it together.
+  // auto: decides by this profile instead of measuring one, unless the options have one. Before one
+  // was measured; local, but all ranks must do it together.
   void use(const Profile& profile);
   void subtract_unsent(std::span<float> x) const override;
   double unsent_norm() const override;

@@ -40,7 +40,7 @@ std::string describe_auto(const ReducerOptions& options) {
 }
 
 void Reducer::use(const Profile& profile) {
-  require(tuner_.has_value() && steps_ == 0,
+  require(tuner_.has_value() && !tuner_->is_calibrated(),
           "reducer: a profile is for preset auto, before the first step");
   if (options_.profile) return;
   const Method before = tuner_->choice().method;
@@ -55,20 +55,24 @@ void Reducer::adopt_choice() {
 
 // Collective.
 void Reducer::calibrate_first() {
-  if (options_.profile || tuner_->is_calibrated() || comm_.size() == 1) return;
-  use(calibrate(comm_, {}));
+  if (options_.profile || comm_.size() == 1) return;
+  use(calibrate(comm_, {.cpu = options_.cpu}));
 }
 
 // Collective when it is due, which depends on the number of steps alone. Between two steps, because
 // what the last one sent and gave is still looked at after it.
 void Reducer::review() {
   if (comm_.size() == 1 || !tuner_->is_review_due()) return;
+  // The shortest time: who came last waited for nobody.
   Tuner::Summary summary = tuner_->summary();
+  summary[0] = -summary[0];
   allreduce_small(comm_, std::span<double>(summary), Reduction::max, work_);
+  summary[0] = -summary[0];
   if (tuner_->review(summary)) adopt_choice();
 }
 
 void Reducer::observe() {
+  if (comm_.size() == 1) return;  // nobody to review it with
   tuner_->observe(times_.select + times_.exchange + times_.settle,
                   static_cast<double>(outcome_.arrived), static_cast<double>(outcome_.merged));
 }

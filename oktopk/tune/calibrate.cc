@@ -63,11 +63,11 @@ void take_network(const Machine& network, Machine& machine) {
 }  // namespace
 
 Profile calibrate(Communicator& comm, const CalibrateOptions& options) {
-  check(options);
   const int P = comm.size();
   const Clock now = options.now ? options.now : Clock(steady_seconds);
   Workspace work;
   agree(comm, options, work);
+  check(options);
   Profile profile = options.assumed;
   profile.name = "measured: " + std::string(comm.transport()) + ", " + std::to_string(P) +
                  (P == 1 ? " rank" : " ranks");

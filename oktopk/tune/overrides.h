@@ -7,9 +7,10 @@
 //   rules     = [ rule { ";" rule } [ ";" ] ]
 //   rule      = preset [ "[" setting { "," setting } "]" ] [ ":" condition { "," condition } ]
 //   setting   = "codec=" codec | "skips=" skips (circulant) | "group=" ranks per group
-//   condition = variable ( "<" | "<=" | ">" | ">=" | "=" ) number  |  variable "=" number ".."
-//   number variable  = "n" | "k" | "density" | "P" number    = digits, perhaps a fraction and an
-//   exponent, perhaps K, M or G (K = 1024)
+//   condition = variable ( "<" | "<=" | ">" | ">=" | "=" ) number
+//             | variable "=" number ".." number
+//   variable  = "n" | "k" | "density" | "P"
+//   number    = digits, perhaps a fraction and an exponent, perhaps K, M or G (K = 1024)
 //
 // A rule without conditions always matches. Ranges include both ends. Pure arithmetic of values
 // that are equal on all ranks.

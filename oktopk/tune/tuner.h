@@ -39,7 +39,8 @@ class Tuner {
   void observe(double seconds, double arrived, double merged);
   bool is_review_due() const;
 
-  // summary(), reduced over the ranks by maximum, is what review() takes. True: another choice.
+  // Seconds of a step, and the share of what arrived that was left. Reduced over the ranks, the
+  // first by minimum, the second by maximum, it is what review() takes. True: another choice.
   using Summary = std::array<double, 2>;
   Summary summary() const;
   bool review(const Summary& reduced);

@@ -166,6 +166,50 @@ TEST(ReducerAuto, step_of_nothing_works) {
   });
 }
 
+TEST(ReducerAuto, dense_and_sparse_buckets_join_to_a_sparse_update) {
+  run_world("threads", 2, [](Communicator& comm) {
+    ReducerOptions options = auto_options(slow_network());
+    options.choice.overrides = Overrides::parse("dense:n<600; circulant");
+    FusionOptions fusion;
+    fusion.policy = FusionPolicy::tensor;
+    BucketedReducer bucketed(comm, {1000, 500, 1500}, options, fusion);
+    for (int step = 0; step < 3; ++step) {
+      const Update update = bucketed.step(gradient_of(comm.rank(), step));
+      EXPECT_FALSE(update.is_dense());
+      std::size_t of_dense_bucket = 0;
+      for (const Index i : update.sparse.idx) of_dense_bucket += i >= 1000 && i < 1500 ? 1 : 0;
+      EXPECT_EQ(of_dense_bucket, 500U);
+      EXPECT_LT(update.sparse.size(), 600U);
+      EXPECT_TRUE(std::is_sorted(update.sparse.idx.begin(), update.sparse.idx.end()));
+    }
+  });
+}
+
+TEST(ReducerAuto, measures_anew_after_states_of_other_ranks_were_merged) {
+  std::vector<Bytes> states = gather_world("threads", 3, [](Communicator& comm) {
+    Reducer reducer(comm, n, {});
+    reducer.step(gradient_of(comm.rank(), 0));
+    return reducer.save();
+  });
+  run_world("threads", 2, [&](Communicator& comm) {
+    Reducer reducer(comm, n, {});
+    reducer.load_all(states);
+    EXPECT_FALSE(reducer.tuner()->is_calibrated());
+    reducer.step(gradient_of(comm.rank(), 1));
+    EXPECT_TRUE(reducer.tuner()->is_calibrated());
+  });
+}
+
+TEST(ReducerAuto, a_rank_alone_keeps_no_times) {
+  run_world("threads", 1, [](Communicator& comm) {
+    Reducer reducer(comm, n, auto_options(slow_network()));
+    for (int step = 0; step < 10; ++step) reducer.step(gradient_of(0, step));
+    const std::size_t size = reducer.save().size();
+    for (int step = 10; step < 40; ++step) reducer.step(gradient_of(0, step));
+    EXPECT_EQ(reducer.save().size(), size);
+  });
+}
+
 TEST(ReducerAuto, goes_back_to_an_earlier_choice) {
   run_world("threads", 2, [](Communicator& comm) {
     Reducer reducer(comm, n, auto_options(boundless_hope()));
@@ -212,6 +256,13 @@ TEST(ReducerAuto, buckets_share_one_measurement) {
       const auto gradient = gradient_of(comm.rank(), step);
       const Update update = bucketed.step(gradient);
       EXPECT_FALSE(update.skipped);
+    }
+    const Machine& first = bucketed.reducer(0).tuner()->profile().machine;
+    for (std::size_t b = 0; b < 3; ++b) {
+      const Machine& machine = bucketed.reducer(b).tuner()->profile().machine;
+      EXPECT_EQ(machine.alpha, first.alpha);
+      EXPECT_EQ(machine.beta, first.beta);
+      EXPECT_EQ(machine.gamma, first.gamma);
     }
   });
 }

@@ -96,6 +96,8 @@ SimulatedRow simulate_nodes(Communicator& comm, const SimulationSpec& spec,
   if (leader == comm.rank()) {
     SimulationSpec leaders = spec;
     leaders.P = outside->size();
+    const int slow = spec.slow_host.rank;
+    leaders.slow_host.rank = slow >= 0 && slow % method.group == 0 ? slow / method.group : -1;
     Method flat = method;
     flat.group = 1;
     row = simulate_row(*outside, leaders, problem.leaders.front(), preset, flat, clock);
