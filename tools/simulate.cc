@@ -106,12 +106,6 @@ SimulatedProblem problem_for(const SimulateOptions& o, const SimulationSpec& spe
   return problem;
 }
 
-Problem model_of(const SimulatedProblem& p, int P) {
-  Problem problem{.n = static_cast<double>(p.n), .k = static_cast<double>(p.k), .P = P};
-  problem.union_exponent = problem.exponent_of(static_cast<double>(p.union_size));
-  return problem;
-}
-
 void add_problems(const SimulateOptions& o, const Platform& platform, SimulationSpec& spec) {
   const Profile profile = profile_of(platform, spec.kernel_prices());
   for (const Index n : o.size.sizes()) {

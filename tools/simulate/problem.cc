@@ -31,4 +31,10 @@ SimulatedProblem make_problem(const SupportSpec& support, bool voted) {
   return problem;
 }
 
+Problem model_of(const SimulatedProblem& p, int P) {
+  Problem problem{.n = static_cast<double>(p.n), .k = static_cast<double>(p.k), .P = P};
+  problem.union_exponent = problem.exponent_of(static_cast<double>(p.union_size));
+  return problem;
+}
+
 }  // namespace oktopk

@@ -10,4 +10,7 @@ namespace oktopk {
 // voted: also where oktopk's ranks would cut. COST: O(P k + n) time, two or three times; n floats.
 SimulatedProblem make_problem(const SupportSpec& support, bool voted);
 
+// As the cost model takes it, with the overlap of supports that was found.
+Problem model_of(const SimulatedProblem& problem, int P);
+
 }  // namespace oktopk
