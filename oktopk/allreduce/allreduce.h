@@ -58,7 +58,7 @@ struct Outcome {
   SparseVector update;                // the global sum, bitwise equal on all ranks
   Uninitialised<float> dense_update;  // dense algorithms: the sum of all; update is then empty
   SparseVector shared;  // sender keeps: entries of this rank's selection that the update holds
-  Uninitialised<float> dense_returned;  // the same of all n; empty: nothing comes back
+  Uninitialised<float> dense_returned;  // `returned` as all n values; empty: nothing comes back
   SparseVector returned;   // for this rank's residual: its rounding errors, released memory
   SparseVector dropped;    // partial sums that this rank pruned
   bool refreshed = false;  // this step re-evaluated thresholds or cuts, by extra messages

@@ -8,6 +8,7 @@
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
 #include "tools/simulate/node_experiment.h"
+#include "tools/simulate/problem.h"
 #include "tools/simulate/resident.h"
 #include "tools/simulate/sized.h"
 #include "tools/simulate/supports.h"
@@ -20,22 +21,6 @@ struct Measured : TimedStep {
   double selected = 0;
   bool refreshed = false;
 };
-
-Problem model_problem(const SimulationSpec& spec, const SimulatedProblem& p) {
-  Problem problem{.n = static_cast<double>(p.n), .k = static_cast<double>(p.k), .P = spec.P};
-  problem.union_exponent = problem.exponent_of(static_cast<double>(p.union_size));
-  return problem;
-}
-
-// What a byte that arrives costs to process: the model's entries and values over its bytes.
-double seconds_per_byte(const Allreduce& allreduce, const SimulationSpec& spec,
-                        const Problem& problem) {
-  const Cost cost = allreduce.predict(problem).expected;
-  const Machine prices =
-      Profile{.machine = spec.kernel_prices()}.machine_with(allreduce.options().codec);
-  const double work = cost.entries * prices.gamma + cost.values * prices.delta;
-  return cost.bytes > 0 ? work / cost.bytes : 0;
-}
 
 // The row's ranks, clock and counters.
 class Row {
@@ -80,9 +65,11 @@ class Row {
 };
 
 Measured Row::measure(bool refresh, const std::function<void(Communicator&)>& body) {
-  Problem problem = model_problem(spec_, problem_);
+  Problem problem = model_of(problem_, spec_.P);
   problem.refresh = refresh;
-  const double price = seconds_per_byte(*allreduce_, spec_, problem);
+  const Profile kernels{.machine = spec_.kernel_prices()};
+  const double price =
+      seconds_per_byte(allreduce_->predict(problem).expected, kernels.machine_with(method_.codec));
   return {time_step(comm_, comm_, spec_, clock_, price, body, work_)};
 }
 

@@ -50,11 +50,6 @@ void gather_to_leader(Communicator& node, const Cuts& cuts, std::span<std::byte>
   node.exchange({}, recvs);
 }
 
-double price_per_byte(const Cost& cost, const KernelCosts& kernels) {
-  const double work = cost.entries * kernels.gamma + cost.values * kernels.delta;
-  return cost.bytes > 0 ? work / cost.bytes : 0;
-}
-
 }  // namespace
 
 void sized_node_sum(Communicator& node, Index n, std::span<std::byte> shared) {
@@ -86,7 +81,8 @@ SimulatedRow simulate_nodes(Communicator& comm, const SimulationSpec& spec,
   const bool is_dense = find_preset(method.preset).residuals.front() == ResidualKind::none;
 
   const auto timed = [&](const Cost& cost, const auto& body) {
-    return time_step(comm, *node, spec, clock, price_per_byte(cost, spec.kernels), body, work);
+    return time_step(comm, *node, spec, clock, seconds_per_byte(cost, spec.kernel_prices()), body,
+                     work);
   };
   const int group = std::min(method.group, comm.size());
   const TimedStep sum = timed(node_sum_cost(problem.n, group), [&](Communicator& inside) {

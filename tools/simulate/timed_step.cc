@@ -15,6 +15,11 @@ constexpr double kInstant = 1e-8;
 
 }  // namespace
 
+double seconds_per_byte(const Cost& cost, const Machine& kernels) {
+  const double work = cost.entries * kernels.gamma + cost.values * kernels.delta;
+  return cost.bytes > 0 ? work / cost.bytes : 0;
+}
+
 TimedStep time_step(Communicator& all, Communicator& part, const SimulationSpec& spec,
                     const SimulatedClock& clock, double seconds_per_byte,
                     const std::function<void(Communicator&)>& body, Workspace& work) {

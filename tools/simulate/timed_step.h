@@ -17,6 +17,9 @@ struct TimedStep {
   double bytes = 0;
 };
 
+// What a byte that arrives costs to process: the model's entries and values over its bytes.
+double seconds_per_byte(const Cost& cost, const Machine& kernels);
+
 // Collective over `all`. `body` communicates through what it is given: `part`, of which this rank
 // is one, watched.
 TimedStep time_step(Communicator& all, Communicator& part, const SimulationSpec& spec,
