@@ -71,7 +71,7 @@ def register_fsdp(
     state = FsdpState(communicator(group, timeout), min_numel, settings)
     for name, module, group_of_parameters in named:
         module.set_all_reduce_hook(state._add(name, group_of_parameters))
-        if hasattr(module, "set_reduce_scatter_unused_params"):  # torch 2.12 and newer
+        if hasattr(module, "set_reduce_scatter_unused_params"):  # newer torch
             module.set_reduce_scatter_unused_params(True, recurse=False)
     return state
 
@@ -178,8 +178,9 @@ class _Unit:
         if self.partial is not None:
             gradient += self.partial
             self.partial = None
-        is_sum = self._group.gradient_divide_factor is not None  # FSDP divided by all there is
-        reducer.reduce(gradient, float(self._state._comm.size) if is_sum else 1.0)
+        factor = getattr(self._group, "gradient_divide_factor", None)
+        # With a factor FSDP's own mesh gives the sum divided by it, not the mean.
+        reducer.reduce(gradient, 1.0 if factor is None else float(self._state._comm.size))
         if self._state._profile is None:
             self._state._profile = reducer.profile
 
@@ -229,7 +230,7 @@ def _parameter_groups(model: nn.Module) -> Iterator[Tuple[str, Any, Any]]:
             continue
         state = module._get_fsdp_state()
         groups = getattr(state, "_fsdp_param_groups", None)
-        if groups is None:  # torch before 2.11 has at most one
+        if groups is None:  # older torch has at most one
             groups = [g for g in [state._fsdp_param_group] if g is not None]
         if len(groups) > 1:
             raise UsageError(

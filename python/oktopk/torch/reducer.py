@@ -58,7 +58,8 @@ class Reducer:
             options["density"] = density
         comm = communicator or make_communicator(process_group, timeout)
         self._comm = comm
-        self._core = _core.Reducer(comm, n, {"preset": preset, **options})
+        # Any: it takes tensors as well as arrays.
+        self._core: Any = _core.Reducer(comm, n, {"preset": preset, **options})
         self._flat: Optional[torch.Tensor] = None  # of the parameters; or staging, for reduce()
         self._indices: Optional[np.ndarray] = None  # of the last mean; None: all of them
 

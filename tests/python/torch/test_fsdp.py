@@ -190,7 +190,7 @@ def test_sparse_replicas_stay_equal_and_lose_nothing(tmp_path, P, replicas):
 
 
 def work_elastic(rank, P):
-    """Four replicas' states on two; p.grad of DTensors by the explicit Reducer; errors."""
+    """Four replicas' states on two; shards in the explicit Reducer and in local steps; errors."""
     _, replicate, shards = meshes(4, 1)
     options = {"preset": "circulant", "density": 0.05, "min_numel": 0}
     model = shard(shards)
@@ -210,6 +210,14 @@ def work_elastic(rank, P):
     reducer.reduce_gradients()
     assert torch.equal(gradients(both[0]), gradients(both[1]))
     assert sync.stats["first"]["preset"] == "dense"
+
+    torch.manual_seed(rank)
+    outer = oktopk.torch.LocalSteps(both[0].parameters(), replicate.get_group(), every=1)
+    with torch.no_grad():
+        for p in both[0].parameters():
+            p.to_local().add_(torch.randn_like(p.to_local()))
+    assert not all_equal(weights(both[0]), replicate.get_group())
+    assert outer.step() and all_equal(weights(both[0]), replicate.get_group())
 
     pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
     pair = pairs[rank // 2]

@@ -29,6 +29,10 @@ def flatten(model):
     return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
 
 
+def flatten_all(parameters):
+    return torch.cat([p.detach().reshape(-1) for p in parameters]).cpu().double()
+
+
 def local_step(model, optimizer, rank, step):
     generator = torch.Generator().manual_seed(1000 * rank + step)
     x = torch.randn(8, 11, generator=generator)
@@ -86,21 +90,24 @@ def test_momentum_is_that_of_sgd(nesterov):
 
 @pytest.mark.parametrize("P", [2, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_nothing_is_lost_without_decay(P, dtype):
+@pytest.mark.parametrize("device", ["cpu"] + (["cuda"] if torch.cuda.is_available() else []))
+def test_nothing_is_lost_without_decay(P, dtype, device):
     """All local moves, from the weights as the parameters hold them, are applied in the end."""
 
     def work(comm):
-        parameters = [nn.Parameter(torch.linspace(-1, 1, 150).to(dtype)) for _ in range(2)]
-        outer = LocalSteps(parameters, every=2, density=0.05, communicator=comm, **EXACT)
-        start = torch.cat([p.detach() for p in parameters]).double()
+        start = torch.linspace(-1, 1, 150).to(device, dtype)
+        parameters = [nn.Parameter(start.clone()) for _ in range(2)]
+        options = {"density": 0.05, "host_staging": device != "cpu", **EXACT}
+        outer = LocalSteps(parameters, every=2, communicator=comm, **options)
+        start = flatten_all(parameters)
         moved = torch.zeros(300, dtype=torch.float64)
         generator = torch.Generator().manual_seed(comm.rank)
         for step in range(10):
-            before = torch.cat([p.detach() for p in parameters]).double()
+            before = flatten_all(parameters)
             with torch.no_grad():
                 for p in parameters:
-                    p.add_(torch.randn(150, generator=generator).pow(3).to(dtype) * 0.1)
-            moved += torch.cat([p.detach() for p in parameters]).double() - before
+                    p.add_(torch.randn(150, generator=generator).pow(3).to(p) * 0.1)
+            moved += flatten_all(parameters) - before
             assert outer.step() == (step % 2 == 1)
         assert outer.reducer.unsent_norm > 0
         outer.flush()

@@ -9,16 +9,18 @@ import pytest
 import torch
 import torch.distributed as dist
 from ranks import all_equal, run_processes, run_threads
+from torch import nn
 
 import oktopk
 from oktopk.torch.reducer import Reducer
 
+DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 SHAPES = [(40, 7), (13,), (5, 4, 3)]
 N = 40 * 7 + 13 + 60
 
 
-def make_parameters(dtype=torch.float32):
-    return [torch.nn.Parameter(torch.zeros(shape, dtype=dtype)) for shape in SHAPES]
+def make_parameters(dtype=torch.float32, device="cpu"):
+    return [nn.Parameter(torch.zeros(shape, dtype=dtype, device=device)) for shape in SHAPES]
 
 
 def gradient_of(rank, step, dtype=torch.float32):
@@ -33,11 +35,11 @@ def gradient_of(rank, step, dtype=torch.float32):
 def give(parameters, flat):
     parts = torch.split(flat, [p.numel() for p in parameters])
     for p, part in zip(parameters, parts):
-        p.grad = part.view(p.shape).clone()
+        p.grad = part.view(p.shape).clone().to(p.device)
 
 
 def take(parameters):
-    return torch.cat([p.grad.reshape(-1) for p in parameters])
+    return torch.cat([p.grad.reshape(-1).cpu() for p in parameters])
 
 
 @pytest.mark.parametrize("P", [1, 2, 3, 4])
@@ -58,12 +60,14 @@ def test_everything_sent_is_the_mean(P, dtype, options):
 
 
 @pytest.mark.parametrize("P", [2, 3, 4])
-def test_sparse_steps_agree_and_lose_nothing(P):
+@pytest.mark.parametrize("device", DEVICES)
+def test_sparse_steps_agree_and_lose_nothing(P, device):
     steps = 12
 
     def work(comm):
-        parameters = make_parameters()
-        reducer = Reducer(parameters, communicator=comm, preset="circulant", density=0.05)
+        parameters = make_parameters(device=device)
+        options = {"preset": "circulant", "density": 0.05, "host_staging": device != "cpu"}
+        reducer = Reducer(parameters, communicator=comm, **options)
         applied = torch.zeros(N, dtype=torch.float64)
         for step in range(steps):
             give(parameters, gradient_of(comm.rank, step))
@@ -136,7 +140,7 @@ def test_arrived_names_the_entries_of_the_last_mean(P):
 
 def test_gradients_may_have_any_strides():
     def work(comm):
-        p = torch.nn.Parameter(torch.zeros(6, 4).t().contiguous().t())
+        p = nn.Parameter(torch.zeros(6, 4).t().contiguous().t())
         reducer = Reducer([p], communicator=comm, preset="dense")
         p.grad = torch.arange(24.0).view(6, 4).t().contiguous().t()
         assert not p.grad.is_contiguous()
@@ -148,19 +152,21 @@ def test_gradients_may_have_any_strides():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_reduce_works_in_place_in_any_type(dtype):
+@pytest.mark.parametrize("device", DEVICES)
+def test_reduce_works_in_place_in_any_type(dtype, device):
     def work(comm):
-        reducer = Reducer(N, communicator=comm, preset="circulant", density=0.1)
-        same = Reducer(N, communicator=comm, preset="circulant", density=0.1)
+        options = {"preset": "circulant", "density": 0.1, "warmup": [(1, 1.0)]}
+        reducer = Reducer(N, communicator=comm, host_staging=device != "cpu", **options)
+        same = Reducer(N, communicator=comm, **options)
         for step in range(3):
-            flat = gradient_of(comm.rank, step, dtype)
+            flat = gradient_of(comm.rank, step, dtype).to(device)
             before = flat.data_ptr()
-            wide = same.reduce(flat.float(), scale=0.5)
+            wide = same.reduce(flat.float().cpu(), scale=0.5)
             result = reducer.reduce(flat, scale=0.5)
             assert result.data_ptr() == before and result.dtype == dtype
-            assert torch.equal(result, wide.to(dtype))
+            assert torch.equal(result.cpu(), wide.to(dtype))
         assert reducer.flush().dtype == torch.float32
-        out = torch.ones(N, dtype=dtype)
+        out = torch.ones(N, dtype=dtype, device=device)
         assert reducer.flush(out) is out and not out.any()  # nothing was left
         return result
 
@@ -186,11 +192,11 @@ def test_unfit_tensors_are_refused_before_anything_is_sent():
         with pytest.raises(oktopk.UsageError, match="reduce_gradients.* n only"):
             reducer.reduce_gradients()
         for parameters in (
-            [torch.nn.Parameter(torch.zeros(2, dtype=torch.float64))],
+            [nn.Parameter(torch.zeros(2, dtype=torch.float64))],
             [],
             [3],
             torch.zeros(3),
-            torch.nn.Linear(2, 2).requires_grad_(False).parameters(),
+            nn.Linear(2, 2).requires_grad_(False).parameters(),
         ):
             with pytest.raises(oktopk.UsageError):
                 Reducer(parameters, communicator=comm)
