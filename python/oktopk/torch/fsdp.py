@@ -27,7 +27,7 @@ from oktopk.torch.reducer import Reducer
 
 try:
     from torch.distributed.fsdp import FSDPModule
-except ImportError:  # torch before 2.6
+except ImportError:  # older torch
     FSDPModule = None  # type: ignore[assignment,misc]
 
 
@@ -54,8 +54,11 @@ def register_fsdp(
     Keep the result: it has the state to save. Parameters that were not used in a step count as
     zero (set_reduce_scatter_unused_params), so that the layout stays.
     """
-    if FSDPModule is None:
-        raise UsageError("oktopk: register_fsdp() needs fully_shard of torch 2.6 or newer")
+    if not hasattr(FSDPModule, "set_all_reduce_hook"):
+        raise UsageError(
+            f"oktopk: register_fsdp() needs fully_shard with set_all_reduce_hook(), which torch "
+            f"{torch.__version__} lacks and torch 2.13 has"
+        )
     if start_iter < 0:
         raise UsageError(f"oktopk: start_iter = {start_iter}, but it must not be negative")
     get_group = getattr(replicate_group, "get_group", None)  # of a DeviceMesh
@@ -114,20 +117,20 @@ class FsdpState:
                 "oktopk: state_dict() in the middle of an accumulation "
                 "(set_requires_all_reduce(False)): save after a step that all-reduces"
             )
-        made = {name: u.reducer for name, u in self._units.items() if u.reducer is not None}
-        return {"version": 1, "groups": {name: r.state_dict() for name, r in made.items()}}
+        made = {name: unit for name, unit in self._units.items() if unit.reducer is not None}
+        return {"version": 1, "groups": {name: unit.state_dict() for name, unit in made.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Collective: continues from what this rank saved, bitwise as if never stopped."""
         for name in self._names([state]):
-            saved = state["groups"][name]
+            saved = self._units[name].check_place(state["groups"][name])
             self._units[name].need_reducer(saved["n"]).load_state_dict(saved)
 
     def load_state_dicts(self, states: Sequence[Mapping[str, Any]]) -> None:
         """Collective: continues from the states of all replicas of this shard, whatever their
         number was; the number of shards must be the same."""
         for name in self._names(states):
-            saved = [state["groups"][name] for state in states]
+            saved = [self._units[name].check_place(state["groups"][name]) for state in states]
             self._units[name].need_reducer(saved[0]["n"]).load_state_dicts(saved)
 
     def _names(self, states: Sequence[Mapping[str, Any]]) -> List[str]:
@@ -194,6 +197,22 @@ class _Unit:
                 "none may be frozen or thawed after the first"
             )
         return self.reducer
+
+    def state_dict(self) -> Dict[str, Any]:
+        assert self.reducer is not None
+        return {**self.reducer.state_dict(), "place": self._place()}
+
+    def check_place(self, saved: Mapping[str, Any]) -> Mapping[str, Any]:
+        if saved.get("place") != self._place():
+            raise UsageError(
+                f"oktopk: module '{self._name}': the state of another shard, (rank, ranks) = "
+                f"{saved.get('place')}, but this is {self._place()}"
+            )
+        return saved
+
+    def _place(self) -> Tuple[int, int]:
+        mesh = self._group.mesh_info
+        return mesh.shard_mesh_rank, mesh.shard_mesh_size
 
     def layout(self) -> Iterator[Tuple[torch.Tensor, int]]:
         """(parameter, where its shard begins in the gradient); shards are padded to equal sizes."""

@@ -190,7 +190,10 @@ class LocalSteps:
                 f"{self._layout.n}"
             )
         if (state["velocity"] is None) != (self._velocity is None):
-            raise UsageError("oktopk: a state with outer_momentum = 0, and here it is not, or so")
+            raise UsageError(
+                f"oktopk: a state {'without' if state['velocity'] is None else 'with'} outer "
+                f"momentum, but here outer_momentum = {self.outer_momentum}"
+            )
 
 
 def _check_hyperparameters(every: int, outer_lr: float, outer_momentum: float) -> None:

@@ -52,8 +52,12 @@ class Reducer:
         **options: Any,
     ):
         self._host_staging = host_staging
-        self._layout = None if isinstance(parameters, int) else Layout(parameters, host_staging)
-        n = parameters if isinstance(parameters, int) else self._layout.n  # type: ignore[union-attr]
+        self._layout: Optional[Layout] = None
+        if isinstance(parameters, int):
+            n = parameters
+        else:
+            self._layout = Layout(parameters, host_staging)
+            n = self._layout.n
         if "k" not in options:
             options["density"] = density
         comm = communicator or make_communicator(process_group, timeout)

@@ -16,7 +16,7 @@ import torch.multiprocessing
 
 import oktopk
 
-TIMEOUT = 120.0
+TIMEOUT = 180.0
 
 
 def run_processes(P: int, work: Callable[..., None], path: Path, *args: Any) -> None:

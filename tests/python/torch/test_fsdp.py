@@ -180,6 +180,9 @@ def work_sparse(rank, P, replicas):
     other_state.flush()
     for p, q in zip(model.parameters(), other.parameters()):
         assert torch.equal(p.grad.to_local(), q.grad.to_local())
+    wrong = {name: {**group, "place": (5, 6)} for name, group in saved["groups"].items()}
+    with pytest.raises(oktopk.UsageError, match=r"another shard.*\(5, 6\)"):
+        other_state.load_state_dict({"version": 1, "groups": wrong})
     with pytest.raises(oktopk.UsageError, match="other modules"):
         other_state.load_state_dict({"version": 1, "groups": {"nobody": {}}})
 
