@@ -222,6 +222,13 @@ def work_elastic(rank, P):
     assert not all_equal(weights(both[0]), replicate.get_group())
     assert outer.step() and all_equal(weights(both[0]), replicate.get_group())
 
+    chosen = shard(shards)
+    sync = oktopk.torch.register_fsdp(chosen, replicate, density=0.05, min_numel=0)  # auto
+    for step in range(3):
+        backward(chosen, rank, step)
+        assert all_equal(gradients(chosen), replicate.get_group())
+    assert all(s["preset"] != "auto" for s in sync.stats.values())
+
     pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
     pair = pairs[rank // 2]
     alone = [dist.new_group([r]) for r in range(P)][rank]

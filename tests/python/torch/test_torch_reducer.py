@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""oktopk.torch.Reducer: means, layouts, laws and errors, on threads; sub-groups on processes."""
+"""oktopk.torch.Reducer: means, layouts, laws, states and errors, on ranks that are threads."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import io
 
 import pytest
 import torch
-import torch.distributed as dist
-from ranks import all_equal, run_processes, run_threads
+from ranks import run_threads
 from torch import nn
 
 import oktopk
@@ -273,29 +272,3 @@ def test_states_of_four_ranks_continue_on_three():
     for rest in run_threads(3, second):
         # The mean over three of what was unsent is the mean over the four that saved it.
         torch.testing.assert_close((results[0][0] + rest) * 4, given, rtol=1e-5, atol=1e-4)
-
-
-def work_in_groups(rank, P):
-    """All ranks, and a group without the middle one: what pipeline stages have."""
-    group = dist.new_group([0, P - 1])
-    for members, ranks in ((None, list(range(P))), (group, [0, P - 1])):
-        if rank not in ranks:
-            with pytest.raises(oktopk.UsageError, match="not a member"):
-                Reducer(N, members)
-            continue
-        parameters = make_parameters()
-        reducer = Reducer(parameters, members, density=0.1, timeout=60.0)  # auto
-        applied = torch.zeros(N, dtype=torch.float64)
-        for step in range(3):
-            give(parameters, gradient_of(rank, step))
-            reducer.reduce_gradients()
-            assert all_equal(take(parameters), members)
-            applied += take(parameters).double()
-        reducer.flush()
-        applied += take(parameters).double()
-        given = sum(gradient_of(r, s).double() for r in ranks for s in range(3))
-        torch.testing.assert_close(applied * len(ranks), given, rtol=1e-5, atol=1e-4)
-
-
-def test_process_groups_and_sub_groups(tmp_path):
-    run_processes(3, work_in_groups, tmp_path)
