@@ -75,7 +75,7 @@ class ProcessGroupTransport:
     name = "torch"
 
     def __init__(self, group: Any):
-        self._group = group
+        self.group = group
         self.rank: int = dist.get_rank(group)
         self.size: int = dist.get_world_size(group)
         self._sent = [0] * self.size  # messages begun, by peer: the tags
@@ -117,12 +117,12 @@ class ProcessGroupTransport:
 
     def split(self, color: int, key: int) -> "ProcessGroupTransport":
         members: List[Any] = [None] * self.size
-        dist.all_gather_object(members, (color, key, self.rank), group=self._group)
+        dist.all_gather_object(members, (color, key, self.rank), group=self.group)
         chosen = sorted((k, r) for c, k, r in members if c == color)
-        ranks = dist.get_process_group_ranks(self._group)
+        ranks = dist.get_process_group_ranks(self.group)
         group = dist.new_group(
             [ranks[r] for _, r in chosen],
-            backend=str(dist.get_backend(self._group)).lower(),
+            backend=str(dist.get_backend(self.group)).lower(),
             use_local_synchronization=True,
         )
         return ProcessGroupTransport(group)
@@ -136,16 +136,16 @@ class ProcessGroupTransport:
         head[:_SIZE_BYTES] = np.frombuffer(len(what).to_bytes(_SIZE_BYTES, "little"), np.uint8)
         first = what[: HEAD_BYTES - _SIZE_BYTES]
         head[_SIZE_BYTES : _SIZE_BYTES + len(first)] = first
-        works = [self._group.send([torch.from_numpy(head)], peer, tag)]
+        works = [self.group.send([torch.from_numpy(head)], peer, tag)]
         if len(what) > len(first):
             rest = torch.from_numpy(what[len(first) :].copy())
-            works.append(self._group.send([rest], peer, tag + 1))
+            works.append(self.group.send([rest], peer, tag + 1))
         return works
 
     def _receive_head(self, peer: int, into: Bytes) -> _Incoming:
         tag = self._next_tag(self._received, peer)
         head = torch.empty(HEAD_BYTES, dtype=torch.uint8)
-        work = None if peer == self.rank else self._group.recv([head], peer, tag)
+        work = None if peer == self.rank else self.group.recv([head], peer, tag)
         return _Incoming(peer, into, tag, head, work)
 
     def _end_head(self, message: _Incoming, deadline: float) -> int:
@@ -172,7 +172,7 @@ class ProcessGroupTransport:
         if left <= 0 or message.peer == self.rank:
             return None
         tensor = torch.empty(left, dtype=torch.uint8)
-        return tensor, self._group.recv([tensor], message.peer, message.tag + 1)
+        return tensor, self.group.recv([tensor], message.peer, message.tag + 1)
 
     @staticmethod
     def _next_tag(counts: List[int], peer: int) -> int:
