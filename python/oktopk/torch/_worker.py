@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import Callable, List, Optional
+from typing import Callable, List, Optional, Union
 
 import torch
 
@@ -22,7 +22,7 @@ class OrderedWorker:
         self._thread: Optional[threading.Thread] = None
 
     def submit(
-        self, job: Job, devices: Optional[List[torch.device]] = None
+        self, job: Job, devices: Optional[List[Union[int, str, torch.device]]] = None
     ) -> "torch.futures.Future[torch.Tensor]":
         """The future holds what the job returns, or what it raised."""
         if self._thread is None:
