@@ -58,10 +58,14 @@ class TensorBoardWriter:
         self._prefix = prefix
 
     def __call__(self, metrics: Metrics) -> None:
-        bucket, step = metrics.get("bucket", 0), metrics.get("iteration", metrics.get("step", 0))
+        bucket, step = metrics.get("bucket", 0), _step_of(metrics)
         for name, value in metrics.items():
             if isinstance(value, (int, float)) and name not in ("bucket", "iteration", "step"):
                 self._writer.add_scalar(f"{self._prefix}/bucket{bucket}/{name}", value, step)
+
+
+def _step_of(metrics: Metrics) -> int:
+    return int(metrics.get("iteration", metrics.get("step", 0)))
 
 
 def every(steps: int, callback: Callback) -> Callback:
@@ -70,7 +74,7 @@ def every(steps: int, callback: Callback) -> Callback:
         raise ValueError(f"every: steps = {steps}, but it must be at least 1")
 
     def thinned(metrics: Metrics) -> None:
-        if metrics.get("iteration", metrics.get("step", 0)) % steps == 0:
+        if _step_of(metrics) % steps == 0:
             callback(metrics)
 
     return thinned
