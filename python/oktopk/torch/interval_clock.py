@@ -91,9 +91,10 @@ class IntervalClock:
         return kept.masked_fill_(last == self.now - 1, self.kept)
 
     def kept_between(self, last: Tensor, end: int) -> Tensor:
-        """The same up to step `end`."""
+        """The same up to step `end`; 1 where both are so long ago that only inf is left."""
         totals = self._totals(last)[1]
-        return totals[end] / totals.index_select(0, last)
+        before = totals.index_select(0, last)
+        return (totals[end] / before).masked_fill_(before == totals[end], 1.0)
 
     def never_decayed(self) -> bool:
         """True while kept_since() is 1 for every coordinate."""

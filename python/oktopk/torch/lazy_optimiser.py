@@ -10,19 +10,15 @@ the clock (`last`), from the first sparse step on.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Protocol, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Tuple
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from oktopk._core import UsageError
+from oktopk.torch.coordinates import Arrivers, blocks, checked, flat_views, state_dtype
 from oktopk.torch.interval_clock import IntervalClock
-
-Flats = Dict[str, Tensor]  # one-dimensional views, in the parameter's order in memory
-Where = Union[slice, Tensor]
-
-_BLOCK = 1 << 22  # coordinates at a time: bounds temporary memory
 
 
 class Arrivals(Protocol):
@@ -38,23 +34,6 @@ class _Job(NamedTuple):
     group: Dict[str, Any]
     param: Tensor
     indices: Optional[Tensor]
-
-
-class Arrivers:
-    """The coordinates of one parameter that arrive: reads and writes their values by name."""
-
-    def __init__(self, group: Dict[str, Any], state: Dict[str, Any], flats: Flats, where: Where):
-        self.group, self.state = group, state
-        self.clock = IntervalClock(group)
-        self._flats, self._where = flats, where
-        self.last = self["last"]
-        self.tau = self.clock.now - self.last  # steps since they last arrived, this one included
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self._flats[name][self._where]
-
-    def __setitem__(self, name: str, values: Tensor) -> None:
-        self._flats[name][self._where] = values.to(self._flats[name].dtype)
 
 
 class LazyOptimiser(Optimizer):
@@ -80,9 +59,8 @@ class LazyOptimiser(Optimizer):
     def _check(self, group: Dict[str, Any]) -> None:
         def require(ok: bool, name: str, rule: str) -> None:
             if not ok:
-                raise UsageError(
-                    f"oktopk: {type(self).__name__}: {name} = {group[name]!r}, but it must be {rule}"
-                )
+                who = f"oktopk: {type(self).__name__}"
+                raise UsageError(f"{who}: {name} = {group[name]!r}, but it must be {rule}")
 
         require(group["mode"] in self.modes, "mode", "one of " + ", ".join(self.modes))
         for name in ("lr", "weight_decay"):
@@ -140,7 +118,7 @@ class LazyOptimiser(Optimizer):
                 f"shape {shape}: give the optimiser the parameters of the module that is "
                 "synchronised, or those others to an optimiser without a source"
             ) from error
-        return None if indices is None else _checked(indices, param)
+        return None if indices is None else checked(indices, param)
 
     def _update(self, job: _Job) -> None:
         group, param, indices = job
@@ -152,8 +130,8 @@ class LazyOptimiser(Optimizer):
         if indices is None and "last" not in state:
             return self._dense(group, param, state)
         self._continue_intervals(group, param)
-        flats, now = self._flats(param), group["clock"]
-        for where in _blocks(indices, flats["param"].numel()):
+        flats, now = flat_views(param, state), group["clock"]
+        for where in blocks(indices, flats["param"].numel()):
             self._arrive(Arrivers(group, state, flats, where))
             flats["last"][where] = now
         state["clock"] = now
@@ -168,24 +146,6 @@ class LazyOptimiser(Optimizer):
         elif state["clock"] < before:
             state["last"] += before - state["clock"]
             state["caught_up"] += before - state["clock"]
-
-    def _flats(self, param: Tensor) -> Flats:
-        """Views of all that has one element per coordinate. The gradient may be a copy."""
-        own = local(param)
-        order = sorted(range(own.dim()), key=lambda d: -own.stride(d))
-        try:
-            flats = {"param": own.permute(order).view(-1)}
-        except RuntimeError as error:
-            raise UsageError(
-                f"oktopk: a parameter of shape {tuple(param.shape)} and strides {own.stride()} "
-                "has gaps or overlaps in memory: make it contiguous before training"
-            ) from error
-        for name, value in self.state[param].items():
-            if isinstance(value, Tensor) and value.shape == param.shape and name != "step":
-                flats[name] = local(value).permute(order).view(-1)
-        if param.grad is not None:
-            flats["grad"] = local(param.grad).permute(order).reshape(-1)
-        return flats
 
     def _begin(self, group: Dict[str, Any], param: Tensor) -> Dict[str, Any]:
         """The state of a parameter before its first step."""
@@ -208,18 +168,19 @@ class LazyOptimiser(Optimizer):
         """Settles what is owed to coordinates that did not arrive: decoupled weight decay. Call it
         on all ranks before weights are used elsewhere (evaluation, export). O(n)."""
         for group in self.param_groups:
-            clock = IntervalClock(group)
             for param in group["params"]:
                 state = self.state.get(param, {})
-                if "last" not in state or clock.never_decayed():
-                    continue
-                flats, end = self._flats(param), state["clock"]
-                for where in _blocks(None, flats["param"].numel()):
-                    begin = flats["last"][where].clamp(min=state["caught_up"])
-                    weight = flats["param"][where]
-                    wide = clock.kept_between(begin, end).to(state_dtype(param))
-                    weight.copy_(weight.to(wide.dtype) * wide)
-                state["caught_up"] = end
+                if "last" in state and not IntervalClock(group).never_decayed():
+                    self._pay_decay(IntervalClock(group), param, state)
+
+    def _pay_decay(self, clock: IntervalClock, param: Tensor, state: Dict[str, Any]) -> None:
+        flats, end = flat_views(param, state), state["clock"]
+        for where in blocks(None, flats["param"].numel()):
+            begin = flats["last"][where].clamp(min=state["caught_up"])
+            kept = clock.kept_between(begin, end).to(state_dtype(param))
+            weight = flats["param"][where]
+            weight.copy_(weight.to(kept.dtype) * kept)
+        state["caught_up"] = end
 
     # Saving and loading
 
@@ -231,7 +192,9 @@ class LazyOptimiser(Optimizer):
         params = [param for group in self.param_groups for param in group["params"]]
         for key, param in zip(saved, params):
             for name, value in state_dict["state"].get(key, {}).items():
-                if isinstance(value, Tensor) and value.shape == param.shape and name != "step":
+                if name == "step":
+                    self.state[param][name] = torch.tensor(float(value), dtype=torch.float32)
+                elif isinstance(value, Tensor) and value.shape == param.shape:
                     dtype = state_dtype(param) if value.is_floating_point() else torch.int32
                     self.state[param][name] = torch.zeros_like(param, dtype=dtype).copy_(value)
 
@@ -240,55 +203,3 @@ class LazyOptimiser(Optimizer):
         for group in self.param_groups:
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
-
-
-def state_dtype(param: Tensor) -> torch.dtype:
-    """Moments of half precision would round away what a step adds to them."""
-    return torch.float64 if param.dtype == torch.float64 else torch.float32
-
-
-def widened(param: Tensor) -> Tensor:
-    """The parameter itself, or a copy in the precision of its state."""
-    return local(param).to(state_dtype(param))
-
-
-def mean_gradient(param: Tensor) -> Tensor:
-    """param.grad in the precision of the state."""
-    assert param.grad is not None
-    return local(param.grad).to(state_dtype(param))
-
-
-def write_back(param: Tensor, weight: Tensor) -> None:
-    """Rounds a widened copy into the parameter."""
-    if weight.dtype != param.dtype:
-        local(param).copy_(weight)
-
-
-def local(tensor: Tensor) -> Tensor:
-    """Of a DTensor (FSDP2), the part this rank holds."""
-    to_local = getattr(tensor, "to_local", None)
-    return tensor.detach() if to_local is None else to_local()
-
-
-def _checked(indices: Tensor, param: Tensor) -> Tensor:
-    size, shape = local(param).numel(), tuple(param.shape)
-    if indices.dim() != 1 or indices.dtype != torch.int64:
-        raise UsageError(
-            f"oktopk: arrived() of a parameter of shape {shape} gave {indices.dtype} of "
-            f"{indices.dim()} dimensions, but indices are int64 of one dimension"
-        )
-    if indices.device.type == "cpu" and indices.numel() > 0:  # elsewhere it would have to wait
-        first, last = int(indices[0]), int(indices[-1])
-        if first < 0 or last >= size:
-            raise UsageError(
-                f"oktopk: arrived() of a parameter of shape {shape} gave indices from {first} to "
-                f"{last}, but it has {size} elements"
-            )
-    return indices.to(param.device)
-
-
-def _blocks(indices: Optional[Tensor], size: int) -> Iterator[Where]:
-    count = size if indices is None else indices.numel()
-    for begin in range(0, count, _BLOCK):
-        block = slice(begin, min(begin + _BLOCK, count))
-        yield block if indices is None else indices[block]

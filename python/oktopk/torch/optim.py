@@ -3,11 +3,11 @@
 
     optimiser = SparseAdamW(model.parameters(), source=state, lr=1e-3)    # state: the DDP hook's
 
-A coordinate that arrives after tau silent steps brings S, the sum of what it gathered. Interval-aware
-(ours) treats it as tau steps; published (Li & Hoefler, PPoPP'22) takes silence for gradients of
-zero, which is what torch's own optimisers would do. The reference, with the formulas' reasons, is
-oktopk/optim/adam.h and sgd.h; docs/optimisers.md tells what is different here. All are torch's
-AdamW and SGD while every coordinate arrives in every step.
+A coordinate that arrives after tau silent steps brings S, the sum of what it gathered. In mode
+interval_aware (ours) it counts as tau steps; published (Li & Hoefler, PPoPP'22) takes silence for
+gradients of zero, as torch's own optimisers would. The reference is oktopk/optim/adam.h and sgd.h;
+docs/optimisers.md has the formulas' reasons and what is different here. All are torch's AdamW and
+SGD while every coordinate arrives in every step.
 COST: O(k) per sparse step (published O(n)). Memory per coordinate: SparseAdamW 16 B (published and
 before the first sparse step 8), SparseSGD with momentum 8 B (4).
 """
@@ -19,17 +19,16 @@ from typing import Any, Callable, Dict, Optional, Tuple
 import torch
 from torch import Tensor
 
-from oktopk.torch.interval_clock import one_minus_power
-from oktopk.torch.lazy_optimiser import (
-    Arrivals,
+from oktopk.torch.coordinates import (
     Arrivers,
-    LazyOptimiser,
     local,
     mean_gradient,
     state_dtype,
     widened,
     write_back,
 )
+from oktopk.torch.interval_clock import one_minus_power
+from oktopk.torch.lazy_optimiser import Arrivals, LazyOptimiser
 
 __all__ = ["Arrivals", "SparseAdamW", "SparseSGD"]
 

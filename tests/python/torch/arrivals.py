@@ -71,3 +71,13 @@ def sparse_steps(
             for group in optimiser.param_groups:
                 group["lr"] = schedule(step)
         optimiser.step()
+
+
+def parameter(*shape: int, dtype: torch.dtype = torch.float32) -> torch.nn.Parameter:
+    """A parameter whose values depend on its shape alone."""
+    random = torch.Generator().manual_seed(sum(shape))
+    return torch.nn.Parameter(torch.randn(*shape, generator=random).to(dtype))
+
+
+def indices(*which: int) -> Tensor:
+    return torch.tensor(which, dtype=torch.int64)
