@@ -134,7 +134,7 @@ if __name__ == "__main__":
     )
     options.add_argument("--layers", type=int, default=2, help="LSTM layers (default: %(default)s)")
     options.add_argument(
-        "--stack", type=int, default=3, help="frames taken together as one (default: %(default)s)"
+        "--stack", type=int, default=4, help="frames taken together as one (default: %(default)s)"
     )
     options.add_argument("--dropout", type=float, default=0.2, help="default: %(default)s")
     options.add_argument(

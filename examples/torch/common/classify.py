@@ -67,7 +67,7 @@ def shift_and_mirror(images: torch.Tensor, reach: int = 4) -> torch.Tensor:
     device = images.device
     padded = F.pad(images, (reach,) * 4)
     down, right = torch.randint(2 * reach + 1, (2, count, 1), device=device)
-    mirror = torch.randint(2, (count, 1), device=device, dtype=torch.bool)
+    mirror = torch.rand(count, 1, device=device) < 0.5
     across = torch.arange(width, device=device)
     rows = torch.arange(height, device=device) + down
     columns = torch.where(mirror, across.flip(0), across) + right

@@ -24,9 +24,8 @@ def run_example(
         started = time.perf_counter()
         task = make_task(args, world)
         heading = title(task, settings, recipes, world.size)
-        world.say(
-            f"{heading}\non {world.device.type}, ready after {time.perf_counter() - started:.1f} s\n"
-        )
+        seconds = time.perf_counter() - started
+        world.say(f"{heading}\non {world.device.type}, ready after {seconds:.1f} s\n")
         runs = compare(task, recipes, settings, world)
         if world.rank == 0:
             print(f"\n{heading}\n\n{table(task, runs)}", flush=True)

@@ -3,8 +3,10 @@
 
 import argparse
 import importlib.util
+import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from common.recipes import Recipe, parse_recipes
 
@@ -27,6 +29,15 @@ class Settings:
     bucket_mb: float
 
 
+class _Parser(argparse.ArgumentParser):
+    """Complains on rank 0 alone."""
+
+    def error(self, message: str) -> NoReturn:
+        if os.environ.get("RANK", "0") != "0":
+            raise SystemExit(2)
+        super().error(message)
+
+
 def make_parser(
     doc: str,
     *,
@@ -38,9 +49,7 @@ def make_parser(
 ) -> argparse.ArgumentParser:
     """The shared options with an example's defaults; `lr` has one for each optimiser that makes
     sense."""
-    parser = argparse.ArgumentParser(
-        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = _Parser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add(
         "--data",

@@ -43,7 +43,6 @@ class World:
                 box = [error]
         dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
         if isinstance(box[0], DataError):
-            dist.destroy_process_group()
             raise SystemExit(2)
         return box[0]
 
@@ -71,6 +70,7 @@ def start_world(backend: str | None = None) -> World:
     own_gpu = gpus >= int(os.environ["LOCAL_WORLD_SIZE"])
     # Gloo beside NCCL: the numbers of the report, and whatever works on host memory, need it.
     backend = backend or ("cpu:gloo,cuda:nccl" if own_gpu and gpus else "gloo")
+    backend = "cpu:gloo,cuda:nccl" if backend == "nccl" else backend
     device = torch.device("cpu")
     if gpus:
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % gpus)

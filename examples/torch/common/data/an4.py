@@ -14,6 +14,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
@@ -72,7 +73,8 @@ def read_mfc(name: str, raw: bytes) -> torch.Tensor:
         )
     if values == 0 or values % COEFFICIENTS:
         raise DataError(f"{name}: {values} values are not frames of {COEFFICIENTS}")
-    return torch.tensor(struct.unpack_from(f">{values}f", raw, 4)).reshape(-1, COEFFICIENTS)
+    frames = numpy.frombuffer(raw, ">f4", offset=4).astype(numpy.float32)
+    return torch.from_numpy(frames).reshape(-1, COEFFICIENTS)
 
 
 def stand_in() -> SpeechData:
