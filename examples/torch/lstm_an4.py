@@ -127,16 +127,16 @@ def make_task(args: argparse.Namespace, world: World) -> Task:
 
 if __name__ == "__main__":
     options = make_parser(
-        __doc__, steps=600, batch=8, optimiser="adam", lr={"momentum": 0.02, "adam": 2e-3}
+        __doc__, steps=600, batch=8, optimiser="adam", lr={"momentum": 0.1, "adam": 1e-2}
     )
     options.add_argument(
         "--hidden", type=int, default=96, help="width of each direction (default: %(default)s)"
     )
-    options.add_argument("--layers", type=int, default=2, help="LSTM layers (default: %(default)s)")
+    options.add_argument("--layers", type=int, default=1, help="LSTM layers (default: %(default)s)")
     options.add_argument(
         "--stack", type=int, default=4, help="frames taken together as one (default: %(default)s)"
     )
-    options.add_argument("--dropout", type=float, default=0.2, help="default: %(default)s")
+    options.add_argument("--dropout", type=float, default=0.1, help="default: %(default)s")
     options.add_argument(
         "--noise",
         type=float,
