@@ -179,7 +179,7 @@ class _Trainer:
 
     def _line(self, point: dict[str, float]) -> str:
         return (
-            f"{self._recipe.label:<24} step {point['step']:>6}/{self._settings.steps}  "
+            f"{self._recipe.label:<26} step {point['step']:>6}/{self._settings.steps}  "
             f"train {point['train_loss']:.4f}  "
             f"held-out {point['loss']:.4f}  {self._task.metric} {point[self._task.metric]:.4f}  "
             f"{point['wire_bytes'] / 2**20:9.2f} MiB sent"

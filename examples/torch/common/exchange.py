@@ -87,29 +87,35 @@ class OkTopk:
         import oktopk.torch
 
         self._hook = oktopk.torch.oktopk_hook
-        self._bytes = 0
-        try:
-            self.state = oktopk.torch.OkTopkState(
-                process_group=None,
-                density=recipe.density,
-                preset=recipe.method,
-                codec=recipe.codec,
-                start_iter=recipe.warmup,
-                host_staging=device.type != "cpu",
-                callback=self._count,
-                **recipe.extra,
-            )
-        except (TypeError, ValueError) as error:
-            raise SystemExit(f"--compress {recipe.label}: {error}") from error
-
-    def _count(self, event: dict[str, Any]) -> None:
-        self._bytes += event["wire_bytes"]
+        self.state = oktopk.torch.OkTopkState(
+            density=recipe.density,
+            preset=recipe.method,
+            codec=recipe.codec,
+            start_iter=recipe.warmup,
+            host_staging=device.type != "cpu",
+            **recipe.extra,
+        )
 
     def register(self, ddp: DistributedDataParallel) -> None:
         ddp.register_comm_hook(self.state, self._hook)
 
     def wire_bytes(self, steps: int) -> float:
-        return self._bytes
+        return self.state.compression_stats().wire_bytes
+
+
+def check(recipe: Recipe) -> None:
+    """Raises ValueError when oktopk would refuse the recipe: before anything is trained."""
+    if not recipe.is_sparse:
+        return
+    try:
+        OkTopk(recipe, torch.device("cpu"))
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            "needs the package oktopk: pip install . in the repository's root "
+            "(dense, bf16 and powersgd do without)"
+        ) from error
+    except (TypeError, ValueError) as error:
+        raise ValueError(str(error)) from error
 
 
 def make_exchange(recipe: Recipe, numel: int, size: int, device: torch.device) -> Exchange:

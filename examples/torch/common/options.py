@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from common.exchange import check
 from common.recipes import Recipe, parse_recipes
 
 OPTIMISERS = ("sgd", "momentum", "adam")
@@ -148,16 +149,13 @@ def read_options(
         parser.error(f"--warmup-fraction {args.warmup_fraction}: must be in [0, 1]")
     if args.warmup_steps is None:
         args.warmup_steps = round(args.warmup_fraction * args.steps)
+    recipe = None
     try:
         recipes = parse_recipes(args.compress, args)
+        for recipe in recipes:
+            check(recipe)
     except ValueError as error:
-        parser.error(str(error))
-    sparse = [recipe.label for recipe in recipes if recipe.is_sparse]
-    if sparse and importlib.util.find_spec("oktopk") is None:
-        parser.error(
-            f"--compress {sparse[0]}: needs the package oktopk: pip install . "
-            "in the repository's root (dense, bf16 and powersgd do without)"
-        )
+        parser.error(f"--compress {recipe.label}: {error}" if recipe else str(error))
     if args.plot and importlib.util.find_spec("matplotlib") is None:
         parser.error("--plot: needs Matplotlib: pip install matplotlib")
     for path in filter(None, (args.json, args.plot)):
