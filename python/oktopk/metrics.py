@@ -65,7 +65,8 @@ class TensorBoardWriter:
 
 
 def _step_of(metrics: Metrics) -> int:
-    return int(metrics.get("iteration", metrics.get("step", 0)))
+    step: Any = metrics.get("iteration", metrics.get("step", 0))
+    return int(step)
 
 
 def every(steps: int, callback: Callback) -> Callback:
