@@ -168,6 +168,22 @@ void bind_state(nb::class_<PyReducer>& c) {
       .def("go_back", &PyReducer::go_back, nb::call_guard<nb::gil_scoped_release>(),
            "As if the steps since keep_snapshot() had not been. All ranks must do it together.")
       .def(
+          "take_unsent",
+          [](PyReducer& r, const HostFloats& out) {
+            const nb::gil_scoped_release free;
+            r.reducer().take_unsent({out.data(), out.size()});
+          },
+          "out"_a,
+          "Writes what is unsent, owner memory included, and forgets it. All ranks must do "
+          "it together.")
+      .def(
+          "give_unsent",
+          [](PyReducer& r, const HostFloats& values) {
+            const nb::gil_scoped_release free;
+            r.reducer().give_unsent({values.data(), values.size()});
+          },
+          "values"_a, "Adds n values to what is unsent on this rank.")
+      .def(
           "use_profile", [](PyReducer& r, const Profile& profile) { r.reducer().use(profile); },
           "profile"_a, "Preset auto: decides by this profile instead of measuring one.");
 }

@@ -7,7 +7,7 @@ import copy
 
 import pytest
 import torch
-from ranks import all_equal, run_processes, run_threads
+from gloo_ranks import all_equal, run_processes, run_threads
 from torch import nn
 
 import oktopk

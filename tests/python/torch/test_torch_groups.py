@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import all_equal, run_processes
+from gloo_ranks import all_equal, run_processes
 
 import oktopk
 from oktopk.torch.reducer import Reducer

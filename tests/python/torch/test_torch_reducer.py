@@ -7,7 +7,7 @@ import io
 
 import pytest
 import torch
-from ranks import run_threads
+from gloo_ranks import run_threads
 from torch import nn
 
 import oktopk
