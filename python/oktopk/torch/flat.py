@@ -2,7 +2,8 @@
 """Parameters as one flat vector of float32 in host memory: where each lies, and the copies in
 and out. All ranks have the same layout, whichever gradients are missing on one of them.
 
-A DTensor (tensor parallelism, fully_shard) counts as this rank's shard of it.
+A parameter lies there in the order of its own memory, as in DDP's buckets and as the optimisers
+count. A DTensor (tensor parallelism, fully_shard) counts as this rank's shard of it.
 COST: n floats of memory, one pass over them in each direction.
 """
 
@@ -87,7 +88,14 @@ class Layout:
     def views(self, vector: torch.Tensor) -> List[torch.Tensor]:
         """Each parameter's part of a flat vector, in the parameter's shape."""
         pairs = zip(self.parameters, self.spans)
-        return [vector[begin:end].view(local(p).shape) for p, (begin, end) in pairs]
+        return [_shaped(vector[begin:end], local(p)) for p, (begin, end) in pairs]
+
+
+def _shaped(part: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A flat part as a view in another tensor's shape, its elements in the order of that memory."""
+    order = sorted(range(like.dim()), key=like.stride, reverse=True)
+    back = sorted(range(like.dim()), key=order.__getitem__)
+    return part.view([like.size(d) for d in order]).permute(back)
 
 
 def state_to_tensor(state: bytes) -> torch.Tensor:

@@ -110,8 +110,9 @@ class Reducer:
         return out
 
     def arrived(self, parameter: torch.Tensor) -> Optional[torch.Tensor]:
-        """Where the last mean arrived: int64 indices into the flattened parameter (the local shard
-        of a DTensor), increasing, on its device. None: everywhere, after a dense step."""
+        """Where the last mean arrived: int64 indices into the parameter (the local shard of a
+        DTensor), flat and in the order of its memory, increasing, on its device. None: everywhere,
+        after a dense step. What `oktopk.torch.SparseAdamW` asks its source."""
         begin, end = self._need_layout("arrived").span(parameter)
         indices = self.arrived_between(begin, end)
         return None if indices is None else indices.to(local(parameter).device)

@@ -224,9 +224,14 @@ def work_elastic(rank, P):
 
     chosen = shard(shards)
     sync = oktopk.torch.register_fsdp(chosen, replicate, density=0.05, min_numel=0)  # auto
+    adam = oktopk.torch.SparseAdamW(chosen.parameters(), source=sync, lr=0.01)
     for step in range(3):
+        before = weights(chosen)
+        adam.zero_grad()
         backward(chosen, rank, step)
-        assert all_equal(gradients(chosen), replicate.get_group())
+        adam.step()
+        assert all_equal(weights(chosen), replicate.get_group())
+        assert not torch.equal(weights(chosen), before)
     assert all(s["preset"] != "auto" for s in sync.stats.values())
 
     pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]

@@ -136,17 +136,22 @@ def test_arrived_names_the_entries_of_the_last_mean(P):
     assert 0 < counts[0] < N and counts == counts[:1] * P
 
 
-def test_gradients_may_have_any_strides():
-    def work(comm):
-        p = nn.Parameter(torch.zeros(6, 4).t().contiguous().t())
-        reducer = Reducer([p], communicator=comm, preset="dense")
-        p.grad = torch.arange(24.0).view(6, 4).t().contiguous().t()
-        assert not p.grad.is_contiguous()
-        reducer.reduce_gradients(scale=0.5)
-        return p.grad
+def test_strides_may_be_any_and_indices_count_in_memory_order():
+    mean = torch.arange(120.0).view(2, 3, 4, 5)
 
-    for result in run_threads(2, work):
-        assert torch.equal(result, torch.arange(24.0).view(6, 4) / 2)
+    def work(comm):
+        p = nn.Parameter(torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last))
+        reducer = Reducer([p], communicator=comm, preset="circulant", k=40)
+        p.grad = mean.transpose(0, 3).contiguous().transpose(0, 3)  # other strides than p's
+        reducer.reduce_gradients()
+        in_memory = p.grad.permute(0, 2, 3, 1).reshape(-1)
+        assert torch.equal(reducer.arrived(p), in_memory.nonzero().reshape(-1))
+        kept = p.grad != 0
+        assert torch.equal(p.grad[kept], mean[kept]) and 30 < kept.sum() < 50
+        reducer.flush()
+        assert torch.equal(p.grad[~kept], mean[~kept])
+
+    run_threads(2, work)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
