@@ -14,21 +14,16 @@ COST: one Reducer per parameter group: n floats per value of the shard, unsent.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from oktopk._core import UsageError
 from oktopk.torch.flat import local
+from oktopk.torch.fsdp_unit import FSDPModule, Unit, check_mesh, parameter_groups
 from oktopk.torch.process_group import communicator
 from oktopk.torch.reducer import Reducer
-
-try:
-    from torch.distributed.fsdp import FSDPModule
-except ImportError:  # older torch
-    FSDPModule = None  # type: ignore[assignment,misc]
 
 
 def register_fsdp(
@@ -37,8 +32,9 @@ def register_fsdp(
     *,
     density: float = 0.01,
     preset: str = "auto",
-    start_iter: int = 0,
+    start_iter: int = 100,
     min_numel: int = 4096,
+    grad_scaler: Optional[Any] = None,
     host_staging: bool = False,
     timeout: Optional[float] = None,
     **options: Any,
@@ -48,8 +44,10 @@ def register_fsdp(
 
     replicate_group: the ranks that hold the same shard as this one: a process group, or the
     dimension of a DeviceMesh. Their weights must be equal at the start.
-    start_iter: so many dense steps first. min_numel: parameter groups with fewer values in a shard
-    are synchronised densely. The other options are those of `oktopk.torch.Reducer`.
+    start_iter: so many dense steps first: a few percent of all (docs/learning.md). min_numel: parameter groups with fewer values in a shard
+    are synchronised densely. grad_scaler: the GradScaler of mixed precision training: what is unsent
+    is then kept unscaled, and a step that it leaves out leaves no trace; synchronise once per step.
+    The other options are those of `oktopk.torch.Reducer`.
 
     Keep the result: it has the state to save. Parameters that were not used in a step count as
     zero (set_reduce_scatter_unused_params), so that the layout stays.
@@ -63,17 +61,19 @@ def register_fsdp(
         raise UsageError(f"oktopk: start_iter = {start_iter}, but it must not be negative")
     get_group = getattr(replicate_group, "get_group", None)  # of a DeviceMesh
     group = get_group() if get_group is not None else replicate_group
-    named = list(_parameter_groups(model))
+    named = list(parameter_groups(model))
     if not named:
         raise UsageError("oktopk: register_fsdp(): no module of the model was given to fully_shard")
     for name, _, group_of_parameters in named:
-        _check_mesh(name, group_of_parameters, group)
+        check_mesh(name, group_of_parameters, group)
     if start_iter > 0:
         options["warmup"] = [(start_iter, 1.0), *options.get("warmup", [])]
+    if grad_scaler is not None:
+        options.setdefault("nan_policy", "skip")
     settings = {"density": density, "preset": preset, "host_staging": host_staging, **options}
-    state = FsdpState(communicator(group, timeout), min_numel, settings)
+    state = FsdpState(communicator(group, timeout), min_numel, grad_scaler, settings)
     for name, module, group_of_parameters in named:
-        module.set_all_reduce_hook(state._add(name, group_of_parameters))
+        module.set_all_reduce_hook(state.add(name, group_of_parameters))
         if hasattr(module, "set_reduce_scatter_unused_params"):  # newer torch
             module.set_reduce_scatter_unused_params(True, recurse=False)
     return state
@@ -83,11 +83,13 @@ class FsdpState:
     """One Reducer per parameter group of fully_shard, by the name of its module. Made by
     `register_fsdp`; the Reducers are made when their first gradient comes."""
 
-    def __init__(self, comm: Any, min_numel: int, settings: Dict[str, Any]):
+    def __init__(self, comm: Any, min_numel: int, grad_scaler: Any, settings: Dict[str, Any]):
         self._comm = comm
+        self.replicas: int = comm.size
+        self.grad_scaler = grad_scaler
         self._min_numel = min_numel
         self._settings = settings
-        self._units: Dict[str, _Unit] = {}
+        self._units: Dict[str, Unit] = {}
         self._profile: Any = None  # of the network: measured once, used for all groups
 
     def arrived(self, parameter: torch.Tensor) -> Optional[torch.Tensor]:
@@ -145,11 +147,12 @@ class FsdpState:
                 raise UsageError(f"oktopk: a state with other modules than here: {sorted(odd)}")
         return [name for name in self._units if name in states[0]["groups"]]
 
-    def _add(self, name: str, group: Any) -> Any:
-        unit = self._units[name] = _Unit(self, name, group)
+    def add(self, name: str, group: Any) -> Callable[[torch.Tensor], None]:
+        """The hook of one more parameter group."""
+        unit = self._units[name] = Unit(self, name, group)
         return unit.hook
 
-    def _make_reducer(self, n: int) -> Reducer:
+    def make_reducer(self, n: int) -> Reducer:
         settings = dict(self._settings)
         if n < self._min_numel:
             settings["preset"] = "dense"
@@ -157,121 +160,6 @@ class FsdpState:
             settings["profile"] = self._profile
         return Reducer(n, communicator=self._comm, **settings)
 
-
-class _Unit:
-    """One parameter group: its hook, its Reducer, and where its parameters lie."""
-
-    def __init__(self, state: FsdpState, name: str, group: Any):
-        self._state = state
-        self._name = name
-        self._group = group
-        self.reducer: Optional[Reducer] = None
-        self.partial: Optional[torch.Tensor] = None  # accumulated without all-reduce
-
-    def hook(self, gradient: torch.Tensor) -> None:
-        if gradient.device.type == "cuda":
-            # Allocated in the reduce-scatter stream, and read in this one until after we return.
-            gradient.record_stream(torch.cuda.current_stream(gradient.device))
-        if not self._group.all_reduce_grads:
-            # FSDP adds what is left in `gradient` to p.grad: it must not be added twice.
-            self.partial = gradient.clone() if self.partial is None else self.partial.add_(gradient)
-            gradient.zero_()
-            return
-        reducer = self.need_reducer(gradient.numel())
-        if self.partial is not None:
-            gradient += self.partial
-            self.partial = None
-        factor = getattr(self._group, "gradient_divide_factor", None)
-        # With a factor FSDP's own mesh gives the sum divided by it, not the mean.
-        reducer.reduce(gradient, 1.0 if factor is None else float(self._state._comm.size))
-        if self._state._profile is None:
-            self._state._profile = reducer.profile
-
-    def need_reducer(self, n: int) -> Reducer:
-        if self.reducer is None:
-            self.reducer = self._state._make_reducer(n)
-        elif self.reducer.n != n:
-            raise UsageError(
-                f"oktopk: module '{self._name}': a gradient of {n} values, {self.reducer.n} before:"
-                " all parameters must get one in every step (older torch: unused parameters), and "
-                "none may be frozen or thawed after the first"
-            )
-        return self.reducer
-
-    def state_dict(self) -> Dict[str, Any]:
-        assert self.reducer is not None
-        return {**self.reducer.state_dict(), "place": self._place()}
-
-    def check_place(self, saved: Mapping[str, Any]) -> Mapping[str, Any]:
-        if saved.get("place") != self._place():
-            raise UsageError(
-                f"oktopk: module '{self._name}': the state of another shard, (rank, ranks) = "
-                f"{saved.get('place')}, but this is {self._place()}"
-            )
-        return saved
-
-    def _place(self) -> Tuple[int, int]:
-        mesh = self._group.mesh_info
-        return mesh.shard_mesh_rank, mesh.shard_mesh_size
-
-    def layout(self) -> Iterator[Tuple[torch.Tensor, int]]:
-        """(parameter, where its shard begins in the gradient); shards are padded to equal sizes."""
-        begin = 0
-        for p in self._group.fsdp_params:
-            if p.sharded_param.requires_grad:
-                yield p.sharded_param, begin
-                begin += p.padded_sharded_param_size.numel()
-
-    def arrived(self, begin: int, part: torch.Tensor) -> Optional[torch.Tensor]:
-        if self.reducer is None:
-            return None
-        indices = self.reducer.arrived_between(begin, begin + part.numel())
-        return None if indices is None else indices.to(part.device)
-
-    @torch.no_grad()
-    def flush(self) -> None:
-        if self.reducer is None:
-            return
-        mean = self.reducer.flush()
-        assert mean is not None  # it was made with n
-        for parameter, begin in self.layout():
-            if parameter.grad is None:
-                parameter.grad = torch.empty_like(parameter)
-            part = local(parameter.grad)
-            part.copy_(mean[begin : begin + part.numel()].view(part.shape))
-
-
-def _parameter_groups(model: nn.Module) -> Iterator[Tuple[str, Any, Any]]:
-    """(name, module, parameter group) of each unit of fully_shard that has parameters."""
-    seen = set()
-    for name, module in model.named_modules():
-        if not isinstance(module, FSDPModule):
-            continue
-        state = module._get_fsdp_state()
-        groups = getattr(state, "_fsdp_param_groups", None)
-        if groups is None:  # older torch has at most one
-            groups = [g for g in [state._fsdp_param_group] if g is not None]
-        if len(groups) > 1:
-            raise UsageError(
-                f"oktopk: module '{name}' has parameters on {len(groups)} meshes, but "
-                "set_all_reduce_hook() takes one"
-            )
-        for group in groups:
-            if id(group) not in seen:  # one unit may have several modules
-                seen.add(id(group))
-                yield name, module, group
-
-
-def _check_mesh(name: str, group: Any, replicas: Any) -> None:
-    if hasattr(group.mesh_info, "replicate_process_group"):
-        raise UsageError(
-            f"oktopk: module '{name}' has replicas in its own mesh, and FSDP all-reduces itself: "
-            "give fully_shard the shard dimension alone, mesh['shard']"
-        )
-    shards = set(dist.get_process_group_ranks(group.mesh_info.shard_process_group))
-    shared = shards & set(dist.get_process_group_ranks(replicas))
-    if shared != {dist.get_rank()}:
-        raise UsageError(
-            f"oktopk: module '{name}': the ranks of its shards and the replicate group share "
-            f"{sorted(shared)}, but they must share this rank, {dist.get_rank()}, alone"
-        )
+    def note_profile(self, reducer: Reducer) -> None:
+        if self._profile is None:
+            self._profile = reducer.profile

@@ -87,11 +87,12 @@ class Reducer:
         self._step(self._flat, scale)
         self._write_gradients()
 
-    def reduce(self, flat: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
-        """Collective: replaces a flat tensor by the mean over the ranks of scale * flat."""
+    def reduce(self, flat: torch.Tensor, scale: float = 1.0, factor: float = 1.0) -> torch.Tensor:
+        """Collective: replaces a flat tensor by factor times the mean over the ranks of
+        scale * flat. With a loss scale S, scale=1/S and factor=S keep what is unsent unscaled."""
         self._check_flat(flat)
         self._step(self._on_host(flat), scale)
-        self._write(flat)
+        self._write(flat, factor)
         return flat
 
     def flush(self, out: Optional[torch.Tensor] = None) -> Optional[torch.Tensor]:
@@ -191,6 +192,15 @@ class Reducer:
             )
         self._core.load_all([state_to_bytes(state["state"]) for state in ordered])
 
+    def keep_snapshot(self) -> None:
+        """Remembers all that a step changes, a copy of n floats, for go_back()."""
+        self._core.keep_snapshot()
+
+    def go_back(self) -> None:
+        """As if the steps since keep_snapshot() had not been. All ranks must do it together."""
+        self._core.go_back()
+        self._indices = None
+
     def forget(self) -> None:
         """Drops what was not applied yet. All ranks should do it together."""
         self._core.forget()
@@ -210,18 +220,18 @@ class Reducer:
         return self._flat.copy_(flat.detach())
 
     @torch.no_grad()
-    def _write(self, flat: torch.Tensor) -> None:
+    def _write(self, flat: torch.Tensor, factor: float = 1.0) -> None:
         core = self._core
         if core.skipped:
             flat.fill_(float("nan"))
         elif flat.device.type == "cpu" and flat.dtype == torch.float32:
-            core.write_update(flat.detach())
+            core.write_update(flat.detach(), factor)
         elif self._indices is None:
-            flat.copy_(torch.from_numpy(core.dense))
+            flat.copy_(torch.from_numpy(core.dense).mul_(factor))
         else:
             flat.zero_()  # and only what arrived goes to the device
             indices = torch.from_numpy(self._indices).to(flat.device)
-            flat.index_copy_(0, indices, torch.from_numpy(core.values).to(flat))
+            flat.index_copy_(0, indices, torch.from_numpy(core.values).mul_(factor).to(flat))
 
     @torch.no_grad()
     def _write_gradients(self) -> None:

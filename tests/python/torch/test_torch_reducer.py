@@ -236,8 +236,8 @@ def through_a_file(state):
 @pytest.mark.parametrize("P", [2, 3])
 def test_a_loaded_state_continues_bitwise(P):
     def work(comm):
-        make = lambda: Reducer(N, communicator=comm, preset="circulant", density=0.05)
-        first, second = make(), make()
+        options = {"preset": "circulant", "density": 0.05, "communicator": comm}
+        first, second = Reducer(N, **options), Reducer(N, **options)
         for step in range(3):
             first.reduce(gradient_of(comm.rank, step))
         state = through_a_file(first.state_dict())

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One parameter group of fully_shard: its all-reduce hook, its Reducer, where its parameters lie.
+
+All that knows FSDP2 from the inside is here: the parameter groups and their fields, as in torch
+2.13. COST: with a GradScaler n more floats, to undo a step that it leaves out.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, Mapping, Optional, Protocol, Tuple
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from oktopk._core import UsageError
+from oktopk.torch.flat import local
+from oktopk.torch.reducer import Reducer
+
+try:
+    from torch.distributed.fsdp import FSDPModule
+except ImportError:  # older torch
+    FSDPModule = None  # type: ignore[assignment,misc]
+
+
+class Owner(Protocol):
+    """What all units have in common."""
+
+    grad_scaler: Any
+    replicas: int
+
+    def make_reducer(self, n: int) -> Reducer: ...
+
+    def note_profile(self, reducer: Reducer) -> None: ...
+
+
+class Unit:
+    """One parameter group: its hook, its Reducer, and where its parameters lie."""
+
+    def __init__(self, owner: Owner, name: str, group: Any):
+        self._owner = owner
+        self._name = name
+        self._group = group
+        self.reducer: Optional[Reducer] = None
+        self.partial: Optional[torch.Tensor] = None  # accumulated without all-reduce
+        self._scale: Optional[float] = None  # of a step that the GradScaler may still leave out
+
+    def hook(self, gradient: torch.Tensor) -> None:
+        if gradient.device.type == "cuda":
+            # Allocated in the reduce-scatter stream, and read in this one until after we return.
+            gradient.record_stream(torch.cuda.current_stream(gradient.device))
+        if not self._group.all_reduce_grads:
+            # FSDP adds what is left in `gradient` to p.grad: it must not be added twice.
+            self.partial = gradient.clone() if self.partial is None else self.partial.add_(gradient)
+            gradient.zero_()
+            return
+        reducer = self.need_reducer(gradient.numel())
+        if self.partial is not None:
+            gradient += self.partial
+            self.partial = None
+        self.settle()
+        scaler = self._owner.grad_scaler
+        if scaler is not None:
+            self._scale = float(scaler.get_scale())
+            reducer.keep_snapshot()
+        # With a divide factor FSDP's own mesh gives the sum divided by it, not the mean.
+        is_mean = getattr(self._group, "gradient_divide_factor", None) is None
+        copies = 1.0 if is_mean else float(self._owner.replicas)
+        reducer.reduce(gradient, copies / (self._scale or 1.0), self._scale or 1.0)
+        self._owner.note_profile(reducer)
+
+    def settle(self) -> None:
+        """Undoes the last step where the GradScaler has left it out."""
+        scaler, scale = self._owner.grad_scaler, self._scale
+        self._scale = None
+        if scale is not None and scaler.get_scale() < scale and self.reducer is not None:
+            self.reducer.go_back()
+
+    def need_reducer(self, n: int) -> Reducer:
+        if self.reducer is None:
+            self.reducer = self._owner.make_reducer(n)
+        elif self.reducer.n != n:
+            raise UsageError(
+                f"oktopk: module '{self._name}': a gradient of {n} values, {self.reducer.n} before:"
+                " all parameters must get one in every step (older torch: unused parameters), and "
+                "none may be frozen or thawed after the first"
+            )
+        return self.reducer
+
+    def state_dict(self) -> Dict[str, Any]:
+        assert self.reducer is not None
+        self.settle()
+        return {**self.reducer.state_dict(), "place": self._place()}
+
+    def check_place(self, saved: Mapping[str, Any]) -> Mapping[str, Any]:
+        if saved.get("place") != self._place():
+            raise UsageError(
+                f"oktopk: module '{self._name}': the state of another shard, (rank, ranks) = "
+                f"{saved.get('place')}, but this is {self._place()}"
+            )
+        return saved
+
+    def _place(self) -> Tuple[int, int]:
+        mesh = self._group.mesh_info
+        return mesh.shard_mesh_rank, mesh.shard_mesh_size
+
+    def layout(self) -> Iterator[Tuple[torch.Tensor, int]]:
+        """(parameter, where its shard begins in the gradient); shards are padded to equal sizes."""
+        begin = 0
+        for p in self._group.fsdp_params:
+            if p.sharded_param.requires_grad:
+                yield p.sharded_param, begin
+                begin += p.padded_sharded_param_size.numel()
+
+    def arrived(self, begin: int, part: torch.Tensor) -> Optional[torch.Tensor]:
+        if self.reducer is None:
+            return None
+        indices = self.reducer.arrived_between(begin, begin + part.numel())
+        return None if indices is None else indices.to(part.device)
+
+    @torch.no_grad()
+    def flush(self) -> None:
+        if self.reducer is None:
+            return
+        self.settle()
+        mean = self.reducer.flush()
+        assert mean is not None  # it was made with n
+        for parameter, begin in self.layout():
+            if parameter.grad is None:
+                parameter.grad = torch.empty_like(parameter)
+            part = local(parameter.grad)
+            part.copy_(mean[begin : begin + part.numel()].view(part.shape))
+
+
+def parameter_groups(model: nn.Module) -> Iterator[Tuple[str, Any, Any]]:
+    """(name, module, parameter group) of each unit of fully_shard that has parameters."""
+    seen = set()
+    for name, module in model.named_modules():
+        if not isinstance(module, FSDPModule):
+            continue
+        state = module._get_fsdp_state()
+        groups = getattr(state, "_fsdp_param_groups", None)
+        if groups is None:  # older torch has at most one
+            groups = [g for g in [state._fsdp_param_group] if g is not None]
+        if len(groups) > 1:
+            raise UsageError(
+                f"oktopk: module '{name}' has parameters on {len(groups)} meshes, but "
+                "set_all_reduce_hook() takes one"
+            )
+        for group in groups:
+            if id(group) not in seen:  # one unit may have several modules
+                seen.add(id(group))
+                yield name, module, group
+
+
+def check_mesh(name: str, group: Any, replicas: Any) -> None:
+    if hasattr(group.mesh_info, "replicate_process_group"):
+        raise UsageError(
+            f"oktopk: module '{name}' has replicas in its own mesh, and FSDP all-reduces itself: "
+            "give fully_shard the shard dimension alone, mesh['shard']"
+        )
+    shards = set(dist.get_process_group_ranks(group.mesh_info.shard_process_group))
+    shared = shards & set(dist.get_process_group_ranks(replicas))
+    if shared != {dist.get_rank()}:
+        raise UsageError(
+            f"oktopk: module '{name}': the ranks of its shards and the replicate group share "
+            f"{sorted(shared)}, but they must share this rank, {dist.get_rank()}, alone"
+        )
