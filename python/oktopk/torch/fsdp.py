@@ -9,7 +9,7 @@ FSDP calls a hook with each parameter group's reduce-scatter output: this rank's
 gradient, one flat tensor in reduce_dtype, the mean over the shard ranks. The hook replaces it by
 the mean over the replicas, so p.grad becomes what FSDP's own 2-D mesh gives: the mean over all
 ranks, or, after set_gradient_divide_factor(F), their sum divided by F.
-COST: one Reducer per parameter group: n floats per value of the shard, unsent.
+COST: one Reducer per parameter group: a float for each value of the shard, for what is unsent.
 """
 
 from __future__ import annotations
