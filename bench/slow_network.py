@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains with PyTorch DDP on links of 100 Mbit/s and 1 Gbit/s, and says what each way to exchange gradients costs.
+"""Trains with PyTorch DDP on slow links, and says what each way to exchange gradients costs.
 
     sudo python bench/slow_network.py --rate 100mbit,1gbit --json slow.json --plot slow.png
     sudo python bench/slow_network.py --rate unlimited --methods ddp,circulant --parameters 25M
     python bench/slow_network.py --read slow.json --write-docs
 
-Each rank is a process in a network namespace of its own, behind a link that tc limits in both directions; all of it is
-private to this machine and gone afterwards. One table: time per step, bytes on the wire (headers included), both beside
-plain DDP. Needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN), iproute2 and torch; oktopk for its presets.
+Each rank is a process in a network namespace of its own, behind a link that tc limits in both
+directions; all of it is private to this machine and gone afterwards. One table: time per step,
+bytes on the wire (headers included), both beside plain DDP. Needs root (CAP_NET_ADMIN and
+CAP_SYS_ADMIN), iproute2 and torch; oktopk for its presets.
 
 Exit code: 0 all measured, 1 a method failed, 2 bad input or something is missing.
 """
@@ -25,7 +26,6 @@ import signal
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Optional
 
 from network import arguments, launch, methods, namespaces, plot, table
 
@@ -47,62 +47,104 @@ def check_needs(options: argparse.Namespace) -> None:
     wanted = {"matplotlib": "--plot"} if options.plot else {}
     lacking = []
     if not options.read:
-        wanted["torch"] = "every method"
-        wanted |= {"oktopk": f"method {m}" for m in options.methods if methods.needs_oktopk(m)}
+        wanted["torch"] = "all"
+        if sparse := [m for m in options.methods if methods.needs_oktopk(m)]:
+            wanted["oktopk"] = ", ".join(sparse)
         lacking += namespaces.missing_rights()
-    lacking += [f"the Python package {p} (for {why})" for p, why in wanted.items() if not importlib.util.find_spec(p)]
+    lacking += [
+        f"the Python package {p} (for {why})"
+        for p, why in wanted.items()
+        if not importlib.util.find_spec(p)
+    ]
     if lacking:
-        raise Missing("missing: " + "; ".join(lacking) + ". Network namespaces need root on Linux (sudo); packages "
-                      f"are looked for by {sys.executable}. Nothing was measured.")
+        raise Missing(
+            "missing: "
+            + "; ".join(lacking)
+            + ". Network namespaces need root on Linux (sudo); packages "
+            f"are looked for by {sys.executable}. Nothing was measured."
+        )
 
 
 def processor() -> str:
     try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        found = re.search(
+            r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE
+        )
     except OSError:
         found = None
     return found.group(1) if found else platform.machine()
 
 
 def conditions(options: argparse.Namespace) -> dict:
-    return {"ranks": options.ranks, "cores": len(os.sched_getaffinity(0)), "cpu": processor(),
-            "kernel": platform.release(), "torch": metadata.version("torch"), "parameters": options.parameters,
-            "batch": options.batch, "delay": options.delay, "density": options.density, "codec": options.codec,
-            "warmup": options.warmup}
+    return {
+        "ranks": options.ranks,
+        "cores": len(os.sched_getaffinity(0)),
+        "cpu": processor(),
+        "kernel": platform.release(),
+        "torch": metadata.version("torch"),
+        "parameters": options.parameters,
+        "batch": options.batch,
+        "delay": options.delay,
+        "density": options.density,
+        "codec": options.codec,
+        "warmup": options.warmup,
+    }
 
 
 def plan_for(method: str, options: argparse.Namespace) -> dict:
     same = ("parameters", "batch", "density", "codec", "steps", "seconds", "warmup", "timeout")
-    return {"method": method, "least_steps": min(LEAST_STEPS, options.steps),
-            **{name: getattr(options, name) for name in same}}
+    return {
+        "method": method,
+        "least_steps": min(LEAST_STEPS, options.steps),
+        **{name: getattr(options, name) for name in same},
+    }
 
 
 def measure_link(network: namespaces.Network, rate: arguments.Rate) -> dict:
-    plan = {"addresses": [network.address(r) for r in range(len(network.ranks))], "seconds": LINK_SECONDS}
-    link = table.link_row(rate.name, rate.bits, launch.run_ranks(network, "link.py", plan, timeout=60))
+    plan = {
+        "addresses": [network.address(r) for r in range(len(network.ranks))],
+        "seconds": LINK_SECONDS,
+    }
+    link = table.link_row(
+        rate.name, rate.bits, launch.run_ranks(network, "link.py", plan, timeout=60)
+    )
     note(f"{rate.name}: {table.link_text(link)}")
     return link
 
 
-def measure_method(network: namespaces.Network, rate: str, method: str, options: argparse.Namespace) -> dict:
-    """The method's row; a failure becomes a row that says so, and the others still get their turn."""
+def measure_method(
+    network: namespaces.Network, rate: str, method: str, options: argparse.Namespace
+) -> dict:
+    """The method's row; a failure becomes a row that says so, and the others get their turn."""
     try:
         ranks = launch.run_ranks(network, "worker.py", plan_for(method, options), options.timeout)
         row = table.summary(rate, method, ranks)
         row["loss_before"] = ranks[0]["first_loss"]
     except launch.RankFailed as error:
         row = {"network": rate, "method": method, "error": str(error)}
-    said = row.get("error") or f"{table.duration(row['median'])} per step, {table.size(row['wire'])} per rank"
+    said = (
+        row.get("error")
+        or f"{table.duration(row['median'])} per step, {table.size(row['wire'])} per rank"
+    )
     note(f"{rate}: {method}: {said}")
     return row
 
 
 def measure(options: argparse.Namespace) -> dict:
-    record: dict = {"tool": "slow_network", "conditions": conditions(options), "links": [], "rows": []}
+    record: dict = {
+        "tool": "slow_network",
+        "conditions": conditions(options),
+        "links": [],
+        "rows": [],
+    }
     for rate in options.rate:
-        with namespaces.Network(options.ranks, namespaces.Link(rate.bits, options.delay)) as network:
+        with namespaces.Network(
+            options.ranks, namespaces.Link(rate.bits, options.delay)
+        ) as network:
             record["links"].append(measure_link(network, rate))
-            record["rows"] += [measure_method(network, rate.name, m, options) for m in options.methods]
+            record["rows"] += [
+                measure_method(network, rate.name, m, options) for m in options.methods
+            ]
     return record
 
 
@@ -129,14 +171,16 @@ def end_by_signal(number: int, _: object) -> None:
     raise SystemExit(128 + number)  # unwinds: ranks are ended and namespaces deleted on the way
 
 
-def main(words: Optional[list[str]] = None) -> int:
+def main(words: list[str] | None = None) -> int:
     options = arguments.parser(__doc__).parse_args(words)
     options.codec = None if options.codec == "none" else options.codec
     signal.signal(signal.SIGTERM, end_by_signal)
     try:
         check_needs(options)
         if names := namespaces.leftovers():
-            note(f"warning: a run that was killed left these, `ip netns del` them: {' '.join(names)}")
+            note(
+                f"warning: a run that was killed left these, `ip netns del` them: {' '.join(names)}"
+            )
         record = read_record(options.read) if options.read else measure(options)
         show(record, options)
     except (Missing, namespaces.NetworkError, launch.RankFailed, ValueError, OSError) as error:

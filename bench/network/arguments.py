@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line of bench/slow_network.py: what may be said, checked before anything is made.
 
-Units as tc writes them: rates in kbit, mbit, gbit per second (powers of ten) or `unlimited`, times in us, ms, s.
+Units as tc writes them: rates in kbit, mbit, gbit per second (powers of ten) or `unlimited`, times
+in us, ms, s.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Callable, Optional, TypeVar
+from typing import TypeVar
 
 from network import methods
 
@@ -24,10 +26,10 @@ class Rate:
     """A rate as it was written, and its bits per second (None: no limit)."""
 
     name: str
-    bits: Optional[float]
+    bits: float | None
 
 
-def measured(text: str, units: dict[str, float], rule: str) -> float:
+def measured(text: str, units: Mapping[str, float], rule: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([a-zA-Z]*)", text)
     if not found or found.group(2) not in units:
         raise argparse.ArgumentTypeError(f"{text!r} is not {rule}")
@@ -96,20 +98,48 @@ def within(low: int, high: int) -> Callable[[str], int]:
 
 
 def parser(description: str) -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = made.add_argument
-    add("--rate", type=several(rate), default="100mbit,1gbit", help="of every link, both ways [%(default)s]")
+    add(
+        "--rate",
+        type=several(rate),
+        default="100mbit,1gbit",
+        help="of every link, both ways [%(default)s]",
+    )
     add("--delay", type=delay, default="0", help="from rank to rank, added by netem [%(default)s]")
     add("--methods", type=several(method), default=methods.DEFAULT, help="[%(default)s]")
     add("--ranks", type=within(2, 64), default="4", help="[%(default)s]")
     add("--parameters", type=parameters, default="10M", help="at least, of the model [%(default)s]")
-    add("--batch", type=within(1, 4096), default="4", help="samples per rank and step [%(default)s]")
+    add(
+        "--batch", type=within(1, 4096), default="4", help="samples per rank and step [%(default)s]"
+    )
     add("--density", type=density, default="0.01", help="of oktopk's presets [%(default)s]")
-    add("--codec", default="elias_fano+bf16", help="of oktopk's presets; `none` for the library's own [%(default)s]")
-    add("--steps", type=within(1, 100000), default="30", help="that are timed, at most [%(default)s]")
-    add("--seconds", type=within(1, 3600), default="40", help="for the timed steps, but at least 5 [%(default)s]")
+    add(
+        "--codec",
+        default="elias_fano+bf16",
+        help="of oktopk's presets; `none` for the library's own [%(default)s]",
+    )
+    add(
+        "--steps",
+        type=within(1, 100000),
+        default="30",
+        help="that are timed, at most [%(default)s]",
+    )
+    add(
+        "--seconds",
+        type=within(1, 3600),
+        default="40",
+        help="for the timed steps, but at least 5 [%(default)s]",
+    )
     add("--warmup", type=within(4, 1000), default="8", help="steps before them [%(default)s]")
-    add("--timeout", type=within(10, 7200), default="600", help="seconds for one method at one rate [%(default)s]")
+    add(
+        "--timeout",
+        type=within(10, 7200),
+        default="600",
+        help="seconds for one method at one rate [%(default)s]",
+    )
     add("--json", metavar="FILE", help="writes all that was measured")
     add("--plot", metavar="FILE.png", help="writes a picture (needs matplotlib)")
     add("--write-docs", action="store_true", help="writes the table into docs/slow_network.md")

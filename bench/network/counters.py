@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a rank's interface has sent, read inside the rank's namespace.
 
-`wire` is what the queueing discipline let out: every byte of every frame, with Ethernet, IP and TCP headers, answers
-and repeated packets. `interface` is tx_bytes of /sys, which counts the headers of a large packet once although they go
-out with every segment of it. `dropped` are packets that did not fit the queue.
+`wire` is what the queueing discipline let out: every byte of every frame, with Ethernet, IP and TCP
+headers, answers and repeated packets. `interface` is tx_bytes of /sys, which counts the headers of
+a large packet once although they go out with every segment of it. `dropped` are packets that did
+not fit the queue.
 """
 
 from __future__ import annotations
@@ -28,8 +29,13 @@ def read() -> dict[str, int]:
     """The counters of this namespace's eth0, now."""
     queue = root_queue(run(["tc", "-s", "-j", "qdisc", "show", "dev", "eth0"]))
     sent, received = [int((STATISTICS / f"{way}_bytes").read_text()) for way in ("tx", "rx")]
-    return {"wire": queue["bytes"], "packets": queue["packets"], "dropped": queue.get("drops", 0),
-            "interface": sent, "received": received}
+    return {
+        "wire": queue["bytes"],
+        "packets": queue["packets"],
+        "dropped": queue.get("drops", 0),
+        "interface": sent,
+        "received": received,
+    }
 
 
 def between(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:

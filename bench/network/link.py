@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of the link's own measurement: raw TCP, no torch. Started by launch.py.
 
-Every rank sends to the next one as fast as it can while it receives from the one before, so that all links carry both
-directions at once, which is the most an allreduce asks of them, and of the processor that plays the network.
-Then rank 0 bounces single bytes off rank 1 for the round trip. Counted by who receives, after the queues are full.
+Every rank sends to the next one as fast as it can while it receives from the one before, so that
+all links carry both directions at once, which is the most an allreduce asks of them, and of the
+processor that plays the network. Then rank 0 bounces single bytes off rank 1 for the round trip.
+Counted by who receives, after the queues are full.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def rate_of(source: socket.socket, begin: float, until: float) -> float:
 
 
 def round_trip(rank: int, ahead: socket.socket, behind: socket.socket) -> float:
-    """Median seconds of a byte to rank 1 and back, known to rank 0; the others answer or look on."""
+    """Median seconds of a byte to rank 1 and back, as rank 0 sees it; 1 answers, others look on."""
     times = []
     for _ in range(BOUNCES):
         if rank == 0:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can be compared: how a name on the command line becomes a DDP communication hook.
 
-    none            no exchange at all: what the computation costs (its ranks drift apart; it is no training)
-    ddp             fp32, DistributedDataParallel as it is
-    bf16            torch's bf16_compress_hook
-    powersgd:R      torch's PowerSGD, rank R, after START_STEP dense steps; all gradients in one bucket
-    PRESET          oktopk.torch with this preset (circulant, oktopk, auto, ...), after START_STEP dense steps
+none         no exchange: what the computation costs (its ranks drift apart; it is no training)
+ddp          fp32, DistributedDataParallel as it is
+bf16         torch's bf16_compress_hook
+powersgd:R   torch's PowerSGD, rank R, after START_STEP dense steps; all gradients in one bucket
+PRESET       oktopk.torch with this preset (circulant, oktopk, auto, ...), after as many
 """
 
 from __future__ import annotations
@@ -14,7 +14,18 @@ import re
 from typing import Any
 
 START_STEP = 2  # both for PowerSGD and for oktopk: DDP settles its buckets in the first steps
-PRESETS = ["auto", "circulant", "oktopk", "spardl", "topka", "gaussiank", "topkdsa", "gtopk", "topka2a", "dense"]
+PRESETS = [
+    "auto",
+    "circulant",
+    "oktopk",
+    "spardl",
+    "topka",
+    "gaussiank",
+    "topkdsa",
+    "gtopk",
+    "topka2a",
+    "dense",
+]
 DEFAULT = "none,ddp,bf16,powersgd:1,powersgd:4,circulant,oktopk,auto"
 
 
@@ -31,31 +42,36 @@ def needs_oktopk(name: str) -> bool:
 
 
 def bucket_megabytes(name: str, parameters: int) -> int | None:
-    """DDP's own bucket size, but one bucket for PowerSGD: its hook waits for collectives inside the callbacks of
-    others, and with two buckets in flight these take all of Gloo's threads and wait for each other for ever."""
+    """DDP's own bucket size, but one bucket for PowerSGD: its hook waits for collectives inside the
+    callbacks of others, and with two buckets in flight these take all of Gloo's threads and wait
+    for each other for ever."""
     return parameters * 4 // 2**20 + 1 if name.startswith("powersgd:") else None
 
 
-def bf16_hook(group: Any, bucket: Any) -> Any:
-    """torch's hook. Under its own name DDP refuses it without NCCL, though Gloo sums bf16 as well."""
+def bf16_hook(group, bucket):  # DDP wants torch's own annotations here, or none
+    """torch's hook. Under its own name DDP refuses it without NCCL, though Gloo sums bf16 too."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
     return default_hooks.bf16_compress_hook(group, bucket)
 
 
 def register(ddp: Any, name: str, density: float, codec: str | None) -> None:
-    """Gives the DDP model the hook of this method; torch and oktopk are imported only where they are needed."""
+    """Gives the DDP model the hook of this method; oktopk is imported only where it is needed."""
     from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
     if name == "bf16":
         ddp.register_comm_hook(None, bf16_hook)
     elif name.startswith("powersgd:"):
-        state = powerSGD_hook.PowerSGDState(process_group=None, start_powerSGD_iter=START_STEP,
-                                            matrix_approximation_rank=int(name.partition(":")[2]))
+        state = powerSGD_hook.PowerSGDState(
+            process_group=None,
+            start_powerSGD_iter=START_STEP,
+            matrix_approximation_rank=int(name.partition(":")[2]),
+        )
         ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     elif needs_oktopk(name):
         import oktopk.torch as sparse
 
-        state = sparse.OkTopkState(process_group=None, density=density, preset=name, codec=codec,
-                                   start_iter=START_STEP)
+        state = sparse.OkTopkState(
+            process_group=None, density=density, preset=name, codec=codec, start_iter=START_STEP
+        )
         ddp.register_comm_hook(state, sparse.oktopk_hook)

@@ -3,15 +3,17 @@
 
     rank 0 [eth0] ---- [port0]
     rank 1 [eth0] ---- [port1]  bridge, in the switch's namespace
-    ...                                                            addresses 10.77.0.1, 10.77.0.2, ...
+    ...                         addresses 10.77.0.1, 10.77.0.2, ...
 
-Both ends of every cable are limited on their way out by a token bucket (tc tbf): eth0 limits what the rank sends,
-portR what it receives, as the two directions of a full-duplex link do. Everything lives inside namespaces that are
-made here, the bridge too: nothing touches the network of the host, and deleting the namespaces deletes all of it.
+Both ends of every cable are limited on their way out by a token bucket (tc tbf): eth0 limits what
+the rank sends, portR what it receives, as the two directions of a full-duplex link do. Everything
+lives inside namespaces that are made here, the bridge too: nothing touches the network of the host,
+and deleting the namespaces deletes all of it.
 
-Segmentation offload stays on, as with network cards: without it the processor is the limit from 200 Mbit/s on. tbf
-cuts a large packet itself where the bucket is smaller. The interface's tx_bytes counts such a packet's headers once;
-the queueing discipline counts them for every segment, so the wire bytes are read there, and every end has one.
+Segmentation offload stays on, as with network cards: without it the processor is the limit from 200
+Mbit/s on. tbf cuts a large packet itself where the bucket is smaller. The interface's tx_bytes
+counts such a packet's headers once; the queueing discipline counts them for every segment, so the
+wire bytes are read there, and every end has one.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ import re
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterator, Optional
 
 PREFIX = "oktopk"
 NAMES = Path("/run/netns")  # where `ip netns` keeps them
@@ -44,13 +46,15 @@ class NetworkError(Exception):
 class Link:
     """What every link carries: bits per second (None: no limit) and seconds from rank to rank."""
 
-    rate: Optional[float] = None
+    rate: float | None = None
     delay: float = 0.0
 
 
 def missing_rights(status: str = "") -> list[str]:
     """What this process lacks to make namespaces, in words; nothing when it has all."""
-    missing = [f"the program {name} (package iproute2)" for name in ("ip", "tc") if not shutil.which(name)]
+    missing = [
+        f"the program {name} (package iproute2)" for name in ("ip", "tc") if not shutil.which(name)
+    ]
     try:
         status = status or Path("/proc/self/status").read_text()
     except OSError:
@@ -61,7 +65,7 @@ def missing_rights(status: str = "") -> list[str]:
 
 
 def burst_of(rate: float) -> int:
-    """Bytes of the token bucket: small, or sparse messages would pass beside the limit; not below a few packets."""
+    """Bytes of the token bucket. Small: what an idle link saved up would carry sparse messages."""
     return max(LEAST_BURST, round(rate / 8 * BURST_SECONDS))
 
 
@@ -112,7 +116,7 @@ def undisturbed() -> Iterator[None]:
 
 
 class Network:
-    """Context: the namespaces exist inside, limited as `link` says, and are gone after it, however it ends."""
+    """Context: inside, the namespaces exist, limited as `link` says; afterwards they are gone."""
 
     def __init__(self, ranks: int, link: Link) -> None:
         self.link = link
@@ -127,11 +131,14 @@ class Network:
         return ["ip", "netns", "exec", self.ranks[rank]]
 
     def commands(self) -> list[list[str]]:
-        """All that builds it. No address makes itself (addrgenmode): nobody but the ranks sends anything."""
+        """All that builds it. addrgenmode none: no address makes itself, nobody but ranks sends."""
         inside = ["ip", "-n", self.switch, "link"]
         bridge = ["br0", "mtu", str(MTU), "addrgenmode", "none"]
-        made = [["ip", "netns", "add", self.switch], [*inside, "add", "br0", "type", "bridge"],
-                [*inside, "set", *bridge, "up"]]
+        made = [
+            ["ip", "netns", "add", self.switch],
+            [*inside, "add", "br0", "type", "bridge"],
+            [*inside, "set", *bridge, "up"],
+        ]
         for rank in range(len(self.ranks)):
             made += self.cable(rank)
         return made
@@ -139,18 +146,33 @@ class Network:
     def cable(self, rank: int) -> list[list[str]]:
         name, port = self.ranks[rank], f"port{rank}"
         inside, outside = ["ip", "-n", name], ["ip", "-n", self.switch]
-        pair = [port, "mtu", str(MTU), "type", "veth", "peer", "name", "eth0", "mtu", str(MTU), "netns", name]
+        pair = [
+            port,
+            "mtu",
+            str(MTU),
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "mtu",
+            str(MTU),
+            "netns",
+            name,
+        ]
         quiet = ["addrgenmode", "none", "up"]
-        return [["ip", "netns", "add", name],
-                [*inside, "link", "set", "lo", "up"],
-                [*outside, "link", "add", *pair],
-                [*outside, "link", "set", port, "master", "br0", *quiet],
-                [*inside, "link", "set", "eth0", *quiet],
-                [*inside, "addr", "add", f"{self.address(rank)}/24", "dev", "eth0"],
-                *shaping(name, "eth0", self.link, delayed=True),
-                *shaping(self.switch, port, self.link, delayed=False)]
+        return [
+            ["ip", "netns", "add", name],
+            [*inside, "link", "set", "lo", "up"],
+            [*outside, "link", "add", *pair],
+            [*outside, "link", "set", port, "master", "br0", *quiet],
+            [*inside, "link", "set", "eth0", *quiet],
+            [*inside, "addr", "add", f"{self.address(rank)}/24", "dev", "eth0"],
+            *shaping(name, "eth0", self.link, delayed=True),
+            *shaping(self.switch, port, self.link, delayed=False),
+        ]
 
-    def __enter__(self) -> "Network":
+    def __enter__(self) -> Network:
         try:
             for command in self.commands():
                 run(command)
@@ -163,7 +185,7 @@ class Network:
         self.clean_up()
 
     def clean_up(self) -> None:
-        """Deletes what exists of it. COST: one command per namespace; cables and queues go with their ends."""
+        """Deletes what exists of it; cables and queues go with their ends."""
         with undisturbed():
             for name in [*self.ranks, self.switch]:
                 if (NAMES / name).exists():

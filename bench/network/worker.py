@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of a training run, with one method, in its namespace. Started by launch.py.
 
-A perceptron of four square layers learns the labels of a fixed random teacher from a few samples per step: the
-gradient is large and the computation small, so that the network decides. After the warm-up (dense steps of the
-hooks, DDP's buckets) the ranks agree on how many steps fit the time, and note when each of them ended: the clock is the
-machine's, the same for all. Wire bytes are read between two barriers: a barrier's message leaves a rank after all
-that this rank sent before it. At the end all ranks must hold the same weights, bit by bit.
+A perceptron of four square layers learns the labels of a fixed random teacher from a few samples
+per step: the gradient is large and the computation small, so that the network decides. After the
+warm-up (dense steps of the hooks, DDP's buckets) the ranks agree on how many steps fit the time,
+and note when each of them ended: the clock is the machine's, the same for all. Wire bytes are read
+between two barriers: a barrier's message leaves a rank after all that this rank sent before it. At
+the end all ranks must hold the same weights, bit by bit.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import math
 import os
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -32,7 +34,7 @@ LAYERS = 4
 
 
 def width_for(parameters: int) -> int:
-    """The least width whose model has at least that many parameters: LAYERS w^2 + (LAYERS + CLASSES) w + CLASSES."""
+    """The least width w with at least so many: LAYERS w^2 + (LAYERS + CLASSES) w + CLASSES."""
     linear = LAYERS + CLASSES
     root = math.sqrt(linear**2 + 4 * LAYERS * max(parameters - CLASSES, 0))
     return max(1, math.ceil((root - linear) / (2 * LAYERS)))
@@ -105,8 +107,11 @@ def main() -> None:
     width = width_for(plan["parameters"])
     model = make_model(width)
     count = sum(p.numel() for p in model.parameters())
-    ddp = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True,
-                                              bucket_cap_mb=methods.bucket_megabytes(plan["method"], count))
+    ddp = nn.parallel.DistributedDataParallel(
+        model,
+        gradient_as_bucket_view=True,
+        bucket_cap_mb=methods.bucket_megabytes(plan["method"], count),
+    )
     methods.register(ddp, plan["method"], plan["density"], plan["codec"])
     result = measure(make_step(ddp, plan["method"], width, plan["batch"]), plan)
     result["same_weights"] = plan["method"] == "none" or same_everywhere(model)
