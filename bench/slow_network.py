@@ -58,11 +58,21 @@ def check_needs(options: argparse.Namespace) -> None:
     ]
     if lacking:
         raise Missing(
-            "missing: "
-            + "; ".join(lacking)
-            + ". Network namespaces need root on Linux (sudo); packages "
-            f"are looked for by {sys.executable}. Nothing was measured."
+            f"missing: {'; '.join(lacking)}. Nothing was measured. Network namespaces need root on "
+            f"Linux, or a user namespace (docs/slow_network.md); packages: {sys.executable}"
         )
+
+
+def check_files(options: argparse.Namespace) -> None:
+    """What is to be written can be: asked before the measurement, not after it."""
+    for file in filter(None, [options.json, options.plot]):
+        folder = Path(file).resolve().parent
+        if not folder.is_dir() or not os.access(folder, os.W_OK) or Path(file).is_dir():
+            raise ValueError(
+                f"{file}: cannot be written: {folder} must be a folder one may write to"
+            )
+    if options.write_docs:
+        table.split_at_markers(PAGE)
 
 
 def processor() -> str:
@@ -177,6 +187,7 @@ def main(words: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, end_by_signal)
     try:
         check_needs(options)
+        check_files(options)
         if names := namespaces.leftovers():
             note(
                 f"warning: a run that was killed left these, `ip netns del` them: {' '.join(names)}"

@@ -10,8 +10,8 @@ the rank sends, portR what it receives, as the two directions of a full-duplex l
 lives inside namespaces that are made here, the bridge too: nothing touches the network of the host,
 and deleting the namespaces deletes all of it.
 
-Segmentation offload stays on, as with network cards: without it the processor is the limit from 200
-Mbit/s on. tbf cuts a large packet itself where the bucket is smaller. The interface's tx_bytes
+Segmentation offload stays on, as with network cards: without it the processor is the limit well
+below 1 Gbit/s. tbf cuts a large packet itself where the bucket is smaller. The interface's tx_bytes
 counts such a packet's headers once; the queueing discipline counts them for every segment, so the
 wire bytes are read there, and every end has one.
 """

@@ -7,7 +7,6 @@ Bytes are those of the rank that sent most. Both are compared with ddp at the sa
 
 from __future__ import annotations
 
-import re
 import statistics
 from pathlib import Path
 
@@ -151,10 +150,16 @@ def conditions(record: dict) -> str:
     )
 
 
-def write_docs(page: Path, text: str) -> None:
-    """Puts the text between the page's markers; ValueError when they are not there."""
-    old = page.read_text()
-    pattern = re.compile(f"({re.escape(START)}\n).*?({re.escape(END)})", re.DOTALL)
-    if not pattern.search(old):
+def split_at_markers(page: Path) -> tuple[str, str]:
+    """What stands before the table and after it; ValueError when the page has no place for one."""
+    before, start, rest = page.read_text().partition(f"{START}\n")
+    _, end, after = rest.partition(END)
+    if not (start and end):
         raise ValueError(f"{page}: no {START} ... {END}")
-    page.write_text(pattern.sub(lambda m: f"{m.group(1)}\n{text}\n\n{m.group(2)}", old, count=1))
+    return before + start, end + after
+
+
+def write_docs(page: Path, text: str) -> None:
+    """Puts the text between the page's markers."""
+    before, after = split_at_markers(page)
+    page.write_text(f"{before}\n{text}\n\n{after}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of bench/slow_network.py's numbers: what is counted, the table, and the page it goes into."""
+"""Tests of the numbers of bench/slow_network.py: what is counted, the table, and its page."""
 
 from __future__ import annotations
 
