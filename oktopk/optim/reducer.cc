@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <sstream>
 
 #include "oktopk/base/error.h"
@@ -32,12 +31,6 @@ AllreduceOptions dense_options(const ReducerOptions& options) {
 void divide(std::span<const float> sum, int by, std::span<float> mean) {
   const auto divisor = static_cast<float>(by);
   for (std::size_t i = 0; i < sum.size(); ++i) mean[i] = sum[i] / divisor;
-}
-
-double squares(std::span<const float> x) {
-  double sum = 0;
-  for (const float v : x) sum += double{v} * v;
-  return sum;
 }
 
 }  // namespace
@@ -238,34 +231,12 @@ Update Reducer::flush() {
   return update();
 }
 
-void Reducer::fold_memory() {
-  const OwnerMemory memory = allreduce_->memory();
-  residual_.accumulate(memory.region.begin, memory.values);
-  allreduce_->scale_memory(*device_, 0);
-}
-
-void Reducer::forget() {
-  spoilt_ = false;
-  allreduce_->scale_memory(*device_, 0);
-  residual_.clear();
-}
-
 Prediction Reducer::predict(const Problem& problem) const {
   Prediction prediction = allreduce_->predict(problem);
   if (options_.nan_policy == NanPolicy::local) return prediction;
   prediction.expected += notes_cost(problem.P);
   prediction.bound += notes_cost(problem.P);
   return prediction;
-}
-
-void Reducer::subtract_unsent(std::span<float> x) const {
-  require(x.size() == residual_.size(), "reducer: ", x.size(),
-          " values, but n = ", residual_.size());
-  device_->accumulate({x, residual(), -1.0F});
-}
-
-double Reducer::unsent_norm() const {
-  return std::sqrt(squares(residual()) + squares(memory().values));
 }
 
 }  // namespace oktopk

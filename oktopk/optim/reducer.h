@@ -117,6 +117,16 @@ class Reducer final : public Synchroniser {
   void subtract_unsent(std::span<float> x) const override;
   double unsent_norm() const override;
 
+  // Moving what is unsent to other Reducers, when the layout of the gradient changes: nothing is
+  // lost, every value of `out` is given once, at its new index, on the rank that took it. Local,
+  // but all ranks must do both together. UsageError, with nothing changed, when the size is not n,
+  // or a value that is given is not finite or makes the residual overflow.
+  // out = this rank's residual and, in the region that it owns, its owner memory; both are zero
+  // afterwards. Thresholds and cuts stay.
+  void take_unsent(std::span<float> out);
+  // Adds the values to this rank's residual.
+  void give_unsent(std::span<const float> values);
+
  private:
   // What a state restores, made in full before anything is replaced.
   struct Parts {

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a Reducer owes to the weights (reducer.h): this rank's residual and its owner memory, looked
+// at, dropped, or moved to Reducers of another layout. O(n), no messages.
+#include <algorithm>
+#include <cmath>
+
+#include "oktopk/base/error.h"
+#include "oktopk/optim/inspect.h"
+#include "oktopk/optim/reducer.h"
+
+namespace oktopk {
+namespace {
+
+double squares(std::span<const float> x) {
+  double sum = 0;
+  for (const float v : x) sum += double{v} * v;
+  return sum;
+}
+
+}  // namespace
+
+void Reducer::fold_memory() {
+  const OwnerMemory memory = allreduce_->memory();
+  residual_.accumulate(memory.region.begin, memory.values);
+  allreduce_->scale_memory(*device_, 0);
+}
+
+void Reducer::forget() {
+  spoilt_ = false;
+  allreduce_->scale_memory(*device_, 0);
+  residual_.clear();
+}
+
+void Reducer::subtract_unsent(std::span<float> x) const {
+  require(x.size() == residual_.size(), "reducer: ", x.size(),
+          " values, but n = ", residual_.size());
+  device_->accumulate({x, residual(), -1.0F});
+}
+
+double Reducer::unsent_norm() const {
+  return std::sqrt(squares(residual()) + squares(memory().values));
+}
+
+void Reducer::take_unsent(std::span<float> out) {
+  require(out.size() == residual_.size(), "take_unsent: room for ", out.size(),
+          " values, but n = ", residual_.size());
+  check_sound();
+  fold_memory();
+  std::ranges::copy(residual(), out.begin());
+  residual_.clear();
+}
+
+void Reducer::give_unsent(std::span<const float> values) {
+  require(values.size() == residual_.size(), "give_unsent: ", values.size(),
+          " values, but n = ", residual_.size());
+  check_sound();
+  const auto before = residual();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (std::isfinite(before[i] + values[i])) continue;
+    fail<UsageError>("give_unsent: value ", i, " is ", digits(values[i]), " where the residual is ",
+                     digits(before[i]), ", but both and their sum must be finite");
+  }
+  residual_.accumulate(0, values);
+}
+
+}  // namespace oktopk

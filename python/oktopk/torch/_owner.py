@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which DistributedDataParallel a hook's state was registered on: DDP does not tell its hook, and
+the names of parameters, join() and a state that serves two models are its to know."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any, Dict, Optional
+
+from torch.nn.parallel import DistributedDataParallel
+
+from oktopk._core import UsageError
+
+
+class Owner:
+    """The DDP module of one state."""
+
+    def __init__(self, ddp: DistributedDataParallel):
+        self._ddp = weakref.ref(ddp)
+        self.names: Dict[int, str] = {id(p): name for name, p in ddp.module.named_parameters()}
+
+    def refuse_join(self) -> None:
+        """Ranks that have no data left take part in DDP's own allreduce only."""
+        ddp = self._ddp()
+        config = getattr(ddp, "_join_config", None)
+        if config is not None and config.enable and config.throw_on_early_termination is False:
+            raise UsageError(
+                "oktopk: DDP's join() (uneven inputs) does not work with a sparse hook: ranks that "
+                "have joined cannot take part in the exchange. Give all ranks the same number of "
+                "batches (DistributedSampler does), or join(throw_on_early_termination=True)"
+            )
+
+
+def find_owner(state: Any) -> Optional[Owner]:
+    """Looks once through all live objects; None where this version of torch keeps no list."""
+    found = [
+        x
+        for x in gc.get_objects()
+        if issubclass(type(x), DistributedDataParallel)  # isinstance would ask proxies
+        and any(s is state for _, s in getattr(x, "_comm_hooks", []))
+    ]
+    if len(found) > 1:
+        raise UsageError(
+            f"oktopk: this OkTopkState is registered on {len(found)} models: make one per model"
+        )
+    return Owner(found[0]) if found else None

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The saved state of a hook: for each bucket its parameters, by name, and its Reducer's state."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
+
+from oktopk import _core
+from oktopk._core import UsageError
+from oktopk.torch._channel import Channel
+
+VERSION = 1
+
+
+class Part(NamedTuple):
+    names: List[str]
+    sizes: List[int]
+    states: List[bytes]  # this rank's, or those of all ranks of an earlier run
+
+
+class Saved(NamedTuple):
+    world: int
+    rank: int
+    parts: List[Part]
+
+    @staticmethod
+    def of(channels: Iterable[Channel], comm: Optional[_core.Communicator]) -> "Saved":
+        parts = [
+            Part(c.names, [slot.end - slot.begin for slot in c.slots], [c.core.save()])
+            for c in channels
+        ]
+        return Saved(comm.size if comm else 0, comm.rank if comm else 0, parts)
+
+    def as_dict(self, iteration: int) -> Dict[str, Any]:
+        if any(len(part.states) != 1 for part in self.parts):
+            raise UsageError(
+                "oktopk: states of several ranks were loaded and no step was made since: there is "
+                "nothing new to save"
+            )
+        buckets = [
+            {"names": part.names, "sizes": part.sizes, "reducer": part.states[0]}
+            for part in self.parts
+        ]
+        return {
+            "oktopk": VERSION,
+            "world": self.world,
+            "rank": self.rank,
+            "iteration": iteration,
+            "buckets": buckets,
+        }
+
+    @staticmethod
+    def read(states: List[Dict[str, Any]]) -> Tuple["Saved", int]:
+        for state in states:
+            if not isinstance(state, dict) or state.get("oktopk") != VERSION:
+                raise UsageError(
+                    "oktopk: not a state_dict of an OkTopkState, or one of another version "
+                    f"(this is version {VERSION})"
+                )
+        first = states[0]
+        if len(states) > 1:
+            _check_all(states)
+        parts = [
+            Part(b["names"], b["sizes"], [s["buckets"][i]["reducer"] for s in states])
+            for i, b in enumerate(first["buckets"])
+        ]
+        return Saved(first["world"], first["rank"], parts), first["iteration"]
+
+    def load_into(self, channel: Channel, part: Part) -> None:
+        """Collective."""
+        if len(part.states) == 1:
+            channel.core.load(part.states[0])
+        else:
+            channel.core.load_all(part.states)
+
+
+def _check_all(states: List[Dict[str, Any]]) -> None:
+    ranks = [state["rank"] for state in states]
+    if ranks != list(range(states[0]["world"])):
+        raise UsageError(
+            f"oktopk: states of ranks {ranks}, but those of all {states[0]['world']} ranks are "
+            "needed, in rank order"
+        )
+    layouts = [[(b["names"], b["sizes"]) for b in state["buckets"]] for state in states]
+    if any(layout != layouts[0] for layout in layouts):
+        raise UsageError("oktopk: the states are of different models or steps")

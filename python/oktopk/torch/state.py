@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OkTopkState: what the DDP hook keeps between steps.
+
+Per step and bucket: gradient -> residual += gradient -> exchange of the largest entries -> mean into
+the bucket. Residuals belong to parameters, so DDP's rebuilding of its buckets loses nothing. One
+thread exchanges the buckets in DDP's order while backward goes on.
+Memory per rank: n floats of residual and n / P of owner memory; n more with a GradScaler, to be able
+to go back.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import torch
+import torch.distributed as dist
+
+from oktopk import _core
+from oktopk._core import UsageError
+from oktopk.torch._agree import require_equal
+from oktopk.torch._channel import FLOATS, Channel
+from oktopk.torch._counters import CompressionStats, Counters, dense_bytes
+from oktopk.torch._owner import Owner, find_owner
+from oktopk.torch._saved import Saved
+from oktopk.torch._worker import OrderedWorker
+from oktopk.torch.process_group import communicator
+
+Metrics = Dict[str, Any]
+
+
+class OkTopkState:
+    """State of `oktopk_hook`, one per DDP model.
+
+        state = OkTopkState(density=0.01)
+        ddp.register_comm_hook(state, oktopk_hook)
+
+    process_group: the ranks that DDP synchronises (default: all).
+    density: the share of each bucket's entries that is exchanged per step.
+    preset: "auto" measures the network before the first sparse step and takes what is fastest,
+        dense included; or the name of one (`oktopk.presets()`): "circulant" is ours, "oktopk" as
+        published, "dense" is DDP's own allreduce.
+    start_iter: steps that are synchronised densely at first. The single most useful setting for
+        the final loss: a few percent of all steps (docs/learning.md).
+    min_numel: smaller buckets, and those that are not fp32, bf16 or fp16, are always dense.
+    codec: how entries are coded on the wire, such as "elias_fano+bf16"; None: the preset's own.
+    grad_scaler: the GradScaler of mixed precision training. Residuals are then kept unscaled, and
+        a step that it skips, because some rank's gradients overflowed, leaves no trace.
+    host_staging: allow gradients on an accelerator, which are copied to the host and back.
+    timeout: seconds after which a wait for another rank gives up (default: 30 minutes).
+    callback: called after each bucket with a dict of metrics (see oktopk.metrics).
+    options: further options of oktopk.Reducer, such as residual, selector, decay, threads.
+    """
+
+    def __init__(
+        self,
+        process_group: Optional[Any] = None,
+        density: float = 0.01,
+        preset: str = "auto",
+        start_iter: int = 100,
+        min_numel: int = 4096,
+        codec: Optional[str] = None,
+        grad_scaler: Optional[Any] = None,
+        host_staging: bool = False,
+        timeout: Optional[float] = None,
+        callback: Optional[Callable[[Metrics], None]] = None,
+        **options: Any,
+    ):
+        self.process_group = process_group
+        self.preset = preset
+        self.start_iter = _at_least("start_iter", start_iter, 0)
+        self.min_numel = _at_least("min_numel", min_numel, 0)
+        self.grad_scaler = grad_scaler
+        self.host_staging = host_staging
+        self.timeout = timeout
+        self.callback = callback
+        self.options = {"density": density, "preset": preset, "codec": codec, **options}
+        if grad_scaler is not None:
+            self.options.setdefault("nan_policy", "skip")
+        # Words for all that ranks must have in common; unfit options are refused here.
+        self._description = (
+            f"{_core.check_options(self.options, 1 << 20)}, start_iter {self.start_iter}, "
+            f"min_numel {self.min_numel}, grad_scaler {grad_scaler is not None}"
+        )
+        self.iteration = 0
+        self._reset()
+
+    def _reset(self) -> None:
+        """All that is bound to this process."""
+        self._comm: Optional[_core.Communicator] = None
+        self._owner: Optional[Owner] = None
+        self._channels: Dict[Tuple[int, ...], Channel] = {}  # by the bucket's parameters
+        self._unsent: Dict[str, torch.Tensor] = {}  # by name, while buckets are rebuilt
+        self._saved: Optional[Saved] = None
+        self._worker = OrderedWorker("oktopk")
+        self._profile: Optional[_core.Profile] = None
+        self._of_step: List[Channel] = []  # that made a step in this iteration, not yet settled
+        self._failure: Optional[str] = None  # of this iteration
+        self._slots: Dict[int, Tuple[Optional[Channel], int]] = {}  # by id(parameter)
+        self._counters = Counters()
+        self._world = 1
+        self._scale: Optional[float] = None  # the GradScaler's, in the last step
+
+    # The hook's work.
+
+    def synchronise(self, bucket: dist.GradBucket) -> "torch.futures.Future[torch.Tensor]":
+        """The bucket's gradients become their mean over the ranks."""
+        if self._comm is None:
+            self._begin_life()
+        if bucket.index() == 0:
+            self._begin_step()
+        buffer, index, iteration = bucket.buffer(), bucket.index(), self.iteration
+        if bucket.is_last():
+            self.iteration += 1
+        if self._is_dense(buffer, iteration):
+            return self._all_reduce(bucket.parameters(), buffer)
+        self._check_device(buffer)
+        channel = self._channel_of(bucket.parameters())
+        scale = 1.0 if self._scale is None else 1.0 / self._scale
+        devices = None if buffer.device.type == "cpu" else [buffer.device]
+        return self._worker.submit(
+            lambda: self._exchange(channel, buffer, scale, index, iteration), devices
+        )
+
+    def _begin_life(self) -> None:
+        group = self.process_group
+        comm = communicator(group, self.timeout)
+        require_equal(comm, self._description)
+        self._owner = find_owner(self)
+        self._comm, self._world = comm, comm.size
+
+    def _begin_step(self) -> None:
+        if self._owner is not None:
+            self._owner.refuse_join()
+        self._settle_step()
+        self._failure = None
+        if self.grad_scaler is not None:
+            self._scale = float(self.grad_scaler.get_scale())
+
+    def _settle_step(self) -> None:
+        """A step is all or nothing: when the GradScaler has left it out, because a bucket here or
+        a dense one was not finite, all buckets go back to what they had before."""
+        channels, self._of_step = self._of_step, []
+        if self.grad_scaler is None:
+            return
+        skipped = any(channel.core.skipped for channel in channels)
+        if skipped or self.grad_scaler.get_scale() < (self._scale or 0.0):
+            for channel in channels:
+                channel.core.go_back()
+
+    def _is_dense(self, buffer: torch.Tensor, iteration: int) -> bool:
+        return (
+            self.preset == "dense"
+            or iteration < self.start_iter
+            or buffer.numel() < max(self.min_numel, 1)
+            or buffer.dtype not in FLOATS
+        )
+
+    def _check_device(self, buffer: torch.Tensor) -> None:
+        if buffer.device.type != "cpu" and not self.host_staging:
+            raise UsageError(
+                f"oktopk: the gradients are on {buffer.device}, but this build selects on the "
+                "host: pass OkTopkState(..., host_staging=True) to have them copied there and "
+                "back in each step, or move the model to the CPU"
+            )
+
+    def _all_reduce(
+        self, parameters: List[torch.Tensor], buffer: torch.Tensor
+    ) -> "torch.futures.Future[torch.Tensor]":
+        """As DDP without a hook does it, bit by bit."""
+        for p in parameters:
+            self._slots[id(p)] = (None, 0)
+        group = self.process_group if self.process_group is not None else dist.group.WORLD
+        sent = dense_bytes(buffer.numel(), self._world, buffer.element_size())
+        self._counters.add(buffer.numel(), sent, self._world)
+        buffer.mul_(1.0 / self._world)
+        work = dist.all_reduce(buffer, group=group, async_op=True)
+        return work.get_future().then(lambda done: done.value()[0])
+
+    def _channel_of(self, parameters: List[torch.Tensor]) -> Channel:
+        key = tuple(id(p) for p in parameters)
+        if self._saved is not None:
+            self._restore()
+        channel = self._channels.get(key)
+        if channel is None:
+            channel = self._rebuild(key, parameters)
+        for i, p in enumerate(parameters):
+            self._slots[id(p)] = (channel, i)
+        return channel
+
+    def _rebuild(self, key: Tuple[int, ...], parameters: List[torch.Tensor]) -> Channel:
+        """A channel for a new layout; what is unsent comes from those it replaces."""
+        mine = set(key)
+        for other in [k for k in self._channels if mine & set(k)]:
+            self._unsent.update(self._channels.pop(other).take_unsent())
+        channel = self._make_channel(
+            [self._name(p) for p in parameters], [p.numel() for p in parameters]
+        )
+        channel.give_unsent(self._unsent)
+        self._channels[key] = channel
+        return channel
+
+    def _make_channel(self, names: List[str], sizes: List[int]) -> Channel:
+        assert self._comm is not None
+        return Channel(self._comm, names, sizes, self.options)
+
+    def _name(self, parameter: torch.Tensor) -> str:
+        names = self._owner.names if self._owner is not None else {}
+        return names.setdefault(id(parameter), f"parameter {len(names)}")
+
+    def _exchange(
+        self,
+        channel: Channel,
+        buffer: torch.Tensor,
+        scale: float,
+        index: int,
+        iteration: int,
+    ) -> torch.Tensor:
+        """In the worker's thread."""
+        if self._failure is not None:
+            raise UsageError(self._failure)
+        if self._profile is not None and channel.core.steps == 0:
+            channel.core.use_profile(self._profile)
+        if self.grad_scaler is not None:
+            channel.core.keep_snapshot()
+        self._of_step.append(channel)
+        try:
+            applied = channel.step(buffer, scale)
+        except Exception as error:
+            self._failure = f"oktopk: bucket {index} of this step failed: {error}"
+            raise
+        if self._profile is None:
+            self._profile = channel.core.profile
+        if not applied:
+            buffer.fill_(float("nan"))  # so that the GradScaler of every rank sees it
+        stats = channel.core.stats
+        self._counters.add(channel.n, stats["wire_bytes"], self._world)
+        if self.callback is not None:
+            self.callback(self._metrics(channel, stats, index, iteration))
+        return buffer
+
+    def _metrics(self, channel: Channel, stats: Metrics, index: int, iteration: int) -> Metrics:
+        return {
+            **stats,
+            "iteration": iteration,
+            "bucket": index,
+            "dense_bytes": int(dense_bytes(channel.n, self._world)),
+            "residual_norm": channel.core.unsent_norm,
+        }
+
+    # What users ask.
+
+    def arrived(self, parameter: torch.Tensor) -> Optional[torch.Tensor]:
+        """Flat indices into the parameter where the last step's mean arrived, increasing; None:
+        everywhere (a dense step). For optimisers; call it after backward."""
+        try:
+            channel, i = self._slots[id(parameter)]
+        except KeyError:
+            raise UsageError(
+                f"oktopk: a parameter of shape {tuple(parameter.shape)} has not been seen by the "
+                "hook: is it part of the DDP model that this state is registered on?"
+            ) from None
+        return None if channel is None else channel.arrived(channel.slots[i])
+
+    def compression_stats(self) -> CompressionStats:
+        """How much less was sent than a dense fp32 allreduce would have, so far on this rank."""
+        return self._counters.stats()
+
+    # Saving.
+
+    def state_dict(self) -> Dict[str, Any]:
+        """This rank's state, for torch.save. Not while backward runs."""
+        self._settle_step()
+        if self._saved is not None:  # loaded, and not used since
+            return self._saved.as_dict(self.iteration)
+        return Saved.of(self._channels.values(), self._comm).as_dict(self.iteration)
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """Continues from what this rank saved. All ranks do it together; takes effect in the next
+        sparse step."""
+        self.load_state_dicts([state])
+
+    def load_state_dicts(self, states: List[Dict[str, Any]]) -> None:
+        """Continues from the states of all ranks of an earlier run, in rank order, whatever their
+        number was. All ranks do it together."""
+        saved, iteration = Saved.read(states)
+        self._channels.clear()
+        self._unsent.clear()
+        self._saved = saved
+        self.iteration = iteration
+
+    def _restore(self) -> None:
+        """Makes the channels that were saved; the hook's rebuilding takes it from there."""
+        saved, self._saved = self._saved, None
+        assert saved is not None
+        ids = {name: key for key, name in (self._owner.names if self._owner else {}).items()}
+        for part in saved.parts:
+            unknown = [name for name in part.names if name not in ids]
+            if unknown:
+                raise UsageError(
+                    f"oktopk: the saved state has a parameter '{unknown[0]}', which the model has "
+                    "not: was it saved from another model?"
+                )
+            channel = self._make_channel(part.names, part.sizes)
+            saved.load_into(channel, part)
+            self._channels[tuple(ids[name] for name in part.names)] = channel
+
+    def __getstate__(self) -> Dict[str, Any]:
+        """Process group, GradScaler and callback are not saved: set them again after loading."""
+        names = ("preset", "start_iter", "min_numel", "host_staging", "timeout", "options")
+        settings = {name: getattr(self, name) for name in names}
+        return {**settings, "_description": self._description, "state": self.state_dict()}
+
+    def __setstate__(self, pickled: Dict[str, Any]) -> None:
+        state = pickled.pop("state")
+        self.__dict__.update(pickled)
+        self.process_group = self.grad_scaler = self.callback = None
+        self._reset()
+        self.load_state_dict(state)
+
+
+def _at_least(name: str, value: int, least: int) -> int:
+    if value < least:
+        raise UsageError(f"oktopk: {name} = {value}, but it must be at least {least}")
+    return int(value)

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicators: threads of this process, and whatever a Python object implements.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include "oktopk/base/error.h"
+#include "oktopk/comm/threads.h"
+#include "oktopk/comm/transport_support.h"
+#include "python/src/module.h"
+#include "python/src/python_communicator.h"
+
+namespace nb = nanobind;
+using nb::literals::operator""_a;
+
+namespace oktopk::python {
+namespace {
+
+std::vector<std::unique_ptr<Communicator>> thread_world(int P, double timeout) {
+  require(timeout > 0, "thread_world: timeout = ", timeout, " s, but it must be positive");
+  return make_thread_world(P, std::chrono::duration_cast<Communicator::Duration>(
+                                  std::chrono::duration<double>(timeout)));
+}
+
+}  // namespace
+
+void bind_comm(nb::module_& m) {
+  nb::class_<Communicator>(m, "Communicator",
+                           "P ranks that exchange messages. One thread at a time per object.")
+      .def_prop_ro("rank", &Communicator::rank)
+      .def_prop_ro("size", &Communicator::size)
+      .def_prop_ro("transport", &Communicator::transport)
+      .def_prop_ro(
+          "timeout", [](const Communicator& c) { return in_seconds(c.timeout()); },
+          "Seconds after which a wait gives up with CommError.")
+      .def("split", &Communicator::split, "color"_a, "key"_a = 0,
+           nb::call_guard<nb::gil_scoped_release>(),
+           "Collective: ranks of one color form a new communicator, ordered by (key, rank).")
+      .def("kill", &Communicator::kill, nb::call_guard<nb::gil_scoped_release>(),
+           "Leaves the communicator dead, for a caller who cannot go on.");
+
+  nb::class_<PythonCommunicator, Communicator>(
+      m, "PythonCommunicator", "A communicator whose messages a Python object moves.")
+      .def(nb::init<nb::object, double>(), "transport"_a, "timeout"_a = 60.0)
+      .def_prop_ro("python_transport", &PythonCommunicator::python_transport);
+
+  m.def("thread_world", &thread_world, "size"_a, "timeout"_a = 60.0,
+        "The communicators of `size` ranks inside this process, to be used from one thread each.");
+}
+
+}  // namespace oktopk::python

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reducer for Python: one training step's synchronisation of one flat gradient. The GIL is released
+// while a step runs; a communicator written in Python takes it for its messages.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "oktopk/comm/decorators.h"
+#include "oktopk/optim/reducer.h"
+#include "python/src/arrays.h"
+#include "python/src/module.h"
+#include "python/src/options.h"
+
+namespace nb = nanobind;
+using nb::literals::operator""_a;
+
+namespace oktopk::python {
+namespace {
+
+using HostFloats = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+std::span<const std::byte> as_span(const nb::bytes& bytes) {
+  return {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()};
+}
+
+class PyReducer {
+ public:
+  PyReducer(Communicator& comm, std::uint64_t n, const nb::dict& options)
+      : comm_(comm), reducer_(comm_, checked_n(n), read_options(options)) {}
+
+  Reducer& reducer() { return reducer_; }
+  const Reducer& reducer() const { return reducer_; }
+  const Update& update() const { return update_; }
+
+  void step(const std::optional<AnyArray>& gradient, float scale) {
+    const Gradient input = gradient ? as_gradient(*gradient, "step") : Gradient();
+    run([&] { return reducer_.step(input, scale); });
+  }
+  void flush() {
+    run([&] { return reducer_.flush(); });
+  }
+
+  // The mean times factor, over whatever was there.
+  void write_update(const HostFloats& out, float factor) const {
+    const std::span<float> x(out.data(), out.size());
+    require(x.size() == reducer_.n(), "write_update: ", x.size(),
+            " values, but n = ", reducer_.n());
+    const nb::gil_scoped_release free;
+    if (!update_.is_dense()) std::fill(x.begin(), x.end(), 0.0F);
+    update_.for_each([&](Index i, float mean) { x[i] = factor * mean; });
+  }
+
+  void keep_snapshot() { reducer_.copy_to(snapshot_.emplace()); }
+  void go_back() {
+    require(snapshot_.has_value(), "go_back: no snapshot was kept");
+    reducer_.go_back(*snapshot_);
+    update_ = {};
+  }
+
+  nb::dict stats() const;
+
+ private:
+  template <class Act>
+  void run(const Act& act) {
+    const nb::gil_scoped_release free;
+    comm_.reset();
+    update_ = {};
+    update_ = act();
+  }
+
+  CountingCommunicator comm_;
+  Reducer reducer_;
+  Update update_;
+  std::optional<Reducer::Snapshot> snapshot_;
+};
+
+nb::dict PyReducer::stats() const {
+  const Traffic& traffic = comm_.traffic();
+  const StepTimes times = reducer_.times();
+  const Allreduce& exchange = reducer_.allreduce();
+  nb::dict stats;
+  stats["step"] = reducer_.steps();
+  stats["n"] = reducer_.n();
+  stats["k"] = reducer_.k();
+  stats["preset"] = std::string(exchange.name());
+  stats["codec"] = to_string(exchange.options().codec);
+  stats["selected"] = reducer_.selection().size();
+  stats["gathered"] = update_.size();
+  stats["dense"] = update_.is_dense();
+  stats["skipped"] = update_.skipped;
+  stats["refreshed"] = reducer_.outcome().refreshed;
+  stats["wire_bytes"] = traffic.bytes_sent;
+  stats["messages"] = traffic.messages_sent;
+  stats["seconds_check"] = times.check;
+  stats["seconds_select"] = times.select;
+  stats["seconds_exchange"] = times.exchange;
+  stats["seconds_settle"] = times.settle;
+  return stats;
+}
+
+void bind_steps(nb::class_<PyReducer>& c) {
+  c.def("step", &PyReducer::step, "gradient"_a.none(), "scale"_a = 1.0F,
+        "Collective: adds scale * gradient to what is unsent and synchronises. None adds nothing. "
+        "Then see `indices`, `values` and `dense`, or write_update().")
+      .def("flush", &PyReducer::flush,
+           "Collective: synchronises everything that is unsent, densely; nothing is left.")
+      .def("write_update", &PyReducer::write_update, "out"_a, "factor"_a = 1.0F,
+           "Writes the mean of the last step, times factor, as all n values.")
+      .def_prop_ro("skipped", [](const PyReducer& r) { return r.update().skipped; })
+      .def_prop_ro("is_dense", [](const PyReducer& r) { return r.update().is_dense(); })
+      .def_prop_ro(
+          "indices", [](const PyReducer& r) { return copy_to_numpy(r.update().sparse.idx); },
+          nb::rv_policy::move, "Indices of the last step's mean; empty after a dense step.")
+      .def_prop_ro(
+          "values", [](const PyReducer& r) { return copy_to_numpy(r.update().sparse.val); },
+          nb::rv_policy::move, "The mean at `indices`.")
+      .def_prop_ro(
+          "dense", [](const PyReducer& r) { return copy_to_numpy(r.update().dense); },
+          nb::rv_policy::move, "All n values of the mean after a dense step; empty otherwise.")
+      .def_prop_ro(
+          "sent",
+          [](const PyReducer& r) {
+            return std::make_pair(copy_to_numpy(r.reducer().sent().idx),
+                                  copy_to_numpy(r.reducer().sent().val));
+          },
+          nb::rv_policy::move, "(indices, values) that this rank sent in the last step.");
+}
+
+void bind_state(nb::class_<PyReducer>& c) {
+  c.def(
+       "save",
+       [](const PyReducer& r) {
+         const Bytes state = r.reducer().save();
+         return nb::bytes(reinterpret_cast<const char*>(state.data()), state.size());
+       },
+       "This rank's state: all that later steps depend on.")
+      .def(
+          "load",
+          [](PyReducer& r, const nb::bytes& state) {
+            const nb::gil_scoped_release free;
+            r.reducer().load(as_span(state));
+          },
+          "state"_a, "Collective: continues from what this rank saved, bit by bit.")
+      .def(
+          "load_all",
+          [](PyReducer& r, const std::vector<nb::bytes>& states) {
+            std::vector<Bytes> all;
+            for (const nb::bytes& state : states) {
+              const auto bytes = as_span(state);
+              all.emplace_back(bytes.begin(), bytes.end());
+            }
+            const nb::gil_scoped_release free;
+            r.reducer().load_all(all);
+          },
+          "states"_a,
+          "Collective: continues from the states of all ranks of an earlier run, in "
+          "rank order, whatever their number was.")
+      .def(
+          "forget", [](PyReducer& r) { r.reducer().forget(); },
+          "Drops what was not applied yet. All ranks should do it together.")
+      .def("keep_snapshot", &PyReducer::keep_snapshot, nb::call_guard<nb::gil_scoped_release>(),
+           "Remembers all that a step changes, for go_back().")
+      .def("go_back", &PyReducer::go_back, nb::call_guard<nb::gil_scoped_release>(),
+           "As if the steps since keep_snapshot() had not been. All ranks must do it together.")
+      .def(
+          "take_unsent",
+          [](PyReducer& r, const HostFloats& out) {
+            const nb::gil_scoped_release free;
+            r.reducer().take_unsent({out.data(), out.size()});
+          },
+          "out"_a,
+          "Writes what is unsent, owner memory included, and forgets it. All ranks must do "
+          "it together.")
+      .def(
+          "give_unsent",
+          [](PyReducer& r, const HostFloats& values) {
+            const nb::gil_scoped_release free;
+            r.reducer().give_unsent({values.data(), values.size()});
+          },
+          "values"_a, "Adds n values to what is unsent on this rank.")
+      .def(
+          "use_profile", [](PyReducer& r, const Profile& profile) { r.reducer().use(profile); },
+          "profile"_a, "Preset auto: decides by this profile instead of measuring one.");
+}
+
+}  // namespace
+
+void bind_reducer(nb::module_& m) {
+  nb::class_<PyReducer> reducer(m, "Reducer", "Synchronises one flat gradient per step.");
+  reducer
+      .def(nb::init<Communicator&, std::uint64_t, const nb::dict&>(), "comm"_a, "n"_a, "options"_a,
+           nb::keep_alive<1, 2>())
+      .def_prop_ro("n", [](const PyReducer& r) { return r.reducer().n(); })
+      .def_prop_ro("k", [](const PyReducer& r) { return r.reducer().k(); })
+      .def_prop_ro("steps", [](const PyReducer& r) { return r.reducer().steps(); })
+      .def_prop_ro(
+          "residual", [](const PyReducer& r) { return copy_to_numpy(r.reducer().residual()); },
+          nb::rv_policy::move)
+      .def_prop_ro(
+          "memory",
+          [](const PyReducer& r) {
+            const OwnerMemory memory = r.reducer().memory();
+            return std::make_pair(memory.region.begin, copy_to_numpy(memory.values));
+          },
+          nb::rv_policy::move, "(first index, values) of what this rank remembers for its region.")
+      .def_prop_ro(
+          "unsent_norm", [](const PyReducer& r) { return r.reducer().unsent_norm(); },
+          "Norm of this rank's residual and owner memory; O(n).")
+      .def_prop_ro("profile",
+                   [](const PyReducer& r) -> std::optional<Profile> {
+                     const Tuner* tuner = r.reducer().tuner();
+                     if (tuner == nullptr || !tuner->is_calibrated()) return std::nullopt;
+                     return tuner->profile();
+                   })
+      .def_prop_ro("stats", &PyReducer::stats, "Of the last step, by name.");
+  bind_steps(reducer);
+  bind_state(reducer);
+}
+
+}  // namespace oktopk::python

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tuner: profiles of a network, and what it would choose.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include "oktopk/allreduce/presets.h"
+#include "oktopk/base/error.h"
+#include "oktopk/base/find_row.h"
+#include "oktopk/tune/calibrate.h"
+#include "oktopk/tune/choose.h"
+#include "python/src/module.h"
+#include "python/src/options.h"
+
+namespace nb = nanobind;
+using nb::literals::operator""_a;
+
+namespace oktopk::python {
+namespace {
+
+Profile measure(Communicator& comm, double budget) {
+  require(budget > 0, "calibrate: budget = ", budget, " s, but it must be positive");
+  return calibrate(comm, {.budget = budget});
+}
+
+nb::bytes profile_bytes(const Profile& profile) {
+  StateWriter state;
+  save(profile, state);
+  const Bytes bytes = state.seal();
+  return nb::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+void profile_from_bytes(Profile& self, const nb::bytes& bytes) {
+  StateReader state({reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()});
+  new (&self) Profile(take_profile(state));
+}
+
+std::vector<Candidate> explain(std::uint64_t n, double density, int P, const Profile& profile,
+                               const std::string& coarsest, const std::string& overrides) {
+  require(n >= 1 && n < (std::uint64_t{1} << 32), "explain: n = ", n,
+          ", but it must be in 1..2^32-1");
+  require(density > 0 && density <= 1, "explain: density = ", density,
+          ", but it must be in (0, 1]");
+  require(P >= 1, "explain: P = ", P, ", but it must be at least 1");
+  ChoiceOptions options;
+  options.coarsest = find_value_coding(coarsest);
+  options.overrides = Overrides::parse(overrides);
+  const auto entries = entries_at(density, static_cast<Index>(n));
+  return rank_candidates({.n = static_cast<double>(n), .k = static_cast<double>(entries), .P = P},
+                         profile, options);
+}
+
+}  // namespace
+
+ValueCoding find_value_coding(const std::string& name) {
+  return static_cast<ValueCoding>(&find_row(value_codings(), "value coding", name) -
+                                  value_codings().data());
+}
+
+void bind_tune(nb::module_& m) {
+  nb::class_<Machine>(m, "Machine", "What the network and the processor charge, in seconds.")
+      .def(nb::init<>())
+      .def_rw("alpha", &Machine::alpha, "per round: a message's latency")
+      .def_rw("beta", &Machine::beta, "per byte and direction")
+      .def_rw("gamma", &Machine::gamma, "per sparse entry that is merged")
+      .def_rw("overhead", &Machine::overhead, "per message: the processor's share")
+      .def_rw("contention", &Machine::contention, "beta's factor while everyone talks to everyone")
+      .def_rw("delta", &Machine::delta, "per dense value")
+      .def_rw("sigma", &Machine::sigma, "per gradient value that is selected from");
+
+  nb::class_<Profile>(m, "Profile", "What a tuner knows of the network; equal on all ranks.")
+      .def(nb::init<>())
+      .def_rw("name", &Profile::name)
+      .def_rw("machine", &Profile::machine)
+      .def_rw("ranks_per_host", &Profile::ranks_per_host)
+      .def("__getstate__", &profile_bytes)
+      .def("__setstate__", &profile_from_bytes);
+
+  nb::class_<Candidate>(m, "Candidate", "A way to solve a problem, priced.")
+      .def_prop_ro("method", [](const Candidate& c) { return to_string(c.method); })
+      .def_prop_ro("preset", [](const Candidate& c) { return c.method.preset; })
+      .def_prop_ro("codec", [](const Candidate& c) { return to_string(c.method.codec); })
+      .def_prop_ro("skips", [](const Candidate& c) { return c.method.skips; })
+      .def_ro("seconds", &Candidate::seconds, "of a step, all together")
+      .def_ro("compute", &Candidate::compute, "of these, over the n values on this rank")
+      .def_prop_ro("bytes", [](const Candidate& c) { return c.cost.bytes; })
+      .def_prop_ro("messages", [](const Candidate& c) { return c.cost.messages; })
+      .def_ro("overridden", &Candidate::overridden)
+      .def("__repr__", [](const Candidate& c) {
+        return "<" + to_string(c.method) + ": " + std::to_string(1e3 * c.seconds) + " ms>";
+      });
+
+  m.def("calibrate", &measure, "comm"_a, "budget"_a = 0.15,
+        nb::call_guard<nb::gil_scoped_release>(),
+        "Collective: measures the network and the processor in about `budget` seconds.");
+  m.def("explain", &explain, "n"_a, "density"_a, "ranks"_a, "profile"_a, "coarsest"_a = "bf16",
+        "overrides"_a = "",
+        "What preset \"auto\" would choose for n values at a density, and all that it compares, "
+        "the choice first.");
+  m.def(
+      "presets",
+      [] {
+        nb::list names;
+        for (const Preset& preset : presets())
+          names.append(nb::make_tuple(preset.name, preset.summary));
+        return names;
+      },
+      "(name, summary) of every preset.");
+  m.def(
+      "check_options",
+      [](const nb::dict& options, std::uint64_t n) {
+        return describe(read_options(options), checked_n(n));
+      },
+      "options"_a, "n"_a, "The options in words; UsageError where one is unfit.");
+}
+
+}  // namespace oktopk::python

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Python module oktopk._core: communicators, Reducer and the tuner, on numpy arrays and
+// anything else that speaks DLPack. The friendly face is python/oktopk/*.py.
+#include "python/src/module.h"
+
+#include "oktopk/base/error.h"
+
+namespace nb = nanobind;
+
+NB_MODULE(_core, m) {
+  m.doc() = "Native part of oktopk: communicators, Reducer, tuner.";
+  nb::exception<oktopk::UsageError>(m, "UsageError", PyExc_ValueError);
+  nb::exception<oktopk::CommError>(m, "CommError", PyExc_RuntimeError);
+  nb::exception<oktopk::DeviceError>(m, "DeviceError", PyExc_RuntimeError);
+  oktopk::python::bind_comm(m);
+  oktopk::python::bind_tune(m);
+  oktopk::python::bind_reducer(m);
+}

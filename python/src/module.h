@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of the Python module oktopk._core.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace oktopk::python {
+
+void bind_comm(nanobind::module_& m);
+void bind_tune(nanobind::module_& m);
+void bind_reducer(nanobind::module_& m);
+
+}  // namespace oktopk::python

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "python/src/options.h"
+
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <array>
+#include <utility>
+
+#include "oktopk/base/error.h"
+#include "oktopk/base/find_row.h"
+
+namespace nb = nanobind;
+
+namespace oktopk::python {
+namespace {
+
+template <class T>
+T value(nb::handle x) {
+  return nb::cast<T>(x);
+}
+
+std::size_t positive(nb::handle x, const char* name) {
+  const auto number = nb::cast<long long>(x);
+  require(number > 0, "reducer: ", name, " = ", number, ", but it must be positive");
+  return static_cast<std::size_t>(number);
+}
+
+DensitySchedule stages(nb::handle x) {
+  DensitySchedule schedule;
+  for (const auto& [steps, density] : nb::cast<std::vector<std::pair<std::uint64_t, double>>>(x)) {
+    schedule.push_back({steps, density});
+  }
+  return schedule;
+}
+
+struct Keyword {
+  std::string_view name;
+  void (*read)(ReducerOptions& o, nb::handle x);
+};
+
+constexpr auto kKeywords = std::to_array<Keyword>({
+    {"preset", [](ReducerOptions& o, nb::handle x) { o.preset = value<std::string>(x); }},
+    {"density", [](ReducerOptions& o, nb::handle x) { o.density = value<double>(x); }},
+    {"k", [](ReducerOptions& o, nb::handle x) { o.k = positive(x, "k"); }},
+    {"codec", [](ReducerOptions& o,
+                 nb::handle x) { o.allreduce.codec = parse_codec(value<std::string>(x)); }},
+    {"skips", [](ReducerOptions& o, nb::handle x) { o.allreduce.skips = value<std::string>(x); }},
+    {"residual", [](ReducerOptions& o,
+                    nb::handle x) { o.allreduce.residual = find_residual(value<std::string>(x)); }},
+    {"selector",
+     [](ReducerOptions& o, nb::handle x) { o.selector = find_selector(value<std::string>(x)); }},
+    {"tau", [](ReducerOptions& o,
+               nb::handle x) { o.allreduce.tau = static_cast<int>(positive(x, "tau")); }},
+    {"tau_prime",
+     [](ReducerOptions& o, nb::handle x) {
+       o.allreduce.tau_prime = static_cast<int>(positive(x, "tau_prime"));
+     }},
+    {"threads", [](ReducerOptions& o,
+                   nb::handle x) { o.cpu.threads = static_cast<int>(positive(x, "threads")); }},
+    {"warmup", [](ReducerOptions& o, nb::handle x) { o.warmup = stages(x); }},
+    {"decay", [](ReducerOptions& o, nb::handle x) { o.decay = value<float>(x); }},
+    {"nan_policy", [](ReducerOptions& o,
+                      nb::handle x) { o.nan_policy = find_nan_policy(value<std::string>(x)); }},
+    {"coarsest",
+     [](ReducerOptions& o,
+        nb::handle x) { o.choice.coarsest = find_value_coding(value<std::string>(x)); }},
+    {"overrides",
+     [](ReducerOptions& o,
+        nb::handle x) { o.choice.overrides = Overrides::parse(value<std::string>(x)); }},
+    {"profile", [](ReducerOptions& o, nb::handle x) { o.profile = nb::cast<Profile>(x); }},
+});
+
+}  // namespace
+
+ReducerOptions read_options(const nb::dict& keywords) {
+  ReducerOptions options;
+  for (const auto& [key, x] : keywords) {
+    const auto name = nb::cast<std::string>(key);
+    const Keyword& keyword = find_row(kKeywords, "option", name);
+    if (x.is_none()) continue;  // its default
+    try {
+      keyword.read(options, x);
+    } catch (const nb::cast_error&) {
+      fail<UsageError>("reducer: ", name, " = ", nb::cast<std::string>(nb::repr(x)),
+                       " is of the wrong type");
+    }
+  }
+  return options;
+}
+
+Index checked_n(std::uint64_t n) {
+  require(n >= 1 && n < (std::uint64_t{1} << 32), "reducer: n = ", n,
+          ", but it must be in 1..2^32-1");
+  return static_cast<Index>(n);
+}
+
+}  // namespace oktopk::python

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is unsent moves between Reducers of different layouts, and nothing of it is lost: gradients
+// brought before and after the move are applied in full.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "tests/support/message.h"
+#include "tests/support/training.h"
+
+namespace oktopk {
+namespace {
+
+constexpr Index kLarge = 700;
+constexpr Index kSmall = 300;
+constexpr Index kBoth = kLarge + kSmall;
+
+std::vector<float> take(Reducer& reducer) {
+  std::vector<float> out(reducer.n(), -1.0F);
+  reducer.take_unsent(out);
+  return out;
+}
+
+// The small one's values first.
+template <class T>
+std::vector<T> in_new_order(const std::vector<T>& large, const std::vector<T>& small) {
+  std::vector<T> both = small;
+  both.insert(both.end(), large.begin(), large.end());
+  return both;
+}
+
+// What all ranks brought to a Reducer, less what it applied.
+class Balance {
+ public:
+  explicit Balance(Index n) : owed(n, 0.0) {}
+  void step(Reducer& reducer, std::uint64_t number) {
+    const auto gradient = gradient_of(reducer, number);
+    owed = plus(owed, sum_over_ranks(reducer.comm(), gradient));
+    reducer.step(gradient);
+    owed = plus(owed, sum_applied(reducer), -1);
+  }
+  Dense owed;
+};
+
+class ReducerUnsent : public testing::TestWithParam<TestedMethod> {};
+
+// Dyadic gradients: every sum is exact.
+TEST_P(ReducerUnsent, move_from_two_to_one_in_another_order_loses_nothing) {
+  run_world("threads", 3, [](Communicator& comm) {
+    Reducer large(comm, kLarge, GetParam().options(20));
+    Reducer small(comm, kSmall, GetParam().options(9));
+    Balance of_large(kLarge), of_small(kSmall), of_both(kBoth);
+    for (std::uint64_t step = 0; step < 7; ++step) {
+      of_large.step(large, step);
+      of_small.step(small, step + 100);
+    }
+    Reducer both(comm, kBoth, GetParam().options(31));
+    both.give_unsent(in_new_order(take(large), take(small)));
+    of_both.owed = in_new_order(of_large.owed, of_small.owed);
+    EXPECT_EQ(sum_unsent(both), of_both.owed);
+    EXPECT_EQ(large.unsent_norm(), 0);
+    EXPECT_EQ(small.unsent_norm(), 0);
+    for (std::uint64_t step = 7; step < 12; ++step) of_both.step(both, step);
+    both.flush();
+    EXPECT_EQ(plus(of_both.owed, sum_applied(both), -1), Dense(kBoth, 0.0));
+  });
+}
+
+TEST_P(ReducerUnsent, taken_twice_gives_zeros_and_steps_go_on) {
+  run_world("threads", 3, [](Communicator& comm) {
+    Reducer reducer(comm, kSmall, GetParam().options(9));
+    for (std::uint64_t step = 0; step < 5; ++step) reducer.step(gradient_of(reducer, step));
+    take(reducer);
+    EXPECT_EQ(take(reducer), std::vector<float>(kSmall, 0.0F));
+    Balance balance(kSmall);
+    for (std::uint64_t step = 5; step < 9; ++step) balance.step(reducer, step);
+    EXPECT_EQ(sum_unsent(reducer), balance.owed);
+    EXPECT_EQ(reducer.steps(), 9u);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, ReducerUnsent, testing::ValuesIn(all_methods()),
+                         [](const auto& tested) { return tested.param.name(); });
+
+const TestedMethod kCirculant{"circulant", ResidualKind::owner_memory};
+
+TEST(ReducerUnsents, take_holds_the_owner_memory_in_the_rank_s_own_region) {
+  const auto remembered = gather_world("threads", 3, [](Communicator& comm) {
+    Reducer reducer(comm, kLarge, kCirculant.options(20));
+    for (std::uint64_t step = 0; step < 5; ++step) reducer.step(gradient_of(reducer, step));
+    std::vector<float> expected(reducer.residual().begin(), reducer.residual().end());
+    const OwnerMemory memory = reducer.memory();
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < memory.values.size(); ++i) {
+      expected[memory.region.begin + i] += memory.values[i];
+      count += memory.values[i] != 0 ? 1 : 0;
+    }
+    EXPECT_EQ(take(reducer), expected);
+    return count;
+  });
+  EXPECT_GT(remembered[0] + remembered[1] + remembered[2], 0u);
+}
+
+TEST(ReducerUnsents, give_adds_to_what_is_there) {
+  run_world("threads", 1, [](Communicator& comm) {
+    Reducer reducer(comm, 3, kCirculant.options(1));
+    reducer.give_unsent(std::vector<float>{1, -2, 0});
+    reducer.give_unsent(std::vector<float>{0.5F, 1, 4});
+    EXPECT_EQ(take(reducer), (std::vector<float>{1.5F, -1, 4}));
+  });
+}
+
+TEST(ReducerUnsents, unfit_values_are_refused_and_change_nothing) {
+  run_world("threads", 1, [](Communicator& comm) {
+    Reducer reducer(comm, 3, kCirculant.options(1));
+    const float most = std::numeric_limits<float>::max();
+    reducer.give_unsent(std::vector<float>{1, most, 3});
+    const Bytes before = reducer.save();
+    const auto refusal = [&](std::vector<float> values) {
+      return message_of([&] { reducer.give_unsent(values); });
+    };
+    EXPECT_EQ(refusal({1, 2}), "give_unsent: 2 values, but n = 3");
+    EXPECT_NE(refusal({1, 2, std::numeric_limits<float>::quiet_NaN()}).find("value 2 is nan"),
+              std::string::npos);
+    EXPECT_NE(refusal({std::numeric_limits<float>::infinity(), 2, 3}).find("value 0 is inf"),
+              std::string::npos);
+    EXPECT_NE(refusal({1, most, 3}).find("value 1"), std::string::npos);
+    std::vector<float> room(4);
+    EXPECT_EQ(message_of([&] { reducer.take_unsent(room); }),
+              "take_unsent: room for 4 values, but n = 3");
+    EXPECT_EQ(reducer.save(), before);
+  });
+}
+
+TEST(ReducerUnsents, after_a_failed_step_nothing_can_be_moved) {
+  run_world("threads", 1, [](Communicator& comm) {
+    ReducerOptions options = kCirculant.options(1);
+    Reducer reducer(comm, 2, options);
+    const float most = std::numeric_limits<float>::max();
+    reducer.give_unsent(std::vector<float>{most, most});
+    EXPECT_THROW(reducer.step(std::vector<float>{most, most}), UsageError);
+    std::vector<float> room(2, 7.0F);
+    EXPECT_THROW(reducer.take_unsent(room), CommError);
+    EXPECT_EQ(room, (std::vector<float>{7, 7}));
+    EXPECT_THROW(reducer.give_unsent(room), CommError);
+  });
+}
+
+}  // namespace
+}  // namespace oktopk
