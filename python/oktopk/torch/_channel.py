@@ -76,6 +76,13 @@ class Channel:
         first, last = torch.searchsorted(self._indices, bounds).tolist()
         return self._indices[first:last] - slot.begin
 
+    def unsent(self) -> Dict[str, torch.Tensor]:
+        """A copy of this rank's residual and owner memory, by parameter."""
+        flat = torch.from_numpy(self.core.residual)
+        first, memory = self.core.memory
+        flat[first : first + len(memory)] += torch.from_numpy(memory)
+        return {slot.name: flat[slot.begin : slot.end] for slot in self.slots}
+
     def take_unsent(self) -> Dict[str, torch.Tensor]:
         """By parameter; afterwards nothing is unsent here."""
         flat = torch.empty(self.n, dtype=torch.float32)
