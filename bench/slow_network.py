@@ -129,7 +129,6 @@ def measure_method(
     try:
         ranks = launch.run_ranks(network, "worker.py", plan_for(method, options), options.timeout)
         row = table.summary(rate, method, ranks)
-        row["loss_before"] = ranks[0]["first_loss"]
     except launch.RankFailed as error:
         row = {"network": rate, "method": method, "error": str(error)}
     said = (

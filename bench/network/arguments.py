@@ -131,9 +131,14 @@ def parser(description: str) -> argparse.ArgumentParser:
         "--seconds",
         type=within(1, 3600),
         default="40",
-        help="for the timed steps, but at least 5 [%(default)s]",
+        help="for the timed steps, but at least 5, and for the warm-up [%(default)s]",
     )
-    add("--warmup", type=within(4, 1000), default="8", help="steps before them [%(default)s]")
+    add(
+        "--warmup",
+        type=within(6, 1000),
+        default="40",
+        help="steps before: 6, then while --seconds last [%(default)s]",
+    )
     add(
         "--timeout",
         type=within(10, 7200),

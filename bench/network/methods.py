@@ -55,23 +55,38 @@ def bf16_hook(group, bucket):  # DDP wants torch's own annotations here, or none
     return default_hooks.bf16_compress_hook(group, bucket)
 
 
-def register(ddp: Any, name: str, density: float, codec: str | None) -> None:
-    """Gives the DDP model the hook of this method; oktopk is imported only where it is needed."""
-    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
-
+def register(ddp: Any, name: str, density: float, codec: str | None) -> Any:
+    """Gives the DDP model the hook of this method and returns its state (None: it has none)."""
     if name == "bf16":
         ddp.register_comm_hook(None, bf16_hook)
     elif name.startswith("powersgd:"):
-        state = powerSGD_hook.PowerSGDState(
-            process_group=None,
-            start_powerSGD_iter=START_STEP,
-            matrix_approximation_rank=int(name.partition(":")[2]),
-        )
-        ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        return register_powersgd(ddp, int(name.partition(":")[2]))
     elif needs_oktopk(name):
-        import oktopk.torch as sparse
+        return register_oktopk(ddp, name, density, codec)
+    return None
 
-        state = sparse.OkTopkState(
-            process_group=None, density=density, preset=name, codec=codec, start_iter=START_STEP
-        )
-        ddp.register_comm_hook(state, sparse.oktopk_hook)
+
+def register_powersgd(ddp: Any, rank: int) -> Any:
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
+
+    state = power.PowerSGDState(
+        process_group=None, matrix_approximation_rank=rank, start_powerSGD_iter=START_STEP
+    )
+    ddp.register_comm_hook(state, power.powerSGD_hook)
+    return state
+
+
+def register_oktopk(ddp: Any, preset: str, density: float, codec: str | None) -> Any:
+    import oktopk.torch as sparse
+
+    state = sparse.OkTopkState(
+        process_group=None, density=density, preset=preset, codec=codec, start_iter=START_STEP
+    )
+    ddp.register_comm_hook(state, sparse.oktopk_hook)
+    return state
+
+
+def counted_bytes(state: Any) -> int:
+    """What oktopk says that this rank has sent so far; 0 for the others, which do not count."""
+    stats = getattr(state, "compression_stats", None)
+    return stats().wire_bytes if stats and hasattr(stats(), "wire_bytes") else 0

@@ -41,6 +41,7 @@ def summary(network: str, method: str, ranks: list[dict]) -> dict:
         "min": min(times),
         "max": max(times),
         "wire": max(r["sent"]["wire"] for r in ranks) / steps,
+        "counted": max(r["sent"]["counted"] for r in ranks) / steps,
         "loss": statistics.mean(r["loss"] for r in ranks),
         "parameters": ranks[0]["parameters"],
         "ranks": [r["sent"] for r in ranks],

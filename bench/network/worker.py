@@ -31,6 +31,7 @@ from network import counters, methods
 
 CLASSES = 10
 LAYERS = 4
+LEAST_WARMUP = 6
 
 
 def width_for(parameters: int) -> int:
@@ -66,12 +67,11 @@ def make_step(ddp: Any, method: str, width: int, batch: int) -> Callable[[], flo
     return step
 
 
-def agreed_steps(seconds_per_step: float, plan: dict) -> int:
-    """As many as fit, by the slowest rank's word; the same number on all ranks."""
+def fitting_steps(seconds_per_step: float, seconds: float, most: int) -> int:
+    """As many as fit the time, by the slowest rank's word: the same number on all ranks."""
     slowest = torch.tensor([seconds_per_step], dtype=torch.float64)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-    fitting = int(plan["seconds"] / max(slowest.item(), 1e-6))
-    return max(plan["least_steps"], min(plan["steps"], fitting))
+    return min(most, int(seconds / max(slowest.item(), 1e-6)))
 
 
 def same_everywhere(model: nn.Module) -> bool:
@@ -83,21 +83,32 @@ def same_everywhere(model: nn.Module) -> bool:
     return len(set(digests)) == 1
 
 
-def measure(step: Callable[[], float], plan: dict) -> dict:
-    """Warm-up, then the steps that count."""
-    first_loss = step()
-    for _ in range(plan["warmup"] - 1):
+def warm_up(step: Callable[[], float], plan: dict) -> float:
+    """LEAST_WARMUP steps, and more while there is time; returns the seconds of the last one."""
+    taken, todo, done = 0.0, LEAST_WARMUP, 0
+    while done < todo:
         begin = time.monotonic()
         step()
-    steps = agreed_steps(time.monotonic() - begin, plan)
+        taken, done = time.monotonic() - begin, done + 1
+        if done == LEAST_WARMUP:
+            todo += fitting_steps(taken, plan["seconds"], plan["warmup"] - LEAST_WARMUP)
+    return taken
+
+
+def measure(step: Callable[[], float], state: Any, plan: dict) -> dict:
+    """Warm-up, then the steps that count."""
+    taken = warm_up(step, plan)
+    steps = max(plan["least_steps"], fitting_steps(taken, plan["seconds"], plan["steps"]))
     dist.barrier()
-    before, start, ends, loss = counters.read(), time.monotonic(), [], 0.0
+    counted, before = methods.counted_bytes(state), counters.read()
+    start, ends, loss = time.monotonic(), [], 0.0
     for _ in range(steps):
         loss = step()
         ends.append(time.monotonic())
     dist.barrier()
     sent = counters.between(before, counters.read())
-    return {"start": start, "ends": ends, "sent": sent, "first_loss": first_loss, "loss": loss}
+    sent["counted"] = methods.counted_bytes(state) - counted
+    return {"start": start, "ends": ends, "sent": sent, "loss": loss}
 
 
 def main() -> None:
@@ -112,8 +123,8 @@ def main() -> None:
         gradient_as_bucket_view=True,
         bucket_cap_mb=methods.bucket_megabytes(plan["method"], count),
     )
-    methods.register(ddp, plan["method"], plan["density"], plan["codec"])
-    result = measure(make_step(ddp, plan["method"], width, plan["batch"]), plan)
+    state = methods.register(ddp, plan["method"], plan["density"], plan["codec"])
+    result = measure(make_step(ddp, plan["method"], width, plan["batch"]), state, plan)
     result["same_weights"] = plan["method"] == "none" or same_everywhere(model)
     result["parameters"] = count
     out.write_text(json.dumps(result))

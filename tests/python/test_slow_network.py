@@ -26,6 +26,11 @@ needs_network = pytest.mark.skipif(
 )
 
 
+needs_oktopk = pytest.mark.skipif(
+    not importlib.util.find_spec("oktopk"), reason="NOT RUN, missing here: the package oktopk"
+)
+
+
 def parse(*words: str):
     return arguments.parser("").parse_args(list(words))
 
@@ -75,7 +80,7 @@ def test_parser_reads_units():
         (["--parameters", "12"], "between 1K and 1G"),
         (["--density", "0"], "(0, 1]"),
         (["--density", "nan"], "(0, 1]"),
-        (["--warmup", "2"], "from 4 to 1000"),
+        (["--warmup", "2"], "from 6 to 1000"),
     ],
 )
 def test_parser_refuses_and_names_the_value(words, said, capsys):
@@ -145,6 +150,13 @@ def test_methods_put_powersgd_in_one_bucket():
     assert methods.bucket_megabytes("ddp", 10**7) is None
 
 
+@needs_oktopk
+def test_methods_know_the_presets_of_the_package():
+    import oktopk
+
+    assert set(methods.PRESETS) == {"auto"} | {name for name, _ in oktopk.presets()}
+
+
 def start(*words: str, prefix: tuple[str, ...] = ()) -> subprocess.Popen:
     return subprocess.Popen(
         [*prefix, sys.executable, str(COMMAND), *words],
@@ -154,6 +166,16 @@ def start(*words: str, prefix: tuple[str, ...] = ()) -> subprocess.Popen:
     )
 
 
+def finish(process: subprocess.Popen) -> tuple[str, str]:
+    """What it said; one that hangs is ended, so that it can clean up, and is a failure."""
+    try:
+        return process.communicate(timeout=110)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        process.communicate(timeout=30)
+        raise
+
+
 @pytest.mark.skipif(
     os.geteuid() != 0, reason="NOT RUN: only root can give up its capabilities for this test"
 )
@@ -161,7 +183,7 @@ def test_command_without_capabilities_says_so_and_exits_2():
     process = start(
         "--methods", "ddp", prefix=("setpriv", "--bounding-set=-net_admin", "--inh-caps=-all", "--")
     )
-    out, said = process.communicate(timeout=60)
+    out, said = finish(process)
     assert process.returncode == 2 and "CAP_NET_ADMIN" in said and out == ""
 
 
@@ -180,13 +202,13 @@ def test_run_with_two_ranks_counts_the_wire_and_leaves_nothing(tmp_path):
         "--steps",
         "5",
         "--warmup",
-        "4",
+        "6",
         "--timeout",
         "60",
         "--json",
         str(file),
     )
-    out, said = process.communicate(timeout=110)
+    out, said = finish(process)
     assert process.returncode == 0, said
     result = json.loads(file.read_text())
     [row] = result["rows"]
@@ -203,6 +225,22 @@ def test_run_with_two_ranks_counts_the_wire_and_leaves_nothing(tmp_path):
 
 
 @needs_network
+@needs_oktopk
+def test_run_with_three_ranks_sends_what_oktopk_counts(tmp_path):
+    before, file = ours(), tmp_path / "slow.json"
+    process = start(
+        *"--ranks 3 --rate unlimited --methods circulant --parameters 300K --steps 5".split(),
+        *["--warmup", "6", "--timeout", "60", "--json", str(file)],
+    )
+    _, said = finish(process)
+    assert process.returncode == 0, said
+    [row] = json.loads(file.read_text())["rows"]
+    assert 0 < row["counted"] < row["wire"] < 0.1 * 4 * row["parameters"]
+    assert row["wire"] < 1.5 * row["counted"] + 10_000  # headers and acknowledgements, no more
+    assert ours() == before
+
+
+@needs_network
 def test_run_ended_by_a_signal_leaves_nothing():
     before = ours()
     process = start("--ranks", "3", "--rate", "unlimited", "--methods", "ddp", "--timeout", "60")
@@ -213,6 +251,6 @@ def test_run_ended_by_a_signal_leaves_nothing():
         time.sleep(0.02)
     assert any(f"-{process.pid}-rank2" in name for name in ours())
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    finish(process)
     assert process.returncode == 128 + signal.SIGTERM
     assert ours() == before

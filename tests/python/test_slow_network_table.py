@@ -30,7 +30,7 @@ def rank(ends, wire, start=0.0, same=True):
     return {
         "start": start,
         "ends": ends,
-        "sent": {"wire": wire},
+        "sent": {"wire": wire, "counted": 0},
         "loss": 1.0,
         "parameters": 1234567,
         "same_weights": same,
