@@ -139,7 +139,13 @@ def measure_method(
     return row
 
 
+def save(record: dict, file: str | None) -> None:
+    if file:
+        Path(file).write_text(json.dumps(record, indent=1) + "\n")
+
+
 def measure(options: argparse.Namespace) -> dict:
+    """All rates and methods; the file has what was measured so far, should the run be stopped."""
     record: dict = {
         "tool": "slow_network",
         "conditions": conditions(options),
@@ -147,13 +153,12 @@ def measure(options: argparse.Namespace) -> dict:
         "rows": [],
     }
     for rate in options.rate:
-        with namespaces.Network(
-            options.ranks, namespaces.Link(rate.bits, options.delay)
-        ) as network:
+        link = namespaces.Link(rate.bits, options.delay)
+        with namespaces.Network(options.ranks, link) as network:
             record["links"].append(measure_link(network, rate))
-            record["rows"] += [
-                measure_method(network, rate.name, m, options) for m in options.methods
-            ]
+            for method in options.methods:
+                record["rows"].append(measure_method(network, rate.name, method, options))
+                save(record, options.json)
     return record
 
 
@@ -168,8 +173,7 @@ def show(record: dict, options: argparse.Namespace) -> None:
     text = table.markdown(record)
     said = table.conditions(record)
     print(f"{said}\n\n{text}")
-    if options.json:
-        Path(options.json).write_text(json.dumps(record, indent=1) + "\n")
+    save(record, options.json)
     if options.plot:
         plot.draw(record, options.plot)
     if options.write_docs:

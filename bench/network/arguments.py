@@ -136,7 +136,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     add(
         "--warmup",
         type=within(6, 1000),
-        default="40",
+        default="200",
         help="steps before: 6, then while --seconds last [%(default)s]",
     )
     add(
@@ -145,7 +145,7 @@ def parser(description: str) -> argparse.ArgumentParser:
         default="600",
         help="seconds for one method at one rate [%(default)s]",
     )
-    add("--json", metavar="FILE", help="writes all that was measured")
+    add("--json", metavar="FILE", help="writes all that was measured, after every method")
     add("--plot", metavar="FILE.png", help="writes a picture (needs matplotlib)")
     add("--write-docs", action="store_true", help="writes the table into docs/slow_network.md")
     add("--read", metavar="FILE", help="measures nothing: shows what --json wrote")

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of a training run, with one method, in its namespace. Started by launch.py.
 
-A perceptron of four square layers learns the labels of a fixed random teacher from a few samples
-per step: the gradient is large and the computation small, so that the network decides. After the
-warm-up (dense steps of the hooks, DDP's buckets) the ranks agree on how many steps fit the time,
-and note when each of them ended: the clock is the machine's, the same for all. Wire bytes are read
-between two barriers: a barrier's message leaves a rank after all that this rank sent before it. At
-the end all ranks must hold the same weights, bit by bit.
+A perceptron of four square layers is trained on the labels of a fixed random teacher with a few
+samples per step: the gradient is large and the computation small, so that the network decides.
+After the warm-up (dense steps of the hooks, DDP's buckets) the ranks agree on how many steps fit
+the time, and note when each of them ended: the clock is the machine's, the same for all. Wire bytes
+are read between two barriers: a barrier's message leaves a rank after all that this rank sent
+before it. At the end all ranks must hold the same weights, bit by bit.
 """
 
 from __future__ import annotations
