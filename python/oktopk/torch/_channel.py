@@ -41,7 +41,7 @@ class Channel:
             self.slots.append(Slot(name, begin, begin + size))
             begin += size
         self.n = begin
-        self.core = _core.Reducer(comm, self.n, options)
+        self.core: Any = _core.Reducer(comm, self.n, options)  # takes the host's tensors as arrays
         self._indices: Optional[torch.Tensor] = None
         self._mean: Optional[torch.Tensor] = None  # staging, of what is not fp32 on the host
 

@@ -116,9 +116,8 @@ class OkTopkState:
             channels.restore(saved)
         channel = channels.of_bucket(bucket.parameters())
         scale = 1.0 if self._scale is None else 1.0 / self._scale
-        devices = None if buffer.device.type == "cpu" else [buffer.device]
         return self._worker.submit(
-            lambda: self._exchange(channel, buffer, scale, index, iteration), devices
+            lambda: self._exchange(channel, buffer, scale, index, iteration), buffer.device
         )
 
     def _begin_life(self) -> Channels:

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains a task once per recipe, one after the other in the same process group, and measures what
+each costs and reaches.
+
+Every run starts from the same weights and sees the same samples, augmentation and dropout in the
+same order, so that only the exchange of gradients differs. Held-out loss is summed over all ranks,
+each with its part of the samples.
+"""
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from common.exchange import bucket_mb, make_exchange, ring_bytes
+from common.optimisers import make_optimiser, set_learning_rate
+from common.options import Settings
+from common.order import Order
+from common.progress import Progress
+from common.recipes import Recipe
+from common.world import World
+
+
+@dataclass
+class Task:
+    """What an example is.
+
+    loss(model, indices): the training loss of these samples, augmentation and all; PyTorch's
+    default generators are seeded per step.
+    evaluate(model, indices): sums over these held-out samples, {"loss": (sum, count), metric: (sum,
+    count)}.
+    """
+
+    title: str
+    stand_in: bool
+    train_count: int
+    test_count: int
+    make_model: Callable[[], nn.Module]
+    loss: Callable[[nn.Module, torch.Tensor], torch.Tensor]
+    evaluate: Callable[[nn.Module, torch.Tensor], dict[str, tuple[float, float]]]
+    metric: str
+
+
+@dataclass
+class Run:
+    """What a recipe reached. Bytes are the busiest rank's; dense_bytes is what dense would have
+    sent."""
+
+    label: str
+    optimiser: str
+    loss: float = 0.0
+    metric: float = 0.0
+    train_loss: float = 0.0
+    wire_bytes: float = 0.0
+    dense_bytes: float = 0.0
+    ms_per_step: float = 0.0
+    replicas_equal: bool = False
+    curve: list[dict[str, float]] = field(default_factory=list)
+
+
+def compare(task: Task, recipes: list[Recipe], settings: Settings, world: World) -> list[Run]:
+    """One Run per recipe. Collective."""
+    return [_Trainer(task, recipe, settings, world).train() for recipe in recipes]
+
+
+class _Trainer:
+    def __init__(self, task: Task, recipe: Recipe, settings: Settings, world: World):
+        self._task, self._recipe, self._settings, self._world = task, recipe, settings, world
+        torch.manual_seed(settings.seed)
+        model = task.make_model().to(world.device)
+        self._numel = sum(p.numel() for p in model.parameters())
+        self._exchange = make_exchange(recipe, self._numel, world.size, world.device)
+        # Batch norm's buffers are averaged before an evaluation instead of being sent every step.
+        warnings.filterwarnings("ignore", message=".*broadcast_buffers")  # renamed in new PyTorch
+        self._ddp = DistributedDataParallel(
+            model, broadcast_buffers=False, bucket_cap_mb=bucket_mb(recipe, settings.bucket_mb)
+        )
+        self._exchange.register(self._ddp)
+        self._optimiser = make_optimiser(settings, recipe, self._exchange, model.parameters())
+        self._order = Order(task.train_count, settings.batch, world.rank, world.size, settings.seed)
+        self._held_out = self._shard()
+        self._run = Run(recipe.label, type(self._optimiser).__name__)
+        self._seconds = 0.0
+
+    def train(self) -> Run:
+        steps, every = self._settings.steps, self._settings.eval_every
+        self._evaluate(0, 0.0)
+        with Progress(self._recipe.label, steps, self._world) as progress:
+            done = 0
+            while done < steps:
+                upto = min(done + every, steps)
+                train_loss = self._train_span(done, upto, progress)
+                done = upto
+                progress.say(self._line(self._evaluate(done, train_loss)))
+        return self._finish()
+
+    def _train_span(self, first: int, end: int, progress: Progress) -> float:
+        """Steps [first, end); their mean training loss over all ranks."""
+        self._ddp.train()
+        dist.barrier()
+        started = time.perf_counter()
+        total = torch.zeros((), device=self._world.device)
+        for step in range(first, end):
+            set_learning_rate(self._optimiser, self._settings, step)
+            torch.manual_seed(
+                (self._settings.seed * self._settings.steps + step) * self._world.size
+                + self._world.rank
+            )
+            self._optimiser.zero_grad()
+            loss = self._task.loss(self._ddp, self._order.indices(step))
+            loss.backward()
+            self._optimiser.step()
+            total += loss.detach()
+            progress.advance()
+        mean = total.item() / (end - first)  # waits for the device
+        self._seconds += time.perf_counter() - started
+        return self._world.total([mean])[0] / self._world.size
+
+    def _evaluate(self, step: int, train_loss: float) -> dict[str, float]:
+        for buffer in self._ddp.module.buffers():
+            if buffer.is_floating_point():
+                dist.all_reduce(buffer)
+                buffer /= self._world.size
+        self._ddp.eval()
+        with torch.no_grad():
+            sums = self._task.evaluate(self._ddp.module, self._held_out)
+        flat = self._world.total(
+            [value for name in ("loss", self._task.metric) for value in sums[name]]
+        )
+        sent = self._world.total([self._exchange.wire_bytes(step)], dist.ReduceOp.MAX)[0]
+        point = {
+            "step": step,
+            "wire_bytes": sent,
+            "train_loss": train_loss,
+            "loss": flat[0] / flat[1],
+            self._task.metric: flat[2] / flat[3],
+        }
+        self._run.curve.append(point)
+        return point
+
+    def _shard(self) -> torch.Tensor:
+        """The held-out samples of this rank; the sample of samples is the same for every recipe."""
+        wanted = min(self._settings.eval_samples or self._task.test_count, self._task.test_count)
+        rng = torch.Generator().manual_seed(1)
+        return torch.randperm(self._task.test_count, generator=rng)[:wanted][
+            self._world.rank :: self._world.size
+        ]
+
+    def _finish(self) -> Run:
+        run, last = self._run, self._run.curve[-1]
+        run.loss, run.metric, run.train_loss = (
+            last["loss"],
+            last[self._task.metric],
+            last["train_loss"],
+        )
+        run.wire_bytes = last["wire_bytes"]
+        run.dense_bytes = self._settings.steps * ring_bytes(4 * self._numel, self._world.size)
+        run.ms_per_step = (
+            1000 * self._world.total([self._seconds], dist.ReduceOp.MAX)[0] / self._settings.steps
+        )
+        run.replicas_equal = self._replicas_equal()
+        return run
+
+    def _replicas_equal(self) -> bool:
+        """Whether all ranks hold the same weights, bit by bit: what every exchange must keep."""
+        bits = (
+            torch.cat([p.detach().flatten() for p in self._ddp.module.parameters()])
+            .view(torch.int32)
+            .cpu()
+        )
+        reference = bits.clone()
+        dist.broadcast(reference, src=0)
+        return self._world.total([float(not torch.equal(bits, reference))])[0] == 0
+
+    def _line(self, point: dict[str, float]) -> str:
+        return (
+            f"{self._recipe.label:<26} step {point['step']:>6}/{self._settings.steps}  "
+            f"train {point['train_loss']:.4f}  "
+            f"held-out {point['loss']:.4f}  {self._task.metric} {point[self._task.metric]:.4f}  "
+            f"{point['wire_bytes'] / 2**20:9.2f} MiB sent"
+        )

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line the examples have in common."""
+
+import argparse
+import importlib.util
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from common.exchange import check
+from common.recipes import Recipe, parse_recipes
+
+OPTIMISERS = ("sgd", "momentum", "adam")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What every run of a comparison shares."""
+
+    steps: int
+    batch: int
+    optimiser: str
+    lr: float
+    weight_decay: float
+    schedule: str
+    seed: int
+    eval_every: int
+    eval_samples: int
+    bucket_mb: float
+
+
+class _Parser(argparse.ArgumentParser):
+    """Complains on rank 0 alone."""
+
+    def error(self, message: str) -> NoReturn:
+        if os.environ.get("RANK", "0") != "0":
+            raise SystemExit(2)
+        super().error(message)
+
+
+def make_parser(
+    doc: str,
+    *,
+    steps: int,
+    batch: int,
+    optimiser: str,
+    lr: dict[str, float],
+    weight_decay: float = 0.0,
+) -> argparse.ArgumentParser:
+    """The shared options with an example's defaults; `lr` has one for each optimiser that makes
+    sense."""
+    parser = _Parser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add(
+        "--data",
+        type=Path,
+        metavar="PATH",
+        help="folder or file with the data; without it, a generated stand-in",
+    )
+    add(
+        "--compress",
+        default="dense,circulant",
+        metavar="LIST",
+        help="dense, bf16, powersgd, and presets of oktopk (auto, circulant, oktopk, topka, ...), "
+        "one run each; options after colons: circulant:density=0.05:codec=elias_fano+bf16 "
+        "(default: %(default)s)",
+    )
+    add(
+        "--density",
+        type=float,
+        default=0.01,
+        help="fraction of the gradient applied per step (default: %(default)s)",
+    )
+    add(
+        "--codec",
+        default="",
+        help="coding of sparse frames, for example elias_fano+bf16 (default: oktopk's)",
+    )
+    warmup = parser.add_mutually_exclusive_group()
+    warmup.add_argument("--warmup-steps", type=int, help="dense steps first")
+    warmup.add_argument(
+        "--warmup-fraction",
+        type=float,
+        default=0.05,
+        help="the same as a fraction of the steps (default: %(default)s)",
+    )
+    add("--steps", type=int, default=steps, help="default: %(default)s")
+    add("--batch", type=int, default=batch, help="samples per rank and step (default: %(default)s)")
+    add(
+        "--optimiser",
+        choices=[name for name in OPTIMISERS if name in lr],
+        default=optimiser,
+        help="default: %(default)s",
+    )
+    add(
+        "--lr",
+        type=float,
+        help=f"learning rate (default: {', '.join(f'{v} for {k}' for k, v in lr.items())})",
+    )
+    add("--weight-decay", type=float, default=weight_decay, help="default: %(default)s")
+    add(
+        "--schedule",
+        choices=["cosine", "constant"],
+        default="cosine",
+        help="of the learning rate (default: %(default)s)",
+    )
+    add(
+        "--seed",
+        type=int,
+        default=0,
+        help="of weights, order of samples, augmentation (default: %(default)s)",
+    )
+    add("--eval-every", type=int, metavar="STEPS", help="default: a tenth of the steps")
+    add(
+        "--eval-samples",
+        type=int,
+        default=2000,
+        metavar="N",
+        help="held-out samples used; 0 for all (default: %(default)s)",
+    )
+    add("--bucket-mb", type=float, default=25.0, help="DDP's bucket_cap_mb (default: %(default)s)")
+    add(
+        "--backend",
+        help="of the process group (default: NCCL where each rank has its own GPU, else Gloo)",
+    )
+    add("--json", type=Path, metavar="FILE", help="write everything measured")
+    add(
+        "--plot",
+        type=Path,
+        metavar="FILE.png",
+        help="draw held-out loss over bytes (needs Matplotlib)",
+    )
+    parser.set_defaults(default_lr=lr)
+    return parser
+
+
+def read_options(
+    parser: argparse.ArgumentParser,
+) -> tuple[argparse.Namespace, Settings, list[Recipe]]:
+    """The command line, checked before anything starts."""
+    args = parser.parse_args()
+    for name, least in [("steps", 1), ("batch", 1), ("eval_samples", 0), ("seed", 0)]:
+        if getattr(args, name) < least:
+            parser.error(
+                f"--{name.replace('_', '-')} {getattr(args, name)}: must be at least {least}"
+            )
+    if not 0 <= args.warmup_fraction <= 1:
+        parser.error(f"--warmup-fraction {args.warmup_fraction}: must be in [0, 1]")
+    if args.warmup_steps is None:
+        args.warmup_steps = round(args.warmup_fraction * args.steps)
+    recipe = None
+    try:
+        recipes = parse_recipes(args.compress, args)
+        for recipe in recipes:
+            check(recipe)
+    except ValueError as error:
+        parser.error(f"--compress {recipe.label}: {error}" if recipe else str(error))
+    if args.plot and importlib.util.find_spec("matplotlib") is None:
+        parser.error("--plot: needs Matplotlib: pip install matplotlib")
+    for path in filter(None, (args.json, args.plot)):
+        if not path.absolute().parent.is_dir():
+            parser.error(f"{path}: its folder does not exist")
+    lr = args.default_lr[args.optimiser] if args.lr is None else args.lr
+    every = args.eval_every or max(1, args.steps // 10)
+    settings = Settings(
+        args.steps,
+        args.batch,
+        args.optimiser,
+        lr,
+        args.weight_decay,
+        args.schedule,
+        args.seed,
+        every,
+        args.eval_samples,
+        args.bucket_mb,
+    )
+    return args, settings, recipes

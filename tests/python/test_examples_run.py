@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every example, through torchrun on generated data for a few steps, and with oktopk where it is
+installed."""
+
+import importlib.util
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "torch"
+RUN_KEYS = {
+    "label",
+    "optimiser",
+    "loss",
+    "metric",
+    "train_loss",
+    "wire_bytes",
+    "dense_bytes",
+    "ms_per_step",
+    "replicas_equal",
+    "curve",
+    "vs_dense",
+}
+SMALL = {
+    "mlp_mnist": ["--steps", "40", "--batch", "8"],
+    "vgg_cifar": ["--steps", "24", "--batch", "8", "--width", "0.05", "--lr", "0.01"],
+    "lstm_an4": ["--steps", "12", "--batch", "4", "--hidden", "16", "--layers", "1"],
+    "bert_mlm": ["--steps", "16", "--batch", "4", "--length", "32"],
+}
+
+
+def torchrun(ranks: int, example: str, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        str(ranks),
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.run(
+        [*command, str(EXAMPLES / f"{example}.py"), *options],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        env=environment,
+        check=False,
+    )
+
+
+def results(path: Path, ranks: int, example: str, *options: str) -> dict[str, Any]:
+    """The JSON an example writes, checked for being complete."""
+    more = ["--eval-samples", "64", "--json", str(path)]
+    done = torchrun(ranks, example, *SMALL[example], *more, *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "GENERATED STAND-IN DATA" in done.stdout.split("| compress")[0]
+    document = json.loads(path.read_text())
+    assert document["stand_in"] and "stand-in" in document["title"] and document["ranks"] == ranks
+    for run in document["runs"]:
+        assert set(run) == RUN_KEYS
+        assert run["replicas_equal"]
+        assert all(math.isfinite(point["loss"]) for point in run["curve"])
+        assert [point["step"] for point in run["curve"]] == sorted(p["step"] for p in run["curve"])
+        assert run["curve"][-1]["step"] == int(SMALL[example][1])
+    return document
+
+
+@pytest.mark.parametrize("example", SMALL)
+def test_example_learns(tmp_path, example):
+    document = results(tmp_path / "r.json", 2, example, "--compress", "dense")
+    (run,) = document["runs"]
+    assert run["curve"][-1]["train_loss"] < run["curve"][1]["train_loss"]
+    assert run["wire_bytes"] == run["dense_bytes"] > 0
+
+
+def test_compressors_see_the_same_samples(tmp_path):
+    """bf16 rounds, so it stays near dense; PowerSGD is dense at first, so it starts like it."""
+    plot = tmp_path / "p.png"
+    options = ["--compress", "dense,bf16,powersgd", "--warmup-steps", "4"]
+    if importlib.util.find_spec("matplotlib"):
+        options += ["--plot", str(plot)]
+    document = results(tmp_path / "r.json", 3, "mlp_mnist", *options)
+    dense, bf16, power = document["runs"]
+    assert dense["curve"][0]["loss"] == bf16["curve"][0]["loss"] == power["curve"][0]["loss"]
+    assert dense["curve"][1]["loss"] == pytest.approx(power["curve"][1]["loss"], rel=1e-5)
+    assert bf16["loss"] == pytest.approx(dense["loss"], rel=0.02)
+    assert bf16["wire_bytes"] == dense["wire_bytes"] / 2
+    assert power["wire_bytes"] < dense["wire_bytes"] / 3
+    assert not importlib.util.find_spec("matplotlib") or plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_minimal_example():
+    done = torchrun(2, "ddp_minimal", "--compress", "dense", "--steps", "60")
+    assert done.returncode == 0, done.stderr
+    assert "stand-in for MNIST (generated)" in done.stdout
+    accuracy = float(done.stdout.split("accuracy ")[1].split()[0])
+    assert accuracy > 0.2  # chance is 0.1
+
+
+def test_bad_options_are_refused_once(tmp_path):
+    done = torchrun(2, "mlp_mnist", "--compress", "dense", "--data", str(tmp_path / "nowhere"))
+    assert done.returncode != 0
+    assert (done.stdout + done.stderr).count(
+        "error: "
+    ) == 1 and "train-images-idx3-ubyte" in done.stdout
+    done = torchrun(2, "mlp_mnist", "--compress", "circulant:density=7")
+    assert done.returncode != 0 and done.stderr.count("density 7.0 is not in (0, 1]") == 1
+
+
+def test_sparse_recipes_train(tmp_path):
+    pytest.importorskip("oktopk.torch")
+    recipes = "dense,circulant,oktopk:optimiser=plain"
+    options = ["--compress", recipes, "--density", "0.05", "--warmup-steps", "8"]
+    document = results(tmp_path / "r.json", 3, "mlp_mnist", *options)
+    dense, *sparse = document["runs"]
+    for run in sparse:
+        assert run["curve"][2]["loss"] == pytest.approx(dense["curve"][2]["loss"], rel=1e-4)
+        assert run["wire_bytes"] < dense["wire_bytes"] / 2
+        assert run["curve"][-1]["train_loss"] < run["curve"][1]["train_loss"]
+
+
+def test_minimal_example_with_oktopk():
+    pytest.importorskip("oktopk.torch")
+    done = torchrun(3, "ddp_minimal", "--steps", "60")
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout.split("accuracy ")[1].split()[0]) > 0.2
+    assert float(done.stdout.split("compressed ")[1].split("x")[0]) > 3
