@@ -91,11 +91,18 @@ def times_less(base: dict | None, row: dict, field: str) -> str:
     return f"{base[field] / row[field]:.1f}x"
 
 
+def why(error: str) -> str:
+    """Of a failure's words the first line and the last, fit for a cell."""
+    lines = [line.strip() for line in error.splitlines()]
+    text = lines[0] if len(lines) == 1 else f"{lines[0]}: {lines[-1]}"
+    return text.replace("|", "/")[:160]
+
+
 def cells(row: dict, base: dict | None) -> list[str]:
     if "error" in row:
         return [
             row["network"],
-            f"{row['method']}: FAILED, {row['error'].splitlines()[0]}",
+            f"{row['method']}: FAILED, {why(row['error'])}",
             *[""] * 6,
         ]
     return [

@@ -44,7 +44,11 @@ def record():
     sparse = table.summary(
         "100mbit", "circulant", [rank([0.1, 0.2, 0.3], 3 * 2048), rank([0.1, 0.2, 0.3], 3 * 1024)]
     )
-    failed = {"network": "100mbit", "method": "auto", "error": "rank 1: exit code 1\n    words"}
+    failed = {
+        "network": "100mbit",
+        "method": "auto",
+        "error": "rank 1: exit code 1\n    first\n    words|more",
+    }
     link = table.link_row(
         "100mbit", 1e8, [{"rate": 95e6, "round_trip": 1e-4}, {"rate": 94e6, "round_trip": 0.0}]
     )
@@ -101,7 +105,7 @@ def test_markdown_has_a_link_row_ratios_and_failures():
         "1024.0x",
         "5.0x",
     ]
-    assert "auto: FAILED, rank 1: exit code 1" in lines[5]
+    assert "auto: FAILED, rank 1: exit code 1: words/more" in lines[5]
 
 
 def test_markdown_without_ddp_has_no_ratio():
