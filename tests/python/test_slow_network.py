@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of bench/slow_network.py: what it accepts, what it tells tc, and real runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = ROOT / "bench/slow_network.py"
+sys.path.insert(0, str(ROOT / "bench"))
+
+from network import arguments, methods, namespaces  # noqa: E402
+
+LACKING = namespaces.missing_rights() + ([] if importlib.util.find_spec("torch") else ["torch"])
+needs_network = pytest.mark.skipif(
+    bool(LACKING), reason=f"NOT RUN, missing here: {', '.join(LACKING)}"
+)
+
+
+needs_oktopk = pytest.mark.skipif(
+    not importlib.util.find_spec("oktopk"), reason="NOT RUN, missing here: the package oktopk"
+)
+
+
+def parse(*words: str):
+    return arguments.parser("").parse_args(list(words))
+
+
+def ours() -> set[str]:
+    return (
+        {p.name for p in namespaces.NAMES.glob("oktopk-*")} if namespaces.NAMES.exists() else set()
+    )
+
+
+def test_parser_without_options_takes_four_ranks_and_ten_million_parameters():
+    options = parse()
+    assert options.ranks == 4 and options.parameters == 10_000_000 and options.delay == 0
+    assert [r.bits for r in options.rate] == [100e6, 1e9]
+    assert options.methods == [
+        "none",
+        "ddp",
+        "bf16",
+        "powersgd:1",
+        "powersgd:4",
+        "circulant",
+        "oktopk",
+        "auto",
+    ]
+
+
+def test_parser_reads_units():
+    options = parse("--rate", "2.5mbit,unlimited", "--delay", "0.1ms", "--parameters", "1.5K")
+    assert [(r.name, r.bits) for r in options.rate] == [("2.5mbit", 2.5e6), ("unlimited", None)]
+    assert options.delay == pytest.approx(1e-4) and options.parameters == 1500
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--rate", "fast"], "'fast'"),
+        (["--rate", "100"], "'100'"),
+        (["--rate", "10kbit"], "between 1mbit and 100gbit"),
+        (["--rate", "1gbit,1gbit"], "twice"),
+        (["--delay=-1ms"], "-1ms"),
+        (["--delay", "2s"], "between 1us and 1s"),
+        (["--methods", "ddp,magic"], "'magic'"),
+        (["--methods", "powersgd:0"], "powersgd:0"),
+        (["--methods", ""], "''"),
+        (["--ranks", "1"], "from 2 to 64"),
+        (["--ranks", "four"], "'four'"),
+        (["--parameters", "12"], "between 1K and 1G"),
+        (["--density", "0"], "(0, 1]"),
+        (["--density", "nan"], "(0, 1]"),
+        (["--warmup", "2"], "from 6 to 1000"),
+    ],
+)
+def test_parser_refuses_and_names_the_value(words, said, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        parse(*words)
+    assert stopped.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_shaping_limits_with_a_bucket_of_a_millisecond():
+    [command] = namespaces.shaping("room", "eth0", namespaces.Link(1e9), delayed=True)
+    assert (
+        command
+        == (
+            "tc -n room qdisc add dev eth0 root handle 1: tbf rate 1000000000bit burst 125000 "
+            "latency 50ms"
+        ).split()
+    )
+    assert namespaces.burst_of(100e6) == 12500
+    assert namespaces.burst_of(1e6) == 6 * 1500  # never below a few packets
+
+
+def test_shaping_with_delay_puts_the_bucket_under_netem_on_the_ranks_end_only():
+    link = namespaces.Link(1e8, 1e-4)
+    delayed, limited = namespaces.shaping("room", "eth0", link, delayed=True)
+    assert "root handle 1: netem delay 100us" in " ".join(delayed)
+    assert "parent 1:1 handle 2: tbf rate 100000000bit" in " ".join(limited)
+    [far_end] = namespaces.shaping("room", "port0", link, delayed=False)
+    assert "root handle 1: tbf" in " ".join(far_end)
+
+
+def test_shaping_without_limit_still_has_a_queue_that_counts():
+    [command] = namespaces.shaping("room", "eth0", namespaces.Link(), delayed=True)
+    assert "pfifo" in command and "tbf" not in command
+
+
+def test_network_limits_both_ends_of_every_cable_and_stays_in_its_namespaces():
+    network = namespaces.Network(3, namespaces.Link(1e8))
+    commands = network.commands()
+    ends = [(c[2], c[6]) for c in commands if c[0] == "tc"]
+    assert sorted(ends) == sorted(
+        [(n, "eth0") for n in network.ranks] + [(network.switch, f"port{r}") for r in range(3)]
+    )
+    for command in commands:  # nothing that would change the host's own network
+        inside = command[1] == "-n" and command[2] in [network.switch, *network.ranks]
+        assert inside or command[:3] == ["ip", "netns", "add"], command
+    assert all(str(os.getpid()) in name for name in [network.switch, *network.ranks])
+
+
+def test_missing_rights_names_each_capability_that_is_not_held():
+    assert {"CAP_NET_ADMIN", "CAP_SYS_ADMIN"} <= set(
+        namespaces.missing_rights("CapEff:\t0000000000000000\n")
+    )
+    assert "CAP_NET_ADMIN" not in namespaces.missing_rights("CapEff:\t0000000000001000\n")
+    assert "CAP_SYS_ADMIN" in namespaces.missing_rights("CapEff:\t0000000000001000\n")
+
+
+def test_run_says_what_the_command_said():
+    with pytest.raises(namespaces.NetworkError, match="false"):
+        namespaces.run(["false"])
+    with pytest.raises(namespaces.NetworkError, match="no-such-program"):
+        namespaces.run(["no-such-program"])
+
+
+def test_methods_put_powersgd_in_one_bucket():
+    assert methods.bucket_megabytes("powersgd:4", 10**7) * 2**20 > 4 * 10**7
+    assert methods.bucket_megabytes("ddp", 10**7) is None
+
+
+@needs_oktopk
+def test_methods_know_the_presets_of_the_package():
+    import oktopk
+
+    assert set(methods.PRESETS) == {"auto"} | {name for name, _ in oktopk.presets()}
+
+
+def start(*words: str, prefix: tuple[str, ...] = ()) -> subprocess.Popen:
+    return subprocess.Popen(
+        [*prefix, sys.executable, str(COMMAND), *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen) -> tuple[str, str]:
+    """What it said; one that hangs is ended, so that it can clean up, and is a failure."""
+    try:
+        return process.communicate(timeout=110)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        process.communicate(timeout=30)
+        raise
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="NOT RUN: only root can give up its capabilities for this test"
+)
+def test_command_without_capabilities_says_so_and_exits_2():
+    process = start(
+        "--methods", "ddp", prefix=("setpriv", "--bounding-set=-net_admin", "--inh-caps=-all", "--")
+    )
+    out, said = finish(process)
+    assert process.returncode == 2 and "CAP_NET_ADMIN" in said and out == ""
+
+
+@needs_network
+def test_run_with_two_ranks_counts_the_wire_and_leaves_nothing(tmp_path):
+    before, file = ours(), tmp_path / "slow.json"
+    process = start(
+        "--ranks",
+        "2",
+        "--rate",
+        "100mbit",
+        "--methods",
+        "ddp",
+        "--parameters",
+        "100K",
+        "--steps",
+        "5",
+        "--warmup",
+        "6",
+        "--timeout",
+        "60",
+        "--json",
+        str(file),
+    )
+    out, said = finish(process)
+    assert process.returncode == 0, said
+    result = json.loads(file.read_text())
+    [row] = result["rows"]
+    gradient = (
+        4 * row["parameters"]
+    )  # with two ranks, an allreduce sends n values, half of them in each of two rounds
+    assert gradient < row["wire"] < 1.15 * gradient + 20_000
+    for sent in row["ranks"]:  # the interface misses headers, never counts more
+        assert 0.9 * sent["wire"] < sent["interface"] <= sent["wire"]
+    assert row["steps"] == 5 and row["min"] <= row["median"] <= row["max"]
+    assert 0 < result["links"][0]["rate"] < 200e6  # without the limit it is beyond 1 Gbit/s
+    assert "| ddp" in out and "link: measured" in out
+    assert ours() == before
+
+
+@needs_network
+@needs_oktopk
+def test_run_with_three_ranks_sends_what_oktopk_counts(tmp_path):
+    before, file = ours(), tmp_path / "slow.json"
+    process = start(
+        *"--ranks 3 --rate unlimited --methods circulant --parameters 300K --steps 5".split(),
+        *["--warmup", "6", "--timeout", "60", "--json", str(file)],
+    )
+    _, said = finish(process)
+    assert process.returncode == 0, said
+    [row] = json.loads(file.read_text())["rows"]
+    assert 0 < row["counted"] < row["wire"] < 0.1 * 4 * row["parameters"]
+    assert row["wire"] < 1.5 * row["counted"] + 10_000  # headers and acknowledgements, no more
+    assert ours() == before
+
+
+@needs_network
+def test_run_ended_by_a_signal_leaves_nothing():
+    before = ours()
+    process = start("--ranks", "3", "--rate", "unlimited", "--methods", "ddp", "--timeout", "60")
+    deadline = time.monotonic() + 30
+    while (
+        not any(f"-{process.pid}-rank2" in name for name in ours()) and time.monotonic() < deadline
+    ):
+        time.sleep(0.02)
+    assert any(f"-{process.pid}-rank2" in name for name in ours())
+    process.send_signal(signal.SIGTERM)
+    finish(process)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert ours() == before
