@@ -151,6 +151,7 @@ void Trainer::record(double loss, std::size_t selected, const Observer& observe)
 
 // Rank 0's work; the others wait in the next exchange.
 void Trainer::evaluate() {
+  const Span span(options_.reducer.trace.on_rank(comm_.rank()), "evaluate", "train");
   Curves& c = state_.curves;
   const Network::Score score =
       comm_.rank() == 0 ? network_->evaluate(weights_, problem_.test) : Network::Score{};
