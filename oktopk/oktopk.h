@@ -8,12 +8,15 @@
 //   presets        every algorithm by name (allreduce/presets.h)
 //   calibrate      what the network costs, for preset auto (tune/calibrate.h)
 //   Communicator   P ranks as threads (comm/threads.h) or over MPI (comm/mpi.h)
+//   Trace          what every rank did when, for a viewer (base/trace.h)
+//   StepMetrics    what a step did, in numbers (optim/step_metrics.h)
 //   errors         UsageError, CommError, DeviceError (base/error.h)
 #pragma once
 
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/allreduce/sparse_allreduce.h"
 #include "oktopk/base/error.h"
+#include "oktopk/base/trace.h"
 #include "oktopk/comm/mpi.h"
 #include "oktopk/comm/threads.h"
 #include "oktopk/optim/adam.h"

@@ -159,6 +159,33 @@ if(Python3_FOUND)
   set_tests_properties(command_scaling_page PROPERTIES SKIP_RETURN_CODE 77)
 endif()
 
+# Traces: valid, all ranks there, spans nested.
+function(oktopk_add_trace_test name ranks spans file)
+  add_test(NAME ${name} COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/check_trace.py
+    ${ranks} ${file} ${spans} ${ARGN} --trace ${file})
+  set_tests_properties(${name} PROPERTIES LABELS command TIMEOUT 120)
+endfunction()
+if(Python3_FOUND)
+  oktopk_add_trace_test(command_bench_traces 3
+    reducer/step,reducer/select,reducer/exchange,reducer/settle,message/start,message/wait,bench/circulant bench_trace.json
+    $<TARGET_FILE:oktopk_tool> bench --preset circulant,oktopk --ranks 3 -b 8K -n 3 -c)
+  oktopk_add_trace_test(command_bench_traces_nodes 5 node/step,node/check,node/inside node_trace.json
+    $<TARGET_FILE:oktopk_tool> bench --preset circulant --ranks 5 --group 2 -b 8K -n 3)
+  oktopk_add_trace_test(command_train_traces 3 train/circulant,train/compute,bucketed/bucket,bucketed/wait train_trace.json
+    $<TARGET_FILE:oktopk_tool> train --preset circulant --ranks 3 --steps 20 --fusion tensor)
+  if(OKTOPK_HAVE_MPI)
+    oktopk_add_trace_test(mpi_bench_traces 3 reducer/step,message/wait mpi_trace.json
+      ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 3 ${MPIEXEC_PREFLAGS}
+      $<TARGET_FILE:oktopk_tool> bench --transport mpi --preset circulant -b 8K -n 3)
+    set_tests_properties(mpi_bench_traces PROPERTIES LABELS mpi PROCESSORS 3
+      ENVIRONMENT "OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
+  endif()
+endif()
+oktopk_add_command_test(bench_refuses_a_trace_it_cannot_write
+  ARGS bench --trace /no_such_folder/t.json EXIT 2 OUTPUT "cannot write /no_such_folder/t.json")
+oktopk_add_command_test(train_refuses_a_trace_of_a_study
+  ARGS train --study --trace t.json EXIT 2 OUTPUT "--study runs too many steps for a --trace")
+
 add_test(NAME command_kill_and_resume COMMAND
   ${CMAKE_CURRENT_SOURCE_DIR}/kill_and_resume.sh $<TARGET_FILE:oktopk_tool>)
 set_tests_properties(command_kill_and_resume PROPERTIES LABELS command TIMEOUT 120

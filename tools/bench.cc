@@ -4,6 +4,7 @@
 // was moved, and with -c whether the result is right.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -14,6 +15,7 @@
 #include "tools/measure.h"
 #include "tools/results.h"
 #include "tools/text.h"
+#include "tools/trace_file.h"
 #include "tools/worlds.h"
 
 namespace oktopk {
@@ -27,7 +29,7 @@ struct BenchOptions {
   std::string ranks;
   std::string transport = "threads";
   std::string data = "gaussian";
-  std::string json_file;
+  std::string json_file, trace_file;
   int warm_up = 5;
   int iterations = 20;
   bool check = false;
@@ -50,10 +52,12 @@ struct Results {
 };
 
 // The ranks do not compare notes: what is counted is the algorithm's own.
-MeasureOptions measure_options(const BenchOptions& o, const std::string& preset, Index n) {
+MeasureOptions measure_options(const BenchOptions& o, const std::string& preset, Index n,
+                               Trace* trace) {
   ReducerOptions reducer = o.method.reducer(preset);
   reducer.nan_policy = NanPolicy::local;
   reducer.cpu.threads = o.compute.threads;
+  reducer.trace = trace;
   return {.reducer = reducer,
           .group = o.method.ranks_per_node(),
           .n = n,
@@ -66,9 +70,10 @@ MeasureOptions measure_options(const BenchOptions& o, const std::string& preset,
 }
 
 // All rows on the ranks of one world.
-void run_on(Communicator& comm, const BenchOptions& o, const BenchTable& table, Results& results) {
+void run_on(Communicator& comm, const BenchOptions& o, Trace* trace, const BenchTable& table,
+            Results& results) {
   for (const Index n : o.size.sizes()) {
-    MeasureOptions plain = measure_options(o, "dense", n);
+    MeasureOptions plain = measure_options(o, "dense", n, trace);
     plain.group = 1;
     const bool is_lossless = plain.reducer.allreduce.codec.lossless();
     plain.reducer.allreduce.codec = {};  // what others are compared with: floats
@@ -77,7 +82,7 @@ void run_on(Communicator& comm, const BenchOptions& o, const BenchTable& table, 
     const bool prints = comm.rank() == 0;
     if (prints) table.print_references(dense, references);
     for (const std::string& preset : o.method.names()) {
-      const MeasureOptions options = measure_options(o, preset, n);
+      const MeasureOptions options = measure_options(o, preset, n, trace);
       const bool is_plain = preset == "dense" && options.group == 1 && is_lossless;
       const Row row = is_plain ? dense : measure(comm, options);
       if (!prints) continue;
@@ -100,6 +105,7 @@ int run_bench(const BenchOptions& o) {
   o.method.check(ranks);
   find_input(o.data);
   check_writable(o.json_file);
+  TraceFile trace(o.trace_file, worlds);
   const SimdLimit limit(o.compute.levels().front());
   BenchTable::Options options = o.table;
   options.mpi = o.transport == "mpi";
@@ -110,7 +116,9 @@ int run_bench(const BenchOptions& o) {
     table.print_head();
   }
   for (const int P : ranks)
-    worlds.run(P, [&](Station& station) { run_on(station.comm, o, table, results); });
+    worlds.run(P,
+               [&](Station& station) { run_on(station.comm, o, trace.trace(), table, results); });
+  trace.write(worlds, *std::max_element(ranks.begin(), ranks.end()));
   if (!worlds.is_root()) return 0;
   if (o.check) fmt::print("# wrong values: {}\n", results.wrong ? "FAILED" : "0 OK");
   write_json(o.json_file, {{"tool", "oktopk bench"},
@@ -147,6 +155,7 @@ void add_bench(CLI::App& app, Action& action) {
       "below each row: median time in each phase of the step, and inside the communicator");
   sub->add_flag("--spread", o->table.spread, "columns for the fastest and the slowest rank");
   sub->add_option("-J,--json", o->json_file, "also write the rows to this file");
+  TraceFile::add_option(*sub, o->trace_file);
   sub->add_option("--ranks", o->ranks,
                   "number of ranks, or several with commas (default: 4, or all of MPI's)");
   sub->add_option("--transport", o->transport, "threads or mpi")->capture_default_str();

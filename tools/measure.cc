@@ -268,6 +268,10 @@ std::vector<StepPhase> phases_of(const StepTimes& times) {
 }
 
 Row measure(Communicator& comm, const MeasureOptions& options) {
+  const std::string name = name_of(options);
+  Span span(options.reducer.trace.on_rank(comm.rank()), name, "bench");
+  span.arg("n", options.n);
+  span.arg("P", comm.size());
   return Measurement(comm, options).run();
 }
 

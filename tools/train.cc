@@ -9,6 +9,7 @@
 #include "tools/commands.h"
 #include "tools/results.h"
 #include "tools/text.h"
+#include "tools/trace_file.h"
 #include "tools/train/checkpoint.h"
 #include "tools/train/idx.h"
 #include "tools/train/learning_study.h"
@@ -38,7 +39,7 @@ struct TrainCommand {
   bool study = false;
   int seeds = 3;
   bool optimiser_given = false;
-  std::string json_file, html_file;
+  std::string json_file, html_file, trace_file;
   std::string command;
 };
 
@@ -81,6 +82,7 @@ LearningProblem load_problem(const TrainCommand& c) {
 }
 
 int run_comparison(const TrainCommand& c, Worlds& worlds, int P, const LearningProblem& problem) {
+  TraceFile trace(c.trace_file, worlds);
   const auto presets = c.method.names();
   Comparison comparison{.problem = problem.name,
                         .floor = problem.floor,
@@ -98,6 +100,7 @@ int run_comparison(const TrainCommand& c, Worlds& worlds, int P, const LearningP
       std::unique_ptr<ProgressBar> bar;
       if (prints) bar = std::make_unique<ProgressBar>(preset);
       TrainOptions options = options_for(c, preset);
+      options.reducer.trace = trace.trace();
       // A run that was killed may not have come to the later presets.
       if (resumes && !finds_checkpoint(station.comm, options.resume_dir, preset))
         options.resume_dir.clear();
@@ -106,6 +109,7 @@ int run_comparison(const TrainCommand& c, Worlds& worlds, int P, const LearningP
       if (prints) comparison.runs.push_back(run);
     }
   });
+  trace.write(worlds, P);
   if (!worlds.is_root()) return 0;
   print_table(comparison);
   write_json(c.json_file, to_json(comparison));
@@ -122,6 +126,7 @@ int run_learning_study(const TrainCommand& c, Worlds& worlds, int P,
                        const LearningProblem& problem) {
   require(c.train.checkpoint_dir.empty() && c.train.resume_dir.empty() && c.train.stop_after == 0,
           "--study runs from start to end: it takes no --checkpoint, --resume or --stop-after");
+  require(c.trace_file.empty(), "--study runs too many steps for a --trace");
   require(c.seeds >= 1, "--seeds ", c.seeds, ": at least one is needed");
   LearningStudy study{.problem = problem.name,
                       .command = c.command,
@@ -246,6 +251,7 @@ void add_run(CLI::App& sub, TrainCommand& c) {
   sub.add_option("--seeds", c.seeds, "of the study")->capture_default_str();
   sub.add_option("-J,--json", c.json_file, "also write results and curves to this file");
   sub.add_option("--html", c.html_file, "write a page with plots to this file");
+  TraceFile::add_option(sub, c.trace_file);
   sub.add_option("--checkpoint", t.checkpoint_dir, "write states into this folder");
   sub.add_option("--checkpoint-every", t.checkpoint_every, "steps between two checkpoints")
       ->capture_default_str();

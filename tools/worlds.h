@@ -30,6 +30,9 @@ class Worlds {
   // Whether this process prints. Always, with threads.
   bool is_root() const;
 
+  // Whether ranks are processes, which share no memory.
+  bool has_processes() const { return world_ != nullptr; }
+
   // Runs `body` on P ranks. With MPI, P may be smaller than the number of processes; the others
   // wait.
   void run(int P, const std::function<void(Station&)>& body);

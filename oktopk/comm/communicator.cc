@@ -29,7 +29,14 @@ Pending Communicator::start(std::span<const Send> sends, std::span<Recv> recvs) 
             " in a world of size ", P);
     recv.size = 0;
   }
-  return Pending(*this, begin(sends, recvs));
+  Pending pending(*this, begin(sends, recvs));
+  const int self = rank();
+  for (const Send& send : sends) {
+    if (send.peer == self) continue;
+    ++sent_.messages;
+    sent_.bytes += send.bytes.size();
+  }
+  return pending;
 }
 
 void Communicator::kill() noexcept {

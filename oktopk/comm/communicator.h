@@ -34,6 +34,12 @@ struct Recv {
   std::size_t size = 0;         // set by wait(): the bytes that arrived
 };
 
+// What one communicator object has sent: messages to others, and their bytes.
+struct SentCount {
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;
+};
+
 class Communicator;
 
 // One started exchange. Destroying it before wait() abandons the exchange, which leaves the
@@ -77,6 +83,9 @@ class Communicator {
   Pending start(std::span<const Send> sends, std::span<Recv> recvs);
   void exchange(std::span<const Send> sends, std::span<Recv> recvs) { start(sends, recvs).wait(); }
 
+  // Through this object; what parts of it sent is theirs.
+  const SentCount& sent_so_far() const { return sent_; }
+
   // Leaves the communicator dead, for a caller who cannot go on (received bytes that make no
   // sense). Local; peers learn of it at once where the transport can tell them, at their timeout
   // elsewhere.
@@ -87,6 +96,9 @@ class Communicator {
   virtual std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) = 0;
   virtual void finish(std::uint64_t ticket) = 0;
   virtual void abandon(std::uint64_t ticket) noexcept = 0;
+
+ private:
+  SentCount sent_;
 };
 
 }  // namespace oktopk

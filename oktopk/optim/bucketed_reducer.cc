@@ -31,16 +31,20 @@ BucketedReducer::BucketedReducer(Communicator& comm, std::vector<Index> tensors,
     : comm_(comm),
       tensors_(std::move(tensors)),
       nan_policy_(options.nan_policy),
+      trace_(options.trace.on_rank(comm.rank())),
       buckets_(
           plan_buckets(tensors_, fusion, fusion_model(tensors_, options, comm.size(), fusion))),
       n_(buckets_.front().range.end),
       bucket_of_(tensors_.size()),
       updates_(buckets_.size()),
       snapshots_(buckets_.size()) {
+  ReducerOptions each = options;
+  each.trace = trace_.on_thread(trace_.thread + 1);
+  if (trace_) trace_.trace->name_thread(each.trace.thread, "exchange");
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const Bucket& bucket = buckets_[b];
     reducers_.push_back(std::make_unique<Reducer>(comm, static_cast<Index>(bucket.range.width()),
-                                                  options_of(bucket, n_, options)));
+                                                  options_of(bucket, n_, each)));
     for (std::size_t t = bucket.first; t < bucket.end; ++t) bucket_of_[t] = b;
   }
 }
@@ -91,6 +95,10 @@ bool BucketedReducer::can_undo() const {
 
 // On the exchanging thread. A refusal that all ranks share leaves them in step, at the same bucket.
 bool BucketedReducer::run(std::size_t bucket) {
+  Span span(trace_.on_thread(trace_.thread + 1), "bucket", "bucketed");
+  span.arg("bucket", bucket);
+  span.arg("first tensor", buckets_[bucket].first);
+  span.arg("tensors", buckets_[bucket].end - buckets_[bucket].first);
   try {
     if (!agreed_) agree();
     share_profile(bucket);
@@ -144,6 +152,7 @@ Update BucketedReducer::wait() {
     in_flight_ = false;
   };
   try {
+    const Span span(trace_, "wait", "bucketed");
     worker_.finish();
   } catch (const UsageError& error) {
     if (!can_undo() && exchanged() > 0) broken_ = error.what();

@@ -94,6 +94,7 @@ class BucketedReducer final : public Synchroniser {
   Communicator& comm_;
   std::vector<Index> tensors_;
   NanPolicy nan_policy_;
+  TraceRow trace_;  // the caller's; the exchanging thread has the next one
   std::vector<Bucket> buckets_;
   Index n_ = 0;
   std::vector<std::size_t> bucket_of_;  // by tensor

@@ -2,15 +2,12 @@
 #include "oktopk/optim/node_reducer.h"
 
 #include <algorithm>
-#include <array>
 
 #include "oktopk/allreduce/frames.h"
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
-#include "oktopk/base/timer.h"
 #include "oktopk/model/node.h"
 #include "oktopk/optim/inspect.h"
-#include "oktopk/tune/calibrate.h"
 
 namespace oktopk {
 namespace {
@@ -44,13 +41,17 @@ Prediction predict_nodes(const Allreduce& outside, const Problem& problem, int n
   return prediction;
 }
 
-std::size_t ranks_of(const Communicator& comm) { return static_cast<std::size_t>(comm.size()); }
-
 }  // namespace
 
 NodeReducer::NodeReducer(Communicator& comm, Index n, const ReducerOptions& options,
                          const NodeOptions& node)
-    : comm_(comm), n_(n), options_(options) {
+    : traced_(options.trace && options.trace_messages
+                  ? std::make_unique<TracingCommunicator>(comm, options.trace)
+                  : nullptr),
+      comm_(traced_ ? *traced_ : comm),
+      n_(n),
+      options_(options) {
+  options_.trace = options.trace.on_rank(comm.rank());
   agree_on_success(comm_, work_, [&] {
     require(node.group >= 0, "node reducer: group = ", node.group,
             ", but it must be 0 (ranks that share a host) or the number of ranks of a node");
@@ -60,7 +61,8 @@ NodeReducer::NodeReducer(Communicator& comm, Index n, const ReducerOptions& opti
     device_ = make_cpu_device(options.cpu);
   });
   fingerprint_ = hash_text(description_);
-  find_nodes(node.group);
+  find_nodes(comm, node.group);
+  if (traced_) trace_nodes();
   if (options.preset == "auto") choose(node.group);
   is_dense_ = make_allreduce(find_preset(options_.preset), options_.allreduce)->is_dense();
   agree_on_success(comm_, work_, [&] {
@@ -68,55 +70,9 @@ NodeReducer::NodeReducer(Communicator& comm, Index n, const ReducerOptions& opti
     ReducerOptions inner = options_;
     inner.nan_policy = NanPolicy::local;  // all P ranks compare notes, not only the leaders
     inner.divisor = comm_.size();
+    inner.trace_messages = false;  // outside_ does
     reducer_ = std::make_unique<Reducer>(*outside_, n, inner);
   });
-}
-
-// Preset auto: once, for the leaders. All ranks measure, so that all know the choice.
-void NodeReducer::choose(int group) {
-  const Problem problem{.n = static_cast<double>(n_),
-                        .k = static_cast<double>(k_),
-                        .P = static_cast<int>(leaders_.size())};
-  ChoiceOptions choice = options_.choice;
-  choice.allreduce = options_.allreduce;
-  choice.groups = false;
-  Profile profile =
-      options_.profile
-          ? *options_.profile
-          : calibrate(comm_, {.ranks_per_host = std::max(1, group), .cpu = options_.cpu});
-  profile.machine = profile.leaders.value_or(profile.machine);
-  const Method method = rank_candidates(problem, profile, choice).front().method;
-  const Preset& preset = find_preset(method.preset);
-  options_.preset = method.preset;
-  options_.allreduce = method.options(fitting(preset, options_.allreduce));
-}
-
-void NodeReducer::find_nodes(int group) {
-  const std::array<std::uint64_t, 2> mine = {n_, fingerprint_};
-  std::vector<std::array<std::uint64_t, 2>> all(ranks_of(comm_));
-  allgather_checked(comm_, std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)),
-                    work_);
-  for (std::size_t r = 1; r < all.size(); ++r) {
-    require(all[r][0] == all[0][0], "node reducer: rank ", r, " has n = ", all[r][0],
-            ", rank 0 has n = ", all[0][0]);
-    require(all[r][1] == all[0][1], "node reducer: rank ", r,
-            " has another preset, other options or another group than rank 0");
-  }
-  const int leader = group == 0 ? comm_.host() : comm_.rank() / group * group;
-  leader_of_.resize(ranks_of(comm_));
-  allgather_checked(comm_, std::as_bytes(std::span(&leader, 1)),
-                    std::as_writable_bytes(std::span(leader_of_)), work_);
-  for (int r = 0; r < comm_.size(); ++r)
-    if (leader_of_[static_cast<std::size_t>(r)] == r) leaders_.push_back(r);
-  for (const int r : leaders_)
-    largest_ =
-        std::max(largest_, static_cast<int>(std::count(leader_of_.begin(), leader_of_.end(), r)));
-  node_ = comm_.split(leader, comm_.rank());
-  outside_ = comm_.split(leader == comm_.rank() ? 0 : 1, comm_.rank());
-  if ((node_->rank() == 0) != (leader == comm_.rank()))
-    fail_world(comm_, "rank ", leader, " should lead this node, but is not its first");
-  const Cuts regions = equal_cuts(n_, node_->size());
-  cuts_.assign(regions.begin(), regions.end());
 }
 
 void NodeReducer::check_sound() const {
@@ -139,14 +95,15 @@ auto NodeReducer::all_or_dead(const Act& act) {
 
 Update NodeReducer::step(Gradient gradient, float scale) {
   check_sound();
-  Timer timer;
+  Span span(options_.trace, "step", "node");
+  PhaseTimer timer(options_.trace, "node");
   const bool notes = options_.nan_policy != NanPolicy::local;
   const bool looks = notes || comm_.size() == 1;
   Note note =
       looks ? inspect_values(*device_, gradient, scale, n_) : inspect_size(gradient, scale, n_);
-  times_ = {.check = timer.lap()};
+  times_ = {.check = timer.lap("check")};
   if (notes) note = compare_notes(comm_, note, work_);
-  times_.exchange = timer.lap();
+  times_.exchange = timer.lap("notes");
   if (note.severity != Severity::fine) {
     require(options_.nan_policy == NanPolicy::skip && note.severity == Severity::skippable,
             "reducer: ", note.text);
@@ -159,14 +116,18 @@ Update NodeReducer::step(Gradient gradient, float scale) {
                        density > 0 ? entries_at(density, n_) : k_);
   });
   ++steps_;
+  span.arg("step", steps_);
+  span.arg("n", n_);
+  span.arg("gathered", update.size());
+  span.arg("leader", leader_of_[static_cast<std::size_t>(comm_.rank())]);
   return update;
 }
 
 Update NodeReducer::synchronise(Gradient gradient, float scale, bool dense, std::size_t k) {
-  Timer timer;
   const bool is_alone = node_->size() == 1;
+  PhaseTimer summing(options_.trace, "node");
   const Gradient sum = is_alone ? gradient : sum_in_node(gradient, scale);
-  times_.inside = timer.lap();
+  times_.inside = summing.lap("inside", {{"part", "sum"}});
   Update update;
   if (reducer_) {
     update = reducer_->step(sum, is_alone ? scale : 1.0F);
@@ -176,9 +137,9 @@ Update NodeReducer::synchronise(Gradient gradient, float scale, bool dense, std:
     times_.exchange += outside.exchange;
     times_.settle = outside.settle;
   }
-  timer.lap();
+  PhaseTimer sharing(options_.trace, "node");
   update = share(update, dense, k);
-  times_.inside += timer.lap();
+  times_.inside += sharing.lap("inside", {{"part", "share"}});
   return update;
 }
 

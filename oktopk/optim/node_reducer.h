@@ -78,7 +78,8 @@ class NodeReducer final : public Synchroniser {
   static Cost predict_inside(double n, int group, double entries = 0);
 
  private:
-  void find_nodes(int group);
+  void find_nodes(Communicator& comm, int group);
+  void trace_nodes();
   void choose(int group);
   Update synchronise(Gradient gradient, float scale, bool dense, std::size_t k);
   Gradient sum_in_node(Gradient gradient, float scale);
@@ -93,6 +94,7 @@ class NodeReducer final : public Synchroniser {
   template <class Load>
   void restore(const Load& load);
 
+  std::unique_ptr<Communicator> traced_;  // around the caller's, when messages are traced
   Communicator& comm_;
   Index n_;
   ReducerOptions options_;

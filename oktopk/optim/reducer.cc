@@ -8,7 +8,6 @@
 #include "oktopk/base/error.h"
 #include "oktopk/base/find_row.h"
 #include "oktopk/base/hash.h"
-#include "oktopk/base/timer.h"
 #include "oktopk/optim/inspect.h"
 #include "oktopk/optim/reducer_auto.h"
 
@@ -84,13 +83,17 @@ std::string describe(const ReducerOptions& options, Index n) {
 }
 
 Reducer::Reducer(Communicator& comm, Index n, const ReducerOptions& options)
-    : comm_(comm),
+    : traced_(options.trace && options.trace_messages
+                  ? std::make_unique<TracingCommunicator>(comm, options.trace)
+                  : nullptr),
+      comm_(traced_ ? *traced_ : comm),
       options_(options),
       k_(entries_per_step(n, options)),
       device_(make_cpu_device(options.cpu)),
       dense_(make_allreduce(find_preset("dense"), dense_options(options))),
       residual_(*device_, n) {
   options_.choice.allreduce = options.allreduce;
+  options_.trace = options.trace.on_rank(comm.rank());
   if (options.preset == "auto") tuner_ = make_tuner();
   replace(make_parts(tuner_));
   allreduce_->check_ranks(comm.size());
@@ -117,6 +120,7 @@ void Reducer::replace(Parts&& parts) {
   allreduce_ = std::move(parts.allreduce);
   rule_ = make_residual_rule(allreduce_->options().residual);
   selection_.clear();
+  last_ = {};
 }
 
 template <class Act>
@@ -136,26 +140,42 @@ Update Reducer::step(Gradient gradient, float scale) { return step(gradient, sca
 
 Update Reducer::step(Gradient gradient, float scale, Note note) {
   check_sound();
-  Timer timer;
+  Span span(options_.trace, "step", "reducer");
+  PhaseTimer timer(options_.trace, "reducer");
+  begin_metrics();
   if (tuner_) review();
   allreduce_->agree(comm_, n(), k_, fingerprint_);
   if (tuner_ && !tuner_->is_calibrated()) calibrate_first();
-  times_ = {.exchange = timer.lap()};
+  times_ = {.exchange = timer.lap("agree")};
   if (note.severity == Severity::fine) note = inspect(gradient, scale);
-  times_.check = timer.lap();
+  times_.check = timer.lap("check");
   if (options_.nan_policy != NanPolicy::local) note = compare_notes(comm_, note, work_);
-  times_.exchange += timer.lap();
+  times_.exchange += timer.lap("notes");
   if (note.severity != Severity::fine) {
     require(options_.nan_policy == NanPolicy::skip && note.severity == Severity::skippable,
             "reducer: ", note.text);
     selection_.clear();
-    return {.sparse = {}, .skipped = true};
+    return finish({.sparse = {}, .skipped = true}, span);
   }
   const double density = density_at(options_.warmup, steps_, 0);
   guard([&] { synchronise(gradient, scale, density); });
   ++steps_;
   if (tuner_ && density == 0) observe();
-  return update();
+  return finish(update(), span);
+}
+
+// Notes what the step did.
+Update Reducer::finish(const Update& update, Span& span) {
+  end_metrics(update);
+  span.arg("step", last_.step);
+  span.arg("n", n());
+  span.arg("k", last_.k);
+  span.arg("selected", last_.selected);
+  span.arg("gathered", last_.gathered);
+  span.arg("messages", last_.messages);
+  span.arg("bytes", last_.wire_bytes);
+  span.arg("preset", allreduce_->name());
+  return update;
 }
 
 void Reducer::check_sound() const {
@@ -185,26 +205,28 @@ Note Reducer::inspect(Gradient gradient, float scale) const {
 }
 
 void Reducer::sparse_step(Gradient gradient, float scale, std::size_t k) {
-  Timer timer;
+  PhaseTimer timer(options_.trace, "reducer");
+  last_.k = k;
   if (options_.decay != 1) {
     residual_.multiply(options_.decay);
     allreduce_->scale_memory(*device_, options_.decay);
   }
   selector_->select(*device_, residual_.begin(gradient, scale), k, selection_, Checked::yes);
   residual_.accumulated();
-  times_.select = timer.lap();
+  times_.select = timer.lap("select", {{"k", k}, {"selected", selection_.size()}});
   allreduce_->run(comm_, *device_, {.selection = selection_, .is_finite = true}, n(), k, outcome_);
-  times_.exchange += timer.lap();
+  times_.exchange += timer.lap("exchange", {{"gathered", outcome_.update.size()}});
   rule_->settle(residual_, selection_, outcome_);
   mean_.resize(outcome_.update.size());
   divide(outcome_.update.val, divisor(), mean_);
   dense_mean_.clear();
-  times_.settle = timer.lap();
+  times_.settle = timer.lap("settle");
 }
 
 // Everything that is unsent goes along: nothing is left afterwards, or rounding errors only.
 void Reducer::dense_step(Gradient gradient, float scale, Allreduce& exchange) {
-  Timer timer;
+  PhaseTimer timer(options_.trace, "reducer");
+  last_.k = n();
   fold_memory();
   device_->accumulate(residual_.begin(gradient, scale));
   residual_.accumulated();
@@ -212,23 +234,25 @@ void Reducer::dense_step(Gradient gradient, float scale, Allreduce& exchange) {
   const std::size_t bad = device_->first_nonfinite(acc);
   if (bad < acc.size()) fail<UsageError>("reducer: ", describe_nonfinite(gradient, bad));
   selection_.clear();
-  times_.select = timer.lap();
+  times_.select = timer.lap("select");
   exchange.run(comm_, *device_, {.selection = {}, .dense = acc, .is_finite = true}, n(), k_,
                outcome_);
-  times_.exchange += timer.lap();
+  times_.exchange += timer.lap("exchange", {{"gathered", n()}});
   settle_dense(residual_, outcome_);
   mean_.clear();
   dense_mean_.resize(outcome_.dense_update.size());
   divide(outcome_.dense_update, divisor(), dense_mean_);
-  times_.settle = timer.lap();
+  times_.settle = timer.lap("settle");
 }
 
 Update Reducer::flush() {
   check_sound();
+  Span span(options_.trace, "flush", "reducer");
+  begin_metrics();
   times_ = {};
   allreduce_->agree(comm_, n(), k_, fingerprint_);
   guard([&] { dense_step({}, 1.0F, *dense_); });  // floats, so that nothing is left
-  return update();
+  return finish(update(), span);
 }
 
 Prediction Reducer::predict(const Problem& problem) const {

@@ -11,10 +11,13 @@
 #include <vector>
 
 #include "oktopk/allreduce/presets.h"
+#include "oktopk/base/trace.h"
+#include "oktopk/comm/tracing.h"
 #include "oktopk/device/device.h"
 #include "oktopk/optim/density_schedule.h"
 #include "oktopk/optim/notes.h"
 #include "oktopk/optim/residual.h"
+#include "oktopk/optim/step_metrics.h"
 #include "oktopk/optim/synchroniser.h"
 #include "oktopk/tune/tuner.h"
 
@@ -49,6 +52,10 @@ struct ReducerOptions {
   // What the sum over the ranks is divided by to give the mean; 0: their number. For ranks that
   // bring the gradients of others too (node_reducer.h).
   int divisor = 0;
+  // Events of each step and its phases go here (docs/observability.md); changes nothing else, and
+  // may differ from rank to rank. Rank -1: the communicator's.
+  TraceRow trace = {};
+  bool trace_messages = true;  // with a trace: also every start and wait of the communicator
 };
 
 // k of the steps after the warm-up. UsageError unless it is in 1..n.
@@ -105,6 +112,8 @@ class Reducer final : public Synchroniser {
   const Outcome& outcome() const { return outcome_; }
   CooView sent() const override { return selection_; }
   StepTimes times() const override { return times_; }
+  // O(k) when asked, nothing when not.
+  StepMetrics metrics() const;
 
   std::span<const float> residual() const { return residual_.values(); }
   OwnerMemory memory() const { return allreduce_->memory(); }
@@ -157,10 +166,14 @@ class Reducer final : public Synchroniser {
   void review();
   void observe();
   void check_sound() const;
+  void begin_metrics();
+  void end_metrics(const Update& update);
+  Update finish(const Update& update, Span& span);
   Update update() const;
   Tuner make_tuner() const;
   int divisor() const { return options_.divisor > 0 ? options_.divisor : comm_.size(); }
 
+  std::unique_ptr<Communicator> traced_;  // around the caller's, when messages are traced
   Communicator& comm_;
   ReducerOptions options_;
   std::size_t k_;
@@ -180,6 +193,8 @@ class Reducer final : public Synchroniser {
   Uninitialised<float> mean_;        // of outcome_.update, after a sparse step
   Uninitialised<float> dense_mean_;  // after a dense step
   StepTimes times_;
+  StepMetrics last_;  // counts of the last step
+  SentCount before_;  // the step
   Workspace work_;
 };
 

@@ -94,7 +94,7 @@ bool Trainer::overlaps() const {
 }
 
 double Trainer::gradient_and_step() {
-  Timer timer;
+  PhaseTimer timer(options_.reducer.trace.on_rank(comm_.rank()), "train");
   const auto point = optimiser_->point(weights_);
   draw_samples(problem_.train.size(), options_.seed, state_.step, comm_.rank(), options_.batch,
                samples_);
@@ -104,15 +104,15 @@ double Trainer::gradient_and_step() {
   if (overlaps()) {
     buckets_->begin(gradient_, optimiser_->scale());
     loss = network_->gradient(point, batch_, gradient_, [&](std::size_t t) { buckets_->ready(t); });
-    compute_ += timer.lap();
+    compute_ += timer.lap("compute");
     update = buckets_->wait();
     optimiser_->apply(weights_, update);
   } else {
     loss = network_->gradient(point, batch_, gradient_);
-    compute_ += timer.lap();
+    compute_ += timer.lap("compute");
     update = optimiser_->step(weights_, gradient_);
   }
-  const double seconds = timer.lap();
+  const double seconds = timer.lap("optimiser");
   const StepTimes times = sync_->times();
   select_ += times.check + times.select;
   exchange_ += times.exchange;
@@ -151,6 +151,7 @@ void Trainer::record(double loss, std::size_t selected, const Observer& observe)
 
 // Rank 0's work; the others wait in the next exchange.
 void Trainer::evaluate() {
+  const Span span(options_.reducer.trace.on_rank(comm_.rank()), "evaluate", "train");
   Curves& c = state_.curves;
   const Network::Score score =
       comm_.rank() == 0 ? network_->evaluate(weights_, problem_.test) : Network::Score{};
@@ -228,6 +229,8 @@ TrainingRun Trainer::finish() {
 TrainingRun train(Communicator& comm, const LearningProblem& problem, const TrainOptions& options,
                   const Observer& observe) {
   check(options);
+  Span span(options.reducer.trace.on_rank(comm.rank()), options.reducer.preset, "train");
+  span.arg("P", comm.size());
   return Trainer(comm, problem, options).run(observe);
 }
 
