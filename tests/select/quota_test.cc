@@ -10,10 +10,10 @@
 #include "oktopk/sparse/cuts.h"
 #include "tests/support/sparse.h"
 
-namespace oktopk {
+namespace oktopk::quota_test {
 namespace {
 
-std::vector<float> drawn_values(std::size_t n) {
+std::vector<float> normal_values(std::size_t n) {
   Random random(3, n);
   std::vector<float> x(n);
   for (float& v : x) v = static_cast<float>(random.normal());
@@ -30,7 +30,7 @@ std::vector<std::size_t> counts(CooView v, std::size_t n, int P) {
 TEST(QuotaSelector, select_takes_k_over_P_of_every_region) {
   for (const int P : {1, 2, 3, 5, 8}) {
     const std::size_t k = 10 * static_cast<std::size_t>(P);
-    std::vector<float> x = drawn_values(1000);
+    std::vector<float> x = normal_values(1000);
     for (std::size_t i = 0; i < 100; ++i) x[i] *= 1000;  // a hot region gets no more
     QuotaSelector selector(P);
     SparseVector out;
@@ -54,7 +54,7 @@ TEST(QuotaSelector, select_takes_the_largest_of_a_region) {
 
 TEST(QuotaSelector, select_k_that_P_does_not_divide_gives_k_and_evens_out) {
   const int P = 5;
-  std::vector<float> x = drawn_values(1000);
+  std::vector<float> x = normal_values(1000);
   QuotaSelector selector(P);
   std::vector<std::size_t> totals(5, 0);
   SparseVector out;
@@ -74,7 +74,7 @@ TEST(QuotaSelector, select_k_that_P_does_not_divide_gives_k_and_evens_out) {
 TEST(QuotaSelector, select_k_below_P_visits_every_region_in_P_steps) {
   const int P = 7;
   for (const std::size_t k : {1U, 2U, 3U, 6U}) {
-    std::vector<float> x = drawn_values(700);
+    std::vector<float> x = normal_values(700);
     QuotaSelector selector(P);
     std::vector<std::size_t> totals(7, 0);
     SparseVector out;
@@ -102,4 +102,4 @@ TEST(QuotaSelector, select_n_below_P_reaches_every_entry_in_time) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::quota_test

@@ -8,7 +8,7 @@
 #include "tests/support/communicator_conformance.h"
 #include "tests/support/world.h"
 
-namespace oktopk {
+namespace oktopk::charging_test {
 namespace {
 
 using conformance::Message;
@@ -74,4 +74,4 @@ TEST(Charging, refuses_senseless_prices) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::charging_test

@@ -7,7 +7,7 @@
 #include "tests/support/world.h"
 #include "tools/simulate/problem.h"
 
-namespace oktopk {
+namespace oktopk::experiment_test {
 namespace {
 
 constexpr int kRanks = 5;
@@ -85,4 +85,4 @@ TEST(Experiment, refuses_so_many_steps_that_oktopk_would_refresh) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::experiment_test

@@ -3,7 +3,7 @@
 
 #include "oktopk/base/error.h"
 
-namespace oktopk {
+namespace oktopk::platforms_test {
 namespace {
 
 std::size_t count(const std::string& text, const std::string& part) {
@@ -73,4 +73,4 @@ TEST(Platforms, host_file_names_the_ranks_in_order) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::platforms_test

@@ -4,7 +4,7 @@
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
 
-namespace oktopk {
+namespace oktopk::resident_test {
 namespace {
 
 constexpr double kN = 1 << 24;
@@ -42,4 +42,4 @@ TEST(Resident, stays_with_k_where_k_are_gathered) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::resident_test

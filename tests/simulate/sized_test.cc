@@ -13,7 +13,7 @@
 #include "tests/support/world.h"
 #include "tools/simulate/supports.h"
 
-namespace oktopk {
+namespace oktopk::sized_test {
 namespace {
 
 struct Message {
@@ -231,4 +231,4 @@ TEST(Sized, other_sizes_than_the_peers_is_an_error_on_all_ranks) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::sized_test

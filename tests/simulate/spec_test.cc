@@ -3,7 +3,7 @@
 
 #include "tools/simulate/smpirun.h"
 
-namespace oktopk {
+namespace oktopk::spec_test {
 namespace {
 
 TEST(SimulationSpec, survives_json) {
@@ -69,4 +69,4 @@ TEST(Smpirun, knows_what_the_simulator_prints_when_it_fails) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::spec_test

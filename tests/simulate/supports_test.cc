@@ -10,7 +10,7 @@
 #include "tests/support/sparse.h"
 #include "tools/laws/oracle.h"
 
-namespace oktopk {
+namespace oktopk::supports_test {
 namespace {
 
 SparseVector selection_of(const SupportSpec& spec, int rank, std::uint64_t step = 3) {
@@ -177,4 +177,4 @@ TEST(Supports, refuse_what_cannot_be_selected) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::supports_test

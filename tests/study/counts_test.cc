@@ -5,7 +5,7 @@
 
 #include "tests/support/world.h"
 
-namespace oktopk {
+namespace oktopk::counts_test {
 namespace {
 
 std::map<std::string, CountRun> counts(const std::string& data) {
@@ -45,4 +45,4 @@ TEST(Counts, updates_of_circulant_never_exceed_k) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::counts_test

@@ -6,7 +6,7 @@
 
 #include "tests/support/world.h"
 
-namespace oktopk {
+namespace oktopk::fill_in_test {
 namespace {
 
 TEST(FillIn, unions_by_hand) {
@@ -59,4 +59,4 @@ TEST(FillIn, only_union_presets_exceed_k) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::fill_in_test

@@ -5,7 +5,7 @@
 #include "tests/support/world.h"
 #include "tools/statistics.h"
 
-namespace oktopk {
+namespace oktopk::load_test {
 namespace {
 
 TEST(Load, finds_split_and_share_among_exchanges) {
@@ -63,4 +63,4 @@ TEST(Load, needs_four_ranks) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::load_test

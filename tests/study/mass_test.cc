@@ -4,7 +4,7 @@
 #include "tests/support/world.h"
 #include "tools/statistics.h"
 
-namespace oktopk {
+namespace oktopk::mass_test {
 namespace {
 
 ReducerOptions method(const std::string& preset, ResidualKind residual = ResidualKind::none,
@@ -53,4 +53,4 @@ TEST(Mass, survives_lossy_codecs) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::mass_test

@@ -7,7 +7,7 @@
 
 #include "oktopk/base/error.h"
 
-namespace oktopk {
+namespace oktopk::stream_test {
 namespace {
 
 std::vector<float> gradient(const StreamOptions& options, int rank, int step) {
@@ -136,4 +136,4 @@ TEST(Source, names_what_it_does_not_know) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::stream_test

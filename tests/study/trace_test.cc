@@ -6,7 +6,7 @@
 #include "oktopk/comm/collectives.h"
 #include "tests/support/world.h"
 
-namespace oktopk {
+namespace oktopk::trace_test {
 namespace {
 
 TEST(Trace, writes_down_every_exchange) {
@@ -28,4 +28,4 @@ TEST(Trace, writes_down_every_exchange) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::trace_test
