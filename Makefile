@@ -13,7 +13,7 @@ SHELL := bash
 # Our own C++ files: those in git or about to be.
 SOURCES = git ls-files -co --exclude-standard -- '*.h' '*.cc' | sort -u | while read -r f; do [ ! -e "$$f" ] || echo "$$f"; done
 # More tests at a time than cores: those about timeouts sleep most of their time.
-TEST_JOBS = $(shell echo $$((3 * $(JOBS))))
+TEST_JOBS = $(shell echo $$((2 * $(JOBS))))
 # The thread sanitizer of older compilers needs a fixed address layout, where that can be asked for.
 FIXED_LAYOUT := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 # The laws' full sweep over P and skip lists is left to the release build: under a sanitizer, three,

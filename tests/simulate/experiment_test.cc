@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The experiment of `oktopk simulate` on threads, with a clock that only computing moves.
+#include <gtest/gtest.h>
+
 #include "tools/simulate/experiment.h"
 
 #include "oktopk/allreduce/presets.h"

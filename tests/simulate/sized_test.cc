@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sized presets beside the real ones: the same exchanges in the same order, with the same peers
 // and sizes, on every rank.
+#include <gtest/gtest.h>
+
 #include "tools/simulate/sized.h"
 
 #include <memory>

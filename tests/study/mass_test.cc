@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
 #include "tools/study/mass.h"
 
 #include "tests/support/world.h"
