@@ -13,7 +13,7 @@
 namespace oktopk {
 namespace {
 
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
+std::size_t slot(int i) { return static_cast<std::size_t>(i); }
 
 int region_of(int rank, int block, int P) { return (rank + block) % P; }
 
@@ -54,9 +54,9 @@ BlockNote take_note(std::span<const std::byte> bytes, std::uint32_t tag, int pee
 void SparseReduceScatter::set_skips(const Skips& skips) {
   phases_ = circulant_phases(skips);
   P_ = skips.front();
-  view_.resize(at(P_));
-  storage_.resize(at(P_));
-  note_.resize(at(P_));
+  view_.resize(slot(P_));
+  storage_.resize(slot(P_));
+  note_.resize(slot(P_));
 }
 
 void SparseReduceScatter::run(Communicator& comm, CooView mine, const ReduceScatterPlan& plan,
@@ -80,20 +80,20 @@ void SparseReduceScatter::run(Communicator& comm, CooView mine, const ReduceScat
 
 void SparseReduceScatter::cut(CooView mine, const ReduceScatterPlan& plan, int rank) {
   for (int d = 0; d < P_; ++d) {
-    view_[at(d)] = part(mine, oktopk::region(plan.cuts, region_of(rank, d, P_)));
-    note_[at(d)] = plan.note == nullptr ? BlockNote{} : *plan.note;
-    note_[at(d)].load = view_[at(d)].size();
+    view_[slot(d)] = part(mine, oktopk::region(plan.cuts, region_of(rank, d, P_)));
+    note_[slot(d)] = plan.note == nullptr ? BlockNote{} : *plan.note;
+    note_[slot(d)].load = view_[slot(d)].size();
   }
 }
 
 void SparseReduceScatter::prune(int block, std::size_t quota, SparseVector& dropped) {
-  CooView& view = view_[at(block)];
+  CooView& view = view_[slot(block)];
   if (view.size() <= quota) return;
   merged_.clear();
   merged_.append(view);
   keep_largest(merged_, quota, &dropped);
-  std::swap(storage_[at(block)], merged_);
-  view = storage_[at(block)];
+  std::swap(storage_[slot(block)], merged_);
+  view = storage_[slot(block)];
 }
 
 void SparseReduceScatter::encode(const Phase& phase, const ReduceScatterPlan& plan, int rank,
@@ -105,9 +105,9 @@ void SparseReduceScatter::encode(const Phase& phase, const ReduceScatterPlan& pl
     Bytes& out = outgoing_[hop];
     out.clear();
     for (int d = h.first; d < h.first + h.count; ++d) {
-      if (plan.note != nullptr) put_note(note_[at(d)], plan.tag, out);
+      if (plan.note != nullptr) put_note(note_[slot(d)], plan.tag, out);
       const Range range = oktopk::region(plan.cuts, region_of(rank, d, P_));
-      encode_frame({plan.codec, range, plan.tag}, view_[at(d)], out,
+      encode_frame({plan.codec, range, plan.tag}, view_[slot(d)], out,
                    error_sink(plan.codec, returned));
     }
     sends_.push_back({region_of(rank, h.shift, P_), out});
@@ -123,10 +123,11 @@ void SparseReduceScatter::post(const Phase& phase, const ReduceScatterPlan& plan
     std::size_t width = 0;
     for (int d = 0; d < h.count; ++d)
       width += oktopk::region(plan.cuts, region_of(rank, d, P_)).width();
-    const std::size_t most = plan.quota > 0 ? plan.quota * at(h.count) : plan.limit * contributors;
-    const std::size_t notes = plan.note == nullptr ? 0 : kNoteBytes * at(h.count);
+    const std::size_t most =
+        plan.quota > 0 ? plan.quota * slot(h.count) : plan.limit * contributors;
+    const std::size_t notes = plan.note == nullptr ? 0 : kNoteBytes * slot(h.count);
     incoming_[hop].resize(notes +
-                          max_frame_bytes(plan.codec, std::min(most, width), width, at(h.count)));
+                          max_frame_bytes(plan.codec, std::min(most, width), width, slot(h.count)));
     recvs_.push_back({region_of(rank, P_ - h.shift, P_), incoming_[hop]});
   }
 }
@@ -137,19 +138,19 @@ void SparseReduceScatter::decode(std::size_t hop, const Phase& phase, const Redu
   const Recv& recv = recvs_[hop];
   std::span<const std::byte> bytes = recv.buffer.first(recv.size);
   arrived_.resize(std::max(arrived_.size(), phase.hops.size()));
-  arrived_[hop].resize(std::max(arrived_[hop].size(), at(count)));
+  arrived_[hop].resize(std::max(arrived_[hop].size(), slot(count)));
   for (int d = 0; d < count; ++d) {
     if (plan.note != nullptr) {
       const BlockNote note = take_note(bytes, plan.tag, recv.peer);
       bytes = bytes.subspan(kNoteBytes);
-      note_[at(d)].contributors += note.contributors;
-      note_[at(d)].load += note.load;
-      note_[at(d)].log_threshold += note.log_threshold;
+      note_[slot(d)].contributors += note.contributors;
+      note_[slot(d)].load += note.load;
+      note_[slot(d)].log_threshold += note.log_threshold;
     }
     const Range range = oktopk::region(plan.cuts, region_of(rank, d, P_));
     const Frame frame = expect_frame(bytes, plan.tag, range, recv.peer);
-    arrived_[hop][at(d)].clear();
-    decode_frame(frame, arrived_[hop][at(d)]);
+    arrived_[hop][slot(d)].clear();
+    decode_frame(frame, arrived_[hop][slot(d)]);
     bytes = bytes.subspan(frame.bytes());
   }
   if (!bytes.empty())
@@ -158,12 +159,12 @@ void SparseReduceScatter::decode(std::size_t hop, const Phase& phase, const Redu
 
 void SparseReduceScatter::merge(const Phase& phase, const ReduceScatterPlan& plan, int rank) {
   for (int d = 0; d < phase.to_blocks; ++d) {
-    parts_.assign(1, view_[at(d)]);
+    parts_.assign(1, view_[slot(d)]);
     for (std::size_t hop = 0; hop < phase.hops.size(); ++hop)
-      if (d < phase.hops[hop].count) parts_.push_back(arrived_[hop][at(d)]);
+      if (d < phase.hops[hop].count) parts_.push_back(arrived_[hop][slot(d)]);
     sum(parts_, oktopk::region(plan.cuts, region_of(rank, d, P_)), merged_);
-    std::swap(storage_[at(d)], merged_);
-    view_[at(d)] = storage_[at(d)];
+    std::swap(storage_[slot(d)], merged_);
+    view_[slot(d)] = storage_[slot(d)];
   }
 }
 

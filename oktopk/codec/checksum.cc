@@ -16,11 +16,11 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
 
-constexpr std::size_t kLanes = 4;
-constexpr std::size_t kStripeBytes = 16 * kLanes;
+constexpr std::size_t kHashLanes = 4;
+constexpr std::size_t kStripeBytes = 16 * kHashLanes;
 constexpr std::uint64_t kConstant = 0x9E3779B97F4A7C15u;  // 2^64 / golden ratio
-constexpr std::array<std::uint64_t, kLanes> kSeeds{0xA0761D6478BD642Fu, 0xE7037ED1A0B428DBu,
-                                                   0x8EBC6AF09C88C6E3u, 0x589965CC75374CC3u};
+constexpr std::array<std::uint64_t, kHashLanes> kSeeds{0xA0761D6478BD642Fu, 0xE7037ED1A0B428DBu,
+                                                       0x8EBC6AF09C88C6E3u, 0x589965CC75374CC3u};
 
 __extension__ using Product = unsigned __int128;
 
@@ -64,7 +64,7 @@ struct Lanes {
     return (static_cast<std::uint32_t>(sum) & ~1u) | odd;
   }
 
-  std::array<std::uint64_t, kLanes> hash = kSeeds;
+  std::array<std::uint64_t, kHashLanes> hash = kSeeds;
   std::uint64_t parity = 0;
 };
 

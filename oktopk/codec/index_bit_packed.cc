@@ -17,22 +17,21 @@
 namespace oktopk {
 namespace {
 
-constexpr std::size_t kBlock = kFieldBlock;
 constexpr unsigned kMaxWidth = kMaxFieldBits;
 // 512 gaps of this width add up to less than 2^32, so that a sum modulo 2^32 is the sum.
 constexpr unsigned kSafeWidth = 22;
 
-std::size_t blocks_of(std::size_t count) { return (count + kBlock - 1) / kBlock; }
+std::size_t field_blocks(std::size_t count) { return (count + kFieldBlock - 1) / kFieldBlock; }
 
 class BitPacked final : public IndexCodec {
  public:
   std::size_t encode_to(std::span<const Index> idx, Range range, std::byte* out) const override {
     const CodecKernels& kernels = codec_kernels();
     std::byte* to = out;
-    std::array<Index, kBlock> gaps;
+    std::array<Index, kFieldBlock> gaps;
     Index next = range.begin;
-    for (; !idx.empty(); idx = idx.subspan(std::min(kBlock, idx.size()))) {
-      const auto block = idx.first(std::min(kBlock, idx.size()));
+    for (; !idx.empty(); idx = idx.subspan(std::min(kFieldBlock, idx.size()))) {
+      const auto block = idx.first(std::min(kFieldBlock, idx.size()));
       const Index any = find_gaps(kernels, block, next, gaps);
       const auto width = static_cast<unsigned>(std::bit_width(any));
       *to++ = static_cast<std::byte>(width);
@@ -62,7 +61,7 @@ class BitPacked final : public IndexCodec {
   }
 
   SizeBounds bounds(std::size_t count, std::size_t width) const override {
-    return {blocks_of(count), max_bytes(count, width, 1)};
+    return {field_blocks(count), max_bytes(count, width, 1)};
   }
 
   // A block of m <= 512 indices whose gaps less one are at most y takes m * beta(y) bits, with beta
@@ -70,17 +69,17 @@ class BitPacked final : public IndexCodec {
   // together are below the width, so by Jensen the sum over all blocks is at most entries *
   // beta(512 * width / entries) = entries * b + 512 * width / 2^b, b rounded down.
   std::size_t max_bytes(std::size_t entries, std::size_t width, std::size_t frames) const override {
-    const std::size_t reach = std::min(kBlock, entries) * width;
+    const std::size_t reach = std::min(kFieldBlock, entries) * width;
     const auto b = static_cast<unsigned>(std::bit_width(reach / entries)) - 1;
     const std::size_t bits = std::min(entries * b + (reach >> b) + 1, entries * kMaxWidth);
-    return bytes_for_bits(bits + 7 * frames) + (entries + frames * (kBlock - 1)) / kBlock;
+    return bytes_for_bits(bits + 7 * frames) + (entries + frames * (kFieldBlock - 1)) / kFieldBlock;
   }
 
   double expected_bytes(double entries, double width) const override {
-    const double blocks = std::floor(entries / kBlock);
-    const double rest = entries - blocks * kBlock;
+    const double blocks = std::floor(entries / kFieldBlock);
+    const double rest = entries - blocks * kFieldBlock;
     const double miss = 1 - entries / width;
-    double bytes = blocks * (1 + kBlock * expected_width(miss, kBlock) / 8);
+    double bytes = blocks * (1 + kFieldBlock * expected_width(miss, kFieldBlock) / 8);
     if (rest > 0) bytes += 1 + rest * expected_width(miss, rest) / 8;
     return bytes;
   }
@@ -88,7 +87,7 @@ class BitPacked final : public IndexCodec {
  private:
   static Index find_gaps(const CodecKernels& kernels, std::span<const Index> idx, Index next,
                          std::span<Index> gaps) {
-    if (idx.size() == kBlock) return kernels.gaps(idx.data(), next, gaps.data());
+    if (idx.size() == kFieldBlock) return kernels.gaps(idx.data(), next, gaps.data());
     Index any = 0;
     for (std::size_t i = 0; i < idx.size(); ++i) {
       gaps[i] = idx[i] - next;
@@ -103,7 +102,7 @@ class BitPacked final : public IndexCodec {
                                 Index next, std::span<Index> out) {
     const auto width = std::to_integer<unsigned>(block.front());
     const auto fields = block.subspan(1);
-    if (out.size() == kBlock && width <= kSafeWidth) {
+    if (out.size() == kFieldBlock && width <= kSafeWidth) {
       kernels.unpack_gaps(fields.data(), width, next, out.data());
       return std::uint64_t{out.back() - next} + 1;
     }

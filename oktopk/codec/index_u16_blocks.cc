@@ -13,9 +13,9 @@
 namespace oktopk {
 namespace {
 
-constexpr std::size_t kBlock = 65536;
+constexpr std::size_t kU16Block = 65536;
 
-std::size_t blocks_of(std::size_t width) { return (width + kBlock - 1) / kBlock; }
+std::size_t blocks_of(std::size_t width) { return (width + kU16Block - 1) / kU16Block; }
 
 class U16Blocks final : public IndexCodec {
  public:
@@ -23,7 +23,7 @@ class U16Blocks final : public IndexCodec {
     const std::size_t blocks = blocks_of(range.width());
     auto rest = idx;
     for (std::size_t block = 0; block < blocks; ++block) {
-      const std::size_t end = range.begin + (block + 1) * kBlock;
+      const std::size_t end = range.begin + (block + 1) * kU16Block;
       const auto behind =
           std::partition_point(rest.begin(), rest.end(), [end](Index i) { return i < end; });
       const auto count = static_cast<std::uint32_t>(behind - rest.begin());
@@ -61,12 +61,12 @@ class U16Blocks final : public IndexCodec {
   }
 
   std::size_t max_bytes(std::size_t entries, std::size_t width, std::size_t frames) const override {
-    const std::size_t blocks = (width + frames * (kBlock - 1)) / kBlock;
+    const std::size_t blocks = (width + frames * (kU16Block - 1)) / kU16Block;
     return sizeof(std::uint32_t) * blocks + sizeof(std::uint16_t) * entries;
   }
 
   double expected_bytes(double entries, double width) const override {
-    return 2 * entries + 4 * std::ceil(width / double{kBlock});
+    return 2 * entries + 4 * std::ceil(width / double{kU16Block});
   }
 
  private:
@@ -83,7 +83,7 @@ class U16Blocks final : public IndexCodec {
     const std::byte* from = cursor.payload.data() +
                             sizeof(std::uint32_t) * blocks_of(cursor.range.width()) +
                             sizeof(std::uint16_t) * first;
-    const auto base = static_cast<Index>(cursor.range.begin + (cursor.at - 1) * kBlock);
+    const auto base = static_cast<Index>(cursor.range.begin + (cursor.at - 1) * kU16Block);
     for (std::size_t i = 0; i < out.size(); ++i) {
       std::uint16_t offset;
       std::memcpy(&offset, from + sizeof offset * i, sizeof offset);

@@ -20,7 +20,7 @@
 namespace oktopk {
 namespace {
 
-constexpr std::size_t kBlock = 256;
+constexpr std::size_t kScaledBlock = 256;
 constexpr std::size_t kScaleBytes = 4;
 constexpr std::uint16_t kZeroFlag = 0x8000;
 constexpr std::uint16_t kLeastNormal = 0x0080;  // bf16
@@ -30,13 +30,13 @@ template <unsigned LevelBits>
 class Log final : public ValueCodec {
  public:
   std::size_t bytes(std::size_t count) const override {
-    return kScaleBytes * ((count + kBlock - 1) / kBlock) + code_bytes(count);
+    return kScaleBytes * ((count + kScaledBlock - 1) / kScaledBlock) + code_bytes(count);
   }
   std::size_t cut_bytes() const override { return kScaleBytes + (LevelBits == 3 ? 1 : 0); }
 
   void encode(std::span<const float> val, std::span<std::byte> out) const override {
     while (!val.empty()) {
-      const auto block = val.first(std::min(kBlock, val.size()));
+      const auto block = val.first(std::min(kScaledBlock, val.size()));
       encode_block(block, out.data());
       val = val.subspan(block.size());
       out = out.subspan(bytes(block.size()));
@@ -45,7 +45,7 @@ class Log final : public ValueCodec {
 
   void decode(std::span<const std::byte> payload, std::span<float> out) const override {
     while (!out.empty()) {
-      const auto block = out.first(std::min(kBlock, out.size()));
+      const auto block = out.first(std::min(kScaledBlock, out.size()));
       decode_block(payload.data(), block);
       payload = payload.subspan(bytes(block.size()));
       out = out.subspan(block.size());
@@ -110,7 +110,7 @@ class Log final : public ValueCodec {
     return q;
   }
 
-  using Codes = std::array<std::uint8_t, kBlock>;
+  using Codes = std::array<std::uint8_t, kScaledBlock>;
 
   static void quantise(std::span<const float> block, LogScale scale, Codes& codes) {
     codec_kernels().log_codes(quantiser_of(scale), block.data(), block.size(), codes.data());
@@ -161,7 +161,7 @@ class Log final : public ValueCodec {
 
   // Two codes per byte, eight codes at once.
   static void join_nibbles(Codes& codes) {
-    for (std::size_t i = 0; i < kBlock; i += 8) {
+    for (std::size_t i = 0; i < kScaledBlock; i += 8) {
       std::uint64_t eight;
       std::memcpy(&eight, codes.data() + i, sizeof eight);
       eight = (eight | eight >> 4) & 0x00FF00FF00FF00FFu;

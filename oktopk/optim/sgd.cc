@@ -11,7 +11,7 @@
 namespace oktopk {
 namespace {
 
-constexpr std::uint32_t kTabulated = 512;
+constexpr std::uint32_t kTabulatedPowers = 512;
 
 void check(const SgdOptions& o) {
   require(o.momentum >= 0 && o.momentum < 1, "sgd: momentum = ", o.momentum,
@@ -36,7 +36,7 @@ SparseSgd::SparseSgd(Synchroniser& sync, const SgdOptions& options)
   if (options.momentum > 0) velocity_.assign(n(), 0.0F);
   if (!is_lazy()) return;
   last_.assign(n(), 0);
-  for (std::uint32_t tau = 0; tau < kTabulated; ++tau) powers_.push_back(power(tau));
+  for (std::uint32_t tau = 0; tau < kTabulatedPowers; ++tau) powers_.push_back(power(tau));
 }
 
 float SparseSgd::power(std::uint32_t exponent) const {

@@ -10,7 +10,7 @@ namespace oktopk {
 namespace {
 
 // From so few entries of one side on, their places are searched and the other side is copied.
-constexpr std::size_t kFew = 8;
+constexpr std::size_t kFewEntries = 8;
 constexpr std::size_t kFarLonger = 64;  // ... or when the other side is longer by this factor
 
 // Entries [i, i_end) of a and [j, j_end) of b are still to be merged, to [i + j, i_end + j_end).
@@ -22,7 +22,7 @@ struct Rest {
   std::size_t of_b() const { return j_end - j; }
   bool balanced() const {
     const std::size_t fewer = std::min(of_a(), of_b());
-    return fewer >= kFew && std::max(of_a(), of_b()) / fewer < kFarLonger;
+    return fewer >= kFewEntries && std::max(of_a(), of_b()) / fewer < kFarLonger;
   }
 };
 

@@ -14,7 +14,7 @@ namespace oktopk {
 namespace {
 
 constexpr std::size_t kBins = 2048;
-constexpr std::size_t kFew = 1024;  // candidates that are sorted out by nth_element
+constexpr std::size_t kFewCandidates = 1024;  // candidates that are sorted out by nth_element
 
 // The k-th largest magnitude, and how many of those equal to it are among the k largest.
 struct Kth {
@@ -59,9 +59,9 @@ Kth find_kth(std::span<const float> values, std::size_t k) {
   const SparseKernels& kernels = sparse_kernels();
   const auto [low, high] = kernels.extremes(values);
   Candidates c{low, high, values.size(), k};
-  while (c.count > kFew && c.low != c.high) c = narrow(values, c);
+  while (c.count > kFewCandidates && c.low != c.high) c = narrow(values, c);
   if (c.low == c.high) return {c.low, c.rank, c.count};
-  std::array<std::uint32_t, kFew + kSlack> few;
+  std::array<std::uint32_t, kFewCandidates + kSlack> few;
   const std::size_t found = kernels.collect(values, c.low, c.high - c.low, few.data());
   const auto kth = few.begin() + static_cast<std::ptrdiff_t>(c.rank - 1);
   const auto end = few.begin() + static_cast<std::ptrdiff_t>(found);

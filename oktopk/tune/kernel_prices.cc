@@ -18,7 +18,7 @@ constexpr std::size_t kPeers = 4;
 constexpr Index kWidth = Index{1} << 19;
 constexpr Index kGap = 100;  // a density of 1%
 constexpr float kThreshold = 0.99F;
-constexpr double kProbes = 11;          // that share the budget
+constexpr double kKernelProbes = 11;    // that share the budget
 constexpr int kLeast = 3, kMost = 200;  // repetitions
 
 // The least of as many runs as fit: what else goes on in the machine only adds to a run's time. One
@@ -113,7 +113,7 @@ void measure_passes(const Clock& now, const KernelOptions& options, KernelPrices
   // Times 0: the same work, and every repetition finds what the first one found.
   const Accumulation pass{.acc = acc, .gradient = gradient, .scale = 0.0F};
   const auto values = static_cast<double>(options.values);
-  const double budget = options.budget / kProbes;
+  const double budget = options.budget / kKernelProbes;
   SparseVector selection;
   prices.delta = seconds_of(now, budget, [&] { device->accumulate(pass); }) / values;
   prices.sigma =
@@ -126,7 +126,7 @@ void measure_passes(const Clock& now, const KernelOptions& options, KernelPrices
 KernelPrices measure_kernels(Communicator& comm, const Clock& now, const KernelOptions& options) {
   KernelPrices prices;
   barrier(comm);
-  measure_entries(now, options.budget / kProbes, prices);
+  measure_entries(now, options.budget / kKernelProbes, prices);
   measure_passes(now, options, prices);
   std::vector<double> all = {prices.gamma, prices.delta, prices.sigma};
   all.insert(all.end(), prices.index.begin(), prices.index.end());

@@ -15,9 +15,9 @@ namespace {
 constexpr std::size_t kSmall = 8;
 constexpr std::array<double, 5> kSizes = {1 << 14, 1 << 16, 1 << 18, 1 << 19, 1 << 20};
 constexpr std::array<double, 5> kMessages = {1, 2, 4, 8, 16};
-constexpr double kScattered = 1 << 20;      // bytes of a round with everyone
-constexpr double kLeastScattered = 1024;    // of one of its messages
-constexpr int kProbes = 2 + 5 + 2 * 5 + 2;  // that share the budget
+constexpr double kScattered = 1 << 20;             // bytes of a round with everyone
+constexpr double kLeastScattered = 1024;           // of one of its messages
+constexpr int kNetworkProbes = 2 + 5 + 2 * 5 + 2;  // that share the budget
 constexpr std::size_t kPilots = 3;
 constexpr double kLeastBatches = 3, kBatches = 9;
 constexpr double kMostRounds = 1000;  // of a batch
@@ -36,7 +36,7 @@ struct Round {
 class Prober {
  public:
   Prober(Communicator& all, Communicator& part, const Clock& now, double budget)
-      : all_(all), part_(part), now_(now), budget_(budget / kProbes) {}
+      : all_(all), part_(part), now_(now), budget_(budget / kNetworkProbes) {}
 
   // Seconds of such a round, equal on all ranks.
   double seconds(const Round& round) {

@@ -15,7 +15,7 @@ constexpr std::size_t kUnsettled = 4;  // steps after a change that say nothing 
 constexpr double kGain = 0.9;          // another choice must be this much faster
 constexpr double kMostCorrection = 50;
 
-double median(std::vector<double> values) {
+double upper_median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
@@ -60,7 +60,7 @@ bool Tuner::is_review_due() const {
 Tuner::Summary Tuner::summary() const {
   if (recent_.size() <= kUnsettled) return {};
   const std::vector<double> settled(recent_.begin() + kUnsettled, recent_.end());
-  return {median(settled), arrived_ > 0 ? merged_ / arrived_ : 0.0};
+  return {upper_median(settled), arrived_ > 0 ? merged_ / arrived_ : 0.0};
 }
 
 double Tuner::correction(const std::string& preset) const {

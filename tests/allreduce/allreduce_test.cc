@@ -11,7 +11,7 @@
 #include "tests/support/message.h"
 #include "tests/support/runs.h"
 
-namespace oktopk {
+namespace oktopk::allreduce_test {
 namespace {
 
 void expect_contains(const std::string& text, const std::string& part) {
@@ -243,4 +243,4 @@ TEST(Allreduce, run_first_step_costs_the_agreement_and_later_ones_do_not) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::allreduce_test

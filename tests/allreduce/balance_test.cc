@@ -6,7 +6,7 @@
 #include "oktopk/base/error.h"
 #include "tests/support/runs.h"
 
-namespace oktopk {
+namespace oktopk::balance_test {
 namespace {
 
 std::vector<Sizes> sizes_of(std::initializer_list<std::uint64_t> entries) {
@@ -106,4 +106,4 @@ TEST(Balance, run_with_a_rank_that_brings_other_entries_is_a_comm_error) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::balance_test

@@ -11,7 +11,7 @@
 #include "tests/support/runs.h"
 #include "tools/laws/witness.h"
 
-namespace oktopk {
+namespace oktopk::circulant_test {
 namespace {
 
 ReducerOptions circulant_options(std::size_t k, const std::string& skips, ResidualKind residual) {
@@ -223,4 +223,4 @@ TEST(Circulant, run_with_indices_beyond_24_bits_and_P_times_n_beyond_31_is_exact
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::circulant_test

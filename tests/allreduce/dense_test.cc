@@ -10,7 +10,7 @@
 
 #include "tests/support/runs.h"
 
-namespace oktopk {
+namespace oktopk::dense_test {
 namespace {
 
 ReducerOptions dense_options(DenseSchedule schedule) {
@@ -218,4 +218,4 @@ TEST(Dense, run_of_all_ranks_on_inexact_values_is_bitwise_equal) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::dense_test

@@ -7,7 +7,7 @@
 
 #include "tests/support/runs.h"
 
-namespace oktopk {
+namespace oktopk::equal_regions_test {
 namespace {
 
 class Probe final : public EqualRegions {
@@ -98,4 +98,4 @@ TEST(EqualRegions, predict_gather_is_what_empty_frames_cost) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::equal_regions_test

@@ -7,7 +7,7 @@
 #include "tests/support/sparse.h"
 #include "tests/support/world.h"
 
-namespace oktopk {
+namespace oktopk::frames_test {
 namespace {
 
 constexpr Range kRange{100, 200};
@@ -109,4 +109,4 @@ TEST(Frames, allgather_sizes_gives_all_in_rank_order) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::frames_test

@@ -11,7 +11,7 @@
 #include "tests/support/sparse.h"
 #include "tests/support/world.h"
 
-namespace oktopk {
+namespace oktopk::global_threshold_test {
 namespace {
 
 constexpr std::size_t kK = 500;
@@ -236,4 +236,4 @@ TEST(GlobalThreshold, follow_without_contributors_changes_nothing) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::global_threshold_test

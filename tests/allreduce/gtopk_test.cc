@@ -5,7 +5,7 @@
 #include "oktopk/codec/frame.h"
 #include "tests/support/runs.h"
 
-namespace oktopk {
+namespace oktopk::gtopk_test {
 namespace {
 
 TEST(Gtopk, run_moves_4k_log_P_words_through_the_root) {
@@ -59,4 +59,4 @@ TEST(Gtopk, run_with_indices_beyond_24_bits_and_P_times_n_beyond_31_is_exact) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::gtopk_test

@@ -14,7 +14,7 @@
 #include "tests/support/world.h"
 #include "tools/laws/laws.h"
 
-namespace oktopk {
+namespace oktopk::laws_test {
 namespace {
 
 struct Case {
@@ -280,4 +280,4 @@ INSTANTIATE_TEST_SUITE_P(Threads, AllreduceWorldLaws, testing::ValuesIn(preset_n
                          preset_name);
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::laws_test

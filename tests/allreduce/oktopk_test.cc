@@ -9,7 +9,7 @@
 #include "oktopk/base/error.h"
 #include "tests/support/runs.h"
 
-namespace oktopk {
+namespace oktopk::oktopk_test {
 namespace {
 
 TEST(Oktopk, run_reuse_step_moves_at_most_6k_words_and_the_messages_of_its_bound) {
@@ -142,4 +142,4 @@ TEST(Oktopk, run_with_indices_beyond_24_bits_is_exact) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::oktopk_test

@@ -8,7 +8,7 @@
 #include "oktopk/base/error.h"
 #include "tests/support/message.h"
 
-namespace oktopk {
+namespace oktopk::presets_test {
 namespace {
 
 TEST(Presets, names_are_unique_and_those_of_the_algorithms) {
@@ -98,4 +98,4 @@ TEST(Presets, predict_expects_at_most_its_bound) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::presets_test

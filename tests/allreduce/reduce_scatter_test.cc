@@ -8,7 +8,7 @@
 #include "oktopk/base/error.h"
 #include "tests/support/runs.h"
 
-namespace oktopk {
+namespace oktopk::reduce_scatter_test {
 namespace {
 
 constexpr Index kN = 1000;
@@ -186,4 +186,4 @@ TEST(SparseReduceScatter, predict_counts_messages_and_disjoint_blocks) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::reduce_scatter_test

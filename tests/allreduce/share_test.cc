@@ -5,7 +5,7 @@
 
 #include "oktopk/base/error.h"
 
-namespace oktopk {
+namespace oktopk::share_test {
 namespace {
 
 ShareHeader make_header() {
@@ -60,4 +60,4 @@ TEST(Share, header_of_another_step_or_too_short_names_the_peer) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::share_test

@@ -5,7 +5,7 @@
 #include "oktopk/codec/frame.h"
 #include "tests/support/runs.h"
 
-namespace oktopk {
+namespace oktopk::spardl_test {
 namespace {
 
 TEST(Spardl, run_moves_at_most_4k_words_in_2_log_P_messages) {
@@ -58,4 +58,4 @@ TEST(Spardl, run_with_indices_beyond_24_bits_and_P_times_n_beyond_31_is_exact) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::spardl_test

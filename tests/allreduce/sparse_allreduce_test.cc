@@ -7,7 +7,7 @@
 #include "tests/support/message.h"
 #include "tests/support/runs.h"
 
-namespace oktopk {
+namespace oktopk::sparse_allreduce_test {
 namespace {
 
 constexpr Index n = 400;
@@ -132,4 +132,4 @@ TEST(SparseAllreduce, different_k_on_the_ranks_is_an_error_on_all) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::sparse_allreduce_test

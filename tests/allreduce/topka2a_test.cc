@@ -5,7 +5,7 @@
 #include "oktopk/codec/frame.h"
 #include "tests/support/runs.h"
 
-namespace oktopk {
+namespace oktopk::topka2a_test {
 namespace {
 
 TEST(Topka2a, run_moves_2k_plus_n_words_over_P_per_peer) {
@@ -32,4 +32,4 @@ TEST(Topka2a, run_with_k_below_P_applies_the_union) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::topka2a_test

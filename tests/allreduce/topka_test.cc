@@ -5,7 +5,7 @@
 #include "oktopk/allreduce/frames.h"
 #include "tests/support/runs.h"
 
-namespace oktopk {
+namespace oktopk::topka_test {
 namespace {
 
 TEST(Topka, run_gathers_2k_words_of_every_peer) {
@@ -58,4 +58,4 @@ TEST(Topka, run_with_indices_beyond_24_bits_and_P_times_n_beyond_31_is_exact) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::topka_test

@@ -6,7 +6,7 @@
 #include "oktopk/allreduce/frames.h"
 #include "tests/support/runs.h"
 
-namespace oktopk {
+namespace oktopk::topkdsa_test {
 namespace {
 
 constexpr std::uint64_t kFraming =
@@ -79,4 +79,4 @@ TEST(Topkdsa, run_with_indices_beyond_24_bits_and_P_times_n_beyond_31_is_exact) 
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::topkdsa_test

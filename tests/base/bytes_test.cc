@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace oktopk {
+namespace oktopk::bytes_test {
 namespace {
 
 TEST(Uninitialised, resize_growing_keeps_the_old_elements) {
@@ -33,4 +33,4 @@ TEST(Uninitialised, resize_and_assign_with_a_value_write_it) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::bytes_test

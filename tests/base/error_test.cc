@@ -8,7 +8,7 @@
 #include <string>
 #include <type_traits>
 
-namespace oktopk {
+namespace oktopk::error_test {
 namespace {
 
 TEST(Error, require_that_holds_does_nothing) { EXPECT_NO_THROW(require(true, "unused")); }
@@ -32,4 +32,4 @@ TEST(Error, classes_do_not_catch_each_other) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::error_test

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-namespace oktopk {
+namespace oktopk::half_test {
 namespace {
 
 TEST(Half, bf16_is_the_upper_half_of_a_float) {
@@ -38,4 +38,4 @@ TEST(Half, fp16_widens_every_number_exactly) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::half_test

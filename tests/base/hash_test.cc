@@ -7,7 +7,7 @@
 #include <array>
 #include <bit>
 
-namespace oktopk {
+namespace oktopk::hash_test {
 namespace {
 
 TEST(Hash, values_are_pinned) {
@@ -35,4 +35,4 @@ TEST(Hash, order_and_length_count) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::hash_test

@@ -7,7 +7,7 @@
 
 #include <set>
 
-namespace oktopk {
+namespace oktopk::random_test {
 namespace {
 
 TEST(Random, next_is_splitmix64) {
@@ -75,4 +75,4 @@ TEST(Random, normal_is_pinned) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::random_test

@@ -5,7 +5,7 @@
 
 #include "oktopk/base/error.h"
 
-namespace oktopk {
+namespace oktopk::simd_test {
 namespace {
 
 TEST(Simd, levels_start_with_scalar_and_end_with_the_one_in_use) {
@@ -35,4 +35,4 @@ TEST(Simd, names_are_found_again) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::simd_test

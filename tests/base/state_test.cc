@@ -11,7 +11,7 @@
 #include "oktopk/base/hash.h"
 #include "tests/support/message.h"
 
-namespace oktopk {
+namespace oktopk::state_test {
 namespace {
 
 constexpr std::size_t kVersionAt = 8;
@@ -183,4 +183,4 @@ TEST(State, head_is_laid_out_as_documented) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::state_test

@@ -5,7 +5,7 @@
 
 #include <thread>
 
-namespace oktopk {
+namespace oktopk::timer_test {
 namespace {
 
 TEST(Timer, lap_gives_the_time_since_the_last_one) {
@@ -22,4 +22,4 @@ TEST(Timer, lap_gives_the_time_since_the_last_one) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::timer_test

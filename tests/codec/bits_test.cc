@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-namespace oktopk {
+namespace oktopk::bits_test {
 namespace {
 
 std::vector<std::byte> packed(const std::vector<std::uint32_t>& fields, unsigned width) {
@@ -60,4 +60,4 @@ TEST(Bits, set_ones_at_any_positions_sets_them_and_no_other) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::bits_test

@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-namespace oktopk {
+namespace oktopk::checksum_test {
 namespace {
 
 std::vector<std::byte> random_bytes(std::size_t size) {
@@ -78,4 +78,4 @@ TEST(Checksum, counters_hardly_collide) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::checksum_test

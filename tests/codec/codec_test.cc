@@ -6,7 +6,7 @@
 #include "oktopk/base/error.h"
 #include "tests/codec/samples.h"
 
-namespace oktopk::testing {
+namespace oktopk::testing::codec_test {
 namespace {
 
 TEST(Codec, parse_name_of_every_codec_returns_it) {
@@ -154,4 +154,4 @@ TEST(MaxBytes, largest_range_does_not_overflow) {
 }
 
 }  // namespace
-}  // namespace oktopk::testing
+}  // namespace oktopk::testing::codec_test

@@ -8,7 +8,7 @@
 #include "oktopk/base/simd.h"
 #include "tests/codec/samples.h"
 
-namespace oktopk::testing {
+namespace oktopk::testing::conformance_test {
 namespace {
 
 class CodecConformance : public ::testing::TestWithParam<Codec> {
@@ -186,4 +186,4 @@ INSTANTIATE_TEST_SUITE_P(Codecs, CodecConformance, ::testing::ValuesIn(every_cod
                          [](const auto& codec) { return test_name(codec.param); });
 
 }  // namespace
-}  // namespace oktopk::testing
+}  // namespace oktopk::testing::conformance_test

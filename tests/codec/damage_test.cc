@@ -10,7 +10,7 @@
 #include "oktopk/base/simd.h"
 #include "tests/codec/samples.h"
 
-namespace oktopk::testing {
+namespace oktopk::testing::damage_test {
 namespace {
 
 class FrameDamage : public ::testing::TestWithParam<Codec> {
@@ -232,4 +232,4 @@ TEST(FrameNoise, open_random_bytes_throws) {
 }
 
 }  // namespace
-}  // namespace oktopk::testing
+}  // namespace oktopk::testing::damage_test

@@ -10,7 +10,7 @@
 #include "tests/codec/samples.h"
 #include "tests/support/message.h"
 
-namespace oktopk::testing {
+namespace oktopk::testing::frame_test {
 namespace {
 
 constexpr Codec kPlain{IndexCoding::coo32, ValueCoding::fp32};
@@ -144,4 +144,4 @@ TEST(Frame, max_bytes_counts_headers) {
 }
 
 }  // namespace
-}  // namespace oktopk::testing
+}  // namespace oktopk::testing::frame_test

@@ -3,7 +3,7 @@
 
 #include "tests/codec/index_payload.h"
 
-namespace oktopk::testing {
+namespace oktopk::testing::index_all_test {
 namespace {
 
 TEST(IndexAll, encode_writes_nothing) {
@@ -15,4 +15,4 @@ TEST(IndexAll, decode_counts_from_the_begin_of_the_range) {
 }
 
 }  // namespace
-}  // namespace oktopk::testing
+}  // namespace oktopk::testing::index_all_test

@@ -4,7 +4,7 @@
 #include "oktopk/base/error.h"
 #include "tests/codec/index_payload.h"
 
-namespace oktopk::testing {
+namespace oktopk::testing::index_bit_packed_test {
 namespace {
 
 TEST(IndexBitPacked, encode_writes_the_width_then_gaps_less_one) {
@@ -85,4 +85,4 @@ TEST(IndexBitPacked, encode_at_one_percent_takes_10_bits) {
 }
 
 }  // namespace
-}  // namespace oktopk::testing
+}  // namespace oktopk::testing::index_bit_packed_test

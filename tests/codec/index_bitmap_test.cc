@@ -4,7 +4,7 @@
 #include "oktopk/base/error.h"
 #include "tests/codec/index_payload.h"
 
-namespace oktopk::testing {
+namespace oktopk::testing::index_bitmap_test {
 namespace {
 
 TEST(IndexBitmap, encode_sets_one_bit_per_index) {
@@ -26,4 +26,4 @@ TEST(IndexBitmap, encode_at_one_percent_takes_100_bits) {
 }
 
 }  // namespace
-}  // namespace oktopk::testing
+}  // namespace oktopk::testing::index_bitmap_test

@@ -4,7 +4,7 @@
 #include "oktopk/base/error.h"
 #include "tests/codec/index_payload.h"
 
-namespace oktopk::testing {
+namespace oktopk::testing::index_coo32_test {
 namespace {
 
 TEST(IndexCoo32, encode_writes_offsets_into_the_range) {
@@ -29,4 +29,4 @@ TEST(IndexCoo32, decode_index_behind_the_range_throws) {
 TEST(IndexCoo32, encode_takes_32_bits) { EXPECT_EQ(bits_at_one_percent(index_coo32()), 32); }
 
 }  // namespace
-}  // namespace oktopk::testing
+}  // namespace oktopk::testing::index_coo32_test

@@ -4,7 +4,7 @@
 #include "oktopk/base/error.h"
 #include "tests/codec/index_payload.h"
 
-namespace oktopk::testing {
+namespace oktopk::testing::index_elias_fano_test {
 namespace {
 
 TEST(IndexEliasFano, encode_writes_low_bits_then_unary_high_bits) {
@@ -63,4 +63,4 @@ TEST(IndexEliasFano, encode_at_one_percent_takes_8_6_bits) {
 }
 
 }  // namespace
-}  // namespace oktopk::testing
+}  // namespace oktopk::testing::index_elias_fano_test

@@ -4,7 +4,7 @@
 #include "oktopk/base/error.h"
 #include "tests/codec/index_payload.h"
 
-namespace oktopk::testing {
+namespace oktopk::testing::index_u16_blocks_test {
 namespace {
 
 constexpr Range kTwoBlocks{10, 10 + 65536 + 100};
@@ -53,4 +53,4 @@ TEST(IndexU16Blocks, encode_at_one_percent_takes_16_bits) {
 }
 
 }  // namespace
-}  // namespace oktopk::testing
+}  // namespace oktopk::testing::index_u16_blocks_test

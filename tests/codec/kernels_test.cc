@@ -13,7 +13,7 @@
 #include "oktopk/codec/bits.h"
 #include "tests/codec/samples.h"
 
-namespace oktopk::testing {
+namespace oktopk::testing::kernels_test {
 namespace {
 
 class Kernels : public ::testing::TestWithParam<SimdLevel> {
@@ -259,4 +259,4 @@ INSTANTIATE_TEST_SUITE_P(Levels, Kernels,
                          [](const auto& level) { return std::string(to_string(level.param)); });
 
 }  // namespace
-}  // namespace oktopk::testing
+}  // namespace oktopk::testing::kernels_test

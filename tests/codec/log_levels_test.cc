@@ -9,7 +9,7 @@
 
 #include "oktopk/codec/bf16.h"
 
-namespace oktopk {
+namespace oktopk::log_levels_test {
 namespace {
 
 std::vector<float> levels_of(LogScale scale, std::size_t count) {
@@ -84,4 +84,4 @@ TEST(LogLevels, validity_excludes_denormals_infinities_and_reversal) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::log_levels_test

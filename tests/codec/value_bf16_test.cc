@@ -4,7 +4,7 @@
 #include "oktopk/base/error.h"
 #include "tests/codec/value_payload.h"
 
-namespace oktopk::testing {
+namespace oktopk::testing::value_bf16_test {
 namespace {
 
 TEST(ValueBf16, recode_rounds_to_nearest_even) {
@@ -36,4 +36,4 @@ TEST(ValueBf16, recode_tails_has_error_of_8_bits) {
 }
 
 }  // namespace
-}  // namespace oktopk::testing
+}  // namespace oktopk::testing::value_bf16_test

@@ -4,7 +4,7 @@
 #include "oktopk/base/error.h"
 #include "tests/codec/value_payload.h"
 
-namespace oktopk::testing {
+namespace oktopk::testing::value_fp32_test {
 namespace {
 
 TEST(ValueFp32, decode_returns_every_bit) {
@@ -20,4 +20,4 @@ TEST(ValueFp32, decode_infinity_or_nan_throws) {
 }
 
 }  // namespace
-}  // namespace oktopk::testing
+}  // namespace oktopk::testing::value_fp32_test

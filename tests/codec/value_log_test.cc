@@ -4,7 +4,7 @@
 #include "oktopk/base/error.h"
 #include "tests/codec/value_payload.h"
 
-namespace oktopk::testing {
+namespace oktopk::testing::value_log_test {
 namespace {
 
 class ValueLog : public ::testing::TestWithParam<ValueCoding> {
@@ -140,4 +140,4 @@ TEST(ValueLog4, recode_tails_has_the_error_of_8_levels) {
 }
 
 }  // namespace
-}  // namespace oktopk::testing
+}  // namespace oktopk::testing::value_log_test

@@ -24,7 +24,7 @@ thread_local std::size_t allocations = 0;
 [[gnu::noinline]] void operator delete(void* place) noexcept { std::free(place); }
 [[gnu::noinline]] void operator delete(void* place, std::size_t) noexcept { std::free(place); }
 
-namespace oktopk {
+namespace oktopk::allocation_test {
 namespace {
 
 TEST(Allocation, warm_collectives_allocate_nothing) {
@@ -67,4 +67,4 @@ TEST(Allocation, warm_collectives_allocate_nothing) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::allocation_test

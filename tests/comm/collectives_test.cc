@@ -13,7 +13,7 @@
 #include "tests/support/collectives_conformance.h"
 #include "tests/support/world.h"
 
-namespace oktopk {
+namespace oktopk::collectives_test {
 namespace {
 
 using conformance::Check;
@@ -219,4 +219,4 @@ TEST(Allgatherv, lying_sizes_are_comm_errors) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::collectives_test

@@ -12,7 +12,7 @@
 #include "tests/support/communicator_conformance.h"
 #include "tests/support/world.h"
 
-namespace oktopk {
+namespace oktopk::communicator_test {
 namespace {
 
 using conformance::Check;
@@ -75,4 +75,4 @@ TEST(Communicator, start_with_bad_peer_names_peer_and_size) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::communicator_test

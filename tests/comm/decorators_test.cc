@@ -11,7 +11,7 @@
 #include "tests/support/communicator_conformance.h"
 #include "tests/support/world.h"
 
-namespace oktopk {
+namespace oktopk::decorators_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -173,4 +173,4 @@ TEST(FaultyCommunicator, every_kind_ends_a_barrier_loop_without_a_hang) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::decorators_test

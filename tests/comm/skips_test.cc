@@ -8,7 +8,7 @@
 
 #include "oktopk/base/error.h"
 
-namespace oktopk {
+namespace oktopk::skips_test {
 namespace {
 
 std::vector<Skips> named_skips(int P) {
@@ -95,4 +95,4 @@ TEST(Skips, parse_bad_text_names_it) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::skips_test

@@ -14,7 +14,7 @@
 #include "oktopk/comm/collectives.h"
 #include "tests/support/world.h"
 
-namespace oktopk {
+namespace oktopk::threads_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -229,4 +229,4 @@ TEST(ThreadWorld, bad_size_or_timeout_is_a_usage_error) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::threads_test

@@ -4,7 +4,7 @@
 
 #include "tests/device/conformance.h"
 
-namespace oktopk {
+namespace oktopk::cpu_select_test {
 namespace {
 
 class DeviceSelection : public DeviceConformance {};
@@ -148,4 +148,4 @@ TEST_P(DeviceSelection, accumulate_select_of_an_empty_gradient_clears_and_scans)
 INSTANTIATE_TEST_SUITE_P(Cpu, DeviceSelection, testing::ValuesIn(cpu_variants()), variant_name);
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::cpu_select_test

@@ -6,7 +6,7 @@
 
 #include "tests/device/conformance.h"
 
-namespace oktopk {
+namespace oktopk::cpu_sparse_test {
 namespace {
 
 TEST(CpuSparse, magnitude_histogram_counts_all_but_zeros) {
@@ -80,4 +80,4 @@ TEST(CpuSparse, verbs_at_indices_touch_those_and_no_others) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::cpu_sparse_test

@@ -6,7 +6,7 @@
 #include "oktopk/base/error.h"
 #include "tests/device/conformance.h"
 
-namespace oktopk {
+namespace oktopk::cpu_test {
 namespace {
 
 TEST_P(DeviceConformance, has_its_name) { EXPECT_EQ(device_->name(), "cpu"); }
@@ -166,4 +166,4 @@ TEST(MagnitudeBin, thirty_two_bins_make_an_octave) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::cpu_test

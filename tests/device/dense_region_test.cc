@@ -6,7 +6,7 @@
 #include "tests/device/plain_region.h"
 #include "tests/support/sparse.h"
 
-namespace oktopk {
+namespace oktopk::dense_region_test {
 namespace {
 
 class DenseRegionWidth : public testing::TestWithParam<Index> {};
@@ -56,4 +56,4 @@ TEST(DenseRegion, scale_keeps_values_and_records_in_step) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::dense_region_test

@@ -6,7 +6,7 @@
 #include "tests/device/plain_region.h"
 #include "tests/support/sparse.h"
 
-namespace oktopk {
+namespace oktopk::region_memory_test {
 namespace {
 
 class RegionMemoryTest : public testing::Test {
@@ -84,4 +84,4 @@ TEST_F(RegionMemoryTest, load_takes_few_and_many_values) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::region_memory_test

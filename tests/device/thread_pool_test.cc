@@ -7,7 +7,7 @@
 #include <set>
 #include <stdexcept>
 
-namespace oktopk {
+namespace oktopk::thread_pool_test {
 namespace {
 
 TEST(ThreadPool, run_calls_every_part_once) {
@@ -66,4 +66,4 @@ TEST(ThreadPool, run_throws_what_the_first_failing_part_threw_after_all_have_end
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::thread_pool_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace oktopk {
+namespace oktopk::cost_test {
 namespace {
 
 TEST(Cost, ceil_log2_is_the_smallest_sufficient_exponent) {
@@ -105,4 +105,4 @@ TEST(Cost, seconds_weighs_each_component_with_its_own_price) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::cost_test

@@ -5,7 +5,7 @@
 
 #include "oktopk/codec/frame.h"
 
-namespace oktopk {
+namespace oktopk::node_test {
 namespace {
 
 TEST(NodeCost, is_nothing_for_a_rank_alone) {
@@ -34,4 +34,4 @@ TEST(NodeCost, shares_a_sparse_result_in_two_frames) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::node_test

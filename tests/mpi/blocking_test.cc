@@ -10,7 +10,7 @@
 #include "tests/support/collectives_conformance.h"
 #include "tests/support/communicator_conformance.h"
 
-namespace oktopk {
+namespace oktopk::blocking_test {
 namespace {
 
 using conformance::Check;
@@ -61,4 +61,4 @@ TEST(MpiBlockingResults, equal_those_of_polling_for_every_sparse_preset) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::blocking_test

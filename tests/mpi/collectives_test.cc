@@ -6,7 +6,7 @@
 #include "oktopk/comm/mpi.h"
 #include "tests/support/collectives_conformance.h"
 
-namespace oktopk {
+namespace oktopk::collectives_test {
 namespace {
 
 using conformance::Check;
@@ -33,4 +33,4 @@ INSTANTIATE_TEST_SUITE_P(All, MpiCollectives, testing::ValuesIn(conformance::kCo
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::collectives_test

@@ -14,7 +14,7 @@
 #include "oktopk/comm/mpi.h"
 #include "tests/support/communicator_conformance.h"
 
-namespace oktopk {
+namespace oktopk::communicator_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -142,4 +142,4 @@ TEST(MpiCommunicator, outlives_the_session_that_another_one_owns) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::communicator_test

@@ -9,7 +9,7 @@
 #include "tests/support/training.h"
 #include "tools/laws/laws.h"
 
-namespace oktopk {
+namespace oktopk::node_reducer_test {
 namespace {
 
 class MpiNodes : public testing::TestWithParam<std::string> {};
@@ -64,4 +64,4 @@ TEST(MpiHost, all_ranks_of_a_host_have_one_leader_and_get_the_dense_mean) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::node_reducer_test

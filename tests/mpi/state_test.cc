@@ -8,7 +8,7 @@
 #include "tests/support/training.h"
 #include "tools/laws/laws.h"
 
-namespace oktopk {
+namespace oktopk::state_test {
 namespace {
 
 class MpiState : public testing::TestWithParam<std::string> {};
@@ -60,4 +60,4 @@ INSTANTIATE_TEST_SUITE_P(Presets, MpiState, testing::Values("circulant", "oktopk
                          [](const auto& test) { return test.param; });
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::state_test

@@ -10,7 +10,7 @@
 #include "tests/support/adamw.h"
 #include "tests/support/sparse.h"
 
-namespace oktopk {
+namespace oktopk::adam_interval_test {
 namespace {
 
 // Gradients with a drift that noise hides, as in training: after the same number of steps the
@@ -121,4 +121,4 @@ TEST(SparseAdam, interval_steps_moves_by_all_of_the_new_moment) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::adam_interval_test

@@ -13,7 +13,7 @@
 #include "tests/support/optimisers.h"
 #include "tests/support/runs.h"
 
-namespace oktopk {
+namespace oktopk::adam_test {
 namespace {
 
 constexpr Index kSize = 60;
@@ -213,4 +213,4 @@ TEST(SparseAdam, construction_with_bad_options_says_which) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::adam_test

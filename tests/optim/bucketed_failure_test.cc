@@ -11,7 +11,7 @@
 #include "oktopk/comm/collectives.h"
 #include "tests/optim/bucketed.h"
 
-namespace oktopk {
+namespace oktopk::bucketed_failure_test {
 namespace {
 
 constexpr std::array<Index, 3> kInBucket = {250, 150, 20};  // an index of each bucket of kSize
@@ -192,4 +192,4 @@ TEST(BucketedReducerFailure, destruction_of_an_exchanged_step_harms_nobody) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::bucketed_failure_test

@@ -4,7 +4,7 @@
 
 #include "tests/optim/bucketed.h"
 
-namespace oktopk {
+namespace oktopk::bucketed_reducer_state_test {
 namespace {
 
 ReducerOptions options_for(const std::string& preset) {
@@ -92,4 +92,4 @@ TEST(BucketedReducerState, bad_bucket_at_the_end_takes_the_others_back) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::bucketed_reducer_state_test

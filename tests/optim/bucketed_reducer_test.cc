@@ -12,7 +12,7 @@
 #include "tests/optim/bucketed.h"
 #include "tools/laws/witness.h"
 
-namespace oktopk {
+namespace oktopk::bucketed_reducer_test {
 namespace {
 
 class BucketedReducerOfPreset : public testing::TestWithParam<std::string> {};
@@ -261,4 +261,4 @@ TEST(BucketedReducer, times_are_sums_over_the_buckets) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::bucketed_reducer_test

@@ -8,7 +8,7 @@
 #include "oktopk/base/error.h"
 #include "tests/support/sparse.h"
 
-namespace oktopk {
+namespace oktopk::dense_mean_test {
 namespace {
 
 using Values = std::vector<float>;
@@ -39,4 +39,4 @@ TEST(DenseMean, show_refuses_an_update_of_another_n) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::dense_mean_test

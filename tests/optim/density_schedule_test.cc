@@ -7,7 +7,7 @@
 
 #include "tests/support/message.h"
 
-namespace oktopk {
+namespace oktopk::density_schedule_test {
 namespace {
 
 std::uint64_t total_steps(const DensitySchedule& schedule) {
@@ -93,4 +93,4 @@ TEST(DensitySchedule, check_of_a_density_outside_0_to_1_names_it) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::density_schedule_test

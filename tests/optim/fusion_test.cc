@@ -9,7 +9,7 @@
 #include "oktopk/base/random.h"
 #include "tests/support/message.h"
 
-namespace oktopk {
+namespace oktopk::fusion_test {
 namespace {
 
 using Counts = std::vector<std::size_t>;
@@ -223,4 +223,4 @@ TEST(Fusion, optimal_is_the_best_of_all_plans) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::fusion_test

@@ -10,7 +10,7 @@
 #include "tests/support/world.h"
 #include "tools/laws/inputs.h"
 
-namespace oktopk {
+namespace oktopk::gradient_clip_test {
 namespace {
 
 std::vector<float> factors(int P, float clip_norm,
@@ -64,4 +64,4 @@ TEST(GradientClip, factor_of_nothing_and_of_zeros_is_one) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::gradient_clip_test

@@ -5,7 +5,7 @@
 
 #include <limits>
 
-namespace oktopk {
+namespace oktopk::inspect_test {
 namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
@@ -49,4 +49,4 @@ TEST(Inspect, sum_that_overflowed_is_not_the_gradients_fault) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::inspect_test

@@ -7,7 +7,7 @@
 #include "oktopk/base/error.h"
 #include "tests/support/message.h"
 
-namespace oktopk {
+namespace oktopk::interval_clock_test {
 namespace {
 
 float rate_at(int step) { return 0.1F / static_cast<float>(step); }
@@ -99,4 +99,4 @@ TEST(IntervalClock, load_restores_all_and_refuses_another_n) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::interval_clock_test

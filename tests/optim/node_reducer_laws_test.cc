@@ -12,7 +12,7 @@
 #include "tests/support/world.h"
 #include "tools/laws/laws.h"
 
-namespace oktopk {
+namespace oktopk::node_reducer_laws_test {
 namespace {
 
 struct Case {
@@ -118,4 +118,4 @@ TEST_P(NodeWorldLaws, step_with_bad_input_is_refused_and_leaves_no_trace) {
 INSTANTIATE_TEST_SUITE_P(Threads, NodeWorldLaws, testing::ValuesIn(cases(false)), case_name);
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::node_reducer_laws_test

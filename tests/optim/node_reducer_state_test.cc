@@ -8,7 +8,7 @@
 #include "tests/support/training.h"
 #include "tools/laws/subject.h"
 
-namespace oktopk {
+namespace oktopk::node_reducer_state_test {
 namespace {
 
 constexpr Index n = 300;
@@ -123,4 +123,4 @@ TEST(NodeStateRefusal, state_of_other_options_is_refused_on_all_ranks) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::node_reducer_state_test

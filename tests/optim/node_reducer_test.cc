@@ -13,7 +13,7 @@
 #include "tests/support/message.h"
 #include "tests/support/training.h"
 
-namespace oktopk {
+namespace oktopk::node_reducer_test {
 namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
@@ -272,4 +272,4 @@ TEST(NodeReducer, step_allocates_nothing_once_warm) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::node_reducer_test

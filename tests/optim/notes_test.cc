@@ -6,7 +6,7 @@
 #include "oktopk/comm/decorators.h"
 #include "tests/support/world.h"
 
-namespace oktopk {
+namespace oktopk::notes_test {
 namespace {
 
 constexpr int kSizes[] = {1, 2, 3, 5};
@@ -81,4 +81,4 @@ TEST(Notes, compare_costs_what_is_predicted) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::notes_test

@@ -13,7 +13,7 @@
 #include "tests/support/optimisers.h"
 #include "tests/support/runs.h"
 
-namespace oktopk {
+namespace oktopk::optimiser_test {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -277,4 +277,4 @@ TEST(Optimiser, arguments_that_make_no_sense_are_refused) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::optimiser_test

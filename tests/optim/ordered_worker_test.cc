@@ -7,7 +7,7 @@
 #include <numeric>
 #include <stdexcept>
 
-namespace oktopk {
+namespace oktopk::ordered_worker_test {
 namespace {
 
 TEST(OrderedWorker, tasks_run_in_order_whatever_the_order_of_release) {
@@ -98,4 +98,4 @@ TEST(OrderedWorker, stop_tells_whether_the_run_was_over) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::ordered_worker_test

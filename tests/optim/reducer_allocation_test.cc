@@ -14,7 +14,7 @@
 #include "tests/support/world.h"
 #include "tools/laws/inputs.h"
 
-namespace oktopk {
+namespace oktopk::reducer_allocation_test {
 namespace {
 
 constexpr Index kN = 20000;
@@ -83,4 +83,4 @@ TEST(Allocations, are_counted) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::reducer_allocation_test

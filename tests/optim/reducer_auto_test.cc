@@ -11,7 +11,7 @@
 #include "tests/support/world.h"
 #include "tools/laws/inputs.h"
 
-namespace oktopk {
+namespace oktopk::reducer_auto_test {
 namespace {
 
 constexpr Index n = 3000;
@@ -268,4 +268,4 @@ TEST(ReducerAuto, buckets_share_one_measurement) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::reducer_auto_test

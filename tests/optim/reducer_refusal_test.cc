@@ -11,7 +11,7 @@
 #include "tests/support/message.h"
 #include "tests/support/training.h"
 
-namespace oktopk {
+namespace oktopk::reducer_refusal_test {
 namespace {
 
 constexpr Index n = 100;
@@ -227,4 +227,4 @@ TEST(ReducerRefusals, construction_with_a_bad_warmup_or_decay_says_which) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::reducer_refusal_test

@@ -8,7 +8,7 @@
 #include "tests/support/message.h"
 #include "tests/support/training.h"
 
-namespace oktopk {
+namespace oktopk::reducer_reshape_test {
 namespace {
 
 constexpr Index n = 300;
@@ -181,4 +181,4 @@ TEST(ReducerReshapes, load_all_of_another_n_is_refused) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::reducer_reshape_test

@@ -5,7 +5,7 @@
 
 #include "tests/support/training.h"
 
-namespace oktopk {
+namespace oktopk::reducer_schedule_test {
 namespace {
 
 constexpr Index n = 400;
@@ -182,4 +182,4 @@ TEST(Reducer, warmup_uses_the_dense_schedule_that_was_chosen) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::reducer_schedule_test

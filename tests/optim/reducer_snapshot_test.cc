@@ -4,7 +4,7 @@
 
 #include "tests/support/runs.h"
 
-namespace oktopk {
+namespace oktopk::reducer_snapshot_test {
 namespace {
 
 TEST(ReducerSnapshot, going_back_repeats_the_steps_bitwise) {
@@ -35,4 +35,4 @@ TEST(ReducerSnapshot, going_back_repeats_the_steps_bitwise) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::reducer_snapshot_test

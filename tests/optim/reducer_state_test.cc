@@ -6,7 +6,7 @@
 #include "tests/support/message.h"
 #include "tests/support/training.h"
 
-namespace oktopk {
+namespace oktopk::reducer_state_test {
 namespace {
 
 constexpr Index n = 300;
@@ -215,4 +215,4 @@ TEST(ReducerStates, load_of_states_from_different_steps_is_refused) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::reducer_state_test

@@ -12,7 +12,7 @@
 #include "tests/support/message.h"
 #include "tests/support/training.h"
 
-namespace oktopk {
+namespace oktopk::reducer_test {
 namespace {
 
 std::size_t k_of(Index n, double density) {
@@ -222,4 +222,4 @@ std::string preset_name(const testing::TestParamInfo<std::string>& info) { retur
 INSTANTIATE_TEST_SUITE_P(Presets, ReducerOfPreset, testing::ValuesIn(preset_names()), preset_name);
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::reducer_test

@@ -6,7 +6,7 @@
 
 #include "tests/support/sparse.h"
 
-namespace oktopk {
+namespace oktopk::residual_test {
 namespace {
 
 using Values = std::vector<float>;
@@ -115,4 +115,4 @@ TEST_F(ResidualStore, every_other_use_sees_it_cleared_already) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::residual_test

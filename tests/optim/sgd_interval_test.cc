@@ -9,7 +9,7 @@
 #include "tests/support/sparse.h"
 #include "tests/support/world.h"
 
-namespace oktopk {
+namespace oktopk::sgd_interval_test {
 namespace {
 
 // A single rank that is told what arrives.
@@ -76,4 +76,4 @@ TEST(SparseSgd, interval_aware_momentum_touches_only_what_arrives) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::sgd_interval_test

@@ -12,7 +12,7 @@
 #include "tests/support/optimisers.h"
 #include "tests/support/runs.h"
 
-namespace oktopk {
+namespace oktopk::sgd_test {
 namespace {
 
 constexpr Index kSize = 60;
@@ -247,4 +247,4 @@ TEST(SparseSgd, construction_with_bad_options_says_which) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::sgd_test

@@ -5,7 +5,7 @@
 
 #include "tests/support/sparse.h"
 
-namespace oktopk {
+namespace oktopk::update_test {
 namespace {
 
 EntryList visits_of(const Update& update) {
@@ -46,4 +46,4 @@ TEST(Update, subtract_from_moves_the_weights) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::update_test

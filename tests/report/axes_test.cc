@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-namespace oktopk {
+namespace oktopk::axes_test {
 namespace {
 
 Extent extent(std::initializer_list<double> values) {
@@ -87,4 +87,4 @@ TEST(Axes, any_extent_has_finite_positions_and_few_ticks) {
 TEST(Axes, nothing_to_show_has_no_ticks) { EXPECT_TRUE(make_axis({}, {}).ticks.empty()); }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::axes_test

@@ -6,7 +6,7 @@
 #include "tests/report/markup_checks.h"
 #include "tools/report/plot.h"
 
-namespace oktopk {
+namespace oktopk::bars_test {
 namespace {
 
 const double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -135,4 +135,4 @@ TEST(Bars, long_names_of_groups_slope_and_many_bars_are_wide) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::bars_test

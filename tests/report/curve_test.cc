@@ -7,7 +7,7 @@
 
 #include "tools/report/plot.h"
 
-namespace oktopk {
+namespace oktopk::curve_test {
 namespace {
 
 constexpr int kMany = 10000;
@@ -93,4 +93,4 @@ TEST(Curve, smoothed_is_the_mean_around_and_skips_gaps) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::curve_test

@@ -5,7 +5,7 @@
 
 #include "tests/report/markup_checks.h"
 
-namespace oktopk {
+namespace oktopk::markup_test {
 namespace {
 
 TEST(Markup, escape_of_special_characters_is_harmless) {
@@ -61,4 +61,4 @@ TEST(MarkupChecks, checker_sees_what_is_wrong) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::markup_test

@@ -12,7 +12,7 @@
 #include "tools/report/plot.h"
 #include "tools/report/style.h"
 
-namespace oktopk {
+namespace oktopk::page_test {
 namespace {
 
 Page full_page(const std::string& text) {
@@ -119,4 +119,4 @@ TEST(Page, file_that_cannot_be_written_is_a_usage_error) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::page_test

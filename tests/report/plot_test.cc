@@ -7,7 +7,7 @@
 
 #include "tests/report/markup_checks.h"
 
-namespace oktopk {
+namespace oktopk::plot_test {
 namespace {
 
 const double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -165,4 +165,4 @@ TEST(Plot, long_text_makes_the_plot_higher_and_not_wider) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::plot_test

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-namespace oktopk {
+namespace oktopk::ticks_test {
 namespace {
 
 std::string labels(const std::vector<Tick>& ticks) {
@@ -86,4 +86,4 @@ TEST(Ticks, log_labels_over_very_many_decades_are_few) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::ticks_test

@@ -9,7 +9,7 @@
 
 #include "tests/support/sparse.h"
 
-namespace oktopk {
+namespace oktopk::controlled_test {
 namespace {
 
 constexpr std::size_t kN = 50000;
@@ -120,4 +120,4 @@ TEST(ControlledSelector, select_with_fewer_values_than_k_takes_all_of_them) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::controlled_test

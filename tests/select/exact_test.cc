@@ -9,7 +9,7 @@
 
 #include "tests/support/sparse.h"
 
-namespace oktopk {
+namespace oktopk::exact_test {
 namespace {
 
 EntryList sort_oracle(std::span<const float> x, std::size_t k) {
@@ -142,4 +142,4 @@ TEST(ExactSelector, select_folds_in_the_gradient_and_clears_on_every_way) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::exact_test

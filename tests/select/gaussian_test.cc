@@ -7,7 +7,7 @@
 
 #include "tests/support/sparse.h"
 
-namespace oktopk {
+namespace oktopk::gaussian_test {
 namespace {
 
 TEST(NormalQuantile, known_points) {
@@ -83,4 +83,4 @@ TEST(GaussianSelector, select_of_values_that_are_there_never_ends_with_nothing) 
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::gaussian_test

@@ -8,7 +8,7 @@
 
 #include "oktopk/base/random.h"
 
-namespace oktopk {
+namespace oktopk::magnitude_sample_test {
 namespace {
 
 std::vector<float> normal_values(std::size_t n) {
@@ -85,4 +85,4 @@ TEST(MagnitudeSample, largest_of_values_that_are_not_finite_is_finite) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::magnitude_sample_test

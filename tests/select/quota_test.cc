@@ -10,7 +10,7 @@
 #include "oktopk/sparse/cuts.h"
 #include "tests/support/sparse.h"
 
-namespace oktopk {
+namespace oktopk::quota_test {
 namespace {
 
 std::vector<float> normal_values(std::size_t n) {
@@ -102,4 +102,4 @@ TEST(QuotaSelector, select_n_below_P_reaches_every_entry_in_time) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::quota_test

@@ -8,7 +8,7 @@
 #include "oktopk/base/error.h"
 #include "tests/support/sparse.h"
 
-namespace oktopk {
+namespace oktopk::reused_test {
 namespace {
 
 std::vector<float> normal_values(std::uint64_t step, double scale) {
@@ -105,4 +105,4 @@ TEST(ReusedSelector, interval_below_one_is_refused) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::reused_test

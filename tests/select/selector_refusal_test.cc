@@ -9,7 +9,7 @@
 #include "oktopk/base/error.h"
 #include "tests/select/conformance.h"
 
-namespace oktopk {
+namespace oktopk::selector_refusal_test {
 namespace {
 
 class SelectorRefusal : public SelectorConformance {};
@@ -119,4 +119,4 @@ TEST_P(SelectorRefusal, select_refuses_an_accumulator_that_overflows) {
 INSTANTIATE_TEST_SUITE_P(Kinds, SelectorRefusal, testing::ValuesIn(kinds()), kind_name);
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::selector_refusal_test

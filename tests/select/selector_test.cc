@@ -14,7 +14,7 @@
 #include "tests/select/conformance.h"
 #include "tests/support/sparse.h"
 
-namespace oktopk {
+namespace oktopk::selector_test {
 namespace {
 
 TEST_P(SelectorConformance, select_on_any_stream_keeps_the_contract) {
@@ -173,4 +173,4 @@ TEST(Selectors, find_of_an_unknown_name_lists_those_that_exist) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::selector_test

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
 #include "tools/simulate/charging.h"
 
 #include <limits>
@@ -8,7 +10,7 @@
 #include "tests/support/communicator_conformance.h"
 #include "tests/support/world.h"
 
-namespace oktopk {
+namespace oktopk::charging_test {
 namespace {
 
 using conformance::Message;
@@ -74,4 +76,4 @@ TEST(Charging, refuses_senseless_prices) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::charging_test

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The experiment of `oktopk simulate` on threads, with a clock that only computing moves.
+#include <gtest/gtest.h>
+
 #include "tools/simulate/experiment.h"
 
 #include "oktopk/allreduce/presets.h"
@@ -7,7 +9,7 @@
 #include "tests/support/world.h"
 #include "tools/simulate/problem.h"
 
-namespace oktopk {
+namespace oktopk::experiment_test {
 namespace {
 
 constexpr int kRanks = 5;
@@ -85,4 +87,4 @@ TEST(Experiment, refuses_so_many_steps_that_oktopk_would_refresh) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::experiment_test

@@ -5,7 +5,7 @@
 
 #include "oktopk/base/error.h"
 
-namespace oktopk {
+namespace oktopk::methods_test {
 namespace {
 
 const Machine kKernels{.gamma = 3e-9, .delta = 2.5e-10, .sigma = 2.5e-10};
@@ -55,4 +55,4 @@ TEST(SimulatedMethods, unfit_wishes_are_refused) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::methods_test

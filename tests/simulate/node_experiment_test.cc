@@ -9,7 +9,7 @@
 #include "tests/support/world.h"
 #include "tools/simulate/problem.h"
 
-namespace oktopk {
+namespace oktopk::node_experiment_test {
 namespace {
 
 // What the library itself does (optim/node_reducer.cc).
@@ -76,4 +76,4 @@ TEST(NodeExperiment, row_is_that_of_the_leaders_and_the_inside) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::node_experiment_test

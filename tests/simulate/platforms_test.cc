@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
 #include "tools/simulate/platforms.h"
 
 #include "oktopk/base/error.h"
 
-namespace oktopk {
+namespace oktopk::platforms_test {
 namespace {
 
 std::size_t count(const std::string& text, const std::string& part) {
@@ -73,4 +75,4 @@ TEST(Platforms, host_file_names_the_ranks_in_order) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::platforms_test

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
 #include "tools/simulate/resident.h"
 
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
 
-namespace oktopk {
+namespace oktopk::resident_test {
 namespace {
 
 constexpr double kN = 1 << 24;
@@ -42,4 +44,4 @@ TEST(Resident, stays_with_k_where_k_are_gathered) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::resident_test

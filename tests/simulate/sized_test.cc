@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sized presets beside the real ones: the same exchanges in the same order, with the same peers
 // and sizes, on every rank.
+#include <gtest/gtest.h>
+
 #include "tools/simulate/sized.h"
 
 #include <memory>
@@ -13,7 +15,7 @@
 #include "tests/support/world.h"
 #include "tools/simulate/supports.h"
 
-namespace oktopk {
+namespace oktopk::sized_test {
 namespace {
 
 struct Message {
@@ -231,4 +233,4 @@ TEST(Sized, other_sizes_than_the_peers_is_an_error_on_all_ranks) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::sized_test

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
 #include "tools/simulate/spec.h"
 
 #include "tools/simulate/smpirun.h"
 
-namespace oktopk {
+namespace oktopk::spec_test {
 namespace {
 
 TEST(SimulationSpec, survives_json) {
@@ -69,4 +71,4 @@ TEST(Smpirun, knows_what_the_simulator_prints_when_it_fails) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::spec_test

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
 #include "tools/simulate/supports.h"
 
 #include <cmath>
@@ -10,7 +12,7 @@
 #include "tests/support/sparse.h"
 #include "tools/laws/oracle.h"
 
-namespace oktopk {
+namespace oktopk::supports_test {
 namespace {
 
 SparseVector selection_of(const SupportSpec& spec, int rank, std::uint64_t step = 3) {
@@ -177,4 +179,4 @@ TEST(Supports, refuse_what_cannot_be_selected) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::supports_test

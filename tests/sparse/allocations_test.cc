@@ -43,7 +43,7 @@ void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   std::free(memory);
 }
 
-namespace oktopk {
+namespace oktopk::allocations_test {
 namespace {
 
 // How often `work` allocates when it has run before.
@@ -94,4 +94,4 @@ TEST(Allocations, of_a_second_selection_or_intersection_are_none) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::allocations_test

@@ -5,7 +5,7 @@
 
 #include "tests/support/sparse.h"
 
-namespace oktopk {
+namespace oktopk::coo_test {
 namespace {
 
 TEST(Coo, is_canonical_accepts_strictly_increasing_indices) {
@@ -77,4 +77,4 @@ TEST(Range, width_of_the_whole_index_space_does_not_wrap) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::coo_test

@@ -9,7 +9,7 @@
 
 #include "tests/support/sparse.h"
 
-namespace oktopk {
+namespace oktopk::cuts_test {
 namespace {
 
 constexpr Index kMaxN = 0xffffffffU;
@@ -189,4 +189,4 @@ TEST(Cuts, from_load_with_huge_widths_and_loads_does_not_overflow) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::cuts_test

@@ -7,7 +7,7 @@
 
 #include "tests/support/sparse.h"
 
-namespace oktopk {
+namespace oktopk::merge_test {
 namespace {
 
 EntryList sorted_stably(EntryList all) {
@@ -104,4 +104,4 @@ TEST(Merge, combine_adds_neighbours_in_order_and_leaves_zeros_out) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::merge_test

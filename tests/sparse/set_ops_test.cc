@@ -8,7 +8,7 @@
 #include "oktopk/base/simd.h"
 #include "tests/support/sparse.h"
 
-namespace oktopk {
+namespace oktopk::set_ops_test {
 namespace {
 
 TEST(SetOps, intersect_takes_values_of_the_first) {
@@ -134,4 +134,4 @@ TEST(SetOps, make_canonical_of_canonical_changes_nothing) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::set_ops_test

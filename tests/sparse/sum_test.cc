@@ -11,7 +11,7 @@
 #include "oktopk/base/simd.h"
 #include "tests/support/sparse.h"
 
-namespace oktopk {
+namespace oktopk::sum_test {
 namespace {
 
 // At every level: all must agree.
@@ -196,4 +196,4 @@ TEST(Sum, indices_at_the_end_of_32_bits_are_exact) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::sum_test

@@ -11,7 +11,7 @@
 #include "oktopk/base/simd.h"
 #include "tests/support/sparse.h"
 
-namespace oktopk {
+namespace oktopk::top_test {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -231,4 +231,4 @@ TEST(Top, smallest_magnitude_of_any_size_is_the_last_kth) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::top_test

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
 #include "tools/study/counts.h"
 
 #include <map>
 
 #include "tests/support/world.h"
 
-namespace oktopk {
+namespace oktopk::counts_test {
 namespace {
 
 std::map<std::string, CountRun> counts(const std::string& data) {
@@ -45,4 +47,4 @@ TEST(Counts, updates_of_circulant_never_exceed_k) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::counts_test

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
 #include "tools/study/fill_in.h"
 
 #include <cmath>
@@ -6,7 +8,7 @@
 
 #include "tests/support/world.h"
 
-namespace oktopk {
+namespace oktopk::fill_in_test {
 namespace {
 
 TEST(FillIn, unions_by_hand) {
@@ -59,4 +61,4 @@ TEST(FillIn, only_union_presets_exceed_k) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::fill_in_test

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
 #include "tools/study/load.h"
 
 #include "oktopk/base/error.h"
 #include "tests/support/world.h"
 #include "tools/statistics.h"
 
-namespace oktopk {
+namespace oktopk::load_test {
 namespace {
 
 TEST(Load, finds_split_and_share_among_exchanges) {
@@ -63,4 +65,4 @@ TEST(Load, needs_four_ranks) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::load_test

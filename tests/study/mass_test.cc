@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
 #include "tools/study/mass.h"
 
 #include "tests/support/world.h"
 #include "tools/statistics.h"
 
-namespace oktopk {
+namespace oktopk::mass_test {
 namespace {
 
 ReducerOptions method(const std::string& preset, ResidualKind residual = ResidualKind::none,
@@ -53,4 +55,4 @@ TEST(Mass, survives_lossy_codecs) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::mass_test

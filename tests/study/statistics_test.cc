@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
 #include "tools/statistics.h"
 
-namespace oktopk {
+namespace oktopk::statistics_test {
 namespace {
 
 TEST(Statistics, quantiles_are_linear_between_values) {
@@ -47,4 +49,4 @@ TEST(Statistics, norms) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::statistics_test

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
 #include "tools/study/stream.h"
 
 #include <cmath>
@@ -7,7 +9,7 @@
 
 #include "oktopk/base/error.h"
 
-namespace oktopk {
+namespace oktopk::stream_test {
 namespace {
 
 std::vector<float> gradient(const StreamOptions& options, int rank, int step) {
@@ -136,4 +138,4 @@ TEST(Source, names_what_it_does_not_know) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::stream_test

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
 #include "tools/study/trace.h"
 
 #include <array>
@@ -6,7 +8,7 @@
 #include "oktopk/comm/collectives.h"
 #include "tests/support/world.h"
 
-namespace oktopk {
+namespace oktopk::trace_test {
 namespace {
 
 TEST(Trace, writes_down_every_exchange) {
@@ -28,4 +30,4 @@ TEST(Trace, writes_down_every_exchange) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::trace_test

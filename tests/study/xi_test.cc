@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
 #include "tools/study/xi.h"
 
 #include <cmath>
@@ -8,7 +10,7 @@
 #include "tools/study/stream.h"
 #include "tools/study/training.h"
 
-namespace oktopk {
+namespace oktopk::xi_test {
 namespace {
 
 // Two ranks, n = 4, k = 1. Mean of the accumulators: (1.5, 2, 1.75, 0), largest: 2 at index 1,
@@ -99,4 +101,4 @@ TEST(Training, learns) {
 TEST(Training, refuses_too_few_weights) { EXPECT_THROW(Training(100, 1), UsageError); }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::xi_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace oktopk {
+namespace oktopk::crossover_test {
 namespace {
 
 TEST(Crossover, finds_the_nearest_change_in_both_directions) {
@@ -61,4 +61,4 @@ TEST(Crossover, of_a_choice_leaves_rules_out_and_sees_dense_win) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::crossover_test

@@ -10,7 +10,7 @@
 
 #include "oktopk/base/error.h"
 
-namespace oktopk {
+namespace oktopk::inputs_test {
 namespace {
 
 TEST(Inputs, same_arguments_give_the_same_values_and_others_do_not) {
@@ -163,4 +163,4 @@ TEST(Inputs, large_layers_keep_their_scales) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::inputs_test

@@ -8,7 +8,7 @@
 
 #include "oktopk/codec/codec.h"
 
-namespace oktopk {
+namespace oktopk::kernel_bench_test {
 namespace {
 
 std::vector<KernelRow> rows_of(const InputInfo& input, Index n, std::size_t k,
@@ -65,4 +65,4 @@ TEST(KernelData, gradient_leads_to_values_of_the_same_size_and_back) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::kernel_bench_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace oktopk {
+namespace oktopk::kernel_row_test {
 namespace {
 
 KernelRow coding() {
@@ -36,4 +36,4 @@ TEST(KernelRow, verdict_needs_every_number_to_be_met) {
 TEST(KernelRow, ratio_without_a_limit_is_zero) { EXPECT_EQ(KernelRow{}.times.ratio(), 0); }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::kernel_row_test

@@ -10,7 +10,7 @@
 
 #include "oktopk/base/error.h"
 
-namespace oktopk {
+namespace oktopk::limits_test {
 namespace {
 
 std::vector<float> ramp(std::size_t n) {
@@ -75,4 +75,4 @@ TEST(Limits, threads_share_a_pass_without_gap_or_overlap) {
 TEST(Limits, refuses_no_threads) { EXPECT_THROW(Limits(0), UsageError); }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::limits_test

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace oktopk {
+namespace oktopk::oracle_test {
 namespace {
 
 TEST(Oracle, sum_adds_by_index_and_leaves_zeros_out) {
@@ -69,4 +69,4 @@ TEST(Oracle, spardl_with_room_for_all_is_the_sum_for_any_number_of_ranks) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::oracle_test

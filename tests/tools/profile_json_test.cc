@@ -7,7 +7,7 @@
 
 #include "oktopk/base/error.h"
 
-namespace oktopk {
+namespace oktopk::profile_json_test {
 namespace {
 
 Profile sample() {
@@ -152,4 +152,4 @@ TEST(OverridesJson, come_as_text_or_from_files_of_either_kind) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::profile_json_test

@@ -9,7 +9,7 @@
 #include "oktopk/comm/threads.h"
 #include "tools/timing_communicator.h"
 
-namespace oktopk {
+namespace oktopk::timing_test {
 namespace {
 
 TEST(Timing, bodies_take_turns_and_the_first_round_is_not_counted) {
@@ -58,4 +58,4 @@ TEST(TimingCommunicator, passes_messages_on_and_its_parts_share_the_clock) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::timing_test

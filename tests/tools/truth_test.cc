@@ -6,7 +6,7 @@
 
 #include "oktopk/allreduce/presets.h"
 
-namespace oktopk {
+namespace oktopk::truth_test {
 namespace {
 
 constexpr Index kN = 10;
@@ -110,4 +110,4 @@ TEST(Truth, tolerance_allows_rounding_and_no_more) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::truth_test

@@ -7,7 +7,7 @@
 #include "oktopk/base/error.h"
 #include "tools/train/network.h"
 
-namespace oktopk {
+namespace oktopk::architectures_test {
 namespace {
 
 constexpr Shape kFlat = {.channels = 64};
@@ -67,4 +67,4 @@ TEST(MakeNetwork, impossible_ends_throw) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::architectures_test

@@ -13,7 +13,7 @@
 #include "tests/support/world.h"
 #include "tests/train/small_problem.h"
 
-namespace oktopk {
+namespace oktopk::checkpoint_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -131,4 +131,4 @@ TEST_F(Checkpoint, resume_from_damaged_or_missing_files_is_a_clear_error_on_ever
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::checkpoint_test

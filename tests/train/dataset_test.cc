@@ -8,7 +8,7 @@
 
 #include "oktopk/base/error.h"
 
-namespace oktopk {
+namespace oktopk::dataset_test {
 namespace {
 
 using Samples = std::vector<std::uint32_t>;
@@ -82,4 +82,4 @@ TEST(TakeBatch, take_sample_that_is_not_there_throws) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::dataset_test

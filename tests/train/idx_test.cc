@@ -13,7 +13,7 @@
 
 #include "oktopk/base/error.h"
 
-namespace oktopk {
+namespace oktopk::idx_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -199,4 +199,4 @@ TEST_F(Idx, load_images_of_other_size_to_test_throws) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::idx_test

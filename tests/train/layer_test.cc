@@ -13,7 +13,7 @@
 
 #include "oktopk/base/error.h"
 
-namespace oktopk {
+namespace oktopk::layer_test {
 namespace {
 
 Matrix dyadic(Eigen::Index rows, Eigen::Index columns, Random& random) {
@@ -179,4 +179,4 @@ TEST(Dense, tensors_larger_than_an_index_throw) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::layer_test

@@ -9,7 +9,7 @@
 #include "tests/train/small_problem.h"
 #include "tools/statistics.h"
 
-namespace oktopk {
+namespace oktopk::learning_study_test {
 namespace {
 
 TEST(LearningStudy, mean_and_deviation_of_samples) {
@@ -57,4 +57,4 @@ TEST(LearningStudy, run_study_compares_each_row_with_dense_of_its_seed) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::learning_study_test

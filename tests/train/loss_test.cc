@@ -8,7 +8,7 @@
 
 #include "oktopk/base/error.h"
 
-namespace oktopk {
+namespace oktopk::loss_test {
 namespace {
 
 TEST(CrossEntropy, known_probabilities_give_their_logarithms) {
@@ -44,4 +44,4 @@ TEST(CrossEntropy, wrong_labels_throw) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::loss_test

@@ -13,7 +13,7 @@
 #include "oktopk/base/random.h"
 #include "tools/train/teacher.h"
 
-namespace oktopk {
+namespace oktopk::network_test {
 namespace {
 
 Dataset random_data(const Shape& shape, int classes, int samples) {
@@ -214,4 +214,4 @@ TEST(Network, layers_that_do_not_fit_throw) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::network_test

@@ -6,7 +6,7 @@
 #include "oktopk/base/error.h"
 #include "tests/support/message.h"
 
-namespace oktopk {
+namespace oktopk::recipe_test {
 namespace {
 
 TEST(Recipe, learning_rate_at_cosine_falls_from_peak_to_zero) {
@@ -71,4 +71,4 @@ TEST(Recipe, to_string_says_what_differs_from_the_plainest) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::recipe_test

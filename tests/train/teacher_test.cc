@@ -9,7 +9,7 @@
 
 #include "oktopk/base/error.h"
 
-namespace oktopk {
+namespace oktopk::teacher_test {
 namespace {
 
 TeacherOptions small(std::uint64_t seed) {
@@ -95,4 +95,4 @@ TEST(Teacher, make_of_nothing_throws) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::teacher_test

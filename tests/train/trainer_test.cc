@@ -9,7 +9,7 @@
 #include "tests/support/world.h"
 #include "tests/train/small_problem.h"
 
-namespace oktopk {
+namespace oktopk::trainer_test {
 namespace {
 
 TrainingRun run_on(int P, const TrainOptions& options) {
@@ -102,4 +102,4 @@ TEST(Trainer, train_refuses_bad_options) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::trainer_test

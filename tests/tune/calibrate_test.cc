@@ -7,7 +7,7 @@
 #include "tests/support/world.h"
 #include "tests/tune/priced_network.h"
 
-namespace oktopk {
+namespace oktopk::calibrate_test {
 namespace {
 
 std::vector<double> numbers(const Machine& m) {
@@ -136,4 +136,4 @@ TEST(Calibrate, ends_with_an_error_when_a_peer_dies) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::calibrate_test

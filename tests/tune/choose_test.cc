@@ -6,7 +6,7 @@
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
 
-namespace oktopk {
+namespace oktopk::choose_test {
 namespace {
 
 Profile network(double alpha, double beta) {
@@ -127,4 +127,4 @@ TEST(Choose, says_a_method_in_words) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::choose_test

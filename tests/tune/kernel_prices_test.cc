@@ -7,7 +7,7 @@
 
 #include "tests/support/world.h"
 
-namespace oktopk {
+namespace oktopk::kernel_prices_test {
 namespace {
 
 double steady() {
@@ -49,4 +49,4 @@ TEST(KernelPrices, are_per_entry_and_per_value) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::kernel_prices_test

@@ -7,7 +7,7 @@
 #include "tests/support/world.h"
 #include "tests/tune/priced_network.h"
 
-namespace oktopk {
+namespace oktopk::network_prices_test {
 namespace {
 
 // As rank 0 sees it; all ranks must see the same bits.
@@ -90,4 +90,4 @@ TEST(NetworkPrices, keep_to_the_budget) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::network_prices_test

@@ -5,7 +5,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/tune/overrides.h"
 
-namespace oktopk {
+namespace oktopk::overrides_parser_test {
 namespace {
 
 using Kind = Condition::Kind;
@@ -86,4 +86,4 @@ TEST(OverridesParser, says_where_and_what_was_expected) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::overrides_parser_test

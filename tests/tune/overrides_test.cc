@@ -6,7 +6,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/tune/choose.h"
 
-namespace oktopk {
+namespace oktopk::overrides_test {
 namespace {
 
 constexpr double kMillion = 1 << 20;
@@ -98,4 +98,4 @@ TEST(Overrides, fix_skips_and_group_as_they_are_given) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::overrides_test

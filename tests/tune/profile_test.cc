@@ -5,7 +5,7 @@
 
 #include "oktopk/base/error.h"
 
-namespace oktopk {
+namespace oktopk::profile_test {
 namespace {
 
 Bytes saved(const Profile& profile) {
@@ -52,4 +52,4 @@ TEST(Profile, cut_short_is_refused) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::profile_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace oktopk {
+namespace oktopk::robust_test {
 namespace {
 
 TEST(Robust, median_is_the_middle_or_the_mean_of_two) {
@@ -26,4 +26,4 @@ TEST(Robust, slope_survives_any_wrong_point_of_five) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::robust_test

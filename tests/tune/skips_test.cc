@@ -8,7 +8,7 @@
 #include "oktopk/allreduce/reduce_scatter.h"
 #include "oktopk/base/error.h"
 
-namespace oktopk {
+namespace oktopk::skips_test {
 namespace {
 
 const Problem kProblem{.n = 1e6, .k = 1e4, .P = 1};
@@ -85,4 +85,4 @@ TEST(BestSkips, refuse_a_world_without_ranks) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::skips_test

@@ -5,7 +5,7 @@
 
 #include "oktopk/base/error.h"
 
-namespace oktopk {
+namespace oktopk::tuner_test {
 namespace {
 
 const Problem kProblem{.n = 25e6, .k = 25e4, .P = 16};
@@ -120,4 +120,4 @@ TEST(Tuner, continues_from_a_saved_state) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::tuner_test

@@ -32,6 +32,7 @@ Dense scatter(const OwnerMemory& memory, std::size_t n) {
 }  // namespace
 
 Dense add_up(std::span<const Dense> terms) {
+  if (terms.empty()) return {};
   Dense sum = terms[0];
   for (const Dense& term : terms.subspan(1))
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += term[i];
@@ -64,12 +65,13 @@ std::vector<Entries> gather_entries(Communicator& comm, CooView mine, int root) 
   return by_rank;
 }
 
-std::vector<Dense> gather_dense(Communicator& comm, const Dense& mine) {
+std::vector<Dense> gather_dense(Communicator& comm, const Dense& mine, int root) {
   const auto P = static_cast<std::size_t>(comm.size());
   Dense all(P * mine.size());
   Workspace work;
   allgather(comm, std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)), work);
   std::vector<Dense> by_rank;
+  if (root >= 0 && root != comm.rank()) return by_rank;
   for (std::size_t r = 0; r < P; ++r) {
     const auto first = all.begin() + static_cast<std::ptrdiff_t>(r * mine.size());
     by_rank.emplace_back(first, first + static_cast<std::ptrdiff_t>(mine.size()));
@@ -111,7 +113,7 @@ StepRecord record_step(Communicator& report, Subject& subject, std::span<const f
 }
 
 Witness witness_step(Communicator& report, CountingCommunicator& counting, Synchroniser& sync,
-                     std::span<const float> gradient) {
+                     std::span<const float> gradient, int root) {
   Subject subject(sync);
   const std::size_t n = subject.n();
   Witness w;
@@ -121,25 +123,26 @@ Witness witness_step(Communicator& report, CountingCommunicator& counting, Synch
   const Dense memory_before = scatter(subject.memory(), n);
   counting.reset();
   Update update;
-  w.record = record_step(report, subject, gradient, -1, &update);  // gathers on `report`
+  w.record = record_step(report, subject, gradient, root, &update);  // gathers on `report`
   const Traffic traffic = counting.traffic();
 
-  w.accumulators = gather_dense(report, accumulator);
+  w.accumulators = gather_dense(report, accumulator, root);
   const auto after = subject.residual();
-  w.residuals = gather_dense(report, Dense(after.begin(), after.end()));
-  w.memory_before = add_up(gather_dense(report, memory_before));
-  w.memory_after = add_up(gather_dense(report, scatter(subject.memory(), n)));
+  w.residuals = gather_dense(report, Dense(after.begin(), after.end()), root);
+  w.memory_before = add_up(gather_dense(report, memory_before, root));
+  w.memory_after = add_up(gather_dense(report, scatter(subject.memory(), n), root));
   if (update.is_dense()) {
     const SparseVector sum = nonzeros(subject.outcome().dense_update, 0);
-    w.record.update = gather_entries(report, report.rank() == 0 ? sum : CooView{})[0];
+    const auto sums = gather_entries(report, report.rank() == 0 ? sum : CooView{}, root);
+    if (!sums.empty()) w.record.update = sums[0];
     const std::vector<float> values(accumulator.begin(), accumulator.end());
-    w.record.selections = gather_entries(report, nonzeros(values, 0));
+    w.record.selections = gather_entries(report, nonzeros(values, 0), root);
   }
   w.sum.assign(n, 0.0);
   for (const auto& [i, v] : w.record.update) w.sum[i] = v;
   Dense mean(n, 0.0);
   update.for_each([&](Index i, float v) { mean[i] = v; });
-  w.updates = gather_dense(report, mean);
+  w.updates = gather_dense(report, mean, root);
   Workspace work;
   w.traffic.resize(static_cast<std::size_t>(report.size()));
   allgather(report, std::as_bytes(std::span(&traffic, 1)),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all ranks saw of one step, gathered on every rank as dense vectors, so that laws are plain
-// arithmetic over them.
+// What all ranks saw of one step, gathered as dense vectors, so that laws are plain arithmetic over
+// them.
 #pragma once
 
 #include <vector>
@@ -31,12 +31,14 @@ StepRecord record_step(Communicator& report, Subject& subject, std::span<const f
                        int root = -1, Update* received = nullptr);
 
 // Runs one step of a Reducer or NodeReducer on `counting` and gathers over `report` (the sound
-// communicator beneath).
+// communicator beneath). What is by rank or by index is there on rank `root` only, or on every rank
+// when root < 0.
 Witness witness_step(Communicator& report, CountingCommunicator& counting, Synchroniser& sync,
-                     std::span<const float> gradient);
+                     std::span<const float> gradient, int root = -1);
 
-// All ranks' vectors of equal length, in rank order.
-std::vector<Dense> gather_dense(Communicator& comm, const Dense& mine);
+// All ranks' vectors of equal length, in rank order, on rank `root`, or on every rank when root <
+// 0.
+std::vector<Dense> gather_dense(Communicator& comm, const Dense& mine, int root = -1);
 
 // Every rank's entries, on rank `root`, or on every rank when root < 0.
 std::vector<Entries> gather_entries(Communicator& comm, CooView mine, int root = -1);

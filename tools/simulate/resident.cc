@@ -19,7 +19,7 @@ constexpr double kValue = 4;
 constexpr double kPage = 4096;
 constexpr double kHugePage = 2 << 20;  // of memory from twice this size on (base/bytes.cc)
 
-struct Sizes {
+struct ResidentSizes {
   double n;
   double k;
   double P;
@@ -29,50 +29,52 @@ struct Sizes {
 
 // Selection, frames out and in of a direct split. Every incoming frame has a buffer of its own,
 // with room for a whole region: its last page is rarely full.
-double direct_split(const Sizes& s) {
+double direct_split(const ResidentSizes& s) {
   const double frame = kFrameHeaderBytes + kEntry * s.k / s.P;
   const double room = kFrameHeaderBytes + kEntry * std::min(2 * s.k, s.n / s.P);
   return kEntry * 2 * s.k + s.P * std::min(room, frame + kPage);
 }
 
-double dense(const Sizes& s) {
+double dense(const ResidentSizes& s) {
   const bool ring = dense_uses_ring({}, s.n, static_cast<int>(s.P));
   return kValue * (2 * s.n + s.n / (ring ? s.P : 1));
 }
 
-double gather_all(const Sizes& s) {
+double gather_all(const ResidentSizes& s) {
   return kEntry * (2 * s.k + 2 * s.P * s.k + s.k_union);  // as they came, decoded, summed
 }
 
 // Entries decoded, the region's sums merged, as a dense block and as a frame.
-double equal_regions(const Sizes& s) {
+double equal_regions(const ResidentSizes& s) {
   return direct_split(s) + kEntry * (s.k + 2 * s.k_union / s.P) + kValue * 2 * s.n / s.P;
 }
 
-double topkdsa(const Sizes& s) {
+double topkdsa(const ResidentSizes& s) {
   const double gathered = std::min(kEntry * s.k_union, kValue * s.n);
   return equal_regions(s) + gathered + kEntry * s.k_union;
 }
 
-double topka2a(const Sizes& s) { return equal_regions(s) + kValue * s.n + kEntry * s.k_union; }
+double topka2a(const ResidentSizes& s) {
+  return equal_regions(s) + kValue * s.n + kEntry * s.k_union;
+}
 
 // Kept, encoded, received, decoded, merged, applied; pruned in every round.
-double gtopk(const Sizes& s) { return kEntry * s.k * (7 + s.rounds / 2); }
+double gtopk(const ResidentSizes& s) { return kEntry * s.k * (7 + s.rounds / 2); }
 
 // The dense region; what it shares, as entries and as a frame; gathered and applied.
-double oktopk_gathering(const Sizes& s, double shared) {
+double oktopk_gathering(const ResidentSizes& s, double shared) {
   return direct_split(s) + kValue * s.n / s.P + kEntry * shared * (2 + 2 / s.P);
 }
 
-double oktopk(const Sizes& s) { return oktopk_gathering(s, s.k) + kEntry * s.k; }
+double oktopk(const ResidentSizes& s) { return oktopk_gathering(s, s.k) + kEntry * s.k; }
 
-double oktopk_refresh(const Sizes& s) { return oktopk_gathering(s, s.k_union); }
+double oktopk_refresh(const ResidentSizes& s) { return oktopk_gathering(s, s.k_union); }
 
-double spardl(const Sizes& s) { return kEntry * s.k * (7 + s.rounds); }
+double spardl(const ResidentSizes& s) { return kEntry * s.k * (7 + s.rounds); }
 
 // Entries that travel, of the region's memory, of what is gathered; and the memory itself, with the
 // room it keeps. What is gathered lies in a buffer with room for k entries of every region.
-double circulant(const Sizes& s) {
+double circulant(const ResidentSizes& s) {
   const double room = kEntry * s.P * std::min(s.k, s.n / s.P);
   const double gathered = kEntry * 1.1 * s.k;
   const double gather =
@@ -80,11 +82,11 @@ double circulant(const Sizes& s) {
   return kEntry * (6 * s.k + 5 * s.k_union / s.P) + 1.25 * kValue * s.n / s.P + gather;
 }
 
-struct Row {
+struct Formula {
   std::string_view name;
-  double (*bytes)(const Sizes&);
+  double (*bytes)(const ResidentSizes&);
 };
-constexpr std::array<Row, 10> kRows = {{
+constexpr std::array<Formula, 10> kRows = {{
     {"dense", dense},
     {"topka", gather_all},
     {"gaussiank", gather_all},

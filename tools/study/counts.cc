@@ -10,15 +10,15 @@
 namespace oktopk {
 namespace {
 
-struct Runner {
+struct CountRunner {
   std::string name;
   bool global;
   std::unique_ptr<Reducer> reducer;
   std::vector<double> counts = {};
 };
 
-std::vector<Runner> make_runners(Communicator& comm, const CountOptions& o) {
-  std::vector<Runner> runners;
+std::vector<CountRunner> make_runners(Communicator& comm, const CountOptions& o) {
+  std::vector<CountRunner> runners;
   const auto add = [&](std::string name, bool global, const ReducerOptions& options) {
     runners.push_back(
         {std::move(name), global, std::make_unique<Reducer>(comm, o.source.n, options)});
@@ -34,12 +34,12 @@ std::vector<Runner> make_runners(Communicator& comm, const CountOptions& o) {
 }  // namespace
 
 std::vector<CountRun> measure_counts(Communicator& comm, const CountOptions& options) {
-  std::vector<Runner> runners = make_runners(comm, options);
+  std::vector<CountRunner> runners = make_runners(comm, options);
   const Source source = make_source(options.source, comm.rank());
   std::vector<float> gradient;
   for (int step = 0; step < options.source.steps; ++step) {
     source(step, gradient);
-    for (Runner& runner : runners) {
+    for (CountRunner& runner : runners) {
       runner.reducer->step(gradient);
       const std::size_t count = runner.global ? runner.reducer->outcome().update.size()
                                               : runner.reducer->selection().size();
@@ -48,7 +48,7 @@ std::vector<CountRun> measure_counts(Communicator& comm, const CountOptions& opt
     }
   }
   std::vector<CountRun> runs;
-  for (const Runner& runner : runners) {
+  for (const CountRunner& runner : runners) {
     const auto by_rank = gather_dense(comm, runner.counts);
     CountRun run{.name = runner.name, .global = runner.global};
     run.per_step = mean_over_ranks(by_rank);

@@ -25,9 +25,9 @@ std::vector<double> column(const std::vector<Dense>& by_rank, std::size_t c) {
   return values;
 }
 
-class Runner {
+class LoadRunner {
  public:
-  Runner(Communicator& comm, Index n, const ReducerOptions& options)
+  LoadRunner(Communicator& comm, Index n, const ReducerOptions& options)
       : comm_(comm), tracing_(comm), reducer_(tracing_, n, traceable(options, comm.size())) {}
 
   void step(std::span<const float> gradient) {
@@ -81,9 +81,9 @@ StepLoad load_of(std::span<const Exchange> exchanges, int P) {
 std::vector<LoadRun> measure_load(Communicator& comm, const LoadOptions& options) {
   require(comm.size() >= 4, "--ranks ", comm.size(),
           ": the phases can be told apart only from 4 ranks on");
-  std::vector<std::unique_ptr<Runner>> runners;
+  std::vector<std::unique_ptr<LoadRunner>> runners;
   for (const ReducerOptions& reducer : options.cases)
-    runners.push_back(std::make_unique<Runner>(comm, options.source.n, reducer));
+    runners.push_back(std::make_unique<LoadRunner>(comm, options.source.n, reducer));
   const Source source = make_source(options.source, comm.rank());
   std::vector<float> gradient;
   for (int step = 0; step < options.source.steps; ++step) {

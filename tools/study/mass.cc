@@ -39,9 +39,9 @@ Dense update_of(const Reducer& reducer) {
   return update;
 }
 
-class Runner {
+class MassRunner {
  public:
-  Runner(Communicator& comm, Index n, const ReducerOptions& options)
+  MassRunner(Communicator& comm, Index n, const ReducerOptions& options)
       : comm_(comm), reducer_(comm, n, options), lost_(n, 0.0) {}
 
   void step(std::span<const float> gradient, double brought) {
@@ -74,9 +74,9 @@ class Runner {
 
 std::vector<MassRun> measure_mass(Communicator& comm, const MassOptions& options) {
   const Index n = options.source.n;
-  std::vector<std::unique_ptr<Runner>> runners;
+  std::vector<std::unique_ptr<MassRunner>> runners;
   for (const ReducerOptions& reducer : options.cases)
-    runners.push_back(std::make_unique<Runner>(comm, n, reducer));
+    runners.push_back(std::make_unique<MassRunner>(comm, n, reducer));
   const Source source = make_source(options.source, comm.rank());
   Dense brought(n, 0.0);
   std::vector<float> gradient;

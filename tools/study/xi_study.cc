@@ -17,12 +17,12 @@ namespace {
 
 constexpr int kPoints = 50;  // values of xi in a run
 
-struct StudiedMethod {
+struct XiMethod {
   const char* name;
   const char* preset;
   ResidualKind residual;
 };
-constexpr StudiedMethod kMethods[] = {
+constexpr XiMethod kMethods[] = {
     {"oktopk", "oktopk", ResidualKind::sender_keeps},
     {"circulant, sender_keeps", "circulant", ResidualKind::sender_keeps},
     {"circulant, owner_memory", "circulant", ResidualKind::owner_memory},
@@ -52,7 +52,7 @@ XiRun run_one(const StudyTask& task, const Training* training, const std::string
   });
 }
 
-void report(Findings& out, const XiRun& run, const StudiedMethod& method, const std::string& data,
+void report(Findings& out, const XiRun& run, const XiMethod& method, const std::string& data,
             double density, int P) {
   const auto loss = [](double x) { return std::isnan(x) ? "-" : fmt::format("{:.3f}", x); };
   out.tables[0].rows.push_back(
@@ -98,7 +98,7 @@ Findings study_xi(const StudyTask& task) {
         Plot plot{.title = fmt::format("{}, P = {}, density {:g}", data, P, density),
                   .x_label = "step",
                   .y_label = "xi"};
-        for (const StudiedMethod& method : kMethods) {
+        for (const XiMethod& method : kMethods) {
           XiOptions options{.steps = task.steps, .every = std::max(1, task.steps / kPoints)};
           options.reducer.preset = method.preset;
           options.reducer.density = density;
