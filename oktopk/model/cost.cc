@@ -53,7 +53,8 @@ Cost concurrent(double messages, double bytes, double entries, double width) {
 
 double seconds(const Cost& cost, const Machine& machine) {
   const double sending = (cost.messages - cost.rounds) * machine.overhead / 2;
-  const double overlap = std::min(sending, cost.following * machine.contention * machine.beta);
+  const double overlap =
+      std::clamp(sending, 0.0, cost.following * machine.contention * machine.beta);
   return cost.rounds * machine.alpha + cost.messages * machine.overhead +
          (cost.bytes + (machine.contention - 1) * cost.scattered) * machine.beta - overlap +
          cost.entries * machine.gamma + cost.values * machine.delta;
