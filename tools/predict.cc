@@ -105,7 +105,7 @@ void add_predict(CLI::App& app, Action& action) {
       ->capture_default_str();
   sub->add_option("--alpha", o->alpha, "seconds per round: the latency of a message")
       ->capture_default_str();
-  sub->add_option("--overhead", o->overhead, "seconds per message that no other overlaps")
+  sub->add_option("--overhead", o->overhead, "seconds per message, of the sender and the receiver")
       ->capture_default_str();
   sub->add_option("--beta", o->beta, "seconds per byte and direction (100 Gbit/s: 8e-11)")
       ->capture_default_str();
@@ -117,7 +117,9 @@ void add_predict(CLI::App& app, Action& action) {
   sub->add_option("-J,--json", o->json_file, "also write the rows to this file");
   o->method.add_to(*sub);
   sub->footer(
-      "time: a steady step, rounds*alpha + messages*overhead + bytes*beta + entries*gamma.\n"
+      "time: a steady step, rounds*alpha + messages*overhead + bytes*beta + entries*gamma; "
+      "messages of one\n"
+      "round are sent while the one before is on the wire (docs/tuning.md).\n"
       "refresh: a step that also "
       "re-evaluates thresholds and cuts. at most: the bound on words/k.");
   sub->callback([&action, o] { action = [o] { return run_predict(*o); }; });

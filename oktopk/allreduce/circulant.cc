@@ -237,7 +237,7 @@ Prediction Circulant::predict(const Problem& problem) const {
     Cost cost = SparseReduceScatter::predict(skips, p, options().codec, true) +
                 sequential(L, (P - 1) * block(entries), (P - 1) * entries);
     if (problem.refresh)
-      cost += sequential(3 * L, (P - 1) * (8 * (P - 1) + 4 * 256 + 8 * 32 + 3 * kCheckBytes));
+      cost += sequential(3 * L, L * (8 * (P - 1) + 4 * 256 + 8 * 32 + 3 * kCheckBytes));
     return cost;
   };
   Problem disjoint = problem;

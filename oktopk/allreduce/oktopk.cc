@@ -190,12 +190,11 @@ Prediction OkTopk::predict(const Problem& problem) const {
   };
   const auto unbalanced = [&](const Problem& p) {
     const double gathered = p.refresh ? p.union_of(P) : p.result();
-    Cost split = SparseReduceScatter::predict(direct_skips(p.P), p, options().codec, false);
-    split.rounds = std::ceil((P - 1) / options().bucket);
-    Cost cost =
-        split + sequential(2 * L, (P - 1) * (kSizesBytes + 8 + frame(gathered / P, p.n / P)),
+    const Cost split = SparseReduceScatter::predict(direct_skips(p.P), p, options().codec, false);
+    Cost cost = concurrent(split.messages, split.bytes, split.entries, options().bucket) +
+                sequential(2 * L, (P - 1) * (kSizesBytes + 8 + frame(gathered / P, p.n / P)),
                            (P - 1) * gathered / P);
-    if (p.refresh) cost += sequential(L, (P - 1) * (8 * (P - 1) + kCheckBytes));
+    if (p.refresh) cost += sequential(L, L * (8 * (P - 1) + kCheckBytes));
     return cost;
   };
   Problem disjoint = problem;

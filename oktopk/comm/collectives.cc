@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives that move bytes (collectives.h). Those that sum or copy regions of floats are in
-// region_collectives.cc.
+// region_collectives.cc, those that reduce a few numbers in allreduce_small.cc.
 // Circulant allgather: after the phases run backwards up to S blocks, a rank holds the blocks of
 // ranks rank .. rank+S-1 (mod P), in this order, which is why one contiguous message forwards them.
 #include "oktopk/comm/collectives.h"
@@ -56,19 +56,6 @@ void open_blocks(Communicator& comm, std::span<const std::size_t> capacities, in
     at += static_cast<std::size_t>(size);
   }
   if (at != end) fail_world(comm, "allgatherv: ", end - at, " bytes too many from rank ", peer);
-}
-
-template <class T>
-T reduced(T a, T b, Reduction reduction) {
-  switch (reduction) {
-    case Reduction::max:
-      return std::max(a, b);
-    case Reduction::min:
-      return std::min(a, b);
-    case Reduction::sum:
-      break;
-  }
-  return static_cast<T>(a + b);
 }
 
 }  // namespace
@@ -257,28 +244,5 @@ void alltoallv(Communicator& comm, std::span<const std::span<const std::byte>> o
     incoming.sizes[static_cast<std::size_t>(recv.peer)] = recv.size;
   }
 }
-
-template <class T>
-void allreduce_small(Communicator& comm, std::span<T> values, Reduction reduction,
-                     Workspace& work) {
-  const std::size_t m = values.size_bytes();
-  work.gathered.resize(static_cast<std::size_t>(comm.size()) * m);
-  allgather_checked(comm, std::as_bytes(values), work.gathered, work);
-  if (m == 0) return;
-  std::memcpy(values.data(), work.gathered.data(), m);
-  for (std::size_t r = m; r < work.gathered.size(); r += m) {
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      T value;
-      std::memcpy(&value, work.gathered.data() + r + i * sizeof(T), sizeof(T));
-      values[i] = reduced(values[i], value, reduction);
-    }
-  }
-}
-
-template void allreduce_small(Communicator&, std::span<float>, Reduction, Workspace&);
-template void allreduce_small(Communicator&, std::span<double>, Reduction, Workspace&);
-template void allreduce_small(Communicator&, std::span<std::uint32_t>, Reduction, Workspace&);
-template void allreduce_small(Communicator&, std::span<std::uint64_t>, Reduction, Workspace&);
-template void allreduce_small(Communicator&, std::span<std::int64_t>, Reduction, Workspace&);
 
 }  // namespace oktopk

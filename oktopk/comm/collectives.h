@@ -13,7 +13,9 @@
 //   ring_*              P-1                      (P-1) regions             to the next rank only
 //   tree_reduce         <= 1                     <= m                      binomial tree
 //   gather_regions      <= 1                     <= 1 region               all to rank 0 at once
-//   allreduce_small     L                        (P-1) (m + 8)             checked allgather, fold
+//   allreduce_small     L                        L (m + 8)                 circulant partial
+//   results
+//     sums of floats    L                        (P-1) (m + 8)             checked allgather, fold
 //
 // Received bytes are checked against what was expected; a mismatch leaves the communicator dead and
 // throws CommError. Memory is reused through Workspace and Gathered: nothing is allocated once they
@@ -159,8 +161,9 @@ void gather_regions(Communicator& comm, std::span<float> data, std::span<const s
 
 enum class Reduction { sum, max, min };
 
-// values[i] = reduction over the ranks, folded in rank order, so bitwise equal on all ranks. For
-// short vectors: everyone receives everyone's values. T: float, double, uint32, uint64, int64.
+// values[i] = reduction over the ranks, bitwise equal on all of them; every message carries a check
+// of kCheckBytes. For short vectors. Integers wrap around; max and min of floats follow their total
+// order (-NaN < -Inf < ... < -0 < +0 < ... < Inf < NaN). T: float, double, uint32, uint64, int64.
 template <class T>
 void allreduce_small(Communicator& comm, std::span<T> values, Reduction reduction, Workspace& work);
 

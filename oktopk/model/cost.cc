@@ -28,21 +28,35 @@ Cost& Cost::operator+=(const Cost& other) {
   values += other.values;
   rounds += other.rounds;
   scattered += other.scattered;
+  following += other.following;
   return *this;
 }
 
 Cost sequential(double messages, double bytes, double entries, double values) {
-  return {messages, bytes, entries, values, messages, 0};
+  return {.messages = messages,
+          .bytes = bytes,
+          .entries = entries,
+          .values = values,
+          .rounds = messages};
 }
 
 Cost concurrent(double messages, double bytes, double entries, double width) {
   if (messages <= 1) return sequential(messages, bytes, entries);
-  return {messages, bytes, entries, 0, width > 0 ? std::ceil(messages / width) : 1, bytes};
+  const double rounds = width > 0 ? std::ceil(messages / width) : 1;
+  return {.messages = messages,
+          .bytes = bytes,
+          .entries = entries,
+          .rounds = rounds,
+          .scattered = bytes,
+          .following = bytes * (1 - rounds / messages)};
 }
 
 double seconds(const Cost& cost, const Machine& machine) {
+  const double sending = (cost.messages - cost.rounds) * machine.overhead / 2;
+  const double overlap =
+      std::clamp(sending, 0.0, cost.following * machine.contention * machine.beta);
   return cost.rounds * machine.alpha + cost.messages * machine.overhead +
-         (cost.bytes + (machine.contention - 1) * cost.scattered) * machine.beta +
+         (cost.bytes + (machine.contention - 1) * cost.scattered) * machine.beta - overlap +
          cost.entries * machine.gamma + cost.values * machine.delta;
 }
 

@@ -35,6 +35,7 @@ struct Cost {
   double values = 0;     // dense values that arrive: each is added or stored
   double rounds = 0;     // exchanges one after the other; a round may have many messages
   double scattered = 0;  // those of `bytes` that move in rounds with several peers at once
+  double following = 0;  // those of `scattered` that are not in the first message of their round
 
   Cost& operator+=(const Cost& other);
   friend Cost operator+(Cost a, const Cost& b) { return a += b; }
@@ -57,12 +58,14 @@ struct Machine {
   double alpha = 0;       // per round: a message's latency
   double beta = 0;        // per byte and direction, while all ranks exchange in pairs
   double gamma = 0;       // per sparse entry that goes into a merge
-  double overhead = 0;    // per message: the processor's share, which does not overlap
+  double overhead = 0;    // per message: the processor's share; half of it the sender's
   double contention = 1;  // beta is so many times larger while everyone talks to everyone
   double delta = 0;       // per dense value
   double sigma = 0;       // per gradient value that is accumulated and selected from
 };
 
+// While one message of a round is on the wire, the processor sends the next: of the two the longer
+// counts.
 double seconds(const Cost& cost, const Machine& machine);
 
 int ceil_log2(int P);  // 0 for P = 1

@@ -45,7 +45,8 @@ Note compare_notes(Communicator& comm, const Note& mine, Workspace& work) {
 }
 
 Cost notes_cost(int P) {
-  return sequential(ceil_log2(P), (P - 1.0) * (sizeof(std::uint32_t) + kCheckBytes));
+  const double rounds = ceil_log2(P);
+  return sequential(rounds, rounds * (sizeof(std::uint32_t) + kCheckBytes));
 }
 
 }  // namespace oktopk

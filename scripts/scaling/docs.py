@@ -9,10 +9,12 @@ from . import plan, tables
 def sections(rows, explained, n):
     """name -> Markdown"""
     reference = "flat-25g" if "flat-25g" in rows.values("platform") else rows.values("platform")[0]
+    large = rows.values("n")[-1]
     auto = tables.auto_line(rows)
     model = [line for line in (tables.model_line(rows), tables.contention_line(rows)) if line]
     return {
         "times": tables.times(rows, n).markdown(),
+        "times_large": tables.times(rows, large).markdown() if large > n else "Not simulated.",
         "ranks": tables.rank_crossovers(rows, n).markdown(),
         "explained": tables.explained(explained).markdown() if explained else "The command had no `explain`.",
         "model": "\n\n".join(model),

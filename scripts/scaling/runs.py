@@ -76,10 +76,14 @@ class Runner:
     def knows(self, arguments):
         return self.execute(arguments)[0] == 0
 
+    def place(self, arguments, inputs=""):
+        """Of the result in the cache."""
+        key = hashlib.sha256("\0".join([self.digest, inputs, *arguments]).encode()).hexdigest()[:24]
+        return self.cache / f"{key}.json"
+
     def result(self, arguments, inputs=""):
         """The JSON that the command writes with -J. `inputs`: what else it depends on."""
-        key = hashlib.sha256("\0".join([self.digest, inputs, *arguments]).encode()).hexdigest()[:24]
-        file = self.cache / f"{key}.json"
+        file = self.place(arguments, inputs)
         if not file.exists():
             self.say("+ oktopk " + " ".join(arguments))
             with tempfile.TemporaryDirectory(dir=self.cache) as folder:

@@ -22,8 +22,7 @@ CAPTIONS = {
             "best, or more than 5% slower than dense.",
     "predicted": "A steady step, predicted by the cost model and simulated, all rows. What to see: on the diagonal left, "
                  "where nothing is shared; right, what lies above the diagonal waits for links that others use, which the model "
-                 "does not know; what lies below talks inside its node or switch, on shorter routes than the nominal one. gtopk "
-                 "is above the line left, too: a parent's messages of its broadcast share the parent's own link.",
+                 "does not know; what lies below talks inside its node or switch, on shorter routes than the nominal one.",
     "ratios": "Simulated over predicted steady step, n = {n}. Shaded: more than 5% apart.",
     "complexity": "In the manner of Ok-Topk's Table 1, counted beside the formula, on {platform} at n = {n}: messages that the busiest rank "
                   "sends in a steady step, and 4-byte words, headers included, per selected entry k. log is base 2, rounded up. "
@@ -45,8 +44,8 @@ def method_paragraphs(rows, report):
         f"Weak scaling: n and k = {100 * plan.DENSITY:g}% of it stay, the ranks grow. Selections are generated "
         f"('{plan.SUPPORT}': ranks agree on many entries), so there are no gradients and no selection time here: the times are of communication "
         f"and of reducing what arrives. They are times of a simulator, of platforms in round numbers, not of machines.",
-        f"Presets: {presets}. Codec coo32+fp32, circulant with halving; auto may take others. The time of a step is an average: oktopk's "
-        f"refreshes count every 32 steps, circulant's on demand as they came. Steps "
+        f"Presets: {presets}. The published ones with coo32+fp32, circulant with the tuner's skips and coding, auto with its choice. "
+        f"The time of a step is an average: oktopk's refreshes count every 32 steps, circulant's on demand as they came. Steps "
         f"of the others are all alike.",
     ]
     ranks = rows.values("ranks")

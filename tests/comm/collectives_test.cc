@@ -84,8 +84,13 @@ TEST_P(Collectives, send_as_many_messages_and_bytes_as_stated) {
     EXPECT_EQ(traffic.messages_sent, others);
     EXPECT_EQ(traffic.bytes_sent, others * 10);
     traffic =
+        traffic_of(comm, [&](Communicator& c) { allreduce_small(c, 1.0, Reduction::max, work); });
+    EXPECT_EQ(traffic.messages_sent, log2_P);
+    EXPECT_EQ(traffic.bytes_sent, log2_P * 16);
+    traffic =
         traffic_of(comm, [&](Communicator& c) { allreduce_small(c, 1.0, Reduction::sum, work); });
     EXPECT_EQ(traffic.messages_sent, log2_P);
+    EXPECT_EQ(traffic.bytes_sent, others * 16);
   });
 }
 

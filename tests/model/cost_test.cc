@@ -67,13 +67,14 @@ TEST(Problem, result_is_k_unless_said_otherwise) {
 }
 
 TEST(Cost, sums_by_component) {
-  const Cost sum = Cost{1, 20, 300, 7, 2, 3} + Cost{4, 50, 600, 8, 1, 5};
+  const Cost sum = Cost{1, 20, 300, 7, 2, 3, 4} + Cost{4, 50, 600, 8, 1, 5, 6};
   EXPECT_DOUBLE_EQ(sum.messages, 5);
   EXPECT_DOUBLE_EQ(sum.bytes, 70);
   EXPECT_DOUBLE_EQ(sum.entries, 900);
   EXPECT_DOUBLE_EQ(sum.values, 15);
   EXPECT_DOUBLE_EQ(sum.rounds, 3);
   EXPECT_DOUBLE_EQ(sum.scattered, 8);
+  EXPECT_DOUBLE_EQ(sum.following, 10);
 }
 
 TEST(Cost, messages_that_follow_one_another_are_rounds) {
@@ -87,6 +88,19 @@ TEST(Cost, messages_at_once_share_a_round) {
   EXPECT_EQ(concurrent(7, 100, 20).scattered, 100);
   EXPECT_EQ(concurrent(7, 100, 20, 4).rounds, 2);
   EXPECT_EQ(concurrent(1, 100, 20).scattered, 0);
+  EXPECT_EQ(concurrent(1, 100, 20).following, 0);
+  EXPECT_DOUBLE_EQ(concurrent(5, 100, 20).following, 80);
+  EXPECT_DOUBLE_EQ(concurrent(8, 100, 20, 4).following, 75);
+}
+
+TEST(Cost, seconds_of_a_round_overlap_sending_and_the_wire) {
+  const Machine machine{.alpha = 1e-6, .beta = 1e-9, .overhead = 4e-6, .contention = 2};
+  // 1 us on the wire, 2 us to send: the sender is the slower one, the last message waits for it.
+  EXPECT_DOUBLE_EQ(seconds(concurrent(5, 2500), machine), 1e-6 + 5 * 4e-6 + 1e-6);
+  // 10 us on the wire: all but the first are sent meanwhile.
+  EXPECT_DOUBLE_EQ(seconds(concurrent(5, 25000), machine), 1e-6 + 2e-6 + 5 * 2e-6 + 5 * 10e-6);
+  // One after the other, nothing overlaps.
+  EXPECT_DOUBLE_EQ(seconds(sequential(5, 25000), machine), 5 * (1e-6 + 4e-6 + 5e-6));
 }
 
 TEST(Cost, seconds_weighs_each_component_with_its_own_price) {

@@ -6,7 +6,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/comm/decorators.h"
 #include "oktopk/model/node.h"
-#include "tests/support/world.h"
+#include "tests/support/simulated_row.h"
 #include "tools/simulate/problem.h"
 
 namespace oktopk::node_experiment_test {
@@ -39,19 +39,10 @@ TEST(NodeExperiment, sizes_are_those_of_the_real_sum) {
       });
 }
 
-// A clock that only computing moves: the inside costs time, the outside is that of the leaders.
-SimulatedRow run_row(int P, const SimulationSpec& spec, const SimulatedProblem& problem,
+// The inside costs time, the outside is that of the leaders.
+SimulatedRow run_row(const SimulationSpec& spec, const SimulatedProblem& problem,
                      const Method& method) {
-  return gather_world("threads", P,
-                      [&](Communicator& comm) {
-                        double now = 0;
-                        const SimulatedClock clock{
-                            .now = [&] { return now; },
-                            .sleep_until = [&](double instant) { now = instant; },
-                            .compute = [&](double seconds) { now += seconds; }};
-                        return simulate_row(comm, spec, problem, "row", method, clock);
-                      })
-      .front();
+  return simulate_on_threads(spec, problem, "row", method);
 }
 
 TEST(NodeExperiment, row_is_that_of_the_leaders_and_the_inside) {
@@ -60,14 +51,14 @@ TEST(NodeExperiment, row_is_that_of_the_leaders_and_the_inside) {
   spec.support = "iid";
   spec.data_bytes = 1e9;
   SimulatedProblem problem = make_problem({.n = 6000, .k = 60, .P = 6}, false);
-  EXPECT_THROW(run_row(6, spec, problem, {.preset = "topka", .group = 2}), UsageError);
+  EXPECT_THROW(run_row(spec, problem, {.preset = "topka", .group = 2}), UsageError);
   problem.leaders = {make_problem({.n = 6000, .k = 60, .P = 3}, false)};
-  const SimulatedRow row = run_row(6, spec, problem, {.preset = "topka", .group = 2});
+  const SimulatedRow row = run_row(spec, problem, {.preset = "topka", .group = 2});
   EXPECT_EQ(row.preset, "row");
   EXPECT_EQ(row.P, 6);
   SimulationSpec leaders = spec;
   leaders.P = 3;
-  const SimulatedRow flat = run_row(3, leaders, problem.leaders.front(), {.preset = "topka"});
+  const SimulatedRow flat = run_row(leaders, problem.leaders.front(), {.preset = "topka"});
   EXPECT_EQ(row.messages, flat.messages);
   EXPECT_EQ(row.bytes, flat.bytes);
   const Cost inside = node_sum_cost(6000, 2) + node_share_entries_cost(flat.selected + 60, 2);

@@ -31,7 +31,7 @@ struct Message {
 using Trace = std::vector<Message>;
 
 // Notes every message. One exchange at a time.
-class TracingCommunicator final : public ForwardingCommunicator {
+class LoggingCommunicator final : public ForwardingCommunicator {
  public:
   using ForwardingCommunicator::ForwardingCommunicator;
   Trace trace;
@@ -69,7 +69,7 @@ Trace real_trace(Communicator& comm, const Case& c) {
   SparseVector selection;
   Outcome out;
   const std::vector<float> dense(allreduce->is_dense() ? c.spec.n : 0, 1.0F);
-  TracingCommunicator tracing(comm);
+  LoggingCommunicator tracing(comm);
   for (std::uint64_t step = 0; step < 2; ++step) {
     make_selection(c.spec, comm.rank(), step, selection);
     tracing.trace.clear();
@@ -96,7 +96,7 @@ SizedAllreduce make_sized(const Case& c, int rank, const Cuts& cuts, const Surve
 Trace sized_trace(Communicator& comm, const Case& c, const Cuts& cuts, const Survey& found) {
   SizedAllreduce sized = make_sized(c, comm.rank(), cuts, found);
   std::vector<std::byte> buffer(sized.shared_bytes());  // threads run at once: one for each
-  TracingCommunicator tracing(comm);
+  LoggingCommunicator tracing(comm);
   sized.run(tracing, buffer);
   return tracing.trace;
 }

@@ -13,7 +13,7 @@ namespace {
 
 TEST(Trace, writes_down_every_exchange) {
   run_world("threads", 3, [](Communicator& comm) {
-    TracingCommunicator tracing(comm);
+    LoggingCommunicator tracing(comm);
     const std::array<std::byte, 15> out{};
     std::array<std::byte, 15> in{};
     Workspace work;

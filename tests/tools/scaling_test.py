@@ -186,6 +186,12 @@ class Cache(unittest.TestCase):
         self.runner().result(["simulate"])
         self.assertEqual(len(self.said), 3)
 
+    def test_place_is_filled_by_the_same_command_only(self):
+        self.assertFalse(self.runner().place(["simulate"]).exists())
+        self.runner().result(["simulate"])
+        self.assertTrue(self.runner().place(["simulate"]).exists())
+        self.assertFalse(self.runner().place(["simulate", "--ranks", "2"]).exists())
+
     def test_failure_is_kept_out_of_the_cache_and_told(self):
         self.write("echo 'oktopk: no such thing' >&2; exit 2")
         cell = plan.Cell("wan", MEBI, 16, ("dense",))
@@ -236,6 +242,7 @@ class Page(unittest.TestCase):
             place.write_text((ROOT / "docs/scaling.md").read_text())
             docs.write(place, rows, self.REPORT["explained"], images, MEBI)
             self.assertIn("| flat-25g | P > 64 | never, 5.0x |", place.read_text())
+            self.assertIn("<!-- table times_large -->\n\nNot simulated.", place.read_text())
             self.assertTrue((Path(folder) / "figures/scaling_time.png").exists())
             place.write_text("nothing")
             self.assertRaisesRegex(ValueError, "no place for table", docs.write, place, rows, [], images, MEBI)

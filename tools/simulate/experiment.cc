@@ -2,9 +2,7 @@
 #include "tools/simulate/experiment.h"
 
 #include <algorithm>
-#include <cmath>
 
-#include "oktopk/allreduce/global_threshold.h"
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
 #include "tools/simulate/node_experiment.h"
@@ -42,7 +40,7 @@ class Row {
 
   Measured step_with_data(std::uint64_t step, bool refresh = false);
   Measured step_with_sizes(const std::string& preset);
-  // As after a first step: oktopk with the true threshold, circulant with no threshold yet.
+  // oktopk as after a first step, with the true threshold.
   void start_from_survey();
   void agree() { allreduce_->agree(comm_, problem_.n, problem_.k); }
 
@@ -119,17 +117,10 @@ Measured Row::step_with_sizes(const std::string& preset) {
 
 void Row::start_from_survey() {
   StateWriter state;
-  state.put(std::uint64_t{1});  // steps made; then as the algorithms save themselves
+  state.put(std::uint64_t{1});  // steps made; then as oktopk saves itself
   state.put_all(std::span<const Index>(problem_.cuts));
-  if (allreduce_->name() == "oktopk") {
-    state.put(static_cast<float>(problem_.kth_magnitude));
-    state.put(std::uint64_t{problem_.k});
-  } else {
-    const std::vector<float> memory(region(problem_.cuts, comm_.rank()).width());
-    state.put_all(std::span<const float>(memory));
-    GlobalThreshold().save(state);
-    state.put(std::uint64_t{0});  // when the cuts changed
-  }
+  state.put(static_cast<float>(problem_.kth_magnitude));
+  state.put(std::uint64_t{problem_.k});
   const Bytes sealed = state.seal();
   StateReader reader(sealed);
   allreduce_->load(reader, problem_.n, comm_.rank(), spec_.P);
@@ -164,11 +155,7 @@ bool carries_data(const std::string& preset, const SimulationSpec& spec,
 
 bool starts_from_survey(const std::string& preset, const SimulationSpec& spec,
                         const SimulatedProblem& problem) {
-  // Votes of all ranks, on all ranks, with a checked copy and a buffer to rotate them in.
-  const double votes = 3.0 * sizeof(std::uint64_t) * std::pow(spec.P, 3);
-  if (preset == "circulant") return votes > spec.data_bytes;
-  return preset == "oktopk" &&
-         (votes > spec.data_bytes || !carries_data("oktopk_refresh", spec, problem));
+  return preset == "oktopk" && !carries_data("oktopk_refresh", spec, problem);
 }
 
 SimulatedRow simulate_row(Communicator& comm, const SimulationSpec& spec,
@@ -194,12 +181,12 @@ SimulatedRow simulate_row(Communicator& comm, const SimulationSpec& spec,
     return row;
   }
   if (surveyed) {
-    row.refresh = runs.step_with_sizes(preset == "oktopk" ? "oktopk_refresh" : "votes").seconds;
+    row.refresh = runs.step_with_sizes("oktopk_refresh").seconds;
     runs.start_from_survey();
   }
   runs.agree();
   std::uint64_t step = 0;
-  if (preset != "oktopk" || !surveyed) row.refresh += runs.step_with_data(step, true).seconds;
+  if (!surveyed) row.refresh = runs.step_with_data(step, true).seconds;
   const int warm_up = preset == "circulant" ? spec.warm_up : 0;
   for (int i = 0; i < warm_up; ++i) runs.step_with_data(++step);
   for (int i = 0; i < spec.steps; ++i) steady.push_back(runs.step_with_data(++step));

@@ -26,7 +26,7 @@ bool carries_data(const std::string& preset, const SimulationSpec& spec,
 
 // Whether the preset's first step would need too much memory on all ranks together, so that its
 // state comes from the survey instead, which needs the problem's cuts: oktopk would gather the
-// whole union, circulant and oktopk P votes of P ranks.
+// whole union.
 bool starts_from_survey(const std::string& preset, const SimulationSpec& spec,
                         const SimulatedProblem& problem);
 

@@ -109,7 +109,7 @@ struct SizedAllreduce::Build {
 
   void votes() {
     const std::size_t bytes = sizeof(std::uint64_t) * at(problem.P - 1) + kCheckBytes;
-    add(Pattern::gather, [&](int) { return bytes; });
+    add(Pattern::small_reduce, [&](int) { return bytes; });
   }
 
   void oktopk_refresh() {
@@ -129,13 +129,12 @@ struct SizedAllreduce::Build {
     bool needs_unions;
   };
   static const Row& find(std::string_view preset) {
-    static constexpr std::array<Row, 7> kRows = {{
+    static constexpr std::array<Row, 6> kRows = {{
         {"dense", &Build::dense, false, false},
         {"topka", &Build::topka, false, false},
         {"gaussiank", &Build::gaussiank, false, false},
         {"topkdsa", &Build::topkdsa, true, true},
         {"topka2a", &Build::topka2a, true, false},
-        {"votes", &Build::votes, false, false},
         {"oktopk_refresh", &Build::oktopk_refresh, true, true},
     }};
     return find_row(kRows, "preset with sizes", preset);
@@ -209,6 +208,9 @@ void SizedAllreduce::run(Communicator& comm, std::span<std::byte> shared) {
       case Pattern::split:
         split(comm, stage, shared);
         break;
+      case Pattern::small_reduce:
+        small_reduce(comm, stage, shared);
+        break;
     }
   }
 }
@@ -239,6 +241,19 @@ void SizedAllreduce::ring(Communicator& comm, const Stage& stage, std::span<std:
     Recv recv{neighbour(comm, -1), shared.first(due), 0};
     comm.exchange({&send, 1}, {&recv, 1});
     expect_size(comm, "sized", recv, due);
+  }
+}
+
+// comm/allreduce_small.cc: every message has the size of one rank's values.
+void SizedAllreduce::small_reduce(Communicator& comm, const Stage& stage,
+                                  std::span<std::byte> shared) {
+  const auto message = shared.first(stage.bytes(0, 1));
+  for (auto phase = phases_.rbegin(); phase != phases_.rend(); ++phase) {
+    const int shift = phase->from_blocks - phase->to_blocks;
+    const Send send{neighbour(comm, -shift), message};
+    Recv recv{neighbour(comm, shift), message, 0};
+    comm.exchange({&send, 1}, {&recv, 1});
+    expect_size(comm, "sized", recv, message.size());
   }
 }
 

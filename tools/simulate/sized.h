@@ -10,7 +10,6 @@
 //   topkdsa          direct split (of 16 peers at a time), sizes, allgatherv of each region, sparse
 //                    or dense
 //   topka2a          the same split, allgatherv of dense regions
-//   votes            what oktopk and circulant cut regions with: an allgather of P - 1 numbers
 //   oktopk_refresh   oktopk's step that re-evaluates cuts and threshold: votes, direct split in
 //                    buckets, sizes, allgatherv of the union
 //
@@ -60,7 +59,7 @@ class SizedAllreduce {
   std::size_t shared_bytes() const { return shared_bytes_; }
 
  private:
-  enum class Pattern { scatter, gather, ring_scatter, ring_gather, split };
+  enum class Pattern { scatter, gather, ring_scatter, ring_gather, split, small_reduce };
   struct Stage {
     Pattern pattern;
     std::vector<std::uint64_t> before;       // bytes of the regions left of each one, P + 1
@@ -73,6 +72,7 @@ class SizedAllreduce {
   void halving(Communicator& comm, const Stage& stage, std::span<std::byte> shared);
   static void ring(Communicator& comm, const Stage& stage, std::span<std::byte> shared);
   void split(Communicator& comm, const Stage& stage, std::span<std::byte> shared);
+  void small_reduce(Communicator& comm, const Stage& stage, std::span<std::byte> shared);
   std::size_t largest_message(const Stage& stage) const;
 
   int P_;

@@ -54,7 +54,7 @@ class LoadRunner {
 
  private:
   Communicator& comm_;
-  TracingCommunicator tracing_;
+  LoggingCommunicator tracing_;
   Reducer reducer_;
   std::vector<double> bytes_, balanced_;
   LoadRun run_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How evenly the work is spread over the ranks, seen from outside through a TracingCommunicator:
+// How evenly the work is spread over the ranks, seen from outside through a LoggingCommunicator:
 //   split   the one exchange with P - 1 messages (oktopk is given a bucket of P, circulant direct
 //           skips): what an owner receives of its region from the others
 //   share   what a rank sends in the first round of the gather, which is the last ceil(log2 P)

@@ -5,7 +5,7 @@
 
 namespace oktopk {
 
-std::uint64_t TracingCommunicator::begin(std::span<const Send> sends, std::span<Recv> recvs) {
+std::uint64_t LoggingCommunicator::begin(std::span<const Send> sends, std::span<Recv> recvs) {
   const std::uint64_t ticket = inner().begin(sends, recvs);
   Exchange exchange;
   for (const Send& send : sends) exchange.bytes_sent += send.bytes.size();
@@ -14,7 +14,7 @@ std::uint64_t TracingCommunicator::begin(std::span<const Send> sends, std::span<
   return ticket;
 }
 
-void TracingCommunicator::finish(std::uint64_t ticket) {
+void LoggingCommunicator::finish(std::uint64_t ticket) {
   const auto at = std::find_if(open_.begin(), open_.end(),
                                [&](const Open& open) { return open.ticket == ticket; });
   const Open open = *at;

@@ -18,9 +18,9 @@ struct Exchange {
   std::uint64_t bytes_received = 0;
 };
 
-class TracingCommunicator final : public ForwardingCommunicator {
+class LoggingCommunicator final : public ForwardingCommunicator {
  public:
-  explicit TracingCommunicator(Communicator& inner) : ForwardingCommunicator(inner) {}
+  explicit LoggingCommunicator(Communicator& inner) : ForwardingCommunicator(inner) {}
 
   const std::vector<Exchange>& exchanges() const { return exchanges_; }  // in the order begun
   void reset() { exchanges_.clear(); }
