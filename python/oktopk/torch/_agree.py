@@ -12,9 +12,9 @@ from oktopk._core import PythonCommunicator, UsageError
 
 def require_equal(comm: PythonCommunicator, description: str) -> None:
     """Collective: UsageError on every rank, with what differs, unless all say the same."""
-    group = comm.python_transport.group
+    transport: Any = comm.python_transport
     said: List[Any] = [None] * comm.size
-    dist.all_gather_object(said, description, group=group)
+    dist.all_gather_object(said, description, group=transport.group)
     for rank, other in enumerate(said):
         if other != said[0]:
             here, there = _difference(said[0], other)

@@ -41,7 +41,7 @@ class Channel:
             self.slots.append(Slot(name, begin, begin + size))
             begin += size
         self.n = begin
-        self.core = _core.Reducer(comm, self.n, options)
+        self.core: Any = _core.Reducer(comm, self.n, options)  # takes the host's tensors as arrays
         self._indices: Optional[torch.Tensor] = None
         self._mean: Optional[torch.Tensor] = None  # staging, of what is not fp32 on the host
 
@@ -75,6 +75,13 @@ class Channel:
         bounds = torch.tensor([slot.begin, slot.end])
         first, last = torch.searchsorted(self._indices, bounds).tolist()
         return self._indices[first:last] - slot.begin
+
+    def unsent(self) -> Dict[str, torch.Tensor]:
+        """A copy of this rank's residual and owner memory, by parameter."""
+        flat = torch.from_numpy(self.core.residual)
+        first, memory = self.core.memory
+        flat[first : first + len(memory)] += torch.from_numpy(memory)
+        return {slot.name: flat[slot.begin : slot.end] for slot in self.slots}
 
     def take_unsent(self) -> Dict[str, torch.Tensor]:
         """By parameter; afterwards nothing is unsent here."""

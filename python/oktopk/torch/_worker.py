@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import Callable, List, Optional
+from typing import Callable, Optional
 
 import torch
 
@@ -22,13 +22,15 @@ class OrderedWorker:
         self._thread: Optional[threading.Thread] = None
 
     def submit(
-        self, job: Job, devices: Optional[List[torch.device]] = None
+        self, job: Job, device: torch.device
     ) -> "torch.futures.Future[torch.Tensor]":
-        """The future holds what the job returns, or what it raised."""
+        """The future holds what the job returns, or what it raised. device: of the result."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
-        future: "torch.futures.Future[torch.Tensor]" = torch.futures.Future(devices=devices)
+        future: "torch.futures.Future[torch.Tensor]" = torch.futures.Future(
+            devices=None if device.type == "cpu" else [device]
+        )
 
         def work() -> None:
             try:

@@ -20,5 +20,5 @@ def oktopk_hook(
         return state.synchronise(bucket)
     except Exception as error:  # an error inside a future reaches the caller of backward() whole
         failed: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        failed.set_exception(error)
+        failed.set_exception(error)  # type: ignore[arg-type]
         return failed

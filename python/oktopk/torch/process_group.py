@@ -74,10 +74,12 @@ class ProcessGroupTransport:
 
     name = "torch"
 
-    def __init__(self, group: Any):
+    def __init__(self, group: Any, order: Optional[Sequence[int]] = None):
+        """order: which of the group's ranks is rank 0, 1, ... here; default: as they are."""
         self.group = group
-        self.rank: int = dist.get_rank(group)
         self.size: int = dist.get_world_size(group)
+        self._peers = list(order) if order is not None else list(range(self.size))
+        self.rank: int = self._peers.index(dist.get_rank(group))
         self._sent = [0] * self.size  # messages begun, by peer: the tags
         self._received = [0] * self.size
         self._open: Dict[int, Tuple[List[_Incoming], List[Any]]] = {}
@@ -117,15 +119,16 @@ class ProcessGroupTransport:
 
     def split(self, color: int, key: int) -> "ProcessGroupTransport":
         members: List[Any] = [None] * self.size
-        dist.all_gather_object(members, (color, key, self.rank), group=self.group)
-        chosen = sorted((k, r) for c, k, r in members if c == color)
-        ranks = dist.get_process_group_ranks(self.group)
+        everywhere = dist.get_rank()
+        dist.all_gather_object(members, (color, key, self.rank, everywhere), group=self.group)
+        chosen = [r for c, _, _, r in sorted(members, key=lambda m: m[:3]) if c == color]
         group = dist.new_group(
-            [ranks[r] for _, r in chosen],
+            chosen,
             backend=str(dist.get_backend(self.group)).lower(),
             use_local_synchronization=True,
         )
-        return ProcessGroupTransport(group)
+        places = sorted(chosen)  # how torch numbers the ranks of a group
+        return ProcessGroupTransport(group, [places.index(r) for r in chosen])
 
     def _send(self, peer: int, what: Bytes) -> List[Any]:
         tag = self._next_tag(self._sent, peer)
@@ -136,16 +139,16 @@ class ProcessGroupTransport:
         head[:_SIZE_BYTES] = np.frombuffer(len(what).to_bytes(_SIZE_BYTES, "little"), np.uint8)
         first = what[: HEAD_BYTES - _SIZE_BYTES]
         head[_SIZE_BYTES : _SIZE_BYTES + len(first)] = first
-        works = [self.group.send([torch.from_numpy(head)], peer, tag)]
+        works = [self.group.send([torch.from_numpy(head)], self._peers[peer], tag)]
         if len(what) > len(first):
             rest = torch.from_numpy(what[len(first) :].copy())
-            works.append(self.group.send([rest], peer, tag + 1))
+            works.append(self.group.send([rest], self._peers[peer], tag + 1))
         return works
 
     def _receive_head(self, peer: int, into: Bytes) -> _Incoming:
         tag = self._next_tag(self._received, peer)
         head = torch.empty(HEAD_BYTES, dtype=torch.uint8)
-        work = None if peer == self.rank else self.group.recv([head], peer, tag)
+        work = None if peer == self.rank else self.group.recv([head], self._peers[peer], tag)
         return _Incoming(peer, into, tag, head, work)
 
     def _end_head(self, message: _Incoming, deadline: float) -> int:
@@ -172,7 +175,7 @@ class ProcessGroupTransport:
         if left <= 0 or message.peer == self.rank:
             return None
         tensor = torch.empty(left, dtype=torch.uint8)
-        return tensor, self.group.recv([tensor], message.peer, message.tag + 1)
+        return tensor, self.group.recv([tensor], self._peers[message.peer], message.tag + 1)
 
     @staticmethod
     def _next_tag(counts: List[int], peer: int) -> int:

@@ -10,7 +10,7 @@ to go back.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 import torch.distributed as dist
@@ -19,6 +19,7 @@ from oktopk import _core
 from oktopk._core import UsageError
 from oktopk.torch._agree import require_equal
 from oktopk.torch._channel import FLOATS, Channel
+from oktopk.torch._channels import Channels
 from oktopk.torch._counters import CompressionStats, Counters, dense_bytes
 from oktopk.torch._owner import Owner, find_owner
 from oktopk.torch._saved import Saved
@@ -86,47 +87,47 @@ class OkTopkState:
 
     def _reset(self) -> None:
         """All that is bound to this process."""
-        self._comm: Optional[_core.Communicator] = None
         self._owner: Optional[Owner] = None
-        self._channels: Dict[Tuple[int, ...], Channel] = {}  # by the bucket's parameters
-        self._unsent: Dict[str, torch.Tensor] = {}  # by name, while buckets are rebuilt
-        self._saved: Optional[Saved] = None
+        self._channels: Optional[Channels] = None
+        self._saved: Optional[Saved] = None  # loaded, and not used yet
         self._worker = OrderedWorker("oktopk")
-        self._profile: Optional[_core.Profile] = None
+        self._profile: Optional[_core.Profile] = None  # measured by preset auto
         self._of_step: List[Channel] = []  # that made a step in this iteration, not yet settled
         self._failure: Optional[str] = None  # of this iteration
-        self._slots: Dict[int, Tuple[Optional[Channel], int]] = {}  # by id(parameter)
+        self._scale: Optional[float] = None  # the GradScaler's, in this iteration
         self._counters = Counters()
-        self._world = 1
-        self._scale: Optional[float] = None  # the GradScaler's, in the last step
 
     # The hook's work.
 
     def synchronise(self, bucket: dist.GradBucket) -> "torch.futures.Future[torch.Tensor]":
         """The bucket's gradients become their mean over the ranks."""
-        if self._comm is None:
-            self._begin_life()
+        channels = self._channels or self._begin_life()
         if bucket.index() == 0:
             self._begin_step()
         buffer, index, iteration = bucket.buffer(), bucket.index(), self.iteration
         if bucket.is_last():
             self.iteration += 1
         if self._is_dense(buffer, iteration):
-            return self._all_reduce(bucket.parameters(), buffer)
+            channels.note_dense(bucket.parameters())
+            return self._all_reduce(buffer)
         self._check_device(buffer)
-        channel = self._channel_of(bucket.parameters())
+        if self._saved is not None:
+            saved, self._saved = self._saved, None
+            channels.restore(saved)
+        channel = channels.of_bucket(bucket.parameters())
         scale = 1.0 if self._scale is None else 1.0 / self._scale
-        devices = None if buffer.device.type == "cpu" else [buffer.device]
         return self._worker.submit(
-            lambda: self._exchange(channel, buffer, scale, index, iteration), devices
+            lambda: self._exchange(channel, buffer, scale, index, iteration), buffer.device
         )
 
-    def _begin_life(self) -> None:
-        group = self.process_group
-        comm = communicator(group, self.timeout)
+    def _begin_life(self) -> Channels:
+        comm = communicator(self.process_group, self.timeout)
         require_equal(comm, self._description)
         self._owner = find_owner(self)
-        self._comm, self._world = comm, comm.size
+        names = self._owner.names if self._owner is not None else {}
+        self._channels = Channels(comm, self.options, names)
+        self._world = comm.size
+        return self._channels
 
     def _begin_step(self) -> None:
         if self._owner is not None:
@@ -164,48 +165,15 @@ class OkTopkState:
             )
 
     def _all_reduce(
-        self, parameters: List[torch.Tensor], buffer: torch.Tensor
+        self, buffer: torch.Tensor
     ) -> "torch.futures.Future[torch.Tensor]":
         """As DDP without a hook does it, bit by bit."""
-        for p in parameters:
-            self._slots[id(p)] = (None, 0)
         group = self.process_group if self.process_group is not None else dist.group.WORLD
         sent = dense_bytes(buffer.numel(), self._world, buffer.element_size())
         self._counters.add(buffer.numel(), sent, self._world)
         buffer.mul_(1.0 / self._world)
         work = dist.all_reduce(buffer, group=group, async_op=True)
         return work.get_future().then(lambda done: done.value()[0])
-
-    def _channel_of(self, parameters: List[torch.Tensor]) -> Channel:
-        key = tuple(id(p) for p in parameters)
-        if self._saved is not None:
-            self._restore()
-        channel = self._channels.get(key)
-        if channel is None:
-            channel = self._rebuild(key, parameters)
-        for i, p in enumerate(parameters):
-            self._slots[id(p)] = (channel, i)
-        return channel
-
-    def _rebuild(self, key: Tuple[int, ...], parameters: List[torch.Tensor]) -> Channel:
-        """A channel for a new layout; what is unsent comes from those it replaces."""
-        mine = set(key)
-        for other in [k for k in self._channels if mine & set(k)]:
-            self._unsent.update(self._channels.pop(other).take_unsent())
-        channel = self._make_channel(
-            [self._name(p) for p in parameters], [p.numel() for p in parameters]
-        )
-        channel.give_unsent(self._unsent)
-        self._channels[key] = channel
-        return channel
-
-    def _make_channel(self, names: List[str], sizes: List[int]) -> Channel:
-        assert self._comm is not None
-        return Channel(self._comm, names, sizes, self.options)
-
-    def _name(self, parameter: torch.Tensor) -> str:
-        names = self._owner.names if self._owner is not None else {}
-        return names.setdefault(id(parameter), f"parameter {len(names)}")
 
     def _exchange(
         self,
@@ -252,14 +220,15 @@ class OkTopkState:
     def arrived(self, parameter: torch.Tensor) -> Optional[torch.Tensor]:
         """Flat indices into the parameter where the last step's mean arrived, increasing; None:
         everywhere (a dense step). For optimisers; call it after backward."""
-        try:
-            channel, i = self._slots[id(parameter)]
-        except KeyError:
-            raise UsageError(
-                f"oktopk: a parameter of shape {tuple(parameter.shape)} has not been seen by the "
-                "hook: is it part of the DDP model that this state is registered on?"
-            ) from None
-        return None if channel is None else channel.arrived(channel.slots[i])
+        if self._channels is None:
+            raise UsageError("oktopk: no step was made yet: call arrived() after backward()")
+        return self._channels.arrived(parameter)
+
+    def unsent(self) -> Dict[str, torch.Tensor]:
+        """What of this rank's gradients was not applied yet, by parameter name, as flat tensors:
+        its residual and what it remembers for the regions it owns. A copy of n values."""
+        self._settle_step()
+        return self._channels.unsent() if self._channels is not None else {}
 
     def compression_stats(self) -> CompressionStats:
         """How much less was sent than a dense fp32 allreduce would have, so far on this rank."""
@@ -270,9 +239,10 @@ class OkTopkState:
     def state_dict(self) -> Dict[str, Any]:
         """This rank's state, for torch.save. Not while backward runs."""
         self._settle_step()
-        if self._saved is not None:  # loaded, and not used since
-            return self._saved.as_dict(self.iteration)
-        return Saved.of(self._channels.values(), self._comm).as_dict(self.iteration)
+        saved = self._saved
+        if saved is None:
+            saved = self._channels.save() if self._channels is not None else Saved(0, 0, [])
+        return saved.as_dict(self.iteration)
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Continues from what this rank saved. All ranks do it together; takes effect in the next
@@ -282,27 +252,10 @@ class OkTopkState:
     def load_state_dicts(self, states: List[Dict[str, Any]]) -> None:
         """Continues from the states of all ranks of an earlier run, in rank order, whatever their
         number was. All ranks do it together."""
-        saved, iteration = Saved.read(states)
-        self._channels.clear()
-        self._unsent.clear()
-        self._saved = saved
-        self.iteration = iteration
-
-    def _restore(self) -> None:
-        """Makes the channels that were saved; the hook's rebuilding takes it from there."""
-        saved, self._saved = self._saved, None
-        assert saved is not None
-        ids = {name: key for key, name in (self._owner.names if self._owner else {}).items()}
-        for part in saved.parts:
-            unknown = [name for name in part.names if name not in ids]
-            if unknown:
-                raise UsageError(
-                    f"oktopk: the saved state has a parameter '{unknown[0]}', which the model has "
-                    "not: was it saved from another model?"
-                )
-            channel = self._make_channel(part.names, part.sizes)
-            saved.load_into(channel, part)
-            self._channels[tuple(ids[name] for name in part.names)] = channel
+        self._saved, self.iteration = Saved.read(states)
+        self._of_step = []
+        if self._channels is not None:
+            self._channels.clear()
 
     def __getstate__(self) -> Dict[str, Any]:
         """Process group, GradScaler and callback are not saved: set them again after loading."""

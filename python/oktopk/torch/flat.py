@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters as one flat vector of float32 in host memory: where each lies, and the copies in
+and out. All ranks have the same layout, whichever gradients are missing on one of them.
+
+A DTensor (tensor parallelism, fully_shard) counts as this rank's shard of it.
+COST: n floats of memory, one pass over them in each direction.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, List, Tuple
+
+import torch
+
+from oktopk._core import UsageError
+
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def check_tensor(tensor: torch.Tensor, what: str, host_staging: bool) -> None:
+    """UsageError unless the tensor is of a kind that can be synchronised."""
+    if tensor.layout != torch.strided:
+        raise UsageError(f"oktopk: {what} has the layout {tensor.layout}, but it must be dense")
+    if tensor.dtype not in FLOATS:
+        raise UsageError(
+            f"oktopk: {what} is of type {tensor.dtype}, but it must be float32, bfloat16 or "
+            "float16: sums are made in float32, convert it with .float()"
+        )
+    if tensor.device.type != "cpu" and not host_staging:
+        raise UsageError(
+            f"oktopk: {what} is on {tensor.device}, but messages leave from host memory: pass "
+            "host_staging=True to have it copied there and back in every step"
+        )
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a DTensor, in its own memory; any other tensor as it is."""
+    to_local = getattr(tensor, "to_local", None)
+    if to_local is None:
+        return tensor.detach()
+    with torch.no_grad():
+        return to_local()
+
+
+class Layout:
+    """The trainable ones of some parameters, one after the other."""
+
+    def __init__(self, parameters: Iterable[torch.Tensor], host_staging: bool):
+        if isinstance(parameters, torch.Tensor):
+            raise UsageError("oktopk: one tensor instead of parameters: put it in a list")
+        self.parameters: List[torch.Tensor] = []
+        self.spans: List[Tuple[int, int]] = []
+        self._place: Dict[int, int] = {}  # by id: tensors compare by value
+        end = 0
+        for i, parameter in enumerate(parameters):
+            if not isinstance(parameter, torch.Tensor):
+                raise UsageError(
+                    f"oktopk: parameter {i} is a {type(parameter).__name__}, no tensor"
+                )
+            if not parameter.requires_grad or id(parameter) in self._place:
+                continue
+            part = local(parameter)
+            check_tensor(part, f"parameter {i}", host_staging)
+            self._place[id(parameter)] = len(self.parameters)
+            self.parameters.append(parameter)
+            self.spans.append((end, end + part.numel()))
+            end += part.numel()
+        self.n = end
+        if end == 0:
+            raise UsageError("oktopk: no parameters, or none that requires a gradient")
+
+    def span(self, parameter: torch.Tensor) -> Tuple[int, int]:
+        """First and one past the last index of a parameter."""
+        place = self._place.get(id(parameter))
+        if place is None:
+            raise UsageError(
+                f"oktopk: a parameter of shape {tuple(parameter.shape)} that this object was not "
+                "given, or that was frozen then"
+            )
+        return self.spans[place]
+
+    def new_vector(self) -> torch.Tensor:
+        """n floats in host memory; pinned where the parameters are not there."""
+        pinned = any(local(p).device.type == "cuda" for p in self.parameters)
+        return torch.empty(self.n, dtype=torch.float32, pin_memory=pinned)
+
+    def views(self, vector: torch.Tensor) -> List[torch.Tensor]:
+        """Each parameter's part of a flat vector, in the parameter's shape."""
+        pairs = zip(self.parameters, self.spans)
+        return [vector[begin:end].view(local(p).shape) for p, (begin, end) in pairs]
+
+
+def state_to_tensor(state: bytes) -> torch.Tensor:
+    """Bytes as torch.save() stores them best, and torch.load(weights_only=True) reads them."""
+    return torch.frombuffer(bytearray(state), dtype=torch.uint8)
+
+
+def state_to_bytes(state: Any) -> bytes:
+    if not isinstance(state, torch.Tensor) or state.dtype != torch.uint8:
+        raise UsageError("oktopk: not a state: its bytes are missing")
+    return state.cpu().numpy().tobytes()

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Local steps with a sparse outer optimiser: ranks train by themselves and meet every H steps.
+
+In the manner of DiLoCo (Douillard et al. 2023, arXiv 2311.08105), with the error feedback and the
+sparse, coarse pseudo-gradients of SparseLoCo (arXiv 2508.15706). Every H-th step:
+
+    d      = global weights - this rank's weights          the pseudo-gradient of H local steps
+    mean   = sparse mean of decay * unsent + d             what is not sent stays unsent
+    v      = momentum * v + mean
+    global = global - lr * (mean + momentum * v)           Nesterov; without: lr * v
+    this rank's weights = global
+
+COST: 2n floats of host memory (3n with momentum) and the Reducer's n; one exchange in H steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, Mapping, Optional, Sequence
+
+import torch
+import torch.distributed as dist
+
+from oktopk._core import UsageError
+from oktopk.torch.flat import Layout, local
+from oktopk.torch.reducer import Reducer
+
+
+class LocalSteps:
+    """Outer optimiser: call step() after every step of the inner one.
+
+        outer = oktopk.torch.LocalSteps(model.parameters(), every=30)
+        for batch in data:
+            ...; optimizer.step(); outer.step()
+
+    After each outer step the weights are bitwise equal on all ranks. At the start those of the
+    group's first rank are copied to the others. The inner optimiser's state stays local, and so do
+    buffers (such as the statistics of batch normalisation).
+
+    every: local steps per outer step. density: of the pseudo-gradient. decay: multiplies what is
+    unsent before each outer step; 1 forgets nothing. codec: of the exchange, "elias_fano+fp32" for
+    exact values. outer_lr, outer_momentum, nesterov: 1 and 0 add up what arrives, as SparseLoCo
+    does; DiLoCo has a momentum. The other options are those of `oktopk.torch.Reducer`.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[torch.Tensor],
+        process_group: Optional[Any] = None,
+        *,
+        every: int = 30,
+        density: float = 0.02,
+        preset: str = "circulant",
+        codec: Optional[str] = "elias_fano+log4",
+        decay: float = 0.95,
+        outer_lr: float = 1.0,
+        outer_momentum: float = 0.0,
+        nesterov: bool = True,
+        host_staging: bool = False,
+        **options: Any,
+    ):
+        _check_hyperparameters(every, outer_lr, outer_momentum)
+        self.every = every
+        self.outer_lr = outer_lr  # may follow a schedule, the same on all ranks
+        self.outer_momentum = outer_momentum
+        self.nesterov = nesterov
+        self._layout = Layout(parameters, host_staging)
+        self._reducer = Reducer(
+            self._layout.n,
+            process_group,
+            density=density,
+            preset=preset,
+            codec=codec,
+            decay=decay,
+            **options,
+        )
+        self._local_steps = 0
+        self._delta = self._layout.new_vector()
+        self._weights = self._layout.new_vector()
+        self._velocity = torch.zeros(self._layout.n) if outer_momentum > 0 else None
+        if "communicator" not in options:
+            _copy_from_first(self._layout.parameters, process_group)
+        for parameter, part in zip(self._layout.parameters, self._layout.views(self._weights)):
+            part.copy_(local(parameter))
+
+    def step(self) -> bool:
+        """Counts a local step; each `every`-th is an outer step, which is collective. Returns
+        whether it was one."""
+        self._local_steps += 1
+        if self._local_steps < self.every:
+            return False
+        self.synchronise()
+        return True
+
+    def synchronise(self) -> None:
+        """Collective: an outer step now, as before an evaluation or at the end."""
+        self._compute_delta()
+        self._reducer.reduce(self._delta)
+        self._apply()
+
+    def flush(self) -> None:
+        """Collective: an outer step, and then a dense one with everything that is unsent."""
+        self.synchronise()
+        self._reducer.flush(self._delta)
+        self._apply()
+
+    @property
+    def local_steps(self) -> int:
+        """Since the last outer step."""
+        return self._local_steps
+
+    @property
+    def reducer(self) -> Reducer:
+        """What synchronises the pseudo-gradients: stats, steps, unsent_norm."""
+        return self._reducer
+
+    def state_dict(self) -> Dict[str, Any]:
+        """This rank's state: every rank saves its own, along with its model and inner optimiser."""
+        return {
+            "version": 1,
+            "local_steps": self._local_steps,
+            "weights": self._weights.clone(),
+            "velocity": None if self._velocity is None else self._velocity.clone(),
+            "reducer": self._reducer.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Collective: continues from what this rank saved; load its model and inner optimiser
+        too."""
+        self._check_state(state)
+        self._reducer.load_state_dict(state["reducer"])
+        self._restore(state)
+        self._local_steps = int(state["local_steps"])
+
+    def load_state_dicts(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Collective: continues from the states of all ranks of an earlier run, whatever their
+        number was, at their last outer step: the weights are set to those of that moment."""
+        for state in states:
+            self._check_state(state)
+        self._reducer.load_state_dicts([state["reducer"] for state in states])
+        self._restore(states[0])
+        self._reset()
+
+    @torch.no_grad()
+    def _compute_delta(self) -> None:
+        """From where the local steps started: the global weights in the parameter's own type."""
+        views = self._layout.views
+        pairs = zip(self._layout.parameters, views(self._weights), views(self._delta))
+        for parameter, weights, delta in pairs:
+            part = local(parameter)
+            delta.copy_(weights if part.dtype == torch.float32 else weights.to(part.dtype))
+            delta.sub_(part.to(delta))
+
+    @torch.no_grad()
+    def _apply(self) -> None:
+        """One rounding per operation, so that ranks with other processors get the same bits."""
+        move = self._delta
+        if self._reducer.skipped:
+            move.zero_()  # nan_policy "skip": these local steps are lost on all ranks
+        elif self._velocity is not None:
+            self._velocity.mul_(self.outer_momentum).add_(move)
+            if self.nesterov:
+                move.add_(self._velocity * self.outer_momentum)
+            else:
+                move.copy_(self._velocity)
+        if self.outer_lr != 1:
+            move.mul_(self.outer_lr)
+        self._weights.sub_(move)
+        self._reset()
+
+    @torch.no_grad()
+    def _reset(self) -> None:
+        self._local_steps = 0
+        for parameter, part in zip(self._layout.parameters, self._layout.views(self._weights)):
+            local(parameter).copy_(part)
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        self._weights.copy_(state["weights"])
+        if self._velocity is not None:
+            self._velocity.copy_(state["velocity"])
+
+    def _check_state(self, state: Mapping[str, Any]) -> None:
+        missing = {"version", "local_steps", "weights", "velocity", "reducer"} - set(state)
+        if missing or state["version"] != 1:
+            raise UsageError(
+                f"oktopk: not a LocalSteps state of version 1 (lacks {sorted(missing)})"
+            )
+        if state["weights"].numel() != self._layout.n:
+            raise UsageError(
+                f"oktopk: a state of {state['weights'].numel()} weights, but here are "
+                f"{self._layout.n}"
+            )
+        if (state["velocity"] is None) != (self._velocity is None):
+            raise UsageError("oktopk: a state with outer_momentum = 0, and here it is not, or so")
+
+
+def _check_hyperparameters(every: int, outer_lr: float, outer_momentum: float) -> None:
+    if every < 1:
+        raise UsageError(f"oktopk: every = {every}, but it must be at least 1")
+    if not outer_lr > 0:
+        raise UsageError(f"oktopk: outer_lr = {outer_lr}, but it must be positive")
+    if not 0 <= outer_momentum < 1:
+        raise UsageError(f"oktopk: outer_momentum = {outer_momentum}, but it must be in [0, 1)")
+
+
+def _copy_from_first(parameters: Sequence[torch.Tensor], process_group: Optional[Any]) -> None:
+    group = process_group if process_group is not None else dist.group.WORLD
+    first = dist.get_process_group_ranks(group)[0]
+    for parameter in parameters:
+        part = local(parameter)
+        whole = part if part.is_contiguous() else part.contiguous()
+        dist.broadcast(whole, first, group)
+        if whole is not part:
+            part.copy_(whole)

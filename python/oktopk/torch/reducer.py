@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Explicit synchronisation for your own training loop, or any group of ranks: tensor- and
+pipeline-parallel jobs have one Reducer per data-parallel group.
+
+    reducer = oktopk.torch.Reducer(model.parameters(), group, density=0.01)
+    loss.backward()
+    reducer.reduce_gradients()      # p.grad is now the mean, equal on all ranks of the group
+    optimizer.step()
+
+COST: n floats for what is unsent, n more for the flat gradient of a list of parameters.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Union
+
+import numpy as np
+import torch
+
+from oktopk import _core
+from oktopk._core import UsageError
+from oktopk.torch.flat import Layout, check_tensor, local, state_to_bytes, state_to_tensor
+from oktopk.torch.process_group import communicator as make_communicator
+
+
+class Reducer:
+    """Synchronises the gradients of a list of parameters, or flat tensors of n values, over the
+    ranks of a process group (default: all of them; the constructor is collective over it).
+
+    Each step adds the gradient to what is unsent on this rank, exchanges about `density * n`
+    entries and gives the mean of the largest sums; what was not sent waits for a later step.
+
+    host_staging: tensors may be on another device, and are copied through host memory.
+    timeout: seconds after which a wait for another rank gives up.
+    communicator: used instead of one made of process_group. Reducers may share one as long as all
+    ranks use them in the same order.
+    options: those of `oktopk.Reducer`: codec, residual, warmup, decay, nan_policy and so on. After
+    a step that nan_policy "skip" left out the result is NaN on all ranks, as it would be after a
+    dense mean, so that a GradScaler notices; without one, ask `skipped` before optimizer.step().
+    """
+
+    def __init__(
+        self,
+        parameters: Union[int, Iterable[torch.Tensor]],
+        process_group: Optional[Any] = None,
+        *,
+        density: float = 0.01,
+        preset: str = "auto",
+        host_staging: bool = False,
+        timeout: Optional[float] = None,
+        communicator: Optional[_core.Communicator] = None,
+        **options: Any,
+    ):
+        self._host_staging = host_staging
+        self._layout = None if isinstance(parameters, int) else Layout(parameters, host_staging)
+        n = parameters if isinstance(parameters, int) else self._layout.n  # type: ignore[union-attr]
+        if "k" not in options:
+            options["density"] = density
+        comm = communicator or make_communicator(process_group, timeout)
+        self._comm = comm
+        # Any: it takes tensors as well as arrays.
+        self._core: Any = _core.Reducer(comm, n, {"preset": preset, **options})
+        self._flat: Optional[torch.Tensor] = None  # of the parameters; or staging, for reduce()
+        self._indices: Optional[np.ndarray] = None  # of the last mean; None: all of them
+
+    def reduce_gradients(self, scale: float = 1.0) -> None:
+        """Collective: replaces each p.grad by the mean over the ranks of scale * p.grad.
+
+        A gradient that is missing on this rank counts as zero, and is there afterwards: whatever
+        arrives must be applied on all ranks. With a loss scale S, pass scale=1/S and do not
+        unscale again: what is unsent must not change its meaning when S does.
+        """
+        layout = self._need_layout("reduce_gradients")
+        if self._flat is None:
+            self._flat = layout.new_vector()
+        for parameter, part in zip(layout.parameters, layout.views(self._flat)):
+            if parameter.grad is None:
+                part.zero_()
+                continue
+            gradient = local(parameter.grad)
+            check_tensor(gradient, "a gradient", self._host_staging)
+            part.copy_(gradient)
+        self._step(self._flat, scale)
+        self._write_gradients()
+
+    def reduce(self, flat: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+        """Collective: replaces a flat tensor by the mean over the ranks of scale * flat."""
+        self._check_flat(flat)
+        self._step(self._on_host(flat), scale)
+        self._write(flat)
+        return flat
+
+    def flush(self, out: Optional[torch.Tensor] = None) -> Optional[torch.Tensor]:
+        """Collective: the mean of everything that is unsent, in one dense exchange; nothing is
+        left. Into `out` where given, else into each p.grad; a reducer made with n returns it."""
+        if out is not None:
+            self._check_flat(out)
+        self._core.flush()
+        self._indices = None
+        if out is None and self._layout is not None:
+            self._write_gradients()
+            return None
+        if out is None:
+            out = torch.empty(self.n)
+        self._write(out)
+        return out
+
+    def arrived(self, parameter: torch.Tensor) -> Optional[torch.Tensor]:
+        """Where the last mean arrived: int64 indices into the flattened parameter (the local shard
+        of a DTensor), increasing, on its device. None: everywhere, after a dense step."""
+        begin, end = self._need_layout("arrived").span(parameter)
+        indices = self.arrived_between(begin, end)
+        return None if indices is None else indices.to(local(parameter).device)
+
+    def arrived_between(self, begin: int, end: int) -> Optional[torch.Tensor]:
+        """The same for begin..end-1 of the flat gradient, counted from begin."""
+        if self._indices is None:
+            return None
+        first, last = np.searchsorted(self._indices, [begin, end])
+        return torch.from_numpy(self._indices[first:last] - begin)
+
+    @property
+    def n(self) -> int:
+        return self._core.n
+
+    @property
+    def k(self) -> int:
+        """Entries per step after the warm-up."""
+        return self._core.k
+
+    @property
+    def steps(self) -> int:
+        """Steps made so far; skipped ones do not count."""
+        return self._core.steps
+
+    @property
+    def skipped(self) -> bool:
+        """Whether the last step was left out: a gradient was not finite, nan_policy is "skip"."""
+        return self._core.skipped
+
+    @property
+    def stats(self) -> Dict[str, Any]:
+        """Of the last step: counts, bytes on the wire, seconds per phase, preset in force."""
+        return self._core.stats
+
+    @property
+    def unsent_norm(self) -> float:
+        """The norm of what is unsent on this rank; O(n)."""
+        return self._core.unsent_norm
+
+    @property
+    def profile(self) -> Optional[_core.Profile]:
+        """Preset "auto", after the first step: what it measured of the network."""
+        return self._core.profile
+
+    def state_dict(self) -> Dict[str, Any]:
+        """This rank's state: every rank saves its own."""
+        return {
+            "version": 1,
+            "rank": self._comm.rank,
+            "ranks": self._comm.size,
+            "n": self.n,
+            "state": state_to_tensor(self._core.save()),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Collective: continues from what this rank saved, bitwise as if never stopped."""
+        self._check_state(state)
+        if (state["rank"], state["ranks"]) != (self._comm.rank, self._comm.size):
+            raise UsageError(
+                f"oktopk: the state of rank {state['rank']} of {state['ranks']}, but this is rank "
+                f"{self._comm.rank} of {self._comm.size}: load_state_dicts() takes those of all"
+            )
+        self._core.load(state_to_bytes(state["state"]))
+
+    def load_state_dicts(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Collective: continues from the states of all ranks of an earlier run, in any order,
+        whatever their number was. All ranks give the same states."""
+        for state in states:
+            self._check_state(state)
+        ordered = sorted(states, key=lambda state: state["rank"])
+        ranks = [state["rank"] for state in ordered]
+        if ranks != list(range(ordered[0]["ranks"] if ordered else 1)):
+            raise UsageError(
+                f"oktopk: the states of ranks {ranks}, but all of the earlier run are needed"
+            )
+        self._core.load_all([state_to_bytes(state["state"]) for state in ordered])
+
+    def forget(self) -> None:
+        """Drops what was not applied yet. All ranks should do it together."""
+        self._core.forget()
+
+    def _step(self, host: torch.Tensor, scale: float) -> None:
+        self._indices = None
+        self._core.step(host, scale)
+        if not self._core.is_dense:
+            self._indices = self._core.indices.astype(np.int64)
+
+    def _on_host(self, flat: torch.Tensor) -> torch.Tensor:
+        if flat.device.type == "cpu":
+            return flat.detach()
+        if self._flat is None or self._flat.dtype != flat.dtype:
+            pinned = flat.device.type == "cuda"
+            self._flat = torch.empty(self.n, dtype=flat.dtype, pin_memory=pinned)
+        return self._flat.copy_(flat.detach())
+
+    @torch.no_grad()
+    def _write(self, flat: torch.Tensor) -> None:
+        core = self._core
+        if core.skipped:
+            flat.fill_(float("nan"))
+        elif flat.device.type == "cpu" and flat.dtype == torch.float32:
+            core.write_update(flat.detach())
+        elif self._indices is None:
+            flat.copy_(torch.from_numpy(core.dense))
+        else:
+            flat.zero_()  # and only what arrived goes to the device
+            indices = torch.from_numpy(self._indices).to(flat.device)
+            flat.index_copy_(0, indices, torch.from_numpy(core.values).to(flat))
+
+    @torch.no_grad()
+    def _write_gradients(self) -> None:
+        layout = self._need_layout("flush")
+        if self._flat is None:
+            self._flat = layout.new_vector()
+        self._write(self._flat)
+        for parameter, part in zip(layout.parameters, layout.views(self._flat)):
+            if parameter.grad is None:
+                parameter.grad = torch.empty_like(parameter)
+            local(parameter.grad).copy_(part)
+
+    def _check_flat(self, flat: torch.Tensor) -> None:
+        check_tensor(flat, "the tensor", self._host_staging)
+        if flat.dim() != 1 or not flat.is_contiguous() or flat.numel() != self.n:
+            raise UsageError(
+                f"oktopk: a tensor of shape {tuple(flat.shape)} and strides {flat.stride()}, but "
+                f"it must be contiguous, of one dimension and of n = {self.n} values"
+            )
+
+    def _check_state(self, state: Mapping[str, Any]) -> None:
+        missing = {"version", "rank", "ranks", "n", "state"} - set(state)
+        if missing or state["version"] != 1:
+            raise UsageError(
+                f"oktopk: not a Reducer's state of version 1 (lacks {sorted(missing)})"
+            )
+        if state["n"] != self.n:
+            raise UsageError(f"oktopk: a state of n = {state['n']} values, but here n = {self.n}")
+
+    def _need_layout(self, what: str) -> Layout:
+        if self._layout is None:
+            raise UsageError(f"oktopk: {what}() needs a Reducer of parameters; this one has n only")
+        return self._layout

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Worlds for tests: P ranks as threads of this process, or as processes with a Gloo group."""
+
+from __future__ import annotations
+
+import os
+import queue
+import tempfile
+import threading
+import traceback
+from typing import Any, Callable, List
+
+import oktopk
+
+
+def in_threads(P: int, body: Callable[..., Any], *args: Any, timeout: float = 20.0) -> List[Any]:
+    """body(comm, *args) on P ranks; their results in rank order. The first error is raised."""
+    comms = oktopk.thread_world(P, timeout)
+    results: List[Any] = [None] * P
+    errors: List[BaseException] = []
+
+    def run(rank: int) -> None:
+        try:
+            results[rank] = body(comms[rank], *args)
+        except BaseException as error:
+            errors.append(error)
+            comms[rank].kill()
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(P)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results
+
+
+def _one_process(rank: int, P: int, store: str, out: Any, body: Callable[..., Any], args: Any) -> None:
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    try:
+        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=P)
+        out.put((rank, None, body(rank, P, *args)))
+    except BaseException:
+        out.put((rank, traceback.format_exc(), None))
+    finally:
+        out.close()
+        out.join_thread()
+        os._exit(0)  # a Gloo group whose peers are gone would wait in its destructor
+
+
+def in_processes(P: int, body: Callable[..., Any], *args: Any, timeout: float = 90.0) -> List[Any]:
+    """body(rank, P, *args) in P processes with torch.distributed initialised; their results in
+    rank order. Results are numpy arrays, numbers and texts. Forks: imports are paid once."""
+    import multiprocessing
+
+    context = multiprocessing.get_context("fork")
+    out = context.Queue()
+    with tempfile.TemporaryDirectory() as folder:
+        store = os.path.join(folder, "store")
+        processes = [
+            context.Process(target=_one_process, args=(r, P, store, out, body, args), daemon=True)
+            for r in range(P)
+        ]
+        for process in processes:
+            process.start()
+        results: List[Any] = [None] * P
+        try:
+            for _ in range(P):
+                rank, error, result = out.get(timeout=timeout)
+                assert error is None, f"rank {rank}:\n{error}"
+                results[rank] = result
+        except queue.Empty:
+            raise AssertionError(f"the ranks did not end within {timeout} s") from None
+        finally:
+            for process in processes:
+                process.kill()
+                process.join()
+    return results

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Communicators whose messages Python moves: a transport of queues, and mpi4py."""
+
+import queue
+import shutil
+import subprocess
+import sys
+import threading
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+import oktopk
+
+N = 1000
+
+
+class QueueTransport:
+    """The smallest transport there is: a queue for each pair of ranks."""
+
+    name = "queues"
+
+    def __init__(self, rank, queues):
+        self.rank, self.size, self._queues, self._open = rank, len(queues), queues, {}
+
+    def begin(self, ticket, sends, recvs):
+        for peer, what in sends:
+            self._queues[self.rank][peer].put(what.copy())
+        self._open[ticket] = recvs
+
+    def finish(self, ticket, timeout):
+        sizes = []
+        for peer, into in self._open.pop(ticket):
+            what = self._queues[peer][self.rank].get(timeout=timeout)
+            into[: len(what)] = what
+            sizes.append(len(what))
+        return sizes
+
+    def abandon(self, ticket):
+        self._open.pop(ticket, None)
+
+    def split(self, color, key):
+        raise NotImplementedError("this transport cannot split")
+
+
+def world(P, kind=QueueTransport):
+    queues = [[queue.Queue() for _ in range(P)] for _ in range(P)]
+    return [oktopk.PythonCommunicator(kind(rank, queues), timeout=5.0) for rank in range(P)]
+
+
+def on_each(comms, body):
+    results, threads = [None] * len(comms), []
+
+    def run(rank):
+        try:
+            results[rank] = body(comms[rank])
+        except Exception as error:
+            results[rank] = error
+
+    for rank in range(len(comms)):
+        threads.append(threading.Thread(target=run, args=(rank,)))
+        threads[-1].start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+@pytest.mark.parametrize("preset", ["circulant", "oktopk", "topka", "dense"])
+@pytest.mark.parametrize("P", [1, 2, 3, 5])
+def test_a_transport_in_python_gives_what_threads_give(preset, P):
+    def body(comm):
+        reducer = oktopk.Reducer(comm, N, preset=preset, density=0.05)
+        rng = np.random.default_rng(comm.rank)
+        for _ in range(3):
+            update = reducer.step(rng.standard_normal(N).astype(np.float32))
+        return update
+
+    ours = on_each(world(P), body)
+    native = on_each(oktopk.thread_world(P), body)
+    for a, b in zip(ours, native):
+        assert np.array_equal(a.indices, b.indices) and np.array_equal(a.values, b.values)
+        assert (a.dense is None) == (b.dense is None)
+        assert a.dense is None or np.array_equal(a.dense, b.dense)
+
+
+def test_what_python_raises_is_a_comm_error_and_the_end():
+    class Broken(QueueTransport):
+        def finish(self, ticket, timeout):
+            raise OSError("the cable is cut")
+
+    def body(comm):
+        reducer = oktopk.Reducer(comm, N, preset="circulant")
+        with pytest.raises(oktopk.CommError, match="OSError: the cable is cut"):
+            reducer.step(np.ones(N, np.float32))
+        with pytest.raises(oktopk.CommError, match="dead"):
+            oktopk.Reducer(comm, N, preset="circulant").step(np.ones(N, np.float32))
+        return True
+
+    assert on_each(world(2, Broken), body) == [True, True]
+
+
+@pytest.mark.parametrize("answer", [[1 << 40], [], "many", [-1]])
+def test_sizes_that_cannot_be_are_a_comm_error(answer):
+    class Liar(QueueTransport):
+        def finish(self, ticket, timeout):
+            super().finish(ticket, timeout)
+            return answer
+
+    def body(comm):
+        with pytest.raises(oktopk.CommError):
+            oktopk.Reducer(comm, N, preset="circulant").step(np.ones(N, np.float32))
+        return True
+
+    assert on_each(world(2, Liar), body) == [True, True]
+
+
+@pytest.mark.parametrize("timeout", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_timeout_must_be_positive(timeout):
+    with pytest.raises(oktopk.UsageError, match="timeout"):
+        oktopk.PythonCommunicator(QueueTransport(0, [[queue.Queue()]]), timeout)
+
+
+MPI_PROGRAM = """
+import numpy as np, oktopk, oktopk.mpi
+from mpi4py import MPI
+comm = oktopk.mpi.communicator(timeout=30)
+for preset in ["circulant", "oktopk", "dense", "topka"]:
+    reducer = oktopk.Reducer(comm, 1000, preset=preset, density=0.05)
+    rng = np.random.default_rng(comm.rank)
+    update = [reducer.step(rng.standard_normal(1000).astype(np.float32)) for _ in range(3)][-1]
+    everyone = MPI.COMM_WORLD.allgather((update.indices.tobytes(), update.values.tobytes()))
+    assert all(x == everyone[0] for x in everyone)
+half = comm.split(comm.rank % 2, -comm.rank)
+assert half.size == (comm.size + 1 - comm.rank % 2) // 2
+print("rank", comm.rank, "ends well")
+"""
+
+
+@pytest.mark.skipif(
+    find_spec("mpi4py") is None or shutil.which("mpiexec") is None, reason="needs mpi4py and mpiexec"
+)
+def test_mpi4py_communicators_work_on_three_ranks():
+    import os
+
+    environment = dict(
+        os.environ,
+        OMPI_ALLOW_RUN_AS_ROOT="1",
+        OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+        OMPI_MCA_rmaps_base_oversubscribe="1",
+    )
+    done = subprocess.run(
+        ["mpiexec", "-n", "3", sys.executable, "-c", MPI_PROGRAM],
+        capture_output=True, text=True, timeout=90, env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("ends well") == 3

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small model and its data for tests of hooks and optimisers."""
+
+import numpy as np
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+import oktopk.torch
+
+
+def small_model(seed=0):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(
+        torch.nn.Linear(32, 64),
+        torch.nn.ReLU(),
+        torch.nn.Linear(64, 64),
+        torch.nn.ReLU(),
+        torch.nn.Linear(64, 10),
+    )
+
+
+def batch(rank, step, size=16):
+    """Ranks see different data: odd ones have larger inputs."""
+    generator = torch.Generator().manual_seed(1000 * step + rank)
+    x = torch.randn(size, 32, generator=generator) * (1 + 3 * (rank % 2))
+    y = (x[:, :10] + 0.1 * torch.randn(size, 10, generator=generator)).argmax(1)
+    return x, y
+
+
+def loss_of(model, rank, step):
+    x, y = batch(rank, step)
+    return torch.nn.functional.cross_entropy(model(x), y)
+
+
+def make_ddp(hook="sparse", state=None, ddp_options=None, **options):
+    """A DDP model in several small buckets, and its hook's state."""
+    settings = {"bucket_cap_mb": 0.01, **(ddp_options or {})}
+    model = DistributedDataParallel(small_model(), **settings)
+    if hook is None:
+        return model, None
+    defaults = dict(density=0.05, preset="circulant", start_iter=2, min_numel=100, timeout=30.0)
+    if state is None:
+        state = oktopk.torch.OkTopkState(**{**defaults, **options})
+    wrapped = oktopk.torch.oktopk_hook if hook == "sparse" else hook(oktopk.torch.oktopk_hook)
+    model.register_comm_hook(state, wrapped)
+    return model, state
+
+
+def train(model, rank, steps, first=0, lr=0.05):
+    optimiser = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+    for step in range(first, first + steps):
+        optimiser.zero_grad()
+        loss = loss_of(model, rank, step)
+        loss.backward()
+        optimiser.step()
+    return float(loss.detach())
+
+
+def flat(model):
+    return torch.nn.utils.parameters_to_vector(model.parameters()).detach().numpy().copy()
+
+
+def flat_gradients(model):
+    """By parameter name, as float64."""
+    module = model.module if isinstance(model, DistributedDataParallel) else model
+    return {n: p.grad.double().flatten().numpy().copy() for n, p in module.named_parameters()}
+
+
+def unsent_of(state):
+    return {name: t.double().numpy() for name, t in state.unsent().items()}
+
+
+def add(into, other, factor=1.0):
+    for name, x in other.items():
+        into[name] = into.get(name, np.zeros(len(x))) + factor * x
+    return into

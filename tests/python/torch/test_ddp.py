@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The DDP hook: equal weights, the mass law through all that DDP does to its buckets, wrappers."""
+
+import numpy as np
+import pytest
+import torch
+from models import add, batch, flat, flat_gradients, loss_of, make_ddp, small_model, train, unsent_of
+from ranks import in_processes
+
+PRESETS = ["circulant", "oktopk", "topka", "auto"]
+
+
+def weights_after(rank, P, hook, steps, options, ddp_options=None):
+    model, state = make_ddp(hook, ddp_options=ddp_options, **options)
+    loss = train(model, rank, steps)
+    return flat(model), loss, state.compression_stats().rate if state else 1.0
+
+
+@pytest.mark.parametrize("P", [1, 2, 3])
+def test_dense_is_ddp_without_a_hook_bit_by_bit(P):
+    plain = in_processes(P, weights_after, None, 20, {})
+    hooked = in_processes(P, weights_after, "sparse", 20, {"preset": "dense"})
+    assert np.array_equal(plain[0][0], hooked[0][0])
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_all_ranks_hold_equal_weights_after_100_steps(preset):
+    results = in_processes(3, weights_after, "sparse", 100, {"preset": preset})
+    for weights, loss, rate in results:
+        assert np.array_equal(weights, results[0][0])
+        assert np.isfinite(loss)
+    start = torch.nn.utils.parameters_to_vector(small_model().parameters()).detach().numpy()
+    assert not np.array_equal(results[0][0], start)
+    if preset in ("circulant", "oktopk"):
+        assert results[0][2] > 2
+
+
+@pytest.mark.parametrize(
+    "ddp_options",
+    [
+        {"static_graph": True},
+        {"gradient_as_bucket_view": True},
+        {"find_unused_parameters": True},
+        {"bucket_cap_mb": 25},
+        {"broadcast_buffers": False, "bucket_cap_mb": 0.001},
+    ],
+    ids=lambda o: next(iter(o)),
+)
+def test_ddp_options_change_nothing_for_the_ranks(ddp_options):
+    results = in_processes(2, weights_after, "sparse", 20, {}, ddp_options)
+    assert np.array_equal(results[0][0], results[1][0])
+
+
+def accumulate(rank, P, options, steps):
+    """Adds up what is given, what is applied, and what is left: the mass law's three terms."""
+    model, state = make_ddp(**options)
+    own = small_model()
+    given, applied = {}, {}
+    for step in range(steps):
+        model.zero_grad()
+        loss_of(model, rank, step).backward()
+        own.load_state_dict(model.module.state_dict())
+        own.zero_grad()
+        loss_of(own, rank, step).backward()
+        add(given, flat_gradients(own))
+        add(applied, flat_gradients(model))
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= 0.05 * p.grad
+    return given, applied, unsent_of(state), state.iteration
+
+
+def check_mass(results, P):
+    given, left = {}, {}
+    for g, _, rest, _ in results:
+        add(given, g)
+        add(left, rest)
+    applied = results[0][1]
+    for name, total in given.items():
+        found = P * applied[name] + left.get(name, 0.0)
+        assert np.allclose(found, total, atol=1e-4 * max(np.abs(total).max(), 1e-3)), name
+    return left
+
+
+@pytest.mark.parametrize("P", [2, 3])
+@pytest.mark.parametrize("preset", ["circulant", "oktopk", "topka"])
+def test_mass_is_conserved_through_the_rebuilding_of_buckets(preset, P):
+    # start_iter 0: the first iteration is sparse, in buckets that DDP throws away after it.
+    results = in_processes(P, accumulate, {"preset": preset, "start_iter": 0}, 6)
+    left = check_mass(results, P)
+    assert sum(np.abs(x).sum() for x in left.values()) > 0
+
+
+def with_no_sync(rank, P):
+    model, state = make_ddp(start_iter=0)
+    own = small_model()
+    given, applied = {}, {}
+    for step in range(5):
+        model.zero_grad()
+        own.load_state_dict(model.module.state_dict())
+        own.zero_grad()
+        with model.no_sync():
+            for part in range(2):
+                loss_of(model, rank, 10 * step + part).backward()
+        loss_of(model, rank, 10 * step + 2).backward()
+        for part in range(3):
+            loss_of(own, rank, 10 * step + part).backward()
+        add(given, flat_gradients(own))
+        add(applied, flat_gradients(model))
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= 0.02 * p.grad
+    return given, applied, unsent_of(state), state.iteration
+
+
+def test_mass_is_conserved_with_no_sync():
+    results = in_processes(3, with_no_sync)
+    check_mass(results, 3)
+    assert results[0][3] == 5
+
+
+class OneUnused(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.used, self.other = torch.nn.Linear(32, 10), torch.nn.Linear(32, 10)
+
+    def forward(self, x, step):
+        return self.used(x) if step % 2 else self.other(x)
+
+
+def with_unused(rank, P):
+    from torch.nn.parallel import DistributedDataParallel
+
+    import oktopk.torch as ok
+
+    model = DistributedDataParallel(OneUnused(), find_unused_parameters=True)
+    state = ok.OkTopkState(density=0.1, preset="circulant", start_iter=0, min_numel=10, timeout=30)
+    model.register_comm_hook(state, ok.oktopk_hook)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
+    for step in range(8):
+        x, y = batch(rank, step)
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(model(x, step), y).backward()
+        optimiser.step()
+    return flat(model)
+
+
+def test_unused_parameters_take_part_with_zeros():
+    results = in_processes(2, with_unused)
+    assert np.array_equal(results[0], results[1])
+
+
+def wrapped(rank, P, wrapper):
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    def under_another_name(hook):  # torch refuses the name of its bf16 wrapper on a CPU
+        inner = getattr(default_hooks, wrapper)(hook)
+
+        def wrapped_hook(
+            state: object, bucket: torch.distributed.GradBucket
+        ) -> torch.futures.Future[torch.Tensor]:
+            return inner(state, bucket)
+
+        return wrapped_hook
+
+    model, state = make_ddp(under_another_name)
+    loss = train(model, rank, 10)
+    return flat(model), loss, state.compression_stats().rate
+
+
+@pytest.mark.parametrize("wrapper", ["fp16_compress_wrapper", "bf16_compress_wrapper"])
+def test_wrappers_compose(wrapper):
+    results = in_processes(2, wrapped, wrapper)
+    assert np.array_equal(results[0][0], results[1][0])
+    assert np.isfinite(results[0][1]) and results[0][2] > 1.5
+
+
+def arrivals(rank, P):
+    model, state = make_ddp(start_iter=2, density=0.05)
+    seen = []
+    for step in range(4):
+        model.zero_grad()
+        loss_of(model, rank, step).backward()
+        for p in model.parameters():
+            at = state.arrived(p)
+            if at is None:
+                seen.append("all")
+                continue
+            rest = p.grad.flatten().clone()
+            rest[at] = 0
+            assert not rest.any() and bool((at[1:] > at[:-1]).all())
+            seen.append(len(at))
+    return seen
+
+
+def test_arrived_says_where_the_mean_may_be_other_than_zero():
+    results = in_processes(2, arrivals)
+    assert results[0] == results[1]
+    assert results[0][:12] == ["all"] * 12
+    assert sum(x for x in results[0][12:] if x != "all") > 0
+
+
+def half_precision(rank, P, dtype):
+    from torch.nn.parallel import DistributedDataParallel
+
+    import oktopk.torch as ok
+
+    model = DistributedDataParallel(small_model().to(dtype), bucket_cap_mb=0.01)
+    state = ok.OkTopkState(density=0.1, preset="circulant", start_iter=1, min_numel=100, timeout=30)
+    model.register_comm_hook(state, ok.oktopk_hook)
+    for step in range(5):
+        model.zero_grad()
+        x, y = batch(rank, step)
+        torch.nn.functional.cross_entropy(model(x.to(dtype)).float(), y).backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= 0.05 * p.grad
+    return torch.nn.utils.parameters_to_vector(model.parameters()).detach().float().numpy()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_other_types_work_sparsely_or_densely(dtype):
+    results = in_processes(2, half_precision, dtype)
+    assert np.array_equal(results[0], results[1]) and np.isfinite(results[0]).all()
+
+
+def metrics(rank, P):
+    seen = []
+    model, state = make_ddp(callback=seen.append)
+    train(model, rank, 4)
+    return [(m["iteration"], m["bucket"], m["n"], m["wire_bytes"], m["residual_norm"]) for m in seen]
+
+
+def test_the_callback_gets_every_sparse_bucket():
+    rows = in_processes(2, metrics)[0]
+    assert {row[0] for row in rows} == {2, 3}
+    assert all(n >= 100 and bytes_ > 0 and norm > 0 for _, _, n, bytes_, norm in rows)

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OkTopkState between steps: mixed precision's skipped steps, saving and restoring, and bad use."""
+
+import io
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from models import add, flat, flat_gradients, loss_of, make_ddp, small_model, train, unsent_of
+from ranks import in_processes
+from test_ddp import check_mass
+
+import oktopk
+import oktopk.torch
+
+BAD_STEPS = {3: 0, 6: 1}  # step -> the rank whose gradients overflow
+
+
+def with_scaler(rank, P, min_numel, bad_layer):
+    """Scaled gradients; in some steps one rank's are not finite in one layer, and the scaler leaves
+    the step out. What is given counts only in steps that were taken."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
+    model, state = make_ddp(start_iter=0, grad_scaler=scaler, min_numel=min_numel)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
+    own = small_model()
+    given, applied, taken = {}, {}, 0
+    for step in range(9):
+        optimiser.zero_grad()
+        own.load_state_dict(model.module.state_dict())
+        own.zero_grad()
+        loss_of(own, rank, step).backward()
+        loss = loss_of(model, rank, step)
+        if BAD_STEPS.get(step) == rank:
+            loss = loss + (model.module[bad_layer].bias * float("inf")).sum()
+        before = flat(model)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimiser)
+        is_finite = all(bool(p.grad.isfinite().all()) for p in model.parameters())
+        if is_finite:
+            add(given, flat_gradients(own))
+            add(applied, flat_gradients(model))
+            taken += 1
+        scaler.step(optimiser)
+        scaler.update()
+        assert is_finite != np.array_equal(before, flat(model))
+        assert all(np.isfinite(x).all() for x in unsent_of(state).values())
+    return given, applied, unsent_of(state), taken
+
+
+@pytest.mark.parametrize("min_numel, bad_layer", [(100, 0), (100, 4), (2000, 4)])
+def test_steps_that_the_scaler_skips_leave_no_trace(min_numel, bad_layer):
+    # min_numel 2000: the last layer's bucket is dense, so no sparse bucket sees the overflow.
+    results = in_processes(2, with_scaler, min_numel, bad_layer)
+    assert [r[3] for r in results] == [7, 7]
+    check_mass(results, 2)
+
+
+def nan_without_scaler(rank, P):
+    model, state = make_ddp(start_iter=0)
+    loss = loss_of(model, rank, 0)
+    if rank == 1:
+        loss = loss * float("nan")
+    with pytest.raises(RuntimeError, match="nan"):
+        loss.backward()
+    return True
+
+
+def test_nan_is_an_error_on_every_rank():
+    assert all(in_processes(3, nan_without_scaler))
+
+
+def save_and_go_on(rank, P, folder):
+    model, state = make_ddp()
+    train(model, rank, 6)
+    file = io.BytesIO()
+    torch.save({"model": model.state_dict(), "hook": state.state_dict()}, file)
+    with open(f"{folder}/{rank}.pt", "wb") as out:
+        out.write(file.getvalue())
+    return unsent_of(state), state.iteration
+
+
+def read(folder, rank):
+    return torch.load(f"{folder}/{rank}.pt", weights_only=False)
+
+
+def restore(rank, P, folder):
+    model, state = make_ddp()
+    saved = read(folder, rank)
+    model.load_state_dict(saved["model"])
+    state.load_state_dict(saved["hook"])
+    again = state.state_dict()  # loaded and not used: the same
+    assert again["iteration"] == 6
+    model.zero_grad()
+    (0.0 * loss_of(model, rank, 0)).backward()  # a step whose gradient is zero
+    applied = flat_gradients(model)
+    unsent = unsent_of(state)
+    train(model, rank, 5, first=6)
+    return applied, unsent, state.iteration, flat(model)
+
+
+@pytest.mark.parametrize("P", [2, 3])
+def test_a_restored_state_owes_what_the_saved_one_owed(P, tmp_path):
+    before = in_processes(P, save_and_go_on, str(tmp_path))
+    after = in_processes(P, restore, str(tmp_path))
+    owed, found = {}, {}
+    for unsent, _ in before:
+        add(owed, unsent)
+    for _, unsent, _, _ in after:
+        add(found, unsent)
+    add(found, after[0][0], P)
+    for name, total in owed.items():
+        assert np.allclose(found[name], total, atol=1e-5 * max(np.abs(total).max(), 1e-3)), name
+    assert all(r[2] == 12 for r in after)
+    assert all(np.array_equal(r[3], after[0][3]) for r in after)
+
+
+def restore_elsewhere(rank, P, folder, saved_ranks):
+    model, state = make_ddp()
+    saved = [read(folder, r) for r in range(saved_ranks)]
+    model.load_state_dict(saved[0]["model"])
+    state.load_state_dicts([s["hook"] for s in saved])
+    model.zero_grad()
+    (0.0 * loss_of(model, rank, 0)).backward()
+    return flat_gradients(model), unsent_of(state)
+
+
+def test_states_of_four_ranks_go_on_with_two(tmp_path):
+    before = in_processes(4, save_and_go_on, str(tmp_path))
+    after = in_processes(2, restore_elsewhere, str(tmp_path), 4)
+    owed, found = {}, {}
+    for unsent, _ in before:
+        add(owed, unsent, 1 / 4)  # what the weights are owed: the mean over the ranks
+    for _, unsent in after:
+        add(found, unsent, 1 / 2)
+    add(found, after[0][0])
+    for name, total in owed.items():
+        assert np.allclose(found[name], total, atol=1e-5 * max(np.abs(total).max(), 1e-3)), name
+
+
+def pickled(rank, P):
+    model, state = make_ddp(callback=print)
+    state.callback = None
+    train(model, rank, 5)
+    again = pickle.loads(pickle.dumps(state))
+    assert again.process_group is None and again.iteration == 5 and again.options == state.options
+    other, _ = make_ddp(state=again)
+    other.load_state_dict(model.state_dict())
+    train(other, rank, 3, first=5)
+    return flat(other)
+
+
+def test_a_pickled_state_goes_on():
+    results = in_processes(2, pickled)
+    assert np.array_equal(results[0], results[1])
+
+
+def test_a_state_of_something_else_is_refused():
+    state = oktopk.torch.OkTopkState()
+    with pytest.raises(oktopk.UsageError, match="state_dict of an OkTopkState"):
+        state.load_state_dict({"weights": 1})
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"density": 0}, "density = 0"),
+        ({"density": 2.0}, "density = 2"),
+        ({"preset": "best"}, "unknown preset 'best'"),
+        ({"start_iter": -1}, "start_iter = -1"),
+        ({"codec": "zip"}, "zip"),
+        ({"wramup": 3}, "unknown option 'wramup'"),
+    ],
+)
+def test_bad_options_are_refused_when_the_state_is_made(options, words):
+    with pytest.raises(oktopk.UsageError, match=words):
+        oktopk.torch.OkTopkState(**options)
+
+
+def backward_raises(rank, P, words, options, act=None):
+    model, state = make_ddp(**(options(rank) if callable(options) else options))
+    with pytest.raises(RuntimeError, match=words):
+        if act is None:
+            loss_of(model, rank, 0).backward()
+        else:
+            act(model, state, rank)
+    return True
+
+
+def other_density(rank):
+    return {"density": 0.05 * (1 + rank)}
+
+
+def other_start(rank):
+    return {"start_iter": rank}
+
+
+@pytest.mark.parametrize(
+    "options, words", [(other_density, "rank 0 has 'k"), (other_start, "rank 0 has 'start_iter 0'")]
+)
+def test_different_states_on_ranks_are_refused_on_all(options, words):
+    assert all(in_processes(2, backward_raises, words, options))
+
+
+def join_in(model, state, rank):
+    with model.join():
+        for step in range(1 + rank):
+            loss_of(model, rank, step).backward()
+
+
+def test_join_is_refused():
+    assert all(in_processes(2, backward_raises, "join", {}, join_in))
+
+
+def on_two_models(model, state, rank):
+    second, _ = make_ddp(state=state)
+    loss_of(model, rank, 0).backward()
+
+
+def test_one_state_on_two_models_is_refused():
+    assert all(in_processes(2, backward_raises, "one per model", {}, on_two_models))
+
+
+def registered_twice(model, state, rank):
+    model.register_comm_hook(state, oktopk.torch.oktopk_hook)
+
+
+def test_a_second_hook_is_refused():
+    assert all(in_processes(1, backward_raises, "once", {}, registered_twice))
+
+
+def test_tensors_elsewhere_are_refused_with_what_to_do():
+    state = oktopk.torch.OkTopkState()
+    with pytest.raises(oktopk.UsageError, match="host_staging=True"):
+        state._check_device(torch.empty(3, device="meta"))

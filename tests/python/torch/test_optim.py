@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What SparseAdamW and SparseSGD compute: torch's own when all arrive, the C++ reference's
+otherwise, the same bits however many threads compute it; and what that is good for."""
+
+from __future__ import annotations
+
+from typing import Any, Dict
+
+import pytest
+import torch
+from arrivals import Everywhere, Feedback, Told, sparse_steps
+
+from oktopk.torch.optim import SparseAdamW, SparseSGD
+
+SGD_OPTIONS = [
+    {"lr": 0.1, "momentum": 0.9},
+    {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01},
+    {"lr": 0.1, "momentum": 0.0, "weight_decay": 0.1},
+]
+CASES = [
+    (SparseAdamW, torch.optim.AdamW, {"lr": 3e-3, "weight_decay": 0.05, "mode": mode})
+    for mode in SparseAdamW.modes
+] + [
+    (SparseSGD, torch.optim.SGD, {**options, "mode": mode})
+    for options in SGD_OPTIONS
+    for mode in SparseSGD.modes
+]
+
+
+def distance_to_torch(ours: Any, theirs: Any, options: Dict[str, Any], source: Any) -> float:
+    torch.manual_seed(0)
+    start = torch.randn(7, 33)
+    mine, other = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
+    optimiser = ours([mine], source, **options)
+    plain = {name: value for name, value in options.items() if name != "mode"}
+    reference = theirs([other], foreach=False, **plain)
+    for step in range(100):
+        for each in (optimiser, reference):
+            each.param_groups[0]["lr"] = options["lr"] * (1 - step / 150)
+        mine.grad = torch.randn(7, 33)
+        other.grad = mine.grad.clone()
+        optimiser.step()
+        reference.step()
+    return float((mine - other).detach().abs().max() / other.detach().abs().max())
+
+
+@pytest.mark.parametrize("ours, theirs, options", CASES)
+@pytest.mark.parametrize("source", [None, Everywhere(listed=False)])
+def test_dense_steps_are_torch_bit_by_bit(ours, theirs, options, source):
+    assert distance_to_torch(ours, theirs, options, source) == 0
+
+
+@pytest.mark.parametrize("ours, theirs, options", CASES)
+def test_sparse_steps_in_which_all_arrive_are_torch_up_to_rounding(ours, theirs, options):
+    assert distance_to_torch(ours, theirs, options, Everywhere(listed=True)) < 2e-6
+
+
+# The weights that SparseAdam and SparseSgd of the C++ library (apply(), catch_up() after steps 35
+# and 60) make of the arrivals of reference_run(), in float.
+REFERENCE = {
+    ("adamw", "interval_aware"): """-1.09440899 -0.81242305 -0.573125482 -0.553649783 -0.290233701
+        -0.121386379 -0.0491589829 0.152142495 0.285400003 0.543667614 0.643113494 0.864705086""",
+    ("adamw", "interval_steps"): """-1.09440899 -0.816075921 -0.571396232 -0.533333004 -0.28348285
+        -0.126165986 -0.0491589829 0.144577354 0.277230024 0.532414258 0.635528386 0.880808115""",
+    ("adamw", "published"): """-1.09440899 -0.81255132 -0.565636456 -0.530733883 -0.278081268
+        -0.114576779 -0.0491589829 0.152451262 0.286753505 0.546511352 0.641467214 0.900489748""",
+    ("sgd", "interval_aware"): """-3.87146378 -2.22707558 -1.46450388 -1.64701462 -0.847527564
+        -0.511409163 -2.09046793 -0.531001151 -0.286770433 0.510507584 0.492796928 -3.75164509""",
+    ("sgd", "published"): """-3.87146378 -2.2221508 -1.44197834 -1.65457082 -0.835349083
+        -0.469311029 -2.09046793 -0.51808852 -0.272261232 0.53418833 0.484977007 -2.90853024""",
+    ("nesterov", "interval_aware"): """-3.91681695 -2.25436783 -1.48555338 -1.64481318 -0.857774913
+        -0.547768235 -2.13142109 -0.55290103 -0.300593346 0.48195672 0.496017277 -4.05648041""",
+    ("nesterov", "published"): """-3.91681695 -2.24993587 -1.46528041 -1.65161419 -0.846814215
+        -0.509879947 -2.13142109 -0.541279554 -0.287535101 0.503269494 0.48897922 -3.29767704""",
+}
+
+
+def arrives(i: int, t: int) -> bool:
+    return t % (i % 6 + 1) == 0 or (t > 40 and (t * 7 + i * 3) % 11 == 0)
+
+
+def value(i: int, t: int) -> float:
+    if (i, t) == (11, 54):
+        return 40.0  # a surprise
+    return ((i * 7 + t * 13) % 17 - 6) / 8
+
+
+def reference_run(kind: str, mode: str, dtype: torch.dtype) -> torch.Tensor:
+    n, source = 12, Told()
+    param = torch.nn.Parameter(0.25 * (torch.arange(n, dtype=dtype) - 5))
+    if kind == "adamw":
+        options = {"betas": (0.9, 0.95), "weight_decay": 0.5}
+        optimiser: Any = SparseAdamW([param], source, lr=0.02, mode=mode, **options)
+    else:
+        optimiser = SparseSGD([param], source, lr=0.02, nesterov=kind == "nesterov", mode=mode)
+    for t in range(1, 61):
+        indices = [i for i in range(n) if arrives(i, t)]
+        source.tell(param, torch.tensor(indices, dtype=torch.int64))
+        param.grad = torch.tensor([value(i, t) * arrives(i, t) for i in range(n)], dtype=dtype)
+        if kind == "adamw":
+            optimiser.param_groups[0]["lr"] = 0.02 * (1 - t / 120)
+        optimiser.step()
+        if t == 35:
+            optimiser.catch_up()
+    optimiser.catch_up()
+    return param.detach()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind, mode", list(REFERENCE))
+def test_sparse_steps_are_those_of_the_library(kind, mode, dtype):
+    expected = torch.tensor([float(x) for x in REFERENCE[kind, mode].split()], dtype=dtype)
+    torch.testing.assert_close(reference_run(kind, mode, dtype), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("rates", [(0.5, 0.25, 0.125), (0.125, 0.25, 0.5)])
+def test_a_late_arrival_moves_by_the_rates_of_its_silent_steps(rates):
+    source = Told()
+    adam_param, sgd_param = (torch.nn.Parameter(torch.zeros(2)) for _ in range(2))
+    adam = SparseAdamW([adam_param], source, weight_decay=0, mode="interval_steps")
+    sgd = SparseSGD([sgd_param], source, momentum=0)
+    for rate, indices in zip(rates, ([], [], [1])):
+        for optimiser, param in ((adam, adam_param), (sgd, sgd_param)):
+            optimiser.param_groups[0]["lr"] = rate
+            source.tell(param, torch.tensor(indices, dtype=torch.int64))
+            param.grad = torch.tensor([0.0, 6.0 if indices else 0.0])
+            optimiser.step()
+    # mhat = S / 3 and vhat = S^2 / 3, both of three steps.
+    expected = -sum(rates) / 3**0.5
+    torch.testing.assert_close(adam_param.data, torch.tensor([0.0, expected]))
+    torch.testing.assert_close(sgd_param.data, torch.tensor([0.0, -sum(rates) / 3 * 6]))
+
+
+def test_sgd_decays_a_weight_that_rested_for_each_step_of_its_rest():
+    """A single rank that adds weight_decay * w to each gradient before the exchange sends it so."""
+    source, before = Told(), Told()
+    param, reference = (torch.nn.Parameter(torch.tensor([2.0, -3.0])) for _ in range(2))
+    ours = SparseSGD([param], source, lr=0.1, weight_decay=0.25)
+    theirs = SparseSGD([reference], before, lr=0.1)
+    gathered = torch.zeros(2)
+    for step in range(1, 13):
+        gathered += 0.25 * reference.detach()
+        here = torch.tensor([i for i in (0, 1) if step % (i + 3) == 0], dtype=torch.int64)
+        param.grad, reference.grad = torch.zeros(2), torch.zeros(2)
+        param.grad[here] = 1.0
+        reference.grad[here] = 1.0 + gathered[here]
+        gathered[here] = 0
+        for optimiser, told, each in ((ours, source, param), (theirs, before, reference)):
+            told.tell(each, here)
+            optimiser.step()
+    torch.testing.assert_close(param, reference)
+
+
+@pytest.mark.parametrize("ours", [SparseAdamW, SparseSGD])
+def test_weights_do_not_depend_on_the_number_of_threads(ours):
+    def weights(threads: int) -> torch.Tensor:
+        torch.set_num_threads(threads)
+        source, param = Told(), torch.nn.Parameter(torch.linspace(-1, 1, 300_007))
+        optimiser = ours([param], source, lr=0.1, weight_decay=0.1)
+        sparse_steps(optimiser, source, [param], range(8), lambda step: 0.1 / (1 + step))
+        optimiser.catch_up()
+        return param.detach()
+
+    threads = torch.get_num_threads()
+    try:
+        assert torch.equal(weights(1), weights(3))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def learnt(mode: str, steps: int = 400, n: int = 1000) -> torch.Tensor:
+    """Weights drawn to 1 under noise that hides the way; mode "dense": AdamW sees every step."""
+    random = torch.Generator().manual_seed(5)
+    noise = 2 + 18 * torch.rand(n, generator=random)
+    param = torch.nn.Parameter(torch.zeros(n))
+    source = None if mode == "dense" else Feedback(param, density=0.05, seed=6)
+    options = {"betas": (0.9, 0.95), "weight_decay": 0.0}
+    optimiser = SparseAdamW(
+        [param], source, mode="interval_aware" if mode == "dense" else mode, **options
+    )
+    for step in range(steps):
+        optimiser.param_groups[0]["lr"] = 0.05 * (1 - step / steps)
+        param.grad = param.detach() - 1 + noise * torch.randn(n, generator=random)
+        if source is not None:
+            source.exchange(param)
+        optimiser.step()
+    return param.detach()
+
+
+def test_interval_aware_comes_nearer_to_dense_adamw_than_published():
+    dense, aware, published = (learnt(mode) for mode in ("dense", "interval_aware", "published"))
+
+    def loss(weights: torch.Tensor) -> float:
+        return float((weights - 1).square().mean())
+
+    assert (aware - dense).norm() < 0.75 * (published - dense).norm()
+    assert loss(aware) - loss(dense) < 0.5 * (loss(published) - loss(dense))
+    assert loss(published) > loss(dense)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wrong use of SparseAdamW and SparseSGD is named, before anything changes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from arrivals import Told, indices, parameter
+
+from oktopk import UsageError
+from oktopk.torch.optim import SparseAdamW, SparseSGD
+
+WRONG = [
+    (SparseAdamW, {"mode": "aware"}, "'aware'.*interval_aware, interval_steps, published"),
+    (SparseSGD, {"mode": "interval_steps"}, "interval_aware, published"),
+    (SparseAdamW, {"lr": -1.0}, "lr = -1.0"),
+    (SparseAdamW, {"betas": (0.9, 1.0)}, r"betas = \(0.9, 1.0\)"),
+    (SparseAdamW, {"eps": 0.0}, "eps = 0.0"),
+    (SparseAdamW, {"lr": 0.5, "weight_decay": 2.0}, "weight_decay = 2.0.*1 / lr"),
+    (SparseSGD, {"momentum": 1.0}, "momentum = 1.0"),
+    (SparseSGD, {"momentum": 0.0, "nesterov": True}, "nesterov"),
+    (SparseSGD, {"source": 5}, r"int.*arrived\(param\)"),
+]
+
+
+@pytest.mark.parametrize("ours, options, words", WRONG)
+def test_a_bad_option_is_named(ours, options, words):
+    with pytest.raises(UsageError, match=words):
+        ours([parameter(2)], **options)
+
+
+@pytest.mark.parametrize("ours", [SparseAdamW, SparseSGD])
+def test_wrong_arrivals_are_refused_before_anything_changes(ours):
+    source, known, other = Told(), parameter(4), parameter(3, 2)
+    optimiser = ours([known, other], source, lr=0.1)
+    start = known.detach().clone()
+    source.tell(known, indices(1))
+    known.grad, other.grad = torch.ones(4), torch.ones(3, 2)
+    with pytest.raises(UsageError, match=r"Told.*not know.*\(3, 2\)"):
+        optimiser.step()
+    for wrong, words in (
+        (indices(1, 6), "from 1 to 6.* 6 elements"),
+        (indices(1).int(), "int32"),
+        (indices(1).view(1, 1), "2 dimensions"),
+    ):
+        source.tell(other, wrong)
+        with pytest.raises(UsageError, match=words):
+            optimiser.step()
+    source.tell(other, indices(1))
+    other.grad = torch.ones(3, 2).to_sparse()
+    with pytest.raises(UsageError, match=r"\(3, 2\).*sparse"):
+        optimiser.step()
+    assert torch.equal(known, start) and not optimiser.state[known]
+    assert optimiser.param_groups[0].get("clock", 0) == 0
+
+
+def test_a_rate_that_would_decay_weights_to_nothing_is_refused():
+    source, weights = Told(), parameter(2)
+    optimiser = SparseAdamW([weights], source, lr=0.1, weight_decay=2.0)
+    optimiser.param_groups[0]["lr"] = 0.5
+    source.tell(weights, indices(0))
+    weights.grad = torch.ones(2)
+    with pytest.raises(UsageError, match="lr = 0.5 times weight_decay = 2.0"):
+        optimiser.step()
+
+
+@pytest.mark.parametrize("ours", [SparseAdamW, SparseSGD])
+def test_a_parameter_with_gaps_in_memory_is_refused(ours):
+    source, weights = Told(), torch.nn.Parameter(torch.zeros(3, 4)[:, :2])
+    optimiser = ours([weights], source, lr=0.1)
+    weights.grad = torch.ones(3, 2)
+    source.tell(weights, indices(0))
+    with pytest.raises(UsageError, match=r"\(3, 2\) and strides \(4, 1\)"):
+        optimiser.step()
+    source.tell(weights, None)
+    optimiser.step()  # a dense step does not mind
+    assert (weights < 0).all()

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SparseAdamW and SparseSGD as torch optimisers: saving and loading, groups, schedules, closures,
+scalers, layouts and precisions of parameters, weight decay that is owed."""
+
+from __future__ import annotations
+
+import io
+from typing import Any, List
+
+import pytest
+import torch
+from arrivals import Everywhere, Told, indices, parameter, sparse_steps
+
+from oktopk.torch.optim import SparseAdamW, SparseSGD
+
+BOTH = pytest.mark.parametrize("ours", [SparseAdamW, SparseSGD])
+
+
+def saved(optimiser: torch.optim.Optimizer) -> Any:
+    file = io.BytesIO()
+    torch.save(optimiser.state_dict(), file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_loaded_state_continues_bit_by_bit(ours, dtype):
+    def schedule(step: int) -> float:
+        return 0.1 / (1 + step)
+
+    source, weights = Told(), [parameter(5, 7, dtype=dtype), parameter(11, dtype=dtype)]
+    first = ours(weights, source, lr=0.1, weight_decay=0.1)
+    sparse_steps(first, source, weights, range(10), schedule)
+    others = [torch.nn.Parameter(w.detach().clone()) for w in weights]
+    second = ours(others, source, lr=0.5)
+    second.load_state_dict(saved(first))
+    assert second.state[others[0]]["last"].dtype == torch.int32
+    for optimiser, params in ((first, weights), (second, others)):
+        sparse_steps(optimiser, source, params, range(10, 20), schedule)
+        optimiser.catch_up()
+    assert all(torch.equal(a, b) for a, b in zip(weights, others))
+
+
+@pytest.mark.parametrize("ours, theirs", [(SparseAdamW, "AdamW"), (SparseSGD, "SGD")])
+def test_a_state_of_torch_is_taken_over(ours, theirs):
+    weights, others = parameter(6, 3), parameter(6, 3)
+    options = {"lr": 0.01, "weight_decay": 0.1}
+    if theirs == "SGD":
+        options["momentum"] = 0.9
+    dense = getattr(torch.optim, theirs)([weights], foreach=False, **options)
+    again = ours([others], Everywhere(listed=True), mode="interval_aware")
+    sparse_steps(dense, Told(), [weights], range(5))
+    others.data.copy_(weights)
+    again.load_state_dict(saved(dense))
+    for optimiser, param in ((dense, weights), (again, others)):
+        sparse_steps(optimiser, Told(), [param], range(5, 9))
+    torch.testing.assert_close(weights, others, rtol=1e-6, atol=1e-7)
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_weights_have_float_state_and_move(ours, dtype):
+    source, weights, wide = Told(), parameter(40, dtype=dtype), parameter(40)
+    wide.data.copy_(weights)
+    for param in (weights, wide):
+        optimiser = ours([param], source, lr=1e-2)
+        sparse_steps(optimiser, source, [param], range(6))
+        kept = [v for k, v in optimiser.state[param].items() if k in ("exp_avg", "momentum_buffer")]
+        assert [v.dtype for v in kept] == [torch.float32]
+    assert weights.dtype == dtype
+    torch.testing.assert_close(weights.float(), wide.data, rtol=0.03, atol=0.03)
+
+
+@BOTH
+def test_a_sparse_step_touches_only_what_arrives_and_dense_ones_have_no_clock(ours):
+    source, weights = Told(), parameter(8)
+    optimiser = ours([weights], source, lr=0.1)
+    source.tell(weights, None)
+    weights.grad = torch.ones(8)
+    optimiser.step()
+    assert "last" not in optimiser.state[weights]
+
+    def coordinates() -> List[torch.Tensor]:
+        state = [v for v in optimiser.state[weights].values() if torch.is_tensor(v) and v.dim()]
+        return [weights.detach().clone()] + [v.clone() for v in state]
+
+    before = coordinates()
+    source.tell(weights, indices(2, 5))
+    optimiser.step()
+    after = coordinates()
+    assert len(before) < len(after)
+    for old, new in zip(before, after):
+        assert (old != new).nonzero().view(-1).tolist() == [2, 5]
+    assert optimiser.state[weights]["last"].tolist() == [1, 1, 2, 1, 1, 2, 1, 1]
+
+
+def test_catch_up_pays_the_decay_that_is_owed_once():
+    def run(catches: List[int]) -> torch.Tensor:
+        source, weights = Told(), parameter(9)
+        optimiser = SparseAdamW([weights], source, weight_decay=2.0)
+        for step in range(1, 7):
+            optimiser.param_groups[0]["lr"] = 0.1 / step
+            weights.grad = torch.zeros(9)
+            source.tell(weights, indices(4) if step == 3 else indices())
+            optimiser.step()
+            if step in catches:
+                optimiser.catch_up()
+                optimiser.catch_up()
+        return weights.detach()
+
+    start, decay = parameter(9).detach(), 1.0
+    for step in range(1, 7):
+        decay *= 1 - 2.0 * 0.1 / step
+    rested = [0, 1, 2, 3, 5, 6, 7, 8]
+    assert torch.equal(run([])[rested], start[rested])
+    torch.testing.assert_close(run([6]), start * decay)
+    torch.testing.assert_close(run([2, 4, 6]), start * decay)
+
+
+def test_decay_of_many_steps_does_not_underflow():
+    source, weights = Told(), parameter(2)
+    optimiser = SparseAdamW([weights], source, lr=0.5, weight_decay=1.8)
+    for _ in range(700):  # a decay of 10^-700
+        weights.grad = torch.zeros(2)
+        source.tell(weights, indices(0))
+        optimiser.step()
+    optimiser.catch_up()
+    assert weights.tolist() == [0, 0]
+    weights.data.fill_(1)
+    optimiser.step()
+    optimiser.catch_up()
+    torch.testing.assert_close(weights.data, torch.full((2,), 0.1))
+
+
+@BOTH
+def test_the_clock_stands_still_for_parameters_without_gradient(ours):
+    """Frozen or unused: no decay, and what arrives next counts as the next step."""
+
+    def run(rest: List[int]) -> List[torch.Tensor]:
+        source, weights, other = Told(), parameter(6, 2), parameter(3)
+        optimiser = ours([weights, other], source, lr=0.1, weight_decay=0.1)
+        steps = 0
+        for step in range(12):
+            if step in rest:
+                weights.grad, other.grad = None, torch.ones(3)
+                source.tell(other, None)
+                optimiser.step()
+            sparse_steps(optimiser, source, [weights], range(steps, steps + 1))
+            steps += 1
+        optimiser.catch_up()
+        return [weights.detach(), other.detach()]
+
+    assert torch.equal(run([])[0], run([0, 5, 6])[0])
+    assert not torch.equal(run([])[1], run([5, 6])[1])
+
+
+@BOTH
+def test_a_step_that_a_scaler_skips_does_not_count(ours):
+    amp = pytest.importorskip("torch.amp")
+    if not hasattr(amp, "GradScaler"):
+        pytest.skip("this torch has no scaler for the CPU")
+
+    def run(skipped: bool) -> torch.Tensor:
+        source, weights = Told(), parameter(5)
+        optimiser = ours([weights], source, lr=0.1)
+        scaler = amp.GradScaler("cpu", init_scale=4.0, growth_interval=1000)
+        for step in range(4):
+            if skipped and step == 2:
+                weights.grad, bad = torch.zeros(5), indices(1)
+                weights.grad[1] = float("inf")
+                source.tell(weights, bad)
+                scaler.scale(torch.ones(()))
+                scaler.step(optimiser)
+                scaler.update()
+            weights.grad = torch.zeros(5)
+            weights.grad[step] = float(scaler.scale(torch.ones(())))
+            source.tell(weights, indices(step))
+            scaler.step(optimiser)
+            scaler.update()
+        return weights.detach()
+
+    assert torch.equal(run(False), run(True))
+
+
+def test_groups_schedulers_and_closures_work_as_in_torch():
+    source, first, second = Told(), parameter(4), parameter(5)
+    optimiser = SparseAdamW([first], source, lr=0.1)
+    optimiser.add_param_group({"params": [second], "lr": 0.01, "mode": "published"})
+    scheduler = torch.optim.lr_scheduler.StepLR(optimiser, 1, gamma=0.5)
+    source.tell(first, indices(0, 2))
+
+    def closure() -> torch.Tensor:
+        optimiser.zero_grad()
+        loss = first.sum() + second.sum()
+        loss.backward()
+        return loss
+
+    before = float(closure().detach())
+    for _ in range(3):
+        loss = optimiser.step(closure)
+        scheduler.step()
+    assert float(loss.detach()) < before
+    assert [group["lr"] for group in optimiser.param_groups] == [0.1 / 8, 0.01 / 8]
+    assert "last" in optimiser.state[first] and "last" not in optimiser.state[second]
+
+
+@BOTH
+def test_indices_follow_the_memory_of_the_parameter(ours):
+    source, plain = Told(), parameter(3, 4, 2, 5)
+    lasting = torch.nn.Parameter(plain.detach().clone(memory_format=torch.channels_last))
+    order = torch.arange(plain.numel()).view(3, 4, 2, 5).permute(0, 2, 3, 1).reshape(-1)
+    pair = [(ours([p], source, lr=0.1), p) for p in (plain, lasting)]
+    for step in range(4):
+        gradient = torch.randn(3, 4, 2, 5, generator=torch.Generator().manual_seed(step))
+        here = torch.arange(step, plain.numel(), 3)  # places in memory of `lasting`
+        source.tell(lasting, here)
+        source.tell(plain, order[here].sort().values)
+        for optimiser, param in pair:
+            param.grad = gradient.clone()
+            optimiser.step()
+    torch.testing.assert_close(plain.data, lasting.data.contiguous(), rtol=1e-6, atol=1e-7)
+    assert lasting.is_contiguous(memory_format=torch.channels_last)
+
+
+@BOTH
+def test_sharded_parameters_move_as_plain_ones(ours, tmp_path):
+    tensor = pytest.importorskip("torch.distributed.tensor")
+    dist = torch.distributed
+    dist.init_process_group("gloo", f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        mesh = dist.device_mesh.init_device_mesh("cpu", (1,))
+        source, plain = Told(), parameter(6, 3)
+        sharded = tensor.distribute_tensor(plain.detach(), mesh, [tensor.Shard(0)])
+        shard = torch.nn.Parameter(sharded)
+        pair = [(ours([p], source, lr=0.1), p) for p in (plain, shard)]
+        for step in range(6):
+            gradient = torch.randn(6, 3, generator=torch.Generator().manual_seed(step))
+            plain.grad = gradient
+            shard.grad = tensor.distribute_tensor(gradient, mesh, [tensor.Shard(0)])
+            for optimiser, param in pair:
+                source.tell(param, None if step < 2 else indices(step, 7, 9))
+                optimiser.step()
+        assert torch.equal(plain.data, shard.data.to_local())
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""oktopk.torch.Reducer: means, layouts, laws and errors, on threads; sub-groups on processes."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+import torch.distributed as dist
+from gloo_ranks import all_equal, run_processes, run_threads
+from torch import nn
+
+import oktopk
+from oktopk.torch.reducer import Reducer
+
+DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
+SHAPES = [(40, 7), (13,), (5, 4, 3)]
+N = 40 * 7 + 13 + 60
+
+
+def make_parameters(dtype=torch.float32, device="cpu"):
+    return [nn.Parameter(torch.zeros(shape, dtype=dtype, device=device)) for shape in SHAPES]
+
+
+def gradient_of(rank, step, dtype=torch.float32):
+    """Heavy-tailed, and on the grid of 2^-10 so that sums in float32 are exact."""
+    generator = torch.Generator().manual_seed(1000 * step + rank)
+    x = torch.randn(N, generator=generator) ** 3 * (1 + rank)
+    return ((x * 64).round() / 64 if dtype != torch.float32 else (x * 1024).round() / 1024).to(
+        dtype
+    )
+
+
+def give(parameters, flat):
+    parts = torch.split(flat, [p.numel() for p in parameters])
+    for p, part in zip(parameters, parts):
+        p.grad = part.view(p.shape).clone().to(p.device)
+
+
+def take(parameters):
+    return torch.cat([p.grad.reshape(-1).cpu() for p in parameters])
+
+
+@pytest.mark.parametrize("P", [1, 2, 3, 4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("options", [{"preset": "dense"}, {"preset": "circulant", "density": 1.0}])
+def test_everything_sent_is_the_mean(P, dtype, options):
+    def work(comm):
+        parameters = make_parameters(dtype)
+        reducer = Reducer(parameters, communicator=comm, **options)
+        give(parameters, gradient_of(comm.rank, 0, dtype))
+        reducer.reduce_gradients()
+        assert all(p.grad.dtype == dtype for p in parameters)
+        return take(parameters)
+
+    mean = sum(gradient_of(rank, 0, dtype).double() for rank in range(P)) / P
+    for result in run_threads(P, work):
+        torch.testing.assert_close(result, mean.to(dtype))
+
+
+@pytest.mark.parametrize("P", [2, 3, 4])
+@pytest.mark.parametrize("device", DEVICES)
+def test_sparse_steps_agree_and_lose_nothing(P, device):
+    steps = 12
+
+    def work(comm):
+        parameters = make_parameters(device=device)
+        options = {"preset": "circulant", "density": 0.05, "host_staging": device != "cpu"}
+        reducer = Reducer(parameters, communicator=comm, **options)
+        applied = torch.zeros(N, dtype=torch.float64)
+        for step in range(steps):
+            give(parameters, gradient_of(comm.rank, step))
+            reducer.reduce_gradients()
+            applied += take(parameters).double()
+        assert reducer.steps == steps and reducer.unsent_norm > 0
+        sparse = take(parameters)
+        reducer.flush()
+        assert reducer.unsent_norm < 1e-6
+        return sparse, applied + take(parameters).double()
+
+    results = run_threads(P, work)
+    given = sum(gradient_of(rank, s).double() for rank in range(P) for s in range(steps))
+    for sparse, applied in results:
+        assert torch.equal(sparse, results[0][0])
+        assert 0 < sparse.count_nonzero() < N / 2
+        torch.testing.assert_close(applied * P, given, rtol=1e-5, atol=1e-4)
+
+
+def test_a_missing_gradient_counts_as_zero_and_is_there_afterwards():
+    def work(comm):
+        parameters = make_parameters()
+        reducer = Reducer(parameters, communicator=comm, preset="dense")
+        give(parameters, gradient_of(comm.rank, 0))
+        if comm.rank == 1:
+            parameters[1].grad = None
+        reducer.reduce_gradients()
+        return take(parameters)
+
+    expected = sum(gradient_of(rank, 0).double() for rank in range(3))
+    expected[280:293] -= gradient_of(1, 0).double()[280:293]
+    for result in run_threads(3, work):
+        torch.testing.assert_close(result.double() * 3, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_frozen_and_repeated_parameters_have_no_place():
+    def work(comm):
+        a, b, c = make_parameters()
+        b.requires_grad_(False)
+        reducer = Reducer([a, b, a, c], communicator=comm)
+        with pytest.raises(oktopk.UsageError, match="was not given, or that was frozen"):
+            reducer.arrived(b)
+        return reducer.n
+
+    assert run_threads(1, work) == [N - 13]
+
+
+@pytest.mark.parametrize("P", [2, 3])
+def test_arrived_names_the_entries_of_the_last_mean(P):
+    def work(comm):
+        parameters = make_parameters()
+        reducer = Reducer(
+            parameters, communicator=comm, preset="circulant", density=0.05, warmup=[(1, 1.0)]
+        )
+        for step in range(4):
+            give(parameters, gradient_of(comm.rank, step))
+            reducer.reduce_gradients()
+            arrived = [reducer.arrived(p) for p in parameters]
+            if step == 0:
+                assert arrived == [None] * 3  # the warm-up is dense
+                continue
+            for p, indices in zip(parameters, arrived):
+                assert indices.dtype == torch.int64
+                assert torch.equal(indices, p.grad.reshape(-1).nonzero().reshape(-1))
+        return sum(len(indices) for indices in arrived)
+
+    counts = run_threads(P, work)
+    assert 0 < counts[0] < N and counts == counts[:1] * P
+
+
+def test_gradients_may_have_any_strides():
+    def work(comm):
+        p = nn.Parameter(torch.zeros(6, 4).t().contiguous().t())
+        reducer = Reducer([p], communicator=comm, preset="dense")
+        p.grad = torch.arange(24.0).view(6, 4).t().contiguous().t()
+        assert not p.grad.is_contiguous()
+        reducer.reduce_gradients(scale=0.5)
+        return p.grad
+
+    for result in run_threads(2, work):
+        assert torch.equal(result, torch.arange(24.0).view(6, 4) / 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("device", DEVICES)
+def test_reduce_works_in_place_in_any_type(dtype, device):
+    def work(comm):
+        options = {"preset": "circulant", "density": 0.1, "warmup": [(1, 1.0)]}
+        reducer = Reducer(N, communicator=comm, host_staging=device != "cpu", **options)
+        same = Reducer(N, communicator=comm, **options)
+        for step in range(3):
+            flat = gradient_of(comm.rank, step, dtype).to(device)
+            before = flat.data_ptr()
+            wide = same.reduce(flat.float().cpu(), scale=0.5)
+            result = reducer.reduce(flat, scale=0.5)
+            assert result.data_ptr() == before and result.dtype == dtype
+            assert torch.equal(result.cpu(), wide.to(dtype))
+        assert reducer.flush().dtype == torch.float32
+        out = torch.ones(N, dtype=dtype, device=device)
+        assert reducer.flush(out) is out and not out.any()  # nothing was left
+        return result
+
+    results = run_threads(3, work)
+    assert all(torch.equal(result, results[0]) for result in results)
+
+
+def test_unfit_tensors_are_refused_before_anything_is_sent():
+    def work(comm):
+        reducer = Reducer(8, communicator=comm)
+        unfit = {
+            "torch.float64": torch.zeros(8, dtype=torch.float64),
+            "torch.int32": torch.zeros(8, dtype=torch.int32),
+            "host_staging=True": torch.zeros(8, device="meta"),
+            "torch.sparse_coo": torch.zeros(8).to_sparse(),
+            "n = 8": torch.zeros(9),
+            "one dimension": torch.zeros(2, 4),
+            "contiguous": torch.zeros(16)[::2],
+        }
+        for words, tensor in unfit.items():
+            with pytest.raises(oktopk.UsageError, match=words):
+                reducer.reduce(tensor)
+        with pytest.raises(oktopk.UsageError, match="reduce_gradients.* n only"):
+            reducer.reduce_gradients()
+        for parameters in (
+            [nn.Parameter(torch.zeros(2, dtype=torch.float64))],
+            [],
+            [3],
+            torch.zeros(3),
+            nn.Linear(2, 2).requires_grad_(False).parameters(),
+        ):
+            with pytest.raises(oktopk.UsageError):
+                Reducer(parameters, communicator=comm)
+        with pytest.raises(oktopk.UsageError, match="density = 2"):
+            Reducer(8, communicator=comm, density=2.0)
+        with pytest.raises(oktopk.UsageError, match="no_such"):
+            Reducer(8, communicator=comm, no_such=1)
+
+    run_threads(1, work)
+
+
+def test_a_gradient_that_is_not_finite():
+    def work(comm):
+        parameters = make_parameters()
+        strict = Reducer(parameters, communicator=comm, preset="circulant")
+        lenient = Reducer(parameters, communicator=comm, preset="circulant", nan_policy="skip")
+        give(parameters, gradient_of(comm.rank, 0))
+        if comm.rank == 2:
+            parameters[1].grad[5] = float("inf")
+        with pytest.raises(oktopk.UsageError, match=r"rank 2.*gradient\[285\]"):
+            strict.reduce_gradients()
+        lenient.reduce_gradients()
+        assert lenient.skipped and take(parameters).isnan().all()  # a GradScaler sees it everywhere
+        assert all(len(lenient.arrived(p)) == 0 for p in parameters)
+        give(parameters, gradient_of(comm.rank, 1))
+        lenient.reduce_gradients()
+        assert not lenient.skipped and take(parameters).isfinite().all()
+
+    run_threads(3, work)
+
+
+def through_a_file(state):
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+@pytest.mark.parametrize("P", [2, 3])
+def test_a_loaded_state_continues_bitwise(P):
+    def work(comm):
+        make = lambda: Reducer(N, communicator=comm, preset="circulant", density=0.05)
+        first, second = make(), make()
+        for step in range(3):
+            first.reduce(gradient_of(comm.rank, step))
+        state = through_a_file(first.state_dict())
+        second.load_state_dict(state)
+        for step in range(3, 6):
+            a = first.reduce(gradient_of(comm.rank, step))
+            assert torch.equal(a, second.reduce(gradient_of(comm.rank, step)))
+        with pytest.raises(oktopk.UsageError, match=f"this is rank {comm.rank} of {P}"):
+            second.load_state_dict({**state, "rank": (comm.rank + 1) % P})
+        with pytest.raises(oktopk.UsageError, match="n = 7"):
+            second.load_state_dict({**state, "n": 7})
+        with pytest.raises(oktopk.UsageError, match="lacks"):
+            second.load_state_dict({"version": 1})
+
+    run_threads(P, work)
+
+
+def test_states_of_four_ranks_continue_on_three():
+    def first(comm):
+        reducer = Reducer(N, communicator=comm, preset="circulant", density=0.05)
+        applied = torch.zeros(N, dtype=torch.float64)
+        for step in range(4):
+            applied += reducer.reduce(gradient_of(comm.rank, step)).double()
+        return applied, reducer.state_dict()
+
+    results = run_threads(4, first)
+    states = [state for _, state in results]
+
+    def second(comm):
+        reducer = Reducer(N, communicator=comm, preset="circulant", density=0.05)
+        with pytest.raises(oktopk.UsageError, match="all of the earlier run"):
+            reducer.load_state_dicts(states[:3])
+        reducer.load_state_dicts(list(reversed(states)))  # in any order
+        return reducer.flush()
+
+    given = sum(gradient_of(rank, s).double() for rank in range(4) for s in range(4))
+    for rest in run_threads(3, second):
+        # The mean over three of what was unsent is the mean over the four that saved it.
+        torch.testing.assert_close((results[0][0] + rest) * 4, given, rtol=1e-5, atol=1e-4)
+
+
+def work_in_groups(rank, P):
+    """All ranks, and a group without the middle one: what pipeline stages have."""
+    group = dist.new_group([0, P - 1])
+    for members, ranks in ((None, list(range(P))), (group, [0, P - 1])):
+        if rank not in ranks:
+            with pytest.raises(oktopk.UsageError, match="not a member"):
+                Reducer(N, members)
+            continue
+        parameters = make_parameters()
+        reducer = Reducer(parameters, members, density=0.1, timeout=60.0)  # auto
+        applied = torch.zeros(N, dtype=torch.float64)
+        for step in range(3):
+            give(parameters, gradient_of(rank, step))
+            reducer.reduce_gradients()
+            assert all_equal(take(parameters), members)
+            applied += take(parameters).double()
+        reducer.flush()
+        applied += take(parameters).double()
+        given = sum(gradient_of(r, s).double() for r in ranks for s in range(3))
+        torch.testing.assert_close(applied * len(ranks), given, rtol=1e-5, atol=1e-4)
+
+
+def test_process_groups_and_sub_groups(tmp_path):
+    run_processes(3, work_in_groups, tmp_path)
