@@ -15,10 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from common.compare import Task
 from common.data import text
 from common.main import run_example
 from common.options import make_parser
+from common.train import Task
 from common.world import World
 
 SIZES = {

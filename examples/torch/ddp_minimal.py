@@ -29,6 +29,7 @@ images, test_images = (split.images.flatten(1) / 255 for split in (data.train, d
 
 net = torch.nn.Sequential(torch.nn.Linear(784, 100), torch.nn.ReLU(), torch.nn.Linear(100, 10))
 model = torch.nn.parallel.DistributedDataParallel(net)
+optimiser: torch.optim.Optimizer
 if args.compress == "dense":
     optimiser = torch.optim.AdamW(net.parameters(), lr=1e-3)
 else:

@@ -15,12 +15,12 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from common.compare import Task
 from common.data import an4
 from common.data.an4 import Speech
 from common.edit_distance import edit_distance
 from common.main import run_example
 from common.options import make_parser
+from common.train import Task
 from common.world import World
 
 EVAL_BATCH = 32

@@ -14,10 +14,10 @@ import argparse
 from torch import nn
 
 from common.classify import classification_task
-from common.compare import Task
 from common.data import cifar
 from common.main import run_example
 from common.options import make_parser
+from common.train import Task
 from common.world import World
 
 # Simonyan and Zisserman (2015), configuration D: channels of each convolution; 0 halves the image.

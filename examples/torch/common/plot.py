@@ -4,8 +4,8 @@ difference is), and over steps."""
 
 from pathlib import Path
 
-from common.compare import Run, Task
 from common.report import STAND_IN
+from common.train import Run, Task
 
 
 def draw(path: Path, task: Task, runs: list[Run], subtitle: str) -> None:

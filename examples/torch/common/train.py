@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a task once per recipe, one after the other in the same process group, and measures what
-each costs and reaches.
+"""Trains a task with a recipe, and measures what that costs and reaches.
 
 Every run starts from the same weights and sees the same samples, augmentation and dropout in the
 same order, so that only the exchange of gradients differs. Held-out loss is summed over all ranks,
@@ -49,10 +48,11 @@ class Task:
 @dataclass
 class Run:
     """What a recipe reached. Bytes are the busiest rank's; dense_bytes is what dense would have
-    sent."""
+    sent. A point of the curve has the steps and the seconds of training until then."""
 
-    label: str
+    recipe: Recipe
     optimiser: str
+    parameters: int = 0
     loss: float = 0.0
     metric: float = 0.0
     train_loss: float = 0.0
@@ -62,10 +62,14 @@ class Run:
     replicas_equal: bool = False
     curve: list[dict[str, float]] = field(default_factory=list)
 
+    @property
+    def label(self) -> str:
+        return self.recipe.label
 
-def compare(task: Task, recipes: list[Recipe], settings: Settings, world: World) -> list[Run]:
-    """One Run per recipe. Collective."""
-    return [_Trainer(task, recipe, settings, world).train() for recipe in recipes]
+
+def train(task: Task, recipe: Recipe, settings: Settings, world: World) -> Run:
+    """The task from the start, with one recipe. Collective."""
+    return _Trainer(task, recipe, settings, world).train()
 
 
 class _Trainer:
@@ -84,7 +88,7 @@ class _Trainer:
         self._optimiser = make_optimiser(settings, recipe, self._exchange, model.parameters())
         self._order = Order(task.train_count, settings.batch, world.rank, world.size, settings.seed)
         self._held_out = self._shard()
-        self._run = Run(recipe.label, type(self._optimiser).__name__)
+        self._run = Run(recipe, type(self._optimiser).__name__, self._numel)
         self._seconds = 0.0
 
     def train(self) -> Run:
@@ -135,6 +139,7 @@ class _Trainer:
         sent = self._world.total([self._exchange.wire_bytes(step)], dist.ReduceOp.MAX)[0]
         point = {
             "step": step,
+            "seconds": self._seconds,
             "wire_bytes": sent,
             "train_loss": train_loss,
             "loss": flat[0] / flat[1],
