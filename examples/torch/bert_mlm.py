@@ -109,7 +109,7 @@ def make_task(args: argparse.Namespace, world: World) -> Task:
 if __name__ == "__main__":
     options = make_parser(
         __doc__,
-        steps=600,
+        steps=800,
         batch=16,
         optimiser="adam",
         weight_decay=0.01,

@@ -127,7 +127,7 @@ def make_task(args: argparse.Namespace, world: World) -> Task:
 
 if __name__ == "__main__":
     options = make_parser(
-        __doc__, steps=600, batch=8, optimiser="adam", lr={"momentum": 0.1, "adam": 1e-2}
+        __doc__, steps=800, batch=8, optimiser="adam", lr={"momentum": 0.1, "adam": 1e-2}
     )
     options.add_argument(
         "--hidden", type=int, default=96, help="width of each direction (default: %(default)s)"

@@ -23,7 +23,6 @@ HIDDEN = (300, 100)
 
 
 def make_model() -> nn.Module:
-    """784 - 300 - 100 - 10: 266,610 parameters."""
     return nn.Sequential(
         nn.Flatten(),
         nn.Linear(784, HIDDEN[0]),

@@ -63,7 +63,7 @@ def make_task(args: argparse.Namespace, world: World) -> Task:
 if __name__ == "__main__":
     options = make_parser(
         __doc__,
-        steps=400,
+        steps=800,
         batch=16,
         optimiser="momentum",
         weight_decay=5e-4,

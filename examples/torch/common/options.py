@@ -69,7 +69,7 @@ def make_parser(
     add(
         "--density",
         type=float,
-        default=0.01,
+        default=0.05,
         help="fraction of the gradient applied per step (default: %(default)s)",
     )
     add(
