@@ -19,7 +19,7 @@ from common.data import mnist
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--data", type=Path, help="folder with MNIST's idx files; else a stand-in")
 parser.add_argument("--compress", default="circulant", help="dense, or a preset of oktopk")
-parser.add_argument("--steps", type=int, default=500)
+parser.add_argument("--steps", type=int, default=1000)
 args = parser.parse_args()
 
 dist.init_process_group("gloo")
