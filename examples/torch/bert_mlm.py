@@ -21,12 +21,8 @@ from common.options import make_parser
 from common.train import Task
 from common.world import World
 
-SIZES = {
-    "tiny": (2, 128),
-    "mini": (4, 256),
-    "small": (4, 512),
-    "base": (12, 768),
-}  # layers, width; a head is 64 wide
+# Layers and width; a head is 64 wide.
+SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "base": (12, 768)}
 EVAL_BATCH = 64
 GUESSED = 0.15
 

@@ -114,6 +114,8 @@ def test_bad_options_are_refused_once(tmp_path):
     assert (done.stdout + done.stderr).count(
         "error: "
     ) == 1 and "train-images-idx3-ubyte" in done.stdout
+    done = torchrun(2, "mlp_mnist", "--compress", "dense", "--eval-every", "0")
+    assert done.returncode != 0 and done.stderr.count("--eval-every 0: must be positive") == 1
     done = torchrun(2, "mlp_mnist", "--compress", "circulant:density=7")
     assert done.returncode != 0 and done.stderr.count("density 7.0 is not in (0, 1]") == 1
 

@@ -93,7 +93,7 @@ class _Trainer:
 
     def train(self) -> Run:
         steps, every = self._settings.steps, self._settings.eval_every
-        self._evaluate(0, 0.0)
+        self._evaluate(0)
         with Progress(self._recipe.label, steps, self._world) as progress:
             done = 0
             while done < steps:
@@ -111,10 +111,7 @@ class _Trainer:
         total = torch.zeros((), device=self._world.device)
         for step in range(first, end):
             set_learning_rate(self._optimiser, self._settings, step)
-            torch.manual_seed(
-                (self._settings.seed * self._settings.steps + step) * self._world.size
-                + self._world.rank
-            )
+            torch.manual_seed(self._seed_of(step))
             self._optimiser.zero_grad()
             loss = self._task.loss(self._ddp, self._order.indices(step))
             loss.backward()
@@ -125,7 +122,12 @@ class _Trainer:
         self._seconds += time.perf_counter() - started
         return self._world.total([mean])[0] / self._world.size
 
-    def _evaluate(self, step: int, train_loss: float) -> dict[str, float]:
+    def _seed_of(self, step: int) -> int:
+        """Another one for each step and rank, and the same for each recipe."""
+        steps = self._settings.seed * self._settings.steps + step
+        return steps * self._world.size + self._world.rank
+
+    def _evaluate(self, step: int, train_loss: float | None = None) -> dict[str, float]:
         for buffer in self._ddp.module.buffers():
             if buffer.is_floating_point():
                 dist.all_reduce(buffer)
@@ -141,10 +143,11 @@ class _Trainer:
             "step": step,
             "seconds": self._seconds,
             "wire_bytes": sent,
-            "train_loss": train_loss,
             "loss": flat[0] / flat[1],
             self._task.metric: flat[2] / flat[3],
         }
+        if train_loss is not None:
+            point["train_loss"] = train_loss
         self._run.curve.append(point)
         return point
 
@@ -152,17 +155,13 @@ class _Trainer:
         """The held-out samples of this rank; the sample of samples is the same for every recipe."""
         wanted = min(self._settings.eval_samples or self._task.test_count, self._task.test_count)
         rng = torch.Generator().manual_seed(1)
-        return torch.randperm(self._task.test_count, generator=rng)[:wanted][
-            self._world.rank :: self._world.size
-        ]
+        chosen = torch.randperm(self._task.test_count, generator=rng)[:wanted]
+        return chosen[self._world.rank :: self._world.size]
 
     def _finish(self) -> Run:
         run, last = self._run, self._run.curve[-1]
-        run.loss, run.metric, run.train_loss = (
-            last["loss"],
-            last[self._task.metric],
-            last["train_loss"],
-        )
+        run.loss, run.metric = last["loss"], last[self._task.metric]
+        run.train_loss = last["train_loss"]
         run.wire_bytes = last["wire_bytes"]
         run.dense_bytes = self._settings.steps * ring_bytes(4 * self._numel, self._world.size)
         run.ms_per_step = (
@@ -173,11 +172,8 @@ class _Trainer:
 
     def _replicas_equal(self) -> bool:
         """Whether all ranks hold the same weights, bit by bit: what every exchange must keep."""
-        bits = (
-            torch.cat([p.detach().flatten() for p in self._ddp.module.parameters()])
-            .view(torch.int32)
-            .cpu()
-        )
+        weights = torch.cat([p.detach().flatten() for p in self._ddp.module.parameters()])
+        bits = weights.cpu().view(torch.int32)
         reference = bits.clone()
         dist.broadcast(reference, src=0)
         return self._world.total([float(not torch.equal(bits, reference))])[0] == 0
