@@ -15,18 +15,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from common.compare import Task
 from common.data import text
 from common.main import run_example
 from common.options import make_parser
+from common.train import Task
 from common.world import World
 
-SIZES = {
-    "tiny": (2, 128),
-    "mini": (4, 256),
-    "small": (4, 512),
-    "base": (12, 768),
-}  # layers, width; a head is 64 wide
+# Layers and width; a head is 64 wide.
+SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "base": (12, 768)}
 EVAL_BATCH = 64
 GUESSED = 0.15
 
@@ -109,7 +105,7 @@ def make_task(args: argparse.Namespace, world: World) -> Task:
 if __name__ == "__main__":
     options = make_parser(
         __doc__,
-        steps=600,
+        steps=800,
         batch=16,
         optimiser="adam",
         weight_decay=0.01,

@@ -19,7 +19,7 @@ from common.data import mnist
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--data", type=Path, help="folder with MNIST's idx files; else a stand-in")
 parser.add_argument("--compress", default="circulant", help="dense, or a preset of oktopk")
-parser.add_argument("--steps", type=int, default=500)
+parser.add_argument("--steps", type=int, default=1000)
 args = parser.parse_args()
 
 dist.init_process_group("gloo")
@@ -29,6 +29,7 @@ images, test_images = (split.images.flatten(1) / 255 for split in (data.train, d
 
 net = torch.nn.Sequential(torch.nn.Linear(784, 100), torch.nn.ReLU(), torch.nn.Linear(100, 10))
 model = torch.nn.parallel.DistributedDataParallel(net)
+optimiser: torch.optim.Optimizer
 if args.compress == "dense":
     optimiser = torch.optim.AdamW(net.parameters(), lr=1e-3)
 else:

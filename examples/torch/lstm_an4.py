@@ -15,12 +15,12 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from common.compare import Task
 from common.data import an4
 from common.data.an4 import Speech
 from common.edit_distance import edit_distance
 from common.main import run_example
 from common.options import make_parser
+from common.train import Task
 from common.world import World
 
 EVAL_BATCH = 32
@@ -127,7 +127,7 @@ def make_task(args: argparse.Namespace, world: World) -> Task:
 
 if __name__ == "__main__":
     options = make_parser(
-        __doc__, steps=600, batch=8, optimiser="adam", lr={"momentum": 0.1, "adam": 1e-2}
+        __doc__, steps=800, batch=8, optimiser="adam", lr={"momentum": 0.1, "adam": 1e-2}
     )
     options.add_argument(
         "--hidden", type=int, default=96, help="width of each direction (default: %(default)s)"

@@ -14,10 +14,10 @@ import argparse
 from torch import nn
 
 from common.classify import classification_task
-from common.compare import Task
 from common.data import cifar
 from common.main import run_example
 from common.options import make_parser
+from common.train import Task
 from common.world import World
 
 # Simonyan and Zisserman (2015), configuration D: channels of each convolution; 0 halves the image.
@@ -63,7 +63,7 @@ def make_task(args: argparse.Namespace, world: World) -> Task:
 if __name__ == "__main__":
     options = make_parser(
         __doc__,
-        steps=400,
+        steps=800,
         batch=16,
         optimiser="momentum",
         weight_decay=5e-4,

@@ -13,12 +13,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "torch
 import bert_mlm  # noqa: E402
 import lstm_an4  # noqa: E402
 from common.classify import shift_and_mirror  # noqa: E402
-from common.compare import Run  # noqa: E402
 from common.edit_distance import edit_distance  # noqa: E402
 from common.exchange import ring_bytes  # noqa: E402
 from common.order import Order  # noqa: E402
 from common.recipes import parse_recipes  # noqa: E402
 from common.report import gap, human_bytes  # noqa: E402
+from common.train import Run  # noqa: E402
 
 ARGS = argparse.Namespace(density=0.01, codec="", warmup_steps=20)
 
@@ -145,6 +145,7 @@ def test_bytes_of_a_ring():
 
 
 def test_gap_is_relative_to_dense():
-    runs = [Run("dense", "SGD", loss=2.0), Run("circulant", "SparseSGD", loss=2.1)]
+    dense, sparse = parse_recipes("dense,circulant", ARGS)
+    runs = [Run(dense, "SGD", loss=2.0), Run(sparse, "SparseSGD", loss=2.1)]
     assert gap(runs[1], runs) == pytest.approx(0.05)
     assert gap(runs[0], runs) is None and gap(runs[1], runs[1:]) is None

@@ -17,6 +17,8 @@ pytest.importorskip("torch")
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "torch"
 RUN_KEYS = {
     "label",
+    "recipe",
+    "parameters",
     "optimiser",
     "loss",
     "metric",
@@ -66,7 +68,8 @@ def results(path: Path, ranks: int, example: str, *options: str) -> dict[str, An
     assert document["stand_in"] and "stand-in" in document["title"] and document["ranks"] == ranks
     for run in document["runs"]:
         assert set(run) == RUN_KEYS
-        assert run["replicas_equal"]
+        assert run["replicas_equal"] and run["parameters"] > 1000
+        assert run["recipe"]["label"] == run["label"]
         assert all(math.isfinite(point["loss"]) for point in run["curve"])
         assert [point["step"] for point in run["curve"]] == sorted(p["step"] for p in run["curve"])
         assert run["curve"][-1]["step"] == int(SMALL[example][1])
@@ -111,6 +114,8 @@ def test_bad_options_are_refused_once(tmp_path):
     assert (done.stdout + done.stderr).count(
         "error: "
     ) == 1 and "train-images-idx3-ubyte" in done.stdout
+    done = torchrun(2, "mlp_mnist", "--compress", "dense", "--eval-every", "0")
+    assert done.returncode != 0 and done.stderr.count("--eval-every 0: must be positive") == 1
     done = torchrun(2, "mlp_mnist", "--compress", "circulant:density=7")
     assert done.returncode != 0 and done.stderr.count("density 7.0 is not in (0, 1]") == 1
 

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from common.compare import Task
 from common.data.images import ImageData
+from common.train import Task
 
 EVAL_BATCH = 250
 

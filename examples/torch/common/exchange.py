@@ -33,9 +33,11 @@ def ring_bytes(payload: float, size: int) -> float:
     return 2 * (size - 1) / size * payload
 
 
-def _bfloat16_hook(state: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def _bfloat16_hook(
+    group: dist.ProcessGroup, bucket: dist.GradBucket
+) -> torch.futures.Future[torch.Tensor]:
     """PyTorch's own, under another name: by its name, DDP refuses it over Gloo, which can do it."""
-    return default_hooks.bf16_compress_hook(state, bucket)
+    return default_hooks.bf16_compress_hook(group, bucket)
 
 
 class TorchAllreduce:
@@ -49,7 +51,7 @@ class TorchAllreduce:
 
     def register(self, ddp: DistributedDataParallel) -> None:
         if self._bf16:
-            ddp.register_comm_hook(None, _bfloat16_hook)
+            ddp.register_comm_hook(dist.group.WORLD, _bfloat16_hook)
 
     def wire_bytes(self, steps: int) -> float:
         return steps * self._per_step

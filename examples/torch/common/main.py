@@ -4,13 +4,14 @@
 import argparse
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch.distributed as dist
 
-from common.compare import Task, compare
 from common.options import read_options
 from common.plot import draw
 from common.report import table, title, write_json
+from common.train import Task, train
 from common.world import World, start_world
 
 
@@ -26,15 +27,19 @@ def run_example(
         heading = title(task, settings, recipes, world.size)
         seconds = time.perf_counter() - started
         world.say(f"{heading}\non {world.device.type}, ready after {seconds:.1f} s\n")
-        runs = compare(task, recipes, settings, world)
-        if world.rank == 0:
-            print(f"\n{heading}\n\n{table(task, runs)}", flush=True)
-            if args.json:
-                options = {k: v for k, v in vars(args).items() if k != "default_lr"}
-                context = {"ranks": world.size, "device": world.device.type, "options": options}
-                write_json(args.json, task, runs, context)
-            if args.plot:
-                draw(args.plot, task, runs, heading.splitlines()[0].removeprefix(task.title + ", "))
+        runs = []
+        for recipe in recipes:
+            runs.append(train(task, recipe, settings, world))
+            if args.json and world.rank == 0:  # after each, so that a later failure takes nothing
+                write_json(args.json, task, runs, _context(args, world))
+        world.say(f"\n{heading}\n\n{table(task, runs)}")
+        if args.plot and world.rank == 0:
+            draw(args.plot, task, runs, heading.splitlines()[0].removeprefix(task.title + ", "))
         dist.barrier()
     finally:
         dist.destroy_process_group()
+
+
+def _context(args: argparse.Namespace, world: World) -> dict[str, Any]:
+    options = {key: value for key, value in vars(args).items() if key != "default_lr"}
+    return {"ranks": world.size, "device": world.device.type, "options": options}

@@ -4,7 +4,7 @@
 import argparse
 import importlib.util
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NoReturn
 
@@ -69,7 +69,7 @@ def make_parser(
     add(
         "--density",
         type=float,
-        default=0.01,
+        default=0.05,
         help="fraction of the gradient applied per step (default: %(default)s)",
     )
     add(
@@ -140,13 +140,14 @@ def read_options(
 ) -> tuple[argparse.Namespace, Settings, list[Recipe]]:
     """The command line, checked before anything starts."""
     args = parser.parse_args()
-    for name, least in [("steps", 1), ("batch", 1), ("eval_samples", 0), ("seed", 0)]:
-        if getattr(args, name) < least:
-            parser.error(
-                f"--{name.replace('_', '-')} {getattr(args, name)}: must be at least {least}"
-            )
-    if not 0 <= args.warmup_fraction <= 1:
-        parser.error(f"--warmup-fraction {args.warmup_fraction}: must be in [0, 1]")
+    args.lr = args.default_lr[args.optimiser] if args.lr is None else args.lr
+    args.eval_every = max(1, args.steps // 10) if args.eval_every is None else args.eval_every
+    for name in ("steps", "batch", "eval_every", "lr", "bucket_mb"):
+        _require(parser, name, getattr(args, name), getattr(args, name) > 0, "must be positive")
+    for name in ("eval_samples", "seed", "weight_decay"):
+        _require(parser, name, getattr(args, name), getattr(args, name) >= 0, "must be >= 0")
+    share = args.warmup_fraction
+    _require(parser, "warmup_fraction", share, 0 <= share <= 1, "must be in [0, 1]")
     if args.warmup_steps is None:
         args.warmup_steps = round(args.warmup_fraction * args.steps)
     recipe = None
@@ -161,18 +162,12 @@ def read_options(
     for path in filter(None, (args.json, args.plot)):
         if not path.absolute().parent.is_dir():
             parser.error(f"{path}: its folder does not exist")
-    lr = args.default_lr[args.optimiser] if args.lr is None else args.lr
-    every = args.eval_every or max(1, args.steps // 10)
-    settings = Settings(
-        args.steps,
-        args.batch,
-        args.optimiser,
-        lr,
-        args.weight_decay,
-        args.schedule,
-        args.seed,
-        every,
-        args.eval_samples,
-        args.bucket_mb,
-    )
+    settings = Settings(**{item.name: getattr(args, item.name) for item in fields(Settings)})
     return args, settings, recipes
+
+
+def _require(
+    parser: argparse.ArgumentParser, name: str, value: float, fits: bool, rule: str
+) -> None:
+    if not fits:
+        parser.error(f"--{name.replace('_', '-')} {value}: {rule}")

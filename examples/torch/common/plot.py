@@ -4,15 +4,15 @@ difference is), and over steps."""
 
 from pathlib import Path
 
-from common.compare import Run, Task
 from common.report import STAND_IN
+from common.train import Run, Task
 
 
 def draw(path: Path, task: Task, runs: list[Run], subtitle: str) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     figure, (over_bytes, over_steps) = pyplot.subplots(
         1, 2, figsize=(11, 4.6), sharey=True, layout="constrained"
@@ -28,6 +28,9 @@ def draw(path: Path, task: Task, runs: list[Run], subtitle: str) -> None:
             axes.plot(xs, losses, label=run.label, marker=".", linewidth=1.5, **style)
     if any(run.wire_bytes for run in runs):
         over_bytes.set_xscale("log")
+        over_bytes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        over_bytes.xaxis.set_major_formatter("{x:g}")
+        over_bytes.xaxis.set_minor_formatter(ticker.NullFormatter())
     over_bytes.set_xlabel("MiB sent per rank")
     over_bytes.set_ylabel("held-out loss")
     over_steps.set_xlabel("steps")

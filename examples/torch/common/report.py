@@ -6,9 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from common.compare import Run, Task
 from common.options import Settings
 from common.recipes import Recipe
+from common.train import Run, Task
 
 STAND_IN = "GENERATED STAND-IN DATA, not a result about the real data (name it with --data)"
 
@@ -68,7 +68,7 @@ def table(task: Task, runs: list[Run]) -> str:
 
 def write_json(path: Path, task: Task, runs: list[Run], context: dict[str, Any]) -> None:
     """Everything measured; `context` has what was asked for."""
-    results = [{**asdict(run), "vs_dense": gap(run, runs)} for run in runs]
+    results = [{"label": run.label, **asdict(run), "vs_dense": gap(run, runs)} for run in runs]
     document = {
         "title": task.title,
         "stand_in": task.stand_in,

@@ -57,9 +57,8 @@ def load(data: Path | None) -> SpeechData:
     for place in candidates(data, (".tar.xz", ".tar.gz", ".tgz", ".tar", ".zip")):
         members = read_members(place, _is_ours)
         if any(name.endswith("an4_train.fileids") for name in members):
-            return SpeechData(
-                "AN4", *(_pad(_split(place, members, split)) for split in ("train", "test"))
-            )
+            train, test = (_pad(_split(place, members, split)) for split in ("train", "test"))
+            return SpeechData("AN4", train, test)
     raise DataError(f"{data}: no AN4 in it: no etc/an4_train.fileids, in the folder or an archive")
 
 

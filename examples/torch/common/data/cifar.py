@@ -113,13 +113,11 @@ def _batches(place: Path, parts: dict[str, Images]) -> ImageData:
         raise DataError(
             f"{place}: needs both data_batch_* and test_batch, holds {', '.join(parts)}"
         )
-    return ImageData(
-        "CIFAR-10",
-        *(
-            Images(torch.cat([p.images for p in group]), torch.cat([p.labels for p in group]))
-            for group in (train, test)
-        ),
-    )
+    return ImageData("CIFAR-10", _join(train), _join(test))
+
+
+def _join(parts: list[Images]) -> Images:
+    return Images(torch.cat([p.images for p in parts]), torch.cat([p.labels for p in parts]))
 
 
 class _ArraysOnly(pickle.Unpickler):

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a task once per recipe, one after the other in the same process group, and measures what
-each costs and reaches.
+"""Trains a task with a recipe, and measures what that costs and reaches.
 
 Every run starts from the same weights and sees the same samples, augmentation and dropout in the
 same order, so that only the exchange of gradients differs. Held-out loss is summed over all ranks,
@@ -49,10 +48,11 @@ class Task:
 @dataclass
 class Run:
     """What a recipe reached. Bytes are the busiest rank's; dense_bytes is what dense would have
-    sent."""
+    sent. A point of the curve has the steps and the seconds of training until then."""
 
-    label: str
+    recipe: Recipe
     optimiser: str
+    parameters: int = 0
     loss: float = 0.0
     metric: float = 0.0
     train_loss: float = 0.0
@@ -62,10 +62,14 @@ class Run:
     replicas_equal: bool = False
     curve: list[dict[str, float]] = field(default_factory=list)
 
+    @property
+    def label(self) -> str:
+        return self.recipe.label
 
-def compare(task: Task, recipes: list[Recipe], settings: Settings, world: World) -> list[Run]:
-    """One Run per recipe. Collective."""
-    return [_Trainer(task, recipe, settings, world).train() for recipe in recipes]
+
+def train(task: Task, recipe: Recipe, settings: Settings, world: World) -> Run:
+    """The task from the start, with one recipe. Collective."""
+    return _Trainer(task, recipe, settings, world).train()
 
 
 class _Trainer:
@@ -84,12 +88,12 @@ class _Trainer:
         self._optimiser = make_optimiser(settings, recipe, self._exchange, model.parameters())
         self._order = Order(task.train_count, settings.batch, world.rank, world.size, settings.seed)
         self._held_out = self._shard()
-        self._run = Run(recipe.label, type(self._optimiser).__name__)
+        self._run = Run(recipe, type(self._optimiser).__name__, self._numel)
         self._seconds = 0.0
 
     def train(self) -> Run:
         steps, every = self._settings.steps, self._settings.eval_every
-        self._evaluate(0, 0.0)
+        self._evaluate(0)
         with Progress(self._recipe.label, steps, self._world) as progress:
             done = 0
             while done < steps:
@@ -107,10 +111,7 @@ class _Trainer:
         total = torch.zeros((), device=self._world.device)
         for step in range(first, end):
             set_learning_rate(self._optimiser, self._settings, step)
-            torch.manual_seed(
-                (self._settings.seed * self._settings.steps + step) * self._world.size
-                + self._world.rank
-            )
+            torch.manual_seed(self._seed_of(step))
             self._optimiser.zero_grad()
             loss = self._task.loss(self._ddp, self._order.indices(step))
             loss.backward()
@@ -121,7 +122,12 @@ class _Trainer:
         self._seconds += time.perf_counter() - started
         return self._world.total([mean])[0] / self._world.size
 
-    def _evaluate(self, step: int, train_loss: float) -> dict[str, float]:
+    def _seed_of(self, step: int) -> int:
+        """Another one for each step and rank, and the same for each recipe."""
+        steps = self._settings.seed * self._settings.steps + step
+        return steps * self._world.size + self._world.rank
+
+    def _evaluate(self, step: int, train_loss: float | None = None) -> dict[str, float]:
         for buffer in self._ddp.module.buffers():
             if buffer.is_floating_point():
                 dist.all_reduce(buffer)
@@ -135,11 +141,13 @@ class _Trainer:
         sent = self._world.total([self._exchange.wire_bytes(step)], dist.ReduceOp.MAX)[0]
         point = {
             "step": step,
+            "seconds": self._seconds,
             "wire_bytes": sent,
-            "train_loss": train_loss,
             "loss": flat[0] / flat[1],
             self._task.metric: flat[2] / flat[3],
         }
+        if train_loss is not None:
+            point["train_loss"] = train_loss
         self._run.curve.append(point)
         return point
 
@@ -147,17 +155,13 @@ class _Trainer:
         """The held-out samples of this rank; the sample of samples is the same for every recipe."""
         wanted = min(self._settings.eval_samples or self._task.test_count, self._task.test_count)
         rng = torch.Generator().manual_seed(1)
-        return torch.randperm(self._task.test_count, generator=rng)[:wanted][
-            self._world.rank :: self._world.size
-        ]
+        chosen = torch.randperm(self._task.test_count, generator=rng)[:wanted]
+        return chosen[self._world.rank :: self._world.size]
 
     def _finish(self) -> Run:
         run, last = self._run, self._run.curve[-1]
-        run.loss, run.metric, run.train_loss = (
-            last["loss"],
-            last[self._task.metric],
-            last["train_loss"],
-        )
+        run.loss, run.metric = last["loss"], last[self._task.metric]
+        run.train_loss = last["train_loss"]
         run.wire_bytes = last["wire_bytes"]
         run.dense_bytes = self._settings.steps * ring_bytes(4 * self._numel, self._world.size)
         run.ms_per_step = (
@@ -168,11 +172,8 @@ class _Trainer:
 
     def _replicas_equal(self) -> bool:
         """Whether all ranks hold the same weights, bit by bit: what every exchange must keep."""
-        bits = (
-            torch.cat([p.detach().flatten() for p in self._ddp.module.parameters()])
-            .view(torch.int32)
-            .cpu()
-        )
+        weights = torch.cat([p.detach().flatten() for p in self._ddp.module.parameters()])
+        bits = weights.cpu().view(torch.int32)
         reference = bits.clone()
         dist.broadcast(reference, src=0)
         return self._world.total([float(not torch.equal(bits, reference))])[0] == 0
