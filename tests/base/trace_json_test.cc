@@ -11,7 +11,7 @@
 #include "oktopk/base/trace.h"
 #include "tests/support/message.h"
 
-namespace oktopk {
+namespace oktopk::trace_json_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -99,4 +99,4 @@ TEST(TraceJson, write_gives_the_same_or_says_why_not) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::trace_json_test

@@ -10,7 +10,7 @@
 #include "oktopk/base/error.h"
 #include "tests/support/message.h"
 
-namespace oktopk {
+namespace oktopk::trace_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -142,4 +142,4 @@ TEST(PhaseTimer, laps_follow_each_other_without_a_gap) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::trace_test

@@ -13,7 +13,7 @@
 #include "oktopk/model/cost.h"
 #include "tests/support/world.h"
 
-namespace oktopk {
+namespace oktopk::allreduce_small_test {
 namespace {
 
 template <class T>
@@ -125,4 +125,4 @@ TEST(AllreduceSmall, damage_is_an_error_and_never_a_wrong_result) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::allreduce_small_test

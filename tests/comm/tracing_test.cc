@@ -8,7 +8,7 @@
 #include "tests/support/communicator_conformance.h"
 #include "tests/support/world.h"
 
-namespace oktopk {
+namespace oktopk::tracing_test {
 namespace {
 
 using conformance::Message;
@@ -154,4 +154,4 @@ TEST(Communicator, counts_what_it_sent_to_others) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::tracing_test

@@ -7,7 +7,7 @@
 
 #include "tests/support/training.h"
 
-namespace oktopk {
+namespace oktopk::reducer_metrics_test {
 namespace {
 
 constexpr Index n = 500;
@@ -142,4 +142,4 @@ TEST(ReducerMetricsOf, a_loaded_state_are_zeros) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::reducer_metrics_test

@@ -9,7 +9,7 @@
 #include "oktopk/optim/node_reducer.h"
 #include "tests/support/training.h"
 
-namespace oktopk {
+namespace oktopk::reducer_trace_test {
 namespace {
 
 constexpr Index n = 400;
@@ -181,4 +181,4 @@ TEST(BucketedReducerTrace, changes_no_bit_and_buckets_have_the_exchanging_thread
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::reducer_trace_test

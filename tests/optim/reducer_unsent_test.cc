@@ -8,7 +8,7 @@
 #include "tests/support/message.h"
 #include "tests/support/training.h"
 
-namespace oktopk {
+namespace oktopk::reducer_unsent_test {
 namespace {
 
 constexpr Index kLarge = 700;
@@ -147,4 +147,4 @@ TEST(ReducerUnsents, after_a_failed_step_nothing_can_be_moved) {
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::reducer_unsent_test
