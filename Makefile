@@ -27,7 +27,7 @@ all_but = GTEST_FILTER='-$(subst $(eval ) ,:,$(strip $(1)))'
 heading = @printf '\n=== %s\n' "$(1)"
 
 .PHONY: help bootstrap build demo test bench report format lint clean
-.PHONY: check-format check-layers check-mirror check-tidy test-release test-asan test-tsan
+.PHONY: check-format check-layers check-mirror check-tidy test-release test-python test-asan test-tsan
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z -]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## *' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -42,7 +42,7 @@ build: bootstrap  ## release build: the command at build/oktopk
 demo: build  ## train with dense, topka, oktopk and circulant on 4 ranks; ends with a report to open
 	build/oktopk train --ranks 4 --preset dense,topka,oktopk,circulant --density 0.01 --html oktopk-report.html
 
-test: bootstrap check-format check-layers check-mirror test-release check-tidy test-asan test-tsan  ## everything CI runs
+test: bootstrap check-format check-layers check-mirror test-release test-python check-tidy test-asan test-tsan  ## everything CI runs
 	$(call heading,all stages passed)
 
 check-format:  ## clang-format finds nothing to change
@@ -62,6 +62,13 @@ test-release:  ## all tests of the release build, warnings as errors
 	@cmake --preset release -DOKTOPK_WERROR=ON >/dev/null
 	@cmake --build build -j $(JOBS)
 	@scripts/run_tests build $(TEST_JOBS)
+
+# Several at a time: most of a test is processes that start and wait for each other.
+test-python:  ## the Python package: pip install ., types, tests (a virtual environment in .venv)
+	$(call heading,python: pip install . and its tests)
+	@scripts/python_env
+	@.venv/bin/python -m mypy
+	@.venv/bin/python -m pytest -q -n $(JOBS) tests/python
 
 test-asan:  ## unit tests under the address and undefined behaviour sanitizers
 	$(call heading,asan: build and unit tests)
