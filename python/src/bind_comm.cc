@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Communicators: threads of this process, and whatever a Python object implements.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/threads.h"
+#include "oktopk/comm/tracing.h"
 #include "oktopk/comm/transport_support.h"
 #include "python/src/module.h"
 #include "python/src/python_communicator.h"
@@ -44,6 +46,17 @@ void bind_comm(nb::module_& m) {
       m, "PythonCommunicator", "A communicator whose messages a Python object moves.")
       .def(nb::init<nb::object, double>(), "transport"_a, "timeout"_a = 60.0)
       .def_prop_ro("python_transport", &PythonCommunicator::python_transport);
+
+  nb::class_<Trace>(m, "Trace",
+                    "Spans of what ranks do when, for Perfetto (docs/observability.md).")
+      .def(nb::init<std::size_t>(), "most_events"_a = Trace::kMostEvents)
+      .def("__len__", &Trace::size)
+      .def_prop_ro("dropped", &Trace::dropped, "Events that came when the trace was full.")
+      .def("to_json", &Trace::to_json)
+      .def("write", &Trace::write, "file"_a, "One JSON file, to open at ui.perfetto.dev.");
+  m.def("gather_trace", &gather_trace, "comm"_a, "trace"_a,
+        nb::call_guard<nb::gil_scoped_release>(),
+        "Collective: rank 0's trace gets the events of all ranks.");
 
   m.def("thread_world", &thread_world, "size"_a, "timeout"_a = 60.0,
         "The communicators of `size` ranks inside this process, to be used from one thread each.");

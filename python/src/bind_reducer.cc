@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "oktopk/comm/decorators.h"
 #include "oktopk/optim/reducer.h"
 #include "python/src/arrays.h"
 #include "python/src/module.h"
@@ -31,7 +30,7 @@ std::span<const std::byte> as_span(const nb::bytes& bytes) {
 class PyReducer {
  public:
   PyReducer(Communicator& comm, std::uint64_t n, const nb::dict& options)
-      : comm_(comm), reducer_(comm_, checked_n(n), read_options(options)) {}
+      : options_(options), reducer_(comm, checked_n(n), read_options(options)) {}
 
   Reducer& reducer() { return reducer_; }
   const Reducer& reducer() const { return reducer_; }
@@ -68,38 +67,38 @@ class PyReducer {
   template <class Act>
   void run(const Act& act) {
     const nb::gil_scoped_release free;
-    comm_.reset();
     update_ = {};
     update_ = act();
   }
 
-  CountingCommunicator comm_;
+  nb::dict options_;  // keeps a trace alive
   Reducer reducer_;
   Update update_;
   std::optional<Reducer::Snapshot> snapshot_;
 };
 
 nb::dict PyReducer::stats() const {
-  const Traffic& traffic = comm_.traffic();
-  const StepTimes times = reducer_.times();
-  const Allreduce& exchange = reducer_.allreduce();
+  const StepMetrics m = reducer_.metrics();
   nb::dict stats;
-  stats["step"] = reducer_.steps();
-  stats["n"] = reducer_.n();
-  stats["k"] = reducer_.k();
-  stats["preset"] = std::string(exchange.name());
-  stats["codec"] = to_string(exchange.options().codec);
-  stats["selected"] = reducer_.selection().size();
-  stats["gathered"] = update_.size();
-  stats["dense"] = update_.is_dense();
-  stats["skipped"] = update_.skipped;
-  stats["refreshed"] = reducer_.outcome().refreshed;
-  stats["wire_bytes"] = traffic.bytes_sent;
-  stats["messages"] = traffic.messages_sent;
-  stats["seconds_check"] = times.check;
-  stats["seconds_select"] = times.select;
-  stats["seconds_exchange"] = times.exchange;
-  stats["seconds_settle"] = times.settle;
+  stats["step"] = m.step;
+  stats["n"] = m.n;
+  stats["k"] = m.k;
+  stats["selected"] = m.selected;
+  stats["gathered"] = m.gathered;
+  stats["threshold_local"] = m.local_threshold;
+  stats["threshold_global"] = m.global_threshold;
+  stats["messages"] = m.messages;
+  stats["wire_bytes"] = m.wire_bytes;
+  stats["dense_bytes"] = m.dense_bytes;
+  stats["seconds_check"] = m.times.check;
+  stats["seconds_select"] = m.times.select;
+  stats["seconds_exchange"] = m.times.exchange;
+  stats["seconds_settle"] = m.times.settle;
+  stats["preset"] = m.preset;
+  stats["codec"] = to_string(reducer_.allreduce().options().codec);
+  stats["dense"] = m.is_dense;
+  stats["skipped"] = m.skipped;
+  stats["refreshed"] = m.refreshed;
   return stats;
 }
 

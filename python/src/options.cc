@@ -69,6 +69,7 @@ constexpr auto kKeywords = std::to_array<Keyword>({
     {"overrides",
      [](ReducerOptions& o,
         nb::handle x) { o.choice.overrides = Overrides::parse(value<std::string>(x)); }},
+    {"trace", [](ReducerOptions& o, nb::handle x) { o.trace = nb::cast<Trace*>(x); }},
     {"profile", [](ReducerOptions& o, nb::handle x) { o.profile = nb::cast<Profile>(x); }},
 });
 

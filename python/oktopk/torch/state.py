@@ -49,7 +49,7 @@ class OkTopkState:
     host_staging: allow gradients on an accelerator, which are copied to the host and back.
     timeout: seconds after which a wait for another rank gives up (default: 30 minutes).
     callback: called after each bucket with a dict of metrics (see oktopk.metrics).
-    options: further options of oktopk.Reducer, such as residual, selector, decay, threads.
+    options: further options of oktopk.Reducer, such as residual, selector, decay, threads, trace.
     """
 
     def __init__(
@@ -211,7 +211,6 @@ class OkTopkState:
             **stats,
             "iteration": iteration,
             "bucket": index,
-            "dense_bytes": int(dense_bytes(channel.n, self._world)),
             "residual_norm": channel.core.unsent_norm,
         }
 
@@ -258,9 +257,10 @@ class OkTopkState:
             self._channels.clear()
 
     def __getstate__(self) -> Dict[str, Any]:
-        """Process group, GradScaler and callback are not saved: set them again after loading."""
-        names = ("preset", "start_iter", "min_numel", "host_staging", "timeout", "options")
+        """Process group, GradScaler, callback and trace are not saved: set them after loading."""
+        names = ("preset", "start_iter", "min_numel", "host_staging", "timeout")
         settings = {name: getattr(self, name) for name in names}
+        settings["options"] = {k: v for k, v in self.options.items() if k != "trace"}
         return {**settings, "_description": self._description, "state": self.state_dict()}
 
     def __setstate__(self, pickled: Dict[str, Any]) -> None:
