@@ -5,7 +5,7 @@
     oktopk/a/b.cc               has  tests/a/b_test.cc  and a line in oktopk/CMakeLists.txt
     tools/**/*.cc               has  a line in tools/CMakeLists.txt
     a preset in presets.cc      has  docs/algorithms/<name>.md
-    every *.h, *.cc, *.cu       has  at most 300 lines, and a licence line on top
+    every *.h, *.cc, *.cu, *.py has  at most 300 lines, and a licence line on top
 
 Exceptions stand below, each with its reason. Prints each violation and exits 1 if any.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_LINES = 300
-CODE_FOLDERS = ["oktopk", "tools", "tests", "bench", "examples"]
+CODE_FOLDERS = ["oktopk", "python", "tools", "tests", "bench", "examples", "scripts"]
 
 # Source (a pattern) -> (where it is tested, why not in the mirrored place).
 TESTED_ELSEWHERE = {
@@ -78,14 +78,14 @@ def undocumented_presets():
 def bad_files():
     for folder in CODE_FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix not in {".h", ".cc", ".cu", ".cuh"}:
+            if path.suffix not in {".h", ".cc", ".cu", ".cuh", ".py"}:
                 continue
             name = path.relative_to(ROOT).as_posix()
             lines = path.read_text().splitlines()
             if len(lines) > MAX_LINES and name not in LONG_FILES:
                 yield f"{name}: {len(lines)} lines, more than {MAX_LINES}"
-            if not lines or "SPDX-License-Identifier: Apache-2.0" not in lines[0]:
-                yield f"{name}: the first line is not the SPDX licence line"
+            if not lines or "SPDX-License-Identifier: Apache-2.0" not in "".join(lines[:2]):
+                yield f"{name}: the first line (after #!) is not the SPDX licence line"
 
 
 def stale_exceptions():
