@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "torch"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 
 import bert_mlm  # noqa: E402
 import lstm_an4  # noqa: E402

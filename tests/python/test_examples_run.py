@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "torch"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 RUN_KEYS = {
     "label",
     "recipe",

@@ -68,8 +68,9 @@ class Channels:
         return Saved.of(self._channels.values(), self._comm)
 
     def restore(self, saved: Saved) -> None:
-        """Collective: makes the channels that were saved."""
+        """Collective: makes the channels that were saved, all or none."""
         ids = {name: key for key, name in self._names.items()}
+        restored: Dict[Tuple[int, ...], Channel] = {}
         for part in saved.parts:
             unknown = [name for name in part.names if name not in ids]
             if unknown:
@@ -79,7 +80,8 @@ class Channels:
                 )
             channel = Channel(self._comm, part.names, part.sizes, self._options)
             saved.load_into(channel, part)
-            self._channels[tuple(ids[name] for name in part.names)] = channel
+            restored[tuple(ids[name] for name in part.names)] = channel
+        self._channels.update(restored)
 
     def _rebuild(self, key: Tuple[int, ...], parameters: Sequence[torch.Tensor]) -> Channel:
         mine = set(key)

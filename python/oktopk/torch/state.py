@@ -112,13 +112,17 @@ class OkTopkState:
             return self._all_reduce(buffer)
         self._check_device(buffer)
         if self._saved is not None:
-            saved, self._saved = self._saved, None
-            channels.restore(saved)
+            channels.restore(self._saved)
+            self._saved = None
         channel = channels.of_bucket(bucket.parameters())
-        scale = 1.0 if self._scale is None else 1.0 / self._scale
-        return self._worker.submit(
-            lambda: self._exchange(channel, buffer, scale, index, iteration), buffer.device
-        )
+        is_ready = _record_event(buffer.device)
+
+        def exchange() -> torch.Tensor:
+            if is_ready is not None:
+                is_ready.wait()
+            return self._exchange(channel, buffer, index, iteration)
+
+        return self._worker.submit(exchange, buffer.device)
 
     def _begin_life(self) -> Channels:
         comm = communicator(self.process_group, self.timeout)
@@ -164,9 +168,7 @@ class OkTopkState:
                 "back in each step, or move the model to the CPU"
             )
 
-    def _all_reduce(
-        self, buffer: torch.Tensor
-    ) -> "torch.futures.Future[torch.Tensor]":
+    def _all_reduce(self, buffer: torch.Tensor) -> "torch.futures.Future[torch.Tensor]":
         """As DDP without a hook does it, bit by bit."""
         group = self.process_group if self.process_group is not None else dist.group.WORLD
         sent = dense_bytes(buffer.numel(), self._world, buffer.element_size())
@@ -176,12 +178,7 @@ class OkTopkState:
         return work.get_future().then(lambda done: done.value()[0])
 
     def _exchange(
-        self,
-        channel: Channel,
-        buffer: torch.Tensor,
-        scale: float,
-        index: int,
-        iteration: int,
+        self, channel: Channel, buffer: torch.Tensor, index: int, iteration: int
     ) -> torch.Tensor:
         """In the worker's thread."""
         if self._failure is not None:
@@ -192,14 +189,15 @@ class OkTopkState:
             channel.core.keep_snapshot()
         self._of_step.append(channel)
         try:
-            applied = channel.step(buffer, scale)
+            applied = channel.step(buffer, 1.0 if self._scale is None else 1.0 / self._scale)
         except Exception as error:
             self._failure = f"oktopk: bucket {index} of this step failed: {error}"
             raise
         if self._profile is None:
             self._profile = channel.core.profile
         if not applied:
-            buffer.fill_(float("nan"))  # so that the GradScaler of every rank sees it
+            # The GradScaler of every rank is to see it; without one, the bucket stays as it is.
+            buffer.fill_(float("nan") if self.grad_scaler is not None else 0.0)
         stats = channel.core.stats
         self._counters.add(channel.n, stats["wire_bytes"], self._world)
         if self.callback is not None:
@@ -236,7 +234,7 @@ class OkTopkState:
     # Saving.
 
     def state_dict(self) -> Dict[str, Any]:
-        """This rank's state, for torch.save. Not while backward runs."""
+        """This rank's state, for torch.save. After the optimiser's step (and GradScaler.update)."""
         self._settle_step()
         saved = self._saved
         if saved is None:
@@ -269,6 +267,11 @@ class OkTopkState:
         self.process_group = self.grad_scaler = self.callback = None
         self._reset()
         self.load_state_dict(state)
+
+
+def _record_event(device: torch.device) -> Optional[Any]:
+    """Where backward's stream is now: the exchanging thread waits for it on a stream of its own."""
+    return torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
 
 
 def _at_least(name: str, value: int, least: int) -> int:

@@ -70,6 +70,22 @@ def test_nan_is_an_error_on_every_rank():
     assert all(in_processes(3, nan_without_scaler))
 
 
+def nan_skipped(rank, P):
+    model, state = make_ddp(start_iter=0, nan_policy="skip")
+    before = unsent_of(state)
+    loss = loss_of(model, rank, 0)
+    (loss * float("nan") if rank == 1 else loss).backward()
+    gradient = np.concatenate(list(flat_gradients(model).values()))
+    train(model, rank, 3)
+    return not gradient.any() and not before, flat(model)
+
+
+def test_nan_with_policy_skip_leaves_the_buckets_out():
+    results = in_processes(2, nan_skipped)
+    assert all(clean and np.isfinite(weights).all() for clean, weights in results)
+    assert np.array_equal(results[0][1], results[1][1])
+
+
 def save_and_go_on(rank, P, folder):
     model, state = make_ddp()
     train(model, rank, 6)
@@ -136,6 +152,24 @@ def test_states_of_four_ranks_go_on_with_two(tmp_path):
     add(found, after[0][0])
     for name, total in owed.items():
         assert np.allclose(found[name], total, atol=1e-5 * max(np.abs(total).max(), 1e-3)), name
+
+
+def restore_alone(rank, P, folder):
+    """One state of two ranks is not all of them; the error comes in every step, until all are given."""
+    model, state = make_ddp()
+    state.load_state_dict(read(folder, rank)["hook"])
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="P = 2|2 ranks|load_all"):
+            loss_of(model, rank, 0).backward()
+    state.load_state_dicts([read(folder, r)["hook"] for r in range(2)])
+    model.zero_grad()
+    loss_of(model, rank, 0).backward()
+    return True
+
+
+def test_a_state_of_another_number_of_ranks_is_refused_until_all_are_given(tmp_path):
+    in_processes(2, save_and_go_on, str(tmp_path))
+    assert all(in_processes(1, restore_alone, str(tmp_path)))
 
 
 def pickled(rank, P):

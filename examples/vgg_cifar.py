@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """VGG-16 with batch norm on CIFAR-10.
 
-    torchrun --nproc-per-node 4 examples/torch/vgg_cifar.py \\
+    torchrun --nproc-per-node 4 examples/vgg_cifar.py \\
         --data ~/cifar10 --compress dense,oktopk,circulant
 
 --width 1 is VGG-16 as it is used for CIFAR-10, with one linear layer at the end: 14.7 million

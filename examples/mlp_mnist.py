@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A perceptron on MNIST: the smallest comparison, and the shortest example of a Task.
 
-    torchrun --nproc-per-node 4 examples/torch/mlp_mnist.py \\
+    torchrun --nproc-per-node 4 examples/mlp_mnist.py \\
         --data ~/mnist --compress dense,bf16,powersgd,circulant
 
 784 - 300 - 100 - 10: 266,610 parameters.

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A bidirectional LSTM with CTC that spells what is said, on AN4's MFCC frames.
 
-    torchrun --nproc-per-node 4 examples/torch/lstm_an4.py \\
+    torchrun --nproc-per-node 4 examples/lstm_an4.py \\
         --data ~/an4 --compress dense,oktopk,circulant
 
 Reports the CTC loss per character and the character error rate of greedy decoding.

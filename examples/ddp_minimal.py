@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """DistributedDataParallel with 1% of the gradient, as short as it gets: a perceptron on MNIST.
 
-    torchrun --nproc-per-node 4 examples/torch/ddp_minimal.py [--data ~/mnist] [--compress dense]
+    torchrun --nproc-per-node 4 examples/ddp_minimal.py [--data ~/mnist] [--compress dense]
 
 The lines marked (*) are all that sparse gradients take.
 """

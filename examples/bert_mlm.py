@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """BERT's masked-language model on any text file, with a vocabulary made from the text.
 
-    torchrun --nproc-per-node 4 examples/torch/bert_mlm.py \\
+    torchrun --nproc-per-node 4 examples/bert_mlm.py \\
         --data some.txt --size tiny --compress dense,oktopk,circulant
 
 15% of the tokens of each piece are to be guessed; of these 80% are masked, 10% replaced by another
