@@ -111,4 +111,4 @@ lint: bootstrap  ## clang-tidy over all our code
 	@$(call TIDY,.)
 
 clean:  ## remove all build directories
-	rm -rf build build-debug build-asan build-tsan
+	rm -rf build build-debug build-asan build-tsan build-python .venv

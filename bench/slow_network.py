@@ -90,7 +90,7 @@ def conditions(options: argparse.Namespace) -> dict:
         "ranks": options.ranks,
         "cores": len(os.sched_getaffinity(0)),
         "cpu": processor(),
-        "kernel": platform.release(),
+        "kernel": platform.release().partition("-")[0],
         "torch": metadata.version("torch"),
         "parameters": options.parameters,
         "batch": options.batch,

@@ -47,6 +47,8 @@ for _ in range(args.steps):
     F.cross_entropy(model(images[batch]), data.train.labels[batch]).backward()
     optimiser.step()
 
+if args.compress != "dense":
+    optimiser.catch_up()  # (*) the weight decay that is still owed
 if dist.get_rank() == 0:
     right = (net(test_images).argmax(1) == data.test.labels).float().mean()
     print(f"{args.compress} on {data.name}: accuracy {right:.4f} after {args.steps} steps")

@@ -80,7 +80,11 @@ def register_oktopk(ddp: Any, preset: str, density: float, codec: str | None) ->
     import oktopk.torch as sparse
 
     state = sparse.OkTopkState(
-        process_group=None, density=density, preset=preset, codec=codec, start_iter=START_STEP
+        process_group=None,
+        density=density,
+        preset=preset,
+        codec=None if preset == "auto" else codec,  # auto chooses the coding itself
+        start_iter=START_STEP,
     )
     ddp.register_comm_hook(state, sparse.oktopk_hook)
     return state

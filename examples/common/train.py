@@ -132,6 +132,8 @@ class _Trainer:
             if buffer.is_floating_point():
                 dist.all_reduce(buffer)
                 buffer /= self._world.size
+        if hasattr(self._optimiser, "catch_up"):  # the weight decay that is still owed
+            self._optimiser.catch_up()
         self._ddp.eval()
         with torch.no_grad():
             sums = self._task.evaluate(self._ddp.module, self._held_out)

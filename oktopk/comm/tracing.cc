@@ -11,13 +11,13 @@
 namespace oktopk {
 
 TracingCommunicator::TracingCommunicator(Communicator& inner, const TraceRow& row,
-                                         std::vector<int> ranks)
+                                         const std::vector<int>& ranks)
     : ForwardingCommunicator(inner), row_(row.on_rank(rank())) {
   name_peers(ranks);
 }
 
 TracingCommunicator::TracingCommunicator(std::unique_ptr<Communicator> inner, const TraceRow& row,
-                                         std::vector<int> ranks, std::string_view category)
+                                         const std::vector<int>& ranks, std::string_view category)
     : ForwardingCommunicator(std::move(inner)), row_(row.on_rank(rank())), category_(category) {
   name_peers(ranks);
 }

@@ -8,7 +8,7 @@ A callback gets one dict per bucket and step:
     selected, gathered      entries that this rank sent; entries of the result
     threshold_local, threshold_global
                             smallest magnitude that this rank sent; smallest of the result
-    wire_bytes, messages    what this rank sent
+    wire_bytes, messages    what this rank sent (a transport's own heads not counted)
     dense_bytes             what a dense fp32 allreduce would have sent
     seconds_check, _select, _exchange, _settle
                             where the time went; exchange has the waiting for slower ranks in it

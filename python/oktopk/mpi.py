@@ -50,11 +50,15 @@ class MpiTransport:
         statuses = [self._mpi.Status() for _ in requests]
         deadline = time.monotonic() + timeout
         waits = 0
-        while not self._mpi.Request.Testall(requests, statuses):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"no answer within {timeout} s")
-            waits += 1
-            time.sleep(0 if waits < 1000 else 5e-5)
+        try:
+            while not self._mpi.Request.Testall(requests, statuses):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"no answer within {timeout} s")
+                waits += 1
+                time.sleep(0 if waits < 1000 else 5e-5)
+        except BaseException:
+            self.abandon(ticket)
+            raise
         del self._open[ticket]
         return [statuses[i].Get_count(self._mpi.BYTE) for i in range(receives)]
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a Python object must do to move messages for oktopk.
 
-`Communicator(transport)` makes a communicator of any object with these members. Two come along:
+`PythonCommunicator(transport)` makes a communicator of any object with these members. Two come along:
 `oktopk.mpi.MpiTransport` (mpi4py) and `oktopk.torch.ProcessGroupTransport` (torch.distributed).
 """
 
@@ -34,7 +34,8 @@ class Transport(Protocol):
 
     def finish(self, ticket: int, timeout: float) -> List[int]:
         """Waits until the exchange is complete, at most `timeout` seconds. Returns how many bytes
-        each receive got. Exchanges may be finished in any order."""
+        each receive got. Exchanges may be finished in any order. Where it raises, it has let go of
+        the arrays first, as abandon() does."""
         ...
 
     def abandon(self, ticket: int) -> None:

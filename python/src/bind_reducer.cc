@@ -30,7 +30,8 @@ std::span<const std::byte> as_span(const nb::bytes& bytes) {
 class PyReducer {
  public:
   PyReducer(Communicator& comm, std::uint64_t n, const nb::dict& options)
-      : options_(options), reducer_(comm, checked_n(n), read_options(options)) {}
+      : options_(nb::steal<nb::dict>(PyDict_Copy(options.ptr()))),
+        reducer_(comm, checked_n(n), read_options(options)) {}
 
   Reducer& reducer() { return reducer_; }
   const Reducer& reducer() const { return reducer_; }
@@ -108,7 +109,7 @@ void bind_steps(nb::class_<PyReducer>& c) {
         "Then see `indices`, `values` and `dense`, or write_update().")
       .def("flush", &PyReducer::flush,
            "Collective: synchronises everything that is unsent, densely; nothing is left.")
-      .def("write_update", &PyReducer::write_update, "out"_a, "factor"_a = 1.0F,
+      .def("write_update", &PyReducer::write_update, "out"_a.noconvert(), "factor"_a = 1.0F,
            "Writes the mean of the last step, times factor, as all n values.")
       .def_prop_ro("skipped", [](const PyReducer& r) { return r.update().skipped; })
       .def_prop_ro("is_dense", [](const PyReducer& r) { return r.update().is_dense(); })
@@ -172,7 +173,7 @@ void bind_state(nb::class_<PyReducer>& c) {
             const nb::gil_scoped_release free;
             r.reducer().take_unsent({out.data(), out.size()});
           },
-          "out"_a,
+          "out"_a.noconvert(),
           "Writes what is unsent, owner memory included, and forgets it. All ranks must do "
           "it together.")
       .def(

@@ -18,12 +18,15 @@ from oktopk.torch._saved import Saved
 
 
 class Channels:
-    """Of one rank. `names`: of parameters, by id(); those that are missing get a number."""
+    """Of one rank. `names`: of all parameters, by id(); None: they get numbers as they come."""
 
-    def __init__(self, comm: _core.Communicator, options: Dict[str, Any], names: Dict[int, str]):
+    def __init__(
+        self, comm: _core.Communicator, options: Dict[str, Any], names: Optional[Dict[int, str]]
+    ):
         self._comm = comm
         self._options = options
-        self._names = names
+        self._names = names if names is not None else {}
+        self._are_all_known = names is not None
         self._channels: Dict[Tuple[int, ...], Channel] = {}  # by the ids of their parameters
         self._unsent: Dict[str, torch.Tensor] = {}  # by name, while buckets are rebuilt
         # By id: the channel and place of the last step; None: it was dense.
@@ -38,6 +41,23 @@ class Channels:
         for place, p in enumerate(parameters):
             self._last[id(p)] = (channel, place)
         return channel
+
+    def take_unsent(self, parameters: Sequence[torch.Tensor]) -> Dict[str, torch.Tensor]:
+        """What is unsent of these, by name, in their order; empty where nothing is. It is forgotten
+        here."""
+        key = tuple(id(p) for p in parameters)
+        self._dissolve(key)
+        names = [self._name(i) for i in key]
+        if not any(name in self._unsent for name in names):
+            return {}
+        return {
+            name: self._unsent.pop(name, torch.zeros(p.numel()))
+            for name, p in zip(names, parameters)
+        }
+
+    def give_unsent(self, unsent: Dict[str, torch.Tensor]) -> None:
+        """Takes back what take_unsent() gave."""
+        self._unsent.update(unsent)
 
     def note_dense(self, parameters: Sequence[torch.Tensor]) -> None:
         """These were synchronised densely, by someone else."""
@@ -65,10 +85,22 @@ class Channels:
         return found
 
     def save(self) -> Saved:
-        return Saved.of(self._channels.values(), self._comm)
+        """What is between two layouts is saved as a bucket of its own."""
+        channels = list(self._channels.values())
+        if self._unsent:
+            sizes = [len(values) for values in self._unsent.values()]
+            rest = Channel(self._comm, list(self._unsent), sizes, self._options)
+            rest.give_unsent(dict(self._unsent))
+            channels.append(rest)
+        return Saved.of(channels, self._comm)
 
     def restore(self, saved: Saved) -> None:
         """Collective: makes the channels that were saved, all or none."""
+        if not self._are_all_known:
+            raise UsageError(
+                "oktopk: this version of torch does not tell which model the hook is registered "
+                "on, and a state cannot be loaded without: torch 2.1 and newer do"
+            )
         ids = {name: key for key, name in self._names.items()}
         restored: Dict[Tuple[int, ...], Channel] = {}
         for part in saved.parts:
@@ -84,13 +116,25 @@ class Channels:
         self._channels.update(restored)
 
     def _rebuild(self, key: Tuple[int, ...], parameters: Sequence[torch.Tensor]) -> Channel:
-        mine = set(key)
-        for other in [k for k in self._channels if mine & set(k)]:
-            self._unsent.update(self._channels.pop(other).take_unsent())
-        names = [self._names.setdefault(i, f"parameter {len(self._names)}") for i in key]
+        self._dissolve(key)
+        names = [self._name(i) for i in key]
         channel = Channel(self._comm, names, [p.numel() for p in parameters], self._options)
         channel.give_unsent(self._unsent)
         return channel
+
+    def _dissolve(self, key: Tuple[int, ...]) -> None:
+        """The channels of an older layout that have some of these parameters give up all theirs."""
+        mine = set(key)
+        for other in [k for k in self._channels if mine & set(k)]:
+            self._unsent.update(self._channels.pop(other).take_unsent())
+
+    def _name(self, key: int) -> str:
+        if self._are_all_known and key not in self._names:
+            raise UsageError(
+                "oktopk: a gradient of a parameter that is not of the DDP model which this "
+                "OkTopkState is registered on: make one state per model"
+            )
+        return self._names.setdefault(key, f"parameter {len(self._names)}")
 
     def clear(self) -> None:
         """Before a state is loaded: what is unsent is dropped."""

@@ -8,6 +8,7 @@ import gc
 import weakref
 from typing import Any, Dict, Optional
 
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from oktopk._core import UsageError
@@ -19,6 +20,20 @@ class Owner:
     def __init__(self, ddp: DistributedDataParallel):
         self._ddp = weakref.ref(ddp)
         self.names: Dict[int, str] = {id(p): name for name, p in ddp.module.named_parameters()}
+
+    def process_group(self, given: Optional[Any]) -> Any:
+        """DDP's own; UsageError where the state was given another one."""
+        ddp = self._ddp()
+        own = getattr(ddp, "process_group", None)
+        if given is None or own is None:
+            return own if given is None else given
+        ranks, others = dist.get_process_group_ranks(own), dist.get_process_group_ranks(given)
+        if ranks != others:
+            raise UsageError(
+                f"oktopk: OkTopkState has a process group of ranks {others}, but DDP one of {ranks}: "
+                "give both the same, or the state none"
+            )
+        return given
 
     def refuse_join(self) -> None:
         """Ranks that have no data left take part in DDP's own allreduce only."""

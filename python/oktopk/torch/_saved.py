@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 from oktopk import _core
 from oktopk._core import UsageError
 from oktopk.torch._channel import Channel
+from oktopk.torch.flat import state_to_bytes, state_to_tensor
 
 VERSION = 1
 
@@ -38,7 +39,7 @@ class Saved(NamedTuple):
                 "nothing new to save"
             )
         buckets = [
-            {"names": part.names, "sizes": part.sizes, "reducer": part.states[0]}
+            {"names": part.names, "sizes": part.sizes, "reducer": state_to_tensor(part.states[0])}
             for part in self.parts
         ]
         return {
@@ -51,6 +52,8 @@ class Saved(NamedTuple):
 
     @staticmethod
     def read(states: List[Dict[str, Any]]) -> Tuple["Saved", int]:
+        if not states:
+            raise UsageError("oktopk: no states to load")
         for state in states:
             if not isinstance(state, dict) or state.get("oktopk") != VERSION:
                 raise UsageError(
@@ -61,7 +64,7 @@ class Saved(NamedTuple):
         if len(states) > 1:
             _check_all(states)
         parts = [
-            Part(b["names"], b["sizes"], [s["buckets"][i]["reducer"] for s in states])
+            Part(b["names"], b["sizes"], [_bytes_of(s, i) for s in states])
             for i, b in enumerate(first["buckets"])
         ]
         return Saved(first["world"], first["rank"], parts), first["iteration"]
@@ -72,6 +75,10 @@ class Saved(NamedTuple):
             channel.core.load(part.states[0])
         else:
             channel.core.load_all(part.states)
+
+
+def _bytes_of(state: Dict[str, Any], bucket: int) -> bytes:
+    return state_to_bytes(state["buckets"][bucket]["reducer"])
 
 
 def _check_all(states: List[Dict[str, Any]]) -> None:

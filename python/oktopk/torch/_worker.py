@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import Callable, Optional
+from contextlib import nullcontext
+from typing import Any, Callable, ContextManager, Optional
 
 import torch
 
@@ -20,6 +21,7 @@ class OrderedWorker:
         self._name = name
         self._jobs: "queue.SimpleQueue[Callable[[], None]]" = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
+        self._stream: Optional[torch.cuda.Stream] = None
 
     def submit(
         self, job: Job, device: torch.device
@@ -34,14 +36,23 @@ class OrderedWorker:
 
         def work() -> None:
             try:
-                result = job()
+                with self._on(device):
+                    future.set_result(job())
             except BaseException as error:  # whatever it is, backward waits for the future
-                future.set_exception(error)  # type: ignore[arg-type]
-            else:
-                future.set_result(result)
+                known = error if isinstance(error, Exception) else RuntimeError(repr(error))
+                future.set_exception(known)  # type: ignore[arg-type]
 
         self._jobs.put(work)
         return future
+
+    def _on(self, device: torch.device) -> ContextManager[Any]:
+        """A CUDA device's jobs run on a stream of their own, behind all that backward has queued
+        there so far; the future passes on where it ends."""
+        if device.type != "cuda":
+            return nullcontext()
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(device)
+        return torch.cuda.stream(self._stream)
 
     def _run(self) -> None:
         while True:

@@ -44,8 +44,8 @@ def register_fsdp(
 
     replicate_group: the ranks that hold the same shard as this one: a process group, or the
     dimension of a DeviceMesh. Their weights must be equal at the start.
-    start_iter: so many dense steps first: a few percent of all (docs/learning.md). min_numel: parameter groups with fewer values in a shard
-    are synchronised densely. grad_scaler: the GradScaler of mixed precision training: what is unsent
+    start_iter: so many dense steps first: a few percent of all (docs/learning.md). min_numel:
+    parameter groups with fewer values in a shard are synchronised densely. grad_scaler: the GradScaler of mixed precision training: what is unsent
     is then kept unscaled, and a step that it leaves out leaves no trace; synchronise once per step.
     The other options are those of `oktopk.torch.Reducer`.
 
@@ -156,10 +156,19 @@ class FsdpState:
         settings = dict(self._settings)
         if n < self._min_numel:
             settings["preset"] = "dense"
-        elif settings["preset"] == "auto" and "profile" not in settings:
-            settings["profile"] = self._profile
         return Reducer(n, communicator=self._comm, **settings)
+
+    def share_profile(self, reducer: Reducer) -> None:
+        """Before a step: what one group has measured of the network is used by all."""
+        is_open = self._settings["preset"] == "auto" and reducer.n >= self._min_numel
+        if self._profile is not None and is_open and reducer.profile is None:
+            reducer.use_profile(self._profile)
 
     def note_profile(self, reducer: Reducer) -> None:
         if self._profile is None:
             self._profile = reducer.profile
+
+    def settle(self) -> None:
+        """A GradScaler leaves out a step of all groups, or of none."""
+        for unit in self._units.values():
+            unit.settle()

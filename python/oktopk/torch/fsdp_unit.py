@@ -23,7 +23,7 @@ except ImportError:  # older torch
     FSDPModule = None  # type: ignore[assignment,misc]
 
 
-class Owner(Protocol):
+class Model(Protocol):
     """What all units have in common."""
 
     grad_scaler: Any
@@ -31,18 +31,23 @@ class Owner(Protocol):
 
     def make_reducer(self, n: int) -> Reducer: ...
 
+    def share_profile(self, reducer: Reducer) -> None: ...
+
     def note_profile(self, reducer: Reducer) -> None: ...
+
+    def settle(self) -> None: ...
 
 
 class Unit:
     """One parameter group: its hook, its Reducer, and where its parameters lie."""
 
-    def __init__(self, owner: Owner, name: str, group: Any):
+    def __init__(self, owner: Model, name: str, group: Any):
         self._owner = owner
         self._name = name
         self._group = group
         self.reducer: Optional[Reducer] = None
         self.partial: Optional[torch.Tensor] = None  # accumulated without all-reduce
+        self._is_divided_later = False
         self._scale: Optional[float] = None  # of a step that the GradScaler may still leave out
 
     def hook(self, gradient: torch.Tensor) -> None:
@@ -55,17 +60,22 @@ class Unit:
             gradient.zero_()
             return
         reducer = self.need_reducer(gradient.numel())
+        self._is_divided_later = gradient.dtype == torch.float16 or bool(
+            getattr(self._group, "force_sum_reduction_for_comms", False)
+        )
         if self.partial is not None:
             gradient += self.partial
             self.partial = None
-        self.settle()
         scaler = self._owner.grad_scaler
+        if self._scale is not None:  # the first group of a step
+            self._owner.settle()
         if scaler is not None:
             self._scale = float(scaler.get_scale())
             reducer.keep_snapshot()
         # With a divide factor FSDP's own mesh gives the sum divided by it, not the mean.
         is_mean = getattr(self._group, "gradient_divide_factor", None) is None
         copies = 1.0 if is_mean else float(self._owner.replicas)
+        self._owner.share_profile(reducer)
         reducer.reduce(gradient, copies / (self._scale or 1.0), self._scale or 1.0)
         self._owner.note_profile(reducer)
 
@@ -122,6 +132,11 @@ class Unit:
     def flush(self) -> None:
         if self.reducer is None:
             return
+        if self._is_divided_later:
+            raise UsageError(
+                f"oktopk: module '{self._name}': flush() does not work where FSDP divides after the "
+                "hook: with float16 as reduce_dtype, or with forced sums"
+            )
         self.settle()
         mean = self.reducer.flush()
         assert mean is not None  # it was made with n

@@ -159,6 +159,10 @@ class Reducer:
         """Preset "auto", after the first step: what it measured of the network."""
         return self._core.profile
 
+    def use_profile(self, profile: _core.Profile) -> None:
+        """Preset "auto", before it has measured: decides by this profile. All ranks together."""
+        self._core.use_profile(profile)
+
     def state_dict(self) -> Dict[str, Any]:
         """This rank's state: every rank saves its own."""
         return {

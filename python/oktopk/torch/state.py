@@ -93,6 +93,7 @@ class OkTopkState:
         self._worker = OrderedWorker("oktopk")
         self._profile: Optional[_core.Profile] = None  # measured by preset auto
         self._of_step: List[Channel] = []  # that made a step in this iteration, not yet settled
+        self._gone_densely: Dict[str, torch.Tensor] = {}  # unsent before this iteration
         self._failure: Optional[str] = None  # of this iteration
         self._scale: Optional[float] = None  # the GradScaler's, in this iteration
         self._counters = Counters()
@@ -108,6 +109,8 @@ class OkTopkState:
         if bucket.is_last():
             self.iteration += 1
         if self._is_dense(buffer, iteration):
+            if iteration >= self.start_iter:
+                self._add_unsent(buffer, channels.take_unsent(bucket.parameters()))
             channels.note_dense(bucket.parameters())
             return self._all_reduce(buffer)
         self._check_device(buffer)
@@ -119,17 +122,19 @@ class OkTopkState:
 
         def exchange() -> torch.Tensor:
             if is_ready is not None:
-                is_ready.wait()
+                torch.cuda.current_stream(buffer.device).wait_event(is_ready)
             return self._exchange(channel, buffer, index, iteration)
 
         return self._worker.submit(exchange, buffer.device)
 
     def _begin_life(self) -> Channels:
-        comm = communicator(self.process_group, self.timeout)
-        require_equal(comm, self._description)
         self._owner = find_owner(self)
-        names = self._owner.names if self._owner is not None else {}
-        self._channels = Channels(comm, self.options, names)
+        if self._owner is not None:
+            self.process_group = self._owner.process_group(self.process_group)
+        comm = communicator(self.process_group, self.timeout)
+        saved = "nothing" if self._saved is None else f"{len(self._saved.parts)} buckets"
+        require_equal(comm, f"{self._description}, iteration {self.iteration}, loaded {saved}")
+        self._channels = Channels(comm, self.options, self._owner.names if self._owner else None)
         self._world = comm.size
         return self._channels
 
@@ -145,12 +150,15 @@ class OkTopkState:
         """A step is all or nothing: when the GradScaler has left it out, because a bucket here or
         a dense one was not finite, all buckets go back to what they had before."""
         channels, self._of_step = self._of_step, []
+        gone, self._gone_densely = self._gone_densely, {}
         if self.grad_scaler is None:
             return
         skipped = any(channel.core.skipped for channel in channels)
         if skipped or self.grad_scaler.get_scale() < (self._scale or 0.0):
             for channel in channels:
                 channel.core.go_back()
+            if self._channels is not None:
+                self._channels.give_unsent(gone)
 
     def _is_dense(self, buffer: torch.Tensor, iteration: int) -> bool:
         return (
@@ -168,6 +176,13 @@ class OkTopkState:
                 "back in each step, or move the model to the CPU"
             )
 
+    def _add_unsent(self, buffer: torch.Tensor, unsent: Dict[str, torch.Tensor]) -> None:
+        """What is unsent of parameters whose new bucket is dense goes along, all of it."""
+        if unsent:
+            flat = torch.cat(list(unsent.values())).to(buffer.device)
+            buffer += (flat * (self._scale or 1.0)).to(buffer.dtype)
+            self._gone_densely.update(unsent)
+
     def _all_reduce(self, buffer: torch.Tensor) -> "torch.futures.Future[torch.Tensor]":
         """As DDP without a hook does it, bit by bit."""
         group = self.process_group if self.process_group is not None else dist.group.WORLD
@@ -183,7 +198,7 @@ class OkTopkState:
         """In the worker's thread."""
         if self._failure is not None:
             raise UsageError(self._failure)
-        if self._profile is not None and channel.core.steps == 0:
+        if self._profile is not None and channel.core.profile is None:
             channel.core.use_profile(self._profile)
         if self.grad_scaler is not None:
             channel.core.keep_snapshot()
@@ -223,8 +238,8 @@ class OkTopkState:
 
     def unsent(self) -> Dict[str, torch.Tensor]:
         """What of this rank's gradients was not applied yet, by parameter name, as flat tensors:
-        its residual and what it remembers for the regions it owns. A copy of n values."""
-        self._settle_step()
+        its residual and what it remembers for the regions it owns. A copy of n values. A step that
+        the GradScaler leaves out is undone when the next one begins, or by state_dict()."""
         return self._channels.unsent() if self._channels is not None else {}
 
     def compression_stats(self) -> CompressionStats:
@@ -270,7 +285,7 @@ class OkTopkState:
 
 
 def _record_event(device: torch.device) -> Optional[Any]:
-    """Where backward's stream is now: the exchanging thread waits for it on a stream of its own."""
+    """Where backward's stream is now: the exchanging thread's own stream waits for it."""
     return torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
 
 

@@ -57,7 +57,7 @@ def train(model, rank, steps, first=0, lr=0.05):
 
 
 def flat(model):
-    return torch.nn.utils.parameters_to_vector(model.parameters()).detach().numpy().copy()
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters()]).numpy()
 
 
 def flat_gradients(model):

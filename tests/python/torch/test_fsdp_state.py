@@ -50,6 +50,25 @@ def test_a_grad_scaler_leaves_no_trace(tmp_path):
     run_processes(4, work_scaler, tmp_path)
 
 
+def work_auto(rank, P):
+    """Preset auto measures the network once for all modules; a state of it can be loaded."""
+    _, replicate, shards = meshes(2, 1)
+    options = {"preset": "auto", "density": 0.05, "start_iter": 0, "min_numel": 0}
+    model, other = shard(shards), shard(shards)
+    state = oktopk.torch.register_fsdp(model, replicate, **options)
+    for step in range(3):
+        backward(model, rank, step)
+    again = oktopk.torch.register_fsdp(other, replicate, **options)
+    again.load_state_dict(state.state_dict())
+    state.flush()
+    again.flush()
+    assert torch.equal(gradients(model), gradients(other))
+
+
+def test_a_state_of_preset_auto_can_be_loaded(tmp_path):
+    run_processes(2, work_auto, tmp_path)
+
+
 def work_elastic(rank, P):
     """Four replicas' states on two; shards in the explicit Reducer and in local steps; errors."""
     _, replicate, shards = meshes(4, 1)

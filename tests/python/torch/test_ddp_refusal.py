@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bad use of the DDP hook: an error on every rank that says what to do, and never a hang."""
+
+import numpy as np
+import pytest
+import torch
+from models import flat, loss_of, make_ddp, train
+from ranks import in_processes
+
+import oktopk
+import oktopk.torch
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"density": 0}, "density = 0"),
+        ({"density": 2.0}, "density = 2"),
+        ({"preset": "best"}, "unknown preset 'best'"),
+        ({"start_iter": -1}, "start_iter = -1"),
+        ({"codec": "zip", "preset": "circulant"}, "zip"),
+        ({"wramup": 3}, "unknown option 'wramup'"),
+        ({"codec": "elias_fano+fp32"}, "codec with preset auto"),
+    ],
+)
+def test_bad_options_are_refused_when_the_state_is_made(options, words):
+    with pytest.raises(oktopk.UsageError, match=words):
+        oktopk.torch.OkTopkState(**options)
+
+
+def backward_raises(rank, P, words, options, act=None):
+    model, state = make_ddp(**(options(rank) if callable(options) else options))
+    with pytest.raises(RuntimeError, match=words):
+        if act is None:
+            loss_of(model, rank, 0).backward()
+        else:
+            act(model, state, rank)
+    return True
+
+
+def other_density(rank):
+    return {"density": 0.05 * (1 + rank)}
+
+
+def other_start(rank):
+    return {"start_iter": rank}
+
+
+@pytest.mark.parametrize(
+    "options, words", [(other_density, "rank 0 has 'k"), (other_start, "rank 0 has 'start_iter 0'")]
+)
+def test_different_states_on_ranks_are_refused_on_all(options, words):
+    assert all(in_processes(2, backward_raises, words, options))
+
+
+def loaded_on_one(rank, P):
+    model, state = make_ddp()
+    if rank == 0:
+        saved = {"oktopk": 1, "world": 2, "rank": 0, "iteration": 50, "buckets": []}
+        state.load_state_dict(saved)
+    with pytest.raises(RuntimeError, match="iteration 50"):
+        loss_of(model, rank, 0).backward()
+    return True
+
+
+def test_a_state_loaded_on_one_rank_only_is_refused_on_all():
+    assert all(in_processes(2, loaded_on_one))
+
+
+def in_subgroups(rank, P):
+    """Two models side by side, each on half of the ranks: DDP's group is the state's."""
+    import torch.distributed as dist
+
+    groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    mine = groups[rank // 2]
+    model, state = make_ddp(ddp_options={"process_group": mine}, start_iter=0)
+    train(model, rank, 5)
+    other, _ = make_ddp(
+        ddp_options={"process_group": mine}, process_group=dist.group.WORLD, start_iter=0
+    )
+    with pytest.raises(RuntimeError, match="process group of ranks"):
+        loss_of(other, rank, 0).backward()
+    return flat(model)
+
+
+def test_the_state_takes_the_process_group_of_its_model():
+    a, b, c, d = in_processes(4, in_subgroups)
+    assert np.array_equal(a, b) and np.array_equal(c, d) and not np.array_equal(a, c)
+
+
+def leaves(metrics):
+    raise SystemExit(3)
+
+
+def test_a_callback_that_leaves_does_not_hang_backward():
+    options = {"start_iter": 0, "callback": leaves}
+    assert all(in_processes(2, backward_raises, "SystemExit", options))
+
+
+def join_in(model, state, rank):
+    with model.join():
+        for step in range(1 + rank):
+            loss_of(model, rank, step).backward()
+
+
+def test_join_is_refused():
+    assert all(in_processes(2, backward_raises, "join", {}, join_in))
+
+
+def on_two_models(model, state, rank):
+    second, _ = make_ddp(state=state)
+    loss_of(model, rank, 0).backward()
+
+
+def test_one_state_on_two_models_is_refused():
+    assert all(in_processes(2, backward_raises, "one per model", {}, on_two_models))
+
+
+def registered_twice(model, state, rank):
+    model.register_comm_hook(state, oktopk.torch.oktopk_hook)
+
+
+def test_a_second_hook_is_refused():
+    assert all(in_processes(1, backward_raises, "once", {}, registered_twice))
+
+
+def test_tensors_elsewhere_are_refused_with_what_to_do():
+    state = oktopk.torch.OkTopkState()
+    with pytest.raises(oktopk.UsageError, match="host_staging=True"):
+        state._check_device(torch.empty(3, device="meta"))
