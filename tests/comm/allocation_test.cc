@@ -2,27 +2,13 @@
 // Warm exchanges and collectives allocate nothing: this program counts what each thread allocates.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <new>
 #include <vector>
 
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/decorators.h"
+#include "tests/support/allocations.h"
 #include "tests/support/collectives_conformance.h"
 #include "tests/support/world.h"
-
-namespace {
-thread_local std::size_t allocations = 0;
-}  // namespace
-
-// Not inlined, or the compiler sees malloc and delete meet and warns.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* place = std::malloc(size > 0 ? size : 1)) return place;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* place) noexcept { std::free(place); }
-[[gnu::noinline]] void operator delete(void* place, std::size_t) noexcept { std::free(place); }
 
 namespace oktopk::allocation_test {
 namespace {
@@ -44,7 +30,7 @@ TEST(Allocation, warm_collectives_allocate_nothing) {
       const auto phases = circulant_phases(grid_skips(P));
       std::size_t before = 0;
       for (int round = 0; round < 4; ++round) {
-        if (round == 2) before = allocations;
+        if (round == 2) before = allocations_of_this_thread();
         barrier(comm);
         broadcast(comm, P - 1, mine);
         allgather(comm, mine, all, work);
@@ -61,7 +47,8 @@ TEST(Allocation, warm_collectives_allocate_nothing) {
         ring_allgather(comm, halves, cuts);
         allreduce_small(comm, 1.0, Reduction::max, work);
       }
-      EXPECT_EQ(allocations - before, 0u) << "P = " << P << ", rank " << comm.rank();
+      EXPECT_EQ(allocations_of_this_thread() - before, 0u)
+          << "P = " << P << ", rank " << comm.rank();
     });
   }
 }
