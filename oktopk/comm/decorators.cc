@@ -164,7 +164,9 @@ void FaultyCommunicator::strike(const Send& send) {
       sends_.push_back({send.peer, send.bytes.first(random_below(send.bytes.size()))});
       break;
     case FaultKind::stall:
-      std::this_thread::sleep_for(2 * timeout() + std::chrono::milliseconds(100));
+      // So long that a peer which comes late itself, on a busy machine, still waits for its
+      // timeout.
+      std::this_thread::sleep_for(3 * timeout() + std::chrono::milliseconds(500));
       sends_.push_back(send);
       break;
   }
