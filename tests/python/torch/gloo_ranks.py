@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import threading
 import time
 from datetime import timedelta
@@ -50,8 +51,10 @@ def _run(rank: int, P: int, rendezvous: str, work: Callable[..., None], args: An
     try:
         work(rank, P, *args)
         dist.barrier()  # nobody leaves while others still talk to it
-    finally:
+    except BaseException:
         dist.destroy_process_group()
+        raise
+    os._exit(0)  # threads of torch's own sometimes abort a process that ends in the usual way
 
 
 def run_threads(P: int, work: Callable[[oktopk.Communicator], Any]) -> List[Any]:
