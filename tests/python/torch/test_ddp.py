@@ -51,9 +51,12 @@ def test_ddp_options_change_nothing_for_the_ranks(ddp_options):
     assert np.array_equal(results[0][0], results[1][0])
 
 
-def accumulate(rank, P, options, steps):
+def accumulate_with(rank, P, options, steps):
+    return accumulate(rank, P, *make_ddp(**options), steps)
+
+
+def accumulate(rank, P, model, state, steps):
     """Adds up what is given, what is applied, and what is left: the mass law's three terms."""
-    model, state = make_ddp(**options)
     own = small_model()
     given, applied = {}, {}
     for step in range(steps):
@@ -86,27 +89,19 @@ def check_mass(results, P):
 @pytest.mark.parametrize("preset", ["circulant", "oktopk", "topka"])
 def test_mass_is_conserved_through_the_rebuilding_of_buckets(preset, P):
     # start_iter 0: the first iteration is sparse, in buckets that DDP throws away after it.
-    results = in_processes(P, accumulate, {"preset": preset, "start_iter": 0}, 6)
+    results = in_processes(P, accumulate_with, {"preset": preset, "start_iter": 0}, 6)
     left = check_mass(results, P)
     assert sum(np.abs(x).sum() for x in left.values()) > 0
 
 
 def into_dense_buckets(rank, P):
     """One sparse bucket at first; after the rebuild some buckets are below min_numel, and dense."""
-    model, state = make_ddp(start_iter=0, min_numel=2200, density=0.02)
-    own = small_model()
-    given, applied = {}, {}
-    for step in range(4):
-        model.zero_grad()
-        loss_of(model, rank, step).backward()
-        own.load_state_dict(model.module.state_dict())
-        own.zero_grad()
-        loss_of(own, rank, step).backward()
-        add(given, flat_gradients(own))
-        add(applied, flat_gradients(model))
+    options = {"start_iter": 0, "min_numel": 2200, "density": 0.02}
+    model, state = make_ddp(**options)
+    given, applied, unsent, _ = accumulate(rank, P, model, state, 4)
     assert not state._channels._unsent  # nothing waits for a bucket that never comes
     dense = sum(state.arrived(p) is None for p in model.parameters())
-    return given, applied, unsent_of(state), dense
+    return given, applied, unsent, dense
 
 
 def test_mass_goes_along_when_a_parameter_moves_to_a_dense_bucket():
