@@ -14,8 +14,6 @@ import torch
 
 from oktopk import _core
 
-FLOATS = (torch.float32, torch.bfloat16, torch.float16)
-
 
 class Slot(NamedTuple):
     """A parameter's place in the flat gradient."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from oktopk._core import UsageError
+from oktopk.torch.flat import local
 from oktopk.torch.interval_clock import IntervalClock
 
 Flats = Dict[str, Tensor]
@@ -81,12 +82,6 @@ def write_back(param: Tensor, weight: Tensor) -> None:
     """Rounds a widened copy into the parameter."""
     if weight.dtype != param.dtype:
         local(param).copy_(weight)
-
-
-def local(tensor: Tensor) -> Tensor:
-    """Of a DTensor (FSDP2), the part this rank holds."""
-    to_local = getattr(tensor, "to_local", None)
-    return tensor.detach() if to_local is None else to_local()
 
 
 def checked(indices: Tensor, param: Tensor) -> Tensor:

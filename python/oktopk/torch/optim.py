@@ -21,12 +21,12 @@ from torch import Tensor
 
 from oktopk.torch.coordinates import (
     Arrivers,
-    local,
     mean_gradient,
     state_dtype,
     widened,
     write_back,
 )
+from oktopk.torch.flat import local
 from oktopk.torch.interval_clock import one_minus_power
 from oktopk.torch.lazy_optimiser import Arrivals, LazyOptimiser
 

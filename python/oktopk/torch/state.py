@@ -18,12 +18,13 @@ import torch.distributed as dist
 from oktopk import _core
 from oktopk._core import UsageError
 from oktopk.torch._agree import require_equal
-from oktopk.torch._channel import FLOATS, Channel
+from oktopk.torch._channel import Channel
 from oktopk.torch._channels import Channels
 from oktopk.torch._counters import CompressionStats, Counters, dense_bytes
 from oktopk.torch._owner import Owner, find_owner
 from oktopk.torch._saved import Saved
 from oktopk.torch._worker import OrderedWorker
+from oktopk.torch.flat import FLOATS
 from oktopk.torch.process_group import communicator
 
 Metrics = Dict[str, Any]
