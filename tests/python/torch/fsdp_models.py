@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model for fully_shard on the CPU, and what the tests ask of it."""
+"""A model for fully_shard, and what the tests ask of it. OKTOPK_TEST_DEVICE as in models.py."""
 
 from __future__ import annotations
 
 import torch
+from models import DEVICE, STAGING
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+
+import oktopk.torch
 
 
 class Spoil(torch.autograd.Function):
@@ -41,20 +44,24 @@ class Net(nn.Module):
 
 def shard(mesh, seed=0, **options):
     torch.manual_seed(seed)
-    model = Net()
+    model = Net().to(DEVICE)
     fully_shard(model.first, mesh=mesh, **options)
     fully_shard(model, mesh=mesh, **options)  # side and last
     return model
 
 
 def meshes(replicas, shards):
-    mesh = init_device_mesh("cpu", (replicas, shards), mesh_dim_names=("replicate", "shard"))
+    mesh = init_device_mesh(DEVICE.type, (replicas, shards), mesh_dim_names=("replicate", "shard"))
     return mesh, mesh["replicate"], mesh["shard"]
+
+
+def register(model, replicate, **options):
+    return oktopk.torch.register_fsdp(model, replicate, **STAGING, **options)
 
 
 def backward(model, rank, step, scale=lambda loss: loss, **how):
     generator = torch.Generator().manual_seed(100 * step + rank)
-    x = torch.randn(8, 9, generator=generator)
+    x = torch.randn(8, 9, generator=generator).to(DEVICE)
     scale(model(x, **how).square().mean()).backward()
 
 

@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small model and its data for tests of hooks and optimisers."""
+"""A small model and its data for tests of hooks and optimisers.
+
+OKTOPK_TEST_DEVICE=cuda puts both on a GPU, all ranks on the same one: the tests must pass there as
+on the CPU. Only forked ranks touch the device, since CUDA does not live through a fork.
+"""
+
+import os
 
 import numpy as np
 import torch
@@ -7,16 +13,20 @@ from torch.nn.parallel import DistributedDataParallel
 
 import oktopk.torch
 
+DEVICE = torch.device(os.environ.get("OKTOPK_TEST_DEVICE", "cpu"))
+STAGING = {"host_staging": DEVICE.type != "cpu"}
 
-def small_model(seed=0):
+
+def small_model(seed=0, device=DEVICE):
     torch.manual_seed(seed)
-    return torch.nn.Sequential(
+    model = torch.nn.Sequential(
         torch.nn.Linear(32, 64),
         torch.nn.ReLU(),
         torch.nn.Linear(64, 64),
         torch.nn.ReLU(),
         torch.nn.Linear(64, 10),
     )
+    return model.to(device)
 
 
 def batch(rank, step, size=16):
@@ -24,7 +34,7 @@ def batch(rank, step, size=16):
     generator = torch.Generator().manual_seed(1000 * step + rank)
     x = torch.randn(size, 32, generator=generator) * (1 + 3 * (rank % 2))
     y = (x[:, :10] + 0.1 * torch.randn(size, 10, generator=generator)).argmax(1)
-    return x, y
+    return x.to(DEVICE), y.to(DEVICE)
 
 
 def loss_of(model, rank, step):
@@ -39,6 +49,7 @@ def make_ddp(hook="sparse", state=None, ddp_options=None, **options):
     if hook is None:
         return model, None
     defaults = dict(density=0.05, preset="circulant", start_iter=2, min_numel=100, timeout=30.0)
+    defaults.update(STAGING)
     if state is None:
         state = oktopk.torch.OkTopkState(**{**defaults, **options})
     wrapped = oktopk.torch.oktopk_hook if hook == "sparse" else hook(oktopk.torch.oktopk_hook)
@@ -57,17 +68,17 @@ def train(model, rank, steps, first=0, lr=0.05):
 
 
 def flat(model):
-    return torch.cat([p.detach().reshape(-1) for p in model.parameters()]).numpy()
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters()]).cpu().numpy()
 
 
 def flat_gradients(model):
     """By parameter name, as float64."""
     module = model.module if isinstance(model, DistributedDataParallel) else model
-    return {n: p.grad.double().flatten().numpy().copy() for n, p in module.named_parameters()}
+    return {n: p.grad.double().flatten().cpu().numpy().copy() for n, p in module.named_parameters()}
 
 
 def unsent_of(state):
-    return {name: t.double().numpy() for name, t in state.unsent().items()}
+    return {name: t.double().cpu().numpy() for name, t in state.unsent().items()}
 
 
 def add(into, other, factor=1.0):

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 import torch
-from models import flat
+from models import DEVICE, STAGING, flat
 from ranks import in_processes
 
 
@@ -18,17 +18,19 @@ def with_sparse_optimiser(rank, P, name, channels_last):
         torch.nn.ReLU(),
         torch.nn.Flatten(),
         torch.nn.Linear(512, 10),
-    )
+    ).to(DEVICE)
     if channels_last:
         model = model.to(memory_format=torch.channels_last)
     ddp = DistributedDataParallel(model, bucket_cap_mb=0.001)
-    state = ok.OkTopkState(density=0.05, preset="circulant", start_iter=3, min_numel=10, timeout=30)
+    state = ok.OkTopkState(
+        density=0.05, preset="circulant", start_iter=3, min_numel=10, timeout=30, **STAGING
+    )
     ddp.register_comm_hook(state, ok.oktopk_hook)
     optimiser = getattr(ok, name)(model.parameters(), state, lr=0.01)
     generator = torch.Generator().manual_seed(rank)
     losses = []
     for _ in range(40):
-        x = torch.randn(16, 3, 8, 8, generator=generator)
+        x = torch.randn(16, 3, 8, 8, generator=generator).to(DEVICE)
         y = x.flatten(1)[:, :10].argmax(1)
         optimiser.zero_grad()
         loss = torch.nn.functional.cross_entropy(ddp(x), y)

@@ -7,7 +7,17 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from models import add, flat, flat_gradients, loss_of, make_ddp, small_model, train, unsent_of
+from models import (
+    DEVICE,
+    add,
+    flat,
+    flat_gradients,
+    loss_of,
+    make_ddp,
+    small_model,
+    train,
+    unsent_of,
+)
 from ranks import in_processes
 from test_ddp import check_mass
 
@@ -20,7 +30,7 @@ BAD_STEPS = {3: 0, 6: 1}  # step -> the rank whose gradients overflow
 def with_scaler(rank, P, min_numel, bad_layer):
     """Scaled gradients; in some steps one rank's are not finite in one layer, and the scaler leaves
     the step out. What is given counts only in steps that were taken."""
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
+    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=1024.0, growth_interval=2)
     model, state = make_ddp(start_iter=0, grad_scaler=scaler, min_numel=min_numel)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
     own = small_model()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""register_fsdp: replicas of fully_shard models on the CPU over Gloo, against FSDP's own 2-D mesh."""
+"""register_fsdp: replicas of fully_shard models over Gloo, against FSDP's own 2-D mesh."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import torch.distributed as dist
 from gloo_ranks import all_equal, run_processes
 
 import oktopk
-import oktopk.torch
 
 if not hasattr(pytest.importorskip("torch.distributed.fsdp"), "fully_shard"):
     pytest.skip("torch without fully_shard", allow_module_level=True)
 
-from fsdp_models import backward, gradients, meshes, shard, weights  # noqa: E402
+from fsdp_models import backward, gradients, meshes, register, shard, weights  # noqa: E402
 from torch.distributed.fsdp import MixedPrecisionPolicy  # noqa: E402
 
 EXACT = (  # and by how much: at density 1 a threshold may keep the smallest entries back
@@ -33,7 +32,7 @@ def work_like_native(rank, P):
         for options, absolute in EXACT:
             tolerance = {"rtol": rounding, "atol": absolute * rounding / 1e-5}
             native, ours = shard(mesh, **policy), shard(shards, **policy)
-            oktopk.torch.register_fsdp(ours, replicate, **options)
+            register(ours, replicate, **options)
             optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (native, ours)]
             for step in range(3):
                 for model, optimizer in zip((native, ours), optimizers):
@@ -55,7 +54,7 @@ def work_accumulation(rank, P):
 
     def compare(do, prepare=lambda model: None):
         native, ours = shard(mesh), shard(shards)
-        state = oktopk.torch.register_fsdp(ours, replicate.get_group(), preset="dense")
+        state = register(ours, replicate.get_group(), preset="dense")
         for model in (native, ours):
             prepare(model)
             do(model)
@@ -82,7 +81,7 @@ def work_accumulation(rank, P):
     compare(lambda model: backward(model, rank, 0), divide)
 
     ours = shard(shards)
-    state = oktopk.torch.register_fsdp(ours, replicate, preset="dense")
+    state = register(ours, replicate, preset="dense")
     for step in range(3):
         backward(ours, rank, step, with_side=step != 0)  # the layout stays
     ours.set_requires_all_reduce(False)
@@ -101,7 +100,7 @@ def work_sparse(rank, P, replicas):
     group = replicate.get_group()
     options = {"preset": "circulant", "density": 0.05, "start_iter": 0, "min_numel": 0}
     model, reference = shard(shards), shard(shards)
-    state = oktopk.torch.register_fsdp(model, replicate, **options)
+    state = register(model, replicate, **options)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     given = torch.zeros_like(weights(model), dtype=torch.float64)
     applied = given.clone()
@@ -129,7 +128,7 @@ def work_sparse(rank, P, replicas):
     torch.testing.assert_close(applied * replicas, given, rtol=1e-4, atol=1e-5)
 
     other = shard(shards)
-    other_state = oktopk.torch.register_fsdp(other, replicate, **options)
+    other_state = register(other, replicate, **options)
     other_state.load_state_dict(saved)  # before its first backward
     other_state.flush()
     for p, q in zip(model.parameters(), other.parameters()):

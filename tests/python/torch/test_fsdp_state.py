@@ -14,7 +14,16 @@ import oktopk.torch
 if not hasattr(pytest.importorskip("torch.distributed.fsdp"), "fully_shard"):
     pytest.skip("torch without fully_shard", allow_module_level=True)
 
-from fsdp_models import Net, backward, gradients, meshes, shard, weights  # noqa: E402
+from fsdp_models import (  # noqa: E402
+    Net,
+    backward,
+    gradients,
+    meshes,
+    register,
+    shard,
+    weights,
+)
+from models import DEVICE, STAGING  # noqa: E402
 
 
 def work_scaler(rank, P):
@@ -23,9 +32,9 @@ def work_scaler(rank, P):
     _, replicate, shards = meshes(2, P // 2)
     options = {"preset": "circulant", "density": 0.05, "start_iter": 0, "min_numel": 0}
     plain, scaled = shard(shards), shard(shards)
-    oktopk.torch.register_fsdp(plain, replicate, **options)
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
-    sync = oktopk.torch.register_fsdp(scaled, replicate, grad_scaler=scaler, **options)
+    register(plain, replicate, **options)
+    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=1024.0, growth_interval=2)
+    sync = register(scaled, replicate, grad_scaler=scaler, **options)
     optimizers = [torch.optim.SGD(m.parameters(), lr=0.05) for m in (plain, scaled)]
     scales = set()
     for step, spoilt in ((0, False), (1, False), (2, False), (3, True), (3, False), (4, False)):
@@ -55,10 +64,10 @@ def work_auto(rank, P):
     _, replicate, shards = meshes(2, 1)
     options = {"preset": "auto", "density": 0.05, "start_iter": 0, "min_numel": 0}
     model, other = shard(shards), shard(shards)
-    state = oktopk.torch.register_fsdp(model, replicate, **options)
+    state = register(model, replicate, **options)
     for step in range(3):
         backward(model, rank, step)
-    again = oktopk.torch.register_fsdp(other, replicate, **options)
+    again = register(other, replicate, **options)
     again.load_state_dict(state.state_dict())
     state.flush()
     again.flush()
@@ -74,7 +83,7 @@ def work_elastic(rank, P):
     _, replicate, shards = meshes(4, 1)
     options = {"preset": "circulant", "density": 0.05, "start_iter": 0, "min_numel": 0}
     model = shard(shards)
-    state = oktopk.torch.register_fsdp(model, replicate, **options)
+    state = register(model, replicate, **options)
     backward(model, rank, 0)
     states = [None] * P
     dist.all_gather_object(states, state.state_dict())
@@ -83,8 +92,8 @@ def work_elastic(rank, P):
 
     mesh, replicate, shards = meshes(2, 2)
     both = [shard(shards, seed=1), shard(shards, seed=1)]
-    sync = oktopk.torch.register_fsdp(both[0], replicate, preset="dense")
-    reducer = oktopk.torch.Reducer(both[1].parameters(), replicate.get_group(), preset="dense")
+    sync = register(both[0], replicate, preset="dense")
+    reducer = oktopk.torch.Reducer(both[1].parameters(), replicate.get_group(), preset="dense", **STAGING)
     for module in both:
         backward(module, rank, 1)
     reducer.reduce_gradients()
@@ -92,7 +101,7 @@ def work_elastic(rank, P):
     assert sync.stats["first"]["preset"] == "dense"
 
     torch.manual_seed(rank)
-    outer = oktopk.torch.LocalSteps(both[0].parameters(), replicate.get_group(), every=1)
+    outer = oktopk.torch.LocalSteps(both[0].parameters(), replicate.get_group(), every=1, **STAGING)
     with torch.no_grad():
         for p in both[0].parameters():
             p.to_local().add_(torch.randn_like(p.to_local()))
@@ -101,7 +110,7 @@ def work_elastic(rank, P):
 
     chosen = shard(shards)
     defaults = {"density": 0.05, "start_iter": 0, "min_numel": 0}  # and preset auto
-    sync = oktopk.torch.register_fsdp(chosen, replicate, **defaults)
+    sync = register(chosen, replicate, **defaults)
     adam = oktopk.torch.SparseAdamW(chosen.parameters(), source=sync, lr=0.01)
     for step in range(3):
         before = weights(chosen)
@@ -115,21 +124,21 @@ def work_elastic(rank, P):
     pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
     pair = pairs[rank // 2]
     alone = [dist.new_group([r]) for r in range(P)][rank]
-    mesh_alone = dist.device_mesh.DeviceMesh.from_group(alone, "cpu")
+    mesh_alone = dist.device_mesh.DeviceMesh.from_group(alone, DEVICE.type)
     again = shard(mesh_alone)
-    loaded = oktopk.torch.register_fsdp(again, pair, **options)
+    loaded = register(again, pair, **options)
     loaded.load_state_dicts(states)
     loaded.flush()
     torch.testing.assert_close(gradients(again), rest, rtol=1e-5, atol=1e-6)
 
     with pytest.raises(oktopk.UsageError, match="replicas in its own mesh"):
-        oktopk.torch.register_fsdp(shard(mesh), replicate)
+        register(shard(mesh), replicate)
     with pytest.raises(oktopk.UsageError, match="must share this rank"):
-        oktopk.torch.register_fsdp(shard(shards), shards)
+        register(shard(shards), shards)
     with pytest.raises(oktopk.UsageError, match="no module"):
-        oktopk.torch.register_fsdp(Net(), replicate)
+        register(Net(), replicate)
     with pytest.raises(oktopk.UsageError, match="start_iter = -1"):
-        oktopk.torch.register_fsdp(shard(shards), replicate, start_iter=-1)
+        register(shard(shards), replicate, start_iter=-1)
 
 
 def test_other_numbers_of_replicas_and_errors(tmp_path):
