@@ -157,7 +157,7 @@ void SparseAdam::arrive(float& weight, Index i, float sum, const Mover& move) {
   const std::uint32_t tau = std::max<std::uint32_t>(clock_.interval(i), 1);
   const Powers keep = powers(tau);
   const float mean = tau == 1 ? sum : sum / static_cast<float>(tau);
-  const float m = blend(m_[i], mean, keep.first);
+  float m = blend(m_[i], mean, keep.first);
   const float rate = clock_.rate_since(i);
   weight *= clock_.decay_since(i);
   if (options_.mode == AdamMode::interval_steps) {
@@ -168,10 +168,17 @@ void SparseAdam::arrive(float& weight, Index i, float sum, const Mover& move) {
     const float bias = second_bias_[arrivals_[i]];
     v_[i] = blend(v_[i], sum * mean, options_.beta2);
     if (tau > 1) v_[i] = std::max(v_[i], bias * (sum * mean) / (kSurprise * kSurprise));
-    // The mean of m over the tau steps, had S / tau come in each of them.
-    const float old_share = keep.carried / static_cast<float>(tau);
-    const float drift = tau == 1 ? m : blend(m_[i], mean, old_share);
-    weight -= move(drift, v_[i], rate, bias);
+    if (tau == 1) {
+      weight -= move(m, v_[i], rate, bias);
+    } else {
+      // The mean of m over the tau steps, had S / tau come in each of them; and what m would move
+      // in the next tau - 1, for the coordinate is likely to be silent as long again.
+      const auto steps = static_cast<float>(tau);
+      const Powers ahead = powers(tau - 1);
+      const float drift = blend(m_[i], mean, keep.carried / steps) + ahead.carried / steps * m;
+      weight -= move(drift, v_[i], rate, bias);
+      m *= ahead.first;
+    }
   }
   m_[i] = m;
   clock_.arrive(i);

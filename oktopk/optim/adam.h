@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // AdamW (Loshchilov & Hutter, ICLR'19, arXiv 1711.05101) over a sparse synchroniser. Interval-aware
 // is ours: a coordinate's accumulated gradient that arrives after tau silent steps counts as tau
-// steps, not as one huge gradient. What is left of its momentum from before is moved then, none of
-// it is lost; and its second moment averages over as many arrivals as Adam's does over steps, since
-// each arrival is one observation. Published is how BERT was trained with Ok-Topk (Li & Hoefler,
-// PPoPP'22): silence counts as gradients of zero. All are AdamW, to the last bit, when every
-// coordinate arrives in every step.
+// steps, not as one huge gradient. What is left of its momentum from before is moved then, and what
+// the new one would move in another such silence: none of it is lost. Its second moment averages
+// over as many arrivals as Adam's does over steps, since each arrival is one observation. Published
+// is how BERT was trained with Ok-Topk (Li & Hoefler, PPoPP'22): silence counts as gradients of
+// zero. All are AdamW, to the last bit, when every coordinate arrives in every step.
 // COST: interval_aware O(k) per sparse step, memory 4n words; published and updates O(n), 2n words
 // (updates 3n).
 #pragma once

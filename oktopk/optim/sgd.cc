@@ -104,7 +104,8 @@ void SparseSgd::apply_mean(std::span<float> weights, const Update& update) {
 }
 
 // Momentum over the steps since coordinate i last arrived, had S / tau come in each of them:
-// v_j = mu v_(j-1) + S / tau, and the weight moves by their sum.
+// v_j = mu v_(j-1) + S / tau, and the weight moves by their sum. It is likely to be silent as long
+// again, so it also moves by what v would move it in the next tau - 1 steps.
 void SparseSgd::arrive(float& weight, Index i, float sum) {
   const std::uint32_t tau = t_ - last_[i];
   const float mu = options_.momentum;
@@ -119,6 +120,9 @@ void SparseSgd::arrive(float& weight, Index i, float sum) {
     const float settled = sum / steps / (1 - mu);      // what v tends to
     move = carried * v + (steps - carried) * settled;
     v = kept * v + (1 - kept) * settled;
+    const float kept_ahead = power(tau - 1);
+    move += mu * (1 - kept_ahead) / (1 - mu) * v;
+    v *= kept_ahead;
   }
   weight -= options_.nesterov ? sum + mu * move : move;
   last_[i] = t_;

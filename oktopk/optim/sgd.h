@@ -3,8 +3,9 @@
 // learning rate inside the accumulator: acc += lr g; w -= mean of what is sent. With momentum,
 // either global (after the exchange) or local (before it: the momentum correction of Deep Gradient
 // Compression, Lin et al., ICLR'18, arXiv 1712.01887). Interval-aware global momentum is ours: what
-// arrives after tau silent steps counts as tau steps of its mean, and is moved as far as momentum
-// would have moved it by now; published, it would only start to move.
+// arrives after tau silent steps counts as tau steps of its mean, and is moved at once to where
+// momentum would bring it by the end of another such silence; published, it would only start to
+// move.
 //
 // COST: O(k) per sparse step, with interval-aware momentum too (2n words); O(n) and n words with
 // the other kinds of momentum, and with weight decay.

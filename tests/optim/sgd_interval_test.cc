@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Interval-aware momentum of SparseSgd: what arrives late has moved as far as if it had come in
-// time.
+// Interval-aware momentum of SparseSgd: what arrives late moves as if it had come in time, and as
+// if as long a silence followed.
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "oktopk/optim/reducer.h"
 #include "oktopk/optim/sgd.h"
@@ -24,24 +26,28 @@ void with_sgd(const SgdOptions& options, Body body) {
 
 Update one(const SparseVector& sum) { return {sum}; }
 
-// A constant gradient, in each step or summed up over seven: equal whenever the sum has arrived.
-TEST(SparseSgd, interval_aware_momentum_is_where_momentum_would_be) {
+// S after tau steps is S / tau in each of them and then a silence of tau - 1 steps, all at once.
+TEST(SparseSgd, interval_aware_momentum_is_where_another_silence_would_bring_it) {
+  constexpr float kMu = 0.9F;
   for (const bool nesterov : {false, true})
-    with_sgd({.momentum = 0.9F, .nesterov = nesterov}, [&](SparseSgd& rarely) {
-      with_sgd({.momentum = 0.9F, .nesterov = nesterov}, [&](SparseSgd& often) {
-        Weights late = {0};
-        Weights in_time = {0};
-        const SparseVector each = make_sparse({{0, 0.25F}});
-        const SparseVector seven = make_sparse({{0, 7 * 0.25F}});
-        for (int step = 1; step <= 70; ++step) {
-          often.apply(in_time, one(each));
-          rarely.apply(late, step % 7 == 0 ? one(seven) : Update{});
-          if (step % 7 == 0) {
-            EXPECT_NEAR(late[0], in_time[0], 1e-4 * -in_time[0]) << step;
-          }
-        }
-        EXPECT_NEAR(rarely.momentum()[0], often.momentum()[0], 1e-5);
-      });
+    with_sgd({.momentum = kMu, .nesterov = nesterov}, [&](SparseSgd& sgd) {
+      Weights weights = {0};
+      double weight = 0;
+      double velocity = 0;
+      const auto step = [&](double gradient) {
+        velocity = kMu * velocity + gradient;
+        weight -= nesterov ? gradient + kMu * velocity : velocity;
+      };
+      float sum = 3;
+      for (const int tau : {7, 1, 1, 30, 2, 1, 7, 600}) {
+        for (int silent = 1; silent < tau; ++silent) sgd.apply(weights, {});
+        sgd.apply(weights, one(make_sparse({{0, sum}})));
+        for (int s = 0; s < tau; ++s) step(double{sum} / tau);
+        for (int s = 1; s < tau; ++s) step(0);
+        EXPECT_NEAR(weights[0], weight, 1e-5 * std::abs(weight)) << tau;
+        EXPECT_NEAR(sgd.momentum()[0], velocity, 1e-5) << tau;
+        sum = 2 - 0.75F * sum;
+      }
     });
 }
 

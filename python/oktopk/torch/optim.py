@@ -108,9 +108,13 @@ class SparseAdamW(LazyOptimiser):
         if here.group["mode"] == "interval_steps":
             drift, scale = m, _age_by_steps(here, total * mean)
         else:
-            # The mean of m over the tau steps, had S / tau come in each of them.
+            # The mean of m over the tau steps, had S / tau come in each of them; and what m would
+            # move in the next tau - 1, for the coordinate is likely to be silent as long again.
+            gone = one_minus_power(beta1, tau - 1, here.clock.now)
             share = (1 - beta1 * fresh / ((1 - beta1) * tau)).to(dtype)
-            drift = torch.where(tau == 1, m, torch.lerp(old, mean, share))
+            ahead = (beta1 * gone / ((1 - beta1) * tau)).to(dtype)
+            drift = torch.where(tau == 1, m, torch.lerp(old, mean, share) + ahead * m)
+            m = (1 - gone).to(dtype) * m
             scale = _age_by_arrivals(here, total, mean)
         bias = 1 - beta1 ** int(here.state["step"])
         rate = (here.clock.rate_since(here.last) / bias).to(dtype)
@@ -204,13 +208,17 @@ class SparseSGD(LazyOptimiser):
 
 
 def _move_with_momentum(here: Arrivers, total: Tensor) -> Tensor:
-    """The sum of the tau velocities v_j = mu v_(j-1) + S / tau. Leaves the last one."""
+    """The sum of the tau velocities v_j = mu v_(j-1) + S / tau, and of the tau - 1 next ones, for
+    the coordinate is likely to be silent as long again. Leaves the last one."""
     mu, tau, old = here.group["momentum"], here.tau, here["momentum_buffer"]
     fresh = one_minus_power(mu, tau, here.clock.now)
     carried = mu * fresh / (1 - mu)  # mu + mu^2 + ... + mu^tau: what of v is still to be moved
     settled = total / tau / (1 - mu)  # what v tends to
-    move = carried.to(old.dtype) * old + (tau - carried).to(old.dtype) * settled
     velocity = (1 - fresh).to(old.dtype) * old + fresh.to(old.dtype) * settled
+    gone = one_minus_power(mu, tau - 1, here.clock.now)
+    ahead = mu * gone / (1 - mu)  # mu + mu^2 + ... + mu^(tau - 1)
+    move = carried.to(old.dtype) * old + (tau - carried).to(old.dtype) * settled
+    move += ahead.to(old.dtype) * velocity
     once = mu * old + total
-    here["momentum_buffer"] = torch.where(tau == 1, once, velocity)
+    here["momentum_buffer"] = torch.where(tau == 1, once, (1 - gone).to(old.dtype) * velocity)
     return torch.where(tau == 1, once, move)
