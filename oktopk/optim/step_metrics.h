@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a step did on this rank, in numbers: what monitoring plots over a training run
-// (docs/observability.md). Reducer::metrics() fills it when asked, in O(k); what is unsent is
-// Synchroniser::unsent_norm(), a pass over n of its own.
+// (docs/observability.md). metrics() of Reducer and BucketedReducer fill it when asked, in O(k);
+// what is unsent is Synchroniser::unsent_norm(), a pass over n of its own.
 #pragma once
 
 #include <cstdint>
