@@ -6,14 +6,7 @@
 namespace oktopk {
 
 Update BucketedReducer::finish(const Update& update) {
-  const MessageCount sent = comm_.sent_so_far() - before_;
-  last_.step = reducers_.front()->steps();
-  last_.selected = sent_.size();
-  last_.gathered = update.size();
-  last_.messages = sent.messages;
-  last_.wire_bytes = sent.bytes;
-  last_.is_dense = update.is_dense();
-  last_.skipped = update.skipped;
+  last_.note(reducers_.front()->steps(), sent_, update, comm_.sent_so_far() - before_);
   return update;
 }
 
