@@ -57,10 +57,10 @@ struct Contribution {
 struct Outcome {
   SparseVector update;                // the global sum, bitwise equal on all ranks
   Uninitialised<float> dense_update;  // dense algorithms: the sum of all; update is then empty
-  SparseVector shared;  // sender keeps: entries of this rank's selection that the update holds
-  Uninitialised<float> dense_returned;  // `returned` as all n values; empty: nothing comes back
-  SparseVector returned;   // for this rank's residual: its rounding errors, released memory
-  SparseVector dropped;    // partial sums that this rank pruned
+  SparseVector shared;    // sender keeps: entries of this rank's selection that the update holds
+  SparseVector returned;  // for this rank's residual: its rounding errors, released memory
+  Uninitialised<float> dense_returned;  // dense algorithms: the same, all n; empty: nothing returns
+  SparseVector dropped;                 // partial sums that this rank pruned
   bool refreshed = false;  // this step re-evaluated thresholds or cuts, by extra messages
   // Where regions are reduced: entries of all ranks in this rank's region, and those of their
   // union. 0 elsewhere.

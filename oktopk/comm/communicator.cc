@@ -9,6 +9,26 @@
 
 namespace oktopk {
 
+MessageCount count_sent(std::span<const Send> sends, int self) {
+  MessageCount count;
+  for (const Send& send : sends) {
+    if (send.peer == self) continue;
+    ++count.messages;
+    count.bytes += send.bytes.size();
+  }
+  return count;
+}
+
+MessageCount count_received(std::span<const Recv> recvs, int self) {
+  MessageCount count;
+  for (const Recv& recv : recvs) {
+    if (recv.peer == self) continue;
+    ++count.messages;
+    count.bytes += recv.size;
+  }
+  return count;
+}
+
 Pending::~Pending() {
   if (comm_ != nullptr) comm_->abandon(ticket_);
 }
@@ -30,12 +50,9 @@ Pending Communicator::start(std::span<const Send> sends, std::span<Recv> recvs) 
     recv.size = 0;
   }
   Pending pending(*this, begin(sends, recvs));
-  const int self = rank();
-  for (const Send& send : sends) {
-    if (send.peer == self) continue;
-    ++sent_.messages;
-    sent_.bytes += send.bytes.size();
-  }
+  const MessageCount sent = count_sent(sends, rank());
+  sent_.messages += sent.messages;
+  sent_.bytes += sent.bytes;
   return pending;
 }
 

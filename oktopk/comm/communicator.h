@@ -34,11 +34,18 @@ struct Recv {
   std::size_t size = 0;         // set by wait(): the bytes that arrived
 };
 
-// What one communicator object has sent: messages to others, and their bytes.
-struct SentCount {
+// Messages between a rank and others, and their bytes; those to oneself cross no wire.
+struct MessageCount {
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;
+
+  friend MessageCount operator-(const MessageCount& a, const MessageCount& b) {
+    return {a.messages - b.messages, a.bytes - b.bytes};
+  }
 };
+// Of one exchange of rank `self`; what it received is known when it was waited for.
+MessageCount count_sent(std::span<const Send> sends, int self);
+MessageCount count_received(std::span<const Recv> recvs, int self);
 
 class Communicator;
 
@@ -84,7 +91,7 @@ class Communicator {
   void exchange(std::span<const Send> sends, std::span<Recv> recvs) { start(sends, recvs).wait(); }
 
   // Through this object; what parts of it sent is theirs.
-  const SentCount& sent_so_far() const { return sent_; }
+  const MessageCount& sent_so_far() const { return sent_; }
 
   // Leaves the communicator dead, for a caller who cannot go on (received bytes that make no
   // sense). Local; peers learn of it at once where the transport can tell them, at their timeout
@@ -98,7 +105,7 @@ class Communicator {
   virtual void abandon(std::uint64_t ticket) noexcept = 0;
 
  private:
-  SentCount sent_;
+  MessageCount sent_;
 };
 
 }  // namespace oktopk

@@ -22,11 +22,11 @@ std::mt19937_64 stream(std::uint64_t seed, int rank) {
 }  // namespace
 
 CountingCommunicator::CountingCommunicator(Communicator& inner)
-    : ForwardingCommunicator(inner), traffic_(std::make_shared<Traffic>()) {}
+    : TrackingCommunicator(inner), traffic_(std::make_shared<Traffic>()) {}
 
 CountingCommunicator::CountingCommunicator(std::unique_ptr<Communicator> inner,
                                            std::shared_ptr<Traffic> traffic)
-    : ForwardingCommunicator(std::move(inner)), traffic_(std::move(traffic)) {}
+    : TrackingCommunicator(std::move(inner)), traffic_(std::move(traffic)) {}
 
 std::unique_ptr<Communicator> CountingCommunicator::split(int color, int key) {
   return std::unique_ptr<Communicator>(
@@ -35,48 +35,21 @@ std::unique_ptr<Communicator> CountingCommunicator::split(int color, int key) {
 
 std::uint64_t CountingCommunicator::begin(std::span<const Send> sends, std::span<Recv> recvs) {
   const std::uint64_t ticket = inner().begin(sends, recvs);
-  std::uint64_t bytes = 0;
-  std::uint64_t messages = 0;
-  for (const Send& send : sends) {
-    if (send.peer == rank()) continue;
-    ++messages;
-    bytes += send.bytes.size();
-  }
-  traffic_->messages_sent += messages;
-  traffic_->bytes_sent += bytes;
-  open_.push_back({ticket, recvs, bytes, messages});
+  const MessageCount sent = count_sent(sends, rank());
+  traffic_->messages_sent += sent.messages;
+  traffic_->bytes_sent += sent.bytes;
+  keep(ticket, {sent, recvs});
   return ticket;
 }
 
-CountingCommunicator::Open CountingCommunicator::take(std::uint64_t ticket) {
-  const auto at = std::find_if(open_.begin(), open_.end(),
-                               [&](const Open& open) { return open.ticket == ticket; });
-  OKTOPK_DCHECK(at != open_.end());
-  const Open open = *at;
-  *at = open_.back();
-  open_.pop_back();
-  return open;
-}
-
 void CountingCommunicator::finish(std::uint64_t ticket) {
-  const Open open = take(ticket);
+  const CountedExchange seen = take(ticket);
   inner().finish(ticket);
-  std::uint64_t bytes = 0;
-  std::uint64_t messages = 0;
-  for (const Recv& recv : open.recvs) {
-    if (recv.peer == rank()) continue;
-    ++messages;
-    bytes += recv.size;
-  }
-  traffic_->messages_received += messages;
-  traffic_->bytes_received += bytes;
-  traffic_->duplex_bytes += std::max(bytes, open.bytes_sent);
-  traffic_->duplex_messages += std::max(messages, open.messages_sent);
-}
-
-void CountingCommunicator::abandon(std::uint64_t ticket) noexcept {
-  take(ticket);
-  inner().abandon(ticket);
+  const MessageCount received = count_received(seen.recvs, rank());
+  traffic_->messages_received += received.messages;
+  traffic_->bytes_received += received.bytes;
+  traffic_->duplex_messages += std::max(received.messages, seen.sent.messages);
+  traffic_->duplex_bytes += std::max(received.bytes, seen.sent.bytes);
 }
 
 JitterCommunicator::JitterCommunicator(Communicator& inner, std::uint64_t seed, Duration max_delay)

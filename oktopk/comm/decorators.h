@@ -4,6 +4,7 @@
 // but what it is for; split() splits the inner one and wraps the part in the same way.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <random>
@@ -12,11 +13,12 @@
 #include <vector>
 
 #include "oktopk/base/bytes.h"
+#include "oktopk/base/error.h"
 #include "oktopk/comm/communicator.h"
 
 namespace oktopk {
 
-// Messages to oneself do not cross a wire and are not counted.
+// Of messages to others, as in MessageCount.
 struct Traffic {
   std::uint64_t messages_sent = 0;
   std::uint64_t messages_received = 0;
@@ -55,8 +57,47 @@ class ForwardingCommunicator : public Communicator {
   Communicator* inner_;
 };
 
+// The base of decorators that come back to an exchange when it ends: keeps a Seen of each one in
+// flight.
+template <class Seen>
+class TrackingCommunicator : public ForwardingCommunicator {
+ public:
+  using ForwardingCommunicator::ForwardingCommunicator;
+
+  void abandon(std::uint64_t ticket) noexcept override {
+    take(ticket);
+    inner().abandon(ticket);
+  }
+
+ protected:
+  void keep(std::uint64_t ticket, const Seen& seen) { open_.push_back({ticket, seen}); }
+
+  // What was kept, once.
+  Seen take(std::uint64_t ticket) {
+    const auto at = std::find_if(open_.begin(), open_.end(),
+                                 [&](const Open& open) { return open.ticket == ticket; });
+    OKTOPK_DCHECK(at != open_.end());
+    const Seen seen = at->seen;
+    *at = open_.back();
+    open_.pop_back();
+    return seen;
+  }
+
+ private:
+  struct Open {
+    std::uint64_t ticket;
+    Seen seen;
+  };
+  std::vector<Open> open_;
+};
+
+struct CountedExchange {
+  MessageCount sent;
+  std::span<const Recv> recvs;
+};
+
 // Counts what crosses the wire. The parts of split() add to the counters of the whole.
-class CountingCommunicator final : public ForwardingCommunicator {
+class CountingCommunicator final : public TrackingCommunicator<CountedExchange> {
  public:
   explicit CountingCommunicator(Communicator& inner);
 
@@ -67,20 +108,11 @@ class CountingCommunicator final : public ForwardingCommunicator {
   std::unique_ptr<Communicator> split(int color, int key) override;
   std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) override;
   void finish(std::uint64_t ticket) override;
-  void abandon(std::uint64_t ticket) noexcept override;
 
  private:
-  struct Open {
-    std::uint64_t ticket;
-    std::span<const Recv> recvs;
-    std::uint64_t bytes_sent;
-    std::uint64_t messages_sent;
-  };
   CountingCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<Traffic> traffic);
-  Open take(std::uint64_t ticket);
 
   std::shared_ptr<Traffic> traffic_;
-  std::vector<Open> open_;
 };
 
 // Sleeps for a random time up to `max_delay` before it begins and before it finishes an exchange.

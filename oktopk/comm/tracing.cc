@@ -2,7 +2,6 @@
 // Messages as events, and traces brought together (tracing.h).
 #include "oktopk/comm/tracing.h"
 
-#include <algorithm>
 #include <array>
 
 #include "oktopk/base/error.h"
@@ -12,13 +11,13 @@ namespace oktopk {
 
 TracingCommunicator::TracingCommunicator(Communicator& inner, const TraceRow& row,
                                          const std::vector<int>& ranks)
-    : ForwardingCommunicator(inner), row_(row.on_rank(rank())) {
+    : TrackingCommunicator(inner), row_(row.on_rank(rank())) {
   name_peers(ranks);
 }
 
 TracingCommunicator::TracingCommunicator(std::unique_ptr<Communicator> inner, const TraceRow& row,
                                          const std::vector<int>& ranks, std::string_view category)
-    : ForwardingCommunicator(std::move(inner)), row_(row.on_rank(rank())), category_(category) {
+    : TrackingCommunicator(std::move(inner)), row_(row.on_rank(rank())), category_(category) {
   name_peers(ranks);
 }
 
@@ -43,31 +42,16 @@ std::uint64_t TracingCommunicator::begin(std::span<const Send> sends, std::span<
   for (const Send& send : sends)
     if (send.peer != rank()) span.arg(to_[static_cast<std::size_t>(send.peer)], send.bytes.size());
   const std::uint64_t ticket = inner().begin(sends, recvs);
-  open_.push_back({ticket, recvs});
+  keep(ticket, recvs);
   return ticket;
 }
 
-TracingCommunicator::Open TracingCommunicator::take(std::uint64_t ticket) {
-  const auto at = std::find_if(open_.begin(), open_.end(),
-                               [&](const Open& open) { return open.ticket == ticket; });
-  OKTOPK_DCHECK(at != open_.end());
-  const Open open = *at;
-  *at = open_.back();
-  open_.pop_back();
-  return open;
-}
-
 void TracingCommunicator::finish(std::uint64_t ticket) {
-  const Open open = take(ticket);
+  const std::span<const Recv> recvs = take(ticket);
   Span span(row_, "wait", category_);
   inner().finish(ticket);
-  for (const Recv& recv : open.recvs)
+  for (const Recv& recv : recvs)
     if (recv.peer != rank()) span.arg(from_[static_cast<std::size_t>(recv.peer)], recv.size);
-}
-
-void TracingCommunicator::abandon(std::uint64_t ticket) noexcept {
-  take(ticket);
-  inner().abandon(ticket);
 }
 
 void gather_trace(Communicator& comm, Trace& trace) {

@@ -13,7 +13,7 @@
 
 namespace oktopk {
 
-class TracingCommunicator final : public ForwardingCommunicator {
+class TracingCommunicator final : public TrackingCommunicator<std::span<const Recv>> {
  public:
   // ranks: what the peers are called, by their number here; empty: their numbers. The parts of
   // split() call them by their numbers in the part, in category "part".
@@ -24,20 +24,13 @@ class TracingCommunicator final : public ForwardingCommunicator {
   std::unique_ptr<Communicator> split(int color, int key) override;
   std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) override;
   void finish(std::uint64_t ticket) override;
-  void abandon(std::uint64_t ticket) noexcept override;
 
  private:
-  struct Open {
-    std::uint64_t ticket;
-    std::span<const Recv> recvs;
-  };
   void name_peers(const std::vector<int>& ranks);
-  Open take(std::uint64_t ticket);
 
   TraceRow row_;
   std::string_view category_ = "message";
   std::vector<std::string> to_, from_;  // by peer
-  std::vector<Open> open_;
 };
 
 // Collective, for ranks that have a trace each: afterwards rank 0's holds the events of all. Ranks

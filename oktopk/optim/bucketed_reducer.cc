@@ -18,6 +18,12 @@ ReducerOptions options_of(const Bucket& bucket, Index n, ReducerOptions options)
   return options;
 }
 
+// The buckets' events, on the exchanging thread's row.
+ReducerOptions on_exchanging_row(ReducerOptions options) {
+  options.trace = options.trace.on_thread(options.trace.thread + 1);
+  return options;
+}
+
 void append(SparseVector& flat, Index base, CooView entries) {
   const std::size_t before = flat.size();
   flat.append(entries);
@@ -28,7 +34,8 @@ void append(SparseVector& flat, Index base, CooView entries) {
 
 BucketedReducer::BucketedReducer(Communicator& comm, std::vector<Index> tensors,
                                  const ReducerOptions& options, const FusionOptions& fusion)
-    : comm_(comm),
+    : traced_(trace_messages(comm, on_exchanging_row(options))),
+      comm_(traced_ ? *traced_ : comm),
       tensors_(std::move(tensors)),
       nan_policy_(options.nan_policy),
       trace_(options.trace.on_rank(comm.rank())),
@@ -38,12 +45,12 @@ BucketedReducer::BucketedReducer(Communicator& comm, std::vector<Index> tensors,
       bucket_of_(tensors_.size()),
       updates_(buckets_.size()),
       snapshots_(buckets_.size()) {
-  ReducerOptions each = options;
-  each.trace = trace_.on_thread(trace_.thread + 1);
+  ReducerOptions each = on_exchanging_row(options);
+  each.trace_messages = false;  // comm_ does
   if (trace_) trace_.trace->name_thread(each.trace.thread, "exchange");
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const Bucket& bucket = buckets_[b];
-    reducers_.push_back(std::make_unique<Reducer>(comm, static_cast<Index>(bucket.range.width()),
+    reducers_.push_back(std::make_unique<Reducer>(comm_, static_cast<Index>(bucket.range.width()),
                                                   options_of(bucket, n_, each)));
     for (std::size_t t = bucket.first; t < bucket.end; ++t) bucket_of_[t] = b;
   }
@@ -72,6 +79,8 @@ void BucketedReducer::launch(Exchange exchange) {
   const std::lock_guard lock(mutex_);
   require(!in_flight_, "bucketed reducer: a step is in flight: wait() ends it");
   in_flight_ = true;
+  last_ = {};
+  before_ = comm_.sent_so_far();
   is_ready_.assign(tensors_.size(), 0);
   awaited_.clear();
   for (const Bucket& bucket : buckets_) awaited_.push_back(bucket.end - bucket.first);
@@ -165,9 +174,9 @@ Update BucketedReducer::wait() {
     throw;
   }
   end();
-  if (!updates_[exchanged() - 1].skipped) return join();
+  if (!updates_[exchanged() - 1].skipped) return finish(join());
   undo();
-  return {.sparse = {}, .skipped = true};
+  return finish({.sparse = {}, .skipped = true});
 }
 
 void BucketedReducer::check_all_ready() const {

@@ -61,6 +61,9 @@ class BucketedReducer final : public Synchroniser {
   void subtract_unsent(std::span<float> x) const override;
   double unsent_norm() const override;
   StepTimes times() const override;  // sums over the buckets
+  // Sums over the buckets; the first step's comparison of tensors counts as well. Thresholds are
+  // each bucket's own (reducer(b).metrics()), here 0; preset is empty where auto chose several.
+  StepMetrics metrics() const;
   Bytes save() const override;
   void load(std::span<const std::byte> state) override;
   // REQUIRES: the same tensors and buckets.
@@ -83,6 +86,7 @@ class BucketedReducer final : public Synchroniser {
   void share_profile(std::size_t bucket);
   void undo();
   Update join();
+  Update finish(const Update& update);
   void check_idle(std::string_view what) const;
   void check_all_ready() const;
   bool can_undo() const;
@@ -91,6 +95,7 @@ class BucketedReducer final : public Synchroniser {
   template <class Load>
   void load_buckets(const Load& load);
 
+  std::unique_ptr<Communicator> traced_;  // around the caller's, when messages are traced
   Communicator& comm_;
   std::vector<Index> tensors_;
   NanPolicy nan_policy_;
@@ -116,7 +121,9 @@ class BucketedReducer final : public Synchroniser {
   SparseVector mean_;
   std::vector<float> dense_mean_;
   SparseVector sent_;
-  std::string broken_;  // the error after which nothing works any more
+  StepMetrics last_;     // counts
+  MessageCount before_;  // the step
+  std::string broken_;   // the error after which nothing works any more
 
   OrderedWorker worker_;  // last: its thread ends before anything else does
 };

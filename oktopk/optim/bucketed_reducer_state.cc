@@ -29,6 +29,7 @@ std::vector<Bytes> BucketedReducer::read(std::span<const std::byte> bytes) const
 template <class Load>
 void BucketedReducer::load_buckets(const Load& load) {
   std::size_t loaded = 0;
+  last_ = {};
   try {
     for (; loaded < buckets_.size(); ++loaded) {
       reducers_[loaded]->copy_to(snapshots_[loaded]);

@@ -45,9 +45,7 @@ Prediction predict_nodes(const Allreduce& outside, const Problem& problem, int n
 
 NodeReducer::NodeReducer(Communicator& comm, Index n, const ReducerOptions& options,
                          const NodeOptions& node)
-    : traced_(options.trace && options.trace_messages
-                  ? std::make_unique<TracingCommunicator>(comm, options.trace)
-                  : nullptr),
+    : traced_(trace_messages(comm, options)),
       comm_(traced_ ? *traced_ : comm),
       n_(n),
       options_(options) {

@@ -65,7 +65,9 @@ class NodeReducer final : public Synchroniser {
   // The ranks that lead a node, increasing; equal on all ranks.
   std::span<const int> leaders() const { return leaders_; }
   int node_size() const { return node_->size(); }
-  // The leader's; null on other ranks.
+  // The leader's; null on other ranks. Its metrics() are those of what leaves the host, but for the
+  // notes of all ranks. There are none of the whole: most messages are the node's sum, in memory
+  // that its ranks share, and would drown what crosses the wire; times() has their part.
   const Reducer* reducer() const { return reducer_.get(); }
 
   // The cost of a step at k on the leader of the largest node. With another P than this one's, that

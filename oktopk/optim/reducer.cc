@@ -82,10 +82,13 @@ std::string describe(const ReducerOptions& options, Index n) {
   return text.str();
 }
 
+std::unique_ptr<Communicator> trace_messages(Communicator& comm, const ReducerOptions& options) {
+  if (!options.trace || !options.trace_messages) return nullptr;
+  return std::make_unique<TracingCommunicator>(comm, options.trace);
+}
+
 Reducer::Reducer(Communicator& comm, Index n, const ReducerOptions& options)
-    : traced_(options.trace && options.trace_messages
-                  ? std::make_unique<TracingCommunicator>(comm, options.trace)
-                  : nullptr),
+    : traced_(trace_messages(comm, options)),
       comm_(traced_ ? *traced_ : comm),
       options_(options),
       k_(entries_per_step(n, options)),

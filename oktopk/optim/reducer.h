@@ -65,6 +65,9 @@ std::size_t entries_per_step(Index n, const ReducerOptions& options);
 // that names the option and the rule when one is unfit.
 std::string describe(const ReducerOptions& options, Index n);
 
+// Around comm, where the options ask for its messages in a trace; null elsewhere.
+std::unique_ptr<Communicator> trace_messages(Communicator& comm, const ReducerOptions& options);
+
 class Reducer final : public Synchroniser {
  public:
   // REQUIRES: comm outlives the Reducer. Local: nothing is sent yet.
@@ -193,8 +196,8 @@ class Reducer final : public Synchroniser {
   Uninitialised<float> mean_;        // of outcome_.update, after a sparse step
   Uninitialised<float> dense_mean_;  // after a dense step
   StepTimes times_;
-  StepMetrics last_;  // counts of the last step
-  SentCount before_;  // the step
+  StepMetrics last_;     // counts of the last step
+  MessageCount before_;  // the step
   Workspace work_;
 };
 

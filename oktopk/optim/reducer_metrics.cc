@@ -23,14 +23,7 @@ void Reducer::begin_metrics() {
 }
 
 void Reducer::end_metrics(const Update& update) {
-  const SentCount now = comm_.sent_so_far();
-  last_.step = steps_;
-  last_.selected = selection_.size();
-  last_.gathered = update.size();
-  last_.messages = now.messages - before_.messages;
-  last_.wire_bytes = now.bytes - before_.bytes;
-  last_.is_dense = update.is_dense();
-  last_.skipped = update.skipped;
+  last_.note(steps_, selection_, update, comm_.sent_so_far() - before_);
   last_.refreshed = !update.skipped && outcome_.refreshed;
 }
 

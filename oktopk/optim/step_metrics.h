@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a step did on this rank, in numbers: what monitoring plots over a training run
-// (docs/observability.md). Reducer::metrics() fills it when asked, in O(k); what is unsent is
-// Synchroniser::unsent_norm(), a pass over n of its own.
+// (docs/observability.md). metrics() of Reducer and BucketedReducer fill it when asked, in O(k);
+// what is unsent is Synchroniser::unsent_norm(), a pass over n of its own.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,17 @@ struct StepMetrics {
   bool refreshed = false;        // thresholds or cuts were evaluated anew, by extra messages
   bool is_dense = false;         // all n values were exchanged: preset dense, warm-up or flush
   bool skipped = false;          // left out: some rank's gradient was not finite
+
+  // What is known as a step ends: what this rank selected, and the messages that it took.
+  void note(std::uint64_t steps, CooView selection, const Update& update, MessageCount sent) {
+    step = steps;
+    selected = selection.size();
+    gathered = update.size();
+    messages = sent.messages;
+    wire_bytes = sent.bytes;
+    is_dense = update.is_dense();
+    skipped = update.skipped;
+  }
 };
 
 }  // namespace oktopk

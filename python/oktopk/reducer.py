@@ -27,7 +27,42 @@ class Update(NamedTuple):
             x[self.indices] += np.float32(factor) * self.values
 
 
-class Reducer:
+class ReducerBase:
+    """What Reducers of arrays and of tensors say of themselves in the same words."""
+
+    def __init__(self, core: _core.Reducer):
+        self._core = core
+
+    @property
+    def n(self) -> int:
+        return self._core.n
+
+    @property
+    def k(self) -> int:
+        """Entries per step after the warm-up."""
+        return self._core.k
+
+    @property
+    def steps(self) -> int:
+        """Steps made so far; skipped ones do not count."""
+        return self._core.steps
+
+    @property
+    def unsent_norm(self) -> float:
+        """The norm of what is unsent on this rank: residual and memory; O(n)."""
+        return self._core.unsent_norm
+
+    @property
+    def stats(self) -> Dict[str, Any]:
+        """Of the last step: counts, bytes on the wire, seconds per phase, preset in force."""
+        return self._core.stats
+
+    def forget(self) -> None:
+        """Drops what was not applied yet. All ranks should do it together."""
+        self._core.forget()
+
+
+class Reducer(ReducerBase):
     """Synchronises the gradients of n values over the ranks of a communicator.
 
     Each step adds the gradient to what is unsent on this rank, exchanges about `density * n`
@@ -41,7 +76,7 @@ class Reducer:
     """
 
     def __init__(self, comm: _core.Communicator, n: int, **options: Any):
-        self._core = _core.Reducer(comm, n, options)
+        super().__init__(_core.Reducer(comm, n, options))
 
     def step(self, gradient: Optional[NDArray[Any]], scale: float = 1.0) -> Update:
         """Collective: adds scale * gradient to what is unsent, and synchronises."""
@@ -59,20 +94,6 @@ class Reducer:
         return Update(core.indices, core.values, dense, core.skipped)
 
     @property
-    def n(self) -> int:
-        return self._core.n
-
-    @property
-    def k(self) -> int:
-        """Entries per step after the warm-up."""
-        return self._core.k
-
-    @property
-    def steps(self) -> int:
-        """Steps made so far; skipped ones do not count."""
-        return self._core.steps
-
-    @property
     def residual(self) -> NDArray[np.float32]:
         """What is unsent on this rank: a copy of n values."""
         return self._core.residual
@@ -81,16 +102,6 @@ class Reducer:
     def memory(self) -> Tuple[int, NDArray[np.float32]]:
         """(first index, values) that this rank remembers for the region it owns."""
         return self._core.memory
-
-    @property
-    def unsent_norm(self) -> float:
-        """The norm of residual and memory; O(n)."""
-        return self._core.unsent_norm
-
-    @property
-    def stats(self) -> Dict[str, Any]:
-        """Of the last step: counts, bytes on the wire, seconds per phase, preset in force."""
-        return self._core.stats
 
     def save(self) -> bytes:
         """This rank's state: everything that later steps depend on."""
@@ -104,7 +115,3 @@ class Reducer:
         """Collective: continues from the states of all ranks of an earlier run, in rank order,
         whatever their number was."""
         self._core.load_all(list(states))
-
-    def forget(self) -> None:
-        """Drops what was not applied yet. All ranks should do it together."""
-        self._core.forget()

@@ -38,6 +38,22 @@ TEST(CountingCommunicator, counts_messages_and_bytes_of_others_only) {
   });
 }
 
+TEST(CountingCommunicator, an_abandoned_exchange_was_sent_and_is_not_received) {
+  run_world("threads", 2, [](Communicator& comm) {
+    if (comm.rank() == 1) return;
+    CountingCommunicator counting(comm);
+    const Message out(8);
+    Message in(8);
+    const Send send{1, out};
+    Recv recv{1, in, 0};
+    { const Pending abandoned = counting.start({&send, 1}, {&recv, 1}); }
+    EXPECT_EQ(counting.traffic().messages_sent, 1u);
+    EXPECT_EQ(counting.traffic().messages_received, 0u);
+    EXPECT_EQ(counting.traffic().duplex_messages, 0u);
+    EXPECT_THROW(barrier(counting), CommError);
+  });
+}
+
 TEST(CountingCommunicator, parts_count_into_the_whole) {
   run_world("threads", 4, [](Communicator& comm) {
     CountingCommunicator counting(comm);

@@ -24,13 +24,6 @@ std::vector<double> numbers(const Profile& profile) {
   return all;
 }
 
-void expect_network(const Machine& measured, const Machine& real) {
-  EXPECT_NEAR(measured.alpha, real.alpha, 0.01 * real.alpha);
-  EXPECT_NEAR(measured.beta, real.beta, 0.01 * real.beta);
-  EXPECT_NEAR(measured.overhead, real.overhead, 0.01 * real.overhead);
-  EXPECT_NEAR(measured.contention, real.contention, 0.01 * real.contention);
-}
-
 TEST(Calibrate, is_sane_and_bitwise_equal_on_all_ranks) {
   for (const int P : {1, 2, 3, 5, 8}) {
     SCOPED_TRACE(P);
@@ -61,7 +54,7 @@ TEST(Calibrate, gives_back_the_prices_of_a_known_network_and_the_kernels_that_ar
                                  .kernels = false,
                                  .assumed = assumed});
     });
-    expect_network(all[0].machine, kEthernet);
+    expect_prices(all[0].machine, kEthernet);
     EXPECT_EQ(all[0].machine.gamma, 7e-9);
     EXPECT_EQ(all[0].machine.sigma, 6e-10);
     EXPECT_EQ(all[0].index_seconds, assumed.index_seconds);
@@ -81,9 +74,9 @@ TEST(Calibrate, measures_hosts_and_their_inside_apart) {
     });
     for (const Profile& profile : all) EXPECT_EQ(numbers(profile), numbers(all[0]));
     EXPECT_EQ(all[0].ranks_per_host, 3);
-    expect_network(all[0].machine, kEthernet);
+    expect_prices(all[0].machine, kEthernet);
     ASSERT_TRUE(all[0].inside);
-    expect_network(*all[0].inside, kCrowded);
+    expect_prices(*all[0].inside, kCrowded);
     EXPECT_EQ(all[0].inside->gamma, all[0].machine.gamma);
   }
 }

@@ -26,20 +26,13 @@ Machine measure(int P, const PricedNetwork::Prices& prices) {
   return all[0];
 }
 
-void expect_near(const Machine& measured, const Machine& real) {
-  EXPECT_NEAR(measured.alpha, real.alpha, 0.01 * real.alpha);
-  EXPECT_NEAR(measured.beta, real.beta, 0.01 * real.beta);
-  EXPECT_NEAR(measured.overhead, real.overhead, 0.01 * real.overhead);
-  EXPECT_NEAR(measured.contention, real.contention, 0.01 * real.contention);
-}
-
 TEST(NetworkPrices, gives_back_known_prices) {
   for (const int P : {2, 3, 5, 8}) {
     SCOPED_TRACE(P);
-    expect_near(measure(P, {.across = kEthernet}), kEthernet);
+    expect_prices(measure(P, {.across = kEthernet}), kEthernet);
     Machine crowded = kCrowded;
     if (P == 2) crowded.contention = 1;  // two ranks are a pair
-    expect_near(measure(P, {.across = kCrowded}), crowded);
+    expect_prices(measure(P, {.across = kCrowded}), crowded);
   }
 }
 
@@ -53,7 +46,7 @@ TEST(NetworkPrices, takes_the_dearer_distance) {
 TEST(NetworkPrices, survives_one_odd_size) {
   for (const double size : {65536.0, 1048576.0}) {
     const auto odd = [&](double bytes) { return bytes == size ? 1e-3 : 0; };
-    expect_near(measure(3, {.across = kEthernet, .extra = odd}), kEthernet);
+    expect_prices(measure(3, {.across = kEthernet, .extra = odd}), kEthernet);
   }
 }
 

@@ -2,6 +2,8 @@
 // A communicator with a clock of its own, which nothing moves but exchanges, at known prices.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <memory>
 #include <utility>
@@ -68,6 +70,14 @@ class PricedNetwork final : public ForwardingCommunicator {
   std::shared_ptr<double> seconds_;
   Machine machine_;
 };
+
+// Measured to within a hundredth.
+inline void expect_prices(const Machine& measured, const Machine& real) {
+  EXPECT_NEAR(measured.alpha, real.alpha, 0.01 * real.alpha);
+  EXPECT_NEAR(measured.beta, real.beta, 0.01 * real.beta);
+  EXPECT_NEAR(measured.overhead, real.overhead, 0.01 * real.overhead);
+  EXPECT_NEAR(measured.contention, real.contention, 0.01 * real.contention);
+}
 
 inline constexpr Machine kEthernet = {
     .alpha = 16e-6, .beta = 1e-9, .overhead = 4e-6, .contention = 1};

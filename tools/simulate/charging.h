@@ -8,13 +8,12 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "oktopk/comm/decorators.h"
 
 namespace oktopk {
 
-class ChargingCommunicator final : public ForwardingCommunicator {
+class ChargingCommunicator final : public TrackingCommunicator<std::span<const Recv>> {
  public:
   using Charge = std::function<void(double seconds)>;
 
@@ -26,19 +25,12 @@ class ChargingCommunicator final : public ForwardingCommunicator {
   std::unique_ptr<Communicator> split(int color, int key) override;
   std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) override;
   void finish(std::uint64_t ticket) override;
-  void abandon(std::uint64_t ticket) noexcept override;
 
  private:
-  struct Open {
-    std::uint64_t ticket;
-    std::span<const Recv> recvs;
-  };
   ChargingCommunicator(std::unique_ptr<Communicator> inner, double seconds_per_byte, Charge charge);
-  std::span<const Recv> take(std::uint64_t ticket);
 
   double seconds_per_byte_;
   Charge charge_;
-  std::vector<Open> open_;
 };
 
 }  // namespace oktopk

@@ -18,9 +18,14 @@ struct Exchange {
   std::uint64_t bytes_received = 0;
 };
 
-class LoggingCommunicator final : public ForwardingCommunicator {
+struct LoggedExchange {
+  std::size_t at;  // in exchanges()
+  std::span<const Recv> recvs;
+};
+
+class LoggingCommunicator final : public TrackingCommunicator<LoggedExchange> {
  public:
-  explicit LoggingCommunicator(Communicator& inner) : ForwardingCommunicator(inner) {}
+  explicit LoggingCommunicator(Communicator& inner) : TrackingCommunicator(inner) {}
 
   const std::vector<Exchange>& exchanges() const { return exchanges_; }  // in the order begun
   void reset() { exchanges_.clear(); }
@@ -33,13 +38,7 @@ class LoggingCommunicator final : public ForwardingCommunicator {
   void finish(std::uint64_t ticket) override;
 
  private:
-  struct Open {
-    std::uint64_t ticket;
-    std::span<const Recv> recvs;
-    std::size_t exchange;
-  };
   std::vector<Exchange> exchanges_;
-  std::vector<Open> open_;
 };
 
 }  // namespace oktopk

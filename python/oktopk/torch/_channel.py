@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
-import numpy as np
 import torch
 
 from oktopk import _core
+from oktopk.torch._flat_reducer import FlatReducer
 
 
 class Slot(NamedTuple):
@@ -39,9 +39,8 @@ class Channel:
             self.slots.append(Slot(name, begin, begin + size))
             begin += size
         self.n = begin
-        self.core: Any = _core.Reducer(comm, self.n, options)  # takes the host's tensors as arrays
-        self._indices: Optional[torch.Tensor] = None
-        self._mean: Optional[torch.Tensor] = None  # staging, of what is not fp32 on the host
+        self._reducer = FlatReducer(comm, self.n, options)
+        self.core = self._reducer.core
 
     @property
     def names(self) -> List[str]:
@@ -50,29 +49,15 @@ class Channel:
     def step(self, buffer: torch.Tensor, scale: float) -> bool:
         """Collective: the buffer becomes the mean over the ranks. False: the step was skipped, and
         the buffer is as it was. The mean is of scale * gradient, divided by scale again."""
-        host = buffer if buffer.device.type == "cpu" else buffer.to("cpu")
-        self.core.step(host, scale)
-        self._indices = None
+        self._reducer.step(buffer, scale)
         if self.core.skipped:
             return False
-        if buffer.device.type == "cpu" and buffer.dtype == torch.float32:
-            self.core.write_update(buffer, 1.0 / scale)
-        else:
-            if self._mean is None:
-                self._mean = torch.empty(self.n, dtype=torch.float32)
-            self.core.write_update(self._mean, 1.0 / scale)
-            buffer.copy_(self._mean)
+        self._reducer.write(buffer, 1.0 / scale)
         return True
 
     def arrived(self, slot: Slot) -> Optional[torch.Tensor]:
         """Where in the parameter the last mean arrived; None: everywhere."""
-        if self.core.is_dense:
-            return None
-        if self._indices is None:
-            self._indices = torch.from_numpy(self.core.indices.astype(np.int64))
-        bounds = torch.tensor([slot.begin, slot.end])
-        first, last = torch.searchsorted(self._indices, bounds).tolist()
-        return self._indices[first:last] - slot.begin
+        return self._reducer.arrived(slot.begin, slot.end)
 
     def unsent(self) -> Dict[str, torch.Tensor]:
         """A copy of this rank's residual and owner memory, by parameter."""

@@ -14,16 +14,17 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Union
 
-import numpy as np
 import torch
 
 from oktopk import _core
 from oktopk._core import UsageError
+from oktopk.reducer import ReducerBase
+from oktopk.torch._flat_reducer import FlatReducer
 from oktopk.torch.flat import Layout, check_tensor, local, state_to_bytes, state_to_tensor
 from oktopk.torch.process_group import communicator as make_communicator
 
 
-class Reducer:
+class Reducer(ReducerBase):
     """Synchronises the gradients of a list of parameters, or flat tensors of n values, over the
     ranks of a process group (default: all of them; the constructor is collective over it).
 
@@ -62,10 +63,9 @@ class Reducer:
             options["density"] = density
         comm = communicator or make_communicator(process_group, timeout)
         self._comm = comm
-        # Any: it takes tensors as well as arrays.
-        self._core: Any = _core.Reducer(comm, n, {"preset": preset, **options})
-        self._flat: Optional[torch.Tensor] = None  # of the parameters; or staging, for reduce()
-        self._indices: Optional[np.ndarray] = None  # of the last mean; None: all of them
+        self._flat_reducer = FlatReducer(comm, n, {"preset": preset, **options})
+        super().__init__(self._flat_reducer.core)
+        self._flat: Optional[torch.Tensor] = None  # of the parameters
 
     def reduce_gradients(self, scale: float = 1.0) -> None:
         """Collective: replaces each p.grad by the mean over the ranks of scale * p.grad.
@@ -84,14 +84,14 @@ class Reducer:
             gradient = local(parameter.grad)
             check_tensor(gradient, "a gradient", self._host_staging)
             part.copy_(gradient)
-        self._step(self._flat, scale)
+        self._flat_reducer.step(self._flat, scale)
         self._write_gradients()
 
     def reduce(self, flat: torch.Tensor, scale: float = 1.0, factor: float = 1.0) -> torch.Tensor:
         """Collective: replaces a flat tensor by factor times the mean over the ranks of
         scale * flat. With a loss scale S, scale=1/S and factor=S keep what is unsent unscaled."""
         self._check_flat(flat)
-        self._step(self._on_host(flat), scale)
+        self._flat_reducer.step(flat, scale)
         self._write(flat, factor)
         return flat
 
@@ -100,8 +100,7 @@ class Reducer:
         left. Into `out` where given, else into each p.grad; a reducer made with n returns it."""
         if out is not None:
             self._check_flat(out)
-        self._core.flush()
-        self._indices = None
+        self._flat_reducer.flush()
         if out is None and self._layout is not None:
             self._write_gradients()
             return None
@@ -120,39 +119,12 @@ class Reducer:
 
     def arrived_between(self, begin: int, end: int) -> Optional[torch.Tensor]:
         """The same for begin..end-1 of the flat gradient, counted from begin."""
-        if self._indices is None:
-            return None
-        first, last = np.searchsorted(self._indices, [begin, end])
-        return torch.from_numpy(self._indices[first:last] - begin)
-
-    @property
-    def n(self) -> int:
-        return self._core.n
-
-    @property
-    def k(self) -> int:
-        """Entries per step after the warm-up."""
-        return self._core.k
-
-    @property
-    def steps(self) -> int:
-        """Steps made so far; skipped ones do not count."""
-        return self._core.steps
+        return self._flat_reducer.arrived(begin, end)
 
     @property
     def skipped(self) -> bool:
         """Whether the last step was left out: a gradient was not finite, nan_policy is "skip"."""
         return self._core.skipped
-
-    @property
-    def stats(self) -> Dict[str, Any]:
-        """Of the last step: counts, bytes on the wire, seconds per phase, preset in force."""
-        return self._core.stats
-
-    @property
-    def unsent_norm(self) -> float:
-        """The norm of what is unsent on this rank; O(n)."""
-        return self._core.unsent_norm
 
     @property
     def profile(self) -> Optional[_core.Profile]:
@@ -202,40 +174,14 @@ class Reducer:
 
     def go_back(self) -> None:
         """As if the steps since keep_snapshot() had not been. All ranks must do it together."""
-        self._core.go_back()
-        self._indices = None
-
-    def forget(self) -> None:
-        """Drops what was not applied yet. All ranks should do it together."""
-        self._core.forget()
-
-    def _step(self, host: torch.Tensor, scale: float) -> None:
-        self._indices = None
-        self._core.step(host, scale)
-        if not self._core.is_dense:
-            self._indices = self._core.indices.astype(np.int64)
-
-    def _on_host(self, flat: torch.Tensor) -> torch.Tensor:
-        if flat.device.type == "cpu":
-            return flat.detach()
-        if self._flat is None or self._flat.dtype != flat.dtype:
-            pinned = flat.device.type == "cuda"
-            self._flat = torch.empty(self.n, dtype=flat.dtype, pin_memory=pinned)
-        return self._flat.copy_(flat.detach())
+        self._flat_reducer.go_back()
 
     @torch.no_grad()
     def _write(self, flat: torch.Tensor, factor: float = 1.0) -> None:
-        core = self._core
-        if core.skipped:
+        if self.skipped:
             flat.fill_(float("nan"))
-        elif flat.device.type == "cpu" and flat.dtype == torch.float32:
-            core.write_update(flat.detach(), factor)
-        elif self._indices is None:
-            flat.copy_(torch.from_numpy(core.dense).mul_(factor))
         else:
-            flat.zero_()  # and only what arrived goes to the device
-            indices = torch.from_numpy(self._indices).to(flat.device)
-            flat.index_copy_(0, indices, torch.from_numpy(core.values).mul_(factor).to(flat))
+            self._flat_reducer.write(flat, factor)
 
     @torch.no_grad()
     def _write_gradients(self) -> None:

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The library's Reducer on flat tensors, of any float type and on any device: what a Reducer of
+parameters (reducer.py) and a bucket of DDP (_channel.py) are made around.
+
+COST: for tensors that are not in host memory, n values of theirs there.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional
+
+import numpy as np
+import torch
+
+from oktopk import _core
+
+
+class FlatReducer:
+    """Belongs to one rank; all ranks make the same calls. `core` has the rest."""
+
+    def __init__(self, comm: _core.Communicator, n: int, options: Dict[str, Any]):
+        self.core: Any = _core.Reducer(comm, n, options)  # Any: tensors as well as arrays
+        self._staging: Optional[torch.Tensor] = None
+        self._indices: Optional[np.ndarray] = None  # of the last mean; None: all of them
+
+    def step(self, flat: torch.Tensor, scale: float) -> None:
+        """Collective: adds scale * flat to what is unsent, and synchronises."""
+        self._indices = None
+        self.core.step(self._on_host(flat), scale)
+        if not self.core.is_dense:
+            self._indices = self.core.indices.astype(np.int64)
+
+    def flush(self) -> None:
+        """Collective: synchronises everything that is unsent, densely."""
+        self._indices = None
+        self.core.flush()
+
+    def go_back(self) -> None:
+        """As if the steps since core.keep_snapshot() had not been. All ranks together."""
+        self._indices = None
+        self.core.go_back()
+
+    @torch.no_grad()
+    def write(self, flat: torch.Tensor, factor: float = 1.0) -> None:
+        """The last mean times factor, as all n values. Not after a step that was skipped."""
+        core = self.core
+        if flat.device.type == "cpu" and flat.dtype == torch.float32:
+            core.write_update(flat.detach(), factor)
+        elif self._indices is None:
+            flat.copy_(torch.from_numpy(core.dense).mul_(factor))
+        else:
+            flat.zero_()  # and only what arrived goes to the device
+            indices = torch.from_numpy(self._indices).to(flat.device)
+            flat.index_copy_(0, indices, torch.from_numpy(core.values).mul_(factor).to(flat))
+
+    def arrived(self, begin: int, end: int) -> Optional[torch.Tensor]:
+        """Where in begin..end-1 the last mean arrived, counted from begin; None: everywhere."""
+        if self._indices is None:
+            return None
+        first, last = np.searchsorted(self._indices, [begin, end])
+        return torch.from_numpy(self._indices[first:last] - begin)
+
+    def _on_host(self, flat: torch.Tensor) -> torch.Tensor:
+        if flat.device.type == "cpu":
+            return flat.detach()
+        if self._staging is None or self._staging.dtype != flat.dtype:
+            pinned = flat.device.type == "cuda"
+            self._staging = torch.empty(len(flat), dtype=flat.dtype, pin_memory=pinned)
+        return self._staging.copy_(flat.detach())
