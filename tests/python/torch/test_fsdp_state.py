@@ -7,12 +7,12 @@ import pytest
 import torch
 import torch.distributed as dist
 from gloo_ranks import all_equal, run_processes
+from versions import skip_module_before
 
 import oktopk
 import oktopk.torch
 
-if not hasattr(pytest.importorskip("torch.distributed.fsdp"), "fully_shard"):
-    pytest.skip("torch without fully_shard", allow_module_level=True)
+skip_module_before((2, 7), "set_all_reduce_hook() of fully_shard")
 
 from fsdp_models import Net, backward, gradients, meshes, shard, weights  # noqa: E402
 
