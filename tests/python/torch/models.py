@@ -36,7 +36,7 @@ def loss_of(model, rank, step):
 def make_ddp(hook="sparse", state=None, ddp_options=None, **options):
     """A DDP model in several small buckets, and its hook's state."""
     settings = {"bucket_cap_mb": 0.01, **(ddp_options or {})}
-    # Before torch 2.6 the first bucket's cap is one of its own.
+    # Before torch 2.4 the first bucket's cap is one of its own.
     dist._DEFAULT_FIRST_BUCKET_BYTES = int(settings["bucket_cap_mb"] * 2**20)
     model = DistributedDataParallel(small_model(), **settings)
     if hook is None:

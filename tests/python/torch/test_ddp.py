@@ -6,10 +6,9 @@ import pytest
 import torch
 from models import add, batch, flat, flat_gradients, loss_of, make_ddp, small_model, train, unsent_of
 from ranks import in_processes
-from versions import needs_torch
+from versions import needs_gloo_bf16
 
 PRESETS = ["circulant", "oktopk", "topka", "auto"]
-needs_bf16 = needs_torch((2, 1), "bfloat16 in Gloo")
 
 
 def weights_after(rank, P, hook, steps, options, ddp_options=None):
@@ -191,7 +190,8 @@ def wrapped(rank, P, wrapper):
 
 
 @pytest.mark.parametrize(
-    "wrapper", ["fp16_compress_wrapper", pytest.param("bf16_compress_wrapper", marks=needs_bf16)]
+    "wrapper",
+    ["fp16_compress_wrapper", pytest.param("bf16_compress_wrapper", marks=needs_gloo_bf16)],
 )
 def test_wrappers_compose(wrapper):
     results = in_processes(2, wrapped, wrapper)
@@ -242,7 +242,9 @@ def half_precision(rank, P, dtype):
     return torch.nn.utils.parameters_to_vector(model.parameters()).detach().float().numpy()
 
 
-@pytest.mark.parametrize("dtype", [pytest.param(torch.bfloat16, marks=needs_bf16), torch.float64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, pytest.param(torch.bfloat16, marks=needs_gloo_bf16)]
+)
 def test_other_types_work_sparsely_or_densely(dtype):
     results = in_processes(2, half_precision, dtype)
     assert np.array_equal(results[0], results[1]) and np.isfinite(results[0]).all()
