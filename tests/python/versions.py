@@ -17,10 +17,5 @@ def needs_torch(version: tuple[int, int], what: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(TORCH < version, reason=reason(version, what))
 
 
-def skip_module_before(version: tuple[int, int], what: str) -> None:
-    if TORCH < version:
-        pytest.skip(reason(version, what), allow_module_level=True)
-
-
 needs_gloo_bf16 = needs_torch((2, 2), "bfloat16 in Gloo")
 needs_cpu_scaler = needs_torch((2, 3), "a GradScaler for the CPU")

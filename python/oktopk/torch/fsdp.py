@@ -74,7 +74,7 @@ def register_fsdp(
     state = FsdpState(communicator(group, timeout), min_numel, grad_scaler, settings)
     for name, module, group_of_parameters in named:
         module.set_all_reduce_hook(state.add(name, group_of_parameters))
-        if hasattr(module, "set_reduce_scatter_unused_params"):  # newer torch
+        if hasattr(module, "set_reduce_scatter_unused_params"):  # torch 2.13
             module.set_reduce_scatter_unused_params(True, recurse=False)
     return state
 

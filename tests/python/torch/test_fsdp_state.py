@@ -7,12 +7,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from gloo_ranks import all_equal, run_processes
-from versions import skip_module_before
+from versions import TORCH, reason
 
 import oktopk
 import oktopk.torch
 
-skip_module_before((2, 7), "set_all_reduce_hook() of fully_shard")
+if TORCH < (2, 7):
+    pytest.skip(reason((2, 7), "set_all_reduce_hook() of fully_shard"), allow_module_level=True)
 
 from fsdp_models import Net, backward, gradients, meshes, shard, weights  # noqa: E402
 
