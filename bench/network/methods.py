@@ -41,11 +41,11 @@ def needs_oktopk(name: str) -> bool:
     return name in PRESETS
 
 
-def bucket_megabytes(name: str, parameters: int) -> int | None:
+def bucket_options(name: str, parameters: int) -> dict[str, int]:
     """DDP's own bucket size, but one bucket for PowerSGD: its hook waits for collectives inside the
     callbacks of others, and with two buckets in flight these take all of Gloo's threads and wait
     for each other for ever."""
-    return parameters * 4 // 2**20 + 1 if name.startswith("powersgd:") else None
+    return {"bucket_cap_mb": parameters * 4 // 2**20 + 1} if name.startswith("powersgd:") else {}
 
 
 def bf16_hook(group, bucket):  # DDP wants torch's own annotations here, or none

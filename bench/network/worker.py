@@ -121,7 +121,7 @@ def main() -> None:
     ddp = nn.parallel.DistributedDataParallel(
         model,
         gradient_as_bucket_view=True,
-        bucket_cap_mb=methods.bucket_megabytes(plan["method"], count),
+        **methods.bucket_options(plan["method"], count),
     )
     state = methods.register(ddp, plan["method"], plan["density"], plan["codec"])
     result = measure(make_step(ddp, plan["method"], width, plan["batch"]), state, plan)

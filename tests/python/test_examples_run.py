@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
+from versions import needs_gloo_bf16  # noqa: E402
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 RUN_KEYS = {
     "label",
@@ -98,6 +100,7 @@ def test_example_learns(tmp_path, example):
     assert run["wire_bytes"] == run["dense_bytes"] > 0
 
 
+@needs_gloo_bf16
 def test_compressors_see_the_same_samples(tmp_path):
     """bf16 rounds, so it stays near dense; PowerSGD is dense at first, so it starts like it."""
     plot = tmp_path / "p.png"

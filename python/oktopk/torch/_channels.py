@@ -98,8 +98,8 @@ class Channels:
         """Collective: makes the channels that were saved, all or none."""
         if not self._are_all_known:
             raise UsageError(
-                "oktopk: this version of torch does not tell which model the hook is registered "
-                "on, and a state cannot be loaded without: torch 2.1 and newer do"
+                "oktopk: a state cannot be loaded without the names of the parameters, and no DDP "
+                "model has those of this hook's buckets"
             )
         ids = {name: key for key, name in self._names.items()}
         restored: Dict[Tuple[int, ...], Channel] = {}

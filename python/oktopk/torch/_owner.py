@@ -8,6 +8,7 @@ import gc
 import weakref
 from typing import Any, Dict, Optional
 
+import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
@@ -47,16 +48,20 @@ class Owner:
             )
 
 
-def find_owner(state: Any) -> Optional[Owner]:
-    """Looks once through all live objects; None where this version of torch keeps no list."""
-    found = [
+def find_owner(state: Any, parameter: torch.Tensor) -> Optional[Owner]:
+    """The one that has this state, or the parameter: torch 2.0 keeps no list of hooks, and the
+    state may be a part of another one. Looks once through all live objects."""
+    models = [
         x
         for x in gc.get_objects()
         if issubclass(type(x), DistributedDataParallel)  # isinstance would ask proxies
-        and any(s is state for _, s in getattr(x, "_comm_hooks", []))
     ]
+    found = [m for m in models if any(s is state for _, s in getattr(m, "_comm_hooks", []))]
+    if not found:
+        found = [m for m in models if any(p is parameter for p in m.parameters())]
     if len(found) > 1:
         raise UsageError(
-            f"oktopk: this OkTopkState is registered on {len(found)} models: make one per model"
+            f"oktopk: {len(found)} DDP models have this OkTopkState or its parameters: make one per "
+            "model"
         )
     return Owner(found[0]) if found else None

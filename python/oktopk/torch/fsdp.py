@@ -53,9 +53,9 @@ def register_fsdp(
     zero (set_reduce_scatter_unused_params), so that the layout stays.
     """
     if not hasattr(FSDPModule, "set_all_reduce_hook"):
-        raise UsageError(
-            f"oktopk: register_fsdp() needs fully_shard with set_all_reduce_hook(), which torch "
-            f"{torch.__version__} lacks and torch 2.13 has"
+        raise RuntimeError(
+            "oktopk: register_fsdp() needs torch 2.7 or newer, for set_all_reduce_hook() of "
+            f"fully_shard: this is torch {torch.__version__}"
         )
     if start_iter < 0:
         raise UsageError(f"oktopk: start_iter = {start_iter}, but it must not be negative")
@@ -74,7 +74,7 @@ def register_fsdp(
     state = FsdpState(communicator(group, timeout), min_numel, grad_scaler, settings)
     for name, module, group_of_parameters in named:
         module.set_all_reduce_hook(state.add(name, group_of_parameters))
-        if hasattr(module, "set_reduce_scatter_unused_params"):  # newer torch
+        if hasattr(module, "set_reduce_scatter_unused_params"):  # torch 2.13
             module.set_reduce_scatter_unused_params(True, recurse=False)
     return state
 

@@ -92,8 +92,8 @@ class Unit:
         elif self.reducer.n != n:
             raise UsageError(
                 f"oktopk: module '{self._name}': a gradient of {n} values, {self.reducer.n} before:"
-                " all parameters must get one in every step (older torch: unused parameters), and "
-                "none may be frozen or thawed after the first"
+                " all parameters must get one in every step (before torch 2.13 those that were not "
+                "used get none), and none may be frozen or thawed after the first"
             )
         return self.reducer
 

@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from oktopk._core import CommError, PythonCommunicator, UsageError
+from oktopk.torch._group import new_group
 from oktopk.transport import Bytes, Message
 
 HEAD_BYTES = 512  # most notes and votes fit; a waste of 40 us at 100 Mbit/s
@@ -50,15 +51,7 @@ def _sibling(group: Any, seconds: float) -> Any:
     backend = str(dist.get_backend(group)).lower()
     if backend not in _HOST_BACKENDS:
         backend = "gloo"
-    ranks = dist.get_process_group_ranks(group)
-    everyone = len(ranks) == dist.get_world_size()
-    options: Dict[str, Any] = {} if everyone else {"use_local_synchronization": True}
-    try:
-        return dist.new_group(ranks, timedelta(seconds=seconds), backend, **options)
-    except TypeError as error:  # torch before 2.1 cannot make a group without the other ranks
-        raise UsageError(
-            "oktopk: sub-groups need torch 2.1 or newer: with an older one, use all ranks"
-        ) from error
+    return new_group(dist.get_process_group_ranks(group), backend, seconds)
 
 
 class _Incoming(NamedTuple):
@@ -122,11 +115,7 @@ class ProcessGroupTransport:
         everywhere = dist.get_rank()
         dist.all_gather_object(members, (color, key, self.rank, everywhere), group=self.group)
         chosen = [r for c, _, _, r in sorted(members, key=lambda m: m[:3]) if c == color]
-        group = dist.new_group(
-            chosen,
-            backend=str(dist.get_backend(self.group)).lower(),
-            use_local_synchronization=True,
-        )
+        group = new_group(chosen, str(dist.get_backend(self.group)).lower())
         places = sorted(chosen)  # how torch numbers the ranks of a group
         return ProcessGroupTransport(group, [places.index(r) for r in chosen])
 

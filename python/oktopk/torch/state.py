@@ -103,7 +103,7 @@ class OkTopkState:
 
     def synchronise(self, bucket: dist.GradBucket) -> "torch.futures.Future[torch.Tensor]":
         """The bucket's gradients become their mean over the ranks."""
-        channels = self._channels or self._begin_life()
+        channels = self._channels or self._begin_life(bucket.parameters()[0])
         if bucket.index() == 0:
             self._begin_step()
         buffer, index, iteration = bucket.buffer(), bucket.index(), self.iteration
@@ -128,8 +128,8 @@ class OkTopkState:
 
         return self._worker.submit(exchange, buffer.device)
 
-    def _begin_life(self) -> Channels:
-        self._owner = find_owner(self)
+    def _begin_life(self, parameter: torch.Tensor) -> Channels:
+        self._owner = find_owner(self, parameter)
         if self._owner is not None:
             self.process_group = self._owner.process_group(self.process_group)
         comm = communicator(self.process_group, self.timeout)

@@ -9,6 +9,7 @@ import os
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import oktopk.torch
@@ -45,6 +46,8 @@ def loss_of(model, rank, step):
 def make_ddp(hook="sparse", state=None, ddp_options=None, **options):
     """A DDP model in several small buckets, and its hook's state."""
     settings = {"bucket_cap_mb": 0.01, **(ddp_options or {})}
+    # Before torch 2.4 the first bucket's cap is one of its own.
+    dist._DEFAULT_FIRST_BUCKET_BYTES = int(settings["bucket_cap_mb"] * 2**20)
     model = DistributedDataParallel(small_model(), **settings)
     if hook is None:
         return model, None

@@ -18,6 +18,7 @@ from models import (
     unsent_of,
 )
 from ranks import in_processes
+from versions import needs_gloo_bf16
 
 PRESETS = ["circulant", "oktopk", "topka", "auto"]
 
@@ -201,7 +202,10 @@ def wrapped(rank, P, wrapper):
     return flat(model), loss, state.compression_stats().rate
 
 
-@pytest.mark.parametrize("wrapper", ["fp16_compress_wrapper", "bf16_compress_wrapper"])
+@pytest.mark.parametrize(
+    "wrapper",
+    ["fp16_compress_wrapper", pytest.param("bf16_compress_wrapper", marks=needs_gloo_bf16)],
+)
 def test_wrappers_compose(wrapper):
     results = in_processes(2, wrapped, wrapper)
     assert np.array_equal(results[0][0], results[1][0])
@@ -253,7 +257,9 @@ def half_precision(rank, P, dtype):
     return torch.nn.utils.parameters_to_vector(model.parameters()).detach().float().cpu().numpy()
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, pytest.param(torch.bfloat16, marks=needs_gloo_bf16)]
+)
 def test_other_types_work_sparsely_or_densely(dtype):
     results = in_processes(2, half_precision, dtype)
     assert np.array_equal(results[0], results[1]) and np.isfinite(results[0]).all()

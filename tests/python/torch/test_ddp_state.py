@@ -20,6 +20,7 @@ from models import (
 )
 from ranks import in_processes
 from test_ddp import check_mass
+from versions import needs_cpu_scaler
 
 import oktopk
 import oktopk.torch
@@ -58,6 +59,7 @@ def with_scaler(rank, P, min_numel, bad_layer):
     return given, applied, unsent_of(state), taken
 
 
+@needs_cpu_scaler
 @pytest.mark.parametrize("min_numel, bad_layer", [(100, 0), (100, 4), (2000, 4)])
 def test_steps_that_the_scaler_skips_leave_no_trace(min_numel, bad_layer):
     # min_numel 2000: the last layer's bucket is dense, so no sparse bucket sees the overflow.
@@ -198,6 +200,32 @@ def pickled(rank, P):
 def test_a_pickled_state_goes_on():
     results = in_processes(2, pickled)
     assert np.array_equal(results[0], results[1])
+
+
+def within_another(rank, P):
+    """A hook of the user's own around ours: DDP knows its state, and not ours."""
+    inner = oktopk.torch.OkTopkState(
+        density=0.05, preset="circulant", start_iter=0, min_numel=100, timeout=30.0
+    )
+
+    def hook(
+        outer: dict, bucket: torch.distributed.GradBucket
+    ) -> torch.futures.Future[torch.Tensor]:
+        return oktopk.torch.oktopk_hook(outer["inner"], bucket)
+
+    model, _ = make_ddp(hook=None)
+    model.register_comm_hook({"inner": inner}, hook)
+    train(model, rank, 3)
+    names = list(inner.unsent())
+    inner.load_state_dict(inner.state_dict())
+    train(model, rank, 3, first=3)
+    return names, flat(model)
+
+
+def test_a_state_within_another_finds_its_model():
+    (names, weights), (_, others) = in_processes(2, within_another)
+    assert sorted(names) == sorted(name for name, _ in small_model().named_parameters())
+    assert np.array_equal(weights, others)
 
 
 def test_a_state_of_something_else_is_refused():

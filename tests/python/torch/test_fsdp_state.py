@@ -7,12 +7,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from gloo_ranks import all_equal, run_processes
+from versions import TORCH, reason
 
 import oktopk
 import oktopk.torch
 
-if not hasattr(pytest.importorskip("torch.distributed.fsdp"), "fully_shard"):
-    pytest.skip("torch without fully_shard", allow_module_level=True)
+if TORCH < (2, 7):
+    pytest.skip(reason((2, 7), "set_all_reduce_hook() of fully_shard"), allow_module_level=True)
 
 from fsdp_models import (  # noqa: E402
     Net,

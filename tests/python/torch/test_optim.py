@@ -9,6 +9,7 @@ from typing import Any, Dict
 import pytest
 import torch
 from arrivals import Everywhere, Feedback, Told, sparse_steps
+from versions import TORCH
 
 from oktopk.torch.optim import SparseAdamW, SparseSGD
 
@@ -47,7 +48,9 @@ def distance_to_torch(ours: Any, theirs: Any, options: Dict[str, Any], source: A
 @pytest.mark.parametrize("ours, theirs, options", CASES)
 @pytest.mark.parametrize("source", [None, Everywhere(listed=False)])
 def test_dense_steps_are_torch_bit_by_bit(ours, theirs, options, source):
-    assert distance_to_torch(ours, theirs, options, source) == 0
+    # AdamW of torch 2.0 rounds its first moment twice: it had no lerp there.
+    rounding = 1e-6 if ours is SparseAdamW and TORCH < (2, 1) else 0
+    assert distance_to_torch(ours, theirs, options, source) <= rounding
 
 
 @pytest.mark.parametrize("ours, theirs, options", CASES)

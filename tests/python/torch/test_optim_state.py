@@ -10,6 +10,7 @@ from typing import Any, List
 import pytest
 import torch
 from arrivals import Everywhere, Told, indices, parameter, sparse_steps
+from versions import needs_cpu_scaler, needs_torch
 
 from oktopk.torch.optim import SparseAdamW, SparseSGD
 
@@ -157,16 +158,13 @@ def test_the_clock_stands_still_for_parameters_without_gradient(ours):
     assert not torch.equal(run([])[1], run([5, 6])[1])
 
 
+@needs_cpu_scaler
 @BOTH
 def test_a_step_that_a_scaler_skips_does_not_count(ours):
-    amp = pytest.importorskip("torch.amp")
-    if not hasattr(amp, "GradScaler"):
-        pytest.skip("this torch has no scaler for the CPU")
-
     def run(skipped: bool) -> torch.Tensor:
         source, weights = Told(), parameter(5)
         optimiser = ours([weights], source, lr=0.1)
-        scaler = amp.GradScaler("cpu", init_scale=4.0, growth_interval=1000)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1000)
         for step in range(4):
             if skipped and step == 2:
                 weights.grad, bad = torch.zeros(5), indices(1)
@@ -225,9 +223,11 @@ def test_indices_follow_the_memory_of_the_parameter(ours):
     assert lasting.is_contiguous(memory_format=torch.channels_last)
 
 
+@needs_torch((2, 5), "torch.distributed.tensor")
 @BOTH
 def test_sharded_parameters_move_as_plain_ones(ours, tmp_path):
-    tensor = pytest.importorskip("torch.distributed.tensor")
+    from torch.distributed import tensor
+
     dist = torch.distributed
     dist.init_process_group("gloo", f"file://{tmp_path}/store", rank=0, world_size=1)
     try:

@@ -21,7 +21,7 @@ def make_model(seed=0):
     model = nn.Sequential(nn.Linear(11, 17), nn.Tanh(), nn.Linear(17, 3))
     generator = torch.Generator().manual_seed(seed)
     for p in model.parameters():
-        nn.init.uniform_(p, -0.3, 0.3, generator=generator)
+        p.data.uniform_(-0.3, 0.3, generator=generator)
     return model
 
 
