@@ -9,6 +9,7 @@ import pytest
 import torch
 from models import (
     DEVICE,
+    STAGING,
     add,
     flat,
     flat_gradients,
@@ -205,7 +206,7 @@ def test_a_pickled_state_goes_on():
 def within_another(rank, P):
     """A hook of the user's own around ours: DDP knows its state, and not ours."""
     inner = oktopk.torch.OkTopkState(
-        density=0.05, preset="circulant", start_iter=0, min_numel=100, timeout=30.0
+        density=0.05, preset="circulant", start_iter=0, min_numel=100, timeout=30.0, **STAGING
     )
 
     def hook(
@@ -224,7 +225,7 @@ def within_another(rank, P):
 
 def test_a_state_within_another_finds_its_model():
     (names, weights), (_, others) = in_processes(2, within_another)
-    assert sorted(names) == sorted(name for name, _ in small_model().named_parameters())
+    assert sorted(names) == sorted(name for name, _ in small_model(device="cpu").named_parameters())
     assert np.array_equal(weights, others)
 
 
