@@ -122,6 +122,23 @@ def test_spelling_merges_repeats_and_drops_blanks():
     assert lstm_an4.spell(scores, torch.tensor([6, 4])) == [[3, 3, 4], [5]]
 
 
+def test_both_ways_is_a_bidirectional_lstm_of_packed_sequences():
+    from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+    torch.manual_seed(0)
+    ours, theirs = lstm_an4.BothWays(5, 7), torch.nn.LSTM(5, 7, batch_first=True, bidirectional=True)
+    for name, weights in theirs.named_parameters():
+        way = ours.backwards if name.endswith("_reverse") else ours.forwards
+        weights.data.copy_(getattr(way, name.removesuffix("_reverse")))
+    counts = torch.tensor([9, 1, 4])
+    x = torch.randn(3, 9, 5)
+    turned = torch.tensor([[max(c - 1 - t, 0) for t in range(9)] for c in counts])
+    packed = pack_padded_sequence(x, counts, batch_first=True, enforce_sorted=False)
+    expected, _ = pad_packed_sequence(theirs(packed)[0], batch_first=True)
+    for row, other, count in zip(ours(x, turned[..., None]), expected, counts, strict=True):
+        torch.testing.assert_close(row[:count], other[:count])
+
+
 def test_padding_does_not_change_what_the_lstm_hears():
     torch.manual_seed(0)
     model = lstm_an4.Speller(hidden=8, layers=2, stack=3, dropout=0.0).eval()
