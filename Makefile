@@ -17,16 +17,19 @@ TEST_JOBS = $(shell echo $$((4 * $(JOBS))))
 # The thread sanitizer of older compilers needs a fixed address layout, where that can be asked for.
 FIXED_LAYOUT := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 # The laws' full sweep over P, skip lists and nodes is left to the release build: under a sanitizer three and four ranks,
-# and nodes of three in five and seven, show what twelve do in a fraction of the time. So are long runs that count messages,
-# and the one that measures for as long as it is allowed to.
+# and nodes of three in five and seven, show what twelve do in a fraction of the time. So are long runs that count messages
+# or allocations, and the one that measures for as long as it is allowed to.
 # Kernels run once alone and at each level with three threads.
 LAW_SKIPS = $(foreach p,1 2 5 7 8 12,*_P$p *_P$p_*) $(foreach i,0 1 4 5 6 7,*CirculantSkipLaws.*/$i) \
-  $(foreach p,1 2 3 4 8 12,*_of_$p) *_host_of_* *_2_of_* *_4_of_* Circulant.run_steady_* Circulant.run_direct_* NetworkPrices.are_never_*
+  $(foreach p,1 2 3 4 8 12,*_of_$p) *_host_of_* *_2_of_* *_4_of_* \
+  Circulant.run_steady_* Circulant.run_direct_* *Allocation.* *allocates_nothing* NetworkPrices.are_never_*
 ASAN_SKIPS = $(LAW_SKIPS) */scalar_1 */avx2_1
-# With threads: every preset and rule meets every length, but one input and one coding; and not what one thread does alone.
+# With threads: every preset and rule meets every length, but one input and one coding, and kernels run at one level; and
+# not what one thread does alone.
 TSAN_SKIPS = $(LAW_SKIPS) $(foreach i,skewed tied equal zero lonely,*AllreduceLaws.*_$i) \
   $(foreach c,coo32 u16_blocks bit_packed bitmap,*CodecLaws.*_$c) *CodecLaws.*_P4_* *NodeLaws.*_of_5 \
-  Circulant.run_* *beyond_24_bits* SparseSgd* SparseAdam* $(foreach l,scalar avx2 avx512,*/$l_1) */scalar_3 *DenseRegion* RegionMemory*
+  $(foreach l,scalar avx2 avx512,*/$l_1) */scalar_3 */avx512_3 *DenseRegion* RegionMemory* \
+  Circulant.run_* *beyond_24_bits* SparseSgd* SparseAdam* *OptimiserOfKind.step_after_step_*
 all_but = GTEST_FILTER='-$(subst $(eval ) ,:,$(strip $(1)))'
 heading = @printf '\n=== %s\n' "$(1)"
 
