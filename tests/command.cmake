@@ -177,7 +177,7 @@ if(Python3_FOUND)
     oktopk_add_trace_test(mpi_bench_traces 3 reducer/step,message/wait mpi_trace.json
       ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 3 ${MPIEXEC_PREFLAGS}
       $<TARGET_FILE:oktopk_tool> bench --transport mpi --preset circulant -b 8K -n 3)
-    set_tests_properties(mpi_bench_traces PROPERTIES LABELS mpi PROCESSORS 3
+    set_tests_properties(mpi_bench_traces PROPERTIES LABELS mpi PROCESSORS 6
       ENVIRONMENT "OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
   endif()
 endif()
@@ -188,14 +188,14 @@ oktopk_add_command_test(train_refuses_a_trace_of_a_study
 
 add_test(NAME command_kill_and_resume COMMAND
   ${CMAKE_CURRENT_SOURCE_DIR}/kill_and_resume.sh $<TARGET_FILE:oktopk_tool>)
-set_tests_properties(command_kill_and_resume PROPERTIES LABELS command TIMEOUT 120
+set_tests_properties(command_kill_and_resume PROPERTIES LABELS command TIMEOUT 300
   PASS_REGULAR_EXPRESSION "the same weights")
 
 if(OKTOPK_HAVE_MPI)
   add_test(NAME mpi_kill_and_resume COMMAND
     ${CMAKE_CURRENT_SOURCE_DIR}/kill_and_resume.sh $<TARGET_FILE:oktopk_tool>
     ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 3 ${MPIEXEC_PREFLAGS})
-  set_tests_properties(mpi_kill_and_resume PROPERTIES LABELS mpi TIMEOUT 120 PROCESSORS 3
+  set_tests_properties(mpi_kill_and_resume PROPERTIES LABELS mpi TIMEOUT 300 PROCESSORS 6
     PASS_REGULAR_EXPRESSION "the same weights"
     ENVIRONMENT "OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
   oktopk_add_mpi_test(mpi_bench_4 oktopk_tool 4 bench --transport mpi -b 16K -n 3 -c)
