@@ -37,6 +37,9 @@ heading = @printf '\n=== %s\n' "$(1)"
 .PHONY: help bootstrap build demo test bench report format lint clean
 .PHONY: check-format check-layers check-mirror check-tidy test-release test-python test-asan test-tsan
 
+# Stages share folders: `make -j` would build in one of them twice at once.
+.NOTPARALLEL:
+
 help:  ## this list
 	@grep -hE '^[a-z][a-z -]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## *' '{printf "  make %-14s %s\n", $$1, $$2}'
 
