@@ -24,12 +24,12 @@ LAW_SKIPS = $(foreach p,1 2 5 7 8 12,*_P$p *_P$p_*) $(foreach i,0 1 4 5 6 7,*Cir
   $(foreach p,1 2 3 4 8 12,*_of_$p) *_host_of_* *_2_of_* *_4_of_* \
   Circulant.run_steady_* Circulant.run_direct_* *Allocation.* *allocates_nothing* NetworkPrices.are_never_* \
   *OptimiserOfKind.step_after_step_*
-ASAN_SKIPS = $(LAW_SKIPS) */scalar_1 */avx2_1
+ASAN_SKIPS = $(LAW_SKIPS) */avx2_1 */avx512_1
 # With threads: every preset and rule meets every length, but one input and one coding; transports have three, five and eight
 # ranks; kernels run at one level; and not what is arithmetic, the same on any number of threads.
 TSAN_SKIPS = $(LAW_SKIPS) $(foreach i,skewed tied equal zero lonely,*AllreduceLaws.*_$i) \
   $(foreach c,coo32 u16_blocks bit_packed bitmap,*CodecLaws.*_$c) *CodecLaws.*_P4_* *Bf16Laws.*_P4 *NodeLaws.*_of_5 \
-  $(foreach p,1 2 4 7 12,*/threads_$p_*) $(foreach l,scalar avx2 avx512,*/$l_1) */scalar_3 */avx512_3 *_widens_* *DenseRegion* \
+  $(foreach p,1 2 4 7 12,*/threads_$p_*) $(foreach l,scalar avx2 avx512,*/$l_1) */avx2_3 */avx512_3 *_widens_* *DenseRegion* \
   RegionMemory* NetworkPrices.* *drain_everything* *of_values_with_few_bits* Circulant.run_* *beyond_24_bits* SparseSgd* SparseAdam*
 all_but = GTEST_FILTER='-$(subst $(eval ) ,:,$(strip $(1)))'
 heading = @printf '\n=== %s\n' "$(1)"
@@ -75,8 +75,8 @@ test-release:  ## all tests of the release build, warnings as errors
 	@scripts/run_tests build $(TEST_JOBS)
 
 # Several at a time: most of a test is processes that start and wait for each other.
-test-python:  ## the Python package: pip install ., types, tests (a virtual environment in .venv)
-	$(call heading,python: pip install . and its tests)
+test-python:  ## the Python package: installed into .venv by pip, types, tests
+	$(call heading,python: the package and its tests)
 	@scripts/python_env
 	@.venv/bin/python -m mypy
 	@.venv/bin/python -m pytest -q -n $(JOBS) tests/python

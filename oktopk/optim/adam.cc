@@ -147,12 +147,14 @@ void SparseAdam::apply_mean(std::span<float> weights, const Update& update) {
   clock_.tick(learning_rate());
   extend_biases();
   const Mover move = mover(t_);
-  update.for_each([&](Index i, float sum) { arrive(weights[i], i, sum, move); });
+  const bool silence_follows = !update.is_dense();
+  update.for_each([&](Index i, float sum) { arrive(weights[i], i, sum, move, silence_follows); });
 }
 
 // S after tau steps. Its mean per step is S / tau; where noise dominates, S^2 / tau estimates the
 // mean of the squares.
-void SparseAdam::arrive(float& weight, Index i, float sum, const Mover& move) {
+void SparseAdam::arrive(float& weight, Index i, float sum, const Mover& move,
+                        bool silence_follows) {
   // Of a flush that brings more to a coordinate that arrived in the last step: one step.
   const std::uint32_t tau = std::max<std::uint32_t>(clock_.interval(i), 1);
   const Powers keep = powers(tau);
@@ -172,9 +174,9 @@ void SparseAdam::arrive(float& weight, Index i, float sum, const Mover& move) {
       weight -= move(m, v_[i], rate, bias);
     } else {
       // The mean of m over the tau steps, had S / tau come in each of them; and what m would move
-      // in the next tau - 1, for the coordinate is likely to be silent as long again.
+      // in the next tau - 1, where the coordinate is likely to be silent as long again.
       const auto steps = static_cast<float>(tau);
-      const Powers ahead = powers(tau - 1);
+      const Powers ahead = powers(silence_follows ? tau - 1 : 0);
       const float drift = blend(m_[i], mean, keep.carried / steps) + ahead.carried / steps * m;
       weight -= move(drift, v_[i], rate, bias);
       m *= ahead.first;
@@ -218,7 +220,7 @@ void SparseAdam::apply_flushed(std::span<float> weights, const Update& update) {
   clock_.catch_up(weights);
   const Mover move = mover(t_);
   update.for_each([&](Index i, float sum) {
-    if (sum != 0 || clock_.interval(i) > 0) arrive(weights[i], i, sum, move);
+    if (sum != 0 || clock_.interval(i) > 0) arrive(weights[i], i, sum, move, false);
   });
 }
 

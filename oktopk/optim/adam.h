@@ -72,7 +72,7 @@ class SparseAdam final : public Optimiser {
   void extend_biases();
   Powers powers(std::uint32_t exponent) const;
   Mover mover(std::uint32_t step) const;
-  void arrive(float& weight, Index i, float sum, const Mover& move);
+  void arrive(float& weight, Index i, float sum, const Mover& move, bool silence_follows);
   void apply_published(std::span<float> weights, const Update& update);
   void decay_all(std::span<float> weights) const;
 

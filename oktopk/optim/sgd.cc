@@ -92,7 +92,9 @@ void SparseSgd::apply_mean(std::span<float> weights, const Update& update) {
   if (!has_global_momentum()) return update.subtract_from(weights);
   if (is_lazy()) {
     ++t_;
-    return update.for_each([&](Index i, float mean) { arrive(weights[i], i, mean); });
+    const bool silence_follows = !update.is_dense();
+    return update.for_each(
+        [&](Index i, float mean) { arrive(weights[i], i, mean, silence_follows); });
   }
   const float mu = options_.momentum;
   const bool nesterov = options_.nesterov;
@@ -104,9 +106,9 @@ void SparseSgd::apply_mean(std::span<float> weights, const Update& update) {
 }
 
 // Momentum over the steps since coordinate i last arrived, had S / tau come in each of them:
-// v_j = mu v_(j-1) + S / tau, and the weight moves by their sum. It is likely to be silent as long
-// again, so it also moves by what v would move it in the next tau - 1 steps.
-void SparseSgd::arrive(float& weight, Index i, float sum) {
+// v_j = mu v_(j-1) + S / tau, and the weight moves by their sum. Where it is likely to be silent as
+// long again, it also moves by what v would move it in the next tau - 1 steps.
+void SparseSgd::arrive(float& weight, Index i, float sum, bool silence_follows) {
   const std::uint32_t tau = t_ - last_[i];
   const float mu = options_.momentum;
   float& v = velocity_[i];
@@ -120,7 +122,7 @@ void SparseSgd::arrive(float& weight, Index i, float sum) {
     const float settled = sum / steps / (1 - mu);      // what v tends to
     move = carried * v + (steps - carried) * settled;
     v = kept * v + (1 - kept) * settled;
-    const float kept_ahead = power(tau - 1);
+    const float kept_ahead = silence_follows ? power(tau - 1) : 1;
     move += mu * (1 - kept_ahead) / (1 - mu) * v;
     v *= kept_ahead;
   }
@@ -132,7 +134,7 @@ void SparseSgd::arrive(float& weight, Index i, float sum) {
 void SparseSgd::apply_flushed(std::span<float> weights, const Update& update) {
   const float reach = has_global_momentum() && options_.nesterov ? 1 + options_.momentum : 1;
   update.for_each([&](Index i, float mean) {
-    if (is_lazy() && last_[i] < t_) return arrive(weights[i], i, mean);
+    if (is_lazy() && last_[i] < t_) return arrive(weights[i], i, mean, false);
     if (has_global_momentum()) velocity_[i] += mean;
     weights[i] -= reach * mean;
   });

@@ -4,8 +4,8 @@
 // either global (after the exchange) or local (before it: the momentum correction of Deep Gradient
 // Compression, Lin et al., ICLR'18, arXiv 1712.01887). Interval-aware global momentum is ours: what
 // arrives after tau silent steps counts as tau steps of its mean, and is moved at once to where
-// momentum would bring it by the end of another such silence; published, it would only start to
-// move.
+// momentum would bring it by the end of another such silence (after a dense step or a flush: by
+// now); published, it would only start to move.
 //
 // COST: O(k) per sparse step, with interval-aware momentum too (2n words); O(n) and n words with
 // the other kinds of momentum, and with weight decay.
@@ -52,7 +52,7 @@ class SparseSgd final : public Optimiser {
   bool has_global_momentum() const { return !sparsifies_updates() && options_.momentum > 0; }
   bool is_lazy() const { return has_global_momentum() && options_.interval_aware; }
   float power(std::uint32_t exponent) const;
-  void arrive(float& weight, Index i, float sum);
+  void arrive(float& weight, Index i, float sum, bool silence_follows);
 
   bool has_local_momentum() const { return sparsifies_updates() && options_.momentum > 0; }
 

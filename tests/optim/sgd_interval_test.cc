@@ -51,6 +51,35 @@ TEST(SparseSgd, interval_aware_momentum_is_where_another_silence_would_bring_it)
     });
 }
 
+// In a dense step and in a flush nobody is about to be silent: the weight goes where momentum is.
+TEST(SparseSgd, interval_aware_momentum_does_not_move_ahead_of_dense_steps_and_flushes) {
+  for (const bool nesterov : {false, true})
+    for (const bool flush : {false, true})
+      run_world("threads", 1, [&](Communicator& comm) {
+        const SgdOptions options{.learning_rate = 1, .momentum = 0.9F, .nesterov = nesterov};
+        Reducer sparsely(comm, 2, {.preset = "topka", .k = 1});
+        Reducer densely(comm, 2, {.preset = "dense"});
+        SparseSgd sparse(sparsely, options);
+        SparseSgd dense(densely, options);
+        Weights weights = {0, 0};
+        Weights expected = {0, 0};
+        const Weights gradient = {4, 1};  // the second one is never sent
+        const Weights all_at_once = {4, 6};
+        for (int step = 1; step <= 6; ++step) {
+          dense.step(expected, gradient);
+          if (flush || step < 6) sparse.step(weights, gradient);
+        }
+        if (flush)
+          sparse.flush(weights);
+        else
+          sparse.apply(weights, {.dense = all_at_once});
+        for (std::size_t i = 0; i < 2; ++i) {
+          EXPECT_NEAR(weights[i], expected[i], 1e-4);
+          EXPECT_NEAR(sparse.momentum()[i], dense.momentum()[i], 1e-5);
+        }
+      });
+}
+
 TEST(SparseSgd, interval_aware_momentum_moves_by_all_that_arrives_in_the_end) {
   with_sgd({.momentum = 0.9F}, [](SparseSgd& sgd) {
     Weights weights = {0};

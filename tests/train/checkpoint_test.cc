@@ -104,7 +104,8 @@ TEST_F(Checkpoint, resume_with_another_number_of_ranks_goes_on) {
         const std::vector<double>& loss = rest.curves.loss;
         ASSERT_EQ(loss.size(), 10u);
         EXPECT_EQ(std::vector<double>(loss.begin(), loss.begin() + 5), first.curves.loss);
-        EXPECT_LT(loss.back(), loss.front());
+        // One that lost its state would end far above where it was.
+        EXPECT_LT(rest.test.loss, first.test.loss * 1.2);
         fs::remove_all(dir_);
       }
 }

@@ -25,10 +25,9 @@ class FlatReducer:
 
     def step(self, flat: torch.Tensor, scale: float) -> None:
         """Collective: adds scale * flat to what is unsent, and synchronises."""
-        self._indices = None
+        self._indices = np.empty(0, np.int64)  # what arrived, should the step fail
         self.core.step(self._on_host(flat), scale)
-        if not self.core.is_dense:
-            self._indices = self.core.indices.astype(np.int64)
+        self._indices = None if self.core.is_dense else self.core.indices.astype(np.int64)
 
     def flush(self) -> None:
         """Collective: synchronises everything that is unsent, densely."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 from datetime import timedelta
 from typing import Any, Dict, List
 
@@ -15,10 +16,9 @@ def new_group(ranks: List[int], backend: str, seconds: float = 1800.0) -> Any:
     everyone = len(ranks) == dist.get_world_size()
     options: Dict[str, Any] = {} if everyone else {"use_local_synchronization": True}
     timeout = timedelta(seconds=seconds)
-    try:
+    if options.keys() <= inspect.signature(dist.new_group).parameters.keys():
         return dist.new_group(ranks, timeout, backend, **options)
-    except TypeError:  # torch 2.0 does not know the option
-        return _as_in_torch_2_0(sorted(ranks), timeout, backend)
+    return _as_in_torch_2_0(sorted(ranks), timeout, backend)
 
 
 def _as_in_torch_2_0(ranks: List[int], timeout: timedelta, backend: str) -> Any:

@@ -49,19 +49,16 @@ class Owner:
 
 
 def find_owner(state: Any, parameter: torch.Tensor) -> Optional[Owner]:
-    """The one that has this state, or the parameter: torch 2.0 keeps no list of hooks, and the
-    state may be a part of another one. Looks once through all live objects."""
+    """The one that has this state, or else the only one that has the parameter: torch 2.0 keeps no
+    list of hooks, and the state may be a part of another one. Looks once through all live objects."""
     models = [
         x
         for x in gc.get_objects()
         if issubclass(type(x), DistributedDataParallel)  # isinstance would ask proxies
     ]
     found = [m for m in models if any(s is state for _, s in getattr(m, "_comm_hooks", []))]
+    if len(found) > 1:
+        raise UsageError(f"oktopk: {len(found)} DDP models have this OkTopkState: make one per model")
     if not found:
         found = [m for m in models if any(p is parameter for p in m.parameters())]
-    if len(found) > 1:
-        raise UsageError(
-            f"oktopk: {len(found)} DDP models have this OkTopkState or its parameters: make one per "
-            "model"
-        )
-    return Owner(found[0]) if found else None
+    return Owner(found[0]) if len(found) == 1 else None

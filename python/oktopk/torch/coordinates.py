@@ -24,12 +24,22 @@ _BLOCK = 1 << 22  # coordinates at a time
 class Arrivers:
     """The coordinates of one parameter that arrive: reads and writes their values by name."""
 
-    def __init__(self, group: Dict[str, Any], state: Dict[str, Any], flats: Flats, where: Where):
+    def __init__(
+        self,
+        group: Dict[str, Any],
+        state: Dict[str, Any],
+        flats: Flats,
+        where: Where,
+        silence_follows: bool,
+    ):
         self.group, self.state = group, state
         self.clock = IntervalClock(group)
         self._flats, self._where = flats, where
         self.last = self["last"]
         self.tau = self.clock.now - self.last  # steps since they last arrived, this one included
+        # Steps in which they are likely not to arrive, after this one: the best guess for a silence
+        # is the last one. After a dense step, none.
+        self.silence = self.tau - 1 if silence_follows else torch.zeros_like(self.tau)
 
     def __getitem__(self, name: str) -> Tensor:
         return self._flats[name][self._where]

@@ -132,7 +132,7 @@ class LazyOptimiser(Optimizer):
         self._continue_intervals(group, param)
         flats, now = flat_views(param, state), group["clock"]
         for where in blocks(indices, flats["param"].numel()):
-            self._arrive(Arrivers(group, state, flats, where))
+            self._arrive(Arrivers(group, state, flats, where, indices is not None))
             flats["last"][where] = now
         state["clock"] = now
 

@@ -40,7 +40,8 @@ class SparseAdamW(LazyOptimiser):
     """AdamW over a sparse mean.
 
     source: who knows where the mean arrived, the hook's state; None: everywhere, plain AdamW.
-    mode: interval_aware (ours), interval_steps (its simpler form: moments age by steps, a move is
+    mode: interval_aware (ours: what arrives after tau steps counts as tau steps, and is moved on
+    through another such silence), interval_steps (its simpler form: moments age by steps, a move is
     all at once), published (silence is a gradient of zero).
     """
 
@@ -109,8 +110,8 @@ class SparseAdamW(LazyOptimiser):
             drift, scale = m, _age_by_steps(here, total * mean)
         else:
             # The mean of m over the tau steps, had S / tau come in each of them; and what m would
-            # move in the next tau - 1, for the coordinate is likely to be silent as long again.
-            gone = one_minus_power(beta1, tau - 1, here.clock.now)
+            # move in the silence that is to come.
+            gone = one_minus_power(beta1, here.silence, here.clock.now)
             share = (1 - beta1 * fresh / ((1 - beta1) * tau)).to(dtype)
             ahead = (beta1 * gone / ((1 - beta1) * tau)).to(dtype)
             drift = torch.where(tau == 1, m, torch.lerp(old, mean, share) + ahead * m)
@@ -151,8 +152,9 @@ class SparseSGD(LazyOptimiser):
     """SGD with momentum over a sparse mean.
 
     source: who knows where the mean arrived, the hook's state; None: everywhere, plain SGD.
-    mode: interval_aware (ours: what arrives is moved as far as momentum would have moved it by
-    now), published (silence is a gradient of zero). weight_decay is coupled, as in torch.
+    mode: interval_aware (ours: what arrives after tau steps is moved at once to where momentum
+    would bring it by the end of another such silence), published (silence is a gradient of zero).
+    weight_decay is coupled, as in torch.
     """
 
     modes = ("interval_aware", "published")
@@ -208,15 +210,15 @@ class SparseSGD(LazyOptimiser):
 
 
 def _move_with_momentum(here: Arrivers, total: Tensor) -> Tensor:
-    """The sum of the tau velocities v_j = mu v_(j-1) + S / tau, and of the tau - 1 next ones, for
-    the coordinate is likely to be silent as long again. Leaves the last one."""
+    """The sum of the tau velocities v_j = mu v_(j-1) + S / tau, and of those in the silence that is
+    to come. Leaves the last one."""
     mu, tau, old = here.group["momentum"], here.tau, here["momentum_buffer"]
     fresh = one_minus_power(mu, tau, here.clock.now)
     carried = mu * fresh / (1 - mu)  # mu + mu^2 + ... + mu^tau: what of v is still to be moved
     settled = total / tau / (1 - mu)  # what v tends to
     velocity = (1 - fresh).to(old.dtype) * old + fresh.to(old.dtype) * settled
-    gone = one_minus_power(mu, tau - 1, here.clock.now)
-    ahead = mu * gone / (1 - mu)  # mu + mu^2 + ... + mu^(tau - 1)
+    gone = one_minus_power(mu, here.silence, here.clock.now)
+    ahead = mu * gone / (1 - mu)  # mu + mu^2 + ..., as many as silent steps are to come
     move = carried.to(old.dtype) * old + (tau - carried).to(old.dtype) * settled
     move += ahead.to(old.dtype) * velocity
     once = mu * old + total
