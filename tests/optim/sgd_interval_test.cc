@@ -63,8 +63,8 @@ TEST(SparseSgd, interval_aware_momentum_does_not_move_ahead_of_dense_steps_and_f
         SparseSgd dense(densely, options);
         Weights weights = {0, 0};
         Weights expected = {0, 0};
-        const Weights gradient = {4, 1};  // the second one is never sent
-        const Weights all_at_once = {4, 6};
+        const Weights gradient = {64, 1};  // the second one is never sent
+        const Weights all_at_once = {64, 6};
         for (int step = 1; step <= 6; ++step) {
           dense.step(expected, gradient);
           if (flush || step < 6) sparse.step(weights, gradient);
@@ -74,8 +74,8 @@ TEST(SparseSgd, interval_aware_momentum_does_not_move_ahead_of_dense_steps_and_f
         else
           sparse.apply(weights, {.dense = all_at_once});
         for (std::size_t i = 0; i < 2; ++i) {
-          EXPECT_NEAR(weights[i], expected[i], 1e-4);
-          EXPECT_NEAR(sparse.momentum()[i], dense.momentum()[i], 1e-5);
+          EXPECT_NEAR(weights[i], expected[i], 1e-3);
+          EXPECT_NEAR(sparse.momentum()[i], dense.momentum()[i], 1e-4);
         }
       });
 }
