@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/simd.h"
@@ -21,6 +23,9 @@
 namespace oktopk {
 namespace {
 
+constexpr int kShortWarmUp = 5;
+constexpr int kLongWarmUp = 400;
+
 struct BenchOptions {
   MethodOptions method;
   SizeOptions size;
@@ -29,21 +34,37 @@ struct BenchOptions {
   std::string ranks;
   std::string transport = "threads";
   std::string data = "gaussian";
+  std::string event = "none";
   std::string json_file, trace_file;
-  int warm_up = 5;
+  double shared = 0;
+  std::optional<int> warm_up;
   int iterations = 20;
   bool check = false;
-  bool feedback = false;
+  bool fresh = false;
   std::uint64_t seed = 1;
+
+  // Residuals and owner memory grow from zero for about n/k steps before they are stationary.
+  int sparse_warm_up() const {
+    if (warm_up) return *warm_up;
+    if (fresh) return kShortWarmUp;
+    return std::clamp(static_cast<int>(std::ceil(2 / method.density)), kShortWarmUp, kLongWarmUp);
+  }
+  StreamSpec stream(Index n) const {
+    return {.data = find_input(data),
+            .n = n,
+            .shared = shared,
+            .event = find_stream_event(event),
+            .seed = seed};
+  }
 };
 
 void print_title(const BenchOptions& o) {
   fmt::print(
-      "# oktopk {} bench: {}, density {}, codec {}, skips {}, data {}, {} warm-up, {} iterations, "
-      "{}, {} thread{} per rank\n",
+      "# oktopk {} bench: {}, density {}, codec {}, skips {}, data {}, shared {}, {}, "
+      "{} warm-up, {} iterations, {}, {} thread{} per rank\n",
       OKTOPK_VERSION, o.transport, o.method.density, o.method.codec, o.method.skips, o.data,
-      o.warm_up, o.iterations, to_string(simd_level()), o.compute.threads,
-      o.compute.threads == 1 ? "" : "s");
+      o.shared, o.fresh ? "fresh residuals" : "error feedback", o.sparse_warm_up(), o.iterations,
+      to_string(simd_level()), o.compute.threads, o.compute.threads == 1 ? "" : "s");
 }
 
 struct Results {
@@ -61,30 +82,31 @@ MeasureOptions measure_options(const BenchOptions& o, const std::string& preset,
   return {.reducer = reducer,
           .group = o.method.ranks_per_node(),
           .n = n,
-          .data = find_input(o.data),
-          .warm_up = o.warm_up,
+          .warm_up =
+              preset == "dense" ? std::min(o.sparse_warm_up(), kShortWarmUp) : o.sparse_warm_up(),
           .iterations = o.iterations,
           .check = o.check,
-          .feedback = o.feedback,
-          .seed = o.seed};
+          .fresh = o.fresh};
 }
 
 // All rows on the ranks of one world.
 void run_on(Communicator& comm, const BenchOptions& o, Trace* trace, const BenchTable& table,
             Results& results) {
   for (const Index n : o.size.sizes()) {
+    GradientStream stream(o.stream(n), comm.rank());
     MeasureOptions plain = measure_options(o, "dense", n, trace);
     plain.group = 1;
     const bool is_lossless = plain.reducer.allreduce.codec.lossless();
     plain.reducer.allreduce.codec = {};  // what others are compared with: floats
-    const Row dense = measure(comm, plain);
-    const References references{.dense = dense.time, .mpi = measure_mpi_allreduce(comm, plain)};
+    const Row dense = measure(comm, plain, stream);
+    const References references{.dense = dense.time,
+                                .mpi = measure_mpi_allreduce(comm, plain, stream)};
     const bool prints = comm.rank() == 0;
     if (prints) table.print_references(dense, references);
     for (const std::string& preset : o.method.names()) {
       const MeasureOptions options = measure_options(o, preset, n, trace);
       const bool is_plain = preset == "dense" && options.group == 1 && is_lossless;
-      const Row row = is_plain ? dense : measure(comm, options);
+      const Row row = is_plain ? dense : measure(comm, options, stream);
       if (!prints) continue;
       table.print(row, references);
       results.rows.push_back(to_json(row, references));
@@ -97,13 +119,14 @@ int run_bench(const BenchOptions& o) {
   o.size.sizes();
   o.compute.check();
   require(o.compute.simd != "all", "--simd all: one level at a time, please");
-  require(o.warm_up >= 0, "-w ", o.warm_up, ": the number of warm-up steps cannot be negative");
+  require(o.sparse_warm_up() >= 0, "-w ", o.sparse_warm_up(),
+          ": the number of warm-up steps cannot be negative");
   require(o.iterations >= 1, "-n ", o.iterations, ": at least one iteration is needed");
   Worlds worlds(o.transport);
   const std::vector<int> ranks =
       o.ranks.empty() ? std::vector<int>{worlds.default_size()} : parse_ranks(o.ranks, "--ranks");
   o.method.check(ranks);
-  find_input(o.data);
+  GradientStream(o.stream(0), 0);  // refuses bad options
   check_writable(o.json_file);
   TraceFile trace(o.trace_file, worlds);
   const SimdLimit limit(o.compute.levels().front());
@@ -125,9 +148,11 @@ int run_bench(const BenchOptions& o) {
                            {"version", OKTOPK_VERSION},
                            {"transport", o.transport},
                            {"data", o.data},
-                           {"warm_up", o.warm_up},
+                           {"shared", o.shared},
+                           {"event", o.event},
+                           {"warm_up", o.sparse_warm_up()},
                            {"iterations", o.iterations},
-                           {"feedback", o.feedback},
+                           {"fresh", o.fresh},
                            {"simd", to_string(simd_level())},
                            {"threads", o.compute.threads},
                            {"options", o.method.json()},
@@ -143,13 +168,15 @@ void add_bench(CLI::App& app, Action& action) {
       "times whole steps, counts what they move, checks them (-c); in the manner of nccl-tests");
   auto o = std::make_shared<BenchOptions>();
   o->size.add_to(*sub);
-  sub->add_option("-w,--warmup", o->warm_up, "steps before the clock starts")
-      ->capture_default_str();
+  sub->add_option(
+      "-w,--warmup", o->warm_up,
+      "steps before the clock starts (default: 2/density, from 5 to 400, until residuals "
+      "are stationary; 5 for dense and with --fresh)");
   sub->add_option("-n,--iters", o->iterations, "timed steps")->capture_default_str();
   sub->add_flag("-c,--check", o->check,
                 "compare one more step with the oracle; exit 1 if it is wrong");
-  sub->add_flag("--feedback", o->feedback,
-                "keep residuals between steps, as training does (default: each step starts anew)");
+  sub->add_flag("--fresh", o->fresh,
+                "empty residuals and owner memory before each step, as no training does");
   sub->add_flag(
       "--breakdown", o->table.breakdown,
       "below each row: median time in each phase of the step, and inside the communicator");
@@ -161,10 +188,18 @@ void add_bench(CLI::App& app, Action& action) {
   sub->add_option("--transport", o->transport, "threads or mpi")->capture_default_str();
   sub->add_option("--data", o->data, "gaussian, laplace, layered (oktopk list has all)")
       ->capture_default_str();
+  sub->add_option("--shared", o->shared,
+                  "share of the gradients' variance that is a signal common to all ranks")
+      ->capture_default_str();
+  sub->add_option("--event", o->event,
+                  "none, jump (1,000 times larger from step 24 to 31) or zero_first")
+      ->capture_default_str();
   sub->add_option("--seed", o->seed, "of the generated gradients")->capture_default_str();
   o->compute.add_to(*sub, false);
   o->method.add_to(*sub);
   sub->footer(
+      "Every step has a new gradient, and what is not sent stays for later steps (error "
+      "feedback).\n"
       "Columns: time (min, max): median over the ranks (fastest and slowest rank) of each rank's "
       "median step.\n"
       "dense result: the step, and its update as n values. x axpy: time over that of an in-place "

@@ -23,9 +23,8 @@
 namespace oktopk {
 namespace {
 
-constexpr double kRounding = 1e-5;           // relative, of float sums in another order
-constexpr double kBf16Rounding = 0x1p-9;     // relative, of each rank that rounds on the way
-constexpr Index kManyGradients = 4U << 20U;  // above this n, one gradient serves all iterations
+constexpr double kRounding = 1e-5;        // relative, of float sums in another order
+constexpr double kBf16Rounding = 0x1p-9;  // relative, of each rank that rounds on the way
 
 // Of an even number the upper one: a count stays a count.
 double median(std::vector<double> values) {
@@ -34,21 +33,6 @@ double median(std::vector<double> values) {
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
-
-// A few gradients in turn, in memory such as the residual lies in.
-class Gradients {
- public:
-  Gradients(const MeasureOptions& options, int rank) {
-    for (std::uint64_t i = 0; i < (options.n > kManyGradients ? 1U : 3U); ++i)
-      all_.push_back(make_large_input(options.data, options.n, rank, i, options.seed));
-  }
-  std::span<const float> operator[](int i) const {
-    return all_[static_cast<std::size_t>(i) % all_.size()];
-  }
-
- private:
-  std::vector<Uninitialised<float>> all_;
-};
 
 // Dense sums by gathering piece by piece: slow, but another way than the one that is checked.
 std::size_t check_dense(Communicator& comm, Synchroniser& sync, std::span<const float> gradient,
@@ -127,45 +111,45 @@ struct Series {
 
 class Measurement {
  public:
-  Measurement(Communicator& comm, const MeasureOptions& options)
+  Measurement(Communicator& comm, const MeasureOptions& options, GradientStream& stream)
       : comm_(comm),
         options_(options),
+        stream_(stream),
         timing_(comm),
         counting_(timing_),
         sync_(make_synchroniser(counting_, options.n, options.reducer, options.group)),
         subject_(*sync_),
         mean_(options.n),
-        gradients_(options, comm.rank()),
         y_(options.n, 0.0F) {}
 
   Row run() {
     for (int i = 0; i < options_.warm_up; ++i) {
       prepare();
-      show(sync_->step(gradients_[i]));
+      show(sync_->step(next()));
     }
-    limits_.axpy(y_, gradients_[0], 1.0F);
-    const int end = options_.warm_up + options_.iterations;
-    for (int i = options_.warm_up; i < end; ++i) {
-      time_step(gradients_[i]);
-      time_axpy(gradients_[i]);
+    limits_.axpy(y_, stream_.at(0), 1.0F);
+    for (int i = 0; i < options_.iterations; ++i) {
+      const auto gradient = next();
+      time_step(gradient);
+      time_axpy(gradient);
     }
     Row row = gather();
     prepare();
     if (options_.check) {
       if (choice_of(subject_) != nullptr) {  // a review that is due changes what is checked
-        sync_->step(gradients_[end]);
+        sync_->step(next());
         prepare();
       }
-      check(comm_, subject_, gradients_[end], options_, row);
+      check(comm_, subject_, next(), options_, row);
     }
     return row;
   }
 
  private:
-  // Without feedback every step starts anew, so that the stream is stationary, as thresholds that
-  // are reused need it.
+  std::span<const float> next() { return stream_.at(step_++); }
+
   void prepare() {
-    if (!options_.feedback) subject_.forget();
+    if (options_.fresh) subject_.forget();
   }
 
   // A dense update is what it would be.
@@ -194,7 +178,7 @@ class Measurement {
 
   // From the same state of the caches as the step.
   void time_axpy(std::span<const float> gradient) {
-    if (!options_.feedback) std::fill(y_.begin(), y_.end(), 0.0F);
+    if (options_.fresh) std::fill(y_.begin(), y_.end(), 0.0F);
     barrier(comm_);
     Timer timer;
     limits_.axpy(y_, gradient, 1.0F);
@@ -246,12 +230,13 @@ class Measurement {
 
   Communicator& comm_;
   const MeasureOptions& options_;
+  GradientStream& stream_;
+  std::uint64_t step_ = 0;
   TimingCommunicator timing_;
   CountingCommunicator counting_;
   std::unique_ptr<Synchroniser> sync_;
   Subject subject_;
   DenseMean mean_;
-  Gradients gradients_;
   Limits limits_;
   Uninitialised<float> y_;  // as large as the residual
   Series seen_;
@@ -267,22 +252,22 @@ std::vector<StepPhase> phases_of(const StepTimes& times) {
           {"inside", times.inside}};
 }
 
-Row measure(Communicator& comm, const MeasureOptions& options) {
+Row measure(Communicator& comm, const MeasureOptions& options, GradientStream& stream) {
   const std::string name = name_of(options);
   Span span(options.reducer.trace.on_rank(comm.rank()), name, "bench");
   span.arg("n", options.n);
   span.arg("P", comm.size());
-  return Measurement(comm, options).run();
+  return Measurement(comm, options, stream).run();
 }
 
-double measure_mpi_allreduce(Communicator& comm, const MeasureOptions& options) {
+double measure_mpi_allreduce(Communicator& comm, const MeasureOptions& options,
+                             GradientStream& stream) {
   const auto mpi = comm.transport() == "mpi" ? make_mpi_reference(comm.size()) : nullptr;
   if (!mpi) return 0;
-  const Gradients gradients(options, comm.rank());
   Uninitialised<float> x(options.n);
   std::vector<double> seconds;
   for (int i = 0; i < options.warm_up + options.iterations; ++i) {
-    const auto gradient = gradients[i];
+    const auto gradient = stream.at(static_cast<std::uint64_t>(i));
     std::copy(gradient.begin(), gradient.end(), x.begin());
     barrier(comm);
     Timer timer;

@@ -11,7 +11,7 @@
 #include "oktopk/comm/communicator.h"
 #include "oktopk/model/cost.h"
 #include "oktopk/optim/reducer.h"
-#include "tools/laws/inputs.h"
+#include "tools/laws/gradient_stream.h"
 
 namespace oktopk {
 
@@ -19,12 +19,11 @@ struct MeasureOptions {
   ReducerOptions reducer;
   int group = 1;  // of NodeOptions; 1: no nodes
   Index n = 0;
-  Input data = Input::gaussian;
-  int warm_up = 5;
+  int warm_up = 200;
   int iterations = 20;
   bool check = false;
-  bool feedback = false;  // keep residuals from step to step, as training does
-  std::uint64_t seed = 1;
+  // Every step starts with an empty residual and empty owner memory, as no training does.
+  bool fresh = false;
 };
 
 // A part of the step.
@@ -69,10 +68,12 @@ struct Row {
   double times_axpy() const { return axpy_time > 0 ? time / axpy_time : 0; }
 };
 
-// Collective; the row is complete on rank 0 only.
-Row measure(Communicator& comm, const MeasureOptions& options);
+// Collective; the row is complete on rank 0 only. The stream gives this rank's gradients of n
+// values.
+Row measure(Communicator& comm, const MeasureOptions& options, GradientStream& stream);
 
 // Collective: MPI_Allreduce of n floats in place, seconds as in Row::time; 0 where there is no MPI.
-double measure_mpi_allreduce(Communicator& comm, const MeasureOptions& options);
+double measure_mpi_allreduce(Communicator& comm, const MeasureOptions& options,
+                             GradientStream& stream);
 
 }  // namespace oktopk

@@ -45,32 +45,6 @@ float student_t3(Random& random) {
   return static_cast<float>(random.normal() / std::sqrt(squares / 3));
 }
 
-// The scale of each index is common to all ranks and steps; only the noise differs.
-template <class Noise>
-void layered(std::span<float> out, std::uint64_t seed, Noise noise) {
-  constexpr std::size_t kLayers = 40;
-  Random layout(seed, 40);
-  std::array<double, kLayers> weight{};
-  double total = 0;
-  for (double& w : weight) total += w = std::exp(1.5 * layout.normal());
-  std::size_t begin = 0;
-  double before = 0;
-  for (std::size_t layer = 0; layer < kLayers; ++layer) {
-    before += weight[layer];
-    const auto end =
-        layer + 1 == kLayers
-            ? out.size()
-            : static_cast<std::size_t>(static_cast<double>(out.size()) * before / total);
-    const auto scale = static_cast<float>(std::exp(layout.normal()));
-    const bool embedding = layer % 8 == 0;  // a few rows of it are hot
-    for (std::size_t i = begin; i < end; ++i) {
-      const bool hot = embedding && (i / 64) % 32 == 0;
-      out[i] = scale * (hot ? 8.0F : 1.0F) * noise(i);
-    }
-    begin = end;
-  }
-}
-
 // out = block, over and over: each time from another place on, with another sign or scale.
 void repeat(const std::vector<float>& block, float growth, std::span<float> out) {
   Random places(out.size());
@@ -112,23 +86,50 @@ std::span<const InputInfo> inputs() { return kInputs; }
 
 Input find_input(std::string_view name) { return find_row(kInputs, "data", name).kind; }
 
+float draw_noise(Input kind, Random& random) {
+  switch (kind) {
+    case Input::laplace:
+      return laplace(random);
+    case Input::layered:
+      return student_t3(random);
+    default:
+      return static_cast<float>(random.normal());
+  }
+}
+
+void scale_layers(std::span<float> x, std::uint64_t seed) {
+  constexpr std::size_t kLayers = 40;
+  Random layout(seed, 40);
+  std::array<double, kLayers> weight{};
+  double total = 0;
+  for (double& w : weight) total += w = std::exp(1.5 * layout.normal());
+  std::size_t begin = 0;
+  double before = 0;
+  for (std::size_t layer = 0; layer < kLayers; ++layer) {
+    before += weight[layer];
+    const auto end = layer + 1 == kLayers
+                         ? x.size()
+                         : static_cast<std::size_t>(static_cast<double>(x.size()) * before / total);
+    const auto scale = static_cast<float>(std::exp(layout.normal()));
+    const bool embedding = layer % 8 == 0;  // a few rows of it are hot
+    for (std::size_t i = begin; i < end; ++i) {
+      const bool hot = embedding && (i / 64) % 32 == 0;
+      x[i] *= scale * (hot ? 8.0F : 1.0F);
+    }
+    begin = end;
+  }
+}
+
 std::vector<float> make_input(Input kind, Index n, int rank, std::uint64_t step,
                               std::uint64_t seed) {
   Random random(seed, static_cast<std::uint64_t>(rank) + 1000, step);
   std::vector<float> out(n);
-  switch (kind) {
-    case Input::gaussian:
-      for (float& x : out) x = static_cast<float>(random.normal());
-      break;
-    case Input::laplace:
-      for (float& x : out) x = laplace(random);
-      break;
-    case Input::layered:
-      layered(out, seed, [&](std::size_t) { return student_t3(random); });
-      break;
-    default:
-      for (std::size_t i = 0; i < out.size(); ++i) out[i] = exact_value(kind, i, n, rank, random);
+  if (kind >= Input::dyadic) {
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = exact_value(kind, i, n, rank, random);
+    return out;
   }
+  for (float& x : out) x = draw_noise(kind, random);
+  if (kind == Input::layered) scale_layers(out, seed);
   return out;
 }
 
@@ -149,7 +150,7 @@ Uninitialised<float> make_large_input(Input kind, Index n, int rank, std::uint64
   Uninitialised<float> out(n);
   const bool is_dyadic = kind >= Input::dyadic;
   repeat(block, is_dyadic ? 0.0F : 0x1p-12F, out);
-  if (kind == Input::layered) layered(out, seed, [&](std::size_t i) { return out[i]; });
+  if (kind == Input::layered) scale_layers(out, seed);
   return out;
 }
 

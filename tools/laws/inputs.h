@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "oktopk/base/random.h"
 #include "oktopk/sparse/coo.h"
 
 namespace oktopk {
@@ -36,9 +37,16 @@ Input find_input(std::string_view name);
 std::vector<float> make_input(Input kind, Index n, int rank, std::uint64_t step,
                               std::uint64_t seed);
 
-// For benches: in huge pages, and beyond 2^20 elements made from that many random numbers, over and
-// over with another sign, another start and (unless dyadic) a scale that differs by 2^-12, so that
-// 2^24 elements take a tenth of a second. Up to there the same as make_input.
+// One value of the noise that gaussian, laplace and layered are made of. REQUIRES: kind is one of
+// these three.
+float draw_noise(Input kind, Random& random);
+
+// x *= the scale that each index of `layered` has on all ranks and in all steps.
+void scale_layers(std::span<float> x, std::uint64_t seed);
+
+// For kernel benches: in huge pages, and beyond 2^20 elements made from that many random numbers,
+// over and over with another sign, another start and (unless dyadic) a scale that differs by 2^-12,
+// so that 2^24 elements take a tenth of a second. Up to there the same as make_input.
 Uninitialised<float> make_large_input(Input kind, Index n, int rank, std::uint64_t step,
                                       std::uint64_t seed);
 
