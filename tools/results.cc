@@ -79,6 +79,10 @@ void MethodOptions::add_to(CLI::App& sub) {
                  "G ranks, or those of a host, sum densely first and act as one: a number or host")
       ->capture_default_str();
   sub.add_option("--tau", tau, "oktopk: steps between repartitions")->capture_default_str();
+  sub.add_option(
+         "--thresholds", thresholds,
+         "oktopk: paper (tau' only), published (the released code's drift control) or steered")
+      ->capture_default_str();
   sub.add_option("--profile", profile_file,
                  "auto: decide by this profile (oktopk tune -o), not by a measurement");
   sub.add_option("--override", overrides, "auto: rules, or @FILE: docs/tuning.md");
@@ -114,6 +118,7 @@ ReducerOptions MethodOptions::reducer(const std::string& preset) const {
   options.allreduce.skips = skips;
   options.allreduce.tau = tau;
   options.allreduce.tau_prime = tau_prime;
+  options.allreduce.thresholds = find_threshold_rule(thresholds);
   if (preset == "auto") {
     if (!profile_file.empty()) options.profile = read_profile(profile_file);
     options.choice.overrides = read_overrides(overrides);
@@ -141,16 +146,17 @@ void MethodOptions::check(const std::vector<int>& ranks) const {
       if (per_node == 0) continue;  // who knows how many hosts there are
       const int P = (all + per_node - 1) / per_node;
       allreduce->check_ranks(P);
-      make_selector(options.selector.value_or(find_preset(name).selector),
-                    {.tau_prime = tau_prime, .P = P});
+      make_selector(
+          options.selector.value_or(default_selector(find_preset(name), options.allreduce)),
+          selector_options(options.allreduce, P));
     }
   }
 }
 
 nlohmann::json MethodOptions::json() const {
-  return {{"density", density},     {"codec", codec},       {"skips", skips},
-          {"selector", selector},   {"residual", residual}, {"tau", tau},
-          {"tau_prime", tau_prime}, {"group", group}};
+  return {{"density", density},     {"codec", codec},           {"skips", skips},
+          {"selector", selector},   {"residual", residual},     {"tau", tau},
+          {"tau_prime", tau_prime}, {"thresholds", thresholds}, {"group", group}};
 }
 
 }  // namespace oktopk

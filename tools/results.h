@@ -48,6 +48,7 @@ struct MethodOptions {
   double density = 0.01;
   int tau = 64;
   int tau_prime = 32;
+  std::string thresholds = "steered";
   std::string group = "1";
   std::string profile_file;  // preset auto; empty: measured before the first step
   std::string overrides;     // likewise: rules, or @FILE

@@ -18,8 +18,8 @@ using Statement = std::array<std::uint64_t, 3>;  // n, k, fingerprint
 std::uint64_t fingerprint(std::string_view name, const AllreduceOptions& o) {
   std::ostringstream text;
   text << name << ' ' << to_string(o.codec) << ' ' << o.skips << ' ' << static_cast<int>(o.residual)
-       << ' ' << o.tau << ' ' << o.tau_prime << ' ' << o.bucket << ' ' << o.balance_trigger << ' '
-       << static_cast<int>(o.dense);
+       << ' ' << o.tau << ' ' << static_cast<int>(o.thresholds) << ' ' << o.tau_prime << ' '
+       << o.bucket << ' ' << o.balance_trigger << ' ' << static_cast<int>(o.dense);
   return hash_text(text.str());
 }
 

@@ -34,12 +34,17 @@ enum class ResidualKind { none, sender_keeps, all_sent_cleared, holder_keeps, ow
 // Rabenseifner: 2 log2(P) messages; ring: 2(P - 1), to neighbours only, for long vectors.
 enum class DenseSchedule { automatic, rabenseifner, ring };
 
+// oktopk: what a threshold does between two exact evaluations (sum_threshold.h): nothing (the
+// paper's pseudocode), small corrections (the authors' released code), or follow the counts (ours).
+enum class ThresholdRule { paper, published, steered };
+
 struct AllreduceOptions {
   Codec codec = {};               // of every sparse frame; dense: fp32 or, if lossy, bf16
   std::string skips = "halving";  // circulant: see parse_skips
   ResidualKind residual = ResidualKind::none;
-  int tau = 64;                // oktopk: steps between repartitions
-  int tau_prime = 32;          // oktopk: steps between exact global thresholds
+  int tau = 64;                                       // oktopk: steps between repartitions
+  ThresholdRule thresholds = ThresholdRule::steered;  // oktopk
+  int tau_prime = 32;          // oktopk: steps between exact global thresholds, at first
   int bucket = 4;              // oktopk: peers per bucket of the split
   double balance_trigger = 4;  // oktopk: balance when the largest share exceeds this times the mean
   DenseSchedule dense = DenseSchedule::automatic;
@@ -85,6 +90,10 @@ class Allreduce {
   // Owner memory times factor; 0 empties it. Thresholds and cuts stay.
   virtual void scale_memory(const Device& /*device*/, float /*factor*/) {}
   virtual bool is_dense() const { return false; }
+  // Whether predict()'s bound holds on any stream, from n, k, P and the options alone. Where
+  // nothing controls the counts (oktopk by the paper's thresholds, gaussiank) it needs the counts,
+  // too.
+  virtual bool promises_volume() const { return true; }
 
   // Collective. REQUIRES: 1 <= k <= n (n = 0: k = 0); the selection canonical, finite, inside [0,
   // n), at most max_selection(k) entries. Throws UsageError before anything is sent.

@@ -52,6 +52,16 @@ constexpr std::array<ResidualName, 5> kResiduals = {{
     {ResidualKind::owner_memory, "owner_memory"},
 }};
 
+struct ThresholdRuleName {
+  ThresholdRule rule;
+  std::string_view name;
+};
+constexpr std::array<ThresholdRuleName, 3> kThresholdRules = {{
+    {ThresholdRule::paper, "paper"},
+    {ThresholdRule::published, "published"},
+    {ThresholdRule::steered, "steered"},
+}};
+
 }  // namespace
 
 std::span<const Preset> presets() { return kPresets; }
@@ -76,6 +86,26 @@ AllreduceOptions fitting(const Preset& preset, AllreduceOptions options) {
   if (std::count(rules.begin(), rules.end(), options.residual) == 0)
     options.residual = rules.front();
   return options;
+}
+
+SelectorKind default_selector(const Preset& preset, const AllreduceOptions& options) {
+  const bool is_steered = options.thresholds == ThresholdRule::steered;
+  return preset.selector == SelectorKind::reused && is_steered ? SelectorKind::controlled
+                                                               : preset.selector;
+}
+
+SelectorOptions selector_options(const AllreduceOptions& options, int P) {
+  return {.tau_prime = options.tau_prime,
+          .follows_counts = options.thresholds == ThresholdRule::published,
+          .P = P};
+}
+
+std::string_view to_string(ThresholdRule rule) {
+  return kThresholdRules[static_cast<std::size_t>(rule)].name;
+}
+
+ThresholdRule find_threshold_rule(std::string_view name) {
+  return find_row(kThresholdRules, "threshold rule", name).rule;
 }
 
 std::string_view to_string(ResidualKind kind) {

@@ -34,6 +34,15 @@ std::unique_ptr<Allreduce> make_allreduce(const Preset& preset, AllreduceOptions
 // The same options with the preset's own residual rule where it cannot work with theirs.
 AllreduceOptions fitting(const Preset& preset, AllreduceOptions options);
 
+// The selector that goes with the options: oktopk's reused thresholds are Ok-Topk's own, and with
+// the rule steered a controlled threshold takes their place.
+SelectorKind default_selector(const Preset& preset, const AllreduceOptions& options);
+// What that selector needs to know of the options.
+SelectorOptions selector_options(const AllreduceOptions& options, int P);
+
+std::string_view to_string(ThresholdRule rule);
+ThresholdRule find_threshold_rule(std::string_view name);
+
 std::string_view to_string(ResidualKind kind);
 ResidualKind find_residual(std::string_view name);
 

@@ -20,6 +20,9 @@ class GatherAll final : public Allreduce {
   GatherAll(std::string_view name, bool sizes_first, const AllreduceOptions& options)
       : Allreduce(options), name_(name), sizes_first_(sizes_first) {}
   std::string_view name() const override { return name_; }
+  bool promises_volume() const override {
+    return !sizes_first_;
+  }  // a fitted threshold controls nothing
 
   Prediction predict(const Problem& problem) const override {
     const double peers = problem.P - 1;

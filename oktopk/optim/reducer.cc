@@ -66,16 +66,16 @@ std::string describe(const ReducerOptions& options, Index n) {
   } else {
     const Preset& preset = find_preset(options.preset);
     o = make_allreduce(preset, o)->options();
-    const auto selector = make_selector(options.selector.value_or(preset.selector),
-                                        {.tau_prime = o.tau_prime, .P = 1});
+    const auto selector = make_selector(options.selector.value_or(default_selector(preset, o)),
+                                        selector_options(o, 1));
     text << "preset " << preset.name << ", selector " << selector->name() << ", codec "
          << to_string(o.codec) << ", skips " << o.skips << ", residual " << to_string(o.residual);
   }
-  text << ", k " << digits(entries_per_step(n, options)) << ", tau " << digits(o.tau) << ", tau' "
-       << digits(o.tau_prime) << ", bucket " << digits(o.bucket) << ", balance trigger "
-       << digits(o.balance_trigger) << ", dense schedule " << digits(static_cast<int>(o.dense))
-       << ", decay " << digits(options.decay) << ", NaN policy " << to_string(options.nan_policy)
-       << ", warm-up";
+  text << ", k " << digits(entries_per_step(n, options)) << ", tau " << digits(o.tau)
+       << ", thresholds " << to_string(o.thresholds) << ", tau' " << digits(o.tau_prime)
+       << ", bucket " << digits(o.bucket) << ", balance trigger " << digits(o.balance_trigger)
+       << ", dense schedule " << digits(static_cast<int>(o.dense)) << ", decay "
+       << digits(options.decay) << ", NaN policy " << to_string(options.nan_policy) << ", warm-up";
   for (const DensityStage& stage : options.warmup)
     text << ' ' << digits(stage.steps) << " x " << digits(stage.density);
   if (options.divisor > 0) text << ", divisor " << digits(options.divisor);
@@ -108,8 +108,9 @@ Reducer::Parts Reducer::make_parts(const std::optional<Tuner>& tuner) const {
   const Preset& preset = find_preset(tuner ? tuner->choice().method.preset : options_.preset);
   Parts parts;
   parts.tuner = tuner;
-  parts.selector = make_selector(options_.selector.value_or(preset.selector),
-                                 {.tau_prime = options_.allreduce.tau_prime, .P = comm_.size()});
+  parts.selector =
+      make_selector(options_.selector.value_or(default_selector(preset, options_.allreduce)),
+                    selector_options(options_.allreduce, comm_.size()));
   parts.allreduce = make_allreduce(
       preset, tuner ? tuner->choice().method.options(fitting(preset, options_.allreduce))
                     : options_.allreduce);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "oktopk/select/selector.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -45,6 +46,15 @@ void check_selected(const Device& device, const Accumulation& in, const SparseVe
   fail<UsageError>("select: the accumulator overflowed at index ", i, ": scale the gradient down");
 }
 
+// A threshold that was far too low once let up to n entries through. Their memory is given back:
+// a selection is O(k).
+void release_excess(SparseVector& out, std::size_t most) {
+  constexpr std::size_t kKept = 1U << 16U;
+  if (out.idx.capacity() <= std::max(kKept, 8 * most)) return;
+  out.idx.shrink_to_fit();
+  out.val.shrink_to_fit();
+}
+
 }  // namespace
 
 void Selector::select(const Device& device, const Accumulation& in, std::size_t k,
@@ -60,6 +70,7 @@ void Selector::select(const Device& device, const Accumulation& in, std::size_t 
   if (n == 0) return;
   do_select(device, in, k, out);
   if (out.size() > max_selection(k)) keep_largest(out, max_selection(k));
+  release_excess(out, max_selection(k));
   check_selected(device, in, out);
   OKTOPK_DCHECK(is_canonical(out));
 }
@@ -73,7 +84,7 @@ std::unique_ptr<Selector> make_selector(SelectorKind kind, const SelectorOptions
     case SelectorKind::quota:
       return std::make_unique<QuotaSelector>(options.P);
     case SelectorKind::reused:
-      return std::make_unique<ReusedSelector>(options.tau_prime);
+      return std::make_unique<ReusedSelector>(options.tau_prime, options.follows_counts);
     case SelectorKind::gaussian:
       return std::make_unique<GaussianSelector>();
     case SelectorKind::controlled:

@@ -55,7 +55,9 @@ enum class SelectorKind { exact, quota, reused, gaussian, controlled };
 
 struct SelectorOptions {
   int tau_prime = 32;  // reused: steps between two exact evaluations
-  int P = 1;           // quota: the number of equal regions
+  // reused: corrects the threshold by the counts in between, as Ok-Topk's released code does
+  bool follows_counts = false;
+  int P = 1;  // quota: the number of equal regions
 };
 
 struct SelectorInfo {

@@ -70,7 +70,7 @@ class Reducer(ReducerBase):
 
     Belongs to one rank; all ranks make the same calls with the same options. Options, all by
     keyword: preset ("auto" or a name of `oktopk.presets()`), density or k, codec (such as
-    "elias_fano+bf16"), skips, residual, selector, tau, tau_prime, warmup (a list of (steps,
+    "elias_fano+bf16"), skips, residual, selector, tau, tau_prime, thresholds, warmup (a list of (steps,
     density)), decay, nan_policy ("error", "skip" or "local"), threads, coarsest, overrides,
     profile.
     """

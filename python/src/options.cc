@@ -57,6 +57,9 @@ constexpr auto kKeywords = std::to_array<Keyword>({
      [](ReducerOptions& o, nb::handle x) {
        o.allreduce.tau_prime = static_cast<int>(positive(x, "tau_prime"));
      }},
+    {"thresholds",
+     [](ReducerOptions& o,
+        nb::handle x) { o.allreduce.thresholds = find_threshold_rule(value<std::string>(x)); }},
     {"threads", [](ReducerOptions& o,
                    nb::handle x) { o.cpu.threads = static_cast<int>(positive(x, "threads")); }},
     {"warmup", [](ReducerOptions& o, nb::handle x) { o.warmup = stages(x); }},

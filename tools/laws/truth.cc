@@ -5,6 +5,8 @@
 #include <limits>
 #include <sstream>
 
+#include "oktopk/allreduce/sum_threshold.h"
+
 namespace oktopk {
 namespace {
 
@@ -90,9 +92,22 @@ std::size_t Truth::check_largest(const Entries& update, const Entries& sum, cons
 
 std::size_t Truth::check_oktopk(const StepRecord& record, const Entries& sum, const Entries& slack,
                                 std::uint64_t step) {
-  const bool evaluated = step % static_cast<std::uint64_t>(allreduce_.options().tau_prime) == 0;
+  const AllreduceOptions& options = allreduce_.options();
+  std::size_t errors = 0;
+  if (options.thresholds == ThresholdRule::steered) {  // the count stays in a band around k
+    const auto count = static_cast<double>(record.update.size());
+    const auto most = static_cast<double>(std::min(k_, sum.size()));
+    const double band =
+        SumThreshold::most_gathered(static_cast<double>(k_)) - static_cast<double>(k_);
+    if (std::fabs(count - most) > band) errors += wrong(0, count, most);
+    return errors + check_largest(record.update, sum, slack);
+  }
+  const bool evaluated =
+      step % static_cast<std::uint64_t>(options.tau_prime) == 0 || too_few_ || threshold_ == 0;
   if (evaluated) threshold_ = oracle_kth(sum, k_);
-  if (tolerance_ > 0 || threshold_ < 0) return check_largest(record.update, sum, slack);
+  if (evaluated) too_few_ = sum.size() < k_;
+  const bool is_known = options.thresholds == ThresholdRule::paper && threshold_ >= 0;
+  if (tolerance_ > 0 || !is_known) return check_largest(record.update, sum, slack);
   return compare(record.update, evaluated ? oracle_top(sum, k_) : oracle_at_least(sum, threshold_),
                  slack);
 }

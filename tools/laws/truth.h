@@ -42,7 +42,8 @@ class Truth {
   Index n_;
   std::size_t k_;
   double tolerance_;
-  double threshold_ = -1;  // oktopk's, once seen
+  double threshold_ = -1;  // oktopk's by the paper's rule, once seen
+  bool too_few_ = false;   // fewer than k sums at its last evaluation: the next step evaluates
   std::string detail_;
 };
 

@@ -120,7 +120,10 @@ void Row::start_from_survey() {
   state.put(std::uint64_t{1});  // steps made; then as oktopk saves itself
   state.put_all(std::span<const Index>(problem_.cuts));
   state.put(static_cast<float>(problem_.kth_magnitude));
+  state.put(true);  // the threshold is known
   state.put(std::uint64_t{problem_.k});
+  state.put(std::uint64_t{0});  // the step that evaluated it
+  state.put(static_cast<std::uint64_t>(spec_.tau_prime));
   const Bytes sealed = state.seal();
   StateReader reader(sealed);
   allreduce_->load(reader, problem_.n, comm_.rank(), spec_.P);

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oktopk/allreduce/sum_threshold.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "oktopk/base/error.h"
+
+namespace oktopk {
+namespace {
+
+constexpr float kPublishedStep = 1.008F;
+constexpr double kGain = 0.5;               // of the Newton step
+constexpr double kMostSlope = 0.5;          // a slope beyond it says nothing about the tail
+constexpr double kMostTrend = 0.05;         // change of ln(threshold) per step
+constexpr double kBand = 0.25;              // of k: a count that is further off is refuted
+constexpr double kNear = 0.05;              // of k: a planned evaluation was not needed
+constexpr std::uint64_t kMostStretch = 16;  // of tau'
+
+// A count of about k varies by chance.
+double noise(double k) { return 2 * std::sqrt(k); }
+
+double distance(std::uint64_t reached, std::size_t k) {
+  return std::fabs(static_cast<double>(reached) - static_cast<double>(k));
+}
+
+// Hill's estimator: the mean of ln(|v| / threshold).
+double tail_slope(std::span<const float> sums, float threshold) {
+  double total = 0;
+  for (const float v : sums)
+    total += std::log(std::max(1.0, static_cast<double>(std::fabs(v)) / threshold));
+  return sums.empty() ? 0 : std::min(total / static_cast<double>(sums.size()), kMostSlope);
+}
+
+}  // namespace
+
+double SumThreshold::most_gathered(double k) { return k + kBand * k + noise(k); }
+
+bool SumThreshold::is_unknown(std::uint64_t count, std::size_t k) const {
+  if (!known_ || k != k_) return true;
+  return rule_ != ThresholdRule::steered && count % tau_prime_ == 0;
+}
+
+bool SumThreshold::is_refuted(std::uint64_t count, std::uint64_t reached, std::size_t k) {
+  if (rule_ != ThresholdRule::steered) return false;
+  const double off = distance(reached, k);
+  const bool is_due = count >= evaluated_ + interval_;
+  if (off > kBand * static_cast<double>(k) + noise(static_cast<double>(k))) {
+    interval_ = std::max<std::uint64_t>(1, interval_ / 2);
+    return true;
+  }
+  if (!is_due) return false;
+  if (off > kNear * static_cast<double>(k) + noise(static_cast<double>(k))) {
+    interval_ = std::max<std::uint64_t>(1, interval_ / 2);
+    return true;
+  }
+  interval_ = std::min(2 * interval_, kMostStretch * tau_prime_);
+  evaluated_ = count;  // it would have changed next to nothing
+  return false;
+}
+
+void SumThreshold::set(float value, std::uint64_t available, std::uint64_t count, std::size_t k) {
+  // Residuals that still grow, or a learning rate that falls, move all sums alike for many steps.
+  if (known_ && value > 0 && count > evaluated_) {
+    const double change = std::log(static_cast<double>(value) / exact_);
+    trend_ = std::clamp(change / static_cast<double>(count - evaluated_), -kMostTrend, kMostTrend);
+  }
+  exact_ = value_ = value;
+  known_ = available >= k && value > 0;
+  k_ = k;
+  evaluated_ = count;
+}
+
+void SumThreshold::observe(std::span<const float> gathered, std::size_t k) {
+  const auto reached = static_cast<double>(gathered.size());
+  const auto target = static_cast<double>(k);
+  if (rule_ == ThresholdRule::published) {
+    if (3 * reached < 2 * target) value_ /= kPublishedStep;
+    if (3 * reached > 4 * target) value_ *= kPublishedStep;
+  }
+  if (rule_ == ThresholdRule::steered && reached > 0)
+    value_ *= static_cast<float>(
+        std::exp(trend_ + kGain * tail_slope(gathered, value_) * std::log(reached / target)));
+}
+
+void SumThreshold::save(StateWriter& state) const {
+  state.put(value_);
+  state.put(exact_);
+  state.put(trend_);
+  state.put(known_);
+  state.put(k_);
+  state.put(evaluated_);
+  state.put(interval_);
+}
+
+void SumThreshold::load(StateReader& state) {
+  value_ = state.take<float>();
+  exact_ = state.take<float>();
+  trend_ = state.take<double>();
+  known_ = state.take<bool>();
+  k_ = state.take<std::uint64_t>();
+  evaluated_ = state.take<std::uint64_t>();
+  interval_ = state.take<std::uint64_t>();
+  require(std::isfinite(value_) && value_ >= 0, "state: a threshold of ", value_);
+}
+
+}  // namespace oktopk
