@@ -94,7 +94,9 @@ void run_on(Communicator& comm, const BenchOptions& o, Trace* trace, const Bench
             Results& results) {
   for (const Index n : o.size.sizes()) {
     GradientStream stream(o.stream(n), comm.rank());
-    MeasureOptions plain = measure_options(o, "dense", n, trace);
+    BenchOptions without_rule = o;
+    without_rule.method.residual.clear();
+    MeasureOptions plain = measure_options(without_rule, "dense", n, trace);
     plain.group = 1;
     const bool is_lossless = plain.reducer.allreduce.codec.lossless();
     plain.reducer.allreduce.codec = {};  // what others are compared with: floats

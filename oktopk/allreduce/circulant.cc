@@ -26,6 +26,10 @@
 namespace oktopk {
 namespace {
 
+// The most entries that one owner may send: more than k of one region cannot be needed, but some
+// more show how far the threshold must rise.
+std::size_t most_share(std::size_t k) { return k + k / 4 + 1; }
+
 constexpr std::uint64_t kRecutPause = 16;  // steps between two changes of the cuts, at least
 
 class Circulant final : public Allreduce {
@@ -68,10 +72,10 @@ class Circulant final : public Allreduce {
   RegionMemory memory_;  // m: of the region, empty unless owner memory
   SparseReduceScatter scatter_;
   GlobalThreshold threshold_;
-  MagnitudeHistogram bins_{};  // of this region's sums, those in the share included
+  NearTail near_;  // of this region's sums
   SparseVector share_;
   SparseVector put_back_;  // what was taken from m and does not leave
-  std::vector<TailWindow> windows_;
+  GlobalThreshold::Gathered seen_;
   std::vector<std::uint64_t> load_;
   std::uint64_t last_recut_ = 0;
   Bytes message_;
@@ -111,9 +115,9 @@ void Circulant::reduce(const Step& step, Outcome& out) {
   out.merged = scatter_.region().size();
 }
 
-// Chooses the threshold and takes this owner's share. More than k of one region cannot be needed.
+// Chooses the threshold and takes this owner's share.
 void Circulant::steer(const Step& step, Outcome& out) {
-  out.refreshed |= threshold_.follow(scatter_.note());
+  out.refreshed |= threshold_.follow(scatter_.note(), step.k);
   if (remembers()) {
     take_from_memory(step);
   } else {
@@ -123,37 +127,36 @@ void Circulant::steer(const Step& step, Outcome& out) {
 
 void Circulant::take_from_memory(const Step& step) {
   CooView arrived = scatter_.region();
-  if (!threshold_.is_known()) {  // the histogram needs the sums, the sums' share a threshold
+  if (!threshold_.is_known()) {  // the threshold needs the sums, the sums' share the threshold
     memory_.add(arrived);
     arrived = {};
-    bins_.fill(0);
-    memory_.add_bins(step.device, bins_);
-    threshold_.refresh(step.comm, bins_, step.k, work_);
+    share_.clear();
+    memory_.append_largest(step.device, threshold_.aim(step.k), share_);
+    threshold_.refresh(step.comm, share_.val, step.k, work_);
   }
-  memory_.add_take(step.device, arrived, threshold_.value(), share_);
-  bins_.fill(0);
-  memory_.add_bins(step.device, bins_);
-  step.device.magnitude_histogram(share_.val, bins_);
+  memory_.add_take(step.device, arrived, threshold_.value(), share_, near_);
+  if (arrived.empty()) near_.arrivals = share_.size();
   put_back_.clear();
-  keep_largest(share_, step.k, &put_back_);
+  keep_largest(share_, most_share(step.k), &put_back_);
   memory_.add(put_back_);
 }
 
 void Circulant::take_from_sums(const Step& step) {
   const CooView sums = scatter_.region();
-  bins_.fill(0);
-  step.device.magnitude_histogram(sums.val, bins_);
-  if (!threshold_.is_known()) threshold_.refresh(step.comm, bins_, step.k, work_);
+  if (!threshold_.is_known()) threshold_.refresh(step.comm, sums.val, step.k, work_);
   share_.clear();
   share_.append(sums);
-  keep_at_least(share_, threshold_.value());
-  keep_largest(share_, step.k);
+  keep_at_least(share_, threshold_.value().value);
+  near_ = {};
+  near_.arrivals = share_.size();
+  near_.count(threshold_.value(), sums.val);
+  keep_largest(share_, most_share(step.k));
 }
 
 void Circulant::gather(const Step& step, Outcome& out) {
   const int P = step.comm.size();
   message_.clear();
-  put_share_header({scatter_.note().load, threshold_.window(bins_)}, step.tag, message_);
+  put_share_header({scatter_.note().load, near_}, step.tag, message_);
   // Under owner memory the rounding error stays in m.
   put_back_.clear();
   encode_frame({options().codec, mine_, step.tag}, share_, message_,
@@ -162,24 +165,28 @@ void Circulant::gather(const Step& step, Outcome& out) {
   capacities_.clear();
   for (int r = 0; r < P; ++r) {
     const std::size_t width = region(cuts_, r).width();
-    capacities_.push_back(kShareHeaderBytes +
-                          max_frame_bytes(options().codec, std::min(step.k, width), width));
+    capacities_.push_back(kShareHeaderBytes + max_frame_bytes(options().codec,
+                                                              std::min(most_share(step.k), width),
+                                                              width));
   }
   gather_.run(step.comm, message_, capacities_, work_);
-  windows_.clear();
+  seen_ = {};
   load_.clear();
   for (int r = 0; r < P; ++r) {
     const ShareHeader header = take_share_header(gather_.of(r), step.tag, r);
-    windows_.push_back(header.window);
+    seen_.near += header.near;
     load_.push_back(header.load);
     const Frame frame =
         expect_frame(gather_.of(r).subspan(kShareHeaderBytes), step.tag, region(cuts_, r), r);
+    seen_.is_capped |= frame.count >= most_share(step.k);
     decode_frame(frame, out.update);
   }
 }
 
 void Circulant::settle(const Step& step, Outcome& out) {
-  threshold_.observe(windows_, out.update.size(), step.k);
+  seen_.values = out.update.val;
+  if (remembers() && out.update.size() > step.k) seen_.remembered = out.update.size() - step.k;
+  threshold_.observe(seen_, step.k);
   put_back_.clear();
   keep_largest(out.update, step.k, remembers() ? &put_back_ : nullptr);
   memory_.add(part(put_back_, mine_));
@@ -237,16 +244,15 @@ Prediction Circulant::predict(const Problem& problem) const {
     Cost cost = SparseReduceScatter::predict(skips, p, options().codec, true) +
                 sequential(L, (P - 1) * block(entries), (P - 1) * entries);
     if (problem.refresh)
-      cost += sequential(3 * L, L * (8 * (P - 1) + 4 * 256 + 8 * 32 + 3 * kCheckBytes));
+      cost += KthSumFinder::cost(problem.P) + sequential(L, L * (8 * (P - 1) + kCheckBytes));
     return cost;
   };
   Problem disjoint = problem;
   disjoint.disjoint = true;
   // The aim is 1.02 to 1.1 of k, and the count of a steady step within a fifth of it. A refresh
-  // takes the lower edge of a bin, 1/32 of an octave wide, and never more than k per owner.
-  if (problem.refresh)
-    return {total(problem, 1.1 * share), total(disjoint, std::min(problem.k, problem.n / P))};
-  return {total(problem, 1.05 * share), total(disjoint, 1.1 * 1.2 * share)};
+  // finds the aim exactly.
+  const double most = GlobalThreshold::most_gathered(problem.result());
+  return {total(problem, 1.05 * share), total(disjoint, most / P)};
 }
 
 }  // namespace

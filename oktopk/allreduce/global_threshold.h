@@ -2,34 +2,27 @@
 // The global threshold of circulant, steered without collectives of its own. Aim slightly above k,
 // so that a deterministic trim brings exactly k.
 //   * Feed-forward: the ranks' local thresholds travel as integer sums with the blocks; when their
-//     mean moves, so does the global one.
-//   * Feedback: with its entries every owner reports a window of 25 bins (1/32 octave each) of the
-//     magnitudes around the threshold; their sum gives the next threshold.
-//   * Refresh, on demand: when the local thresholds jump, or the last count was off, the ranks add
-//     up histograms (2 ceil(log2 P) small messages) and the threshold is set from those.
+//     mean moves by a per cent, so does the global one.
+//   * Feedback: all ranks hold the gathered entries, and every owner reports how many of its own
+//     were taken because something arrived, and how many wait just below the threshold (NearTail).
+//     The next step will see about as many arrivals, and with owner memory whatever was trimmed
+//     now. Where that is less than the aim, the threshold falls as far as the missing entries need;
+//     where it is more, it rises by the tail's slope.
+//   * Refresh, on demand: when the local thresholds jump, or the last count was off, the ranks find
+//     the exact threshold by counting (kth_sum.h).
 // Whether to refresh depends on integers that all ranks share, so they decide alike. The threshold
 // itself may differ in the last bit between machines: everyone applies the owners' bytes anyway.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 
+#include "oktopk/allreduce/kth_sum.h"
 #include "oktopk/allreduce/reduce_scatter.h"
 #include "oktopk/base/state.h"
-#include "oktopk/comm/collectives.h"
-#include "oktopk/device/device.h"
+#include "oktopk/device/near_tail.h"
 
 namespace oktopk {
-
-// One owner's report, sent along with its share (docs/wire_format.md).
-struct TailWindow {
-  static constexpr int kBins = 25;
-  std::uint32_t first_bin = 0;  // magnitude bin of counts[0]
-  std::array<std::uint32_t, kBins> counts{};
-  std::uint64_t above = 0;      // in higher bins
-  std::uint64_t available = 0;  // all non-zero sums
-};
 
 class GlobalThreshold {
  public:
@@ -37,46 +30,48 @@ class GlobalThreshold {
   std::uint64_t aim(std::size_t k) const;
 
   // Takes the sums that came with the blocks; true when the ranks must refresh().
-  bool follow(const BlockNote& summed);
+  bool follow(const BlockNote& summed, std::size_t k);
 
-  // Collective: sets the threshold from the histogram of all ranks' sums.
-  void refresh(Communicator& comm, const MagnitudeHistogram& mine, std::size_t k, Workspace& work);
+  // Collective: sets the threshold from all ranks' sums. `mine` holds at least the aim(k) largest
+  // of this rank's, or all of them.
+  void refresh(Communicator& comm, std::span<const float> mine, std::size_t k, Workspace& work);
 
   bool is_known() const { return known_; }
-  float value() const { return value_; }
-  TailWindow window(const MagnitudeHistogram& mine) const;
+  Threshold value() const { return value_; }
 
-  // Takes all owners' windows and the number of entries gathered.
-  void observe(std::span<const TailWindow> windows, std::uint64_t gathered, std::size_t k);
+  // One step, as all ranks saw it: the entries gathered before the trim, the sum of the owners'
+  // reports, and the entries trimmed that owners remember.
+  struct Gathered {
+    std::span<const float> values;
+    NearTail near;
+    std::uint64_t remembered = 0;
+    bool is_capped = false;  // an owner had more than it may send
+  };
+  void observe(const Gathered& seen, std::size_t k);
+
+  // The most entries that a steady step is meant to gather; a step that gathers more is followed by
+  // one that corrects it.
+  static double most_gathered(double k);
 
   void save(StateWriter& state) const;
   void load(StateReader& state);
 
  private:
-  // The owners' windows, added.
-  struct Tail {
-    std::size_t first_bin = 0;
-    std::array<std::uint64_t, TailWindow::kBins> counts{};
-    std::uint64_t above = 0;
-    std::uint64_t available = 0;
-  };
-  static Tail add_up(std::span<const TailWindow> windows);
-  void correct(std::uint64_t gathered, std::uint64_t target);
+  void fall(const NearTail& near, double missing);
+  void rise(std::span<const float> gathered, double keep);
+  void resize_window(const NearTail& near, std::size_t k);
 
-  float value_ = 0;
+  Threshold value_{.value = 0, .window = kWidest};
   bool known_ = false;
-  bool refreshed_ = false;  // in this step: the threshold stands at a bin's edge
-  // Between two bin edges the tail is taken as log-linear; where it is not (owner memory is cut off
-  // at the last threshold), the counts come out low or high, and this offsets the aim, in 1/1000.
-  std::int64_t correction_ = 0;
-  // After a count far too small (many equal magnitudes defeat interpolation), thresholds stay at
-  // bin edges for this many steps.
-  int careful_ = 0;
+  std::uint64_t k_ = 0;
   std::int64_t last_log_threshold_ = 0;          // mean of the local ones, units of 2^-16
   std::uint64_t deviation_ = kMaxOvershoot / 2;  // smoothed |count - aim| / aim, in 1/1000
 
   static constexpr std::uint64_t kMinOvershoot = 20;  // of k, in 1/1000
   static constexpr std::uint64_t kMaxOvershoot = 100;
+  static constexpr float kWidest = 0x1p-5F;
+  static constexpr float kNarrowest = 0x1p-16F;
+  KthSumFinder finder_;
 };
 
 }  // namespace oktopk

@@ -15,17 +15,18 @@ std::uint32_t checksum(std::span<const std::byte> bytes, std::uint32_t tag) {
 
 }  // namespace
 
-// checksum u32, first_bin u32, load u64, above u64, available u64, counts 25 x u32.
+// checksum u32, arrivals u32, load u64, below 8 x u32.
 void put_share_header(const ShareHeader& header, std::uint32_t tag, Bytes& out) {
   const std::size_t start = out.size();
   out.resize(start + kShareHeaderBytes);
   std::byte* to = out.data() + start;
-  const TailWindow& w = header.window;
-  std::memcpy(to + 4, &w.first_bin, 4);
+  const auto put = [to](std::size_t at, std::uint64_t value) {
+    const auto word = static_cast<std::uint32_t>(value);
+    std::memcpy(to + at, &word, 4);
+  };
+  put(4, header.near.arrivals);
   std::memcpy(to + 8, &header.load, 8);
-  std::memcpy(to + 16, &w.above, 8);
-  std::memcpy(to + 24, &w.available, 8);
-  std::memcpy(to + 32, w.counts.data(), 4 * w.counts.size());
+  for (std::size_t j = 0; j < NearTail::kBins; ++j) put(16 + 4 * j, header.near.below[j]);
   const std::uint32_t check = checksum({to + 4, kShareHeaderBytes - 4}, tag);
   std::memcpy(to, &check, 4);
 }
@@ -39,12 +40,14 @@ ShareHeader take_share_header(std::span<const std::byte> bytes, std::uint32_t ta
   if (check != checksum(bytes.subspan(4, kShareHeaderBytes - 4), tag))
     fail<CommError>("from rank ", peer, ": a share of another step or problem, or damaged");
   ShareHeader header;
-  TailWindow& w = header.window;
-  std::memcpy(&w.first_bin, bytes.data() + 4, 4);
+  const auto take = [&](std::size_t at) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, bytes.data() + at, 4);
+    return std::uint64_t{word};
+  };
+  header.near.arrivals = take(4);
   std::memcpy(&header.load, bytes.data() + 8, 8);
-  std::memcpy(&w.above, bytes.data() + 16, 8);
-  std::memcpy(&w.available, bytes.data() + 24, 8);
-  std::memcpy(w.counts.data(), bytes.data() + 32, 4 * w.counts.size());
+  for (std::size_t j = 0; j < NearTail::kBins; ++j) header.near.below[j] = take(16 + 4 * j);
   return header;
 }
 

@@ -7,16 +7,16 @@
 #include <cstdint>
 #include <span>
 
-#include "oktopk/allreduce/global_threshold.h"
 #include "oktopk/base/bytes.h"
+#include "oktopk/device/near_tail.h"
 
 namespace oktopk {
 
 struct ShareHeader {
   std::uint64_t load = 0;  // entries that arrived for the region, before merging
-  TailWindow window;
+  NearTail near;
 };
-inline constexpr std::size_t kShareHeaderBytes = 4 + 4 + 3 * 8 + 4 * TailWindow::kBins;
+inline constexpr std::size_t kShareHeaderBytes = 4 + 4 + 8 + 4 * NearTail::kBins;
 
 void put_share_header(const ShareHeader& header, std::uint32_t tag, Bytes& out);
 

@@ -5,36 +5,25 @@
 #include <cmath>
 
 #include "oktopk/base/error.h"
+#include "oktopk/sparse/tail.h"
 
 namespace oktopk {
 namespace {
 
 constexpr float kPublishedStep = 1.008F;
 constexpr double kGain = 0.5;               // of the Newton step
-constexpr double kMostSlope = 0.5;          // a slope beyond it says nothing about the tail
 constexpr double kMostTrend = 0.05;         // change of ln(threshold) per step
 constexpr double kBand = 0.25;              // of k: a count that is further off is refuted
 constexpr double kNear = 0.05;              // of k: a planned evaluation was not needed
 constexpr std::uint64_t kMostStretch = 16;  // of tau'
 
-// A count of about k varies by chance.
-double noise(double k) { return 2 * std::sqrt(k); }
-
 double distance(std::uint64_t reached, std::size_t k) {
   return std::fabs(static_cast<double>(reached) - static_cast<double>(k));
 }
 
-// Hill's estimator: the mean of ln(|v| / threshold).
-double tail_slope(std::span<const float> sums, float threshold) {
-  double total = 0;
-  for (const float v : sums)
-    total += std::log(std::max(1.0, static_cast<double>(std::fabs(v)) / threshold));
-  return sums.empty() ? 0 : std::min(total / static_cast<double>(sums.size()), kMostSlope);
-}
-
 }  // namespace
 
-double SumThreshold::most_gathered(double k) { return k + kBand * k + noise(k); }
+double SumThreshold::most_gathered(double k) { return k + kBand * k + count_noise(k); }
 
 bool SumThreshold::is_unknown(std::uint64_t count, std::size_t k) const {
   if (!known_ || k != k_) return true;
@@ -45,12 +34,12 @@ bool SumThreshold::is_refuted(std::uint64_t count, std::uint64_t reached, std::s
   if (rule_ != ThresholdRule::steered) return false;
   const double off = distance(reached, k);
   const bool is_due = count >= evaluated_ + interval_;
-  if (off > kBand * static_cast<double>(k) + noise(static_cast<double>(k))) {
+  if (off > kBand * static_cast<double>(k) + count_noise(static_cast<double>(k))) {
     interval_ = std::max<std::uint64_t>(1, interval_ / 2);
     return true;
   }
   if (!is_due) return false;
-  if (off > kNear * static_cast<double>(k) + noise(static_cast<double>(k))) {
+  if (off > kNear * static_cast<double>(k) + count_noise(static_cast<double>(k))) {
     interval_ = std::max<std::uint64_t>(1, interval_ / 2);
     return true;
   }
@@ -80,7 +69,7 @@ void SumThreshold::observe(std::span<const float> gathered, std::size_t k) {
   }
   if (rule_ == ThresholdRule::steered && reached > 0)
     value_ *= static_cast<float>(
-        std::exp(trend_ + kGain * tail_slope(gathered, value_) * std::log(reached / target)));
+        std::exp(trend_ + kGain * steering_slope(gathered, value_) * std::log(reached / target)));
 }
 
 void SumThreshold::save(StateWriter& state) const {

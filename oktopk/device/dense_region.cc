@@ -9,40 +9,46 @@
 namespace oktopk {
 namespace {
 
-// Of the threshold: the log begins between these two. So far the threshold may fall before the next
-// scan.
-constexpr float kLogFrom = 0.95F;
-constexpr float kLogTooLow = 0.9F;
+// In widths of the threshold's window: the log begins between the last two below the threshold. So
+// far the threshold may fall before the next scan.
+constexpr float kLogFrom = 3;
+constexpr float kLogTooLow = 8;
 constexpr std::size_t kAhead = 24;    // entries: how far ahead cache lines are asked for
 constexpr std::size_t kPiece = 4096;  // entries of the log that are filtered at a time
 
 // Zeros are never taken.
 std::uint32_t bits_of_threshold(float threshold) { return std::max(magnitude_bits(threshold), 1U); }
 
+// `windows` widths of the window below the threshold.
+float below(const Threshold& threshold, float windows) {
+  return threshold.value * std::max(0.0F, 1 - windows * threshold.window);
+}
+
 }  // namespace
 
 void DenseRegion::reset(Range region, CooView v) {
   region_ = region;
   values_.assign(region.width(), 0.0F);
-  bins_.fill(0);
-  for (std::size_t j = 0; j < v.size(); ++j) {
-    values_[v.idx[j] - region.begin] = v.val[j];
-    bins_[magnitude_bin(v.val[j])] += static_cast<std::uint64_t>(magnitude_bits(v.val[j]) != 0);
-  }
+  for (std::size_t j = 0; j < v.size(); ++j) values_[v.idx[j] - region.begin] = v.val[j];
   log_.clear();
   logged_from_ = kAboveAll;  // nothing is known: the next threshold makes a scan
 }
 
-void DenseRegion::add_take(const Device& device, CooView v, float threshold, SparseVector& taken) {
-  const std::uint32_t bits = bits_of_threshold(threshold);
-  if (bits < logged_from_ || log_.size() > 2 * scanned_ + values_.size() / 16) {
-    scan(device, threshold * kLogFrom);
-  } else if (logged_from_ < bits_of_threshold(threshold * kLogTooLow)) {
-    logged_from_ = bits_of_threshold(threshold * kLogFrom);
+void DenseRegion::add_take(const Device& device, CooView v, const Threshold& threshold,
+                           SparseVector& taken, NearTail& near) {
+  const std::uint32_t bits = bits_of_threshold(threshold.value);
+  if (bits_of_threshold(threshold.window_end()) < logged_from_ ||
+      log_.size() > 2 * scanned_ + values_.size() / 16) {
+    scan(device, below(threshold, kLogFrom));
+  } else if (logged_from_ < bits_of_threshold(below(threshold, kLogTooLow))) {
+    logged_from_ = bits_of_threshold(below(threshold, kLogFrom));
   }
   visit(v, bits, taken);
+  near = {};
+  near.arrivals = taken.size();
   // Nothing that was visited is large enough any more: these are the others.
-  take_logged(threshold);
+  take_logged(threshold.value);
+  near.count(threshold, log_.val);
   if (large_.empty()) return;
   merged_.resize(taken.size() + large_.size());
   merge(taken, large_, {merged_.idx.data(), merged_.val.data()});
@@ -63,17 +69,13 @@ void DenseRegion::visit(CooView v, std::uint32_t threshold, SparseVector& taken)
   for (std::size_t j = 0; j < v.size(); ++j) {
     __builtin_prefetch(values + (v.idx[std::min(j + kAhead, last)] - begin), 1);
     const Index i = v.idx[j];
-    const float before = values[i - begin];
-    const float after = before + v.val[j];
+    const float after = values[i - begin] + v.val[j];
     const bool leaves = magnitude_bits(after) >= threshold;
     values[i - begin] = leaves ? 0.0F : after;
     out.idx[count] = log.idx[logged] = i;
     out.val[count] = log.val[logged] = after;
     count += static_cast<std::size_t>(leaves);
     logged += static_cast<std::size_t>(!leaves & (magnitude_bits(after) >= logged_from));
-    bins_[magnitude_bin(before)] -= static_cast<std::uint64_t>(magnitude_bits(before) != 0);
-    bins_[magnitude_bin(after)] +=
-        static_cast<std::uint64_t>(!leaves & (magnitude_bits(after) != 0));
   }
   taken.resize(count);
   log_.resize(logged);
@@ -99,7 +101,6 @@ void DenseRegion::take_logged(float threshold) {
     large_.idx[count] = large_.idx[j];
     large_.val[count] = x;
     ++count;
-    --bins_[magnitude_bin(x)];
     x = 0.0F;
   }
   large_.resize(count);
@@ -115,8 +116,6 @@ void DenseRegion::scan(const Device& device, float from) {
 
 void DenseRegion::scale(const Device& device, float factor) {
   device.multiply(values_, factor);
-  bins_.fill(0);
-  device.magnitude_histogram(values_, bins_);
   log_.clear();
   logged_from_ = kAboveAll;
 }

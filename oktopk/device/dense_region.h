@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // One float per index of a region, from which what is large enough is taken again and again: an
 // owner's memory once it is well filled (region_memory.h).
-// An entry that nothing was added to is taken only if the threshold falls below it. So two records
-// are kept up to date entry by entry, and a step costs what arrives, not a pass over the region: a
-// histogram of the magnitudes (it steers the threshold), and a log of the entries that are large
-// enough to be taken soon. The log is filtered as a list, without a look at the values; only when
-// the threshold falls below what it covers, or when it has grown long, is the region scanned.
+// An entry that nothing was added to is taken only if the threshold falls below it. So a log is
+// kept up to date of the entries that are large enough to be taken soon, and a step costs what
+// arrives, not a pass over the region. The log is filtered as a list, without a look at the values;
+// only when the threshold falls below what it covers, or when it has grown long, is the region
+// scanned.
 //
-// COST of a step: one visit per entry that arrives, a fraction of a ns per entry of the log.
+// COST of a step: one visit per entry that arrives, about a ns per entry of the log.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,7 @@
 #include <span>
 
 #include "oktopk/device/device.h"
+#include "oktopk/device/near_tail.h"
 #include "oktopk/sparse/coo.h"
 #include "oktopk/sparse/set_ops.h"
 
@@ -26,12 +27,12 @@ class DenseRegion {
   void reset(Range region, CooView v);
 
   std::span<const float> values() const { return values_; }
-  // Of the values that are not zero.
-  const MagnitudeHistogram& bins() const { return bins_; }
 
   // Adds v, then moves what has at least the threshold (and is not zero) out: `taken` gets it, by
-  // index, and zeros stay behind. REQUIRES: v is canonical, inside the region.
-  void add_take(const Device& device, CooView v, float threshold, SparseVector& taken);
+  // index, and zeros stay behind. `near` gets what lies in the threshold's window afterwards;
+  // entries that changed lately may count twice. REQUIRES: v is canonical, inside the region.
+  void add_take(const Device& device, CooView v, const Threshold& threshold, SparseVector& taken,
+                NearTail& near);
 
   void add(CooView v);
 
@@ -44,7 +45,6 @@ class DenseRegion {
 
   Range region_;
   Uninitialised<float> values_;
-  MagnitudeHistogram bins_{};
   // Whoever has a magnitude of logged_from_ (its bits) or more stands in the log with its present
   // value; besides, the log may hold former values.
   SparseVector log_;

@@ -6,6 +6,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/sparse/kernels.h"
+#include "oktopk/sparse/set_ops.h"
 #include "oktopk/sparse/sum.h"
 #include "oktopk/sparse/top.h"
 
@@ -52,17 +53,27 @@ void RegionMemory::append_to(const Device& device, SparseVector& out) const {
   }
 }
 
-void RegionMemory::add_bins(const Device& device, MagnitudeHistogram& bins) const {
-  if (!is_full_) return device.magnitude_histogram(few_.val, bins);
-  for (std::size_t b = 0; b < bins.size(); ++b) bins[b] += all_.bins()[b];
+void RegionMemory::append_largest(const Device& device, std::size_t count,
+                                  SparseVector& out) const {
+  if (!is_full_) return append_to(device, out);
+  MagnitudeHistogram bins{};
+  device.magnitude_histogram(all_.values(), bins);
+  std::size_t bin = kMagnitudeBins - 1;
+  for (std::uint64_t above = bins[bin]; above < count && bin > 0;) above += bins[--bin];
+  device.select_at_least(all_.values(), region_.begin, magnitude_bin_edge(bin), out);
 }
 
-void RegionMemory::add_take(const Device& device, CooView v, float threshold, SparseVector& taken) {
-  if (is_full_) return all_.add_take(device, v, threshold, taken);
+void RegionMemory::add_take(const Device& device, CooView v, const Threshold& threshold,
+                            SparseVector& taken, NearTail& near) {
+  if (is_full_) return all_.add_take(device, v, threshold, taken, near);
   taken.clear();
   sum(std::array{few_.view(), v}, region_, taken);
   few_.clear();
-  keep_at_least(taken, threshold, &few_);
+  keep_at_least(taken, threshold.value, &few_);
+  near = {};
+  intersect(taken, v.idx, sum_);
+  near.arrivals = sum_.size();
+  near.count(threshold, few_.val);
   if (few_.size() > most_few(region_)) fill_up();
 }
 

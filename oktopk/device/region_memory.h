@@ -27,12 +27,14 @@ class RegionMemory {
   std::span<const float> values() const;
   // Appends what is not zero.
   void append_to(const Device& device, SparseVector& out) const;
-  // Adds the magnitudes of what is not zero to `bins`.
-  void add_bins(const Device& device, MagnitudeHistogram& bins) const;
+  // Appends the count largest entries, all of them if there are fewer, and perhaps some more.
+  // COST: two passes over the region, once it is well filled.
+  void append_largest(const Device& device, std::size_t count, SparseVector& out) const;
 
-  // Adds v, then moves what has at least the threshold out: `taken` gets it, by index.
-  // REQUIRES: v is canonical, inside the region.
-  void add_take(const Device& device, CooView v, float threshold, SparseVector& taken);
+  // Adds v, then moves what has at least the threshold out: `taken` gets it, by index, and `near`
+  // what lies in its window. REQUIRES: v is canonical, inside the region.
+  void add_take(const Device& device, CooView v, const Threshold& threshold, SparseVector& taken,
+                NearTail& near);
 
   void add(CooView v);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "oktopk/sparse/tail.h"
 #include "oktopk/sparse/top.h"
 
 namespace oktopk {
@@ -16,19 +17,7 @@ constexpr double kSmoothing = 0.2;    // of the slope
 constexpr double kSampleHits = 200;   // expected entries above the threshold in the sample
 constexpr double kSampleTolerance = 0.25;
 constexpr double kSampleDeviations = 3;
-constexpr std::size_t kSlopeEntries = 4096;  // that the slope is taken from
-constexpr double kTooFew = 0.67;             // of k: repeat the pass
-
-// Hill's estimator: the mean of ln(|v|/threshold), over some of the entries.
-double tail_slope(const SparseVector& selected, float threshold) {
-  const std::size_t stride = 1 + selected.size() / kSlopeEntries;
-  double sum = 0;
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < selected.size(); i += stride, ++count)
-    sum += std::log(std::fabs(selected.val[i]) / threshold);
-  // Values that are not finite will be refused; they must not stay in the state.
-  return count == 0 || !std::isfinite(sum) ? 0.0 : sum / static_cast<double>(count);
-}
+constexpr double kTooFew = 0.67;  // of k: repeat the pass
 
 }  // namespace
 
@@ -58,7 +47,7 @@ void ControlledSelector::restart(const Device& device, const Accumulation& in, s
   select_exact(device, in, aim, out);
   const float smallest = smallest_magnitude(out.val);
   threshold_ = out.size() == aim && std::isfinite(smallest) ? smallest : 0.0F;
-  slope_ = threshold_ > 0 ? tail_slope(out, threshold_) : 0.0;
+  slope_ = threshold_ > 0 ? tail_slope(out.val, threshold_) : 0.0;
   keep_largest(out, k);
 }
 
@@ -90,7 +79,7 @@ void ControlledSelector::check_by_sample(const Device& device, const Accumulatio
 }
 
 void ControlledSelector::steer(const SparseVector& selected, double aim) {
-  slope_ += kSmoothing * (tail_slope(selected, threshold_) - slope_);
+  slope_ += kSmoothing * (tail_slope(selected.val, threshold_) - slope_);
   const double ratio = std::log(std::max(1.0, static_cast<double>(selected.size())) / aim);
   threshold_ *=
       static_cast<float>(std::exp(kGain * slope_ * std::clamp(ratio, -kMaxLogRatio, kMaxLogRatio)));
