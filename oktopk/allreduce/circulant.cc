@@ -127,7 +127,8 @@ void Circulant::steer(const Step& step, Outcome& out) {
 
 void Circulant::take_from_memory(const Step& step) {
   CooView arrived = scatter_.region();
-  if (!threshold_.is_known()) {  // the threshold needs the sums, the sums' share the threshold
+  const bool was_known = threshold_.is_known();
+  if (!was_known) {  // the threshold needs the sums, the sums' share the threshold
     memory_.add(arrived);
     arrived = {};
     share_.clear();
@@ -135,7 +136,10 @@ void Circulant::take_from_memory(const Step& step) {
     threshold_.refresh(step.comm, share_.val, step.k, work_);
   }
   memory_.add_take(step.device, arrived, threshold_.value(), share_, near_);
-  if (arrived.empty()) near_.arrivals = share_.size();
+  if (!was_known) {
+    intersect(share_, scatter_.region().idx, put_back_);
+    near_.arrivals = put_back_.size();
+  }
   put_back_.clear();
   keep_largest(share_, most_share(step.k), &put_back_);
   memory_.add(put_back_);

@@ -7,14 +7,15 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/sparse/tail.h"
+#include "oktopk/sparse/top.h"
 
 namespace oktopk {
 namespace {
 
-constexpr std::int64_t kJump = 9455;   // 0.1 nepers in units of 2^-16 octaves
-constexpr std::int64_t kNotice = 945;  // 0.01 nepers
+constexpr std::int64_t kJump = 9455;  // 0.1 nepers in units of 2^-16 octaves
 constexpr double kLogUnit = 65536;
-constexpr double kOff = 0.2;  // of the aim: a count that falls shorter asks for a refresh
+constexpr double kSlopeReach = 0.9;  // of the entries: where the tail's slope tells where a share begins
+constexpr double kOff = 0.2;   // of the aim: a count that falls shorter asks for a refresh
 
 }  // namespace
 
@@ -36,11 +37,10 @@ bool GlobalThreshold::follow(const BlockNote& summed, std::size_t k) {
   const std::int64_t mean = summed.log_threshold / std::int64_t{summed.contributors};
   const std::int64_t change = known_ ? mean - last_log_threshold_ : 0;
   if (std::abs(change) > kJump) known_ = false;
-  // Small changes are noise, which would let through what waits just below the threshold.
-  if (!known_ || std::abs(change) > kNotice) {
+  // A threshold that falls lets through what waits just below it: only feedback knows how far.
+  if (change > 0)
     value_.value *= static_cast<float>(std::exp2(static_cast<double>(change) / kLogUnit));
-    last_log_threshold_ = mean;
-  }
+  last_log_threshold_ = mean;
   return !known_;
 }
 
@@ -65,12 +65,16 @@ void GlobalThreshold::observe(const Gathered& seen, std::size_t k) {
     known_ = false;
     return;
   }
-  const double expected =
-      static_cast<double>(seen.near.arrivals) + static_cast<double>(seen.remembered);
-  if (expected < target) {
-    fall(seen.near, target - expected);
+  const auto arrivals = static_cast<double>(seen.near.arrivals);
+  const auto carried = static_cast<double>(seen.remembered);
+  if (arrivals + carried < target) {
+    fall(seen.near, target - arrivals - carried);
   } else {
-    rise(seen.values, target / expected);
+    // The next step gathers, of as many arrivals, the share that is as large as the `keep` largest
+    // entries of this step, and of those that were trimmed all that are.
+    const double part = arrivals / count;
+    const double keep = carried > 0 ? (target + count - carried) / (1 + part) : target / part;
+    rise(seen.values, std::clamp(keep, 1.0, count));
   }
   resize_window(seen.near, k);
 }
@@ -90,10 +94,15 @@ void GlobalThreshold::fall(const NearTail& near, double missing) {
   value_.value *= static_cast<float>(1 - value_.window * bins / NearTail::kBins);
 }
 
-// To where the share `keep` of the entries lies above it.
+// To where `keep` of the entries lie above it: by the tail's slope, or exactly where that is far.
 void GlobalThreshold::rise(std::span<const float> gathered, double keep) {
-  value_.value *=
-      static_cast<float>(std::exp(-steering_slope(gathered, value_.value) * std::log(keep)));
+  const auto count = static_cast<double>(gathered.size());
+  if (keep < kSlopeReach * count) {
+    value_.value = kth_magnitude(gathered, static_cast<std::size_t>(keep));
+  } else {
+    const double slope = steering_slope(gathered, value_.value);
+    value_.value *= static_cast<float>(std::exp(slope * std::log(count / keep)));
+  }
 }
 
 // Narrow enough that the window holds a small part of k, wide enough that it holds some.

@@ -2,7 +2,7 @@
 // The global threshold of circulant, steered without collectives of its own. Aim slightly above k,
 // so that a deterministic trim brings exactly k.
 //   * Feed-forward: the ranks' local thresholds travel as integer sums with the blocks; when their
-//     mean moves by a per cent, so does the global one.
+//     mean rises, so does the global one.
 //   * Feedback: all ranks hold the gathered entries, and every owner reports how many of its own
 //     were taken because something arrived, and how many wait just below the threshold (NearTail).
 //     The next step will see about as many arrivals, and with owner memory whatever was trimmed
