@@ -34,15 +34,17 @@ struct BenchOptions {
   int iterations = 20;
   bool check = false;
   bool feedback = false;
+  bool in_place = false;
   std::uint64_t seed = 1;
 };
 
 void print_title(const BenchOptions& o) {
   fmt::print(
-      "# oktopk {} bench: {}, density {}, codec {}, skips {}, data {}, {} warm-up, {} iterations, "
+      "# oktopk {} bench: {}{}, density {}, codec {}, skips {}, data {}, {} warm-up, {} "
+      "iterations, "
       "{}, {} thread{} per rank\n",
-      OKTOPK_VERSION, o.transport, o.method.density, o.method.codec, o.method.skips, o.data,
-      o.warm_up, o.iterations, to_string(simd_level()), o.compute.threads,
+      OKTOPK_VERSION, o.transport, o.in_place ? " in place" : "", o.method.density, o.method.codec,
+      o.method.skips, o.data, o.warm_up, o.iterations, to_string(simd_level()), o.compute.threads,
       o.compute.threads == 1 ? "" : "s");
 }
 
@@ -99,7 +101,8 @@ int run_bench(const BenchOptions& o) {
   require(o.compute.simd != "all", "--simd all: one level at a time, please");
   require(o.warm_up >= 0, "-w ", o.warm_up, ": the number of warm-up steps cannot be negative");
   require(o.iterations >= 1, "-n ", o.iterations, ": at least one iteration is needed");
-  Worlds worlds(o.transport);
+  require(!o.in_place || o.transport == "mpi", "--in-place: for --transport mpi only");
+  Worlds worlds(o.transport, o.in_place);
   const std::vector<int> ranks =
       o.ranks.empty() ? std::vector<int>{worlds.default_size()} : parse_ranks(o.ranks, "--ranks");
   o.method.check(ranks);
@@ -124,6 +127,7 @@ int run_bench(const BenchOptions& o) {
   write_json(o.json_file, {{"tool", "oktopk bench"},
                            {"version", OKTOPK_VERSION},
                            {"transport", o.transport},
+                           {"in_place", o.in_place},
                            {"data", o.data},
                            {"warm_up", o.warm_up},
                            {"iterations", o.iterations},
@@ -159,6 +163,8 @@ void add_bench(CLI::App& app, Action& action) {
   sub->add_option("--ranks", o->ranks,
                   "number of ranks, or several with commas (default: 4, or all of MPI's)");
   sub->add_option("--transport", o->transport, "threads or mpi")->capture_default_str();
+  sub->add_flag("--in-place", o->in_place,
+                "mpi: without the copies that make a failed exchange safe");
   sub->add_option("--data", o->data, "gaussian, laplace, layered (oktopk list has all)")
       ->capture_default_str();
   sub->add_option("--seed", o->seed, "of the generated gradients")->capture_default_str();
