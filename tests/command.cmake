@@ -181,6 +181,8 @@ if(Python3_FOUND)
       ENVIRONMENT "OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
   endif()
 endif()
+oktopk_add_command_test(bench_refuses_threads_in_place
+  ARGS bench --in-place EXIT 2 OUTPUT "--in-place: for --transport mpi only")
 oktopk_add_command_test(bench_refuses_a_trace_it_cannot_write
   ARGS bench --trace /no_such_folder/t.json EXIT 2 OUTPUT "cannot write /no_such_folder/t.json")
 oktopk_add_command_test(train_refuses_a_trace_of_a_study
@@ -199,10 +201,12 @@ if(OKTOPK_HAVE_MPI)
     PASS_REGULAR_EXPRESSION "the same weights"
     ENVIRONMENT "OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
   oktopk_add_mpi_test(mpi_bench_4 oktopk_tool 4 bench --transport mpi -b 16K -n 3 -c)
+  oktopk_add_mpi_test(mpi_bench_in_place_3 oktopk_tool 3 bench --transport mpi --in-place --preset dense,circulant -b 1M -n 3 -c)
+  set_tests_properties(mpi_bench_in_place_3 PROPERTIES PASS_REGULAR_EXPRESSION "mpi in place.*wrong values: 0 OK")
   oktopk_add_mpi_test(mpi_tune_3 oktopk_tool 3 tune --transport mpi --budget 0.05 -e 64K)
   set_tests_properties(mpi_tune_3 PROPERTIES PASS_REGULAR_EXPRESSION "measured: mpi, 3 ranks.* 3 +65536 +0.05 ")
   oktopk_add_mpi_test(mpi_verify_3 oktopk_tool 3 verify --transport mpi --without-faults --ranks 2,3)
-  oktopk_add_mpi_test(mpi_courage_3 oktopk_tool 3 verify --transport mpi --preset oktopk,circulant -b 500)
+  oktopk_add_mpi_test(mpi_courage_3 oktopk_tool 3 verify --transport mpi --preset circulant -b 500)
   oktopk_add_mpi_test(mpi_verify_5 oktopk_tool 5 verify --transport mpi --without-faults
     --codec elias_fano+bf16 -b 1000)
   oktopk_add_mpi_test(mpi_study_3 oktopk_tool 3 study counts --transport mpi --ranks 2 -b 1000 --steps 8)

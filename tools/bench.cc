@@ -41,6 +41,7 @@ struct BenchOptions {
   int iterations = 20;
   bool check = false;
   bool fresh = false;
+  bool in_place = false;
   std::uint64_t seed = 1;
 
   // Residuals and owner memory grow from zero for about n/k steps before they are stationary.
@@ -60,11 +61,12 @@ struct BenchOptions {
 
 void print_title(const BenchOptions& o) {
   fmt::print(
-      "# oktopk {} bench: {}, density {}, codec {}, skips {}, data {}, shared {}, {}, "
+      "# oktopk {} bench: {}{}, density {}, codec {}, skips {}, data {}, shared {}, {}, "
       "{} warm-up, {} iterations, {}, {} thread{} per rank\n",
-      OKTOPK_VERSION, o.transport, o.method.density, o.method.codec, o.method.skips, o.data,
-      o.shared, o.fresh ? "fresh residuals" : "error feedback", o.sparse_warm_up(), o.iterations,
-      to_string(simd_level()), o.compute.threads, o.compute.threads == 1 ? "" : "s");
+      OKTOPK_VERSION, o.transport, o.in_place ? " in place" : "", o.method.density, o.method.codec,
+      o.method.skips, o.data, o.shared, o.fresh ? "fresh residuals" : "error feedback",
+      o.sparse_warm_up(), o.iterations, to_string(simd_level()), o.compute.threads,
+      o.compute.threads == 1 ? "" : "s");
 }
 
 struct Results {
@@ -124,7 +126,8 @@ int run_bench(const BenchOptions& o) {
   require(o.sparse_warm_up() >= 0, "-w ", o.sparse_warm_up(),
           ": the number of warm-up steps cannot be negative");
   require(o.iterations >= 1, "-n ", o.iterations, ": at least one iteration is needed");
-  Worlds worlds(o.transport);
+  require(!o.in_place || o.transport == "mpi", "--in-place: for --transport mpi only");
+  Worlds worlds(o.transport, o.in_place);
   const std::vector<int> ranks =
       o.ranks.empty() ? std::vector<int>{worlds.default_size()} : parse_ranks(o.ranks, "--ranks");
   o.method.check(ranks);
@@ -149,6 +152,7 @@ int run_bench(const BenchOptions& o) {
   write_json(o.json_file, {{"tool", "oktopk bench"},
                            {"version", OKTOPK_VERSION},
                            {"transport", o.transport},
+                           {"in_place", o.in_place},
                            {"data", o.data},
                            {"shared", o.shared},
                            {"event", o.event},
@@ -188,6 +192,8 @@ void add_bench(CLI::App& app, Action& action) {
   sub->add_option("--ranks", o->ranks,
                   "number of ranks, or several with commas (default: 4, or all of MPI's)");
   sub->add_option("--transport", o->transport, "threads or mpi")->capture_default_str();
+  sub->add_flag("--in-place", o->in_place,
+                "mpi: without the copies that make a failed exchange safe");
   sub->add_option("--data", o->data, "gaussian, laplace, layered (oktopk list has all)")
       ->capture_default_str();
   sub->add_option("--shared", o->shared,

@@ -35,14 +35,14 @@ class DoomedWorlds {
 
 }  // namespace
 
-Worlds::Worlds(const std::string& transport) {
+Worlds::Worlds(const std::string& transport, bool in_place) {
   require(transport == "threads" || transport == "mpi", "unknown transport '", transport,
           "'; there are: threads, mpi");
   if (transport == "threads") return;
   require(mpi_available(),
           "transport mpi: this build has no MPI; install OpenMPI or MPICH and build again");
   session_ = std::make_unique<MpiSession>();
-  world_ = make_mpi_world();
+  world_ = make_mpi_world({.in_place = in_place});
 }
 
 int Worlds::default_size() const { return world_ ? world_->size() : 4; }

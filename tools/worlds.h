@@ -23,7 +23,8 @@ struct Station {
 class Worlds {
  public:
   // transport: "threads" or "mpi". UsageError otherwise, or when built without MPI.
-  explicit Worlds(const std::string& transport);
+  // in_place: as in MpiOptions.
+  explicit Worlds(const std::string& transport, bool in_place = false);
 
   // The ranks to use when none are given: 4 threads, or all of MPI's.
   int default_size() const;

@@ -6,11 +6,12 @@
 // Matching: the messages from one rank to another arrive in the order in which they were started.
 // A receive states a capacity; the real size is in Recv::size after the wait. A message larger than
 // the capacity is a CommError on the receiver.
-// Buffers, and the span of Recv, must stay alive and untouched until wait() returns. Several
+// Buffers, and the span of Recv, must stay alive and untouched until wait() returns or throws, or
+// the exchange is abandoned: then no transport touches them any more. Several
 // started operations may be in flight; they may be waited for in any order. Timeouts: wait() throws
 // CommError when the operation is not complete within timeout(). After any CommError the
 // communicator is dead. Thread safety: one thread at a time per communicator object (each rank has
-// its own object).
+// its own object); another one than made it where require_any_thread() allows it.
 #pragma once
 
 #include <chrono>
@@ -85,6 +86,9 @@ class Communicator {
   // the ranks of a host, and a color for split(). A transport that cannot know where its ranks are
   // takes each as a host of its own.
   virtual int host() { return rank(); }
+
+  // UsageError where only the thread that made the communicator may use it, which says what to do.
+  virtual void require_any_thread() const {}
 
   // Starts all sends and receives at once; cannot deadlock by call order.
   Pending start(std::span<const Send> sends, std::span<Recv> recvs);

@@ -43,6 +43,7 @@ class ForwardingCommunicator : public Communicator {
   std::string_view transport() const override { return inner_->transport(); }
   Duration timeout() const override { return inner_->timeout(); }
   int host() override { return inner_->host(); }
+  void require_any_thread() const override { inner_->require_any_thread(); }
   std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) override {
     return inner_->begin(sends, recvs);
   }

@@ -15,11 +15,15 @@ bool mpi_available();
 // MPI is initialised and not yet finalised, by whomever.
 bool mpi_is_running();
 
-// Initialises MPI (MPI_THREAD_SERIALIZED) unless the program already did, and finalises what it
-// initialised.
+// From which threads MPI is called, one at a time.
+enum class MpiThreads { first, any };
+
+// Initialises MPI unless the program already did, and finalises what it initialised. CommError when
+// this MPI does not allow those threads (any: MPI_THREAD_SERIALIZED). Where the program initialised
+// MPI, whoever needs another thread asks: Communicator::require_any_thread().
 class MpiSession {
  public:
-  MpiSession();
+  explicit MpiSession(MpiThreads threads = MpiThreads::any);
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
@@ -33,8 +37,13 @@ struct MpiOptions {
   // Above this many bytes a message is described by a derived datatype of such chunks, because MPI
   // counts are int. Tests lower it.
   std::size_t chunk_bytes = std::size_t{1} << 30;
+  // MPI reads and writes the buffers given to start() where they lie, which saves a copy of what is
+  // sent and of what arrives. REQUIRES: after a CommError no such buffer is freed before the
+  // program ends, since a message that has begun cannot be taken back (docs/errors.md). Not set,
+  // buffers are free as soon as wait() has thrown.
+  bool in_place = false;
   // Waits inside MPI instead of polling: no timeout. For a simulator of MPI, where polling would
-  // take simulated time, and which sees by itself that nobody can go on.
+  // take simulated time, and which sees by itself that nobody can go on. In place, too.
   bool blocking = false;
 };
 

@@ -26,21 +26,12 @@ inline std::string mpi_error_text(int code) {
   return std::string(buffer, static_cast<std::size_t>(length));
 }
 
-// The lowest rank of `comm` that shares this rank's host. Collective; gives MPI's error code.
-inline int mpi_lowest_on_host(MPI_Comm comm, int rank, int& lowest) {
-  MPI_Comm shared = MPI_COMM_NULL;
-  const int code = MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &shared);
-  if (code != MPI_SUCCESS) return code;
-  MPI_Group here = MPI_GROUP_NULL;
-  MPI_Group all = MPI_GROUP_NULL;
-  MPI_Comm_group(shared, &here);
-  MPI_Comm_group(comm, &all);
-  const int first = 0;
-  MPI_Group_translate_ranks(here, 1, &first, all, &lowest);
-  MPI_Group_free(&here);
-  MPI_Group_free(&all);
-  MPI_Comm_free(&shared);
-  return MPI_SUCCESS;
+// The name of a thread level, as MPI has it.
+inline std::string mpi_thread_level(int level) {
+  if (level == MPI_THREAD_SINGLE) return "MPI_THREAD_SINGLE";
+  if (level == MPI_THREAD_FUNNELED) return "MPI_THREAD_FUNNELED";
+  if (level == MPI_THREAD_SERIALIZED) return "MPI_THREAD_SERIALIZED";
+  return level == MPI_THREAD_MULTIPLE ? "MPI_THREAD_MULTIPLE" : std::to_string(level);
 }
 
 // Describes `bytes` bytes to MPI, whose counts are int: directly, or as one element of a derived

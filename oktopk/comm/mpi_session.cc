@@ -16,13 +16,20 @@ bool mpi_is_running() {
   return initialised != 0 && finalised == 0;
 }
 
-MpiSession::MpiSession() {
+MpiSession::MpiSession(MpiThreads threads) {
   int initialised = 0;
   MPI_Initialized(&initialised);
   if (initialised != 0) return;
-  int provided = 0;
-  const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+  const int needed = threads == MpiThreads::any ? MPI_THREAD_SERIALIZED : MPI_THREAD_SINGLE;
+  int provided = MPI_THREAD_SINGLE;
+  const int code = MPI_Init_thread(nullptr, nullptr, needed, &provided);
   if (code != MPI_SUCCESS) fail<CommError>("mpi: initialising: ", mpi_error_text(code));
+  if (provided < needed) {
+    MPI_Finalize();
+    fail<CommError>("mpi: this MPI gives ", mpi_thread_level(provided), ", but ",
+                    mpi_thread_level(needed), " is needed: use an MPI with thread support, or ",
+                    "MpiSession(MpiThreads::first) and no BucketedReducer");
+  }
   owns_ = true;
 }
 

@@ -15,7 +15,7 @@ namespace {
 bool mpi_available() { return false; }
 bool mpi_is_running() { return false; }
 
-MpiSession::MpiSession() { fail_absent(); }
+MpiSession::MpiSession(MpiThreads) { fail_absent(); }
 MpiSession::~MpiSession() = default;
 
 std::unique_ptr<Communicator> make_mpi_world(const MpiOptions&) { fail_absent(); }

@@ -45,6 +45,7 @@ BucketedReducer::BucketedReducer(Communicator& comm, std::vector<Index> tensors,
       bucket_of_(tensors_.size()),
       updates_(buckets_.size()),
       snapshots_(buckets_.size()) {
+  comm.require_any_thread();
   ReducerOptions each = on_exchanging_row(options);
   each.trace_messages = false;  // comm_ does
   if (trace_) trace_.trace->name_thread(each.trace.thread, "exchange");

@@ -31,6 +31,7 @@ class BucketedReducer final : public Synchroniser {
   // tensors: their sizes in flat order. options.k is the whole model's and divided over the buckets
   // (share_of_k); options.density is each bucket's. REQUIRES: comm outlives the object. Local: the
   // first step compares tensors and buckets over the ranks, UsageError on all when they differ.
+  // UsageError where comm does not allow another thread (Communicator::require_any_thread()).
   BucketedReducer(Communicator& comm, std::vector<Index> tensors, const ReducerOptions& options,
                   const FusionOptions& fusion = {});
   // With a step in flight: ends the exchange that is under way, at its timeout at the latest, and

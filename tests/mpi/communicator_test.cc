@@ -102,10 +102,25 @@ TEST(MpiCommunicator, timeout_names_the_silent_peers) {
   meet();
 }
 
+// Open MPI 4.1 itself writes all of it, over whatever lies behind the buffer.
+TEST(MpiCommunicator, large_message_that_is_too_long_is_not_written_behind_the_buffer) {
+  for (const std::size_t capacity : {0U, 100U, 1'000'000U}) {
+    const auto comm = make_mpi_world({.timeout = 500ms});
+    const Message out(std::size_t{1} << 22, std::byte{7});
+    Message in(out.size(), std::byte{0xee});
+    const Send send{neighbour(*comm, 1), out};
+    Recv recv{neighbour(*comm, -1), std::span(in).first(capacity), 0};
+    EXPECT_THROW(comm->exchange({&send, 1}, {&recv, 1}), CommError);
+    EXPECT_EQ(static_cast<std::size_t>(std::count(in.begin(), in.end(), std::byte{0xee})),
+              in.size());
+    meet();
+  }
+}
+
 TEST(MpiCommunicator, large_send_without_receiver_times_out) {
   {
     const auto comm = make_mpi_world({.timeout = 100ms});
-    static const Message out(std::size_t{1} << 22);  // MPI may read it until the end
+    const Message out(std::size_t{1} << 22);
     const Send send{neighbour(*comm, 1), out};
     if (comm->size() > 1) {
       EXPECT_THROW(comm->exchange({&send, 1}, {}), CommError);
@@ -133,6 +148,58 @@ TEST(MpiCommunicator, split_without_a_rank_times_out) {
     EXPECT_THROW(comm->split(0, 0), CommError);
   }
   meet();
+}
+
+// It came to a barrier, not to the split: its messages are there, but no wish.
+TEST(MpiCommunicator, split_and_host_fail_in_time_when_a_rank_goes_another_way) {
+  for (const bool splits : {true, false}) {
+    const auto comm = make_mpi_world({.timeout = 200ms});
+    if (comm->size() < 2) GTEST_SKIP() << "needs 2 ranks";
+    const auto act = [&] { return splits ? (comm->split(0, 0), 0) : comm->host(); };
+    if (comm->rank() == 0) {
+      EXPECT_THROW(
+          {
+            barrier(*comm);
+            barrier(*comm);
+          },
+          CommError);
+    } else {
+      EXPECT_THROW(act(), CommError);
+    }
+    meet();
+  }
+}
+
+// Messages between the same two ranks at the same time, over a communicator, its parts and theirs.
+TEST(MpiCommunicator, parts_keep_their_messages_apart) {
+  const auto comm = make_mpi_world({.timeout = kTimeout});
+  std::vector<std::unique_ptr<Communicator>> others;
+  // Only some ranks split further: the ranks have made different numbers of parts.
+  others.push_back(comm->split(comm->rank() == 0 ? 0 : 1, 0));
+  if (comm->rank() != 0) others.push_back(others.back()->split(0, 0));
+  const auto second = comm->split(0, -comm->rank());
+  const auto third = second->split(0, -second->rank());
+  const std::vector<Communicator*> wholes = {comm.get(), second.get(), third.get()};
+  std::vector<Message> out, in(wholes.size(), Message(100));
+  std::vector<Send> sends(wholes.size());
+  std::vector<Recv> recvs(wholes.size());
+  std::vector<Pending> pendings;
+  for (std::size_t i = 0; i < wholes.size(); ++i) {
+    const int next = comm->size() - 1 - wholes[i]->rank();
+    out.push_back(conformance::message(wholes[i]->rank(), next, static_cast<int>(i), 100));
+    sends[i] = {next, out[i]};
+  }
+  for (std::size_t i = 0; i < wholes.size(); ++i) {
+    // Receives in the opposite order: only the tag tells the messages apart.
+    const std::size_t j = wholes.size() - 1 - i;
+    recvs[j] = {comm->size() - 1 - wholes[j]->rank(), in[j], 0};
+    pendings.push_back(wholes[i]->start({&sends[i], 1}, {}));
+    pendings.push_back(wholes[j]->start({}, {&recvs[j], 1}));
+  }
+  for (Pending& pending : pendings) pending.wait();
+  for (std::size_t i = 0; i < wholes.size(); ++i)
+    EXPECT_EQ(in[i],
+              conformance::message(recvs[i].peer, wholes[i]->rank(), static_cast<int>(i), 100));
 }
 
 TEST(MpiCommunicator, outlives_the_session_that_another_one_owns) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <string_view>
 
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/mpi.h"
@@ -31,9 +32,12 @@ class FailurePrinter : public testing::EmptyTestEventListener {
 
 }  // namespace
 
+// With --one-thread MPI is initialised as by a program of one thread (threads_test.cc).
 int main(int argc, char** argv) {
-  const oktopk::MpiSession session;
   testing::InitGoogleTest(&argc, argv);
+  const bool one_thread = argc > 1 && std::string_view(argv[1]) == "--one-thread";
+  const oktopk::MpiSession session(one_thread ? oktopk::MpiThreads::first
+                                              : oktopk::MpiThreads::any);
   const auto world = oktopk::make_mpi_world();
   testing::TestEventListeners& listeners = testing::UnitTest::GetInstance()->listeners();
   if (world->rank() != 0) {

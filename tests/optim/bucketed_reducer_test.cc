@@ -234,6 +234,26 @@ TEST(BucketedReducer, wrong_use_is_refused_and_harmless) {
   });
 }
 
+TEST(BucketedReducer, communicator_of_one_thread_is_refused) {
+  class OneThread final : public ForwardingCommunicator {
+   public:
+    using ForwardingCommunicator::ForwardingCommunicator;
+    std::unique_ptr<Communicator> split(int color, int key) override {
+      return inner().split(color, key);
+    }
+    void require_any_thread() const override { fail<UsageError>("one thread only"); }
+  };
+  run_threads(2, [](Communicator& comm) {
+    OneThread inner(comm);
+    JitterCommunicator decorated(inner, 1);
+    EXPECT_EQ(message_of([&] {
+                const BucketedReducer reducer(decorated, {60, 40}, preset_options("circulant", 10));
+              }),
+              "one thread only");
+    const BucketedReducer reducer(comm, {60, 40}, preset_options("circulant", 10));
+  });
+}
+
 TEST(BucketedReducer, density_is_each_buckets_own_and_k_is_divided) {
   run_world("threads", 1, [](Communicator& comm) {
     BucketedReducer by_density(comm, {1000, 10, 200}, {.density = 0.01}, kPerTensor);

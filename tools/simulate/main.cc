@@ -61,7 +61,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: smpirun ... oktopk-simulated SPEC ROWS\n");
     return 2;
   }
-  const oktopk::MpiSession session;
+  const oktopk::MpiSession session(oktopk::MpiThreads::first);
   try {
     oktopk::run(argv[1], argv[2]);
     return 0;

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages of the transport "mpi": Isend, Improbe and Imrecv with one tag, so that MPI's own
+// ordering rule is ours; arrived messages are matched with receives in mpi_inbox.h. Waits poll:
+// Improbe and Test, then the core is given away, after a while for longer. Operations are pooled
+// and keep their memory (mpi_operation.h): no allocation of ours per message once warm.
+#include <algorithm>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "oktopk/base/error.h"
+#include "oktopk/comm/mpi_communicator.h"
+
+namespace oktopk {
+namespace {
+
+// In place: how long a withdrawn receive may take to end when its message was already on the way.
+constexpr Communicator::Duration kLongestGrace = std::chrono::seconds(1);
+
+std::string describe(const MpiOperation& operation, std::size_t i) {
+  const MpiOperation::Message& message = operation.message(i);
+  if (!operation.is_receive(i)) return "send to rank " + std::to_string(message.peer);
+  return "receive from rank " + std::to_string(message.peer) + ", capacity " +
+         std::to_string(message.bytes) + " bytes";
+}
+
+}  // namespace
+
+std::uint64_t MpiCommunicator::begin(std::span<const Send> sends, std::span<Recv> recvs) {
+  require_alive();
+  const std::uint64_t ticket = operations_->take();
+  MpiOperation& operation = (*operations_)[ticket];
+  try {
+    operation.prepare(sends, recvs, in_place());
+    post(operation);
+    collect();  // what is here can move while the caller is busy
+  } catch (...) {
+    withdraw(operation);
+    throw;
+  }
+  return ticket;
+}
+
+void MpiCommunicator::post(MpiOperation& operation) {
+  for (std::size_t i = 0; i < operation.messages().size(); ++i) {
+    if (operation.is_receive(i)) {
+      expect(operation, i);
+      continue;
+    }
+    MpiOperation::Message& message = operation.messages()[i];
+    const MpiShape shape(message.bytes, options_.chunk_bytes);
+    check(MPI_Isend(message.memory, shape.count(), shape.type(), world_rank(message.peer),
+                    place_.tag, world_->comm(), &message.request),
+          operation, i);
+  }
+}
+
+void MpiCommunicator::expect(MpiOperation& operation, std::size_t i) {
+  MpiOperation::Message& message = operation.messages()[i];
+  if (!options_.blocking) {
+    if (const auto arrived = inbox_.take(message.peer, MpiInbox::Receive{&operation, i}))
+      receive({&operation, i}, *arrived);
+    return;
+  }
+  const MpiShape shape(message.bytes, options_.chunk_bytes);
+  check(MPI_Irecv(message.memory, shape.count(), shape.type(), world_rank(message.peer), place_.tag,
+                  world_->comm(), &message.request),
+        operation, i);
+}
+
+// Matches what has arrived.
+void MpiCommunicator::collect() {
+  while (inbox_.is_awaited()) {
+    int is_there = 0;
+    MPI_Message handle = MPI_MESSAGE_NULL;
+    MPI_Status status;
+    const int code =
+        MPI_Improbe(MPI_ANY_SOURCE, place_.tag, world_->comm(), &is_there, &handle, &status);
+    if (code != MPI_SUCCESS) die("looking for messages: " + mpi_error_text(code));
+    if (is_there == 0) return;
+    const auto from = std::find(place_.ranks.begin(), place_.ranks.end(), status.MPI_SOURCE);
+    const MpiInbox::Arrived arrived{handle, bytes_of(status)};
+    if (const auto what = inbox_.take(static_cast<int>(from - place_.ranks.begin()), arrived))
+      receive(*what, arrived);
+  }
+}
+
+void MpiCommunicator::receive(const MpiInbox::Receive& what, MpiInbox::Arrived arrived) {
+  MpiOperation& operation = *what.operation;
+  MpiOperation::Message& message = operation.messages()[what.i];
+  if (arrived.size > message.bytes)
+    die(describe(operation, what.i) + ": a message of " + std::to_string(arrived.size) +
+        " bytes arrived");
+  const MpiErrorsReturn errors_return(options_.blocking);
+  const MpiShape shape(arrived.size, options_.chunk_bytes);
+  check(MPI_Imrecv(operation.make_room(what.i, arrived.size), shape.count(), shape.type(),
+                   &arrived.handle, &message.request),
+        operation, what.i);
+}
+
+void MpiCommunicator::check(int code, const MpiOperation& operation, std::size_t i) {
+  if (code != MPI_SUCCESS) die(describe(operation, i) + ": " + mpi_error_text(code));
+}
+
+// True when message i is complete; hands over what it received. Blocking: waits until it is.
+bool MpiCommunicator::test(MpiOperation& operation, std::size_t i) {
+  MpiOperation::Message& message = operation.messages()[i];
+  if (message.is_complete) return true;
+  if (message.request == MPI_REQUEST_NULL) return false;  // a receive whose message is not here
+  int is_done = 1;
+  MPI_Status status;
+  check(options_.blocking ? MPI_Wait(&message.request, &status)
+                          : MPI_Test(&message.request, &is_done, &status),
+        operation, i);
+  if (is_done == 0) return false;
+  if (operation.is_receive(i)) operation.arrived(i, bytes_of(status));
+  return message.is_complete = true;
+}
+
+std::size_t MpiCommunicator::bytes_of(MPI_Status& status) const {
+  int size = 0;
+  MPI_Get_count(&status, MPI_BYTE, &size);
+  // A simulator need not know MPI_Get_elements_x, without which derived types cannot do.
+  if (size != MPI_UNDEFINED) return static_cast<std::size_t>(size);
+  MPI_Count elements = 0;
+  MPI_Get_elements_x(&status, MPI_BYTE, &elements);
+  return static_cast<std::size_t>(elements);
+}
+
+void MpiCommunicator::finish(std::uint64_t ticket) {
+  MpiOperation& operation = (*operations_)[ticket];
+  try {
+    require_alive();
+    wait_for(operation);
+  } catch (...) {
+    withdraw(operation);
+    throw;
+  }
+  operations_->give_back(ticket);
+}
+
+void MpiCommunicator::wait_for(MpiOperation& operation) {
+  const MpiErrorsReturn errors_return(options_.blocking);
+  // Each test lets all of MPI progress: asking for one message after the other is enough.
+  std::size_t done = 0;
+  const std::size_t count = operation.messages().size();
+  const bool is_complete = poll(options_.timeout, [&] {
+    if (!options_.blocking) collect();
+    while (done < count && test(operation, done)) ++done;
+    return done == count;
+  });
+  if (is_complete) return;
+  std::vector<int> silent;
+  for (std::size_t i = 0; i < count; ++i)
+    if (!test(operation, i)) silent.push_back(operation.message(i).peer);
+  std::ostringstream reason;
+  reason << "no answer within " << in_seconds(options_.timeout) << " s from "
+         << list_ranks(std::move(silent));
+  die(reason.str());
+}
+
+// Lets go of the caller's buffers. False when MPI still has a request: the operation must live on.
+bool MpiCommunicator::withdraw(MpiOperation& operation) noexcept {
+  const MpiErrorsReturn errors_return(options_.blocking);
+  const bool is_over = operation.withdraw();
+  if (!is_over && in_place()) operation.let_go(std::min(options_.timeout, kLongestGrace));
+  return is_over || in_place();
+}
+
+void MpiCommunicator::abandon(std::uint64_t ticket) noexcept {
+  if (mpi_is_running()) withdraw((*operations_)[ticket]);
+  give_up("an exchange was abandoned");
+}
+
+}  // namespace oktopk
