@@ -37,7 +37,7 @@ struct TrainCommand {
   AdaptiveDensityOptions adaptive;
   bool published_momentum = false;
   int flush = -1;  // -1: as recommended
-  bool study = false;
+  bool study = false, densities = false;
   int seeds = 3;
   bool optimiser_given = false;
   std::string json_file, html_file, trace_file;
@@ -66,6 +66,8 @@ void settle_options(TrainCommand& c) {
   r.flush = c.flush < 0 ? best.flush : c.flush == 1;
   c.train.fusion = parse_fusion(c.fusion, c);
   check(r);
+  describe(c.adaptive);  // refuses unfit ones before anything runs
+  require(c.study || !c.densities, "--densities is a kind of --study");
 }
 
 TrainOptions options_for(const TrainCommand& c, const std::string& preset) {
@@ -130,6 +132,7 @@ int run_learning_study(const TrainCommand& c, Worlds& worlds, int P,
   require(c.train.checkpoint_dir.empty() && c.train.resume_dir.empty() && c.train.stop_after == 0,
           "--study runs from start to end: it takes no --checkpoint, --resume or --stop-after");
   require(c.trace_file.empty(), "--study runs too many steps for a --trace");
+  require(c.adaptive.target_share == 0, "--study sets the densities: it takes no --adaptive-share");
   require(c.seeds >= 1, "--seeds ", c.seeds, ": at least one is needed");
   LearningStudy study{.problem = problem.name,
                       .command = c.command,
@@ -139,7 +142,9 @@ int run_learning_study(const TrainCommand& c, Worlds& worlds, int P,
                       .base = options_for(c, "circulant")};
   for (const std::string optimiser : {"sgd", "momentum", "adam"}) {
     if (c.optimiser_given && c.optimiser != optimiser) continue;
-    for (StudyRow& row : study_rows(optimiser, study.base)) study.rows.push_back(row);
+    for (StudyRow& row :
+         c.densities ? density_rows(optimiser, study.base) : study_rows(optimiser, study.base))
+      study.rows.push_back(row);
   }
   if (worlds.is_root()) {
     const double turns = static_cast<double>(c.train.steps) * c.method.density;
@@ -246,6 +251,8 @@ void add_run(CLI::App& sub, TrainCommand& c) {
   sub.add_option("--seed", t.seed, "of weights and samples")->capture_default_str();
   sub.add_flag("--study", c.study,
                "vary each choice of the recipe, for sgd, momentum and adam (or the one given)");
+  sub.add_flag("--densities", c.densities,
+               "with --study: vary the density, fixed and adaptive, not the recipe");
   sub.add_option("--seeds", c.seeds, "of the study")->capture_default_str();
   sub.add_option("-J,--json", c.json_file, "also write results and curves to this file");
   sub.add_option("--html", c.html_file, "write a page with plots to this file");
