@@ -94,7 +94,8 @@ int run_comparison(const TrainCommand& c, Worlds& worlds, int P, const LearningP
                         .transport = c.transport,
                         .command = c.command,
                         .P = P,
-                        .options = options_for(c, presets.front())};
+                        .options = options_for(c, presets.front()),
+                        .adaptive = c.adaptive};
   worlds.run(P, [&](Station& station) {
     const bool prints = station.comm.rank() == 0;
     bool resumes = false;  // unless there is nothing at all, which is an error

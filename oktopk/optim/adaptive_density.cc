@@ -88,13 +88,13 @@ std::uint64_t AdaptiveDensity::allowed(std::uint64_t steps) const {
   return static_cast<std::uint64_t>(budget_ * static_cast<double>(steps));
 }
 
-// What is left is at least one entry: spent_ <= allowed(steps_), and a step adds one or more.
+// At least one entry is left: spent_ <= allowed(steps_), and a step adds one or more.
 std::size_t AdaptiveDensity::k() const {
   const auto wanted = static_cast<std::uint64_t>(std::llround(wanted_));
   return budget_ > 0 ? std::min(wanted, allowed(steps_ + 1) - spent_) : wanted;
 }
 
-// What the budget cut off is forgotten: k must not wait at a height that it cannot have.
+// The part that the budget cut off is forgotten: k must not wait at a height that it cannot have.
 void AdaptiveDensity::count() {
   const std::size_t made = k();
   wanted_ = std::min(wanted_, static_cast<double>(made) + 0.5);

@@ -9,7 +9,8 @@
 // With a budget, the mean density over all steps so far never exceeds it: what was not spent early
 // may be spent later. Arithmetic only, of integers that are equal on all ranks (Reducer exchanges
 // them: reducer_adaptive.cc). No transcendental function is called, so k is equal on all ranks,
-// too. What it is good for: docs/adaptive_density.md.
+// too. Its use and a study of it:
+// docs/adaptive_density.md.
 #pragma once
 
 #include <array>
@@ -38,7 +39,7 @@ std::string describe(const AdaptiveDensityOptions& options);
 // Begins the description.
 inline constexpr std::string_view kAdaptiveMark = ", adaptive share ";
 
-// What one rank saw, to be summed over the ranks: ranks without anything to send do not count.
+// One rank's share, to be summed over the ranks: ranks without anything to send do not count.
 struct SentShare {
   static constexpr double kUnit = 4294967296.0;  // 2^32
 
@@ -50,7 +51,7 @@ struct SentShare {
   double mean() const;  // over the ranks; 0 when none counts
 };
 
-// What comparing the shares adds to a step, spread over the interval.
+// The cost that comparing the shares adds to a step, spread over the interval.
 Cost share_cost(int P, int interval);
 
 class AdaptiveDensity {
@@ -75,7 +76,7 @@ class AdaptiveDensity {
   std::uint64_t steps() const { return steps_; }
   std::uint64_t spent() const { return spent_; }  // entries, over all steps
 
-  // What the next steps depend on besides the options, as integers.
+  // All that the next steps depend on besides the options, as integers.
   using Words = std::array<std::uint64_t, 3>;
   Words words() const;
   // Goes on from words() of this or of other options. UsageError when they are no such words.

@@ -39,7 +39,7 @@ class ReducerBase:
 
     @property
     def k(self) -> int:
-        """Entries per step after the warm-up."""
+        """Entries per step after the warm-up; with adaptive_share those of the first one."""
         return self._core.k
 
     @property
@@ -71,8 +71,9 @@ class Reducer(ReducerBase):
     Belongs to one rank; all ranks make the same calls with the same options. Options, all by
     keyword: preset ("auto" or a name of `oktopk.presets()`), density or k, codec (such as
     "elias_fano+bf16"), skips, residual, selector, tau, tau_prime, warmup (a list of (steps,
-    density)), decay, nan_policy ("error", "skip" or "local"), threads, coarsest, overrides,
-    profile.
+    density)), adaptive_share with adaptive_budget, adaptive_least, adaptive_most and
+    adaptive_interval (docs/adaptive_density.md), decay, nan_policy ("error", "skip" or "local"),
+    threads, coarsest, overrides, profile.
     """
 
     def __init__(self, comm: _core.Communicator, n: int, **options: Any):
