@@ -107,6 +107,17 @@ oktopk_add_command_test(predict_refuses_hosts ARGS predict --group host EXIT 2 O
 oktopk_add_command_test(train_study
   ARGS train --study --optimiser sgd --ranks 2 --steps 20 --batch 2 --model mlp:8 --seeds 1 EXIT 0
   OUTPUT "owner memory, look-ahead, dense 10%")
+oktopk_add_command_test(train_study_densities
+  ARGS train --study --densities --optimiser sgd --ranks 2 --steps 20 --batch 2 --model mlp:8 --seeds 1 EXIT 0
+  OUTPUT "adaptive, budget 1%")
+oktopk_add_command_test(train_adaptive
+  ARGS train --preset dense,circulant --adaptive-share 0.3 --adaptive-budget 0.02 --ranks 3 --steps 120 --batch 4
+  --model mlp:16 EXIT 0 OUTPUT "equal on all ranks")
+oktopk_add_command_test(train_refuses_adaptive_dense ARGS train --preset dense --adaptive-share 0.3 EXIT 2
+  OUTPUT "preset dense, which sends everything")
+oktopk_add_command_test(train_refuses_budget_without_share ARGS train --adaptive-budget 0.3 EXIT 2
+  OUTPUT "without a target share")
+oktopk_add_command_test(train_refuses_densities_without_study ARGS train --densities EXIT 2 OUTPUT "kind of --study")
 oktopk_add_command_test(train_refuses_optimiser ARGS train --optimiser lion EXIT 2 OUTPUT "'lion'")
 oktopk_add_command_test(train_refuses_missing_data ARGS train --data /nonexistent EXIT 2
   OUTPUT "train-labels-idx1-ubyte")

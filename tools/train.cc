@@ -34,9 +34,10 @@ struct TrainCommand {
   double alpha = 2e-5, beta = 3.2e-10;  // 25 Gbit/s Ethernet
   std::string nan_policy = "error";
   double decay = 1;
+  AdaptiveDensityOptions adaptive;
   bool published_momentum = false;
   int flush = -1;  // -1: as recommended
-  bool study = false;
+  bool study = false, densities = false;
   int seeds = 3;
   bool optimiser_given = false;
   std::string json_file, html_file, trace_file;
@@ -65,6 +66,8 @@ void settle_options(TrainCommand& c) {
   r.flush = c.flush < 0 ? best.flush : c.flush == 1;
   c.train.fusion = parse_fusion(c.fusion, c);
   check(r);
+  describe(c.adaptive);  // refuses unfit ones before anything runs
+  require(c.study || !c.densities, "--densities is a kind of --study");
 }
 
 TrainOptions options_for(const TrainCommand& c, const std::string& preset) {
@@ -73,6 +76,8 @@ TrainOptions options_for(const TrainCommand& c, const std::string& preset) {
   options.group = c.method.ranks_per_node();
   options.reducer.decay = static_cast<float>(c.decay);
   options.reducer.nan_policy = find_nan_policy(c.nan_policy);
+  // Beside other presets dense is what they are compared with.
+  if (preset != "dense" || c.method.names().size() == 1) options.reducer.adaptive = c.adaptive;
   return options;
 }
 
@@ -89,7 +94,8 @@ int run_comparison(const TrainCommand& c, Worlds& worlds, int P, const LearningP
                         .transport = c.transport,
                         .command = c.command,
                         .P = P,
-                        .options = options_for(c, presets.front())};
+                        .options = options_for(c, presets.front()),
+                        .adaptive = c.adaptive};
   worlds.run(P, [&](Station& station) {
     const bool prints = station.comm.rank() == 0;
     bool resumes = false;  // unless there is nothing at all, which is an error
@@ -127,6 +133,7 @@ int run_learning_study(const TrainCommand& c, Worlds& worlds, int P,
   require(c.train.checkpoint_dir.empty() && c.train.resume_dir.empty() && c.train.stop_after == 0,
           "--study runs from start to end: it takes no --checkpoint, --resume or --stop-after");
   require(c.trace_file.empty(), "--study runs too many steps for a --trace");
+  require(c.adaptive.target_share == 0, "--study sets the densities: it takes no --adaptive-share");
   require(c.seeds >= 1, "--seeds ", c.seeds, ": at least one is needed");
   LearningStudy study{.problem = problem.name,
                       .command = c.command,
@@ -136,7 +143,9 @@ int run_learning_study(const TrainCommand& c, Worlds& worlds, int P,
                       .base = options_for(c, "circulant")};
   for (const std::string optimiser : {"sgd", "momentum", "adam"}) {
     if (c.optimiser_given && c.optimiser != optimiser) continue;
-    for (StudyRow& row : study_rows(optimiser, study.base)) study.rows.push_back(row);
+    for (StudyRow& row :
+         c.densities ? density_rows(optimiser, study.base) : study_rows(optimiser, study.base))
+      study.rows.push_back(row);
   }
   if (worlds.is_root()) {
     const double turns = static_cast<double>(c.train.steps) * c.method.density;
@@ -177,63 +186,58 @@ int run_train(TrainCommand& c) {
                  : run_comparison(c, worlds, P, problem);
 }
 
+// Options of one group of the help.
+struct Group {
+  CLI::App& sub;
+  const char* name;
+
+  template <class T>
+  CLI::Option* add(const std::string& option, T& value, const std::string& text) {
+    return sub.add_option(option, value, text)->capture_default_str()->group(name);
+  }
+};
+
 void add_recipe(CLI::App& sub, TrainCommand& c) {
   Recipe& r = c.train.recipe;
-  const char* group = "How to train";
-  sub.add_option("--optimiser", c.optimiser, "sgd, momentum or adam")
-      ->capture_default_str()
-      ->group(group);
-  sub.add_option("--lr", r.learning_rate, "learning rate (default: tuned for dense)")->group(group);
-  sub.add_option("--schedule", r.schedule, "of the learning rate: cosine or constant")
-      ->capture_default_str()
-      ->group(group);
-  sub.add_option("--momentum", r.momentum, "of optimiser momentum")
-      ->capture_default_str()
-      ->group(group);
-  sub.add_option("--beta2", r.beta2, "of adam")->capture_default_str()->group(group);
-  sub.add_option("--weight-decay", r.weight_decay, "coupled for sgd, decoupled for adam")
-      ->capture_default_str()
-      ->group(group);
-  sub.add_option("--clip", r.clip_norm, "bound of the gradient's norm; 0: none")
-      ->capture_default_str()
-      ->group(group);
-  sub.add_option("--warmup", r.warmup, "none, dense:SHARE or dgc:SHARE of the steps")
-      ->capture_default_str()
-      ->group(group);
-  sub.add_option("--adam", c.adam, "interval_aware (ours), interval_steps or published")
-      ->capture_default_str()
-      ->group(group);
+  Group group{sub, "How to train"};
+  group.add("--optimiser", c.optimiser, "sgd, momentum or adam");
+  sub.add_option("--lr", r.learning_rate, "learning rate (default: tuned for dense)")
+      ->group(group.name);
+  group.add("--schedule", r.schedule, "of the learning rate: cosine or constant");
+  group.add("--momentum", r.momentum, "of optimiser momentum");
+  group.add("--beta2", r.beta2, "of adam");
+  group.add("--weight-decay", r.weight_decay, "coupled for sgd, decoupled for adam");
+  group.add("--clip", r.clip_norm, "bound of the gradient's norm; 0: none");
+  group.add("--warmup", r.warmup, "none, dense:SHARE or dgc:SHARE of the steps");
+  group.add("--adam", c.adam, "interval_aware (ours), interval_steps or published");
   sub.add_flag("--published-momentum", c.published_momentum,
                "momentum of the sparse mean, step by step (default: interval-aware, ours)")
-      ->group(group);
-  sub.add_option("--sparsify", c.sparsify, "gradients, or updates: momentum before the selection")
-      ->capture_default_str()
-      ->group(group);
+      ->group(group.name);
+  group.add("--sparsify", c.sparsify, "gradients, or updates: momentum before the selection");
   sub.add_flag("--factor-masking", r.factor_masking, "updates: clear momentum where it was sent")
-      ->group(group);
+      ->group(group.name);
   sub.add_flag("--look-ahead", r.look_ahead, "gradients at the weights minus own unsent updates")
-      ->group(group);
+      ->group(group.name);
   sub.add_option("--flush", c.flush,
                  "1 applies what is unsent after the last step, 0 does not (default: recommended)")
       ->check(CLI::Range(0, 1))
-      ->group(group);
-  sub.add_option("--decay", c.decay, "of error feedback, per step")
-      ->capture_default_str()
-      ->group(group);
-  sub.add_option("--nan", c.nan_policy, "a gradient that is not finite: error, skip or local")
-      ->capture_default_str()
-      ->group(group);
-  sub.add_option(
-         "--fusion", c.fusion,
-         "whole, tensor, size:VALUES, search or optimal; all but whole overlap with backward")
-      ->capture_default_str()
-      ->group(group);
-  sub.add_option("--alpha", c.alpha, "fusion search and optimal: seconds per message")
-      ->capture_default_str()
-      ->group(group);
-  sub.add_option("--beta", c.beta, "fusion search and optimal: seconds per byte")
-      ->capture_default_str()
-      ->group(group);
+      ->group(group.name);
+  group.add("--decay", c.decay, "of error feedback, per step");
+  group.add("--nan", c.nan_policy, "a gradient that is not finite: error, skip or local");
+  group.add("--fusion", c.fusion,
+            "whole, tensor, size:VALUES, search or optimal; all but whole overlap with backward");
+  group.add("--alpha", c.alpha, "fusion search and optimal: seconds per message");
+  group.add("--beta", c.beta, "fusion search and optimal: seconds per byte");
+}
+
+void add_adaptive(CLI::App& sub, AdaptiveDensityOptions& a) {
+  Group group{sub, "Adaptive density (docs/adaptive_density.md)"};
+  group.add("--adaptive-share", a.target_share,
+            "share of the accumulators' squared norm to send in a step; 0: the density is fixed");
+  group.add("--adaptive-budget", a.budget, "bound of the mean density; 0: none");
+  group.add("--adaptive-least", a.least, "smallest density; 0: a tenth of --density");
+  group.add("--adaptive-most", a.most, "largest density; 0: ten times --density");
+  group.add("--adaptive-interval", a.interval, "sparse steps between two looks at the share");
 }
 
 void add_run(CLI::App& sub, TrainCommand& c) {
@@ -248,6 +252,8 @@ void add_run(CLI::App& sub, TrainCommand& c) {
   sub.add_option("--seed", t.seed, "of weights and samples")->capture_default_str();
   sub.add_flag("--study", c.study,
                "vary each choice of the recipe, for sgd, momentum and adam (or the one given)");
+  sub.add_flag("--densities", c.densities,
+               "with --study: vary the density, fixed and adaptive, not the recipe");
   sub.add_option("--seeds", c.seeds, "of the study")->capture_default_str();
   sub.add_option("-J,--json", c.json_file, "also write results and curves to this file");
   sub.add_option("--html", c.html_file, "write a page with plots to this file");
@@ -269,6 +275,7 @@ void add_train(CLI::App& app, Action& action, const std::string& command) {
   c->command = command;
   add_run(*sub, *c);
   add_recipe(*sub, *c);
+  add_adaptive(*sub, c->adaptive);
   c->method.add_to(*sub);
   sub->footer(
       "Examples:\n"

@@ -56,6 +56,8 @@ NodeReducer::NodeReducer(Communicator& comm, Index n, const ReducerOptions& opti
     description_ = describe(options, n) + ", nodes of " +
                    (node.group == 0 ? std::string("a host") : digits(node.group));
     k_ = entries_per_step(n, options);
+    const AdaptiveDensity adaptive(options.adaptive, n, k_);
+    most_ = adaptive.is_on() ? adaptive.most() : k_;
     device_ = make_cpu_device(options.cpu);
   });
   fingerprint_ = hash_text(description_);
@@ -68,7 +70,8 @@ NodeReducer::NodeReducer(Communicator& comm, Index n, const ReducerOptions& opti
     ReducerOptions inner = options_;
     inner.nan_policy = NanPolicy::local;  // all P ranks compare notes, not only the leaders
     inner.divisor = comm_.size();
-    inner.trace_messages = false;  // outside_ does
+    inner.trace_messages = false;        // outside_ does
+    if (is_dense_) inner.adaptive = {};  // auto's choice: dense has no density
     reducer_ = std::make_unique<Reducer>(*outside_, n, inner);
   });
 }
@@ -111,7 +114,7 @@ Update NodeReducer::step(Gradient gradient, float scale) {
   const double density = density_at(options_.warmup, steps_, 0);
   const Update update = all_or_dead([&] {
     return synchronise(gradient, scale, density == 1 || is_dense_,
-                       density > 0 ? entries_at(density, n_) : k_);
+                       density > 0 ? entries_at(density, n_) : most_);
   });
   ++steps_;
   span.arg("step", steps_);
@@ -234,6 +237,12 @@ Prediction NodeReducer::predict(const Problem& problem) const {
       problem.P == comm_.size()
           ? predict_nodes(*outside, problem, static_cast<int>(leaders_.size()), largest_)
           : predict(*outside, problem, largest_);
+  if (options_.adaptive.target_share > 0 && !is_dense_) {
+    const int nodes = problem.P == comm_.size() ? static_cast<int>(leaders_.size())
+                                                : (problem.P + largest_ - 1) / largest_;
+    prediction.expected += share_cost(nodes, options_.adaptive.interval);
+    prediction.bound += share_cost(nodes, 1);
+  }
   if (options_.nan_policy == NanPolicy::local) return prediction;
   prediction.expected += notes_cost(problem.P);
   prediction.bound += notes_cost(problem.P);

@@ -101,6 +101,7 @@ class NodeReducer final : public Synchroniser {
   Index n_;
   ReducerOptions options_;
   std::size_t k_ = 0;
+  std::size_t most_ = 0;  // that an adaptive density can make of k: others than leaders do not know
   bool is_dense_ = false;  // the preset is
   std::unique_ptr<Device> device_;
   std::string description_;

@@ -79,6 +79,9 @@ std::string describe(const ReducerOptions& options, Index n) {
   for (const DensityStage& stage : options.warmup)
     text << ' ' << digits(stage.steps) << " x " << digits(stage.density);
   if (options.divisor > 0) text << ", divisor " << digits(options.divisor);
+  text << describe(options.adaptive);
+  require(options.adaptive.target_share == 0 || options.preset != "dense",
+          "reducer: an adaptive density with preset dense, which sends everything");
   return text.str();
 }
 
@@ -92,6 +95,7 @@ Reducer::Reducer(Communicator& comm, Index n, const ReducerOptions& options)
       comm_(traced_ ? *traced_ : comm),
       options_(options),
       k_(entries_per_step(n, options)),
+      adaptive_(options.adaptive, n, k_),
       device_(make_cpu_device(options.cpu)),
       dense_(make_allreduce(find_preset("dense"), dense_options(options))),
       residual_(*device_, n) {
@@ -107,6 +111,7 @@ Reducer::Reducer(Communicator& comm, Index n, const ReducerOptions& options)
 Reducer::Parts Reducer::make_parts(const std::optional<Tuner>& tuner) const {
   const Preset& preset = find_preset(tuner ? tuner->choice().method.preset : options_.preset);
   Parts parts;
+  parts.adaptive = AdaptiveDensity(options_.adaptive, n(), k_);
   parts.tuner = tuner;
   parts.selector =
       make_selector(options_.selector.value_or(default_selector(preset, options_.allreduce)),
@@ -196,7 +201,7 @@ void Reducer::synchronise(Gradient gradient, float scale, double density) {
   } else if (density == 1) {
     dense_step(gradient, scale, *dense_);
   } else {
-    sparse_step(gradient, scale, density > 0 ? entries_at(density, n()) : k_);
+    sparse_step(gradient, scale, density);
   }
 }
 
@@ -208,8 +213,11 @@ Note Reducer::inspect(Gradient gradient, float scale) const {
                : inspect_size(gradient, scale, n());
 }
 
-void Reducer::sparse_step(Gradient gradient, float scale, std::size_t k) {
+void Reducer::sparse_step(Gradient gradient, float scale, double density) {
   PhaseTimer timer(options_.trace, "reducer");
+  const std::size_t k = adapts(density) ? adaptive_.k()
+                        : density > 0   ? entries_at(density, n())
+                                        : k_;
   last_.k = k;
   if (options_.decay != 1) {
     residual_.multiply(options_.decay);
@@ -218,6 +226,7 @@ void Reducer::sparse_step(Gradient gradient, float scale, std::size_t k) {
   selector_->select(*device_, residual_.begin(gradient, scale), k, selection_, Checked::yes);
   residual_.accumulated();
   times_.select = timer.lap("select", {{"k", k}, {"selected", selection_.size()}});
+  if (adapts(density)) steer_density();
   allreduce_->run(comm_, *device_, {.selection = selection_, .is_finite = true}, n(), k, outcome_);
   times_.exchange += timer.lap("exchange", {{"gathered", outcome_.update.size()}});
   rule_->settle(residual_, selection_, outcome_);
@@ -261,6 +270,10 @@ Update Reducer::flush() {
 
 Prediction Reducer::predict(const Problem& problem) const {
   Prediction prediction = allreduce_->predict(problem);
+  if (adaptive_.is_on()) {
+    prediction.expected += share_cost(problem.P, options_.adaptive.interval);
+    prediction.bound += share_cost(problem.P, 1);
+  }
   if (options_.nan_policy == NanPolicy::local) return prediction;
   prediction.expected += notes_cost(problem.P);
   prediction.bound += notes_cost(problem.P);

@@ -14,6 +14,7 @@
 #include "oktopk/base/trace.h"
 #include "oktopk/comm/tracing.h"
 #include "oktopk/device/device.h"
+#include "oktopk/optim/adaptive_density.h"
 #include "oktopk/optim/density_schedule.h"
 #include "oktopk/optim/notes.h"
 #include "oktopk/optim/residual.h"
@@ -44,6 +45,7 @@ struct ReducerOptions {
   AllreduceOptions allreduce = {};                      // codec, skips, residual rule, intervals
   CpuOptions cpu = {};                                  // threads that share a pass over n
   DensitySchedule warmup = {};                          // stages before the steps at k
+  AdaptiveDensityOptions adaptive = {};  // k changes after the warm-up; not with preset dense
   float decay = 1;  // error feedback: what is unsent is multiplied by this before each sparse step
   NanPolicy nan_policy = NanPolicy::error;
   ChoiceOptions choice = {};  // auto: what it may choose; its `allreduce` is the one above
@@ -97,6 +99,7 @@ class Reducer final : public Synchroniser {
     std::uint64_t steps = 0;
     bool spoilt = false;
     std::optional<Tuner> tuner;
+    AdaptiveDensity adaptive;
     std::vector<float> residual;
     StateWriter rest;
   };
@@ -105,7 +108,9 @@ class Reducer final : public Synchroniser {
 
   Communicator& comm() const override { return comm_; }
   Index n() const override { return static_cast<Index>(residual_.size()); }
-  std::size_t k() const { return k_; }            // when the warm-up is over
+  // When the warm-up is over. It is the first one, where the density is adaptive: adaptive().k() is
+  // the next.
+  std::size_t k() const { return k_; }
   std::uint64_t steps() const { return steps_; }  // made so far; skipped ones do not count
   // The cost of a step at k, with what this class adds to the allreduce's.
   Prediction predict(const Problem& problem) const;
@@ -121,6 +126,7 @@ class Reducer final : public Synchroniser {
   std::span<const float> residual() const { return residual_.values(); }
   OwnerMemory memory() const { return allreduce_->memory(); }
   const Allreduce& allreduce() const { return *allreduce_; }
+  const AdaptiveDensity& adaptive() const { return adaptive_; }
   // Of preset auto; nullptr otherwise.
   const Tuner* tuner() const { return tuner_ ? &*tuner_ : nullptr; }
   // auto: decides by this profile instead of measuring one, unless the options have one. Before one
@@ -144,6 +150,7 @@ class Reducer final : public Synchroniser {
   struct Parts {
     std::uint64_t steps = 0;
     std::uint64_t source = 0;  // a hash of the states, where they must be equal on all ranks
+    AdaptiveDensity adaptive;
     std::vector<float> residual;
     std::optional<Tuner> tuner;
     std::unique_ptr<Selector> selector;
@@ -161,8 +168,11 @@ class Reducer final : public Synchroniser {
   template <class Act>
   void guard(const Act& act);
   void synchronise(Gradient gradient, float scale, double density);
-  void sparse_step(Gradient gradient, float scale, std::size_t k);
+  void sparse_step(Gradient gradient, float scale, double density);
   void dense_step(Gradient gradient, float scale, Allreduce& exchange);
+  bool adapts(double density) const { return density == 0 && adaptive_.is_on(); }
+  void steer_density();
+  SentShare sent_share() const;
   void fold_memory();
   void adopt_choice();
   void calibrate_first();
@@ -180,6 +190,7 @@ class Reducer final : public Synchroniser {
   Communicator& comm_;
   ReducerOptions options_;
   std::size_t k_;
+  AdaptiveDensity adaptive_;
   std::unique_ptr<Device> device_;
   std::optional<Tuner> tuner_;  // of preset auto
   std::unique_ptr<Selector> selector_;

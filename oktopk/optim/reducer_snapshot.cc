@@ -9,6 +9,7 @@ void Reducer::copy_to(Snapshot& snapshot) const {
   snapshot.steps = steps_;
   snapshot.spoilt = spoilt_;
   snapshot.tuner = tuner_;
+  snapshot.adaptive = adaptive_;
   const auto residual = residual_.values();
   snapshot.residual.assign(residual.begin(), residual.end());
   snapshot.rest = {};
@@ -25,6 +26,7 @@ void Reducer::go_back(const Snapshot& snapshot) {
   state.finish();
   steps_ = snapshot.steps;
   spoilt_ = snapshot.spoilt;
+  adaptive_ = snapshot.adaptive;
   residual_.assign(snapshot.residual);
   replace(std::move(parts));
 }

@@ -20,7 +20,12 @@ struct Origin {
   std::uint64_t n = 0;
   std::string options;
   std::uint64_t steps = 0;
+  AdaptiveDensity::Words adaptive{};  // where the options have it; zeros: it has not begun
 };
+
+bool is_adaptive(const Origin& origin) {
+  return origin.options.find(kAdaptiveMark) != std::string::npos;
+}
 
 void put(StateWriter& state, const Origin& origin) {
   state.put(origin.P);
@@ -29,6 +34,8 @@ void put(StateWriter& state, const Origin& origin) {
   state.put(origin.n);
   state.put_text(origin.options);
   state.put(origin.steps);
+  if (is_adaptive(origin))
+    for (const std::uint64_t word : origin.adaptive) state.put(word);
 }
 
 Origin take_origin(StateReader& state) {
@@ -39,6 +46,8 @@ Origin take_origin(StateReader& state) {
   origin.n = state.take<std::uint64_t>();
   origin.options = state.take_text();
   origin.steps = state.take<std::uint64_t>();
+  if (is_adaptive(origin))
+    for (std::uint64_t& word : origin.adaptive) word = state.take<std::uint64_t>();
   return origin;
 }
 
@@ -61,7 +70,7 @@ Bytes Reducer::save() const {
           "reducer: an earlier step failed half-way: what is left of it is not worth saving");
   StateWriter state;
   put(state, {static_cast<std::uint32_t>(comm_.size()), static_cast<std::uint32_t>(comm_.rank()),
-              static_cast<std::uint32_t>(divisor()), n(), description_, steps_});
+              static_cast<std::uint32_t>(divisor()), n(), description_, steps_, adaptive_.words()});
   state.put_all(residual());
   state.put(memory().region.begin);
   state.put_all(memory().values);
@@ -89,6 +98,7 @@ Reducer::Parts Reducer::read(std::span<const std::byte> bytes) const {
   if (tuner) tuner->load(state);
   Parts parts = make_parts(tuner);
   parts.steps = origin.steps;
+  parts.adaptive.resume(origin.adaptive);
   parts.residual = std::move(residual);
   parts.selector->load(state);
   parts.allreduce->load(state, n(), comm_.rank(), comm_.size());
@@ -114,6 +124,7 @@ Reducer::Parts Reducer::merge(std::span<const Bytes> states) const {
     require(origin.steps == first.steps, "saved after ", origin.steps, " steps, state 0 after ",
             first.steps);
     require(origin.options == first.options, "saved with other options than state 0");
+    require(origin.adaptive == first.adaptive, "saved with another adaptive density than state 0");
     require(origin.divisor > 0, "its sums were divided by 0");
     const float scale = static_cast<float>(divisor()) / static_cast<float>(origin.divisor);
     parts.source = hash_bytes(std::span(states[r]).first(kStateHeadBytes), parts.source);
@@ -128,6 +139,7 @@ Reducer::Parts Reducer::merge(std::span<const Bytes> states) const {
   };
   for (std::size_t r = 0; r < states.size(); ++r) read_named(r, states.size(), [&] { add(r); });
   parts.steps = first.steps;
+  parts.adaptive.resume(first.adaptive);
   return parts;
 }
 
@@ -135,14 +147,16 @@ template <class Make>
 void Reducer::restore(const Make& make) {
   Parts parts;
   agree_on_success(comm_, work_, [&] { parts = make(); });
-  std::array<std::uint64_t, 2> least = {parts.steps, parts.source};
-  std::array<std::uint64_t, 2> most = least;
+  const AdaptiveDensity::Words k = parts.adaptive.words();
+  std::array<std::uint64_t, 5> least = {parts.steps, parts.source, k[0], k[1], k[2]};
+  std::array<std::uint64_t, 5> most = least;
   allreduce_small(comm_, std::span<std::uint64_t>(least), Reduction::min, work_);
   allreduce_small(comm_, std::span<std::uint64_t>(most), Reduction::max, work_);
   require(least[0] == most[0], "state: the ranks' states were saved after different numbers of ",
           "steps, ", least[0], " to ", most[0]);
-  require(least[1] == most[1], "state: the ranks were given different states");
+  require(least == most, "state: the ranks were given different states");
   steps_ = parts.steps;
+  adaptive_ = parts.adaptive;
   residual_.assign(parts.residual);
   spoilt_ = false;
   replace(std::move(parts));

@@ -21,7 +21,10 @@ struct StepMetrics {
   std::uint64_t gathered = 0;   // entries of the update, equal on all ranks; n if dense
   double local_threshold = 0;   // smallest magnitude that this rank sent; 0 if dense or none
   double global_threshold = 0;  // smallest |sum over the ranks| of the update; 0 if dense or none
-  std::uint64_t messages = 0;   // sent by this rank in this step, whatever for
+  // Share of the accumulators' squared norm that was sent, mean over the ranks. 0 unless the
+  // density is adaptive and the ranks compared it in this step.
+  double share = 0;
+  std::uint64_t messages = 0;    // sent by this rank in this step, whatever for
   std::uint64_t wire_bytes = 0;  // their bytes; a calibration's splits (first step, auto) excluded
   double dense_bytes = 0;        // what a dense allreduce of floats would send: 2n(P-1)/P * 4
   StepTimes times;               // seconds on this rank

@@ -6,6 +6,8 @@ A callback gets one dict per bucket and step:
     iteration, bucket       which
     n, k                    values of the bucket; entries that a step aims at
     selected, gathered      entries that this rank sent; entries of the result
+    share                   of the squared norm of what was unsent, that which the ranks sent; 0 unless
+                            adaptive_share is set and the ranks compared it in this step
     threshold_local, threshold_global
                             smallest magnitude that this rank sent; smallest of the result
     wire_bytes, messages    what this rank sent (a transport's own heads not counted)

@@ -39,7 +39,7 @@ class ReducerBase:
 
     @property
     def k(self) -> int:
-        """Entries per step after the warm-up."""
+        """Entries per step after the warm-up; with adaptive_share those of the first one."""
         return self._core.k
 
     @property
@@ -70,9 +70,10 @@ class Reducer(ReducerBase):
 
     Belongs to one rank; all ranks make the same calls with the same options. Options, all by
     keyword: preset ("auto" or a name of `oktopk.presets()`), density or k, codec (such as
-    "elias_fano+bf16"), skips, residual, selector, tau, tau_prime, thresholds, warmup (a list of (steps,
-    density)), decay, nan_policy ("error", "skip" or "local"), threads, coarsest, overrides,
-    profile.
+    "elias_fano+bf16"), skips, residual, selector, tau, tau_prime, thresholds
+    ("steered", "published" or "paper"), warmup (a list of (steps, density)), adaptive_share with adaptive_budget, adaptive_least, adaptive_most and
+    adaptive_interval (docs/adaptive_density.md), decay, nan_policy ("error", "skip" or "local"),
+    threads, coarsest, overrides, profile.
     """
 
     def __init__(self, comm: _core.Communicator, n: int, **options: Any):

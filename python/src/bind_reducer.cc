@@ -86,6 +86,7 @@ nb::dict PyReducer::stats() const {
   stats["k"] = m.k;
   stats["selected"] = m.selected;
   stats["gathered"] = m.gathered;
+  stats["share"] = m.share;
   stats["threshold_local"] = m.local_threshold;
   stats["threshold_global"] = m.global_threshold;
   stats["messages"] = m.messages;

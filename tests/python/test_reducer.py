@@ -48,6 +48,33 @@ def test_mass_is_conserved_and_ranks_agree(preset, P):
     assert np.allclose(found, given, atol=2e-3 * np.abs(given).max())
 
 
+@pytest.mark.parametrize("P", [1, 3])
+def test_adaptive_density_follows_its_target_within_its_budget(P):
+    options = {"preset": "circulant", "density": 0.02, "adaptive_interval": 4}
+
+    def body(comm):
+        free = oktopk.Reducer(comm, N, adaptive_share=0.95, **options)
+        bound = oktopk.Reducer(comm, N, adaptive_share=0.95, adaptive_budget=0.025, **options)
+        ks = []
+        for step in range(40):
+            free.step(gradients(comm.rank, step))
+            bound.step(gradients(comm.rank, step))
+            ks.append((free.stats["k"], bound.stats["k"], free.stats["share"]))
+        again = oktopk.Reducer(comm, N, adaptive_share=0.95, **options)
+        again.load(free.save())
+        free.step(gradients(comm.rank, 40))
+        again.step(gradients(comm.rank, 40))
+        assert again.stats["k"] == free.stats["k"]
+        return ks
+
+    results = in_threads(P, body)
+    assert all(ks == results[0] for ks in results)
+    free, bound, shares = zip(*results[0])
+    assert free[0] == 0.02 * N and free[-1] > 0.1 * N
+    assert all(sum(bound[: t + 1]) <= 0.025 * N * (t + 1) for t in range(40))
+    assert [t for t, share in enumerate(shares) if share > 0] == list(range(3, 40, 4))
+
+
 @pytest.mark.parametrize("preset", ["circulant", "oktopk", "dense"])
 def test_density_one_is_the_mean(preset):
     results = in_threads(

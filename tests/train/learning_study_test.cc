@@ -37,6 +37,39 @@ TEST(LearningStudy, rows_vary_every_axis_and_start_with_dense) {
   }
 }
 
+TEST(LearningStudy, density_rows_pair_fixed_densities_with_budgets) {
+  const auto rows = density_rows("momentum", small_run("circulant"));
+  EXPECT_EQ(rows.front().reducer.preset, "dense");
+  std::vector<double> fixed, budgets;
+  for (const StudyRow& row : rows) {
+    const AdaptiveDensityOptions& adaptive = row.reducer.adaptive;
+    EXPECT_EQ(row.recipe.optimiser, "momentum");
+    EXPECT_NO_THROW(describe(adaptive));
+    if (row.reducer.preset == "dense") continue;
+    if (adaptive.target_share == 0) fixed.push_back(row.reducer.density);
+    if (adaptive.budget > 0) budgets.push_back(adaptive.budget);
+  }
+  EXPECT_EQ(fixed.size(), 5u);
+  EXPECT_EQ(fixed, budgets);
+}
+
+// Rows with an adaptive density are compared with dense, too, which has none.
+TEST(LearningStudy, run_study_of_densities_compares_with_dense) {
+  LearningStudy study{.P = 2, .seeds = 2, .base = small_run("circulant")};
+  study.rows = density_rows("sgd", study.base);
+  study.rows.resize(3);
+  run_world("threads", 2, [&](Communicator& comm) {
+    LearningStudy mine = study;
+    run_study(comm, small_problem(), mine, {});
+    if (comm.rank() == 0) study = mine;
+  });
+  EXPECT_EQ(study.rows[0].gaps, (std::vector<double>{0, 0}));
+  for (const std::size_t r : {1, 2}) {
+    EXPECT_EQ(study.rows[r].gaps.size(), 2u);
+    EXPECT_LT(study.rows[r].bytes, study.rows[0].bytes);
+  }
+}
+
 TEST(LearningStudy, run_study_compares_each_row_with_dense_of_its_seed) {
   LearningStudy study{.P = 2, .seeds = 2, .base = small_run("circulant")};
   study.rows = study_rows("sgd", study.base);

@@ -117,6 +117,16 @@ void add_adam_rows(Rows& rows) {
   add_warmups(rows, "interval-aware, owner memory", kOwner, {});
 }
 
+constexpr double kSharePerDensity = 8;  // what a fixed density sends on the generated problem
+
+std::string percent(double density) { return fmt::format("{:g}%", 100 * density); }
+
+StudyRow& add_density(Rows& rows, const std::string& name, double density) {
+  StudyRow& row = rows.add(name, kOwner, warm("dense:0.02"));
+  row.reducer.density = density;
+  return row;
+}
+
 // Dense runs by {optimiser, steps, seed}: many rows ask for the same.
 class DenseRuns {
  public:
@@ -126,6 +136,7 @@ class DenseRuns {
     options.reducer.preset = "dense";
     options.reducer.allreduce.residual = ResidualKind::none;
     options.reducer.allreduce.codec = {};
+    options.reducer.adaptive = {};
     options.recipe.sparsify = Sparsify::gradients;
     options.recipe.factor_masking = false;
     options.recipe.look_ahead = false;
@@ -152,6 +163,20 @@ std::vector<StudyRow> study_rows(const std::string& optimiser, const TrainOption
   return rows.take();
 }
 
+std::vector<StudyRow> density_rows(const std::string& optimiser, const TrainOptions& base) {
+  Rows rows(optimiser, base);
+  rows.add("dense", ResidualKind::none).reducer.preset = "dense";
+  for (const double density : {0.002, 0.005, 0.01, 0.02, 0.05}) {
+    add_density(rows, "fixed " + percent(density), density);
+    add_density(rows, "adaptive, budget " + percent(density), density).reducer.adaptive = {
+        .target_share = kSharePerDensity * density, .budget = density};
+  }
+  for (const double first : {0.001, 0.1})
+    add_density(rows, "adaptive, no budget, from " + percent(first), first).reducer.adaptive = {
+        .target_share = kSharePerDensity * 0.01, .least = 0.001, .most = 0.1};
+  return rows.take();
+}
+
 void run_study(Communicator& comm, const LearningProblem& problem, LearningStudy& study,
                const std::function<void(const StudyRow&)>& done) {
   DenseRuns dense(comm, problem);
@@ -168,11 +193,12 @@ void run_study(Communicator& comm, const LearningProblem& problem, LearningStudy
       row.losses.push_back(run.test.loss);
       row.accuracies.push_back(run.test.accuracy);
       row.gaps.push_back(run.test.loss / reference - 1);
-      row.bytes = run.wire * static_cast<double>(run.steps);
+      const double bytes = run.wire * static_cast<double>(run.steps);
+      row.bytes += bytes / study.seeds;
       const double step_bytes = 8 * run.parameters * (P - 1) / P;
       TrainOptions shorter = options;
       shorter.steps = std::clamp<std::uint64_t>(
-          step_bytes > 0 ? static_cast<std::uint64_t>(row.bytes / step_bytes) : options.steps, 1,
+          step_bytes > 0 ? static_cast<std::uint64_t>(bytes / step_bytes) : options.steps, 1,
           options.steps);
       row.equal_bytes_steps = static_cast<double>(shorter.steps);
       equal.push_back(dense.loss(shorter));

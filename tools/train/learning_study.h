@@ -22,7 +22,7 @@ struct StudyRow {
   ReducerOptions reducer;
   std::vector<double> losses, accuracies;  // test, at the end, by seed
   std::vector<double> gaps;                // loss / dense's loss of the same seed - 1
-  double bytes = 0;                        // per rank, of the whole run
+  double bytes = 0;                        // per rank, of the whole run, mean over the seeds
   double equal_bytes_steps = 0;            // a dense run of so many steps moves no more
   double equal_bytes_loss = 0;             // its loss, mean over the seeds
 };
@@ -39,6 +39,10 @@ struct LearningStudy {
 
 // The rows for one optimiser, not yet run.
 std::vector<StudyRow> study_rows(const std::string& optimiser, const TrainOptions& base);
+
+// The same of another study: the recommended recipe with fixed densities, and with adaptive ones
+// (oktopk/optim/adaptive_density.h) that have the same budgets, or none.
+std::vector<StudyRow> density_rows(const std::string& optimiser, const TrainOptions& base);
 
 // Collective: fills in the rows; done(row) is called on rank 0 after each.
 void run_study(Communicator& comm, const LearningProblem& problem, LearningStudy& study,

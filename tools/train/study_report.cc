@@ -85,6 +85,8 @@ nlohmann::json to_json(const LearningStudy& study) {
                     {"preset", row.reducer.preset},
                     {"residual", to_string(row.reducer.allreduce.residual)},
                     {"density", row.reducer.density},
+                    {"adaptive_share", row.reducer.adaptive.target_share},
+                    {"adaptive_budget", row.reducer.adaptive.budget},
                     {"losses", row.losses},
                     {"accuracies", row.accuracies},
                     {"gaps", row.gaps},

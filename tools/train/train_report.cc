@@ -42,14 +42,22 @@ Table table_of(const Comparison& c) {
   return table;
 }
 
+std::string density_of(const Comparison& c) {
+  const AdaptiveDensityOptions& a = c.adaptive;
+  std::string text = fmt::format("density {}", c.options.reducer.density);
+  if (a.target_share > 0) text += fmt::format(", then by share {}", a.target_share);
+  if (a.budget > 0) text += fmt::format(" within {}", a.budget);
+  return text;
+}
+
 std::string set_up(const Comparison& c) {
   const TrainOptions& o = c.options;
   const double n = c.runs.empty() ? 0 : c.runs.front().parameters;
   return fmt::format(
       "{}, {} with {:.0f} parameters, {} ranks ({}), {} samples per rank and step, {} steps, "
-      "density {}, {}, codec {}, seed {}",
-      c.problem, o.model, n, c.P, c.transport, o.batch, o.steps, o.reducer.density,
-      to_string(o.recipe), to_string(o.reducer.allreduce.codec), o.seed);
+      "{}, {}, codec {}, seed {}",
+      c.problem, o.model, n, c.P, c.transport, o.batch, o.steps, density_of(c), to_string(o.recipe),
+      to_string(o.reducer.allreduce.codec), o.seed);
 }
 
 Series curve(const TrainingRun& run, const std::vector<double>& x, const std::vector<double>& y) {
@@ -189,6 +197,8 @@ nlohmann::json to_json(const Comparison& c) {
           {"batch_per_rank", c.options.batch},
           {"seed", c.options.seed},
           {"density", c.options.reducer.density},
+          {"adaptive_share", c.adaptive.target_share},
+          {"adaptive_budget", c.adaptive.budget},
           {"recipe", to_json(c.options.recipe)},
           {"runs", runs}};
 }

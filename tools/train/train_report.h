@@ -19,6 +19,7 @@ struct Comparison {
   std::string command;  // that repeats it
   int P = 1;
   TrainOptions options;
+  AdaptiveDensityOptions adaptive;  // of the sparse runs
   std::vector<TrainingRun> runs;
 };
 

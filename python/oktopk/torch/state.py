@@ -50,7 +50,8 @@ class OkTopkState:
     host_staging: allow gradients on an accelerator, which are copied to the host and back.
     timeout: seconds after which a wait for another rank gives up (default: 30 minutes).
     callback: called after each bucket with a dict of metrics (see oktopk.metrics).
-    options: further options of oktopk.Reducer, such as residual, selector, decay, threads, trace.
+    options: further options of oktopk.Reducer, such as residual, selector, decay, threads, trace;
+        adaptive_share and adaptive_budget let the density change (docs/adaptive_density.md).
     """
 
     def __init__(

@@ -22,6 +22,9 @@ import oktopk.torch
         ({"codec": "zip", "preset": "circulant"}, "zip"),
         ({"wramup": 3}, "unknown option 'wramup'"),
         ({"codec": "elias_fano+fp32"}, "codec with preset auto"),
+        ({"adaptive_share": 2.0}, "target share = 2"),
+        ({"adaptive_budget": 0.1}, "without a target share"),
+        ({"adaptive_share": 0.1, "preset": "dense"}, "preset dense"),
     ],
 )
 def test_bad_options_are_refused_when_the_state_is_made(options, words):
