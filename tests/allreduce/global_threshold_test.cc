@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "oktopk/base/error.h"
 #include "tests/support/sparse.h"
 #include "tests/support/world.h"
 
@@ -21,12 +22,6 @@ std::vector<float> normal_values(std::uint64_t stream, std::size_t n, double sca
   std::vector<float> out(n);
   for (float& x : out) x = static_cast<float>(scale * random.normal());
   return out;
-}
-
-MagnitudeHistogram histogram(std::span<const float> x) {
-  MagnitudeHistogram bins{};
-  make_cpu_device()->magnitude_histogram(x, bins);
-  return bins;
 }
 
 std::size_t count_above(std::span<const float> x, float threshold) {
@@ -44,17 +39,24 @@ GlobalThreshold refreshed(std::span<const float> x, std::size_t k = kK) {
   GlobalThreshold threshold;
   run_world("threads", 1, [&](Communicator& comm) {
     Workspace work;
-    EXPECT_TRUE(threshold.follow(note_of(0)));
-    threshold.refresh(comm, histogram(x), k, work);
+    EXPECT_TRUE(threshold.follow(note_of(0), k));
+    threshold.refresh(comm, x, k, work);
   });
   return threshold;
 }
 
-// One steady step on the sums `x` of one owner; how many were gathered.
+float value_of(const GlobalThreshold& threshold) { return threshold.value().value; }
+
+// One steady step on the sums `x` of one owner without memory; how many were gathered.
 std::size_t steady_step(GlobalThreshold& threshold, std::span<const float> x, std::size_t k = kK) {
-  const std::size_t gathered = count_above(x, threshold.value());
-  threshold.observe(std::vector{threshold.window(histogram(x))}, gathered, k);
-  return gathered;
+  std::vector<float> gathered;
+  for (const float v : x)
+    if (v != 0 && std::fabs(v) >= value_of(threshold)) gathered.push_back(v);
+  GlobalThreshold::Gathered seen{.values = gathered};
+  seen.near.arrivals = gathered.size();
+  seen.near.count(threshold.value(), x);
+  threshold.observe(seen, k);
+  return gathered.size();
 }
 
 TEST(GlobalThreshold, aim_is_slightly_above_k) {
@@ -62,10 +64,12 @@ TEST(GlobalThreshold, aim_is_slightly_above_k) {
   for (const std::size_t k : {1U, 10U, 1000U, 1000000U}) {
     EXPECT_GE(static_cast<double>(threshold.aim(k)), 1.02 * static_cast<double>(k));
     EXPECT_LE(static_cast<double>(threshold.aim(k)), 1.2 * static_cast<double>(k) + 1);
+    EXPECT_GE(GlobalThreshold::most_gathered(static_cast<double>(k)),
+              static_cast<double>(threshold.aim(k)));
   }
 }
 
-TEST(GlobalThreshold, refresh_over_ranks_lets_at_least_the_aim_through_and_less_than_a_bin_more) {
+TEST(GlobalThreshold, refresh_over_ranks_lets_exactly_the_aim_through) {
   for (const int P : {1, 2, 3, 7})
     for (const double scale : {1e-20, 1.0, 1e20}) {
       std::vector<std::vector<float>> sums;
@@ -74,54 +78,25 @@ TEST(GlobalThreshold, refresh_over_ranks_lets_at_least_the_aim_through_and_less_
       run_world("threads", P, [&](Communicator& comm) {
         GlobalThreshold threshold;
         Workspace work;
-        EXPECT_TRUE(threshold.follow(note_of(0)));
-        threshold.refresh(comm, histogram(sums[static_cast<std::size_t>(comm.rank())]), kK, work);
-        const float next = magnitude_bin_edge(magnitude_bin(threshold.value()) + 1);
+        EXPECT_TRUE(threshold.follow(note_of(0), kK));
+        threshold.refresh(comm, sums[static_cast<std::size_t>(comm.rank())], kK, work);
         std::size_t above = 0;
-        std::size_t above_next = 0;
-        for (const auto& x : sums) {
-          above += count_above(x, threshold.value());
-          above_next += count_above(x, next);
-        }
-        EXPECT_GE(above, threshold.aim(kK));
-        EXPECT_LT(above_next, threshold.aim(kK));
-        EXPECT_FALSE(threshold.follow(note_of(0)));
+        for (const auto& x : sums) above += count_above(x, value_of(threshold));
+        EXPECT_EQ(above, threshold.aim(kK));
+        EXPECT_FALSE(threshold.follow(note_of(0), kK));
       });
     }
 }
 
 TEST(GlobalThreshold, refresh_with_equal_magnitudes_lets_all_through) {
   const std::vector<float> x(2000, -0.37F);
-  EXPECT_EQ(count_above(x, refreshed(x).value()), 2000u);
+  EXPECT_EQ(count_above(x, value_of(refreshed(x))), 2000u);
 }
 
 TEST(GlobalThreshold, refresh_with_fewer_values_than_the_aim_gives_zero) {
-  EXPECT_EQ(refreshed(normal_values(1, 400)).value(), 0);
-  EXPECT_EQ(refreshed(std::vector<float>(100, 0.0F)).value(), 0);
-  EXPECT_EQ(refreshed({}).value(), 0);
-}
-
-TEST(GlobalThreshold, window_counts_bins_around_the_threshold) {
-  const std::vector<float> x = normal_values(2, 20000);
-  const GlobalThreshold threshold = refreshed(x);
-  const TailWindow window = threshold.window(histogram(x));
-  const MagnitudeHistogram bins = histogram(x);
-  EXPECT_EQ(window.first_bin + TailWindow::kBins / 2, magnitude_bin(threshold.value()));
-  std::uint64_t above = 0;
-  for (std::size_t bin = window.first_bin + TailWindow::kBins; bin < kMagnitudeBins; ++bin)
-    above += bins[bin];
-  for (std::size_t i = 0; i < TailWindow::kBins; ++i)
-    EXPECT_EQ(window.counts[i], bins[window.first_bin + i]);
-  EXPECT_EQ(window.above, above);
-  EXPECT_EQ(window.available, 20000u);
-}
-
-TEST(GlobalThreshold, window_at_the_ends_of_the_scale_stays_inside) {
-  EXPECT_EQ(refreshed({}).window(histogram({})).first_bin, 0u);
-  const std::vector<float> huge(2000, std::numeric_limits<float>::max());
-  const TailWindow window = refreshed(huge).window(histogram(huge));
-  EXPECT_LE(window.first_bin + TailWindow::kBins, kMagnitudeBins);
-  EXPECT_EQ(window.available, 2000u);
+  EXPECT_EQ(value_of(refreshed(normal_values(1, 400))), 0);
+  EXPECT_EQ(value_of(refreshed(std::vector<float>(100, 0.0F))), 0);
+  EXPECT_EQ(value_of(refreshed({})), 0);
 }
 
 TEST(GlobalThreshold, observe_steers_a_stationary_stream_to_the_aim) {
@@ -132,7 +107,7 @@ TEST(GlobalThreshold, observe_steers_a_stationary_stream_to_the_aim) {
       const std::vector<float> x = normal_values(step, 50000);
       const auto aim = static_cast<double>(threshold.aim(k));
       const auto count = static_cast<double>(steady_step(threshold, x, k));
-      EXPECT_FALSE(threshold.follow(note_of(0))) << "step " << step << ", k " << k;
+      EXPECT_FALSE(threshold.follow(note_of(0), k)) << "step " << step << ", k " << k;
       if (step < 10) continue;
       EXPECT_NEAR(count, aim, 0.2 * aim) << "step " << step << ", k " << k;
       off += (count - aim) / aim;
@@ -152,8 +127,8 @@ TEST(GlobalThreshold, observe_with_refreshes_on_demand_holds_a_small_aim) {
     int refreshes = 0;
     for (std::uint64_t step = 0; step < 200; ++step) {
       const std::vector<float> x = normal_values(step, 20000);
-      if (threshold.follow(note_of(0))) {
-        threshold.refresh(comm, histogram(x), k, work);
+      if (threshold.follow(note_of(0), k)) {
+        threshold.refresh(comm, x, k, work);
         ++refreshes;
       }
       aims += static_cast<double>(threshold.aim(k));
@@ -164,75 +139,99 @@ TEST(GlobalThreshold, observe_with_refreshes_on_demand_holds_a_small_aim) {
   });
 }
 
-TEST(GlobalThreshold, observe_of_several_owners_adds_their_windows) {
-  const std::vector<float> x = normal_values(3, 20000);
-  const auto half = std::span(x).first(10000);
-  const auto rest = std::span(x).subspan(10000);
-  GlobalThreshold whole = refreshed(x);
-  GlobalThreshold split = whole;
-  const std::size_t gathered = count_above(x, whole.value());
-  whole.observe(std::vector{whole.window(histogram(x))}, gathered, kK);
-  split.observe(std::vector{split.window(histogram(half)), split.window(histogram(rest))}, gathered,
-                kK);
-  EXPECT_EQ(whole.value(), split.value());
+// An owner's memory: entries wait just below the threshold, dense there, and few arrive above it.
+TEST(GlobalThreshold, observe_falls_just_far_enough_to_release_what_is_missing) {
+  GlobalThreshold threshold = refreshed(normal_values(3, 50000));
+  const Threshold before = threshold.value();
+  const std::vector<float> gathered(480, 1.01F * before.value);
+  GlobalThreshold::Gathered seen{.values = gathered};
+  seen.near.arrivals = 400;
+  seen.near.below.fill(1000);
+  const double missing = static_cast<double>(threshold.aim(kK)) - 400;
+  threshold.observe(seen, kK);
+  const double bins = missing / 1000;  // of eight in the window
+  EXPECT_NEAR(value_of(threshold), before.value * (1 - before.window * bins / 8),
+              0.05 * before.value * before.window);
+  EXPECT_LT(threshold.value().window, before.window) << "so many wait that it must be narrower";
 }
 
-TEST(GlobalThreshold, observe_takes_windows_whose_centres_differ_by_one_bin) {
-  const std::vector<float> x = normal_values(4, 20000);
-  GlobalThreshold threshold = refreshed(x);
-  TailWindow a = threshold.window(histogram(x));
-  for (const std::uint32_t shifted : {a.first_bin - 1, a.first_bin + 1}) {
-    TailWindow b = a;
-    b.first_bin = shifted;
-    GlobalThreshold copy = threshold;
-    copy.observe(std::vector{a, b}, 2 * copy.aim(kK), 2 * kK);
-    EXPECT_NEAR(copy.value(), threshold.value(), 0.2 * threshold.value());
-  }
+TEST(GlobalThreshold, observe_of_too_many_rises_above_what_was_trimmed) {
+  std::vector<float> gathered = normal_values(4, 50000);
+  GlobalThreshold threshold = refreshed(gathered);
+  std::erase_if(gathered, [&](float v) { return std::fabs(v) < 0.7F * value_of(threshold); });
+  ASSERT_GT(gathered.size(), 2 * kK);
+  GlobalThreshold::Gathered seen{.values = gathered, .remembered = gathered.size() - kK};
+  seen.near.arrivals = kK;
+  threshold.observe(seen, kK);
+  const std::size_t again = count_above(gathered, value_of(threshold));
+  EXPECT_GE(again, kK / 2);
+  EXPECT_LE(again, 3 * kK / 2);
+  EXPECT_FALSE(threshold.follow(note_of(0), kK)) << "all ranks know what was gathered";
 }
 
-TEST(GlobalThreshold, observe_with_fewer_available_than_the_aim_gives_zero) {
-  GlobalThreshold threshold = refreshed(normal_values(5, 50000));
-  EXPECT_GT(threshold.value(), 0);
+TEST(GlobalThreshold, observe_of_all_sums_keeps_zero_until_they_are_too_many) {
+  GlobalThreshold threshold = refreshed(normal_values(5, 300));
   steady_step(threshold, normal_values(6, 300));
-  EXPECT_EQ(threshold.value(), 0);
-  steady_step(threshold, std::vector<float>(300, 0.0F));
-  EXPECT_EQ(threshold.value(), 0);
+  EXPECT_EQ(value_of(threshold), 0);
+  EXPECT_FALSE(threshold.follow(note_of(0), kK));
+  steady_step(threshold, normal_values(6, 3000));
+  EXPECT_TRUE(threshold.follow(note_of(0), kK));
 }
 
-TEST(GlobalThreshold, observe_of_a_count_far_off_asks_for_a_refresh) {
-  for (const double scale : {0.5, 2.0}) {
-    GlobalThreshold threshold = refreshed(normal_values(7, 50000));
-    for (std::uint64_t step = 0; step < 5; ++step)
-      steady_step(threshold, normal_values(20 + step, 50000));
-    EXPECT_FALSE(threshold.follow(note_of(0)));
-    steady_step(threshold, normal_values(30, 50000, scale));
-    EXPECT_TRUE(threshold.follow(note_of(0))) << scale;
-  }
+TEST(GlobalThreshold, observe_of_a_count_far_too_small_or_capped_asks_for_a_refresh) {
+  GlobalThreshold small = refreshed(normal_values(7, 50000));
+  steady_step(small, normal_values(30, 50000, 0.5));
+  EXPECT_TRUE(small.follow(note_of(0), kK));
+  GlobalThreshold capped = refreshed(normal_values(7, 50000));
+  const std::vector<float> gathered(kK, 2 * value_of(capped));
+  capped.observe({.values = gathered, .is_capped = true}, kK);
+  EXPECT_TRUE(capped.follow(note_of(0), kK));
 }
 
-TEST(GlobalThreshold, follow_moves_with_the_mean_local_threshold) {
+TEST(GlobalThreshold, follow_rises_with_the_mean_local_threshold_and_falls_only_by_feedback) {
   GlobalThreshold threshold = refreshed(normal_values(8, 50000));
-  const float before = threshold.value();
-  EXPECT_FALSE(threshold.follow(note_of(0.1)));
-  EXPECT_NEAR(threshold.value(), before * std::exp2(0.1), 1e-4 * before);
-  EXPECT_FALSE(threshold.follow(note_of(0)));
-  EXPECT_NEAR(threshold.value(), before, 1e-4 * before);
+  const float before = value_of(threshold);
+  EXPECT_FALSE(threshold.follow(note_of(0.1), kK));
+  EXPECT_NEAR(value_of(threshold), before * std::exp2(0.1), 1e-4 * before);
+  EXPECT_FALSE(threshold.follow(note_of(0), kK));
+  EXPECT_NEAR(value_of(threshold), before * std::exp2(0.1), 1e-4 * before);
 }
 
-TEST(GlobalThreshold, follow_of_a_jump_asks_for_a_refresh) {
+TEST(GlobalThreshold, follow_of_a_jump_or_of_another_k_asks_for_a_refresh) {
   for (const double jump : {0.2, -0.2, 7.0}) {
     GlobalThreshold threshold = refreshed(normal_values(9, 50000));
-    EXPECT_TRUE(threshold.follow(note_of(jump))) << jump;
+    EXPECT_TRUE(threshold.follow(note_of(jump), kK)) << jump;
   }
+  for (const std::size_t k : {kK / 2, 2 * kK})
+    EXPECT_TRUE(refreshed(normal_values(9, 50000)).follow(note_of(0), k)) << k;
+  EXPECT_FALSE(refreshed(normal_values(9, 50000)).follow(note_of(0), kK + kK / 20));
 }
 
 TEST(GlobalThreshold, follow_without_contributors_changes_nothing) {
   GlobalThreshold threshold = refreshed(normal_values(10, 50000));
-  const float before = threshold.value();
-  EXPECT_FALSE(threshold.follow({}));
-  EXPECT_EQ(threshold.value(), before);
+  const float before = value_of(threshold);
+  EXPECT_FALSE(threshold.follow({}, kK));
+  EXPECT_EQ(value_of(threshold), before);
   GlobalThreshold unknown;
-  EXPECT_TRUE(unknown.follow({}));
+  EXPECT_TRUE(unknown.follow({}, kK));
+}
+
+TEST(GlobalThreshold, load_continues_as_saved_and_refuses_what_is_not_finite) {
+  GlobalThreshold threshold = refreshed(normal_values(11, 50000));
+  StateWriter state;
+  threshold.save(state);
+  const Bytes sealed = state.seal();
+  StateReader reader(sealed);
+  GlobalThreshold back;
+  back.load(reader);
+  EXPECT_EQ(value_of(back), value_of(threshold));
+  EXPECT_EQ(back.is_known(), threshold.is_known());
+  StateWriter bad;
+  bad.put(std::numeric_limits<float>::quiet_NaN());
+  threshold.save(bad);  // enough bytes for the rest
+  const Bytes wrong = bad.seal();
+  StateReader bad_reader(wrong);
+  EXPECT_THROW(back.load(bad_reader), UsageError);
 }
 
 }  // namespace

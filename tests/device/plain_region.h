@@ -30,13 +30,6 @@ class PlainRegion {
     return taken;
   }
 
-  MagnitudeHistogram bins() const {
-    MagnitudeHistogram bins{};
-    for (const float x : values_)
-      if (x != 0) ++bins[magnitude_bin(x)];
-    return bins;
-  }
-
   std::vector<float> values() const { return values_; }
   void scale(float factor) {
     for (float& x : values_) x *= factor;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "oktopk/sparse/top.h"
 #include "tests/device/plain_region.h"
 #include "tests/support/sparse.h"
 
@@ -11,10 +12,10 @@ namespace {
 
 class RegionMemoryTest : public testing::Test {
  protected:
-  MagnitudeHistogram bins() const {
-    MagnitudeHistogram bins{};
-    memory_.add_bins(*device_, bins);
-    return bins;
+  EntryList take(CooView v, float threshold) {
+    SparseVector taken;
+    memory_.add_take(*device_, v, {threshold, 0.01F}, taken, near_);
+    return list_of(taken);
   }
   EntryList entries() const {
     SparseVector all;
@@ -24,6 +25,7 @@ class RegionMemoryTest : public testing::Test {
 
   std::unique_ptr<Device> device_ = make_cpu_device();
   RegionMemory memory_;
+  NearTail near_;
 };
 
 // The densities: entries stay few; they become many; they are many at once.
@@ -38,12 +40,11 @@ TEST_F(RegionMemoryTest, add_take_equals_a_full_scan_whatever_it_holds) {
       for (int step = 0; step < 60; ++step) {
         next.draw(random, region, density, step);
         memory_.add(next.a);
-        SparseVector taken;
-        memory_.add_take(*device_, next.b, next.threshold, taken);
+        const EntryList taken = take(next.b, next.threshold);
         plain.add(next.a);
         plain.add(next.b);
-        ASSERT_EQ(list_of(taken), list_of(plain.take(next.threshold))) << "step " << step;
-        ASSERT_EQ(bins(), plain.bins()) << "step " << step;
+        ASSERT_EQ(taken, list_of(plain.take(next.threshold))) << "step " << step;
+        ASSERT_LE(near_.arrivals, std::min(taken.size(), next.b.size())) << "step " << step;
         PlainRegion copy = plain;
         ASSERT_EQ(entries(), list_of(copy.take(0))) << "step " << step;
       }
@@ -55,9 +56,8 @@ TEST_F(RegionMemoryTest, add_take_goes_on_after_someone_looked_at_the_values) {
   memory_.reset({10, 200});
   memory_.add(make_sparse({{10, 1}, {50, -3}, {199, 2}}));
   EXPECT_EQ(memory_.values()[40], -3);
-  SparseVector taken;
-  memory_.add_take(*device_, make_sparse({{10, 1}}), 2.0F, taken);
-  EXPECT_EQ(list_of(taken), (EntryList{{10, 2}, {50, -3}, {199, 2}}));
+  EXPECT_EQ(take(make_sparse({{10, 1}}), 2.0F), (EntryList{{10, 2}, {50, -3}, {199, 2}}));
+  EXPECT_EQ(near_.arrivals, 1u);
   EXPECT_EQ(entries(), EntryList{});
 }
 
@@ -68,19 +68,32 @@ TEST_F(RegionMemoryTest, load_takes_few_and_many_values) {
     PlainRegion plain(region);
     plain.add(random_part(random, region, density));
     memory_.load(region, plain.values());
-    EXPECT_EQ(bins(), plain.bins());
     EXPECT_EQ(memory_.region(), region);
     memory_.scale(*device_, 4);
     plain.scale(4);
-    EXPECT_EQ(bins(), plain.bins());
-    SparseVector taken;
-    memory_.add_take(*device_, {}, 1.5F, taken);
-    EXPECT_EQ(list_of(taken), list_of(plain.take(1.5F)));
+    EXPECT_EQ(take({}, 1.5F), list_of(plain.take(1.5F)));
     EXPECT_EQ(list(memory_.values()), plain.values());
     memory_.scale(*device_, 0);
     EXPECT_EQ(entries(), EntryList{});
     EXPECT_EQ(list(memory_.values()), std::vector<float>(1000, 0.0F));
   }
+}
+
+TEST_F(RegionMemoryTest, append_largest_has_the_largest_entries_whatever_it_holds) {
+  const Range region{5, 5005};
+  std::mt19937 random(4);
+  for (const double density : {0.001, 0.5})
+    for (const std::size_t count : {1U, 30U, 100000U}) {
+      PlainRegion plain(region);
+      plain.add(random_part(random, region, density));
+      memory_.load(region, plain.values());
+      SparseVector found;
+      memory_.append_largest(*device_, count, found);
+      SparseVector expected = plain.take(0);
+      keep_largest(expected, count);
+      keep_largest(found, count);
+      EXPECT_EQ(list_of(found), list_of(expected)) << density << ", " << count;
+    }
 }
 
 }  // namespace
