@@ -16,6 +16,7 @@
 #include "oktopk/allreduce/algorithms.h"
 #include "oktopk/allreduce/frames.h"
 #include "oktopk/allreduce/global_threshold.h"
+#include "oktopk/allreduce/recut_rule.h"
 #include "oktopk/allreduce/reduce_scatter.h"
 #include "oktopk/allreduce/share.h"
 #include "oktopk/base/error.h"
@@ -25,8 +26,6 @@
 
 namespace oktopk {
 namespace {
-
-constexpr std::uint64_t kRecutPause = 16;  // steps between two changes of the cuts, at least
 
 class Circulant final : public Allreduce {
  public:
@@ -73,7 +72,7 @@ class Circulant final : public Allreduce {
   SparseVector put_back_;  // what was taken from m and does not leave
   std::vector<TailWindow> windows_;
   std::vector<std::uint64_t> load_;
-  std::uint64_t last_recut_ = 0;
+  RecutRule recut_rule_;
   Bytes message_;
   FrameGather gather_;
   std::vector<std::size_t> capacities_;
@@ -186,19 +185,10 @@ void Circulant::settle(const Step& step, Outcome& out) {
   recut(step, out);
 }
 
-// New cuts when the load is uneven beyond noise; every rank knows all loads, so no message is
-// needed. An owner takes the memory of the region that it leaves into its residual.
+// Every rank knows all loads, so no message is needed. An owner takes the memory of the region that
+// it leaves into its residual.
 void Circulant::recut(const Step& step, Outcome& out) {
-  if (step.count < last_recut_ + kRecutPause && step.count != 0) return;
-  std::uint64_t total = 0;
-  std::uint64_t largest = 0;
-  for (const std::uint64_t load : load_) {
-    total += load;
-    largest = std::max(largest, load);
-  }
-  const double mean = static_cast<double>(total) / static_cast<double>(load_.size());
-  if (static_cast<double>(largest) <= 1.5 * mean + 4 * std::sqrt(mean)) return;
-  last_recut_ = step.count;
+  if (!recut_rule_.is_due(step.count, cuts_, load_)) return;
   memory_.append_to(step.device, out.returned);
   cuts_ = cuts_from_load(cuts_, load_);
   mine_ = region(cuts_, step.comm.rank());
@@ -209,7 +199,7 @@ void Circulant::do_save(StateWriter& state) const {
   state.put_all(std::span(cuts_));
   state.put_all(memory().values);
   threshold_.save(state);
-  state.put(last_recut_);
+  recut_rule_.save(state);
 }
 
 void Circulant::do_load(StateReader& state, Index n, int rank, int P) {
@@ -221,7 +211,7 @@ void Circulant::do_load(StateReader& state, Index n, int rank, int P) {
           " values of owner memory for a region of ", mine_.width());
   if (remembers()) memory_.load(mine_, memory);
   threshold_.load(state);
-  last_recut_ = state.take<std::uint64_t>();
+  recut_rule_.load(state);
 }
 
 Prediction Circulant::predict(const Problem& problem) const {
