@@ -16,6 +16,7 @@
 #include "oktopk/allreduce/algorithms.h"
 #include "oktopk/allreduce/frames.h"
 #include "oktopk/allreduce/global_threshold.h"
+#include "oktopk/allreduce/recut_rule.h"
 #include "oktopk/allreduce/reduce_scatter.h"
 #include "oktopk/allreduce/share.h"
 #include "oktopk/base/error.h"
@@ -29,8 +30,6 @@ namespace {
 // The most entries that one owner may send: more than k of one region cannot be needed, but some
 // more show how far the threshold must rise.
 std::size_t most_share(std::size_t k) { return k + k / 4 + 1; }
-
-constexpr std::uint64_t kRecutPause = 16;  // steps between two changes of the cuts, at least
 
 class Circulant final : public Allreduce {
  public:
@@ -77,7 +76,7 @@ class Circulant final : public Allreduce {
   SparseVector put_back_;  // what was taken from m and does not leave
   GlobalThreshold::Gathered seen_;
   std::vector<std::uint64_t> load_;
-  std::uint64_t last_recut_ = 0;
+  RecutRule recut_rule_;
   Bytes message_;
   FrameGather gather_;
   std::vector<std::size_t> capacities_;
@@ -101,8 +100,8 @@ void Circulant::reduce(const Step& step, Outcome& out) {
   if (!selection.empty()) {
     note.contributors = 1;
     const float smallest = smallest_magnitude(selection.val);
-    note.log_threshold =
-        std::llround(65536 * std::log2(std::max(smallest, std::numeric_limits<float>::min())));
+    const float normal = std::max(smallest, std::numeric_limits<float>::min());
+    note.log_threshold = std::llround(BlockNote::kOctave * std::log2(normal));
   }
   scatter_.run(step.comm, selection,
                {.cuts = cuts_,
@@ -160,28 +159,30 @@ void Circulant::take_from_sums(const Step& step) {
 void Circulant::gather(const Step& step, Outcome& out) {
   const int P = step.comm.size();
   message_.clear();
-  put_share_header({scatter_.note().load, near_}, step.tag, message_);
+  put_share_header({scatter_.note().load, near_}, message_);
   // Under owner memory the rounding error stays in m.
   put_back_.clear();
-  encode_frame({options().codec, mine_, step.tag}, share_, message_,
+  encode_frame({options().codec, mine_, tag_behind(message_, step.tag)}, share_, message_,
                error_sink(options().codec, remembers() ? put_back_ : out.returned));
   memory_.add(put_back_);
   capacities_.clear();
   for (int r = 0; r < P; ++r) {
     const std::size_t width = region(cuts_, r).width();
-    capacities_.push_back(kShareHeaderBytes + max_frame_bytes(options().codec,
-                                                              std::min(most_share(step.k), width),
-                                                              width));
+    capacities_.push_back(
+        kMaxShareHeaderBytes +
+        max_frame_bytes(options().codec, std::min(most_share(step.k), width), width));
   }
   gather_.run(step.comm, message_, capacities_, work_);
   seen_ = {};
   load_.clear();
   for (int r = 0; r < P; ++r) {
-    const ShareHeader header = take_share_header(gather_.of(r), step.tag, r);
+    const std::span<const std::byte> block = gather_.of(r);
+    std::span<const std::byte> rest = block;
+    const ShareHeader header = take_share_header(rest, r);
     seen_.near += header.near;
     load_.push_back(header.load);
-    const Frame frame =
-        expect_frame(gather_.of(r).subspan(kShareHeaderBytes), step.tag, region(cuts_, r), r);
+    const std::uint32_t tag = tag_behind(block.first(block.size() - rest.size()), step.tag);
+    const Frame frame = expect_frame(rest, {options().codec, region(cuts_, r), tag}, r);
     seen_.is_capped |= frame.count >= most_share(step.k);
     decode_frame(frame, out.update);
   }
@@ -197,19 +198,10 @@ void Circulant::settle(const Step& step, Outcome& out) {
   recut(step, out);
 }
 
-// New cuts when the load is uneven beyond noise; every rank knows all loads, so no message is
-// needed. An owner takes the memory of the region that it leaves into its residual.
+// Every rank knows all loads, so no message is needed. An owner takes the memory of the region that
+// it leaves into its residual.
 void Circulant::recut(const Step& step, Outcome& out) {
-  if (step.count < last_recut_ + kRecutPause && step.count != 0) return;
-  std::uint64_t total = 0;
-  std::uint64_t largest = 0;
-  for (const std::uint64_t load : load_) {
-    total += load;
-    largest = std::max(largest, load);
-  }
-  const double mean = static_cast<double>(total) / static_cast<double>(load_.size());
-  if (static_cast<double>(largest) <= 1.5 * mean + 4 * std::sqrt(mean)) return;
-  last_recut_ = step.count;
+  if (!recut_rule_.is_due(step.count, cuts_, load_)) return;
   memory_.append_to(step.device, out.returned);
   cuts_ = cuts_from_load(cuts_, load_);
   mine_ = region(cuts_, step.comm.rank());
@@ -220,7 +212,7 @@ void Circulant::do_save(StateWriter& state) const {
   state.put_all(std::span(cuts_));
   state.put_all(memory().values);
   threshold_.save(state);
-  state.put(last_recut_);
+  recut_rule_.save(state);
 }
 
 void Circulant::do_load(StateReader& state, Index n, int rank, int P) {
@@ -232,21 +224,24 @@ void Circulant::do_load(StateReader& state, Index n, int rank, int P) {
           " values of owner memory for a region of ", mine_.width());
   if (remembers()) memory_.load(mine_, memory);
   threshold_.load(state);
-  last_recut_ = state.take<std::uint64_t>();
+  recut_rule_.load(state);
 }
 
 Prediction Circulant::predict(const Problem& problem) const {
   const double P = problem.P;
   const double L = ceil_log2(problem.P);
   const double share = problem.result() / P;
-  const auto block = [&](double entries) {
-    return 8 + kShareHeaderBytes + kFrameHeaderBytes +
-           expected_payload_bytes(options().codec, entries, problem.n / P);
+  // The window is steered to hold a 4th to a 32nd of k entries.
+  const double header = expected_share_header_bytes(problem.k, share, share / 64);
+  const double longest =
+      expected_share_header_bytes(2 * problem.k * P, problem.n / P, problem.n / P);
+  const auto block = [&](double head, double entries) {
+    return gathered_bytes(head + expected_frame_bytes(options().codec, entries, problem.n / P));
   };
   const Skips skips = parse_skips(options().skips, problem.P);
-  const auto total = [&](const Problem& p, double entries) {
+  const auto total = [&](const Problem& p, double head, double entries) {
     Cost cost = SparseReduceScatter::predict(skips, p, options().codec, true) +
-                sequential(L, (P - 1) * block(entries), (P - 1) * entries);
+                sequential(L, (P - 1) * block(head, entries), (P - 1) * entries);
     if (problem.refresh)
       cost += KthSumFinder::cost(problem.P) + sequential(L, L * (8 * (P - 1) + kCheckBytes));
     return cost;
@@ -256,7 +251,7 @@ Prediction Circulant::predict(const Problem& problem) const {
   // The aim is 1.02 to 1.1 of k, and the count of a steady step within a fifth of it. A refresh
   // finds the aim exactly.
   const double most = GlobalThreshold::most_gathered(problem.result());
-  return {total(problem, 1.05 * share), total(disjoint, most / P)};
+  return {total(problem, header, 1.05 * share), total(disjoint, longest, most / P)};
 }
 
 }  // namespace

@@ -12,10 +12,12 @@
 namespace oktopk {
 namespace {
 
-constexpr std::int64_t kJump = 9455;  // 0.1 nepers in units of 2^-16 octaves
-constexpr double kLogUnit = 65536;
-constexpr double kSlopeReach = 0.9;  // of the entries: where the tail's slope tells where a share begins
-constexpr double kOff = 0.2;   // of the aim: a count that falls shorter asks for a refresh
+// Changes of the mean local threshold, in units of BlockNote::kOctave.
+constexpr std::int64_t kJump = 148;  // 0.1 nepers
+constexpr std::int64_t kNotice = 7;  // 0.5%: less is noise
+constexpr double kSlopeReach =
+    0.9;                      // of the entries: where the tail's slope tells where a share begins
+constexpr double kOff = 0.2;  // of the aim: a count that falls shorter asks for a refresh
 
 }  // namespace
 
@@ -37,9 +39,11 @@ bool GlobalThreshold::follow(const BlockNote& summed, std::size_t k) {
   const std::int64_t mean = summed.log_threshold / std::int64_t{summed.contributors};
   const std::int64_t change = known_ ? mean - last_log_threshold_ : 0;
   if (std::abs(change) > kJump) known_ = false;
+  if (known_ && std::abs(change) < kNotice) return false;
   // A threshold that falls lets through what waits just below it: only feedback knows how far.
   if (change > 0)
-    value_.value *= static_cast<float>(std::exp2(static_cast<double>(change) / kLogUnit));
+    value_.value *= static_cast<float>(
+        std::exp2(static_cast<double>(change) / static_cast<double>(BlockNote::kOctave)));
   last_log_threshold_ = mean;
   return !known_;
 }

@@ -64,7 +64,7 @@ class GlobalThreshold {
   Threshold value_{.value = 0, .window = kWidest};
   bool known_ = false;
   std::uint64_t k_ = 0;
-  std::int64_t last_log_threshold_ = 0;          // mean of the local ones, units of 2^-16
+  std::int64_t last_log_threshold_ = 0;          // mean of the local ones, 1 / BlockNote::kOctave
   std::uint64_t deviation_ = kMaxOvershoot / 2;  // smoothed |count - aim| / aim, in 1/1000
 
   static constexpr std::uint64_t kMinOvershoot = 20;  // of k, in 1/1000

@@ -3,7 +3,9 @@
 // owner memory when the cuts move.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "oktopk/allreduce/frames.h"
 #include "oktopk/allreduce/share.h"
@@ -65,8 +67,8 @@ TEST(Circulant, run_direct_steady_steps_move_at_most_3_85_k_words) {
       const ReducerOptions options = circulant_options(k, "direct", rule);
       const auto allreduce = make_allreduce(find_preset("circulant"), options.allreduce);
       const double bound = allreduce->predict({.n = n, .k = k, .P = P}).bound.bytes;
-      const double framing =
-          (P - 1) * (2.0 * kFrameHeaderBytes + kNoteBytes + kShareHeaderBytes + 8);
+      // Two frames, a note, a size, a header with counts of up to ten bits.
+      const double framing = (P - 1) * (6.0 + 6 + 7 + 2 + 40);
       const History run = run_input(P, options, n, 20, Input::gaussian);
       double sent = 0;
       double steps = 0;
@@ -177,6 +179,76 @@ TEST(Circulant, run_recut_spreads_the_load) {
     total += rank[69].traffic.bytes_received;
   }
   EXPECT_LT(static_cast<double>(largest), 2.0 * static_cast<double>(total) / 8);
+}
+
+// Steps in which the region of some rank changed, the first one left out.
+std::vector<int> recut_steps(int P, Index n, std::size_t k, int steps,
+                             const std::function<std::vector<float>(int, int)>& gradient) {
+  std::vector<std::vector<Range>> regions(static_cast<std::size_t>(P));
+  run_world("threads", P, [&](Communicator& comm) {
+    Reducer reducer(comm, n, circulant_options(k, "halving", ResidualKind::owner_memory));
+    for (int step = 0; step < steps; ++step) {
+      reducer.step(gradient(comm.rank(), step));
+      regions[static_cast<std::size_t>(comm.rank())].push_back(reducer.memory().region);
+    }
+  });
+  std::vector<int> changed;
+  for (int step = 1; step < steps; ++step) {
+    const auto now = static_cast<std::size_t>(step);
+    if (std::ranges::any_of(regions, [&](const auto& r) { return r[now] != r[now - 1]; }))
+      changed.push_back(step);
+  }
+  return changed;
+}
+
+// Every rank sends one index in every step: whoever owns it is overloaded, and no cut helps.
+TEST(Circulant, run_with_one_hot_index_stops_to_recut) {
+  constexpr Index n = 600;
+  const auto gradient = [](int rank, int step) {
+    std::vector<float> g = make_input(Input::dyadic, n, rank, static_cast<std::uint64_t>(step), 3);
+    g[250] = 4096;
+    return g;
+  };
+  const std::vector<int> recuts = recut_steps(13, n, 2, 200, gradient);
+  EXPECT_LE(recuts.size(), 4u);
+  EXPECT_LT(recuts.back(), 100);
+}
+
+// The load moves again and again, and each recut helps: none of them waits.
+TEST(Circulant, run_with_recuts_that_help_makes_each_in_time) {
+  constexpr Index n = 4000;
+  const auto gradient = [](int rank, int step) {
+    std::vector<float> g = make_input(Input::dyadic, n, rank, static_cast<std::uint64_t>(step), 3);
+    const Index hot = static_cast<Index>(step / 40 % 2) * (n / 2);
+    for (Index i = 0; i < n; ++i) g[i] *= i >= hot && i < hot + n / 8 ? 32.0F : 0.0F;
+    return g;
+  };
+  const std::vector<int> recuts = recut_steps(8, n, 80, 240, gradient);
+  for (int move = 40; move < 240; move += 40)
+    EXPECT_TRUE(std::ranges::any_of(recuts, [&](int step) {
+      return step >= move && step < move + 20;
+    })) << move;
+}
+
+TEST(Circulant, save_and_load_keep_the_pause_between_recuts) {
+  constexpr Index n = 600;
+  const auto gradient = [](int rank, int step) {
+    std::vector<float> g = make_input(Input::dyadic, n, rank, static_cast<std::uint64_t>(step), 3);
+    g[250] = 4096;
+    return g;
+  };
+  const ReducerOptions options = circulant_options(2, "halving", ResidualKind::owner_memory);
+  run_world("threads", 13, [&](Communicator& comm) {
+    Reducer reducer(comm, n, options);
+    for (int step = 0; step < 70; ++step) reducer.step(gradient(comm.rank(), step));
+    Reducer resumed(comm, n, options);
+    resumed.load(reducer.save());
+    for (int step = 70; step < 200; ++step) {
+      reducer.step(gradient(comm.rank(), step));
+      resumed.step(gradient(comm.rank(), step));
+      ASSERT_EQ(resumed.memory().region, reducer.memory().region) << step;
+    }
+  });
 }
 
 TEST(Circulant, forget_empties_residual_and_memory) {
