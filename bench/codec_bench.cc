@@ -56,7 +56,7 @@ void open(benchmark::State& state, Codec codec) {
   const SparseVector entries = selection(static_cast<double>(state.range(0)) / 1000);
   Bytes bytes;
   encode_frame({codec, kRange, 0}, entries, bytes);
-  for (auto _ : state) benchmark::DoNotOptimize(open_frame(bytes));
+  for (auto _ : state) benchmark::DoNotOptimize(open_frame(bytes, {codec, kRange, 0}));
   report(state, entries.size(), bytes.size());
 }
 
@@ -64,7 +64,7 @@ void decode(benchmark::State& state, Codec codec) {
   const SparseVector entries = selection(static_cast<double>(state.range(0)) / 1000);
   Bytes bytes;
   encode_frame({codec, kRange, 0}, entries, bytes);
-  const Frame frame = open_frame(bytes);
+  const Frame frame = open_frame(bytes, {codec, kRange, 0});
   SparseVector out;
   for (auto _ : state) {
     out.clear();
@@ -77,7 +77,7 @@ void decode_add(benchmark::State& state, Codec codec) {
   const SparseVector entries = selection(static_cast<double>(state.range(0)) / 1000);
   Bytes bytes;
   encode_frame({codec, kRange, 0}, entries, bytes);
-  const Frame frame = open_frame(bytes);
+  const Frame frame = open_frame(bytes, {codec, kRange, 0});
   std::vector<float> sums(kRange.width());
   for (auto _ : state) decode_frame_add(frame, sums);
   report(state, entries.size(), bytes.size());

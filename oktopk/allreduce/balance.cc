@@ -80,7 +80,7 @@ void Balance::run(Communicator& comm, std::span<const Sizes> sizes, const FrameS
       placed = true;
     }
     const auto bytes = std::span<const std::byte>(recv.buffer).first(recv.size);
-    decode_frame(expect_frame(bytes, exact.tag, exact.range, recv.peer), balanced_);
+    decode_frame(expect_frame(bytes, exact, recv.peer), balanced_);
   }
   if (!placed) balanced_.append(slice(own));
   if (balanced_.size() != target.size() || !is_canonical(balanced_))

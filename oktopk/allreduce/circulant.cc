@@ -96,8 +96,8 @@ void Circulant::reduce(const Step& step, Outcome& out) {
   if (!selection.empty()) {
     note.contributors = 1;
     const float smallest = smallest_magnitude(selection.val);
-    note.log_threshold =
-        std::llround(65536 * std::log2(std::max(smallest, std::numeric_limits<float>::min())));
+    const float normal = std::max(smallest, std::numeric_limits<float>::min());
+    note.log_threshold = std::llround(BlockNote::kOctave * std::log2(normal));
   }
   scatter_.run(step.comm, selection,
                {.cuts = cuts_,
@@ -152,28 +152,29 @@ void Circulant::take_from_sums(const Step& step) {
 void Circulant::gather(const Step& step, Outcome& out) {
   const int P = step.comm.size();
   message_.clear();
-  put_share_header({scatter_.note().load, threshold_.window(bins_)}, step.tag, message_);
+  put_share_header({scatter_.note().load, threshold_.window(bins_)}, message_);
   // Under owner memory the rounding error stays in m.
   put_back_.clear();
-  encode_frame({options().codec, mine_, step.tag}, share_, message_,
+  encode_frame({options().codec, mine_, tag_behind(message_, step.tag)}, share_, message_,
                error_sink(options().codec, remembers() ? put_back_ : out.returned));
   memory_.add(put_back_);
   capacities_.clear();
   for (int r = 0; r < P; ++r) {
     const std::size_t width = region(cuts_, r).width();
-    capacities_.push_back(kShareHeaderBytes +
+    capacities_.push_back(kMaxShareHeaderBytes +
                           max_frame_bytes(options().codec, std::min(step.k, width), width));
   }
   gather_.run(step.comm, message_, capacities_, work_);
   windows_.clear();
   load_.clear();
   for (int r = 0; r < P; ++r) {
-    const ShareHeader header = take_share_header(gather_.of(r), step.tag, r);
+    const std::span<const std::byte> block = gather_.of(r);
+    std::span<const std::byte> rest = block;
+    const ShareHeader header = take_share_header(rest, r);
     windows_.push_back(header.window);
     load_.push_back(header.load);
-    const Frame frame =
-        expect_frame(gather_.of(r).subspan(kShareHeaderBytes), step.tag, region(cuts_, r), r);
-    decode_frame(frame, out.update);
+    const std::uint32_t tag = tag_behind(block.first(block.size() - rest.size()), step.tag);
+    decode_frame(expect_frame(rest, {options().codec, region(cuts_, r), tag}, r), out.update);
   }
 }
 
@@ -218,14 +219,17 @@ Prediction Circulant::predict(const Problem& problem) const {
   const double P = problem.P;
   const double L = ceil_log2(problem.P);
   const double share = problem.result() / P;
-  const auto block = [&](double entries) {
-    return 8 + kShareHeaderBytes + kFrameHeaderBytes +
-           expected_payload_bytes(options().codec, entries, problem.n / P);
+  const double sums = remembers() ? problem.n / P : problem.union_of(P) / P;
+  const double header = expected_share_header_bytes(problem.k, share, sums);
+  const double longest =
+      expected_share_header_bytes(2 * problem.k * P, problem.n / P, problem.n / P);
+  const auto block = [&](double head, double entries) {
+    return gathered_bytes(head + expected_frame_bytes(options().codec, entries, problem.n / P));
   };
   const Skips skips = parse_skips(options().skips, problem.P);
-  const auto total = [&](const Problem& p, double entries) {
+  const auto total = [&](const Problem& p, double head, double entries) {
     Cost cost = SparseReduceScatter::predict(skips, p, options().codec, true) +
-                sequential(L, (P - 1) * block(entries), (P - 1) * entries);
+                sequential(L, (P - 1) * block(head, entries), (P - 1) * entries);
     if (problem.refresh)
       cost += sequential(3 * L, L * (8 * (P - 1) + 4 * 256 + 8 * 32 + 3 * kCheckBytes));
     return cost;
@@ -235,8 +239,9 @@ Prediction Circulant::predict(const Problem& problem) const {
   // The aim is 1.02 to 1.1 of k, and the count of a steady step within a fifth of it. A refresh
   // takes the lower edge of a bin, 1/32 of an octave wide, and never more than k per owner.
   if (problem.refresh)
-    return {total(problem, 1.1 * share), total(disjoint, std::min(problem.k, problem.n / P))};
-  return {total(problem, 1.05 * share), total(disjoint, 1.1 * 1.2 * share)};
+    return {total(problem, header, 1.1 * share),
+            total(disjoint, longest, std::min(problem.k, problem.n / P))};
+  return {total(problem, header, 1.05 * share), total(disjoint, longest, 1.1 * 1.2 * share)};
 }
 
 }  // namespace

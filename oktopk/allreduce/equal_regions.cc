@@ -33,12 +33,12 @@ void EqualRegions::gather(const Step& step,
   for (int r = 0; r < step.comm.size(); ++r)
     capacities_.push_back(capacity(r, region(cuts_, r).width()));
   gather_.run(step.comm, frame_, capacities_, work_);
-  gather_.decode_all(cuts_, step.tag, out.update);
+  gather_.decode_all(cuts_, options().codec, step.tag, out.update);
 }
 
-Cost EqualRegions::predict_gather(int P, double payload, double entries, double values) {
-  return sequential(ceil_log2(P), (P - 1) * (sizeof(std::uint64_t) + kFrameHeaderBytes + payload),
-                    (P - 1) * entries, (P - 1) * values);
+Cost EqualRegions::predict_gather(int P, double frame, double entries, double values) {
+  return sequential(ceil_log2(P), (P - 1) * gathered_bytes(frame), (P - 1) * entries,
+                    (P - 1) * values);
 }
 
 }  // namespace oktopk

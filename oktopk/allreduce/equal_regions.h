@@ -31,8 +31,8 @@ class EqualRegions : public Allreduce {
   void gather(const Step& step, const std::function<std::size_t(int, std::size_t)>& capacity,
               Outcome& out);
 
-  // The gather's share of predict(), for blocks with so many bytes of payload, entries or values.
-  static Cost predict_gather(int P, double payload, double entries, double values);
+  // The gather's share of predict(), for frames of so many bytes, entries or values.
+  static Cost predict_gather(int P, double frame, double entries, double values);
 
   Bytes frame_;
 

@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "oktopk/allreduce/frames.h"
 
+#include <cmath>
+
 #include "oktopk/base/error.h"
+#include "oktopk/base/hash.h"
 
 namespace oktopk {
 
-Frame expect_frame(std::span<const std::byte> bytes, std::uint32_t tag, Range range, int peer) {
-  Frame frame;
+Frame expect_frame(std::span<const std::byte> bytes, const FrameSpec& spec, int peer) {
   try {
-    frame = open_frame(bytes);
+    return open_frame(bytes, spec);
   } catch (const CommError& error) {
     fail<CommError>("from rank ", peer, ": ", error.what());
   }
-  if (frame.tag != tag)
-    fail<CommError>("from rank ", peer, ": a frame of another step or problem (tag ", frame.tag,
-                    ", expected ", tag, "): n, k, options or the number of steps differ");
-  if (frame.range != range)
-    fail<CommError>("from rank ", peer, ": a frame of [", frame.range.begin, ", ", frame.range.end,
-                    "), expected [", range.begin, ", ", range.end, ")");
-  return frame;
+}
+
+std::uint32_t tag_behind(std::span<const std::byte> notes, std::uint32_t tag) {
+  return static_cast<std::uint32_t>(hash_bytes(notes, tag));
 }
 
 SparseVector* error_sink(Codec codec, SparseVector& returned) {
@@ -30,12 +29,18 @@ void FrameGather::run(Communicator& comm, std::span<const std::byte> mine,
   allgatherv(comm, mine, capacities, gathered_, work);
 }
 
-void FrameGather::decode(int r, Range range, std::uint32_t tag, SparseVector& out) const {
-  decode_frame(expect_frame(gathered_.of(r), tag, range, r), out);
+void FrameGather::decode(int r, const FrameSpec& spec, SparseVector& out) const {
+  decode_frame(expect_frame(gathered_.of(r), spec, r), out);
 }
 
-void FrameGather::decode_all(const Cuts& cuts, std::uint32_t tag, SparseVector& out) const {
-  for (int r = 0; r + 1 < static_cast<int>(cuts.size()); ++r) decode(r, region(cuts, r), tag, out);
+void FrameGather::decode_all(const Cuts& cuts, Codec codec, std::uint32_t tag,
+                             SparseVector& out) const {
+  for (int r = 0; r + 1 < static_cast<int>(cuts.size()); ++r)
+    decode(r, {codec, region(cuts, r), tag}, out);
+}
+
+double gathered_bytes(double block) {
+  return block + static_cast<double>(prefix_bytes(static_cast<std::size_t>(std::ceil(block))));
 }
 
 void allgather_sizes(Communicator& comm, Sizes mine, std::vector<Sizes>& all, Workspace& work) {

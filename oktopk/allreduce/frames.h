@@ -13,9 +13,13 @@
 
 namespace oktopk {
 
-// Opens the frame at the start of what `peer` sent, and checks that it is of this step (tag) and of
-// the range that is due. Throws CommError that names the peer.
-Frame expect_frame(std::span<const std::byte> bytes, std::uint32_t tag, Range range, int peer);
+// Opens the frame at the start of what `peer` sent. Throws CommError that names the peer unless it
+// is undamaged and of this step (tag), range and codec.
+Frame expect_frame(std::span<const std::byte> bytes, const FrameSpec& spec, int peer);
+
+// The tag of a frame that follows `notes` in the same message: with it the frame's checksum covers
+// them, too, and they need none of their own.
+std::uint32_t tag_behind(std::span<const std::byte> notes, std::uint32_t tag);
 
 // Where encoders put rounding errors: nowhere, when there are none.
 SparseVector* error_sink(Codec codec, SparseVector& returned);
@@ -28,16 +32,19 @@ class FrameGather {
   void run(Communicator& comm, std::span<const std::byte> mine,
            std::span<const std::size_t> capacities, Workspace& work);
 
-  // Appends the entries of rank r's frame, which must cover `range`, to out.
-  void decode(int r, Range range, std::uint32_t tag, SparseVector& out) const;
+  // Appends the entries of rank r's frame to out.
+  void decode(int r, const FrameSpec& spec, SparseVector& out) const;
   // All of them, in rank order: canonical when the ranges are consecutive.
-  void decode_all(const Cuts& cuts, std::uint32_t tag, SparseVector& out) const;
+  void decode_all(const Cuts& cuts, Codec codec, std::uint32_t tag, SparseVector& out) const;
 
   std::span<const std::byte> of(int r) const { return gathered_.of(r); }
 
  private:
   Gathered gathered_;
 };
+
+// A block in allgatherv: with its size before it.
+double gathered_bytes(double block);
 
 // Every rank's share, in rank order. COST: ceil(log2 P) messages, P - 1 blocks of kSizesBytes.
 struct Sizes {

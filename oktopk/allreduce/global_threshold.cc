@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kFine = kBinsPerOctave;            // bins per octave
 constexpr std::size_t kCoarse = kMagnitudeBins / kFine;  // octaves
 constexpr std::int64_t kJump = 9455;                     // 0.1 nepers in units of 2^-16 octaves
-constexpr double kLogUnit = 65536;
+constexpr std::int64_t kLogUnit = 65536;
 constexpr int kCarefulSteps = 32;
 
 // Magnitudes lower .. upper: `at_lower` entries lie above the one, `at_upper` above the other.
@@ -45,10 +45,11 @@ std::uint64_t GlobalThreshold::aim(std::size_t k) const {
 
 bool GlobalThreshold::follow(const BlockNote& summed) {
   if (summed.contributors == 0) return !known_;
-  const std::int64_t mean = summed.log_threshold / std::int64_t{summed.contributors};
+  const std::int64_t mean =
+      summed.log_threshold * (kLogUnit / BlockNote::kOctave) / std::int64_t{summed.contributors};
   const std::int64_t change = known_ ? mean - last_log_threshold_ : 0;
   last_log_threshold_ = mean;
-  value_ *= static_cast<float>(std::exp2(static_cast<double>(change) / kLogUnit));
+  value_ *= static_cast<float>(std::exp2(static_cast<double>(change) / double{kLogUnit}));
   if (std::abs(change) > kJump) known_ = false;
   return !known_;
 }

@@ -22,8 +22,7 @@ class GTopk final : public Allreduce {
 
   Prediction predict(const Problem& problem) const override {
     const double rounds = 2 * ceil_log2(problem.P);
-    const double frame =
-        kFrameHeaderBytes + expected_payload_bytes(options().codec, problem.k, problem.n);
+    const double frame = expected_frame_bytes(options().codec, problem.k, problem.n);
     const Cost cost =
         sequential(rounds, rounds * frame,
                    (2 * rounds + 1) * problem.k);  // two lists merged, then pruned, L times
@@ -32,8 +31,7 @@ class GTopk final : public Allreduce {
 
  protected:
   void do_run(const Step& step, Outcome& out) override {
-    const Range whole{0, step.n};
-    const FrameSpec spec{options().codec, whole, step.tag};
+    const FrameSpec spec{options().codec, {0, step.n}, step.tag};
     buffer_.resize(max_frame_bytes(spec.codec, step.k, step.n));
     kept_.clear();
     kept_.append(step.mine.selection);
@@ -45,7 +43,7 @@ class GTopk final : public Allreduce {
       std::copy(frame_.begin(), frame_.end(), buffer_.begin());
     }
     const std::size_t size = broadcast_up_to(step.comm, 0, buffer_, frame_.size());
-    decode_frame(expect_frame(std::span(buffer_).first(size), step.tag, whole, 0), out.update);
+    decode_frame(expect_frame(std::span(buffer_).first(size), spec, 0), out.update);
   }
 
  private:
@@ -66,7 +64,7 @@ class GTopk final : public Allreduce {
       step.comm.exchange({}, {&recv, 1});
       const auto bytes = std::span<const std::byte>(buffer_).first(recv.size);
       arrived_.clear();
-      decode_frame(expect_frame(bytes, step.tag, spec.range, recv.peer), arrived_);
+      decode_frame(expect_frame(bytes, spec, recv.peer), arrived_);
       const CooView parts[] = {kept_, arrived_};
       sum(parts, spec.range, merged_);
       std::swap(kept_, merged_);

@@ -122,7 +122,7 @@ void OkTopk::split_and_reduce(const Step& step, Outcome& out) {
   const auto add = [&](std::span<Recv> bucket) {
     for (const Recv& recv : bucket) {
       const auto bytes = std::span<const std::byte>(recv.buffer).first(recv.size);
-      decode_frame_add(expect_frame(bytes, step.tag, mine, recv.peer), region_);
+      decode_frame_add(expect_frame(bytes, {codec, mine, step.tag}, recv.peer), region_);
     }
   };
   const std::span<Recv> all(recvs_);
@@ -177,7 +177,8 @@ void OkTopk::gather(const Step& step, const Cuts& cuts, Outcome& out) {
         max_frame_bytes(codec, std::min<std::size_t>(sizes_[at(r)].entries, width), width));
   }
   gather_.run(step.comm, frame_, capacities_, work_);
-  for (int r = 0; r < step.comm.size(); ++r) gather_.decode(r, range(r), step.tag, out.update);
+  for (int r = 0; r < step.comm.size(); ++r)
+    gather_.decode(r, {codec, range(r), step.tag}, out.update);
   if (!is_canonical(out.update))
     fail<CommError>("oktopk: the gathered shares are not in rank order");
 }
@@ -186,14 +187,15 @@ Prediction OkTopk::predict(const Problem& problem) const {
   const double P = problem.P;
   const double L = ceil_log2(problem.P);
   const auto frame = [&](double entries, double width) {
-    return kFrameHeaderBytes + expected_payload_bytes(options().codec, entries, width);
+    return expected_frame_bytes(options().codec, entries, width);
   };
   const auto unbalanced = [&](const Problem& p) {
     const double gathered = p.refresh ? p.union_of(P) : p.result();
     const Cost split = SparseReduceScatter::predict(direct_skips(p.P), p, options().codec, false);
-    Cost cost = concurrent(split.messages, split.bytes, split.entries, options().bucket) +
-                sequential(2 * L, (P - 1) * (kSizesBytes + 8 + frame(gathered / P, p.n / P)),
-                           (P - 1) * gathered / P);
+    Cost cost =
+        concurrent(split.messages, split.bytes, split.entries, options().bucket) +
+        sequential(2 * L, (P - 1) * (kSizesBytes + gathered_bytes(frame(gathered / P, p.n / P))),
+                   (P - 1) * gathered / P);
     if (p.refresh) cost += sequential(L, L * (8 * (P - 1) + kCheckBytes));
     return cost;
   };
@@ -204,10 +206,11 @@ Prediction OkTopk::predict(const Problem& problem) const {
   const double share = problem.result() / P;
   const Codec exact{options().codec.index, ValueCoding::fp32};
   const double widened = std::max(0.0, frame(share, problem.n) - frame(share, problem.n / P));
-  const Cost balance = concurrent(P - 1,
-                                  (P - 1) * (kFrameHeaderBytes + widened) +
-                                      expected_payload_bytes(exact, share * (P - 1), problem.n),
-                                  share * (P - 1));
+  const double head = expected_frame_bytes(exact, share, problem.n) -
+                      expected_payload_bytes(exact, share, problem.n);
+  const Cost balance = concurrent(
+      P - 1, (P - 1) * (head + widened) + expected_payload_bytes(exact, share * (P - 1), problem.n),
+      share * (P - 1));
   return {unbalanced(problem), unbalanced(disjoint) + balance};
 }
 

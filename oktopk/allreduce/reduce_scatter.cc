@@ -2,11 +2,11 @@
 #include "oktopk/allreduce/reduce_scatter.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cmath>
+#include <limits>
 
 #include "oktopk/allreduce/frames.h"
 #include "oktopk/base/error.h"
-#include "oktopk/base/hash.h"
 #include "oktopk/sparse/sum.h"
 #include "oktopk/sparse/top.h"
 
@@ -17,39 +17,34 @@ std::size_t slot(int i) { return static_cast<std::size_t>(i); }
 
 int region_of(int rank, int block, int P) { return (rank + block) % P; }
 
-std::uint32_t note_checksum(const BlockNote& note, std::uint32_t tag) {
-  const std::uint64_t fields[] = {note.contributors, note.load,
-                                  static_cast<std::uint64_t>(note.log_threshold)};
-  return static_cast<std::uint32_t>(hash_bytes(std::as_bytes(std::span(fields)), tag));
+// Sums beyond this come from no ranks' thresholds; P of those below cannot overflow.
+constexpr std::int64_t kMostLog = std::int64_t{1} << 44;
+
+// contributors, load, log_threshold (docs/wire_format.md).
+void put_note(const BlockNote& note, Bytes& out) {
+  append_varint(note.contributors, out);
+  append_varint(note.load, out);
+  append_varint(zigzag(note.log_threshold), out);
 }
 
-// contributors u32, checksum u32, load u64, log_threshold i64 (docs/wire_format.md).
-void put_note(const BlockNote& note, std::uint32_t tag, Bytes& out) {
-  const std::size_t start = out.size();
-  out.resize(start + kNoteBytes);
-  const std::uint32_t check = note_checksum(note, tag);
-  std::byte* to = out.data() + start;
-  std::memcpy(to, &note.contributors, 4);
-  std::memcpy(to + 4, &check, 4);
-  std::memcpy(to + 8, &note.load, 8);
-  std::memcpy(to + 16, &note.log_threshold, 8);
-}
-
-BlockNote take_note(std::span<const std::byte> bytes, std::uint32_t tag, int peer) {
-  BlockNote note;
-  std::uint32_t check = 0;
-  if (bytes.size() < kNoteBytes)
-    fail<CommError>("from rank ", peer, ": ", bytes.size(), " bytes where a block note was due");
-  std::memcpy(&note.contributors, bytes.data(), 4);
-  std::memcpy(&check, bytes.data() + 4, 4);
-  std::memcpy(&note.load, bytes.data() + 8, 8);
-  std::memcpy(&note.log_threshold, bytes.data() + 16, 8);
-  if (check != note_checksum(note, tag))
-    fail<CommError>("from rank ", peer, ": a block note of another step, or damaged");
-  return note;
+// Cuts the note off. Only the frame behind it tells whether it is undamaged.
+BlockNote take_note(std::span<const std::byte>& bytes, int peer) {
+  std::uint64_t contributors = 0;
+  std::uint64_t load = 0;
+  std::uint64_t log = 0;
+  if (!take_varint(bytes, contributors) || !take_varint(bytes, load) || !take_varint(bytes, log) ||
+      contributors > std::numeric_limits<std::uint32_t>::max() || log > zigzag(kMostLog))
+    fail<CommError>("from rank ", peer, ": a block note was due, ", bytes.size(),
+                    " bytes are something else");
+  return {static_cast<std::uint32_t>(contributors), load, unzigzag(log)};
 }
 
 }  // namespace
+
+std::size_t note_bytes(const BlockNote& note) {
+  return varint_bytes(note.contributors) + varint_bytes(note.load) +
+         varint_bytes(zigzag(note.log_threshold));
+}
 
 void SparseReduceScatter::set_skips(const Skips& skips) {
   phases_ = circulant_phases(skips);
@@ -96,6 +91,13 @@ void SparseReduceScatter::prune(int block, std::size_t quota, SparseVector& drop
   view = storage_[slot(block)];
 }
 
+// Of block d, behind its note: the frame's checksum covers both.
+FrameSpec SparseReduceScatter::frame_spec(const ReduceScatterPlan& plan, int rank, int block,
+                                          std::span<const std::byte> note) const {
+  return {plan.codec, oktopk::region(plan.cuts, region_of(rank, block, P_)),
+          plan.note == nullptr ? plan.tag : tag_behind(note, plan.tag)};
+}
+
 void SparseReduceScatter::encode(const Phase& phase, const ReduceScatterPlan& plan, int rank,
                                  SparseVector& returned) {
   outgoing_.resize(std::max(outgoing_.size(), phase.hops.size()));
@@ -105,9 +107,9 @@ void SparseReduceScatter::encode(const Phase& phase, const ReduceScatterPlan& pl
     Bytes& out = outgoing_[hop];
     out.clear();
     for (int d = h.first; d < h.first + h.count; ++d) {
-      if (plan.note != nullptr) put_note(note_[slot(d)], plan.tag, out);
-      const Range range = oktopk::region(plan.cuts, region_of(rank, d, P_));
-      encode_frame({plan.codec, range, plan.tag}, view_[slot(d)], out,
+      const std::size_t start = out.size();
+      if (plan.note != nullptr) put_note(note_[slot(d)], out);
+      encode_frame(frame_spec(plan, rank, d, std::span(out).subspan(start)), view_[slot(d)], out,
                    error_sink(plan.codec, returned));
     }
     sends_.push_back({region_of(rank, h.shift, P_), out});
@@ -125,7 +127,7 @@ void SparseReduceScatter::post(const Phase& phase, const ReduceScatterPlan& plan
       width += oktopk::region(plan.cuts, region_of(rank, d, P_)).width();
     const std::size_t most =
         plan.quota > 0 ? plan.quota * slot(h.count) : plan.limit * contributors;
-    const std::size_t notes = plan.note == nullptr ? 0 : kNoteBytes * slot(h.count);
+    const std::size_t notes = plan.note == nullptr ? 0 : kMaxNoteBytes * slot(h.count);
     incoming_[hop].resize(notes +
                           max_frame_bytes(plan.codec, std::min(most, width), width, slot(h.count)));
     recvs_.push_back({region_of(rank, P_ - h.shift, P_), incoming_[hop]});
@@ -140,15 +142,13 @@ void SparseReduceScatter::decode(std::size_t hop, const Phase& phase, const Redu
   arrived_.resize(std::max(arrived_.size(), phase.hops.size()));
   arrived_[hop].resize(std::max(arrived_[hop].size(), slot(count)));
   for (int d = 0; d < count; ++d) {
-    if (plan.note != nullptr) {
-      const BlockNote note = take_note(bytes, plan.tag, recv.peer);
-      bytes = bytes.subspan(kNoteBytes);
-      note_[slot(d)].contributors += note.contributors;
-      note_[slot(d)].load += note.load;
-      note_[slot(d)].log_threshold += note.log_threshold;
-    }
-    const Range range = oktopk::region(plan.cuts, region_of(rank, d, P_));
-    const Frame frame = expect_frame(bytes, plan.tag, range, recv.peer);
+    const std::span<const std::byte> start = bytes;
+    const BlockNote note = plan.note == nullptr ? BlockNote{} : take_note(bytes, recv.peer);
+    const std::span<const std::byte> noted = start.first(start.size() - bytes.size());
+    const Frame frame = expect_frame(bytes, frame_spec(plan, rank, d, noted), recv.peer);
+    note_[slot(d)].contributors += note.contributors;
+    note_[slot(d)].load += note.load;
+    note_[slot(d)].log_threshold += note.log_threshold;
     arrived_[hop][slot(d)].clear();
     decode_frame(frame, arrived_[hop][slot(d)]);
     bytes = bytes.subspan(frame.bytes());
@@ -173,8 +173,14 @@ Cost SparseReduceScatter::predict_block(double blocks, const Problem& problem, C
   const double P = problem.P;
   double entries = problem.union_of(P / blocks) / P;
   if (quota > 0) entries = std::min(entries, quota);
-  const double bytes = kFrameHeaderBytes + (notes ? kNoteBytes : 0) +
-                       expected_payload_bytes(codec, entries, problem.n / P);
+  double bytes = expected_frame_bytes(codec, entries, problem.n / P);
+  if (notes) {
+    // Thresholds are mostly within ten octaves of 1, and always within 128.
+    const auto contributors = static_cast<std::uint32_t>(std::ceil(P / blocks));
+    const std::int64_t octaves = (problem.disjoint ? 128 : 10) * std::int64_t{contributors};
+    const auto load = static_cast<std::uint64_t>(std::ceil(problem.k / blocks));
+    bytes += static_cast<double>(note_bytes({contributors, load, -octaves * BlockNote::kOctave}));
+  }
   return {.bytes = bytes, .entries = entries};
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "oktopk/base/varint.h"
 #include "oktopk/codec/frame.h"
 #include "oktopk/comm/communicator.h"
 #include "oktopk/comm/skips.h"
@@ -25,9 +26,12 @@ namespace oktopk {
 struct BlockNote {
   std::uint32_t contributors = 0;  // ranks with a non-empty selection
   std::uint64_t load = 0;          // their entries in this block, before merging
-  std::int64_t log_threshold = 0;  // sum of their log2(threshold) in units of 2^-16
+  std::int64_t log_threshold = 0;  // sum of their log2(threshold) in units of 1 / kOctave
+  static constexpr std::int64_t kOctave = 1024;
 };
-inline constexpr std::size_t kNoteBytes = 24;
+// As three varints (docs/wire_format.md).
+std::size_t note_bytes(const BlockNote& note);
+inline constexpr std::size_t kMaxNoteBytes = 5 + 2 * kMaxVarintBytes;
 
 struct ReduceScatterPlan {
   const Cuts& cuts;
@@ -58,6 +62,8 @@ class SparseReduceScatter {
 
  private:
   void cut(CooView mine, const ReduceScatterPlan& plan, int rank);
+  FrameSpec frame_spec(const ReduceScatterPlan& plan, int rank, int block,
+                       std::span<const std::byte> note) const;
   void prune(int block, std::size_t quota, SparseVector& dropped);
   void encode(const Phase& phase, const ReduceScatterPlan& plan, int rank, SparseVector& returned);
   void post(const Phase& phase, const ReduceScatterPlan& plan, int rank, std::size_t contributors);

@@ -23,13 +23,13 @@ class SparDL final : public EqualRegions {
   Prediction predict(const Problem& problem) const override {
     const double P = problem.P;
     const double quota = std::ceil(problem.k / P);
-    const auto payload = [&](double entries) {
-      return expected_payload_bytes(options().codec, entries, problem.n / P);
+    const auto frame = [&](double entries) {
+      return expected_frame_bytes(options().codec, entries, problem.n / P);
     };
     const Cost cost = SparseReduceScatter::predict(power_skips(problem.P), problem, options().codec,
                                                    false, quota) +
-                      predict_gather(problem.P, payload(quota), quota, 0);
-    const double rounding = (P - 1) * (payload(quota) - payload(problem.k / P));
+                      predict_gather(problem.P, frame(quota), quota, 0);
+    const double rounding = (P - 1) * (frame(quota) - frame(problem.k / P));
     return {cost, cost + Cost{.bytes = rounding, .entries = P}};
   }
 

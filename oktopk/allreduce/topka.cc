@@ -23,8 +23,8 @@ class GatherAll final : public Allreduce {
 
   Prediction predict(const Problem& problem) const override {
     const double peers = problem.P - 1;
-    const double frame = sizeof(std::uint64_t) + kFrameHeaderBytes +
-                         expected_payload_bytes(options().codec, problem.k, problem.n);
+    const double frame =
+        gathered_bytes(expected_frame_bytes(options().codec, problem.k, problem.n));
     const double L = ceil_log2(problem.P);
     Cost cost = sequential(L, peers * frame, peers * problem.k);
     if (sizes_first_) cost += sequential(L, peers * kSizesBytes);
@@ -34,10 +34,9 @@ class GatherAll final : public Allreduce {
  protected:
   void do_run(const Step& step, Outcome& out) override {
     const auto P = static_cast<std::size_t>(step.comm.size());
-    const Range whole{0, step.n};
+    const FrameSpec spec{options().codec, {0, step.n}, step.tag};
     frame_.clear();
-    encode_frame({options().codec, whole, step.tag}, step.mine.selection, frame_,
-                 error_sink(options().codec, out.returned));
+    encode_frame(spec, step.mine.selection, frame_, error_sink(options().codec, out.returned));
     capacities_.assign(P, max_frame_bytes(options().codec, max_selection(step.k), step.n));
     if (sizes_first_) {
       allgather_sizes(step.comm, {step.mine.selection.size(), frame_.size()}, sizes_, work_);
@@ -49,10 +48,10 @@ class GatherAll final : public Allreduce {
     views_.clear();
     for (std::size_t r = 0; r < P; ++r) {
       parts_[r].clear();
-      gather_.decode(static_cast<int>(r), whole, step.tag, parts_[r]);
+      gather_.decode(static_cast<int>(r), spec, parts_[r]);
       views_.push_back(parts_[r]);
     }
-    sum(views_, whole, out.update);
+    sum(views_, spec.range, out.update);
   }
 
  private:

@@ -22,7 +22,8 @@ class TopkA2A final : public EqualRegions {
     const double value = options().codec.lossless() ? 4 : 2;
     const Cost cost =
         SparseReduceScatter::predict(direct_skips(problem.P), problem, options().codec, false) +
-        predict_gather(problem.P, value * problem.n / P, 0, problem.n / P);
+        predict_gather(problem.P, expected_dense_frame_bytes(options().codec, problem.n / P), 0,
+                       problem.n / P);
     // Regions differ by one value when P does not divide n.
     return {cost, cost + Cost{.bytes = (P - 1) * value}};
   }
@@ -34,7 +35,8 @@ class TopkA2A final : public EqualRegions {
     encode_dense_frame(frame_spec(step), dense_sums(step), frame_,
                        error_sink(options().codec, out.returned));
     gather(
-        step, [](int, std::size_t width) { return kFrameHeaderBytes + 4 * width; }, out);
+        step, [&](int, std::size_t width) { return dense_frame_bytes(options().codec, width); },
+        out);
   }
 };
 

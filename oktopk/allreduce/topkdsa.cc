@@ -37,16 +37,13 @@ class TopkDsa final : public EqualRegions {
     gather(
         step,
         [&](int r, std::size_t width) {
-          const std::size_t dense = kFrameHeaderBytes + 4 * width;  // the largest that is sent
-          return std::min<std::size_t>(sizes_[static_cast<std::size_t>(r)].bytes, dense);
+          return std::min<std::size_t>(sizes_[static_cast<std::size_t>(r)].bytes,
+                                       dense_frame_bytes(options().codec, width));
         },
         out);
   }
 
  private:
-  // A dense block has no logarithmic codings: those become bf16.
-  double bytes_per_value() const { return options().codec.lossless() ? 4 : 2; }
-
   // The smaller of the sparse and the dense frame; rounding errors are those of the one that is
   // sent.
   void encode_smaller(const Step& step, Outcome& out) {
@@ -54,9 +51,7 @@ class TopkDsa final : public EqualRegions {
     errors_.clear();
     frame_.clear();
     encode_frame(frame_spec(step), sums(), frame_, errors);
-    const double dense =
-        kFrameHeaderBytes + bytes_per_value() * static_cast<double>(mine(step).width());
-    if (static_cast<double>(frame_.size()) > dense) {
+    if (frame_.size() > dense_frame_bytes(options().codec, mine(step).width())) {
       errors_.clear();
       frame_.clear();
       encode_dense_frame(frame_spec(step), dense_sums(step), frame_, errors);
@@ -67,8 +62,8 @@ class TopkDsa final : public EqualRegions {
   Cost cost(const Problem& problem) const {
     const double P = problem.P;
     const double sparse =
-        expected_payload_bytes(options().codec, problem.union_of(P) / P, problem.n / P);
-    const double dense = bytes_per_value() * problem.n / P;
+        expected_frame_bytes(options().codec, problem.union_of(P) / P, problem.n / P);
+    const double dense = expected_dense_frame_bytes(options().codec, problem.n / P);
     return SparseReduceScatter::predict(direct_skips(problem.P), problem, options().codec, false) +
            sequential(ceil_log2(problem.P), (P - 1) * kSizesBytes) +
            (sparse <= dense ? predict_gather(problem.P, sparse, problem.union_of(P) / P, 0)

@@ -50,7 +50,8 @@ struct Lanes {
     parity = all;
   }
 
-  // A last, incomplete stripe counts as filled with zeros: the header says how long the payload is.
+  // A last, incomplete stripe counts as filled with zeros: the context says how long the payload
+  // is.
   void add_padded(std::span<const std::byte> part) {
     std::array<std::byte, kStripeBytes> stripe{};
     std::memcpy(stripe.data(), part.data(), part.size());
@@ -70,10 +71,10 @@ struct Lanes {
 
 }  // namespace
 
-std::uint32_t frame_checksum(std::span<const std::byte, 28> header,
+std::uint32_t frame_checksum(std::span<const std::byte, 28> context,
                              std::span<const std::byte> payload) {
   Lanes lanes;
-  lanes.add_padded(header);
+  lanes.add_padded(context);
   const std::size_t stripes = payload.size() / kStripeBytes;
   lanes.add(payload.data(), stripes);
   const auto rest = payload.subspan(stripes * kStripeBytes);

@@ -10,8 +10,9 @@
 
 namespace oktopk {
 
-// `header` is the frame header without its checksum field (28 bytes). COST: about memory speed.
-std::uint32_t frame_checksum(std::span<const std::byte, 28> header,
+// `context` is what both sides know of the frame besides its payload (frame.cc). COST: about memory
+// speed.
+std::uint32_t frame_checksum(std::span<const std::byte, 28> context,
                              std::span<const std::byte> payload);
 
 }  // namespace oktopk

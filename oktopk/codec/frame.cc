@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Header, checksum, and the cut of a payload into index and value bytes: the size of the value
-// bytes follows from the count, the index bytes are the rest. Every size is checked against the
-// bytes that are really there before anything is allocated: a value takes at least half a byte, so
-// memory for the entries is at most a small multiple of what was received.
+// Checks, and the cut of a payload into index and value bytes: the size of the value bytes follows
+// from the count, the index bytes are the rest. Every size is checked against the bytes that are
+// really there before anything is allocated: a value takes at least half a byte, so memory for the
+// entries is at most a small multiple of what was received. The bytes before the payload are in
+// frame_head.cc.
 #include "oktopk/codec/frame.h"
 
 #include <algorithm>
@@ -11,36 +12,14 @@
 #include <cstring>
 
 #include "oktopk/base/error.h"
-#include "oktopk/codec/checksum.h"
+#include "oktopk/base/varint.h"
+#include "oktopk/codec/frame_head.h"
 #include "oktopk/codec/index_codec.h"
 #include "oktopk/codec/kernels.h"
 #include "oktopk/codec/value_codec.h"
 
 namespace oktopk {
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
-
-constexpr std::uint16_t kMagic = 0x4B4F;  // "OK" in memory
-constexpr std::uint8_t kVersion = 2;
-
-struct Header {
-  std::uint16_t magic;
-  std::uint8_t version;
-  std::uint8_t codings;  // index coding in the low nibble, value coding in the high one
-  std::uint32_t count;
-  std::uint32_t begin;
-  std::uint32_t end;
-  std::uint64_t payload_bytes;
-  std::uint32_t tag;
-  std::uint32_t checksum;
-};
-static_assert(sizeof(Header) == kFrameHeaderBytes);
-static_assert(std::has_unique_object_representations_v<Header>);
-
-std::uint32_t checksum_of(const Header& header, std::span<const std::byte> payload) {
-  return frame_checksum(std::as_bytes(std::span(&header, 1)).first<28>(), payload);
-}
 
 // Entries that decode_frame_add handles at once: they stay in the nearest cache.
 constexpr std::size_t kPiece = 2 * kIndexPiece;
@@ -63,41 +42,34 @@ void check_finite(std::span<const float> val) {
   require(wrong == 0, "encode_frame: a value is NaN or infinite; only finite values travel");
 }
 
-// Writes the header of the frame that starts at `start`, behind which the payload stands.
-void seal(const FrameSpec& spec, std::size_t count, std::size_t start, Bytes& out) {
-  const auto payload = std::span<const std::byte>(out).subspan(start + kFrameHeaderBytes);
-  const auto codings =
-      static_cast<unsigned>(spec.codec.index) | (static_cast<unsigned>(spec.codec.value) << 4);
-  Header header{.magic = kMagic,
-                .version = kVersion,
-                .codings = static_cast<std::uint8_t>(codings),
-                .count = static_cast<std::uint32_t>(count),
-                .begin = spec.range.begin,
-                .end = spec.range.end,
-                .payload_bytes = payload.size(),
-                .tag = spec.tag,
-                .checksum = 0};
-  header.checksum = checksum_of(header, payload);
-  std::memcpy(out.data() + start, &header, sizeof header);
-}
-
-// Appends header, indices (none of coding `all`) and values. Room for the most that they can take
-// is made once, and what was not needed given back: nothing is copied.
-void append_frame(const FrameSpec& spec, CooView v, Bytes& out) {
+// Appends head, indices (none of coding `all`) and values. Room for the most that they can take is
+// made once, and what was not needed given back: nothing is copied. `first` is the number that
+// tells sparse frames and their count from dense ones.
+void append_frame(const FrameSpec& spec, CooView v, std::uint64_t first, Bytes& out) {
   const IndexCodec& indices = index_codec(spec.codec.index);
   const ValueCodec& values = value_codec(spec.codec.value);
+  const std::size_t count = v.val.size();
   const std::size_t start = out.size();
-  std::size_t end = start + kFrameHeaderBytes;
-  if (!v.val.empty()) {
-    const std::size_t value_bytes = values.bytes(v.val.size());
-    const std::size_t most = indices.bounds(v.val.size(), spec.range.width()).most;
+  const std::size_t field = frame_size_field(spec.codec.index, count);
+  const std::size_t head = kFrameChecksumBytes + varint_bytes(first) + field;
+  std::size_t end = start + head;
+  out.resize(end);
+  put_varint(first, out.data() + start + kFrameChecksumBytes);
+  if (count > 0) {
+    const std::size_t value_bytes = values.bytes(count);
+    const std::size_t most = indices.bounds(count, spec.range.width()).most;
     out.resize(end + most + kIndexSlack + value_bytes);
-    end += indices.encode_to(v.idx, spec.range, out.data() + end);
+    const std::uint64_t index_bytes = indices.encode_to(v.idx, spec.range, out.data() + end);
+    std::memcpy(out.data() + end - field, &index_bytes, field);
+    end += index_bytes;
     values.encode(v.val, std::span(out).subspan(end, value_bytes));
     end += value_bytes;
   }
   out.resize(end);
-  seal(spec, v.val.size(), start, out);
+  const Frame frame{spec.codec, spec.range, count, head,
+                    std::span<const std::byte>(out).subspan(start + head)};
+  const std::uint32_t sum = frame_checksum_of(frame, spec.tag);
+  std::memcpy(out.data() + start, &sum, sizeof sum);
 }
 
 // Appends what the coding took off each value. Decoding the bytes just written into the place of
@@ -129,36 +101,16 @@ struct Parts {
 Parts split(const Frame& frame) {
   const std::size_t width = frame.range.width();
   const std::size_t size = frame.payload.size();
-  const std::size_t count = frame.count;
-  if (count > width) fail<CommError>("frame: ", count, " entries in a range of ", width);
-  if (frame.codec.index == IndexCoding::all && count != width) {
-    fail<CommError>("frame: coding 'all' with ", count, " entries for a range of ", width);
-  }
-  if (count == 0) {
-    if (size != 0) fail<CommError>("frame: no entries, but ", size, " payload bytes");
-    return {};
-  }
-  const std::size_t value_bytes = value_codec(frame.codec.value).bytes(count);
-  const SizeBounds bounds = index_codec(frame.codec.index).bounds(count, width);
+  check_frame_count(frame.codec, frame.count, width);
+  if (frame.count == 0) return {};
+  const std::size_t value_bytes = value_codec(frame.codec.value).bytes(frame.count);
+  const SizeBounds bounds = index_codec(frame.codec.index).bounds(frame.count, width);
   if (size < value_bytes || size - value_bytes < bounds.least || size - value_bytes > bounds.most) {
-    fail<CommError>("frame: ", size, " payload bytes for ", count, " entries of ",
+    fail<CommError>("frame: ", size, " payload bytes for ", frame.count, " entries of ",
                     to_string(frame.codec), " in a range of ", width, "; expected ", value_bytes,
                     " for the values and ", bounds.least, " to ", bounds.most, " for the indices");
   }
   return {frame.payload.first(size - value_bytes), frame.payload.last(value_bytes)};
-}
-
-void check_known(const Header& header, std::size_t index, std::size_t value) {
-  if (header.magic != kMagic) fail<CommError>("frame: magic is ", header.magic, ", not ", kMagic);
-  if (header.version != kVersion) {
-    fail<CommError>("frame: version ", int{header.version}, "; this build reads ", int{kVersion});
-  }
-  if (index >= index_codings().size() || value >= value_codings().size()) {
-    fail<CommError>("frame: unknown coding, index ", index, ", value ", value);
-  }
-  if (header.begin > header.end) {
-    fail<CommError>("frame: range [", header.begin, ", ", header.end, ") is reversed");
-  }
 }
 
 // Appends the entries of a frame that is not empty.
@@ -192,7 +144,7 @@ void encode_frame(const FrameSpec& spec, CooView v, Bytes& out, SparseVector* er
           "encode_frame: coding 'all' needs all ", spec.range.width(), " entries, not ", v.size());
   check_indices(spec, v.idx);
   check_finite(v.val);
-  append_frame(spec, v, out);
+  append_frame(spec, v, 2 * std::uint64_t{v.size()}, out);
   if (error != nullptr) {
     append_errors(
         spec.codec.value, v.val, out, [v](std::size_t i) { return v.idx[i]; }, *error);
@@ -206,9 +158,8 @@ void encode_dense_frame(const FrameSpec& spec, std::span<const float> dense, Byt
           spec.range.end, ")");
   check_finite(dense);
   FrameSpec all = spec;
-  all.codec.index = IndexCoding::all;
-  if (!spec.codec.lossless()) all.codec.value = ValueCoding::bf16;
-  append_frame(all, {{}, dense}, out);
+  all.codec = dense_codec(spec.codec);
+  append_frame(all, {{}, dense}, kDenseHead, out);
   if (error != nullptr) {
     const Index begin = spec.range.begin;
     const auto index_at = [begin](std::size_t i) { return begin + static_cast<Index>(i); };
@@ -216,30 +167,18 @@ void encode_dense_frame(const FrameSpec& spec, std::span<const float> dense, Byt
   }
 }
 
-Frame open_frame(std::span<const std::byte> bytes) {
-  if (bytes.size() < kFrameHeaderBytes) {
-    fail<CommError>("frame: ", bytes.size(), " bytes are less than a header of ",
-                    kFrameHeaderBytes);
-  }
-  Header header;
-  std::memcpy(&header, bytes.data(), sizeof header);
-  const std::size_t index = header.codings & 15u;
-  const std::size_t value = header.codings >> 4;
-  check_known(header, index, value);
-  const std::span<const std::byte> rest = bytes.subspan(kFrameHeaderBytes);
-  if (header.payload_bytes > rest.size()) {
-    fail<CommError>("frame: truncated, ", header.payload_bytes, " payload bytes announced, ",
-                    rest.size(), " there");
-  }
-  const Frame frame{.codec = {static_cast<IndexCoding>(index), static_cast<ValueCoding>(value)},
-                    .range = {header.begin, header.end},
-                    .tag = header.tag,
-                    .count = header.count,
-                    .payload = rest.first(header.payload_bytes)};
+Frame open_frame(std::span<const std::byte> bytes, const FrameSpec& spec) {
+  require(spec.range.begin <= spec.range.end, "open_frame: range [", spec.range.begin, ", ",
+          spec.range.end, ") is reversed");
+  const Frame frame = read_frame_head(bytes, spec);
   split(frame);
-  if (const std::uint32_t sum = checksum_of(header, frame.payload); sum != header.checksum) {
-    fail<CommError>("frame: checksum ", header.checksum, " announced, ", sum, " computed over ",
-                    frame.payload.size(), " payload bytes: damaged on the way");
+  std::uint32_t announced = 0;
+  std::memcpy(&announced, bytes.data(), kFrameChecksumBytes);
+  if (const std::uint32_t sum = frame_checksum_of(frame, spec.tag); sum != announced) {
+    fail<CommError>("a frame of another step, problem or range, or damaged (checksum ", announced,
+                    " announced, ", sum, " computed over ", frame.count, " entries; expected tag ",
+                    spec.tag, ", range [", spec.range.begin, ", ", spec.range.end, "), codec ",
+                    to_string(spec.codec), ")");
   }
   return frame;
 }
@@ -278,11 +217,6 @@ void decode_frame_add(const Frame& frame, std::span<float> out) {
     const Index begin = frame.range.begin;
     for (std::size_t i = 0; i < count; ++i) place[idx[i] - begin] += val[i];
   }
-}
-
-std::size_t max_frame_bytes(Codec codec, std::size_t entries, std::size_t width,
-                            std::size_t frames) {
-  return frames * kFrameHeaderBytes + max_payload_bytes(codec, entries, width, frames);
 }
 
 }  // namespace oktopk

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A frame is one encoded sparse vector: a 32-byte header that says everything the decoder needs,
-// and the payload (docs/wire_format.md). Frames can be concatenated and forwarded unopened. Opening
-// checks magic, codings, lengths, tag and checksum before anything is allocated; decoding checks
-// every index. Any violation is a CommError; no input of any kind makes it read or write out of
-// bounds.
+// A frame is one encoded sparse vector: a checksum, the count, and the payload
+// (docs/wire_format.md). Codec, range and tag do not travel: the receiver says what it expects, and
+// the checksum covers them, so that a frame of another step, range or codec looks like a damaged
+// one. Frames can be concatenated and forwarded unopened. Opening checks lengths and checksum
+// before anything is allocated; decoding checks every index. Any violation is a CommError; no input
+// of any kind makes it read or write out of bounds.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +17,8 @@
 
 namespace oktopk {
 
-inline constexpr std::size_t kFrameHeaderBytes = 32;
-
-// What an encoder says about a frame besides its entries. The tag is any number sender and receiver
-// share (step and problem): a receiver that expects another one reports the mismatch.
+// What sender and receiver of a frame know before it travels. The tag is any number that they share
+// (step and problem).
 struct FrameSpec {
   Codec codec;
   Range range;  // all indices lie inside; stored relative to range.begin
@@ -39,16 +38,17 @@ void encode_dense_frame(const FrameSpec& spec, std::span<const float> dense, Byt
 
 // A checked frame inside received bytes (borrowed).
 struct Frame {
-  Codec codec;
+  Codec codec;  // of the payload: that of the spec, or of a dense frame
   Range range;
-  std::uint32_t tag = 0;
   std::size_t count = 0;
+  std::size_t head = 0;  // bytes before the payload
   std::span<const std::byte> payload;
-  std::size_t bytes() const { return kFrameHeaderBytes + payload.size(); }
+  std::size_t bytes() const { return head + payload.size(); }
 };
 
-// Opens the frame at the start of `bytes` (which may go on after it). Throws CommError.
-Frame open_frame(std::span<const std::byte> bytes);
+// Opens the frame of encode_frame or encode_dense_frame at the start of `bytes` (which may go on
+// after it). Throws CommError unless it was encoded with the same spec and is undamaged.
+Frame open_frame(std::span<const std::byte> bytes, const FrameSpec& spec);
 
 // Appends the frame's entries to `out`; of an `all` frame, those that are not zero.
 void decode_frame(const Frame& frame, SparseVector& out);
@@ -57,6 +57,17 @@ void decode_frame(const Frame& frame, SparseVector& out);
 // as it decodes, without memory for the entries: after a CommError, which only a faulty encoder can
 // cause in an opened frame, some of them have been added.
 void decode_frame_add(const Frame& frame, std::span<float> out);
+
+// What a dense frame is coded with: no index bytes, and bf16 in place of logarithmic values.
+Codec dense_codec(Codec codec);
+
+// Bytes before the payload of a frame of `count` entries from encode_frame.
+std::size_t frame_head_bytes(Codec codec, std::size_t count);
+
+// The whole of a frame: of encode_frame, for uniformly random positions; of encode_dense_frame.
+double expected_frame_bytes(Codec codec, double entries, double width);
+std::size_t dense_frame_bytes(Codec codec, std::size_t width);
+double expected_dense_frame_bytes(Codec codec, double width);
 
 // An upper bound for the bytes of `frames` frames that hold at most `entries` entries in ranges
 // of together `width` positions: the capacity to receive them with.

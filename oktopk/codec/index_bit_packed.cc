@@ -63,6 +63,7 @@ class BitPacked final : public IndexCodec {
   SizeBounds bounds(std::size_t count, std::size_t width) const override {
     return {field_blocks(count), max_bytes(count, width, 1)};
   }
+  bool has_fixed_size() const override { return false; }
 
   // A block of m <= 512 indices whose gaps less one are at most y takes m * beta(y) bits, with beta
   // the concave piecewise linear function through (2^b, b + 1) that covers bit_width. All y

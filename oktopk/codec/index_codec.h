@@ -65,6 +65,9 @@ class IndexCodec {
   // The upper bound holds for any indices. REQUIRES: 1 <= count <= width.
   virtual SizeBounds bounds(std::size_t count, std::size_t width) const = 0;
 
+  // Whether least and most always agree. Otherwise a frame says how many index bytes it has.
+  virtual bool has_fixed_size() const { return true; }
+
   // As max_payload_bytes and expected_payload_bytes of codec.h, the index bytes alone.
   // REQUIRES: 1 <= frames <= entries <= width.
   virtual std::size_t max_bytes(std::size_t entries, std::size_t width,

@@ -15,9 +15,6 @@
 namespace oktopk {
 namespace {
 
-// The size of a block travels in front of it.
-constexpr std::size_t kPrefix = sizeof(std::uint64_t);
-
 int wrap(int rank, int P) { return rank < 0 ? rank + P : rank >= P ? rank - P : rank; }
 
 void copy_bytes(std::byte* to, std::span<const std::byte> from) {
@@ -41,12 +38,12 @@ void open_blocks(Communicator& comm, std::span<const std::size_t> capacities, in
   for (int b = 0; b < count; ++b) {
     const auto owner = static_cast<std::size_t>(wrap(first + b, comm.size()));
     std::uint64_t size = 0;
-    if (end - at < kPrefix) {
+    auto rest = std::span<const std::byte>(out.bytes).subspan(at, end - at);
+    if (!take_varint(rest, size)) {
       fail_world(comm, "allgatherv: message from rank ", peer, " ends before the block of rank ",
                  owner);
     }
-    std::memcpy(&size, out.bytes.data() + at, kPrefix);
-    at += kPrefix;
+    at = end - rest.size();
     if (size > capacities[owner] || size > end - at) {
       fail_world(comm, "allgatherv: rank ", peer, " forwards ", size, " bytes of rank ", owner,
                  ", whose capacity is ", capacities[owner], " and of which ", end - at, " arrived");
@@ -168,13 +165,11 @@ void allgatherv(Communicator& comm, std::span<const std::byte> mine,
           " capacities for a world of size ", P);
   const std::size_t limit = capacities[static_cast<std::size_t>(rank)];
   require(mine.size() <= limit, "allgatherv: block of ", mine.size(), " bytes, capacity ", limit);
-  const std::size_t total =
-      std::accumulate(capacities.begin(), capacities.end(), static_cast<std::size_t>(P) * kPrefix);
+  std::size_t total = 0;
+  for (const std::size_t capacity : capacities) total += prefix_bytes(capacity) + capacity;
   prepare(out, static_cast<std::size_t>(P), total);
-  const std::uint64_t size = mine.size();
-  std::memcpy(out.bytes.data(), &size, kPrefix);
-  copy_bytes(out.bytes.data() + kPrefix, mine);
-  std::size_t used = kPrefix + mine.size();
+  copy_bytes(put_varint(mine.size(), out.bytes.data()), mine);
+  std::size_t used = prefix_bytes(mine.size()) + mine.size();
   open_blocks(comm, capacities, rank, rank, 1, 0, used, out);
 
   const auto phases = halving_phases(P, work);

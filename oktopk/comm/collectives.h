@@ -6,7 +6,7 @@
 //   barrier             L                        0                         dissemination
 //   broadcast           <= L                     <= L m                    binomial tree
 //   allgather           L                        (P-1) m                   circulant, halving
-//   allgatherv          L                        P-1 blocks, 8 B + each    circulant, halving
+//   allgatherv          L                        P-1 blocks with sizes     circulant, halving
 //   alltoall(v)         P-1                      P-1 blocks                rotated destinations
 //   reduce_scatter      message_count(skips)     >= (P-1) regions          circulant, any skip list
 //   allgather_regions   message_count(skips)     (P-1) regions             the same, backwards
@@ -31,6 +31,7 @@
 #include "oktopk/base/bytes.h"
 #include "oktopk/base/error.h"
 #include "oktopk/base/half.h"
+#include "oktopk/base/varint.h"
 #include "oktopk/comm/communicator.h"
 #include "oktopk/comm/skips.h"
 
@@ -99,7 +100,9 @@ void allgather_checked(Communicator& comm, std::span<const std::byte> mine,
                        std::span<std::byte> all, Workspace& work);
 
 // Blocks of different sizes; rank r's has at most capacities[r] bytes (equal on all ranks). Peers
-// forward each other's blocks unopened.
+// forward each other's blocks unopened. The size of a block travels in front of it, in
+// prefix_bytes().
+inline std::size_t prefix_bytes(std::size_t block) { return varint_bytes(block); }
 void allgatherv(Communicator& comm, std::span<const std::byte> mine,
                 std::span<const std::size_t> capacities, Gathered& out, Workspace& work);
 

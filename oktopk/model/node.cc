@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "oktopk/model/node.h"
 
+#include <cmath>
+
+#include "oktopk/base/varint.h"
+
 namespace oktopk {
 namespace {
 
 constexpr double kShort = 4096;  // values that cost messages rather than bytes
-constexpr double kFrameHead = 32;
+
+// Of a frame with up to so many entries (codec/frame_head.h): a checksum and twice the count.
+double frame_head(double entries) {
+  return 4 + static_cast<double>(varint_bytes(static_cast<std::uint64_t>(2 * std::ceil(entries))));
+}
 
 }  // namespace
 
@@ -21,7 +29,7 @@ Cost node_sum_cost(double n, int ranks) {
 
 Cost node_share_entries_cost(double entries, int ranks) {
   const double messages = ceil_log2(ranks);
-  return sequential(messages, messages * (2 * kFrameHead + 8 * entries), entries);
+  return sequential(messages, messages * (2 * frame_head(entries) + 8 * entries), entries);
 }
 
 Cost node_share_values_cost(double n, int ranks) {

@@ -189,7 +189,7 @@ Update NodeReducer::share_sparse(const Update& update, std::size_t k) {
   for (SparseVector* part : {&update_, &node_sent_}) {
     part->clear();
     const Frame frame =
-        expect_frame(bytes, tag, spec.range, leader_of_[static_cast<std::size_t>(comm_.rank())]);
+        expect_frame(bytes, spec, leader_of_[static_cast<std::size_t>(comm_.rank())]);
     decode_frame(frame, *part);
     bytes = bytes.subspan(frame.bytes());
   }

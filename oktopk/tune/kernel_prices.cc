@@ -49,13 +49,13 @@ class Shares {
 
   // All peers' shares there and back.
   void code(Codec codec) {
+    const FrameSpec spec{.codec = codec, .range = {0, kWidth}};
     for (std::size_t p = 0; p < kPeers; ++p) {
       bytes_.clear();
       errors_.clear();
-      encode_frame({.codec = codec, .range = {0, kWidth}}, shares_[p], bytes_,
-                   error_sink(codec, errors_));
+      encode_frame(spec, shares_[p], bytes_, error_sink(codec, errors_));
       arrived_[p].clear();
-      decode_frame(open_frame(bytes_), arrived_[p]);
+      decode_frame(open_frame(bytes_, spec), arrived_[p]);
     }
   }
 

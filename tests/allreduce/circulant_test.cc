@@ -67,8 +67,8 @@ TEST(Circulant, run_direct_steady_steps_move_at_most_3_85_k_words) {
       const ReducerOptions options = circulant_options(k, "direct", rule);
       const auto allreduce = make_allreduce(find_preset("circulant"), options.allreduce);
       const double bound = allreduce->predict({.n = n, .k = k, .P = P}).bound.bytes;
-      const double framing =
-          (P - 1) * (2.0 * kFrameHeaderBytes + kNoteBytes + kShareHeaderBytes + 8);
+      // Two frames, a note, a size, a header with counts of up to ten bits.
+      const double framing = (P - 1) * (6.0 + 6 + 7 + 2 + 40);
       const History run = run_input(P, options, n, 20, Input::gaussian);
       double sent = 0;
       double steps = 0;

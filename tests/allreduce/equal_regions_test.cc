@@ -16,7 +16,7 @@ class Probe final : public EqualRegions {
       : EqualRegions(AllreduceOptions{}), skips_(skips), quota_(quota) {}
   std::string_view name() const override { return "probe"; }
   Prediction predict(const Problem& problem) const override {
-    const Cost cost = predict_gather(problem.P, 0, 0, 0);
+    const Cost cost = predict_gather(problem.P, expected_frame_bytes({}, 0, 0), 0, 0);
     return {cost, cost};
   }
   std::vector<float> dense;  // of this rank's region, after the last step

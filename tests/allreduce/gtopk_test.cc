@@ -14,7 +14,7 @@ TEST(Gtopk, run_moves_4k_log_P_words_through_the_root) {
     const auto rounds = 2 * static_cast<std::uint64_t>(ceil_log2(P));
     const History run = run_input(P, preset_options("gtopk", k), 100000, 3, Input::gaussian);
     for (std::size_t step = 1; step < 3; ++step) {
-      EXPECT_EQ(run[0][step].traffic.duplex_bytes, rounds * (8 * k + kFrameHeaderBytes)) << P;
+      EXPECT_EQ(run[0][step].traffic.duplex_bytes, rounds * (8 * k + frame_head_bytes({}, k))) << P;
       EXPECT_EQ(run[0][step].traffic.duplex_messages, rounds);
       for (const auto& rank : run) {
         EXPECT_LE(rank[step].traffic.duplex_bytes, run[0][step].traffic.duplex_bytes);

@@ -28,7 +28,7 @@ TEST(Oktopk, run_reuse_step_moves_at_most_6k_words_and_the_messages_of_its_bound
       // Counts per region vary by chance; 5 standard deviations of what P ranks send to one.
       const double chance = 8 * 5 * std::sqrt(static_cast<double>(most));
       const double peers = P - 1;
-      const double framing = peers * (2 * kFrameHeaderBytes + 8 + kSizesBytes);
+      const double framing = peers * (6 + 6 + 2 + kSizesBytes);  // two frames, prefix, sizes
       for (const auto& rank : run) {
         const Traffic& t = rank[step].traffic;
         EXPECT_FALSE(rank[step].outcome.refreshed);

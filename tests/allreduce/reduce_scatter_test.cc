@@ -46,7 +46,7 @@ std::vector<Reduced> reduce(int P, const Skips& skips, const Cuts& cuts, Codec c
     // Ranks 2, 5, 8, ... have nothing.
     const SparseVector mine = rank % 3 == 2 ? SparseVector{} : selection_of(comm.rank());
     const BlockNote note{mine.empty() ? 0U : 1U, 0,
-                         mine.empty() ? 0 : -1000 - (1LL << 40) * comm.rank()};
+                         mine.empty() ? 0 : -1000 - (1LL << 30) * comm.rank()};
     Reduced out;
     for (int repeat = 0; repeat < 2; ++repeat) {  // the second run must not see the first
       counting.reset();
@@ -104,7 +104,7 @@ TEST(SparseReduceScatter, run_sums_the_notes_over_all_ranks) {
     for (int r = 0; r < P; ++r) {
       if (r % 3 == 2) continue;
       ++expected.contributors;
-      expected.log_threshold += -1000 - (1LL << 40) * r;
+      expected.log_threshold += -1000 - (1LL << 30) * r;
     }
     const Cuts cuts = equal_cuts(kN, P);
     for (const Skips& skips : skip_lists(P)) {
@@ -176,13 +176,15 @@ TEST(SparseReduceScatter, predict_counts_messages_and_disjoint_blocks) {
   const Problem problem{.n = 1e6, .k = 800, .P = 8, .disjoint = true};
   const Cost direct = SparseReduceScatter::predict(direct_skips(8), problem, {}, false);
   EXPECT_DOUBLE_EQ(direct.messages, 7);
-  EXPECT_DOUBLE_EQ(direct.bytes, 7 * (kFrameHeaderBytes + 8 * 100.0));
+  EXPECT_DOUBLE_EQ(direct.bytes, 7 * (6 + 8 * 100.0));
   EXPECT_DOUBLE_EQ(direct.entries, 800);  // those at home included
   const Cost halving = SparseReduceScatter::predict(halving_skips(8), problem, {}, true);
   EXPECT_DOUBLE_EQ(halving.messages, 3);
-  EXPECT_DOUBLE_EQ(halving.bytes, 7 * (kFrameHeaderBytes + kNoteBytes) + 8 * (400.0 + 400 + 400));
+  // Notes of 1, 2 and 4 contributors, loads of 100, 200 and 400, 128 octaves each.
+  EXPECT_DOUBLE_EQ(halving.bytes, 7 * 6 + 4 * (1 + 1 + 3) + 2 * (1 + 2 + 3) + (1 + 2 + 3) +
+                                      8 * (400.0 + 400 + 400));
   const Cost pruned = SparseReduceScatter::predict(halving_skips(8), problem, {}, false, 100);
-  EXPECT_DOUBLE_EQ(pruned.bytes, 7 * (kFrameHeaderBytes + 8 * 100.0));
+  EXPECT_DOUBLE_EQ(pruned.bytes, 7 * (6 + 8 * 100.0));
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ TEST(Spardl, run_moves_at_most_4k_words_in_2_log_P_messages) {
         for (std::size_t step = 1; step < 3; ++step) {
           const Traffic& t = rank[step].traffic;
           EXPECT_EQ(t.messages_sent, 2 * L);
-          EXPECT_LE(t.bytes_sent, (P - 1) * (16 * quota + 2 * kFrameHeaderBytes + 8));
+          EXPECT_LE(t.bytes_sent, (P - 1) * (16 * quota + 2 * frame_head_bytes({}, quota) + 2));
           EXPECT_GE(t.bytes_sent, (P - 1) * 15 * (k / P));
           EXPECT_LE(rank[step].outcome.update.size(), P * quota);
         }

@@ -16,7 +16,7 @@ TEST(Topka, run_gathers_2k_words_of_every_peer) {
     for (const auto& rank : run)
       for (std::size_t step = 1; step < 3; ++step) {
         const Traffic& t = rank[step].traffic;
-        EXPECT_EQ(t.bytes_received, peers * (8 * k + kFrameHeaderBytes + 8));
+        EXPECT_EQ(t.bytes_received, peers * (8 * k + 6 + 2));
         EXPECT_EQ(t.bytes_sent, t.bytes_received);
         EXPECT_EQ(t.messages_sent, static_cast<std::uint64_t>(ceil_log2(P)));
       }
@@ -38,7 +38,7 @@ TEST(Gaussiank, run_exchanges_sizes_first_and_gathers_what_was_selected) {
     for (const auto& rank : run) {
       const Traffic& t = rank[step].traffic;
       const std::uint64_t others = selected - rank[step].selection.size();
-      EXPECT_EQ(t.bytes_received, 8 * others + (P - 1) * (kFrameHeaderBytes + 8 + kSizesBytes));
+      EXPECT_EQ(t.bytes_received, 8 * others + (P - 1) * (6 + 2 + kSizesBytes));
       EXPECT_EQ(t.messages_sent, 2u * 3);
     }
   }

@@ -36,7 +36,8 @@ void expect_same_bits(CooView got, CooView want) {
 TEST_P(CodecConformance, decode_any_sample_returns_every_index) {
   for (const Sample& sample : samples_for(codec())) {
     SCOPED_TRACE(sample.name);
-    const SparseVector got = decoded(encoded(codec(), sample.range, sample.entries));
+    const SparseVector got =
+        decoded(encoded(codec(), sample.range, sample.entries), {codec(), sample.range});
     if (codec().index == IndexCoding::all) {
       if (codec().lossless()) expect_same_bits(got, without_zeros(sample.entries));
       continue;
@@ -53,7 +54,7 @@ TEST_P(CodecConformance, encode_any_sample_returns_the_exact_error) {
     SparseVector error;
     error.push_back(5, 5.0f);  // what is there already stays
     encode_frame({codec(), sample.range}, sample.entries, bytes, &error);
-    const SparseVector got = decoded(bytes);
+    const SparseVector got = decoded(bytes, {codec(), sample.range});
     EXPECT_EQ(error.idx[0], 5u);
     EXPECT_TRUE(is_canonical(error.view().slice(1, error.size() - 1)));
     std::size_t at = 1;
@@ -91,7 +92,9 @@ TEST_P(CodecConformance, encode_uniform_positions_meets_the_expected_size) {
     const auto count = static_cast<double>(entries.size());
     const auto bytes = static_cast<double>(encoded(codec(), range, entries).size());
     const double expected = expected_payload_bytes(codec(), count, 1 << 20);
-    EXPECT_NEAR(bytes - kFrameHeaderBytes, expected, 0.03 * expected) << density;
+    const auto head = static_cast<double>(frame_head_bytes(codec(), entries.size()));
+    EXPECT_NEAR(bytes - head, expected, 0.03 * expected) << density;
+    EXPECT_DOUBLE_EQ(expected_frame_bytes(codec(), count, 1 << 20), head + expected);
   }
 }
 
@@ -104,9 +107,10 @@ TEST_P(CodecConformance, open_concatenated_frames_finds_each) {
   }
   std::span<const std::byte> rest = stream;
   for (std::size_t i = 0; i < samples.size(); ++i) {
-    const Frame frame = open_frame(rest);
-    EXPECT_EQ(frame.tag, i);
+    const FrameSpec spec{codec(), samples[i].range, static_cast<std::uint32_t>(i)};
+    const Frame frame = open_frame(rest, spec);
     EXPECT_EQ(frame.codec, codec());
+    EXPECT_EQ(frame.head, frame_head_bytes(codec(), frame.count));
     EXPECT_EQ(frame.range, samples[i].range);
     EXPECT_EQ(frame.count, samples[i].entries.size());
     rest = rest.subspan(frame.bytes());
@@ -120,8 +124,9 @@ TEST_P(CodecConformance, decode_appends_behind_what_is_there) {
     const Bytes bytes = encoded(codec(), sample.range, sample.entries);
     SparseVector out;
     out.push_back(1, 2.0f);
-    decode_frame(open_frame(bytes), out);
-    const SparseVector alone = decoded(bytes);
+    const FrameSpec spec{codec(), sample.range};
+    decode_frame(open_frame(bytes, spec), out);
+    const SparseVector alone = decoded(bytes, spec);
     EXPECT_EQ(out.idx[0], 1u);
     EXPECT_EQ(out.val[0], 2.0f);
     expect_same_bits(out.view().slice(1, out.size() - 1), alone);
@@ -135,8 +140,9 @@ TEST_P(CodecConformance, decode_add_equals_decode_and_add) {
     const Bytes bytes = encoded(codec(), sample.range, sample.entries);
     std::vector<float> got(sample.range.width(), 0.5f);
     std::vector<float> want = got;
-    decode_frame_add(open_frame(bytes), got);
-    const SparseVector entries = decoded(bytes);
+    const FrameSpec spec{codec(), sample.range};
+    decode_frame_add(open_frame(bytes, spec), got);
+    const SparseVector entries = decoded(bytes, spec);
     for (std::size_t i = 0; i < entries.size(); ++i) {
       want[entries.idx[i] - sample.range.begin] += entries.val[i];
     }
@@ -151,7 +157,7 @@ void expect_same_at_every_level(Codec codec, Range range, CooView entries) {
   for (const SimdLevel level : simd_levels()) {
     const SimdLimit limit(level);
     const Bytes bytes = encoded(codec, range, entries);
-    const SparseVector back = decoded(bytes);
+    const SparseVector back = decoded(bytes, {codec, range});
     if (level == SimdLevel::scalar) {
       want = bytes;
       want_back = back;

@@ -8,6 +8,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/simd.h"
+#include "oktopk/base/varint.h"
 #include "tests/codec/samples.h"
 
 namespace oktopk::testing::damage_test {
@@ -17,28 +18,30 @@ class FrameDamage : public ::testing::TestWithParam<Codec> {
  protected:
   Codec codec() const { return GetParam(); }
 
+  FrameSpec small() const { return {codec(), {900, 1237}, 77}; }
+  FrameSpec large() const { return {codec(), {900, 7000}, 77}; }
+
   Bytes small_frame(double density, Random& random) const {
-    return frame_over({900, 1237}, density, random);
+    return frame_over(small(), density, random);
   }
 
   // With full blocks of every coding, and what is left.
-  Bytes large_frame(Random& random) const { return frame_over({900, 7000}, 0.25, random); }
+  Bytes large_frame(Random& random) const { return frame_over(large(), 0.25, random); }
 
  private:
-  Bytes frame_over(Range range, double density, Random& random) const {
-    const double share = codec().index == IndexCoding::all ? 1.1 : density;
-    return encoded(codec(), range, random_entries(range, share, random), 77);
+  static Bytes frame_over(const FrameSpec& spec, double density, Random& random) {
+    const double share = spec.codec.index == IndexCoding::all ? 1.1 : density;
+    return encoded(spec.codec, spec.range, random_entries(spec.range, share, random), spec.tag);
   }
 };
 
 // True if the bytes decode at the level in use; checks the result. Lets nothing but CommError pass
 // as a refusal.
-bool survives_here(std::span<const std::byte> bytes, SparseVector& out) {
+bool survives_here(std::span<const std::byte> bytes, const FrameSpec& spec, SparseVector& out) {
   out.clear();
-  Range range;
+  const Range range = spec.range;
   try {
-    const Frame frame = open_frame(bytes);
-    range = frame.range;
+    const Frame frame = open_frame(bytes, spec);
     EXPECT_LE(frame.count, 2 * frame.payload.size());
     decode_frame(frame, out);
   } catch (const CommError& error) {
@@ -53,12 +56,12 @@ bool survives_here(std::span<const std::byte> bytes, SparseVector& out) {
 }
 
 // The same at every level of vector instructions: all refuse, or all decode the same.
-bool survives(std::span<const std::byte> bytes, SparseVector& out) {
+bool survives(std::span<const std::byte> bytes, const FrameSpec& spec, SparseVector& out) {
   bool accepted = false;
   SparseVector first;
   for (const SimdLevel level : simd_levels()) {
     const SimdLimit limit(level);
-    const bool here = survives_here(bytes, out);
+    const bool here = survives_here(bytes, spec, out);
     if (level == SimdLevel::scalar) {
       accepted = here;
       first = out;
@@ -76,7 +79,7 @@ TEST_P(FrameDamage, open_truncated_at_any_byte_throws) {
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     // A buffer of exactly that size lets the sanitizer see reads beyond it.
     const std::vector<std::byte> cut(bytes.begin(), bytes.begin() + static_cast<long>(size));
-    EXPECT_THROW(open_frame(cut), CommError) << size;
+    EXPECT_THROW(open_frame(cut, small()), CommError) << size;
   }
 }
 
@@ -85,41 +88,49 @@ TEST_P(FrameDamage, open_with_any_single_bit_flipped_throws) {
   Bytes bytes = small_frame(0.1, random);
   for (std::size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
     bytes[bit / 8] ^= std::byte{1} << (bit % 8);
-    EXPECT_THROW(open_frame(bytes), CommError) << bit;
+    EXPECT_THROW(open_frame(bytes, small()), CommError) << bit;
     bytes[bit / 8] ^= std::byte{1} << (bit % 8);
   }
-  EXPECT_NO_THROW(open_frame(bytes));
+  EXPECT_NO_THROW(open_frame(bytes, small()));
 }
 
 TEST_P(FrameDamage, open_claim_of_four_billion_entries_throws) {
-  Random random(3);
-  Bytes bytes = small_frame(0.1, random);
-  put(bytes, 4, 0xFFFFFFFFu);
-  put(bytes, 8, 0u);
-  put(bytes, 12, 0xFFFFFFFFu);
-  reseal(bytes);
-  EXPECT_THROW(open_frame(bytes), CommError);
+  const FrameSpec spec{codec(), {0, 0xFFFFFFFFu}, 77};
+  Bytes bytes(kFrameChecksumBytes);
+  append_varint(2 * std::uint64_t{0xFFFFFFFFu}, bytes);
+  bytes.resize(bytes.size() + 500, std::byte{0});
+  reseal(bytes, spec);
+  EXPECT_THROW(open_frame(bytes, spec), CommError);
 }
 
-TEST_P(FrameDamage, open_wrong_payload_size_throws) {
+// All sizes follow from the count, but for bit_packed's.
+TEST_P(FrameDamage, decode_wrong_count_throws_or_stays_canonical) {
   Random random(4);
-  // With one payload byte more or less no coding but bit_packed has a size that fits.
-  const bool has_slack = codec().index == IndexCoding::bit_packed;
-  for (const long change : {-1, 1, 5}) {
-    Bytes bytes = small_frame(0.2, random);
-    const std::size_t size = bytes.size() - kFrameHeaderBytes + static_cast<std::size_t>(change);
-    bytes.resize(kFrameHeaderBytes + size, std::byte{0});
-    put(bytes, 16, std::uint64_t{size});
-    reseal(bytes);
-    SparseVector out;
-    EXPECT_FALSE(survives(bytes, out)) << change;
-    if (!has_slack) {
-      EXPECT_THROW(open_frame(bytes), CommError) << change;
-    }
+  SparseVector out;
+  for (const int change : {-2, 2, 10}) {
+    Bytes bytes = small_frame(0.1, random);  // about 34 entries: one byte of count
+    bytes[4] = static_cast<std::byte>(std::to_integer<int>(bytes[4]) + change);
+    reseal(bytes, small());
+    const bool decodes = survives(bytes, small(), out);
+    EXPECT_FALSE(decodes && codec().index == IndexCoding::all);
+    EXPECT_FALSE(decodes && codec().index == IndexCoding::bitmap);
   }
 }
 
-// Changes a few bytes of header or payload, or the size.
+TEST_P(FrameDamage, decode_wrong_size_of_indices_throws) {
+  if (codec().index != IndexCoding::bit_packed) return;
+  Random random(4);
+  SparseVector out;
+  for (const int change : {-1, 1, 5}) {
+    Bytes bytes = small_frame(0.1, random);
+    bytes[5] = static_cast<std::byte>(std::to_integer<int>(bytes[5]) + change);
+    bytes.resize(bytes.size() + 5, std::byte{0});
+    reseal(bytes, small());
+    EXPECT_FALSE(survives(bytes, small(), out)) << change;
+  }
+}
+
+// Changes a few bytes of head or payload, or the size.
 void mutate(Bytes& bytes, Random& random) {
   const std::size_t changes = 1 + random() % 4;
   for (std::size_t i = 0; i < changes; ++i) {
@@ -138,19 +149,18 @@ void mutate(Bytes& bytes, Random& random) {
         bytes[at] = static_cast<std::byte>(bytes[random() % bytes.size()]);
     }
   }
-  if (random() % 8 == 0) bytes.resize(std::max<std::size_t>(32, random() % 700), std::byte{0});
-  if (random() % 4 != 0) put(bytes, 16, std::uint64_t{bytes.size() - kFrameHeaderBytes});
+  if (random() % 8 == 0) bytes.resize(std::max<std::size_t>(5, random() % 700), std::byte{0});
 }
 
 // How many of `rounds` mutations of `good` decode.
-int survivors(const Bytes& good, int rounds, Random& random) {
+int survivors(const Bytes& good, const FrameSpec& spec, int rounds, Random& random) {
   SparseVector out;
   int decodable = 0;
   for (int round = 0; round < rounds; ++round) {
     Bytes bytes = good;
     mutate(bytes, random);
-    reseal(bytes);
-    decodable += survives(bytes, out) ? 1 : 0;
+    reseal(bytes, spec);
+    decodable += survives(bytes, spec, out) ? 1 : 0;
   }
   return decodable;
 }
@@ -159,9 +169,9 @@ TEST_P(FrameDamage, decode_mutated_and_resealed_throws_or_stays_canonical) {
   Random random(5);
   int decodable = 0;
   for (const double density : {0.003, 0.05, 0.5, 1.1}) {
-    decodable += survivors(small_frame(density, random), 1000, random);
+    decodable += survivors(small_frame(density, random), small(), 1000, random);
   }
-  decodable += survivors(large_frame(random), 400, random);
+  decodable += survivors(large_frame(random), large(), 400, random);
   // Both ways must really have been walked.
   EXPECT_GT(decodable, 50);
   EXPECT_LT(decodable, 4350);
@@ -171,12 +181,13 @@ TEST_P(FrameDamage, decode_random_payload_throws_or_stays_canonical) {
   Random random(6);
   SparseVector out;
   Bytes bytes = small_frame(0.05, random);
+  const std::size_t head = open_frame(bytes, small()).head;
   for (int round = 0; round < 3000; ++round) {
-    for (std::size_t i = kFrameHeaderBytes; i < bytes.size(); ++i) {
+    for (std::size_t i = head; i < bytes.size(); ++i) {
       bytes[i] = static_cast<std::byte>(random() & random());
     }
-    reseal(bytes);
-    survives(bytes, out);
+    reseal(bytes, small());
+    survives(bytes, small(), out);
   }
 }
 
@@ -185,35 +196,37 @@ TEST_P(FrameDamage, decode_large_with_random_bytes_throws_or_stays_canonical) {
   Random random(9);
   SparseVector out;
   const Bytes good = large_frame(random);
+  const std::size_t head = open_frame(good, large()).head;
   for (int round = 0; round < 600; ++round) {
     Bytes bytes = good;
-    const std::size_t first = kFrameHeaderBytes + (round % 2 == 0 ? 0 : random() % 5000);
+    const std::size_t first = head + (round % 2 == 0 ? 0 : random() % 5000);
     for (std::size_t i = first; i < std::min(first + 1 + random() % 9, bytes.size()); ++i) {
       bytes[i] = static_cast<std::byte>(random() % 40);
     }
-    reseal(bytes);
-    survives(bytes, out);
+    reseal(bytes, large());
+    survives(bytes, large(), out);
   }
 }
 
 TEST_P(FrameDamage, decode_add_refuses_what_decode_refuses) {
   Random random(7);
   const Bytes good = large_frame(random);
+  const std::size_t head = open_frame(good, large()).head;
   SparseVector entries;
   for (int round = 0; round < 200; ++round) {
     Bytes bytes = good;
     for (int i = 0; i < 3; ++i) {
-      bytes[32 + random() % (bytes.size() - 32)] = static_cast<std::byte>(random());
+      bytes[head + random() % (bytes.size() - head)] = static_cast<std::byte>(random());
     }
-    reseal(bytes);
+    reseal(bytes, large());
     std::vector<float> sums(7000 - 900, 0.0f);
     std::vector<float> want = sums;
-    if (!survives(bytes, entries)) {
-      EXPECT_THROW(decode_frame_add(open_frame(bytes), sums), CommError);
+    if (!survives(bytes, large(), entries)) {
+      EXPECT_THROW(decode_frame_add(open_frame(bytes, large()), sums), CommError);
       continue;
     }
     for (std::size_t i = 0; i < entries.size(); ++i) want[entries.idx[i] - 900] += entries.val[i];
-    decode_frame_add(open_frame(bytes), sums);
+    decode_frame_add(open_frame(bytes, large()), sums);
     EXPECT_EQ(sums, want);
   }
 }
@@ -227,7 +240,8 @@ TEST(FrameNoise, open_random_bytes_throws) {
   for (int round = 0; round < 20000; ++round) {
     Bytes bytes(random() % 200);
     for (std::byte& b : bytes) b = static_cast<std::byte>(random());
-    EXPECT_FALSE(survives(bytes, out));
+    for (const Codec codec : {Codec{}, parse_codec("bit_packed+log4"), parse_codec("all")})
+      EXPECT_FALSE(survives(bytes, {codec, {0, 50}, 77}, out));
   }
 }
 

@@ -27,12 +27,8 @@ TEST(Frame, encode_documented_example_gives_documented_bytes) {
   encode_frame({parse_codec("elias_fano+bf16"), {1000, 1100}, 7},
                entries({{1003, 1.5f}, {1010, -2.0f}, {1042, 0.25f}, {1099, 3.0f}}), bytes);
   const std::vector<unsigned> want{
-      0x4F, 0x4B, 0x02, 0x13,                          // magic "OK", version 2, codings 3 and 1
-      0x04, 0x00, 0x00, 0x00,                          // 4 entries
-      0xE8, 0x03, 0x00, 0x00, 0x4C, 0x04, 0x00, 0x00,  // range [1000, 1100)
-      0x0C, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,  // 12 payload bytes
-      0x07, 0x00, 0x00, 0x00,                          // tag 7
-      0x6F, 0x45, 0x08, 0x8B,                          // checksum
+      0x1A, 0xDA, 0xA4, 0xBB,                          // checksum
+      0x08,                                            // 4 entries, sparse
       0xA3, 0x3A,                                      // low bits 3, 10, 10, 3
       0x13, 0x02,                                      // high parts 0, 0, 2, 6
       0xC0, 0x3F, 0x00, 0xC0, 0x80, 0x3E, 0x40, 0x40,  // 1.5, -2, 0.25, 3
@@ -44,11 +40,42 @@ TEST(Frame, encode_documented_example_gives_documented_bytes) {
 
 TEST(Frame, open_empty_range_has_no_payload) {
   const Bytes bytes = encoded(kPlain, {5, 5}, {}, 3);
-  EXPECT_EQ(bytes.size(), kFrameHeaderBytes);
-  const Frame frame = open_frame(bytes);
+  EXPECT_EQ(bytes.size(), 5u);
+  const Frame frame = open_frame(bytes, {kPlain, {5, 5}, 3});
   EXPECT_EQ(frame.count, 0u);
-  EXPECT_EQ(frame.tag, 3u);
+  EXPECT_EQ(frame.bytes(), 5u);
   EXPECT_EQ(frame.range, (Range{5, 5}));
+}
+
+// What does not travel is covered by the checksum: another tag, range or coding does not open.
+TEST(Frame, open_with_another_spec_throws) {
+  for (const SparseVector& v : {SparseVector{}, entries({{1003, 1.5f}, {1010, -2.0f}})}) {
+    const FrameSpec spec{kPlain, {1000, 1100}, 7};
+    Bytes bytes;
+    encode_frame(spec, v, bytes);
+    EXPECT_EQ(open_frame(bytes, spec).count, v.size());
+    const auto refused = [&](const FrameSpec& other) {
+      const std::string message = message_of<CommError>([&] { open_frame(bytes, other); });
+      EXPECT_FALSE(message.empty());
+    };
+    for (unsigned bit = 0; bit < 32; ++bit) refused({kPlain, {1000, 1100}, 7 ^ (1u << bit)});
+    refused({kPlain, {1000, 1101}, 7});
+    refused({kPlain, {999, 1100}, 7});
+    refused({kPlain, {1001, 1101}, 7});
+    for (const Codec codec : every_codec())
+      if (codec != kPlain) refused({codec, {1000, 1100}, 7});
+  }
+}
+
+TEST(Frame, open_of_another_step_says_what_was_expected) {
+  const Bytes bytes = encoded(kPlain, {1000, 1100}, entries({{1003, 1.5f}}), 7);
+  const std::string message = message_of<CommError>([&] {
+    open_frame(bytes, {kPlain, {1000, 1100}, 8});
+  });
+  for (const char* part :
+       {"another step, problem or range, or damaged", "tag 8", "[1000, 1100)", "coo32+fp32"})
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  EXPECT_THROW(open_frame(bytes, {kPlain, {9, 3}, 7}), UsageError);
 }
 
 TEST(Frame, encode_bad_arguments_throws_and_appends_nothing) {
@@ -79,11 +106,14 @@ TEST(Frame, encode_dense_keeps_zeros_and_errors) {
   for (const char* name : {"fp32", "bf16", "log8", "log4", "elias_fano+log8"}) {
     Bytes bytes;
     SparseVector error;
-    encode_dense_frame({parse_codec(name), {10, 14}, 1}, dense, bytes, &error);
-    const Frame frame = open_frame(bytes);
+    const FrameSpec spec{parse_codec(name), {10, 14}, 1};
+    encode_dense_frame(spec, dense, bytes, &error);
+    EXPECT_EQ(bytes.size(), dense_frame_bytes(spec.codec, 4));
+    EXPECT_EQ(bytes.size(), expected_dense_frame_bytes(spec.codec, 4));
+    const Frame frame = open_frame(bytes, spec);
     EXPECT_EQ(frame.codec.index, IndexCoding::all);
     EXPECT_EQ(frame.count, 4u);
-    const SparseVector out = decoded(bytes);
+    const SparseVector out = decoded(bytes, spec);
     ASSERT_EQ(out.size(), 2u);
     EXPECT_EQ(out.idx[0], 11u);
     EXPECT_EQ(out.val[1], -3.0f);
@@ -103,44 +133,48 @@ TEST(Frame, encode_dense_keeps_zeros_and_errors) {
 TEST(Frame, decode_add_to_wrong_size_throws) {
   const Bytes bytes = encoded(kPlain, {0, 9}, entries({{3, 1}}));
   std::vector<float> sums(8);
-  EXPECT_THROW(decode_frame_add(open_frame(bytes), sums), UsageError);
+  EXPECT_THROW(decode_frame_add(open_frame(bytes, {kPlain, {0, 9}}), sums), UsageError);
 }
 
 TEST(Frame, open_foreign_bytes_says_what_is_wrong) {
-  const Bytes good = encoded(kPlain, {0, 9}, entries({{3, 1}}));
-  const auto message_with = [&good](std::size_t offset, auto value) {
-    Bytes bytes = good;
-    put(bytes, offset, value);
-    reseal(bytes);
-    return message_of<CommError>([&bytes] { open_frame(bytes); });
-  };
-  const auto expect_says = [](const std::string& message, const std::string& part) {
+  const auto expect_says = [](Codec codec, const auto& damage, const std::string& part) {
+    const FrameSpec spec{codec, {0, 9}};
+    Bytes bytes = encoded(codec, spec.range, entries({{3, 1}}));
+    damage(bytes);
+    reseal(bytes, spec);
+    const std::string message = message_of<CommError>([&] { open_frame(bytes, spec); });
     EXPECT_NE(message.find(part), std::string::npos) << message;
   };
-  expect_says(message_with(0, std::uint16_t{0x4B4E}), "magic");
-  expect_says(message_with(2, std::uint8_t{1}), "version 1");
-  expect_says(message_with(3, std::uint8_t{6}), "unknown coding, index 6");
-  expect_says(message_with(3, std::uint8_t{0x40}), "value 4");
-  expect_says(message_with(8, std::uint32_t{10}), "[10, 9)");
-  expect_says(message_with(4, std::uint32_t{10}), "10 entries in a range of 9");
-  expect_says(message_with(4, std::uint32_t{2}), "8 payload bytes for 2 entries of coo32+fp32");
-  expect_says(message_with(4, std::uint32_t{0}), "no entries, but 8 payload bytes");
-  expect_says(message_with(3, std::uint8_t{5}), "'all' with 1 entries for a range of 9");
-  expect_says(message_with(16, std::uint64_t{1} << 60), "truncated");
+  const auto with_head = [](unsigned head) {
+    return [head](Bytes& bytes) { bytes[4] = static_cast<std::byte>(head); };
+  };
+  expect_says(kPlain, with_head(20), "10 entries in a range of 9");
+  expect_says(kPlain, with_head(4), "truncated, 16 payload bytes announced, 8 there");
+  expect_says(kPlain, with_head(1), "truncated, 36 payload bytes announced, 8 there");
+  expect_says(kPlain, with_head(3), "unknown number 3");
+  expect_says(kPlain, with_head(0x80), "192 entries in a range of 9");  // goes on in byte 5
+  expect_says(
+      kPlain, [](Bytes& bytes) { bytes.resize(4); }, "truncated, it ends after 4 bytes");
+  const Codec packed = parse_codec("bit_packed");
+  expect_says(packed, with_head(20), "10 entries in a range of 9");
+  const auto with_size = [](unsigned size) {
+    return [size](Bytes& bytes) {
+      bytes[5] = static_cast<std::byte>(size);
+      bytes.resize(100, std::byte{0});
+    };
+  };
+  expect_says(packed, with_size(0), "4 payload bytes for 1 entries of bit_packed+fp32");
+  expect_says(packed, with_size(90), "94 payload bytes for 1 entries");
+  expect_says(packed, with_size(91), "truncated, 95 payload bytes announced, 94 there");
 }
 
 TEST(Frame, decode_of_a_forged_frame_throws) {
   const Bytes bytes = encoded(kPlain, {0, 9}, entries({{3, 1}}));
-  Frame frame = open_frame(bytes);
+  Frame frame = open_frame(bytes, {kPlain, {0, 9}});
   frame.count = 8;
   SparseVector out;
   EXPECT_THROW(decode_frame(frame, out), CommError);
   EXPECT_TRUE(out.empty());
-}
-
-TEST(Frame, max_bytes_counts_headers) {
-  EXPECT_EQ(max_frame_bytes(kPlain, 10, 100, 3), 3 * 32 + 10 * 8u);
-  EXPECT_EQ(max_frame_bytes(kPlain, 0, 100, 3), 3 * 32u);
 }
 
 }  // namespace

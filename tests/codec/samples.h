@@ -10,9 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "oktopk/codec/checksum.h"
+#include "oktopk/base/error.h"
 #include "oktopk/codec/codec.h"
 #include "oktopk/codec/frame.h"
+#include "oktopk/codec/frame_head.h"
 
 namespace oktopk::testing {
 
@@ -149,10 +150,15 @@ void put(Bytes& frame, std::size_t offset, T value) {
   std::memcpy(frame.data() + offset, &value, sizeof value);
 }
 
-// Makes the checksum right again, so that damage gets as far as the decoders.
-inline void reseal(Bytes& frame) {
-  const std::span<const std::byte> bytes(frame);
-  put(frame, 28, frame_checksum(bytes.first<28>(), bytes.subspan(kFrameHeaderBytes)));
+// Makes the checksum right again, so that damage gets as far as the decoders: that of a receiver
+// who reads these bytes and expects `spec`. Bytes that it cannot even read that far stay as they
+// are.
+inline void reseal(Bytes& bytes, const FrameSpec& spec) {
+  try {
+    const Frame frame = read_frame_head(bytes, spec);
+    put(bytes, 0, frame_checksum_of(frame, spec.tag));
+  } catch (const CommError&) {
+  }
 }
 
 inline Bytes encoded(Codec codec, Range range, CooView entries, std::uint32_t tag = 0) {
@@ -161,9 +167,9 @@ inline Bytes encoded(Codec codec, Range range, CooView entries, std::uint32_t ta
   return out;
 }
 
-inline SparseVector decoded(std::span<const std::byte> bytes) {
+inline SparseVector decoded(std::span<const std::byte> bytes, const FrameSpec& spec) {
   SparseVector out;
-  decode_frame(open_frame(bytes), out);
+  decode_frame(open_frame(bytes, spec), out);
   return out;
 }
 

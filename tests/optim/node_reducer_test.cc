@@ -243,7 +243,7 @@ TEST(NodeReducer, predict_adds_the_inside_to_the_leaders_exchange) {
   EXPECT_DOUBLE_EQ(whole.bytes, outside.bytes + inside.bytes);
   EXPECT_DOUBLE_EQ(whole.messages, outside.messages + inside.messages);
   // Reduce-scatter and gather: 2 * 3/4 of all values; 2 + 3 messages; then two with the entries.
-  EXPECT_DOUBLE_EQ(inside.bytes, 2 * 0.75 * 4e6 + 2 * (64 + 8 * 2e4));
+  EXPECT_DOUBLE_EQ(inside.bytes, 2 * 0.75 * 4e6 + 2 * (2 * 7 + 8 * 2e4));
   EXPECT_DOUBLE_EQ(inside.messages, 7);
   EXPECT_EQ(NodeReducer::predict(*circulant, all, 1).expected.bytes,
             circulant->predict(all).expected.bytes);

@@ -73,8 +73,8 @@ void KernelBench::frame(const std::string& name) {
     error.clear();
     encode_frame(spec, selection_, out, &error);
   });
-  measure("open", [&] { sink_ += static_cast<float>(open_frame(code).count); });
-  const Frame opened = open_frame(code);
+  measure("open", [&] { sink_ += static_cast<float>(open_frame(code, spec).count); });
+  const Frame opened = open_frame(code, spec);
   measure("decode", [&] {
     decoded.clear();
     decode_frame(opened, decoded);

@@ -30,8 +30,8 @@ struct ResidentSizes {
 // Selection, frames out and in of a direct split. Every incoming frame has a buffer of its own,
 // with room for a whole region: its last page is rarely full.
 double direct_split(const ResidentSizes& s) {
-  const double frame = kFrameHeaderBytes + kEntry * s.k / s.P;
-  const double room = kFrameHeaderBytes + kEntry * std::min(2 * s.k, s.n / s.P);
+  const double frame = expected_frame_bytes({}, s.k / s.P, s.n / s.P);
+  const double room = expected_frame_bytes({}, std::min(2 * s.k, s.n / s.P), s.n / s.P);
   return kEntry * 2 * s.k + s.P * std::min(room, frame + kPage);
 }
 

@@ -16,7 +16,6 @@
 namespace oktopk {
 namespace {
 
-constexpr std::size_t kPrefix = sizeof(std::uint64_t);  // a block's size, in allgatherv
 // Peers at a time of a direct split, which the library asks for all at once: simulators take far
 // too long over P^2 messages in flight. Costs ceil((P - 1) / kWave) latencies instead of one.
 constexpr std::size_t kWave = 16;
@@ -24,15 +23,12 @@ constexpr std::size_t kWave = 16;
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 std::size_t frame_bytes(Codec codec, std::size_t entries, std::size_t width) {
-  const double payload =
-      expected_payload_bytes(codec, static_cast<double>(entries), static_cast<double>(width));
-  return kFrameHeaderBytes + static_cast<std::size_t>(std::llround(payload));
+  return static_cast<std::size_t>(std::llround(
+      expected_frame_bytes(codec, static_cast<double>(entries), static_cast<double>(width))));
 }
 
-// A dense block has no logarithmic codings: those become bf16.
-std::size_t dense_frame_bytes(Codec codec, std::size_t width) {
-  return kFrameHeaderBytes + (codec.lossless() ? 4 : 2) * width;
-}
+// A block in allgatherv, behind its size.
+std::size_t prefixed(std::size_t block) { return prefix_bytes(block) + block; }
 
 }  // namespace
 
@@ -84,7 +80,7 @@ struct SizedAllreduce::Build {
 
   void topka() {
     const std::size_t frame = frame_bytes(options.codec, problem.k, problem.n);
-    add(Pattern::gather, [&](int) { return kPrefix + frame; });
+    add(Pattern::gather, [&](int) { return prefixed(frame); });
   }
 
   void gaussiank() {
@@ -97,14 +93,14 @@ struct SizedAllreduce::Build {
     gather_sizes();
     add(Pattern::gather, [&](int r) {
       const std::size_t sparse = frame_bytes(options.codec, problem.region_unions[at(r)], width(r));
-      return kPrefix + std::min(sparse, dense_frame_bytes(options.codec, width(r)));
+      return prefixed(std::min(sparse, dense_frame_bytes(options.codec, width(r))));
     });
   }
 
   void topka2a() {
     split(std::min(at(problem.P), kWave));
     add(Pattern::gather,
-        [&](int r) { return kPrefix + dense_frame_bytes(options.codec, width(r)); });
+        [&](int r) { return prefixed(dense_frame_bytes(options.codec, width(r))); });
   }
 
   void votes() {
@@ -118,7 +114,7 @@ struct SizedAllreduce::Build {
     split(at(options.bucket));
     gather_sizes();
     add(Pattern::gather, [&](int r) {
-      return kPrefix + frame_bytes(options.codec, problem.region_unions[at(r)], width(r));
+      return prefixed(frame_bytes(options.codec, problem.region_unions[at(r)], width(r)));
     });
   }
 
