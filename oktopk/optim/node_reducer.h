@@ -84,7 +84,8 @@ class NodeReducer final : public Synchroniser {
   void trace_nodes();
   void choose(int group);
   Update synchronise(Gradient gradient, float scale, bool dense, std::size_t k);
-  Gradient sum_in_node(Gradient gradient, float scale);
+  void sum_in_node(Gradient gradient, float scale);
+  Update step_of_sum();
   Update share(const Update& update, bool dense, std::size_t k);
   Update share_sparse(const Update& update, std::size_t k);
   template <class Act>

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
@@ -37,6 +38,9 @@ void agree_on_success(Communicator& comm, Workspace& work, const Act& act) {
   note = compare_notes(comm, note, work);
   require(note.severity == Severity::fine, note.text);
 }
+
+// What the caller of an object can do whose step failed half-way, in words.
+std::string_view way_out(bool is_comm_dead);
 
 // What compare_notes() adds to a step in which all is well.
 Cost notes_cost(int P);

@@ -75,8 +75,9 @@ class Reducer final : public Synchroniser {
 
   // Collective. Adds scale * gradient to the residual, synchronises, and gives the mean over the
   // ranks. An empty gradient adds nothing. After a UsageError nothing has changed, except when an
-  // accumulator overflowed, or with NanPolicy local the gradient was not finite: that is found in
-  // the middle of the step, the residual is lost and comm is dead.
+  // accumulator or a sum overflowed, or with NanPolicy local the gradient was not finite: that is
+  // found in the middle of the step, and the residual is lost. comm is then dead, unless it was a
+  // SumOverflow, which all ranks throw.
   Update step(Gradient gradient, float scale = 1.0F) override;
   // The same for a caller who found something wrong on this rank himself: `found` goes before what
   // is wrong with the gradient.
@@ -190,6 +191,7 @@ class Reducer final : public Synchroniser {
   std::uint64_t fingerprint_ = 0;  // of the description
   Residual residual_;
   bool spoilt_ = false;  // a step failed half-way
+  bool dead_ = false;    // and the communicator is dead
   std::uint64_t steps_ = 0;
   SparseVector selection_;
   Outcome outcome_;
