@@ -93,7 +93,8 @@ class Reducer final : public Synchroniser {
   void load_all(std::span<const Bytes> states) override;
 
   // All that a step changes. go_back() makes it as if the steps since the copy had not been,
-  // bitwise. Local, but all ranks must do it together.
+  // bitwise, but for a profile that was measured since (preset auto): it stays. Local, but all
+  // ranks must do it together.
   struct Snapshot {
     std::uint64_t steps = 0;
     bool spoilt = false;
@@ -182,7 +183,8 @@ class Reducer final : public Synchroniser {
   ReducerOptions options_;
   std::size_t k_;
   std::unique_ptr<Device> device_;
-  std::optional<Tuner> tuner_;  // of preset auto
+  std::optional<Tuner> tuner_;       // of preset auto
+  std::optional<Profile> measured_;  // by this object, once
   std::unique_ptr<Selector> selector_;
   std::unique_ptr<Allreduce> allreduce_;
   std::unique_ptr<Allreduce> dense_;  // of floats, for warm-up and flush

@@ -27,6 +27,7 @@ void Reducer::go_back(const Snapshot& snapshot) {
   spoilt_ = snapshot.spoilt;
   residual_.assign(snapshot.residual);
   replace(std::move(parts));
+  if (measured_ && !tuner_->is_calibrated()) use(*measured_);  // nobody measures again
 }
 
 }  // namespace oktopk
