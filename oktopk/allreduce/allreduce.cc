@@ -123,6 +123,11 @@ void Allreduce::agree(Communicator& comm, Index n, std::size_t k, std::uint64_t 
   n_ = n;
 }
 
+void Allreduce::load_memory(std::span<const float> values) {
+  require(values.empty(), "state: ", values.size(), " values of owner memory, but ", name(),
+          " remembers none");
+}
+
 void Allreduce::save(StateWriter& state) const {
   state.put(steps_);
   if (steps_ > 0) do_save(state);

@@ -110,10 +110,13 @@ class Allreduce {
   // its own before run() calls it first, with a fingerprint of its own options.
   void agree(Communicator& comm, Index n, std::size_t k, std::uint64_t caller_options = 0);
 
-  // All that the next run depends on, besides options. load() takes it to a fresh object of the
-  // same options, n, rank and P; the next run compares n, k and options once more.
+  // All that the next run depends on, besides options and memory(), which the caller saves. load()
+  // and then load_memory() take it to a fresh object of the same options, n, rank and P; the next
+  // run compares n, k and options once more.
   void save(StateWriter& state) const;
   void load(StateReader& state, Index n, int rank, int P);
+  // UsageError unless it is as long as this rank's region, or empty where nothing is remembered.
+  virtual void load_memory(std::span<const float> values);
 
   // UsageError when the options do not fit P ranks. Local.
   virtual void check_ranks(int /*P*/) const {}

@@ -180,7 +180,7 @@ void GlobalThreshold::save(StateWriter& state) const {
 }
 
 void GlobalThreshold::load(StateReader& state) {
-  value_ = state.take<float>();
+  value_ = state.take_finite<float>("the global threshold", 0);
   known_ = state.take<bool>();
   refreshed_ = state.take<bool>();
   correction_ = state.take<std::int64_t>();

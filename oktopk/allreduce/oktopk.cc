@@ -59,7 +59,7 @@ class OkTopk final : public Allreduce {
   }
   void do_load(StateReader& state, Index n, int /*rank*/, int P) override {
     cuts_ = take_cuts(state, n, P);
-    threshold_ = state.take<float>();
+    threshold_ = state.take_finite<float>("the global threshold", 0);
     k_ = state.take<std::uint64_t>();
   }
 

@@ -46,9 +46,10 @@ class NodeReducer final : public Synchroniser {
 
   // A leader's state is a Reducer's, another rank's a few bytes. load() wants the same nodes;
   // load_all() takes those of any nodes, and of a Reducer's ranks.
-  Bytes save() const override;
+  void write(StateWriter& state) const override;
   void load(std::span<const std::byte> state) override;
-  void load_all(std::span<const Bytes> states) override;
+  using Synchroniser::load_all;
+  void load_all(std::size_t count, const ReadState& read) override;
 
   Communicator& comm() const override { return comm_; }
   Index n() const override { return n_; }

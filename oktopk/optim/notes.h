@@ -39,6 +39,18 @@ void agree_on_success(Communicator& comm, Workspace& work, const Act& act) {
   require(note.severity == Severity::fine, note.text);
 }
 
+// Collective: whether `owns`, asked where there are as many states as ranks, is true on every rank.
+template <class Owns>
+bool all_own(Communicator& comm, Workspace& work, std::size_t count, const Owns& owns) {
+  std::uint32_t mine = 0;
+  try {
+    mine = count == static_cast<std::size_t>(comm.size()) && owns() ? 1 : 0;
+  } catch (const UsageError&) {
+    // A state that cannot be read is found by whoever reads it next.
+  }
+  return allreduce_small(comm, mine, Reduction::min, work) == 1;
+}
+
 // What the caller of an object can do whose step failed half-way, in words.
 std::string_view way_out(bool is_comm_dead);
 

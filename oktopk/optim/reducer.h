@@ -88,9 +88,18 @@ class Reducer final : public Synchroniser {
   // all ranks should do it together.
   void forget();
 
-  Bytes save() const override;
+  void write(StateWriter& state) const override;
   void load(std::span<const std::byte> state) override;
-  void load_all(std::span<const Bytes> states) override;
+  using Synchroniser::load_all;
+  void load_all(std::size_t count, const ReadState& read) override;
+
+  // load_all() in pieces, for those who keep several Reducers' states in one: the states in rank
+  // order, one by one, into a Merge, which changes nothing; then load(), collective, of the Merges
+  // that all ranks have filled. is_own(): whether `state`, of this rank's number among `count`, can
+  // be loaded as it is; when all ranks find theirs so, they load() it instead.
+  class Merge;
+  void load(Merge&& merge);
+  bool is_own(std::size_t count, std::span<const std::byte> state) const;
 
   // All that a step changes. go_back() makes it as if the steps since the copy had not been,
   // bitwise, but for a profile that was measured since (preset auto): it stays. Local, but all
@@ -154,8 +163,6 @@ class Reducer final : public Synchroniser {
   Parts make_parts(const std::optional<Tuner>& tuner) const;
   void replace(Parts&& parts);
   Parts read(std::span<const std::byte> state) const;
-  Parts merge(std::span<const Bytes> states) const;
-  bool finds_own(std::span<const Bytes> states) const;
   template <class Make>
   void restore(const Make& make);
 
@@ -203,6 +210,23 @@ class Reducer final : public Synchroniser {
   StepMetrics last_;     // counts of the last step
   MessageCount before_;  // the step
   Workspace work_;
+};
+
+class Reducer::Merge {
+ public:
+  Merge(const Reducer& reducer, std::size_t count);
+  // UsageError, which says of which state, when it is not the next rank's of the same run.
+  void add(std::span<const std::byte> state);
+
+ private:
+  friend class Reducer;
+  void add_next(std::span<const std::byte> state);
+
+  const Reducer* reducer_;
+  std::size_t count_;     // of states
+  std::size_t next_ = 0;  // rank
+  std::string options_;   // of the run
+  Parts parts_;
 };
 
 }  // namespace oktopk
