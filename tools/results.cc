@@ -126,8 +126,7 @@ ReducerOptions MethodOptions::reducer(const std::string& preset) const {
   }
   if (!residual.empty()) {
     const ResidualKind kind = find_residual(residual);
-    const bool fits =
-        preset == "auto" || fitting(find_preset(preset), {.residual = kind}).residual == kind;
+    const bool fits = preset == "auto" || find_preset(preset).takes(kind);
     require(fits || names().size() > 1, "preset ", preset, " cannot work with residual rule ",
             residual);
     if (fits) options.allreduce.residual = kind;

@@ -43,7 +43,22 @@ void check(const Contribution& mine, Index n, std::size_t k, bool dense) {
           v.empty() ? 0 : v.idx.back(), ", but n = ", n);
 }
 
+// What presets decode is finite already: this finds the sums that every rank makes by itself.
+void check_sum(std::string_view algorithm, const Device& device, const Contribution& mine,
+               const Outcome& out) {
+  const std::size_t bad = device.first_nonfinite(out.update.val);
+  if (bad < out.update.size()) fail_overflow(algorithm, out.update.idx[bad]);
+  if (mine.checks_sum) return;
+  const std::size_t dense = device.first_nonfinite(out.dense_update);
+  if (dense < out.dense_update.size()) fail_overflow(algorithm, dense);
+}
+
 }  // namespace
+
+void fail_overflow(std::string_view algorithm, std::size_t i) {
+  fail<SumOverflow>(algorithm, ": the sum over the ranks overflowed at index ", i,
+                    ": scale the gradients down");
+}
 
 void Allreduce::run(Communicator& comm, const Device& device, const Contribution& mine, Index n,
                     std::size_t k, Outcome& out) {
@@ -62,10 +77,16 @@ void Allreduce::run(Communicator& comm, const Device& device, const Contribution
   const Statement statement = {n, k, fingerprint_};
   try {
     do_run({comm, device, mine, n, k, step_tag(statement, steps_), steps_}, out);
+  } catch (const UsageError& error) {
+    // What this rank brought was looked at before: whatever it cannot send now is a sum.
+    comm.kill();
+    fail<UsageError>(name(), ": a sum over the ranks overflowed: scale the gradients down (",
+                     error.what(), ")");
   } catch (...) {
-    comm.kill();  // whatever it was (a sum may overflow): the ranks are no longer in step
+    comm.kill();  // the ranks are no longer in step
     throw;
   }
+  check_sum(name(), device, mine, out);
   out.shared.clear();
   if (options_.residual == ResidualKind::sender_keeps)
     intersect(mine.selection, out.update.idx, out.shared);
@@ -100,6 +121,11 @@ void Allreduce::agree(Communicator& comm, Index n, std::size_t k, std::uint64_t 
   }
   agreed_ = true;
   n_ = n;
+}
+
+void Allreduce::load_memory(std::span<const float> values) {
+  require(values.empty(), "state: ", values.size(), " values of owner memory, but ", name(),
+          " remembers none");
 }
 
 void Allreduce::save(StateWriter& state) const {

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "oktopk/base/error.h"
 #include "oktopk/base/state.h"
 #include "oktopk/codec/codec.h"
 #include "oktopk/comm/collectives.h"
@@ -54,8 +55,16 @@ struct AllreduceOptions {
 struct Contribution {
   CooView selection;
   std::span<const float> dense = {};
-  bool is_finite = false;  // the caller has looked: values that are not would be refused
+  bool is_finite = false;   // the caller has looked: values that are not would be refused
+  bool checks_sum = false;  // the caller looks at a dense sum, in a pass that he makes anyway
 };
+
+// A sum over the ranks that is not finite, although what they brought is. All ranks have seen it
+// and throw the same text: they are in step, and the communicator lives.
+struct SumOverflow : UsageError {
+  using UsageError::UsageError;
+};
+[[noreturn]] void fail_overflow(std::string_view algorithm, std::size_t i);
 
 // What a step gives. Mass: the sum over ranks of what they brought, plus what owners remembered, is
 // update + what residual rules and owners keep.
@@ -96,7 +105,9 @@ class Allreduce {
   virtual bool promises_volume() const { return true; }
 
   // Collective. REQUIRES: 1 <= k <= n (n = 0: k = 0); the selection canonical, finite, inside [0,
-  // n), at most max_selection(k) entries. Throws UsageError before anything is sent.
+  // n), at most max_selection(k) entries. Throws UsageError before anything is sent. ENSURES: the
+  // update is finite. A sum that overflows is an error on every rank: SumOverflow on all where all
+  // see it; elsewhere a UsageError on its owner, a CommError on the others, and comm is dead.
   void run(Communicator& comm, const Device& device, const Contribution& mine, Index n,
            std::size_t k, Outcome& out);
 
@@ -108,10 +119,13 @@ class Allreduce {
   // its own before run() calls it first, with a fingerprint of its own options.
   void agree(Communicator& comm, Index n, std::size_t k, std::uint64_t caller_options = 0);
 
-  // All that the next run depends on, besides options. load() takes it to a fresh object of the
-  // same options, n, rank and P; the next run compares n, k and options once more.
+  // All that the next run depends on, besides options and memory(), which the caller saves. load()
+  // and then load_memory() take it to a fresh object of the same options, n, rank and P; the next
+  // run compares n, k and options once more.
   void save(StateWriter& state) const;
   void load(StateReader& state, Index n, int rank, int P);
+  // UsageError unless it is as long as this rank's region, or empty where nothing is remembered.
+  virtual void load_memory(std::span<const float> values);
 
   // UsageError when the options do not fit P ranks. Local.
   virtual void check_ranks(int /*P*/) const {}

@@ -42,6 +42,7 @@ class Circulant final : public Allreduce {
   }
   void check_ranks(int P) const override { parse_skips(options().skips, P); }
   void scale_memory(const Device& device, float factor) override { memory_.scale(device, factor); }
+  void load_memory(std::span<const float> values) override;
 
  protected:
   void do_run(const Step& step, Outcome& out) override {
@@ -210,7 +211,6 @@ void Circulant::recut(const Step& step, Outcome& out) {
 
 void Circulant::do_save(StateWriter& state) const {
   state.put_all(std::span(cuts_));
-  state.put_all(memory().values);
   threshold_.save(state);
   recut_rule_.save(state);
 }
@@ -219,12 +219,14 @@ void Circulant::do_load(StateReader& state, Index n, int rank, int P) {
   scatter_.set_skips(parse_skips(options().skips, P));
   cuts_ = take_cuts(state, n, P);
   mine_ = region(cuts_, rank);
-  const auto memory = state.take_all<float>();
-  require(memory.size() == (remembers() ? mine_.width() : 0), "state: ", memory.size(),
-          " values of owner memory for a region of ", mine_.width());
-  if (remembers()) memory_.load(mine_, memory);
   threshold_.load(state);
   recut_rule_.load(state);
+}
+
+void Circulant::load_memory(std::span<const float> values) {
+  require(values.size() == (remembers() ? mine_.width() : 0), "state: ", values.size(),
+          " values of owner memory for a region of ", mine_.width());
+  if (remembers()) memory_.load(mine_, values);
 }
 
 Prediction Circulant::predict(const Problem& problem) const {

@@ -23,7 +23,7 @@ constexpr double kRingRegion = 1 << 20;  // values per region from which automat
 void split(std::span<float> sums, std::span<Bf16> halves) {
   const bool finite =
       codec_kernels().split_bf16(sums.data(), sums.size(), std::as_writable_bytes(halves).data());
-  require(finite, "dense: a sum over the ranks overflowed: scale the gradients down");
+  require(finite, "a sum that would travel as bf16 is not finite");
 }
 
 void check_arrived(bool finite) {

@@ -127,15 +127,12 @@ void GlobalThreshold::save(StateWriter& state) const {
 }
 
 void GlobalThreshold::load(StateReader& state) {
-  value_.value = state.take<float>();
-  value_.window = state.take<float>();
+  value_.value = state.take_finite<float>("the global threshold", 0);
+  value_.window = state.take_finite<float>("the threshold's window", kNarrowest);
   known_ = state.take<bool>();
   k_ = state.take<std::uint64_t>();
   last_log_threshold_ = state.take<std::int64_t>();
   deviation_ = state.take<std::uint64_t>();
-  require(std::isfinite(value_.value) && value_.value >= 0, "state: a threshold of ", value_.value);
-  require(value_.window >= kNarrowest && value_.window <= kWidest, "state: a window of ",
-          value_.window);
 }
 
 }  // namespace oktopk

@@ -29,7 +29,7 @@ constexpr std::array<Preset, 9> kPresets = {{
     {"topkdsa", "SparCML: split and reduce, allgather sparse or dense", SelectorKind::exact,
      kCleared, make_topkdsa},
     {"gtopk", "tree merge that keeps k, then broadcast", SelectorKind::exact, kHolderOrSender,
-     make_gtopk},
+     make_gtopk, kSender},
     {"topka2a", "alltoall of equal regions, dense allgather", SelectorKind::quota, kCleared,
      make_topka2a},
     {"oktopk", "Ok-Topk, Algorithm 1: balanced split, reused thresholds, O(k) words",
@@ -64,6 +64,14 @@ constexpr std::array<ThresholdRuleName, 3> kThresholdRules = {{
 
 }  // namespace
 
+bool Preset::takes(ResidualKind rule) const {
+  return std::find(residuals.begin(), residuals.end(), rule) != residuals.end();
+}
+
+bool Preset::conserves_mass(ResidualKind rule) const {
+  return takes(rule) && std::find(losing.begin(), losing.end(), rule) == losing.end();
+}
+
 std::span<const Preset> presets() { return kPresets; }
 
 const Preset& find_preset(std::string_view name) { return find_row(kPresets, "preset", name); }
@@ -73,18 +81,15 @@ std::unique_ptr<Allreduce> make_allreduce(const Preset& preset, AllreduceOptions
   std::string allowed;
   for (const ResidualKind kind : preset.residuals)
     allowed += (allowed.empty() ? "" : ", ") + std::string(to_string(kind));
-  require(std::count(preset.residuals.begin(), preset.residuals.end(), options.residual) == 1,
-          "preset ", preset.name, " cannot work with residual rule ", to_string(options.residual),
-          "; it takes: ", allowed);
+  require(preset.takes(options.residual), "preset ", preset.name,
+          " cannot work with residual rule ", to_string(options.residual), "; it takes: ", allowed);
   require(options.codec.index != IndexCoding::all, "codec ", to_string(options.codec),
           ": index coding all is for dense blocks only");
   return preset.make(options);
 }
 
 AllreduceOptions fitting(const Preset& preset, AllreduceOptions options) {
-  const auto rules = preset.residuals;
-  if (std::count(rules.begin(), rules.end(), options.residual) == 0)
-    options.residual = rules.front();
+  if (!preset.conserves_mass(options.residual)) options.residual = preset.residuals.front();
   return options;
 }
 

@@ -20,6 +20,11 @@ struct Preset {
   SelectorKind selector;
   std::span<const ResidualKind> residuals;  // those that make sense; the first is the default
   std::unique_ptr<Allreduce> (*make)(const AllreduceOptions& options);
+  std::span<const ResidualKind> losing = {};  // of those: published rules that lose mass
+
+  bool takes(ResidualKind rule) const;
+  // With a rule that it takes: nothing that a rank brings is ever lost (docs/laws.md, law 3).
+  bool conserves_mass(ResidualKind rule) const;
 };
 
 std::span<const Preset> presets();
@@ -31,7 +36,8 @@ const Preset& find_preset(std::string_view name);
 // asked for.
 std::unique_ptr<Allreduce> make_allreduce(const Preset& preset, AllreduceOptions options);
 
-// The same options with the preset's own residual rule where it cannot work with theirs.
+// The same options with the preset's own residual rule where theirs cannot work with the preset or
+// would lose mass: for presets that nobody asked for by name.
 AllreduceOptions fitting(const Preset& preset, AllreduceOptions options);
 
 // The selector that goes with the options: oktopk's reused thresholds are Ok-Topk's own, and with

@@ -83,14 +83,13 @@ void SumThreshold::save(StateWriter& state) const {
 }
 
 void SumThreshold::load(StateReader& state) {
-  value_ = state.take<float>();
-  exact_ = state.take<float>();
-  trend_ = state.take<double>();
+  value_ = state.take_finite<float>("the global threshold", 0);
+  exact_ = state.take_finite<float>("the last exact threshold", 0);
+  trend_ = state.take_finite<double>("the threshold's trend");
   known_ = state.take<bool>();
   k_ = state.take<std::uint64_t>();
   evaluated_ = state.take<std::uint64_t>();
   interval_ = state.take<std::uint64_t>();
-  require(std::isfinite(value_) && value_ >= 0, "state: a threshold of ", value_);
 }
 
 }  // namespace oktopk

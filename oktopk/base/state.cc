@@ -11,7 +11,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "state is written in host byte order");
 
 constexpr std::uint64_t kMagic = 0x3154534b504f544bU;  // "KTOPKST1"
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 
 struct Seal {
   std::uint64_t magic = kMagic;
@@ -22,14 +22,31 @@ struct Seal {
 };
 static_assert(sizeof(Seal) == kStateHeadBytes);
 
+// Fills in the head of what stands behind it.
+void seal_in_place(std::span<std::byte> state) {
+  const auto content = state.subspan(kStateHeadBytes);
+  const Seal seal{.size = content.size(), .checksum = hash_bytes(content, kVersion)};
+  std::memcpy(state.data(), &seal, sizeof(seal));
+}
+
 }  // namespace
 
-Bytes StateWriter::seal() const {
-  const Seal seal{.size = bytes_.size(), .checksum = hash_bytes(bytes_, kVersion)};
-  const auto head = std::as_bytes(std::span(&seal, 1));
-  Bytes out(head.begin(), head.end());
-  out.insert(out.end(), bytes_.begin(), bytes_.end());
+Bytes StateWriter::seal() const& {
+  Bytes out = bytes_;
+  seal_in_place(out);
   return out;
+}
+
+Bytes StateWriter::seal() && {
+  seal_in_place(bytes_);
+  return std::move(bytes_);
+}
+
+void StateWriter::seal_nested(std::size_t start) {
+  const auto nested = std::span(bytes_).subspan(start + sizeof(std::uint64_t));
+  const std::uint64_t size = nested.size();
+  std::memcpy(bytes_.data() + start, &size, sizeof(size));
+  seal_in_place(nested);
 }
 
 StateReader::StateReader(std::span<const std::byte> sealed) {

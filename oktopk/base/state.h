@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Saved state as bytes: plain values, arrays and texts one after the other, little-endian, read
-// back in the order in which they were written. seal() puts magic, version and a checksum before
+// back in the order in which they were written. A seal of magic, version and checksum stands before
 // them; StateReader refuses anything else with a UsageError, before anything is allocated.
+// write_state() needs no more memory than the state: it measures, makes room once, and then writes.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,10 +21,24 @@
 
 namespace oktopk {
 
-inline constexpr std::size_t kStateHeadBytes = 32;  // what seal() puts before the content
+inline constexpr std::size_t kStateHeadBytes = 32;  // the seal, before the content
 
 class StateWriter {
  public:
+  StateWriter() : bytes_(kStateHeadBytes) {}
+  // Makes room for so many bytes, seal and content.
+  explicit StateWriter(std::size_t size) {
+    bytes_.reserve(size);
+    bytes_.resize(kStateHeadBytes);
+  }
+  // Writes nothing, but counts what it would: size() is for the constructor above.
+  static StateWriter counter() {
+    StateWriter writer;
+    writer.counts_only_ = true;
+    return writer;
+  }
+  std::size_t size() const { return bytes_.size() + counted_; }
+
   template <class T>
   void put(const T& value) {
     static_assert(std::is_arithmetic_v<T>);
@@ -40,15 +57,49 @@ class StateWriter {
     append(bytes);
   }
 
-  // All that was put, sealed.
-  Bytes seal() const;
+  // Another state that write(*this) puts, sealed in place: take_bytes() and take_view() read it.
+  template <class Write>
+  void put_state(const Write& write) {
+    const std::size_t start = size();
+    put(std::uint64_t{0});
+    skip(kStateHeadBytes);
+    write(*this);
+    if (!counts_only_) seal_nested(start);
+  }
+
+  // All that was put, sealed: a copy, or what was written itself.
+  Bytes seal() const&;
+  Bytes seal() &&;
 
  private:
   void append(std::span<const std::byte> bytes) {
-    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+    if (counts_only_)
+      counted_ += bytes.size();
+    else
+      bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
   }
-  Bytes bytes_;
+  void skip(std::size_t size) {
+    if (counts_only_)
+      counted_ += size;
+    else
+      bytes_.resize(bytes_.size() + size);
+  }
+  void seal_nested(std::size_t start);
+
+  Bytes bytes_;  // begins with room for the seal
+  bool counts_only_ = false;
+  std::size_t counted_ = 0;
 };
+
+// All that write(StateWriter&) puts, sealed. Calls it twice: first to count.
+template <class Write>
+Bytes write_state(const Write& write) {
+  StateWriter sizes = StateWriter::counter();
+  write(sizes);
+  StateWriter state(sizes.size());
+  write(state);
+  return std::move(state).seal();
+}
 
 class StateReader {
  public:
@@ -79,15 +130,35 @@ class StateReader {
     if (count > 0) std::memcpy(values.data(), from.data(), from.size());
     return values;
   }
+  // A number that must be finite and at least `least`; `what` it is, for the error.
+  template <class T>
+  T take_finite(std::string_view what, T least = std::numeric_limits<T>::lowest()) {
+    const T value = take<T>();
+    require(std::isfinite(value) && value >= least, "state: ", what, " is ", value,
+            ", but it must be finite", least >= 0 ? " and not negative" : "");
+    return value;
+  }
+  // The same of an array.
+  template <class T>
+  std::vector<T> take_all_finite(std::string_view what,
+                                 T least = std::numeric_limits<T>::lowest()) {
+    std::vector<T> values = take_all<T>();
+    for (std::size_t i = 0; i < values.size(); ++i)
+      require(std::isfinite(values[i]) && values[i] >= least, "state: ", what, "[", i,
+              "] = ", values[i], ", but all values must be finite",
+              least >= 0 ? " and not negative" : "");
+    return values;
+  }
   std::string take_text() {
     const auto text = take_all<char>();
     return {text.begin(), text.end()};
   }
   Bytes take_bytes() {
-    const auto size = take<std::uint64_t>();
-    const auto bytes = next(size);
+    const auto bytes = take_view();
     return {bytes.begin(), bytes.end()};
   }
+  // The same, in place: good as long as the sealed bytes.
+  std::span<const std::byte> take_view() { return next(take<std::uint64_t>()); }
   // UsageError when something is left: it was written by other code.
   void finish() const;
 

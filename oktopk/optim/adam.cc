@@ -245,8 +245,8 @@ void SparseAdam::save_to(StateWriter& state) const {
 
 std::function<void()> SparseAdam::read(StateReader& state) {
   const auto t = state.take<std::uint32_t>();
-  auto m = state.take_all<float>();
-  auto v = state.take_all<float>();
+  auto m = state.take_all_finite<float>("first moment");
+  auto v = state.take_all_finite<float>("second moment", 0);
   IntervalClock clock(clock_.n(), options_.weight_decay);
   clock.load(state);
   auto arrivals = state.take_all<std::uint32_t>();

@@ -65,10 +65,11 @@ class BucketedReducer final : public Synchroniser {
   // Sums over the buckets; the first step's comparison of tensors counts as well. Thresholds are
   // each bucket's own (reducer(b).metrics()), here 0; preset is empty where auto chose several.
   StepMetrics metrics() const;
-  Bytes save() const override;
+  void write(StateWriter& state) const override;
   void load(std::span<const std::byte> state) override;
   // REQUIRES: the same tensors and buckets.
-  void load_all(std::span<const Bytes> states) override;
+  using Synchroniser::load_all;
+  void load_all(std::size_t count, const ReadState& read) override;
 
   Communicator& comm() const override { return comm_; }
   Index n() const override { return n_; }
@@ -92,7 +93,8 @@ class BucketedReducer final : public Synchroniser {
   void check_all_ready() const;
   bool can_undo() const;
   std::string description() const;
-  std::vector<Bytes> read(std::span<const std::byte> state) const;
+  std::vector<std::span<const std::byte>> read(std::span<const std::byte> state) const;
+  bool is_own(std::size_t count, std::span<const std::byte> state) const;
   template <class Load>
   void load_buckets(const Load& load);
 

@@ -6,21 +6,21 @@
 
 namespace oktopk {
 
-Bytes BucketedReducer::save() const {
+void BucketedReducer::write(StateWriter& state) const {
   check_idle("save");
-  StateWriter state;
   state.put_text(description());
-  for (const auto& reducer : reducers_) state.put_bytes(reducer->save());
-  return state.seal();
+  for (const auto& reducer : reducers_)
+    state.put_state([&](StateWriter& inner) { reducer->write(inner); });
 }
 
 // The states of the buckets, not yet looked into.
-std::vector<Bytes> BucketedReducer::read(std::span<const std::byte> bytes) const {
+std::vector<std::span<const std::byte>> BucketedReducer::read(
+    std::span<const std::byte> bytes) const {
   StateReader state(bytes);
   const std::string saved = state.take_text();
   require(saved == description(), "state: saved with other tensors or buckets (", saved, ")");
-  std::vector<Bytes> states;
-  for (std::size_t b = 0; b < buckets_.size(); ++b) states.push_back(state.take_bytes());
+  std::vector<std::span<const std::byte>> states;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) states.push_back(state.take_view());
   state.finish();
   return states;
 }
@@ -44,22 +44,33 @@ void BucketedReducer::load_buckets(const Load& load) {
 
 void BucketedReducer::load(std::span<const std::byte> state) {
   check_idle("load");
-  std::vector<Bytes> states;
+  std::vector<std::span<const std::byte>> states;
   agree_on_success(comm_, work_, [&] { states = read(state); });
   load_buckets([&](std::size_t b) { reducers_[b]->load(states[b]); });
 }
 
-void BucketedReducer::load_all(std::span<const Bytes> states) {
+bool BucketedReducer::is_own(std::size_t count, std::span<const std::byte> state) const {
+  const auto states = read(state);
+  for (std::size_t b = 0; b < states.size(); ++b)
+    if (!reducers_[b]->is_own(count, states[b])) return false;
+  return true;
+}
+
+// Each state is read once, and all buckets take their part of it.
+void BucketedReducer::load_all(std::size_t count, const ReadState& read_state) {
   check_idle("load_all");
-  std::vector<std::vector<Bytes>> by_bucket(buckets_.size());
+  const auto rank = static_cast<std::size_t>(comm_.rank());
+  if (all_own(comm_, work_, count, [&] { return is_own(count, read_state(rank)); }))
+    return load(read_state(rank));
+  std::vector<Reducer::Merge> merges;
   agree_on_success(comm_, work_, [&] {
-    for (const Bytes& state : states) {
-      std::vector<Bytes> buckets = read(state);
-      for (std::size_t b = 0; b < buckets.size(); ++b)
-        by_bucket[b].push_back(std::move(buckets[b]));
+    for (const auto& reducer : reducers_) merges.emplace_back(*reducer, count);
+    for (std::size_t r = 0; r < count; ++r) {
+      const auto states = read(read_state(r));
+      for (std::size_t b = 0; b < states.size(); ++b) merges[b].add(states[b]);
     }
   });
-  load_buckets([&](std::size_t b) { reducers_[b]->load_all(by_bucket[b]); });
+  load_buckets([&](std::size_t b) { reducers_[b]->load(std::move(merges[b])); });
 }
 
 }  // namespace oktopk

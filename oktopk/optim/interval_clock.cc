@@ -43,7 +43,7 @@ void IntervalClock::save(StateWriter& state) const {
 }
 
 void IntervalClock::load(StateReader& state) {
-  rate_ = state.take<float>();
+  rate_ = state.take_finite<float>("the learning rate of the last step", 0);
   decay_ = decay_of_one_step(rate_, weight_decay_);
   caught_up_ = state.take<std::uint32_t>();
   const std::size_t expected = n();
@@ -53,8 +53,8 @@ void IntervalClock::load(StateReader& state) {
   require(count > 0, "state: a clock without a first step");
   totals_.clear();
   for (std::uint64_t t = 0; t < count; ++t) {
-    const auto rate = state.take<double>();
-    totals_.push_back({rate, state.take<double>()});
+    const auto rate = state.take_finite<double>("a sum of learning rates", 0);
+    totals_.push_back({rate, state.take_finite<double>("a sum of weight decays")});
   }
   const auto latest = std::max_element(last_.begin(), last_.end());
   require(caught_up_ <= now() && (latest == last_.end() || *latest <= now()),

@@ -78,8 +78,7 @@ NodeReducer::NodeReducer(Communicator& comm, Index n, const ReducerOptions& opti
 
 void NodeReducer::check_sound() const {
   if (spoilt_)
-    fail<CommError>(
-        "node reducer: an earlier step failed half-way: load() a saved state, or forget()");
+    fail<CommError>("node reducer: an earlier step failed half-way: ", way_out(comm_.size() > 1));
 }
 
 // Whatever went wrong: the ranks are no longer in step, in this node and in the others.
@@ -127,11 +126,11 @@ Update NodeReducer::step(Gradient gradient, float scale) {
 Update NodeReducer::synchronise(Gradient gradient, float scale, bool dense, std::size_t k) {
   const bool is_alone = node_->size() == 1;
   PhaseTimer summing(options_.trace, "node");
-  const Gradient sum = is_alone ? gradient : sum_in_node(gradient, scale);
+  if (!is_alone) sum_in_node(gradient, scale);
   times_.inside = summing.lap("inside", {{"part", "sum"}});
   Update update;
   if (reducer_) {
-    update = reducer_->step(sum, is_alone ? scale : 1.0F);
+    update = is_alone ? reducer_->step(gradient, scale) : step_of_sum();
     const StepTimes outside = reducer_->times();
     times_.check += outside.check;
     times_.select = outside.select;
@@ -144,8 +143,20 @@ Update NodeReducer::synchronise(Gradient gradient, float scale, bool dense, std:
   return update;
 }
 
-// On the leader: the sum. NanPolicy::local has not looked yet.
-Gradient NodeReducer::sum_in_node(Gradient gradient, float scale) {
+// The Reducer would call it a gradient that somebody brought.
+Update NodeReducer::step_of_sum() {
+  try {
+    return reducer_->step(sum_);
+  } catch (const UsageError&) {
+    const std::size_t bad = device_->first_nonfinite(sum_);
+    require(bad == sum_.size(), "node reducer: the sum over the ranks of rank ", comm_.rank(),
+            "'s node overflowed at index ", bad, ": scale the gradients down");
+    throw;
+  }
+}
+
+// On the leader, sum_ is the sum. NanPolicy::local has not looked yet.
+void NodeReducer::sum_in_node(Gradient gradient, float scale) {
   if (options_.nan_policy == NanPolicy::local) {
     const Note note = inspect_values(*device_, gradient, scale, n_);
     require(note.severity == Severity::fine, "reducer: ", note.text);
@@ -160,7 +171,6 @@ Gradient NodeReducer::sum_in_node(Gradient gradient, float scale) {
     reduce_scatter(*node_, sum_, cuts_, phases, node_work_);
     gather_regions(*node_, sum_, cuts_, node_work_);
   }
-  return sum_;
 }
 
 // The leader's update, on all ranks of the node.

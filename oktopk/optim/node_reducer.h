@@ -46,9 +46,10 @@ class NodeReducer final : public Synchroniser {
 
   // A leader's state is a Reducer's, another rank's a few bytes. load() wants the same nodes;
   // load_all() takes those of any nodes, and of a Reducer's ranks.
-  Bytes save() const override;
+  void write(StateWriter& state) const override;
   void load(std::span<const std::byte> state) override;
-  void load_all(std::span<const Bytes> states) override;
+  using Synchroniser::load_all;
+  void load_all(std::size_t count, const ReadState& read) override;
 
   Communicator& comm() const override { return comm_; }
   Index n() const override { return n_; }
@@ -84,7 +85,8 @@ class NodeReducer final : public Synchroniser {
   void trace_nodes();
   void choose(int group);
   Update synchronise(Gradient gradient, float scale, bool dense, std::size_t k);
-  Gradient sum_in_node(Gradient gradient, float scale);
+  void sum_in_node(Gradient gradient, float scale);
+  Update step_of_sum();
   Update share(const Update& update, bool dense, std::size_t k);
   Update share_sparse(const Update& update, std::size_t k);
   template <class Act>

@@ -26,7 +26,7 @@ struct NodeReducer::Saved {
   std::uint32_t rank = 0;
   std::uint64_t steps = 0;
   std::vector<int> leader_of;
-  Bytes reducer;  // empty unless of a leader
+  std::span<const std::byte> reducer;  // in the state that was read; empty unless of a leader
 
   // REQUIRES: kNodeState was taken.
   static Saved take(StateReader& state) {
@@ -35,7 +35,7 @@ struct NodeReducer::Saved {
     saved.rank = state.take<std::uint32_t>();
     saved.steps = state.take<std::uint64_t>();
     saved.leader_of = state.take_all<int>();
-    saved.reducer = state.take_bytes();
+    saved.reducer = state.take_view();
     state.finish();
     require(saved.rank < saved.P && saved.leader_of.size() == saved.P, "state: of rank ",
             saved.rank, " of ", saved.P, ", with the leaders of ", saved.leader_of.size());
@@ -46,17 +46,18 @@ struct NodeReducer::Saved {
   }
 };
 
-Bytes NodeReducer::save() const {
+void NodeReducer::write(StateWriter& state) const {
   require(!spoilt_,
           "node reducer: an earlier step failed half-way: what is left of it is not worth saving");
-  StateWriter state;
   state.put(kNodeState);
   state.put(static_cast<std::uint32_t>(comm_.size()));
   state.put(static_cast<std::uint32_t>(comm_.rank()));
   state.put(steps_);
   state.put_all(std::span<const int>(leader_of_));
-  state.put_bytes(reducer_ ? reducer_->save() : Bytes{});
-  return state.seal();
+  if (reducer_)
+    state.put_state([&](StateWriter& inner) { reducer_->write(inner); });
+  else
+    state.put_bytes({});
 }
 
 NodeReducer::Saved NodeReducer::read(std::span<const std::byte> bytes) const {
@@ -95,26 +96,28 @@ void NodeReducer::load(std::span<const std::byte> state) {
   restore([&](Reducer& reducer) { reducer.load(saved.reducer); });
 }
 
-void NodeReducer::load_all(std::span<const Bytes> states) {
-  std::vector<Bytes> of_leaders;
-  const auto add = [&](std::size_t r) {
-    StateReader state(states[r]);
-    if (state.take<std::uint64_t>() != kNodeState) {
-      of_leaders.push_back(states[r]);  // of a rank without a node: all ranks led
-      return;
-    }
-    Saved saved = Saved::take(state);
-    require(saved.P == states.size(), "state ", r, " of ", states.size(), ": saved by one of ",
-            saved.P, " ranks, but all are needed");
-    require(saved.rank == r, "state ", r, " of ", states.size(), ": saved by rank ", saved.rank,
+// All states are looked at first: which of them are leaders' they say themselves.
+void NodeReducer::load_all(std::size_t count, const ReadState& read_state) {
+  std::vector<std::size_t> led_by;  // ranks
+  const auto open = [&](std::size_t r) {
+    const auto bytes = read_state(r);
+    StateReader state(bytes);
+    if (state.take<std::uint64_t>() != kNodeState) return bytes;  // no nodes: all ranks led
+    const Saved saved = Saved::take(state);
+    require(saved.P == count, "state ", r, " of ", count, ": saved by one of ", saved.P,
+            " ranks, but all are needed");
+    require(saved.rank == r, "state ", r, " of ", count, ": saved by rank ", saved.rank,
             ": states must be in rank order");
-    if (!saved.reducer.empty()) of_leaders.push_back(std::move(saved.reducer));
+    return saved.reducer;
   };
   agree_on_success(comm_, work_, [&] {
-    require(!states.empty(), "state: no states were given");
-    for (std::size_t r = 0; r < states.size(); ++r) add(r);
+    require(count > 0, "state: no states were given");
+    for (std::size_t r = 0; r < count; ++r)
+      if (!open(r).empty()) led_by.push_back(r);
   });
-  restore([&](Reducer& reducer) { reducer.load_all(of_leaders); });
+  restore([&](Reducer& reducer) {
+    reducer.load_all(led_by.size(), [&](std::size_t i) { return open(led_by[i]); });
+  });
 }
 
 }  // namespace oktopk

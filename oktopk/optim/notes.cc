@@ -44,6 +44,12 @@ Note compare_notes(Communicator& comm, const Note& mine, Workspace& work) {
                                               std::string(first->text.begin(), end)};
 }
 
+std::string_view way_out(bool is_comm_dead) {
+  return is_comm_dead ? "its communicator is dead: build a new one and a new object on it, and "
+                        "load() the last saved state there"
+                      : "load() the last saved state, or forget() what is unsent, on all ranks";
+}
+
 Cost notes_cost(int P) {
   const double rounds = ceil_log2(P);
   return sequential(rounds, rounds * (sizeof(std::uint32_t) + kCheckBytes));

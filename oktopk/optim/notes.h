@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
@@ -37,6 +38,21 @@ void agree_on_success(Communicator& comm, Workspace& work, const Act& act) {
   note = compare_notes(comm, note, work);
   require(note.severity == Severity::fine, note.text);
 }
+
+// Collective: whether `owns`, asked where there are as many states as ranks, is true on every rank.
+template <class Owns>
+bool all_own(Communicator& comm, Workspace& work, std::size_t count, const Owns& owns) {
+  std::uint32_t mine = 0;
+  try {
+    mine = count == static_cast<std::size_t>(comm.size()) && owns() ? 1 : 0;
+  } catch (const UsageError&) {
+    // A state that cannot be read is found by whoever reads it next.
+  }
+  return allreduce_small(comm, mine, Reduction::min, work) == 1;
+}
+
+// What the caller of an object can do whose step failed half-way, in words.
+std::string_view way_out(bool is_comm_dead);
 
 // What compare_notes() adds to a step in which all is well.
 Cost notes_cost(int P);

@@ -112,12 +112,14 @@ void Optimiser::flush(std::span<float> weights) {
 }
 
 Bytes Optimiser::save() const {
-  StateWriter state;
+  return write_state([&](StateWriter& state) { write(state); });
+}
+
+void Optimiser::write(StateWriter& state) const {
   state.put_text(description());
   state.put(basics_.learning_rate);
   save_to(state);
-  state.put_bytes(sync_.save());
-  return state.seal();
+  state.put_state([&](StateWriter& inner) { sync_.write(inner); });
 }
 
 Optimiser::Saved Optimiser::open(std::span<const std::byte> bytes) {
@@ -129,7 +131,7 @@ Optimiser::Saved Optimiser::open(std::span<const std::byte> bytes) {
   saved.rate = state.take<float>();
   check_rate(saved.rate);
   saved.adopt = read(state);
-  saved.synchroniser = state.take_bytes();
+  saved.synchroniser = state.take_view();
   state.finish();
   return saved;
 }
@@ -148,16 +150,18 @@ void Optimiser::load(std::span<const std::byte> state) {
   adopt(saved);
 }
 
-void Optimiser::load_all(std::span<const Bytes> states) {
-  std::vector<Saved> saved;
+void Optimiser::load_all(std::size_t count, const ReadState& read) {
+  Saved mine;
   agree_on_success(sync_.comm(), work_, [&] {
-    require(!states.empty(), "state: no states were given");
-    for (const Bytes& state : states) saved.push_back(open(state));
+    require(count > 0, "state: no states were given");
+    mine = open(read(static_cast<std::size_t>(sync_.comm().rank()) % count));
   });
-  std::vector<Bytes> inner;
-  for (Saved& one : saved) inner.push_back(std::move(one.synchroniser));
-  sync_.load_all(inner);
-  adopt(saved[static_cast<std::size_t>(sync_.comm().rank()) % saved.size()]);
+  sync_.load_all(count, [&](std::size_t r) { return open(read(r)).synchroniser; });
+  adopt(mine);
+}
+
+void Optimiser::load_all(std::span<const Bytes> states) {
+  load_all(states.size(), [&](std::size_t r) { return std::span<const std::byte>(states[r]); });
 }
 
 }  // namespace oktopk

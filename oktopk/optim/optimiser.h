@@ -65,8 +65,10 @@ class Optimiser {
   float learning_rate() const { return basics_.learning_rate; }
   Synchroniser& synchroniser() { return sync_; }
 
-  // This rank's state and its synchroniser's. Local.
+  // This rank's state and its synchroniser's. Local. write() puts the same into a state of the
+  // caller's (StateWriter::put_state).
   Bytes save() const;
+  void write(StateWriter& state) const;
   // Collective: continues from what this rank saved, bitwise as if never stopped, the learning rate
   // included. UsageError on every rank, with nothing changed on any, when one rank's state is
   // damaged or of another problem, rank, P or other options.
@@ -74,6 +76,7 @@ class Optimiser {
   // Collective: continues from the states of all ranks of an earlier run, in rank order, whatever
   // their number (Synchroniser::load_all). Of a state that is each rank's own (Sparsify::updates)
   // rank r takes over that of rank r mod the number of states.
+  void load_all(std::size_t count, const ReadState& read);
   void load_all(std::span<const Bytes> states);
 
  protected:
@@ -129,7 +132,7 @@ class Optimiser {
   struct Saved {
     float rate = 0;
     std::function<void()> adopt;
-    Bytes synchroniser;
+    std::span<const std::byte> synchroniser;  // in the state that was read
   };
   Saved open(std::span<const std::byte> state);
   void adopt(const Saved& saved);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <sstream>
 
 #include "oktopk/base/error.h"
@@ -27,9 +28,16 @@ AllreduceOptions dense_options(const ReducerOptions& options) {
   return dense;
 }
 
-void divide(std::span<const float> sum, int by, std::span<float> mean) {
+// False if a sum is not finite: looking here spares a pass.
+bool divide(std::span<const float> sum, int by, std::span<float> mean) {
+  constexpr std::uint32_t kInfinity = 0x7F800000U;
   const auto divisor = static_cast<float>(by);
-  for (std::size_t i = 0; i < sum.size(); ++i) mean[i] = sum[i] / divisor;
+  std::uint32_t wrong = 0;
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    wrong |= (std::bit_cast<std::uint32_t>(sum[i]) & kInfinity) == kInfinity ? 1U : 0U;
+    mean[i] = sum[i] / divisor;
+  }
+  return wrong == 0;
 }
 
 }  // namespace
@@ -136,10 +144,14 @@ template <class Act>
 void Reducer::guard(const Act& act) {
   try {
     act();
+  } catch (const SumOverflow&) {
+    spoilt_ = true;  // on every rank: all are in step, and can load() or forget()
+    throw;
   } catch (...) {
     // Whatever it was: the ranks are no longer in step, and what this one holds (a residual with
     // NaN in it, entries that left owner memory and never arrived) is no state to go on from.
     spoilt_ = true;
+    dead_ = comm_.size() > 1;
     comm_.kill();
     throw;
   }
@@ -188,8 +200,7 @@ Update Reducer::finish(const Update& update, Span& span) {
 }
 
 void Reducer::check_sound() const {
-  if (spoilt_)
-    fail<CommError>("reducer: an earlier step failed half-way: load() a saved state, or forget()");
+  if (spoilt_) fail<CommError>("reducer: an earlier step failed half-way: ", way_out(dead_));
 }
 
 Update Reducer::update() const { return {{outcome_.update.idx, mean_}, dense_mean_}; }
@@ -248,13 +259,15 @@ void Reducer::dense_step(Gradient gradient, float scale, Allreduce& exchange) {
   if (bad < acc.size()) fail<UsageError>("reducer: ", describe_nonfinite(gradient, bad));
   selection_.clear();
   times_.select = timer.lap("select");
-  exchange.run(comm_, *device_, {.selection = {}, .dense = acc, .is_finite = true}, n(), k_,
+  exchange.run(comm_, *device_,
+               {.selection = {}, .dense = acc, .is_finite = true, .checks_sum = true}, n(), k_,
                outcome_);
   times_.exchange += timer.lap("exchange", {{"gathered", n()}});
-  settle_dense(residual_, outcome_);
   mean_.clear();
   dense_mean_.resize(outcome_.dense_update.size());
-  divide(outcome_.dense_update, divisor(), dense_mean_);
+  if (!divide(outcome_.dense_update, divisor(), dense_mean_))
+    fail_overflow(exchange.name(), device_->first_nonfinite(outcome_.dense_update));
+  settle_dense(residual_, outcome_);
   times_.settle = timer.lap("settle");
 }
 

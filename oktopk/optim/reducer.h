@@ -77,8 +77,9 @@ class Reducer final : public Synchroniser {
 
   // Collective. Adds scale * gradient to the residual, synchronises, and gives the mean over the
   // ranks. An empty gradient adds nothing. After a UsageError nothing has changed, except when an
-  // accumulator overflowed, or with NanPolicy local the gradient was not finite: that is found in
-  // the middle of the step, the residual is lost and comm is dead.
+  // accumulator or a sum overflowed, or with NanPolicy local the gradient was not finite: that is
+  // found in the middle of the step, and the residual is lost. comm is then dead, unless it was a
+  // SumOverflow, which all ranks throw.
   Update step(Gradient gradient, float scale = 1.0F) override;
   // The same for a caller who found something wrong on this rank himself: `found` goes before what
   // is wrong with the gradient.
@@ -89,12 +90,22 @@ class Reducer final : public Synchroniser {
   // all ranks should do it together.
   void forget();
 
-  Bytes save() const override;
+  void write(StateWriter& state) const override;
   void load(std::span<const std::byte> state) override;
-  void load_all(std::span<const Bytes> states) override;
+  using Synchroniser::load_all;
+  void load_all(std::size_t count, const ReadState& read) override;
+
+  // load_all() in pieces, for those who keep several Reducers' states in one: the states in rank
+  // order, one by one, into a Merge, which changes nothing; then load(), collective, of the Merges
+  // that all ranks have filled. is_own(): whether `state`, of this rank's number among `count`, can
+  // be loaded as it is; when all ranks find theirs so, they load() it instead.
+  class Merge;
+  void load(Merge&& merge);
+  bool is_own(std::size_t count, std::span<const std::byte> state) const;
 
   // All that a step changes. go_back() makes it as if the steps since the copy had not been,
-  // bitwise. Local, but all ranks must do it together.
+  // bitwise, but for a profile that was measured since (preset auto): it stays. Local, but all
+  // ranks must do it together.
   struct Snapshot {
     std::uint64_t steps = 0;
     bool spoilt = false;
@@ -159,8 +170,6 @@ class Reducer final : public Synchroniser {
   Parts make_parts(const std::optional<Tuner>& tuner) const;
   void replace(Parts&& parts);
   Parts read(std::span<const std::byte> state) const;
-  Parts merge(std::span<const Bytes> states) const;
-  bool finds_own(std::span<const Bytes> states) const;
   template <class Make>
   void restore(const Make& make);
 
@@ -192,7 +201,8 @@ class Reducer final : public Synchroniser {
   std::size_t k_;
   AdaptiveDensity adaptive_;
   std::unique_ptr<Device> device_;
-  std::optional<Tuner> tuner_;  // of preset auto
+  std::optional<Tuner> tuner_;       // of preset auto
+  std::optional<Profile> measured_;  // by this object, once
   std::unique_ptr<Selector> selector_;
   std::unique_ptr<Allreduce> allreduce_;
   std::unique_ptr<Allreduce> dense_;  // of floats, for warm-up and flush
@@ -201,6 +211,7 @@ class Reducer final : public Synchroniser {
   std::uint64_t fingerprint_ = 0;  // of the description
   Residual residual_;
   bool spoilt_ = false;  // a step failed half-way
+  bool dead_ = false;    // and the communicator is dead
   std::uint64_t steps_ = 0;
   SparseVector selection_;
   Outcome outcome_;
@@ -210,6 +221,24 @@ class Reducer final : public Synchroniser {
   StepMetrics last_;     // counts of the last step
   MessageCount before_;  // the step
   Workspace work_;
+};
+
+class Reducer::Merge {
+ public:
+  Merge(const Reducer& reducer, std::size_t count);
+  // UsageError, which says of which state, when it is not the next rank's of the same run.
+  void add(std::span<const std::byte> state);
+
+ private:
+  friend class Reducer;
+  void add_next(std::span<const std::byte> state);
+
+  const Reducer* reducer_;
+  std::size_t count_;     // of states
+  std::size_t next_ = 0;  // rank
+  AdaptiveDensity::Words adaptive_{};
+  std::string options_;  // of the run
+  Parts parts_;
 };
 
 }  // namespace oktopk

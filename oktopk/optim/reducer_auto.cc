@@ -56,7 +56,8 @@ void Reducer::adopt_choice() {
 // Collective.
 void Reducer::calibrate_first() {
   if (options_.profile || comm_.size() == 1) return;
-  use(calibrate(comm_, {.cpu = options_.cpu}));
+  measured_ = calibrate(comm_, {.cpu = options_.cpu});
+  use(*measured_);
 }
 
 // Collective when it is due, which depends on the number of steps alone. Between two steps, because

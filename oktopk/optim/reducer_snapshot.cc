@@ -15,6 +15,7 @@ void Reducer::copy_to(Snapshot& snapshot) const {
   snapshot.rest = {};
   selector_->save(snapshot.rest);
   allreduce_->save(snapshot.rest);
+  snapshot.rest.put_all(memory().values);
 }
 
 void Reducer::go_back(const Snapshot& snapshot) {
@@ -23,12 +24,14 @@ void Reducer::go_back(const Snapshot& snapshot) {
   Parts parts = make_parts(snapshot.tuner);
   parts.selector->load(state);
   parts.allreduce->load(state, n(), comm_.rank(), comm_.size());
+  parts.allreduce->load_memory(state.take_all<float>());
   state.finish();
   steps_ = snapshot.steps;
   spoilt_ = snapshot.spoilt;
   adaptive_ = snapshot.adaptive;
   residual_.assign(snapshot.residual);
   replace(std::move(parts));
+  if (measured_ && !tuner_->is_calibrated()) use(*measured_);  // nobody measures again
 }
 
 }  // namespace oktopk

@@ -51,24 +51,12 @@ Origin take_origin(StateReader& state) {
   return origin;
 }
 
-// For errors in one of many states: says in which.
-template <class Read>
-void read_named(std::size_t r, std::size_t count, const Read& read) {
-  try {
-    read();
-  } catch (const UsageError& error) {
-    fail<UsageError>("state ", r, " of ", count, ": ", error.what());
-  }
-}
-
 }  // namespace
 
-// The owner memory is saved twice over, in a form that any P can read, and with the algorithm's own
-// state only for those who restore it as it was.
-Bytes Reducer::save() const {
+// Residual and owner memory come first: whatever the options were, merging can read them.
+void Reducer::write(StateWriter& state) const {
   require(!spoilt_,
           "reducer: an earlier step failed half-way: what is left of it is not worth saving");
-  StateWriter state;
   put(state, {static_cast<std::uint32_t>(comm_.size()), static_cast<std::uint32_t>(comm_.rank()),
               static_cast<std::uint32_t>(divisor()), n(), description_, steps_, adaptive_.words()});
   state.put_all(residual());
@@ -77,7 +65,6 @@ Bytes Reducer::save() const {
   if (tuner_) tuner_->save(state);
   selector_->save(state);
   allreduce_->save(state);
-  return state.seal();
 }
 
 Reducer::Parts Reducer::read(std::span<const std::byte> bytes) const {
@@ -90,10 +77,10 @@ Reducer::Parts Reducer::read(std::span<const std::byte> bytes) const {
           origin.rank, ", but this is rank ", comm_.rank());
   require(origin.options == description_, "state: saved with other options (", origin.options,
           "), this reducer has ", description_, ": load_all() takes the states of all ranks");
-  auto residual = state.take_all<float>();
+  auto residual = state.take_all_finite<float>("residual");
   require(residual.size() == n(), "state: ", residual.size(), " values of residual");
-  state.take<Index>();
-  state.take_all<float>();
+  const auto begin = state.take<Index>();
+  const auto memory = state.take_all_finite<float>("owner memory");
   std::optional<Tuner> tuner = tuner_;
   if (tuner) tuner->load(state);
   Parts parts = make_parts(tuner);
@@ -103,44 +90,62 @@ Reducer::Parts Reducer::read(std::span<const std::byte> bytes) const {
   parts.selector->load(state);
   parts.allreduce->load(state, n(), comm_.rank(), comm_.size());
   state.finish();
+  parts.allreduce->load_memory(memory);
+  require(begin == parts.allreduce->memory().region.begin, "state: owner memory from ", begin,
+          " on, but this rank's region begins at ", parts.allreduce->memory().region.begin);
   return parts;
 }
 
+Reducer::Merge::Merge(const Reducer& reducer, std::size_t count)
+    : reducer_(&reducer), count_(count), parts_(reducer.make_parts(reducer.tuner_)) {
+  require(count > 0, "state: no states were given");
+  parts_.residual.assign(reducer.n(), 0.0F);
+}
+
+void Reducer::Merge::add(std::span<const std::byte> state) {
+  try {
+    add_next(state);
+  } catch (const UsageError& error) {
+    fail<UsageError>("state ", next_, " of ", count_, ": ", error.what());
+  }
+  ++next_;
+}
+
 // Rank r continues with what ranks r, r + P, r + 2P, ... of the earlier run had.
-Reducer::Parts Reducer::merge(std::span<const Bytes> states) const {
-  require(!states.empty(), "state: no states were given");
-  const auto P = static_cast<std::size_t>(comm_.size());
-  Parts parts = make_parts(tuner_);
-  parts.residual.assign(n(), 0.0F);
-  Origin first;
-  const auto add = [&](std::size_t r) {
-    StateReader state(states[r]);
-    const Origin origin = take_origin(state);
-    require(origin.n == n(), "saved with n = ", origin.n, ", but this reducer has n = ", n());
-    require(origin.P == states.size(), "saved by one of ", origin.P, " ranks, but ", states.size(),
-            " states were given: all are needed");
-    require(origin.rank == r, "saved by rank ", origin.rank, ": states must be in rank order");
-    if (r == 0) first = origin;
-    require(origin.steps == first.steps, "saved after ", origin.steps, " steps, state 0 after ",
-            first.steps);
-    require(origin.options == first.options, "saved with other options than state 0");
-    require(origin.adaptive == first.adaptive, "saved with another adaptive density than state 0");
-    require(origin.divisor > 0, "its sums were divided by 0");
-    const float scale = static_cast<float>(divisor()) / static_cast<float>(origin.divisor);
-    parts.source = hash_bytes(std::span(states[r]).first(kStateHeadBytes), parts.source);
-    if (r % P != static_cast<std::size_t>(comm_.rank())) return;
-    const auto residual = state.take_all<float>();
-    const auto begin = state.take<Index>();
-    const auto memory = state.take_all<float>();
-    require(residual.size() == n() && begin <= n() && memory.size() <= n() - begin,
-            "its residual or owner memory does not fit n = ", n());
-    device_->accumulate({parts.residual, residual, scale});
-    device_->accumulate({std::span(parts.residual).subspan(begin, memory.size()), memory, scale});
-  };
-  for (std::size_t r = 0; r < states.size(); ++r) read_named(r, states.size(), [&] { add(r); });
-  parts.steps = first.steps;
-  parts.adaptive.resume(first.adaptive);
-  return parts;
+void Reducer::Merge::add_next(std::span<const std::byte> bytes) {
+  const Reducer& to = *reducer_;
+  StateReader state(bytes);
+  const Origin origin = take_origin(state);
+  require(origin.n == to.n(), "saved with n = ", origin.n, ", but this reducer has n = ", to.n());
+  require(origin.P == count_, "saved by one of ", origin.P, " ranks, but ", count_,
+          " states were given: all are needed");
+  require(origin.rank == next_, "saved by rank ", origin.rank, ": states must be in rank order");
+  if (next_ == 0) {
+    parts_.steps = origin.steps;
+    options_ = origin.options;
+    adaptive_ = origin.adaptive;
+    parts_.adaptive.resume(adaptive_);
+  }
+  require(origin.steps == parts_.steps, "saved after ", origin.steps, " steps, state 0 after ",
+          parts_.steps);
+  require(origin.options == options_, "saved with other options than state 0");
+  require(origin.adaptive == adaptive_, "saved with another adaptive density than state 0");
+  require(origin.divisor > 0, "its sums were divided by 0");
+  const float scale = static_cast<float>(to.divisor()) / static_cast<float>(origin.divisor);
+  parts_.source = hash_bytes(bytes.first(kStateHeadBytes), parts_.source);
+  if (next_ % static_cast<std::size_t>(to.comm_.size()) !=
+      static_cast<std::size_t>(to.comm_.rank()))
+    return;
+  const auto residual = state.take_all_finite<float>("residual");
+  const auto begin = state.take<Index>();
+  const auto memory = state.take_all_finite<float>("owner memory");
+  require(residual.size() == to.n() && begin <= to.n() && memory.size() <= to.n() - begin,
+          "its residual or owner memory does not fit n = ", to.n());
+  const std::span<float> sum = parts_.residual;
+  to.device_->accumulate({sum, residual, scale});
+  to.device_->accumulate({sum.subspan(begin, memory.size()), memory, scale});
+  const std::size_t bad = to.device_->first_nonfinite(sum);
+  require(bad == sum.size(), "the sum of what the ranks had unsent overflows at index ", bad);
 }
 
 template <class Make>
@@ -166,25 +171,37 @@ void Reducer::load(std::span<const std::byte> state) {
   restore([&] { return read(state); });
 }
 
+void Reducer::load(Merge&& merge) {
+  restore([&] {
+    require(merge.next_ == merge.count_, "state: ", merge.next_, " of ", merge.count_,
+            " states were merged");
+    return std::move(merge.parts_);
+  });
+}
+
 // A damaged state is found by the one who reads it next.
-bool Reducer::finds_own(std::span<const Bytes> states) const {
-  if (states.size() != static_cast<std::size_t>(comm_.size())) return false;
+bool Reducer::is_own(std::size_t count, std::span<const std::byte> bytes) const {
+  if (count != static_cast<std::size_t>(comm_.size())) return false;
   try {
-    StateReader state(states[static_cast<std::size_t>(comm_.rank())]);
+    StateReader state(bytes);
     const Origin origin = take_origin(state);
-    return origin.options == description_ && origin.n == n() && origin.P == states.size() &&
+    return origin.options == description_ && origin.n == n() && origin.P == count &&
            origin.rank == static_cast<std::uint32_t>(comm_.rank());
   } catch (const UsageError&) {
     return false;
   }
 }
 
-void Reducer::load_all(std::span<const Bytes> states) {
+void Reducer::load_all(std::size_t count, const ReadState& read_state) {
   // Either every rank takes its own state as it is, or all merge.
-  const std::uint32_t own = finds_own(states) ? 1 : 0;
-  const bool all = allreduce_small(comm_, own, Reduction::min, work_) == 1;
-  restore(
-      [&] { return all ? read(states[static_cast<std::size_t>(comm_.rank())]) : merge(states); });
+  const auto rank = static_cast<std::size_t>(comm_.rank());
+  if (all_own(comm_, work_, count, [&] { return is_own(count, read_state(rank)); }))
+    return load(read_state(rank));
+  restore([&] {
+    Merge merge(*this, count);
+    for (std::size_t r = 0; r < count; ++r) merge.add(read_state(r));
+    return std::move(merge.parts_);
+  });
 }
 
 }  // namespace oktopk

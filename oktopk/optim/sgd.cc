@@ -159,7 +159,7 @@ void SparseSgd::save_to(StateWriter& state) const {
 }
 
 std::function<void()> SparseSgd::read(StateReader& state) {
-  auto velocity = state.take_all<float>();
+  auto velocity = state.take_all_finite<float>("momentum");
   require(velocity.size() == velocity_.size(), "state: ", velocity.size(),
           " values of momentum, but ", velocity_.size(), " are needed");
   const auto t = state.take<std::uint32_t>();

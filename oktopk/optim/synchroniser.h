@@ -3,9 +3,11 @@
 // out. Reducer does it in one piece, BucketedReducer tensor by tensor, NodeReducer node by node.
 #pragma once
 
+#include <functional>
 #include <span>
 
 #include "oktopk/base/bytes.h"
+#include "oktopk/base/state.h"
 #include "oktopk/comm/communicator.h"
 #include "oktopk/device/gradient.h"
 #include "oktopk/optim/update.h"
@@ -20,6 +22,9 @@ struct StepTimes {
   double settle = 0;    // residual rule, mean
   double inside = 0;    // the node's sum and sharing its update, with the wait for its ranks
 };
+
+// The bytes of the state that a rank of an earlier run saved; good until the next call.
+using ReadState = std::function<std::span<const std::byte>(std::size_t rank)>;
 
 class Synchroniser {
  public:
@@ -43,8 +48,12 @@ class Synchroniser {
   virtual double unsent_norm() const = 0;
   virtual StepTimes times() const = 0;
 
-  // This rank's state; everything that later steps depend on. Local.
-  virtual Bytes save() const = 0;
+  // This rank's state; everything that later steps depend on. Local. Needs no more memory than the
+  // state itself. write() puts the same into a state of the caller's (StateWriter::put_state).
+  Bytes save() const {
+    return write_state([&](StateWriter& state) { write(state); });
+  }
+  virtual void write(StateWriter& state) const = 0;
   // Collective: continues from what this rank saved, bitwise as if never stopped. UsageError on
   // every rank, with nothing changed on any, when one rank's state is damaged or of another
   // problem, rank, P or other options.
@@ -53,7 +62,12 @@ class Synchroniser {
   // whatever their number and their options were. What was owed to the weights is owed still:
   // (sum of residuals + owner memory) / P is conserved. Thresholds and cuts start anew, unless each
   // rank finds its own state. The same guarantees when something is wrong.
-  virtual void load_all(std::span<const Bytes> states) = 0;
+  // read(r) gives the state of rank r < count, and is called again and again, in any order: only
+  // what it gave last must stay. So no rank needs more than one state at a time.
+  virtual void load_all(std::size_t count, const ReadState& read) = 0;
+  void load_all(std::span<const Bytes> states) {
+    load_all(states.size(), [&](std::size_t r) { return std::span<const std::byte>(states[r]); });
+  }
 };
 
 }  // namespace oktopk

@@ -58,8 +58,8 @@ void ControlledSelector::save(StateWriter& state) const {
 }
 
 void ControlledSelector::load(StateReader& state) {
-  threshold_ = state.take<float>();
-  slope_ = state.take<double>();
+  threshold_ = state.take_finite<float>("the local threshold", 0);
+  slope_ = state.take_finite<double>("the slope of the magnitudes");
   offset_ = state.take<std::uint64_t>();
 }
 

@@ -30,7 +30,7 @@ void ReusedSelector::save(StateWriter& state) const {
 void ReusedSelector::load(StateReader& state) {
   step_ = state.take<int>();
   k_ = state.take<std::uint64_t>();
-  threshold_ = state.take<float>();
+  threshold_ = state.take_finite<float>("the local threshold", 0);
 }
 
 void ReusedSelector::do_select(const Device& device, const Accumulation& in, std::size_t k,

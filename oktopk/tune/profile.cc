@@ -18,12 +18,12 @@ Machine take_machine(StateReader& state) {
   Machine m;
   for (double* price :
        {&m.alpha, &m.beta, &m.gamma, &m.overhead, &m.contention, &m.delta, &m.sigma})
-    *price = state.take<double>();
+    *price = state.take_finite<double>("a price of the profile", 0);
   return m;
 }
 
 void take_prices(StateReader& state, std::span<double> prices) {
-  const auto saved = state.take_all<double>();
+  const auto saved = state.take_all_finite<double>("price of a coding", 0);
   require(saved.size() == prices.size(), "state: prices of ", saved.size(),
           " codings, but there are ", prices.size());
   std::copy(saved.begin(), saved.end(), prices.begin());

@@ -116,16 +116,16 @@ void Tuner::save(StateWriter& state) const {
 void Tuner::load(StateReader& state) {
   profile_ = take_profile(state);
   is_calibrated_ = state.take<bool>();
-  problem_.union_exponent = state.take<double>();
+  problem_.union_exponent = state.take_finite<double>("the exponent of the union");
   steps_ = state.take<std::uint64_t>();
-  const auto recent = state.take_all<double>();
+  const auto recent = state.take_all_finite<double>("time of a step");
   recent_.assign(recent.begin(), recent.end());
-  arrived_ = state.take<double>();
-  merged_ = state.take<double>();
+  arrived_ = state.take_finite<double>("the count of entries that arrived", 0);
+  merged_ = state.take_finite<double>("the count of entries that were merged", 0);
   corrections_.clear();
   for (auto i = state.take<std::uint32_t>(); i > 0; --i) {
     const std::string preset = state.take_text();
-    corrections_[preset] = state.take<double>();
+    corrections_[preset] = state.take_finite<double>("a correction", 0);
   }
   Method method{.preset = state.take_text()};
   method.codec = parse_codec(state.take_text());

@@ -61,6 +61,20 @@ TEST(Presets, make_with_a_rule_that_does_not_fit_says_which_do) {
     }
 }
 
+TEST(Presets, fitting_keeps_a_rule_that_conserves_mass_and_replaces_all_others) {
+  for (const Preset& preset : presets()) {
+    EXPECT_TRUE(preset.conserves_mass(preset.residuals.front())) << preset.name;
+    for (const ResidualKind rule : preset.losing) EXPECT_TRUE(preset.takes(rule)) << preset.name;
+    for (const ResidualKind kind : kKinds) {
+      const ResidualKind taken = fitting(preset, {.residual = kind}).residual;
+      EXPECT_TRUE(preset.conserves_mass(taken)) << preset.name << ", " << to_string(kind);
+      if (preset.conserves_mass(kind)) EXPECT_EQ(taken, kind) << preset.name;
+    }
+  }
+  EXPECT_EQ(fitting(find_preset("gtopk"), {.residual = ResidualKind::sender_keeps}).residual,
+            ResidualKind::holder_keeps);
+}
+
 // `all` holds every index of a range: frames of selections cannot be coded with it.
 TEST(Presets, make_with_the_codec_of_dense_blocks_is_refused) {
   for (const Preset& preset : presets()) {

@@ -57,6 +57,35 @@ TEST_P(BucketedFailure, bad_value_in_any_bucket_leaves_the_step_out_on_all_ranks
       });
 }
 
+// Preset auto without a profile: the first step measures one, be it skipped or not, and no other.
+TEST(BucketedFailures, skipped_steps_calibrate_once) {
+  for (const NanPolicy policy : {NanPolicy::skip, NanPolicy::error})
+    for (std::size_t bucket = 0; bucket < 3; ++bucket)
+      run_world("threads", 2, [&](Communicator& comm) {
+        CountingCommunicator counting(comm);
+        ReducerOptions options;
+        options.nan_policy = policy;
+        BucketedReducer bucketed(counting, kTensors, options, kSize);
+        std::vector<std::uint64_t> messages;
+        for (int step = 0; step < 5; ++step) {
+          counting.reset();
+          const auto bad = exploded(comm, bucket, 1);
+          const auto good = gradient_of(comm, 1);
+          if (step == 4)
+            bucketed.step(good);
+          else if (policy == NanPolicy::skip)
+            EXPECT_TRUE(bucketed.step(bad).skipped);
+          else
+            EXPECT_THROW(bucketed.step(bad), UsageError);
+          messages.push_back(counting.traffic().messages_sent);
+          EXPECT_TRUE(bucketed.reducer(0).tuner()->is_calibrated());
+        }
+        for (std::size_t step = 1; step < messages.size(); ++step)
+          EXPECT_LT(messages[step], 100U) << "bucket " << bucket << ", step " << step;
+        EXPECT_GT(messages[0], 100U);
+      });
+}
+
 INSTANTIATE_TEST_SUITE_P(Presets, BucketedFailure,
                          testing::Values("dense", "oktopk", "gtopk", "circulant"),
                          [](const auto& test) { return test.param; });

@@ -87,15 +87,15 @@ std::vector<std::vector<double>*> columns(Curves& c) {
 }
 
 struct Loaded {
+  Bytes file;
   TrainState state;
   std::vector<float> weights;
-  Bytes optimiser;
+  std::span<const std::byte> optimiser;  // in the file
 };
 
 Loaded read_state(const fs::path& path, const TrainOptions& options, std::size_t n) {
-  const Bytes bytes = read_file(path);
-  StateReader in(bytes);
-  Loaded loaded;
+  Loaded loaded{.file = read_file(path), .state = {}, .weights = {}, .optimiser = {}};
+  StateReader in(loaded.file);
   const std::string saved = in.take_text();
   require(saved == description(options), path.string(), ": of another run (", saved, ")");
   loaded.state.step = in.take<std::uint64_t>();
@@ -107,7 +107,7 @@ Loaded read_state(const fs::path& path, const TrainOptions& options, std::size_t
   loaded.weights = in.take_all<float>();
   require(loaded.weights.size() == n, path.string(), ": ", loaded.weights.size(),
           " weights, but the model has ", n);
-  loaded.optimiser = in.take_bytes();
+  loaded.optimiser = in.take_view();
   in.finish();
   return loaded;
 }
@@ -116,18 +116,19 @@ Loaded read_state(const fs::path& path, const TrainOptions& options, std::size_t
 
 void save_checkpoint(Communicator& comm, const TrainOptions& options, const TrainState& state,
                      std::span<const float> weights, const Optimiser& optimiser) {
-  StateWriter out;
-  out.put_text(description(options));
-  out.put(state.step);
-  out.put(state.bytes);
-  out.put(state.messages);
-  out.put(state.stretch_loss);
-  out.put(state.stretch);
   TrainState copy = state;
-  for (const std::vector<double>* column : columns(copy.curves))
-    out.put_all(std::span<const double>(*column));
-  out.put_all(weights);
-  out.put_bytes(optimiser.save());
+  const Bytes bytes = write_state([&](StateWriter& out) {
+    out.put_text(description(options));
+    out.put(state.step);
+    out.put(state.bytes);
+    out.put(state.messages);
+    out.put(state.stretch_loss);
+    out.put(state.stretch);
+    for (const std::vector<double>* column : columns(copy.curves))
+      out.put_all(std::span<const double>(*column));
+    out.put_all(weights);
+    out.put_state([&](StateWriter& inner) { optimiser.write(inner); });
+  });
   const fs::path dir(options.checkpoint_dir);
   const std::string& preset = options.reducer.preset;
   // All have the new step before anyone drops an older one.
@@ -135,7 +136,7 @@ void save_checkpoint(Communicator& comm, const TrainOptions& options, const Trai
   agree_on_success(comm, work, [&] {
     std::error_code failed;
     fs::create_directories(dir, failed);
-    write_file(dir / file_name(preset, state.step, comm.rank(), comm.size()), out.seal());
+    write_file(dir / file_name(preset, state.step, comm.rank(), comm.size()), bytes);
   });
   std::error_code ignored;
   for (const auto& [set, files] : find_sets(dir.string(), preset))
@@ -160,22 +161,25 @@ void load_checkpoint(Communicator& comm, const TrainOptions& options, TrainState
   require(ranks > 0, "nothing to resume in ", dir.string(), ": no complete set of files ", preset,
           "-STEP-RANK-of-RANKS.state");
   const bool same_P = ranks == comm.size();
-  std::vector<Loaded> all;
+  const auto read = [&](int r) {
+    return read_state(dir / file_name(preset, step, r, ranks), options, weights.size());
+  };
+  Loaded own;
   Workspace work;
-  agree_on_success(comm, work, [&] {
-    for (int r = 0; r < ranks; ++r)
-      if (!same_P || r == comm.rank())
-        all.push_back(read_state(dir / file_name(preset, step, r, ranks), options, weights.size()));
-  });
+  agree_on_success(comm, work, [&] { own = read(same_P ? comm.rank() : 0); });
   if (same_P) {
-    optimiser.load(all.front().optimiser);
+    optimiser.load(own.optimiser);
   } else {
-    std::vector<Bytes> states;
-    for (Loaded& loaded : all) states.push_back(std::move(loaded.optimiser));
-    optimiser.load_all(states);
+    Loaded one;  // at a time
+    own.file = {};
+    optimiser.load_all(set[1], [&](std::size_t r) {
+      one = {};
+      one = read(static_cast<int>(r));
+      return one.optimiser;
+    });
   }
-  state = std::move(all.front().state);
-  std::copy(all.front().weights.begin(), all.front().weights.end(), weights.begin());
+  state = std::move(own.state);
+  std::copy(own.weights.begin(), own.weights.end(), weights.begin());
 }
 
 }  // namespace oktopk
