@@ -11,10 +11,9 @@ namespace {
 
 // In widths of the threshold's window: the log begins between the last two below the threshold. So
 // far the threshold may fall before the next scan.
-constexpr float kLogFrom = 3;
-constexpr float kLogTooLow = 8;
-constexpr std::size_t kAhead = 24;    // entries: how far ahead cache lines are asked for
-constexpr std::size_t kPiece = 4096;  // entries of the log that are filtered at a time
+constexpr float kLogFrom = 2;
+constexpr float kLogTooLow = 6;
+constexpr std::size_t kAhead = 24;  // entries: how far ahead cache lines are asked for
 
 // Zeros are never taken.
 std::uint32_t bits_of_threshold(float threshold) { return std::max(magnitude_bits(threshold), 1U); }
@@ -30,15 +29,20 @@ void DenseRegion::reset(Range region, CooView v) {
   region_ = region;
   values_.assign(region.width(), 0.0F);
   for (std::size_t j = 0; j < v.size(); ++j) values_[v.idx[j] - region.begin] = v.val[j];
-  log_.clear();
+  forget_log();
   logged_from_ = kAboveAll;  // nothing is known: the next threshold makes a scan
+}
+
+void DenseRegion::forget_log() {
+  log_.clear();
+  is_logged_.assign(values_.size() / 64 + 1, 0);
 }
 
 void DenseRegion::add_take(const Device& device, CooView v, const Threshold& threshold,
                            SparseVector& taken, NearTail& near) {
   const std::uint32_t bits = bits_of_threshold(threshold.value);
   if (bits_of_threshold(threshold.window_end()) < logged_from_ ||
-      log_.size() > 2 * scanned_ + values_.size() / 16) {
+      log_.size() > 2 * scanned_ + values_.size() / 64) {
     scan(device, below(threshold, kLogFrom));
   } else if (logged_from_ < bits_of_threshold(below(threshold, kLogTooLow))) {
     logged_from_ = bits_of_threshold(below(threshold, kLogFrom));
@@ -47,8 +51,7 @@ void DenseRegion::add_take(const Device& device, CooView v, const Threshold& thr
   near = {};
   near.arrivals = taken.size();
   // Nothing that was visited is large enough any more: these are the others.
-  take_logged(threshold.value);
-  near.count(threshold, log_.val);
+  take_logged(threshold, near);
   if (large_.empty()) return;
   merged_.resize(taken.size() + large_.size());
   merge(taken, large_, {merged_.idx.data(), merged_.val.data()});
@@ -57,11 +60,8 @@ void DenseRegion::add_take(const Device& device, CooView v, const Threshold& thr
 
 void DenseRegion::visit(CooView v, std::uint32_t threshold, SparseVector& taken) {
   taken.resize(v.size());
-  std::size_t logged = log_.size();
-  log_.resize(logged + v.size());
   float* const values = values_.data();
   const CooSink out{taken.idx.data(), taken.val.data()};
-  const CooSink log{log_.idx.data(), log_.val.data()};
   const Index begin = region_.begin;
   const std::uint32_t logged_from = logged_from_;
   const std::size_t last = v.size() - 1;
@@ -72,51 +72,54 @@ void DenseRegion::visit(CooView v, std::uint32_t threshold, SparseVector& taken)
     const float after = values[i - begin] + v.val[j];
     const bool leaves = magnitude_bits(after) >= threshold;
     values[i - begin] = leaves ? 0.0F : after;
-    out.idx[count] = log.idx[logged] = i;
-    out.val[count] = log.val[logged] = after;
+    out.idx[count] = i;
+    out.val[count] = after;
     count += static_cast<std::size_t>(leaves);
-    logged += static_cast<std::size_t>(!leaves & (magnitude_bits(after) >= logged_from));
+    if (!leaves && magnitude_bits(after) >= logged_from) {
+      std::uint64_t& word = is_logged_[(i - begin) / 64];
+      const std::uint64_t bit = std::uint64_t{1} << ((i - begin) % 64);
+      if ((word & bit) == 0) log_.push_back(i);
+      word |= bit;
+    }
   }
   taken.resize(count);
-  log_.resize(logged);
 }
 
 void DenseRegion::add(CooView v) { visit(v, kAboveAll, large_); }
 
-void DenseRegion::take_logged(float threshold) {
-  const std::uint32_t bits = bits_of_threshold(threshold);
-  const CooView log = log_;
-  std::size_t found = 0;
-  for (std::size_t first = 0; first < log.size(); first += kPiece) {
-    const CooView piece = log.slice(first, std::min(kPiece, log.size() - first));
-    large_.resize(found + piece.size() + kSlack);
-    const CooSink to = CooSink{large_.idx.data(), large_.val.data()} + found;
-    found += sparse_kernels().filter(piece, bits, to, {});
+void DenseRegion::take_logged(const Threshold& threshold, NearTail& near) {
+  const std::uint32_t bits = bits_of_threshold(threshold.value);
+  const NearTail::Window window(threshold);
+  float* const values = values_.data() - region_.begin;
+  const std::size_t last = log_.size() - 1;
+  large_.clear();
+  for (std::size_t j = 0; j < log_.size(); ++j) {
+    __builtin_prefetch(values + log_[std::min(j + kAhead, last)], 1);
+    float& x = values[log_[j]];
+    if (magnitude_bits(x) >= bits) {
+      large_.push_back(log_[j], x);
+      x = 0.0F;
+    } else {
+      window.count(x, near);
+    }
   }
-  // Former values may be as large, too: what counts is the present one.
-  std::size_t count = 0;
-  for (std::size_t j = 0; j < found; ++j) {
-    float& x = values_[large_.idx[j] - region_.begin];
-    if (magnitude_bits(x) < bits) continue;
-    large_.idx[count] = large_.idx[j];
-    large_.val[count] = x;
-    ++count;
-    x = 0.0F;
-  }
-  large_.resize(count);
   make_canonical(large_, runs_);
 }
 
 void DenseRegion::scan(const Device& device, float from) {
   logged_from_ = bits_of_threshold(from);
-  log_.clear();
-  device.select_at_least(values_, region_.begin, from, log_);
+  large_.clear();
+  device.select_at_least(values_, region_.begin, from, large_);
+  forget_log();
+  log_.assign(large_.idx.begin(), large_.idx.end());
+  for (const Index i : log_)
+    is_logged_[(i - region_.begin) / 64] |= std::uint64_t{1} << ((i - region_.begin) % 64);
   scanned_ = log_.size();
 }
 
 void DenseRegion::scale(const Device& device, float factor) {
   device.multiply(values_, factor);
-  log_.clear();
+  forget_log();
   logged_from_ = kAboveAll;
 }
 

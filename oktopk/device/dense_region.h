@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "oktopk/device/device.h"
 #include "oktopk/device/near_tail.h"
@@ -29,8 +30,8 @@ class DenseRegion {
   std::span<const float> values() const { return values_; }
 
   // Adds v, then moves what has at least the threshold (and is not zero) out: `taken` gets it, by
-  // index, and zeros stay behind. `near` gets what lies in the threshold's window afterwards;
-  // entries that changed lately may count twice. REQUIRES: v is canonical, inside the region.
+  // index, and zeros stay behind. `near` gets what lies in the threshold's window afterwards.
+  // REQUIRES: v is canonical, inside the region.
   void add_take(const Device& device, CooView v, const Threshold& threshold, SparseVector& taken,
                 NearTail& near);
 
@@ -40,17 +41,19 @@ class DenseRegion {
 
  private:
   void visit(CooView v, std::uint32_t threshold, SparseVector& taken);
-  void take_logged(float threshold);
+  void take_logged(const Threshold& threshold, NearTail& near);
   void scan(const Device& device, float from);
+  void forget_log();
 
   Range region_;
   Uninitialised<float> values_;
-  // Whoever has a magnitude of logged_from_ (its bits) or more stands in the log with its present
-  // value; besides, the log may hold former values.
-  SparseVector log_;
+  // Every index whose value has a magnitude of logged_from_ (its bits) or more stands in the log;
+  // others may, too.
+  Uninitialised<Index> log_;
+  std::vector<std::uint64_t> is_logged_;  // a bit for each index
   std::uint32_t logged_from_ = 0;
   std::size_t scanned_ = 0;  // entries that the last scan found
-  SparseVector large_;       // taken by the log
+  SparseVector large_;       // taken by the log, or found by a scan
   SparseVector merged_;
   RunScratch runs_;
 };

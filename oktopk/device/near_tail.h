@@ -5,7 +5,6 @@
 // taken, so the bins must be narrow: the window's width is chosen by whoever steers the threshold.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -27,18 +26,30 @@ struct NearTail {
   std::uint64_t arrivals = 0;  // entries that were taken because something was added to them
   std::array<std::uint64_t, kBins> below{};  // from the threshold downwards, equal widths
 
-  // Counts the magnitudes that lie in the window.
   void count(const Threshold& threshold, std::span<const float> values) {
-    if (threshold.value <= 0 || threshold.window <= 0) return;
-    const float scale = kBins / (threshold.value * threshold.window);
-    std::array<std::uint64_t, kBins + 1> bins{};  // the last one: not in the window
-    for (const float x : values) {
-      const float place = (threshold.value - std::fabs(x)) * scale;
-      const bool is_inside = place > 0 && place < static_cast<float>(kBins);
-      ++bins[is_inside ? static_cast<std::size_t>(place) : kBins];
-    }
-    for (std::size_t j = 0; j < kBins; ++j) below[j] += bins[j];
+    const Window window(threshold);
+    for (const float x : values) window.count(x, *this);
   }
+
+  // Sorts magnitudes into the bins.
+  class Window {
+   public:
+    explicit Window(const Threshold& threshold)
+        : top_(threshold.value),
+          scale_(threshold.value > 0 && threshold.window > 0
+                     ? kBins / (threshold.value * threshold.window)
+                     : 0) {}
+
+    void count(float x, NearTail& tail) const {
+      const float place = (top_ - std::fabs(x)) * scale_;
+      if (place > 0 && place < static_cast<float>(kBins))
+        ++tail.below[static_cast<std::size_t>(place)];
+    }
+
+   private:
+    float top_;
+    float scale_;
+  };
 
   NearTail& operator+=(const NearTail& other) {
     arrivals += other.arrivals;

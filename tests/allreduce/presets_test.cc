@@ -68,7 +68,7 @@ TEST(Presets, fitting_keeps_a_rule_that_conserves_mass_and_replaces_all_others) 
     for (const ResidualKind kind : kKinds) {
       const ResidualKind taken = fitting(preset, {.residual = kind}).residual;
       EXPECT_TRUE(preset.conserves_mass(taken)) << preset.name << ", " << to_string(kind);
-      if (preset.conserves_mass(kind)) EXPECT_EQ(taken, kind) << preset.name;
+      EXPECT_TRUE(taken == kind || !preset.conserves_mass(kind)) << preset.name;
     }
   }
   EXPECT_EQ(fitting(find_preset("gtopk"), {.residual = ResidualKind::sender_keeps}).residual,

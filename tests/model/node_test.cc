@@ -30,7 +30,7 @@ TEST(NodeCost, sums_short_vectors_and_pairs_along_a_tree) {
 
 TEST(NodeCost, shares_a_sparse_result_in_two_frames) {
   EXPECT_DOUBLE_EQ(node_share_entries_cost(100, 8).bytes,
-                   3 * (2.0 * frame_head_bytes({}, 100) + 800));
+                   3 * (2.0 * static_cast<double>(frame_head_bytes({}, 100)) + 800));
   EXPECT_DOUBLE_EQ(node_share_values_cost(1000, 8).bytes, 3 * 4000);
 }
 

@@ -28,7 +28,9 @@ TEST(AdaptiveSynchronisers, nodes_share_updates_of_any_k) {
         for (const Dense& theirs : gather_dense(comm, spread(update, n)))
           ASSERT_EQ(theirs, spread(update, n));
       }
-      if (nodes.reducer() != nullptr) EXPECT_GT(nodes.reducer()->adaptive().k(), 3 * k);
+      if (nodes.reducer() != nullptr) {
+        EXPECT_GT(nodes.reducer()->adaptive().k(), 3 * k);
+      }
     });
 }
 

@@ -79,7 +79,7 @@ std::vector<TestedMethod> sparse_methods() {
   return methods;
 }
 INSTANTIATE_TEST_SUITE_P(Methods, ReducerAdaptive, testing::ValuesIn(sparse_methods()),
-                         [](const auto& info) { return info.param.name(); });
+                         [](const auto& method) { return method.param.name(); });
 
 TEST(ReducerAdapts, going_back_repeats_the_steps_bitwise) {
   run_world("threads", 3, [](Communicator& comm) {

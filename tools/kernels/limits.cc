@@ -24,7 +24,7 @@ void plain_axpy(float* y, const T* x, float a, std::size_t n) {
 float plain_read(const float* x, std::size_t n) {
   float sums[16] = {};
   std::size_t i = 0;
-  for (; i + 16 <= n; i += 16)
+  for (const std::size_t whole = n - n % 16; i < whole; i += 16)
     for (std::size_t j = 0; j < 16; ++j) sums[j] += x[i + j];
   float sum = 0;
   for (; i < n; ++i) sum += x[i];
