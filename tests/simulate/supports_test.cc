@@ -43,16 +43,12 @@ TEST(Supports, select_exactly_k_canonical_above_the_threshold) {
       EXPECT_EQ(out.size(), k) << info.name;
       EXPECT_TRUE(is_canonical(out)) << info.name << " n = " << n << " k = " << k;
       EXPECT_LT(out.idx.back(), n);
-      const double threshold = std::log(static_cast<double>(n) / static_cast<double>(k));
-      for (const float v : out.val) {
-        ASSERT_GE(std::fabs(v), static_cast<float>(threshold));
-        ASSERT_NE(v, 0.0F);
-      }
+      for (const float v : out.val) ASSERT_GE(std::fabs(v), 1.0F);
     }
   }
 }
 
-TEST(Supports, values_have_both_signs_and_an_exponential_tail) {
+TEST(Supports, values_have_both_signs_and_just_passed_the_threshold) {
   for (const SupportInfo& info : supports()) {
     const SupportSpec spec{.n = 1000000, .k = 10000, .P = 3, .kind = info.kind};
     const SparseVector out = selection_of(spec, 0);
@@ -60,7 +56,7 @@ TEST(Supports, values_have_both_signs_and_an_exponential_tail) {
     double excess = 0;
     double beyond_3 = 0;
     for (const float v : out.val) {
-      const double above = std::fabs(v) - std::log(100.0);
+      const double above = (std::fabs(v) - 1) / 0.058;
       negative += v < 0 ? 1 : 0;
       excess += above;
       beyond_3 += above > 3 ? 1 : 0;

@@ -137,10 +137,13 @@ class Strata {
   std::uint64_t over_ = 0;
 };
 
-// Above ln(n/k), exponential, from the lower half of `bits`; 31 of them.
-float magnitude(float threshold, std::uint64_t bits) {
+// By which a random walk passes a threshold, in standard deviations of one step.
+constexpr double kOvershoot = 0.58;
+
+// Above 1, exponential with this mean, from the lower half of `bits`; 31 of them.
+float magnitude(float overshoot, std::uint64_t bits) {
   const float u = (static_cast<float>(bits & 0x7fffffffU) + 0.5F) * 0x1p-31F;
-  return threshold + std::max(0.0F, -std::log(u));
+  return 1 + overshoot * std::max(0.0F, -std::log(u));
 }
 
 void check(const SupportSpec& spec) {
@@ -163,9 +166,8 @@ void make_selection(const SupportSpec& spec, int rank, std::uint64_t step, Spars
   const bool correlated = spec.kind == Support::correlated;
   const std::vector<Segment> segments =
       spec.kind == Support::layered ? make_layers(spec) : std::vector<Segment>{{0, spec.n, spec.k}};
-  // ln(n/k) is zero for k = n, and an entry must not be.
-  const auto threshold = static_cast<float>(
-      std::max(0.01, std::log(static_cast<double>(spec.n) / static_cast<double>(spec.k))));
+  const auto overshoot = static_cast<float>(
+      kOvershoot * std::sqrt(static_cast<double>(spec.k) / static_cast<double>(spec.n)));
   Random mine(spec.seed, static_cast<std::uint64_t>(rank) + 1000, step);
   Random common(spec.seed, 7);  // what ranks and steps share: one number per stratum
   const PowerLaw narrow(spec.n / spec.k);
@@ -188,7 +190,7 @@ void make_selection(const SupportSpec& spec, int rank, std::uint64_t step, Spars
         place = uniform_place(bits, width);
       }
       out.idx[at] = static_cast<Index>(begin + place);
-      const float value = magnitude(threshold, bits);
+      const float value = magnitude(overshoot, bits);
       out.val[at] = negative ? -value : value;
       begin += width;
     }
