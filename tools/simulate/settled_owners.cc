@@ -12,27 +12,27 @@ namespace oktopk {
 namespace {
 
 constexpr double kMostEntries = 3e8;
-constexpr std::uint64_t kLeastSteps = 12;
+constexpr std::uint64_t kLeastSteps = 24;
 constexpr double kBytesPerIndex = 20;  // the memory with its records, and how its first values come
 constexpr std::uint64_t kFirstMemory = 9;  // separates these random numbers from the supports'
 
-// The sum of two uniform numbers, one from each half of 64 bits, has a triangular distribution.
+constexpr float kCorrelated = 0.5;  // of P: where the triangle of correlated supports ends
+
+// In [0, 1), from 32 bits.
+float uniform(std::uint64_t bits) { return static_cast<float>(bits >> 8 & 0xffffffU) * 0x1p-24F; }
+
+// The difference of two uniform numbers has a triangular distribution.
 void start_memory(const SupportSpec& spec, RegionMemory& memory) {
-  const Range all{0, spec.n};
-  if (spec.kind == Support::correlated) {
-    memory.reset(all);
-    memory.values();  // makes it dense: as a list it would be merged with every selection
-    return;
-  }
-  const auto threshold = static_cast<float>(std::sqrt(static_cast<double>(spec.P)));
+  const bool correlated = spec.kind == Support::correlated;
+  const auto P = static_cast<float>(spec.P);
+  const float threshold = correlated ? kCorrelated * P : std::sqrt(P);
   Random random(spec.seed, kFirstMemory);
   Uninitialised<float> values(spec.n);
   for (float& x : values) {
     const std::uint64_t bits = random.next();
-    const auto sum = static_cast<double>(bits >> 32) + static_cast<double>(bits & 0xffffffffU);
-    x = threshold * static_cast<float>(sum * 0x1p-32 - 1);
+    x = threshold * (uniform(bits) - uniform(bits >> 32));
   }
-  memory.load(all, values);
+  memory.load({0, spec.n}, values);
 }
 
 // All ranks' selections of a step into the memory; what circulant's ranks tell each other of them.

@@ -21,6 +21,8 @@ constexpr std::array<SupportInfo, 3> kSupports = {{
 }};
 
 constexpr std::size_t kLayers = 8;
+constexpr std::uint64_t kCommon = 7;   // what ranks and steps share: one number per stratum
+constexpr std::uint64_t kTurn = 16;    // steps for which ranks agree on a sign
 constexpr double kLayerContrast = 30;  // of the densest layer to the sparsest
 
 // A run of indices with the same density of entries.
@@ -146,6 +148,15 @@ float magnitude(float overshoot, std::uint64_t bits) {
   return 1 + overshoot * std::max(0.0F, -std::log(u));
 }
 
+// The sign of all entries at this place of the stratum in this step, when correlated: for 16 steps
+// the same, each place with its own beginning, then another or not.
+bool is_negative(std::uint64_t stratum, std::uint64_t place, std::uint64_t step) {
+  const std::uint64_t index = (stratum ^ place) * 0x9e3779b97f4a7c15U;
+  const std::uint64_t turn = (step + (index >> 60)) / kTurn;
+  const std::uint64_t mixed = index ^ turn * 0x94d049bb133111ebU;
+  return (((mixed ^ mixed >> 32) * 0xbf58476d1ce4e5b9U) >> 63) != 0;
+}
+
 void check(const SupportSpec& spec) {
   require(spec.P >= 1, "supports: P = ", spec.P, ", must be at least 1");
   require(spec.k >= 1 && spec.k <= spec.n, "supports: k = ", spec.k,
@@ -169,7 +180,7 @@ void make_selection(const SupportSpec& spec, int rank, std::uint64_t step, Spars
   const auto overshoot = static_cast<float>(
       kOvershoot * std::sqrt(static_cast<double>(spec.k) / static_cast<double>(spec.n)));
   Random mine(spec.seed, static_cast<std::uint64_t>(rank) + 1000, step);
-  Random common(spec.seed, 7);  // what ranks and steps share: one number per stratum
+  Random common(spec.seed, kCommon);
   const PowerLaw narrow(spec.n / spec.k);
   const PowerLaw wide(spec.n / spec.k + 1);
   out.resize(spec.k);
@@ -185,7 +196,7 @@ void make_selection(const SupportSpec& spec, int rank, std::uint64_t step, Spars
       if (correlated) {
         const std::uint64_t stratum = common.next();
         place = (width == spec.n / spec.k ? narrow : wide).place(bits, stratum);
-        negative = (((stratum ^ place) * 0x9e3779b97f4a7c15U) >> 63) != 0;
+        negative = is_negative(stratum, place, step);
       } else {
         place = uniform_place(bits, width);
       }
