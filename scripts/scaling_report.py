@@ -9,7 +9,7 @@
 
 Results are kept under a key of the command line and of the program: interrupted, it continues. All of it takes an
 hour or so, most of it at P = 1024 and at n = 25M; --ranks, --sizes and --platforms ask for less. Needs matplotlib and
-SimGrid. --finished reports on what is there so far. --write-docs also writes the tables and figures of docs/scaling.md.
+SimGrid. --finished reports on what is there so far; --keep takes the rows of an earlier report for what is not asked for. --write-docs also writes the tables and figures of docs/scaling.md.
 """
 
 import argparse
@@ -62,6 +62,7 @@ def parse_options(arguments):
     parser.add_argument("--jobs", type=int, default=1, help="simulations at a time (default: 1)")
     parser.add_argument("--limit", type=float, default=3600, help="seconds for one simulation (default: 3600)")
     parser.add_argument("--finished", action="store_true", help="a report of the simulations that are in the cache; none is started")
+    parser.add_argument("--keep", help="the scaling.json of an earlier report: its rows are taken for what is not simulated now")
     parser.add_argument("--write-docs", action="store_true", help="also write docs/scaling.md")
     options = parser.parse_args(arguments)
     usual = ("flat-25g,fat-tree", "16,64", "64K") if options.quick else (",".join(plan.PLATFORMS), "16,64,256,1024", "1M,25M")
@@ -107,6 +108,11 @@ def main(arguments=None):
         for cell in missing:
             say("not in the cache: oktopk " + " ".join(cell.arguments()))
     found, failures = runs.simulate(runner, cells, options.jobs)
+    if options.keep:
+        try:
+            found += runs.kept_rows(options.keep, found)
+        except runs.CommandFailed as error:
+            sys.exit(f"scaling_report.py: --keep {error}")
     if not found:
         sys.exit(f"scaling_report.py: nothing could be simulated: {failures[0][1] if failures else 'no cells'}")
     again = [f"scripts/scaling_report.py --platforms {','.join(options.platforms)} --ranks {','.join(map(str, options.ranks))} "

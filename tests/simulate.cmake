@@ -31,6 +31,12 @@ oktopk_add_simulate_test(all_presets_at_64
   --ranks 64 -b 100000 --preset all)
 oktopk_add_simulate_test(sizes_instead_of_data "dense +dense fp32 +sizes[^\n]* (1\\.00|0\\.99)[0-9] +1\\.00 [^\n]*\n[^\n]*oktopk [^\n]* data [^\n]*\n[^\n]*topka [^\n]* sizes "
   --ranks 64 -b 100000 --preset dense,oktopk,topka --memory 0.05)
+oktopk_add_simulate_test(published_thresholds "oktopk +oktopk coo32.fp32 +data"
+  --ranks 12 -b 20000 --preset oktopk --thresholds published --support correlated)
+oktopk_add_simulate_command_test(refuses_thresholds ARGS simulate --ranks 4 -b 1000 --thresholds guessed EXIT 2
+  OUTPUT "unknown [a-z ]*'guessed'")
+oktopk_add_simulate_command_test(refuses_steps_beyond_an_evaluation
+  ARGS simulate --ranks 4 -b 1000 --preset oktopk --thresholds paper --steps 30 EXIT 2 OUTPUT "--steps 30: it must be 1 to 29")
 foreach(platform IN ITEMS flat-100g dragonfly fat-tree gpu-nodes wan)
   oktopk_add_simulate_test(${platform} "20 dense .* 20 circulant +circulant elias_fano.bf16 skips [0-9,]+ +data .* 20 auto +[a-z]+ "
     --platform ${platform} --ranks 20 -b 20000 --preset dense,circulant,auto --support layered --codec elias_fano+bf16)

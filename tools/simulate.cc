@@ -9,13 +9,13 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
 #include "tools/commands.h"
 #include "tools/results.h"
 #include "tools/simulate/experiment.h"
 #include "tools/simulate/methods.h"
 #include "tools/simulate/problem.h"
-#include "tools/simulate/resident.h"
 #include "tools/simulate/simulate_table.h"
 #include "tools/simulate/smpirun.h"
 #include "tools/text.h"
@@ -72,6 +72,7 @@ SimulationSpec make_spec(const SimulateOptions& o, const Platform& platform, int
   spec.warm_up = o.warm_up;
   spec.tau = o.method.tau;
   spec.tau_prime = o.method.tau_prime;
+  spec.thresholds = find_threshold_rule(o.wishes.thresholds);
   spec.kernels = o.kernels;
   spec.receive_overhead = platform.receive_overhead;
   spec.slow_host = parse_slow<SlowHost>(o.slow_host, "--slow-host", {P});
@@ -83,13 +84,11 @@ SimulationSpec make_spec(const SimulateOptions& o, const Platform& platform, int
 void check_memory(const SimulateOptions& o, const SimulationSpec& spec,
                   const SimulatedProblem& problem) {
   for (const Method& method : problem.methods) {
-    const std::string& preset = method.preset;
-    if (!carries_data(preset, spec, problem)) continue;
-    const int P = (spec.P + method.group - 1) / method.group;
-    const double bytes = P * resident_bytes(preset, problem.n, static_cast<double>(problem.k), P);
-    require(bytes <= o.memory * kGiB, "preset ", preset, " on ", P, " ranks with n = ", problem.n,
-            " needs about ", fmt::format("{:.1f}", bytes / kGiB), " GiB, but --memory is ",
-            o.memory);
+    if (!carries_data(method.preset, spec, problem)) continue;
+    const double bytes = needed_bytes(method, spec, problem);
+    require(bytes <= o.memory * kGiB, "preset ", method.preset, " on ", spec.P,
+            " ranks with n = ", problem.n, " needs about ", fmt::format("{:.1f}", bytes / kGiB),
+            " GiB, but --memory is ", o.memory);
   }
 }
 
@@ -177,8 +176,10 @@ void check(const SimulateOptions& o, const std::vector<int>& ranks) {
   parse_slow<SlowHost>(o.slow_host, "--slow-host", ranks);
   const auto link = parse_slow<SlowLink>(o.slow_link, "--slow-link", ranks);
   for (const int P : ranks) platform_xml(find_platform(o.platform), P, link);
-  require(o.steps >= 1 && o.steps < o.method.tau_prime, "--steps ", o.steps,
-          ": it must be 1 to tau' - 1 = ", o.method.tau_prime - 1);
+  const bool steered = find_threshold_rule(o.wishes.thresholds) == ThresholdRule::steered;
+  const int most = steered ? 1'000'000 : o.method.tau_prime - 1 - o.warm_up;
+  require(o.steps >= 1 && o.steps <= most, "--steps ", o.steps, ": it must be 1 to ", most,
+          steered ? "" : ", tau' less the first step and --warmup");
   require(o.warm_up >= 0, "--warmup ", o.warm_up, ": it cannot be negative");
   require(o.kernels.gamma >= 0 && o.kernels.delta >= 0, "--gamma and --delta must not be negative");
   require(o.memory > 0, "--memory ", o.memory, ": it must be positive");
@@ -192,14 +193,14 @@ int run_simulate(const SimulateOptions& o) {
   const Platform& platform = find_platform(o.platform);
   const auto slow_link = parse_slow<SlowLink>(o.slow_link, "--slow-link", ranks);
   fmt::print(
-      "# oktopk {} simulate: {} ({}), density {}, support {}, seed {}, {} steps, gamma {} ns, "
-      "delta "
-      "{} ns{}{}\n",
+      "# oktopk {} simulate: {} ({}), density {}, support {}, seed {}, {} steps, "
+      "gamma {} ns, delta {} ns{}{}\n",
       OKTOPK_VERSION, platform.name, platform.summary, o.method.density, o.support, o.seed, o.steps,
       o.kernels.gamma * 1e9, o.kernels.delta * 1e9,
       o.slow_host.empty() ? "" : ", slow host " + o.slow_host,
       o.slow_link.empty() ? "" : ", slow link " + o.slow_link);
   print_simulate_head();
+  const Machine machine = platform.machine();
   nlohmann::json rows = nlohmann::json::array();
   for (const int P : ranks) {
     SimulationSpec spec = make_spec(o, platform, P);
@@ -211,24 +212,24 @@ int run_simulate(const SimulateOptions& o) {
     }
     report(spec, platform, run.rows, rows);
   }
-  write_json(o.json_file, {{"tool", "oktopk simulate"},
-                           {"version", OKTOPK_VERSION},
-                           {"platform", o.platform},
-                           {"machine",
-                            {{"alpha", platform.machine().alpha},
-                             {"beta", platform.machine().beta},
-                             {"overhead", platform.machine().overhead}}},
-                           {"support", o.support},
-                           {"warm_up", o.warm_up},
-                           {"seed", o.seed},
-                           {"steps", o.steps},
-                           {"gamma", o.kernels.gamma},
-                           {"delta", o.kernels.delta},
-                           {"slow_host", o.slow_host},
-                           {"slow_link", o.slow_link},
-                           {"density", o.method.density},
-                           {"tau_prime", o.method.tau_prime},
-                           {"rows", rows}});
+  write_json(o.json_file,
+             {{"tool", "oktopk simulate"},
+              {"version", OKTOPK_VERSION},
+              {"platform", o.platform},
+              {"machine",
+               {{"alpha", machine.alpha}, {"beta", machine.beta}, {"overhead", machine.overhead}}},
+              {"support", o.support},
+              {"warm_up", o.warm_up},
+              {"seed", o.seed},
+              {"steps", o.steps},
+              {"gamma", o.kernels.gamma},
+              {"delta", o.kernels.delta},
+              {"slow_host", o.slow_host},
+              {"slow_link", o.slow_link},
+              {"density", o.method.density},
+              {"tau_prime", o.method.tau_prime},
+              {"thresholds", o.wishes.thresholds},
+              {"rows", rows}});
   return 0;
 }
 
@@ -256,7 +257,9 @@ void add_options(CLI::App& sub, SimulateOptions& o) {
       ->capture_default_str();
   sub.add_option("--seed", o.seed, "of the selections")->capture_default_str();
   sub.add_option("--steps", o.steps, "steady steps, after a first one")->capture_default_str();
-  sub.add_option("-w,--warmup", o.warm_up, "circulant: steps before those, to settle in")
+  sub.add_option("--thresholds", o.wishes.thresholds, "oktopk: paper, published or steered")
+      ->capture_default_str();
+  sub.add_option("-w,--warmup", o.warm_up, "steps before those: thresholds settle")
       ->capture_default_str();
   sub.add_option("--gamma", o.kernels.gamma, "seconds of the processor per sparse entry")
       ->capture_default_str();
@@ -282,9 +285,9 @@ void add_simulate(CLI::App& app, Action& action) {
       "Columns: carries: data, or messages of the same sizes where the data would not fit here.\n"
       "steady, refresh, mean: simulated time, from one instant for all ranks to the last one's "
       "end, of a steady step,\n"
-      "of the first step (which sets thresholds), and on average with refreshes: oktopk's every "
-      "tau' steps, circulant's\n"
-      "where the simulated steps had one.\n"
+      "of the first step (which sets thresholds), and on average with refreshes where the "
+      "simulated steps had one; oktopk's\n"
+      "with --thresholds paper or published every tau' steps.\n"
       "msgs, wire: per step on the busiest rank, full-duplex. predicted: the cost model's steady "
       "step on the nominal\n"
       "machine of the platform. x dense: how many times faster than dense, if that is among the "

@@ -115,6 +115,17 @@ def simulate(runner, cells, jobs):
     return rows, [(cell, why) for cell, (_, why) in zip(cells, results) if why]
 
 
+def kept_rows(file, found):
+    """Rows of an earlier scaling.json whose platform, n, P and preset are not in `found`."""
+    def key(row):
+        return row["platform"], row["n"], row["ranks"], row["preset"]
+    fresh = {key(row) for row in found}
+    try:
+        return [row for row in json.loads(Path(file).read_text())["rows"] if key(row) not in fresh]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CommandFailed(f"{file}: this is no scaling.json of an earlier report ({error})") from None
+
+
 def explain(runner, cells):
     """What the tuner says of each (platform, n, P) on the platform's nominal machine; nothing where the command cannot."""
     if not runner.knows(["explain", "--help"]) or not runner.knows(["explain", "-b", "64K"]):

@@ -45,7 +45,7 @@ def method_paragraphs(rows, report):
         f"('{plan.SUPPORT}': ranks agree on many entries), so there are no gradients and no selection time here: the times are of communication "
         f"and of reducing what arrives. They are times of a simulator, of platforms in round numbers, not of machines.",
         f"Presets: {presets}. The published ones with coo32+fp32, circulant with the tuner's skips and coding, auto with its choice. "
-        f"The time of a step is an average: oktopk's refreshes count every 32 steps, circulant's on demand as they came. Steps "
+        f"The time of a step is an average: refreshes count where the simulated steps had one. Steps "
         f"of the others are all alike.",
     ]
     ranks = rows.values("ranks")

@@ -51,6 +51,7 @@ TEST(SimulatedMethods, a_platform_of_nodes_is_cheaper_for_leaders_alone) {
 TEST(SimulatedMethods, unfit_wishes_are_refused) {
   EXPECT_THROW(check({.codec = "nonesuch"}), UsageError);
   EXPECT_THROW(check({.group = 0}), UsageError);
+  EXPECT_THROW(check({.thresholds = "guessed"}), UsageError);
   check({});
 }
 

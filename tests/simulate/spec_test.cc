@@ -30,6 +30,7 @@ TEST(SimulationSpec, survives_json) {
   spec.steps = 5;
   spec.warm_up = 4;
   spec.tau_prime = 7;
+  spec.thresholds = ThresholdRule::published;
   spec.kernels = {.gamma = 1e-9, .delta = 2e-9};
   spec.receive_overhead = 1e-6;
   spec.slow_host = {.rank = 2, .factor = 3};
@@ -42,6 +43,9 @@ TEST(SimulationSpec, survives_json) {
   EXPECT_EQ(spec_from_json(json).problems[0].methods, spec.problems[0].methods);
   EXPECT_EQ(spec_from_json(json).problems[0].leaders.size(), 1U);
   EXPECT_EQ(spec.allreduce({}).tau_prime, 7);
+  EXPECT_EQ(spec_from_json(json).allreduce({}).thresholds, ThresholdRule::published);
+  EXPECT_TRUE(spec.gathers_unions());
+  EXPECT_FALSE(SimulationSpec{}.gathers_unions());
 }
 
 TEST(SimulatedRow, survives_json) {

@@ -43,16 +43,12 @@ TEST(Supports, select_exactly_k_canonical_above_the_threshold) {
       EXPECT_EQ(out.size(), k) << info.name;
       EXPECT_TRUE(is_canonical(out)) << info.name << " n = " << n << " k = " << k;
       EXPECT_LT(out.idx.back(), n);
-      const double threshold = std::log(static_cast<double>(n) / static_cast<double>(k));
-      for (const float v : out.val) {
-        ASSERT_GE(std::fabs(v), static_cast<float>(threshold));
-        ASSERT_NE(v, 0.0F);
-      }
+      for (const float v : out.val) ASSERT_GE(std::fabs(v), 1.0F);
     }
   }
 }
 
-TEST(Supports, values_have_both_signs_and_an_exponential_tail) {
+TEST(Supports, values_have_both_signs_and_just_passed_the_threshold) {
   for (const SupportInfo& info : supports()) {
     const SupportSpec spec{.n = 1000000, .k = 10000, .P = 3, .kind = info.kind};
     const SparseVector out = selection_of(spec, 0);
@@ -60,7 +56,7 @@ TEST(Supports, values_have_both_signs_and_an_exponential_tail) {
     double excess = 0;
     double beyond_3 = 0;
     for (const float v : out.val) {
-      const double above = std::fabs(v) - std::log(100.0);
+      const double above = (std::fabs(v) - 1) / 0.058;
       negative += v < 0 ? 1 : 0;
       excess += above;
       beyond_3 += above > 3 ? 1 : 0;
@@ -103,17 +99,44 @@ TEST(Supports, correlated_unions_grow_like_m_to_the_seven_tenths) {
   }
 }
 
-TEST(Supports, correlated_indices_have_one_sign_and_stay_hot) {
+TEST(Supports, correlated_indices_have_one_sign_in_a_step) {
   const SupportSpec spec{.n = 100000, .k = 1000, .P = 16, .kind = Support::correlated};
   std::map<Index, bool> negative;
-  std::map<Index, int> hits;
   for (int rank = 0; rank < 16; ++rank) {
-    const SparseVector out = selection_of(spec, rank, static_cast<std::uint64_t>(rank));
+    const SparseVector out = selection_of(spec, rank);
     for (std::size_t i = 0; i < out.size(); ++i) {
       const bool is_negative = out.val[i] < 0;
       EXPECT_EQ(negative.try_emplace(out.idx[i], is_negative).first->second, is_negative);
-      ++hits[out.idx[i]];
     }
+  }
+}
+
+TEST(Supports, correlated_signs_turn_within_16_steps) {
+  const SupportSpec spec{.n = 100000, .k = 1000, .P = 1, .kind = Support::correlated};
+  const auto turned = [&](std::uint64_t steps) {
+    std::map<Index, bool> negative;
+    for (const auto& [i, v] : list_of(selection_of(spec, 0, 100))) negative[i] = v < 0;
+    double both = 0;
+    double changed = 0;
+    for (const auto& [i, v] : list_of(selection_of(spec, 0, 100 + steps))) {
+      if (!negative.contains(i)) continue;
+      ++both;
+      changed += negative[i] != (v < 0) ? 1 : 0;
+    }
+    EXPECT_GT(both, 200);
+    return changed / both;
+  };
+  EXPECT_LT(turned(1), 0.1);
+  EXPECT_NEAR(turned(16), 0.5, 0.12);
+  EXPECT_NEAR(turned(100), 0.5, 0.12);
+}
+
+TEST(Supports, correlated_indices_stay_hot) {
+  const SupportSpec spec{.n = 100000, .k = 1000, .P = 16, .kind = Support::correlated};
+  std::map<Index, int> hits;
+  for (int rank = 0; rank < 16; ++rank) {
+    const SparseVector out = selection_of(spec, rank, static_cast<std::uint64_t>(rank));
+    for (std::size_t i = 0; i < out.size(); ++i) ++hits[out.idx[i]];
   }
   // One index per stratum is by far the likeliest, on all ranks and steps.
   const auto hot =

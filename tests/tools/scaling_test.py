@@ -207,6 +207,18 @@ class Cache(unittest.TestCase):
         with self.assertRaisesRegex(runs.CommandFailed, "longer than"):
             self.runner(limit=0.2).result(["simulate"])
 
+    def test_rows_of_an_earlier_report_are_kept_where_there_are_no_new_ones(self):
+        new = [row("flat-25g", 16, "dense", 2e-3)]
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder) / "scaling.json"
+            place.write_text(json.dumps({"rows": fixture()}))
+            kept = runs.kept_rows(place, new)
+            self.assertEqual(len(kept), len(fixture()) - 1)
+            self.assertNotIn(("flat-25g", 16, "dense"), [(r["platform"], r["ranks"], r["preset"]) for r in kept])
+            place.write_text("[]")
+            self.assertRaisesRegex(runs.CommandFailed, "no scaling.json", runs.kept_rows, place, new)
+            self.assertRaisesRegex(runs.CommandFailed, "no scaling.json", runs.kept_rows, Path(folder) / "none", new)
+
 
 class Page(unittest.TestCase):
     REPORT = {"version": "0.1.0", "again": ["scripts/scaling_report.py"], "commands": ["oktopk simulate <&>"], "failures": [],

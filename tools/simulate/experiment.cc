@@ -2,12 +2,14 @@
 #include "tools/simulate/experiment.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
 #include "tools/simulate/node_experiment.h"
 #include "tools/simulate/problem.h"
 #include "tools/simulate/resident.h"
+#include "tools/simulate/settled_owners.h"
 #include "tools/simulate/sized.h"
 #include "tools/simulate/supports.h"
 #include "tools/simulate/timed_step.h"
@@ -42,9 +44,12 @@ class Row {
   Measured step_with_sizes(const std::string& preset);
   // oktopk as after a first step, with the true threshold.
   void start_from_survey();
+  // circulant after many steps; returns how many.
+  std::uint64_t start_settled();
   void agree() { allreduce_->agree(comm_, problem_.n, problem_.k); }
 
  private:
+  void load(const StateWriter& state);
   Measured measure(bool refresh, const std::function<void(Communicator&)>& body);
   void select(std::uint64_t step) { make_selection(support_, comm_.rank(), step, selection_); }
 
@@ -71,10 +76,8 @@ Measured Row::measure(bool refresh, const std::function<void(Communicator&)>& bo
   return {time_step(comm_, comm_, spec_, clock_, price, body, work_)};
 }
 
-// Each step starts without owner memory, as bench's do: the stream is stationary.
 Measured Row::step_with_data(std::uint64_t step, bool refresh) {
   select(step);
-  allreduce_->scale_memory(*device_, 0);
   if (allreduce_->is_dense()) {
     dense_.assign(problem_.n, 0.0F);
     device_->add_at(dense_, 0, selection_);
@@ -119,14 +122,34 @@ void Row::start_from_survey() {
   StateWriter state;
   state.put(std::uint64_t{1});  // steps made; then as oktopk saves itself
   state.put_all(std::span<const Index>(problem_.cuts));
-  state.put(static_cast<float>(problem_.kth_magnitude));
-  state.put(true);  // the threshold is known
+  state.put(static_cast<float>(problem_.kth_magnitude));  // of the threshold, as it is
+  state.put(static_cast<float>(problem_.kth_magnitude));  // and as it was evaluated
+  state.put(0.0);                                         // it has no trend
+  state.put(true);                                        // it is known
   state.put(std::uint64_t{problem_.k});
   state.put(std::uint64_t{0});  // the step that evaluated it
   state.put(static_cast<std::uint64_t>(spec_.tau_prime));
+  load(state);
+}
+
+void Row::load(const StateWriter& state) {
   const Bytes sealed = state.seal();
   StateReader reader(sealed);
   allreduce_->load(reader, problem_.n, comm_.rank(), spec_.P);
+}
+
+// Rank 0 finds the state out for all, which read it where it lies.
+std::uint64_t Row::start_settled() {
+  std::optional<SettledOwners> owned;
+  if (comm_.rank() == 0) owned = settle_owners(support_);
+  const SettledOwners* owners = owned ? &*owned : nullptr;
+  broadcast(comm_, 0, std::as_writable_bytes(std::span(&owners, 1)));
+  StateWriter state;
+  owners->save(comm_.rank(), state);
+  load(state);
+  const std::uint64_t steps = owners->steps;
+  barrier(comm_);
+  return steps;
 }
 
 // Steps that refreshed on demand count for the mean, not for steady ones, unless all did.
@@ -158,7 +181,16 @@ bool carries_data(const std::string& preset, const SimulationSpec& spec,
 
 bool starts_from_survey(const std::string& preset, const SimulationSpec& spec,
                         const SimulatedProblem& problem) {
-  return preset == "oktopk" && !carries_data("oktopk_refresh", spec, problem);
+  return preset == "oktopk" && spec.gathers_unions() &&
+         !carries_data("oktopk_refresh", spec, problem);
+}
+
+double needed_bytes(const Method& method, const SimulationSpec& spec,
+                    const SimulatedProblem& problem) {
+  const int P = (spec.P + method.group - 1) / method.group;
+  const auto n = static_cast<double>(problem.n);
+  const double bytes = P * resident_bytes(method.preset, n, static_cast<double>(problem.k), P);
+  return method.preset == "circulant" ? bytes + settling_bytes(n) : bytes;
 }
 
 SimulatedRow simulate_row(Communicator& comm, const SimulationSpec& spec,
@@ -166,8 +198,11 @@ SimulatedRow simulate_row(Communicator& comm, const SimulationSpec& spec,
                           const Method& method, const SimulatedClock& clock) {
   if (method.group > 1) return simulate_nodes(comm, spec, problem, label, method, clock);
   const std::string& preset = method.preset;
-  require(spec.steps >= 1 && spec.steps < spec.tau_prime, "simulate: ", spec.steps,
-          " steps, but there must be 1 to tau' - 1");
+  require(spec.steps >= 1, "simulate: ", spec.steps, " steps, but there must be at least 1");
+  const bool gathers_unions = preset == "oktopk" && spec.gathers_unions();
+  require(!gathers_unions || spec.warm_up + spec.steps < spec.tau_prime, "simulate: ", spec.warm_up,
+          " + ", spec.steps, " steps, but by oktopk's thresholds ", to_string(spec.thresholds),
+          " there must be fewer than tau' = ", spec.tau_prime);
   SimulatedRow row{.preset = label,
                    .n = static_cast<double>(problem.n),
                    .k = static_cast<double>(problem.k),
@@ -190,11 +225,13 @@ SimulatedRow simulate_row(Communicator& comm, const SimulationSpec& spec,
   runs.agree();
   std::uint64_t step = 0;
   if (!surveyed) row.refresh = runs.step_with_data(step, true).seconds;
-  const int warm_up = preset == "circulant" ? spec.warm_up : 0;
+  const bool has_owners = preset == "circulant";
+  if (has_owners) step = runs.start_settled() - 1;
+  const int warm_up = has_owners || preset == "oktopk" ? spec.warm_up : 0;
   for (int i = 0; i < warm_up; ++i) runs.step_with_data(++step);
   for (int i = 0; i < spec.steps; ++i) steady.push_back(runs.step_with_data(++step));
   add_steady(steady, row);
-  if (preset == "oktopk") row.mean += (row.refresh - row.mean) / spec.tau_prime;
+  if (gathers_unions) row.mean += (row.refresh - row.mean) / spec.tau_prime;
   return row;
 }
 

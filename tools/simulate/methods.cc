@@ -20,6 +20,7 @@ Method method_of(const std::string& preset, const MethodWishes& wishes, const Pr
                  const Profile& profile) {
   ChoiceOptions options;
   options.groups = true;
+  options.allreduce.thresholds = find_threshold_rule(wishes.thresholds);
   if (preset == kAuto) return rank_candidates(problem, profile, options).front().method;
   const bool is_dense = find_preset(preset).residuals.front() == ResidualKind::none;
   PartialMethod wanted{.preset = preset, .group = is_dense ? 1 : wishes.group};
@@ -36,6 +37,7 @@ Method method_of(const std::string& preset, const MethodWishes& wishes, const Pr
 
 void check(const MethodWishes& wishes) {
   if (wishes.codec != kAuto) parse_codec(wishes.codec);
+  find_threshold_rule(wishes.thresholds);
   require(wishes.group >= 1, "--group ", wishes.group, ": it must be at least 1");
 }
 

@@ -13,9 +13,10 @@
 namespace oktopk {
 
 struct MethodWishes {
-  std::string codec = "auto";  // or a codec, for all presets
-  std::string skips = "auto";  // or circulant's
-  int group = 1;               // ranks that sum densely first, for all but dense
+  std::string codec = "auto";          // or a codec, for all presets
+  std::string skips = "auto";          // or circulant's
+  int group = 1;                       // ranks that sum densely first, for all but dense
+  std::string thresholds = "steered";  // oktopk's
 };
 
 // UsageError names what is unfit.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/simulate/spec.h"
 
+#include "oktopk/allreduce/presets.h"
 #include "oktopk/codec/codec.h"
 
 namespace oktopk {
@@ -55,6 +56,7 @@ SimulatedProblem problem_from(const nlohmann::json& j) {
 AllreduceOptions SimulationSpec::allreduce(const Method& method) const {
   AllreduceOptions options;
   options.tau = tau;
+  options.thresholds = thresholds;
   options.tau_prime = tau_prime;
   return method.options(options);
 }
@@ -70,6 +72,7 @@ nlohmann::json to_json(const SimulationSpec& s) {
           {"steps", s.steps},
           {"warm_up", s.warm_up},
           {"tau", s.tau},
+          {"thresholds", to_string(s.thresholds)},
           {"tau_prime", s.tau_prime},
           {"gamma", s.kernels.gamma},
           {"delta", s.kernels.delta},
@@ -90,6 +93,7 @@ SimulationSpec spec_from_json(const nlohmann::json& j) {
   s.steps = j.at("steps");
   s.warm_up = j.at("warm_up");
   s.tau = j.at("tau");
+  s.thresholds = find_threshold_rule(j.at("thresholds").get<std::string>());
   s.tau_prime = j.at("tau_prime");
   s.kernels = {.gamma = j.at("gamma"), .delta = j.at("delta")};
   s.receive_overhead = j.at("receive_overhead");

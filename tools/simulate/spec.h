@@ -46,8 +46,9 @@ struct SimulationSpec {
   std::string support;
   std::uint64_t seed = 1;
   int steps = 2;
-  int warm_up = 2;  // circulant's steps between the first and those, until its threshold settles
+  int warm_up = 2;  // steps before those in which the thresholds of oktopk and circulant settle
   int tau = 64;
+  ThresholdRule thresholds = ThresholdRule::steered;  // oktopk's
   int tau_prime = 32;
   KernelCosts kernels;
   double receive_overhead = 0;  // seconds per message
@@ -56,6 +57,8 @@ struct SimulationSpec {
   std::string provoke;    // for tests: deadlock, abort
 
   AllreduceOptions allreduce(const Method& method) const;
+  // Whether oktopk gathers the whole union every tau' steps.
+  bool gathers_unions() const { return thresholds != ThresholdRule::steered; }
   // As the model takes them. Passes over n are not simulated, so they cost the same for all.
   Machine kernel_prices() const {
     return {.gamma = kernels.gamma, .delta = kernels.delta, .sigma = kernels.delta};
@@ -75,7 +78,7 @@ struct SimulatedRow {
   bool refresh_carries_data = true;
   double steady = 0;
   double refresh = 0;  // the first step, which sets thresholds and cuts
-  double mean = 0;     // with refreshes: oktopk's every tau' steps, circulant's where they came
+  double mean = 0;     // with refreshes as they came; by the paper's rule oktopk's every tau' steps
   double messages = 0;
   double bytes = 0;
   double selected = 0;  // entries of the update

@@ -21,6 +21,8 @@ constexpr std::array<SupportInfo, 3> kSupports = {{
 }};
 
 constexpr std::size_t kLayers = 8;
+constexpr std::uint64_t kCommon = 7;   // what ranks and steps share: one number per stratum
+constexpr std::uint64_t kTurn = 16;    // steps for which ranks agree on a sign
 constexpr double kLayerContrast = 30;  // of the densest layer to the sparsest
 
 // A run of indices with the same density of entries.
@@ -137,10 +139,22 @@ class Strata {
   std::uint64_t over_ = 0;
 };
 
-// Above ln(n/k), exponential, from the lower half of `bits`; 31 of them.
-float magnitude(float threshold, std::uint64_t bits) {
+// By which a random walk passes a threshold, in standard deviations of one step.
+constexpr double kOvershoot = 0.58;
+
+// Above 1, exponential with this mean, from the lower half of `bits`; 31 of them.
+float magnitude(float overshoot, std::uint64_t bits) {
   const float u = (static_cast<float>(bits & 0x7fffffffU) + 0.5F) * 0x1p-31F;
-  return threshold + std::max(0.0F, -std::log(u));
+  return 1 + overshoot * std::max(0.0F, -std::log(u));
+}
+
+// The sign of all entries at this place of the stratum in this step, when correlated: for 16 steps
+// the same, each place with its own beginning, then another or not.
+bool is_negative(std::uint64_t stratum, std::uint64_t place, std::uint64_t step) {
+  const std::uint64_t index = (stratum ^ place) * 0x9e3779b97f4a7c15U;
+  const std::uint64_t turn = (step + (index >> 60)) / kTurn;
+  const std::uint64_t mixed = index ^ turn * 0x94d049bb133111ebU;
+  return (((mixed ^ mixed >> 32) * 0xbf58476d1ce4e5b9U) >> 63) != 0;
 }
 
 void check(const SupportSpec& spec) {
@@ -163,11 +177,10 @@ void make_selection(const SupportSpec& spec, int rank, std::uint64_t step, Spars
   const bool correlated = spec.kind == Support::correlated;
   const std::vector<Segment> segments =
       spec.kind == Support::layered ? make_layers(spec) : std::vector<Segment>{{0, spec.n, spec.k}};
-  // ln(n/k) is zero for k = n, and an entry must not be.
-  const auto threshold = static_cast<float>(
-      std::max(0.01, std::log(static_cast<double>(spec.n) / static_cast<double>(spec.k))));
+  const auto overshoot = static_cast<float>(
+      kOvershoot * std::sqrt(static_cast<double>(spec.k) / static_cast<double>(spec.n)));
   Random mine(spec.seed, static_cast<std::uint64_t>(rank) + 1000, step);
-  Random common(spec.seed, 7);  // what ranks and steps share: one number per stratum
+  Random common(spec.seed, kCommon);
   const PowerLaw narrow(spec.n / spec.k);
   const PowerLaw wide(spec.n / spec.k + 1);
   out.resize(spec.k);
@@ -183,12 +196,12 @@ void make_selection(const SupportSpec& spec, int rank, std::uint64_t step, Spars
       if (correlated) {
         const std::uint64_t stratum = common.next();
         place = (width == spec.n / spec.k ? narrow : wide).place(bits, stratum);
-        negative = (((stratum ^ place) * 0x9e3779b97f4a7c15U) >> 63) != 0;
+        negative = is_negative(stratum, place, step);
       } else {
         place = uniform_place(bits, width);
       }
       out.idx[at] = static_cast<Index>(begin + place);
-      const float value = magnitude(threshold, bits);
+      const float value = magnitude(overshoot, bits);
       out.val[at] = negative ? -value : value;
       begin += width;
     }

@@ -4,9 +4,13 @@
 // n/k indices; every rank picks one index in each, so that a selection is sorted as it is made.
 //   iid         any index of the stratum alike: unions as of random supports
 //   correlated  by a power law over the stratum's indices, in an order common to all ranks and
-//               steps: m ranks overlap like about m^0.7 random ones; a common index has one sign
+//               steps: m ranks overlap like about m^0.7 random ones; all entries at an index have
+//               one sign for 16 steps, as where ranks share a signal that turns
 //   layered     eight layers whose densities differ by up to 30 times, iid inside
-// Values look like the k largest of a Laplace gradient: at least ln(n/k), above it exponential.
+// Values are those of steps with error feedback, in units of the local threshold: an index is sent
+// when its accumulator has just passed it. For Gaussian noise at density d = k/n the threshold is
+// about sqrt(1/d) standard deviations of one step, and a sum of steps passes it by 0.58 of one on
+// average: |value| = 1 + 0.58 sqrt(d) * Exp(1), with a random sign unless correlated.
 // COST: O(k) time and memory per selection. The same for the same (spec, rank, step).
 #pragma once
 

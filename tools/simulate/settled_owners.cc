@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/simulate/settled_owners.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "oktopk/base/random.h"
+#include "oktopk/comm/threads.h"
+#include "oktopk/sparse/top.h"
+
+namespace oktopk {
+namespace {
+
+constexpr double kMostEntries = 3e8;
+constexpr std::uint64_t kLeastSteps = 24;
+constexpr double kBytesPerIndex = 20;  // the memory with its records, and how its first values come
+constexpr std::uint64_t kFirstMemory = 9;  // separates these random numbers from the supports'
+
+constexpr float kCorrelated = 0.5;  // of P: where the triangle of correlated supports ends
+
+// In [0, 1), from 32 bits.
+float uniform(std::uint64_t bits) { return static_cast<float>(bits >> 8 & 0xffffffU) * 0x1p-24F; }
+
+// The difference of two uniform numbers has a triangular distribution.
+void start_memory(const SupportSpec& spec, RegionMemory& memory) {
+  const bool correlated = spec.kind == Support::correlated;
+  const auto P = static_cast<float>(spec.P);
+  const float threshold = correlated ? kCorrelated * P : std::sqrt(P);
+  Random random(spec.seed, kFirstMemory);
+  Uninitialised<float> values(spec.n);
+  for (float& x : values) {
+    const std::uint64_t bits = random.next();
+    x = threshold * (uniform(bits) - uniform(bits >> 32));
+  }
+  memory.load({0, spec.n}, values);
+}
+
+// All ranks' selections of a step into the memory; what circulant's ranks tell each other of them.
+BlockNote add_selections(const SupportSpec& spec, std::uint64_t step, RegionMemory& memory) {
+  BlockNote note;
+  SparseVector selection;
+  for (int rank = 0; rank < spec.P; ++rank) {
+    make_selection(spec, rank, step, selection);
+    memory.add(selection);
+    ++note.contributors;
+    note.load += selection.size();
+    note.log_threshold += std::llround(65536 * std::log2(smallest_magnitude(selection.val)));
+  }
+  return note;
+}
+
+}  // namespace
+
+std::uint64_t settling_steps(const SupportSpec& spec) {
+  const auto k = static_cast<double>(spec.k);
+  const double steps = std::min(2 * spec.n / k, kMostEntries / (spec.P * k));
+  return std::max(kLeastSteps, static_cast<std::uint64_t>(std::ceil(steps)));
+}
+
+double settling_bytes(double n) { return kBytesPerIndex * n; }
+
+SettledOwners settle_owners(const SupportSpec& spec) {
+  SettledOwners owners;
+  owners.cuts = voted_cuts(spec, 0);
+  start_memory(spec, owners.memory);
+  const auto device = make_cpu_device();
+  const auto alone = make_thread_world(1);  // one rank stands for all: its counts are their sums
+  Workspace work;
+  SparseVector share;
+  SparseVector put_back;
+  MagnitudeHistogram bins{};
+  const auto count_bins = [&] {
+    bins.fill(0);
+    owners.memory.add_bins(*device, bins);
+  };
+  const std::uint64_t steps = settling_steps(spec);
+  for (; owners.steps < steps; ++owners.steps) {
+    if (owners.threshold.follow(add_selections(spec, owners.steps, owners.memory))) {
+      count_bins();
+      owners.threshold.refresh(*alone.front(), bins, spec.k, work);
+    }
+    owners.memory.add_take(*device, {}, owners.threshold.value(), share);
+    count_bins();
+    device->magnitude_histogram(share.val, bins);
+    const TailWindow window = owners.threshold.window(bins);
+    owners.threshold.observe({&window, 1}, share.size(), spec.k);
+    owners.gathered = static_cast<double>(share.size()) / static_cast<double>(spec.k);
+    put_back.clear();
+    keep_largest(share, spec.k, &put_back);
+    owners.memory.add(put_back);
+  }
+  return owners;
+}
+
+void SettledOwners::save(int rank, StateWriter& state) const {
+  const Range mine = region(cuts, rank);
+  state.put(steps);
+  state.put_all(std::span(cuts));
+  state.put_all(memory.values().subspan(mine.begin, mine.width()));
+  threshold.save(state);
+  state.put(steps);  // the last change of the cuts: they are balanced
+}
+
+}  // namespace oktopk
