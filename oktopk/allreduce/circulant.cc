@@ -233,7 +233,7 @@ Prediction Circulant::predict(const Problem& problem) const {
   const double P = problem.P;
   const double L = ceil_log2(problem.P);
   const double share = problem.result() / P;
-  // The window is steered to hold a 4th to a 32nd of k entries.
+  // The window is steered to hold k/32 to k/4 entries.
   const double header = expected_share_header_bytes(problem.k, share, share / 64);
   const double longest =
       expected_share_header_bytes(2 * problem.k * P, problem.n / P, problem.n / P);

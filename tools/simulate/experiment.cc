@@ -144,9 +144,7 @@ std::uint64_t Row::start_settled() {
   if (comm_.rank() == 0) owned = settle_owners(support_);
   const SettledOwners* owners = owned ? &*owned : nullptr;
   broadcast(comm_, 0, std::as_writable_bytes(std::span(&owners, 1)));
-  StateWriter state;
-  owners->save(comm_.rank(), state);
-  load(state);
+  owners->load_into(*allreduce_, support_, comm_.rank());
   const std::uint64_t steps = owners->steps;
   barrier(comm_);
   return steps;

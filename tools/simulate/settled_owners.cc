@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "oktopk/allreduce/recut_rule.h"
 #include "oktopk/base/random.h"
 #include "oktopk/comm/threads.h"
 #include "oktopk/sparse/top.h"
@@ -36,15 +37,19 @@ void start_memory(const SupportSpec& spec, RegionMemory& memory) {
 }
 
 // All ranks' selections of a step into the memory; what circulant's ranks tell each other of them.
-BlockNote add_selections(const SupportSpec& spec, std::uint64_t step, RegionMemory& memory) {
+BlockNote add_selections(const SupportSpec& spec, std::uint64_t step, RegionMemory& memory,
+                         std::vector<bool>& has_arrived) {
   BlockNote note;
+  has_arrived.assign(spec.n, false);
   SparseVector selection;
   for (int rank = 0; rank < spec.P; ++rank) {
     make_selection(spec, rank, step, selection);
     memory.add(selection);
+    for (const Index i : selection.idx) has_arrived[i] = true;
     ++note.contributors;
     note.load += selection.size();
-    note.log_threshold += std::llround(65536 * std::log2(smallest_magnitude(selection.val)));
+    note.log_threshold +=
+        std::llround(BlockNote::kOctave * std::log2(smallest_magnitude(selection.val)));
   }
   return note;
 }
@@ -68,22 +73,21 @@ SettledOwners settle_owners(const SupportSpec& spec) {
   Workspace work;
   SparseVector share;
   SparseVector put_back;
-  MagnitudeHistogram bins{};
-  const auto count_bins = [&] {
-    bins.fill(0);
-    owners.memory.add_bins(*device, bins);
-  };
+  std::vector<bool> has_arrived;
   const std::uint64_t steps = settling_steps(spec);
   for (; owners.steps < steps; ++owners.steps) {
-    if (owners.threshold.follow(add_selections(spec, owners.steps, owners.memory))) {
-      count_bins();
-      owners.threshold.refresh(*alone.front(), bins, spec.k, work);
+    const BlockNote note = add_selections(spec, owners.steps, owners.memory, has_arrived);
+    if (owners.threshold.follow(note, spec.k)) {
+      share.clear();
+      owners.memory.append_largest(*device, owners.threshold.aim(spec.k), share);
+      owners.threshold.refresh(*alone.front(), share.val, spec.k, work);
     }
-    owners.memory.add_take(*device, {}, owners.threshold.value(), share);
-    count_bins();
-    device->magnitude_histogram(share.val, bins);
-    const TailWindow window = owners.threshold.window(bins);
-    owners.threshold.observe({&window, 1}, share.size(), spec.k);
+    GlobalThreshold::Gathered seen;
+    owners.memory.add_take(*device, {}, owners.threshold.value(), share, seen.near);
+    for (const Index i : share.idx) seen.near.arrivals += has_arrived[i] ? 1 : 0;
+    seen.values = share.val;
+    seen.remembered = share.size() > spec.k ? share.size() - spec.k : 0;
+    owners.threshold.observe(seen, spec.k);
     owners.gathered = static_cast<double>(share.size()) / static_cast<double>(spec.k);
     put_back.clear();
     keep_largest(share, spec.k, &put_back);
@@ -92,13 +96,18 @@ SettledOwners settle_owners(const SupportSpec& spec) {
   return owners;
 }
 
-void SettledOwners::save(int rank, StateWriter& state) const {
-  const Range mine = region(cuts, rank);
+void SettledOwners::load_into(Allreduce& circulant, const SupportSpec& spec, int rank) const {
+  StateWriter state;  // as circulant saves itself
   state.put(steps);
   state.put_all(std::span(cuts));
-  state.put_all(memory.values().subspan(mine.begin, mine.width()));
   threshold.save(state);
-  state.put(steps);  // the last change of the cuts: they are balanced
+  RecutRule().save(state);
+  const Bytes sealed = state.seal();
+  StateReader reader(sealed);
+  circulant.load(reader, spec.n, rank, spec.P);
+  reader.finish();
+  const Range mine = region(cuts, rank);
+  circulant.load_memory(memory.values().subspan(mine.begin, mine.width()));
 }
 
 }  // namespace oktopk

@@ -15,6 +15,7 @@
 // COST: settling_steps() * P * k entries at 20 to 60 ns each, on one core; 20 bytes per index.
 #pragma once
 
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/allreduce/global_threshold.h"
 #include "oktopk/device/region_memory.h"
 #include "tools/simulate/supports.h"
@@ -35,8 +36,8 @@ struct SettledOwners {
   GlobalThreshold threshold;
   double gathered = 0;  // entries in the last step's shares, over k
 
-  // As circulant saves itself on this rank.
-  void save(int rank, StateWriter& state) const;
+  // circulant of this rank goes on from here.
+  void load_into(Allreduce& circulant, const SupportSpec& spec, int rank) const;
 };
 
 SettledOwners settle_owners(const SupportSpec& spec);
