@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "oktopk/allreduce/presets.h"
+#include "oktopk/allreduce/sum_threshold.h"
 #include "oktopk/base/error.h"
 #include "tools/simulate/node_experiment.h"
 #include "tools/simulate/problem.h"
@@ -119,11 +120,9 @@ void Row::start_from_survey() {
   StateWriter state;
   state.put(std::uint64_t{1});  // steps made; then as oktopk saves itself
   state.put_all(std::span<const Index>(problem_.cuts));
-  state.put(static_cast<float>(problem_.kth_magnitude));
-  state.put(true);  // the threshold is known
-  state.put(std::uint64_t{problem_.k});
-  state.put(std::uint64_t{0});  // the step that evaluated it
-  state.put(static_cast<std::uint64_t>(spec_.tau_prime));
+  SumThreshold threshold(allreduce_->options().thresholds, spec_.tau_prime);
+  threshold.set(static_cast<float>(problem_.kth_magnitude), problem_.k, 0, problem_.k);
+  threshold.save(state);
   const Bytes sealed = state.seal();
   StateReader reader(sealed);
   allreduce_->load(reader, problem_.n, comm_.rank(), spec_.P);
