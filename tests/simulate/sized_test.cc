@@ -171,7 +171,8 @@ TEST(Sized, topka2a_sends_what_topka2a_does) {
 
 TEST(Sized, oktopk_refresh_sends_what_oktopk_does_when_all_is_due) {
   for (const int bucket : {1, 4, 100}) {
-    const AllreduceOptions options{.tau = 1, .tau_prime = 1, .bucket = bucket};
+    const AllreduceOptions options{
+        .tau = 1, .thresholds = ThresholdRule::paper, .tau_prime = 1, .bucket = bucket};
     expect_same_messages_everywhere("oktopk", options, "oktopk_refresh");
   }
 }

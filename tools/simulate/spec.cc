@@ -56,6 +56,8 @@ AllreduceOptions SimulationSpec::allreduce(const Method& method) const {
   AllreduceOptions options;
   options.tau = tau;
   options.tau_prime = tau_prime;
+  // Refreshes are counted every tau' steps, and sized as the paper has them: the union is gathered.
+  options.thresholds = ThresholdRule::paper;
   return method.options(options);
 }
 
