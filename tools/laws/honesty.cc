@@ -51,6 +51,7 @@ VolumePromise promise_of(const Subject& subject, const ReducerOptions& options) 
                   .P = subject.sync().comm().size()};
   problem.gathered = most_in_result(*allreduce, k, static_cast<double>(subject.leaders().size()));
   VolumePromise promise{.k = k, .P = problem.P, .holds_bytes = allreduce->promises_volume()};
+  promise.sized_by_count = options.allreduce.codec.index == IndexCoding::coo32;
   promise.steady = subject.predict(problem);
   problem.refresh = true;
   promise.refresh = subject.predict(problem);
@@ -111,6 +112,7 @@ void Honesty::judge_bytes(std::span<const Traffic> ranks, double bound) {
 }
 
 void Honesty::judge_mean() {
+  if (spread_ == Spread::tied || (spread_ == Spread::uneven && !promise_.sized_by_count)) return;
   const double P = promise_.P;
   const double once = Allreduce::agreement_cost(promise_.P).bytes / steps_;
   const double rounding = 4 * P;  // predict() has the mean size of a coded frame

@@ -30,8 +30,9 @@ struct VolumePromise {
   Prediction refresh;  // a step that refreshes all there is
   double k = 0;
   int P = 1;
-  bool holds_bytes = true;  // Allreduce::promises_volume()
-  double slack = 1;         // times the bound of a stream's mean
+  bool holds_bytes = true;     // Allreduce::promises_volume()
+  double slack = 1;            // times the bound of a stream's mean
+  bool sized_by_count = true;  // the codec's frames: however uneven the gaps between indices are
 };
 VolumePromise promise_of(const Subject& subject, const ReducerOptions& options);
 
