@@ -20,9 +20,9 @@ FIXED_LAYOUT := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 # and nodes of three in five and seven, show what twelve do in a fraction of the time. So are long runs that count messages
 # or allocations or look for a minimum, and the one that measures for as long as it is allowed to.
 # Kernels run once alone and at each level with three threads.
-LAW_SKIPS = $(foreach p,1 2 5 7 8 12,*_P$p *_P$p_*) $(foreach i,0 1 4 5 6 7,*CirculantSkipLaws.*/$i) \
+LAW_SKIPS = $(foreach p,1 2 5 7 8 12 32,*_P$p *_P$p_*) $(foreach i,0 1 4 5 6 7,*CirculantSkipLaws.*/$i) \
   $(foreach p,1 2 3 4 8 12,*_of_$p) *_host_of_* *_2_of_* *_4_of_* \
-  Circulant.run_steady_* Circulant.run_direct_* *Allocation.* *allocates_nothing* NetworkPrices.are_never_* \
+  Circulant.run_steady_* Circulant.run_direct_* *Allocation.* *allocates_nothing* NetworkPrices.are_never_* VolumeLaws.* \
   *OptimiserOfKind.step_after_step_*
 ASAN_SKIPS = $(LAW_SKIPS) */avx2_1 */avx512_1
 # With threads: every preset and rule meets every length, but one input and one coding; transports have three, five and eight

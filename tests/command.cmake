@@ -94,6 +94,9 @@ oktopk_add_command_test(verify_at_every_simd_level
 oktopk_add_command_test(verify_finds_lost_mass
   ARGS verify --preset gtopk --residual sender_keeps --ranks 4 -b 2000 --data dyadic --without-faults
   EXIT 1 OUTPUT "mass: n = 2000")
+oktopk_add_command_test(verify_says_what_is_not_promised
+  ARGS verify --preset oktopk --thresholds paper --ranks 3 -b 300 --without-faults EXIT 0
+  OUTPUT "volume: stream gaussian: [0-9.]+ words per k on average")
 oktopk_add_command_test(train
   ARGS train --ranks 3 --steps 60 --batch 4 --model mlp:16 --preset all EXIT 0
   OUTPUT "circulant +weights [0-9a-f]+ after 60 steps, equal on all ranks")

@@ -11,10 +11,10 @@ namespace oktopk {
 namespace {
 
 constexpr float kPublishedStep = 1.008F;
-constexpr double kGain = 0.5;               // of the Newton step
-constexpr double kMostTrend = 0.05;         // change of ln(threshold) per step
+constexpr double kGain = 0.25;              // of the Newton step
+constexpr double kMostTrend = 0.5;          // of ln(threshold) per step; beyond it is a jump
 constexpr double kBand = 0.25;              // of k: a count that is further off is refuted
-constexpr double kNear = 0.05;              // of k: a planned evaluation was not needed
+constexpr double kNear = 0.15;              // of k: a planned evaluation was not needed
 constexpr std::uint64_t kMostStretch = 16;  // of tau'
 
 double distance(std::uint64_t reached, std::size_t k) {
@@ -45,16 +45,22 @@ bool SumThreshold::is_refuted(std::uint64_t count, std::uint64_t reached, std::s
   }
   interval_ = std::min(2 * interval_, kMostStretch * tau_prime_);
   evaluated_ = count;  // it would have changed next to nothing
+  exact_ = value_;
   return false;
 }
 
 void SumThreshold::set(float value, std::uint64_t available, std::uint64_t count, std::size_t k) {
-  // Residuals that still grow, or a learning rate that falls, move all sums alike for many steps.
+  // Residuals that grow or drain, or a learning rate that falls, move all sums alike for many
+  // steps.
+  trend_ = 0;
   if (known_ && value > 0 && count > evaluated_) {
     const double change = std::log(static_cast<double>(value) / exact_);
-    trend_ = std::clamp(change / static_cast<double>(count - evaluated_), -kMostTrend, kMostTrend);
+    const double trend = change / static_cast<double>(count - evaluated_);
+    if (std::fabs(trend) <= kMostTrend) trend_ = trend;
   }
+  off_ = 0;
   exact_ = value_ = value;
+  if (rule_ == ThresholdRule::steered) value_ *= static_cast<float>(std::exp(trend_));
   known_ = available >= k && value > 0;
   k_ = k;
   evaluated_ = count;
@@ -67,15 +73,19 @@ void SumThreshold::observe(std::span<const float> gathered, std::size_t k) {
     if (3 * reached < 2 * target) value_ /= kPublishedStep;
     if (3 * reached > 4 * target) value_ *= kPublishedStep;
   }
-  if (rule_ == ThresholdRule::steered && reached > 0)
-    value_ *= static_cast<float>(
-        std::exp(trend_ + kGain * steering_slope(gathered, value_) * std::log(reached / target)));
+  if (rule_ != ThresholdRule::steered || reached == 0) return;
+  // Sums that one step leaves come in the next: the mean of two counts says more than the last one.
+  const double off = std::log(reached / target);
+  const double correction = kGain * steering_slope(gathered, value_) * (off + off_) / 2;
+  value_ *= static_cast<float>(std::exp(trend_ + correction));
+  off_ = off;
 }
 
 void SumThreshold::save(StateWriter& state) const {
   state.put(value_);
   state.put(exact_);
   state.put(trend_);
+  state.put(off_);
   state.put(known_);
   state.put(k_);
   state.put(evaluated_);
@@ -86,10 +96,12 @@ void SumThreshold::load(StateReader& state) {
   value_ = state.take_finite<float>("the global threshold", 0);
   exact_ = state.take_finite<float>("the last exact threshold", 0);
   trend_ = state.take_finite<double>("the threshold's trend");
+  off_ = state.take_finite<double>("the threshold's last deviation");
   known_ = state.take<bool>();
   k_ = state.take<std::uint64_t>();
   evaluated_ = state.take<std::uint64_t>();
   interval_ = state.take<std::uint64_t>();
+  require(interval_ >= 1, "state: ", interval_, " steps between two evaluations of a threshold");
 }
 
 }  // namespace oktopk

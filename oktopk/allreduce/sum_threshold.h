@@ -3,11 +3,12 @@
 //   paper      the pseudocode of Ok-Topk: evaluated every tau' steps, unchanged in between
 //   published  the authors' released code: the same, and 0.8% up or down after a count beyond 4k/3
 //              or below 2k/3
-//   steered    ours, the default: after each step one Newton step towards k, with the slope of the
-//              observed tail (Hill's estimator). A count that leaves the band around k is not
-//              gathered: the threshold is evaluated in the same step. The interval between planned
-//              evaluations follows the drift: it doubles, up to 16 tau', when the count was near k,
-//              and halves when it was not.
+//   steered    ours, the default: the threshold moves on with the trend between the last two
+//              evaluations, and after each step by a part of a Newton step towards k, with the
+//              slope of the observed tail (Hill's estimator). A count that leaves the band around k
+//              is not gathered: the threshold is evaluated in the same step. The interval between
+//              planned evaluations follows the drift: it doubles, up to 16 tau', when the count was
+//              near k, and halves when it was not.
 // Whether to evaluate depends on counts that all ranks know, so they decide alike.
 #pragma once
 
@@ -47,8 +48,9 @@ class SumThreshold {
   ThresholdRule rule_;
   std::uint64_t tau_prime_;
   float value_ = 0;
-  float exact_ = 0;   // at the last evaluation
+  float exact_ = 0;   // at the last evaluation, or when one was found to be needless
   double trend_ = 0;  // steered: of ln(threshold), per step
+  double off_ = 0;    // steered: ln(count / k) of the last step that did not evaluate
   bool known_ = false;
   std::uint64_t k_ = 0;          // of the last step: another k needs another threshold
   std::uint64_t evaluated_ = 0;  // the step of the last evaluation

@@ -75,8 +75,9 @@ Reducer::Parts Reducer::read(std::span<const std::byte> bytes) const {
           " ranks, but there are ", comm_.size(), " now: load_all() takes the states of all");
   require(origin.rank == static_cast<std::uint32_t>(comm_.rank()), "state: saved by rank ",
           origin.rank, ", but this is rank ", comm_.rank());
-  require(origin.options == description_, "state: saved with other options (", origin.options,
-          "), this reducer has ", description_, ": load_all() takes the states of all ranks");
+  require(origin.options == description_,
+          "state: saved with other options (load_all() takes the states of all ranks): ",
+          origin.options, "; this reducer has ", description_);
   auto residual = state.take_all_finite<float>("residual");
   require(residual.size() == n(), "state: ", residual.size(), " values of residual");
   const auto begin = state.take<Index>();

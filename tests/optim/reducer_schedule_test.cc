@@ -145,21 +145,27 @@ TEST(Reducer, dgc_warmup_selects_as_many_as_its_stages_say) {
   });
 }
 
-// Otherwise the threshold of the last k would stay for tau' steps.
+// Otherwise the threshold of the last k would stay for tau' steps. Steered ones may be evaluated in
+// other steps, too.
 TEST(Reducer, step_with_another_k_makes_oktopk_evaluate_its_thresholds) {
-  run_world("threads", 3, [](Communicator& comm) {
-    ReducerOptions options = preset_options("oktopk", 8);
-    options.warmup = {{3, 0.1}, {3, 0.05}};
-    Reducer reducer(comm, n, options);
-    for (std::uint64_t step = 0; step < 9; ++step) {
-      reducer.step(gradient_of(reducer, step));
-      EXPECT_EQ(reducer.outcome().refreshed, step % 3 == 0) << "step " << step;
-      if (step % 3 != 0) continue;
-      const std::size_t now = step == 0 ? 40 : step == 3 ? 20 : 8;
-      EXPECT_EQ(reducer.sent().size(), now);
-      EXPECT_EQ(reducer.outcome().update.size(), now);
-    }
-  });
+  for (const ThresholdRule rule : {ThresholdRule::paper, ThresholdRule::steered})
+    run_world("threads", 3, [&](Communicator& comm) {
+      ReducerOptions options = preset_options("oktopk", 8);
+      options.allreduce.thresholds = rule;
+      options.warmup = {{3, 0.1}, {3, 0.05}};
+      Reducer reducer(comm, n, options);
+      for (std::uint64_t step = 0; step < 9; ++step) {
+        reducer.step(gradient_of(reducer, step));
+        const bool has_another_k = step % 3 == 0;
+        if (has_another_k || rule == ThresholdRule::paper) {
+          EXPECT_EQ(reducer.outcome().refreshed, has_another_k) << "step " << step;
+        }
+        if (!has_another_k) continue;
+        const std::size_t now = step == 0 ? 40 : step == 3 ? 20 : 8;
+        EXPECT_EQ(reducer.sent().size(), now);
+        EXPECT_EQ(reducer.outcome().update.size(), now);
+      }
+    });
 }
 
 TEST(Reducer, warmup_uses_the_dense_schedule_that_was_chosen) {

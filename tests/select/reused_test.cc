@@ -99,6 +99,95 @@ TEST(ReusedSelector, select_with_another_k_evaluates_anew_and_keeps_its_turn) {
   EXPECT_TRUE(is_exact(8, 80));  // its turn
 }
 
+// 10,000 magnitudes 1/10000 .. 1: selecting by a threshold t gives 10,000 (1 - t) or one more.
+std::vector<float> ramp(double scale) {
+  std::vector<float> x(10000);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] = static_cast<float>(scale * static_cast<double>(i + 1) / 10000);
+  return x;
+}
+
+std::size_t select_ramp(ReusedSelector& selector, std::size_t k, double scale) {
+  std::vector<float> x = ramp(scale);
+  SparseVector out;
+  selector.select(*make_cpu_device(), {.acc = x}, k, out);
+  return out.size();
+}
+
+TEST(ReusedSelector, select_that_follows_counts_moves_by_12_in_1000_beyond_its_limits) {
+  constexpr std::size_t k = 1000;  // the threshold is 0.9001
+  const auto near = [](std::size_t is, double should) {
+    EXPECT_NEAR(static_cast<double>(is), should, 3);
+  };
+  ReusedSelector low(100, true);
+  EXPECT_EQ(select_ramp(low, k, 1), k);
+  near(select_ramp(low, k, 0.95), 10000 * (1 - 0.9001 / 0.95));          // 525 < 2k/3
+  near(select_ramp(low, k, 0.95), 10000 * (1 - 0.9001 / 1.012 / 0.95));  // lower by 1.2%
+  ReusedSelector calm(100, true);
+  EXPECT_EQ(select_ramp(calm, k, 1), k);
+  near(select_ramp(calm, k, 1.02), 10000 * (1 - 0.9001 / 1.02));  // 1175 < 5k/4
+  near(select_ramp(calm, k, 1), k);
+  ReusedSelector high(100, true);
+  EXPECT_EQ(select_ramp(high, k, 1), k);
+  near(select_ramp(high, k, 1.035), 10000 * (1 - 0.9001 / 1.035));  // 1303: over 5k/4, below 4k/3
+  near(select_ramp(high, k, 1.035), 10000 * (1 - 0.9001 * 1.012 / 1.035));
+}
+
+TEST(ReusedSelector, select_that_follows_counts_raises_up_to_five_times_in_the_same_step) {
+  constexpr std::size_t k = 1000;
+  ReusedSelector guarded(100, true);
+  EXPECT_EQ(select_ramp(guarded, k, 1), k);
+  // 1.08: 1,666 entries; one correction of 1.2% and one of 3% leave at most 4k/3.
+  EXPECT_NEAR(static_cast<double>(select_ramp(guarded, k, 1.08)),
+              10000 * (1 - 0.9001 * 1.012 * 1.03 / 1.08), 3);
+  ReusedSelector plain(100);
+  EXPECT_EQ(select_ramp(plain, k, 1), k);
+  EXPECT_NEAR(static_cast<double>(select_ramp(plain, k, 1.08)), 10000 * (1 - 0.9001 / 1.08), 3);
+}
+
+TEST(ReusedSelector, select_after_a_first_accumulator_of_zeros_evaluates_in_the_next_step) {
+  const auto device = make_cpu_device();
+  for (const bool follows_counts : {false, true}) {
+    ReusedSelector selector(32, follows_counts);
+    SparseVector out;
+    std::vector<float> x(2000, 0.0F);
+    selector.select(*device, {.acc = x}, 50, out);
+    EXPECT_EQ(out.size(), 0u);
+    x = normal_values(1, 1);
+    selector.select(*device, {.acc = x}, 50, out);
+    EXPECT_EQ(out.size(), 50u);
+  }
+}
+
+TEST(ReusedSelector, select_of_fewer_than_k_evaluates_until_there_are_enough) {
+  const auto device = make_cpu_device();
+  ReusedSelector selector(32);
+  SparseVector out;
+  for (const std::size_t some : {10U, 49U, 300U}) {
+    std::vector<float> x = normal_values(some, 1);
+    std::fill(x.begin() + static_cast<std::ptrdiff_t>(some), x.end(), 0.0F);
+    selector.select(*device, {.acc = x}, 50, out);
+    EXPECT_EQ(out.size(), std::min<std::size_t>(some, 50));
+  }
+}
+
+// A selection is O(k): the memory of n entries that a threshold once let through is not kept.
+TEST(ReusedSelector, select_gives_back_the_memory_of_a_threshold_that_was_far_too_low) {
+  const auto device = make_cpu_device();
+  constexpr std::size_t n = 400000;
+  constexpr std::size_t k = 1000;
+  ReusedSelector selector(32);
+  SparseVector out;
+  for (const float scale : {1e-6F, 1.0F}) {
+    std::vector<float> x(n);
+    for (std::size_t i = 0; i < n; ++i) x[i] = scale * static_cast<float>(i + 1);
+    selector.select(*device, {.acc = x}, k, out);
+  }
+  EXPECT_EQ(out.size(), 2 * k);
+  EXPECT_LE(out.idx.capacity(), std::size_t{1} << 16U);
+  EXPECT_LE(out.val.capacity(), std::size_t{1} << 16U);
+}
+
 TEST(ReusedSelector, interval_below_one_is_refused) {
   EXPECT_THROW(ReusedSelector(0), UsageError);
   EXPECT_THROW(ReusedSelector(-1), UsageError);

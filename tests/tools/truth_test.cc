@@ -68,8 +68,10 @@ TEST(Truth, circulant_counts_what_owners_remember) {
   EXPECT_GT(errors("circulant", record, {{1, 5}, {5, -6}}), 0u);
 }
 
-TEST(Truth, oktopk_reuses_the_threshold_of_the_last_evaluation) {
-  const auto allreduce = make_allreduce(find_preset("oktopk"), {});
+TEST(Truth, oktopk_by_the_paper_reuses_the_threshold_of_the_last_evaluation) {
+  AllreduceOptions options;
+  options.thresholds = ThresholdRule::paper;
+  const auto allreduce = make_allreduce(find_preset("oktopk"), options);
   Truth truth(*allreduce, kN, kK);
   StepRecord record = make_record();
   record.update = {{1, 5}, {5, -6}};
@@ -80,6 +82,23 @@ TEST(Truth, oktopk_reuses_the_threshold_of_the_last_evaluation) {
   record.update = {{1, 4}, {2, 5}, {4, 7}};
   EXPECT_GT(truth.check(record, 2), 0u);
   EXPECT_NE(truth.detail(), "");
+}
+
+TEST(Truth, oktopk_steered_gives_the_largest_sums_and_as_many_as_its_band_allows) {
+  const auto allreduce = make_allreduce(find_preset("oktopk"), {});
+  const auto wrong = [&](Index first, Index count) {  // of 300 sums 300, 299, ..., 1
+    StepRecord record;
+    record.selections.resize(1);
+    for (Index i = 0; i < 300; ++i) record.selections[0][i] = 300.0 - i;
+    for (Index i = first; i < first + count; ++i) record.update[i] = 300.0 - i;
+    return Truth(*allreduce, 1000, 100).check(record, 1);
+  };
+  EXPECT_EQ(wrong(0, 100), 0u);
+  EXPECT_EQ(wrong(0, 145), 0u);  // the band: 100 / 4 + 2 * 10
+  EXPECT_GT(wrong(0, 146), 0u);
+  EXPECT_EQ(wrong(0, 55), 0u);
+  EXPECT_GT(wrong(0, 54), 0u);
+  EXPECT_GT(wrong(1, 100), 0u);
 }
 
 TEST(Truth, dense_in_bf16_may_round_and_no_more) {

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "oktopk/comm/collectives.h"
+#include "tools/laws/honesty.h"
 #include "tools/laws/laws.h"
 #include "tools/laws/witness.h"
 
@@ -74,44 +75,6 @@ void check_mass(const Witness& w, bool exact, int step, Finding& finding) {
                 magnitudes(w), exact, step, finding);
 }
 
-// Messages never exceed the bound. Bytes: on evenly spread data no rank exceeds it by more than
-// chance; on skewed data the mean over the ranks does not, and with tied magnitudes no count is
-// controlled.
-void check_honesty(const Witness& w, const Trial& trial, const Subject& subject,
-                   const Allreduce& allreduce, int step, Finding& finding) {
-  const std::size_t k = subject.k();
-  Problem problem{.n = static_cast<double>(trial.n),
-                  .k = static_cast<double>(k),
-                  .gathered = static_cast<double>(std::max<std::size_t>(1, w.record.update.size())),
-                  .P = static_cast<int>(w.traffic.size()),
-                  .refresh = w.record.refreshed};
-  for (const Entries& s : w.record.selections)
-    if (!allreduce.is_dense()) problem.k = std::max(problem.k, static_cast<double>(s.size()));
-  if (allreduce.name() == "circulant") problem.gathered = static_cast<double>(k);
-  Cost bound = subject.predict(problem).bound;
-  if (step == 0) bound += Allreduce::agreement_cost(problem.P);
-  std::uint64_t sent = 0;
-  std::uint64_t received = 0;
-  double largest = 0;
-  for (const Traffic& t : w.traffic) {
-    if (static_cast<double>(t.duplex_messages) > bound.messages)
-      violate(finding, step, t.duplex_messages, " messages, predicted ", bound.messages);
-    sent += t.bytes_sent;
-    received += t.bytes_received;
-    largest = std::max(largest, static_cast<double>(t.duplex_bytes));
-  }
-  if (sent != received) violate(finding, step, sent, " bytes sent, ", received, " received");
-  const double P = problem.P;
-  const bool even = trial.input == Input::dyadic || trial.input == Input::gaussian;
-  const bool tied = trial.input == Input::tied || trial.input == Input::equal;
-  const double chance = 8 * (8 * std::sqrt(problem.k * P) + 4 * P);
-  if (even && largest > bound.bytes + chance)
-    violate(finding, step, largest, " bytes, predicted ", bound.bytes);
-  if (!tied && P > 1 && static_cast<double>(sent) / P > bound.bytes * P / (P - 1) + chance)
-    violate(finding, step, static_cast<double>(sent) / P, " bytes on average, predicted ",
-            bound.bytes);
-}
-
 // Rank 0's findings, on every rank.
 void tell_all(Communicator& comm, std::vector<Finding>& findings) {
   for (Finding& f : findings) {
@@ -133,7 +96,6 @@ std::vector<Finding> check_steps(Communicator& comm, const Trial& trial) {
   Finding agreement{"agreement", true, ""};
   Finding truth{"truth", true, ""};
   Finding mass{"mass", true, ""};
-  Finding honesty{"honesty", true, ""};
   const bool judges = comm.rank() == 0;
   CountingCommunicator counting(comm);
   const auto sync = make_synchroniser(counting, trial.n, trial.options, trial.group);
@@ -141,6 +103,7 @@ std::vector<Finding> check_steps(Communicator& comm, const Trial& trial) {
   const auto allreduce = make_allreduce(find_preset(trial.options.preset), trial.options.allreduce);
   const bool exact = is_exact(*allreduce);
   Truth oracle(*allreduce, trial.n, subject.k());
+  Honesty honesty(promise_of(subject, trial.options), spread_of(trial.input), Judged::steps);
   Dense brought(trial.n, 0.0);
   Dense applied(trial.n, 0.0);
   Witness w;
@@ -155,14 +118,14 @@ std::vector<Finding> check_steps(Communicator& comm, const Trial& trial) {
       violate(truth, step, oracle.detail());
     check_mean(w, step, truth);
     check_mass(w, exact, step, mass);
-    check_honesty(w, trial, subject, *allreduce, step, honesty);
+    honesty.add(w.traffic, w.record.refreshed);
     brought = all_of(gradients, brought);
     applied = add_up(std::vector<Dense>{applied, w.sum});
   }
   if (judges && trial.steps > 0)  // nothing was lost over all steps together
     check_balance(brought, all_of(w.residuals, all_of({applied}, w.memory_after)), magnitudes(w),
                   exact, trial.steps, mass);
-  std::vector<Finding> findings = {agreement, truth, mass, honesty};
+  std::vector<Finding> findings = {agreement, truth, mass, honesty.finding("honesty")};
   tell_all(comm, findings);
   return findings;
 }

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "oktopk/allreduce/presets.h"
+#include "oktopk/allreduce/sum_threshold.h"
 #include "oktopk/base/error.h"
 #include "tools/simulate/node_experiment.h"
 #include "tools/simulate/problem.h"
@@ -49,7 +50,6 @@ class Row {
   void agree() { allreduce_->agree(comm_, problem_.n, problem_.k); }
 
  private:
-  void load(const StateWriter& state);
   Measured measure(bool refresh, const std::function<void(Communicator&)>& body);
   void select(std::uint64_t step) { make_selection(support_, comm_.rank(), step, selection_); }
 
@@ -122,17 +122,9 @@ void Row::start_from_survey() {
   StateWriter state;
   state.put(std::uint64_t{1});  // steps made; then as oktopk saves itself
   state.put_all(std::span<const Index>(problem_.cuts));
-  state.put(static_cast<float>(problem_.kth_magnitude));  // of the threshold, as it is
-  state.put(static_cast<float>(problem_.kth_magnitude));  // and as it was evaluated
-  state.put(0.0);                                         // it has no trend
-  state.put(true);                                        // it is known
-  state.put(std::uint64_t{problem_.k});
-  state.put(std::uint64_t{0});  // the step that evaluated it
-  state.put(static_cast<std::uint64_t>(spec_.tau_prime));
-  load(state);
-}
-
-void Row::load(const StateWriter& state) {
+  SumThreshold threshold(allreduce_->options().thresholds, spec_.tau_prime);
+  threshold.set(static_cast<float>(problem_.kth_magnitude), problem_.k, 0, problem_.k);
+  threshold.save(state);
   const Bytes sealed = state.seal();
   StateReader reader(sealed);
   allreduce_->load(reader, problem_.n, comm_.rank(), spec_.P);
