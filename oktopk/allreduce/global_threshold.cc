@@ -113,8 +113,10 @@ void GlobalThreshold::rise(std::span<const float> gathered, double keep) {
 void GlobalThreshold::resize_window(const NearTail& near, std::size_t k) {
   const std::uint64_t waiting =
       std::accumulate(near.below.begin(), near.below.end(), std::uint64_t{0});
-  if (4 * waiting > k) value_.window = std::max(kNarrowest, value_.window / 2);
-  if (32 * waiting < k) value_.window = std::min(kWidest, value_.window * 2);
+  const auto count = static_cast<double>(waiting);
+  const double some = std::max(static_cast<double>(k) / 64, count_noise(static_cast<double>(k)));
+  if (count > 4 * some) value_.window = std::max(kNarrowest, value_.window / 2);
+  if (count < some / 2) value_.window = std::min(kWidest, value_.window * 2);
 }
 
 void GlobalThreshold::save(StateWriter& state) const {
