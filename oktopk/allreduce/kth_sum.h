@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The exact k-th largest magnitude of values that lie on all ranks, without gathering them: a radix
-// selection over the bits of |x|, 8 bits per round, with the counts of all ranks added in each
-// round. oktopk re-evaluates its threshold with it (the paper gathers the whole union instead).
+// selection over the bits of |x|, six or seven per round, with the counts of all ranks added in
+// each round. oktopk and circulant evaluate their thresholds with it (Ok-Topk's paper gathers the
+// whole union instead).
 //
-// COST: 4 ceil(log2 P) messages, L * 4 * (1024 + 8) bytes with L = ceil(log2 P); a few passes over
-// this rank's values, each over fewer of them.
+// COST: 5 L messages with L = ceil(log2 P), one of 520 and four of 264 bytes for each of the L; a
+// few passes over this rank's values, each over fewer of them.
 #pragma once
 
 #include <cstdint>

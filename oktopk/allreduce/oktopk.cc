@@ -5,7 +5,7 @@
 // reused in between (sum_threshold.h has the rules: the paper's, the released code's and ours).
 //
 // COST (reuse step): (P-1) + 2 ceil(log2 P) messages and 4k(P-1)/P words; with the balance step at
-// most 2(P-1) + 2 ceil(log2 P) and 6k(P-1)/P; plus frames. An evaluation adds 5 ceil(log2 P) small
+// most 2(P-1) + 2 ceil(log2 P) and 6k(P-1)/P; plus frames. An evaluation adds 6 ceil(log2 P) small
 // messages (kth_sum.h); by the paper's rule it gathers all non-zero sums instead, 2 words per entry
 // of the union. Every tau steps P-1 votes. Buffers: O(k), and one dense region of n/P floats.
 #include <algorithm>

@@ -94,7 +94,7 @@ void SumThreshold::save(StateWriter& state) const {
 
 void SumThreshold::load(StateReader& state) {
   value_ = state.take_finite<float>("the global threshold", 0);
-  exact_ = state.take_finite<float>("the last exact threshold", 0);
+  exact_ = state.take_finite<float>("the global threshold", 0);
   trend_ = state.take_finite<double>("the threshold's trend");
   off_ = state.take_finite<double>("the threshold's last deviation");
   known_ = state.take<bool>();

@@ -13,8 +13,8 @@ namespace {
 // far the threshold may fall before the next scan.
 constexpr float kLogFrom = 2;
 constexpr float kLogTooLow = 6;
-// Entries: how far ahead cache lines are asked for, into the second cache, which takes more requests
-// at a time, and into the first.
+// Entries: how far ahead cache lines are asked for, into the second cache, which takes more
+// requests at a time, and into the first.
 constexpr std::size_t kFarAhead = 96;
 constexpr std::size_t kAhead = 16;
 
@@ -32,6 +32,8 @@ void DenseRegion::reset(Range region, CooView v) {
   region_ = region;
   values_.assign(region.width(), 0.0F);
   for (std::size_t j = 0; j < v.size(); ++j) values_[v.idx[j] - region.begin] = v.val[j];
+  log_.reserve(values_.size() / 16);
+  large_.resize(values_.size() / 32);
   forget_log();
   logged_from_ = kAboveAll;  // nothing is known: the next threshold makes a scan
 }
@@ -44,8 +46,7 @@ void DenseRegion::forget_log() {
 void DenseRegion::add_take(const Device& device, CooView v, const Threshold& threshold,
                            SparseVector& taken, NearTail& near) {
   const std::uint32_t bits = bits_of_threshold(threshold.value);
-  if (bits_of_threshold(threshold.window_end()) < logged_from_ ||
-      log_.size() > 2 * scanned_ + values_.size() / 64) {
+  if (bits_of_threshold(threshold.window_end()) < logged_from_ || log_.size() > most_logged()) {
     scan(device, below(threshold, kLogFrom));
   } else if (logged_from_ < bits_of_threshold(below(threshold, kLogTooLow))) {
     logged_from_ = bits_of_threshold(below(threshold, kLogFrom));
@@ -121,6 +122,9 @@ void DenseRegion::scan(const Device& device, float from) {
     is_logged_[(i - region_.begin) / 64] |= std::uint64_t{1} << ((i - region_.begin) % 64);
   scanned_ = log_.size();
 }
+
+// A longer log is replaced by a scan.
+std::size_t DenseRegion::most_logged() const { return 2 * scanned_ + values_.size() / 64; }
 
 void DenseRegion::scale(const Device& device, float factor) {
   device.multiply(values_, factor);

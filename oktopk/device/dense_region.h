@@ -44,6 +44,7 @@ class DenseRegion {
   void take_logged(const Threshold& threshold, NearTail& near);
   void scan(const Device& device, float from);
   void forget_log();
+  std::size_t most_logged() const;
 
   Range region_;
   Uninitialised<float> values_;

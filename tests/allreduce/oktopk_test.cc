@@ -117,7 +117,7 @@ TEST(Oktopk, run_steered_evaluation_gives_the_k_largest_and_costs_small_messages
       EXPECT_EQ(entries_of(rank[0].outcome.update), oracle_top(sum, 50)) << P;
       // agreement, votes, split, four counts, sizes, gather
       EXPECT_EQ(rank[0].traffic.duplex_messages,
-                2 * L + static_cast<std::uint64_t>(P - 1) + 4 * L + 2 * L)
+                2 * L + static_cast<std::uint64_t>(P - 1) + 5 * L + 2 * L)
           << P;
     }
   }

@@ -12,7 +12,7 @@
 #include "oktopk/optim/reducer.h"
 #include "tests/support/allocations.h"
 #include "tests/support/world.h"
-#include "tools/laws/inputs.h"
+#include "tools/laws/gradient_stream.h"
 
 namespace oktopk::reducer_allocation_test {
 namespace {
@@ -24,13 +24,12 @@ constexpr std::size_t kWarm = 250;  // until the largest sizes were seen
 // Allocations of each of the last steps of a steady stream, on this rank.
 std::vector<std::size_t> late_allocations(Communicator& comm, const ReducerOptions& options) {
   Reducer reducer(comm, kN, options);
-  std::vector<std::vector<float>> gradients;
-  for (std::uint64_t i = 0; i < 4; ++i)
-    gradients.push_back(make_input(Input::gaussian, kN, comm.rank(), i, 1));
+  GradientStream stream({.n = kN}, comm.rank());
   std::vector<std::size_t> counts(8);
   for (std::size_t step = 0; step < kWarm + counts.size(); ++step) {
+    const auto gradient = stream.at(step);
     const std::size_t before = allocations_of_this_thread();
-    reducer.step(gradients[step % 4]);
+    reducer.step(gradient);
     if (step >= kWarm && !reducer.outcome().refreshed)
       counts[step - kWarm] = allocations_of_this_thread() - before;
   }
