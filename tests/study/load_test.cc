@@ -64,5 +64,11 @@ TEST(Load, needs_four_ranks) {
   EXPECT_THROW(loads(3, {{.preset = "oktopk", .density = 0.05}}), UsageError);
 }
 
+TEST(Load, dealt_counts_give_tile_t_to_rank_t_mod_P) {
+  const std::vector<Index> idx = {0, 255, 256, 511, 512, 768, 1024};
+  EXPECT_EQ(dealt_counts(idx, 3), (std::vector<double>{3, 3, 1}));
+  EXPECT_EQ(dealt_counts({}, 2), (std::vector<double>{0, 0}));
+}
+
 }  // namespace
 }  // namespace oktopk::load_test

@@ -38,6 +38,8 @@ class LoadRunner {
     run_.split.push_back(imbalance(column(ranks, 0)));
     run_.total.push_back(imbalance(column(ranks, 2)));
     bytes_.push_back(mean_of(column(ranks, 2)));
+    run_.dealt.push_back(imbalance(
+        add_up(gather_dense(comm_, dealt_counts(reducer_.selection().idx, comm_.size())))));
     if (reducer_.outcome().refreshed) return;
     run_.share.push_back(imbalance(column(ranks, 1)));
     // Sizes and shares are gathered in ceil(log2 P) exchanges each; one more is the balancing.
@@ -61,6 +63,13 @@ class LoadRunner {
 };
 
 }  // namespace
+
+std::vector<double> dealt_counts(std::span<const Index> idx, int P) {
+  constexpr Index kTile = 256;
+  std::vector<double> counts(static_cast<std::size_t>(P), 0.0);
+  for (const Index i : idx) ++counts[i / kTile % static_cast<Index>(P)];
+  return counts;
+}
 
 StepLoad load_of(std::span<const Exchange> exchanges, int P) {
   const auto peers = static_cast<std::size_t>(P) - 1;

@@ -26,9 +26,15 @@ struct LoadRun {
   std::vector<double> split;
   std::vector<double> share;
   std::vector<double> total;  // all bytes received
-  double bytes = 0;           // received per rank and step, mean
-  double balanced = 0;        // oktopk: part of the steps in which shares were balanced
+  // Entries that owners would get if tiles of 256 indices were dealt round to them (tile t to rank
+  // t mod P) instead of regions.
+  std::vector<double> dealt;
+  double bytes = 0;     // received per rank and step, mean
+  double balanced = 0;  // oktopk: part of the steps in which shares were balanced
 };
+
+// How many of the indices each of P owners has when tiles of 256 are dealt round.
+std::vector<double> dealt_counts(std::span<const Index> idx, int P);
 
 // What one rank's step looked like. REQUIRES: P >= 4, so that the split cannot be mistaken.
 struct StepLoad {

@@ -51,7 +51,8 @@ void report(Findings& out, const LoadRun& run, const Case& c, const std::string&
       {c.name, data, fmt::format("{}", P), fmt::format("{:.2f}", mean_of(run.split)),
        fmt::format("{:.2f}", max_of(run.split)), fmt::format("{:.2f}", mean_of(run.share)),
        fmt::format("{:.2f}", max_of(run.share)), fmt::format("{:.2f}", mean_of(run.total)),
-       fmt::format("{:.2f}", run.bytes / 1024), fmt::format("{:.0f}%", 100 * run.balanced)});
+       fmt::format("{:.2f}", mean_of(run.dealt)), fmt::format("{:.2f}", run.bytes / 1024),
+       fmt::format("{:.0f}%", 100 * run.balanced)});
   out.rows.push_back({{"case", c.name},
                       {"preset", c.preset},
                       {"data", data},
@@ -59,6 +60,7 @@ void report(Findings& out, const LoadRun& run, const Case& c, const std::string&
                       {"split", run.split},
                       {"share", run.share},
                       {"total", run.total},
+                      {"dealt", run.dealt},
                       {"bytes", run.bytes},
                       {"balanced", run.balanced}});
 }
@@ -93,7 +95,7 @@ Findings study_load(const StudyTask& task) {
   out.head = {fmt::format("n = {}, density {:g}, {} steps; largest / mean over the ranks", task.n,
                           task.densities.front(), task.steps)};
   out.tables.push_back({{"case", "data", "P", "split mean", "max", "share mean", "max",
-                         "total mean", "KiB/rank", "balanced"},
+                         "total mean", "tiles", "KiB/rank", "balanced"},
                         {},
                         "bytes per rank, largest / mean",
                         -1});
@@ -116,6 +118,8 @@ Findings study_load(const StudyTask& task) {
     out.plots.push_back(to_svg(share));
   }
   out.notes = {
+      "tiles: entries per owner if tiles of 256 indices were dealt round to the ranks instead of "
+      "regions; an owner's own entries count.",
       "split: received in the one exchange with P - 1 messages; an owner's own entries cross no "
       "wire and are not in it. share: sent in the first round of the gather, after balancing; only "
       "of steps that evaluate nothing. Frame headers are included in both.",
