@@ -112,9 +112,9 @@ class Tables:
 
     def bench(self, transport, ranks, presets, n, *options):
         launch = [*MPI, str(ranks)] if transport == "mpi" else []
-        own = ["--in-place"] if transport == "mpi" else ["--ranks", str(ranks)]
-        return run([*launch, self.oktopk, "bench", "--transport", transport, *own, "--preset", presets, "-b", n, "-w", "10",
-                    "-n", self.repetitions, *options])["rows"]
+        own = [] if transport == "mpi" else ["--ranks", str(ranks)]
+        return run([*launch, self.oktopk, "bench", "--transport", transport, *own, "--preset", presets, "-b", n, "-n",
+                    self.repetitions, *options])["rows"]
 
     def steps(self):
         rows = []

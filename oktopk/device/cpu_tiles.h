@@ -80,7 +80,13 @@ class Cleared {
       float* acc = in_.acc.data();
       const Index* next = in_.cleared.data() + next_;
       const Index* last = in_.cleared.data() + last_;
+      // While this loop runs memory would be idle: each turn asks for one line of the next tile.
+      const std::size_t stop = std::min(end + kTile, in_.acc.size()) - 1;
+      std::size_t ahead = std::min(end, stop);
       for (; next != last && *next < end; ++next) {
+        __builtin_prefetch(acc + ahead, 1);
+        if (adds) __builtin_prefetch(gradient + ahead);
+        ahead = std::min(ahead + 16, stop);
         const std::size_t i = *next;
         const float value = adds ? 0.0F + scale * to_float(gradient[i]) : 0.0F;
         acc[i] = value;
