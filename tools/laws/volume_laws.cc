@@ -13,7 +13,7 @@ namespace {
 constexpr std::array<VolumeStream, 5> kStreams = {{
     {"gaussian", {.data = Input::gaussian}},
     {"shared", {.data = Input::gaussian, .shared = 0.3}},
-    {"jump", {.data = Input::gaussian, .event = StreamEvent::jump}, 1.5},
+    {"jump", {.data = Input::gaussian, .event = StreamEvent::jump}, 1.15},
     {"zero_first", {.data = Input::gaussian, .event = StreamEvent::zero_first}},
     {"layered", {.data = Input::layered}},
 }};
