@@ -43,7 +43,7 @@ void check(const Contribution& mine, Index n, std::size_t k, bool dense) {
           v.empty() ? 0 : v.idx.back(), ", but n = ", n);
 }
 
-// What presets decode is finite already: this finds the sums that every rank makes by itself.
+// Decoded values are finite already: this finds the sums that every rank makes by itself.
 void check_sum(std::string_view algorithm, const Device& device, const Contribution& mine,
                const Outcome& out) {
   const std::size_t bad = device.first_nonfinite(out.update.val);
@@ -78,7 +78,7 @@ void Allreduce::run(Communicator& comm, const Device& device, const Contribution
   try {
     do_run({comm, device, mine, n, k, step_tag(statement, steps_), steps_}, out);
   } catch (const UsageError& error) {
-    // What this rank brought was looked at before: whatever it cannot send now is a sum.
+    // This rank's own values were checked before: a value that cannot be sent now is a sum.
     comm.kill();
     fail<UsageError>(name(), ": a sum over the ranks overflowed: scale the gradients down (",
                      error.what(), ")");

@@ -43,7 +43,7 @@ AllreduceOptions fitting(const Preset& preset, AllreduceOptions options);
 // The selector that goes with the options: oktopk's reused thresholds are Ok-Topk's own, and with
 // the rule steered a controlled threshold takes their place.
 SelectorKind default_selector(const Preset& preset, const AllreduceOptions& options);
-// What that selector needs to know of the options.
+// The part of the options that this selector needs.
 SelectorOptions selector_options(const AllreduceOptions& options, int P);
 
 std::string_view to_string(ThresholdRule rule);

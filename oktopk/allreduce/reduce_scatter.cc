@@ -91,7 +91,7 @@ void SparseReduceScatter::prune(int block, std::size_t quota, SparseVector& drop
   view = storage_[slot(block)];
 }
 
-// Of block d, behind its note: the frame's checksum covers both.
+// The frame of block d stands behind the block's note: its checksum covers both.
 FrameSpec SparseReduceScatter::frame_spec(const ReduceScatterPlan& plan, int rank, int block,
                                           std::span<const std::byte> note) const {
   return {plan.codec, oktopk::region(plan.cuts, region_of(rank, block, P_)),

@@ -17,7 +17,7 @@
 
 namespace oktopk {
 
-// What sender and receiver of a frame know before it travels. The tag is any number that they share
+// Sender and receiver of a frame know this before it travels. The tag is any number that they share
 // (step and problem).
 struct FrameSpec {
   Codec codec;
@@ -58,7 +58,7 @@ void decode_frame(const Frame& frame, SparseVector& out);
 // cause in an opened frame, some of them have been added.
 void decode_frame_add(const Frame& frame, std::span<float> out);
 
-// What a dense frame is coded with: no index bytes, and bf16 in place of logarithmic values.
+// The codec of a dense frame: no index bytes, and bf16 in place of logarithmic values.
 Codec dense_codec(Codec codec);
 
 // Bytes before the payload of a frame of `count` entries from encode_frame.

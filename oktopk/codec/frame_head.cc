@@ -22,7 +22,7 @@ static_assert(std::endian::native == std::endian::little, "the wire is little-en
 constexpr std::uint16_t kMagic = 0x4B4F;  // "OK" in memory
 constexpr std::uint8_t kVersion = 3;
 
-// What the checksum covers besides the payload. It does not travel: both sides fill it in.
+// The checksum covers this besides the payload. It does not travel: both sides fill it in.
 struct Context {
   std::uint16_t magic = kMagic;
   std::uint8_t version = kVersion;

@@ -20,7 +20,7 @@ struct MpiPlace {
   int tag = 0;
 };
 
-// What a rank tells the others in a split.
+// The message of a rank to the others in a split.
 struct MpiWish {
   int color, key, next_tag;
 };

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lies just below a threshold, counted in a few narrow bins: how far the threshold must fall
-// to let a given number of entries more through. circulant's owners report it with their shares.
-// An owner's memory is densest just below the threshold, where the entries wait that almost were
-// taken, so the bins must be narrow: the window's width is chosen by whoever steers the threshold.
+// Entries just below a threshold, counted in a few narrow bins: they say how far the threshold must
+// fall to let a given number of entries more through. circulant's owners report it with their
+// shares. An owner's memory is densest just below the threshold, where the entries wait that almost
+// were taken, so the bins must be narrow: the window's width is chosen by whoever steers the
+// threshold.
 #pragma once
 
 #include <array>

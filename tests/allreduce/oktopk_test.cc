@@ -140,7 +140,7 @@ TEST(Oktopk, run_steered_with_ties_takes_the_lowest_indices_across_ranks) {
   }
 }
 
-// What each rank saw of a stream with error feedback.
+// The counts of each rank over a stream with error feedback.
 History run_stream(int P, const ReducerOptions& options, const StreamSpec& spec, int steps) {
   return run_gradients(P, options, spec.n, steps, [&](int rank, int step) {
     GradientStream stream(spec, rank);

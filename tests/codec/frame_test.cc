@@ -47,7 +47,7 @@ TEST(Frame, open_empty_range_has_no_payload) {
   EXPECT_EQ(frame.range, (Range{5, 5}));
 }
 
-// What does not travel is covered by the checksum: another tag, range or coding does not open.
+// The checksum covers what does not travel: another tag, range or coding does not open.
 TEST(Frame, open_with_another_spec_throws) {
   for (const SparseVector& v : {SparseVector{}, entries({{1003, 1.5f}, {1010, -2.0f}})}) {
     const FrameSpec spec{kPlain, {1000, 1100}, 7};

@@ -24,7 +24,7 @@ enum class Spread {
 };
 Spread spread_of(Input data);
 
-// What a run may cost.
+// The bounds of a run's cost.
 struct VolumePromise {
   Prediction steady;   // a step that refreshes nothing
   Prediction refresh;  // a step that refreshes all there is
