@@ -95,13 +95,14 @@ void DenseRegion::add(CooView v) { visit(v, kAboveAll, large_); }
 void DenseRegion::take_logged(const Threshold& threshold, NearTail& near) {
   const std::uint32_t bits = bits_of_threshold(threshold.value);
   const NearTail::Window window(threshold);
-  float* const values = values_.data() - region_.begin;
+  float* const values = values_.data();
+  const Index begin = region_.begin;
   const std::size_t last = log_.size() - 1;
   large_.clear();
   for (std::size_t j = 0; j < log_.size(); ++j) {
-    __builtin_prefetch(values + log_[std::min(j + kFarAhead, last)], 1, 2);
-    __builtin_prefetch(values + log_[std::min(j + kAhead, last)], 1);
-    float& x = values[log_[j]];
+    __builtin_prefetch(values + (log_[std::min(j + kFarAhead, last)] - begin), 1, 2);
+    __builtin_prefetch(values + (log_[std::min(j + kAhead, last)] - begin), 1);
+    float& x = values[log_[j] - begin];
     if (magnitude_bits(x) >= bits) {
       large_.push_back(log_[j], x);
       x = 0.0F;
