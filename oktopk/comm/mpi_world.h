@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a communicator of the transport "mpi" shares with its parts: a duplicated MPI communicator
-// and its tags. split() makes no MPI communicator, since MPI_Comm_split has no timeout: a part is a
-// list of ranks, and a tag of its own keeps its messages apart.
+// State that a communicator of the transport "mpi" shares with its parts: a duplicated MPI
+// communicator and its tags. split() makes no MPI communicator, since MPI_Comm_split has no
+// timeout: a part is a list of ranks, and a tag of its own keeps its messages apart.
 #pragma once
 
 #include <memory>

@@ -10,7 +10,8 @@ namespace {
 
 constexpr double kShort = 4096;  // values that cost messages rather than bytes
 
-// Of a frame with up to so many entries (codec/frame_head.h): a checksum and twice the count.
+// The head of a frame with up to so many entries (codec/frame_head.h): a checksum and twice the
+// count.
 double frame_head(double entries) {
   return 4 + static_cast<double>(varint_bytes(static_cast<std::uint64_t>(2 * std::ceil(entries))));
 }

@@ -62,7 +62,7 @@ class AdaptiveDensity {
   AdaptiveDensity(const AdaptiveDensityOptions& options, Index n, std::size_t first);
 
   bool is_on() const { return interval_ > 0; }
-  // Of the next step.
+  // k of the next step.
   std::size_t k() const;
   // The most that k() can become.
   std::size_t most() const { return static_cast<std::size_t>(most_); }

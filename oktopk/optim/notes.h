@@ -51,7 +51,7 @@ bool all_own(Communicator& comm, Workspace& work, std::size_t count, const Owns&
   return allreduce_small(comm, mine, Reduction::min, work) == 1;
 }
 
-// What the caller of an object can do whose step failed half-way, in words.
+// Advice in words for the caller of an object whose step failed half-way.
 std::string_view way_out(bool is_comm_dead);
 
 // What compare_notes() adds to a step in which all is well.

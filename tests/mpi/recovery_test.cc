@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a failure leaves behind on real processes: buffers that their owner frees while MPI still
+// The aftermath of a failure on real processes: buffers that their owner frees while MPI still
 // has the message, ranks that come late, and the next world, in which all go on.
 #include <gtest/gtest.h>
 

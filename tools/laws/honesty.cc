@@ -101,8 +101,8 @@ void Honesty::judge_bytes(std::span<const Traffic> ranks, double bound) {
     sent += static_cast<double>(t.bytes_sent);
     largest = std::max(largest, static_cast<double>(t.duplex_bytes));
   }
-  // What a rank sends for others' regions in ceil(log2 P) rounds varies by the root of its count;
-  // 8 standard deviations of entries of 8 B.
+  // The entries that a rank sends for others' regions in ceil(log2 P) rounds vary by the root of
+  // their count; 8 standard deviations of entries of 8 B.
   const double rounds = ceil_log2(promise_.P);
   const double chance = 8 * (8 * std::sqrt(promise_.k * rounds) + 4 * P);
   if (spread_ == Spread::even && largest > bound + chance)

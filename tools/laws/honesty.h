@@ -46,8 +46,8 @@ class Honesty {
   // The next step: what each rank counted, and whether the step says that it refreshed something.
   void add(std::span<const Traffic> ranks, bool refreshed);
 
-  // Of all steps so far. The detail is the first violation; where bytes are not judged, the words
-  // that were seen.
+  // The finding of all steps so far. The detail is the first violation; where bytes are not judged,
+  // the words that were seen.
   Finding finding(const std::string& law);
 
  private:
