@@ -83,19 +83,19 @@ void GlobalThreshold::observe(const Gathered& seen, std::size_t k) {
   resize_window(seen.near, k);
 }
 
-// To where `missing` entries more lie above it, or to the end of the window.
+// To where `missing` entries more lie above it. Where the window holds too few of them, nobody knows
+// how far that is: the threshold falls to the end of the window, and the next window is wider.
 void GlobalThreshold::fall(const NearTail& near, double missing) {
   double bins = 0;
   for (const std::uint64_t count : near.below) {
     const auto here = static_cast<double>(count);
-    if (here >= missing) {
-      bins += here > 0 ? missing / here : 0;
-      break;
-    }
-    missing -= here;
-    ++bins;
+    const double part = here > 0 ? std::min(missing / here, 1.0) : 1.0;
+    bins += part;
+    missing -= part * here;
+    if (missing <= 0) break;
   }
   value_.value *= static_cast<float>(1 - value_.window * bins / NearTail::kBins);
+  if (missing > 0) value_.window = std::min(kWidest, value_.window * 8);
 }
 
 // To where `keep` of the entries lie above it: by the tail's slope, or exactly where that is far.

@@ -69,7 +69,7 @@ class GlobalThreshold {
 
   static constexpr std::uint64_t kMinOvershoot = 20;  // of k, in 1/1000
   static constexpr std::uint64_t kMaxOvershoot = 100;
-  static constexpr float kWidest = 0x1p-5F;
+  static constexpr float kWidest = 0x1p-3F;
   static constexpr float kNarrowest = 0x1p-16F;
   KthSumFinder finder_;
 };

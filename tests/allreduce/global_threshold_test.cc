@@ -234,5 +234,18 @@ TEST(GlobalThreshold, load_continues_as_saved_and_refuses_what_is_not_finite) {
   EXPECT_THROW(back.load(bad_reader), UsageError);
 }
 
+// Sums that shrink by 6% per step, further than a narrow window reaches: it widens until it does.
+TEST(GlobalThreshold, shrinking_sums_are_followed_without_a_refresh) {
+  GlobalThreshold threshold = refreshed(normal_values(0, 1000));
+  std::size_t late = 0;
+  for (std::uint64_t step = 1; step <= 40; ++step) {
+    const double scale = std::pow(0.94, static_cast<double>(step));
+    const std::size_t count = steady_step(threshold, normal_values(step, 1000, scale));
+    ASSERT_TRUE(threshold.is_known()) << "step " << step;
+    if (step > 20) late += count;
+  }
+  EXPECT_GT(static_cast<double>(late) / 20, 0.95 * kK);
+}
+
 }  // namespace
 }  // namespace oktopk::global_threshold_test
