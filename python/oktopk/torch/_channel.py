@@ -64,6 +64,10 @@ class Channel:
         """After a step of which not all parameters were applied: see _applied.py."""
         undo(self._reducer, [(slot.begin, slot.end) for slot in self.slots], applied)
 
+    def residual_norm(self) -> float:
+        """Of all that is unsent on this rank. COST: a pass over n values."""
+        return float(self.core.unsent_norm)
+
     def unsent(self) -> Dict[str, torch.Tensor]:
         """A copy of this rank's residual and owner memory, by parameter."""
         flat = torch.from_numpy(self.core.residual)

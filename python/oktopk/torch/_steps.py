@@ -290,6 +290,6 @@ class Steps(Guarded):
         try:
             if self.callback is not None and metrics.wants(self.callback, bucket.iteration):
                 place = {"iteration": bucket.iteration, "bucket": bucket.number}
-                self.callback({**stats, **place, "residual_norm": channel.core.unsent_norm})
+                self.callback({**stats, **place, "residual_norm": channel.residual_norm()})
         except BaseException as error:
             self._note(error)
