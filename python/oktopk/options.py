@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class MoreOptions(TypedDict, total=False):
-    """What all of them take by keyword. None: the default."""
+    """Taken by all of them by keyword. None: the default."""
 
     k: Optional[int]  # entries per step, instead of density
     skips: Optional[str]  # preset circulant: its schedule

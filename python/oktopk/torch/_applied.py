@@ -18,7 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 
 class Applied:
-    """Of the parameters that watch() was given, since then."""
+    """Knows the parameters that watch() was given, since then: `parameter in applied`."""
 
     def __init__(self) -> None:
         self._watched: Dict[int, Tuple[torch.Tensor, int]] = {}  # by id: parameter, its version

@@ -65,7 +65,7 @@ class Channel:
         undo(self._reducer, [(slot.begin, slot.end) for slot in self.slots], applied)
 
     def residual_norm(self) -> float:
-        """Of all that is unsent on this rank. COST: a pass over n values."""
+        """The norm of all that is unsent on this rank. COST: a pass over n values."""
         return float(self.core.unsent_norm)
 
     def unsent(self) -> Dict[str, torch.Tensor]:

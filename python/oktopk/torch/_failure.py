@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong in a hook reaches the caller of backward() as it is: type, text and traceback.
+"""Errors of a hook reach the caller of backward() as they are: type, text and traceback.
 
 DDP makes a RuntimeError of whatever a hook's future holds, and an exception out of the hook itself
 leaves DDP unable to go on. So the hook always gives DDP a tensor, and backward()'s last callback,

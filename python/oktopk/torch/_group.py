@@ -59,7 +59,7 @@ def seconds_of(timeout: Optional[Timeout], group: Any) -> float:
 
 
 def _seconds_of_group(group: Any) -> float:
-    """Of its backend for host memory where there is one. torch has no public name for it."""
+    """Asks its backend for host memory where there is one. torch has no public name for it."""
     try:
         devices = sorted(group._device_types, key=lambda device: device.type != "cpu")
         return float(group._get_backend(devices[0]).options._timeout.total_seconds())

@@ -35,7 +35,7 @@ Metrics = Dict[str, Any]
 
 
 class Bucket(NamedTuple):
-    """What is asked of a DDP bucket, so that the exchanging thread need not."""
+    """A DDP bucket, asked in backward's thread, so that the exchanging one need not."""
 
     buffer: torch.Tensor
     parameters: List[torch.Tensor]
@@ -44,7 +44,7 @@ class Bucket(NamedTuple):
 
 
 class Steps(Guarded):
-    """Of one state. Its settings are those of OkTopkState."""
+    """Belongs to one state, which has the settings (state.py)."""
 
     process_group: Any
     grad_scaler: Any
@@ -73,8 +73,8 @@ class Steps(Guarded):
         self._scaler: Any = None  # the GradScaler, where it does anything
         self._applied: Optional[Applied] = None  # with a GradScaler
         self._scale: Optional[float] = None  # the GradScaler's, in this iteration
-        # Of this iteration, not yet settled: channels that made a step, and what was unsent before
-        # it of parameters whose bucket is dense now.
+        # Not yet settled: channels that made a step in this iteration, and what was unsent before it
+        # of parameters whose bucket is dense now.
         self._of_step: List[Tuple[Channel, Parameters]] = []
         self._gone_densely: List[Tuple[Parameters, Dict[str, torch.Tensor]]] = []
         self._counters = Counters()
@@ -183,7 +183,7 @@ class Steps(Guarded):
         assert self._channels is not None
         buffer, unsent = bucket.buffer, {}
         if bucket.iteration >= self.start_iter and self._channels.may_have_unsent(bucket.parameters):
-            # What is unsent of parameters whose new bucket is dense goes along, all of it.
+            # Parameters whose new bucket is dense take along all that is unsent of them.
             self._worker.drain()
             unsent = self._channels.take_unsent(bucket.parameters)
             flat = torch.cat(list(unsent.values())).to(buffer.device)
@@ -212,7 +212,7 @@ class Steps(Guarded):
         self._scale = float(self._scaler.get_scale())
 
     def _settle_step(self) -> None:
-        """What the GradScaler has left out is undone, parameter by parameter (_applied.py)."""
+        """Undoes what the GradScaler has left out, parameter by parameter (_applied.py)."""
         steps, self._of_step = self._of_step, []
         gone, self._gone_densely = self._gone_densely, []
         if self._applied is None or self._channels is None:
@@ -286,7 +286,7 @@ class Steps(Guarded):
         return channel
 
     def _report(self, channel: Channel, stats: Metrics, bucket: Bucket) -> None:
-        """What the callback raises is no reason to leave out the other buckets."""
+        """An error of the callback is no reason to leave out the other buckets."""
         try:
             if self.callback is not None and metrics.wants(self.callback, bucket.iteration):
                 place = {"iteration": bucket.iteration, "bucket": bucket.number}

@@ -16,7 +16,7 @@ def oktopk_hook(
         state = oktopk.torch.OkTopkState(density=0.01)
         ddp.register_comm_hook(state, oktopk.torch.oktopk_hook)
 
-    What goes wrong is raised by backward(): oktopk.UsageError, oktopk.CommError, or what the
-    callback raised.
+    Errors are raised by backward(): oktopk.UsageError, oktopk.CommError, or what the callback
+    raised.
     """
     return state.synchronise(bucket)

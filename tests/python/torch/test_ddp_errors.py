@@ -93,7 +93,7 @@ def test_what_a_callback_raises_comes_out_of_backward_as_it_is():
 
 
 def late_errors(rank, P):
-    """What a later step would stumble over is found in the first backward, on all ranks."""
+    """The first backward finds what a later step would stumble over, on all ranks."""
     found = []
     truth = Owner.parameters
     if rank == 1:
