@@ -9,6 +9,7 @@ import math
 from datetime import timedelta
 from typing import Any, Dict, List, Optional, Union
 
+import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d
 
@@ -23,7 +24,7 @@ def as_group(given: Optional[Any]) -> Any:
     if given is None:
         return dist.group.WORLD
     if not hasattr(given, "get_group"):
-        if isinstance(given, (list, tuple, int, str)):
+        if isinstance(given, (list, tuple, str)):
             raise UsageError(
                 f"oktopk: process_group = {given!r}, but it must be a process group "
                 "(torch.distributed.new_group(ranks)), a DeviceMesh of one dimension, or None"
@@ -60,11 +61,13 @@ def seconds_of(timeout: Optional[Timeout], group: Any) -> float:
 
 def _seconds_of_group(group: Any) -> float:
     """Asks its backend for host memory where there is one. torch has no public name for it."""
-    try:
-        devices = sorted(group._device_types, key=lambda device: device.type != "cpu")
-        return float(group._get_backend(devices[0]).options._timeout.total_seconds())
-    except (AttributeError, IndexError, RuntimeError, TypeError):
-        return DEFAULT_SECONDS
+    for device in ("cpu", "cuda"):
+        try:
+            backend = group._get_backend(torch.device(device))
+            return float(backend.options._timeout.total_seconds())
+        except (AttributeError, RuntimeError):  # it has none for this device
+            continue
+    return DEFAULT_SECONDS
 
 
 def new_group(ranks: List[int], backend: str, seconds: float = 1800.0) -> Any:

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from models import DEVICE, STAGING, batch, flat, flat_gradients, loss_of, make_ddp, train
 from ranks import in_processes
 from torch.nn.parallel import DistributedDataParallel
+from versions import needs_cpu_scaler
 
 import oktopk
 import oktopk.torch
@@ -59,11 +60,12 @@ def nan_skipped_while_dense(rank, P):
     model, _ = make_ddp(start_iter=100, nan_policy="skip")
     backward_with_nan(model, rank, 0)
     gradients = np.concatenate(list(flat_gradients(model).values()))
-    off = torch.amp.GradScaler(DEVICE.type, enabled=False) if hasattr(torch, "amp") else None
+    off = torch.amp.GradScaler(DEVICE.type, enabled=False)
     model, _ = make_ddp(start_iter=100, grad_scaler=off)
     return gradients.any(), fails(lambda: backward_with_nan(model, rank, 0))[0]
 
 
+@needs_cpu_scaler
 def test_the_warm_up_follows_nan_policy_and_a_disabled_scaler_is_none():
     assert in_processes(2, nan_skipped_while_dense) == [(False, "UsageError")] * 2
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from models import flat, make_ddp, train
 from ranks import in_processes
+from versions import needs_torch
 
 import oktopk
 import oktopk.torch
@@ -100,6 +101,7 @@ def groups(rank, P):
     return arrived, flat(model)
 
 
+@needs_torch((2, 2), "init_device_mesh")
 def test_meshes_timeouts_and_a_k_beyond_a_bucket():
     (arrived, weights), (_, others) = in_processes(2, groups)
     assert set(arrived.values()) == {True, False}  # dense, and not
