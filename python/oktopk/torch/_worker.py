@@ -47,17 +47,26 @@ class OrderedWorker:
         def work() -> None:
             try:
                 with self._behind(is_ready, device):
-                    job()
+                    self._attempt(job)
                     future.set_result(result)
-            except BaseException as error:
-                # Without this frame, which holds the future and the job.
-                on_error = self._on_error()
-                if on_error is not None:
-                    on_error(error.with_traceback(_next(error)))
+            except BaseException as error:  # of the device
+                self._tell(error)
                 future.set_result(result)
 
         self._jobs.put(work)
         return future
+
+    def _attempt(self, job: Callable[[], None]) -> None:
+        try:
+            job()
+        except BaseException as error:
+            self._tell(error)
+
+    def _tell(self, error: BaseException) -> None:
+        """The traceback goes without its first frame, one of this file's, which holds the job."""
+        on_error, trace = self._on_error(), error.__traceback__
+        if on_error is not None:
+            on_error(error.with_traceback(trace.tb_next if trace is not None else None))
 
     def drain(self) -> None:
         """Waits until all jobs so far have ended."""
@@ -92,7 +101,3 @@ def _run(jobs: queue.SimpleQueue[Job]) -> None:
 def new_future(device: torch.device) -> "torch.futures.Future[torch.Tensor]":
     """For a tensor on this device."""
     return torch.futures.Future(devices=None if device.type == "cpu" else [device])
-
-
-def _next(error: BaseException) -> Any:
-    return error.__traceback__.tb_next if error.__traceback__ is not None else None
