@@ -11,10 +11,11 @@
 namespace oktopk {
 namespace {
 
-double squares(std::span<const float> x) {
-  double sum = 0;
-  for (const float v : x) sum += double{v} * v;
-  return sum;
+// The sum of the squares. COST: one pass of the device's, 16 sums side by side.
+double squares(const Device& device, std::span<const float> x) {
+  const Moments m = device.moments(x);
+  return static_cast<double>(x.size()) *
+         (m.standard_deviation * m.standard_deviation + m.mean * m.mean);
 }
 
 }  // namespace
@@ -38,7 +39,7 @@ void Reducer::subtract_unsent(std::span<float> x) const {
 }
 
 double Reducer::unsent_norm() const {
-  return std::sqrt(squares(residual()) + squares(memory().values));
+  return std::sqrt(squares(*device_, residual()) + squares(*device_, memory().values));
 }
 
 void Reducer::take_unsent(std::span<float> out) {

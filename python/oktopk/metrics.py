@@ -30,6 +30,13 @@ Metrics = Dict[str, Any]
 Callback = Callable[[Metrics], None]
 
 
+def wants(callback: Callback, step: int) -> bool:
+    """Whether a callback is to be called for a step: its method wants(step) says so, where it has
+    one. Asked before the metrics are computed, of which residual_norm costs a pass over n values."""
+    ask: Any = getattr(callback, "wants", None)
+    return ask is None or bool(ask(step))
+
+
 class JsonlWriter:
     """One JSON object per line. "{rank}" in the path is replaced: each rank writes its own file.
 
@@ -71,23 +78,33 @@ def _step_of(metrics: Metrics) -> int:
     return int(step)
 
 
-def every(steps: int, callback: Callback) -> Callback:
-    """Passes on one step in `steps`."""
-    if steps < 1:
-        raise ValueError(f"every: steps = {steps}, but it must be at least 1")
+class every:
+    """Passes on one step in `steps`; nothing is computed for the others."""
 
-    def thinned(metrics: Metrics) -> None:
-        if _step_of(metrics) % steps == 0:
-            callback(metrics)
+    def __init__(self, steps: int, callback: Callback):
+        if steps < 1:
+            raise ValueError(f"every: steps = {steps}, but it must be at least 1")
+        self._steps = steps
+        self._callback = callback
 
-    return thinned
+    def wants(self, step: int) -> bool:
+        return step % self._steps == 0 and wants(self._callback, step)
+
+    def __call__(self, metrics: Metrics) -> None:
+        if self.wants(_step_of(metrics)):
+            self._callback(metrics)
 
 
-def all_of(*callbacks: Callback) -> Callback:
-    """Calls them one after the other."""
+class all_of:
+    """Calls those that want the step, one after the other."""
 
-    def together(metrics: Metrics) -> None:
-        for callback in callbacks:
-            callback(metrics)
+    def __init__(self, *callbacks: Callback):
+        self._callbacks = callbacks
 
-    return together
+    def wants(self, step: int) -> bool:
+        return any(wants(callback, step) for callback in self._callbacks)
+
+    def __call__(self, metrics: Metrics) -> None:
+        for callback in self._callbacks:
+            if wants(callback, _step_of(metrics)):
+                callback(metrics)

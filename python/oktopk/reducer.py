@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oktopk import _core
+from oktopk.options import ReducerOptions, require_known, show_options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Update(NamedTuple):
@@ -68,16 +72,14 @@ class Reducer(ReducerBase):
     Each step adds the gradient to what is unsent on this rank, exchanges about `density * n`
     entries, and gives the mean of the largest sums; what was not sent waits for a later step.
 
-    Belongs to one rank; all ranks make the same calls with the same options. Options, all by
-    keyword: preset ("auto" or a name of `oktopk.presets()`), density or k, codec (such as
-    "elias_fano+bf16"), skips, residual, selector, tau, tau_prime, thresholds
-    ("steered", "published" or "paper"), warmup (a list of (steps, density)), adaptive_share with adaptive_budget, adaptive_least, adaptive_most and
-    adaptive_interval (docs/adaptive_density.md), decay, nan_policy ("error", "skip" or "local"),
-    threads, coarsest, overrides, profile.
+    Belongs to one rank; all ranks make the same calls with the same options, all by keyword:
+    oktopk/options.py says what each of them is.
     """
 
-    def __init__(self, comm: _core.Communicator, n: int, **options: Any):
-        super().__init__(_core.Reducer(comm, n, options))
+    @show_options
+    def __init__(self, comm: _core.Communicator, n: int, **options: Unpack[ReducerOptions]):
+        require_known(Reducer.__init__, options)
+        super().__init__(_core.Reducer(comm, n, dict(options)))
 
     def step(self, gradient: Optional[NDArray[Any]], scale: float = 1.0) -> Update:
         """Collective: adds scale * gradient to what is unsent, and synchronises."""

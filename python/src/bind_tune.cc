@@ -108,12 +108,9 @@ void bind_tune(nb::module_& m) {
         return names;
       },
       "(name, summary) of every preset.");
-  m.def(
-      "check_options",
-      [](const nb::dict& options, std::uint64_t n) {
-        return describe(read_options(options), checked_n(n));
-      },
-      "options"_a, "n"_a, "The options in words; UsageError where one is unfit.");
+  m.def("check_options", &check_options, "options"_a,
+        "The options in words; UsageError where one is unfit. k is not compared with any n.");
+  m.def("option_names", &option_names, "The names of all options of a Reducer.");
 }
 
 }  // namespace oktopk::python

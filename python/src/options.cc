@@ -6,6 +6,8 @@
 #include <nanobind/stl/vector.h>
 
 #include <array>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "oktopk/base/error.h"
@@ -16,12 +18,22 @@ namespace nb = nanobind;
 namespace oktopk::python {
 namespace {
 
-template <class T>
-T value(nb::handle x) {
-  return nb::cast<T>(x);
+std::string text(nb::handle x) { return nb::cast<std::string>(x); }
+
+// True is 1 for Python, and never what a caller means here.
+void refuse_bool(nb::handle x) {
+  if (nb::isinstance<nb::bool_>(x)) throw nb::cast_error();
+}
+
+double real(nb::handle x, const char* name) {
+  refuse_bool(x);
+  const auto number = nb::cast<double>(x);
+  require(std::isfinite(number), "reducer: ", name, " = ", number, ", but it must be finite");
+  return number;
 }
 
 std::size_t positive(nb::handle x, const char* name) {
+  refuse_bool(x);
   const auto number = nb::cast<long long>(x);
   require(number > 0, "reducer: ", name, " = ", number, ", but it must be positive");
   return static_cast<std::size_t>(number);
@@ -41,53 +53,66 @@ struct Keyword {
 };
 
 constexpr auto kKeywords = std::to_array<Keyword>({
-    {"preset", [](ReducerOptions& o, nb::handle x) { o.preset = value<std::string>(x); }},
-    {"density", [](ReducerOptions& o, nb::handle x) { o.density = value<double>(x); }},
+    {"preset", [](ReducerOptions& o, nb::handle x) { o.preset = text(x); }},
+    {"density", [](ReducerOptions& o, nb::handle x) { o.density = real(x, "density"); }},
     {"k", [](ReducerOptions& o, nb::handle x) { o.k = positive(x, "k"); }},
-    {"codec", [](ReducerOptions& o,
-                 nb::handle x) { o.allreduce.codec = parse_codec(value<std::string>(x)); }},
-    {"skips", [](ReducerOptions& o, nb::handle x) { o.allreduce.skips = value<std::string>(x); }},
-    {"residual", [](ReducerOptions& o,
-                    nb::handle x) { o.allreduce.residual = find_residual(value<std::string>(x)); }},
-    {"selector",
-     [](ReducerOptions& o, nb::handle x) { o.selector = find_selector(value<std::string>(x)); }},
+    {"codec", [](ReducerOptions& o, nb::handle x) { o.allreduce.codec = parse_codec(text(x)); }},
+    {"skips", [](ReducerOptions& o, nb::handle x) { o.allreduce.skips = text(x); }},
+    {"residual",
+     [](ReducerOptions& o, nb::handle x) { o.allreduce.residual = find_residual(text(x)); }},
+    {"selector", [](ReducerOptions& o, nb::handle x) { o.selector = find_selector(text(x)); }},
     {"tau", [](ReducerOptions& o,
                nb::handle x) { o.allreduce.tau = static_cast<int>(positive(x, "tau")); }},
     {"tau_prime",
-     [](ReducerOptions& o, nb::handle x) {
-       o.allreduce.tau_prime = static_cast<int>(positive(x, "tau_prime"));
-     }},
-    {"thresholds",
      [](ReducerOptions& o,
-        nb::handle x) { o.allreduce.thresholds = find_threshold_rule(value<std::string>(x)); }},
+        nb::handle x) { o.allreduce.tau_prime = static_cast<int>(positive(x, "tau_prime")); }},
+    {"thresholds", [](ReducerOptions& o,
+                      nb::handle x) { o.allreduce.thresholds = find_threshold_rule(text(x)); }},
     {"threads", [](ReducerOptions& o,
                    nb::handle x) { o.cpu.threads = static_cast<int>(positive(x, "threads")); }},
     {"warmup", [](ReducerOptions& o, nb::handle x) { o.warmup = stages(x); }},
     {"adaptive_share",
-     [](ReducerOptions& o, nb::handle x) { o.adaptive.target_share = value<double>(x); }},
+     [](ReducerOptions& o, nb::handle x) { o.adaptive.target_share = real(x, "adaptive_share"); }},
     {"adaptive_budget",
-     [](ReducerOptions& o, nb::handle x) { o.adaptive.budget = value<double>(x); }},
+     [](ReducerOptions& o, nb::handle x) { o.adaptive.budget = real(x, "adaptive_budget"); }},
     {"adaptive_least",
-     [](ReducerOptions& o, nb::handle x) { o.adaptive.least = value<double>(x); }},
-    {"adaptive_most", [](ReducerOptions& o, nb::handle x) { o.adaptive.most = value<double>(x); }},
+     [](ReducerOptions& o, nb::handle x) { o.adaptive.least = real(x, "adaptive_least"); }},
+    {"adaptive_most",
+     [](ReducerOptions& o, nb::handle x) { o.adaptive.most = real(x, "adaptive_most"); }},
     {"adaptive_interval",
      [](ReducerOptions& o,
         nb::handle
             x) { o.adaptive.interval = static_cast<int>(positive(x, "adaptive_interval")); }},
-    {"decay", [](ReducerOptions& o, nb::handle x) { o.decay = value<float>(x); }},
-    {"nan_policy", [](ReducerOptions& o,
-                      nb::handle x) { o.nan_policy = find_nan_policy(value<std::string>(x)); }},
+    {"decay",
+     [](ReducerOptions& o, nb::handle x) { o.decay = static_cast<float>(real(x, "decay")); }},
+    {"nan_policy",
+     [](ReducerOptions& o, nb::handle x) { o.nan_policy = find_nan_policy(text(x)); }},
     {"coarsest",
-     [](ReducerOptions& o,
-        nb::handle x) { o.choice.coarsest = find_value_coding(value<std::string>(x)); }},
+     [](ReducerOptions& o, nb::handle x) { o.choice.coarsest = find_value_coding(text(x)); }},
     {"overrides",
-     [](ReducerOptions& o,
-        nb::handle x) { o.choice.overrides = Overrides::parse(value<std::string>(x)); }},
+     [](ReducerOptions& o, nb::handle x) { o.choice.overrides = Overrides::parse(text(x)); }},
     {"trace", [](ReducerOptions& o, nb::handle x) { o.trace = nb::cast<Trace*>(x); }},
     {"profile", [](ReducerOptions& o, nb::handle x) { o.profile = nb::cast<Profile>(x); }},
 });
 
+void check_density(const ReducerOptions& options) {
+  if (options.k > 0 || options.preset == "dense") return;
+  require(options.density > 0 && options.density < 1, "reducer: density = ", options.density,
+          ", but it is the share of the values that a step sends, above 0 and below 1: 0.01 is 1%; "
+          "preset=\"dense\" sends all");
+}
+
 }  // namespace
+
+std::vector<std::string> option_names() {
+  std::vector<std::string> names;
+  for (const Keyword& keyword : kKeywords) names.emplace_back(keyword.name);
+  return names;
+}
+
+std::string check_options(const nb::dict& keywords) {
+  return describe(read_options(keywords), std::numeric_limits<Index>::max());
+}
 
 ReducerOptions read_options(const nb::dict& keywords) {
   ReducerOptions options;
@@ -106,6 +131,7 @@ ReducerOptions read_options(const nb::dict& keywords) {
   require(!has_codec || options.preset != "auto",
           "reducer: codec with preset auto, which chooses the coding itself: name a preset, or say "
           "the coarsest value coding that it may take (coarsest=\"fp32\" for a lossless one)");
+  check_density(options);
   return options;
 }
 

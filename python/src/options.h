@@ -5,6 +5,7 @@
 #include <nanobind/nanobind.h>
 
 #include <string>
+#include <vector>
 
 #include "oktopk/optim/reducer.h"
 
@@ -12,6 +13,10 @@ namespace oktopk::python {
 
 // UsageError names a keyword that does not exist, and lists those that do.
 ReducerOptions read_options(const nanobind::dict& keywords);
+// All keywords that read_options() knows.
+std::vector<std::string> option_names();
+// The options in words, for any n: k is compared with n when a Reducer is made.
+std::string check_options(const nanobind::dict& keywords);
 ValueCoding find_value_coding(const std::string& name);
 Index checked_n(std::uint64_t n);
 

@@ -3,6 +3,7 @@
 // brought before and after the move are applied in full.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "tests/support/message.h"
@@ -99,6 +100,17 @@ TEST(ReducerUnsents, take_holds_the_owner_memory_in_the_rank_s_own_region) {
     return count;
   });
   EXPECT_GT(remembered[0] + remembered[1] + remembered[2], 0u);
+}
+
+TEST(ReducerUnsents, norm_is_that_of_residual_and_owner_memory) {
+  run_world("threads", 3, [](Communicator& comm) {
+    Reducer reducer(comm, kLarge, kCirculant.options(20));
+    for (std::uint64_t step = 0; step < 5; ++step) reducer.step(gradient_of(reducer, step));
+    double squares = 0;
+    for (const float x : reducer.residual()) squares += double{x} * x;
+    for (const float x : reducer.memory().values) squares += double{x} * x;
+    EXPECT_NEAR(reducer.unsent_norm(), std::sqrt(squares), 1e-12 * std::sqrt(squares));
+  });
 }
 
 TEST(ReducerUnsents, give_adds_to_what_is_there) {

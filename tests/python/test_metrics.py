@@ -44,3 +44,11 @@ def test_every_passes_on_some_steps_and_all_of_calls_all():
     assert ([m["iteration"] for m in a], len(b)) == ([0, 2, 4], 5)
     with pytest.raises(ValueError, match="steps = 0"):
         metrics.every(0, print)
+
+
+def test_every_says_beforehand_which_steps_it_wants():
+    thinned = metrics.all_of(metrics.every(4, print), metrics.every(6, print))
+    assert [step for step in range(13) if metrics.wants(thinned, step)] == [0, 4, 6, 8, 12]
+    assert metrics.wants(metrics.every(2, metrics.every(3, print)), 6)
+    assert not metrics.wants(metrics.every(2, metrics.every(3, print)), 4)
+    assert metrics.wants(print, 5)

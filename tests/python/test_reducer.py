@@ -78,7 +78,7 @@ def test_adaptive_density_follows_its_target_within_its_budget(P):
 @pytest.mark.parametrize("preset", ["circulant", "oktopk", "dense"])
 def test_density_one_is_the_mean(preset):
     results = in_threads(
-        3, lambda comm: oktopk.Reducer(comm, N, preset=preset, density=1.0).step(gradients(comm.rank, 0))
+        3, lambda comm: oktopk.Reducer(comm, N, preset=preset, k=N).step(gradients(comm.rank, 0))
     )
     mean = sum(gradients(rank, 0) for rank in range(3)) / 3
     got = np.zeros(N, np.float32)
@@ -138,7 +138,7 @@ def test_snapshot_goes_back_bit_by_bit():
 
 def test_half_precision_gradients_are_taken():
     def body(comm):
-        reducer = oktopk.Reducer(comm, N, preset="circulant", density=1.0)
+        reducer = oktopk.Reducer(comm, N, preset="circulant", k=N)
         return reducer.step(gradients(comm.rank, 0).astype(np.float16))
 
     got = np.zeros(N, np.float32)

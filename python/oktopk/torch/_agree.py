@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Before anything is exchanged: do all ranks have the same options?"""
+"""Before anything is exchanged: do all ranks have the same options, and can all of them go on?"""
 
 from __future__ import annotations
 
@@ -7,17 +7,24 @@ from typing import Any, List
 
 import torch.distributed as dist
 
-from oktopk._core import PythonCommunicator, UsageError
+from oktopk._core import CommError, PythonCommunicator, UsageError
 
 
-def require_equal(comm: PythonCommunicator, description: str) -> None:
-    """Collective: UsageError on every rank, with what differs, unless all say the same."""
+def require_equal(comm: PythonCommunicator, description: str, trouble: str = "") -> None:
+    """Collective: UsageError on every rank, with what differs, unless all say the same. trouble: why
+    this rank cannot go on; then no rank does."""
     transport: Any = comm.python_transport
     said: List[Any] = [None] * comm.size
-    dist.all_gather_object(said, description, group=transport.group)
-    for rank, other in enumerate(said):
-        if other != said[0]:
-            here, there = _difference(said[0], other)
+    try:
+        dist.all_gather_object(said, (description, trouble), group=transport.group)
+    except RuntimeError as error:
+        raise CommError(f"oktopk: the ranks could not compare their options: {error}") from error
+    for rank, (_, other) in enumerate(said):
+        if other:
+            raise UsageError(f"oktopk: rank {rank}: {other}")
+    for rank, (other, _) in enumerate(said):
+        if other != said[0][0]:
+            here, there = _difference(said[0][0], other)
             raise UsageError(
                 f"oktopk: ranks have different options: rank 0 has '{here}', rank {rank} has "
                 f"'{there}': give all ranks the same"

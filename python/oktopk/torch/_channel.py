@@ -12,6 +12,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 import torch
 
 from oktopk import _core
+from oktopk.torch._applied import undo
 from oktopk.torch._flat_reducer import FlatReducer
 
 
@@ -58,6 +59,14 @@ class Channel:
     def arrived(self, slot: Slot) -> Optional[torch.Tensor]:
         """Where in the parameter the last mean arrived; None: everywhere."""
         return self._reducer.arrived(slot.begin, slot.end)
+
+    def undo(self, applied: Sequence[bool]) -> None:
+        """After a step of which not all parameters were applied: see _applied.py."""
+        undo(self._reducer, [(slot.begin, slot.end) for slot in self.slots], applied)
+
+    def residual_norm(self) -> float:
+        """The norm of all that is unsent on this rank. COST: a pass over n values."""
+        return float(self.core.unsent_norm)
 
     def unsent(self) -> Dict[str, torch.Tensor]:
         """A copy of this rank's residual and owner memory, by parameter."""

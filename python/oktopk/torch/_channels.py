@@ -28,6 +28,7 @@ class Channels:
         self._names = names if names is not None else {}
         self._are_all_known = names is not None
         self._channels: Dict[Tuple[int, ...], Channel] = {}  # by the ids of their parameters
+        self._home: Dict[int, Tuple[int, ...]] = {}  # by the id of a parameter: its channel's key
         self._unsent: Dict[str, torch.Tensor] = {}  # by name, while buckets are rebuilt
         # By id: the channel and place of the last step; None: it was dense.
         self._last: Dict[int, Optional[Tuple[Channel, int]]] = {}
@@ -37,10 +38,15 @@ class Channels:
         key = tuple(id(p) for p in parameters)
         channel = self._channels.get(key)
         if channel is None:
-            channel = self._channels[key] = self._rebuild(key, parameters)
+            channel = self._rebuild(key, parameters)
+            self._keep(key, channel)
         for place, p in enumerate(parameters):
             self._last[id(p)] = (channel, place)
         return channel
+
+    def may_have_unsent(self, parameters: Sequence[torch.Tensor]) -> bool:
+        """False: take_unsent() would give nothing. The same on all ranks, from any thread."""
+        return any(id(p) in self._home or self._name(id(p)) in self._unsent for p in parameters)
 
     def take_unsent(self, parameters: Sequence[torch.Tensor]) -> Dict[str, torch.Tensor]:
         """What is unsent of these, by name, in their order; empty where nothing is. It is forgotten
@@ -113,7 +119,8 @@ class Channels:
             channel = Channel(self._comm, part.names, part.sizes, self._options)
             saved.load_into(channel, part)
             restored[tuple(ids[name] for name in part.names)] = channel
-        self._channels.update(restored)
+        for key, channel in restored.items():
+            self._keep(key, channel)
 
     def _rebuild(self, key: Tuple[int, ...], parameters: Sequence[torch.Tensor]) -> Channel:
         self._dissolve(key)
@@ -122,11 +129,16 @@ class Channels:
         channel.give_unsent(self._unsent)
         return channel
 
+    def _keep(self, key: Tuple[int, ...], channel: Channel) -> None:
+        self._channels[key] = channel
+        self._home.update((parameter, key) for parameter in key)
+
     def _dissolve(self, key: Tuple[int, ...]) -> None:
         """The channels of an older layout that have some of these parameters give up all theirs."""
-        mine = set(key)
-        for other in [k for k in self._channels if mine & set(k)]:
+        for other in {self._home[p]: None for p in key if p in self._home}:
             self._unsent.update(self._channels.pop(other).take_unsent())
+            for parameter in other:
+                del self._home[parameter]
 
     def _name(self, key: int) -> str:
         if self._are_all_known and key not in self._names:
@@ -139,4 +151,5 @@ class Channels:
     def clear(self) -> None:
         """Before a state is loaded: what is unsent is dropped."""
         self._channels.clear()
+        self._home.clear()
         self._unsent.clear()

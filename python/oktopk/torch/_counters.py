@@ -4,17 +4,35 @@
 from __future__ import annotations
 
 import threading
-from typing import NamedTuple
+from typing import NamedTuple, Tuple
 
 
-class CompressionStats(NamedTuple):
-    """Since the state was made, on this rank."""
+class _Three(NamedTuple):
+    rate: float
+    numel_before: int
+    numel_after: float
 
-    rate: float  # dense_bytes / wire_bytes
-    numel_before: int  # gradient values that steps synchronised
-    numel_after: float  # what was sent for them, in 4-byte words
+
+class CompressionStats(_Three):
+    """Since the state was made, on this rank. Unpacks as PowerSGDState.compression_stats() does:
+
+        rate, numel_before, numel_after = state.compression_stats()
+
+    rate: dense_bytes / wire_bytes. numel_before: gradient values that steps synchronised.
+    numel_after: what was sent for them, in 4-byte words. wire_bytes: the same in bytes.
+    dense_bytes: what a dense fp32 allreduce would have sent.
+    """
+
     wire_bytes: int
-    dense_bytes: int  # what a dense fp32 allreduce would have sent
+    dense_bytes: int
+
+    def __new__(cls, numel: int, wire: float, dense: float) -> "CompressionStats":
+        stats = super().__new__(cls, dense / wire if wire > 0 else 1.0, numel, wire / 4)
+        stats.wire_bytes, stats.dense_bytes = int(wire), int(dense)
+        return stats
+
+    def __getnewargs__(self) -> Tuple[int, float, float]:  # type: ignore[override]
+        return self.numel_before, self.wire_bytes, self.dense_bytes
 
 
 def dense_bytes(numel: int, world: int, itemsize: int = 4) -> float:
@@ -39,7 +57,4 @@ class Counters:
 
     def stats(self) -> CompressionStats:
         with self._lock:
-            rate = self._dense / self._wire if self._wire > 0 else 1.0
-            return CompressionStats(
-                rate, self._numel, self._wire / 4, int(self._wire), int(self._dense)
-            )
+            return CompressionStats(self._numel, self._wire, self._dense)

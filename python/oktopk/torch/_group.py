@@ -1,14 +1,73 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A new process group that its own ranks make by themselves, in every version of torch."""
+"""Process groups: what a user may give as one, how long it waits, and a new one that its own ranks
+make by themselves, in every version of torch."""
 
 from __future__ import annotations
 
 import inspect
+import math
 from datetime import timedelta
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional, Union
 
+import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d
+
+from oktopk._core import UsageError
+
+Timeout = Union[float, timedelta]
+DEFAULT_SECONDS = 1800.0  # torch.distributed's own
+
+
+def as_group(given: Optional[Any]) -> Any:
+    """A process group of one, of a DeviceMesh of one dimension, or of None: all ranks."""
+    if given is None:
+        return dist.group.WORLD
+    if not hasattr(given, "get_group"):
+        if isinstance(given, (list, tuple, str)):
+            raise UsageError(
+                f"oktopk: process_group = {given!r}, but it must be a process group "
+                "(torch.distributed.new_group(ranks)), a DeviceMesh of one dimension, or None"
+            )
+        return given
+    if given.ndim != 1:
+        raise UsageError(
+            f"oktopk: a DeviceMesh of {given.ndim} dimensions, {given.mesh_dim_names}, as process "
+            "group: give one of them, such as mesh['replicate']"
+        )
+    return given.get_group()
+
+
+def check_timeout(timeout: Optional[Timeout]) -> None:
+    """UsageError unless it is a time: seconds, a timedelta, or None."""
+    if timeout is None:
+        return
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if not (is_number and math.isfinite(seconds) and seconds > 0):
+        raise UsageError(
+            f"oktopk: timeout = {timeout!r}, but it must be positive: seconds or a "
+            "datetime.timedelta"
+        )
+
+
+def seconds_of(timeout: Optional[Timeout], group: Any) -> float:
+    """The timeout in seconds; None: the one that the process group was made with."""
+    check_timeout(timeout)
+    if timeout is None:
+        return _seconds_of_group(group)
+    return timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
+
+
+def _seconds_of_group(group: Any) -> float:
+    """Asks its backend for host memory where there is one. torch has no public name for it."""
+    for device in ("cpu", "cuda"):
+        try:
+            backend = group._get_backend(torch.device(device))
+            return float(backend.options._timeout.total_seconds())
+        except (AttributeError, RuntimeError):  # it has none for this device
+            continue
+    return DEFAULT_SECONDS
 
 
 def new_group(ranks: List[int], backend: str, seconds: float = 1800.0) -> Any:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 import torch
 import torch.distributed as dist
@@ -21,6 +21,11 @@ class Owner:
     def __init__(self, ddp: DistributedDataParallel):
         self._ddp = weakref.ref(ddp)
         self.names: Dict[int, str] = {id(p): name for name, p in ddp.module.named_parameters()}
+
+    def parameters(self) -> List[torch.Tensor]:
+        """Those that get gradients."""
+        ddp = self._ddp()
+        return [p for p in ddp.parameters() if p.requires_grad] if ddp is not None else []
 
     def process_group(self, given: Optional[Any]) -> Any:
         """DDP's own; UsageError where the state was given another one."""

@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 from oktopk import _core
 from oktopk._core import UsageError
 from oktopk.torch._channel import Channel
-from oktopk.torch.flat import state_to_bytes, state_to_tensor
+from oktopk.torch.flat import load_states, state_to_bytes, state_to_tensor
 
 VERSION = 1
 
@@ -71,10 +71,7 @@ class Saved(NamedTuple):
 
     def load_into(self, channel: Channel, part: Part) -> None:
         """Collective."""
-        if len(part.states) == 1:
-            channel.core.load(part.states[0])
-        else:
-            channel.core.load_all(part.states)
+        load_states(channel.core, part.states)
 
 
 def _bytes_of(state: Dict[str, Any], bucket: int) -> bytes:

@@ -6,54 +6,98 @@ from __future__ import annotations
 
 import queue
 import threading
-from contextlib import nullcontext
-from typing import Any, Callable, ContextManager, Optional
+import weakref
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, Optional
 
 import torch
 
-Job = Callable[[], torch.Tensor]
+Job = Optional[Callable[[], None]]  # None: the end
 
 
 class OrderedWorker:
-    """The thread starts with the first job and ends with the process."""
+    """The thread starts with the first job and ends with this object, or with the process. It holds
+    nothing of it while it waits."""
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, on_error: Callable[[BaseException], None]):
+        """on_error: a method that gets what a job raises, in the worker's thread. Its object is not
+        kept alive."""
         self._name = name
-        self._jobs: "queue.SimpleQueue[Callable[[], None]]" = queue.SimpleQueue()
+        self._on_error = weakref.WeakMethod(on_error)
+        self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        weakref.finalize(self, self._jobs.put, None)
         self._thread: Optional[threading.Thread] = None
         self._stream: Optional[torch.cuda.Stream] = None
 
     def submit(
-        self, job: Job, device: torch.device
+        self, job: Callable[[], None], result: torch.Tensor
     ) -> "torch.futures.Future[torch.Tensor]":
-        """The future holds what the job returns, or what it raised. device: of the result."""
+        """The future holds `result` when the job has ended, whether or not it raised: DDP waits for
+        it, and cannot read an exception."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread = threading.Thread(
+                target=_run, args=(self._jobs,), name=self._name, daemon=True
+            )
             self._thread.start()
-        future: "torch.futures.Future[torch.Tensor]" = torch.futures.Future(
-            devices=None if device.type == "cpu" else [device]
-        )
+        device = result.device
+        future = new_future(device)
+        is_cuda = device.type == "cuda"
+        is_ready = torch.cuda.current_stream(device).record_event() if is_cuda else None
 
         def work() -> None:
             try:
-                with self._on(device):
-                    future.set_result(job())
-            except BaseException as error:  # whatever it is, backward waits for the future
-                known = error if isinstance(error, Exception) else RuntimeError(repr(error))
-                future.set_exception(known)  # type: ignore[arg-type]
+                with self._behind(is_ready, device):
+                    self._attempt(job)
+                    future.set_result(result)
+            except BaseException as error:  # of the device
+                self._tell(error)
+                future.set_result(result)
 
         self._jobs.put(work)
         return future
 
-    def _on(self, device: torch.device) -> ContextManager[Any]:
+    def _attempt(self, job: Callable[[], None]) -> None:
+        try:
+            job()
+        except BaseException as error:
+            self._tell(error)
+
+    def _tell(self, error: BaseException) -> None:
+        """The traceback goes without its first frame, one of this file's, which holds the job."""
+        on_error, trace = self._on_error(), error.__traceback__
+        if on_error is not None:
+            on_error(error.with_traceback(trace.tb_next if trace is not None else None))
+
+    def drain(self) -> None:
+        """Waits until all jobs so far have ended."""
+        if self._thread is not None:
+            done = threading.Event()
+            self._jobs.put(done.set)
+            done.wait()
+
+    @contextmanager
+    def _behind(self, is_ready: Optional[Any], device: torch.device) -> Iterator[None]:
         """A CUDA device's jobs run on a stream of their own, behind all that backward has queued
         there so far; the future passes on where it ends."""
-        if device.type != "cuda":
-            return nullcontext()
+        if is_ready is None:
+            yield
+            return
         if self._stream is None:
             self._stream = torch.cuda.Stream(device)
-        return torch.cuda.stream(self._stream)
+        with torch.cuda.stream(self._stream):
+            self._stream.wait_event(is_ready)
+            yield
 
-    def _run(self) -> None:
-        while True:
-            self._jobs.get()()
+
+def _run(jobs: queue.SimpleQueue[Job]) -> None:
+    while True:
+        job = jobs.get()
+        if job is None:
+            return
+        job()
+        del job  # before the next wait: it holds whatever it was made of
+
+
+def new_future(device: torch.device) -> "torch.futures.Future[torch.Tensor]":
+    """For a tensor on this device."""
+    return torch.futures.Future(devices=None if device.type == "cpu" else [device])

@@ -15,10 +15,8 @@ def oktopk_hook(
 
         state = oktopk.torch.OkTopkState(density=0.01)
         ddp.register_comm_hook(state, oktopk.torch.oktopk_hook)
+
+    Errors are raised by backward(): oktopk.UsageError, oktopk.CommError, or what the callback
+    raised.
     """
-    try:
-        return state.synchronise(bucket)
-    except Exception as error:  # an error inside a future reaches the caller of backward() whole
-        failed: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        failed.set_exception(error)  # type: ignore[arg-type]
-        return failed
+    return state.synchronise(bucket)

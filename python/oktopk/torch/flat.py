@@ -107,3 +107,14 @@ def state_to_bytes(state: Any) -> bytes:
     if not isinstance(state, torch.Tensor) or state.dtype != torch.uint8:
         raise UsageError("oktopk: not a state: its bytes are missing")
     return state.cpu().numpy().tobytes()
+
+
+def load_states(core: Any, states: List[bytes]) -> None:
+    """Collective: one state of this rank's own, or those of all ranks of an earlier run."""
+    if len(states) > 1:
+        core.load_all(states)
+        return
+    try:
+        core.load(states[0])
+    except UsageError as error:  # in the words of this layer
+        raise UsageError(str(error).replace("load_all()", "load_state_dicts()")) from None

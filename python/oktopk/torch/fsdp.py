@@ -14,38 +14,50 @@ COST: one Reducer per parameter group: a float for each value of the shard, for 
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
 import torch
 from torch import nn
 
-from oktopk._core import UsageError
+from oktopk._core import UsageError, check_options
+from oktopk.options import MoreOptions, require_known, show_options
+from oktopk.torch._applied import Applied
+from oktopk.torch._group import Timeout, as_group
+from oktopk.torch._settings import active, count, first_sparse_step, truth
 from oktopk.torch.flat import local
 from oktopk.torch.fsdp_unit import FSDPModule, Unit, check_mesh, parameter_groups
 from oktopk.torch.process_group import communicator
 from oktopk.torch.reducer import Reducer
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
+
+@show_options
 def register_fsdp(
     model: nn.Module,
     replicate_group: Any,
     *,
     density: float = 0.01,
     preset: str = "auto",
-    start_iter: int = 100,
+    start_iter: Union[int, float] = 100,
     min_numel: int = 4096,
     grad_scaler: Optional[Any] = None,
     host_staging: bool = False,
-    timeout: Optional[float] = None,
-    **options: Any,
+    timeout: Optional[Timeout] = None,
+    total_steps: Optional[int] = None,
+    codec: Optional[str] = None,
+    decay: Optional[float] = None,
+    **options: Unpack[MoreOptions],
 ) -> "FsdpState":
     """Synchronises the gradients of a model sharded by fully_shard over a 1-D mesh between the
     replicas of each shard. Collective over replicate_group.
 
     replicate_group: the ranks that hold the same shard as this one: a process group, or the
     dimension of a DeviceMesh. Their weights must be equal at the start.
-    start_iter: so many dense steps first: a few percent of all (docs/learning.md). min_numel:
-    parameter groups with fewer values in a shard are synchronised densely. grad_scaler: the GradScaler of mixed precision training: what is unsent
+    start_iter: so many dense steps first: a few percent of all (docs/learning.md); or, with
+    total_steps, their share of all. min_numel: parameter groups with fewer values in a shard are
+    synchronised densely. grad_scaler: the GradScaler of mixed precision training: what is unsent
     is then kept unscaled, and a step that it leaves out leaves no trace; synchronise once per step.
     The other options are those of `oktopk.torch.Reducer`.
 
@@ -57,21 +69,23 @@ def register_fsdp(
             "oktopk: register_fsdp() needs torch 2.7 or newer, for set_all_reduce_hook() of "
             f"fully_shard: this is torch {torch.__version__}"
         )
-    if start_iter < 0:
-        raise UsageError(f"oktopk: start_iter = {start_iter}, but it must not be negative")
-    get_group = getattr(replicate_group, "get_group", None)  # of a DeviceMesh
-    group = get_group() if get_group is not None else replicate_group
+    require_known(register_fsdp, options)
+    dense_steps = first_sparse_step(start_iter, total_steps)
+    group = as_group(replicate_group)
     named = list(parameter_groups(model))
     if not named:
         raise UsageError("oktopk: register_fsdp(): no module of the model was given to fully_shard")
     for name, _, group_of_parameters in named:
         check_mesh(name, group_of_parameters, group)
-    if start_iter > 0:
-        options["warmup"] = [(start_iter, 1.0), *options.get("warmup", [])]
-    if grad_scaler is not None:
-        options.setdefault("nan_policy", "skip")
-    settings = {"density": density, "preset": preset, "host_staging": host_staging, **options}
-    state = FsdpState(communicator(group, timeout), min_numel, grad_scaler, settings)
+    if dense_steps > 0:
+        options["warmup"] = [(dense_steps, 1.0), *(options.get("warmup") or [])]
+    if active(grad_scaler) is not None:
+        options["nan_policy"] = options.get("nan_policy") or "skip"
+    given = {"density": density, "preset": preset, "codec": codec, "decay": decay, **options}
+    check_options(given)
+    settings = {**given, "host_staging": truth("host_staging", host_staging)}
+    least = count("min_numel", min_numel, 0)
+    state = FsdpState(communicator(group, timeout), least, active(grad_scaler), settings)
     for name, module, group_of_parameters in named:
         module.set_all_reduce_hook(state.add(name, group_of_parameters))
         if hasattr(module, "set_reduce_scatter_unused_params"):  # torch 2.13
@@ -89,6 +103,7 @@ class FsdpState:
         self.grad_scaler = grad_scaler
         self._min_numel = min_numel
         self._settings = settings
+        self.applied: Optional[Applied] = None if grad_scaler is None else Applied()
         self._units: Dict[str, Unit] = {}
         self._profile: Any = None  # of the network: measured once, used for all groups
 
@@ -154,8 +169,8 @@ class FsdpState:
 
     def make_reducer(self, n: int) -> Reducer:
         settings = dict(self._settings)
-        if n < self._min_numel:
-            settings["preset"] = "dense"
+        if n < self._min_numel or n <= (settings.get("k") or 0):
+            settings.update(preset="dense", k=None)
         return Reducer(n, communicator=self._comm, **settings)
 
     def share_profile(self, reducer: Reducer) -> None:

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import nn
 
 from oktopk._core import UsageError
+from oktopk.torch._applied import Applied
 from oktopk.torch.flat import local
 from oktopk.torch.reducer import Reducer
 
@@ -27,6 +28,7 @@ class Model(Protocol):
     """What all units have in common."""
 
     grad_scaler: Any
+    applied: Optional[Applied]  # with a GradScaler
     replicas: int
 
     def make_reducer(self, n: int) -> Reducer: ...
@@ -69,8 +71,9 @@ class Unit:
         scaler = self._owner.grad_scaler
         if self._scale is not None:  # the first group of a step
             self._owner.settle()
-        if scaler is not None:
+        if scaler is not None and self._owner.applied is not None:
             self._scale = float(scaler.get_scale())
+            self._owner.applied.watch([parameter for parameter, _ in self.layout()])
             reducer.keep_snapshot()
         # With a divide factor FSDP's own mesh gives the sum divided by it, not the mean.
         is_mean = getattr(self._group, "gradient_divide_factor", None) is None
@@ -80,11 +83,15 @@ class Unit:
         self._owner.note_profile(reducer)
 
     def settle(self) -> None:
-        """Undoes the last step where the GradScaler has left it out."""
-        scaler, scale = self._owner.grad_scaler, self._scale
-        self._scale = None
-        if scale is not None and scaler.get_scale() < scale and self.reducer is not None:
-            self.reducer.go_back()
+        """Undoes what of the last step the GradScaler has left out (_applied.py)."""
+        scale, self._scale = self._scale, None
+        applied, reducer = self._owner.applied, self.reducer
+        if scale is None or applied is None or reducer is None:
+            return
+        places = list(self.layout())
+        ends = [begin for _, begin in places[1:]] + [reducer.n]  # padding counts to the one before
+        spans = [(begin, end) for (_, begin), end in zip(places, ends)]
+        reducer.undo(spans, [parameter in applied for parameter, _ in places])
 
     def need_reducer(self, n: int) -> Reducer:
         if self.reducer is None:

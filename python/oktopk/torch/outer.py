@@ -15,14 +15,19 @@ COST: 2n floats of host memory (3n with momentum) and the Reducer's n; one excha
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Mapping, Optional, Sequence
 
 import torch
 import torch.distributed as dist
 
-from oktopk._core import UsageError
+from oktopk._core import Communicator, UsageError
+from oktopk.options import MoreOptions, require_known, show_options
+from oktopk.torch._group import Timeout, as_group
 from oktopk.torch.flat import Layout, local
 from oktopk.torch.reducer import Reducer
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class LocalSteps:
@@ -39,9 +44,11 @@ class LocalSteps:
     every: local steps per outer step. density: of the pseudo-gradient. decay: multiplies what is
     unsent before each outer step; 1 forgets nothing. codec: of the exchange, "elias_fano+fp32" for
     exact values. outer_lr, outer_momentum, nesterov: 1 and 0 add up what arrives, as SparseLoCo
-    does; DiLoCo has a momentum. The other options are those of `oktopk.torch.Reducer`.
+    does; DiLoCo has a momentum. timeout, communicator and the other options are those of
+    `oktopk.torch.Reducer`.
     """
 
+    @show_options
     def __init__(
         self,
         parameters: Iterable[torch.Tensor],
@@ -56,8 +63,11 @@ class LocalSteps:
         outer_momentum: float = 0.0,
         nesterov: bool = True,
         host_staging: bool = False,
-        **options: Any,
+        timeout: Optional[Timeout] = None,
+        communicator: Optional[Communicator] = None,
+        **options: Unpack[MoreOptions],
     ):
+        require_known(LocalSteps.__init__, options)
         _check_hyperparameters(every, outer_lr, outer_momentum)
         self.every = every
         self.outer_lr = outer_lr  # may follow a schedule, the same on all ranks
@@ -71,13 +81,15 @@ class LocalSteps:
             preset=preset,
             codec=codec,
             decay=decay,
+            timeout=timeout,
+            communicator=communicator,
             **options,
         )
         self._local_steps = 0
         self._delta = self._layout.new_vector()
         self._weights = self._layout.new_vector()
         self._velocity = torch.zeros(self._layout.n) if outer_momentum > 0 else None
-        if "communicator" not in options:
+        if communicator is None:
             _copy_from_first(self._layout.parameters, process_group)
         for parameter, part in zip(self._layout.parameters, self._layout.views(self._weights)):
             part.copy_(local(parameter))
@@ -206,7 +218,7 @@ def _check_hyperparameters(every: int, outer_lr: float, outer_momentum: float) -
 
 
 def _copy_from_first(parameters: Sequence[torch.Tensor], process_group: Optional[Any]) -> None:
-    group = process_group if process_group is not None else dist.group.WORLD
+    group = as_group(process_group)
     first = dist.get_process_group_ranks(group)[0]
     for parameter in parameters:
         part = local(parameter)

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from oktopk._core import CommError, PythonCommunicator, UsageError
-from oktopk.torch._group import new_group
+from oktopk.torch._group import Timeout, as_group, new_group, seconds_of
 from oktopk.transport import Bytes, Message
 
 HEAD_BYTES = 512  # most notes and votes fit; a waste of 40 us at 100 Mbit/s
@@ -28,19 +28,21 @@ _HOST_BACKENDS = ("gloo", "mpi", "ucc")
 
 
 def communicator(
-    process_group: Optional[Any] = None, timeout: Optional[float] = None
+    process_group: Optional[Any] = None, timeout: Optional[Timeout] = None
 ) -> PythonCommunicator:
-    """The ranks of a process group (default: all). Collective over the group.
+    """The ranks of a process group, or of a DeviceMesh of one dimension (default: all ranks).
+    Collective over the group.
 
-    timeout: seconds after which a wait gives up; default: torch.distributed's own, 30 minutes.
+    timeout: after which a wait gives up, in seconds or as a datetime.timedelta; default: the one
+    that the group was made with, as by init_process_group(timeout=...).
     """
     if not (dist.is_available() and dist.is_initialized()):
         raise UsageError(
             "oktopk: torch.distributed is not initialised: call torch.distributed."
             "init_process_group() first (torchrun sets the variables it needs)"
         )
-    seconds = 1800.0 if timeout is None else float(timeout)
-    group = process_group if process_group is not None else dist.group.WORLD
+    group = as_group(process_group)
+    seconds = seconds_of(timeout, group)
     if dist.get_rank(group) < 0:
         raise UsageError("oktopk: this rank is not a member of the process group")
     return PythonCommunicator(ProcessGroupTransport(_sibling(group, seconds)), seconds)
@@ -51,7 +53,10 @@ def _sibling(group: Any, seconds: float) -> Any:
     backend = str(dist.get_backend(group)).lower()
     if backend not in _HOST_BACKENDS:
         backend = "gloo"
-    return new_group(dist.get_process_group_ranks(group), backend, seconds)
+    try:
+        return new_group(dist.get_process_group_ranks(group), backend, seconds)
+    except RuntimeError as error:
+        raise CommError(f"oktopk: the ranks could not make a group of their own: {error}") from error
 
 
 class _Incoming(NamedTuple):

@@ -12,16 +12,22 @@ COST: n floats for what is unsent, n more for the flat gradient of a list of par
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 
 from oktopk import _core
 from oktopk._core import UsageError
+from oktopk.options import MoreOptions, require_known, show_options
 from oktopk.reducer import ReducerBase
+from oktopk.torch._applied import undo
 from oktopk.torch._flat_reducer import FlatReducer
-from oktopk.torch.flat import Layout, check_tensor, local, state_to_bytes, state_to_tensor
+from oktopk.torch._group import Timeout
+from oktopk.torch.flat import Layout, check_tensor, load_states, local, state_to_bytes, state_to_tensor
 from oktopk.torch.process_group import communicator as make_communicator
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Reducer(ReducerBase):
@@ -32,14 +38,16 @@ class Reducer(ReducerBase):
     entries and gives the mean of the largest sums; what was not sent waits for a later step.
 
     host_staging: tensors may be on another device, and are copied through host memory.
-    timeout: seconds after which a wait for another rank gives up.
+    timeout: after which a wait for another rank gives up, in seconds or as a timedelta (default:
+    that of the process group).
     communicator: used instead of one made of process_group. Reducers may share one as long as all
     ranks use them in the same order.
-    options: those of `oktopk.Reducer`: codec, residual, warmup, decay, nan_policy and so on. After
+    The other options are those of `oktopk.Reducer` (oktopk/options.py). After
     a step that nan_policy "skip" left out the result is NaN on all ranks, as it would be after a
     dense mean, so that a GradScaler notices; without one, ask `skipped` before optimizer.step().
     """
 
+    @show_options
     def __init__(
         self,
         parameters: Union[int, Iterable[torch.Tensor]],
@@ -48,10 +56,13 @@ class Reducer(ReducerBase):
         density: float = 0.01,
         preset: str = "auto",
         host_staging: bool = False,
-        timeout: Optional[float] = None,
+        timeout: Optional[Timeout] = None,
         communicator: Optional[_core.Communicator] = None,
-        **options: Any,
+        codec: Optional[str] = None,
+        decay: Optional[float] = None,
+        **options: Unpack[MoreOptions],
     ):
+        require_known(Reducer.__init__, options)
         self._host_staging = host_staging
         self._layout: Optional[Layout] = None
         if isinstance(parameters, int):
@@ -59,11 +70,10 @@ class Reducer(ReducerBase):
         else:
             self._layout = Layout(parameters, host_staging)
             n = self._layout.n
-        if "k" not in options:
-            options["density"] = density
+        named = {"density": density, "preset": preset, "codec": codec, "decay": decay}
         comm = communicator or make_communicator(process_group, timeout)
         self._comm = comm
-        self._flat_reducer = FlatReducer(comm, n, {"preset": preset, **options})
+        self._flat_reducer = FlatReducer(comm, n, {**named, **options})
         super().__init__(self._flat_reducer.core)
         self._flat: Optional[torch.Tensor] = None  # of the parameters
 
@@ -153,7 +163,7 @@ class Reducer(ReducerBase):
                 f"oktopk: the state of rank {state['rank']} of {state['ranks']}, but this is rank "
                 f"{self._comm.rank} of {self._comm.size}: load_state_dicts() takes those of all"
             )
-        self._core.load(state_to_bytes(state["state"]))
+        load_states(self._core, [state_to_bytes(state["state"])])
 
     def load_state_dicts(self, states: Sequence[Mapping[str, Any]]) -> None:
         """Collective: continues from the states of all ranks of an earlier run, in any order,
@@ -175,6 +185,11 @@ class Reducer(ReducerBase):
     def go_back(self) -> None:
         """As if the steps since keep_snapshot() had not been. All ranks must do it together."""
         self._flat_reducer.go_back()
+
+    def undo(self, spans: Sequence[Tuple[int, int]], applied: Sequence[bool]) -> None:
+        """After keep_snapshot() and a step, of which parameters at these spans of the flat gradient
+        were applied or not: what was not is undone. All ranks must do it together."""
+        undo(self._flat_reducer, spans, applied)
 
     @torch.no_grad()
     def _write(self, flat: torch.Tensor, factor: float = 1.0) -> None:

@@ -20,6 +20,9 @@ from models import (
 from ranks import in_processes
 from versions import needs_gloo_bf16
 
+from oktopk.metrics import every
+from oktopk.torch._channel import Channel
+
 PRESETS = ["circulant", "oktopk", "topka", "auto"]
 
 
@@ -266,13 +269,17 @@ def test_other_types_work_sparsely_or_densely(dtype):
 
 
 def metrics(rank, P):
-    seen = []
-    model, state = make_ddp(callback=seen.append)
-    train(model, rank, 4)
-    return [(m["iteration"], m["bucket"], m["n"], m["wire_bytes"], m["residual_norm"]) for m in seen]
+    seen, norms = [], []
+    model, state = make_ddp(callback=every(2, seen.append))
+    truth = Channel.residual_norm
+    Channel.residual_norm = lambda self: norms.append(self) or truth(self)
+    train(model, rank, 5)
+    rows = [(m["iteration"], m["bucket"], m["n"], m["wire_bytes"], m["residual_norm"]) for m in seen]
+    return rows, len(norms)
 
 
-def test_the_callback_gets_every_sparse_bucket():
-    rows = in_processes(2, metrics)[0]
-    assert {row[0] for row in rows} == {2, 3}
+def test_the_callback_gets_every_sparse_bucket_of_the_steps_that_it_wants():
+    rows, norms = in_processes(2, metrics)[0]
+    assert {row[0] for row in rows} == {2, 4}
     assert all(n >= 100 and bytes_ > 0 and norm > 0 for _, _, n, bytes_, norm in rows)
+    assert norms == len(rows)  # a pass over n values each: not for step 3

@@ -70,20 +70,6 @@ def test_steps_that_the_scaler_skips_leave_no_trace(min_numel, bad_layer):
     check_mass(results, 2)
 
 
-def nan_without_scaler(rank, P):
-    model, state = make_ddp(start_iter=0)
-    loss = loss_of(model, rank, 0)
-    if rank == 1:
-        loss = loss * float("nan")
-    with pytest.raises(RuntimeError, match="nan"):
-        loss.backward()
-    return True
-
-
-def test_nan_is_an_error_on_every_rank():
-    assert all(in_processes(3, nan_without_scaler))
-
-
 def nan_skipped(rank, P, preset):
     model, state = make_ddp(start_iter=0, nan_policy="skip", preset=preset)
     before = unsent_of(state)
@@ -174,7 +160,7 @@ def restore_alone(rank, P, folder):
     model, state = make_ddp()
     state.load_state_dict(read(folder, rank)["hook"])
     for _ in range(2):
-        with pytest.raises(RuntimeError, match="P = 2|2 ranks|load_all"):
+        with pytest.raises(oktopk.UsageError, match="one of 2 ranks.*load_state_dicts"):
             loss_of(model, rank, 0).backward()
     state.load_state_dicts([read(folder, r)["hook"] for r in range(2)])
     model.zero_grad()

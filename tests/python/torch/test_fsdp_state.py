@@ -28,8 +28,8 @@ from models import DEVICE, STAGING  # noqa: E402
 
 
 def work_scaler(rank, P):
-    """A loss scale that changes, and a step of which one module on one rank is infinite: as if
-    neither had been."""
+    """A loss scale that changes, a step of which one module on one rank is infinite, and a step in
+    which another optimiser's gradient is: as if none had been."""
     _, replicate, shards = meshes(2, P // 2)
     options = {"preset": "circulant", "density": 0.05, "start_iter": 0, "min_numel": 0}
     plain, scaled = shard(shards), shard(shards)
@@ -37,6 +37,8 @@ def work_scaler(rank, P):
     scaler = torch.amp.GradScaler(DEVICE.type, init_scale=1024.0, growth_interval=2)
     sync = register(scaled, replicate, grad_scaler=scaler, **options)
     optimizers = [torch.optim.SGD(m.parameters(), lr=0.05) for m in (plain, scaled)]
+    other = torch.nn.Parameter(torch.zeros(1, device=DEVICE))
+    its_own = torch.optim.SGD([other], lr=0.05)
     scales = set()
     for step, spoilt in ((0, False), (1, False), (2, False), (3, True), (3, False), (4, False)):
         scales.add(scaler.get_scale())
@@ -44,6 +46,8 @@ def work_scaler(rank, P):
         backward(scaled, rank, step, scaler.scale, spoilt=spoilt and rank == 0)
         before = weights(scaled)
         scaler.step(optimizers[1])
+        other.grad = torch.full_like(other, float("inf") if step == 1 else 1.0)
+        scaler.step(its_own)
         scaler.update()
         assert torch.equal(weights(scaled), before) == spoilt
         if spoilt:

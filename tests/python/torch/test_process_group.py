@@ -103,7 +103,7 @@ def in_subgroups(rank, P):
 
     groups = [dist.new_group([0, 2]), dist.new_group([1])]
     comm = communicator(groups[rank % 2], timeout=20)
-    reducer = oktopk.Reducer(comm, 10, preset="circulant", density=1.0)
+    reducer = oktopk.Reducer(comm, 10, preset="circulant", k=10)
     update = reducer.step(np.full(10, float(rank), np.float32))
     part = communicator(timeout=20).split(0, -rank)
     dense = np.zeros(10, np.float32)
