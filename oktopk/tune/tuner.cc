@@ -63,8 +63,14 @@ Tuner::Summary Tuner::summary() const {
   return {upper_median(settled), arrived_ > 0 ? merged_ / arrived_ : 0.0};
 }
 
-double Tuner::correction(const std::string& preset) const {
-  const auto found = corrections_.find(preset);
+// Of what is corrected together: a preset, but the caller's dense apart from ours.
+std::string Tuner::corrected_name(const Method& method) const {
+  const bool is_apart = options_.external_dense && method.preset == "dense";
+  return is_apart ? to_string(method) : method.preset;
+}
+
+double Tuner::correction(const Method& method) const {
+  const auto found = corrections_.find(corrected_name(method));
   return found == corrections_.end() ? 1.0 : found->second;
 }
 
@@ -72,7 +78,7 @@ std::vector<Candidate> Tuner::corrected() const {
   ChoiceOptions plain = options_;
   plain.preference = 0;
   auto all = rank_candidates(problem_, profile_, plain);
-  for (Candidate& c : all) c.seconds *= correction(c.method.preset);
+  for (Candidate& c : all) c.seconds *= correction(c.method);
   std::stable_sort(all.begin(), all.end(),
                    [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
   return all;
@@ -83,12 +89,12 @@ bool Tuner::review(const Summary& reduced) {
   if (merged > 0) problem_.union_exponent = problem_.exponent_of(merged * problem_.P * problem_.k);
   const double predicted = price(choice_.method, problem_, profile_, options_).seconds;
   if (observed > 0 && predicted > 0)
-    corrections_[choice_.method.preset] =
+    corrections_[corrected_name(choice_.method)] =
         std::clamp(observed / predicted, 1 / kMostCorrection, kMostCorrection);
   start_over();
   if (options_.overrides.match(problem_) != nullptr) return false;  // the user knows better
   const auto best = corrected().front();
-  const double present = predicted * correction(choice_.method.preset);
+  const double present = predicted * correction(choice_.method);
   if (best.method == choice_.method || best.seconds > kGain * present) return false;
   choice_ = best;
   return true;

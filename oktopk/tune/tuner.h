@@ -51,7 +51,8 @@ class Tuner {
 
  private:
   std::vector<Candidate> corrected() const;
-  double correction(const std::string& preset) const;
+  double correction(const Method& method) const;
+  std::string corrected_name(const Method& method) const;
   void start_over();
 
   Problem problem_;

@@ -48,7 +48,8 @@ class Channel:
 
     def step(self, buffer: torch.Tensor, scale: float) -> bool:
         """Collective: the buffer becomes the mean over the ranks. False: the step was skipped, and
-        the buffer is as it was. The mean is of scale * gradient, divided by scale again."""
+        what is in the buffer means nothing. The mean is of scale * gradient, divided by scale
+        again."""
         self._reducer.step(buffer, scale)
         if self.core.skipped:
             return False

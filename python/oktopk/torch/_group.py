@@ -1,14 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A new process group that its own ranks make by themselves, in every version of torch."""
+"""New process groups that their own ranks make by themselves, in every version of torch: one that
+moves host memory for our messages, and one that sums tensors where they live."""
 
 from __future__ import annotations
 
 import inspect
 from datetime import timedelta
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
+import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d
+
+HOST_BACKENDS = ("gloo", "mpi", "ucc")
+
+
+def sibling(group: Any, seconds: float) -> Any:
+    """Collective: a new group over the same ranks that moves host memory."""
+    backend = str(dist.get_backend(group)).lower()
+    if backend not in HOST_BACKENDS:
+        backend = "gloo"
+    return new_group(dist.get_process_group_ranks(group), backend, seconds)
+
+
+def sums_group(group: Any, ours: Any, seconds: float, concurrent: bool) -> Optional[Any]:
+    """Collective: the group for dense sums of tensors. `ours`, the sibling, where it has the same
+    backend; else the group itself, unless other threads use it at the same time; then a new one.
+    A new group of NCCL takes GPU memory only when it is used."""
+    backend = str(dist.get_backend(group)).lower()
+    if backend in HOST_BACKENDS:
+        return ours
+    if not concurrent:
+        return group
+    ranks = dist.get_process_group_ranks(group)
+    everyone: Any = dist.group.WORLD
+    if len(ranks) < dist.get_world_size() and getattr(everyone, "bound_device_id", None) is not None:
+        return None  # torch would split the world's communicator, and wait for ranks not among us
+    config = getattr(dist, "get_backend_config", None)
+    return new_group(ranks, config(group) if config is not None else backend, seconds)
+
+
+def serves(group: Any, device: torch.device) -> bool:
+    """Whether the group has a backend for tensors of this device."""
+    try:
+        group._get_backend(torch.device(device.type))
+    except (RuntimeError, AttributeError):
+        return False
+    return True
 
 
 def new_group(ranks: List[int], backend: str, seconds: float = 1800.0) -> Any:

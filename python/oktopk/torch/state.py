@@ -133,7 +133,7 @@ class OkTopkState:
         self._owner = find_owner(self, parameter)
         if self._owner is not None:
             self.process_group = self._owner.process_group(self.process_group)
-        comm = communicator(self.process_group, self.timeout)
+        comm = communicator(self.process_group, self.timeout, concurrent=True)
         saved = "nothing" if self._saved is None else f"{len(self._saved.parts)} buckets"
         require_equal(comm, f"{self._description}, iteration {self.iteration}, loaded {saved}")
         self._channels = Channels(comm, self.options, self._owner.names if self._owner else None)
