@@ -166,7 +166,7 @@ class ProcessGroupTransport:
         exchange.rooms.append(room)
         size = len(what)
         end = min(size + _SIZE_BYTES, self._first)
-        _SIZE.pack_into(room.array, 0, size)
+        _SIZE.pack_into(room.array.data, 0, size)
         room.array[_SIZE_BYTES:end] = what[: end - _SIZE_BYTES]
         first = room.tensor[:end] if self._may_be_short else room.tensor
         exchange.sends.append(self.group.send([first], self._peers[peer], tag))
@@ -186,7 +186,7 @@ class ProcessGroupTransport:
             return self._end_own(message)
         _wait(message.work, deadline, f"message from rank {message.peer}")
         array = message.room.array
-        size: int = _SIZE.unpack_from(array)[0]
+        size: int = _SIZE.unpack_from(array.data)[0]
         _check_capacity(size, message)
         end = min(size + _SIZE_BYTES, self._first)
         message.into[: end - _SIZE_BYTES] = array[_SIZE_BYTES:end]
