@@ -37,7 +37,6 @@ class FlatReducer:
         self._skips = options.get("nan_policy") == "skip"
         self._staging: Optional[torch.Tensor] = None
         self._indices: Optional[np.ndarray] = None  # of the last mean; None: all of them
-        self._device: Optional[torch.device] = None  # of the last step
         self._mean: Optional[torch.Tensor] = None  # of a step by the group's all_reduce
         self._factor = 1.0  # that it still lacks
 
@@ -54,7 +53,6 @@ class FlatReducer:
         mean. A dense step works in `flat`."""
         self._indices = np.empty(0, np.int64)  # what arrived, should the step fail
         self._mean = None
-        self._device = flat.device
         if self.makes_dense(flat.device):
             self._dense_step(flat.detach(), scale)
         else:
@@ -62,11 +60,11 @@ class FlatReducer:
             self._indices = None if self.core.is_dense else self.core.indices.astype(np.int64)
 
     def flush(self) -> None:
-        """Collective: synchronises everything that is unsent, densely."""
+        """Collective: synchronises everything that is unsent, densely, in host memory, where it is:
+        the same bits whatever device the steps were made on."""
         self._indices = None
         self._mean = None
-        group = self._sums(self._device) if self._device is not None else None
-        if group is None:
+        if self._sums(torch.device("cpu")) is None:
             self.core.flush()
             return
         self.core.prepare_flush()
@@ -76,7 +74,7 @@ class FlatReducer:
             self._mean, self._factor = torch.zeros(self.core.n), 1.0
             self.core.end_external(0.0, 0, is_flush=True)
             return
-        self._average(unsent.to(self._device), 1.0 / self._P, 1.0)
+        self._average(unsent.clone(), 1.0 / self._P, 1.0)
         self._end(began, 4, unsent, is_flush=True)
 
     def go_back(self) -> None:

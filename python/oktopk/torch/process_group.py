@@ -123,11 +123,11 @@ class ProcessGroupTransport:
             if message.room is not None and size > self._first - _SIZE_BYTES:
                 rests.append((message, *self._receive_rest(message, size)))
         for message, tensor, work in rests:
-            _wait(work, deadline, f"message from rank {message.peer}")
+            _wait(work, deadline, message.peer)
             begin = self._first - _SIZE_BYTES
             message.into[begin : begin + len(tensor)] = tensor.numpy()
         for work in exchange.sends:
-            _wait(work, deadline, "a send")
+            _wait(work, deadline, None)
         del self._open[ticket]
         self._free += exchange.rooms
         self._free += [message.room for message in exchange.incoming if message.room is not None]
@@ -145,7 +145,9 @@ class ProcessGroupTransport:
         chosen = [r for c, _, _, r in sorted(members, key=lambda m: m[:3]) if c == color]
         group = new_group(chosen, str(dist.get_backend(self.group)).lower())
         places = sorted(chosen)  # how torch numbers the ranks of a group
-        return ProcessGroupTransport(group, [places.index(r) for r in chosen])
+        part = ProcessGroupTransport(group, [places.index(r) for r in chosen])
+        part.ranks_of_host = self.ranks_of_host
+        return part
 
     def group_for_sums(self, device: torch.device) -> Optional[Any]:
         """The group that sums tensors of this device; None: there is none."""
@@ -184,7 +186,7 @@ class ProcessGroupTransport:
     def _end_first(self, message: _Incoming, deadline: float) -> int:
         if message.room is None:
             return self._end_own(message)
-        _wait(message.work, deadline, f"message from rank {message.peer}")
+        _wait(message.work, deadline, message.peer)
         array = message.room.array
         size: int = _SIZE.unpack_from(array.data)[0]
         _check_capacity(size, message)
@@ -218,11 +220,14 @@ def _check_capacity(size: int, message: _Incoming) -> None:
         )
 
 
-def _wait(work: Any, deadline: float, what: str) -> None:
+def _wait(work: Any, deadline: float, peer: Optional[int]) -> None:
+    """peer: of whom a message is waited for; None: for one of ours to leave."""
     left = max(deadline - time.monotonic(), 1e-3)
     try:
-        done = work.wait(timedelta(seconds=left))
+        if work.wait(timedelta(seconds=left)) is not False:
+            return
+        reason = "no answer within the timeout"
     except RuntimeError as error:
-        raise CommError(f"{what}: {error}") from error
-    if done is False:
-        raise CommError(f"{what}: no answer within the timeout")
+        reason = str(error)
+    what = "a send" if peer is None else f"message from rank {peer}"
+    raise CommError(f"{what}: {reason}")
