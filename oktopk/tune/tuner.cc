@@ -69,16 +69,31 @@ std::string Tuner::corrected_name(const Method& method) const {
   return is_apart ? to_string(method) : method.preset;
 }
 
-double Tuner::correction(const Method& method) const {
-  const auto found = corrections_.find(corrected_name(method));
-  return found == corrections_.end() ? 1.0 : found->second;
+double Tuner::correction(const Candidate& candidate) const {
+  const auto found = corrections_.find(corrected_name(candidate.method));
+  if (found != corrections_.end()) return found->second;
+  return candidate.external || !options_.external_dense ? 1.0 : least_of_ours();
+}
+
+// What our methods have in common, messages and processor, was misjudged at least so much: the
+// caller's dense, which is measured as a whole, is not to wait until each of them was tried.
+double Tuner::least_of_ours() const {
+  const std::string external = to_string(Method{.preset = "dense"});
+  double least = kMostCorrection;
+  bool is_any = false;
+  for (const auto& [name, factor] : corrections_) {
+    if (name == external) continue;
+    least = std::min(least, factor);
+    is_any = true;
+  }
+  return is_any ? std::max(1.0, least) : 1.0;
 }
 
 std::vector<Candidate> Tuner::corrected() const {
   ChoiceOptions plain = options_;
   plain.preference = 0;
   auto all = rank_candidates(problem_, profile_, plain);
-  for (Candidate& c : all) c.seconds *= correction(c.method);
+  for (Candidate& c : all) c.seconds *= correction(c);
   std::stable_sort(all.begin(), all.end(),
                    [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
   return all;
@@ -94,9 +109,10 @@ bool Tuner::review(const Summary& reduced) {
   start_over();
   if (options_.overrides.match(problem_) != nullptr) return false;  // the user knows better
   const auto best = corrected().front();
-  const double present = predicted * correction(choice_.method);
+  const double present = predicted * correction(choice_);
   if (best.method == choice_.method || best.seconds > kGain * present) return false;
   choice_ = best;
+  steps_ = 0;  // what was not tried yet is looked at soon
   return true;
 }
 
