@@ -8,8 +8,8 @@
 Each round makes one step with every method in turn, so that whatever disturbs the machine disturbs
 all. A step is forward, backward with the exchange, and SGD. One line per method: the median time of
 the slowest rank, and the same over plain DDP's. Methods: ddp, auto, or a preset of oktopk. With
---most 1.1, exit code 1 if auto takes more than 1.1 times the fastest of the others. An idle machine;
-memory: about 5 times the parameters per method and rank.
+--most 1.1, exit code 1 if auto takes more than 1.1 times the fastest of the others. Needs an idle
+machine and memory: about 5 times the parameters per method and rank.
 """
 
 from __future__ import annotations
@@ -75,17 +75,17 @@ def chosen(state: Any) -> str:
     counts: Dict[str, int] = {}
     for channel in state._channels._channels.values():
         stats = channel.core.stats
-        name = "all_reduce" if stats["dense"] and "fp32" in stats["codec"] else (
-            f"{stats['preset']} {stats['codec']}"
-        )
+        is_theirs = stats["dense"] and "fp32" in stats["codec"]
+        name = "all_reduce" if is_theirs else f"{stats['preset']} {stats['codec']}"
         counts[name] = counts.get(name, 0) + 1
     return ", ".join(f"{name} x{number}" for name, number in counts.items())
 
 
 def work(rank: int, P: int, options: argparse.Namespace) -> None:
-    device = torch.device(options.device, rank % torch.cuda.device_count()) if (
-        options.device == "cuda"
-    ) else torch.device("cpu")
+    device = torch.device("cpu")
+    if options.device == "cuda":
+        device = torch.device("cuda", rank % torch.cuda.device_count())
+        torch.cuda.set_device(device)
     torch.manual_seed(rank)
     batch = torch.randn(options.batch, WIDTH, device=device)
     made = {method: make(method, options, device) for method in options.methods}
@@ -106,7 +106,8 @@ def report(medians: Dict[str, float], made: Dict[str, Any], P: int, options: Any
     print(f"n = {n}, P = {P}, {options.device}, density {options.density}")
     for method, seconds in medians.items():
         beside = f"{seconds / medians['ddp']:6.2f} x ddp" if "ddp" in medians else ""
-        print(f"{method:12} {1e3 * seconds:9.1f} ms {beside}   {chosen(made[method][1])}", flush=True)
+        name = chosen(made[method][1])
+        print(f"{method:12} {1e3 * seconds:9.1f} ms {beside}   {name}", flush=True)
     others = [seconds for method, seconds in medians.items() if method != "auto"]
     if options.most and medians["auto"] > options.most * min(others):
         print(f"auto takes {medians['auto'] / min(others):.2f} times the fastest", file=sys.stderr)
@@ -120,7 +121,7 @@ def main() -> None:
     parser.add_argument("--methods", default="ddp,auto,circulant,oktopk,topka")
     parser.add_argument("--density", type=float, default=0.01)
     parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--warmup", type=int, default=20, help="steps; auto's first review is at 16")
+    parser.add_argument("--warmup", type=int, default=20, help="auto's first review is at 16")
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--backend", default=None, help="default: nccl for cuda, else gloo")

@@ -65,7 +65,8 @@ def work(rank: int, P: int, options: argparse.Namespace) -> None:
         per_step = messages / options.steps
         print(
             f"{P:5} {1e6 * median:9.0f} {1e6 * least:9.0f} {per_step:9.1f} {sent / messages:9.0f} "
-            f"{1e6 * median / per_step:11.0f} {1e6 * cpu:9.0f} {1e6 * gloo:9.0f} {1e6 * gloo_least:9.0f}",
+            f"{1e6 * median / per_step:11.0f} {1e6 * cpu:9.0f} {1e6 * gloo:9.0f} "
+            f"{1e6 * gloo_least:9.0f}",
             flush=True,
         )
 

@@ -113,8 +113,8 @@ class FlatReducer:
 
     @torch.no_grad()
     def _dense_step(self, flat: torch.Tensor, scale: float) -> None:
-        """As DDP without a hook does it, bit by bit, unless something is unsent: then the sum is one
-        of floats. 16-bit gradients are not scaled before the sum, where they could vanish."""
+        """As DDP without a hook does it, bit by bit, unless something is unsent: then the sum is
+        one of floats. 16-bit gradients are not scaled before the sum, where they could vanish."""
         began = time.perf_counter()
         unsent = self._take_unsent()
         if unsent is None and _dense_sum.sums_in_its_type(flat.dtype):
@@ -140,7 +140,9 @@ class FlatReducer:
             raise
         self._mean, self._factor = tensor, factor
 
-    def _end(self, began: float, width: int, unsent: Optional[torch.Tensor], is_flush: bool) -> None:
+    def _end(
+        self, began: float, width: int, unsent: Optional[torch.Tensor], is_flush: bool
+    ) -> None:
         """All ranks have the same sum, and come to the same end."""
         mean = self._mean
         assert mean is not None
@@ -157,9 +159,9 @@ class FlatReducer:
         elif not self._skips:
             i = int(mean.isfinite().logical_not_().nonzero()[0])
             raise UsageError(
-                f"oktopk: a dense step: the mean over the ranks is {float(mean[i])} at index {i}, so "
-                "the gradient of some rank is not finite there, or the sum overflowed: no rank has "
-                "taken it"
+                f"oktopk: a dense step: the mean over the ranks is {float(mean[i])} at index {i}, "
+                "so the gradient of some rank is not finite there, or the sum overflowed: no rank "
+                "has taken it"
             )
 
     def _take_unsent(self) -> Optional[torch.Tensor]:

@@ -33,8 +33,8 @@ def sums_group(group: Any, ours: Any, seconds: float, concurrent: bool) -> Optio
     if not concurrent:
         return group
     ranks = dist.get_process_group_ranks(group)
-    everyone: Any = dist.group.WORLD
-    if len(ranks) < dist.get_world_size() and getattr(everyone, "bound_device_id", None) is not None:
+    is_bound = getattr(dist.group.WORLD, "bound_device_id", None) is not None
+    if is_bound and len(ranks) < dist.get_world_size():
         return None  # torch would split the world's communicator, and wait for ranks not among us
     config = getattr(dist, "get_backend_config", None)
     return new_group(ranks, config(group) if config is not None else backend, seconds)

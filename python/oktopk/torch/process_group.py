@@ -181,7 +181,8 @@ class ProcessGroupTransport:
         if peer == self.rank:
             return _Incoming(peer, into, tag, None, None)
         room = self._room()
-        return _Incoming(peer, into, tag, room, self.group.recv([room.tensor], self._peers[peer], tag))
+        work = self.group.recv([room.tensor], self._peers[peer], tag)
+        return _Incoming(peer, into, tag, room, work)
 
     def _end_first(self, message: _Incoming, deadline: float) -> int:
         if message.room is None:

@@ -120,8 +120,8 @@ def mixed_steps(rank, P):
         rest = sparse.flush()
         assert calls.take() == [N] and is_everywhere(rest)
         mine = sum(gradient_of(r, 4, dtype).double().cpu() for r in range(P))
-        torch.testing.assert_close(rest.double() * P, given - mine - (applied - last.double().cpu()) * P,
-                                   rtol=1e-5, atol=1e-4)
+        owed = given - mine - (applied - last.double().cpu()) * P
+        torch.testing.assert_close(rest.double() * P, owed, rtol=1e-5, atol=1e-4)
         assert not sparse.flush().any() and calls.take() == []
     return True
 
