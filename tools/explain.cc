@@ -75,6 +75,7 @@ int run_explain(const ExplainOptions& o) {
           problem.P);
   if (o.group > 0) profile.ranks_per_host = o.group;
   options.groups = profile.ranks_per_host > 1;
+  options.external_dense = profile.external_dense.has_value();
   check_writable(o.json_file);
   const auto candidates = rank_candidates(problem, profile, options);
   const Crossovers crossovers = find_crossovers(problem, profile, options);

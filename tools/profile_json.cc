@@ -36,6 +36,14 @@ Machine read_machine(const nlohmann::json& json, const std::string& where) {
   return machine;
 }
 
+ExternalPrice read_external(const nlohmann::json& json, const std::string& where) {
+  JsonFields fields(json, where);
+  const ExternalPrice price{.latency = fields.number("latency", 0),
+                            .per_byte = fields.number("per_byte", 0)};
+  fields.expect_no_others();
+  return price;
+}
+
 template <std::size_t N>
 nlohmann::json seconds_json(const std::array<double, N>& seconds,
                             std::span<const CodingInfo> codings) {
@@ -62,6 +70,9 @@ nlohmann::json to_json(const Profile& profile) {
                          {"value_seconds", seconds_json(profile.value_seconds, value_codings())}};
   if (profile.inside) json["inside"] = machine_json(*profile.inside);
   if (profile.leaders) json["leaders"] = machine_json(*profile.leaders);
+  if (profile.external_dense)
+    json["external_dense"] = {{"latency", profile.external_dense->latency},
+                              {"per_byte", profile.external_dense->per_byte}};
   return json;
 }
 
@@ -73,6 +84,8 @@ Profile profile_from_json(const nlohmann::json& json, const std::string& where) 
   if (fields.has("inside")) profile.inside = read_machine(fields.at("inside"), where + ": inside");
   if (fields.has("leaders"))
     profile.leaders = read_machine(fields.at("leaders"), where + ": leaders");
+  if (fields.has("external_dense"))
+    profile.external_dense = read_external(fields.at("external_dense"), where + ": external_dense");
   const double ranks = fields.number("ranks_per_host", 1);
   require(ranks == std::floor(ranks) && ranks <= 1 << 20, where, ": ranks_per_host = ", ranks,
           ", but it must be a whole number");

@@ -113,7 +113,9 @@ Reducer::Reducer(Communicator& comm, Index n, const ReducerOptions& options)
   replace(make_parts(tuner_));
   allreduce_->check_ranks(comm.size());
   description_ = describe(options, n);
-  fingerprint_ = hash_text(description_);
+  // No part of the description: a state may go on with the caller's dense or with ours.
+  fingerprint_ =
+      hash_text(description_ + (options.choice.external_dense ? ", external dense" : ""));
 }
 
 Reducer::Parts Reducer::make_parts(const std::optional<Tuner>& tuner) const {
@@ -138,6 +140,7 @@ void Reducer::replace(Parts&& parts) {
   rule_ = make_residual_rule(allreduce_->options().residual);
   selection_.clear();
   last_ = {};
+  is_prepared_ = false;
 }
 
 template <class Act>
@@ -160,14 +163,10 @@ void Reducer::guard(const Act& act) {
 Update Reducer::step(Gradient gradient, float scale) { return step(gradient, scale, {}); }
 
 Update Reducer::step(Gradient gradient, float scale, Note note) {
-  check_sound();
   Span span(options_.trace, "step", "reducer");
+  prepare();
+  is_prepared_ = false;
   PhaseTimer timer(options_.trace, "reducer");
-  begin_metrics();
-  if (tuner_) review();
-  allreduce_->agree(comm_, n(), k_, fingerprint_);
-  if (tuner_ && !tuner_->is_calibrated()) calibrate_first();
-  times_ = {.exchange = timer.lap("agree")};
   if (note.severity == Severity::fine) note = inspect(gradient, scale);
   times_.check = timer.lap("check");
   if (options_.nan_policy != NanPolicy::local) note = compare_notes(comm_, note, work_);
@@ -234,6 +233,7 @@ void Reducer::sparse_step(Gradient gradient, float scale, double density) {
     residual_.multiply(options_.decay);
     allreduce_->scale_memory(*device_, options_.decay);
   }
+  has_unsent_ = true;
   selector_->select(*device_, residual_.begin(gradient, scale), k, selection_, Checked::yes);
   residual_.accumulated();
   times_.select = timer.lap("select", {{"k", k}, {"selected", selection_.size()}});
@@ -268,15 +268,14 @@ void Reducer::dense_step(Gradient gradient, float scale, Allreduce& exchange) {
   if (!divide(outcome_.dense_update, divisor(), dense_mean_))
     fail_overflow(exchange.name(), device_->first_nonfinite(outcome_.dense_update));
   settle_dense(residual_, outcome_);
+  has_unsent_ = !outcome_.dense_returned.empty();
   times_.settle = timer.lap("settle");
 }
 
 Update Reducer::flush() {
-  check_sound();
   Span span(options_.trace, "flush", "reducer");
-  begin_metrics();
-  times_ = {};
-  allreduce_->agree(comm_, n(), k_, fingerprint_);
+  prepare_flush();
+  is_prepared_ = false;
   guard([&] { dense_step({}, 1.0F, *dense_); });  // floats, so that nothing is left
   return finish(update(), span);
 }

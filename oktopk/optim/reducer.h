@@ -67,6 +67,14 @@ std::size_t entries_per_step(Index n, const ReducerOptions& options);
 // that names the option and the rule when one is unfit.
 std::string describe(const ReducerOptions& options, Index n);
 
+// What a caller's own dense step did.
+struct ExternalStep {
+  double seconds = 0;
+  std::uint64_t bytes = 0;  // that this rank sent
+  bool skipped = false;     // left out on all ranks: the sum was not finite
+  bool is_flush = false;    // no training step
+};
+
 // Around comm, where the options ask for its messages in a trace; null elsewhere.
 std::unique_ptr<Communicator> trace_messages(Communicator& comm, const ReducerOptions& options);
 
@@ -85,6 +93,24 @@ class Reducer final : public Synchroniser {
   // is wrong with the gradient.
   Update step(Gradient gradient, float scale, Note found);
   Update flush() override;
+
+  // Dense steps that the caller makes himself, with options.choice.external_dense
+  // (reducer_external.cc): prepare(), take_unsent() where has_unsent(), the sum by whatever means
+  // the caller has, end_external().
+  // Collective: all that comes before a step, once; step() does it where it was not done. True: the
+  // next step is dense and in floats, and the caller may make it himself instead of step(). The
+  // answer is equal on all ranks. `measured`: what this rank's external dense costs, wanted where
+  // is_calibration_due().
+  bool prepare(std::optional<ExternalPrice> measured = {});
+  bool is_calibration_due() const;
+  // Collective: the same before a flush().
+  void prepare_flush();
+  // Whether anything may be unsent on any rank. O(1), equal on all ranks.
+  bool has_unsent() const { return has_unsent_; }
+  // Local: the step was made, or left out by all ranks; then what was taken has been given back.
+  Update end_external(const ExternalStep& made);
+  // Local: it failed half-way, on this rank at least. The communicator is dead.
+  void fail_external();
 
   // Drops what was not applied yet, here and in owner memory; thresholds and cuts stay. Local, but
   // all ranks should do it together.
@@ -109,9 +135,10 @@ class Reducer final : public Synchroniser {
   struct Snapshot {
     std::uint64_t steps = 0;
     bool spoilt = false;
+    bool has_unsent = false;
     std::optional<Tuner> tuner;
     AdaptiveDensity adaptive;
-    std::vector<float> residual;
+    std::vector<float> residual;  // empty where nothing is unsent
     StateWriter rest;
   };
   void copy_to(Snapshot& snapshot) const;
@@ -184,7 +211,8 @@ class Reducer final : public Synchroniser {
   SentShare sent_share() const;
   void fold_memory();
   void adopt_choice();
-  void calibrate_first();
+  void calibrate_first(std::optional<ExternalPrice> external);
+  bool next_is_external() const;
   void review();
   void observe();
   void check_sound() const;
@@ -210,8 +238,10 @@ class Reducer final : public Synchroniser {
   std::string description_;        // of all options
   std::uint64_t fingerprint_ = 0;  // of the description
   Residual residual_;
-  bool spoilt_ = false;  // a step failed half-way
-  bool dead_ = false;    // and the communicator is dead
+  bool spoilt_ = false;       // a step failed half-way
+  bool dead_ = false;         // and the communicator is dead
+  bool is_prepared_ = false;  // for the next step, whose first messages are over
+  bool has_unsent_ = false;   // perhaps, on some rank; the same on all
   std::uint64_t steps_ = 0;
   SparseVector selection_;
   Outcome outcome_;

@@ -53,10 +53,14 @@ void Reducer::adopt_choice() {
   replace(make_parts(tuner_));
 }
 
+bool Reducer::is_calibration_due() const {
+  return tuner_ && !tuner_->is_calibrated() && !options_.profile && comm_.size() > 1;
+}
+
 // Collective.
-void Reducer::calibrate_first() {
-  if (options_.profile || comm_.size() == 1) return;
-  measured_ = calibrate(comm_, {.cpu = options_.cpu});
+void Reducer::calibrate_first(std::optional<ExternalPrice> external) {
+  if (!is_calibration_due()) return;
+  measured_ = calibrate(comm_, {.cpu = options_.cpu, .external_dense = external});
   use(*measured_);
 }
 

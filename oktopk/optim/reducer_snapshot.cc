@@ -10,8 +10,12 @@ void Reducer::copy_to(Snapshot& snapshot) const {
   snapshot.spoilt = spoilt_;
   snapshot.tuner = tuner_;
   snapshot.adaptive = adaptive_;
-  const auto residual = residual_.values();
-  snapshot.residual.assign(residual.begin(), residual.end());
+  snapshot.has_unsent = has_unsent_;
+  snapshot.residual.clear();
+  if (has_unsent_) {
+    const auto residual = residual_.values();
+    snapshot.residual.assign(residual.begin(), residual.end());
+  }
   snapshot.rest = {};
   selector_->save(snapshot.rest);
   allreduce_->save(snapshot.rest);
@@ -29,7 +33,8 @@ void Reducer::go_back(const Snapshot& snapshot) {
   steps_ = snapshot.steps;
   spoilt_ = snapshot.spoilt;
   adaptive_ = snapshot.adaptive;
-  residual_.assign(snapshot.residual);
+  has_unsent_ = snapshot.has_unsent;
+  has_unsent_ ? residual_.assign(snapshot.residual) : residual_.clear();
   replace(std::move(parts));
   if (measured_ && !tuner_->is_calibrated()) use(*measured_);  // nobody measures again
 }

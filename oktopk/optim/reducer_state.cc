@@ -165,6 +165,7 @@ void Reducer::restore(const Make& make) {
   adaptive_ = parts.adaptive;
   residual_.assign(parts.residual);
   spoilt_ = false;
+  has_unsent_ = true;
   replace(std::move(parts));
 }
 

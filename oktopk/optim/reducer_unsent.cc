@@ -28,6 +28,7 @@ void Reducer::fold_memory() {
 
 void Reducer::forget() {
   spoilt_ = false;
+  has_unsent_ = false;
   allreduce_->scale_memory(*device_, 0);
   residual_.clear();
 }
@@ -49,6 +50,7 @@ void Reducer::take_unsent(std::span<float> out) {
   fold_memory();
   std::ranges::copy(residual(), out.begin());
   residual_.clear();
+  has_unsent_ = false;
 }
 
 void Reducer::give_unsent(std::span<const float> values) {
@@ -62,6 +64,7 @@ void Reducer::give_unsent(std::span<const float> values) {
                      digits(before[i]), ", but both and their sum must be finite");
   }
   residual_.accumulate(0, values);
+  has_unsent_ = true;
 }
 
 }  // namespace oktopk

@@ -24,7 +24,7 @@ struct StepMetrics {
   // Share of the accumulators' squared norm that was sent, mean over the ranks. 0 unless the
   // density is adaptive and the ranks compared it in this step.
   double share = 0;
-  std::uint64_t messages = 0;    // sent by this rank in this step, whatever for
+  std::uint64_t messages = 0;    // sent by this rank in this step; not those of an external dense
   std::uint64_t wire_bytes = 0;  // their bytes; a calibration's splits (first step, auto) excluded
   double dense_bytes = 0;        // what a dense allreduce of floats would send: 2n(P-1)/P * 4
   StepTimes times;               // seconds on this rank

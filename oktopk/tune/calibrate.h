@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "oktopk/comm/communicator.h"
@@ -26,6 +27,8 @@ struct CalibrateOptions {
   int ranks_per_host = 1;
   std::size_t values = std::size_t{1} << 22;  // of the passes over gradient values
   CpuOptions cpu = {};                        // threads that share them
+  // Measured by the caller, on this rank; the dearest rank's counts. On all ranks or on none.
+  std::optional<ExternalPrice> external_dense = std::nullopt;
 };
 
 // Collective. P = 1: the network's prices are 0, and nothing is sent. UsageError on all ranks where

@@ -44,6 +44,10 @@ double applied_entries(const Problem& problem, const Allreduce& allreduce) {
              : problem.result();
 }
 
+bool is_external(const Method& method, const ChoiceOptions& options) {
+  return options.external_dense && method.preset == "dense" && method.codec.lossless();
+}
+
 bool is_preferred(const Candidate& c) {
   return c.method.preset == "dense" || c.method.preset == "circulant";
 }
@@ -94,6 +98,12 @@ Candidate price(const Method& method, const Problem& problem, const Profile& pro
                        profile.inside.value_or(profile.machine));
   }
   c.seconds = exchange + c.compute + c.inside;
+  c.external = is_external(method, options);
+  if (c.external && profile.external_dense) {  // measured with all that belongs to it
+    c.compute = 0;
+    c.seconds = profile.external_dense->latency +
+                profile.external_dense->per_byte * problem.n * sizeof(float);
+  }
   return c;
 }
 
@@ -135,7 +145,13 @@ std::vector<Candidate> rank_candidates(const Problem& problem, const Profile& pr
   require(problem.P >= 1 && problem.n >= 0 && problem.k >= 0 && problem.k <= problem.n,
           "choose: n = ", problem.n, ", k = ", problem.k, ", P = ", problem.P,
           ", but 0 <= k <= n and P >= 1");
-  std::vector<Candidate> all = {best_of("dense", problem, profile, options)};
+  std::vector<Candidate> all;
+  if (options.external_dense) {  // two ways to do it, with corrections of their own
+    for (const Codec codec : codecs_for("dense", options.coarsest))
+      all.push_back(best_of({.preset = "dense", .codec = codec}, problem, profile, options));
+  } else {
+    all.push_back(best_of("dense", problem, profile, options));
+  }
   std::vector<std::string> names = options.presets;
   if (names.empty()) names.assign(kCandidates.begin(), kCandidates.end());
   for (const std::string& name : names)

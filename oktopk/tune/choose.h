@@ -2,7 +2,8 @@
 // Which preset, schedule and coding a problem should be solved with: every candidate's predict(),
 // priced by a profile, the best first. Pure arithmetic of values that are equal on all ranks, so
 // all ranks choose alike without a message. dense (fp32 and, if allowed, bf16) is always among
-// them.
+// them. An external dense is one in fp32 that the caller makes himself, such as the all_reduce of a
+// torch process group: it takes the place of ours, which has no way to be faster.
 #pragma once
 
 #include <string>
@@ -35,12 +36,14 @@ struct Candidate {
   double inside = 0;        // seconds inside the groups
   double seconds = 0;       // of a step, all together; a refresh shared among the steps it serves
   bool overridden = false;  // a rule of the user's asks for it
+  bool external = false;    // the caller makes it
 };
 
 struct ChoiceOptions {
   std::vector<std::string> presets = {};     // besides dense; empty: all with predictable counts
   ValueCoding coarsest = ValueCoding::bf16;  // that the wire may carry
   AllreduceOptions allreduce = {};           // tau, residual rule and the rest
+  bool external_dense = false;               // the caller makes dense steps in fp32 himself
   bool groups = false;                       // also node-sum-first, at profile.ranks_per_host
   double preference = 0.03;  // circulant and dense win over others that are faster by less
   Overrides overrides = {};  // the first rule that matches comes first, whatever it takes

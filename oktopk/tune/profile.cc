@@ -22,6 +22,10 @@ Machine take_machine(StateReader& state) {
   return m;
 }
 
+// Of the word with the ranks per host: prices of an external dense follow at the end. States from
+// before there was one do not have it.
+constexpr std::uint32_t kHasExternal = std::uint32_t{1} << 31;
+
 void take_prices(StateReader& state, std::span<double> prices) {
   const auto saved = state.take_all_finite<double>("price of a coding", 0);
   require(saved.size() == prices.size(), "state: prices of ", saved.size(),
@@ -37,10 +41,14 @@ void save(const Profile& profile, StateWriter& state) {
     state.put(some.has_value());
     put(state, some.value_or(Machine{}));
   }
-  state.put(static_cast<std::uint32_t>(profile.ranks_per_host));
+  state.put(static_cast<std::uint32_t>(profile.ranks_per_host) |
+            (profile.external_dense ? kHasExternal : 0));
   state.put_all(std::span<const double>(profile.index_seconds));
   state.put_all(std::span<const double>(profile.value_seconds));
   state.put_text(profile.name);
+  if (!profile.external_dense) return;
+  state.put(profile.external_dense->latency);
+  state.put(profile.external_dense->per_byte);
 }
 
 Profile take_profile(StateReader& state) {
@@ -51,10 +59,15 @@ Profile take_profile(StateReader& state) {
     const Machine machine = take_machine(state);
     if (is_there) *some = machine;
   }
-  profile.ranks_per_host = static_cast<int>(state.take<std::uint32_t>());
+  const auto ranks = state.take<std::uint32_t>();
+  profile.ranks_per_host = static_cast<int>(ranks & ~kHasExternal);
   take_prices(state, profile.index_seconds);
   take_prices(state, profile.value_seconds);
   profile.name = state.take_text();
+  if ((ranks & kHasExternal) == 0) return profile;
+  ExternalPrice& external = profile.external_dense.emplace();
+  external.latency = state.take_finite<double>("the latency of an external dense", 0);
+  external.per_byte = state.take_finite<double>("the price of an external dense", 0);
   return profile;
 }
 

@@ -14,6 +14,12 @@
 
 namespace oktopk {
 
+// A dense allreduce that the caller makes himself (choose.h): its time is a line in its bytes.
+struct ExternalPrice {
+  double latency = 0;   // seconds, whatever the size
+  double per_byte = 0;  // seconds per byte of the vector, 4 n of floats
+};
+
 struct Profile {
   std::string name = "assumed: 25 Gbit/s Ethernet";
   // Ranks on different hosts, or all ranks where hosts make no difference.
@@ -27,6 +33,7 @@ struct Profile {
   std::optional<Machine> inside = std::nullopt;   // ranks that share a host
   std::optional<Machine> leaders = std::nullopt;  // one rank of each host, while the others wait
   int ranks_per_host = 1;
+  std::optional<ExternalPrice> external_dense = std::nullopt;  // absent: priced like our dense
   // Seconds per entry, coding and decoding together, beyond those of coo32 and fp32; in enum order.
   std::array<double, 6> index_seconds = {0, 0.3e-9, 0.3e-9, 1e-9, 1e-9, 0};
   std::array<double, 4> value_seconds = {0, 0.1e-9, 2e-9, 2e-9};

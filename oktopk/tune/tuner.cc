@@ -63,16 +63,37 @@ Tuner::Summary Tuner::summary() const {
   return {upper_median(settled), arrived_ > 0 ? merged_ / arrived_ : 0.0};
 }
 
-double Tuner::correction(const std::string& preset) const {
-  const auto found = corrections_.find(preset);
-  return found == corrections_.end() ? 1.0 : found->second;
+// Of what is corrected together: a preset, but the caller's dense apart from ours.
+std::string Tuner::corrected_name(const Method& method) const {
+  const bool is_apart = options_.external_dense && method.preset == "dense";
+  return is_apart ? to_string(method) : method.preset;
+}
+
+double Tuner::correction(const Candidate& candidate) const {
+  const auto found = corrections_.find(corrected_name(candidate.method));
+  if (found != corrections_.end()) return found->second;
+  return candidate.external || !options_.external_dense ? 1.0 : least_of_ours();
+}
+
+// What our methods have in common, messages and processor, was misjudged at least so much: the
+// caller's dense, which is measured as a whole, is not to wait until each of them was tried.
+double Tuner::least_of_ours() const {
+  const std::string external = to_string(Method{.preset = "dense"});
+  double least = kMostCorrection;
+  bool is_any = false;
+  for (const auto& [name, factor] : corrections_) {
+    if (name == external) continue;
+    least = std::min(least, factor);
+    is_any = true;
+  }
+  return is_any ? std::max(1.0, least) : 1.0;
 }
 
 std::vector<Candidate> Tuner::corrected() const {
   ChoiceOptions plain = options_;
   plain.preference = 0;
   auto all = rank_candidates(problem_, profile_, plain);
-  for (Candidate& c : all) c.seconds *= correction(c.method.preset);
+  for (Candidate& c : all) c.seconds *= correction(c);
   std::stable_sort(all.begin(), all.end(),
                    [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
   return all;
@@ -83,14 +104,15 @@ bool Tuner::review(const Summary& reduced) {
   if (merged > 0) problem_.union_exponent = problem_.exponent_of(merged * problem_.P * problem_.k);
   const double predicted = price(choice_.method, problem_, profile_, options_).seconds;
   if (observed > 0 && predicted > 0)
-    corrections_[choice_.method.preset] =
+    corrections_[corrected_name(choice_.method)] =
         std::clamp(observed / predicted, 1 / kMostCorrection, kMostCorrection);
   start_over();
   if (options_.overrides.match(problem_) != nullptr) return false;  // the user knows better
   const auto best = corrected().front();
-  const double present = predicted * correction(choice_.method.preset);
+  const double present = predicted * correction(choice_);
   if (best.method == choice_.method || best.seconds > kGain * present) return false;
   choice_ = best;
+  steps_ = 0;  // what was not tried yet is looked at soon
   return true;
 }
 

@@ -4,9 +4,10 @@
 // observations after they were reduced over the ranks.
 //
 // A review compares the time of the steps with the prediction. The ratio corrects that preset's
-// predictions from then on, and observed unions correct the union curve of all; a preset that was
-// never run stays at its prediction. It changes the choice when another one is faster by more than
-// the noise. Reviews come after 16, 64, 256, 1024 steps, then every 1024.
+// predictions from then on, and observed unions correct the union curve of all. A preset that was
+// never run stays at its prediction; beside an external dense, at the least correction of those
+// that were. It changes the choice when another one is faster by more than the noise. Reviews come
+// 16, 64, 256, 1024 steps after the last change, then every 1024.
 #pragma once
 
 #include <array>
@@ -51,7 +52,9 @@ class Tuner {
 
  private:
   std::vector<Candidate> corrected() const;
-  double correction(const std::string& preset) const;
+  double correction(const Candidate& candidate) const;
+  double least_of_ours() const;
+  std::string corrected_name(const Method& method) const;
   void start_over();
 
   Problem problem_;
@@ -60,7 +63,7 @@ class Tuner {
   bool is_calibrated_ = false;
   Candidate choice_;
   std::map<std::string, double> corrections_;  // observed seconds over predicted ones
-  std::uint64_t steps_ = 0;                    // observed
+  std::uint64_t steps_ = 0;                    // observed, since the last change
   std::vector<double> recent_;                 // seconds, since the choice or the last review
   double arrived_ = 0, merged_ = 0;
 };

@@ -29,9 +29,9 @@ std::span<const std::byte> as_span(const nb::bytes& bytes) {
 
 class PyReducer {
  public:
-  PyReducer(Communicator& comm, std::uint64_t n, const nb::dict& options)
+  PyReducer(Communicator& comm, std::uint64_t n, const nb::dict& options, bool external_dense)
       : options_(nb::steal<nb::dict>(PyDict_Copy(options.ptr()))),
-        reducer_(comm, checked_n(n), read_options(options)) {}
+        reducer_(comm, checked_n(n), with_external(read_options(options), external_dense)) {}
 
   Reducer& reducer() { return reducer_; }
   const Reducer& reducer() const { return reducer_; }
@@ -44,6 +44,8 @@ class PyReducer {
   void flush() {
     run([&] { return reducer_.flush(); });
   }
+
+  void end_external(const ExternalStep& made) { update_ = reducer_.end_external(made); }
 
   // The mean times factor, over whatever was there.
   void write_update(const HostFloats& out, float factor) const {
@@ -65,6 +67,11 @@ class PyReducer {
   nb::dict stats() const;
 
  private:
+  static ReducerOptions with_external(ReducerOptions options, bool external_dense) {
+    options.choice.external_dense = external_dense;
+    return options;
+  }
+
   template <class Act>
   void run(const Act& act) {
     const nb::gil_scoped_release free;
@@ -189,13 +196,47 @@ void bind_state(nb::class_<PyReducer>& c) {
           "profile"_a, "Preset auto: decides by this profile instead of measuring one.");
 }
 
+using ExternalSeconds = std::optional<std::pair<double, double>>;
+
+void bind_external(nb::class_<PyReducer>& c) {
+  c.def(
+       "prepare",
+       [](PyReducer& r, const ExternalSeconds& measured) {
+         const nb::gil_scoped_release free;
+         if (!measured) return r.reducer().prepare();
+         return r.reducer().prepare(ExternalPrice{measured->first, measured->second});
+       },
+       "measured"_a.none() = nb::none(),
+       "Collective: all that comes before a step, once. True: the next step is dense, and the "
+       "caller, with external_dense, may make it himself. measured: (seconds, seconds per byte) of "
+       "his, wanted where is_calibration_due.")
+      .def(
+          "prepare_flush", [](PyReducer& r) { r.reducer().prepare_flush(); },
+          nb::call_guard<nb::gil_scoped_release>(), "Collective: the same before a flush.")
+      .def_prop_ro("is_calibration_due",
+                   [](const PyReducer& r) { return r.reducer().is_calibration_due(); })
+      .def_prop_ro(
+          "has_unsent", [](const PyReducer& r) { return r.reducer().has_unsent(); },
+          "False: nothing is unsent, on any rank. O(1).")
+      .def(
+          "end_external",
+          [](PyReducer& r, double seconds, std::uint64_t bytes, bool skipped, bool is_flush) {
+            r.end_external({seconds, bytes, skipped, is_flush});
+          },
+          "seconds"_a, "bytes"_a, "skipped"_a = false, "is_flush"_a = false,
+          "The caller has made the step that prepare() announced.")
+      .def(
+          "fail_external", [](PyReducer& r) { r.reducer().fail_external(); },
+          nb::call_guard<nb::gil_scoped_release>(), "The caller's own step failed half-way.");
+}
+
 }  // namespace
 
 void bind_reducer(nb::module_& m) {
   nb::class_<PyReducer> reducer(m, "Reducer", "Synchronises one flat gradient per step.");
   reducer
-      .def(nb::init<Communicator&, std::uint64_t, const nb::dict&>(), "comm"_a, "n"_a, "options"_a,
-           nb::keep_alive<1, 2>())
+      .def(nb::init<Communicator&, std::uint64_t, const nb::dict&, bool>(), "comm"_a, "n"_a,
+           "options"_a, "external_dense"_a = false, nb::keep_alive<1, 2>())
       .def_prop_ro("n", [](const PyReducer& r) { return r.reducer().n(); })
       .def_prop_ro("k", [](const PyReducer& r) { return r.reducer().k(); })
       .def_prop_ro("steps", [](const PyReducer& r) { return r.reducer().steps(); })
@@ -221,6 +262,7 @@ void bind_reducer(nb::module_& m) {
       .def_prop_ro("stats", &PyReducer::stats, "Of the last step, by name.");
   bind_steps(reducer);
   bind_state(reducer);
+  bind_external(reducer);
 }
 
 }  // namespace oktopk::python

@@ -2,6 +2,7 @@
 // The tuner: profiles of a network, and what it would choose.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
@@ -37,6 +38,21 @@ void profile_from_bytes(Profile& self, const nb::bytes& bytes) {
   new (&self) Profile(take_profile(state));
 }
 
+using ExternalSeconds = std::optional<std::pair<double, double>>;
+
+ExternalSeconds external_dense(const Profile& profile) {
+  if (!profile.external_dense) return std::nullopt;
+  return std::pair(profile.external_dense->latency, profile.external_dense->per_byte);
+}
+
+void set_external_dense(Profile& profile, const ExternalSeconds& price) {
+  profile.external_dense.reset();
+  if (!price) return;
+  require(price->first >= 0 && price->second >= 0, "profile: external_dense = (", price->first,
+          ", ", price->second, "), but neither may be negative");
+  profile.external_dense = {.latency = price->first, .per_byte = price->second};
+}
+
 std::vector<Candidate> explain(std::uint64_t n, double density, int P, const Profile& profile,
                                const std::string& coarsest, const std::string& overrides) {
   require(n >= 1 && n < (std::uint64_t{1} << 32), "explain: n = ", n,
@@ -47,6 +63,7 @@ std::vector<Candidate> explain(std::uint64_t n, double density, int P, const Pro
   ChoiceOptions options;
   options.coarsest = find_value_coding(coarsest);
   options.overrides = Overrides::parse(overrides);
+  options.external_dense = profile.external_dense.has_value();
   const auto entries = entries_at(density, static_cast<Index>(n));
   return rank_candidates({.n = static_cast<double>(n), .k = static_cast<double>(entries), .P = P},
                          profile, options);
@@ -75,6 +92,10 @@ void bind_tune(nb::module_& m) {
       .def_rw("name", &Profile::name)
       .def_rw("machine", &Profile::machine)
       .def_rw("ranks_per_host", &Profile::ranks_per_host)
+      .def_prop_rw("external_dense", &external_dense, &set_external_dense,
+                   nb::for_setter(nb::arg("price").none()),
+                   "(seconds, seconds per byte) of a dense all_reduce that the caller makes "
+                   "himself, such as a process group's; None: not measured.")
       .def("__getstate__", &profile_bytes)
       .def("__setstate__", &profile_from_bytes);
 
@@ -88,8 +109,10 @@ void bind_tune(nb::module_& m) {
       .def_prop_ro("bytes", [](const Candidate& c) { return c.cost.bytes; })
       .def_prop_ro("messages", [](const Candidate& c) { return c.cost.messages; })
       .def_ro("overridden", &Candidate::overridden)
+      .def_ro("external", &Candidate::external, "the all_reduce of the process group")
       .def("__repr__", [](const Candidate& c) {
-        return "<" + to_string(c.method) + ": " + std::to_string(1e3 * c.seconds) + " ms>";
+        return "<" + to_string(c.method) + (c.external ? " by the process group" : "") + ": " +
+               std::to_string(1e3 * c.seconds) + " ms>";
       });
 
   m.def("calibrate", &measure, "comm"_a, "budget"_a = 0.15,

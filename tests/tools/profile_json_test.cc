@@ -21,6 +21,7 @@ Profile sample() {
                      .sigma = 5};
   profile.inside = Machine{.alpha = 6, .contention = 2};
   profile.ranks_per_host = 8;
+  profile.external_dense = {.latency = 7, .per_byte = 1e-9 / 3};
   profile.index_seconds = {0, 1, 2, 3, 4, 5};
   profile.value_seconds = {0, 0.1, 0.2, 0.3};
   return profile;

@@ -40,6 +40,27 @@ TEST(Calibrate, is_sane_and_bitwise_equal_on_all_ranks) {
   }
 }
 
+TEST(Calibrate, takes_the_dearest_rank_s_price_of_an_external_dense) {
+  const auto all = gather_world("threads", 3, [](Communicator& comm) {
+    const double mine = comm.rank() == 1 ? 5 : 1;
+    return calibrate(comm,
+                     {.budget = 0.01,
+                      .values = 1 << 12,
+                      .external_dense = ExternalPrice{.latency = mine, .per_byte = 1 / mine}});
+  });
+  for (const Profile& profile : all) {
+    EXPECT_EQ(profile.external_dense->latency, 5);
+    EXPECT_EQ(profile.external_dense->per_byte, 1);
+  }
+  run_world("threads", 2, [](Communicator& comm) {
+    CalibrateOptions options{.budget = 0.01, .values = 1 << 12};
+    if (comm.rank() == 1) options.external_dense = ExternalPrice{};
+    EXPECT_THROW(calibrate(comm, options), UsageError);
+    options.external_dense = ExternalPrice{.latency = -1};
+    EXPECT_THROW(calibrate(comm, options), UsageError);
+  });
+}
+
 TEST(Calibrate, gives_back_the_prices_of_a_known_network_and_the_kernels_that_are_assumed) {
   Profile assumed;
   assumed.machine.gamma = 7e-9;

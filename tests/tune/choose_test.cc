@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
 
@@ -45,6 +47,31 @@ TEST(Choose, never_predicts_more_than_dense) {
         EXPECT_LE(all.front().seconds, dense * (1 + options.preference));
         EXPECT_GT(dense, 0);
       }
+}
+
+TEST(Choose, an_external_dense_takes_the_place_of_ours_at_its_own_price) {
+  const Problem problem = problem_of(1e6, 0.01, 8);
+  Profile profile = network(2e-5, 3.2e-10);
+  ChoiceOptions options{.external_dense = true};
+  const auto is_external = [](const Candidate& c) { return c.external; };
+  const auto priced_like_ours = rank_candidates(problem, profile, options);
+  const auto found = std::ranges::find_if(priced_like_ours, is_external);
+  ASSERT_NE(found, priced_like_ours.end());
+  const Candidate ours = price(found->method, problem, profile, {});
+  EXPECT_EQ(found->seconds, ours.seconds);
+  EXPECT_FALSE(ours.external);
+  profile.external_dense = {.latency = 1e-4, .per_byte = 1e-12};
+  const Candidate best = rank_candidates(problem, profile, options).front();
+  EXPECT_TRUE(best.external);
+  EXPECT_EQ(to_string(best.method), "dense fp32");
+  EXPECT_DOUBLE_EQ(best.seconds, 1e-4 + 4e6 * 1e-12);
+  int dense = 0;
+  for (const Candidate& c : rank_candidates(problem, profile, options))
+    dense += c.method.preset == "dense" ? 1 : 0;
+  EXPECT_EQ(dense, 2) << "the caller's in fp32, ours in bf16";
+  options.coarsest = ValueCoding::fp32;
+  for (const Candidate& c : rank_candidates(problem, profile, options))
+    EXPECT_EQ(c.external, c.method.preset == "dense");
 }
 
 TEST(Choose, prefers_our_own_only_within_the_margin) {

@@ -43,6 +43,23 @@ TEST(Profile, comes_back_from_a_state_as_it_was) {
   }
 }
 
+TEST(Profile, price_of_an_external_dense_comes_back_and_states_without_one_are_as_ever) {
+  Profile profile;
+  const std::size_t before = saved(profile).size();
+  profile.ranks_per_host = 8;
+  EXPECT_EQ(saved(profile).size(), before);
+  profile.external_dense = {.latency = 1e-4, .per_byte = 3e-10};
+  const Bytes state = saved(profile);
+  EXPECT_EQ(state.size(), before + 2 * sizeof(double));
+  StateReader reader(state);
+  const Profile back = take_profile(reader);
+  reader.finish();
+  ASSERT_TRUE(back.external_dense.has_value());
+  EXPECT_EQ(back.external_dense->latency, 1e-4);
+  EXPECT_EQ(back.external_dense->per_byte, 3e-10);
+  EXPECT_EQ(back.ranks_per_host, 8);
+}
+
 TEST(Profile, cut_short_is_refused) {
   StateWriter state;
   state.put(1.0);

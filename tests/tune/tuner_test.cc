@@ -55,6 +55,45 @@ TEST(Tuner, leaves_a_choice_that_disappoints_and_comes_back_from_a_worse_one) {
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(run_until_review(tuner, 50));
 }
 
+TEST(Tuner, corrects_the_callers_dense_apart_from_ours) {
+  const Problem problem{.n = 1e4, .k = 1e4, .P = 2};
+  const ChoiceOptions options{.presets = {"topka"}, .external_dense = true};
+  const double ours = price({.preset = "dense", .codec = {IndexCoding::coo32, ValueCoding::bf16}},
+                            problem, {}, options)
+                          .seconds;
+  Profile profile;
+  profile.external_dense = {.latency = ours / 2, .per_byte = 0};
+  Tuner tuner(problem, profile, options);
+  ASSERT_TRUE(tuner.choice().external);
+  EXPECT_TRUE(run_until_review(tuner, 10));  // were both corrected, the caller's would stay
+  EXPECT_EQ(to_string(tuner.choice().method), "dense bf16");
+  EXPECT_FALSE(run_until_review(tuner, 1));
+}
+
+TEST(Tuner, takes_an_external_dense_as_soon_as_one_of_ours_disappoints) {
+  Profile profile;
+  const ChoiceOptions options{.external_dense = true};
+  const double best = rank_candidates(kProblem, profile, options).front().seconds;
+  profile.external_dense = {.latency = 3 * best, .per_byte = 0};
+  Tuner tuner(kProblem, profile, options);
+  ASSERT_FALSE(tuner.choice().external);
+  EXPECT_TRUE(run_until_review(tuner, 20));  // and not each of the others first
+  EXPECT_TRUE(tuner.choice().external);
+  EXPECT_FALSE(run_until_review(tuner, 1.1));
+  EXPECT_TRUE(run_until_review(tuner, 50)) << "ours are better than that after all";
+  EXPECT_FALSE(tuner.choice().external);
+}
+
+TEST(Tuner, reviews_soon_after_a_change) {
+  Tuner tuner(kProblem, {}, {.presets = {"circulant"}});
+  int steps = 0;
+  for (int changes = 0; changes < 2; ++steps) {
+    tuner.observe(tuner.choice().seconds * 50, 0, 0);
+    if (tuner.is_review_due() && tuner.review(tuner.summary())) ++changes;
+  }
+  EXPECT_EQ(steps, 32);
+}
+
 TEST(Tuner, keeps_what_a_rule_asks_for) {
   ChoiceOptions options;
   options.overrides = Overrides::parse("oktopk:n>=1M");

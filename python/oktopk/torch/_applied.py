@@ -63,6 +63,8 @@ class Undoable(Protocol):
 
     def go_back(self) -> None: ...
 
+    def last_mean(self) -> torch.Tensor: ...
+
 
 def undo(
     reducer: Undoable, spans: Sequence[Tuple[int, int]], applied: Sequence[bool]
@@ -77,8 +79,7 @@ def undo(
         return
     if reducer.core.skipped:
         return  # nothing has changed
-    mean = torch.empty(reducer.core.n)
-    reducer.core.write_update(mean)
+    mean = reducer.last_mean()
     for (begin, end), is_applied in zip(spans, applied):
         if is_applied:
             mean[begin:end] = 0

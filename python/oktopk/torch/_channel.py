@@ -49,7 +49,8 @@ class Channel:
 
     def step(self, buffer: torch.Tensor, scale: float) -> bool:
         """Collective: the buffer becomes the mean over the ranks. False: the step was skipped, and
-        the buffer is as it was. The mean is of scale * gradient, divided by scale again."""
+        what is in the buffer means nothing. The mean is of scale * gradient, divided by scale
+        again."""
         self._reducer.step(buffer, scale)
         if self.core.skipped:
             return False
@@ -59,6 +60,10 @@ class Channel:
     def arrived(self, slot: Slot) -> Optional[torch.Tensor]:
         """Where in the parameter the last mean arrived; None: everywhere."""
         return self._reducer.arrived(slot.begin, slot.end)
+
+    def keep_snapshot(self) -> None:
+        """Remembers all that the next step changes, for undo()."""
+        self._reducer.keep_snapshot()
 
     def undo(self, applied: Sequence[bool]) -> None:
         """After a step of which not all parameters were applied: see _applied.py."""

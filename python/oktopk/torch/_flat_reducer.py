@@ -2,48 +2,116 @@
 """The library's Reducer on flat tensors, of any float type and on any device: what a Reducer of
 parameters (reducer.py) and a bucket of DDP (_channel.py) are made around.
 
-COST: for tensors that are not in host memory, n values of theirs there.
+Sparse steps happen in host memory. Dense ones (auto's choice, a warm-up, flush) are the process
+group's own all_reduce, on the device where the tensor is (_dense_sum.py), where the communicator
+has a process group. COST: for sparse steps of tensors that are not in host memory, n values there.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from typing import Any, Dict, Optional
 
 import numpy as np
 import torch
 
 from oktopk import _core
+from oktopk._core import CommError, UsageError
+from oktopk.torch import _dense_sum
+from oktopk.torch._counters import dense_bytes
+from oktopk.torch._threads import default_threads
 
 
 class FlatReducer:
     """Belongs to one rank; all ranks make the same calls. `core` has the rest."""
 
     def __init__(self, comm: _core.Communicator, n: int, options: Dict[str, Any]):
-        self.core: Any = _core.Reducer(comm, n, options)  # Any: tensors as well as arrays
+        transport = getattr(comm, "python_transport", None)
+        self._group_for_sums: Any = getattr(transport, "group_for_sums", None)
+        if options.get("threads") is None:
+            options = {**options, "threads": default_threads(transport, n)}
+        is_external = self._group_for_sums is not None
+        self.core: Any = _core.Reducer(comm, n, options, is_external)  # Any: tensors and arrays
+        self._P = comm.size
+        self._skips = options.get("nan_policy") == "skip"
         self._staging: Optional[torch.Tensor] = None
         self._indices: Optional[np.ndarray] = None  # of the last mean; None: all of them
+        self._mean: Optional[torch.Tensor] = None  # of a step by the group's all_reduce
+        self._factor = 1.0  # that it still lacks
+        self._keeps_mean = False  # of dense steps, whose tensor is the caller's
+        self._kept_mean: Optional[torch.Tensor] = None
+
+    def makes_dense(self, device: torch.device) -> bool:
+        """Collective, before a step: whether it will be a dense one on this device."""
+        group = self._sums(device)
+        if group is None:
+            return False
+        due = self.core.is_calibration_due
+        return bool(self.core.prepare(_dense_sum.measure(group, device) if due else None))
 
     def step(self, flat: torch.Tensor, scale: float) -> None:
-        """Collective: adds scale * flat to what is unsent, and synchronises."""
+        """Collective: adds scale * flat to what is unsent, and synchronises; write() then gives the
+        mean. A dense step works in `flat`."""
         self._indices = np.empty(0, np.int64)  # what arrived, should the step fail
-        self.core.step(self._on_host(flat), scale)
-        self._indices = None if self.core.is_dense else self.core.indices.astype(np.int64)
+        self._mean = self._kept_mean = None
+        if self.makes_dense(flat.device):
+            self._dense_step(flat.detach(), scale)
+            if self._keeps_mean and self._mean is not None:
+                self._kept_mean = self._mean * self._factor
+        else:
+            self.core.step(self._on_host(flat), scale)
+            self._indices = None if self.core.is_dense else self.core.indices.astype(np.int64)
+        self._keeps_mean = False
 
     def flush(self) -> None:
-        """Collective: synchronises everything that is unsent, densely."""
+        """Collective: synchronises everything that is unsent, densely, in host memory, where it is:
+        the same bits whatever device the steps were made on."""
         self._indices = None
-        self.core.flush()
+        self._mean = None
+        if self._sums(torch.device("cpu")) is None:
+            self.core.flush()
+            return
+        self.core.prepare_flush()
+        began = time.perf_counter()
+        unsent = self._take_unsent()
+        if unsent is None:
+            self._mean, self._factor = torch.zeros(self.core.n), 1.0
+            self.core.end_external(0.0, 0, is_flush=True)
+            return
+        self._average(unsent.clone(), 1.0 / self._P, 1.0)
+        self._end(began, 4, unsent, is_flush=True)
+
+    def keep_snapshot(self) -> None:
+        """Remembers all that a step changes, a copy of n floats, for go_back(); the step after it
+        keeps its mean for last_mean()."""
+        self.core.keep_snapshot()
+        self._keeps_mean = True
+
+    def last_mean(self) -> torch.Tensor:
+        """The mean of the step after keep_snapshot(), all n values in host memory."""
+        if self._kept_mean is not None:
+            return self._kept_mean.to("cpu", torch.float32)
+        mean = torch.empty(self.core.n)
+        self.core.write_update(mean)
+        return mean
 
     def go_back(self) -> None:
-        """As if the steps since core.keep_snapshot() had not been. All ranks together."""
+        """As if the steps since keep_snapshot() had not been. All ranks together."""
         self._indices = None
+        self._mean = None
         self.core.go_back()
 
     @torch.no_grad()
     def write(self, flat: torch.Tensor, factor: float = 1.0) -> None:
-        """The last mean times factor, as all n values. Not after a step that was skipped."""
+        """The last mean times factor, as all n values. Once, and not after a skipped step."""
         core = self.core
-        if flat.device.type == "cpu" and flat.dtype == torch.float32:
+        if self._mean is not None:
+            if flat.data_ptr() != self._mean.data_ptr():
+                flat.copy_(self._mean)
+            if self._factor * factor != 1.0:
+                flat.mul_(self._factor * factor)
+        elif flat.device.type == "cpu" and flat.dtype == torch.float32:
             core.write_update(flat.detach(), factor)
         elif self._indices is None:
             flat.copy_(torch.from_numpy(core.dense).mul_(factor))
@@ -58,6 +126,70 @@ class FlatReducer:
             return None
         first, last = np.searchsorted(self._indices, [begin, end])
         return torch.from_numpy(self._indices[first:last] - begin)
+
+    def _sums(self, device: torch.device) -> Optional[Any]:
+        return self._group_for_sums(device) if self._group_for_sums is not None else None
+
+    @torch.no_grad()
+    def _dense_step(self, flat: torch.Tensor, scale: float) -> None:
+        """As DDP without a hook does it, bit by bit, unless something is unsent: then the sum is
+        one of floats. 16-bit gradients are not scaled before the sum, where they could vanish."""
+        began = time.perf_counter()
+        unsent = self._take_unsent()
+        if unsent is None and _dense_sum.sums_in_its_type(flat.dtype):
+            self._average(flat, 1.0 / self._P, scale)
+        else:
+            wide = flat.float().mul_(scale)
+            if unsent is not None:
+                wide.add_(unsent.to(flat.device))
+            self._average(wide, 1.0 / self._P, 1.0)
+        assert self._mean is not None
+        self._end(began, self._mean.element_size(), unsent, is_flush=False)
+
+    def _average(self, tensor: torch.Tensor, share: float, factor: float) -> None:
+        """Collective: the sum over the ranks of share * tensor is the mean, but for factor."""
+        if math.isfinite(factor):
+            tensor.mul_(share)
+        else:
+            tensor.fill_(math.nan)  # every rank is to see it
+        try:
+            _dense_sum.all_reduce(tensor, self._sums(tensor.device))
+        except CommError:
+            self.core.fail_external()
+            raise
+        self._mean, self._factor = tensor, factor
+
+    def _end(
+        self, began: float, width: int, unsent: Optional[torch.Tensor], is_flush: bool
+    ) -> None:
+        """All ranks have the same sum, and come to the same end."""
+        mean = self._mean
+        assert mean is not None
+        good = _dense_sum.is_finite(mean)
+        if not good:
+            self._mean = None
+            if unsent is not None:
+                self.core.give_unsent(unsent)
+        sent = round(dense_bytes(self.core.n, self._P, width))
+        seconds = time.perf_counter() - began
+        self.core.end_external(seconds, sent, skipped=not good, is_flush=is_flush)
+        if good:
+            self._indices = None
+        elif not self._skips:
+            i = int(mean.isfinite().logical_not_().nonzero()[0])
+            raise UsageError(
+                f"oktopk: a dense step: the mean over the ranks is {float(mean[i])} at index {i}, "
+                "so the gradient of some rank is not finite there, or the sum overflowed: no rank "
+                "has taken it"
+            )
+
+    def _take_unsent(self) -> Optional[torch.Tensor]:
+        """What is unsent on this rank, in host memory; None: nothing is, on any rank."""
+        if not self.core.has_unsent:
+            return None
+        unsent = torch.empty(self.core.n, dtype=torch.float32)
+        self.core.take_unsent(unsent)
+        return unsent
 
     def _on_host(self, flat: torch.Tensor) -> torch.Tensor:
         if flat.device.type == "cpu":

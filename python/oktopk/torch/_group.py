@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Process groups: what a user may give as one, how long it waits, and a new one that its own ranks
-make by themselves, in every version of torch."""
+"""Process groups: what a user may give as one, how long it waits, and new ones that their own ranks
+make by themselves, in every version of torch: one that moves host memory for our messages, and one
+that sums tensors where they live."""
 
 from __future__ import annotations
 
@@ -13,10 +14,11 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d
 
-from oktopk._core import UsageError
+from oktopk._core import CommError, UsageError
 
 Timeout = Union[float, timedelta]
 DEFAULT_SECONDS = 1800.0  # torch.distributed's own
+HOST_BACKENDS = ("gloo", "mpi", "ucc")
 
 
 def as_group(given: Optional[Any]) -> Any:
@@ -68,6 +70,43 @@ def _seconds_of_group(group: Any) -> float:
         except (AttributeError, RuntimeError):  # it has none for this device
             continue
     return DEFAULT_SECONDS
+
+
+def sibling(group: Any, seconds: float) -> Any:
+    """Collective: a new group over the same ranks that moves host memory."""
+    backend = str(dist.get_backend(group)).lower()
+    if backend not in HOST_BACKENDS:
+        backend = "gloo"
+    try:
+        return new_group(dist.get_process_group_ranks(group), backend, seconds)
+    except RuntimeError as error:
+        raise CommError(f"oktopk: the ranks could not make a group of their own: {error}") from error
+
+
+def sums_group(group: Any, ours: Any, seconds: float, concurrent: bool) -> Optional[Any]:
+    """Collective: the group for dense sums of tensors. `ours`, the sibling, where it has the same
+    backend; else the group itself, unless other threads use it at the same time; then a new one.
+    A new group of NCCL takes GPU memory only when it is used."""
+    backend = str(dist.get_backend(group)).lower()
+    if backend in HOST_BACKENDS:
+        return ours
+    if not concurrent:
+        return group
+    ranks = dist.get_process_group_ranks(group)
+    is_bound = getattr(dist.group.WORLD, "bound_device_id", None) is not None
+    if is_bound and len(ranks) < dist.get_world_size():
+        return None  # torch would split the world's communicator, and wait for ranks not among us
+    config = getattr(dist, "get_backend_config", None)
+    return new_group(ranks, config(group) if config is not None else backend, seconds)
+
+
+def serves(group: Any, device: torch.device) -> bool:
+    """Whether the group has a backend for tensors of this device."""
+    try:
+        group._get_backend(torch.device(device.type))
+    except (RuntimeError, AttributeError):
+        return False
+    return True
 
 
 def new_group(ranks: List[int], backend: str, seconds: float = 1800.0) -> Any:

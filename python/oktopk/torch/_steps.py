@@ -20,7 +20,7 @@ from oktopk.torch._applied import Applied
 from oktopk.torch._channel import Channel
 from oktopk.torch._channels import Channels
 from oktopk.torch._counters import Counters, dense_bytes
-from oktopk.torch._dense import DenseSum
+from oktopk.torch._dense_sum import BucketMean, is_finite
 from oktopk.torch._failure import Failure
 from oktopk.torch._group import as_group
 from oktopk.torch._owner import Owner, find_owner
@@ -121,7 +121,7 @@ class Steps(Guarded):
         self._owner = find_owner(self, bucket.parameters[0])
         if self._owner is not None:
             group = self._owner.process_group(None if self.process_group is None else group)
-        self._comm = comm = self._comm or communicator(group, self.timeout)
+        self._comm = comm = self._comm or communicator(group, self.timeout, concurrent=True)
         self._group = as_group(group)
         self._world = comm.size
         self._scaler = active(self.grad_scaler)
@@ -189,8 +189,8 @@ class Steps(Guarded):
             flat = torch.cat(list(unsent.values())).to(buffer.device)
             buffer += (flat * (self._scale or 1.0)).to(buffer.dtype)
         self._channels.note_dense(bucket.parameters)
-        total = DenseSum(buffer, self._group, bucket.number)
-        return self._submit(bucket, lambda: self._end_dense(bucket, total, unsent))
+        mean = BucketMean(buffer, self._group, bucket.number)
+        return self._submit(bucket, lambda: self._end_dense(bucket, mean, unsent))
 
     def _submit(self, bucket: Bucket, job: Callable[[], None]) -> torch.futures.Future[torch.Tensor]:
         return self._worker.submit(job, bucket.buffer)
@@ -224,23 +224,21 @@ class Steps(Guarded):
             self._channels.give_unsent(dict(u for p, u in pairs if p not in self._applied))
 
     def _end_dense(
-        self, bucket: Bucket, total: DenseSum, unsent: Dict[str, torch.Tensor]
+        self, bucket: Bucket, mean: BucketMean, unsent: Dict[str, torch.Tensor]
     ) -> None:
-        total.wait()
+        mean.wait()
         buffer = bucket.buffer
         sent = dense_bytes(buffer.numel(), self._world, buffer.element_size())
         self._counters.add(buffer.numel(), sent, self._world)
         if self._applied is None:
-            self._check_finite(bucket, total, unsent)
+            self._check_finite(bucket, unsent)
         elif unsent:  # the GradScaler looks at the mean itself
             self._applied.watch(bucket.parameters)
             self._gone_densely.append((bucket.parameters, unsent))
 
-    def _check_finite(
-        self, bucket: Bucket, total: DenseSum, unsent: Dict[str, torch.Tensor]
-    ) -> None:
+    def _check_finite(self, bucket: Bucket, unsent: Dict[str, torch.Tensor]) -> None:
         policy = self._nan_policy()
-        if policy == "local" or total.is_finite():
+        if policy == "local" or is_finite(bucket.buffer):
             return
         assert self._channels is not None
         self._channels.give_unsent(unsent)
@@ -274,7 +272,7 @@ class Steps(Guarded):
         if self._profile is not None and channel.core.profile is None:
             channel.core.use_profile(self._profile)
         if self._applied is not None:
-            channel.core.keep_snapshot()
+            channel.keep_snapshot()
             self._applied.watch(bucket.parameters)
             self._of_step.append((channel, bucket.parameters))
         is_made = channel.step(bucket.buffer, 1.0 / (self._scale or 1.0))

@@ -80,6 +80,12 @@ class Layout:
             )
         return self.spans[place]
 
+    @property
+    def device(self) -> torch.device:
+        """Of all parameters; the host where they are on several."""
+        devices = {local(p).device for p in self.parameters}
+        return devices.pop() if len(devices) == 1 else torch.device("cpu")
+
     def new_vector(self) -> torch.Tensor:
         """n floats in host memory; pinned where the parameters are not there."""
         pinned = any(local(p).device.type == "cuda" for p in self.parameters)

@@ -3,12 +3,14 @@
 
 Messages are the host's bytes, so they travel by Gloo (or MPI, UCC), whatever backend the group has
 for its tensors; a group of our own over the same ranks keeps them apart from the user's. A receive
-does not know its size: each message is a head of fixed size, with the size and the first bytes,
-followed by the rest where there is one. COST: one more latency for messages above the head.
+does not know its size: each message begins with it, and the first 64 KiB travel as one message,
+the rest as a second. COST: 8 bytes per message; one more latency above 64 KiB.
 """
 
 from __future__ import annotations
 
+import socket
+import struct
 import time
 from datetime import timedelta
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -18,23 +20,30 @@ import torch
 import torch.distributed as dist
 
 from oktopk._core import CommError, PythonCommunicator, UsageError
-from oktopk.torch._group import Timeout, as_group, new_group, seconds_of
+from oktopk.torch._group import Timeout, as_group, new_group, seconds_of, serves, sibling, sums_group
 from oktopk.transport import Bytes, Message
 
-HEAD_BYTES = 512  # most notes and votes fit; a waste of 40 us at 100 Mbit/s
-_SIZE_BYTES = 8
+FIRST_BYTES = 1 << 16  # of a message travel at once, its size before them
+PADDED_BYTES = 512  # the same where a receive must have the size of its message
+_SIZE = struct.Struct("<Q")
+_SIZE_BYTES = _SIZE.size
 _TAGS = 1 << 29  # tags are 31 bits wide in some backends
-_HOST_BACKENDS = ("gloo", "mpi", "ucc")
+_SHORT_MESSAGES = ("gloo", "mpi")
 
 
 def communicator(
-    process_group: Optional[Any] = None, timeout: Optional[Timeout] = None
+    process_group: Optional[Any] = None,
+    timeout: Optional[Timeout] = None,
+    *,
+    concurrent: bool = False,
 ) -> PythonCommunicator:
     """The ranks of a process group, or of a DeviceMesh of one dimension (default: all ranks).
     Collective over the group.
 
     timeout: after which a wait gives up, in seconds or as a datetime.timedelta; default: the one
     that the group was made with, as by init_process_group(timeout=...).
+    concurrent: the communicator is used by a thread while others use the process group. Dense sums
+    then need a group of their own: the ranks could not keep the order of two threads.
     """
     if not (dist.is_available() and dist.is_initialized()):
         raise UsageError(
@@ -45,26 +54,33 @@ def communicator(
     seconds = seconds_of(timeout, group)
     if dist.get_rank(group) < 0:
         raise UsageError("oktopk: this rank is not a member of the process group")
-    return PythonCommunicator(ProcessGroupTransport(_sibling(group, seconds)), seconds)
+    ours = sibling(group, seconds)
+    transport = ProcessGroupTransport(ours, sums=sums_group(group, ours, seconds, concurrent))
+    hosts: List[Any] = [None] * transport.size
+    dist.all_gather_object(hosts, socket.gethostname(), group=ours)
+    transport.ranks_of_host = hosts.count(hosts[transport.rank])
+    return PythonCommunicator(transport, seconds)
 
 
-def _sibling(group: Any, seconds: float) -> Any:
-    """A new group over the same ranks that moves host memory."""
-    backend = str(dist.get_backend(group)).lower()
-    if backend not in _HOST_BACKENDS:
-        backend = "gloo"
-    try:
-        return new_group(dist.get_process_group_ranks(group), backend, seconds)
-    except RuntimeError as error:
-        raise CommError(f"oktopk: the ranks could not make a group of their own: {error}") from error
+class _Room(NamedTuple):
+    """Memory of the first message, kept from exchange to exchange; both are the same bytes."""
+
+    tensor: torch.Tensor
+    array: Bytes
 
 
 class _Incoming(NamedTuple):
     peer: int
     into: Bytes
     tag: int
-    head: torch.Tensor
+    room: Optional[_Room]  # None: from this rank itself
     work: Any
+
+
+class _Exchange(NamedTuple):
+    incoming: List[_Incoming]
+    rooms: List[_Room]  # of what is sent
+    sends: List[Any]
 
 
 class ProcessGroupTransport:
@@ -72,47 +88,56 @@ class ProcessGroupTransport:
 
     name = "torch"
 
-    def __init__(self, group: Any, order: Optional[Sequence[int]] = None):
-        """order: which of the group's ranks is rank 0, 1, ... here; default: as they are."""
+    def __init__(
+        self, group: Any, order: Optional[Sequence[int]] = None, sums: Optional[Any] = None
+    ):
+        """order: which of the group's ranks is rank 0, 1, ... here; default: as they are. sums: a
+        group of the same ranks for dense sums of tensors, on the devices that it serves."""
         self.group = group
+        self._sums = sums
+        self.ranks_of_host = 1  # of this group, on the host of this rank
         self.size: int = dist.get_world_size(group)
         self._peers = list(order) if order is not None else list(range(self.size))
         self.rank: int = self._peers.index(dist.get_rank(group))
-        self._sent = [0] * self.size  # messages begun, by peer: the tags
+        # A receive of these may be larger than its message; of others it must not.
+        self._may_be_short = str(dist.get_backend(group)).lower() in _SHORT_MESSAGES
+        self._first = FIRST_BYTES if self._may_be_short else PADDED_BYTES
+        self._free: List[_Room] = []
+        self._open: Dict[int, _Exchange] = {}
+        self._sent = [0] * self.size
         self._received = [0] * self.size
-        self._open: Dict[int, Tuple[List[_Incoming], List[Any]]] = {}
-        # Gloo does not send to oneself; the n-th send meets the n-th receive.
+        # Messages to oneself, by their number: the n-th send meets the n-th receive.
         self._to_itself: Dict[int, Bytes] = {}
 
     def begin(self, ticket: int, sends: Sequence[Message], recvs: Sequence[Message]) -> None:
-        incoming = [self._receive_head(peer, into) for peer, into in recvs]
-        works: List[Any] = []
+        exchange = _Exchange([self._receive_first(peer, into) for peer, into in recvs], [], [])
         for peer, what in sends:
-            works += self._send(peer, what)
-        self._open[ticket] = (incoming, works)
+            self._send(peer, what, exchange)
+        self._open[ticket] = exchange
 
     def finish(self, ticket: int, timeout: float) -> List[int]:
-        incoming, sends = self._open[ticket]
+        exchange = self._open[ticket]
         deadline = time.monotonic() + timeout
         sizes, rests = [], []
-        for message in incoming:
-            size = self._end_head(message, deadline)
-            rest = self._receive_rest(message, size)
+        for message in exchange.incoming:
+            size = self._end_first(message, deadline)
             sizes.append(size)
-            if rest is not None:
-                rests.append((message, *rest))
+            if message.room is not None and size > self._first - _SIZE_BYTES:
+                rests.append((message, *self._receive_rest(message, size)))
         for message, tensor, work in rests:
-            _wait(work, deadline, f"message from rank {message.peer}")
-            message.into[HEAD_BYTES - _SIZE_BYTES : len(tensor) + HEAD_BYTES - _SIZE_BYTES] = (
-                tensor.numpy()
-            )
-        for work in sends:
-            _wait(work, deadline, "a send")
+            _wait(work, deadline, message.peer)
+            begin = self._first - _SIZE_BYTES
+            message.into[begin : begin + len(tensor)] = tensor.numpy()
+        for work in exchange.sends:
+            _wait(work, deadline, None)
         del self._open[ticket]
+        self._free += exchange.rooms
+        self._free += [message.room for message in exchange.incoming if message.room is not None]
         return sizes
 
     def abandon(self, ticket: int) -> None:
-        # Works under way hold tensors of their own: nothing of the caller's is touched any more.
+        # Works under way hold tensors of their own, which nobody uses again: nothing of the
+        # caller's is touched any more.
         self._open.pop(ticket, None)
 
     def split(self, color: int, key: int) -> "ProcessGroupTransport":
@@ -122,38 +147,54 @@ class ProcessGroupTransport:
         chosen = [r for c, _, _, r in sorted(members, key=lambda m: m[:3]) if c == color]
         group = new_group(chosen, str(dist.get_backend(self.group)).lower())
         places = sorted(chosen)  # how torch numbers the ranks of a group
-        return ProcessGroupTransport(group, [places.index(r) for r in chosen])
+        part = ProcessGroupTransport(group, [places.index(r) for r in chosen])
+        part.ranks_of_host = self.ranks_of_host
+        return part
 
-    def _send(self, peer: int, what: Bytes) -> List[Any]:
+    def group_for_sums(self, device: torch.device) -> Optional[Any]:
+        """The group that sums tensors of this device; None: there is none."""
+        return next((g for g in (self._sums, self.group) if g and serves(g, device)), None)
+
+    def _room(self) -> _Room:
+        if self._free:
+            return self._free.pop()
+        tensor = torch.empty(self._first, dtype=torch.uint8)
+        return _Room(tensor, tensor.numpy())
+
+    def _send(self, peer: int, what: Bytes, exchange: _Exchange) -> None:
         tag = self._next_tag(self._sent, peer)
         if peer == self.rank:
             self._to_itself[tag] = what.copy()
-            return []
-        head = np.zeros(HEAD_BYTES, np.uint8)
-        head[:_SIZE_BYTES] = np.frombuffer(len(what).to_bytes(_SIZE_BYTES, "little"), np.uint8)
-        first = what[: HEAD_BYTES - _SIZE_BYTES]
-        head[_SIZE_BYTES : _SIZE_BYTES + len(first)] = first
-        works = [self.group.send([torch.from_numpy(head)], self._peers[peer], tag)]
-        if len(what) > len(first):
-            rest = torch.from_numpy(what[len(first) :].copy())
-            works.append(self.group.send([rest], self._peers[peer], tag + 1))
-        return works
+            return
+        room = self._room()
+        exchange.rooms.append(room)
+        size = len(what)
+        end = min(size + _SIZE_BYTES, self._first)
+        _SIZE.pack_into(room.array.data, 0, size)
+        room.array[_SIZE_BYTES:end] = what[: end - _SIZE_BYTES]
+        first = room.tensor[:end] if self._may_be_short else room.tensor
+        exchange.sends.append(self.group.send([first], self._peers[peer], tag))
+        if size > end - _SIZE_BYTES:
+            rest = torch.from_numpy(what[end - _SIZE_BYTES :].copy())
+            exchange.sends.append(self.group.send([rest], self._peers[peer], tag + 1))
 
-    def _receive_head(self, peer: int, into: Bytes) -> _Incoming:
+    def _receive_first(self, peer: int, into: Bytes) -> _Incoming:
         tag = self._next_tag(self._received, peer)
-        head = torch.empty(HEAD_BYTES, dtype=torch.uint8)
-        work = None if peer == self.rank else self.group.recv([head], self._peers[peer], tag)
-        return _Incoming(peer, into, tag, head, work)
+        if peer == self.rank:
+            return _Incoming(peer, into, tag, None, None)
+        room = self._room()
+        work = self.group.recv([room.tensor], self._peers[peer], tag)
+        return _Incoming(peer, into, tag, room, work)
 
-    def _end_head(self, message: _Incoming, deadline: float) -> int:
-        if message.peer == self.rank:
+    def _end_first(self, message: _Incoming, deadline: float) -> int:
+        if message.room is None:
             return self._end_own(message)
-        _wait(message.work, deadline, f"message from rank {message.peer}")
-        head = message.head.numpy()
-        size = int.from_bytes(head[:_SIZE_BYTES].tobytes(), "little")
+        _wait(message.work, deadline, message.peer)
+        array = message.room.array
+        size: int = _SIZE.unpack_from(array.data)[0]
         _check_capacity(size, message)
-        first = min(size, HEAD_BYTES - _SIZE_BYTES)
-        message.into[:first] = head[_SIZE_BYTES : _SIZE_BYTES + first]
+        end = min(size + _SIZE_BYTES, self._first)
+        message.into[: end - _SIZE_BYTES] = array[_SIZE_BYTES:end]
         return size
 
     def _end_own(self, message: _Incoming) -> int:
@@ -164,11 +205,8 @@ class ProcessGroupTransport:
         message.into[: len(what)] = what
         return len(what)
 
-    def _receive_rest(self, message: _Incoming, size: int) -> Optional[Tuple[torch.Tensor, Any]]:
-        left = size - (HEAD_BYTES - _SIZE_BYTES)
-        if left <= 0 or message.peer == self.rank:
-            return None
-        tensor = torch.empty(left, dtype=torch.uint8)
+    def _receive_rest(self, message: _Incoming, size: int) -> Tuple[torch.Tensor, Any]:
+        tensor = torch.empty(size + _SIZE_BYTES - self._first, dtype=torch.uint8)
         return tensor, self.group.recv([tensor], self._peers[message.peer], message.tag + 1)
 
     @staticmethod
@@ -185,11 +223,14 @@ def _check_capacity(size: int, message: _Incoming) -> None:
         )
 
 
-def _wait(work: Any, deadline: float, what: str) -> None:
+def _wait(work: Any, deadline: float, peer: Optional[int]) -> None:
+    """peer: of whom a message is waited for; None: for one of ours to leave."""
     left = max(deadline - time.monotonic(), 1e-3)
     try:
-        done = work.wait(timedelta(seconds=left))
+        if work.wait(timedelta(seconds=left)) is not False:
+            return
+        reason = "no answer within the timeout"
     except RuntimeError as error:
-        raise CommError(f"{what}: {error}") from error
-    if done is False:
-        raise CommError(f"{what}: no answer within the timeout")
+        reason = str(error)
+    what = "a send" if peer is None else f"message from rank {peer}"
+    raise CommError(f"{what}: {reason}")

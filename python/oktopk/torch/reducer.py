@@ -75,7 +75,7 @@ class Reducer(ReducerBase):
         self._comm = comm
         self._flat_reducer = FlatReducer(comm, n, {**named, **options})
         super().__init__(self._flat_reducer.core)
-        self._flat: Optional[torch.Tensor] = None  # of the parameters
+        self._flat: Optional[torch.Tensor] = None  # of the parameters, in host memory
 
     def reduce_gradients(self, scale: float = 1.0) -> None:
         """Collective: replaces each p.grad by the mean over the ranks of scale * p.grad.
@@ -85,17 +85,16 @@ class Reducer(ReducerBase):
         unscale again: what is unsent must not change its meaning when S does.
         """
         layout = self._need_layout("reduce_gradients")
-        if self._flat is None:
-            self._flat = layout.new_vector()
-        for parameter, part in zip(layout.parameters, layout.views(self._flat)):
+        flat = self._vector(self._flat_reducer.makes_dense(layout.device))
+        for parameter, part in zip(layout.parameters, layout.views(flat)):
             if parameter.grad is None:
                 part.zero_()
                 continue
             gradient = local(parameter.grad)
             check_tensor(gradient, "a gradient", self._host_staging)
             part.copy_(gradient)
-        self._flat_reducer.step(self._flat, scale)
-        self._write_gradients()
+        self._flat_reducer.step(flat, scale)
+        self._write_gradients(flat)
 
     def reduce(self, flat: torch.Tensor, scale: float = 1.0, factor: float = 1.0) -> torch.Tensor:
         """Collective: replaces a flat tensor by factor times the mean over the ranks of
@@ -112,7 +111,7 @@ class Reducer(ReducerBase):
             self._check_flat(out)
         self._flat_reducer.flush()
         if out is None and self._layout is not None:
-            self._write_gradients()
+            self._write_gradients(self._vector(False))
             return None
         if out is None:
             out = torch.empty(self.n)
@@ -180,7 +179,7 @@ class Reducer(ReducerBase):
 
     def keep_snapshot(self) -> None:
         """Remembers all that a step changes, a copy of n floats, for go_back()."""
-        self._core.keep_snapshot()
+        self._flat_reducer.keep_snapshot()
 
     def go_back(self) -> None:
         """As if the steps since keep_snapshot() had not been. All ranks must do it together."""
@@ -191,6 +190,15 @@ class Reducer(ReducerBase):
         were applied or not: what was not is undone. All ranks must do it together."""
         undo(self._flat_reducer, spans, applied)
 
+    def _vector(self, is_dense: bool) -> torch.Tensor:
+        """For the flat gradient: a dense step leaves it on its device."""
+        layout = self._need_layout("reduce_gradients")
+        if is_dense and layout.device.type != "cpu":
+            return torch.empty(self.n, dtype=torch.float32, device=layout.device)
+        if self._flat is None:
+            self._flat = layout.new_vector()
+        return self._flat
+
     @torch.no_grad()
     def _write(self, flat: torch.Tensor, factor: float = 1.0) -> None:
         if self.skipped:
@@ -199,12 +207,10 @@ class Reducer(ReducerBase):
             self._flat_reducer.write(flat, factor)
 
     @torch.no_grad()
-    def _write_gradients(self) -> None:
+    def _write_gradients(self, flat: torch.Tensor) -> None:
         layout = self._need_layout("flush")
-        if self._flat is None:
-            self._flat = layout.new_vector()
-        self._write(self._flat)
-        for parameter, part in zip(layout.parameters, layout.views(self._flat)):
+        self._write(flat)
+        for parameter, part in zip(layout.parameters, layout.views(flat)):
             if parameter.grad is None:
                 parameter.grad = torch.empty_like(parameter)
             local(parameter.grad).copy_(part)

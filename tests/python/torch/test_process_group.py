@@ -7,7 +7,7 @@ from ranks import in_processes
 
 import oktopk
 
-SIZES = [0, 1, 503, 504, 505, 512, 70_000]
+SIZES = [0, 1, 503, 504, 505, 512, 65_527, 65_528, 65_529, 200_000]
 
 
 def pattern(sender, receiver, size):

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums over the ranks by a process group's own all_reduce: NCCL for a GPU's tensors where they lie,
+Gloo for the host's. Our own dense exchange passes host memory and messages, and is slower.
+
+COST: one pass before and one after the all_reduce, in place.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any, Tuple
+
+import torch
+import torch.distributed as dist
+
+from oktopk._core import CommError
+
+_SIZES = (1 << 12, 1 << 18, 1 << 22)  # values, of which the last only where that is quick
+_QUICK = 4e-3  # seconds of the second
+_REPETITIONS = 5
+
+
+def sums_in_its_type(dtype: torch.dtype) -> bool:
+    """Gloo sums bfloat16 from torch 2.2 on."""
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    return dtype != torch.bfloat16 or version >= (2, 2)
+
+
+def all_reduce(tensor: torch.Tensor, group: Any) -> None:
+    """Collective: the tensor becomes the sum over the ranks, bitwise equal on all of them."""
+    try:
+        dist.all_reduce(tensor, group=group)
+    except RuntimeError as error:
+        raise CommError(f"oktopk: the process group's all_reduce failed: {error}") from error
+
+
+def is_finite(tensor: torch.Tensor) -> bool:
+    """Waits for the tensor's device. COST: one pass that reads; a second one only where the sum of
+    all values overflows."""
+    x = tensor if tensor.layout == torch.strided else tensor._values()
+    return math.isfinite(x.sum(dtype=torch.float32).item()) or bool(x.isfinite().all())
+
+
+class BucketMean:
+    """The mean of one bucket as DDP makes it without a hook, bit by bit. Begun in backward's thread,
+    in DDP's order; ended in the exchanging thread, which may wait for the device."""
+
+    def __init__(self, buffer: torch.Tensor, group: Any, index: int):
+        """buffer: becomes the mean."""
+        self._index = index
+        buffer.mul_(1.0 / dist.get_world_size(group))
+        try:
+            self._work = dist.all_reduce(buffer, group=group, async_op=True)
+        except RuntimeError as error:
+            raise self._in_words(error) from error
+
+    def wait(self) -> None:
+        try:
+            self._work.wait()
+        except RuntimeError as error:
+            raise self._in_words(error) from error
+
+    def _in_words(self, error: RuntimeError) -> CommError:
+        return CommError(f"oktopk: the dense all-reduce of bucket {self._index} failed: {error}")
+
+
+def measure(group: Any, device: torch.device) -> Tuple[float, float]:
+    """Collective: the seconds of a dense step of no values, and the seconds per byte, here."""
+    small = _seconds(group, device, _SIZES[0])
+    size, large = _SIZES[1], _seconds(group, device, _SIZES[1])
+    if large < _QUICK:
+        size, large = _SIZES[2], _seconds(group, device, _SIZES[2])
+    per_byte = max(0.0, (large - small) / (4 * (size - _SIZES[0])))
+    return max(0.0, small - 4 * _SIZES[0] * per_byte), per_byte
+
+
+def _seconds(group: Any, device: torch.device, size: int) -> float:
+    """The median of a few, on the slowest rank: all ranks get the same number."""
+    tensor = torch.zeros(size, device=device)
+    times = []
+    for _ in range(1 + _REPETITIONS):
+        began = time.perf_counter()
+        tensor.mul_(0.5)
+        all_reduce(tensor, group)
+        is_finite(tensor)
+        times.append(time.perf_counter() - began)
+    median = sorted(times[1:])[_REPETITIONS // 2]  # the first may have to connect
+    slowest = torch.tensor([median], device=device)
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=group)
+    return float(slowest.item())

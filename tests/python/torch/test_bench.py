@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmarks of the PyTorch layer run, and print what they promise. Their times mean nothing here."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def run(*command):
+    environment = {k: v for k, v in os.environ.items() if k != "LOCAL_RANK"}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    done = subprocess.run(
+        [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, timeout=170
+    )
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def test_ddp_auto_compares_auto_with_plain_ddp():
+    sizes = ["--parameters", "1M", "--warmup", "1", "--steps", "1", "--most", "1e-9"]
+    status, out, err = run("bench/ddp_auto.py", "--methods", "ddp,auto", *sizes)
+    assert status == 1 and "auto takes" in err, err
+    lines = out.splitlines()
+    assert lines[0] == "n = 1049600, P = 2, cpu, density 0.01"
+    assert lines[1].startswith("ddp ") and lines[1].endswith("1.00 x ddp   all_reduce")
+    assert lines[2].startswith("auto ") and "x ddp" in lines[2]
+
+
+def test_process_group_step_prints_a_line_per_number_of_ranks():
+    sizes = ["--values", "4096", "--steps", "8"]
+    status, out, err = run("bench/process_group_step.py", "--ranks", "2", *sizes)
+    assert status == 0, err
+    head, line = out.splitlines()
+    assert len(line.split()) == 9 and line.split()[0] == "2"
