@@ -58,8 +58,8 @@ def _why_not(accelerator: Any, model: torch.nn.Module) -> str:
     if accelerator.num_processes == 1:
         return (
             f"oktopk: the model is a {kind}, not DistributedDataParallel, because Accelerate runs one "
-            "process: start it with 'accelerate launch --num_processes 2' or torchrun, or leave "
-            "prepare_hook() out"
+            "process: start it with torchrun --nproc-per-node 2 or more, or with accelerate launch "
+            "--multi_gpu, or leave prepare_hook() out"
         )
     distributed = str(getattr(accelerator, "distributed_type", "")).replace("DistributedType.", "")
     return (
