@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Lightning, Accelerate and the Trainer of transformers have in common: they make the DDP
-model and the optimiser themselves, so the hook is registered behind their backs, and SparseAdamW and
-SparseSGD, which were made without a source, get the hook's state as theirs. Once per training."""
+"""The common part of oktopk.lightning, oktopk.accelerate and oktopk.transformers. A front-end makes
+the DDP model itself, so the hook is registered after that, and SparseAdamW and SparseSGD, which were
+made without a source, get the hook's state as theirs. COST: once per training."""
 
 from __future__ import annotations
 
 import gc
 import warnings
 from contextlib import contextmanager
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional
 
 import torch
 import torch.distributed as dist
@@ -21,7 +21,7 @@ from oktopk.torch.ddp import oktopk_hook
 from oktopk.torch.optim import SparseAdamW, SparseSGD
 from oktopk.torch.state import OkTopkState
 
-Sparse = Union[SparseAdamW, SparseSGD]
+_SPARSE = (SparseAdamW, SparseSGD)
 _HOST_BACKENDS = ("gloo", "mpi", "ucc")
 
 
@@ -71,7 +71,7 @@ def _unwrapped(optimiser: Optimizer) -> Optimizer:
 def give_source(optimisers: Iterable[Optimizer], state: OkTopkState) -> None:
     """UsageError where an optimiser has another source; a warning where it can have none."""
     for optimiser in optimisers:
-        if not isinstance(optimiser, (SparseAdamW, SparseSGD)):
+        if not isinstance(optimiser, _SPARSE):
             _warn_about(optimiser)
         elif optimiser.source is None or optimiser.source is state:
             optimiser.source = state
@@ -98,7 +98,7 @@ def catch_up(optimisers: Iterable[Optimizer]) -> None:
     """The weight decay that is owed to silent coordinates, before weights are used. On all ranks."""
     for optimiser in optimisers:
         bare = _unwrapped(optimiser)
-        if isinstance(bare, (SparseAdamW, SparseSGD)):
+        if isinstance(bare, _SPARSE):
             bare.catch_up()
 
 

@@ -4,14 +4,19 @@ itself initialises torch.distributed. They are forked: imports, seconds of them,
 
 from __future__ import annotations
 
+import contextlib
 import os
+import runpy
 import socket
+import sys
 import time
+from pathlib import Path
 from typing import Any, Callable, Dict
 
 import torch
 import torch.multiprocessing
 
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 TIMEOUT = 180.0
 
 
@@ -58,3 +63,23 @@ def _free_port() -> int:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return int(s.getsockname()[1])
+
+
+def check_example(name: str, folder: Path) -> None:
+    """examples/<name> on two ranks, for a few steps on generated data: it learns and sends little."""
+    run_launched(2, _run_example, name, folder)
+    check_report((folder / "printed-0.txt").read_text())
+
+
+def check_report(printed: str) -> None:
+    assert "stand-in for MNIST (generated)" in printed and "after 60 steps" in printed
+    assert float(printed.split("accuracy ")[1].split()[0]) > 0.2  # chance is 0.1
+    assert float(printed.split("compressed ")[1].split("x")[0]) > 3
+
+
+def _run_example(rank: int, name: str, folder: Path) -> None:
+    os.chdir(folder)
+    sys.path.insert(0, str(EXAMPLES))
+    sys.argv = [name, "--steps", "60"]
+    with open(f"printed-{rank}.txt", "w") as file, contextlib.redirect_stdout(file):
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")

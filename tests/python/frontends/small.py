@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small model, its data and the hook's options, and what a rank has at the end of a training."""
+"""A small model, its data, the hook's options, and notes of how a training ended on each rank."""
 
 from __future__ import annotations
 

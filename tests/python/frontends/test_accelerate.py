@@ -8,7 +8,7 @@ import torch
 import oktopk
 import oktopk.accelerate
 import oktopk.torch
-from launched import run_launched
+from launched import check_example, run_launched
 from small import BATCH, BATCHES, OPTIONS, Net, Samples, assert_same, note
 from versions import TORCH
 
@@ -69,3 +69,7 @@ def test_one_process_is_refused():
         oktopk.accelerate.prepare_hook(accelerator, model, density=0.01)
     with pytest.raises(oktopk.UsageError, match=r"prepare_hook\(\) takes no grad_scaler"):
         oktopk.accelerate.prepare_hook(accelerator, model, grad_scaler=None)
+
+
+def test_example_learns_and_sends_little(tmp_path):
+    check_example("accelerate_mnist.py", tmp_path)

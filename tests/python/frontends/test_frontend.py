@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all front-ends share: who gets the hook's state, and the files of the ranks."""
+"""The common part of the front-ends: who gets the hook's state, and the files of the ranks."""
 
 import warnings
 

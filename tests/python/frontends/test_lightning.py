@@ -3,6 +3,7 @@
 
 import importlib
 import pickle
+import sys
 from types import SimpleNamespace
 
 import lightning.pytorch
@@ -15,7 +16,8 @@ from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy
 import oktopk
 import oktopk.lightning
 import oktopk.torch
-from launched import run_launched
+from launched import EXAMPLES, check_report, run_launched
+from processes import printed_by
 from small import BATCH, BATCHES, OPTIONS, Net, Samples, assert_same, note
 from versions import needs_cpu_scaler
 
@@ -113,3 +115,9 @@ def test_scaler_of_the_precision_plugin_is_passed_on():
     assert callback.state is state  # a second fit() goes on
     callback.setup(make_trainer(strategy="ddp", devices=2), None, "fit")
     assert callback.state.grad_scaler is None
+
+
+def test_example_learns_and_sends_little(tmp_path):
+    """Lightning starts its ranks itself."""
+    example = str(EXAMPLES / "lightning_mnist.py")
+    check_report(printed_by([sys.executable, example, "--steps", "60"], tmp_path))

@@ -7,7 +7,7 @@ from transformers import Trainer, TrainingArguments
 import oktopk
 import oktopk.torch
 import oktopk.transformers
-from launched import run_launched
+from launched import check_example, run_launched
 from small import BATCH, BATCHES, OPTIONS, Net, Samples, assert_same, note
 
 
@@ -66,3 +66,7 @@ def test_one_process_is_refused(tmp_path):
         callback.state
     with pytest.raises(oktopk.UsageError, match="OkTopkCallback takes no grad_scaler"):
         oktopk.transformers.OkTopkCallback(grad_scaler=None)
+
+
+def test_example_learns_and_sends_little(tmp_path):
+    check_example("trainer_mnist.py", tmp_path)
