@@ -29,7 +29,7 @@ def save_rank_file(state: OkTopkState, folder: Folder, name: str = "oktopk") -> 
     path.mkdir(parents=True, exist_ok=True)
     own = path / _file_name(name, dist.get_rank(), dist.get_world_size())
     unfinished = own.with_suffix(".unfinished")
-    torch.save(state.state_dict(), unfinished)
+    torch.save({"iteration": state.iteration, "state": state.state_dict()}, unfinished)
     os.replace(unfinished, own)
     for P in _numbers_of_ranks(path, name) - {dist.get_world_size()}:
         for rank in range(P):
@@ -76,8 +76,8 @@ def _read(folder: Path, name: str) -> _Found:
     P = world if world in numbers else min(numbers)
     ranks = [dist.get_rank()] if P == world else list(range(P))
     try:
-        states = [_load(folder / _file_name(name, rank, P)) for rank in ranks]
-        return _Found(P, int(states[0]["iteration"]), None, states)
+        files = [_load(folder / _file_name(name, rank, P)) for rank in ranks]
+        return _Found(P, int(files[0]["iteration"]), None, [file["state"] for file in files])
     except Exception as error:  # torch.load raises anything where a file is damaged
         where = f"rank {dist.get_rank()} cannot read the hook's state in {folder}"
         return _Found(P, 0, f"{where}: {type(error).__name__}: {error}", [])
