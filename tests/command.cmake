@@ -74,6 +74,10 @@ oktopk_add_command_test(explain_reads_profile_and_rules
   EXIT 0 OUTPUT "two hosts of four.*circulant elias_fano.bf16 skips 8,4,2,1 .*overridden.*because the rule")
 oktopk_add_command_test(explain_knows_groups ARGS explain -b 64M --ranks 32 --group 8 --coarsest log4 EXIT 0
   OUTPUT "a host +8 ranks")
+oktopk_add_command_test(explain_takes_one_size ARGS explain -b 25M -e 25M --density 0.01 --ranks 8 EXIT 0
+  OUTPUT "n = 26214400, .*x as fast as dense")
+oktopk_add_command_test(explain_refuses_two_sizes ARGS explain -b 25M -e 50M EXIT 2
+  OUTPUT "-e 50M: explain takes one size, and -b is 25M")
 oktopk_add_command_test(explain_refuses_missing_profile ARGS explain --profile nowhere.json EXIT 2
   OUTPUT "cannot read nowhere.json")
 oktopk_add_command_test(explain_refuses_profile

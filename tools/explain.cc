@@ -19,6 +19,7 @@ namespace {
 struct ExplainOptions {
   ChoiceFlags choice;
   std::string n = "16M";
+  std::string end;  // as bench has it; the same as n, or nothing
   std::string ranks = "16";
   double density = 0.01;
   int group = 0;
@@ -67,8 +68,11 @@ nlohmann::json to_json(const Crossovers& found) {
 int run_explain(const ExplainOptions& o) {
   const std::vector<int> ranks = parse_ranks(o.ranks, "--ranks");
   require(ranks.size() == 1, "--ranks ", o.ranks, ": one number of ranks, please");
-  const Problem problem = make_problem(static_cast<double>(parse_count(o.n)), o.density,
-                                       ranks.front(), o.choice.overlap);
+  const std::uint64_t n = parse_count(o.n);
+  require(o.end.empty() || parse_count(o.end) == n, "-e ", o.end,
+          ": explain takes one size, and -b is ", o.n, ": leave -e out, or give both the same");
+  const Problem problem =
+      make_problem(static_cast<double>(n), o.density, ranks.front(), o.choice.overlap);
   Profile profile = o.profile_file.empty() ? Profile{} : read_profile(o.profile_file);
   ChoiceOptions options = o.choice.options();
   require(o.group >= 0 && o.group <= problem.P, "--group ", o.group, ": it must be in 1..",
@@ -103,6 +107,7 @@ void add_explain(CLI::App& app, Action& action) {
   auto* sub = app.add_subcommand("explain", "what the tuner would choose for a problem, and why");
   auto o = std::make_shared<ExplainOptions>();
   sub->add_option("-b,--size", o->n, "n in elements (K, M, G)")->capture_default_str();
+  sub->add_option("-e,--end", o->end, "as bench has it: here the same as -b, or left out");
   sub->add_option("--density", o->density, "k / n, in (0, 1]")->capture_default_str();
   sub->add_option("--ranks", o->ranks, "number of ranks")->capture_default_str();
   sub->add_option("--profile", o->profile_file,
