@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """All channels of a model: one per bucket, made as buckets show up, replaced when DDP rebuilds them.
 
-What is unsent belongs to parameters. A new layout takes it from the channels that it replaces; a
-saved state makes the channels that were saved, and the same rule takes it from there.
+What is unsent belongs to parameters. A new layout takes it from the channels that it replaces, and
+goes on in the warm-up and with the adaptive density where they were; a saved state makes the
+channels that were saved, and the same rule takes it from there.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from oktopk._core import UsageError
 from oktopk.torch._channel import Channel
 from oktopk.torch._saved import Saved
 
+# Steps of an adaptive density, its density now, entries per value that it spent so far.
+Pace = Tuple[int, float, float]
+
 
 class Channels:
     """Of one rank. `names`: of all parameters, by id(); None: they get numbers as they come."""
@@ -28,9 +32,18 @@ class Channels:
         self._names = names if names is not None else {}
         self._are_all_known = names is not None
         self._channels: Dict[Tuple[int, ...], Channel] = {}  # by the ids of their parameters
-        self._unsent: Dict[str, torch.Tensor] = {}  # by name, while buckets are rebuilt
+        # By name, while buckets are rebuilt: what is unsent, and the pace of the channel it was in.
+        self._unsent: Dict[str, torch.Tensor] = {}
+        self._paces: Dict[str, Pace] = {}
+        self._steps = 0  # sparse ones, made before this step
         # By id: the channel and place of the last step; None: it was dense.
         self._last: Dict[int, Optional[Tuple[Channel, int]]] = {}
+
+    def begin_step(self) -> None:
+        """Before the first bucket of each step, while no channel is at work: the channels that are
+        made in this step go on from here, whichever of the others has already made it."""
+        steps = [channel.core.steps for channel in self._channels.values()]
+        self._steps = max([self._steps, *steps])
 
     def of_bucket(self, parameters: Sequence[torch.Tensor]) -> Channel:
         """The channel of these parameters in this order. Local, the same on all ranks."""
@@ -90,7 +103,7 @@ class Channels:
         if self._unsent:
             sizes = [len(values) for values in self._unsent.values()]
             rest = Channel(self._comm, list(self._unsent), sizes, self._options)
-            rest.give_unsent(dict(self._unsent))
+            self._pass_on(rest, dict(self._unsent))
             channels.append(rest)
         return Saved.of(channels, self._comm)
 
@@ -114,19 +127,37 @@ class Channels:
             saved.load_into(channel, part)
             restored[tuple(ids[name] for name in part.names)] = channel
         self._channels.update(restored)
+        self.begin_step()
+
+    @property
+    def profile(self) -> Optional[_core.Profile]:
+        """Of the network, as one of the channels has measured it; None: none has."""
+        profiles = (channel.core.profile for channel in self._channels.values())
+        return next((profile for profile in profiles if profile is not None), None)
 
     def _rebuild(self, key: Tuple[int, ...], parameters: Sequence[torch.Tensor]) -> Channel:
         self._dissolve(key)
         names = [self._name(i) for i in key]
         channel = Channel(self._comm, names, [p.numel() for p in parameters], self._options)
-        channel.give_unsent(self._unsent)
+        self._pass_on(channel, self._unsent)
         return channel
+
+    def _pass_on(self, channel: Channel, unsent: Dict[str, torch.Tensor]) -> None:
+        """To a new channel, what belongs to its parameters."""
+        channel.give_unsent(unsent)
+        slots = [slot for slot in channel.slots if slot.name in self._paces]
+        sizes = [slot.end - slot.begin for slot in slots]
+        mean = mean_pace([self._paces[slot.name] for slot in slots], sizes)
+        channel.core.begin_at(self._steps, *mean)
 
     def _dissolve(self, key: Tuple[int, ...]) -> None:
         """The channels of an older layout that have some of these parameters give up all theirs."""
         mine = set(key)
         for other in [k for k in self._channels if mine & set(k)]:
-            self._unsent.update(self._channels.pop(other).take_unsent())
+            channel = self._channels.pop(other)
+            self._unsent.update(channel.take_unsent())
+            _, *pace = channel.core.pace
+            self._paces.update(dict.fromkeys(channel.names, tuple(pace)))
 
     def _name(self, key: int) -> str:
         if self._are_all_known and key not in self._names:
@@ -140,3 +171,17 @@ class Channels:
         """Before a state is loaded: what is unsent is dropped."""
         self._channels.clear()
         self._unsent.clear()
+        self._paces.clear()
+        self._steps = 0
+
+
+def mean_pace(paces: Sequence[Pace], sizes: Sequence[int]) -> Pace:
+    """Of parameters that come from channels of different adaptive densities. The sum over all
+    parameters of what is sent and of what was spent stays."""
+    if not paces:
+        return 0, 0.0, 0.0
+    total = max(sum(sizes), 1)
+    density = sum(size * pace[1] for size, pace in zip(sizes, paces)) / total
+    spent = sum(size * pace[2] for size, pace in zip(sizes, paces)) / total
+    steps = max(pace[0] for pace in paces)
+    return steps, min(density, 1.0), min(spent, float(steps))  # rounding stays within the rules
