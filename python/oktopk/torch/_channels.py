@@ -8,13 +8,14 @@ channels that were saved, and the same rule takes it from there.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
 from oktopk import _core
 from oktopk._core import UsageError
 from oktopk.torch._channel import Channel
+from oktopk.torch._flat_reducer import Span, arrived_of
 from oktopk.torch._saved import Saved
 
 # Steps of an adaptive density, its density now, entries per value that it spent so far.
@@ -77,8 +78,11 @@ class Channels:
         for p in parameters:
             self._last[id(p)] = None
 
-    def arrived(self, parameter: torch.Tensor) -> Optional[torch.Tensor]:
-        """Where in the parameter the last mean arrived; None: everywhere."""
+    def arrived_of(self, parameters: Sequence[torch.Tensor]) -> List[Optional[torch.Tensor]]:
+        """Where in each of the parameters the last mean arrived; None: everywhere."""
+        return arrived_of([self._span(parameter) for parameter in parameters], parameters)
+
+    def _span(self, parameter: torch.Tensor) -> Optional[Span]:
         if id(parameter) not in self._last:
             raise UsageError(
                 f"oktopk: a parameter of shape {tuple(parameter.shape)} has not been synchronised: "
@@ -88,7 +92,7 @@ class Channels:
         if last is None:
             return None
         channel, place = last
-        return channel.arrived(channel.slots[place])
+        return channel.span(place)
 
     def unsent(self) -> Dict[str, torch.Tensor]:
         """A copy, by name, flat."""

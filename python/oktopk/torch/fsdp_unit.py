@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import nn
 
 from oktopk._core import UsageError
+from oktopk.torch._flat_reducer import Span
 from oktopk.torch.flat import local
 from oktopk.torch.reducer import Reducer
 
@@ -100,7 +101,7 @@ class Unit:
     def state_dict(self) -> Dict[str, Any]:
         assert self.reducer is not None
         self.settle()
-        return {**self.reducer.state_dict(), "place": self._place()}
+        return {"n": self.reducer.n, "place": self._place(), "reducer": self.reducer.state_dict()}
 
     def check_place(self, saved: Mapping[str, Any]) -> Mapping[str, Any]:
         if saved.get("place") != self._place():
@@ -122,11 +123,8 @@ class Unit:
                 yield p.sharded_param, begin
                 begin += p.padded_sharded_param_size.numel()
 
-    def arrived(self, begin: int, part: torch.Tensor) -> Optional[torch.Tensor]:
-        if self.reducer is None:
-            return None
-        indices = self.reducer.arrived_between(begin, begin + part.numel())
-        return None if indices is None else indices.to(part.device)
+    def span(self, begin: int, end: int) -> Optional[Span]:
+        return None if self.reducer is None else self.reducer.span(begin, end)
 
     @torch.no_grad()
     def flush(self) -> None:

@@ -10,7 +10,7 @@ to go back.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -21,9 +21,10 @@ from oktopk.torch._agree import require_equal
 from oktopk.torch._channel import Channel
 from oktopk.torch._channels import Channels
 from oktopk.torch._counters import CompressionStats, Counters, dense_bytes
-from oktopk.torch._owner import Owner, find_owner
+from oktopk.torch._owner import Owner, find_owner, group_of
 from oktopk.torch._saved import Saved
 from oktopk.torch._worker import OrderedWorker
+from oktopk.torch.checkpoint import Place, wrap
 from oktopk.torch.flat import FLOATS
 from oktopk.torch.process_group import communicator
 
@@ -197,9 +198,7 @@ class OkTopkState:
         work = dist.all_reduce(buffer, group=group, async_op=True)
         return work.get_future().then(lambda done: done.value()[0])
 
-    def _exchange(
-        self, channel: Channel, buffer: torch.Tensor, index: int, iteration: int
-    ) -> torch.Tensor:
+    def _exchange(self, channel: Channel, buffer: torch.Tensor, index: int, iteration: int) -> Any:
         """In the worker's thread."""
         if self._failure is not None:
             raise UsageError(self._failure)
@@ -213,8 +212,7 @@ class OkTopkState:
         except Exception as error:
             self._failure = f"oktopk: bucket {index} of this step failed: {error}"
             raise
-        if self._profile is None:
-            self._profile = channel.core.profile
+        self._profile = self._profile or channel.core.profile
         if not applied:
             # The GradScaler of every rank is to see it; without one, the bucket stays as it is.
             buffer.fill_(float("nan") if self.grad_scaler is not None else 0.0)
@@ -225,21 +223,21 @@ class OkTopkState:
         return buffer
 
     def _metrics(self, channel: Channel, stats: Metrics, index: int, iteration: int) -> Metrics:
-        return {
-            **stats,
-            "iteration": iteration,
-            "bucket": index,
-            "residual_norm": channel.core.unsent_norm,
-        }
+        norm = channel.core.unsent_norm
+        return {**stats, "iteration": iteration, "bucket": index, "residual_norm": norm}
 
     # What users ask.
 
     def arrived(self, parameter: torch.Tensor) -> Optional[torch.Tensor]:
         """Flat indices into the parameter where the last step's mean arrived, increasing; None:
         everywhere (a dense step). For optimisers; call it after backward."""
+        return self.arrived_of([parameter])[0]
+
+    def arrived_of(self, parameters: Sequence[torch.Tensor]) -> List[Optional[torch.Tensor]]:
+        """The same for many parameters."""
         if self._channels is None:
             raise UsageError("oktopk: no step was made yet: call arrived() after backward()")
-        return self._channels.arrived(parameter)
+        return self._channels.arrived_of(parameters)
 
     def unsent(self) -> Dict[str, torch.Tensor]:
         """What of this rank's gradients was not applied yet, by parameter name, as flat tensors:
@@ -254,21 +252,23 @@ class OkTopkState:
     # Saving.
 
     def state_dict(self) -> Dict[str, Any]:
-        """This rank's state, for torch.save. After the optimiser's step (and GradScaler.update)."""
+        """This rank's state, for torch.save or DCP. After optimiser.step() and GradScaler.update."""
         self._settle_step()
         saved = self._saved
         if saved is None:
             saved = self._channels.save() if self._channels is not None else Saved(0, 0, [])
-        return saved.as_dict(self.iteration)
+        return wrap(self.place(), saved.as_dict(self.iteration))
+
+    def place(self) -> Place:
+        """Whose state it is: this rank's in the group that DDP synchronises."""
+        return Place.of_group(group_of(self))
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Continues from what this rank saved. All ranks do it together; takes effect in the next
-        sparse step."""
+        """Continues from what this rank saved: in the next sparse step. All ranks together."""
         self.load_state_dicts([state])
 
     def load_state_dicts(self, states: List[Dict[str, Any]]) -> None:
-        """Continues from the states of all ranks of an earlier run, in rank order, whatever their
-        number was. All ranks do it together."""
+        """The same from all ranks of an earlier run, in rank order, whatever their number was."""
         self._saved, self.iteration = Saved.read(states)
         self._of_step = []
         if self._channels is not None:

@@ -10,6 +10,7 @@ from gloo_ranks import all_equal, run_processes
 from versions import TORCH, needs_torch, reason
 
 import oktopk
+from oktopk.torch.checkpoint import unwrap
 
 if TORCH < (2, 7):
     pytest.skip(reason((2, 7), "set_all_reduce_hook() of fully_shard"), allow_module_level=True)
@@ -153,7 +154,7 @@ def work_sparse(rank, P, replicas):
     other_state.flush()
     for p, q in zip(model.parameters(), other.parameters()):
         assert torch.equal(p.grad.to_local(), q.grad.to_local())
-    wrong = {name: {**group, "place": (5, 6)} for name, group in saved["groups"].items()}
+    wrong = {name: {**group, "place": (5, 6)} for name, group in unwrap(saved)["groups"].items()}
     with pytest.raises(oktopk.UsageError, match=r"another shard.*\(5, 6\)"):
         other_state.load_state_dict({"version": 1, "groups": wrong})
     with pytest.raises(oktopk.UsageError, match="other modules"):

@@ -11,6 +11,7 @@ from gloo_ranks import all_equal, run_processes, run_threads
 from torch import nn
 
 import oktopk
+from oktopk.torch.checkpoint import unwrap
 from oktopk.torch.outer import LocalSteps
 
 EXACT = {"codec": "coo32+fp32", "decay": 1.0}
@@ -112,7 +113,7 @@ def test_nothing_is_lost_without_decay(P, dtype, device):
         assert outer.reducer.unsent_norm > 0
         outer.flush()
         assert outer.local_steps == 0
-        return start, moved, outer.state_dict()["weights"].double()
+        return start, moved, unwrap(outer.state_dict())["weights"].double()
 
     results = run_threads(P, work)
     moved = sum(moved for _, moved, _ in results) / P
