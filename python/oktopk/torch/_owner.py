@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from oktopk._core import UsageError
+from oktopk.torch.flat import plain_name
 
 
 class Owner:
@@ -20,7 +21,8 @@ class Owner:
 
     def __init__(self, ddp: DistributedDataParallel):
         self._ddp = weakref.ref(ddp)
-        self.names: Dict[int, str] = {id(p): name for name, p in ddp.module.named_parameters()}
+        named = ddp.module.named_parameters()
+        self.names: Dict[int, str] = {id(p): plain_name(name) for name, p in named}
 
     def process_group(self, given: Optional[Any]) -> Any:
         """DDP's own; UsageError where the state was given another one."""

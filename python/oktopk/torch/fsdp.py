@@ -23,7 +23,14 @@ from oktopk._core import UsageError
 from oktopk.torch._flat_reducer import arrived_of
 from oktopk.torch.checkpoint import Place, unwrap, wrap
 from oktopk.torch.flat import local
-from oktopk.torch.fsdp_unit import FSDPModule, Unit, check_mesh, parameter_groups
+from oktopk.torch.fsdp_unit import (
+    FSDPModule,
+    Unit,
+    check_gradients,
+    check_mesh,
+    parameter_groups,
+    replicas_in,
+)
 from oktopk.torch.process_group import communicator
 from oktopk.torch.reducer import Reducer
 
@@ -47,8 +54,9 @@ def register_fsdp(
     replicate_group: the ranks that hold the same shard as this one: a process group, or the
     dimension of a DeviceMesh. Their weights must be equal at the start.
     start_iter: so many dense steps first: a few percent of all (docs/learning.md). min_numel:
-    parameter groups with fewer values in a shard are synchronised densely. grad_scaler: the GradScaler of mixed precision training: what is unsent
-    is then kept unscaled, and a step that it leaves out leaves no trace; synchronise once per step.
+    parameter groups with fewer values in a shard are synchronised densely. grad_scaler: the
+    GradScaler of mixed precision training: what is unsent is then kept unscaled, and a step that it
+    leaves out leaves no trace; synchronise once per step.
     The other options are those of `oktopk.torch.Reducer`.
 
     Keep the result: it has the state to save. Parameters that were not used in a step count as
@@ -59,21 +67,23 @@ def register_fsdp(
             "oktopk: register_fsdp() needs torch 2.7 or newer, for set_all_reduce_hook() of "
             f"fully_shard: this is torch {torch.__version__}"
         )
-    if start_iter < 0:
-        raise UsageError(f"oktopk: start_iter = {start_iter}, but it must not be negative")
-    get_group = getattr(replicate_group, "get_group", None)  # of a DeviceMesh
-    group = get_group() if get_group is not None else replicate_group
+    start_iter, min_numel = _count("start_iter", start_iter), _count("min_numel", min_numel)
+    group = replicas_in(replicate_group)
     named = list(parameter_groups(model))
     if not named:
         raise UsageError("oktopk: register_fsdp(): no module of the model was given to fully_shard")
     for name, _, group_of_parameters in named:
         check_mesh(name, group_of_parameters, group)
+        check_gradients(name, group_of_parameters, host_staging)
     if start_iter > 0:
         options["warmup"] = [(start_iter, 1.0), *options.get("warmup", [])]
     if grad_scaler is not None:
         options.setdefault("nan_policy", "skip")
     settings = {"density": density, "preset": preset, "host_staging": host_staging, **options}
-    state = FsdpState(communicator(group, timeout), min_numel, grad_scaler, settings)
+    comm = communicator(group, timeout)
+    common = {name: value for name, value in settings.items() if name != "k"}
+    Reducer(1024, communicator=comm, **common)  # unfit options are refused here, not in a backward
+    state = FsdpState(comm, min_numel, grad_scaler, settings)
     for name, module, group_of_parameters in named:
         module.set_all_reduce_hook(state.add(name, group_of_parameters))
         if hasattr(module, "set_reduce_scatter_unused_params"):  # torch 2.13
@@ -219,3 +229,9 @@ class FsdpState:
 def _is_spot_of(spots: Dict[int, Spot], parameter: torch.Tensor) -> bool:
     spot = spots.get(id(parameter))
     return spot is not None and spot.parameter is parameter
+
+
+def _count(name: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise UsageError(f"oktopk: {name} = {value!r}, but it must be an integer that is not negative")
+    return value

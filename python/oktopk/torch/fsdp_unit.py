@@ -15,7 +15,7 @@ from torch import nn
 
 from oktopk._core import UsageError
 from oktopk.torch._flat_reducer import Span
-from oktopk.torch.flat import local
+from oktopk.torch.flat import FLOATS, local, plain_name
 from oktopk.torch.reducer import Reducer
 
 try:
@@ -163,7 +163,47 @@ def parameter_groups(model: nn.Module) -> Iterator[Tuple[str, Any, Any]]:
         for group in groups:
             if id(group) not in seen:  # one unit may have several modules
                 seen.add(id(group))
-                yield name, module, group
+                yield plain_name(name), module, group
+
+
+def replicas_in(given: Any) -> Any:
+    """The process group of a replicate_group: it is one, or a dimension of a DeviceMesh; None: all
+    ranks."""
+    if hasattr(given, "get_group"):
+        if given.ndim != 1:
+            raise UsageError(
+                f"oktopk: register_fsdp(): replicate_group is a DeviceMesh of {given.ndim} "
+                f"dimensions, {given.mesh_dim_names}: give it one of them, such as mesh['replicate']"
+            )
+        return given.get_group()
+    if given is not None and not isinstance(given, dist.ProcessGroup):
+        raise UsageError(
+            f"oktopk: register_fsdp(): replicate_group = {given!r}, but it must be a process group or "
+            "one dimension of a DeviceMesh"
+        )
+    return given
+
+
+def check_gradients(name: str, group: Any, host_staging: bool) -> None:
+    """UsageError unless the gradients of this parameter group will be of a kind that can be
+    synchronised, and no one else does it."""
+    if getattr(group, "_all_reduce_hook", None) is not None:
+        raise UsageError(
+            f"oktopk: module '{name}' has an all-reduce hook: call register_fsdp() once per model"
+        )
+    if group.device.type != "cpu" and not host_staging:
+        raise UsageError(
+            f"oktopk: module '{name}': its gradients are on {group.device}, but messages leave from "
+            "host memory: pass host_staging=True to have them copied there and back in every step"
+        )
+    policy = group.mp_policy
+    for p in group.fsdp_params:
+        dtype = policy.reduce_dtype or policy.param_dtype or p.sharded_param.dtype
+        if p.sharded_param.requires_grad and dtype not in FLOATS:
+            raise UsageError(
+                f"oktopk: module '{name}': gradients are reduced as {dtype}, but it must be float32, "
+                "bfloat16 or float16: give fully_shard an mp_policy with one of them as reduce_dtype"
+            )
 
 
 def check_mesh(name: str, group: Any, replicas: Any) -> None:

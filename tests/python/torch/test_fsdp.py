@@ -134,9 +134,9 @@ def work_sparse(rank, P, replicas):
         given += gradients(reference).double()
         applied += gradients(model).double()
         assert gradients(model).count_nonzero() < 0.5 * len(gradients(model))
-        for p in model.parameters():
+        for p, arrived in zip(model.parameters(), state.arrived_of(list(model.parameters()))):
             nonzero = p.grad.to_local().reshape(-1).nonzero().reshape(-1)
-            assert torch.equal(state.arrived(p), nonzero)
+            assert torch.equal(arrived, nonzero) and torch.equal(state.arrived(p), nonzero)
         if step < 19:
             optimizer.step()
     assert all_equal(weights(model), group)
