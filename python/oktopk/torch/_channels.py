@@ -36,13 +36,17 @@ class Channels:
         # By name, while buckets are rebuilt: what is unsent, and the pace of the channel it was in.
         self._unsent: Dict[str, torch.Tensor] = {}
         self._paces: Dict[str, Pace] = {}
-        self._steps = 0  # sparse ones, made before this step
+        self._iteration = -1
+        self._steps = 0  # sparse ones, made before this iteration
         # By id: the channel and place of the last step; None: it was dense.
         self._last: Dict[int, Optional[Tuple[Channel, int]]] = {}
 
-    def begin_step(self) -> None:
-        """Before the first bucket of each step, while no channel is at work: the channels that are
-        made in this step go on from here, whichever of the others has already made it."""
+    def begin_step(self, iteration: int) -> None:
+        """Before each sparse bucket. At the first of an iteration no channel is at work: those that
+        are made in this iteration go on from here, whichever of the others has already made it."""
+        if iteration == self._iteration:
+            return
+        self._iteration = iteration
         steps = [channel.core.steps for channel in self._channels.values()]
         self._steps = max([self._steps, *steps])
 
@@ -131,7 +135,6 @@ class Channels:
             saved.load_into(channel, part)
             restored[tuple(ids[name] for name in part.names)] = channel
         self._channels.update(restored)
-        self.begin_step()
 
     @property
     def profile(self) -> Optional[_core.Profile]:
@@ -176,7 +179,7 @@ class Channels:
         self._channels.clear()
         self._unsent.clear()
         self._paces.clear()
-        self._steps = 0
+        self._iteration, self._steps = -1, 0
 
 
 def mean_pace(paces: Sequence[Pace], sizes: Sequence[int]) -> Pace:

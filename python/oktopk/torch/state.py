@@ -121,6 +121,7 @@ class OkTopkState:
             channels.restore(self._saved)
             self._profile = self._profile or channels.profile
             self._saved = None
+        channels.begin_step(iteration)
         channel = channels.of_bucket(bucket.parameters())
         is_ready = _record_event(buffer.device)
 
@@ -146,8 +147,6 @@ class OkTopkState:
         if self._owner is not None:
             self._owner.refuse_join()
         self._settle_step()
-        if self._channels is not None:
-            self._channels.begin_step()
         self._failure = None
         if self.grad_scaler is not None:
             self._scale = float(self.grad_scaler.get_scale())
