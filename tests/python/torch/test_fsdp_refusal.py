@@ -46,7 +46,7 @@ def work_register(rank, P):
             register(model, replicate, **options)
     with pytest.raises(oktopk.UsageError, match=r"DeviceMesh of 2 dimensions.*mesh\['replicate'\]"):
         register(model, mesh)
-    with pytest.raises(oktopk.UsageError, match="replicate_group = 3, but it must be a process"):
+    with pytest.raises(oktopk.UsageError, match="_group = 3, but it must be a process"):
         register(model, 3)
     register(model, replicate)  # none of them has left a hook behind
     with pytest.raises(oktopk.UsageError, match="'' has an all-reduce hook.*once per model"):
