@@ -183,6 +183,19 @@ class Reducer final : public Synchroniser {
   // Adds the values to this rank's residual.
   void give_unsent(std::span<const float> values);
 
+  // The place in the schedules, for Reducers that go on where those of another layout were. All is
+  // per value of the gradient, so that Reducers of any n can begin there; equal on all ranks.
+  struct Pace {
+    std::uint64_t steps = 0;           // made so far: the place in the warm-up
+    std::uint64_t adaptive_steps = 0;  // of an adaptive density; 0: it has not begun, or is off
+    double density = 0;                // of its next step, before the budget
+    double spent = 0;                  // entries per value, over all its steps
+  };
+  Pace pace() const;
+  // Local, but all ranks must do it together, with the same pace. UsageError, with nothing changed,
+  // after the first step, or when a number is no part of a pace.
+  void begin_at(const Pace& pace);
+
  private:
   // What a state restores, made in full before anything is replaced.
   struct Parts {

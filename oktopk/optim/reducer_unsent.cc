@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a Reducer owes to the weights (reducer.h): this rank's residual and its owner memory, looked
-// at, dropped, or moved to Reducers of another layout. O(n), no messages.
+// at, dropped, or moved to Reducers of another layout. So does its place in the schedules. O(n), no
+// messages.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "oktopk/base/error.h"
@@ -65,6 +67,29 @@ void Reducer::give_unsent(std::span<const float> values) {
   }
   residual_.accumulate(0, values);
   has_unsent_ = true;
+}
+
+Reducer::Pace Reducer::pace() const {
+  const AdaptiveDensity::Words words = adaptive_.words();
+  const double all = std::max<double>(n(), 1);
+  return {.steps = steps_,
+          .adaptive_steps = words[1],
+          .density = std::bit_cast<double>(words[0]) / all,
+          .spent = static_cast<double>(words[2]) / all};
+}
+
+// A budget bounds what was spent by what was allowed, so rounding cannot pass it (resume()).
+void Reducer::begin_at(const Pace& pace) {
+  require(steps_ == 0, "begin_at: ", steps_, " steps were made, but it is for a new reducer");
+  require(pace.density >= 0 && pace.density <= 1, "begin_at: density = ", pace.density,
+          ", but it must be in [0, 1]");
+  require(pace.spent >= 0 && pace.spent <= static_cast<double>(pace.adaptive_steps),
+          "begin_at: ", pace.spent, " entries per value were spent in ", pace.adaptive_steps,
+          " steps, but it must be at most 1 per step");
+  const double all = n();
+  adaptive_.resume({std::bit_cast<std::uint64_t>(pace.density * all), pace.adaptive_steps,
+                    static_cast<std::uint64_t>(std::llround(pace.spent * all))});
+  steps_ = pace.steps;
 }
 
 }  // namespace oktopk

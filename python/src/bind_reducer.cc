@@ -5,10 +5,12 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <optional>
+#include <tuple>
 
 #include "oktopk/optim/reducer.h"
 #include "python/src/arrays.h"
@@ -191,6 +193,23 @@ void bind_state(nb::class_<PyReducer>& c) {
             r.reducer().give_unsent({values.data(), values.size()});
           },
           "values"_a, "Adds n values to what is unsent on this rank.")
+      .def_prop_ro(
+          "pace",
+          [](const PyReducer& r) {
+            const Reducer::Pace pace = r.reducer().pace();
+            return std::make_tuple(pace.steps, pace.adaptive_steps, pace.density, pace.spent);
+          },
+          "(steps, steps of the adaptive density, its density, entries per value that it spent): "
+          "the place in the schedules.")
+      .def(
+          "begin_at",
+          [](PyReducer& r, std::uint64_t steps, std::uint64_t adaptive_steps, double density,
+             double spent) {
+            r.reducer().begin_at({steps, adaptive_steps, density, spent});
+          },
+          "steps"_a, "adaptive_steps"_a = 0, "density"_a = 0.0, "spent"_a = 0.0,
+          "Before the first step: goes on in the schedules where other Reducers were. All ranks "
+          "must do it together.")
       .def(
           "use_profile", [](PyReducer& r, const Profile& profile) { r.reducer().use(profile); },
           "profile"_a, "Preset auto: decides by this profile instead of measuring one.");

@@ -144,6 +144,64 @@ TEST(ReducerUnsents, unfit_values_are_refused_and_change_nothing) {
   });
 }
 
+ReducerOptions in_stages() {
+  ReducerOptions options = kCirculant.options(0);
+  options.density = 0.01;
+  options.warmup = {{.steps = 2, .density = 1}, {.steps = 4, .density = 0.25}};
+  return options;
+}
+
+// The metrics say which stage a step belongs to.
+TEST(ReducerUnsents, a_new_layout_begins_in_the_stage_of_the_old_one) {
+  run_world("threads", 3, [](Communicator& comm) {
+    Reducer large(comm, kLarge, in_stages());
+    for (std::uint64_t step = 0; step < 4; ++step) large.step(gradient_of(large, step));
+    Reducer small(comm, kSmall, in_stages());
+    small.begin_at(large.pace());
+    EXPECT_EQ(small.steps(), 4u);
+    std::vector<std::size_t> k;
+    for (std::uint64_t step = 4; step < 8; ++step) {
+      small.step(gradient_of(small, step));
+      k.push_back(small.metrics().k);
+    }
+    EXPECT_EQ(k, (std::vector<std::size_t>{75, 75, 3, 3}));
+    EXPECT_EQ(small.metrics().step, 8u);
+  });
+}
+
+TEST(ReducerUnsents, a_new_layout_begins_at_the_adaptive_density_of_the_old_one) {
+  run_world("threads", 3, [](Communicator& comm) {
+    ReducerOptions options = kCirculant.options(0);
+    options.density = 0.01;
+    options.adaptive = {.target_share = 0.9, .budget = 0.05, .interval = 2};
+    Reducer large(comm, kLarge, options);
+    for (std::uint64_t step = 0; step < 9; ++step) large.step(gradient_of(large, step));
+    ASSERT_GT(large.adaptive().k(), large.k());
+    Reducer same(comm, kLarge, options), small(comm, kSmall, options);
+    same.begin_at(large.pace());
+    small.begin_at(large.pace());
+    EXPECT_EQ(same.adaptive().words(), large.adaptive().words());
+    EXPECT_EQ(small.adaptive().steps(), 9u);
+    EXPECT_NEAR(static_cast<double>(small.adaptive().k()) / kSmall,
+                static_cast<double>(large.adaptive().k()) / kLarge, 2.0 / kSmall);
+    EXPECT_LE(static_cast<double>(small.adaptive().spent()), 0.05 * kSmall * 9);
+  });
+}
+
+TEST(ReducerUnsents, an_unfit_pace_is_refused) {
+  run_world("threads", 1, [](Communicator& comm) {
+    Reducer reducer(comm, kSmall, in_stages());
+    const auto refusal = [&](Reducer::Pace pace) {
+      return message_of([&] { reducer.begin_at(pace); });
+    };
+    EXPECT_NE(refusal({.density = 2}).find("density = 2"), std::string::npos);
+    EXPECT_NE(refusal({.adaptive_steps = 3, .spent = 4}).find("4 entries"), std::string::npos);
+    EXPECT_EQ(reducer.steps(), 0u);
+    reducer.step(gradient_of(reducer, 0));
+    EXPECT_EQ(refusal({}), "begin_at: 1 steps were made, but it is for a new reducer");
+  });
+}
+
 TEST(ReducerUnsents, after_a_failed_step_nothing_can_be_moved) {
   run_world("threads", 1, [](Communicator& comm) {
     ReducerOptions options = kCirculant.options(1);

@@ -7,13 +7,13 @@ parameter by parameter, to the channels of the new layout, and nothing is lost.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Sequence
 
 import torch
 
 from oktopk import _core
 from oktopk.torch._applied import undo
-from oktopk.torch._flat_reducer import FlatReducer
+from oktopk.torch._flat_reducer import FlatReducer, Span
 
 
 class Slot(NamedTuple):
@@ -57,9 +57,9 @@ class Channel:
         self._reducer.write(buffer, 1.0 / scale)
         return True
 
-    def arrived(self, slot: Slot) -> Optional[torch.Tensor]:
-        """Where in the parameter the last mean arrived; None: everywhere."""
-        return self._reducer.arrived(slot.begin, slot.end)
+    def span(self, place: int) -> Span:
+        """Of the parameter at this place of the bucket."""
+        return Span(self._reducer, self.slots[place].begin, self.slots[place].end)
 
     def keep_snapshot(self) -> None:
         """Remembers all that the next step changes, for undo()."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -120,12 +120,18 @@ class FlatReducer:
             indices = torch.from_numpy(self._indices).to(flat.device)
             flat.index_copy_(0, indices, torch.from_numpy(core.values).mul_(factor).to(flat))
 
-    def arrived(self, begin: int, end: int) -> Optional[torch.Tensor]:
-        """Where in begin..end-1 the last mean arrived, counted from begin; None: everywhere."""
+    def arrived(
+        self, bounds: Sequence[Tuple[int, int]], device: torch.device
+    ) -> List[Optional[torch.Tensor]]:
+        """For each (begin, end): where in begin..end-1 the last mean arrived, counted from begin;
+        None: everywhere. One copy to the device for all of them."""
         if self._indices is None:
-            return None
-        first, last = np.searchsorted(self._indices, [begin, end])
-        return torch.from_numpy(self._indices[first:last] - begin)
+            return [None] * len(bounds)
+        places = np.searchsorted(self._indices, np.asarray(bounds, np.int64).reshape(-1))
+        pairs = list(zip(places[0::2].tolist(), places[1::2].tolist()))
+        found = [self._indices[i:j] - begin for (i, j), (begin, _) in zip(pairs, bounds)]
+        on_device = torch.from_numpy(np.concatenate(found)).to(device)
+        return list(on_device.split([j - i for i, j in pairs]))
 
     def _sums(self, device: torch.device) -> Optional[Any]:
         return self._group_for_sums(device) if self._group_for_sums is not None else None
@@ -198,3 +204,30 @@ class FlatReducer:
             pinned = flat.device.type == "cuda"
             self._staging = torch.empty(len(flat), dtype=flat.dtype, pin_memory=pinned)
         return self._staging.copy_(flat.detach())
+
+
+class Span(NamedTuple):
+    """A parameter's place: begin..end-1 of the flat gradient of a reducer."""
+
+    reducer: FlatReducer
+    begin: int
+    end: int
+
+
+def arrived_of(
+    spans: Sequence[Optional[Span]], parameters: Sequence[torch.Tensor]
+) -> List[Optional[torch.Tensor]]:
+    """Where the last mean arrived in each of the parameters, on their devices; None: everywhere, as
+    where there is no span. COST: a few microseconds per parameter, one copy to a device per reducer.
+    """
+    arrived: List[Optional[torch.Tensor]] = [None] * len(spans)
+    together: Dict[Tuple[FlatReducer, torch.device], List[int]] = {}
+    bounds: Dict[int, Tuple[int, int]] = {}
+    for i, span in enumerate(spans):
+        if span is not None:
+            bounds[i] = (span.begin, span.end)
+            together.setdefault((span.reducer, parameters[i].device), []).append(i)
+    for (reducer, device), places in together.items():
+        for i, indices in zip(places, reducer.arrived([bounds[i] for i in places], device)):
+            arrived[i] = indices
+    return arrived

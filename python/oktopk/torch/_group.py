@@ -26,7 +26,8 @@ def as_group(given: Optional[Any]) -> Any:
     if given is None:
         return dist.group.WORLD
     if not hasattr(given, "get_group"):
-        if isinstance(given, (list, tuple, str)):
+        is_number = isinstance(given, int) and given != dist.GroupMember.NON_GROUP_MEMBER
+        if is_number or isinstance(given, (list, tuple, str)):
             raise UsageError(
                 f"oktopk: process_group = {given!r}, but it must be a process group "
                 "(torch.distributed.new_group(ranks)), a DeviceMesh of one dimension, or None"

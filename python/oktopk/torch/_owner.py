@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from oktopk._core import UsageError
+from oktopk.torch.flat import plain_name
 
 
 class Owner:
@@ -20,7 +21,8 @@ class Owner:
 
     def __init__(self, ddp: DistributedDataParallel):
         self._ddp = weakref.ref(ddp)
-        self.names: Dict[int, str] = {id(p): name for name, p in ddp.module.named_parameters()}
+        named = ddp.module.named_parameters()
+        self.names: Dict[int, str] = {id(p): plain_name(name) for name, p in named}
 
     def parameters(self) -> List[torch.Tensor]:
         """Those that get gradients."""
@@ -53,7 +55,7 @@ class Owner:
             )
 
 
-def find_owner(state: Any, parameter: torch.Tensor) -> Optional[Owner]:
+def find_owner(state: Any, parameter: Optional[torch.Tensor]) -> Optional[Owner]:
     """The one that has this state, or else the only one that has the parameter: torch 2.0 keeps no
     list of hooks, and the state may be a part of another one. Looks once through all live objects."""
     models = [
@@ -67,3 +69,9 @@ def find_owner(state: Any, parameter: torch.Tensor) -> Optional[Owner]:
     if not found:
         found = [m for m in models if any(p is parameter for p in m.parameters())]
     return Owner(found[0]) if len(found) == 1 else None
+
+
+def group_of(state: Any) -> Optional[Any]:
+    """The process group of the DDP module that has this state; the state's own where none is found."""
+    owner = state._owner or find_owner(state, None)
+    return owner.process_group(state.process_group) if owner else state.process_group

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from oktopk import _core
 from oktopk._core import UsageError
 from oktopk.torch._channel import Channel
+from oktopk.torch.checkpoint import unwrap
 from oktopk.torch.flat import load_states, state_to_bytes, state_to_tensor
 
 VERSION = 1
@@ -51,11 +52,12 @@ class Saved(NamedTuple):
         }
 
     @staticmethod
-    def read(states: List[Dict[str, Any]]) -> Tuple["Saved", int]:
-        if not states:
+    def read(wrapped: Sequence[Mapping[str, Any]]) -> Tuple["Saved", int]:
+        if not wrapped:
             raise UsageError("oktopk: no states to load")
+        states = [unwrap(state) for state in wrapped]
         for state in states:
-            if not isinstance(state, dict) or state.get("oktopk") != VERSION:
+            if not isinstance(state, Mapping) or state.get("oktopk") != VERSION:
                 raise UsageError(
                     "oktopk: not a state_dict of an OkTopkState, or one of another version "
                     f"(this is version {VERSION})"
@@ -74,11 +76,16 @@ class Saved(NamedTuple):
         load_states(channel.core, part.states)
 
 
-def _bytes_of(state: Dict[str, Any], bucket: int) -> bytes:
+def _bytes_of(state: Mapping[str, Any], bucket: int) -> bytes:
     return state_to_bytes(state["buckets"][bucket]["reducer"])
 
 
-def _check_all(states: List[Dict[str, Any]]) -> None:
+def _check_all(states: Sequence[Mapping[str, Any]]) -> None:
+    iterations = sorted({state["iteration"] for state in states})
+    if len(iterations) > 1:
+        raise UsageError(f"oktopk: states of different steps, of iterations {iterations}")
+    if not any(state["buckets"] for state in states):
+        return  # saved before the first step
     ranks = [state["rank"] for state in states]
     if ranks != list(range(states[0]["world"])):
         raise UsageError(

@@ -267,7 +267,9 @@ class Steps(Guarded):
         assert self._channels is not None
         if self._saved is not None:
             self._channels.restore(self._saved)
+            self._profile = self._profile or self._channels.profile
             self._saved = None
+        self._channels.begin_step(bucket.iteration)
         channel = self._channels.of_bucket(bucket.parameters)
         if self._profile is not None and channel.core.profile is None:
             channel.core.use_profile(self._profile)
@@ -276,8 +278,7 @@ class Steps(Guarded):
             self._applied.watch(bucket.parameters)
             self._of_step.append((channel, bucket.parameters))
         is_made = channel.step(bucket.buffer, 1.0 / (self._scale or 1.0))
-        if self._profile is None:
-            self._profile = channel.core.profile
+        self._profile = self._profile or channel.core.profile
         if not is_made:
             # The GradScaler of every rank is to see it; without one, the bucket stays as it is.
             bucket.buffer.fill_(float("nan") if self._scaler is not None else 0.0)

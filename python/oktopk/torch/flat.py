@@ -43,6 +43,11 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
         return to_local()
 
 
+def plain_name(name: str) -> str:
+    """A name in a model, whether torch.compile() wraps the model or a part of it, or not."""
+    return ".".join(part for part in name.split(".") if part != "_orig_mod")
+
+
 class Layout:
     """The trainable ones of some parameters, one after the other."""
 

@@ -14,7 +14,8 @@ COST: one Reducer per parameter group: a float for each value of the shard, for 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Tuple, Union
 
 import torch
 from torch import nn
@@ -22,10 +23,18 @@ from torch import nn
 from oktopk._core import UsageError, check_options
 from oktopk.options import MoreOptions, require_known, show_options
 from oktopk.torch._applied import Applied
+from oktopk.torch._flat_reducer import arrived_of
 from oktopk.torch._group import Timeout, as_group
 from oktopk.torch._settings import active, count, first_sparse_step, truth
+from oktopk.torch.checkpoint import Place, unwrap, wrap
 from oktopk.torch.flat import local
-from oktopk.torch.fsdp_unit import FSDPModule, Unit, check_mesh, parameter_groups
+from oktopk.torch.fsdp_unit import (
+    FSDPModule,
+    Unit,
+    check_gradients,
+    check_mesh,
+    parameter_groups,
+)
 from oktopk.torch.process_group import communicator
 from oktopk.torch.reducer import Reducer
 
@@ -77,20 +86,32 @@ def register_fsdp(
         raise UsageError("oktopk: register_fsdp(): no module of the model was given to fully_shard")
     for name, _, group_of_parameters in named:
         check_mesh(name, group_of_parameters, group)
+        check_gradients(name, group_of_parameters, truth("host_staging", host_staging))
     if dense_steps > 0:
         options["warmup"] = [(dense_steps, 1.0), *(options.get("warmup") or [])]
     if active(grad_scaler) is not None:
         options["nan_policy"] = options.get("nan_policy") or "skip"
-    given = {"density": density, "preset": preset, "codec": codec, "decay": decay, **options}
+    given: Dict[str, Any] = {"density": density, "preset": preset, "codec": codec, "decay": decay, **options}
     check_options(given)
-    settings = {**given, "host_staging": truth("host_staging", host_staging)}
+    settings: Dict[str, Any] = {**given, "host_staging": host_staging}
     least = count("min_numel", min_numel, 0)
-    state = FsdpState(communicator(group, timeout), least, active(grad_scaler), settings)
+    comm = communicator(group, timeout)
+    Reducer(max(given.get("k") or 1, 1024), communicator=comm, **settings)  # do they fit P ranks?
+    state = FsdpState(comm, least, active(grad_scaler), settings)
     for name, module, group_of_parameters in named:
         module.set_all_reduce_hook(state.add(name, group_of_parameters))
         if hasattr(module, "set_reduce_scatter_unused_params"):  # torch 2.13
             module.set_reduce_scatter_unused_params(True, recurse=False)
     return state
+
+
+class Spot(NamedTuple):
+    """Where a parameter's shard lies: begin..end-1 of its unit's gradient."""
+
+    parameter: torch.Tensor  # also keeps its id from being given to another
+    unit: Unit
+    begin: int
+    end: int
 
 
 class FsdpState:
@@ -106,15 +127,33 @@ class FsdpState:
         self.applied: Optional[Applied] = None if grad_scaler is None else Applied()
         self._units: Dict[str, Unit] = {}
         self._profile: Any = None  # of the network: measured once, used for all groups
+        self._spots: Dict[int, Spot] = {}  # by the id of a parameter
 
     def arrived(self, parameter: torch.Tensor) -> Optional[torch.Tensor]:
         """Where the last mean arrived: int64 indices into the flattened local shard. None:
         everywhere, after a dense step."""
-        for unit in self._units.values():
-            for candidate, begin in unit.layout():
-                if candidate is parameter:
-                    return unit.arrived(begin, local(parameter))
-        raise UsageError("oktopk: a parameter that fully_shard was not given, or that was frozen")
+        return self.arrived_of([parameter])[0]
+
+    def arrived_of(self, parameters: Sequence[torch.Tensor]) -> List[Optional[torch.Tensor]]:
+        """The same for many parameters, in less time."""
+        spots = self._spots
+        if any(not _is_spot_of(spots, p) for p in parameters):
+            spots = self._spots = self._find_spots()  # FSDP has made its parameters anew
+        lost = next((p for p in parameters if not _is_spot_of(spots, p)), None)
+        if lost is not None:
+            raise UsageError(
+                f"oktopk: a parameter of shape {tuple(lost.shape)} that fully_shard was not given, "
+                "or that was frozen"
+            )
+        spans = [spots[id(p)].unit.span(spots[id(p)].begin, spots[id(p)].end) for p in parameters]
+        return arrived_of(spans, parameters)
+
+    def _find_spots(self) -> Dict[int, "Spot"]:
+        return {
+            id(parameter): Spot(parameter, unit, begin, begin + local(parameter).numel())
+            for unit in self._units.values()
+            for parameter, begin in unit.layout()
+        }
 
     def flush(self) -> None:
         """Collective: puts the mean of everything that is unsent into each p.grad, in place of
@@ -135,32 +174,44 @@ class FsdpState:
                 "(set_requires_all_reduce(False)): save after a step that all-reduces"
             )
         made = {name: unit for name, unit in self._units.items() if unit.reducer is not None}
-        return {"version": 1, "groups": {name: unit.state_dict() for name, unit in made.items()}}
+        groups = {name: unit.state_dict() for name, unit in made.items()}
+        return wrap(self.place(), {"version": 1, "groups": groups})
+
+    def place(self) -> Place:
+        """Whose state it is: this rank's among the replicas of its shard."""
+        return Place.of_communicator(self._comm)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Collective: continues from what this rank saved, bitwise as if never stopped."""
-        for name in self._names([state]):
-            saved = self._units[name].check_place(state["groups"][name])
-            self._units[name].need_reducer(saved["n"]).load_state_dict(saved)
+        (own,) = self._own_states([state])
+        for name, unit in self._saved_units(own):
+            saved = unit.check_place(own["groups"][name])
+            unit.need_reducer(saved["n"]).load_state_dict(saved["reducer"])
 
     def load_state_dicts(self, states: Sequence[Mapping[str, Any]]) -> None:
         """Collective: continues from the states of all replicas of this shard, whatever their
         number was; the number of shards must be the same."""
-        for name in self._names(states):
-            saved = [self._units[name].check_place(state["groups"][name]) for state in states]
-            self._units[name].need_reducer(saved[0]["n"]).load_state_dicts(saved)
+        own = self._own_states(states)
+        for name, unit in self._saved_units(own[0]):
+            saved = [unit.check_place(state["groups"][name]) for state in own]
+            unit.need_reducer(saved[0]["n"]).load_state_dicts([s["reducer"] for s in saved])
 
-    def _names(self, states: Sequence[Mapping[str, Any]]) -> List[str]:
-        if not states:
+    def _own_states(self, wrapped: Sequence[Mapping[str, Any]]) -> List[Mapping[str, Any]]:
+        if not wrapped:
             raise UsageError("oktopk: no states to load")
+        states = [unwrap(state) for state in wrapped]
         for state in states:
-            if state.get("version") != 1 or "groups" not in state:
+            if not isinstance(state, Mapping) or state.get("version") != 1 or "groups" not in state:
                 raise UsageError("oktopk: not an FsdpState's state of version 1")
             odd = set(state["groups"]) ^ set(states[0]["groups"])
             odd |= set(state["groups"]) - set(self._units)
             if odd:
                 raise UsageError(f"oktopk: a state with other modules than here: {sorted(odd)}")
-        return [name for name in self._units if name in states[0]["groups"]]
+        return states
+
+    def _saved_units(self, state: Mapping[str, Any]) -> List[Tuple[str, Unit]]:
+        """In the order in which all ranks have them."""
+        return [(name, unit) for name, unit in self._units.items() if name in state["groups"]]
 
     def add(self, name: str, group: Any) -> Callable[[torch.Tensor], None]:
         """The hook of one more parameter group."""
@@ -168,6 +219,7 @@ class FsdpState:
         return unit.hook
 
     def make_reducer(self, n: int) -> Reducer:
+        self._spots = {}  # frozen parameters have none
         settings = dict(self._settings)
         if n < self._min_numel or n <= (settings.get("k") or 0):
             settings.update(preset="dense", k=None)
@@ -187,3 +239,8 @@ class FsdpState:
         """A GradScaler leaves out a step of all groups, or of none."""
         for unit in self._units.values():
             unit.settle()
+
+
+def _is_spot_of(spots: Dict[int, Spot], parameter: torch.Tensor) -> bool:
+    spot = spots.get(id(parameter))
+    return spot is not None and spot.parameter is parameter

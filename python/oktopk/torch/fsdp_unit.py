@@ -15,7 +15,8 @@ from torch import nn
 
 from oktopk._core import UsageError
 from oktopk.torch._applied import Applied
-from oktopk.torch.flat import local
+from oktopk.torch._flat_reducer import Span
+from oktopk.torch.flat import FLOATS, local, plain_name
 from oktopk.torch.reducer import Reducer
 
 try:
@@ -107,7 +108,7 @@ class Unit:
     def state_dict(self) -> Dict[str, Any]:
         assert self.reducer is not None
         self.settle()
-        return {**self.reducer.state_dict(), "place": self._place()}
+        return {"n": self.reducer.n, "place": self._place(), "reducer": self.reducer.state_dict()}
 
     def check_place(self, saved: Mapping[str, Any]) -> Mapping[str, Any]:
         if saved.get("place") != self._place():
@@ -129,11 +130,8 @@ class Unit:
                 yield p.sharded_param, begin
                 begin += p.padded_sharded_param_size.numel()
 
-    def arrived(self, begin: int, part: torch.Tensor) -> Optional[torch.Tensor]:
-        if self.reducer is None:
-            return None
-        indices = self.reducer.arrived_between(begin, begin + part.numel())
-        return None if indices is None else indices.to(part.device)
+    def span(self, begin: int, end: int) -> Optional[Span]:
+        return None if self.reducer is None else self.reducer.span(begin, end)
 
     @torch.no_grad()
     def flush(self) -> None:
@@ -172,7 +170,29 @@ def parameter_groups(model: nn.Module) -> Iterator[Tuple[str, Any, Any]]:
         for group in groups:
             if id(group) not in seen:  # one unit may have several modules
                 seen.add(id(group))
-                yield name, module, group
+                yield plain_name(name), module, group
+
+
+def check_gradients(name: str, group: Any, host_staging: bool) -> None:
+    """UsageError unless the gradients of this parameter group will be of a kind that can be
+    synchronised, and no one else does it."""
+    if getattr(group, "_all_reduce_hook", None) is not None:
+        raise UsageError(
+            f"oktopk: module '{name}' has an all-reduce hook: call register_fsdp() once per model"
+        )
+    if group.device.type != "cpu" and not host_staging:
+        raise UsageError(
+            f"oktopk: module '{name}': its gradients are on {group.device}, but messages leave from "
+            "host memory: pass host_staging=True to have them copied there and back in every step"
+        )
+    policy = group.mp_policy
+    for p in group.fsdp_params:
+        dtype = policy.reduce_dtype or policy.param_dtype or p.sharded_param.dtype
+        if p.sharded_param.requires_grad and dtype not in FLOATS:
+            raise UsageError(
+                f"oktopk: module '{name}': gradients are reduced as {dtype}, but it must be float32, "
+                "bfloat16 or float16: give fully_shard an mp_policy with one of them as reduce_dtype"
+            )
 
 
 def check_mesh(name: str, group: Any, replicas: Any) -> None:

@@ -23,6 +23,7 @@ import torch.distributed as dist
 from oktopk._core import Communicator, UsageError
 from oktopk.options import MoreOptions, require_known, show_options
 from oktopk.torch._group import Timeout, as_group
+from oktopk.torch.checkpoint import Place, unwrap, wrap
 from oktopk.torch.flat import Layout, local
 from oktopk.torch.reducer import Reducer
 
@@ -127,18 +128,23 @@ class LocalSteps:
 
     def state_dict(self) -> Dict[str, Any]:
         """This rank's state: every rank saves its own, along with its model and inner optimiser."""
-        return {
+        own = {
             "version": 1,
             "local_steps": self._local_steps,
             "weights": self._weights.clone(),
             "velocity": None if self._velocity is None else self._velocity.clone(),
             "reducer": self._reducer.state_dict(),
         }
+        return wrap(self.place(), own)
+
+    def place(self) -> Place:
+        """Whose state it is."""
+        return self._reducer.place()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Collective: continues from what this rank saved; load its model and inner optimiser
         too."""
-        self._check_state(state)
+        state = self._own_state(state)
         self._reducer.load_state_dict(state["reducer"])
         self._restore(state)
         self._local_steps = int(state["local_steps"])
@@ -146,10 +152,9 @@ class LocalSteps:
     def load_state_dicts(self, states: Sequence[Mapping[str, Any]]) -> None:
         """Collective: continues from the states of all ranks of an earlier run, whatever their
         number was, at their last outer step: the weights are set to those of that moment."""
-        for state in states:
-            self._check_state(state)
-        self._reducer.load_state_dicts([state["reducer"] for state in states])
-        self._restore(states[0])
+        own = [self._own_state(state) for state in states]
+        self._reducer.load_state_dicts([state["reducer"] for state in own])
+        self._restore(own[0])
         self._reset()
 
     @torch.no_grad()
@@ -190,7 +195,8 @@ class LocalSteps:
         if self._velocity is not None:
             self._velocity.copy_(state["velocity"])
 
-    def _check_state(self, state: Mapping[str, Any]) -> None:
+    def _own_state(self, wrapped: Mapping[str, Any]) -> Mapping[str, Any]:
+        state = unwrap(wrapped)
         missing = {"version", "local_steps", "weights", "velocity", "reducer"} - set(state)
         if missing or state["version"] != 1:
             raise UsageError(
@@ -206,6 +212,7 @@ class LocalSteps:
                 f"oktopk: a state {'without' if state['velocity'] is None else 'with'} outer "
                 f"momentum, but here outer_momentum = {self.outer_momentum}"
             )
+        return state
 
 
 def _check_hyperparameters(every: int, outer_lr: float, outer_momentum: float) -> None:

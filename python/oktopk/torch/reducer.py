@@ -12,7 +12,8 @@ COST: n floats for what is unsent, n more for the flat gradient of a list of par
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Union
 
 import torch
 
@@ -21,8 +22,9 @@ from oktopk._core import UsageError
 from oktopk.options import MoreOptions, require_known, show_options
 from oktopk.reducer import ReducerBase
 from oktopk.torch._applied import undo
-from oktopk.torch._flat_reducer import FlatReducer
+from oktopk.torch._flat_reducer import FlatReducer, Span, arrived_of
 from oktopk.torch._group import Timeout
+from oktopk.torch.checkpoint import Place, unwrap, wrap
 from oktopk.torch.flat import Layout, check_tensor, load_states, local, state_to_bytes, state_to_tensor
 from oktopk.torch.process_group import communicator as make_communicator
 
@@ -122,13 +124,16 @@ class Reducer(ReducerBase):
         """Where the last mean arrived: int64 indices into the parameter (the local shard of a
         DTensor), flat and in the order of its memory, increasing, on its device. None: everywhere,
         after a dense step. What `oktopk.torch.SparseAdamW` asks its source."""
-        begin, end = self._need_layout("arrived").span(parameter)
-        indices = self.arrived_between(begin, end)
-        return None if indices is None else indices.to(local(parameter).device)
+        return self.arrived_of([parameter])[0]
 
-    def arrived_between(self, begin: int, end: int) -> Optional[torch.Tensor]:
-        """The same for begin..end-1 of the flat gradient, counted from begin."""
-        return self._flat_reducer.arrived(begin, end)
+    def arrived_of(self, parameters: Sequence[torch.Tensor]) -> List[Optional[torch.Tensor]]:
+        """The same for many parameters, in less time."""
+        layout = self._need_layout("arrived")
+        return arrived_of([self.span(*layout.span(p)) for p in parameters], parameters)
+
+    def span(self, begin: int, end: int) -> Span:
+        """begin..end-1 of the flat gradient."""
+        return Span(self._flat_reducer, begin, end)
 
     @property
     def skipped(self) -> bool:
@@ -146,17 +151,22 @@ class Reducer(ReducerBase):
 
     def state_dict(self) -> Dict[str, Any]:
         """This rank's state: every rank saves its own."""
-        return {
+        own = {
             "version": 1,
             "rank": self._comm.rank,
             "ranks": self._comm.size,
             "n": self.n,
             "state": state_to_tensor(self._core.save()),
         }
+        return wrap(self.place(), own)
+
+    def place(self) -> Place:
+        """Whose state it is."""
+        return Place.of_communicator(self._comm)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Collective: continues from what this rank saved, bitwise as if never stopped."""
-        self._check_state(state)
+        state = self._own_state(state)
         if (state["rank"], state["ranks"]) != (self._comm.rank, self._comm.size):
             raise UsageError(
                 f"oktopk: the state of rank {state['rank']} of {state['ranks']}, but this is rank "
@@ -167,9 +177,8 @@ class Reducer(ReducerBase):
     def load_state_dicts(self, states: Sequence[Mapping[str, Any]]) -> None:
         """Collective: continues from the states of all ranks of an earlier run, in any order,
         whatever their number was. All ranks give the same states."""
-        for state in states:
-            self._check_state(state)
-        ordered = sorted(states, key=lambda state: state["rank"])
+        own = [self._own_state(state) for state in states]
+        ordered = sorted(own, key=lambda state: state["rank"])
         ranks = [state["rank"] for state in ordered]
         if ranks != list(range(ordered[0]["ranks"] if ordered else 1)):
             raise UsageError(
@@ -223,7 +232,8 @@ class Reducer(ReducerBase):
                 f"it must be contiguous, of one dimension and of n = {self.n} values"
             )
 
-    def _check_state(self, state: Mapping[str, Any]) -> None:
+    def _own_state(self, wrapped: Mapping[str, Any]) -> Mapping[str, Any]:
+        state = unwrap(wrapped)
         missing = {"version", "rank", "ranks", "n", "state"} - set(state)
         if missing or state["version"] != 1:
             raise UsageError(
@@ -231,6 +241,7 @@ class Reducer(ReducerBase):
             )
         if state["n"] != self.n:
             raise UsageError(f"oktopk: a state of n = {state['n']} values, but here n = {self.n}")
+        return state
 
     def _need_layout(self, what: str) -> Layout:
         if self._layout is None:

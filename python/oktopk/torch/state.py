@@ -11,7 +11,7 @@ to go back.
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Union
 
 import torch
 
@@ -19,9 +19,11 @@ from oktopk._core import UsageError
 from oktopk.options import MoreOptions, require_known, show_options
 from oktopk.torch._counters import CompressionStats
 from oktopk.torch._group import Timeout, check_timeout
+from oktopk.torch._owner import group_of
 from oktopk.torch._saved import Saved
 from oktopk.torch._settings import active, count, first_sparse_step, truth
 from oktopk.torch._steps import Metrics, Steps
+from oktopk.torch.checkpoint import Place, wrap
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -114,9 +116,13 @@ class OkTopkState(Steps):
     def arrived(self, parameter: torch.Tensor) -> Optional[torch.Tensor]:
         """Flat indices into the parameter where the last step's mean arrived, increasing; None:
         everywhere (a dense step). For optimisers; call it after backward."""
+        return self.arrived_of([parameter])[0]
+
+    def arrived_of(self, parameters: Sequence[torch.Tensor]) -> List[Optional[torch.Tensor]]:
+        """The same for many parameters."""
         if self._channels is None:
             raise UsageError("oktopk: no step was made yet: call arrived() after backward()")
-        return self._channels.arrived(parameter)
+        return self._channels.arrived_of(parameters)
 
     def unsent(self) -> Dict[str, torch.Tensor]:
         """What of this rank's gradients was not applied yet, by parameter name, as flat tensors:
@@ -132,21 +138,23 @@ class OkTopkState(Steps):
     # Saving.
 
     def state_dict(self) -> Dict[str, Any]:
-        """This rank's state, for torch.save. After the optimiser's step (and GradScaler.update)."""
+        """This rank's state, for torch.save or DCP. After optimiser.step() and GradScaler.update."""
         self._settle_step()
         saved = self._saved
         if saved is None:
             saved = self._channels.save() if self._channels is not None else Saved(0, 0, [])
-        return saved.as_dict(self.iteration)
+        return wrap(self.place(), saved.as_dict(self.iteration))
+
+    def place(self) -> Place:
+        """Whose state it is: this rank's in the group that DDP synchronises."""
+        return Place.of_group(group_of(self))
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Continues from what this rank saved. All ranks do it together; takes effect in the next
-        sparse step."""
+        """Continues from what this rank saved: in the next sparse step. All ranks together."""
         self.load_state_dicts([state])
 
     def load_state_dicts(self, states: List[Dict[str, Any]]) -> None:
-        """Continues from the states of all ranks of an earlier run, in rank order, whatever their
-        number was. All ranks do it together."""
+        """The same from all ranks of an earlier run, in rank order, whatever their number was."""
         self._saved, self.iteration = Saved.read(states)
         self._of_step, self._gone_densely = [], []
         self._dead = None

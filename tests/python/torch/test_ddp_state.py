@@ -106,8 +106,8 @@ def restore(rank, P, folder):
     saved = read(folder, rank)
     model.load_state_dict(saved["model"])
     state.load_state_dict(saved["hook"])
-    again = state.state_dict()  # loaded and not used: the same
-    assert again["iteration"] == 6
+    (again,) = state.state_dict().values()  # loaded and not used: the same
+    assert again[0]["iteration"] == 6
     model.zero_grad()
     (0.0 * loss_of(model, rank, 0)).backward()  # a step whose gradient is zero
     applied = flat_gradients(model)

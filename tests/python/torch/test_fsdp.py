@@ -10,6 +10,7 @@ from gloo_ranks import all_equal, run_processes
 from versions import TORCH, needs_torch, reason
 
 import oktopk
+from oktopk.torch.checkpoint import unwrap
 
 if TORCH < (2, 7):
     pytest.skip(reason((2, 7), "set_all_reduce_hook() of fully_shard"), allow_module_level=True)
@@ -133,9 +134,9 @@ def work_sparse(rank, P, replicas):
         given += gradients(reference).double()
         applied += gradients(model).double()
         assert gradients(model).count_nonzero() < 0.5 * len(gradients(model))
-        for p in model.parameters():
+        for p, arrived in zip(model.parameters(), state.arrived_of(list(model.parameters()))):
             nonzero = p.grad.to_local().reshape(-1).nonzero().reshape(-1)
-            assert torch.equal(state.arrived(p), nonzero)
+            assert torch.equal(arrived, nonzero) and torch.equal(state.arrived(p), nonzero)
         if step < 19:
             optimizer.step()
     assert all_equal(weights(model), group)
@@ -153,7 +154,7 @@ def work_sparse(rank, P, replicas):
     other_state.flush()
     for p, q in zip(model.parameters(), other.parameters()):
         assert torch.equal(p.grad.to_local(), q.grad.to_local())
-    wrong = {name: {**group, "place": (5, 6)} for name, group in saved["groups"].items()}
+    wrong = {name: {**group, "place": (5, 6)} for name, group in unwrap(saved)["groups"].items()}
     with pytest.raises(oktopk.UsageError, match=r"another shard.*\(5, 6\)"):
         other_state.load_state_dict({"version": 1, "groups": wrong})
     with pytest.raises(oktopk.UsageError, match="other modules"):

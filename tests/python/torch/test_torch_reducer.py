@@ -11,6 +11,7 @@ from gloo_ranks import run_threads
 from torch import nn
 
 import oktopk
+from oktopk.torch.checkpoint import unwrap
 from oktopk.torch.reducer import Reducer
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
@@ -246,9 +247,9 @@ def test_a_loaded_state_continues_bitwise(P):
             a = first.reduce(gradient_of(comm.rank, step))
             assert torch.equal(a, second.reduce(gradient_of(comm.rank, step)))
         with pytest.raises(oktopk.UsageError, match=f"this is rank {comm.rank} of {P}"):
-            second.load_state_dict({**state, "rank": (comm.rank + 1) % P})
+            second.load_state_dict({**unwrap(state), "rank": (comm.rank + 1) % P})
         with pytest.raises(oktopk.UsageError, match="n = 7"):
-            second.load_state_dict({**state, "n": 7})
+            second.load_state_dict({**unwrap(state), "n": 7})
         with pytest.raises(oktopk.UsageError, match="lacks"):
             second.load_state_dict({"version": 1})
 
