@@ -4,8 +4,9 @@
 // addresses, which costs less than asking each for its array; python/oktopk/torch/native_step.py
 // vouches for them.
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/vector.h>
+#include <nanobind/stl/tuple.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "oktopk/base/error.h"
@@ -57,7 +58,6 @@ TensorState as_tensor(nb::handle row) {
           .end = step(13)};
 }
 
-// A list that is empty has an address, too: null would mean that everything arrived.
 std::vector<TensorState> as_tensors(const nb::list& rows) {
   std::vector<TensorState> tensors;
   tensors.reserve(rows.size());
@@ -68,11 +68,18 @@ std::vector<TensorState> as_tensors(const nb::list& rows) {
 // The clock and the tables of one group of parameters.
 class LazyGroup {
  public:
-  void tick(double rate, double weight_decay) { history_.tick(rate, weight_decay); }
+  void tick(double rate, double weight_decay, std::uint64_t steps) {
+    require(rate >= 0 && weight_decay >= 0 && decay_of_one_step(rate, weight_decay) > 0,
+            "lr = ", rate, " and weight_decay = ", weight_decay,
+            ", but they must not be negative, and their product less than 1");
+    require(history_.now() + steps < (1U << 31U), "a clock of ", history_.now(), " and ", steps,
+            " steps, but it has fewer than 2^31");
+    for (std::uint64_t step = 0; step < steps; ++step) history_.tick(rate, weight_decay);
+  }
   const RateHistory& history() const { return history_; }
 
-  enum class Part : int { all, moments, move };
-  void adam(const nb::list& rows, const nb::dict& options, int part, std::size_t threads) {
+  template <auto run>
+  void adam(const nb::list& rows, const nb::dict& options, std::size_t threads) {
     const std::vector<TensorState> tensors = as_tensors(rows);
     AdamStep step{.beta1 = nb::cast<double>(options["beta1"]),
                   .beta2 = nb::cast<double>(options["beta2"]),
@@ -84,10 +91,7 @@ class LazyGroup {
     step.first = first_.up_to(step.beta1, most);
     step.second = second_.up_to(step.beta2, most);
     const nb::gil_scoped_release free;
-    const auto run = static_cast<Part>(part);
-    if (run == Part::all) adam_step(tensors, step, threads);
-    if (run == Part::moments) adam_step_moments(tensors, step, threads);
-    if (run == Part::move) adam_step_move(tensors, step, threads);
+    run(tensors, step, threads);
   }
 
   void sgd(const nb::list& rows, const nb::dict& options, std::size_t threads) {
@@ -121,6 +125,24 @@ class LazyGroup {
   PowerTable second_;
 };
 
+std::int64_t bad_indices(const nb::list& lists, std::size_t threads) {
+  using List = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;
+  std::vector<TensorState> tensors;
+  for (const nb::handle list : lists) {
+    const auto [at, count, size] = nb::cast<List>(list);
+    const auto* indices = reinterpret_cast<const std::int64_t*>(static_cast<std::uintptr_t>(at));
+    tensors.push_back({.size = size, .indices = indices, .count = count});
+  }
+  const nb::gil_scoped_release free;
+  return find_bad_indices(tensors, threads);
+}
+
+auto one_minus_powers(double beta, std::uint32_t exponent) {
+  PowerTable table;
+  const PowerView view = table.up_to(beta, exponent);
+  return to_numpy(std::vector<double>(view.one_minus, view.one_minus + view.size));
+}
+
 // Steps, rate and decay of each stretch, one after the other: plain numbers, for a state_dict().
 nb::list runs(const LazyGroup& group) {
   nb::list flat;
@@ -147,7 +169,7 @@ auto totals(const LazyGroup& group, std::size_t begin) {
 void bind_optim(nb::module_& m) {
   nb::class_<LazyGroup>(m, "LazyGroup", "The clock of one group of parameters, and their steps.")
       .def(nb::init<>())
-      .def("tick", &LazyGroup::tick, "rate"_a, "weight_decay"_a, "A step begins.")
+      .def("tick", &LazyGroup::tick, "rate"_a, "weight_decay"_a, "steps"_a = 1, "Steps begin.")
       .def_prop_ro(
           "now", [](const LazyGroup& g) { return g.history().now(); }, "Steps made.")
       .def_prop_ro("has_decayed", [](const LazyGroup& g) { return g.history().has_decayed(); })
@@ -155,30 +177,19 @@ void bind_optim(nb::module_& m) {
           "rescalings", [](const LazyGroup& g) { return g.history().rescalings(); },
           "How often all earlier totals have changed.")
       .def("runs", &runs, "Stretches of one rate, flat: steps, rate, weight decay, steps, ...")
-      .def(
-          "totals", &totals, "begin"_a = 0,
-          "Sums of the rates up to each step from `begin` on, then what decay has left of weights.")
-      .def("adam", &LazyGroup::adam, "tensors"_a, "options"_a, "part"_a, "threads"_a,
-           "AdamW. part 0: all of a step; 1 and 2: a dense one's moments, then its moves.")
+      .def("totals", &totals, "begin"_a = 0,
+           "Sums of the rates up to each step from `begin` on, then what decay has left.")
+      .def("adam", &LazyGroup::adam<&adam_step>, "tensors"_a, "options"_a, "threads"_a)
+      .def("adam_moments", &LazyGroup::adam<&adam_step_moments>, "tensors"_a, "options"_a,
+           "threads"_a, "The first half of a dense step; the second needs roots.")
+      .def("adam_move", &LazyGroup::adam<&adam_step_move>, "tensors"_a, "options"_a, "threads"_a)
       .def("sgd", &LazyGroup::sgd, "tensors"_a, "options"_a, "threads"_a)
       .def("pay_decay", &LazyGroup::pay_decay, "tensors"_a, "threads"_a);
-  m.def(
-      "find_bad_indices",
-      [](const nb::list& rows, std::size_t threads) {
-        const std::vector<TensorState> tensors = as_tensors(rows);
-        const nb::gil_scoped_release free;
-        return find_bad_indices(tensors, threads);
-      },
-      "tensors"_a, "threads"_a,
-      "Place of the first whose indices do not increase within its size.");
-  m.def(
-      "one_minus_powers",
-      [](double beta, std::uint32_t exponent) {
-        PowerTable table;
-        const PowerView view = table.up_to(beta, exponent);
-        return to_numpy(std::vector<double>(view.one_minus, view.one_minus + view.size));
-      },
-      "beta"_a, "exponent"_a, "1 - beta^j for j up to `exponent`, or to where it is 1.");
+  m.def("find_bad_indices", &bad_indices, "lists"_a, "threads"_a,
+        "Place of the first (address, count, size) whose indices do not increase within its size; "
+        "-1: none.");
+  m.def("one_minus_powers", &one_minus_powers, "beta"_a, "exponent"_a,
+        "1 - beta^j for j up to `exponent`, or to where it is 1.");
 }
 
 }  // namespace oktopk::python
