@@ -87,7 +87,17 @@ struct Arrivers {
   std::size_t operator[](std::size_t j) const {
     return indices == nullptr ? first + j : static_cast<std::size_t>(indices[j]);
   }
+  // Who comes some time after j: far enough that memory has answered by then.
+  std::size_t soon(std::size_t j) const {
+    constexpr std::size_t kAhead = 16;
+    return (*this)[j + kAhead < count ? j + kAhead : count - 1];
+  }
 };
+
+template <class... T>
+void prefetch(const T*... x) {
+  (__builtin_prefetch(x, 1), ...);
+}
 
 inline bool all_are(const std::uint32_t* x, std::size_t n, std::uint32_t value) {
   std::uint32_t difference = 0;
@@ -159,6 +169,9 @@ void adam_block(const TensorState& t, const AdamStep& step, Block block) {
   Real* v = static_cast<Real*>(t.second);
   for (std::size_t j = 0; j < who.count; ++j) {
     const std::size_t i = who[j];
+    const std::size_t soon = who.soon(j);
+    prefetch(w + soon, g + soon, m + soon, v + soon, t.last + soon);
+    if (t.arrivals != nullptr) prefetch(t.arrivals + soon);
     const AdamCoordinate<Real> at{m[i], v[i], t.last[i], t.arrivals ? t.arrivals + i : nullptr};
     narrow(adam_arrive(rule, widen(w[i]), widen(g[i]), t.caught_up, at), w[i]);
   }
@@ -203,6 +216,9 @@ void sgd_block(const TensorState& t, const SgdStep& step, Block block) {
   Real* v = static_cast<Real*>(t.first);
   for (std::size_t j = 0; j < who.count; ++j) {
     const std::size_t i = who[j];
+    const std::size_t soon = who.soon(j);
+    prefetch(w + soon, g + soon, t.last + soon);
+    if (v != nullptr) prefetch(v + soon);
     Real* velocity = v == nullptr ? nullptr : v + i;
     narrow(sgd_arrive(rule, widen(w[i]), widen(g[i]), t.last[i], velocity), w[i]);
     t.last[i] = now;

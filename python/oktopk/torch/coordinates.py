@@ -17,13 +17,13 @@ from oktopk.torch.flat import local
 # By the numbers that oktopk/optim/tensor_step.h has for them.
 WEIGHT_TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.float64: 3}
 
-
-class Job(NamedTuple):
-    """A parameter that makes a step: where its mean arrived; None: everywhere."""
-
-    group: Dict[str, Any]
-    param: Tensor
-    indices: Optional[Tensor]
+# What a parameter's state holds that has no element per coordinate: tensors without dimensions.
+NUMBERS = {
+    "step": torch.float32,
+    "skew": torch.int64,
+    "caught_up": torch.int64,
+    "whole": torch.int64,
+}
 
 
 class Layout(NamedTuple):
@@ -34,6 +34,15 @@ class Layout(NamedTuple):
     size: int
     is_sharded: bool
     is_native: bool
+
+
+class Job(NamedTuple):
+    """A parameter that makes a step: where its mean arrived; None: everywhere."""
+
+    group: Dict[str, Any]
+    param: Tensor
+    layout: Layout
+    indices: Optional[Tensor]
 
 
 def layout_of(param: Tensor) -> Layout:
@@ -54,6 +63,11 @@ def has_no_gaps(own: Tensor) -> bool:
 def state_dtype(param: Tensor) -> torch.dtype:
     """Moments of half precision would round away what a step adds to them."""
     return torch.float64 if param.dtype == torch.float64 else torch.float32
+
+
+def clock_of(state: Dict[str, Any]) -> int:
+    """The step of its group up to which a parameter has come."""
+    return int(state["step"].item()) + int(state["skew"].item())
 
 
 def checked_parameter(param: Tensor) -> None:

@@ -4,8 +4,12 @@ of silent coordinates, and paying what they owe. Saving and loading: saved_optim
 
 While a parameter's gradient always arrived as a whole (warm-up, no source), a step is the plain dense
 optimiser's. From its first sparse step on, a step touches only the coordinates that arrived. The
-names in a parameter's state are the same from its first step on. Nothing in the state has a shape
-that depends on the number of steps. COST: O(k) per sparse step; 4 B per coordinate for the clock.
+names in a parameter's state are the same from its first step on, and no shape depends on the number
+of steps. Beyond torch's it holds, by coordinate, the step in which it last arrived (`last`) and how
+often it did (`arrivals`), and three numbers: the clock of the group less the parameter's own steps
+(`skew`), the step up to which all its decay is paid (`caught_up`), and whether all of it arrived in
+all of its steps (`whole`). Numbers are tensors without dimensions, which every way to save and shard
+states understands. COST: O(k) per sparse step; 4 B per coordinate for the clock.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from oktopk.torch.coordinates import (
     Layout,
     checked_indices,
     checked_parameter,
+    clock_of,
     layout_of,
     state_dtype,
 )
@@ -95,8 +100,7 @@ class LazyOptimiser(SavedOptimiser):
             for group in self.param_groups:
                 self._complete(group, [p for p in group["params"] if p.grad is not None])
             return loss
-        both = [(job, self._layout(job.param)) for _, jobs in work for job in jobs]
-        native_step.check_indices([(job, layout) for job, layout in both if layout.is_native])
+        native_step.check_indices([job for _, jobs in work for job in jobs])
         for group, jobs in work:
             self._step_group(group, jobs)
         return loss
@@ -131,12 +135,13 @@ class LazyOptimiser(SavedOptimiser):
         for param in params:
             checked_parameter(param)
         if self.source is None or not self._is_lazy(group):
-            return [Job(group, param, None) for param in params]
+            return [Job(group, param, self._layout(param), None) for param in params]
         jobs = []
         for param, indices in zip(params, self._ask(params)):
+            layout = self._layout(param)
             if indices is not None:
-                indices = checked_indices(indices, param, self._layout(param))
-            jobs.append(Job(group, param, indices))
+                indices = checked_indices(indices, param, layout)
+            jobs.append(Job(group, param, layout, indices))
         return jobs
 
     def _ask(self, params: List[Tensor]) -> Iterator[Optional[Tensor]]:
@@ -167,9 +172,8 @@ class LazyOptimiser(SavedOptimiser):
         rows = native_step.Rows(self.moments)
         for job, state in zip(jobs, states):
             dense = not lazy or self._stays_dense(job, state, clock.now)
-            layout = self._layout(job.param)
-            if layout.is_native and job.param.grad.dtype == layout.dtype:  # type: ignore[union-attr]
-                rows.add(job, state, layout, dense)
+            if job.layout.is_native and job.param.grad.dtype == job.layout.dtype:  # type: ignore[union-attr]
+                rows.add(job, state, dense)
             elif dense:
                 self._dense(job, state)
             else:
@@ -180,15 +184,14 @@ class LazyOptimiser(SavedOptimiser):
     def _stays_dense(self, job: Job, state: Dict[str, Any], now: int) -> bool:
         """Whether all of a parameter arrived, in this step and in all before: then nobody looks at
         its clocks. They are set when that ends."""
-        state["clock"] = now
-        if state["dense_until"] != now - 1:
+        if not state["whole"].item():
             return False
         if job.indices is None:
-            state["dense_until"] = now
             return True
+        state["whole"].zero_()
         local(state["last"]).fill_(now - 1)
         if "arrivals" in state:
-            local(state["arrivals"]).fill_(int(state["step"]) - 1)
+            local(state["arrivals"]).fill_(int(state["step"].item()) - 1)
         return False
 
     def _complete(self, group: Dict[str, Any], params: List[Tensor]) -> None:
@@ -196,27 +199,28 @@ class LazyOptimiser(SavedOptimiser):
         that had no gradient for some steps."""
         lazy = self._is_lazy(group)
         before = max(self._clock(group).now - 1, 0)
+        names = self._names(group, lazy)
         for param in params:
             state = self.state[param]
-            if not state and self.counts_steps:
+            if "step" not in state and (lazy or self.counts_steps):
                 state["step"] = torch.tensor(0.0, dtype=torch.float32)
             had_clock = "last" in state  # saved by a version that made it at the first sparse step
-            for name in self._names(group, lazy):
+            for name in names:
                 if name not in state:
-                    whole = torch.int32 if name in ("last", "arrivals") else state_dtype(param)
-                    state[name] = torch.zeros_like(param, dtype=whole)
+                    dtype = torch.int32 if name in ("last", "arrivals") else state_dtype(param)
+                    state[name] = torch.zeros_like(param, dtype=dtype)
             if not lazy:
                 continue
-            if "dense_until" not in state:
-                state["dense_until"] = -1 if had_clock else before
-            for name in ("clock", "caught_up") if self.decoupled_decay else ("clock",):
-                state.setdefault(name, before)
-            missed = before - state["clock"]
+            if "skew" not in state:
+                state["skew"] = torch.tensor(int(state.pop("clock", before)) - int(state["step"]))
+                state["whole"] = torch.tensor(0 if had_clock else 1)
+                if self.decoupled_decay:
+                    state.setdefault("caught_up", torch.tensor(before))
+            missed = before - clock_of(state)
             if missed > 0:
                 state["last"] += missed
-                for name in ("clock", "caught_up", "dense_until"):
-                    if name in state:
-                        state[name] += missed
+                for name in ("skew", "caught_up") if self.decoupled_decay else ("skew",):
+                    state[name] += missed
 
     def _names(self, group: Dict[str, Any], lazy: bool) -> List[str]:
         """Of what has one element per coordinate."""
@@ -254,7 +258,7 @@ class LazyOptimiser(SavedOptimiser):
         for clock, params in self._owing():
             self._pay(clock, params)
             for param in params:
-                self.state[param]["caught_up"] = self.state[param]["clock"]
+                self.state[param]["caught_up"].fill_(clock_of(self.state[param]))
 
     @contextmanager
     def caught_up(self) -> Iterator[None]:
@@ -281,7 +285,7 @@ class LazyOptimiser(SavedOptimiser):
         for group in self.param_groups:
             clock = self._clock(group)
             states = [(param, self.state.get(param, {})) for param in group["params"]]
-            params = [p for p, s in states if "last" in s and s["dense_until"] < s["clock"]]
+            params = [param for param, state in states if "last" in state and not state["whole"]]
             if self.decoupled_decay and clock.native.has_decayed and params:
                 found.append((clock, params))
         return found

@@ -13,7 +13,14 @@ from torch import Tensor
 
 from oktopk import _core
 from oktopk._core import UsageError
-from oktopk.torch.coordinates import WEIGHT_TYPES, Job, Layout, bad_indices, state_dtype
+from oktopk.torch.coordinates import (
+    WEIGHT_TYPES,
+    Job,
+    Layout,
+    bad_indices,
+    clock_of,
+    state_dtype,
+)
 from oktopk.torch.interval_clock import IntervalClock
 
 Row = Tuple[int, ...]  # the fields of TensorState, in their order
@@ -22,17 +29,16 @@ _ROOTS_AT = 6  # the place of `roots` in a row
 _CHUNK = 1 << 22  # coordinates whose roots are in memory at a time
 
 
-def check_indices(jobs: List[Tuple[Job, Layout]]) -> None:
+def check_indices(jobs: List[Job]) -> None:
     """UsageError where those of a parameter do not increase within it."""
-    sparse = [(job, layout) for job, layout in jobs if _count(job) > 0]
-    rows = [(job.indices.data_ptr(), _count(job), layout.size) for job, layout in sparse]  # type: ignore[union-attr]
-    bad = _core.find_bad_indices(rows, torch.get_num_threads())
+    lists, sparse = [], []
+    for job in jobs:
+        if job.indices is not None and job.layout.is_native and job.indices.numel() > 0:
+            lists.append((job.indices.data_ptr(), job.indices.numel(), job.layout.size))
+            sparse.append(job)
+    bad = _core.find_bad_indices(lists, torch.get_num_threads())
     if bad >= 0:
-        raise bad_indices(sparse[bad][0])
-
-
-def _count(job: Job) -> int:
-    return 0 if job.indices is None else job.indices.numel()
+        raise bad_indices(sparse[bad])
 
 
 class Rows:
@@ -46,9 +52,13 @@ class Rows:
         self._names = names
         self._alive: List[Tensor] = []
 
-    def add(self, job: Job, state: Dict[str, Any], layout: Layout, is_dense: bool) -> None:
-        if not is_dense and job.indices is not None and len(job.indices) == 0:
-            return
+    def add(self, job: Job, state: Dict[str, Any], is_dense: bool) -> None:
+        indices = count = 0
+        if job.indices is not None:
+            indices, count = job.indices.data_ptr(), job.indices.numel()
+        if not is_dense and job.indices is not None and count == 0:
+            return  # nobody: but for the native step, no indices are all of them
+        layout = job.layout
         own, grad = job.param, job.param.grad
         assert grad is not None
         if layout.is_sharded:
@@ -68,8 +78,7 @@ class Rows:
         arrivals = (
             self._tensor(state, "arrivals", own, layout).data_ptr() if "arrivals" in state else 0
         )
-        indices, count = (0, 0) if job.indices is None else (job.indices.data_ptr(), _count(job))
-        caught_up = state.get("caught_up", 0)
+        caught_up = state["caught_up"].item() if "caught_up" in state else 0
         self.lazy.append(
             (*head, first, second, 0, last, arrivals, indices, count, steps, caught_up, 0)
         )
@@ -94,7 +103,7 @@ class Rows:
         own = param.to_local() if layout.is_sharded else param  # type: ignore[attr-defined]
         last = self._tensor(state, "last", own, layout).data_ptr()
         head = (WEIGHT_TYPES[layout.dtype], layout.size, own.data_ptr(), 0, 0, 0, 0, last)
-        self.lazy.append((*head, 0, 0, 0, 0, state["caught_up"], state["clock"]))
+        self.lazy.append((*head, 0, 0, 0, 0, state["caught_up"].item(), clock_of(state)))
 
 
 def adam(rows: Rows, clock: IntervalClock) -> None:

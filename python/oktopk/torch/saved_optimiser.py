@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from oktopk._core import UsageError
-from oktopk.torch.coordinates import Layout, state_dtype
+from oktopk.torch.coordinates import NUMBERS, Layout, state_dtype
 from oktopk.torch.interval_clock import RUNS, IntervalClock, checked_runs
 
 # Options of torch's optimisers that would change what a step does, and what they must be.
@@ -25,7 +25,8 @@ class SavedOptimiser(Optimizer):
 
     decoupled_decay = False  # weight decay is owed by who is silent
     counts_steps = False  # "step" is in the state
-    is_copy = False  # made by pickle or deepcopy: without a source
+    is_copy = False  # made by pickle or deepcopy, which leave the source behind
+    source: Any = None
 
     def _forget_views(self) -> None:
         self._clocks: Dict[int, IntervalClock] = {}  # by the id of a group
@@ -66,8 +67,8 @@ class SavedOptimiser(Optimizer):
         params = [param for group in self.param_groups for param in group["params"]]
         for key, param in zip(saved, params):
             for name, value in state_dict["state"].get(key, {}).items():
-                if name == "step":
-                    self.state[param][name] = torch.tensor(float(value), dtype=torch.float32)
+                if name in NUMBERS:
+                    self.state[param][name] = torch.tensor(float(value), dtype=NUMBERS[name])
                 elif value is None:  # torch's SGD without momentum
                     del self.state[param][name]
                 elif isinstance(value, Tensor) and value.shape == param.shape:
@@ -90,11 +91,12 @@ class SavedOptimiser(Optimizer):
     def __getstate__(self) -> Dict[str, Any]:
         for clock in self._clocks.values():
             clock.note()
-        return super().__getstate__()  # type: ignore[no-any-return]
+        kept: Dict[str, Any] = super().__getstate__()
+        return {**kept, "source": None} if self.source is None else kept
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         """Of torch's load_state_dict(), and of copies."""
-        self.is_copy = self.is_copy or "defaults" in state
+        self.is_copy = self.is_copy or ("defaults" in state and "source" not in state)
         super().__setstate__(state)
         self._forget_views()
         for group in self.param_groups:

@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, Optional, Union
 import torch
 from torch import Tensor
 
-from oktopk.torch.coordinates import Job, order_of, state_dtype
+from oktopk.torch.coordinates import NUMBERS, Job, clock_of, order_of, state_dtype
 from oktopk.torch.flat import local
 from oktopk.torch.interval_clock import IntervalClock, one_minus_power
 
@@ -54,7 +54,7 @@ def flat_views(param: Tensor, state: Dict[str, Any]) -> Dict[str, Tensor]:
     order = order_of(local(param))
     flats = {"param": local(param).permute(order).view(-1)}
     for name, value in state.items():
-        if isinstance(value, Tensor) and value.shape == param.shape and name != "step":
+        if isinstance(value, Tensor) and value.shape == param.shape and name not in NUMBERS:
             flats[name] = local(value).permute(order).view(-1)
     if param.grad is not None:
         flats["grad"] = local(param.grad).permute(order).reshape(-1)
@@ -80,9 +80,9 @@ def arrivers(job: Job, state: Dict[str, Any], clock: IntervalClock) -> Iterator[
 
 def pay_decay(param: Tensor, state: Dict[str, Any], clock: IntervalClock) -> None:
     """The weight decay that coordinates owe since they last arrived."""
-    flats, end = flat_views(param, state), state["clock"]
+    flats, end = flat_views(param, state), clock_of(state)
     for where in blocks(None, flats["param"].numel()):
-        begin = flats["last"][where].clamp(min=state["caught_up"])
+        begin = flats["last"][where].clamp(min=int(state["caught_up"]))
         kept = clock.kept_between(begin, end).to(state_dtype(param))
         weight = flats["param"][where]
         weight.copy_(weight.to(kept.dtype) * kept)
@@ -144,7 +144,7 @@ def adam_arrive(here: Arrivers) -> None:
     rate = (here.clock.rate_since(here.last) / bias).to(dtype)
     weight = here["param"].to(dtype)
     if here.clock.native.has_decayed:
-        begin = here.last.clamp(min=here.state["caught_up"])
+        begin = here.last.clamp(min=int(here.state["caught_up"]))
         weight = weight * here.clock.kept_since(begin).to(dtype)
     here["param"] = weight - rate * drift / scale.add_(here.group["eps"])
     here["exp_avg"] = m
