@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What SparseAdamW and SparseSGD share: who arrived in this step, the state of a parameter, the clock
-of silent coordinates, and paying what they owe. Saving and loading: saved_optimiser.py.
+of silent coordinates. Below it: owed_decay.py, saved_optimiser.py.
 
 While a parameter's gradient always arrived as a whole (warm-up, no source), a step is the plain dense
 optimiser's. From its first sparse step on, a step touches only the coordinates that arrived. The
@@ -14,7 +14,6 @@ states understands. COST: O(k) per sparse step; 4 B per coordinate for the clock
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol, Tuple
 
 import torch
@@ -24,16 +23,14 @@ from oktopk._core import UsageError
 from oktopk.torch import native_step, torch_step
 from oktopk.torch.coordinates import (
     Job,
-    Layout,
     checked_indices,
     checked_parameter,
     clock_of,
-    layout_of,
     state_dtype,
 )
 from oktopk.torch.flat import local
 from oktopk.torch.interval_clock import RUNS, IntervalClock
-from oktopk.torch.saved_optimiser import SavedOptimiser
+from oktopk.torch.owed_decay import OwedDecay
 
 
 class Arrivals(Protocol):
@@ -46,7 +43,7 @@ class Arrivals(Protocol):
         parameters in a list, is asked once per step."""
 
 
-class LazyOptimiser(SavedOptimiser):
+class LazyOptimiser(OwedDecay):
     """A torch optimiser that moves a weight when something arrives for it."""
 
     modes: Tuple[str, ...] = ()
@@ -172,7 +169,7 @@ class LazyOptimiser(SavedOptimiser):
         rows = native_step.Rows(self.moments)
         for job, state in zip(jobs, states):
             dense = not lazy or self._stays_dense(job, state, clock.now)
-            if job.layout.is_native and job.param.grad.dtype == job.layout.dtype:  # type: ignore[union-attr]
+            if native_step.fits(job):
                 rows.add(job, state, dense)
             elif dense:
                 self._dense(job, state)
@@ -237,65 +234,3 @@ class LazyOptimiser(SavedOptimiser):
     def _native(self, rows: native_step.Rows, clock: IntervalClock) -> None:
         """The steps of all parameters in host memory."""
         raise NotImplementedError
-
-    def _layout(self, param: Tensor) -> Layout:
-        known = self._layouts.get(param)
-        if known is not None and not known.is_sharded:
-            same = param.stride() == known.stride and param.dtype == known.dtype
-            if same and param.is_cpu == known.is_native:
-                return known
-        self._layouts[param] = found = layout_of(param)
-        return found
-
-    # What silent coordinates owe
-
-    @torch.no_grad()
-    def catch_up(self) -> None:
-        """Settles what is owed to coordinates that did not arrive: decoupled weight decay. Changes
-        the weights, so all ranks must call it together: at the end of training, before an export.
-        To evaluate on one rank in the middle of it, use `with optimiser.caught_up():`. O(n)."""
-        self._refuse_while_caught_up("catch_up()")
-        for clock, params in self._owing():
-            self._pay(clock, params)
-            for param in params:
-                self.state[param]["caught_up"].fill_(clock_of(self.state[param]))
-
-    @contextmanager
-    def caught_up(self) -> Iterator[None]:
-        """Inside, the weights are as after catch_up(); afterwards they are bit by bit what they
-        were, so that a rank may do it alone. What else changes weights inside is undone, too.
-        COST: O(n), and a copy of the weights that owe something."""
-        self._refuse_while_caught_up("caught_up()")
-        owing = self._owing()
-        with torch.no_grad():
-            copies = [(param, local(param).clone()) for _, params in owing for param in params]
-            for clock, params in owing:
-                self._pay(clock, params)
-        self._is_caught_up = True
-        try:
-            yield
-        finally:
-            self._is_caught_up = False
-            with torch.no_grad():
-                for param, copy in copies:
-                    local(param).copy_(copy)
-
-    def _owing(self) -> List[Tuple[IntervalClock, List[Tensor]]]:
-        found = []
-        for group in self.param_groups:
-            clock = self._clock(group)
-            states = [(param, self.state.get(param, {})) for param in group["params"]]
-            params = [param for param, state in states if "last" in state and not state["whole"]]
-            if self.decoupled_decay and clock.native.has_decayed and params:
-                found.append((clock, params))
-        return found
-
-    def _pay(self, clock: IntervalClock, params: List[Tensor]) -> None:
-        rows = native_step.Rows(())
-        for param in params:
-            layout = self._layout(param)
-            if layout.is_native:
-                rows.owing(self.state[param], param, layout)
-            else:
-                torch_step.pay_decay(param, self.state[param], clock)
-        native_step.pay_decay(rows, clock)

@@ -41,6 +41,12 @@ def check_indices(jobs: List[Job]) -> None:
         raise bad_indices(sparse[bad])
 
 
+def fits(job: Job) -> bool:
+    """Whether a native step can be made with a parameter and its gradient."""
+    grad = job.param.grad
+    return job.layout.is_native and grad is not None and grad.dtype == job.layout.dtype
+
+
 class Rows:
     """The parameters of a group as a native call wants them. Keeps alive what was copied for it."""
 

@@ -135,8 +135,8 @@ def adam_arrive(here: Arrivers) -> None:
         # The mean of m over the tau steps, had S / tau come in each of them; and what m would move
         # in the silence that is to come.
         gone = one_minus_power(beta1, here.silence, here.clock.now)
-        share = (1 - beta1 * fresh / ((1 - beta1) * tau)).to(dtype)
-        ahead = (beta1 * gone / ((1 - beta1) * tau)).to(dtype)
+        reach = beta1 / ((1 - beta1) * tau.double())
+        share, ahead = (1 - reach * fresh).to(dtype), (reach * gone).to(dtype)
         drift = torch.where(tau == 1, m, torch.lerp(old, mean, share) + ahead * m)
         m = (1 - gone).to(dtype) * m
         scale = _age_by_arrivals(here, total, mean)
@@ -193,7 +193,7 @@ def sgd_arrive(here: Arrivers) -> None:
     weight = here["param"].to(state_dtype(here["param"]))
     total = here["grad"].to(weight.dtype)
     if group["weight_decay"] != 0:  # the weight rested: each silent step pulled alike
-        total = total + group["weight_decay"] * tau * weight
+        total = total + group["weight_decay"] * tau.to(weight.dtype) * weight
     move = total if mu == 0 else _move_with_momentum(here, total)
     if group["nesterov"]:
         move = total + mu * move

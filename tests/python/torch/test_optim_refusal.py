@@ -62,7 +62,8 @@ def test_a_rate_that_would_decay_weights_to_nothing_is_refused():
     optimiser.param_groups[0]["lr"] = 0.5
     source.tell(weights, indices(0))
     weights.grad = torch.ones(2)
-    with pytest.raises(UsageError, match="weight_decay = 2.0, but it must be less than 1 / lr, and lr = 0.5"):
+    words = "weight_decay = 2.0, but it must be less than 1 / lr, and lr = 0.5"
+    with pytest.raises(UsageError, match=words):
         optimiser.step()
 
 
