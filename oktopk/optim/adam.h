@@ -7,7 +7,7 @@
 // is how BERT was trained with Ok-Topk (Li & Hoefler, PPoPP'22): silence counts as gradients of
 // zero. All are AdamW, to the last bit, when every coordinate arrives in every step. The rule
 // itself: adam_rule.h. COST: interval_aware O(k) per sparse step, memory 4n words; published and
-// updates O(n), 2n words (updates 3n).
+// updates O(n), 3n words (published with dense steps only, 2n).
 #pragma once
 
 #include <cstdint>
