@@ -237,13 +237,17 @@ void pay_block(const TensorState& t, const StepTotals* totals, Block block) {
   }
 }
 
-constexpr TensorKernels kTensorKernels = {
-    {adam_block<float>, adam_block<Bf16>, adam_block<Fp16>, adam_block<double>},
-    {adam_dense_moments<float>, adam_dense_moments<Bf16>, adam_dense_moments<Fp16>,
-     adam_dense_moments<double>},
-    {adam_dense_move<float>, adam_dense_move<Bf16>, adam_dense_move<Fp16>, adam_dense_move<double>},
-    {sgd_block<float>, sgd_block<Bf16>, sgd_block<Fp16>, sgd_block<double>},
-    {pay_block<float>, pay_block<Bf16>, pay_block<Fp16>, pay_block<double>}};
+inline const TensorKernels& tensor_kernels() {
+  static constexpr TensorKernels kKernels = {
+      {adam_block<float>, adam_block<Bf16>, adam_block<Fp16>, adam_block<double>},
+      {adam_dense_moments<float>, adam_dense_moments<Bf16>, adam_dense_moments<Fp16>,
+       adam_dense_moments<double>},
+      {adam_dense_move<float>, adam_dense_move<Bf16>, adam_dense_move<Fp16>,
+       adam_dense_move<double>},
+      {sgd_block<float>, sgd_block<Bf16>, sgd_block<Fp16>, sgd_block<double>},
+      {pay_block<float>, pay_block<Bf16>, pay_block<Fp16>, pay_block<double>}};
+  return kKernels;
+}
 
 }  // namespace
 }  // namespace oktopk

@@ -4,6 +4,6 @@
 
 namespace oktopk {
 
-const TensorKernels& tensor_kernels_avx2() { return kTensorKernels; }
+const TensorKernels& tensor_kernels_avx2() { return tensor_kernels(); }
 
 }  // namespace oktopk

@@ -4,6 +4,6 @@
 
 namespace oktopk {
 
-const TensorKernels& tensor_kernels_scalar() { return kTensorKernels; }
+const TensorKernels& tensor_kernels_scalar() { return tensor_kernels(); }
 
 }  // namespace oktopk

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -53,7 +54,7 @@ void for_blocks(std::span<const TensorState> tensors, std::size_t threads, const
   work();
 }
 
-// Processors with AVX2 but without FMA exist, though few.
+// Every level above scalar has FMA (base/simd.h).
 const TensorKernels& kernels() {
   return simd_level() == SimdLevel::scalar ? tensor_kernels_scalar() : tensor_kernels_avx2();
 }
