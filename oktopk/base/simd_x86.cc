@@ -27,7 +27,7 @@ SimdLevel detect_simd_level() {
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("bmi") != 0 &&
                     __builtin_cpu_supports("bmi2") != 0 && __builtin_cpu_supports("popcnt") != 0 &&
-                    has_f16c_and_lzcnt();
+                    __builtin_cpu_supports("fma") != 0 && has_f16c_and_lzcnt();
   if (!avx2) return SimdLevel::scalar;
   const bool avx512 =
       __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&

@@ -21,11 +21,6 @@ constexpr std::array<AdamModeName, 3> kAdamModes = {{{AdamMode::interval_aware, 
                                                      {AdamMode::interval_steps, "interval_steps"},
                                                      {AdamMode::published, "published"}}};
 
-constexpr std::uint32_t kTabulated = 512;
-// An S of more than so many standard deviations says that v is wrong, not that S is rare: a unit
-// that was dead has come to life. Then v is taken from S, or the weight would leap.
-constexpr float kSurprise = 5;
-
 void check(const AdamOptions& o) {
   const auto check_beta = [](std::string_view name, float beta) {
     require(beta >= 0 && beta < 1, "adam: ", name, " = ", beta, ", but it must be in [0, 1)");
@@ -39,12 +34,6 @@ void check(const AdamOptions& o) {
           "weights: it needs sparsify = updates");
 }
 
-float power(float base, std::uint32_t exponent) {
-  return static_cast<float>(std::pow(double{base}, exponent));
-}
-
-float blend(float old, float fresh, float keep) { return keep * old + (1 - keep) * fresh; }
-
 }  // namespace
 
 std::string_view to_string(AdamMode mode) {
@@ -54,20 +43,6 @@ std::string_view to_string(AdamMode mode) {
 AdamMode find_adam_mode(std::string_view name) {
   return find_row(kAdamModes, "Adam mode", name).mode;
 }
-
-// How far a weight moves, with the moments' start at zero corrected. Constants by value: through
-// members, each store to a float would make the loops read them again.
-struct SparseAdam::Mover {
-  float first_bias;
-  float second_bias;
-  float epsilon;
-
-  float operator()(float m, float v, float rate) const { return (*this)(m, v, rate, second_bias); }
-  // For a second moment that is not of as many observations as there were steps.
-  float operator()(float m, float v, float rate, float bias) const {
-    return rate * (m / first_bias) / (std::sqrt(v / bias) + epsilon);
-  }
-};
 
 SparseAdam::SparseAdam(Synchroniser& sync, const AdamOptions& options)
     : Optimiser(sync, {.learning_rate = options.learning_rate,
@@ -81,7 +56,6 @@ SparseAdam::SparseAdam(Synchroniser& sync, const AdamOptions& options)
       clock_(is_lazy() ? n() : 0, options.weight_decay),
       arrivals_(counts_arrivals() ? n() : 0, 0) {
   check(options);
-  for (std::uint32_t tau = 0; is_lazy() && tau < kTabulated; ++tau) table_.push_back(powers(tau));
 }
 
 bool SparseAdam::is_lazy() const {
@@ -92,36 +66,48 @@ bool SparseAdam::counts_arrivals() const {
   return !sparsifies_updates() && options_.mode == AdamMode::interval_aware;
 }
 
-SparseAdam::Powers SparseAdam::powers(std::uint32_t exponent) const {
-  if (exponent < table_.size()) return table_[exponent];
-  const float first = power(options_.beta1, exponent);
-  return {first, power(options_.beta2, exponent),
-          options_.beta1 * (1 - first) / (1 - options_.beta1)};
+// Powers only where somebody may have been silent.
+AdamStep SparseAdam::group() {
+  AdamStep step{.beta1 = options_.beta1,
+                .beta2 = options_.beta2,
+                .epsilon = options_.epsilon,
+                .ages_by_arrivals = counts_arrivals(),
+                .clock = clock_.view()};
+  if (!is_lazy()) {
+    step.clock.rate = learning_rate();
+    step.clock.kept = decay_of_one_step(learning_rate(), options_.weight_decay);
+    return step;
+  }
+  step.first = first_powers_.up_to(options_.beta1, t_);
+  step.second = second_powers_.up_to(options_.beta2, t_);
+  return step;
 }
 
-// Bias of a second moment of so many observations, for up to as many as there are steps.
-void SparseAdam::extend_biases() {
-  while (counts_arrivals() && second_bias_.size() <= t_)
-    second_bias_.push_back(
-        static_cast<float>(1 - std::pow(double{options_.beta2}, second_bias_.size())));
+// A step in which `mean` arrives everywhere.
+void SparseAdam::apply_everywhere(std::span<float> weights, std::span<const float> mean) {
+  const TensorState all{.size = n(),
+                        .weights = weights.data(),
+                        .mean = mean.data(),
+                        .first = m_.data(),
+                        .second = v_.data(),
+                        .last = is_lazy() ? clock_.last().data() : nullptr,
+                        .arrivals = counts_arrivals() ? arrivals_.data() : nullptr,
+                        .steps = t_,
+                        .caught_up = clock_.caught_up()};
+  adam_step(std::span(&all, 1), group(), 1);
 }
 
-// In double, for 1 - beta^t cancels.
-SparseAdam::Mover SparseAdam::mover(std::uint32_t step) const {
-  return {static_cast<float>(1 - std::pow(double{options_.beta1}, step)),
-          static_cast<float>(1 - std::pow(double{options_.beta2}, step)), options_.epsilon};
-}
-
+// What this rank would do to weights of zero.
 Optimiser::Contribution SparseAdam::prepare(std::span<const float> /*weights*/,
                                             const ScaledGradient& gradient) {
   if (!sparsifies_updates()) return {gradient.values, gradient.factor};
   prepared_.resize(n());
-  const Mover move = mover(t_ + 1);
-  const Powers beta{options_.beta1, options_.beta2, 0};
-  const float rate = learning_rate();
+  const auto rule = adam_rule<float>(group(), t_ + 1, false);
   for (std::size_t i = 0; i < prepared_.size(); ++i) {
-    const float g = gradient.factor * gradient.values[i];
-    prepared_[i] = move(blend(m_[i], g, beta.first), blend(v_[i], g * g, beta.second), rate);
+    float m = m_[i];
+    float v = v_[i];
+    adam_moments(rule, gradient.factor * gradient.values[i], m, v);
+    prepared_[i] = -adam_moved(rule, 0.0F, m, std::sqrt(v));
   }
   return {prepared_};
 }
@@ -129,12 +115,9 @@ Optimiser::Contribution SparseAdam::prepare(std::span<const float> /*weights*/,
 void SparseAdam::settle(std::span<const float> /*weights*/, const ScaledGradient& gradient) {
   if (!sparsifies_updates()) return;
   ++t_;
-  const Powers beta{options_.beta1, options_.beta2, 0};
-  for (std::size_t i = 0; i < m_.size(); ++i) {
-    const float g = gradient.factor * gradient.values[i];
-    m_[i] = blend(m_[i], g, beta.first);
-    v_[i] = blend(v_[i], g * g, beta.second);
-  }
+  const auto rule = adam_rule<float>(group(), t_, false);
+  for (std::size_t i = 0; i < m_.size(); ++i)
+    adam_moments(rule, gradient.factor * gradient.values[i], m_[i], v_[i]);
 }
 
 void SparseAdam::apply_mean(std::span<float> weights, const Update& update) {
@@ -143,64 +126,29 @@ void SparseAdam::apply_mean(std::span<float> weights, const Update& update) {
     return update.subtract_from(weights);
   }
   ++t_;
-  if (!is_lazy()) return apply_published(weights, update);
-  clock_.tick(learning_rate());
-  extend_biases();
-  const Mover move = mover(t_);
-  const bool silence_follows = !update.is_dense();
-  update.for_each([&](Index i, float sum) { arrive(weights[i], i, sum, move, silence_follows); });
+  if (is_lazy()) clock_.tick(learning_rate());
+  if (update.is_dense()) return apply_everywhere(weights, update.dense);
+  if (is_lazy()) return arrive(weights, update, true);
+  prepared_.assign(n(), 0.0F);  // silence is a gradient of zero
+  update.for_each([&](Index i, float sum) { prepared_[i] = sum; });
+  apply_everywhere(weights, prepared_);
 }
 
-// S after tau steps. Its mean per step is S / tau; where noise dominates, S^2 / tau estimates the
-// mean of the squares.
-void SparseAdam::arrive(float& weight, Index i, float sum, const Mover& move,
-                        bool silence_follows) {
-  // Of a flush that brings more to a coordinate that arrived in the last step: one step.
-  const std::uint32_t tau = std::max<std::uint32_t>(clock_.interval(i), 1);
-  const Powers keep = powers(tau);
-  const float mean = tau == 1 ? sum : sum / static_cast<float>(tau);
-  float m = blend(m_[i], mean, keep.first);
-  const float rate = clock_.rate_since(i);
-  weight *= clock_.decay_since(i);
-  if (options_.mode == AdamMode::interval_steps) {
-    v_[i] = blend(v_[i], sum * mean, keep.second);
-    weight -= move(m, v_[i], rate);
-  } else {
-    arrivals_[i] = std::min(arrivals_[i] + 1, t_);  // a flush adds none to a step's own
-    const float bias = second_bias_[arrivals_[i]];
-    v_[i] = blend(v_[i], sum * mean, options_.beta2);
-    if (tau > 1) v_[i] = std::max(v_[i], bias * (sum * mean) / (kSurprise * kSurprise));
-    if (tau == 1) {
-      weight -= move(m, v_[i], rate, bias);
-    } else {
-      // The mean of m over the tau steps, had S / tau come in each of them; and what m would move
-      // in the next tau - 1, where the coordinate is likely to be silent as long again.
-      const auto steps = static_cast<float>(tau);
-      const Powers ahead = powers(silence_follows ? tau - 1 : 0);
-      const float drift = blend(m_[i], mean, keep.carried / steps) + ahead.carried / steps * m;
-      weight -= move(drift, v_[i], rate, bias);
-      m *= ahead.first;
-    }
-  }
-  m_[i] = m;
-  clock_.arrive(i);
-}
-
-void SparseAdam::apply_published(std::span<float> weights, const Update& update) {
-  decay_all(weights);
-  const Mover move = mover(t_);
-  const Powers beta{options_.beta1, options_.beta2, 0};
-  for_all(update, [=, rate = learning_rate(), m = std::span(m_), v = std::span(v_)](std::size_t i,
-                                                                                    float mean) {
-    m[i] = blend(m[i], mean, beta.first);
-    v[i] = blend(v[i], mean * mean, beta.second);
-    weights[i] -= move(m[i], v[i], rate);
+// Where something arrives, or an interval is to end.
+void SparseAdam::arrive(std::span<float> weights, const Update& update, bool silence_follows) {
+  const auto rule = adam_rule<float>(group(), t_, silence_follows);
+  const std::span<std::uint32_t> last = clock_.last();
+  update.for_each([&](Index i, float sum) {
+    if (sum == 0 && last[i] == clock_.now()) return;
+    const AdamCoordinate<float> at{m_[i], v_[i], last[i],
+                                   counts_arrivals() ? &arrivals_[i] : nullptr};
+    weights[i] = adam_arrive(rule, weights[i], sum, clock_.caught_up(), at);
   });
 }
 
 void SparseAdam::decay_all(std::span<float> weights) const {
   if (options_.weight_decay == 0) return;
-  const float factor = decay_of_one_step(learning_rate(), options_.weight_decay);
+  const auto factor = static_cast<float>(decay_of_one_step(learning_rate(), options_.weight_decay));
   for (float& w : weights) w *= factor;
 }
 
@@ -218,20 +166,18 @@ void SparseAdam::apply_flushed(std::span<float> weights, const Update& update) {
   if (any && (t_ == 0 || !is_lazy())) return apply_mean(weights, update);
   if (!is_lazy() || t_ == 0) return;
   clock_.catch_up(weights);
-  const Mover move = mover(t_);
-  update.for_each([&](Index i, float sum) {
-    if (sum != 0 || clock_.interval(i) > 0) arrive(weights[i], i, sum, move, false);
-  });
+  arrive(weights, update, false);
 }
 
 std::string SparseAdam::description() const {
   std::ostringstream text;
   text.imbue(std::locale::classic());
   text.precision(9);
-  text << "adam, n " << n() << ", beta1 " << options_.beta1 << ", beta2 " << options_.beta2
-       << ", epsilon " << options_.epsilon << ", weight decay " << options_.weight_decay
-       << ", clip norm " << options_.clip_norm << ", sparsify " << to_string(options_.sparsify)
-       << ", mode " << to_string(options_.mode) << ", look-ahead " << options_.look_ahead;
+  text << "adam, version 2, n " << n() << ", beta1 " << options_.beta1 << ", beta2 "
+       << options_.beta2 << ", epsilon " << options_.epsilon << ", weight decay "
+       << options_.weight_decay << ", clip norm " << options_.clip_norm << ", sparsify "
+       << to_string(options_.sparsify) << ", mode " << to_string(options_.mode) << ", look-ahead "
+       << options_.look_ahead;
   return text.str();
 }
 
@@ -261,7 +207,6 @@ std::function<void()> SparseAdam::read(StateReader& state) {
           arrivals = std::move(arrivals)]() mutable {
     t_ = t;
     arrivals_ = std::move(arrivals);
-    extend_biases();
     m_ = std::move(m);
     v_ = std::move(v);
     clock_ = std::move(clock);

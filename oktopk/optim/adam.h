@@ -5,15 +5,17 @@
 // the new one would move in another such silence: none of it is lost. Its second moment averages
 // over as many arrivals as Adam's does over steps, since each arrival is one observation. Published
 // is how BERT was trained with Ok-Topk (Li & Hoefler, PPoPP'22): silence counts as gradients of
-// zero. All are AdamW, to the last bit, when every coordinate arrives in every step.
-// COST: interval_aware O(k) per sparse step, memory 4n words; published and updates O(n), 2n words
-// (updates 3n).
+// zero. All are AdamW, to the last bit, when every coordinate arrives in every step. The rule
+// itself: adam_rule.h. COST: interval_aware O(k) per sparse step, memory 4n words; published and
+// updates O(n), 3n words (published with dense steps only, 2n).
 #pragma once
 
 #include <cstdint>
 
 #include "oktopk/optim/interval_clock.h"
 #include "oktopk/optim/optimiser.h"
+#include "oktopk/optim/power_table.h"
+#include "oktopk/optim/tensor_step.h"
 
 namespace oktopk {
 
@@ -53,12 +55,6 @@ class SparseAdam final : public Optimiser {
   std::span<const float> second_moment() const { return v_; }
 
  private:
-  struct Mover;
-  struct Powers {
-    float first;
-    float second;
-    float carried;  // beta1 + beta1^2 + ... + beta1^tau: how much of m is still to be moved
-  };
   Contribution prepare(std::span<const float> weights, const ScaledGradient& gradient) override;
   void settle(std::span<const float> weights, const ScaledGradient& gradient) override;
   void apply_mean(std::span<float> weights, const Update& update) override;
@@ -69,11 +65,9 @@ class SparseAdam final : public Optimiser {
 
   bool is_lazy() const;
   bool counts_arrivals() const;
-  void extend_biases();
-  Powers powers(std::uint32_t exponent) const;
-  Mover mover(std::uint32_t step) const;
-  void arrive(float& weight, Index i, float sum, const Mover& move, bool silence_follows);
-  void apply_published(std::span<float> weights, const Update& update);
+  AdamStep group();
+  void apply_everywhere(std::span<float> weights, std::span<const float> mean);
+  void arrive(std::span<float> weights, const Update& update, bool silence_follows);
   void decay_all(std::span<float> weights) const;
 
   AdamOptions options_;
@@ -82,9 +76,9 @@ class SparseAdam final : public Optimiser {
   std::vector<float> v_;
   IntervalClock clock_;                  // of both interval modes
   std::vector<std::uint32_t> arrivals_;  // of interval_aware, by coordinate
-  std::vector<float> second_bias_;       // by number of arrivals
-  std::vector<Powers> table_;            // of the first few intervals
-  std::vector<float> prepared_;          // of Sparsify::updates
+  PowerTable first_powers_;              // of beta1
+  PowerTable second_powers_;             // of beta2
+  std::vector<float> prepared_;          // of Sparsify::updates; published: the mean with its zeros
 };
 
 }  // namespace oktopk

@@ -2,60 +2,71 @@
 #include "oktopk/optim/interval_clock.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "oktopk/base/error.h"
 
 namespace oktopk {
 
-IntervalClock::IntervalClock(std::size_t n, float weight_decay)
-    : weight_decay_(weight_decay), last_(n, 0), totals_(1) {}
-
-void IntervalClock::tick(float rate) {
-  const Totals before = totals_.back();
-  totals_.push_back(
-      {before.rate + rate, before.log_decay + std::log1p(-double{rate} * weight_decay_)});
+void RateHistory::tick(double rate, double weight_decay) {
+  if (runs_.empty() || runs_.back().rate != rate || runs_.back().weight_decay != weight_decay)
+    runs_.push_back({0, rate, weight_decay});
+  ++runs_.back().steps;
   rate_ = rate;
-  decay_ = decay_of_one_step(rate, weight_decay_);
+  kept_ = decay_of_one_step(rate, weight_decay);
+  has_decayed_ = has_decayed_ || kept_ != 1;
+  totals_.push_back({totals_.back().rate + rate, totals_.back().kept * kept_});
+  constexpr double kTooSmall = 0x1p-512;
+  if (totals_.back().kept >= kTooSmall) return;
+  // Only ratios count. What was long ago becomes infinite: nothing is left of a weight since then.
+  for (StepTotals& total : totals_) total.kept /= kTooSmall;
+  ++rescalings_;
 }
 
-float IntervalClock::decay_from(std::uint32_t begin) const {
-  if (weight_decay_ == 0 || begin == now()) return 1;
-  return static_cast<float>(std::exp(totals_.back().log_decay - totals_[begin].log_decay));
+void RateHistory::save(StateWriter& state) const {
+  state.put(std::uint64_t{runs_.size()});
+  for (const Run& run : runs_) {
+    state.put(run.steps);
+    state.put(run.rate);
+    state.put(run.weight_decay);
+  }
+}
+
+void RateHistory::load(StateReader& state) {
+  *this = RateHistory();
+  const auto count = state.take<std::uint64_t>();
+  constexpr std::uint64_t kMostSteps = 1U << 31U;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const auto steps = state.take<std::uint64_t>();
+    const auto rate = state.take_finite<double>("a learning rate", 0);
+    const auto decay = state.take_finite<double>("a weight decay", 0);
+    require(decay_of_one_step(rate, decay) > 0, "state: a learning rate of ", rate,
+            " and a weight decay of ", decay, ", but their product must be less than 1");
+    require(steps > 0 && now() + steps < kMostSteps, "state: a stretch of ", steps,
+            " steps after step ", now(), ", but it must have some, and all fewer than 2^31");
+    for (std::uint64_t step = 0; step < steps; ++step) tick(rate, decay);
+  }
 }
 
 void IntervalClock::catch_up(std::span<float> weights) {
-  if (weight_decay_ != 0 && caught_up_ < now())
+  const ClockView clock = view();
+  if (history_.has_decayed() && caught_up_ < now())
     for (std::size_t i = 0; i < weights.size(); ++i)
-      weights[i] *= decay_since(static_cast<Index>(i));
+      weights[i] *= static_cast<float>(kept_since(clock, std::max(last_[i], caught_up_)));
   caught_up_ = now();
 }
 
 void IntervalClock::save(StateWriter& state) const {
-  state.put(rate_);
   state.put(caught_up_);
   state.put_all(std::span<const std::uint32_t>(last_));
-  state.put(std::uint64_t{totals_.size()});
-  for (const Totals& total : totals_) {
-    state.put(total.rate);
-    state.put(total.log_decay);
-  }
+  history_.save(state);
 }
 
 void IntervalClock::load(StateReader& state) {
-  rate_ = state.take_finite<float>("the learning rate of the last step", 0);
-  decay_ = decay_of_one_step(rate_, weight_decay_);
   caught_up_ = state.take<std::uint32_t>();
   const std::size_t expected = n();
   last_ = state.take_all<std::uint32_t>();
   require(n() == expected, "state: ", n(), " clocks, but n = ", expected);
-  const auto count = state.take<std::uint64_t>();
-  require(count > 0, "state: a clock without a first step");
-  totals_.clear();
-  for (std::uint64_t t = 0; t < count; ++t) {
-    const auto rate = state.take_finite<double>("a sum of learning rates", 0);
-    totals_.push_back({rate, state.take_finite<double>("a sum of weight decays")});
-  }
+  history_.load(state);
   const auto latest = std::max_element(last_.begin(), last_.end());
   require(caught_up_ <= now() && (latest == last_.end() || *latest <= now()),
           "state: a clock that is ahead of its ", now(), " steps");

@@ -11,8 +11,6 @@
 namespace oktopk {
 namespace {
 
-constexpr std::uint32_t kTabulatedPowers = 512;
-
 void check(const SgdOptions& o) {
   require(o.momentum >= 0 && o.momentum < 1, "sgd: momentum = ", o.momentum,
           ", but it must be in [0, 1)");
@@ -36,12 +34,6 @@ SparseSgd::SparseSgd(Synchroniser& sync, const SgdOptions& options)
   if (options.momentum > 0) velocity_.assign(n(), 0.0F);
   if (!is_lazy()) return;
   last_.assign(n(), 0);
-  for (std::uint32_t tau = 0; tau < kTabulatedPowers; ++tau) powers_.push_back(power(tau));
-}
-
-float SparseSgd::power(std::uint32_t exponent) const {
-  if (exponent < powers_.size()) return powers_[exponent];
-  return static_cast<float>(std::pow(double{options_.momentum}, exponent));
 }
 
 // Constants by value: through members, each store to a float would make the loops read them again.
@@ -92,49 +84,39 @@ void SparseSgd::apply_mean(std::span<float> weights, const Update& update) {
   if (!has_global_momentum()) return update.subtract_from(weights);
   if (is_lazy()) {
     ++t_;
-    const bool silence_follows = !update.is_dense();
-    return update.for_each(
-        [&](Index i, float mean) { arrive(weights[i], i, mean, silence_follows); });
+    return arrive(weights, update, !update.is_dense());
   }
-  const float mu = options_.momentum;
-  const bool nesterov = options_.nesterov;
+  const SgdRule<float> rule = global_rule(false);
   const std::span<float> velocity = velocity_;
-  for_all(update, [=](std::size_t i, float mean) {
-    velocity[i] = mu * velocity[i] + mean;
-    weights[i] -= nesterov ? mean + mu * velocity[i] : velocity[i];
-  });
+  for_all(update,
+          [=](std::size_t i, float mean) { weights[i] -= sgd_once(rule, mean, velocity[i]); });
 }
 
-// Momentum over the steps since coordinate i last arrived, had S / tau come in each of them:
-// v_j = mu v_(j-1) + S / tau, and the weight moves by their sum. Where it is likely to be silent as
-// long again, it also moves by what v would move it in the next tau - 1 steps.
-void SparseSgd::arrive(float& weight, Index i, float sum, bool silence_follows) {
-  const std::uint32_t tau = t_ - last_[i];
-  const float mu = options_.momentum;
-  float& v = velocity_[i];
-  float move = 0;
-  if (tau == 1) {
-    move = v = mu * v + sum;
-  } else {
-    const auto steps = static_cast<float>(tau);
-    const float kept = power(tau);
-    const float carried = mu * (1 - kept) / (1 - mu);  // mu + mu^2 + ... + mu^tau
-    const float settled = sum / steps / (1 - mu);      // what v tends to
-    move = carried * v + (steps - carried) * settled;
-    v = kept * v + (1 - kept) * settled;
-    const float kept_ahead = silence_follows ? power(tau - 1) : 1;
-    move += mu * (1 - kept_ahead) / (1 - mu) * v;
-    v *= kept_ahead;
-  }
-  weight -= options_.nesterov ? sum + mu * move : move;
-  last_[i] = t_;
+// The rate is in the mean already.
+SgdRule<float> SparseSgd::global_rule(bool silence_follows) {
+  SgdStep step{.momentum = options_.momentum, .nesterov = options_.nesterov};
+  step.powers = powers_.up_to(options_.momentum, t_);
+  return sgd_rule<float>(step, silence_follows);
+}
+
+void SparseSgd::arrive(std::span<float> weights, const Update& update, bool silence_follows) {
+  const SgdRule<float> rule = global_rule(silence_follows);
+  update.for_each([&](Index i, float sum) {
+    weights[i] -= sgd_move(rule, sum, t_ - last_[i], &velocity_[i]);
+    last_[i] = t_;
+  });
 }
 
 // As if it had come along with the last step; silence ends here.
 void SparseSgd::apply_flushed(std::span<float> weights, const Update& update) {
   const float reach = has_global_momentum() && options_.nesterov ? 1 + options_.momentum : 1;
+  const SgdRule<float> rule = global_rule(false);
   update.for_each([&](Index i, float mean) {
-    if (is_lazy() && last_[i] < t_) return arrive(weights[i], i, mean, false);
+    if (is_lazy() && last_[i] < t_) {
+      weights[i] -= sgd_move(rule, mean, t_ - last_[i], &velocity_[i]);
+      last_[i] = t_;
+      return;
+    }
     if (has_global_momentum()) velocity_[i] += mean;
     weights[i] -= reach * mean;
   });

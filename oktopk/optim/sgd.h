@@ -5,13 +5,15 @@
 // Compression, Lin et al., ICLR'18, arXiv 1712.01887). Interval-aware global momentum is ours: what
 // arrives after tau silent steps counts as tau steps of its mean, and is moved at once to where
 // momentum would bring it by the end of another such silence (after a dense step or a flush: by
-// now); published, it would only start to move.
+// now); published, it would only start to move. The rule itself: sgd_rule.h.
 //
 // COST: O(k) per sparse step, with interval-aware momentum too (2n words); O(n) and n words with
 // the other kinds of momentum, and with weight decay.
 #pragma once
 
 #include "oktopk/optim/optimiser.h"
+#include "oktopk/optim/power_table.h"
+#include "oktopk/optim/sgd_rule.h"
 
 namespace oktopk {
 
@@ -51,8 +53,8 @@ class SparseSgd final : public Optimiser {
   // Momentum of the mean, after the exchange.
   bool has_global_momentum() const { return !sparsifies_updates() && options_.momentum > 0; }
   bool is_lazy() const { return has_global_momentum() && options_.interval_aware; }
-  float power(std::uint32_t exponent) const;
-  void arrive(float& weight, Index i, float sum, bool silence_follows);
+  SgdRule<float> global_rule(bool silence_follows);
+  void arrive(std::span<float> weights, const Update& update, bool silence_follows);
 
   bool has_local_momentum() const { return sparsifies_updates() && options_.momentum > 0; }
 
@@ -60,7 +62,7 @@ class SparseSgd final : public Optimiser {
   std::vector<float> velocity_;
   std::uint32_t t_ = 0;              // steps made; of interval_aware, as the next two
   std::vector<std::uint32_t> last_;  // the step in which each coordinate arrived
-  std::vector<float> powers_;        // of the momentum, the first few
+  PowerTable powers_;                // of the momentum
   std::vector<float> prepared_;
 };
 

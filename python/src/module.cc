@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Python module oktopk._core: communicators, Reducer and the tuner, on numpy arrays and
-// anything else that speaks DLPack. The friendly face is python/oktopk/*.py.
+// The Python module oktopk._core: communicators, Reducer, the tuner and optimiser steps, on numpy
+// arrays and anything else that speaks DLPack. The friendly face is python/oktopk/*.py.
 #include "python/src/module.h"
 
 #include "oktopk/base/error.h"
@@ -15,4 +15,5 @@ NB_MODULE(_core, m) {
   oktopk::python::bind_comm(m);
   oktopk::python::bind_tune(m);
   oktopk::python::bind_reducer(m);
+  oktopk::python::bind_optim(m);
 }

@@ -9,5 +9,6 @@ namespace oktopk::python {
 void bind_comm(nanobind::module_& m);
 void bind_tune(nanobind::module_& m);
 void bind_reducer(nanobind::module_& m);
+void bind_optim(nanobind::module_& m);
 
 }  // namespace oktopk::python

@@ -12,21 +12,21 @@
 
 namespace oktopk {
 
-// AdamW as it is written in the paper, in float.
+// AdamW in float, with the roundings of torch.optim.AdamW.
 struct AdamW {
   explicit AdamW(const AdamOptions& options, std::size_t n) : o(options), m(n), v(n) {}
 
   void step(Weights& w, const Weights& g, float rate) {
     ++t;
-    const auto c1 = static_cast<float>(1 - std::pow(double{o.beta1}, t));
-    const auto c2 = static_cast<float>(1 - std::pow(double{o.beta2}, t));
+    const auto fresh1 = static_cast<float>(1 - double{o.beta1});
+    const auto fresh2 = static_cast<float>(1 - double{o.beta2});
+    const auto root = static_cast<float>(std::sqrt(1 - std::pow(double{o.beta2}, t)));
+    const auto move = static_cast<float>(-double{rate} / (1 - std::pow(double{o.beta1}, t)));
     for (std::size_t i = 0; i < w.size(); ++i) {
       w[i] *= static_cast<float>(1 - double{rate} * o.weight_decay);
-      m[i] = o.beta1 * m[i] + (1 - o.beta1) * g[i];
-      v[i] = o.beta2 * v[i] + (1 - o.beta2) * (g[i] * g[i]);
-      const float m_hat = m[i] / c1;
-      const float v_hat = v[i] / c2;
-      w[i] -= rate * m_hat / (std::sqrt(v_hat) + o.epsilon);
+      m[i] = std::fma(fresh1, g[i] - m[i], m[i]);
+      v[i] = std::fma(fresh2 * g[i], g[i], o.beta2 * v[i]);
+      w[i] += move * m[i] / (std::sqrt(v[i]) / root + o.epsilon);
     }
   }
 

@@ -1,75 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The coordinates of a parameter, its gradient and its optimiser state: flat views of all that has
-one element per coordinate, in the order of the parameter's memory (that of DDP's buckets too), and
-the precision they are computed in. Of a sharded parameter (DTensor), those this rank holds.
+"""The coordinates of a parameter, its gradient and its optimiser state, in the order of the
+parameter's memory (that of DDP's buckets too), and the precision they are computed in. Of a sharded
+parameter (DTensor), those this rank holds.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Optional, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
 
 from oktopk._core import UsageError
 from oktopk.torch.flat import local
-from oktopk.torch.interval_clock import IntervalClock
 
-Flats = Dict[str, Tensor]
-Where = Union[slice, Tensor]
+# By the numbers that oktopk/optim/tensor_step.h has for them.
+WEIGHT_TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.float64: 3}
 
-_BLOCK = 1 << 22  # coordinates at a time
-
-
-class Arrivers:
-    """The coordinates of one parameter that arrive: reads and writes their values by name."""
-
-    def __init__(
-        self,
-        group: Dict[str, Any],
-        state: Dict[str, Any],
-        flats: Flats,
-        where: Where,
-        silence_follows: bool,
-    ):
-        self.group, self.state = group, state
-        self.clock = IntervalClock(group)
-        self._flats, self._where = flats, where
-        self.last = self["last"]
-        self.tau = self.clock.now - self.last  # steps since they last arrived, this one included
-        # Steps in which they are likely not to arrive, after this one: the best guess for a silence
-        # is the last one. After a dense step, none.
-        self.silence = self.tau - 1 if silence_follows else torch.zeros_like(self.tau)
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self._flats[name][self._where]
-
-    def __setitem__(self, name: str, values: Tensor) -> None:
-        self._flats[name][self._where] = values.to(self._flats[name].dtype)
+# What a parameter's state holds that has no element per coordinate: tensors without dimensions.
+NUMBERS = {
+    "step": torch.float32,
+    "skew": torch.int64,
+    "caught_up": torch.int64,
+    "whole": torch.int64,
+}
 
 
-def flat_views(param: Tensor, state: Dict[str, Any]) -> Flats:
-    """Views of all that has one element per coordinate. The gradient may be a copy."""
-    order = _order(param)
-    flats = {"param": local(param).permute(order).view(-1)}
-    for name, value in state.items():
-        if isinstance(value, Tensor) and value.shape == param.shape and name != "step":
-            flats[name] = local(value).permute(order).view(-1)
-    if param.grad is not None:
-        flats["grad"] = local(param.grad).permute(order).reshape(-1)
-    return flats
+class Layout(NamedTuple):
+    """How a parameter lies in memory, and whether a native step can be made with it."""
+
+    stride: Tuple[int, ...]
+    dtype: torch.dtype
+    size: int
+    is_sharded: bool
+    is_native: bool
 
 
-def _order(param: Tensor) -> List[int]:
-    """The dimensions as they lie in memory, widest stride first."""
+class Job(NamedTuple):
+    """A parameter that makes a step: where its mean arrived; None: everywhere."""
+
+    group: Dict[str, Any]
+    param: Tensor
+    layout: Layout
+    indices: Optional[Tensor]
+
+
+def layout_of(param: Tensor) -> Layout:
     own = local(param)
-    order = sorted(range(own.dim()), key=own.stride, reverse=True)
-    if not own.permute(order).is_contiguous():
-        raise UsageError(
-            f"oktopk: a parameter of shape {tuple(param.shape)} and strides {own.stride()} has "
-            "gaps or overlaps in memory: make it contiguous before training"
-        )
-    return order
+    native = own.device.type == "cpu" and own.dtype in WEIGHT_TYPES and has_no_gaps(own)
+    return Layout(own.stride(), own.dtype, own.numel(), hasattr(param, "to_local"), native)
+
+
+def order_of(own: Tensor) -> List[int]:
+    """The dimensions as they lie in memory, widest stride first."""
+    return sorted(range(own.dim()), key=own.stride, reverse=True)
+
+
+def has_no_gaps(own: Tensor) -> bool:
+    return own.permute(order_of(own)).is_contiguous()
 
 
 def state_dtype(param: Tensor) -> torch.dtype:
@@ -77,45 +65,45 @@ def state_dtype(param: Tensor) -> torch.dtype:
     return torch.float64 if param.dtype == torch.float64 else torch.float32
 
 
-def widened(param: Tensor) -> Tensor:
-    """The parameter itself, or a copy in the precision of its state."""
-    return local(param).to(state_dtype(param))
+def clock_of(state: Dict[str, Any]) -> int:
+    """The step of its group up to which a parameter has come."""
+    return int(state["step"].item()) + int(state["skew"].item())
 
 
-def mean_gradient(param: Tensor) -> Tensor:
-    """param.grad in the precision of the state."""
-    assert param.grad is not None
-    return local(param.grad).to(state_dtype(param))
+def checked_parameter(param: Tensor) -> None:
+    """UsageError where a parameter or its gradient is of a kind that no step is made with."""
+    if param.grad is not None and param.grad.layout != torch.strided:
+        raise UsageError(
+            f"oktopk: the gradient of a parameter of shape {tuple(param.shape)} is a sparse "
+            "tensor, but a dense one is needed: use Embedding(sparse=False)"
+        )
+    if not param.is_floating_point():
+        raise UsageError(
+            f"oktopk: a parameter of shape {tuple(param.shape)} is {param.dtype}, not real"
+        )
 
 
-def write_back(param: Tensor, weight: Tensor) -> None:
-    """Rounds a widened copy into the parameter."""
-    if weight.dtype != param.dtype:
-        local(param).copy_(weight)
-
-
-def checked(indices: Tensor, param: Tensor) -> Tensor:
+def checked_indices(indices: Tensor, param: Tensor, layout: Layout) -> Tensor:
     """What arrived() gave, on the parameter's device; UsageError where it cannot be."""
-    size, shape = local(param).numel(), tuple(param.shape)
-    _order(param)
+    shape = tuple(param.shape)
+    if not (layout.is_native or has_no_gaps(local(param))):
+        raise UsageError(
+            f"oktopk: a parameter of shape {shape} and strides {layout.stride} has gaps or "
+            "overlaps in memory: make it contiguous before training"
+        )
     if indices.dim() != 1 or indices.dtype != torch.int64:
         raise UsageError(
             f"oktopk: arrived() of a parameter of shape {shape} gave {indices.dtype} of "
             f"{indices.dim()} dimensions, but indices are int64 of one dimension"
         )
-    if indices.device.type == "cpu" and indices.numel() > 0:  # elsewhere it would have to wait
-        first, last = int(indices[0]), int(indices[-1])
-        if first < 0 or last >= size:
-            raise UsageError(
-                f"oktopk: arrived() of a parameter of shape {shape} gave indices from {first} to "
-                f"{last}, but it has {size} elements"
-            )
-    return indices.to(param.device)
+    return indices.contiguous() if layout.is_native else indices.to(param.device)
 
 
-def blocks(indices: Optional[Tensor], size: int) -> Iterator[Where]:
-    """Indices, or all coordinates, in pieces that bound temporary memory."""
-    count = size if indices is None else indices.numel()
-    for begin in range(0, count, _BLOCK):
-        block = slice(begin, min(begin + _BLOCK, count))
-        yield block if indices is None else indices[block]
+def bad_indices(job: Job) -> UsageError:
+    """What to say of indices that do not increase, or not within the parameter."""
+    assert job.indices is not None
+    first, last = int(job.indices.min()), int(job.indices.max())
+    return UsageError(
+        f"oktopk: arrived() of a parameter of shape {tuple(job.param.shape)} gave indices from "
+        f"{first} to {last}, but it has {local(job.param).numel()} elements, and indices increase"
+    )

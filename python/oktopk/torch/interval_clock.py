@@ -2,115 +2,116 @@
 """What happened to a coordinate since it last arrived: how many steps, the sum of their learning
 rates, the product of their weight decays; and the powers of a beta that go with them.
 
-As oktopk/optim/interval_clock.h, for one parameter group. Everything lives in the group's own
-dictionary, so that state_dict() holds it. Only operations with one right result (+ - * / and
-tables), so that ranks agree bit by bit however their libraries cut a tensor into vectors and
-threads. Memory: 16 B per step and group. Fewer than 2^31 steps.
+The clock of one parameter group, which is oktopk/optim/interval_clock.h's. What is saved of it is
+plain numbers in the group's own dictionary: stretches of steps with one rate. For tensors on other
+devices than the host, the tables as tensors there. COST: O(1) per step. Memory: 16 B per step and
+group, and on each such device. Fewer than 2^31 steps.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Dict
+from typing import Any, Dict, List, Tuple
 
 import torch
 from torch import Tensor
 
+from oktopk import _core
 from oktopk._core import UsageError
 
-_GROWTH = 1024  # steps
-_UNDERFLOW = 2.0**-512
+RUNS = "clock_runs"  # the name in the group: steps, rate, weight decay, steps, rate, ...
 
 
 class IntervalClock:
     """The clock of one parameter group. It counts optimiser steps."""
 
-    def __init__(self, group: Dict[str, Any]):
-        self._group = group
-        group.setdefault("clock", 0)
-        group.setdefault("clock_rate", 0.0)  # sum of the rates of all steps
-        group.setdefault("clock_kept", 1.0)  # product of what decay left, up to a factor
-        group.setdefault("clock_totals", torch.zeros(2, 0, dtype=torch.float64))  # by step
+    def __init__(self, group: Dict[str, Any], decays: bool):
+        """decays: weight decay is decoupled, and owed by who is silent."""
+        self.group = group
+        self.native = _core.LazyGroup()
+        self._decays = decays
+        self._totals: Dict[torch.device, Tuple[int, int, Tensor]] = {}
+        runs = group[RUNS]
+        for i in range(0, len(runs), 3):
+            self.native.tick(runs[i + 1], runs[i + 2], int(runs[i]))
 
     @property
     def now(self) -> int:
         """Steps made, this one included."""
-        return int(self._group["clock"])
+        return self.native.now
 
     @property
     def rate(self) -> float:
         """The learning rate of this step."""
-        return float(self._group["lr"])
+        return float(self.group["lr"])
 
     @property
     def kept(self) -> float:
         """What decoupled weight decay leaves of a weight in this step."""
-        return 1 - self.rate * self._group["weight_decay"]
+        return 1 - self.rate * self.group["weight_decay"] if self._decays else 1.0
 
-    def check(self) -> None:
-        """UsageError where a step would decay a weight to nothing or beyond."""
-        if not self.kept > 0:
-            raise UsageError(
-                f"oktopk: lr = {self.rate} times weight_decay = {self._group['weight_decay']} "
-                "must be less than 1"
-            )
+    def tick(self) -> None:
+        """A step begins."""
+        self.native.tick(self.rate, self.group["weight_decay"] if self._decays else 0.0)
 
-    def tick(self, device: torch.device, decays: bool) -> None:
-        """A step begins. decays: weight decay is decoupled, and owed by who is silent."""
-        group = self._group
-        if self.now == 0:
-            self._note(device)
-        group["clock"] += 1
-        group["clock_rate"] += self.rate
-        if decays:
-            group["clock_kept"] *= self.kept
-        if group["clock_kept"] < _UNDERFLOW:  # only ratios count; an old inf is a ratio of 0
-            group["clock_kept"] /= _UNDERFLOW
-            group["clock_totals"][1] /= _UNDERFLOW
-        self._note(device)
+    def note(self) -> None:
+        """Brings the group's dictionary up to date."""
+        self.group[RUNS] = self.native.runs()
 
-    def _note(self, device: torch.device) -> None:
-        group, totals = self._group, self._group["clock_totals"].to(device)
-        if totals.shape[1] <= self.now:
-            totals = torch.cat([totals, totals.new_zeros(2, _GROWTH)], dim=1)
-        totals[0, self.now] = group["clock_rate"]
-        totals[1, self.now] = group["clock_kept"]
-        group["clock_totals"] = totals
+    # As tensors, in double
 
     def rate_since(self, last: Tensor) -> Tensor:
-        """The sum of the rates since step `last` of each coordinate, in double. One step is exact,
-        not a difference of sums: that is what makes SparseAdamW AdamW."""
-        before = self._totals(last)[0].index_select(0, last)
-        rates = self._group["clock_rate"] - before
-        return rates.masked_fill_(last == self.now - 1, self.rate)
+        """The sum of the rates since step `last` of each coordinate. One step is exact, not a
+        difference of sums: that is what makes SparseAdamW AdamW."""
+        rates = self._table(last)[0]
+        since = rates[self.now] - rates.index_select(0, last)
+        return since.masked_fill_(last == self.now - 1, self.rate)
 
     def kept_since(self, last: Tensor) -> Tensor:
-        """What weight decay leaves of each coordinate since step `last`, in double."""
-        before = self._totals(last)[1].index_select(0, last)
-        kept = self._group["clock_kept"] / before
-        return kept.masked_fill_(last == self.now - 1, self.kept)
+        """What weight decay leaves of each coordinate since step `last`."""
+        return self.kept_between(last, self.now).masked_fill_(last == self.now - 1, self.kept)
 
     def kept_between(self, last: Tensor, end: int) -> Tensor:
         """The same up to step `end`; 1 where both are so long ago that only inf is left."""
-        totals = self._totals(last)[1]
-        before = totals.index_select(0, last)
-        return (totals[end] / before).masked_fill_(before == totals[end], 1.0)
+        kept = self._table(last)[1]
+        before = kept.index_select(0, last)
+        return (kept[end] / before).masked_fill_(before == kept[end], 1.0)
 
-    def never_decayed(self) -> bool:
-        """True while kept_since() is 1 for every coordinate."""
-        return bool(self._group["clock_kept"] == 1.0)
-
-    def _totals(self, like: Tensor) -> Tensor:
-        totals: Tensor = self._group["clock_totals"]
-        return totals.to(like.device)
+    def _table(self, like: Tensor) -> Tensor:
+        """Rates and decays by step, on a tensor's device; what is new of them is copied there."""
+        known, rescalings, table = self._totals.get(like.device, (0, 0, None))
+        if table is None or table.shape[1] <= self.now:
+            larger = torch.zeros(2, 2 * self.now + 2, dtype=torch.float64, device=like.device)
+            if table is not None:
+                larger[:, :known] = table[:, :known]
+            table = larger
+        begin = known if rescalings == self.native.rescalings else 0
+        if begin <= self.now:
+            fresh = torch.from_numpy(self.native.totals(begin)).view(2, -1)
+            table[:, begin : self.now + 1] = fresh.to(like.device)
+        self._totals[like.device] = (self.now + 1, self.native.rescalings, table)
+        return table
 
 
 def one_minus_power(beta: float, exponent: Tensor, limit: int) -> Tensor:
     """1 - beta ** exponent, in double, for integer exponents up to `limit`."""
-    size = 1 << limit.bit_length()  # few tables, and none is longer than twice the steps made
-    return _table(float(beta), size, str(exponent.device)).index_select(0, exponent)
+    table = _powers(float(beta), 1 << limit.bit_length(), str(exponent.device))
+    return table.index_select(0, exponent.clamp(max=len(table) - 1))
 
 
 @lru_cache(maxsize=16)
-def _table(beta: float, size: int, device: str) -> Tensor:
-    return torch.tensor([1 - beta**j for j in range(size)], dtype=torch.float64, device=device)
+def _powers(beta: float, limit: int, device: str) -> Tensor:
+    return torch.from_numpy(_core.one_minus_powers(beta, limit)).to(device)
+
+
+def checked_runs(group: Dict[str, Any]) -> List[float]:
+    """The clock of a saved group, whichever version saved it. Nothing: it has none."""
+    runs = group.get(RUNS, [])
+    if "clock_totals" in group:  # version 0.1: sums of rates by step; decays follow from them
+        sums = group["clock_totals"][0, : group["clock"] + 1].tolist()
+        decay = float(group["weight_decay"])
+        runs = [x for a, b in zip(sums, sums[1:]) for x in (1, b - a, decay)]
+    fits = isinstance(runs, (list, tuple)) and len(runs) % 3 == 0
+    if not fits or not all(isinstance(x, (int, float)) and x >= 0 for x in runs):
+        raise UsageError(f"oktopk: {RUNS} in a saved state is no list of steps, rates and decays")
+    return list(runs)

@@ -1,24 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What SparseAdamW and SparseSGD share: who arrived in this step, flat views of a parameter and its
-state, the clock of silent coordinates, saving and loading.
+"""What SparseAdamW and SparseSGD share: who arrived in this step, the state of a parameter, the clock
+of silent coordinates. Below it: owed_decay.py, saved_optimiser.py.
 
-A parameter whose gradient always arrived as a whole (warm-up, no source) is treated by the plain
-dense optimiser's own operations. From its first sparse step on it has a clock per coordinate, and a
-step touches only the coordinates that arrived. COST: O(k) per sparse step; 4 B per coordinate for
-the clock (`last`), from the first sparse step on.
+While a parameter's gradient always arrived as a whole (warm-up, no source), a step is the plain dense
+optimiser's. From its first sparse step on, a step touches only the coordinates that arrived. The
+names in a parameter's state are the same from its first step on, and no shape depends on the number
+of steps. Beyond torch's it holds, by coordinate, the step in which it last arrived (`last`) and how
+often it did (`arrivals`), and three numbers: the clock of the group less the parameter's own steps
+(`skew`), the step up to which all its decay is paid (`caught_up`), and whether all of it arrived in
+all of its steps (`whole`). Numbers are tensors without dimensions, which every way to save and shard
+states understands. COST: O(k) per sparse step; 4 B per coordinate for the clock.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol, Tuple
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from oktopk._core import UsageError
-from oktopk.torch.coordinates import Arrivers, blocks, checked, flat_views, state_dtype
-from oktopk.torch.interval_clock import IntervalClock
+from oktopk.torch import native_step, torch_step
+from oktopk.torch.coordinates import (
+    Job,
+    checked_indices,
+    checked_parameter,
+    clock_of,
+    state_dtype,
+)
+from oktopk.torch.flat import local
+from oktopk.torch.interval_clock import RUNS, IntervalClock
+from oktopk.torch.owed_decay import OwedDecay
 
 
 class Arrivals(Protocol):
@@ -27,20 +39,15 @@ class Arrivals(Protocol):
     def arrived(self, param: Tensor) -> Optional[Tensor]:
         """Increasing int64 indices into the parameter, flat and in the order of its memory, where
         the mean arrived in the last step; None: everywhere, a dense step. KeyError where the
-        parameter is not known."""
+        parameter is not known. A source that also has arrived_all(params), the same for a list of
+        parameters in a list, is asked once per step."""
 
 
-class _Job(NamedTuple):
-    group: Dict[str, Any]
-    param: Tensor
-    indices: Optional[Tensor]
-
-
-class LazyOptimiser(Optimizer):
+class LazyOptimiser(OwedDecay):
     """A torch optimiser that moves a weight when something arrives for it."""
 
     modes: Tuple[str, ...] = ()
-    decoupled_decay = False
+    moments: Tuple[str, ...] = ()  # names in the state
 
     def __init__(self, params: Any, source: Optional[Arrivals], defaults: Dict[str, Any]):
         if source is not None and not callable(getattr(source, "arrived", None)):
@@ -49,12 +56,14 @@ class LazyOptimiser(Optimizer):
                 "the DDP hook's state and oktopk.torch.Reducer have; or None: a dense optimiser"
             )
         self.source = source
+        self._forget_views()
         super().__init__(params, defaults)
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         """As in torch. UsageError where an option is unfit."""
         self._check({**self.defaults, **param_group})
         super().add_param_group(param_group)
+        self.param_groups[-1].setdefault(RUNS, [])
 
     def _check(self, group: Dict[str, Any]) -> None:
         def require(ok: bool, name: str, rule: str) -> None:
@@ -79,127 +88,149 @@ class LazyOptimiser(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        jobs = [  # all checks come before the first change
-            _Job(group, param, self._arrived(group, param))
-            for group in self.param_groups
-            for param in group["params"]
-            if param.grad is not None
-        ]
-        lazy = [g for g in self.param_groups if g["params"] and self._is_lazy(g)]
-        if self.decoupled_decay:
-            for group in lazy:
-                IntervalClock(group).check()
-        for group in lazy:
-            IntervalClock(group).tick(group["params"][0].device, self.decoupled_decay)
-        for job in jobs:
-            self._update(job)
+        self._check_steps()
+        try:  # all checks come before the first change
+            work = [(group, self._jobs(group)) for group in self.param_groups]
+        except UsageError:
+            if not self._only_makes_state():
+                raise
+            for group in self.param_groups:
+                self._complete(group, [p for p in group["params"] if p.grad is not None])
+            return loss
+        native_step.check_indices([job for _, jobs in work for job in jobs])
+        for group, jobs in work:
+            self._step_group(group, jobs)
         return loss
 
+    def _check_steps(self) -> None:
+        if self.is_copy:
+            raise UsageError(
+                f"oktopk: this {type(self).__name__} is a copy, by pickle or deepcopy, and copies "
+                "have no source: make a new one with a source, and load_state_dict() the state"
+            )
+        self._refuse_while_caught_up("step()")
+        for group in self.param_groups:
+            self._check(group)
+
+    def _only_makes_state(self) -> bool:
+        """torch.distributed.checkpoint makes a step of an optimiser without state, with rates and
+        gradients of zero, before any backward pass, so that there is something to load into. No
+        source knows anything by then."""
+        params = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+        return (
+            not any(self.state.values())
+            and all(float(group["lr"]) == 0 for group in self.param_groups)
+            and not any(bool(local(p.grad).any()) for p in params)  # type: ignore[arg-type]
+        )
+
     def _is_lazy(self, group: Dict[str, Any]) -> bool:
-        started = self.source is not None or group.get("clock", 0) > 0
+        started = self.source is not None or self._clock(group).now > 0
         return group["mode"] != "published" and started
 
-    def _arrived(self, group: Dict[str, Any], param: Tensor) -> Optional[Tensor]:
-        shape = tuple(param.shape)
-        if param.grad is not None and param.grad.layout != torch.strided:
-            raise UsageError(
-                f"oktopk: the gradient of a parameter of shape {shape} is a sparse tensor, but a "
-                "dense one is needed: use Embedding(sparse=False)"
-            )
-        if not param.is_floating_point():
-            raise UsageError(f"oktopk: a parameter of shape {shape} is {param.dtype}, not real")
+    def _jobs(self, group: Dict[str, Any]) -> List[Job]:
+        params = [param for param in group["params"] if param.grad is not None]
+        for param in params:
+            checked_parameter(param)
         if self.source is None or not self._is_lazy(group):
-            return None
+            return [Job(group, param, self._layout(param), None) for param in params]
+        jobs = []
+        for param, indices in zip(params, self._ask(params)):
+            layout = self._layout(param)
+            if indices is not None:
+                indices = checked_indices(indices, param, layout)
+            jobs.append(Job(group, param, layout, indices))
+        return jobs
+
+    def _ask(self, params: List[Tensor]) -> Iterator[Optional[Tensor]]:
+        param = params[0] if params else None
         try:
-            indices = self.source.arrived(param)
+            if hasattr(self.source, "arrived_all"):
+                yield from self.source.arrived_all(params)
+                return
+            for param in params:
+                yield self.source.arrived(param)  # type: ignore[union-attr]
         except KeyError as error:
+            assert param is not None
             raise UsageError(
                 f"oktopk: the source ({type(self.source).__name__}) does not know a parameter of "
-                f"shape {shape}: give the optimiser the parameters of the module that is "
-                "synchronised, or those others to an optimiser without a source"
+                f"shape {tuple(param.shape)}: give the optimiser the parameters of the module that "
+                "is synchronised, or those others to an optimiser without a source"
             ) from error
-        return None if indices is None else checked(indices, param)
 
-    def _update(self, job: _Job) -> None:
-        group, param, indices = job
-        state = self.state[param]
-        if not state:
-            state.update(self._begin(group, param))
-        if "step" in state:
-            state["step"] += 1
-        if indices is None and "last" not in state:
-            return self._dense(group, param, state)
-        self._continue_intervals(group, param)
-        flats, now = flat_views(param, state), group["clock"]
-        for where in blocks(indices, flats["param"].numel()):
-            self._arrive(Arrivers(group, state, flats, where, indices is not None))
-            flats["last"][where] = now
-        state["clock"] = now
+    def _step_group(self, group: Dict[str, Any], jobs: List[Job]) -> None:
+        clock, lazy = self._clock(group), self._is_lazy(group)
+        if lazy:
+            clock.tick()
+        self._complete(group, [job.param for job in jobs])
+        states = [self.state[job.param] for job in jobs]
+        counters = [state["step"] for state in states if "step" in state]
+        if counters:
+            torch._foreach_add_(counters, 1)
+        rows = native_step.Rows(self.moments)
+        for job, state in zip(jobs, states):
+            dense = not lazy or self._stays_dense(job, state, clock.now)
+            if native_step.fits(job):
+                rows.add(job, state, dense)
+            elif dense:
+                self._dense(job, state)
+            else:
+                for here in torch_step.arrivers(job, state, clock):
+                    self._arrive(here)
+        self._native(rows, clock)
 
-    def _continue_intervals(self, group: Dict[str, Any], param: Tensor) -> None:
-        """The clock stands still for a parameter that had no gradient for some steps."""
-        state, before = self.state[param], group["clock"] - 1
-        if "last" not in state:
-            state["last"] = torch.full_like(param, before, dtype=torch.int32)
-            state["caught_up"] = before
-            state.update(self._begin_intervals(group, param))
-        elif state["clock"] < before:
-            state["last"] += before - state["clock"]
-            state["caught_up"] += before - state["clock"]
+    def _stays_dense(self, job: Job, state: Dict[str, Any], now: int) -> bool:
+        """Whether all of a parameter arrived, in this step and in all before: then nobody looks at
+        its clocks. They are set when that ends."""
+        if not state["whole"].item():
+            return False
+        if job.indices is None:
+            return True
+        state["whole"].zero_()
+        local(state["last"]).fill_(now - 1)
+        if "arrivals" in state:
+            local(state["arrivals"]).fill_(int(state["step"].item()) - 1)
+        return False
 
-    def _begin(self, group: Dict[str, Any], param: Tensor) -> Dict[str, Any]:
-        """The state of a parameter before its first step."""
+    def _complete(self, group: Dict[str, Any], params: List[Tensor]) -> None:
+        """Gives parameters whatever their state lacks, and lets the clock stand still for those
+        that had no gradient for some steps."""
+        lazy = self._is_lazy(group)
+        before = max(self._clock(group).now - 1, 0)
+        names = self._names(group, lazy)
+        for param in params:
+            state = self.state[param]
+            if "step" not in state and (lazy or self.counts_steps):
+                state["step"] = torch.tensor(0.0, dtype=torch.float32)
+            had_clock = "last" in state  # saved by a version that made it at the first sparse step
+            for name in names:
+                if name not in state:
+                    dtype = torch.int32 if name in ("last", "arrivals") else state_dtype(param)
+                    state[name] = torch.zeros_like(param, dtype=dtype)
+            if not lazy:
+                continue
+            if "skew" not in state:
+                state["skew"] = torch.tensor(int(state.pop("clock", before)) - int(state["step"]))
+                state["whole"] = torch.tensor(0 if had_clock else 1)
+                if self.decoupled_decay:
+                    state.setdefault("caught_up", torch.tensor(before))
+            missed = before - clock_of(state)
+            if missed > 0:
+                state["last"] += missed
+                for name in ("skew", "caught_up") if self.decoupled_decay else ("skew",):
+                    state[name] += missed
+
+    def _names(self, group: Dict[str, Any], lazy: bool) -> List[str]:
+        """Of what has one element per coordinate."""
+        return [*self.moments, "last"] if lazy else list(self.moments)
+
+    def _dense(self, job: Job, state: Dict[str, Any]) -> None:
+        """A step of a parameter of which all arrived in all steps so far, by torch."""
         raise NotImplementedError
 
-    def _begin_intervals(self, group: Dict[str, Any], param: Tensor) -> Dict[str, Any]:
-        """What is added to it before its first sparse step, beyond the clock."""
-        return {}
-
-    def _dense(self, group: Dict[str, Any], param: Tensor, state: Dict[str, Any]) -> None:
-        """A step of a parameter of which all arrived in all steps so far."""
+    def _arrive(self, here: torch_step.Arrivers) -> None:
+        """A step of the coordinates that arrive, after their silence, by torch."""
         raise NotImplementedError
 
-    def _arrive(self, here: Arrivers) -> None:
-        """A step of the coordinates that arrive, after their silence."""
+    def _native(self, rows: native_step.Rows, clock: IntervalClock) -> None:
+        """The steps of all parameters in host memory."""
         raise NotImplementedError
-
-    @torch.no_grad()
-    def catch_up(self) -> None:
-        """Settles what is owed to coordinates that did not arrive: decoupled weight decay. Call it
-        on all ranks before weights are used elsewhere (evaluation, export). O(n)."""
-        for group in self.param_groups:
-            for param in group["params"]:
-                state = self.state.get(param, {})
-                if "last" in state and not IntervalClock(group).never_decayed():
-                    self._pay_decay(IntervalClock(group), param, state)
-
-    def _pay_decay(self, clock: IntervalClock, param: Tensor, state: Dict[str, Any]) -> None:
-        flats, end = flat_views(param, state), state["clock"]
-        for where in blocks(None, flats["param"].numel()):
-            begin = flats["last"][where].clamp(min=state["caught_up"])
-            kept = clock.kept_between(begin, end).to(state_dtype(param))
-            weight = flats["param"][where]
-            weight.copy_(weight.to(kept.dtype) * kept)
-        state["caught_up"] = end
-
-    # Saving and loading
-
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """As in torch; takes a state of torch's AdamW or SGD too. Types are kept, where torch would
-        cast clocks to floats and moments to the precision of the weights."""
-        super().load_state_dict(state_dict)
-        saved: List[Any] = [i for group in state_dict["param_groups"] for i in group["params"]]
-        params = [param for group in self.param_groups for param in group["params"]]
-        for key, param in zip(saved, params):
-            for name, value in state_dict["state"].get(key, {}).items():
-                if name == "step":
-                    self.state[param][name] = torch.tensor(float(value), dtype=torch.float32)
-                elif isinstance(value, Tensor) and value.shape == param.shape:
-                    dtype = state_dtype(param) if value.is_floating_point() else torch.int32
-                    self.state[param][name] = torch.zeros_like(param, dtype=dtype).copy_(value)
-
-    def __setstate__(self, state: Dict[str, Any]) -> None:
-        super().__setstate__(state)
-        for group in self.param_groups:
-            for name, value in self.defaults.items():
-                group.setdefault(name, value)

@@ -48,8 +48,11 @@ def distance_to_torch(ours: Any, theirs: Any, options: Dict[str, Any], source: A
 @pytest.mark.parametrize("ours, theirs, options", CASES)
 @pytest.mark.parametrize("source", [None, Everywhere(listed=False)])
 def test_dense_steps_are_torch_bit_by_bit(ours, theirs, options, source):
-    # AdamW of torch 2.0 rounds its first moment twice: it had no lerp there.
-    rounding = 1e-6 if ours is SparseAdamW and TORCH < (2, 1) else 0
+    # AdamW of torch 2.0 rounds its first moment twice: it had no lerp there. And without AVX2 torch
+    # fuses no multiplication and addition.
+    twice = ours is SparseAdamW and TORCH < (2, 1)
+    fused = TORCH < (2, 1) or torch.backends.cpu.get_cpu_capability() != "DEFAULT"
+    rounding = 1e-6 if twice or not fused else 0
     assert distance_to_torch(ours, theirs, options, source) <= rounding
 
 

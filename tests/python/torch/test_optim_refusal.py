@@ -40,6 +40,8 @@ def test_wrong_arrivals_are_refused_before_anything_changes(ours):
         optimiser.step()
     for wrong, words in (
         (indices(1, 6), "from 1 to 6.* 6 elements"),
+        (indices(1, 6, 2), "from 1 to 6.* 6 elements"),
+        (indices(3, 2), "from 2 to 3.* 6 elements, and indices increase"),
         (indices(1).int(), "int32"),
         (indices(1).view(1, 1), "2 dimensions"),
     ):
@@ -60,7 +62,8 @@ def test_a_rate_that_would_decay_weights_to_nothing_is_refused():
     optimiser.param_groups[0]["lr"] = 0.5
     source.tell(weights, indices(0))
     weights.grad = torch.ones(2)
-    with pytest.raises(UsageError, match="lr = 0.5 times weight_decay = 2.0"):
+    words = "weight_decay = 2.0, but it must be less than 1 / lr, and lr = 0.5"
+    with pytest.raises(UsageError, match=words):
         optimiser.step()
 
 

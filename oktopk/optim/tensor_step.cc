@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oktopk/optim/tensor_step.h"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "oktopk/base/simd.h"
+#include "oktopk/optim/tensor_kernels.h"
+
+namespace oktopk {
+namespace {
+
+constexpr std::size_t kBlockSize = 1U << 14U;     // coordinates, or indices of those that arrive
+constexpr std::size_t kThreadsWorth = 1U << 17U;  // coordinates that make up for a thread's start
+
+struct Work {
+  const TensorState* tensor = nullptr;
+  Block block;
+};
+
+std::size_t work_of(const TensorState& tensor) {
+  return tensor.indices == nullptr ? tensor.size : tensor.count;
+}
+
+std::vector<Work> divide(std::span<const TensorState> tensors) {
+  std::vector<Work> all;
+  for (const TensorState& tensor : tensors)
+    for (std::size_t begin = 0; begin < work_of(tensor); begin += kBlockSize)
+      all.push_back({&tensor, {begin, std::min(begin + kBlockSize, work_of(tensor))}});
+  return all;
+}
+
+// act(tensor, block) for all blocks, each by whoever is free. Threads live for one call: their
+// start is cheap beside the work that they are started for, and nobody has to keep them.
+template <class Act>
+void for_blocks(std::span<const TensorState> tensors, std::size_t threads, const Act& act) {
+  const std::vector<Work> all = divide(tensors);
+  std::size_t total = 0;
+  for (const TensorState& tensor : tensors) total += work_of(tensor);
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < all.size(); i = next++) act(*all[i].tensor, all[i].block);
+  };
+  std::vector<std::jthread> helpers;
+  const std::size_t wanted = std::min(threads, total / kThreadsWorth);
+  try {
+    while (helpers.size() + 1 < wanted) helpers.emplace_back(work);
+  } catch (const std::system_error&) {  // no more threads to be had: those that there are do it
+  }
+  work();
+}
+
+// Every level above scalar has FMA (base/simd.h).
+const TensorKernels& kernels() {
+  return simd_level() == SimdLevel::scalar ? tensor_kernels_scalar() : tensor_kernels_avx2();
+}
+
+std::size_t place_of(WeightType type) { return static_cast<std::size_t>(type); }
+
+bool increases_within(const std::int64_t* indices, Block block, std::int64_t size) {
+  bool good = indices[block.begin] >= 0;
+  for (std::size_t j = block.begin; j < block.end; ++j) {
+    const std::int64_t before = j == 0 ? -1 : indices[j - 1];
+    good = good && indices[j] > before;
+  }
+  return good && indices[block.end - 1] < size;
+}
+
+}  // namespace
+
+std::int64_t find_bad_indices(std::span<const TensorState> tensors, std::size_t threads) {
+  std::atomic<std::int64_t> first_bad = std::numeric_limits<std::int64_t>::max();
+  for_blocks(tensors, threads, [&](const TensorState& tensor, Block block) {
+    if (tensor.indices == nullptr ||
+        increases_within(tensor.indices, block, static_cast<std::int64_t>(tensor.size)))
+      return;
+    const std::int64_t place = &tensor - tensors.data();
+    std::int64_t seen = first_bad;
+    while (place < seen && !first_bad.compare_exchange_weak(seen, place)) {
+    }
+  });
+  return first_bad == std::numeric_limits<std::int64_t>::max() ? -1 : first_bad.load();
+}
+
+void adam_step(std::span<const TensorState> tensors, const AdamStep& step, std::size_t threads) {
+  const TensorKernels& run = kernels();
+  for_blocks(tensors, threads, [&](const TensorState& tensor, Block block) {
+    run.adam[place_of(tensor.type)](tensor, step, block);
+  });
+}
+
+void adam_step_moments(std::span<const TensorState> tensors, const AdamStep& step,
+                       std::size_t threads) {
+  const TensorKernels& run = kernels();
+  for_blocks(tensors, threads, [&](const TensorState& tensor, Block block) {
+    run.adam_moments[place_of(tensor.type)](tensor, step, block);
+  });
+}
+
+void adam_step_move(std::span<const TensorState> tensors, const AdamStep& step,
+                    std::size_t threads) {
+  const TensorKernels& run = kernels();
+  for_blocks(tensors, threads, [&](const TensorState& tensor, Block block) {
+    run.adam_move[place_of(tensor.type)](tensor, step, block);
+  });
+}
+
+void sgd_step(std::span<const TensorState> tensors, const SgdStep& step, std::size_t threads) {
+  const TensorKernels& run = kernels();
+  for_blocks(tensors, threads, [&](const TensorState& tensor, Block block) {
+    run.sgd[place_of(tensor.type)](tensor, step, block);
+  });
+}
+
+void pay_decay(std::span<const TensorState> tensors, const StepTotals* totals,
+               std::size_t threads) {
+  const TensorKernels& run = kernels();
+  for_blocks(tensors, threads, [&](const TensorState& tensor, Block block) {
+    run.pay_decay[place_of(tensor.type)](tensor, totals, block);
+  });
+}
+
+}  // namespace oktopk

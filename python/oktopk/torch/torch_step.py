@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of SparseAdamW and SparseSGD by torch's own operations: for parameters that are not in
+host memory, or not in one piece of it. native_step.py makes all others; both compute the formulas of
+docs/optimisers.md, and agree up to rounding.
+COST: O(k) per sparse step, some 50 operations per parameter.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, Optional, Union
+
+import torch
+from torch import Tensor
+
+from oktopk.torch.coordinates import NUMBERS, Job, clock_of, order_of, state_dtype
+from oktopk.torch.flat import local
+from oktopk.torch.interval_clock import IntervalClock, one_minus_power
+
+Where = Union[slice, Tensor]
+
+_BLOCK = 1 << 22  # coordinates at a time
+_SURPRISE = 5.0  # kSurprise of oktopk/optim/adam_rule.h
+
+
+class Arrivers:
+    """The coordinates of one parameter that arrive: reads and writes their values by name."""
+
+    def __init__(
+        self, job: Job, state: Dict[str, Any], clock: IntervalClock, flats: Dict[str, Tensor]
+    ):
+        self.group, self.state, self.clock = job.group, state, clock
+        self._silence_follows = job.indices is not None
+        self._flats = flats
+
+    def at(self, where: Where) -> Arrivers:
+        """The same object, from now on about these coordinates."""
+        self._where = where
+        self.last = self["last"]
+        self.tau = self.clock.now - self.last  # steps since they last arrived, this one included
+        # Steps in which they are likely not to arrive, after this one: the best guess for a silence
+        # is the last one. After a dense step, none.
+        self.silence = self.tau - 1 if self._silence_follows else torch.zeros_like(self.tau)
+        return self
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._flats[name][self._where]
+
+    def __setitem__(self, name: str, values: Tensor) -> None:
+        self._flats[name][self._where] = values.to(self._flats[name].dtype)
+
+
+def flat_views(param: Tensor, state: Dict[str, Any]) -> Dict[str, Tensor]:
+    """Views of all that has one element per coordinate. The gradient may be a copy."""
+    order = order_of(local(param))
+    flats = {"param": local(param).permute(order).view(-1)}
+    for name, value in state.items():
+        if isinstance(value, Tensor) and value.shape == param.shape and name not in NUMBERS:
+            flats[name] = local(value).permute(order).view(-1)
+    if param.grad is not None:
+        flats["grad"] = local(param.grad).permute(order).reshape(-1)
+    return flats
+
+
+def blocks(indices: Optional[Tensor], size: int) -> Iterator[Where]:
+    """Indices, or all coordinates, in pieces that bound temporary memory."""
+    count = size if indices is None else indices.numel()
+    for begin in range(0, count, _BLOCK):
+        block = slice(begin, min(begin + _BLOCK, count))
+        yield block if indices is None else indices[block]
+
+
+def arrivers(job: Job, state: Dict[str, Any], clock: IntervalClock) -> Iterator[Arrivers]:
+    """Those of a step, block by block; each has arrived when the next one is asked for."""
+    flats = flat_views(job.param, state)
+    here = Arrivers(job, state, clock, flats)
+    for where in blocks(job.indices, flats["param"].numel()):
+        yield here.at(where)
+        flats["last"][where] = clock.now
+
+
+def pay_decay(param: Tensor, state: Dict[str, Any], clock: IntervalClock) -> None:
+    """The weight decay that coordinates owe since they last arrived."""
+    flats, end = flat_views(param, state), clock_of(state)
+    for where in blocks(None, flats["param"].numel()):
+        begin = flats["last"][where].clamp(min=int(state["caught_up"]))
+        kept = clock.kept_between(begin, end).to(state_dtype(param))
+        weight = flats["param"][where]
+        weight.copy_(weight.to(kept.dtype) * kept)
+
+
+def _widened(tensor: Optional[Tensor], like: Tensor) -> Tensor:
+    """The tensor itself, or a copy in the precision of the state."""
+    assert tensor is not None
+    return local(tensor).to(state_dtype(like))
+
+
+def _write_back(param: Tensor, weight: Tensor) -> None:
+    """Rounds a widened copy into the parameter."""
+    if weight.dtype != param.dtype:
+        local(param).copy_(weight)
+
+
+# AdamW
+
+
+def adam_dense(job: Job, state: Dict[str, Any]) -> None:
+    """The operations of torch.optim.AdamW(foreach=False), in its order."""
+    group, param = job.group, job.param
+    beta1, beta2 = group["betas"]
+    lr, step = float(group["lr"]), int(state["step"])
+    grad, weight = _widened(param.grad, param), _widened(param, param)
+    m, v = local(state["exp_avg"]), local(state["exp_avg_sq"])
+    if group["weight_decay"] != 0:
+        weight.mul_(1 - lr * group["weight_decay"])
+    m.lerp_(grad, 1 - beta1)
+    v.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+    scale = (1 - beta2**step) ** 0.5
+    weight.addcdiv_(m, (v.sqrt() / scale).add_(group["eps"]), value=-lr / (1 - beta1**step))
+    _write_back(param, weight)
+
+
+def adam_arrive(here: Arrivers) -> None:
+    """S after tau steps: its mean per step is S / tau, and where noise dominates, S^2 / tau
+    estimates the mean of the squares."""
+    beta1 = here.group["betas"][0]
+    old, tau = here["exp_avg"], here.tau
+    dtype = old.dtype
+    total = here["grad"].to(dtype)
+    mean = total / tau
+    fresh = one_minus_power(beta1, tau, here.clock.now)
+    m = torch.lerp(old, mean, fresh.to(dtype))
+    if here.group["mode"] == "interval_steps":
+        drift, scale = m, _age_by_steps(here, total * mean)
+    else:
+        # The mean of m over the tau steps, had S / tau come in each of them; and what m would move
+        # in the silence that is to come.
+        gone = one_minus_power(beta1, here.silence, here.clock.now)
+        reach = beta1 / ((1 - beta1) * tau.double())
+        share, ahead = (1 - reach * fresh).to(dtype), (reach * gone).to(dtype)
+        drift = torch.where(tau == 1, m, torch.lerp(old, mean, share) + ahead * m)
+        m = (1 - gone).to(dtype) * m
+        scale = _age_by_arrivals(here, total, mean)
+    bias = 1 - beta1 ** int(here.state["step"])
+    rate = (here.clock.rate_since(here.last) / bias).to(dtype)
+    weight = here["param"].to(dtype)
+    if here.clock.native.has_decayed:
+        begin = here.last.clamp(min=int(here.state["caught_up"]))
+        weight = weight * here.clock.kept_since(begin).to(dtype)
+    here["param"] = weight - rate * drift / scale.add_(here.group["eps"])
+    here["exp_avg"] = m
+
+
+def _age_by_steps(here: Arrivers, square: Tensor) -> Tensor:
+    """Takes S^2 / tau into the second moment as that of tau steps. Gives sqrt(vhat)."""
+    beta2 = here.group["betas"][1]
+    fresh = one_minus_power(beta2, here.tau, here.clock.now)
+    v = (1 - fresh).to(square.dtype) * here["exp_avg_sq"] + fresh.to(square.dtype) * square
+    here["exp_avg_sq"] = v
+    return v.sqrt() / (1 - beta2 ** int(here.state["step"])) ** 0.5
+
+
+def _age_by_arrivals(here: Arrivers, total: Tensor, mean: Tensor) -> Tensor:
+    """Takes S^2 / tau into the second moment as one observation. Gives sqrt(vhat)."""
+    beta2 = here.group["betas"][1]
+    arrivals = here["arrivals"] + 1
+    bias = one_minus_power(beta2, arrivals, int(here.state["step"]))
+    v = here["exp_avg_sq"].mul(beta2).addcmul_(total, mean, value=1 - beta2)
+    surprise = (bias / _SURPRISE**2).to(v.dtype) * (total * mean)
+    v = torch.where(here.tau > 1, torch.maximum(v, surprise), v)
+    here["exp_avg_sq"], here["arrivals"] = v, arrivals
+    return v.sqrt() / bias.sqrt().to(v.dtype)
+
+
+# SGD
+
+
+def sgd_dense(job: Job, state: Dict[str, Any]) -> None:
+    """The operations of torch.optim.SGD(foreach=False), in its order."""
+    group, param, mu = job.group, job.param, job.group["momentum"]
+    grad, weight = _widened(param.grad, param), _widened(param, param)
+    if group["weight_decay"] != 0:
+        grad = grad.add(weight, alpha=group["weight_decay"])
+    if mu != 0:
+        velocity = local(state["momentum_buffer"]).mul_(mu).add_(grad)
+        grad = grad.add(velocity, alpha=mu) if group["nesterov"] else velocity
+    weight.add_(grad, alpha=-float(group["lr"]))
+    _write_back(param, weight)
+
+
+def sgd_arrive(here: Arrivers) -> None:
+    """Momentum over the tau steps, had S / tau come in each of them; at their mean rate."""
+    group, tau, mu = here.group, here.tau, here.group["momentum"]
+    weight = here["param"].to(state_dtype(here["param"]))
+    total = here["grad"].to(weight.dtype)
+    if group["weight_decay"] != 0:  # the weight rested: each silent step pulled alike
+        total = total + group["weight_decay"] * tau.to(weight.dtype) * weight
+    move = total if mu == 0 else _move_with_momentum(here, total)
+    if group["nesterov"]:
+        move = total + mu * move
+    rate = (here.clock.rate_since(here.last) / tau).to(weight.dtype)
+    here["param"] = weight - rate * move
+
+
+def _move_with_momentum(here: Arrivers, total: Tensor) -> Tensor:
+    """The sum of the tau velocities v_j = mu v_(j-1) + S / tau, and of those in the silence that is
+    to come. Leaves the last one."""
+    mu, tau, old = here.group["momentum"], here.tau, here["momentum_buffer"]
+    fresh = one_minus_power(mu, tau, here.clock.now)
+    carried = mu * fresh / (1 - mu)  # mu + mu^2 + ... + mu^tau: what of v is still to be moved
+    settled = total / tau / (1 - mu)  # what v tends to
+    velocity = (1 - fresh).to(old.dtype) * old + fresh.to(old.dtype) * settled
+    gone = one_minus_power(mu, here.silence, here.clock.now)
+    ahead = mu * gone / (1 - mu)  # mu + mu^2 + ..., as many as silent steps are to come
+    move = carried.to(old.dtype) * old + (tau - carried).to(old.dtype) * settled
+    move += ahead.to(old.dtype) * velocity
+    once = mu * old + total
+    here["momentum_buffer"] = torch.where(tau == 1, once, (1 - gone).to(old.dtype) * velocity)
+    return torch.where(tau == 1, once, move)

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// The steps of SparseAdamW and SparseSGD over tensors in host memory
+// (python/oktopk/torch/optim.py): one call for all parameters of a group. Tensors come as
+// addresses, which costs less than asking each for its array; python/oktopk/torch/native_step.py
+// vouches for them.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/tuple.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "oktopk/base/error.h"
+#include "oktopk/optim/interval_clock.h"
+#include "oktopk/optim/power_table.h"
+#include "oktopk/optim/tensor_step.h"
+#include "python/src/arrays.h"
+#include "python/src/module.h"
+
+namespace nb = nanobind;
+using nb::literals::operator""_a;
+
+namespace oktopk::python {
+namespace {
+
+constexpr nb::ssize_t kFields = 14;
+
+std::uint64_t number(PyObject* field) {
+  const std::uint64_t value = PyLong_AsUnsignedLongLong(field);
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+  return value;
+}
+
+template <class T>
+T* address(PyObject* field) {
+  return reinterpret_cast<T*>(static_cast<std::uintptr_t>(number(field)));
+}
+
+TensorState as_tensor(nb::handle row) {
+  require(PyTuple_Check(row.ptr()) && PyTuple_GET_SIZE(row.ptr()) == kFields,
+          "a tensor is a tuple of ", kFields, " numbers");
+  const auto field = [&](nb::ssize_t i) { return PyTuple_GET_ITEM(row.ptr(), i); };
+  const auto step = [&](nb::ssize_t i) { return static_cast<std::uint32_t>(number(field(i))); };
+  const std::uint64_t type = number(field(0));
+  require(type < kWeightTypes, "a type of weights numbered ", type);
+  return {.type = static_cast<WeightType>(type),
+          .size = number(field(1)),
+          .weights = address<void>(field(2)),
+          .mean = address<void>(field(3)),
+          .first = address<void>(field(4)),
+          .second = address<void>(field(5)),
+          .roots = address<void>(field(6)),
+          .last = address<std::uint32_t>(field(7)),
+          .arrivals = address<std::uint32_t>(field(8)),
+          .indices = address<std::int64_t>(field(9)),
+          .count = number(field(10)),
+          .steps = step(11),
+          .caught_up = step(12),
+          .end = step(13)};
+}
+
+std::vector<TensorState> as_tensors(const nb::list& rows) {
+  std::vector<TensorState> tensors;
+  tensors.reserve(rows.size());
+  for (const nb::handle row : rows) tensors.push_back(as_tensor(row));
+  return tensors;
+}
+
+// The clock and the tables of one group of parameters.
+class LazyGroup {
+ public:
+  void tick(double rate, double weight_decay, std::uint64_t steps) {
+    require(rate >= 0 && weight_decay >= 0 && decay_of_one_step(rate, weight_decay) > 0,
+            "lr = ", rate, " and weight_decay = ", weight_decay,
+            ", but they must not be negative, and their product less than 1");
+    require(history_.now() + steps < (1U << 31U), "a clock of ", history_.now(), " and ", steps,
+            " steps, but it has fewer than 2^31");
+    for (std::uint64_t step = 0; step < steps; ++step) history_.tick(rate, weight_decay);
+  }
+  const RateHistory& history() const { return history_; }
+
+  template <auto run>
+  void adam(const nb::list& rows, const nb::dict& options, std::size_t threads) {
+    const std::vector<TensorState> tensors = as_tensors(rows);
+    AdamStep step{.beta1 = nb::cast<double>(options["beta1"]),
+                  .beta2 = nb::cast<double>(options["beta2"]),
+                  .epsilon = nb::cast<double>(options["eps"]),
+                  .ages_by_arrivals = nb::cast<bool>(options["ages_by_arrivals"]),
+                  .clock = clock(options)};
+    std::uint32_t most = step.clock.now;
+    for (const TensorState& tensor : tensors) most = std::max(most, tensor.steps);
+    step.first = first_.up_to(step.beta1, most);
+    step.second = second_.up_to(step.beta2, most);
+    const nb::gil_scoped_release free;
+    run(tensors, step, threads);
+  }
+
+  void sgd(const nb::list& rows, const nb::dict& options, std::size_t threads) {
+    const std::vector<TensorState> tensors = as_tensors(rows);
+    SgdStep step{.momentum = nb::cast<double>(options["momentum"]),
+                 .weight_decay = nb::cast<double>(options["weight_decay"]),
+                 .nesterov = nb::cast<bool>(options["nesterov"]),
+                 .clock = clock(options)};
+    step.powers = first_.up_to(step.momentum, step.clock.now);
+    const nb::gil_scoped_release free;
+    sgd_step(tensors, step, threads);
+  }
+
+  void pay_decay(const nb::list& rows, std::size_t threads) const {
+    const std::vector<TensorState> tensors = as_tensors(rows);
+    const nb::gil_scoped_release free;
+    oktopk::pay_decay(tensors, history_.totals().data(), threads);
+  }
+
+ private:
+  // Rate and decay of a group without a clock are those given.
+  ClockView clock(const nb::dict& options) const {
+    ClockView view = history_.view();
+    view.rate = nb::cast<double>(options["rate"]);
+    view.kept = nb::cast<double>(options["kept"]);
+    return view;
+  }
+
+  RateHistory history_;
+  PowerTable first_;
+  PowerTable second_;
+};
+
+std::int64_t bad_indices(const nb::list& lists, std::size_t threads) {
+  using List = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;
+  std::vector<TensorState> tensors;
+  for (const nb::handle list : lists) {
+    const auto [at, count, size] = nb::cast<List>(list);
+    const auto* indices = reinterpret_cast<const std::int64_t*>(static_cast<std::uintptr_t>(at));
+    tensors.push_back({.size = size, .indices = indices, .count = count});
+  }
+  const nb::gil_scoped_release free;
+  return find_bad_indices(tensors, threads);
+}
+
+auto one_minus_powers(double beta, std::uint32_t exponent) {
+  PowerTable table;
+  const PowerView view = table.up_to(beta, exponent);
+  return to_numpy(std::vector<double>(view.one_minus, view.one_minus + view.size));
+}
+
+// Steps, rate and decay of each stretch, one after the other: plain numbers, for a state_dict().
+nb::list runs(const LazyGroup& group) {
+  nb::list flat;
+  for (const RateHistory::Run& run : group.history().runs()) {
+    flat.append(run.steps);
+    flat.append(run.rate);
+    flat.append(run.weight_decay);
+  }
+  return flat;
+}
+
+// (rates, kept) of the steps from `begin` to now.
+auto totals(const LazyGroup& group, std::size_t begin) {
+  std::vector<double> flat;
+  const std::span<const StepTotals> all = group.history().totals();
+  require(begin <= all.size(), "totals from step ", begin, " of ", all.size());
+  for (const StepTotals& total : all.subspan(begin)) flat.push_back(total.rate);
+  for (const StepTotals& total : all.subspan(begin)) flat.push_back(total.kept);
+  return to_numpy(std::move(flat));
+}
+
+}  // namespace
+
+void bind_optim(nb::module_& m) {
+  nb::class_<LazyGroup>(m, "LazyGroup", "The clock of one group of parameters, and their steps.")
+      .def(nb::init<>())
+      .def("tick", &LazyGroup::tick, "rate"_a, "weight_decay"_a, "steps"_a = 1, "Steps begin.")
+      .def_prop_ro(
+          "now", [](const LazyGroup& g) { return g.history().now(); }, "Steps made.")
+      .def_prop_ro("has_decayed", [](const LazyGroup& g) { return g.history().has_decayed(); })
+      .def_prop_ro(
+          "rescalings", [](const LazyGroup& g) { return g.history().rescalings(); },
+          "How often all earlier totals have changed.")
+      .def("runs", &runs, "Stretches of one rate, flat: steps, rate, weight decay, steps, ...")
+      .def("totals", &totals, "begin"_a = 0,
+           "Sums of the rates up to each step from `begin` on, then what decay has left.")
+      .def("adam", &LazyGroup::adam<&adam_step>, "tensors"_a, "options"_a, "threads"_a)
+      .def("adam_moments", &LazyGroup::adam<&adam_step_moments>, "tensors"_a, "options"_a,
+           "threads"_a, "The first half of a dense step; the second needs roots.")
+      .def("adam_move", &LazyGroup::adam<&adam_step_move>, "tensors"_a, "options"_a, "threads"_a)
+      .def("sgd", &LazyGroup::sgd, "tensors"_a, "options"_a, "threads"_a)
+      .def("pay_decay", &LazyGroup::pay_decay, "tensors"_a, "threads"_a);
+  m.def("find_bad_indices", &bad_indices, "lists"_a, "threads"_a,
+        "Place of the first (address, count, size) whose indices do not increase within its size; "
+        "-1: none.");
+  m.def("one_minus_powers", &one_minus_powers, "beta"_a, "exponent"_a,
+        "1 - beta^j for j up to `exponent`, or to where it is 1.");
+}
+
+}  // namespace oktopk::python
