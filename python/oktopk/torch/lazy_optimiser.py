@@ -39,7 +39,7 @@ class Arrivals(Protocol):
     def arrived(self, param: Tensor) -> Optional[Tensor]:
         """Increasing int64 indices into the parameter, flat and in the order of its memory, where
         the mean arrived in the last step; None: everywhere, a dense step. KeyError where the
-        parameter is not known. A source that also has arrived_all(params), the same for a list of
+        parameter is not known. A source that also has arrived_of(params), the same for a list of
         parameters in a list, is asked once per step."""
 
 
@@ -144,8 +144,8 @@ class LazyOptimiser(OwedDecay):
     def _ask(self, params: List[Tensor]) -> Iterator[Optional[Tensor]]:
         param = params[0] if params else None
         try:
-            if hasattr(self.source, "arrived_all"):
-                yield from self.source.arrived_all(params)
+            if hasattr(self.source, "arrived_of"):
+                yield from self.source.arrived_of(params)
                 return
             for param in params:
                 yield self.source.arrived(param)  # type: ignore[union-attr]

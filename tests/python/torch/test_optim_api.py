@@ -146,7 +146,7 @@ def test_a_source_is_asked_once_where_it_can_answer_for_all():
     class Together(Told):
         asked = 0
 
-        def arrived_all(self, params: List[Tensor]) -> List[Optional[Tensor]]:
+        def arrived_of(self, params: List[Tensor]) -> List[Optional[Tensor]]:
             self.asked += 1
             return [self.indices[param] for param in params]
 
