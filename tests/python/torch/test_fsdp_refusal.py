@@ -46,8 +46,8 @@ def work_register(rank, P):
             register(model, replicate, **options)
     with pytest.raises(oktopk.UsageError, match=r"DeviceMesh of 2 dimensions.*mesh\['replicate'\]"):
         register(model, mesh)
-    with pytest.raises(oktopk.UsageError, match="_group = 3, but it must be a process"):
-        register(model, 3)
+    with pytest.raises(oktopk.UsageError, match=r"_group = \[0, 1\], but it must be a process"):
+        register(model, [0, 1])
     register(model, replicate)  # none of them has left a hook behind
     with pytest.raises(oktopk.UsageError, match="'' has an all-reduce hook.*once per model"):
         register(model, replicate)
