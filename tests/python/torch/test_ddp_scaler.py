@@ -11,6 +11,7 @@ from versions import needs_cpu_scaler, needs_torch
 
 from oktopk.torch._applied import Applied, undo
 from oktopk.torch._flat_reducer import FlatReducer
+from oktopk.torch.process_group import communicator
 
 BAD_STEPS = {3: 0, 6: 1}  # step -> the rank on which the first model overflows
 
@@ -133,3 +134,28 @@ def test_a_step_that_is_applied_in_part_owes_the_rest():
     results = in_threads(3, half_applied)
     given, applied, unsent = (sum(r[i] for r in results) for i in range(3))
     assert np.array_equal(given, applied + unsent)
+
+
+def half_applied_densely(rank, P):
+    """By the group's own all_reduce, whose result is in the caller's tensor and changes there."""
+    n, half = 100, 40
+    reducer = FlatReducer(communicator(), n, {"preset": "dense"})
+    given = torch.arange(n, dtype=torch.float32) * (rank + 1)
+    flat = 8 * given
+    reducer.keep_snapshot()
+    reducer.step(flat, 1 / 8)
+    reducer.write(flat, 8.0)
+    mean = flat / 8
+    flat.fill_(-1.0)
+    undo(reducer, [(0, half), (half, n)], [True, False])
+    unsent = torch.zeros(n)
+    reducer.core.take_unsent(unsent)
+    mean[half:] = 0  # not applied
+    return given.numpy(), mean.numpy(), unsent.numpy()
+
+
+def test_a_dense_step_that_is_applied_in_part_owes_the_rest():
+    results = in_processes(2, half_applied_densely)
+    given, applied, unsent = (sum(r[i] for r in results) for i in range(3))
+    assert np.allclose(given, applied + unsent)
+    assert np.all(unsent[40:] > 0) and not unsent[:40].any()

@@ -91,16 +91,9 @@ def work_round_trip(rank, P, path, optimiser, steps):
     assert all_equal(weights(again.model), replicate.get_group())
 
 
-clocks = pytest.mark.xfail(reason="the clocks of the optimisers change their size", strict=True)
-
-
 @pytest.mark.parametrize(
     "optimiser, P, steps",
-    [
-        (momentum, 4, 20),
-        pytest.param(sparse_momentum, 2, 20, marks=clocks),
-        pytest.param(sparse_adam, 2, STEPS, marks=clocks),
-    ],
+    [(momentum, 4, 20), (sparse_momentum, 2, 20), (sparse_adam, 2, STEPS)],
 )
 def test_a_check_point_goes_on_bitwise(tmp_path, monkeypatch, optimiser, P, steps):
     monkeypatch.setattr(gloo_ranks, "TIMEOUT", max(gloo_ranks.TIMEOUT, steps / 5))
