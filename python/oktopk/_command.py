@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command `oktopk`: runs the program, where the package was built with it.
 
-pip leaves it out unless asked, because it takes four times as long to compile as the Python module.
+pip leaves it out unless asked, because it takes twice as long to compile as the Python module.
 """
 
 import os
