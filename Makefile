@@ -60,9 +60,10 @@ check-format:  ## clang-format finds nothing to change
 	$(call heading,formatting)
 	@$(SOURCES) | xargs -r clang-format --dry-run -Werror
 
-check-layers:  ## includes point downwards only
+check-layers:  ## includes point downwards only, and every file has those of the names it uses
 	$(call heading,layers)
 	@python3 tools/check_layers.py
+	@python3 tools/check_includes.py
 
 check-mirror:  ## every source has its test, every preset its page, no file is too long
 	$(call heading,mirror)

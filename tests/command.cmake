@@ -155,7 +155,7 @@ oktopk_add_command_test(study_refuses_unknown_data ARGS study mass --data stormy
 oktopk_add_command_test(study_refuses_density ARGS study counts --density 0.1x EXIT 2 OUTPUT "--density 0.1x")
 oktopk_add_command_test(study_load_refuses_three_ranks ARGS study load --ranks 3 EXIT 2 OUTPUT "--ranks 3")
 
-# What compares results of benchmarks.
+# What compares results of benchmarks, and what checks includes.
 find_package(Python3 QUIET COMPONENTS Interpreter)
 # The first Python that can plot, as `make report` takes it.
 set(plotting_python ${Python3_EXECUTABLE})
@@ -168,7 +168,9 @@ foreach(candidate IN ITEMS ${PROJECT_SOURCE_DIR}/.venv/bin/python ${Python3_EXEC
 endforeach()
 if(Python3_FOUND)
   add_test(NAME command_compare COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/tools/compare_test.py)
-  set_tests_properties(command_compare PROPERTIES LABELS command TIMEOUT 60)
+  add_test(NAME command_check_includes COMMAND
+    ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/tools/check_includes_test.py)
+  set_tests_properties(command_compare command_check_includes PROPERTIES LABELS command TIMEOUT 60)
   # The scaling report, from rows that are made up. Its plots need matplotlib; without, reported as skipped.
   set(scaling_test ${plotting_python} ${CMAKE_CURRENT_SOURCE_DIR}/tools/scaling_test.py)
   add_test(NAME command_scaling_numbers COMMAND ${scaling_test} Numbers Cache)
@@ -234,6 +236,7 @@ if(OKTOPK_HAVE_MPI)
     --preset topka,oktopk,circulant)
   oktopk_add_mpi_test(mpi_bench_host_3 oktopk_tool 3 bench --transport mpi --group host --preset circulant -b 16K -n 3 -c)
   set_tests_properties(mpi_bench_host_3 PROPERTIES PASS_REGULAR_EXPRESSION "circulant/host.*wrong values: 0 OK")
+  set_tests_properties(mpi_courage_3 PROPERTIES PROCESSORS 1)
   set_tests_properties(mpi_verify_3 mpi_courage_3 mpi_verify_5 mpi_verify_nodes_5 PROPERTIES
     PASS_REGULAR_EXPRESSION "all laws hold")
 endif()

@@ -6,9 +6,15 @@
 
 Every rank sends the largest 1% of its gradient and all ranks apply the same sum; what was not sent
 is kept for later steps. Needs numpy; torch and mpi4py only in the modules named after them.
+oktopk.__version__ is the version of the CMake project, compiled into the native module.
 """
 
-from oktopk._core import (
+from oktopk import _requirements
+
+_requirements.require_native()
+_requirements.require_module("numpy", "the package")
+
+from oktopk._core import (  # noqa: E402
     Candidate,
     CommError,
     Communicator,
@@ -24,8 +30,9 @@ from oktopk._core import (
     presets,
     thread_world,
 )
-from oktopk.reducer import Reducer, Update
-from oktopk.transport import Transport
+from oktopk._core import version as __version__  # noqa: E402
+from oktopk.reducer import Reducer, Update  # noqa: E402
+from oktopk.transport import Transport  # noqa: E402
 
 __all__ = [
     "Candidate",
@@ -40,6 +47,7 @@ __all__ = [
     "Transport",
     "Update",
     "UsageError",
+    "__version__",
     "calibrate",
     "explain",
     "gather_trace",

@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `oktopk`: runs the program that was built with the package."""
+"""The command `oktopk`: runs the program, where the package was built with it.
+
+pip leaves it out unless asked, because it takes twice as long to compile as the Python module.
+"""
 
 import os
 import sys
 from pathlib import Path
+
+MISSING = """oktopk: this package was installed without the command; `import oktopk` works without it.
+To get the command, in a clone of oktopk:
+  {python} -m pip install -v --force-reinstall --no-deps . -C cmake.define.OKTOPK_BUILD_TOOLS=ON
+(it needs CLI11, fmt, Eigen, zlib and nlohmann-json; on Debian and Ubuntu: apt install libcli11-dev libfmt-dev
+libeigen3-dev zlib1g-dev nlohmann-json3-dev), or `make build`, which leaves it at build/oktopk."""
 
 
 def main() -> None:
     """Replaces this process by the program, so that signals and mpirun reach it."""
     program = Path(__file__).parent / "bin" / "oktopk"
     if not program.exists():
-        sys.exit(
-            "oktopk: the package was built without the command, because libraries it needs were "
-            "missing.\nOn Debian and Ubuntu: apt install libcli11-dev libfmt-dev libeigen3-dev "
-            "zlib1g-dev nlohmann-json3-dev, and pip install oktopk again (or `make build` in a "
-            "clone)."
-        )
+        sys.exit(MISSING.format(python=sys.executable))
     os.execv(program, [str(program), *sys.argv[1:]])

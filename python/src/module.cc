@@ -9,6 +9,7 @@ namespace nb = nanobind;
 
 NB_MODULE(_core, m) {
   m.doc() = "Native part of oktopk: communicators, Reducer, tuner.";
+  m.attr("version") = OKTOPK_VERSION;
   nb::exception<oktopk::UsageError>(m, "UsageError", PyExc_ValueError);
   nb::exception<oktopk::CommError>(m, "CommError", PyExc_RuntimeError);
   nb::exception<oktopk::DeviceError>(m, "DeviceError", PyExc_RuntimeError);

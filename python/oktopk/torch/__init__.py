@@ -8,13 +8,17 @@
 Everything works over torch.distributed process groups.
 """
 
-from oktopk.torch.ddp import oktopk_hook
-from oktopk.torch.fsdp import FsdpState, register_fsdp
-from oktopk.torch.optim import SparseAdamW, SparseSGD
-from oktopk.torch.outer import LocalSteps
-from oktopk.torch.process_group import ProcessGroupTransport, communicator
-from oktopk.torch.reducer import Reducer
-from oktopk.torch.state import CompressionStats, OkTopkState
+from oktopk import _requirements
+
+_requirements.require_module("torch", "oktopk.torch", least="2.0")
+
+from oktopk.torch.ddp import oktopk_hook  # noqa: E402
+from oktopk.torch.fsdp import FsdpState, register_fsdp  # noqa: E402
+from oktopk.torch.optim import SparseAdamW, SparseSGD  # noqa: E402
+from oktopk.torch.outer import LocalSteps  # noqa: E402
+from oktopk.torch.process_group import ProcessGroupTransport, communicator  # noqa: E402
+from oktopk.torch.reducer import Reducer  # noqa: E402
+from oktopk.torch.state import CompressionStats, OkTopkState  # noqa: E402
 
 __all__ = [
     "CompressionStats",
