@@ -62,8 +62,15 @@ def test_resumed_run_is_the_uninterrupted_one(tmp_path):
     assert_same(whole, resumed, 3 * BATCHES)
 
 
-def test_one_process_is_refused():
-    accelerator = accelerate.Accelerator(cpu=True)
+@pytest.fixture
+def alone():
+    """An Accelerator of this process, whose shared state no later test inherits."""
+    yield accelerate.Accelerator(cpu=True)
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def test_one_process_is_refused(alone):
+    accelerator = alone
     model = accelerator.prepare(Net())
     with pytest.raises(oktopk.UsageError, match="is a Net, .* because Accelerate runs one process: st"):
         oktopk.accelerate.prepare_hook(accelerator, model, density=0.01)
