@@ -83,8 +83,9 @@ void GlobalThreshold::observe(const Gathered& seen, std::size_t k) {
   resize_window(seen.near, k);
 }
 
-// To where `missing` entries more lie above it. Where the window holds too few of them, nobody knows
-// how far that is: the threshold falls to the end of the window, and the next window is wider.
+// To where `missing` entries more lie above it. Where the window holds too few of them, nobody
+// knows how far that is: the threshold falls to the end of the window, and the next window is
+// wider.
 void GlobalThreshold::fall(const NearTail& near, double missing) {
   double bins = 0;
   for (const std::uint64_t count : near.below) {

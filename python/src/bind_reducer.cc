@@ -271,7 +271,8 @@ void bind_reducer(nb::module_& m) {
           nb::rv_policy::move, "(first index, values) of what this rank remembers for its region.")
       .def_prop_ro(
           "unsent_norm", [](const PyReducer& r) { return r.reducer().unsent_norm(); },
-          nb::call_guard<nb::gil_scoped_release>(), "Norm of this rank's residual and owner memory; O(n).")
+          nb::call_guard<nb::gil_scoped_release>(),
+          "Norm of this rank's residual and owner memory; O(n).")
       .def_prop_ro("profile",
                    [](const PyReducer& r) -> std::optional<Profile> {
                      const Tuner* tuner = r.reducer().tuner();
