@@ -34,14 +34,14 @@ void RateHistory::save(StateWriter& state) const {
 void RateHistory::load(StateReader& state) {
   *this = RateHistory();
   const auto count = state.take<std::uint64_t>();
-  constexpr std::uint64_t kMostSteps = 1U << 31U;
+  constexpr std::uint64_t kMostTicks = 1U << 31U;
   for (std::uint64_t i = 0; i < count; ++i) {
     const auto steps = state.take<std::uint64_t>();
     const auto rate = state.take_finite<double>("a learning rate", 0);
     const auto decay = state.take_finite<double>("a weight decay", 0);
     require(decay_of_one_step(rate, decay) > 0, "state: a learning rate of ", rate,
             " and a weight decay of ", decay, ", but their product must be less than 1");
-    require(steps > 0 && now() + steps < kMostSteps, "state: a stretch of ", steps,
+    require(steps > 0 && now() + steps < kMostTicks, "state: a stretch of ", steps,
             " steps after step ", now(), ", but it must have some, and all fewer than 2^31");
     for (std::uint64_t step = 0; step < steps; ++step) tick(rate, decay);
   }
