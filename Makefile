@@ -22,7 +22,8 @@ FIXED_LAYOUT := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 # Kernels run once alone and at each level with three threads.
 LAW_SKIPS = $(foreach p,1 2 5 7 8 12 32,*_P$p *_P$p_*) $(foreach i,0 1 4 5 6 7,*CirculantSkipLaws.*/$i) \
   $(foreach p,1 2 3 4 8 12,*_of_$p) *_host_of_* *_2_of_* *_4_of_* \
-  Circulant.run_steady_* Circulant.run_direct_* *Allocation.* *allocates_nothing* NetworkPrices.are_never_* VolumeLaws.* \
+  Circulant.run_steady_* Circulant.run_direct_* *Allocation.* *allocates_nothing* NetworkPrices.are_never_* *VolumeLaws.* \
+  Circulant.save_and_load_keep_the_pause_* SumThreshold.steered_follows_* Oktopk.run_steered_counts_* \
   *OptimiserOfKind.step_after_step_*
 ASAN_SKIPS = $(LAW_SKIPS) */avx2_1 */avx512_1
 # With threads: every preset and rule meets every length, but one input and one coding; transports have three, five and eight
@@ -30,7 +31,8 @@ ASAN_SKIPS = $(LAW_SKIPS) */avx2_1 */avx512_1
 TSAN_SKIPS = $(LAW_SKIPS) $(foreach i,skewed tied equal zero lonely,*AllreduceLaws.*_$i) \
   $(foreach c,coo32 u16_blocks bit_packed bitmap,*CodecLaws.*_$c) *CodecLaws.*_P4_* *Bf16Laws.*_P4 *NodeLaws.*_of_5 \
   $(foreach p,1 2 4 7 12,*/threads_$p_*) $(foreach l,scalar avx2 avx512,*/$l_1) */avx2_3 */avx512_3 *_widens_* *DenseRegion* \
-  RegionMemory* NetworkPrices.* *drain_everything* *of_values_with_few_bits* Circulant.run_* *beyond_24_bits* SparseSgd* SparseAdam*
+  RegionMemory* NetworkPrices.* *drain_everything* *of_values_with_few_bits* Circulant.run_* *beyond_24_bits* SparseSgd* SparseAdam* \
+  TensorStep.result_for_other_types_* *ReducerAdaptive.ranks_agree_*
 all_but = GTEST_FILTER='-$(subst $(eval ) ,:,$(strip $(1)))'
 heading = @printf '\n=== %s\n' "$(1)"
 
