@@ -97,7 +97,7 @@ void SparseAdam::apply_everywhere(std::span<float> weights, std::span<const floa
   adam_step(std::span(&all, 1), group(), 1);
 }
 
-// What this rank would do to weights of zero.
+// The update that this rank would apply to weights of zero.
 Optimiser::Contribution SparseAdam::prepare(std::span<const float> /*weights*/,
                                             const ScaledGradient& gradient) {
   if (!sparsifies_updates()) return {gradient.values, gradient.factor};

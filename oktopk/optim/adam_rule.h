@@ -14,7 +14,7 @@ namespace oktopk {
 // that was dead has come to life. Then v is taken from S, or the weight would leap.
 constexpr double kSurprise = 5;
 
-// What all parameters of a group share in a step.
+// Constants of one step that all parameters of a group share.
 struct AdamStep {
   double beta1 = 0;
   double beta2 = 0;
@@ -110,7 +110,7 @@ OKTOPK_RULE void adam_age_by_steps(const AdamRule<Real>& rule, Real total, std::
   v = std::fma(static_cast<Real>(fresh), square, static_cast<Real>(1 - fresh) * v);
 }
 
-// What a weight moves by per rate, before it is divided by the root of the second moment, when S
+// The move of a weight per rate, before it is divided by the root of the second moment, when S
 // arrives after tau steps: the mean of m over them, had S / tau come in each; and what m would move
 // in the silence that is to come. Takes m forward.
 template <class Real>

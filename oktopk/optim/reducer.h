@@ -67,7 +67,7 @@ std::size_t entries_per_step(Index n, const ReducerOptions& options);
 // that names the option and the rule when one is unfit.
 std::string describe(const ReducerOptions& options, Index n);
 
-// What a caller's own dense step did.
+// Reports a dense step that the caller made.
 struct ExternalStep {
   double seconds = 0;
   std::uint64_t bytes = 0;  // that this rank sent

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the update rules of Adam and SGD (adam_rule.h, sgd_rule.h) look up for a coordinate: the
+// Tables that the update rules of Adam and SGD (adam_rule.h, sgd_rule.h) read for a coordinate: the
 // clock of silent steps and the powers of a beta. Plain pointers, so that any kernel can hold them;
 // who owns the tables: RateHistory (interval_clock.h) and PowerTable (power_table.h).
 //
@@ -42,7 +42,8 @@ OKTOPK_RULE double rate_since(const ClockView& clock, std::uint32_t last) {
   return clock.totals[clock.now].rate - clock.totals[last].rate;
 }
 
-// What weight decay leaves between two steps. Both may be so long ago that only infinity is left.
+// The factor that weight decay leaves between two steps. Both may be so long ago that only infinity
+// is left.
 OKTOPK_RULE double kept_between(const StepTotals* totals, std::uint32_t begin, std::uint32_t end) {
   const double before = totals[begin].kept;
   const double after = totals[end].kept;

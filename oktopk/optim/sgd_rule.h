@@ -8,7 +8,7 @@
 
 namespace oktopk {
 
-// What all parameters of a group share in a step.
+// Constants of one step that all parameters of a group share.
 struct SgdStep {
   double momentum = 0;
   double weight_decay = 0;  // coupled: added to the gradient
@@ -32,7 +32,7 @@ OKTOPK_RULE SgdRule<Real> sgd_rule(const SgdStep& group, bool silence_follows) {
           static_cast<Real>(group.weight_decay), static_cast<Real>(-group.clock.rate)};
 }
 
-// What a weight moves by per rate in one step with a gradient. Takes the velocity forward.
+// The move of a weight per rate in one step with a gradient. Takes the velocity forward.
 template <class Real>
 OKTOPK_RULE Real sgd_once(const SgdRule<Real>& rule, Real gradient, Real& velocity) {
   velocity = velocity * rule.momentum + gradient;
@@ -57,7 +57,7 @@ OKTOPK_RULE Real sgd_late(const SgdRule<Real>& rule, Real total, std::uint32_t t
   return rule.group.nesterov ? std::fma(move, rule.momentum, total) : move;
 }
 
-// What a weight moves by per rate. velocity: null without momentum.
+// The move of a weight per rate. velocity: null without momentum.
 template <class Real>
 OKTOPK_RULE Real sgd_move(const SgdRule<Real>& rule, Real total, std::uint32_t tau,
                           Real* velocity) {
