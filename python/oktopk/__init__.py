@@ -34,6 +34,9 @@ from oktopk._core import version as __version__  # noqa: E402
 from oktopk.reducer import Reducer, Update  # noqa: E402
 from oktopk.transport import Transport  # noqa: E402
 
+for _error in (UsageError, CommError, DeviceError):
+    _error.__module__ = "oktopk"  # as users write and see it
+
 __all__ = [
     "Candidate",
     "CommError",

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reducer from Python, on threads: the laws that C++ proves, seen through the binding."""
 
+import pickle
+
 import numpy as np
 import pytest
 from ranks import in_threads
@@ -210,3 +212,9 @@ def test_profile_survives_pickling():
     profile.name, profile.machine.beta = "mine", 8e-8
     again = pickle.loads(pickle.dumps(profile))
     assert (again.name, again.machine.beta) == ("mine", 8e-8)
+
+
+def test_errors_have_the_names_that_users_write():
+    for error in (oktopk.UsageError, oktopk.CommError, oktopk.DeviceError):
+        assert f"{error.__module__}.{error.__qualname__}" == f"oktopk.{error.__name__}"
+        assert type(pickle.loads(pickle.dumps(error("x")))) is error
