@@ -8,12 +8,14 @@ import torch
 import torch.distributed as dist
 from models import DEVICE, STAGING, loss_of, make_ddp
 from ranks import in_processes, in_threads
+from versions import TORCH
 
 import oktopk
 from oktopk.torch import Reducer
 from oktopk.torch._flat_reducer import arrived_of
 
 N = 3000
+SUMMED = [torch.float32, torch.float16] + [torch.bfloat16] * (TORCH >= (2, 2))  # by Gloo itself
 
 
 def gradient_of(rank, step, dtype=torch.float32):
@@ -60,7 +62,7 @@ def is_everywhere(x):
 
 def dense_steps(rank, P):
     calls = Count()
-    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+    for dtype in SUMMED:
         for options in ({"preset": "dense"}, {"preset": "circulant", "warmup": [(2, 1.0)]}):
             reducer = Reducer(N, timeout=30.0, **STAGING, **options)
             for step in range(2):

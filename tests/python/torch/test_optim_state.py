@@ -65,7 +65,7 @@ def test_a_state_of_torch_that_means_something_else_is_refused():
     for name, theirs, ours in (
         ("amsgrad", torch.optim.AdamW([weights], amsgrad=True), SparseAdamW),
         ("maximize", torch.optim.AdamW([weights], maximize=True), SparseAdamW),
-        ("dampening", torch.optim.SGD([weights], momentum=0.9, dampening=0.5), SparseSGD),
+        ("dampening", torch.optim.SGD([weights], lr=0.1, momentum=0.9, dampening=0.5), SparseSGD),
     ):
         with pytest.raises(UsageError, match=f"made with {name} = .*{ours.__name__} does not have"):
             ours([weights]).load_state_dict(theirs.state_dict())
