@@ -87,7 +87,7 @@ struct Arrivers {
   std::size_t operator[](std::size_t j) const {
     return indices == nullptr ? first + j : static_cast<std::size_t>(indices[j]);
   }
-  // Who comes some time after j: far enough that memory has answered by then.
+  // The coordinate some places after j: far enough that memory has answered by then.
   std::size_t soon(std::size_t j) const {
     constexpr std::size_t kAhead = 16;
     return (*this)[j + kAhead < count ? j + kAhead : count - 1];

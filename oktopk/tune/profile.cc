@@ -22,8 +22,8 @@ Machine take_machine(StateReader& state) {
   return m;
 }
 
-// Of the word with the ranks per host: prices of an external dense follow at the end. States from
-// before there was one do not have it.
+// A flag in the word with the ranks per host: prices of an external dense follow at the end. States
+// from before there was one do not have it.
 constexpr std::uint32_t kHasExternal = std::uint32_t{1} << 31;
 
 void take_prices(StateReader& state, std::span<double> prices) {

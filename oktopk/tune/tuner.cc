@@ -63,7 +63,7 @@ Tuner::Summary Tuner::summary() const {
   return {upper_median(settled), arrived_ > 0 ? merged_ / arrived_ : 0.0};
 }
 
-// Of what is corrected together: a preset, but the caller's dense apart from ours.
+// Names the methods that share one correction: a preset, but the caller's dense apart from ours.
 std::string Tuner::corrected_name(const Method& method) const {
   const bool is_apart = options_.external_dense && method.preset == "dense";
   return is_apart ? to_string(method) : method.preset;
@@ -75,8 +75,9 @@ double Tuner::correction(const Candidate& candidate) const {
   return candidate.external || !options_.external_dense ? 1.0 : least_of_ours();
 }
 
-// What our methods have in common, messages and processor, was misjudged at least so much: the
-// caller's dense, which is measured as a whole, is not to wait until each of them was tried.
+// The least correction seen among our methods. All of them use messages and the processor, so those
+// that were never run take it too: the caller's dense, which is measured as a whole, need not wait
+// until each of them was tried.
 double Tuner::least_of_ours() const {
   const std::string external = to_string(Method{.preset = "dense"});
   double least = kMostCorrection;

@@ -7,6 +7,7 @@ import os
 import queue
 import tempfile
 import threading
+import time
 import traceback
 from typing import Any, Callable, List
 
@@ -80,3 +81,17 @@ def in_processes(P: int, body: Callable[..., Any], *args: Any, timeout: float = 
                 process.kill()
                 process.join()
     return results
+
+
+def wait_for(context: Any, name: str, timeout: float) -> None:
+    """Until all processes of torch's start_processes() have ended; whatever one raised is raised."""
+    try:
+        deadline = time.monotonic() + timeout
+        while not context.join(timeout=1.0):  # returns whenever one of them has ended
+            if time.monotonic() > deadline:
+                ranks = len(context.processes)
+                raise TimeoutError(f"{name}: {ranks} ranks did not end within {timeout} s")
+    finally:
+        for process in context.processes:
+            if process.is_alive():
+                process.kill()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All channels of a model: one per bucket, made as buckets show up, replaced when DDP rebuilds them.
 
-What is unsent belongs to parameters. A new layout takes it from the channels that it replaces, and
+Unsent mass belongs to parameters. A new layout takes it from the channels that it replaces, and
 goes on in the warm-up and with the adaptive density where they were; a saved state makes the
 channels that were saved, and the same rule takes it from there.
 """

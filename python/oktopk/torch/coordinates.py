@@ -17,7 +17,7 @@ from oktopk.torch.flat import local
 # By the numbers that oktopk/optim/tensor_step.h has for them.
 WEIGHT_TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.float64: 3}
 
-# What a parameter's state holds that has no element per coordinate: tensors without dimensions.
+# Entries of a parameter's state that have no element per coordinate: tensors without dimensions.
 NUMBERS = {
     "step": torch.float32,
     "skew": torch.int64,

@@ -9,12 +9,12 @@ import os
 import runpy
 import socket
 import sys
-import time
 from pathlib import Path
 from typing import Any, Callable, Dict
 
 import torch
 import torch.multiprocessing
+from ranks import wait_for
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 TIMEOUT = 180.0
@@ -25,15 +25,7 @@ def run_launched(P: int, work: Callable[..., None], *args: Any) -> None:
     context = torch.multiprocessing.start_processes(
         _run, (P, _free_port(), work, args), P, join=False, start_method="fork"
     )
-    try:
-        deadline = time.monotonic() + TIMEOUT
-        while not context.join(timeout=1.0):  # returns whenever one of them has ended
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{work.__name__}: {P} ranks did not end within {TIMEOUT} s")
-    finally:
-        for process in context.processes:
-            if process.is_alive():
-                process.kill()
+    wait_for(context, work.__name__, TIMEOUT)
 
 
 def _run(rank: int, P: int, port: int, work: Callable[..., None], args: Any) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Callable, List
@@ -14,6 +13,7 @@ from typing import Any, Callable, List
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
+from ranks import wait_for
 
 import oktopk
 
@@ -28,15 +28,7 @@ def run_processes(P: int, work: Callable[..., None], path: Path, *args: Any) -> 
     context = torch.multiprocessing.start_processes(
         _run, (P, str(rendezvous), work, args), P, join=False, start_method="forkserver"
     )
-    try:
-        deadline = time.monotonic() + TIMEOUT
-        while not context.join(timeout=1.0):  # returns whenever one of them has ended
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{work.__name__}: {P} ranks did not end within {TIMEOUT} s")
-    finally:
-        for process in context.processes:
-            if process.is_alive():
-                process.kill()
+    wait_for(context, work.__name__, TIMEOUT)
 
 
 def _run(rank: int, P: int, rendezvous: str, work: Callable[..., None], args: Any) -> None:

@@ -118,7 +118,7 @@ def mixed_steps(rank, P):
         given = sum(gradient_of(r, s, dtype).double().cpu() for r in range(P) for s in range(5))
         torch.testing.assert_close(applied * P, given, rtol=1e-5, atol=1e-4)
         assert dense.unsent_norm == 0
-        # What is unsent joins 16-bit gradients as floats.
+        # Unsent mass joins 16-bit gradients as floats.
         again = Reducer(N, timeout=30.0, preset="dense", **STAGING)
         again.load_state_dicts(states)
         assert torch.equal(again.reduce(gradient_of(rank, 4, dtype)), last.to(dtype))
