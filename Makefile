@@ -64,12 +64,12 @@ check-format:  ## clang-format finds nothing to change
 
 check-layers:  ## includes point downwards only, and every file has those of the names it uses
 	$(call heading,layers)
-	@python3 tools/check_layers.py
-	@python3 tools/check_includes.py
+	@python3 scripts/check_layers.py
+	@python3 scripts/check_includes.py
 
 check-mirror:  ## every source has its test, every preset its page, no file is too long
 	$(call heading,mirror)
-	@python3 tools/check_mirror.py
+	@python3 scripts/check_mirror.py
 
 test-release:  ## all tests of the release build, warnings as errors
 	$(call heading,release: build and all tests)

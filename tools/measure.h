@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "oktopk/comm/communicator.h"
-#include "oktopk/model/cost.h"
-#include "oktopk/optim/reducer.h"
-#include "tools/laws/gradient_stream.h"
+#include "oktopk/reduce/reducer.h"
+#include "oktopk/tune/cost.h"
+#include "tools/gradient_stream.h"
 
 namespace oktopk {
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "oktopk/base/error.h"
-#include "oktopk/optim/node_reducer.h"
+#include "oktopk/reduce/node_reducer.h"
 #include "tools/commands.h"
 #include "tools/results.h"
 #include "tools/text.h"

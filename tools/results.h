@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "oktopk/base/simd.h"
-#include "oktopk/optim/reducer.h"
+#include "oktopk/reduce/reducer.h"
 
 namespace oktopk {
 

@@ -6,7 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-#include "oktopk/base/trace.h"
+#include "oktopk/trace/trace.h"
 #include "tools/worlds.h"
 
 namespace oktopk {

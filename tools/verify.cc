@@ -9,8 +9,8 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/simd.h"
+#include "tests/laws/laws.h"
 #include "tools/commands.h"
-#include "tools/laws/laws.h"
 #include "tools/results.h"
 #include "tools/text.h"
 #include "tools/worlds.h"

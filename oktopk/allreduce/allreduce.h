@@ -22,13 +22,13 @@
 #include "oktopk/comm/communicator.h"
 #include "oktopk/comm/skips.h"
 #include "oktopk/device/device.h"
-#include "oktopk/model/cost.h"
 #include "oktopk/sparse/coo.h"
 #include "oktopk/sparse/set_ops.h"
+#include "oktopk/tune/cost.h"
 
 namespace oktopk {
 
-// Where the mass that was not applied stays. The classes are in optim/residual.h; an algorithm
+// Where the mass that was not applied stays. The classes are in reduce/residual.h; an algorithm
 // needs the name, because owner memory changes what an owner keeps.
 enum class ResidualKind { none, sender_keeps, all_sent_cleared, holder_keeps, owner_memory };
 

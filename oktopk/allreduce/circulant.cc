@@ -14,13 +14,13 @@
 #include <limits>
 
 #include "oktopk/allreduce/algorithms.h"
-#include "oktopk/allreduce/frames.h"
-#include "oktopk/allreduce/global_threshold.h"
-#include "oktopk/allreduce/recut_rule.h"
-#include "oktopk/allreduce/reduce_scatter.h"
-#include "oktopk/allreduce/share.h"
+#include "oktopk/allreduce/parts/frames.h"
+#include "oktopk/allreduce/parts/global_threshold.h"
+#include "oktopk/allreduce/parts/recut_rule.h"
+#include "oktopk/allreduce/parts/reduce_scatter.h"
+#include "oktopk/allreduce/parts/region_memory.h"
+#include "oktopk/allreduce/parts/share.h"
 #include "oktopk/base/error.h"
-#include "oktopk/device/region_memory.h"
 #include "oktopk/select/selector.h"
 #include "oktopk/sparse/top.h"
 

@@ -12,11 +12,11 @@
 #include <cmath>
 
 #include "oktopk/allreduce/algorithms.h"
-#include "oktopk/allreduce/balance.h"
-#include "oktopk/allreduce/frames.h"
-#include "oktopk/allreduce/kth_sum.h"
-#include "oktopk/allreduce/reduce_scatter.h"
-#include "oktopk/allreduce/sum_threshold.h"
+#include "oktopk/allreduce/parts/balance.h"
+#include "oktopk/allreduce/parts/frames.h"
+#include "oktopk/allreduce/parts/kth_sum.h"
+#include "oktopk/allreduce/parts/reduce_scatter.h"
+#include "oktopk/allreduce/parts/sum_threshold.h"
 #include "oktopk/base/error.h"
 #include "oktopk/select/selector.h"
 #include "oktopk/sparse/top.h"

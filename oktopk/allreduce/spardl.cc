@@ -10,7 +10,7 @@
 #include <cmath>
 
 #include "oktopk/allreduce/algorithms.h"
-#include "oktopk/allreduce/equal_regions.h"
+#include "oktopk/allreduce/parts/equal_regions.h"
 
 namespace oktopk {
 namespace {

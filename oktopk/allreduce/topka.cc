@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "oktopk/allreduce/algorithms.h"
-#include "oktopk/allreduce/frames.h"
+#include "oktopk/allreduce/parts/frames.h"
 #include "oktopk/select/selector.h"
 #include "oktopk/sparse/sum.h"
 

@@ -7,7 +7,7 @@
 // (2k+n)(P-1)/P words, plus frames. Between 1/(2(P-1)) and 1/2 of density it beats both gathering
 // everything and dense.
 #include "oktopk/allreduce/algorithms.h"
-#include "oktopk/allreduce/equal_regions.h"
+#include "oktopk/allreduce/parts/equal_regions.h"
 
 namespace oktopk {
 namespace {

@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "oktopk/allreduce/algorithms.h"
-#include "oktopk/allreduce/equal_regions.h"
+#include "oktopk/allreduce/parts/equal_regions.h"
 
 namespace oktopk {
 namespace {

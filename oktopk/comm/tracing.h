@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "oktopk/base/trace.h"
 #include "oktopk/comm/decorators.h"
+#include "oktopk/trace/trace.h"
 
 namespace oktopk {
 

@@ -9,7 +9,7 @@
 #include "oktopk/base/find_row.h"
 #include "oktopk/base/hash.h"
 #include "oktopk/optim/gradient_clip.h"
-#include "oktopk/optim/notes.h"
+#include "oktopk/reduce/notes.h"
 
 namespace oktopk {
 namespace {

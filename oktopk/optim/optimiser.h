@@ -14,7 +14,7 @@
 #include "oktopk/base/bytes.h"
 #include "oktopk/base/state.h"
 #include "oktopk/comm/collectives.h"
-#include "oktopk/optim/synchroniser.h"
+#include "oktopk/reduce/synchroniser.h"
 
 namespace oktopk {
 

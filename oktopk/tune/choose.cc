@@ -8,8 +8,8 @@
 
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
-#include "oktopk/model/node.h"
-#include "oktopk/tune/skips.h"
+#include "oktopk/tune/best_skips.h"
+#include "oktopk/tune/node.h"
 
 namespace oktopk {
 namespace {

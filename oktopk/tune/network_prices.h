@@ -13,7 +13,7 @@
 #pragma once
 
 #include "oktopk/comm/communicator.h"
-#include "oktopk/model/cost.h"
+#include "oktopk/tune/cost.h"
 #include "oktopk/tune/robust.h"
 
 namespace oktopk {

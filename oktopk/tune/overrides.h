@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "oktopk/codec/codec.h"
-#include "oktopk/model/cost.h"
+#include "oktopk/tune/cost.h"
 
 namespace oktopk {
 

@@ -10,7 +10,7 @@
 
 #include "oktopk/base/state.h"
 #include "oktopk/codec/codec.h"
-#include "oktopk/model/cost.h"
+#include "oktopk/tune/cost.h"
 
 namespace oktopk {
 

@@ -12,7 +12,7 @@
 #include <optional>
 #include <tuple>
 
-#include "oktopk/optim/reducer.h"
+#include "oktopk/reduce/reducer.h"
 #include "python/src/arrays.h"
 #include "python/src/module.h"
 #include "python/src/options.h"

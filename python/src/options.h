@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "oktopk/optim/reducer.h"
+#include "oktopk/reduce/reducer.h"
 
 namespace oktopk::python {
 

@@ -7,11 +7,11 @@
 #include <cmath>
 #include <functional>
 
-#include "oktopk/allreduce/frames.h"
-#include "oktopk/allreduce/share.h"
+#include "oktopk/allreduce/parts/frames.h"
+#include "oktopk/allreduce/parts/share.h"
 #include "oktopk/base/error.h"
+#include "tests/laws/witness.h"
 #include "tests/support/runs.h"
-#include "tools/laws/witness.h"
 
 namespace oktopk::circulant_test {
 namespace {

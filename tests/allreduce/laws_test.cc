@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // AllreduceConformance: every preset with every residual rule that it takes, held to the laws of
-// tools/laws/laws.h on threads. A new preset needs no line here: the suite sweeps the table. Inputs
+// tests/laws/laws.h on threads. A new preset needs no line here: the suite sweeps the table. Inputs
 // are dyadic, so truth and mass are compared to the last bit. One published combination is known to
 // lose mass (gtopk, sender keeps); the suite asserts that the law sees it.
 #include <gtest/gtest.h>
@@ -13,9 +13,9 @@
 #include <tuple>
 #include <vector>
 
+#include "tests/laws/laws.h"
 #include "tests/support/fresh_worlds.h"
 #include "tests/support/world.h"
-#include "tools/laws/laws.h"
 
 namespace oktopk::laws_test {
 namespace {

@@ -5,12 +5,12 @@
 
 #include <cmath>
 
-#include "oktopk/allreduce/frames.h"
-#include "oktopk/allreduce/kth_sum.h"
-#include "oktopk/allreduce/sum_threshold.h"
+#include "oktopk/allreduce/parts/frames.h"
+#include "oktopk/allreduce/parts/kth_sum.h"
+#include "oktopk/allreduce/parts/sum_threshold.h"
 #include "oktopk/base/error.h"
 #include "tests/support/runs.h"
-#include "tools/laws/gradient_stream.h"
+#include "tools/gradient_stream.h"
 
 namespace oktopk::oktopk_test {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "oktopk/comm/decorators.h"
+#include "tests/laws/laws.h"
 #include "tests/support/world.h"
-#include "tools/laws/laws.h"
 
 namespace oktopk::volume_laws_test {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/decorators.h"
-#include "oktopk/model/cost.h"
+#include "oktopk/tune/cost.h"
 #include "tests/support/world.h"
 
 namespace oktopk::allreduce_small_test {

@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "oktopk/comm/mpi.h"
+#include "tests/laws/laws.h"
 #include "tests/support/fleeting.h"
 #include "tests/support/training.h"
-#include "tools/laws/laws.h"
 
 namespace oktopk::courage_test {
 namespace {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // NodeReducer on real processes: nodes of two ranks, and nodes found by host. The tests run on one
 // machine, so that there is one host, one leader, and nothing to exchange with others.
-#include "oktopk/optim/node_reducer.h"
+#include "oktopk/reduce/node_reducer.h"
 
 #include <gtest/gtest.h>
 
 #include "oktopk/comm/mpi.h"
+#include "tests/laws/laws.h"
 #include "tests/support/training.h"
-#include "tools/laws/laws.h"
 
 namespace oktopk::node_reducer_test {
 namespace {

@@ -11,10 +11,10 @@
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/decorators.h"
 #include "oktopk/comm/mpi.h"
-#include "oktopk/optim/reducer.h"
+#include "oktopk/reduce/reducer.h"
+#include "tests/laws/inputs.h"
 #include "tests/support/fleeting.h"
 #include "tests/support/training.h"
-#include "tools/laws/inputs.h"
 
 namespace oktopk::recovery_test {
 namespace {

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "oktopk/comm/mpi.h"
+#include "tests/laws/laws.h"
 #include "tests/support/message.h"
 #include "tests/support/training.h"
-#include "tools/laws/laws.h"
 
 namespace oktopk::state_test {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "oktopk/comm/decorators.h"
 #include "oktopk/comm/mpi.h"
-#include "oktopk/optim/bucketed_reducer.h"
+#include "oktopk/reduce/bucketed_reducer.h"
 #include "tests/support/message.h"
 
 namespace oktopk::threads_test {

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/laws/inputs.h"
 #include "tests/support/world.h"
-#include "tools/laws/inputs.h"
 
 namespace oktopk::gradient_clip_test {
 namespace {

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "oktopk/base/error.h"
-#include "oktopk/optim/bucketed_reducer.h"
+#include "oktopk/reduce/bucketed_reducer.h"
 #include "tests/support/message.h"
 #include "tests/support/optimisers.h"
 #include "tests/support/runs.h"

@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "oktopk/optim/reducer.h"
 #include "oktopk/optim/sgd.h"
+#include "oktopk/reduce/reducer.h"
 #include "tests/support/optimisers.h"
 #include "tests/support/sparse.h"
 #include "tests/support/world.h"

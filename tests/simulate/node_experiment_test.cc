@@ -5,14 +5,14 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/decorators.h"
-#include "oktopk/model/node.h"
+#include "oktopk/tune/node.h"
 #include "tests/support/simulated_row.h"
 #include "tools/simulate/problem.h"
 
 namespace oktopk::node_experiment_test {
 namespace {
 
-// What the library itself does (optim/node_reducer.cc).
+// What the library itself does (reduce/node_reducer.cc).
 void real_node_sum(Communicator& node, Index n) {
   Workspace work;
   std::vector<float> data(n, 1.0F);

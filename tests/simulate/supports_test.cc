@@ -8,9 +8,9 @@
 #include <set>
 
 #include "oktopk/base/error.h"
-#include "oktopk/model/cost.h"
+#include "oktopk/tune/cost.h"
+#include "tests/laws/oracle.h"
 #include "tests/support/sparse.h"
-#include "tools/laws/oracle.h"
 
 namespace oktopk::supports_test {
 namespace {

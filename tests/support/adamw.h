@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "oktopk/optim/adam.h"
-#include "oktopk/optim/reducer.h"
+#include "oktopk/reduce/reducer.h"
 #include "tests/support/optimisers.h"
 #include "tests/support/world.h"
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "oktopk/optim/adam.h"
-#include "oktopk/optim/reducer.h"
 #include "oktopk/optim/sgd.h"
+#include "oktopk/reduce/reducer.h"
 #include "tests/support/world.h"
 
 namespace oktopk {

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "oktopk/comm/decorators.h"
-#include "oktopk/optim/reducer.h"
+#include "oktopk/reduce/reducer.h"
+#include "tests/laws/inputs.h"
+#include "tests/laws/oracle.h"
 #include "tests/support/sparse.h"
 #include "tests/support/world.h"
-#include "tools/laws/inputs.h"
-#include "tools/laws/oracle.h"
 
 namespace oktopk {
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "oktopk/optim/reducer.h"
+#include "oktopk/reduce/reducer.h"
+#include "tests/laws/witness.h"
 #include "tests/support/runs.h"
-#include "tools/laws/witness.h"
 
 namespace oktopk {
 

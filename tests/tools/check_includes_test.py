@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/check_includes.py on small trees: what it finds, and what it leaves alone."""
+"""scripts/check_includes.py on small trees: what it finds, and what it leaves alone."""
 
 import shutil
 import subprocess
@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-CHECK = Path(__file__).resolve().parent.parent.parent / "tools/check_includes.py"
+CHECK = Path(__file__).resolve().parent.parent.parent / "scripts/check_includes.py"
 
 SUM_H = """#pragma once
 #include <vector>
@@ -30,7 +30,7 @@ def check(**sources):
         (root / "oktopk/base/sum.h").write_text(SUM_H)
         for name, text in sources.items():
             (root / f"oktopk/base/{name}.cc").write_text(text)
-        ended = subprocess.run([sys.executable, root / "tools/check_includes.py"], stdout=subprocess.PIPE, text=True)
+        ended = subprocess.run([sys.executable, root / "scripts/check_includes.py"], stdout=subprocess.PIPE, text=True)
     return ended.stdout.splitlines()[:-1], ended.returncode
 
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/laws/gradient_stream.h"
+#include "tools/gradient_stream.h"
 
 #include <gtest/gtest.h>
 

@@ -12,9 +12,9 @@
 #include "oktopk/codec/codec.h"
 #include "oktopk/device/device.h"
 #include "oktopk/select/selector.h"
+#include "tests/laws/inputs.h"
 #include "tools/kernels/kernel_row.h"
 #include "tools/kernels/limits.h"
-#include "tools/laws/inputs.h"
 
 namespace oktopk {
 

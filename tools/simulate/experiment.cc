@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "oktopk/allreduce/parts/sum_threshold.h"
 #include "oktopk/allreduce/presets.h"
-#include "oktopk/allreduce/sum_threshold.h"
 #include "oktopk/base/error.h"
 #include "tools/simulate/node_experiment.h"
 #include "tools/simulate/problem.h"

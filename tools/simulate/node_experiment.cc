@@ -5,8 +5,8 @@
 
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
-#include "oktopk/model/node.h"
 #include "oktopk/sparse/cuts.h"
+#include "oktopk/tune/node.h"
 #include "tools/simulate/timed_step.h"
 
 namespace oktopk {

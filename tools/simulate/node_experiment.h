@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A row of `oktopk simulate` with node-sum-first (optim/node_reducer.h): what happens inside the
+// A row of `oktopk simulate` with node-sum-first (reduce/node_reducer.h): what happens inside the
 // nodes as messages of the right sizes, since n values per rank would not fit, and between their
 // leaders the experiment as it is. The parts follow one another, so their times add up.
 #pragma once

@@ -14,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-#include "oktopk/model/cost.h"
+#include "oktopk/tune/cost.h"
 
 namespace oktopk {
 

@@ -9,7 +9,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/base/find_row.h"
 #include "oktopk/codec/frame.h"
-#include "oktopk/model/cost.h"
+#include "oktopk/tune/cost.h"
 
 namespace oktopk {
 namespace {

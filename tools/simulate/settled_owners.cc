@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "oktopk/allreduce/recut_rule.h"
+#include "oktopk/allreduce/parts/recut_rule.h"
 #include "oktopk/base/random.h"
 #include "oktopk/comm/threads.h"
 #include "oktopk/sparse/top.h"

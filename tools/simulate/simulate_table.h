@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "oktopk/model/cost.h"
+#include "oktopk/tune/cost.h"
 #include "tools/simulate/spec.h"
 
 namespace oktopk {

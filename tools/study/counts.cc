@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "oktopk/optim/reducer.h"
-#include "tools/laws/witness.h"
+#include "oktopk/reduce/reducer.h"
+#include "tests/laws/witness.h"
 #include "tools/statistics.h"
 
 namespace oktopk {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <set>
 
-#include "oktopk/optim/reducer.h"
-#include "tools/laws/witness.h"
+#include "oktopk/reduce/reducer.h"
+#include "tests/laws/witness.h"
 #include "tools/statistics.h"
 
 namespace oktopk {

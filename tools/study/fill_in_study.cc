@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "oktopk/allreduce/presets.h"
-#include "oktopk/model/cost.h"
+#include "oktopk/tune/cost.h"
 #include "tools/report/plot.h"
 #include "tools/study/fill_in.h"
 #include "tools/study/study.h"

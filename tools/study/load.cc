@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "oktopk/base/error.h"
-#include "tools/laws/witness.h"
+#include "tests/laws/witness.h"
 #include "tools/statistics.h"
 
 namespace oktopk {

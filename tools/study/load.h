@@ -9,7 +9,7 @@
 
 #include <vector>
 
-#include "oktopk/optim/reducer.h"
+#include "oktopk/reduce/reducer.h"
 #include "tools/study/stream.h"
 #include "tools/study/trace.h"
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "tools/laws/witness.h"
+#include "tests/laws/witness.h"
 #include "tools/statistics.h"
 
 namespace oktopk {

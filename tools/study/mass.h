@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "oktopk/optim/reducer.h"
+#include "oktopk/reduce/reducer.h"
 #include "tools/study/stream.h"
 
 namespace oktopk {

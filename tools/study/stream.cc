@@ -9,7 +9,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/random.h"
-#include "tools/laws/inputs.h"
+#include "tests/laws/inputs.h"
 
 namespace oktopk {
 namespace {

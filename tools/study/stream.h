@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients as training makes them, generated: a signal that all ranks share and that turns slowly,
 // plus noise of each rank's own, so that supports overlap in part. Both have the scale of `layered`
-// (tools/laws/inputs.h): layers of different size and scale, hot rows, Student t3 noise.
+// (tests/laws/inputs.h): layers of different size and scale, hot rows, Student t3 noise.
 //   calm   stationary
 //   rough  two learning-rate drops (x0.1), single steps that are x10, a slow drift of the scale,
 //   and
@@ -58,7 +58,7 @@ class Stream {
 using Source = std::function<void(int step, std::vector<float>& out)>;
 
 struct SourceOptions {
-  std::string data;  // calm, rough, identical, or an input of tools/laws/inputs.h
+  std::string data;  // calm, rough, identical, or an input of tests/laws/inputs.h
   Index n = 0;
   int steps = 200;
   std::uint64_t seed = 1;

@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
-#include "oktopk/optim/reducer.h"
-#include "tools/laws/witness.h"
+#include "oktopk/reduce/reducer.h"
+#include "tests/laws/witness.h"
 
 namespace oktopk {
 

@@ -12,7 +12,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/base/state.h"
 #include "oktopk/comm/collectives.h"
-#include "oktopk/optim/notes.h"
+#include "oktopk/reduce/notes.h"
 
 namespace oktopk {
 namespace {

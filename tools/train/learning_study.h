@@ -41,7 +41,7 @@ struct LearningStudy {
 std::vector<StudyRow> study_rows(const std::string& optimiser, const TrainOptions& base);
 
 // The same of another study: the recommended recipe with fixed densities, and with adaptive ones
-// (oktopk/optim/adaptive_density.h) that have the same budgets, or none.
+// (oktopk/reduce/adaptive_density.h) that have the same budgets, or none.
 std::vector<StudyRow> density_rows(const std::string& optimiser, const TrainOptions& base);
 
 // Collective: fills in the rows; done(row) is called on rank 0 after each.

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "oktopk/optim/adam.h"
-#include "oktopk/optim/density_schedule.h"
 #include "oktopk/optim/sgd.h"
+#include "oktopk/reduce/density_schedule.h"
 
 namespace oktopk {
 

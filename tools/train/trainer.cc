@@ -10,8 +10,8 @@
 #include "oktopk/base/timer.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/decorators.h"
-#include "oktopk/optim/bucketed_reducer.h"
-#include "tools/laws/subject.h"
+#include "oktopk/reduce/bucketed_reducer.h"
+#include "tests/laws/subject.h"
 #include "tools/train/checkpoint.h"
 
 namespace oktopk {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "oktopk/comm/communicator.h"
-#include "oktopk/optim/fusion.h"
-#include "oktopk/optim/reducer.h"
+#include "oktopk/reduce/fusion.h"
+#include "oktopk/reduce/reducer.h"
 #include "tools/train/dataset.h"
 #include "tools/train/network.h"
 #include "tools/train/recipe.h"

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oktopk/reduce/bucketed_reducer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "oktopk/base/error.h"
+#include "oktopk/base/hash.h"
+
+namespace oktopk {
+namespace {
+
+ReducerOptions options_of(const Bucket& bucket, Index n, ReducerOptions options) {
+  if (options.k == 0) return options;
+  require(options.k <= n, "bucketed reducer: k = ", options.k,
+          ", but k must be in 1..n with n = ", n);
+  options.k = share_of_k(options.k, n, bucket.range);
+  return options;
+}
+
+// The buckets' events, on the exchanging thread's row.
+ReducerOptions on_exchanging_row(ReducerOptions options) {
+  options.trace = options.trace.on_thread(options.trace.thread + 1);
+  return options;
+}
+
+void append(SparseVector& flat, Index base, CooView entries) {
+  const std::size_t before = flat.size();
+  flat.append(entries);
+  for (std::size_t j = before; j < flat.size(); ++j) flat.idx[j] += base;
+}
+
+}  // namespace
+
+BucketedReducer::BucketedReducer(Communicator& comm, std::vector<Index> tensors,
+                                 const ReducerOptions& options, const FusionOptions& fusion)
+    : traced_(trace_messages(comm, on_exchanging_row(options))),
+      comm_(traced_ ? *traced_ : comm),
+      tensors_(std::move(tensors)),
+      nan_policy_(options.nan_policy),
+      trace_(options.trace.on_rank(comm.rank())),
+      buckets_(
+          plan_buckets(tensors_, fusion, fusion_model(tensors_, options, comm.size(), fusion))),
+      n_(buckets_.front().range.end),
+      bucket_of_(tensors_.size()),
+      updates_(buckets_.size()),
+      snapshots_(buckets_.size()) {
+  comm.require_any_thread();
+  ReducerOptions each = on_exchanging_row(options);
+  each.trace_messages = false;  // comm_ does
+  if (trace_) trace_.trace->name_thread(each.trace.thread, "exchange");
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const Bucket& bucket = buckets_[b];
+    reducers_.push_back(std::make_unique<Reducer>(comm_, static_cast<Index>(bucket.range.width()),
+                                                  options_of(bucket, n_, each)));
+    for (std::size_t t = bucket.first; t < bucket.end; ++t) bucket_of_[t] = b;
+  }
+}
+
+BucketedReducer::~BucketedReducer() {
+  if (!worker_.stop()) comm_.kill();
+}
+
+void BucketedReducer::begin(Gradient gradient, float scale) {
+  Note note;
+  if (!gradient.empty() && gradient.size() != n_)  // refused by the first bucket, on all ranks
+    note = {Severity::error, "the gradient has " + std::to_string(gradient.size()) +
+                                 " entries, but n = " + std::to_string(n_)};
+  launch([this, gradient, scale, note](std::size_t b) {
+    if (note.severity != Severity::fine) return reducers_[b]->step({}, scale, note);
+    const Range range = buckets_[b].range;
+    const auto slice = gradient.empty() ? gradient : gradient.subspan(range.begin, range.width());
+    return reducers_[b]->step(slice, scale);
+  });
+}
+
+void BucketedReducer::launch(Exchange exchange) {
+  if (!broken_.empty())
+    fail<CommError>("bucketed reducer: an earlier step failed for good: ", broken_);
+  const std::lock_guard lock(mutex_);
+  require(!in_flight_, "bucketed reducer: a step is in flight: wait() ends it");
+  in_flight_ = true;
+  last_ = {};
+  before_ = comm_.sent_so_far();
+  is_ready_.assign(tensors_.size(), 0);
+  awaited_.clear();
+  for (const Bucket& bucket : buckets_) awaited_.push_back(bucket.end - bucket.first);
+  exchange_ = std::move(exchange);
+  worker_.start(buckets_.size(), [this](std::size_t b) { return run(b); });
+}
+
+void BucketedReducer::ready(std::size_t tensor) {
+  const std::lock_guard lock(mutex_);
+  require(in_flight_, "ready: no step is in flight: begin() starts one");
+  require(tensor < tensors_.size(), "ready: tensor ", tensor, ", but there are ", tensors_.size());
+  require(is_ready_[tensor] == 0, "ready: tensor ", tensor, " was ready before");
+  is_ready_[tensor] = 1;
+  const std::size_t bucket = bucket_of_[tensor];
+  if (--awaited_[bucket] == 0) worker_.release(bucket);
+}
+
+bool BucketedReducer::can_undo() const {
+  return nan_policy_ != NanPolicy::local || comm_.size() == 1;
+}
+
+// On the exchanging thread. A refusal that all ranks share leaves them in step, at the same bucket.
+bool BucketedReducer::run(std::size_t bucket) {
+  Span span(trace_.on_thread(trace_.thread + 1), "bucket", "bucketed");
+  span.arg("bucket", bucket);
+  span.arg("first tensor", buckets_[bucket].first);
+  span.arg("tensors", buckets_[bucket].end - buckets_[bucket].first);
+  try {
+    if (!agreed_) agree();
+    share_profile(bucket);
+    if (can_undo() && bucket + 1 < buckets_.size()) reducers_[bucket]->copy_to(snapshots_[bucket]);
+    updates_[bucket] = exchange_(bucket);
+    return !updates_[bucket].skipped;
+  } catch (const UsageError& error) {
+    if (!can_undo() && bucket > 0) comm_.kill();
+    if (!agreed_ || buckets_.size() == 1) throw;
+    const Bucket& at = buckets_[bucket];
+    fail<UsageError>("in tensors ", at.first, " to ", at.end - 1, ", from index ", at.range.begin,
+                     " on: ", error.what());
+  } catch (...) {
+    comm_.kill();
+    throw;
+  }
+}
+
+// Preset auto: what the first bucket measured serves all.
+void BucketedReducer::share_profile(std::size_t bucket) {
+  const Tuner* first = reducers_.front()->tuner();
+  Reducer& reducer = *reducers_[bucket];
+  if (bucket == 0 || first == nullptr || !first->is_calibrated()) return;
+  if (!reducer.tuner()->is_calibrated()) reducer.use(first->profile());
+}
+
+void BucketedReducer::agree() {
+  const std::uint64_t mine = hash_text(description());
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(comm_.size()));
+  allgather_checked(comm_, std::as_bytes(std::span(&mine, 1)),
+                    std::as_writable_bytes(std::span(all)), work_);
+  for (std::size_t r = 1; r < all.size(); ++r)
+    require(all[r] == all[0], "bucketed reducer: rank ", r,
+            " has other tensors or buckets than rank 0");
+  agreed_ = true;
+}
+
+std::string BucketedReducer::description() const {
+  std::ostringstream text;
+  text << "tensors";
+  for (const Index size : tensors_) text << ' ' << size;
+  text << ", buckets from";
+  for (const Bucket& bucket : buckets_) text << ' ' << bucket.first;
+  return text.str();
+}
+
+Update BucketedReducer::wait() {
+  check_all_ready();
+  const auto end = [&] {
+    const std::lock_guard lock(mutex_);
+    in_flight_ = false;
+  };
+  try {
+    const Span span(trace_, "wait", "bucketed");
+    worker_.finish();
+  } catch (const UsageError& error) {
+    if (!can_undo() && exchanged() > 0) broken_ = error.what();
+    undo();
+    end();
+    throw;
+  } catch (const std::exception& error) {
+    broken_ = error.what();
+    end();
+    throw;
+  }
+  end();
+  if (!updates_[exchanged() - 1].skipped) return finish(join());
+  undo();
+  return finish({.sparse = {}, .skipped = true});
+}
+
+void BucketedReducer::check_all_ready() const {
+  const std::lock_guard lock(mutex_);
+  require(in_flight_, "wait: no step is in flight: begin() starts one");
+  const auto missing = std::find(is_ready_.begin(), is_ready_.end(), 0);
+  require(missing == is_ready_.end(), "wait: tensor ", missing - is_ready_.begin(),
+          " is not ready");
+}
+
+// Takes back the buckets before the one that was refused or skipped.
+void BucketedReducer::undo() {
+  sent_.clear();
+  if (!can_undo()) return;
+  for (std::size_t b = 0; b < exchanged() && !updates_[b].skipped; ++b)
+    reducers_[b]->go_back(snapshots_[b]);
+}
+
+// Bucket 0 holds the largest indices.
+Update BucketedReducer::join() {
+  sent_.clear();
+  mean_.clear();
+  dense_mean_.clear();
+  if (buckets_.size() == 1) {
+    append(sent_, 0, reducers_[0]->sent());
+    return updates_[0];
+  }
+  // Dense only where all are: what a sparse bucket left out did not arrive, and is no zero.
+  bool is_dense = true;
+  for (std::size_t b = 0; b < buckets_.size(); ++b)
+    is_dense = is_dense && (updates_[b].is_dense() || buckets_[b].range.width() == 0);
+  if (is_dense) dense_mean_.assign(n_, 0.0F);
+  for (std::size_t b = buckets_.size(); b-- > 0;) {
+    const Index base = buckets_[b].range.begin;
+    append(sent_, base, reducers_[b]->sent());
+    if (is_dense)
+      updates_[b].for_each([&](Index i, float mean) { dense_mean_[base + i] = mean; });
+    else if (updates_[b].is_dense())
+      updates_[b].for_each([&](Index i, float mean) { mean_.push_back(base + i, mean); });
+    else
+      append(mean_, base, updates_[b].sparse);
+  }
+  return {mean_, dense_mean_};
+}
+
+Update BucketedReducer::step(Gradient gradient, float scale) {
+  begin(gradient, scale);
+  for (std::size_t t = tensors_.size(); t-- > 0;) ready(t);
+  return wait();
+}
+
+Update BucketedReducer::flush() {
+  launch([this](std::size_t b) { return reducers_[b]->flush(); });
+  for (std::size_t t = tensors_.size(); t-- > 0;) ready(t);
+  return wait();
+}
+
+void BucketedReducer::check_idle(std::string_view what) const {
+  const std::lock_guard lock(mutex_);
+  require(!in_flight_, what, ": a step is in flight: wait() ends it");
+}
+
+CooView BucketedReducer::sent() const {
+  check_idle("sent");
+  return sent_;
+}
+
+void BucketedReducer::subtract_unsent(std::span<float> x) const {
+  check_idle("subtract_unsent");
+  require(x.size() == n_, "bucketed reducer: ", x.size(), " values, but n = ", n_);
+  for (std::size_t b = 0; b < buckets_.size(); ++b)
+    reducers_[b]->subtract_unsent(x.subspan(buckets_[b].range.begin, buckets_[b].range.width()));
+}
+
+double BucketedReducer::unsent_norm() const {
+  check_idle("unsent_norm");
+  double squares = 0;
+  for (const auto& reducer : reducers_) squares += std::pow(reducer->unsent_norm(), 2);
+  return std::sqrt(squares);
+}
+
+StepTimes BucketedReducer::times() const {
+  check_idle("times");
+  StepTimes sum;
+  for (std::size_t b = 0; b < exchanged(); ++b) {
+    const StepTimes times = reducers_[b]->times();
+    sum.check += times.check;
+    sum.select += times.select;
+    sum.exchange += times.exchange;
+    sum.settle += times.settle;
+  }
+  return sum;
+}
+
+}  // namespace oktopk

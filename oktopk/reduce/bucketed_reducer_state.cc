@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Saving and restoring a BucketedReducer: the states of its buckets in one. They are loaded bucket
+// by bucket, each on all ranks or on none; when one is refused, those before it go back.
+#include "oktopk/base/error.h"
+#include "oktopk/reduce/bucketed_reducer.h"
+
+namespace oktopk {
+
+void BucketedReducer::write(StateWriter& state) const {
+  check_idle("save");
+  state.put_text(description());
+  for (const auto& reducer : reducers_)
+    state.put_state([&](StateWriter& inner) { reducer->write(inner); });
+}
+
+// The states of the buckets, not yet looked into.
+std::vector<std::span<const std::byte>> BucketedReducer::read(
+    std::span<const std::byte> bytes) const {
+  StateReader state(bytes);
+  const std::string saved = state.take_text();
+  require(saved == description(), "state: saved with other tensors or buckets (", saved, ")");
+  std::vector<std::span<const std::byte>> states;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) states.push_back(state.take_view());
+  state.finish();
+  return states;
+}
+
+// load(bucket) for all, or for none.
+template <class Load>
+void BucketedReducer::load_buckets(const Load& load) {
+  std::size_t loaded = 0;
+  last_ = {};
+  try {
+    for (; loaded < buckets_.size(); ++loaded) {
+      reducers_[loaded]->copy_to(snapshots_[loaded]);
+      load(loaded);
+    }
+  } catch (const UsageError&) {
+    while (loaded-- > 0) reducers_[loaded]->go_back(snapshots_[loaded]);
+    throw;
+  }
+  sent_.clear();
+}
+
+void BucketedReducer::load(std::span<const std::byte> state) {
+  check_idle("load");
+  std::vector<std::span<const std::byte>> states;
+  agree_on_success(comm_, work_, [&] { states = read(state); });
+  load_buckets([&](std::size_t b) { reducers_[b]->load(states[b]); });
+}
+
+bool BucketedReducer::is_own(std::size_t count, std::span<const std::byte> state) const {
+  const auto states = read(state);
+  for (std::size_t b = 0; b < states.size(); ++b)
+    if (!reducers_[b]->is_own(count, states[b])) return false;
+  return true;
+}
+
+// Each state is read once, and all buckets take their part of it.
+void BucketedReducer::load_all(std::size_t count, const ReadState& read_state) {
+  check_idle("load_all");
+  const auto rank = static_cast<std::size_t>(comm_.rank());
+  if (all_own(comm_, work_, count, [&] { return is_own(count, read_state(rank)); }))
+    return load(read_state(rank));
+  std::vector<Reducer::Merge> merges;
+  agree_on_success(comm_, work_, [&] {
+    for (const auto& reducer : reducers_) merges.emplace_back(*reducer, count);
+    for (std::size_t r = 0; r < count; ++r) {
+      const auto states = read(read_state(r));
+      for (std::size_t b = 0; b < states.size(); ++b) merges[b].add(states[b]);
+    }
+  });
+  load_buckets([&](std::size_t b) { reducers_[b]->load(std::move(merges[b])); });
+}
+
+}  // namespace oktopk

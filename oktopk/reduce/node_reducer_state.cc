@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Saving and restoring a NodeReducer. A state says where its rank stood among the nodes; a leader's
+// holds its Reducer's. As there, everything is read before anything changes, and one rank's trouble
+// is every rank's error.
+#include <array>
+#include <sstream>
+
+#include "oktopk/base/error.h"
+#include "oktopk/reduce/node_reducer.h"
+
+namespace oktopk {
+namespace {
+
+constexpr std::uint64_t kNodeState = 0x6e6f64652d73756d;  // no Reducer's state begins like this
+
+std::string list(std::span<const int> leader_of) {
+  std::ostringstream text;
+  for (std::size_t r = 0; r < leader_of.size(); ++r) text << (r == 0 ? "" : " ") << leader_of[r];
+  return text.str();
+}
+
+}  // namespace
+
+struct NodeReducer::Saved {
+  std::uint32_t P = 0;
+  std::uint32_t rank = 0;
+  std::uint64_t steps = 0;
+  std::vector<int> leader_of;
+  std::span<const std::byte> reducer;  // in the state that was read; empty unless of a leader
+
+  // REQUIRES: kNodeState was taken.
+  static Saved take(StateReader& state) {
+    Saved saved;
+    saved.P = state.take<std::uint32_t>();
+    saved.rank = state.take<std::uint32_t>();
+    saved.steps = state.take<std::uint64_t>();
+    saved.leader_of = state.take_all<int>();
+    saved.reducer = state.take_view();
+    state.finish();
+    require(saved.rank < saved.P && saved.leader_of.size() == saved.P, "state: of rank ",
+            saved.rank, " of ", saved.P, ", with the leaders of ", saved.leader_of.size());
+    const bool leads = saved.leader_of[saved.rank] == static_cast<int>(saved.rank);
+    require(leads != saved.reducer.empty(), "state: of rank ", saved.rank, " with leaders ",
+            list(saved.leader_of), ", but ", leads ? "without" : "with", " a leader's state");
+    return saved;
+  }
+};
+
+void NodeReducer::write(StateWriter& state) const {
+  require(!spoilt_,
+          "node reducer: an earlier step failed half-way: what is left of it is not worth saving");
+  state.put(kNodeState);
+  state.put(static_cast<std::uint32_t>(comm_.size()));
+  state.put(static_cast<std::uint32_t>(comm_.rank()));
+  state.put(steps_);
+  state.put_all(std::span<const int>(leader_of_));
+  if (reducer_)
+    state.put_state([&](StateWriter& inner) { reducer_->write(inner); });
+  else
+    state.put_bytes({});
+}
+
+NodeReducer::Saved NodeReducer::read(std::span<const std::byte> bytes) const {
+  StateReader state(bytes);
+  require(state.take<std::uint64_t>() == kNodeState,
+          "state: not saved by ranks in nodes: load_all() takes the states of all ranks");
+  Saved saved = Saved::take(state);
+  require(saved.P == static_cast<std::uint32_t>(comm_.size()), "state: saved by one of ", saved.P,
+          " ranks, but there are ", comm_.size(), " now: load_all() takes the states of all");
+  require(saved.rank == static_cast<std::uint32_t>(comm_.rank()), "state: saved by rank ",
+          saved.rank, ", but this is rank ", comm_.rank());
+  require(saved.leader_of == leader_of_,
+          "state: saved with other nodes (leaders of the ranks: ", list(saved.leader_of),
+          "; now: ", list(leader_of_), "): load_all() takes the states of all");
+  return saved;
+}
+
+// load() on every leader, or on none.
+template <class Load>
+void NodeReducer::restore(const Load& load) {
+  agree_on_success(comm_, work_, [&] {
+    if (reducer_) load(*reducer_);
+  });
+  steps_ = allreduce_small(comm_, reducer_ ? reducer_->steps() : 0, Reduction::max, work_);
+  sent_ = {};
+  spoilt_ = false;
+}
+
+void NodeReducer::load(std::span<const std::byte> state) {
+  Saved saved;
+  agree_on_success(comm_, work_, [&] { saved = read(state); });
+  const auto least = allreduce_small(comm_, saved.steps, Reduction::min, work_);
+  const auto most = allreduce_small(comm_, saved.steps, Reduction::max, work_);
+  require(least == most, "state: the ranks' states were saved after different numbers of steps, ",
+          least, " to ", most);
+  restore([&](Reducer& reducer) { reducer.load(saved.reducer); });
+}
+
+// All states are looked at first: which of them are leaders' they say themselves.
+void NodeReducer::load_all(std::size_t count, const ReadState& read_state) {
+  std::vector<std::size_t> led_by;  // ranks
+  const auto open = [&](std::size_t r) {
+    const auto bytes = read_state(r);
+    StateReader state(bytes);
+    if (state.take<std::uint64_t>() != kNodeState) return bytes;  // no nodes: all ranks led
+    const Saved saved = Saved::take(state);
+    require(saved.P == count, "state ", r, " of ", count, ": saved by one of ", saved.P,
+            " ranks, but all are needed");
+    require(saved.rank == r, "state ", r, " of ", count, ": saved by rank ", saved.rank,
+            ": states must be in rank order");
+    return saved.reducer;
+  };
+  agree_on_success(comm_, work_, [&] {
+    require(count > 0, "state: no states were given");
+    for (std::size_t r = 0; r < count; ++r)
+      if (!open(r).empty()) led_by.push_back(r);
+  });
+  restore([&](Reducer& reducer) {
+    reducer.load_all(led_by.size(), [&](std::size_t i) { return open(led_by[i]); });
+  });
+}
+
+}  // namespace oktopk

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oktopk/reduce/notes.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <vector>
+
+namespace oktopk {
+namespace {
+
+constexpr std::size_t kTextBytes = 476;
+
+// A note as it travels.
+struct Slip {
+  std::uint32_t severity = 0;
+  std::array<char, kTextBytes> text{};  // zeros after its end
+};
+
+Slip write(const Note& note) {
+  constexpr std::string_view kCut = "...";
+  Slip slip{.severity = static_cast<std::uint32_t>(note.severity)};
+  const bool fits = note.text.size() <= kTextBytes;
+  std::copy_n(note.text.begin(), std::min(note.text.size(), kTextBytes), slip.text.begin());
+  if (!fits) std::copy(kCut.begin(), kCut.end(), slip.text.end() - kCut.size());
+  return slip;
+}
+
+}  // namespace
+
+Note compare_notes(Communicator& comm, const Note& mine, Workspace& work) {
+  const std::uint32_t gravest =
+      allreduce_small(comm, static_cast<std::uint32_t>(mine.severity), Reduction::max, work);
+  if (gravest == static_cast<std::uint32_t>(Severity::fine)) return {};
+  const Slip slip = write(mine);
+  std::vector<Slip> all(static_cast<std::size_t>(comm.size()));
+  allgather_checked(comm, std::as_bytes(std::span(&slip, 1)),
+                    std::as_writable_bytes(std::span(all)), work);
+  const auto first =
+      std::find_if(all.begin(), all.end(), [&](const Slip& s) { return s.severity == gravest; });
+  if (first == all.end()) fail_world(comm, "a rank reported trouble and then took it back");
+  const auto end = std::find(first->text.begin(), first->text.end(), '\0');
+  return {static_cast<Severity>(gravest), "rank " + std::to_string(first - all.begin()) + ": " +
+                                              std::string(first->text.begin(), end)};
+}
+
+std::string_view way_out(bool is_comm_dead) {
+  return is_comm_dead ? "its communicator is dead: build a new one and a new object on it, and "
+                        "load() the last saved state there"
+                      : "load() the last saved state, or forget() what is unsent, on all ranks";
+}
+
+Cost notes_cost(int P) {
+  const double rounds = ceil_log2(P);
+  return sequential(rounds, rounds * (sizeof(std::uint32_t) + kCheckBytes));
+}
+
+}  // namespace oktopk

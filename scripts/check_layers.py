@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks who includes whom in oktopk/: strictly downwards, backends confined, no output, no #ifdef.
+
+    base <- trace;  base <- sparse <- device <- select;  sparse <- codec;  trace <- comm
+    all of those and tune/cost.h <- allreduce <- tune <- reduce <- optim
+
+Tools, tests, examples and bench may include everything. Prints each violation and exits 1 if any.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Folder -> the folders directly below it; what those may include, it may include too.
+BELOW = {
+    "base": [],
+    "trace": ["base"],
+    "sparse": ["base"],
+    "device": ["sparse"],
+    "select": ["device"],
+    "codec": ["sparse"],
+    "comm": ["trace"],
+    "allreduce": ["select", "codec", "comm"],
+    "tune": ["allreduce"],
+    "reduce": ["tune"],
+    "optim": ["reduce"],
+}
+TOP = "optim"  # what a header directly in oktopk/ counts as: it may include all folders
+
+# Headers of a higher folder that a lower one may include: the cost model is plain arithmetic.
+ALSO = {"allreduce": ["oktopk/tune/cost.h"]}
+
+# Header -> the only files of the library that may include it (regular expression; None: no file).
+CONFINED = {
+    r"mpi\.h": r"comm/mpi(\.cc|_\w+\.(cc|h))",
+    r"oktopk/comm/mpi_\w+\.h": r"comm/mpi(\.cc|_\w+\.(cc|h))",  # private, not installed
+    r"nccl\.h": r"comm/nccl\.cc",
+    r"(cuda.*|cub/.*|thrust/.*|cooperative_groups.*)": r".*\.cu|.*/cuda[a-z_]*\.cuh",
+    r"(iostream|cstdio|stdio\.h|print)": None,
+}
+
+FORBIDDEN = {
+    r"\bgetenv\s*\(": "the library reads no environment variables",
+    r"\b(printf|fprintf|puts|fputs|putchar)\s*\(": "the library prints nothing",
+    r"\bstd::(cout|cerr|clog)\b": "the library prints nothing",
+    r"^\s*#\s*(if|ifdef|ifndef|elif)\b.*\bOKTOPK_": "an absent backend is a stub file, not an #ifdef",
+}
+
+
+def reachable(folder):
+    seen, todo = {folder}, [folder]
+    while todo:
+        for below in BELOW[todo.pop()]:
+            if below not in seen:
+                seen.add(below)
+                todo.append(below)
+    return seen
+
+
+def check_include(folder, name, quote, header):
+    """Yields what is wrong with `#include <header>` or "header" in oktopk/<name>."""
+    if quote == '"':
+        parts = header.split("/")
+        if parts[0] != "oktopk" or len(parts) < 3:
+            yield f'"{header}": own headers are included as "oktopk/<folder>/<file>.h"'
+        elif parts[1] not in reachable(folder) and header not in ALSO.get(folder, []):
+            yield f'"{header}": {folder} may include only {", ".join(sorted(reachable(folder)))}'
+    elif header.startswith("oktopk/"):
+        yield f'<{header}>: own headers are included with quotes'
+    for pattern, homes in CONFINED.items():
+        if re.fullmatch(pattern, header) and not (homes and re.fullmatch(homes, name)):
+            yield f"<{header}>: only in {homes}" if homes else f"<{header}>: the library prints nothing"
+
+
+def check_file(path):
+    name = path.relative_to(ROOT / "oktopk").as_posix()
+    folder = name.split("/")[0] if "/" in name else TOP
+    if folder not in BELOW:
+        yield 0, f"folder {folder} is not in the layer table of scripts/check_layers.py"
+        return
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        include = re.match(r'\s*#\s*include\s*([<"])([^>"]+)[>"]', line)
+        if include:
+            for problem in check_include(folder, name, *include.groups()):
+                yield number, problem
+        code = line.split("//")[0]
+        for pattern, why in FORBIDDEN.items():
+            if re.search(pattern, code):
+                yield number, f"{why}: {line.strip()}"
+
+
+def main():
+    files = sorted(p for p in (ROOT / "oktopk").rglob("*") if p.suffix in {".h", ".cc", ".cu", ".cuh"})
+    problems = [(p, number, what) for p in files for number, what in check_file(p)]
+    for path, number, what in problems:
+        print(f"{path.relative_to(ROOT)}:{number}: {what}")
+    print(f"check_layers: {len(files)} files, {len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks that the repository mirrors itself:
+
+    oktopk/a/b.cc               has  tests/a/b_test.cc  and a line in oktopk/CMakeLists.txt
+    tools/**/*.cc               has  a line in tools/CMakeLists.txt
+    a preset in presets.cc      has  docs/algorithms/<name>.md
+    every *.h, *.cc, *.cu, *.py has  at most 300 lines, and a licence line on top
+
+Exceptions stand below, each with its reason. Prints each violation and exits 1 if any.
+"""
+
+import re
+import sys
+from fnmatch import fnmatch
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MAX_LINES = 300
+CODE_FOLDERS = ["oktopk", "python", "tools", "tests", "bench", "examples", "scripts"]
+
+# Source (a pattern) -> (where it is tested, why not in the mirrored place).
+TESTED_ELSEWHERE = {
+    "oktopk/base/simd_x86.cc": ("tests/base/simd_test.cc", "declared in simd_detect.h"),
+    "oktopk/*/no_simd.cc": (None, "a stub for processors other than x86-64"),
+    "oktopk/*/*_scalar.cc": (None, "a variant: tested beside the others by the caller's test"),
+    "oktopk/*/*_avx2.cc": (None, "a variant: tested beside the others by the caller's test"),
+    "oktopk/*/*_avx512.cc": (None, "a variant: tested beside the others by the caller's test"),
+    "oktopk/comm/mpi*.cc": ("tests/mpi", "needs real processes"),
+    "oktopk/comm/no_mpi.cc": (None, "a stub that throws; compiled only without MPI"),
+    "oktopk/comm/region_collectives.cc": ("tests/comm/collectives_test.cc", "declared in collectives.h"),
+    "oktopk/reduce/node_reducer_nodes.cc": ("tests/reduce/node_reducer_test.cc", "what a NodeReducer does as it is made"),
+    "oktopk/comm/thread_world.cc": ("tests/comm/threads_test.cc", "the inside of threads.cc"),
+}
+
+# Source -> why it is longer than MAX_LINES.
+LONG_FILES = {}
+
+
+def place_of_test(name):
+    for pattern, (place, _) in TESTED_ELSEWHERE.items():
+        if fnmatch(name, pattern):
+            return place
+    return f"tests/{name[len('oktopk/'):-len('.cc')]}_test.cc"
+
+
+def missing_tests():
+    for source in sorted((ROOT / "oktopk").rglob("*.cc")):
+        name = source.relative_to(ROOT).as_posix()
+        place = place_of_test(name)
+        if place and not (ROOT / place).exists():
+            yield f"{name}: no test at {place}"
+
+
+def unlisted_sources():
+    for folder in ["oktopk", "tools"]:
+        listing = ROOT / folder / "CMakeLists.txt"
+        listed = set(re.findall(r"[\w./-]+\.cc\b", listing.read_text()))
+        present = {p.relative_to(ROOT / folder).as_posix() for p in (ROOT / folder).rglob("*.cc")}
+        for name in sorted(present - listed):
+            yield f"{folder}/{name}: not listed in {folder}/CMakeLists.txt"
+
+
+def undocumented_presets():
+    table = ROOT / "oktopk/allreduce/presets.cc"
+    if not table.exists():
+        return
+    # A row of the table starts with its name: {"name", ...} or {.name = "name", ...}.
+    names = re.findall(r'^\s*\{\s*(?:\.name\s*=\s*)?"([a-z0-9_]+)"', table.read_text(), re.MULTILINE)
+    if not names:
+        yield f"{table.relative_to(ROOT)}: no preset found in the table"
+    for name in names:
+        page = f"docs/algorithms/{name}.md"
+        if not (ROOT / page).exists():
+            yield f"preset {name}: no page {page}"
+
+
+def bad_files():
+    for folder in CODE_FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix not in {".h", ".cc", ".cu", ".cuh", ".py"}:
+                continue
+            name = path.relative_to(ROOT).as_posix()
+            lines = path.read_text().splitlines()
+            if len(lines) > MAX_LINES and name not in LONG_FILES:
+                yield f"{name}: {len(lines)} lines, more than {MAX_LINES}"
+            if not lines or "SPDX-License-Identifier: Apache-2.0" not in "".join(lines[:2]):
+                yield f"{name}: the first line (after #!) is not the SPDX licence line"
+
+
+def stale_exceptions():
+    for name in [*TESTED_ELSEWHERE, *LONG_FILES]:
+        if not any(ROOT.glob(name)):
+            yield f"{name}: listed as an exception in scripts/check_mirror.py, but does not exist"
+
+
+def main():
+    checks = [missing_tests, unlisted_sources, undocumented_presets, bad_files, stale_exceptions]
+    problems = [problem for check in checks for problem in check()]
+    for problem in problems:
+        print(problem)
+    print(f"check_mirror: {len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oktopk/allreduce/parts/region_memory.h"
+
+#include <gtest/gtest.h>
+
+#include "oktopk/sparse/top.h"
+#include "tests/allreduce/parts/plain_region.h"
+#include "tests/support/sparse.h"
+
+namespace oktopk::region_memory_test {
+namespace {
+
+class RegionMemoryTest : public testing::Test {
+ protected:
+  EntryList take(CooView v, float threshold) {
+    SparseVector taken;
+    memory_.add_take(*device_, v, {threshold, 0.01F}, taken, near_);
+    return list_of(taken);
+  }
+  EntryList entries() const {
+    SparseVector all;
+    memory_.append_to(*device_, all);
+    return list_of(all);
+  }
+
+  std::unique_ptr<Device> device_ = make_cpu_device();
+  RegionMemory memory_;
+  NearTail near_;
+};
+
+// The densities: entries stay few; they become many; they are many at once.
+TEST_F(RegionMemoryTest, add_take_equals_a_full_scan_whatever_it_holds) {
+  for (const double density : {0.001, 0.02, 0.3})
+    for (const Index width : {0U, 1U, 64U, 5000U}) {
+      const Range region{1000, 1000 + width};
+      std::mt19937 random(width);
+      memory_.reset(region);
+      PlainRegion plain(region);
+      Arrivals next;
+      for (int step = 0; step < 60; ++step) {
+        next.draw(random, region, density, step);
+        memory_.add(next.a);
+        const EntryList taken = take(next.b, next.threshold);
+        plain.add(next.a);
+        plain.add(next.b);
+        ASSERT_EQ(taken, list_of(plain.take(next.threshold))) << "step " << step;
+        ASSERT_LE(near_.arrivals, std::min(taken.size(), next.b.size())) << "step " << step;
+        PlainRegion copy = plain;
+        ASSERT_EQ(entries(), list_of(copy.take(0))) << "step " << step;
+      }
+      EXPECT_EQ(list(memory_.values()), plain.values());
+    }
+}
+
+TEST_F(RegionMemoryTest, add_take_goes_on_after_someone_looked_at_the_values) {
+  memory_.reset({10, 200});
+  memory_.add(make_sparse({{10, 1}, {50, -3}, {199, 2}}));
+  EXPECT_EQ(memory_.values()[40], -3);
+  EXPECT_EQ(take(make_sparse({{10, 1}}), 2.0F), (EntryList{{10, 2}, {50, -3}, {199, 2}}));
+  EXPECT_EQ(near_.arrivals, 1u);
+  EXPECT_EQ(entries(), EntryList{});
+}
+
+TEST_F(RegionMemoryTest, load_takes_few_and_many_values) {
+  const Range region{5, 1005};
+  std::mt19937 random(3);
+  for (const double density : {0.01, 0.5}) {
+    PlainRegion plain(region);
+    plain.add(random_part(random, region, density));
+    memory_.load(region, plain.values());
+    EXPECT_EQ(memory_.region(), region);
+    memory_.scale(*device_, 4);
+    plain.scale(4);
+    EXPECT_EQ(take({}, 1.5F), list_of(plain.take(1.5F)));
+    EXPECT_EQ(list(memory_.values()), plain.values());
+    memory_.scale(*device_, 0);
+    EXPECT_EQ(entries(), EntryList{});
+    EXPECT_EQ(list(memory_.values()), std::vector<float>(1000, 0.0F));
+  }
+}
+
+TEST_F(RegionMemoryTest, append_largest_has_the_largest_entries_whatever_it_holds) {
+  const Range region{5, 5005};
+  std::mt19937 random(4);
+  for (const double density : {0.001, 0.5})
+    for (const std::size_t count : {1U, 30U, 100000U}) {
+      PlainRegion plain(region);
+      plain.add(random_part(random, region, density));
+      memory_.load(region, plain.values());
+      SparseVector found;
+      memory_.append_largest(*device_, count, found);
+      SparseVector expected = plain.take(0);
+      keep_largest(expected, count);
+      keep_largest(found, count);
+      EXPECT_EQ(list_of(found), list_of(expected)) << density << ", " << count;
+    }
+}
+
+}  // namespace
+}  // namespace oktopk::region_memory_test

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/laws/subject.h"
+
+#include <numeric>
+
+#include "oktopk/base/error.h"
+
+namespace oktopk {
+
+std::unique_ptr<Synchroniser> make_synchroniser(Communicator& comm, Index n,
+                                                const ReducerOptions& options, int group) {
+  if (group == 1) return std::make_unique<Reducer>(comm, n, options);
+  return std::make_unique<NodeReducer>(comm, n, options, NodeOptions{.group = group});
+}
+
+Subject::Subject(Synchroniser& sync)
+    : sync_(sync), flat_(dynamic_cast<Reducer*>(&sync)), node_(dynamic_cast<NodeReducer*>(&sync)) {
+  require(flat_ != nullptr || node_ != nullptr, "laws: neither a Reducer nor a NodeReducer");
+}
+
+const Reducer* Subject::holder() const { return flat_ != nullptr ? flat_ : node_->reducer(); }
+
+std::size_t Subject::k() const { return flat_ != nullptr ? flat_->k() : node_->k(); }
+
+Prediction Subject::predict(const Problem& problem) const {
+  return flat_ != nullptr ? flat_->predict(problem) : node_->predict(problem);
+}
+
+void Subject::forget() {
+  if (flat_ != nullptr) flat_->forget();
+  if (node_ != nullptr) node_->forget();
+}
+
+std::vector<int> Subject::leaders() const {
+  if (node_ != nullptr) return {node_->leaders().begin(), node_->leaders().end()};
+  std::vector<int> all(static_cast<std::size_t>(sync_.comm().size()));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+std::vector<float> Subject::residual() const {
+  if (holder() == nullptr) return std::vector<float>(n(), 0.0F);
+  const auto values = holder()->residual();
+  return {values.begin(), values.end()};
+}
+
+OwnerMemory Subject::memory() const {
+  return holder() == nullptr ? OwnerMemory{} : holder()->memory();
+}
+
+CooView Subject::selection() const {
+  return holder() == nullptr ? CooView{} : CooView(holder()->selection());
+}
+
+const Outcome& Subject::outcome() const {
+  return holder() == nullptr ? nothing_ : holder()->outcome();
+}
+
+}  // namespace oktopk

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who stands trial: a Reducer, or a NodeReducer, of which only the leaders hold anything. Laws and
+// bench look at both through the same window: a rank that is no leader has an empty residual.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "oktopk/reduce/node_reducer.h"
+#include "oktopk/reduce/reducer.h"
+
+namespace oktopk {
+
+// A Reducer for group 1, else a NodeReducer (group as in NodeOptions). Collective.
+std::unique_ptr<Synchroniser> make_synchroniser(Communicator& comm, Index n,
+                                                const ReducerOptions& options, int group);
+
+class Subject {
+ public:
+  // REQUIRES: sync is a Reducer or a NodeReducer, and outlives the subject.
+  explicit Subject(Synchroniser& sync);
+
+  Synchroniser& sync() const { return sync_; }
+  Index n() const { return sync_.n(); }
+  std::size_t k() const;
+  Prediction predict(const Problem& problem) const;
+  void forget();
+
+  // The ranks that select, increasing.
+  std::vector<int> leaders() const;
+  // What this rank holds: as a Reducer's; of another rank than a leader nothing, and n zeros.
+  std::vector<float> residual() const;
+  OwnerMemory memory() const;
+  CooView selection() const;
+  const Outcome& outcome() const;
+
+ private:
+  const Reducer* holder() const;
+
+  Synchroniser& sync_;
+  Reducer* flat_;
+  NodeReducer* node_;
+  Outcome nothing_;
+};
+
+}  // namespace oktopk

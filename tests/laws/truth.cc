@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/laws/truth.h"
+
+#include <cmath>
+#include <limits>
+#include <sstream>
+
+#include "oktopk/allreduce/parts/sum_threshold.h"
+
+namespace oktopk {
+namespace {
+
+double at(const Entries& x, Index i) {
+  const auto entry = x.find(i);
+  return entry == x.end() ? 0.0 : entry->second;
+}
+
+// How far a lossy codec may move a sum: relative to its terms' magnitudes, and, since a logarithmic
+// block may round its smallest values to zero, relative to the largest sum.
+struct Tolerance {
+  double relative;
+  double of_largest;
+};
+Tolerance codec_tolerance(ValueCoding coding) {
+  switch (coding) {
+    case ValueCoding::fp32:
+      return {0, 0};
+    case ValueCoding::bf16:
+      return {0.02, 0};
+    case ValueCoding::log8:
+      return {0.1, 0.02};
+    case ValueCoding::log4:
+      return {0.6, 0.2};
+  }
+  return {0, 0};
+}
+
+}  // namespace
+
+std::size_t Truth::wrong(Index i, double is, double should) {
+  if (detail_.empty()) {
+    std::ostringstream text;
+    text << "[" << i << "] is " << is << ", should be " << should;
+    detail_ = text.str();
+  }
+  return 1;
+}
+
+std::size_t Truth::check(const StepRecord& record, std::uint64_t step) {
+  Entries sum = oracle_sum(record.selections);
+  oracle_add(sum, record.memory);
+  Entries magnitude;
+  for (const Entries& s : record.selections)
+    for (const auto& [i, v] : s) magnitude[i] += std::fabs(v);
+  for (const auto& [i, v] : record.memory) magnitude[i] += std::fabs(v);
+  Entries slack;
+  if (tolerance_ > 0)
+    for (const auto& [i, m] : magnitude) slack[i] = tolerance_ * m;
+
+  const std::string_view name = allreduce_.name();
+  if (!allreduce_.options().codec.lossless()) return check_lossy(record, sum, magnitude);
+  if (name == "gtopk") return compare(record.update, oracle_gtopk(record.selections, k_), slack);
+  if (name == "spardl")
+    return compare(record.update, oracle_spardl(record.selections, n_, k_), slack);
+  if (name == "oktopk") return check_oktopk(record, sum, slack, step);
+  if (name == "circulant") return check_circulant(record, sum, slack);
+  return compare(record.update, sum, slack);
+}
+
+std::size_t Truth::compare(const Entries& update, const Entries& expected, const Entries& slack) {
+  std::size_t count = 0;
+  for (const auto& [i, v] : update)
+    if (std::fabs(v - at(expected, i)) > at(slack, i)) count += wrong(i, v, at(expected, i));
+  for (const auto& [i, v] : expected)
+    if (!update.contains(i) && std::fabs(v) > at(slack, i)) count += wrong(i, 0, v);
+  return count;
+}
+
+// Whatever the number of entries, they must be the largest sums.
+std::size_t Truth::check_largest(const Entries& update, const Entries& sum, const Entries& slack) {
+  const Entries expected = oracle_top(sum, update.size());
+  if (tolerance_ == 0) return compare(update, expected, slack);
+  double smallest = std::numeric_limits<double>::infinity();
+  for (const auto& [i, v] : update) smallest = std::min(smallest, std::fabs(v));
+  std::size_t count = 0;
+  for (const auto& [i, v] : update)
+    if (std::fabs(v - at(sum, i)) > at(slack, i)) count += wrong(i, v, at(sum, i));
+  for (const auto& [i, v] : sum)
+    if (!update.contains(i) && std::fabs(v) > smallest + at(slack, i)) count += wrong(i, 0, v);
+  return count;
+}
+
+std::size_t Truth::check_oktopk(const StepRecord& record, const Entries& sum, const Entries& slack,
+                                std::uint64_t step) {
+  const AllreduceOptions& options = allreduce_.options();
+  std::size_t errors = 0;
+  if (options.thresholds == ThresholdRule::steered) {  // the count stays in a band around k
+    const auto count = static_cast<double>(record.update.size());
+    const auto most = static_cast<double>(std::min(k_, sum.size()));
+    const double band =
+        SumThreshold::most_gathered(static_cast<double>(k_)) - static_cast<double>(k_);
+    if (std::fabs(count - most) > band) errors += wrong(0, count, most);
+    return errors + check_largest(record.update, sum, slack);
+  }
+  const bool evaluated =
+      step % static_cast<std::uint64_t>(options.tau_prime) == 0 || too_few_ || threshold_ == 0;
+  if (evaluated) threshold_ = oracle_kth(sum, k_);
+  if (evaluated) too_few_ = sum.size() < k_;
+  const bool is_known = options.thresholds == ThresholdRule::paper && threshold_ >= 0;
+  if (tolerance_ > 0 || !is_known) return check_largest(record.update, sum, slack);
+  return compare(record.update, evaluated ? oracle_top(sum, k_) : oracle_at_least(sum, threshold_),
+                 slack);
+}
+
+// The threshold is steered, so the count is not given, except just after an evaluation: then it is
+// k.
+std::size_t Truth::check_circulant(const StepRecord& record, const Entries& sum,
+                                   const Entries& slack) {
+  const std::size_t most = std::min(k_, sum.size());
+  const std::size_t count = record.update.size();
+  std::size_t errors = 0;
+  if (count > most || (record.refreshed && count != most))
+    errors += wrong(0, static_cast<double>(count), static_cast<double>(most));
+  return errors + check_largest(record.update, sum, slack);
+}
+
+std::size_t Truth::check_lossy(const StepRecord& record, const Entries& sum,
+                               const Entries& magnitude) {
+  const bool dense = allreduce_.is_dense();  // with any lossy codec, bf16
+  const Tolerance tolerance =
+      codec_tolerance(dense ? ValueCoding::bf16 : allreduce_.options().codec.value);
+  double largest = 0;
+  for (const auto& [i, v] : sum) largest = std::max(largest, std::fabs(v));
+  const bool applies_union =
+      dense || allreduce_.options().residual == ResidualKind::all_sent_cleared;
+  std::size_t count = 0;
+  for (const auto& [i, v] : record.update)
+    if (!magnitude.contains(i)) count += wrong(i, v, 0);
+  for (const auto& [i, m] : magnitude) {
+    const double u = at(record.update, i);
+    if (applies_union &&
+        std::fabs(u - at(sum, i)) > tolerance.relative * m + tolerance.of_largest * largest)
+      count += wrong(i, u, at(sum, i));
+  }
+  return count;
+}
+
+}  // namespace oktopk

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// NodeReducer beside what it is made of: a Reducer over the nodes' sums. (The laws:
+// node_reducer_laws_test.cc; saved states: node_reducer_state_test.cc.)
+#include "oktopk/reduce/node_reducer.h"
+
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <limits>
+#include <numeric>
+
+#include "tests/support/allocations.h"
+#include "tests/support/message.h"
+#include "tests/support/training.h"
+
+namespace oktopk::node_reducer_test {
+namespace {
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+class NodeReducerOfMethod : public testing::TestWithParam<TestedMethod> {};
+
+// n = 300: summed by a tree; 6000: by regions, in nodes of more than two.
+TEST_P(NodeReducerOfMethod, step_is_a_reducers_over_the_nodes_sums) {
+  for (const auto& [P, group] : {std::pair{5, 2}, {7, 3}, {8, 4}, {4, 1}, {3, 5}})
+    for (const Index n : {300U, 6000U})
+      run_world("threads", P, [&](Communicator& comm) {
+        ReducerOptions options = GetParam().options(n / 20);
+        options.warmup = {{1, 1}, {1, 0.5}};
+        NodeReducer nodes(comm, n, options, {.group = group});
+        const auto node = comm.split(comm.rank() / group, 0);
+        const bool leads = node->rank() == 0;
+        EXPECT_EQ(nodes.reducer() != nullptr, leads);
+        EXPECT_EQ(nodes.node_size(), node->size());
+        const auto leaders = comm.split(leads ? 0 : 1, 0);
+        Reducer flat(*leaders, n, options);
+        for (std::uint64_t step = 0; step < 7; ++step) {
+          const auto gradient = make_input(Input::dyadic, n, comm.rank(), step, 1);
+          const Update update = nodes.step(gradient, 0.5F);
+          const Dense sum = sum_over_ranks(*node, gradient);
+          ASSERT_EQ(update.is_dense(), step == 0 || GetParam().preset == "dense");
+          if (!leads) continue;
+          const std::vector<float> brought(sum.begin(), sum.end());
+          flat.step(brought, 0.5F);
+          ASSERT_EQ(sum_applied(*nodes.reducer()), sum_applied(flat)) << "step " << step;
+          ASSERT_TRUE(std::ranges::equal(nodes.reducer()->residual(), flat.residual()));
+        }
+      });
+}
+
+// Over three steps and a flush everything is applied once, divided by all ranks.
+TEST_P(NodeReducerOfMethod, steps_give_all_ranks_the_mean_over_all_of_them) {
+  constexpr Index n = 200;
+  for (const auto& [P, group] : {std::pair{5, 2}, {7, 4}, {6, 3}, {3, 0}}) {
+    const auto ranks = gather_world("threads", P, [&](Communicator& comm) {
+      NodeReducer nodes(comm, n, GetParam().options(n / 10), {.group = group});
+      std::vector<std::uint64_t> bits;
+      Dense applied(n, 0.0);
+      Dense brought(n, 0.0);
+      for (std::uint64_t step = 0; step < 3; ++step) {
+        const auto gradient = make_input(Input::dyadic, n, comm.rank(), step, 1);
+        const Update update = nodes.step(gradient);
+        bits.push_back(bits_of(update));
+        applied = plus(applied, spread(update, n));
+        brought = plus(brought, sum_over_ranks(comm, gradient));
+      }
+      const Update rest = nodes.flush();
+      bits.push_back(bits_of(rest));
+      applied = plus(applied, spread(rest, n));
+      for (std::size_t i = 0; i < n; ++i) EXPECT_NEAR(applied[i], brought[i] / P, 1e-6) << i;
+      EXPECT_EQ(nodes.unsent_norm(), 0);
+      return bits;
+    });
+    for (const auto& rank : ranks) EXPECT_EQ(rank, ranks[0]) << "P = " << P;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, NodeReducerOfMethod, testing::ValuesIn(all_methods()),
+                         [](const auto& test) { return test.param.name(); });
+
+TEST(NodeReducer, gradients_of_16_bits_are_summed_as_they_are) {
+  run_world("threads", 4, [](Communicator& comm) {
+    std::vector<Bf16> halves(100);
+    std::vector<float> floats(100);
+    for (std::size_t i = 0; i < halves.size(); ++i) {
+      halves[i].bits =
+          static_cast<std::uint16_t>(0x3f00 + 7 * i + static_cast<std::size_t>(comm.rank()));
+      floats[i] = to_float(halves[i]);
+    }
+    NodeReducer a(comm, 100, preset_options("topka", 10), {.group = 2});
+    NodeReducer b(comm, 100, preset_options("topka", 10), {.group = 2});
+    EXPECT_EQ(bits_of(a.step(halves, 0.25F)), bits_of(b.step(floats, 0.25F)));
+  });
+}
+
+TEST(NodeReducer, ranks_that_share_a_host_need_no_exchange_with_others) {
+  run_world("threads", 3, [](Communicator& comm) {
+    NodeReducer nodes(comm, 100, preset_options("oktopk", 10));
+    EXPECT_EQ(nodes.node_size(), 3);
+    EXPECT_EQ(std::vector<int>(nodes.leaders().begin(), nodes.leaders().end()),
+              std::vector<int>{0});
+    EXPECT_EQ(nodes.step(make_input(Input::dyadic, 100, comm.rank(), 0, 1)).size(), 10u);
+  });
+}
+
+TEST(NodeReducer, sent_is_the_nodes_on_all_its_ranks) {
+  run_world("threads", 5, [](Communicator& comm) {
+    NodeReducer nodes(comm, 200, preset_options("circulant", 10), {.group = 2});
+    const auto node = comm.split(comm.rank() / 2, 0);
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      nodes.step(make_input(Input::dyadic, 200, comm.rank(), step, 1));
+      EXPECT_GT(nodes.sent().size(), 0u);
+      const auto all = gather_entries(*node, nodes.sent());
+      for (const Entries& other : all) EXPECT_EQ(other, all[0]);
+    }
+    nodes.flush();
+    EXPECT_TRUE(nodes.sent().empty());
+  });
+}
+
+TEST(NodeReducer, unsent_is_the_leaders) {
+  run_world("threads", 4, [](Communicator& comm) {
+    NodeReducer nodes(comm, 100, preset_options("topka", 5), {.group = 2});
+    nodes.step(make_input(Input::dyadic, 100, comm.rank(), 0, 1));
+    std::vector<float> x(100, 1.0F);
+    nodes.subtract_unsent(x);
+    if (comm.rank() % 2 == 1) {
+      EXPECT_EQ(nodes.unsent_norm(), 0);
+      EXPECT_EQ(x, std::vector<float>(100, 1.0F));
+    } else {
+      EXPECT_GT(nodes.unsent_norm(), 0);
+      for (std::size_t i = 0; i < x.size(); ++i)
+        EXPECT_EQ(x[i], 1.0F - nodes.reducer()->residual()[i]);
+    }
+    EXPECT_THROW(nodes.subtract_unsent(std::span(x).first(99)), UsageError);
+    nodes.forget();
+    nodes.step({}).for_each([](Index, float mean) { EXPECT_EQ(mean, 0); });
+    EXPECT_GE(nodes.times().inside, 0);
+  });
+}
+
+// Rank 3 leads no node: its NaN must be seen by all the same.
+TEST(NodeReducer, nan_on_any_rank_is_refused_or_skipped_by_all) {
+  for (const int culprit : {2, 3})
+    run_world("threads", 5, [&](Communicator& comm) {
+      auto gradient = make_input(Input::dyadic, 100, comm.rank(), 0, 1);
+      auto broken = gradient;
+      if (comm.rank() == culprit) broken[7] = kNaN;
+      ReducerOptions options = preset_options("circulant", 10);
+      NodeReducer refuses(comm, 100, options, {.group = 2});
+      NodeReducer fresh(comm, 100, options, {.group = 2});
+      const std::string message = message_of([&] { refuses.step(broken); });
+      EXPECT_NE(message.find("rank " + std::to_string(culprit) + ": gradient[7] = nan"),
+                std::string::npos)
+          << message;
+      EXPECT_EQ(bits_of(refuses.step(gradient)), bits_of(fresh.step(gradient)));
+      options.nan_policy = NanPolicy::skip;
+      NodeReducer skips(comm, 100, options, {.group = 2});
+      skips.step(gradient);
+      const Bytes before = skips.save();
+      EXPECT_TRUE(skips.step(broken).skipped);
+      EXPECT_TRUE(skips.sent().empty());
+      EXPECT_EQ(skips.save(), before);
+      EXPECT_EQ(skips.steps(), 1u);
+    });
+}
+
+TEST(NodeReducer, nan_with_policy_local_is_that_ranks_error_and_the_others_notice) {
+  for (const int culprit : {0, 1, 4}) {
+    std::barrier all_stepped(5);  // nobody is in the first step when the world dies
+    run_world("threads", 5, [&](Communicator& comm) {
+      ReducerOptions options = preset_options("circulant", 10);
+      options.nan_policy = NanPolicy::local;
+      NodeReducer nodes(comm, 100, options, {.group = 2});
+      auto gradient = make_input(Input::dyadic, 100, comm.rank(), 0, 1);
+      nodes.step(gradient);
+      all_stepped.arrive_and_wait();
+      if (comm.rank() == culprit) gradient[7] = kNaN;
+      if (comm.rank() == culprit)
+        EXPECT_NE(message_of([&] { nodes.step(gradient); }).find("[7]"), std::string::npos);
+      else
+        EXPECT_THROW(nodes.step(gradient), CommError);
+      EXPECT_THROW(nodes.step(gradient), CommError);
+      EXPECT_THROW(nodes.save(), UsageError);
+    });
+  }
+}
+
+TEST(NodeReducer, sum_that_overflows_ends_on_every_rank) {
+  run_world("threads", 4, [](Communicator& comm) {
+    NodeReducer nodes(comm, 10, preset_options("topka", 2), {.group = 2});
+    std::vector<float> gradient(10, 1.0F);
+    nodes.step(gradient);
+    if (comm.rank() < 2) gradient[4] = 3e38F;
+    if (comm.rank() == 0)
+      EXPECT_NE(message_of([&] { nodes.step(gradient); }).find("4"), std::string::npos);
+    else
+      EXPECT_THROW(nodes.step(gradient), CommError);
+  });
+}
+
+TEST(NodeReducer, construction_with_bad_or_different_options_is_refused_by_all) {
+  run_world("threads", 4, [](Communicator& comm) {
+    const bool is_last = comm.rank() == 3;
+    const auto refusal = [&](Index n, auto change, int group) {
+      ReducerOptions options = preset_options("circulant", 10);
+      if (is_last) change(options);
+      return message_of([&] { NodeReducer(comm, n, options, {.group = group}); });
+    };
+    const auto expect = [](const std::string& message, const std::string& part) {
+      EXPECT_NE(message.find(part), std::string::npos) << message;
+    };
+    const auto nothing = [](auto&) {};
+    expect(refusal(100, nothing, -1), "rank 0: node reducer: group = -1");
+    expect(refusal(100, nothing, is_last ? 3 : 2), "rank 3 has another preset");
+    expect(refusal(is_last ? 101 : 100, nothing, 2), "rank 3 has n = 101");
+    expect(refusal(
+               100, [](auto& o) { o.k = 101; }, 2),
+           "rank 3: reducer: k = 101");
+    expect(refusal(
+               100, [](auto& o) { o.k = 11; }, 2),
+           "rank 3 has another preset");
+    expect(refusal(
+               100, [](auto& o) { o.decay = 2; }, 2),
+           "rank 3: reducer: decay = 2");
+    expect(refusal(100, nothing, 2), "accepted");
+    ReducerOptions skips = preset_options("circulant", 10);
+    skips.allreduce.skips = "4,2,1";  // fits the ranks, but there are two leaders
+    expect(message_of([&] { NodeReducer(comm, 100, skips, {.group = 2}); }), "4,2,1");
+    skips.allreduce.skips = "2,1";
+    expect(message_of([&] { NodeReducer(comm, 100, skips, {.group = 2}); }), "accepted");
+  });
+}
+
+TEST(NodeReducer, predict_adds_the_inside_to_the_leaders_exchange) {
+  const auto circulant = make_allreduce(find_preset("circulant"), {});
+  const Problem all{.n = 1e6, .k = 1e4, .P = 32};
+  Problem leaders = all;
+  leaders.P = 8;
+  const Cost outside = circulant->predict(leaders).expected;
+  const Cost whole = NodeReducer::predict(*circulant, all, 4).expected;
+  const Cost inside = NodeReducer::predict_inside(1e6, 4, 2e4);
+  EXPECT_DOUBLE_EQ(whole.bytes, outside.bytes + inside.bytes);
+  EXPECT_DOUBLE_EQ(whole.messages, outside.messages + inside.messages);
+  // Reduce-scatter and gather: 2 * 3/4 of all values; 2 + 3 messages; then two with the entries.
+  EXPECT_DOUBLE_EQ(inside.bytes, 2 * 0.75 * 4e6 + 2 * (2 * 7 + 8 * 2e4));
+  EXPECT_DOUBLE_EQ(inside.messages, 7);
+  EXPECT_EQ(NodeReducer::predict(*circulant, all, 1).expected.bytes,
+            circulant->predict(all).expected.bytes);
+  EXPECT_EQ(NodeReducer::predict_inside(1e6, 1).bytes, 0);
+}
+
+TEST(NodeReducer, step_allocates_nothing_once_warm) {
+  constexpr Index n = 20000;
+  for (const int group : {2, 3}) {
+    const auto ranks = gather_world("threads", 5, [&](Communicator& comm) {
+      NodeReducer nodes(comm, n, ReducerOptions{}, {.group = group});
+      std::vector<std::vector<float>> gradients;
+      for (std::uint64_t i = 0; i < 4; ++i)
+        gradients.push_back(make_input(Input::gaussian, n, comm.rank(), i, 1));
+      std::size_t late = 0;
+      for (std::size_t step = 0; step < 258; ++step) {
+        const std::size_t before = allocations_of_this_thread();
+        nodes.step(gradients[step % 4]);
+        const bool refreshed = nodes.reducer() != nullptr && nodes.reducer()->outcome().refreshed;
+        if (step >= 250 && !refreshed) late += allocations_of_this_thread() - before;
+      }
+      return late;
+    });
+    for (std::size_t r = 0; r < ranks.size(); ++r) EXPECT_LE(ranks[r], 2u) << "rank " << r;
+  }
+}
+
+}  // namespace
+}  // namespace oktopk::node_reducer_test

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oktopk/reduce/notes.h"
+
+#include <gtest/gtest.h>
+
+#include "oktopk/comm/decorators.h"
+#include "tests/support/world.h"
+
+namespace oktopk::notes_test {
+namespace {
+
+constexpr int kSizes[] = {1, 2, 3, 5};
+
+// What every rank learns when rank r has notes[r].
+std::vector<Note> compare(const std::vector<Note>& notes) {
+  return gather_world("threads", static_cast<int>(notes.size()), [&](Communicator& comm) {
+    Workspace work;
+    return compare_notes(comm, notes[static_cast<std::size_t>(comm.rank())], work);
+  });
+}
+
+void expect_everywhere(const std::vector<Note>& found, Severity severity, const std::string& text) {
+  for (const Note& note : found) {
+    EXPECT_EQ(note.severity, severity);
+    EXPECT_EQ(note.text, text);
+  }
+}
+
+TEST(Notes, compare_when_all_is_well_says_nothing) {
+  for (const int P : kSizes)
+    expect_everywhere(compare(std::vector<Note>(static_cast<std::size_t>(P))), Severity::fine, "");
+}
+
+TEST(Notes, compare_with_one_unhappy_rank_tells_everyone) {
+  for (const int P : kSizes)
+    for (int who = 0; who < P; ++who)
+      for (const Severity severity : {Severity::skippable, Severity::error}) {
+        std::vector<Note> notes(static_cast<std::size_t>(P));
+        notes[static_cast<std::size_t>(who)] = {severity, "no bread"};
+        expect_everywhere(compare(notes), severity, "rank " + std::to_string(who) + ": no bread");
+      }
+}
+
+TEST(Notes, compare_returns_the_gravest) {
+  expect_everywhere(
+      compare({{Severity::skippable, "a"}, {}, {Severity::error, "b"}, {}, {Severity::error, "c"}}),
+      Severity::error, "rank 2: b");
+}
+
+TEST(Notes, compare_among_equals_returns_the_first_rank_s) {
+  expect_everywhere(compare({{}, {Severity::skippable, "a"}, {Severity::skippable, "b"}}),
+                    Severity::skippable, "rank 1: a");
+}
+
+TEST(Notes, compare_of_a_note_without_words_still_says_whose_it_is) {
+  expect_everywhere(compare({{}, {Severity::error, ""}, {}}), Severity::error, "rank 1: ");
+}
+
+TEST(Notes, compare_ignores_the_text_of_a_rank_that_is_fine) {
+  expect_everywhere(compare({{Severity::fine, "all well"}, {Severity::error, "b"}, {}}),
+                    Severity::error, "rank 1: b");
+}
+
+TEST(Notes, compare_cuts_long_texts) {
+  expect_everywhere(compare({{}, {}, {Severity::error, std::string(476, 'x')}}), Severity::error,
+                    "rank 2: " + std::string(476, 'x'));
+  for (const std::size_t size : {477U, 10000U})
+    expect_everywhere(compare({{}, {}, {Severity::error, std::string(size, 'x')}}), Severity::error,
+                      "rank 2: " + std::string(473, 'x') + "...");
+}
+
+TEST(Notes, compare_costs_what_is_predicted) {
+  for (const int P : kSizes)
+    run_world("threads", P, [&](Communicator& comm) {
+      CountingCommunicator counting(comm);
+      Workspace work;
+      compare_notes(counting, {}, work);
+      EXPECT_EQ(static_cast<double>(counting.traffic().messages_sent), notes_cost(P).messages);
+      EXPECT_EQ(static_cast<double>(counting.traffic().bytes_sent), notes_cost(P).bytes);
+    });
+}
+
+}  // namespace
+}  // namespace oktopk::notes_test

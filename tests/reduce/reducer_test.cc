@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Reducer: its k, what it refuses, and that nothing is ever lost: gradients brought once are
+// applied in full if one only goes on stepping.
+#include "oktopk/reduce/reducer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "oktopk/base/error.h"
+#include "tests/support/message.h"
+#include "tests/support/training.h"
+
+namespace oktopk::reducer_test {
+namespace {
+
+std::size_t k_of(Index n, double density) {
+  std::size_t k = 0;
+  run_world("threads", 1, [&](Communicator& comm) {
+    ReducerOptions options;
+    options.density = density;
+    k = Reducer(comm, n, options).k();
+  });
+  return k;
+}
+
+TEST(Reducer, k_follows_from_the_density_and_is_at_least_one) {
+  EXPECT_EQ(k_of(1000, 0.01), 10u);
+  EXPECT_EQ(k_of(1000, 1), 1000u);
+  EXPECT_EQ(k_of(1049, 0.01), 10u);
+  EXPECT_EQ(k_of(1051, 0.01), 11u);
+  EXPECT_EQ(k_of(5, 0.01), 1u);
+  EXPECT_EQ(k_of(0, 0.01), 0u);
+}
+
+TEST(Reducer, k_given_goes_before_the_density) {
+  run_world("threads", 1, [&](Communicator& comm) {
+    ReducerOptions options = preset_options("topka", 7);
+    options.density = 0.5;
+    EXPECT_EQ(Reducer(comm, 100, options).k(), 7u);
+  });
+}
+
+TEST(Reducer, construction_with_bad_options_says_which) {
+  run_world("threads", 1, [](Communicator& comm) {
+    const auto refusal = [&](auto change) {
+      ReducerOptions options{.preset = "circulant"};
+      change(options);
+      return message_of([&] { Reducer(comm, 100, options); });
+    };
+    const auto expect = [](const std::string& message, const std::string& part) {
+      EXPECT_NE(message.find(part), std::string::npos) << message;
+    };
+    expect(refusal([](auto& o) { o.k = 101; }), "k = 101");
+    expect(refusal([](auto& o) { o.density = 0; }), "density = 0");
+    expect(refusal([](auto& o) { o.density = 1.5; }), "density = 1.5");
+    expect(refusal([](auto& o) { o.density = -1; }), "density = -1");
+    expect(refusal([](auto& o) { o.density = std::numeric_limits<double>::quiet_NaN(); }),
+           "density");
+    expect(refusal([](auto& o) { o.preset = "best"; }), "'best'");
+    expect(refusal([](auto& o) { o.allreduce.residual = ResidualKind::holder_keeps; }),
+           "holder_keeps");
+    expect(refusal([](auto& o) { o.allreduce.skips = "nonsense"; }), "nonsense");
+    expect(refusal([](auto& o) {
+             o.selector = SelectorKind::reused;
+             o.allreduce.tau_prime = 0;
+           }),
+           "tau'");
+  });
+}
+
+class ReducerOfPreset : public testing::TestWithParam<std::string> {};
+
+TEST_P(ReducerOfPreset, step_refused_changes_nothing) {
+  for (const int P : {1, 3})
+    run_world("threads", P, [&](Communicator& comm) {
+      Reducer reducer(comm, 100, preset_options(GetParam(), 10));
+      const auto gradient = make_input(Input::dyadic, 100, comm.rank(), 0, 1);
+      reducer.step(gradient);
+      const std::vector<float> before(reducer.residual().begin(), reducer.residual().end());
+      auto broken = gradient;
+      broken[3] = std::numeric_limits<float>::quiet_NaN();
+      EXPECT_NE(message_of([&] { reducer.step(broken); }).find("[3]"), std::string::npos);
+      EXPECT_NE(message_of([&] { reducer.step(std::span(gradient).first(99)); }).find("99"),
+                std::string::npos);
+      for (const float scale :
+           {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
+        EXPECT_NE(message_of([&] { reducer.step(gradient, scale); }).find("scale"),
+                  std::string::npos);
+      EXPECT_EQ(before, std::vector<float>(reducer.residual().begin(), reducer.residual().end()));
+      EXPECT_EQ(message_of([&] { reducer.step(gradient); }), "accepted");
+    });
+}
+
+TEST_P(ReducerOfPreset, step_of_nothing_works) {
+  run_world("threads", 3, [&](Communicator& comm) {
+    ReducerOptions options;
+    options.preset = GetParam();
+    Reducer reducer(comm, 0, options);
+    for (int step = 0; step < 3; ++step) EXPECT_EQ(reducer.step({}).size(), 0u);
+  });
+}
+
+TEST_P(ReducerOfPreset, step_scales_the_gradient) {
+  run_world("threads", 2, [&](Communicator& comm) {
+    Reducer once(comm, 50, preset_options(GetParam(), 50));
+    Reducer scaled(comm, 50, preset_options(GetParam(), 50));
+    auto gradient = make_input(Input::dyadic, 50, comm.rank(), 0, 1);
+    const Update a = scaled.step(gradient, 0.25F);
+    for (float& x : gradient) x *= 0.25F;
+    const Update b = once.step(gradient);
+    EXPECT_EQ(list_of(a.sparse), list_of(b.sparse));
+    EXPECT_TRUE(std::ranges::equal(a.dense, b.dense));
+  });
+}
+
+// Gradients in step 0, none afterwards: in every step, what was applied so far + residuals + owner
+// memory is what was brought; and in the end all of it is applied.
+TEST_P(ReducerOfPreset, steps_without_gradients_drain_everything) {
+  constexpr Index n = 300;
+  for (const int P : {1, 3, 4})
+    for (const ResidualKind rule : find_preset(GetParam()).residuals) {
+      // Known to lose mass: see the laws.
+      if (GetParam() == "gtopk" && rule == ResidualKind::sender_keeps) continue;
+      run_world("threads", P, [&](Communicator& comm) {
+        ReducerOptions options = preset_options(GetParam(), 20);
+        options.allreduce.residual = rule;
+        options.allreduce.tau_prime = 4;
+        CountingCommunicator counting(comm);
+        Reducer reducer(counting, n, options);
+        const auto gradient = make_input(Input::dyadic, n, comm.rank(), 0, 1);
+        const Dense brought = add_up(gather_dense(comm, Dense(gradient.begin(), gradient.end())));
+        Dense applied(n, 0.0);
+        for (int step = 0; step < 250; ++step) {
+          const Witness w =
+              witness_step(comm, counting, reducer,
+                           step == 0 ? std::span<const float>(gradient) : std::span<const float>());
+          Dense total = add_up(w.residuals);
+          for (std::size_t i = 0; i < n; ++i) {
+            applied[i] += w.sum[i];
+            total[i] += applied[i] + w.memory_after[i];
+          }
+          ASSERT_EQ(total, brought) << "step " << step << ", P = " << P;
+          if (applied == brought) break;
+        }
+        EXPECT_EQ(applied, brought) << "P = " << P << ", " << to_string(rule);
+      });
+    }
+}
+
+TEST_P(ReducerOfPreset, forget_drops_what_was_not_applied) {
+  run_world("threads", 3, [&](Communicator& comm) {
+    Reducer reducer(comm, 100, preset_options(GetParam(), 5));
+    reducer.step(make_input(Input::dyadic, 100, comm.rank(), 0, 1));
+    reducer.forget();
+    reducer.step({}).for_each([](Index, float mean) { EXPECT_EQ(mean, 0); });
+  });
+}
+
+TEST_P(ReducerOfPreset, step_gives_the_mean_and_the_same_bits_to_all_ranks) {
+  for (const int P : {1, 3, 5}) {
+    const auto all = gather_world("threads", P, [&](Communicator& comm) {
+      std::vector<std::uint64_t> bits;
+      Reducer reducer(comm, 200, preset_options(GetParam(), 10));
+      for (std::uint64_t step = 0; step < 4; ++step) {
+        const Update update = reducer.step(gradient_of(reducer, step, Input::gaussian));
+        const Dense sum = sum_applied(reducer);
+        update.for_each([&](Index i, float mean) {
+          ASSERT_EQ(mean, static_cast<float>(sum[i]) / static_cast<float>(P));
+        });
+        bits.push_back(bits_of(update));
+      }
+      EXPECT_EQ(reducer.steps(), 4u);
+      return bits;
+    });
+    for (const auto& bits : all) EXPECT_EQ(bits, all[0]) << "P = " << P;
+  }
+}
+
+TEST_P(ReducerOfPreset, unsent_is_what_the_residual_and_the_memory_hold) {
+  run_world("threads", 3, [&](Communicator& comm) {
+    Reducer reducer(comm, 100, preset_options(GetParam(), 5));
+    for (std::uint64_t step = 0; step < 3; ++step) reducer.step(gradient_of(reducer, step));
+    std::vector<float> x(100, 1.0F);
+    double squares = 0;
+    for (const float v : reducer.memory().values) squares += double{v} * v;
+    for (const float v : reducer.residual()) squares += double{v} * v;
+    EXPECT_NEAR(reducer.unsent_norm(), std::sqrt(squares), 1e-12);
+    reducer.subtract_unsent(x);
+    for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(x[i], 1.0F - reducer.residual()[i]);
+    EXPECT_THROW(reducer.subtract_unsent(std::span(x).first(99)), UsageError);
+  });
+}
+
+// Found in the middle of a step, so that nobody can go on; but nobody waits for the timeout either.
+TEST_P(ReducerOfPreset, step_whose_accumulator_overflows_ends_on_every_rank) {
+  for (const bool dense : {false, true})
+    run_world("threads", 3, [&](Communicator& comm) {
+      ReducerOptions options = preset_options(GetParam(), 10);
+      if (dense) options.warmup = dense_warmup(9);
+      Reducer reducer(comm, 100, options);
+      std::vector<float> gradient(100, 1.0F);
+      reducer.step(gradient);
+      if (comm.rank() == 1) gradient[42] = 3e38F;
+      const auto step = [&] { reducer.step(gradient, 2); };
+      if (comm.rank() == 1)
+        EXPECT_NE(message_of(step).find("42"), std::string::npos);
+      else
+        EXPECT_THROW(step(), CommError);
+    });
+}
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const Preset& preset : presets()) names.emplace_back(preset.name);
+  return names;
+}
+
+std::string preset_name(const testing::TestParamInfo<std::string>& info) { return info.param; }
+
+INSTANTIATE_TEST_SUITE_P(Presets, ReducerOfPreset, testing::ValuesIn(preset_names()), preset_name);
+
+}  // namespace
+}  // namespace oktopk::reducer_test

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Events are kept up to the bound, from many threads, and survive packing and merging.
+#include "oktopk/trace/trace.h"
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <thread>
+
+#include "oktopk/base/error.h"
+#include "tests/support/message.h"
+
+namespace oktopk::trace_test {
+namespace {
+
+using namespace std::chrono_literals;
+
+Trace::Clock::time_point at(std::chrono::nanoseconds time) {
+  return Trace::Clock::time_point(std::chrono::duration_cast<Trace::Clock::duration>(time));
+}
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t found = 0;
+  for (std::size_t i = text.find(part); i != std::string::npos; i = text.find(part, i + 1)) ++found;
+  return found;
+}
+
+TEST(Trace, events_beyond_the_bound_are_dropped_and_counted) {
+  Trace trace(3);
+  for (int i = 0; i < 5; ++i) trace.record(0, 0, "e" + std::to_string(i), "c", at(1s), at(2s));
+  EXPECT_EQ(trace.size(), 3u);
+  EXPECT_EQ(trace.dropped(), 2u);
+  const std::string json = trace.to_json();
+  EXPECT_NE(json.find(R"("dropped":2)"), std::string::npos);
+  EXPECT_NE(json.find("\"e2\""), std::string::npos);
+  EXPECT_EQ(json.find("\"e3\""), std::string::npos);
+}
+
+TEST(Trace, arguments_are_bounded_too) {
+  Trace trace(2);
+  const std::vector<TraceArg> many(2 * Trace::kArgsPerEvent, TraceArg{"a", 1});
+  trace.record(0, 0, "full", "c", at(1s), at(2s), many);
+  trace.record(0, 0, "one more", "c", at(1s), at(2s), std::span(many).first(1));
+  EXPECT_EQ(trace.size(), 1u);
+  EXPECT_EQ(trace.dropped(), 1u);
+  trace.record(0, 0, "none", "c", at(1s), at(2s));
+  EXPECT_EQ(trace.size(), 2u);
+}
+
+TEST(Trace, many_threads_record_every_event) {
+  Trace trace;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&trace, t] {
+      for (int i = 0; i < 500; ++i) {
+        const std::string name = "n" + std::to_string(i % 7);
+        Span span(TraceRow(&trace, t), name, "c");
+        span.arg("i", i);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(trace.size(), 2000u);
+  EXPECT_EQ(trace.dropped(), 0u);
+  const std::string json = trace.to_json();
+  for (int t = 0; t < 4; ++t)
+    EXPECT_EQ(count(json, R"("pid":)" + std::to_string(t) + R"(,"tid":0,"args":{"i":)"), 500u);
+}
+
+TEST(Trace, merged_events_are_those_of_both_shifted) {
+  Trace one, two;
+  one.record(0, 0, "mine", "c", at(5s), at(6s));
+  const TraceArg args[] = {{"bytes", 7}, {"preset", "oktopk"}};
+  two.record(3, 1, "theirs", "mine", at(1s), at(3s), args);
+  two.name_thread(1, "exchange");
+  one.merge(two.pack(), 10s);
+  const std::string json = one.to_json();
+  EXPECT_EQ(one.size(), 2u);
+  EXPECT_NE(json.find(R"({"name":"theirs","cat":"mine","ph":"X","ts":6000000.000,)"
+                      R"("dur":2000000.000,"pid":3,"tid":1,)"
+                      R"("args":{"bytes":7,"preset":"oktopk"}})"),
+            std::string::npos)
+      << json;
+  EXPECT_NE(json.find(R"("args":{"name":"exchange"})"), std::string::npos);
+}
+
+TEST(Trace, merge_adds_what_was_dropped_and_ignores_the_bound) {
+  Trace one(1), two(1);
+  for (Trace* trace : {&one, &two})
+    for (int i = 0; i < 3; ++i) trace->record(0, 0, "e", "c", at(1s), at(2s));
+  one.merge(two.pack());
+  EXPECT_EQ(one.size(), 2u);
+  EXPECT_EQ(one.dropped(), 4u);
+}
+
+TEST(Trace, merge_of_other_bytes_is_refused_and_changes_nothing) {
+  Trace trace;
+  trace.record(0, 0, "e", "c", at(1s), at(2s));
+  const std::string before = trace.to_json();
+  Bytes bytes = trace.pack();
+  bytes.back() ^= std::byte{1};
+  EXPECT_NE(message_of([&] { trace.merge(bytes); }), "accepted");
+  bytes.resize(10);
+  EXPECT_NE(message_of([&] { trace.merge(bytes); }), "accepted");
+  EXPECT_EQ(trace.to_json(), before);
+}
+
+TEST(Span, without_a_trace_does_nothing) {
+  Span span({}, "step", "reducer");
+  span.arg("k", 3);
+  PhaseTimer timer({}, "reducer");
+  EXPECT_GE(timer.lap("phase"), 0);
+}
+
+TEST(Span, that_an_exception_ends_says_so) {
+  Trace trace;
+  try {
+    const Span failing(TraceRow(&trace, 2), "step", "c");
+    throw std::runtime_error("no");
+  } catch (const std::runtime_error&) {
+    const Span fine(TraceRow(&trace, 2), "after", "c");
+  }
+  EXPECT_EQ(count(trace.to_json(), "failed"), 1u);
+  EXPECT_EQ(trace.size(), 2u);
+}
+
+TEST(TraceRow, takes_the_communicators_rank_unless_one_is_given) {
+  Trace trace;
+  EXPECT_EQ(TraceRow(&trace).on_rank(3).rank, 3);
+  EXPECT_EQ(TraceRow(&trace, 5).on_rank(3).rank, 5);
+  EXPECT_EQ(TraceRow(&trace, 5).on_thread(2).thread, 2);
+  EXPECT_FALSE(TraceRow());
+}
+
+TEST(PhaseTimer, laps_follow_each_other_without_a_gap) {
+  Trace trace;
+  PhaseTimer timer(TraceRow(&trace, 0), "c");
+  timer.lap("first");
+  timer.lap("second", {{"k", 4}});
+  const std::string json = trace.to_json();
+  EXPECT_LT(json.find("first"), json.find("second"));
+  EXPECT_NE(json.find(R"("k":4)"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace oktopk::trace_test

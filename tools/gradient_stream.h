@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank's gradients as training makes them: a new one in every step, from a stationary
+// distribution, so that error feedback can be measured over any number of steps. Bench, laws and
+// tests use it; tools/study/stream.h has slower streams with learning-rate drops and spikes.
+//
+// A gradient is a window into a pool of n + W random values, at a random place in every step: an
+// index meets another value in each step, and a step costs nothing. A shared signal and layers
+// cost one pass over n. The inputs for exact laws (dyadic and those after it) are made anew.
+// The same numbers for the same (spec, rank, step).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "tests/laws/inputs.h"
+
+namespace oktopk {
+
+// One disturbance of an otherwise stationary stream.
+enum class StreamEvent {
+  none,
+  jump,        // the scale is 1,000 times larger from step 24 to 31
+  zero_first,  // the first gradient is zero, as after a learning-rate warm-up from zero
+};
+
+struct StreamEventInfo {
+  StreamEvent kind;
+  std::string_view name;
+  std::string_view summary;
+};
+std::span<const StreamEventInfo> stream_events();
+StreamEvent find_stream_event(std::string_view name);
+
+struct StreamSpec {
+  Input data = Input::gaussian;
+  Index n = 0;
+  // Share of the variance that is a signal common to all ranks, which turns into another one
+  // within 16 steps. UsageError unless it is in [0, 1], and 0 for exact inputs.
+  double shared = 0;
+  StreamEvent event = StreamEvent::none;
+  std::uint64_t seed = 1;
+};
+
+class GradientStream {
+ public:
+  GradientStream(const StreamSpec& spec, int rank);
+
+  // Steps may be asked for in any order. The span is good until the next call.
+  std::span<const float> at(std::uint64_t step);
+
+ private:
+  std::span<const float> window(const Uninitialised<float>& pool, std::uint64_t whose,
+                                std::uint64_t moment) const;
+  Uninitialised<float> make_pool(std::uint64_t whose) const;
+  void compose(std::uint64_t step, float scale);
+  float scale_at(std::uint64_t step) const;
+
+  StreamSpec spec_;
+  int rank_;
+  Uninitialised<float> own_;     // n + W values of this rank's noise
+  Uninitialised<float> common_;  // the same for the shared signal; empty without one
+  Uninitialised<float> layers_;  // scale of each index; empty unless layered
+  Uninitialised<float> out_;     // a gradient that is no plain window
+};
+
+}  // namespace oktopk
