@@ -134,23 +134,21 @@ void add(std::string_view verb, std::string_view name, Function function, Coding
 }
 
 [[maybe_unused]] const bool kRegistered = [] {
-  for (const char* name : {"coo32", "u16_blocks", "bit_packed", "elias_fano", "bitmap",
-                           "coo32+bf16", "coo32+log8", "coo32+log4", "elias_fano+bf16"}) {
+  for (const char* name : {"coo32", "u16_blocks", "bit_packed", "elias_fano", "bitmap", "coo32+bf16", "coo32+log8",
+                           "coo32+log4", "elias_fano+bf16"}) {
     const Codec codec = parse_codec(name);
     add("encode", name, encode, codec);
     add("open", name, open, codec);
     add("decode", name, decode, codec);
     add("decode_add", name, decode_add, codec);
   }
-  for (const IndexCoding coding :
-       {IndexCoding::coo32, IndexCoding::u16_blocks, IndexCoding::bit_packed,
-        IndexCoding::elias_fano, IndexCoding::bitmap}) {
+  for (const IndexCoding coding : {IndexCoding::coo32, IndexCoding::u16_blocks, IndexCoding::bit_packed,
+                                   IndexCoding::elias_fano, IndexCoding::bitmap}) {
     const std::string_view name = index_codings()[static_cast<std::size_t>(coding)].name;
     add("encode_indices", name, encode_indices, coding);
     add("decode_indices", name, decode_indices, coding);
   }
-  for (const ValueCoding coding :
-       {ValueCoding::fp32, ValueCoding::bf16, ValueCoding::log8, ValueCoding::log4}) {
+  for (const ValueCoding coding : {ValueCoding::fp32, ValueCoding::bf16, ValueCoding::log8, ValueCoding::log4}) {
     const std::string_view name = value_codings()[static_cast<std::size_t>(coding)].name;
     add("encode_values", name, encode_values, coding);
     add("decode_values", name, decode_values, coding);

@@ -45,8 +45,7 @@ struct Problem {
 };
 
 void report_bytes(benchmark::State& state, double bytes) {
-  state.counters["bytes/s"] =
-      benchmark::Counter(bytes, benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["bytes/s"] = benchmark::Counter(bytes, benchmark::Counter::kIsIterationInvariantRate);
 }
 
 void report_entries(benchmark::State& state, std::size_t entries) {
@@ -131,8 +130,7 @@ void add(const std::string& name, SimdLevel level, Function function, Arguments.
     add("scan", level, scan);
     add("fused", level, fused);
     add("exact", level, exact);
-    for (const SelectorInfo& info : selectors())
-      add("selector_" + std::string(info.name), level, select, info.kind);
+    for (const SelectorInfo& info : selectors()) add("selector_" + std::string(info.name), level, select, info.kind);
     for (const std::size_t P : {2, 4, 16}) add("sum_" + std::to_string(P), level, add_up, P);
     add("trim", level, trim);
   }

@@ -33,8 +33,8 @@ int main() {
       const std::size_t overlapped = reducer.exchanged();
       reducer.wait().subtract_from(weights);
       if (comm.rank() == 0 && step % 20 == 0)
-        std::printf("step %2d  loss %.4f  %zu of %zu buckets exchanged before the pass ended\n",
-                    step, loss, overlapped, reducer.buckets().size());
+        std::printf("step %2d  loss %.4f  %zu of %zu buckets exchanged before the pass ended\n", step, loss, overlapped,
+                    reducer.buckets().size());
     }
   });
 }

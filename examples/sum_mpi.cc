@@ -20,8 +20,7 @@ int main(int argc, char** argv) {
     std::vector<float> gradient(n);
     for (oktopk::Index i = 0; i < n; ++i) gradient[i] = i % 100 == 0 ? 1.0F : 0.001F;
     const oktopk::Update mean = reducer.step(gradient);
-    if (comm->rank() == 0)
-      mean.for_each([](oktopk::Index i, float x) { std::printf("[%u] %g\n", i, double{x}); });
+    if (comm->rank() == 0) mean.for_each([](oktopk::Index i, float x) { std::printf("[%u] %g\n", i, double{x}); });
   }
   MPI_Finalize();
 }

@@ -51,11 +51,7 @@ struct BenchOptions {
     return std::clamp(static_cast<int>(std::ceil(2 / method.density)), kShortWarmUp, kLongWarmUp);
   }
   StreamSpec stream(Index n) const {
-    return {.data = find_input(data),
-            .n = n,
-            .shared = shared,
-            .event = find_stream_event(event),
-            .seed = seed};
+    return {.data = find_input(data), .n = n, .shared = shared, .event = find_stream_event(event), .seed = seed};
   }
 };
 
@@ -63,10 +59,9 @@ void print_title(const BenchOptions& o) {
   fmt::print(
       "# oktopk {} bench: {}{}, density {}, codec {}, skips {}, data {}, shared {}, {}, "
       "{} warm-up, {} iterations, {}, {} thread{} per rank\n",
-      OKTOPK_VERSION, o.transport, o.in_place ? " in place" : "", o.method.density, o.method.codec,
-      o.method.skips, o.data, o.shared, o.fresh ? "fresh residuals" : "error feedback",
-      o.sparse_warm_up(), o.iterations, to_string(simd_level()), o.compute.threads,
-      o.compute.threads == 1 ? "" : "s");
+      OKTOPK_VERSION, o.transport, o.in_place ? " in place" : "", o.method.density, o.method.codec, o.method.skips,
+      o.data, o.shared, o.fresh ? "fresh residuals" : "error feedback", o.sparse_warm_up(), o.iterations,
+      to_string(simd_level()), o.compute.threads, o.compute.threads == 1 ? "" : "s");
 }
 
 struct Results {
@@ -75,8 +70,7 @@ struct Results {
 };
 
 // The ranks do not compare notes: what is counted is the algorithm's own.
-MeasureOptions measure_options(const BenchOptions& o, const std::string& preset, Index n,
-                               Trace* trace) {
+MeasureOptions measure_options(const BenchOptions& o, const std::string& preset, Index n, Trace* trace) {
   ReducerOptions reducer = o.method.reducer(preset);
   reducer.nan_policy = NanPolicy::local;
   reducer.cpu.threads = o.compute.threads;
@@ -84,16 +78,14 @@ MeasureOptions measure_options(const BenchOptions& o, const std::string& preset,
   return {.reducer = reducer,
           .group = o.method.ranks_per_node(),
           .n = n,
-          .warm_up =
-              preset == "dense" ? std::min(o.sparse_warm_up(), kShortWarmUp) : o.sparse_warm_up(),
+          .warm_up = preset == "dense" ? std::min(o.sparse_warm_up(), kShortWarmUp) : o.sparse_warm_up(),
           .iterations = o.iterations,
           .check = o.check,
           .fresh = o.fresh};
 }
 
 // All rows on the ranks of one world.
-void run_on(Communicator& comm, const BenchOptions& o, Trace* trace, const BenchTable& table,
-            Results& results) {
+void run_on(Communicator& comm, const BenchOptions& o, Trace* trace, const BenchTable& table, Results& results) {
   for (const Index n : o.size.sizes()) {
     GradientStream stream(o.stream(n), comm.rank());
     BenchOptions without_rule = o;
@@ -103,8 +95,7 @@ void run_on(Communicator& comm, const BenchOptions& o, Trace* trace, const Bench
     const bool is_lossless = plain.reducer.allreduce.codec.lossless();
     plain.reducer.allreduce.codec = {};  // what others are compared with: floats
     const Row dense = measure(comm, plain, stream);
-    const References references{.dense = dense.time,
-                                .mpi = measure_mpi_allreduce(comm, plain, stream)};
+    const References references{.dense = dense.time, .mpi = measure_mpi_allreduce(comm, plain, stream)};
     const bool prints = comm.rank() == 0;
     if (prints) table.print_references(dense, references);
     for (const std::string& preset : o.method.names()) {
@@ -123,8 +114,7 @@ int run_bench(const BenchOptions& o) {
   o.size.sizes();
   o.compute.check();
   require(o.compute.simd != "all", "--simd all: one level at a time, please");
-  require(o.sparse_warm_up() >= 0, "-w ", o.sparse_warm_up(),
-          ": the number of warm-up steps cannot be negative");
+  require(o.sparse_warm_up() >= 0, "-w ", o.sparse_warm_up(), ": the number of warm-up steps cannot be negative");
   require(o.iterations >= 1, "-n ", o.iterations, ": at least one iteration is needed");
   require(!o.in_place || o.transport == "mpi", "--in-place: for --transport mpi only");
   Worlds worlds(o.transport, o.in_place);
@@ -144,8 +134,7 @@ int run_bench(const BenchOptions& o) {
     table.print_head();
   }
   for (const int P : ranks)
-    worlds.run(P,
-               [&](Station& station) { run_on(station.comm, o, trace.trace(), table, results); });
+    worlds.run(P, [&](Station& station) { run_on(station.comm, o, trace.trace(), table, results); });
   trace.write(worlds, *std::max_element(ranks.begin(), ranks.end()));
   if (!worlds.is_root()) return 0;
   if (o.check) fmt::print("# wrong values: {}\n", results.wrong ? "FAILED" : "0 OK");
@@ -170,37 +159,27 @@ int run_bench(const BenchOptions& o) {
 
 void add_bench(CLI::App& app, Action& action) {
   auto* sub = app.add_subcommand(
-      "bench",
-      "times whole steps, counts what they move, checks them (-c); in the manner of nccl-tests");
+      "bench", "times whole steps, counts what they move, checks them (-c); in the manner of nccl-tests");
   auto o = std::make_shared<BenchOptions>();
   o->size.add_to(*sub);
-  sub->add_option(
-      "-w,--warmup", o->warm_up,
-      "steps before the clock starts (default: 2/density, from 5 to 400, until residuals "
-      "are stationary; 5 for dense and with --fresh)");
+  sub->add_option("-w,--warmup", o->warm_up,
+                  "steps before the clock starts (default: 2/density, from 5 to 400, until residuals "
+                  "are stationary; 5 for dense and with --fresh)");
   sub->add_option("-n,--iters", o->iterations, "timed steps")->capture_default_str();
-  sub->add_flag("-c,--check", o->check,
-                "compare one more step with the oracle; exit 1 if it is wrong");
-  sub->add_flag("--fresh", o->fresh,
-                "empty residuals and owner memory before each step, as no training does");
-  sub->add_flag(
-      "--breakdown", o->table.breakdown,
-      "below each row: median time in each phase of the step, and inside the communicator");
+  sub->add_flag("-c,--check", o->check, "compare one more step with the oracle; exit 1 if it is wrong");
+  sub->add_flag("--fresh", o->fresh, "empty residuals and owner memory before each step, as no training does");
+  sub->add_flag("--breakdown", o->table.breakdown,
+                "below each row: median time in each phase of the step, and inside the communicator");
   sub->add_flag("--spread", o->table.spread, "columns for the fastest and the slowest rank");
   sub->add_option("-J,--json", o->json_file, "also write the rows to this file");
   TraceFile::add_option(*sub, o->trace_file);
-  sub->add_option("--ranks", o->ranks,
-                  "number of ranks, or several with commas (default: 4, or all of MPI's)");
+  sub->add_option("--ranks", o->ranks, "number of ranks, or several with commas (default: 4, or all of MPI's)");
   sub->add_option("--transport", o->transport, "threads or mpi")->capture_default_str();
-  sub->add_flag("--in-place", o->in_place,
-                "mpi: without the copies that make a failed exchange safe");
-  sub->add_option("--data", o->data, "gaussian, laplace, layered (oktopk list has all)")
+  sub->add_flag("--in-place", o->in_place, "mpi: without the copies that make a failed exchange safe");
+  sub->add_option("--data", o->data, "gaussian, laplace, layered (oktopk list has all)")->capture_default_str();
+  sub->add_option("--shared", o->shared, "share of the gradients' variance that is a signal common to all ranks")
       ->capture_default_str();
-  sub->add_option("--shared", o->shared,
-                  "share of the gradients' variance that is a signal common to all ranks")
-      ->capture_default_str();
-  sub->add_option("--event", o->event,
-                  "none, jump (1,000 times larger from step 24 to 31) or zero_first")
+  sub->add_option("--event", o->event, "none, jump (1,000 times larger from step 24 to 31) or zero_first")
       ->capture_default_str();
   sub->add_option("--seed", o->seed, "of the generated gradients")->capture_default_str();
   o->compute.add_to(*sub, false);

@@ -50,14 +50,12 @@ std::vector<BenchTable::Column> BenchTable::columns() const {
   add({"dense", "result(ms)", 10, [](R r, Refs) { return fixed(r.dense_time * 1e3, 3); }});
   add({"x axpy", "", 7, [](R r, Refs) { return fixed(r.times_axpy(), 2); }});
   add({"x dense", "", 7, [](R r, Refs s) { return fixed(quotient(s.dense, r.time), 2); }});
-  if (options_.mpi)
-    add({"x mpi", "", 7, [](R r, Refs s) { return fixed(quotient(s.mpi, r.time), 2); }});
+  if (options_.mpi) add({"x mpi", "", 7, [](R r, Refs s) { return fixed(quotient(s.mpi, r.time), 2); }});
   add({"msgs", "(/rank)", 7, [](R r, Refs) { return fixed(r.messages, 0); }});
   add({"wire", "(KiB/rank)", 10, [](R r, Refs) { return fixed(r.bytes / 1024, 1); }});
   add({"words/k", "", 8, [](R r, Refs) { return fixed(r.words_per_k(), 3); }});
   add({"mean", "", 8, [](R r, Refs) { return fixed(r.words_per_k_mean(), 3); }});
-  add({"predicted", "words/k", 9,
-       [](R r, Refs) { return fixed(quotient(r.predicted.expected.bytes / 4, r.k), 3); }});
+  add({"predicted", "words/k", 9, [](R r, Refs) { return fixed(quotient(r.predicted.expected.bytes / 4, r.k), 3); }});
   add({"x bound", "", 8, [](R r, Refs) { return fixed(r.bytes_over_bound(), 3); }});
   add({"eff.bw", "(GB/s)", 7, [](R r, Refs) { return fixed(r.effective_bandwidth() / 1e9, 2); }});
   add({"#wrong", "", 6, [](R r, Refs) { return r.wrong < 0 ? "N/A" : std::to_string(r.wrong); }});
@@ -91,9 +89,8 @@ void BenchTable::print_references(const Row& row, const References& references) 
     const Row reference = reference_row(row, name, seconds);
     int column = 0;
     const int last = 8 + (options_.spread ? 2 : 0) + (options_.mpi ? 1 : 0);
-    print_line(" ", columns(), [&](const Column& c) {
-      return column++ < last ? c.cell(reference, references) : std::string();
-    });
+    print_line(" ", columns(),
+               [&](const Column& c) { return column++ < last ? c.cell(reference, references) : std::string(); });
   };
   print_time("axpy-limit", row.axpy_time);
   if (references.mpi > 0) print_time("MPI_Allreduce", references.mpi);

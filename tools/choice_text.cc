@@ -23,9 +23,7 @@ ValueCoding find_value_coding(const std::string& name) {
   fail<UsageError>("--coarsest ", name, ": unknown value coding; there are: ", known);
 }
 
-std::string bandwidth(double beta) {
-  return beta > 0 ? fmt::format("{:.3g} GB/s", 1e-9 / beta) : "unlimited";
-}
+std::string bandwidth(double beta) { return beta > 0 ? fmt::format("{:.3g} GB/s", 1e-9 / beta) : "unlimited"; }
 
 void print_machine(const char* title, const Machine& m) {
   fmt::print(
@@ -35,8 +33,7 @@ void print_machine(const char* title, const Machine& m) {
 }
 
 template <std::size_t N>
-void print_codings(const char* title, const std::array<double, N>& seconds,
-                   std::span<const CodingInfo> codings) {
+void print_codings(const char* title, const std::array<double, N>& seconds, std::span<const CodingInfo> codings) {
   fmt::print("{:<9}", title);
   for (std::size_t i = 1; i < N; ++i)
     fmt::print("{} {} {:.2f} ns", i == 1 ? "" : ",", codings[i].name, seconds[i] * 1e9);
@@ -64,30 +61,25 @@ const Candidate& best_dense(const std::vector<Candidate>& candidates) {
                        [](const Candidate& c) { return c.method.preset == "dense"; });
 }
 
-std::string reason(const std::vector<Candidate>& candidates, const Problem& problem,
-                   const ChoiceOptions& options) {
+std::string reason(const std::vector<Candidate>& candidates, const Problem& problem, const ChoiceOptions& options) {
   const Candidate& first = candidates.front();
-  const auto least =
-      std::min_element(candidates.begin(), candidates.end(),
-                       [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
+  const auto least = std::min_element(candidates.begin(), candidates.end(),
+                                      [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
   if (first.overridden)
     return fmt::format(
         "because the rule \"{}\" says so; the model's fastest is {}, at {:.2f}x the "
         "speed",
-        to_string(*options.overrides.match(problem)), to_string(least->method),
-        first.seconds / least->seconds);
+        to_string(*options.overrides.match(problem)), to_string(least->method), first.seconds / least->seconds);
   const Candidate& dense = best_dense(candidates);
   std::string text =
       first.method.preset != "dense"
-          ? fmt::format("because it is {:.3g}x as fast as dense ({} against {})",
-                        dense.seconds / first.seconds, format_seconds(first.seconds),
-                        format_seconds(dense.seconds))
-          : fmt::format("because nothing sparse is faster ({} takes {}, dense {})",
-                        to_string(candidates[1].method), format_seconds(candidates[1].seconds),
-                        format_seconds(first.seconds));
+          ? fmt::format("because it is {:.3g}x as fast as dense ({} against {})", dense.seconds / first.seconds,
+                        format_seconds(first.seconds), format_seconds(dense.seconds))
+          : fmt::format("because nothing sparse is faster ({} takes {}, dense {})", to_string(candidates[1].method),
+                        format_seconds(candidates[1].seconds), format_seconds(first.seconds));
   if (&*least != &first)
-    text += fmt::format("; {} is {:.1f}% faster still, too little to prefer it",
-                        to_string(least->method), 100 * (first.seconds / least->seconds - 1));
+    text += fmt::format("; {} is {:.1f}% faster still, too little to prefer it", to_string(least->method),
+                        100 * (first.seconds / least->seconds - 1));
   return text;
 }
 
@@ -101,10 +93,8 @@ std::string limits(const Profile& profile, const Crossovers& found) {
   add(found.density_below, [](double d) { return fmt::format("below density {:.3g}", d); });
   add(found.density_above, [](double d) { return fmt::format("above density {:.3g}", d); });
   const std::string now = " (now " + bandwidth(profile.machine.beta) + ")";
-  add(found.beta_below,
-      [&](double beta) { return "on a network faster than " + bandwidth(beta) + now; });
-  add(found.beta_above,
-      [&](double beta) { return "on a network slower than " + bandwidth(beta) + now; });
+  add(found.beta_below, [&](double beta) { return "on a network faster than " + bandwidth(beta) + now; });
+  add(found.beta_above, [&](double beta) { return "on a network slower than " + bandwidth(beta) + now; });
   const char* other = found.dense_wins ? "A sparse method" : "Dense";
   if (where.empty())
     return fmt::format(
@@ -123,8 +113,7 @@ void ChoiceFlags::add_to(CLI::App& sub) {
   sub.add_option("--override", overrides,
                  "rules that come before the model, such as \"dense:n<64K; circulant:P>=16\", or "
                  "@FILE with rules or JSON (docs/tuning.md)");
-  sub.add_option("--overlap", overlap,
-                 "g: m ranks' selections overlap like those of m^g random ones; 0: identical")
+  sub.add_option("--overlap", overlap, "g: m ranks' selections overlap like those of m^g random ones; 0: identical")
       ->capture_default_str();
 }
 
@@ -148,8 +137,7 @@ void print_profile(const Profile& profile) {
   fmt::print(
       "{:<9} {:.2f} ns per sparse entry that is merged, {:.2f} ns per dense value, {:.2f} ns "
       "per gradient value accumulated and selected from\n",
-      "processor", profile.machine.gamma * 1e9, profile.machine.delta * 1e9,
-      profile.machine.sigma * 1e9);
+      "processor", profile.machine.gamma * 1e9, profile.machine.delta * 1e9, profile.machine.sigma * 1e9);
   print_codings("indices", profile.index_seconds, index_codings());
   print_codings("values", profile.value_seconds, value_codings());
 }
@@ -185,9 +173,8 @@ nlohmann::json to_json(const Candidate& c, const Problem& problem, const Profile
           {"seconds", c.seconds}};
 }
 
-std::string explanation(const std::vector<Candidate>& candidates, const Problem& problem,
-                        const Profile& profile, const ChoiceOptions& options,
-                        const Crossovers& crossovers) {
+std::string explanation(const std::vector<Candidate>& candidates, const Problem& problem, const Profile& profile,
+                        const ChoiceOptions& options, const Crossovers& crossovers) {
   return to_string(candidates.front().method) + ", " + reason(candidates, problem, options) + ". " +
          limits(profile, crossovers);
 }

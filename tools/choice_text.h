@@ -38,8 +38,7 @@ TimeParts time_parts(const Candidate& candidate, const Profile& profile);
 nlohmann::json to_json(const Candidate& candidate, const Problem& problem, const Profile& profile);
 
 // Why the first candidate is the first, and where dense would be.
-std::string explanation(const std::vector<Candidate>& candidates, const Problem& problem,
-                        const Profile& profile, const ChoiceOptions& options,
-                        const Crossovers& crossovers);
+std::string explanation(const std::vector<Candidate>& candidates, const Problem& problem, const Profile& profile,
+                        const ChoiceOptions& options, const Crossovers& crossovers);
 
 }  // namespace oktopk

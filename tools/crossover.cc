@@ -16,8 +16,7 @@ bool chooses_dense(const Problem& problem, const Profile& profile, const ChoiceO
 
 }  // namespace
 
-std::optional<double> crossover(const std::function<bool(double)>& holds, double from,
-                                double limit) {
+std::optional<double> crossover(const std::function<bool(double)>& holds, double from, double limit) {
   const bool now = holds(from);
   const bool up = limit > from;
   double same = from;

@@ -14,11 +14,10 @@ namespace oktopk {
 // The x nearest to `from`, on the way to `limit` in steps of a factor of two, at which holds(x)
 // becomes different from holds(from); then by bisection, to 0.1%. nullopt: nowhere on the way.
 // REQUIRES: from and limit positive.
-std::optional<double> crossover(const std::function<bool(double)>& holds, double from,
-                                double limit);
+std::optional<double> crossover(const std::function<bool(double)>& holds, double from, double limit);
 
 struct Crossovers {
-  bool dense_wins = false;  // now; what follows is where it would be the other way round
+  bool dense_wins = false;                             // now; what follows is where it would be the other way round
   std::optional<double> n_below, n_above;              // at this density
   std::optional<double> density_below, density_above;  // at this n
   std::optional<double> beta_below, beta_above;        // seconds per byte between hosts

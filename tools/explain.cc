@@ -27,35 +27,30 @@ struct ExplainOptions {
   std::string json_file;
 };
 
-void print_candidates(const std::vector<Candidate>& candidates, const Problem& problem,
-                      const Profile& profile) {
+void print_candidates(const std::vector<Candidate>& candidates, const Problem& problem, const Profile& profile) {
   double dense = 0;
   std::size_t width = 6;
   for (const Candidate& c : candidates) {
     if (c.method.preset == "dense" && dense == 0) dense = c.seconds;
     width = std::max(width, to_string(c.method).size());
   }
-  fmt::print("# {:<{}} {:>6} {:>8} {:>10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7}\n", "method", width,
-             "rounds", "messages", "bytes", "words/k", "network", "compute", "other", "total",
-             "x dense");
-  fmt::print("# {:<{}} {:>6} {:>8} {:>10} {:>9} {:>9} {:>9} {:>9} {:>9}\n", "", width, "", "",
-             "(/rank)", "", "(ms)", "(ms)", "(ms)", "(ms)");
+  fmt::print("# {:<{}} {:>6} {:>8} {:>10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7}\n", "method", width, "rounds", "messages",
+             "bytes", "words/k", "network", "compute", "other", "total", "x dense");
+  fmt::print("# {:<{}} {:>6} {:>8} {:>10} {:>9} {:>9} {:>9} {:>9} {:>9}\n", "", width, "", "", "(/rank)", "", "(ms)",
+             "(ms)", "(ms)", "(ms)");
   for (const Candidate& c : candidates) {
     const TimeParts parts = time_parts(c, profile);
     fmt::print(
         "  {:<{}} {:>6.0f} {:>8.0f} {:>10} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} "
         "{:>7.2f}{}\n",
         to_string(c.method), width, c.cost.rounds, c.cost.messages, format_bytes(c.cost.bytes),
-        c.cost.bytes / 4 / problem.k, parts.network * 1e3, parts.compute * 1e3, parts.other * 1e3,
-        c.seconds * 1e3, c.seconds > 0 ? dense / c.seconds : 1.0,
-        c.overridden ? "  overridden" : "");
+        c.cost.bytes / 4 / problem.k, parts.network * 1e3, parts.compute * 1e3, parts.other * 1e3, c.seconds * 1e3,
+        c.seconds > 0 ? dense / c.seconds : 1.0, c.overridden ? "  overridden" : "");
   }
 }
 
 nlohmann::json to_json(const Crossovers& found) {
-  const auto value = [](const std::optional<double>& x) {
-    return x ? nlohmann::json(*x) : nlohmann::json(nullptr);
-  };
+  const auto value = [](const std::optional<double>& x) { return x ? nlohmann::json(*x) : nlohmann::json(nullptr); };
   return {{"dense_wins", found.dense_wins},
           {"n_below", value(found.n_below)},
           {"n_above", value(found.n_above)},
@@ -69,14 +64,12 @@ int run_explain(const ExplainOptions& o) {
   const std::vector<int> ranks = parse_ranks(o.ranks, "--ranks");
   require(ranks.size() == 1, "--ranks ", o.ranks, ": one number of ranks, please");
   const std::uint64_t n = parse_count(o.n);
-  require(o.end.empty() || parse_count(o.end) == n, "-e ", o.end,
-          ": explain takes one size, and -b is ", o.n, ": leave -e out, or give both the same");
-  const Problem problem =
-      make_problem(static_cast<double>(n), o.density, ranks.front(), o.choice.overlap);
+  require(o.end.empty() || parse_count(o.end) == n, "-e ", o.end, ": explain takes one size, and -b is ", o.n,
+          ": leave -e out, or give both the same");
+  const Problem problem = make_problem(static_cast<double>(n), o.density, ranks.front(), o.choice.overlap);
   Profile profile = o.profile_file.empty() ? Profile{} : read_profile(o.profile_file);
   ChoiceOptions options = o.choice.options();
-  require(o.group >= 0 && o.group <= problem.P, "--group ", o.group, ": it must be in 1..",
-          problem.P);
+  require(o.group >= 0 && o.group <= problem.P, "--group ", o.group, ": it must be in 1..", problem.P);
   if (o.group > 0) profile.ranks_per_host = o.group;
   options.groups = profile.ranks_per_host > 1;
   options.external_dense = profile.external_dense.has_value();
@@ -84,8 +77,8 @@ int run_explain(const ExplainOptions& o) {
   const auto candidates = rank_candidates(problem, profile, options);
   const Crossovers crossovers = find_crossovers(problem, profile, options);
   const std::string why = explanation(candidates, problem, profile, options, crossovers);
-  fmt::print("problem   n = {:.0f}, k = {:.0f}, P = {}, values no coarser than {}\n", problem.n,
-             problem.k, problem.P, o.choice.coarsest);
+  fmt::print("problem   n = {:.0f}, k = {:.0f}, P = {}, values no coarser than {}\n", problem.n, problem.k, problem.P,
+             o.choice.coarsest);
   print_profile(profile);
   print_candidates(candidates, problem, profile);
   fmt::print("{}\n", why);
@@ -110,10 +103,8 @@ void add_explain(CLI::App& app, Action& action) {
   sub->add_option("-e,--end", o->end, "as bench has it: here the same as -b, or left out");
   sub->add_option("--density", o->density, "k / n, in (0, 1]")->capture_default_str();
   sub->add_option("--ranks", o->ranks, "number of ranks")->capture_default_str();
-  sub->add_option("--profile", o->profile_file,
-                  "what oktopk tune -o wrote (default: 25 Gbit/s Ethernet, assumed)");
-  sub->add_option("--group", o->group,
-                  "ranks per host, which may sum densely before the sparse part");
+  sub->add_option("--profile", o->profile_file, "what oktopk tune -o wrote (default: 25 Gbit/s Ethernet, assumed)");
+  sub->add_option("--group", o->group, "ranks per host, which may sum densely before the sparse part");
   o->choice.add_to(*sub);
   sub->add_option("-J,--json", o->json_file, "also write all this to a file");
   sub->footer(

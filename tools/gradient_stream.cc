@@ -28,21 +28,16 @@ constexpr std::uint64_t kTurn = 16;           // steps in which the signal turns
 constexpr std::uint64_t kSignal = 1U << 20U;  // stands for the rank of the shared signal
 constexpr std::uint64_t kPlaces = 7919;       // separates the random places from the values
 
-std::size_t places(Index n) {
-  return std::clamp<std::size_t>(16 * std::size_t{n}, kLeastPlaces, kMostPlaces);
-}
+std::size_t places(Index n) { return std::clamp<std::size_t>(16 * std::size_t{n}, kLeastPlaces, kMostPlaces); }
 
 }  // namespace
 
 std::span<const StreamEventInfo> stream_events() { return kEvents; }
 
-StreamEvent find_stream_event(std::string_view name) {
-  return find_row(kEvents, "stream event", name).kind;
-}
+StreamEvent find_stream_event(std::string_view name) { return find_row(kEvents, "stream event", name).kind; }
 
 GradientStream::GradientStream(const StreamSpec& spec, int rank) : spec_(spec), rank_(rank) {
-  require(spec.shared >= 0 && spec.shared <= 1, "stream: shared = ", spec.shared,
-          ", but it must be in [0, 1]");
+  require(spec.shared >= 0 && spec.shared <= 1, "stream: shared = ", spec.shared, ", but it must be in [0, 1]");
   const bool is_exact = spec.data >= Input::dyadic;
   require(!is_exact || spec.shared == 0, "stream: shared = ", spec.shared,
           ", but only gaussian, laplace and layered data can have a shared signal");

@@ -50,8 +50,7 @@ class GradientStream {
   std::span<const float> at(std::uint64_t step);
 
  private:
-  std::span<const float> window(const Uninitialised<float>& pool, std::uint64_t whose,
-                                std::uint64_t moment) const;
+  std::span<const float> window(const Uninitialised<float>& pool, std::uint64_t whose, std::uint64_t moment) const;
   Uninitialised<float> make_pool(std::uint64_t whose) const;
   void compose(std::uint64_t step, float scale);
   float scale_at(std::uint64_t step) const;

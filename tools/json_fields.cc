@@ -26,8 +26,7 @@ nlohmann::json parse_json(const std::string& text, const std::string& where) {
   }
 }
 
-JsonFields::JsonFields(const nlohmann::json& json, std::string where)
-    : json_(json), where_(std::move(where)) {
+JsonFields::JsonFields(const nlohmann::json& json, std::string where) : json_(json), where_(std::move(where)) {
   require(json.is_object(), where_, ": expected an object, not ", json.type_name());
 }
 
@@ -41,8 +40,8 @@ double JsonFields::number(const std::string& name, double least) {
   const nlohmann::json& value = at(name);
   require(value.is_number(), where_, ": ", name, " = ", value.dump(), ", but it must be a number");
   const auto number = value.get<double>();
-  require(std::isfinite(number) && number >= least, where_, ": ", name, " = ", number,
-          ", but it must be at least ", least);
+  require(std::isfinite(number) && number >= least, where_, ": ", name, " = ", number, ", but it must be at least ",
+          least);
   return number;
 }
 

@@ -47,13 +47,11 @@ constexpr const char* kLine =
     "{:<33} {:<7} {:<8} {:>10} {:>8} {:>9} {:>9} {:>8} {:>8} {:>7} {:>6} {:>9} {:>7} {:>7}  {}\n";
 
 void print_head(const KernelsOptions& o) {
-  fmt::print("# oktopk {} kernels: {} thread{}, {} repetitions, kernel and limit in turns\n",
-             OKTOPK_VERSION, o.compute.threads, o.compute.threads == 1 ? "" : "s",
-             o.bench.repetitions);
-  fmt::print(fmt::runtime(kLine), "# kernel", "simd", "data", "n", "k", "time", "min", "GB/s", "ns",
-             "bits", "limit", "limit", "ratio", "of min", "reach");
-  fmt::print(fmt::runtime(kLine), "#", "", "", "", "", "(ms)", "(ms)", "", "/entry", "/entry", "",
-             "(ms)", "", "", "");
+  fmt::print("# oktopk {} kernels: {} thread{}, {} repetitions, kernel and limit in turns\n", OKTOPK_VERSION,
+             o.compute.threads, o.compute.threads == 1 ? "" : "s", o.bench.repetitions);
+  fmt::print(fmt::runtime(kLine), "# kernel", "simd", "data", "n", "k", "time", "min", "GB/s", "ns", "bits", "limit",
+             "limit", "ratio", "of min", "reach");
+  fmt::print(fmt::runtime(kLine), "#", "", "", "", "", "(ms)", "(ms)", "", "/entry", "/entry", "", "(ms)", "", "", "");
 }
 
 std::string number_or_dash(double value, const char* format) {
@@ -62,23 +60,19 @@ std::string number_or_dash(double value, const char* format) {
 
 void print_row(const KernelRow& row) {
   fmt::print(fmt::runtime(kLine), row.kernel, to_string(row.simd), row.data, row.n, row.k,
-             fmt::format("{:.4f}", row.times.kernel.median * 1e3),
-             fmt::format("{:.4f}", row.times.kernel.least * 1e3),
-             fmt::format("{:.2f}", row.bandwidth() / 1e9),
-             number_or_dash(row.nanoseconds(), "{:.3f}"), number_or_dash(row.bits, "{:.3f}"),
-             row.limit, number_or_dash(row.times.limit.median * 1e3, "{:.4f}"),
-             number_or_dash(row.times.ratio(), "{:.3f}"),
-             number_or_dash(row.times.least_ratio(), "{:.3f}"), row.verdict());
+             fmt::format("{:.4f}", row.times.kernel.median * 1e3), fmt::format("{:.4f}", row.times.kernel.least * 1e3),
+             fmt::format("{:.2f}", row.bandwidth() / 1e9), number_or_dash(row.nanoseconds(), "{:.3f}"),
+             number_or_dash(row.bits, "{:.3f}"), row.limit, number_or_dash(row.times.limit.median * 1e3, "{:.4f}"),
+             number_or_dash(row.times.ratio(), "{:.3f}"), number_or_dash(row.times.least_ratio(), "{:.3f}"),
+             row.verdict());
   std::fflush(stdout);
 }
 
 nlohmann::json to_json(const KernelRow& row) {
   nlohmann::json reach = nlohmann::json::array();
   for (const Reach& r : row.reach)
-    reach.push_back({{"unit", unit_of(r.measure)},
-                     {"most", r.most},
-                     {"value", row.value(r.measure)},
-                     {"met", row.meets(r)}});
+    reach.push_back(
+        {{"unit", unit_of(r.measure)}, {"most", r.most}, {"value", row.value(r.measure)}, {"met", row.meets(r)}});
   return {{"kernel", row.kernel},
           {"simd", to_string(row.simd)},
           {"data", row.data},
@@ -102,8 +96,7 @@ nlohmann::json to_json(const KernelRow& row) {
 void write_data(const std::string& file, const Uninitialised<float>& x) {
   if (file.empty()) return;
   std::ofstream out(file, std::ios::binary);
-  out.write(reinterpret_cast<const char*>(x.data()),
-            static_cast<std::streamsize>(x.size() * sizeof(float)));
+  out.write(reinterpret_cast<const char*>(x.data()), static_cast<std::streamsize>(x.size() * sizeof(float)));
   require(out.good(), "cannot write ", file);
 }
 
@@ -133,8 +126,7 @@ int run_kernels(const KernelsOptions& o) {
   const auto data = chosen_inputs(o.data);
   o.compute.check();
   const auto levels = o.compute.levels();
-  require(o.bench.repetitions >= 1, "-n ", o.bench.repetitions,
-          ": at least one repetition is needed");
+  require(o.bench.repetitions >= 1, "-n ", o.bench.repetitions, ": at least one repetition is needed");
   require(o.data_file.empty() || sizes.size() * data.size() == 1,
           "--write-data: one size and one kind of data, please");
   check_writable(o.json_file);
@@ -171,15 +163,12 @@ int run_kernels(const KernelsOptions& o) {
 }  // namespace
 
 void add_kernels(CLI::App& app, Action& action) {
-  auto* sub =
-      app.add_subcommand("kernels", "times every kernel beside what memory allows, in one run");
+  auto* sub = app.add_subcommand("kernels", "times every kernel beside what memory allows, in one run");
   auto o = std::make_shared<KernelsOptions>();
   o->size.begin = "16M";
   o->size.add_to(*sub);
-  sub->add_option("--density", o->densities, "k / n, in (0, 1]; several with commas")
-      ->capture_default_str();
-  sub->add_option("--data", o->data, "one kind, several with commas, or all (oktopk list)")
-      ->capture_default_str();
+  sub->add_option("--density", o->densities, "k / n, in (0, 1]; several with commas")->capture_default_str();
+  sub->add_option("--data", o->data, "one kind, several with commas, or all (oktopk list)")->capture_default_str();
   o->compute.add_to(*sub, true);
   sub->add_option("-n,--iters", o->bench.repetitions, "timed repetitions")->capture_default_str();
   sub->add_option("--only", o->bench.only, "only kernels with this in their name");

@@ -74,8 +74,7 @@ int run_list(const std::string& json_file) {
 }  // namespace
 
 void add_list(CLI::App& app, Action& action) {
-  auto* sub =
-      app.add_subcommand("list", "presets, codecs, selectors, transports: what can be combined");
+  auto* sub = app.add_subcommand("list", "presets, codecs, selectors, transports: what can be combined");
   auto json_file = std::make_shared<std::string>();
   sub->add_option("-J,--json", *json_file, "also write the list to this file as JSON");
   sub->callback([&action, json_file] { action = [json_file] { return run_list(*json_file); }; });

@@ -35,8 +35,8 @@ double median(std::vector<double> values) {
 }
 
 // Dense sums by gathering piece by piece: slow, but another way than the one that is checked.
-std::size_t check_dense(Communicator& comm, Synchroniser& sync, std::span<const float> gradient,
-                        bool exact, std::string& detail) {
+std::size_t check_dense(Communicator& comm, Synchroniser& sync, std::span<const float> gradient, bool exact,
+                        std::string& detail) {
   constexpr std::size_t kPiece = 1 << 16;
   std::vector<float> brought(sync.n(), 0.0F);
   sync.subtract_unsent(brought);
@@ -67,26 +67,24 @@ std::size_t check_dense(Communicator& comm, Synchroniser& sync, std::span<const 
 // What auto has chosen; nullptr: another preset.
 const Method* choice_of(const Subject& subject) {
   const auto* reducer = dynamic_cast<const Reducer*>(&subject.sync());
-  return reducer != nullptr && reducer->tuner() != nullptr ? &reducer->tuner()->choice().method
-                                                           : nullptr;
+  return reducer != nullptr && reducer->tuner() != nullptr ? &reducer->tuner()->choice().method : nullptr;
 }
 
 std::unique_ptr<Allreduce> make_measured(const Subject& subject, const ReducerOptions& options) {
   const Method* choice = choice_of(subject);
-  require(choice != nullptr || options.preset != "auto",
-          "-c with --preset auto and --group: name the preset instead");
+  require(choice != nullptr || options.preset != "auto", "-c with --preset auto and --group: name the preset instead");
   if (choice == nullptr) return make_allreduce(find_preset(options.preset), options.allreduce);
   const Preset& preset = find_preset(choice->preset);
   return make_allreduce(preset, choice->options(fitting(preset, options.allreduce)));
 }
 
 // One more step, compared with the oracle on rank 0.
-void check(Communicator& comm, Subject& subject, std::span<const float> gradient,
-           const MeasureOptions& options, Row& row) {
+void check(Communicator& comm, Subject& subject, std::span<const float> gradient, const MeasureOptions& options,
+           Row& row) {
   const auto allreduce = make_measured(subject, options.reducer);
   if (allreduce->is_dense()) {
-    row.wrong = static_cast<long>(check_dense(comm, subject.sync(), gradient,
-                                              allreduce->options().codec.lossless(), row.detail));
+    row.wrong = static_cast<long>(
+        check_dense(comm, subject.sync(), gradient, allreduce->options().codec.lossless(), row.detail));
     return;
   }
   const StepRecord record = record_step(comm, subject, gradient, 0);
@@ -99,8 +97,7 @@ void check(Communicator& comm, Subject& subject, std::span<const float> gradient
 
 std::string name_of(const MeasureOptions& options) {
   if (options.group == 1) return options.reducer.preset;
-  return options.reducer.preset + "/" +
-         (options.group == 0 ? std::string("host") : std::to_string(options.group));
+  return options.reducer.preset + "/" + (options.group == 0 ? std::string("host") : std::to_string(options.group));
 }
 
 // What this rank saw, one number per iteration.
@@ -221,8 +218,7 @@ class Measurement {
     row.bytes = max_of(column(6));
     row.bytes_mean = max_of(column(7));
     row.phases = all_phases();
-    for (std::size_t i = 0; i < row.phases.size(); ++i)
-      row.phases[i].seconds = median(column(8 + i));
+    for (std::size_t i = 0; i < row.phases.size(); ++i) row.phases[i].seconds = median(column(8 + i));
     row.selected = median(seen_.selected);
     row.predicted = subject_.predict({.n = row.n, .k = row.k, .P = row.P});
     return row;
@@ -260,8 +256,7 @@ Row measure(Communicator& comm, const MeasureOptions& options, GradientStream& s
   return Measurement(comm, options, stream).run();
 }
 
-double measure_mpi_allreduce(Communicator& comm, const MeasureOptions& options,
-                             GradientStream& stream) {
+double measure_mpi_allreduce(Communicator& comm, const MeasureOptions& options, GradientStream& stream) {
   const auto mpi = comm.transport() == "mpi" ? make_mpi_reference(comm.size()) : nullptr;
   if (!mpi) return 0;
   Uninitialised<float> x(options.n);

@@ -43,10 +43,10 @@ struct Row {
   double k = 0;
   int P = 1;
   double time = 0, time_min = 0, time_max = 0;  // seconds
-  double time_deviation = 0;  // median over the iterations of |time - median|, of the median rank
-  double dense_time = 0;      // step and DenseMean::show: the update as n values
-  double axpy_time = 0;       // n floats in place, on all ranks at once, in turns with the steps
-  std::vector<StepPhase> phases;  // of the step; "wire" is inside "exchange"
+  double time_deviation = 0;                    // median over the iterations of |time - median|, of the median rank
+  double dense_time = 0;                        // step and DenseMean::show: the update as n values
+  double axpy_time = 0;                         // n floats in place, on all ranks at once, in turns with the steps
+  std::vector<StepPhase> phases;                // of the step; "wire" is inside "exchange"
   double messages = 0, messages_mean = 0;
   double bytes = 0, bytes_mean = 0;
   double selected = 0;  // entries in the update, median
@@ -56,9 +56,7 @@ struct Row {
 
   double words_per_k() const { return k > 0 ? bytes / 4 / k : 0; }
   double words_per_k_mean() const { return k > 0 ? bytes_mean / 4 / k : 0; }
-  double effective_bandwidth() const {
-    return time > 0 ? 4 * n / time : 0;
-  }  // bytes/s of dense gradient
+  double effective_bandwidth() const { return time > 0 ? 4 * n / time : 0; }  // bytes/s of dense gradient
   // Relative to the lower bound of Ok-Topk's paper for both phases together: 2k(P-1)/P words of 4
   // bytes. Coordinates alone (an entry is two words) take twice that. 0 for one rank.
   double bytes_over_bound() const {
@@ -73,7 +71,6 @@ struct Row {
 Row measure(Communicator& comm, const MeasureOptions& options, GradientStream& stream);
 
 // Collective: MPI_Allreduce of n floats in place, seconds as in Row::time; 0 where there is no MPI.
-double measure_mpi_allreduce(Communicator& comm, const MeasureOptions& options,
-                             GradientStream& stream);
+double measure_mpi_allreduce(Communicator& comm, const MeasureOptions& options, GradientStream& stream);
 
 }  // namespace oktopk

@@ -30,8 +30,7 @@ class Reference final : public MpiReference {
 
   void allreduce(std::span<float> x) override {
     require(x.size() <= INT_MAX, "MPI_Allreduce of ", x.size(), " values: its count is an int");
-    check(MPI_Allreduce(MPI_IN_PLACE, x.data(), static_cast<int>(x.size()), MPI_FLOAT, MPI_SUM,
-                        comm_),
+    check(MPI_Allreduce(MPI_IN_PLACE, x.data(), static_cast<int>(x.size()), MPI_FLOAT, MPI_SUM, comm_),
           "MPI_Allreduce");
   }
 

@@ -10,8 +10,7 @@ namespace {
 constexpr const char* kVariableNames[] = {"n", "k", "density", "P"};
 
 // "<3" and ">=1M" as they are; "1M..64M" and numbers behind an equals sign.
-std::string condition_text(const std::string& name, const nlohmann::json& value,
-                           const std::string& where) {
+std::string condition_text(const std::string& name, const nlohmann::json& value, const std::string& where) {
   if (value.is_number()) return name + '=' + value.dump();
   require(value.is_string(), where, ": ", name, " = ", value.dump(),
           ", but it must be a number or text such as \">=1M\" or \"1M..64M\"");
@@ -34,8 +33,7 @@ std::string method_text(const nlohmann::json& json, const std::string& where) {
   if (fields.has("skips")) add("skips", fields.text("skips"));
   if (fields.has("group")) {
     const nlohmann::json& group = fields.at("group");
-    require(group.is_number_integer(), where, ": group = ", group.dump(),
-            ", but it must be a whole number");
+    require(group.is_number_integer(), where, ": group = ", group.dump(), ", but it must be a whole number");
     add("group", group.dump());
   }
   fields.expect_no_others();
@@ -104,10 +102,8 @@ Overrides read_overrides(const std::string& text) {
   const std::string where = "overrides " + text.substr(1);
   const std::string content = read_text(text.substr(1));
   const std::size_t first = content.find_first_not_of(" \t\r\n");
-  const bool is_json =
-      first != std::string::npos && (content[first] == '[' || content[first] == '{');
-  return is_json ? overrides_from_json(parse_json(content, where), where)
-                 : Overrides::parse(content);
+  const bool is_json = first != std::string::npos && (content[first] == '[' || content[first] == '{');
+  return is_json ? overrides_from_json(parse_json(content, where), where) : Overrides::parse(content);
 }
 
 }  // namespace oktopk

@@ -26,22 +26,20 @@ struct PredictOptions {
   std::string json_file;
 };
 
-void print_row(const Preset& preset, const Problem& problem, const Prediction& steady,
-               const Prediction& refresh, const Machine& machine, double dense_seconds) {
+void print_row(const Preset& preset, const Problem& problem, const Prediction& steady, const Prediction& refresh,
+               const Machine& machine, double dense_seconds) {
   const double time = seconds(steady.expected, machine);
-  fmt::print("{:<10} {:>6} {:>9.0f} {:>12} {:>9.3f} {:>9.3f} {:>12} {:>12} {:>8.2f}\n", preset.name,
-             problem.P, steady.expected.messages, format_bytes(steady.expected.bytes),
-             steady.expected.bytes / 4 / problem.k, steady.bound.bytes / 4 / problem.k,
-             format_seconds(time), format_seconds(seconds(refresh.expected, machine)),
-             time > 0 ? dense_seconds / time : 0.0);
+  fmt::print("{:<10} {:>6} {:>9.0f} {:>12} {:>9.3f} {:>9.3f} {:>12} {:>12} {:>8.2f}\n", preset.name, problem.P,
+             steady.expected.messages, format_bytes(steady.expected.bytes), steady.expected.bytes / 4 / problem.k,
+             steady.bound.bytes / 4 / problem.k, format_seconds(time),
+             format_seconds(seconds(refresh.expected, machine)), time > 0 ? dense_seconds / time : 0.0);
 }
 
 int run_predict(const PredictOptions& o) {
   const auto names = o.method.names();
   require(o.alpha >= 0 && o.beta >= 0 && o.gamma >= 0 && o.overhead >= 0,
           "--alpha, --beta, --gamma and --overhead must not be negative");
-  require(o.union_exponent >= 0 && o.union_exponent <= 1, "--overlap ", o.union_exponent,
-          ": it must be in 0..1");
+  require(o.union_exponent >= 0 && o.union_exponent <= 1, "--overlap ", o.union_exponent, ": it must be in 0..1");
   const auto n = static_cast<double>(parse_count(o.n));
   require(n >= 1, "-b ", o.n, ": n must be at least 1");
   o.method.check(parse_ranks(o.ranks, "--ranks"));
@@ -52,16 +50,13 @@ int run_predict(const PredictOptions& o) {
   fmt::print(
       "# n = {:.0f}, k = {:.0f}, codec {}, skips {}, alpha = {}, beta = {} s/B, gamma = "
       "{} ns\n",
-      n, std::max(1.0, n * o.method.density), o.method.codec, o.method.skips,
-      format_seconds(o.alpha), o.beta, o.gamma * 1e9);
-  fmt::print("# {:<8} {:>6} {:>9} {:>12} {:>9} {:>9} {:>12} {:>12} {:>8}\n", "preset", "P",
-             "messages", "bytes/rank", "words/k", "at most", "time", "refresh", "x dense");
+      n, std::max(1.0, n * o.method.density), o.method.codec, o.method.skips, format_seconds(o.alpha), o.beta,
+      o.gamma * 1e9);
+  fmt::print("# {:<8} {:>6} {:>9} {:>12} {:>9} {:>9} {:>12} {:>12} {:>8}\n", "preset", "P", "messages", "bytes/rank",
+             "words/k", "at most", "time", "refresh", "x dense");
   nlohmann::json rows = nlohmann::json::array();
   for (const int P : parse_ranks(o.ranks, "--ranks")) {
-    Problem problem{.n = n,
-                    .k = std::max(1.0, n * o.method.density),
-                    .P = P,
-                    .union_exponent = o.union_exponent};
+    Problem problem{.n = n, .k = std::max(1.0, n * o.method.density), .P = P, .union_exponent = o.union_exponent};
     const auto dense = make_allreduce(find_preset("dense"), {});
     const double dense_seconds = seconds(dense->predict(problem).expected, machine);
     for (const std::string& name : names) {
@@ -101,16 +96,12 @@ void add_predict(CLI::App& app, Action& action) {
   auto* sub = app.add_subcommand("predict", "the cost model's table of all presets");
   auto o = std::make_shared<PredictOptions>();
   sub->add_option("-b,--size", o->n, "n in elements (K, M, G)")->capture_default_str();
-  sub->add_option("--ranks", o->ranks, "number of ranks, or several with commas")
-      ->capture_default_str();
-  sub->add_option("--alpha", o->alpha, "seconds per round: the latency of a message")
-      ->capture_default_str();
+  sub->add_option("--ranks", o->ranks, "number of ranks, or several with commas")->capture_default_str();
+  sub->add_option("--alpha", o->alpha, "seconds per round: the latency of a message")->capture_default_str();
   sub->add_option("--overhead", o->overhead, "seconds per message, of the sender and the receiver")
       ->capture_default_str();
-  sub->add_option("--beta", o->beta, "seconds per byte and direction (100 Gbit/s: 8e-11)")
-      ->capture_default_str();
-  sub->add_option("--gamma", o->gamma, "seconds per sparse entry that is merged")
-      ->capture_default_str();
+  sub->add_option("--beta", o->beta, "seconds per byte and direction (100 Gbit/s: 8e-11)")->capture_default_str();
+  sub->add_option("--gamma", o->gamma, "seconds per sparse entry that is merged")->capture_default_str();
   sub->add_option("--overlap", o->union_exponent,
                   "g: m ranks' selections overlap like those of m^g random ones; 0: identical")
       ->capture_default_str();

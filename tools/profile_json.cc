@@ -38,23 +38,21 @@ Machine read_machine(const nlohmann::json& json, const std::string& where) {
 
 ExternalPrice read_external(const nlohmann::json& json, const std::string& where) {
   JsonFields fields(json, where);
-  const ExternalPrice price{.latency = fields.number("latency", 0),
-                            .per_byte = fields.number("per_byte", 0)};
+  const ExternalPrice price{.latency = fields.number("latency", 0), .per_byte = fields.number("per_byte", 0)};
   fields.expect_no_others();
   return price;
 }
 
 template <std::size_t N>
-nlohmann::json seconds_json(const std::array<double, N>& seconds,
-                            std::span<const CodingInfo> codings) {
+nlohmann::json seconds_json(const std::array<double, N>& seconds, std::span<const CodingInfo> codings) {
   nlohmann::json json;
   for (std::size_t i = 0; i < N; ++i) json[std::string(codings[i].name)] = seconds[i];
   return json;
 }
 
 template <std::size_t N>
-void read_seconds(const nlohmann::json& json, const std::string& where,
-                  std::span<const CodingInfo> codings, std::array<double, N>& seconds) {
+void read_seconds(const nlohmann::json& json, const std::string& where, std::span<const CodingInfo> codings,
+                  std::array<double, N>& seconds) {
   JsonFields fields(json, where);
   for (std::size_t i = 0; i < N; ++i) seconds[i] = fields.number(std::string(codings[i].name), 0);
   fields.expect_no_others();
@@ -82,18 +80,15 @@ Profile profile_from_json(const nlohmann::json& json, const std::string& where) 
   profile.name = fields.text("name");
   profile.machine = read_machine(fields.at("machine"), where + ": machine");
   if (fields.has("inside")) profile.inside = read_machine(fields.at("inside"), where + ": inside");
-  if (fields.has("leaders"))
-    profile.leaders = read_machine(fields.at("leaders"), where + ": leaders");
+  if (fields.has("leaders")) profile.leaders = read_machine(fields.at("leaders"), where + ": leaders");
   if (fields.has("external_dense"))
     profile.external_dense = read_external(fields.at("external_dense"), where + ": external_dense");
   const double ranks = fields.number("ranks_per_host", 1);
   require(ranks == std::floor(ranks) && ranks <= 1 << 20, where, ": ranks_per_host = ", ranks,
           ", but it must be a whole number");
   profile.ranks_per_host = static_cast<int>(ranks);
-  read_seconds(fields.at("index_seconds"), where + ": index_seconds", index_codings(),
-               profile.index_seconds);
-  read_seconds(fields.at("value_seconds"), where + ": value_seconds", value_codings(),
-               profile.value_seconds);
+  read_seconds(fields.at("index_seconds"), where + ": index_seconds", index_codings(), profile.index_seconds);
+  read_seconds(fields.at("value_seconds"), where + ": value_seconds", value_codings(), profile.value_seconds);
   fields.expect_no_others();
   return profile;
 }

@@ -31,8 +31,7 @@ std::vector<Index> SizeOptions::sizes() const {
   const std::uint64_t first = parse_count(begin);
   const std::uint64_t last = end.empty() ? first : parse_count(end);
   const std::uint64_t times = parse_count(factor);
-  require(first >= 1 && first <= last, "-b ", begin, " -e ", end,
-          ": sizes must satisfy 1 <= b <= e");
+  require(first >= 1 && first <= last, "-b ", begin, " -e ", end, ": sizes must satisfy 1 <= b <= e");
   require(last < (std::uint64_t{1} << 32), "n = ", last, ", but n must be below 2^32");
   require(times >= 2, "-f ", factor, ": the factor must be at least 2");
   std::vector<Index> out;
@@ -45,8 +44,7 @@ void ComputeOptions::add_to(CLI::App& sub, bool many) {
                  many ? "vector instructions: scalar, avx2, avx512, best, or all that there are"
                       : "vector instructions: scalar, avx2, avx512 or best")
       ->capture_default_str();
-  sub.add_option("--threads", threads, "threads of each rank that share a pass over n elements")
-      ->capture_default_str();
+  sub.add_option("--threads", threads, "threads of each rank that share a pass over n elements")->capture_default_str();
 }
 
 std::vector<SimdLevel> ComputeOptions::levels() const {
@@ -54,8 +52,7 @@ std::vector<SimdLevel> ComputeOptions::levels() const {
   if (simd == "all") return {available.begin(), available.end()};
   if (simd == "best") return {available.back()};
   const SimdLevel level = find_simd_level(simd);
-  require(level <= available.back(), "--simd ", simd, ": this machine goes up to ",
-          to_string(available.back()));
+  require(level <= available.back(), "--simd ", simd, ": this machine goes up to ", to_string(available.back()));
   return {level};
 }
 
@@ -68,28 +65,21 @@ void MethodOptions::add_to(CLI::App& sub) {
   sub.add_option("--preset", presets, "one preset, several with commas, all (oktopk list), or auto")
       ->capture_default_str();
   sub.add_option("--density", density, "k / n, in (0, 1]")->capture_default_str();
-  sub.add_option("--codec", codec, "index+value coding of all frames; of dense, the values'")
-      ->capture_default_str();
+  sub.add_option("--codec", codec, "index+value coding of all frames; of dense, the values'")->capture_default_str();
   sub.add_option("--skips", skips, "circulant's schedule: direct, halving, grid, radix:R or a list")
       ->capture_default_str();
   sub.add_option("--selector", selector, "another selector than the preset's own");
-  sub.add_option("--residual", residual,
-                 "another residual rule than the preset's own, where it can");
-  sub.add_option("--group", group,
-                 "G ranks, or those of a host, sum densely first and act as one: a number or host")
+  sub.add_option("--residual", residual, "another residual rule than the preset's own, where it can");
+  sub.add_option("--group", group, "G ranks, or those of a host, sum densely first and act as one: a number or host")
       ->capture_default_str();
   sub.add_option("--tau", tau, "oktopk: steps between repartitions")->capture_default_str();
-  sub.add_option(
-         "--thresholds", thresholds,
-         "oktopk: paper (tau' only), published (the released code's drift control) or steered")
+  sub.add_option("--thresholds", thresholds,
+                 "oktopk: paper (tau' only), published (the released code's drift control) or steered")
       ->capture_default_str();
-  sub.add_option("--profile", profile_file,
-                 "auto: decide by this profile (oktopk tune -o), not by a measurement");
+  sub.add_option("--profile", profile_file, "auto: decide by this profile (oktopk tune -o), not by a measurement");
   sub.add_option("--override", overrides, "auto: rules, or @FILE: docs/tuning.md");
-  sub.add_option("--coarsest", coarsest, "auto: value coding that the wire may carry")
-      ->capture_default_str();
-  sub.add_option("--tau-prime", tau_prime, "oktopk: steps between exact thresholds")
-      ->capture_default_str();
+  sub.add_option("--coarsest", coarsest, "auto: value coding that the wire may carry")->capture_default_str();
+  sub.add_option("--tau-prime", tau_prime, "oktopk: steps between exact thresholds")->capture_default_str();
 }
 
 std::vector<std::string> MethodOptions::names() const {
@@ -104,8 +94,7 @@ std::vector<std::string> MethodOptions::names() const {
 int MethodOptions::ranks_per_node() const {
   if (group == "host") return 0;
   const std::uint64_t ranks = parse_count(group);
-  require(ranks >= 1 && ranks <= (1U << 20U), "--group ", group,
-          ": it must be host or a number of ranks, at least 1");
+  require(ranks >= 1 && ranks <= (1U << 20U), "--group ", group, ": it must be host or a number of ranks, at least 1");
   return static_cast<int>(ranks);
 }
 
@@ -127,8 +116,7 @@ ReducerOptions MethodOptions::reducer(const std::string& preset) const {
   if (!residual.empty()) {
     const ResidualKind kind = find_residual(residual);
     const bool fits = preset == "auto" || find_preset(preset).takes(kind);
-    require(fits || names().size() > 1, "preset ", preset, " cannot work with residual rule ",
-            residual);
+    require(fits || names().size() > 1, "preset ", preset, " cannot work with residual rule ", residual);
     if (fits) options.allreduce.residual = kind;
   }
   return options;
@@ -145,9 +133,8 @@ void MethodOptions::check(const std::vector<int>& ranks) const {
       if (per_node == 0) continue;  // who knows how many hosts there are
       const int P = (all + per_node - 1) / per_node;
       allreduce->check_ranks(P);
-      make_selector(
-          options.selector.value_or(default_selector(find_preset(name), options.allreduce)),
-          selector_options(options.allreduce, P));
+      make_selector(options.selector.value_or(default_selector(find_preset(name), options.allreduce)),
+                    selector_options(options.allreduce, P));
     }
   }
 }

@@ -57,8 +57,7 @@ Slow parse_slow(const std::string& text, std::string_view what, const std::vecto
   }
   require(is_good && slow.rank >= 0 && slow.factor >= 1 && slow.factor <= 1e6, what, " ", text,
           ": it must be RANK:FACTOR, with a factor of 1 to 1e6");
-  for (const int P : ranks)
-    require(slow.rank < P, what, " ", text, ": there is no rank ", slow.rank, " of ", P);
+  for (const int P : ranks) require(slow.rank < P, what, " ", text, ": there is no rank ", slow.rank, " of ", P);
   return slow;
 }
 
@@ -81,25 +80,22 @@ SimulationSpec make_spec(const SimulateOptions& o, const Platform& platform, int
   return spec;
 }
 
-void check_memory(const SimulateOptions& o, const SimulationSpec& spec,
-                  const SimulatedProblem& problem) {
+void check_memory(const SimulateOptions& o, const SimulationSpec& spec, const SimulatedProblem& problem) {
   for (const Method& method : problem.methods) {
     if (!carries_data(method.preset, spec, problem)) continue;
     const double bytes = needed_bytes(method, spec, problem);
-    require(bytes <= o.memory * kGiB, "preset ", method.preset, " on ", spec.P,
-            " ranks with n = ", problem.n, " needs about ", fmt::format("{:.1f}", bytes / kGiB),
-            " GiB, but --memory is ", o.memory);
+    require(bytes <= o.memory * kGiB, "preset ", method.preset, " on ", spec.P, " ranks with n = ", problem.n,
+            " needs about ", fmt::format("{:.1f}", bytes / kGiB), " GiB, but --memory is ", o.memory);
   }
 }
 
 // The problem of P ranks, for these methods.
-SimulatedProblem problem_for(const SimulateOptions& o, const SimulationSpec& spec,
-                             const SupportSpec& support, const std::vector<Method>& methods) {
+SimulatedProblem problem_for(const SimulateOptions& o, const SimulationSpec& spec, const SupportSpec& support,
+                             const std::vector<Method>& methods) {
   const SimulatedProblem sketch{.n = support.n, .k = support.k, .methods = methods};
   check_memory(o, spec, sketch);
   bool voted = false;
-  for (const Method& method : methods)
-    voted = voted || starts_from_survey(method.preset, spec, sketch);
+  for (const Method& method : methods) voted = voted || starts_from_survey(method.preset, spec, sketch);
   SimulatedProblem problem = make_problem(support, voted);
   problem.methods = methods;
   return problem;
@@ -109,8 +105,7 @@ void add_problems(const SimulateOptions& o, const Platform& platform, Simulation
   const Profile profile = profile_of(platform, spec.kernel_prices());
   for (const Index n : o.size.sizes()) {
     const auto k = static_cast<std::size_t>(std::max(1L, std::lround(n * o.method.density)));
-    SupportSpec support{
-        .n = n, .k = k, .P = spec.P, .kind = find_support(o.support), .seed = o.seed};
+    SupportSpec support{.n = n, .k = k, .P = spec.P, .kind = find_support(o.support), .seed = o.seed};
     // What is chosen depends on how supports overlap, and what must be known of them on the choice.
     const Problem overlap = model_of(make_problem(support, false), spec.P);
     const auto methods = choose_methods(spec.presets, o.wishes, overlap, profile);
@@ -133,16 +128,16 @@ void add_problems(const SimulateOptions& o, const Platform& platform, Simulation
 }
 
 // The model's time of the row's steady step, with the overlap of supports that was found.
-double predicted_seconds(const SimulationSpec& spec, const SimulatedProblem& p,
-                         const Method& method, const Profile& profile) {
+double predicted_seconds(const SimulationSpec& spec, const SimulatedProblem& p, const Method& method,
+                         const Profile& profile) {
   ChoiceOptions options;
   options.allreduce.tau_prime = spec.tau_prime;
   const Candidate c = price(method, model_of(p, spec.P), profile, options);
   return c.inside + seconds(c.cost, profile.machine_with(method.codec, method.group > 1));
 }
 
-void report(const SimulationSpec& spec, const Platform& platform,
-            const std::vector<SimulatedRow>& rows, nlohmann::json& results) {
+void report(const SimulationSpec& spec, const Platform& platform, const std::vector<SimulatedRow>& rows,
+            nlohmann::json& results) {
   const Profile profile = profile_of(platform, spec.kernel_prices());
   std::size_t next = 0;
   for (const SimulatedProblem& problem : spec.problems) {
@@ -166,12 +161,10 @@ void report(const SimulationSpec& spec, const Platform& platform,
 void check(const SimulateOptions& o, const std::vector<int>& ranks) {
   o.size.sizes();
   check(o.wishes);
-  require(o.method.density > 0 && o.method.density <= 1, "--density ", o.method.density,
-          ": it must be in (0, 1]");
+  require(o.method.density > 0 && o.method.density <= 1, "--density ", o.method.density, ": it must be in (0, 1]");
   o.method.names();
   for (const int P : ranks)
-    if (o.wishes.skips != "auto")
-      parse_skips(o.wishes.skips, (P + o.wishes.group - 1) / o.wishes.group);
+    if (o.wishes.skips != "auto") parse_skips(o.wishes.skips, (P + o.wishes.group - 1) / o.wishes.group);
   find_support(o.support);
   parse_slow<SlowHost>(o.slow_host, "--slow-host", ranks);
   const auto link = parse_slow<SlowLink>(o.slow_link, "--slow-link", ranks);
@@ -196,8 +189,7 @@ int run_simulate(const SimulateOptions& o) {
       "# oktopk {} simulate: {} ({}), density {}, support {}, seed {}, {} steps, "
       "gamma {} ns, delta {} ns{}{}\n",
       OKTOPK_VERSION, platform.name, platform.summary, o.method.density, o.support, o.seed, o.steps,
-      o.kernels.gamma * 1e9, o.kernels.delta * 1e9,
-      o.slow_host.empty() ? "" : ", slow host " + o.slow_host,
+      o.kernels.gamma * 1e9, o.kernels.delta * 1e9, o.slow_host.empty() ? "" : ", slow host " + o.slow_host,
       o.slow_link.empty() ? "" : ", slow link " + o.slow_link);
   print_simulate_head();
   const Machine machine = platform.machine();
@@ -216,8 +208,7 @@ int run_simulate(const SimulateOptions& o) {
              {{"tool", "oktopk simulate"},
               {"version", OKTOPK_VERSION},
               {"platform", o.platform},
-              {"machine",
-               {{"alpha", machine.alpha}, {"beta", machine.beta}, {"overhead", machine.overhead}}},
+              {"machine", {{"alpha", machine.alpha}, {"beta", machine.beta}, {"overhead", machine.overhead}}},
               {"support", o.support},
               {"warm_up", o.warm_up},
               {"seed", o.seed},
@@ -235,50 +226,36 @@ int run_simulate(const SimulateOptions& o) {
 
 void add_options(CLI::App& sub, SimulateOptions& o) {
   std::string names;
-  for (const Platform& p : platforms())
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", p.name);
+  for (const Platform& p : platforms()) names += fmt::format("{}{}", names.empty() ? "" : ", ", p.name);
   sub.add_option("--platform", o.platform, names)->capture_default_str();
-  sub.add_option("--ranks", o.ranks, "number of ranks, or several with commas")
-      ->capture_default_str();
+  sub.add_option("--ranks", o.ranks, "number of ranks, or several with commas")->capture_default_str();
   o.size.add_to(sub);
-  sub.add_option("--preset", o.method.presets, "one preset, several with commas, all, or auto")
-      ->capture_default_str();
+  sub.add_option("--preset", o.method.presets, "one preset, several with commas, all, or auto")->capture_default_str();
   sub.add_option("--density", o.method.density, "k / n, in (0, 1]")->capture_default_str();
   sub.add_option("--codec", o.wishes.codec,
                  "index+value coding; auto: circulant's by the tuner, coo32+fp32 for the others")
       ->capture_default_str();
-  sub.add_option("--skips", o.wishes.skips, "circulant's schedule; auto: by the tuner")
-      ->capture_default_str();
-  sub.add_option("--group", o.wishes.group, "ranks that sum densely before the sparse part")
-      ->capture_default_str();
-  sub.add_option("--tau-prime", o.method.tau_prime, "oktopk: steps between exact thresholds")
-      ->capture_default_str();
-  sub.add_option("--support", o.support, "who selects what: iid, correlated or layered")
-      ->capture_default_str();
+  sub.add_option("--skips", o.wishes.skips, "circulant's schedule; auto: by the tuner")->capture_default_str();
+  sub.add_option("--group", o.wishes.group, "ranks that sum densely before the sparse part")->capture_default_str();
+  sub.add_option("--tau-prime", o.method.tau_prime, "oktopk: steps between exact thresholds")->capture_default_str();
+  sub.add_option("--support", o.support, "who selects what: iid, correlated or layered")->capture_default_str();
   sub.add_option("--seed", o.seed, "of the selections")->capture_default_str();
   sub.add_option("--steps", o.steps, "steady steps, after a first one")->capture_default_str();
-  sub.add_option("--thresholds", o.wishes.thresholds, "oktopk: paper, published or steered")
-      ->capture_default_str();
-  sub.add_option("-w,--warmup", o.warm_up, "steps before those: thresholds settle")
-      ->capture_default_str();
-  sub.add_option("--gamma", o.kernels.gamma, "seconds of the processor per sparse entry")
-      ->capture_default_str();
-  sub.add_option("--delta", o.kernels.delta, "seconds of the processor per dense value")
-      ->capture_default_str();
+  sub.add_option("--thresholds", o.wishes.thresholds, "oktopk: paper, published or steered")->capture_default_str();
+  sub.add_option("-w,--warmup", o.warm_up, "steps before those: thresholds settle")->capture_default_str();
+  sub.add_option("--gamma", o.kernels.gamma, "seconds of the processor per sparse entry")->capture_default_str();
+  sub.add_option("--delta", o.kernels.delta, "seconds of the processor per dense value")->capture_default_str();
   sub.add_option("--slow-host", o.slow_host, "RANK:FACTOR: this rank computes so much slower");
   sub.add_option("--slow-link", o.slow_link, "RANK:FACTOR: this rank's link is so much slower");
-  sub.add_option("--memory", o.memory, "GiB that all ranks together may need")
-      ->capture_default_str();
+  sub.add_option("--memory", o.memory, "GiB that all ranks together may need")->capture_default_str();
   sub.add_option("-J,--json", o.json_file, "also write the rows to this file");
-  sub.add_option("--provoke", o.provoke, "deadlock, abort or error, to see it reported")
-      ->group("");  // hidden
+  sub.add_option("--provoke", o.provoke, "deadlock, abort or error, to see it reported")->group("");  // hidden
 }
 
 }  // namespace
 
 void add_simulate(CLI::App& app, Action& action) {
-  auto* sub = app.add_subcommand("simulate",
-                                 "the MPI transport on up to 1024 simulated ranks (needs SimGrid)");
+  auto* sub = app.add_subcommand("simulate", "the MPI transport on up to 1024 simulated ranks (needs SimGrid)");
   auto o = std::make_shared<SimulateOptions>();
   add_options(*sub, *o);
   sub->footer(

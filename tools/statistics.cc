@@ -52,8 +52,7 @@ double imbalance(std::span<const double> values) {
 std::vector<double> mean_over_ranks(std::span<const std::vector<double>> by_rank) {
   std::vector<double> mean(by_rank.empty() ? 0 : by_rank[0].size(), 0.0);
   for (const std::vector<double>& rank : by_rank)
-    for (std::size_t i = 0; i < mean.size(); ++i)
-      mean[i] += rank[i] / static_cast<double>(by_rank.size());
+    for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += rank[i] / static_cast<double>(by_rank.size());
   return mean;
 }
 

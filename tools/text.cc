@@ -41,8 +41,7 @@ std::string format_bytes(double bytes) {
   return fmt::format("{:.1f} MiB", bytes / (1024 * 1024));
 }
 
-std::vector<std::string> split_names(const std::string& text,
-                                     const std::vector<std::string>& known) {
+std::vector<std::string> split_names(const std::string& text, const std::vector<std::string>& known) {
   std::vector<std::string> names;
   std::istringstream stream(text);
   for (std::string name; std::getline(stream, name, ',');) {
@@ -71,8 +70,7 @@ std::vector<double> parse_densities(const std::string& text, std::string_view wh
     std::istringstream stream(part);
     double density = 0;
     const bool is_number = (stream >> density) && stream.eof();
-    require(is_number && density > 0 && density <= 1, what, " ", part,
-            ": it must be a number in (0, 1]");
+    require(is_number && density > 0 && density <= 1, what, " ", part, ": it must be a number in (0, 1]");
     densities.push_back(density);
   }
   return densities;

@@ -16,8 +16,7 @@ std::string format_seconds(double seconds);  // "12.3 us", "1.23 ms"
 std::string format_bytes(double bytes);      // "123 B", "12.3 KiB"
 
 // "a,b,c"; "all" stands for all of `known`. Every name is checked by the caller.
-std::vector<std::string> split_names(const std::string& text,
-                                     const std::vector<std::string>& known);
+std::vector<std::string> split_names(const std::string& text, const std::vector<std::string>& known);
 
 // "1,2,3" as numbers >= 1. UsageError names the text and `what`.
 std::vector<int> parse_ranks(const std::string& text, std::string_view what);

@@ -22,8 +22,7 @@ class TimingCommunicator final : public ForwardingCommunicator {
   void reset() { *seconds_ = 0; }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
-    return std::unique_ptr<Communicator>(
-        new TimingCommunicator(inner().split(color, key), seconds_));
+    return std::unique_ptr<Communicator>(new TimingCommunicator(inner().split(color, key), seconds_));
   }
   std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) override {
     const Lap lap{*seconds_};

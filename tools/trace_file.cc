@@ -22,14 +22,13 @@ TraceFile::TraceFile(std::string file, const Worlds& worlds) : file_(std::move(f
 
 void TraceFile::write(Worlds& worlds, int P) {
   if (file_.empty()) return;
-  if (worlds.has_processes())
-    worlds.run(P, [&](Station& station) { gather_trace(station.comm, trace_); });
+  if (worlds.has_processes()) worlds.run(P, [&](Station& station) { gather_trace(station.comm, trace_); });
   if (!worlds.is_root()) return;
   trace_.write(file_);
   fmt::print("# trace: {}, {} events", file_, trace_.size());
   if (trace_.dropped() > 0)
-    fmt::print(", {} later ones dropped: at most {} fit (fewer steps, sizes or presets)",
-               trace_.dropped(), Trace::kMostEvents);
+    fmt::print(", {} later ones dropped: at most {} fit (fewer steps, sizes or presets)", trace_.dropped(),
+               Trace::kMostEvents);
   fmt::print("\n");
 }
 

@@ -100,18 +100,15 @@ int run_comparison(const TrainCommand& c, Worlds& worlds, int P, const LearningP
     const bool prints = station.comm.rank() == 0;
     bool resumes = false;  // unless there is nothing at all, which is an error
     for (const std::string& preset : presets)
-      resumes = resumes || (!c.train.resume_dir.empty() &&
-                            finds_checkpoint(station.comm, c.train.resume_dir, preset));
+      resumes = resumes || (!c.train.resume_dir.empty() && finds_checkpoint(station.comm, c.train.resume_dir, preset));
     for (const std::string& preset : presets) {
       std::unique_ptr<ProgressBar> bar;
       if (prints) bar = std::make_unique<ProgressBar>(preset);
       TrainOptions options = options_for(c, preset);
       options.reducer.trace = trace.trace();
       // A run that was killed may not have come to the later presets.
-      if (resumes && !finds_checkpoint(station.comm, options.resume_dir, preset))
-        options.resume_dir.clear();
-      const TrainingRun run =
-          train(station.comm, problem, options, [&](const Progress& p) { bar->show(p); });
+      if (resumes && !finds_checkpoint(station.comm, options.resume_dir, preset)) options.resume_dir.clear();
+      const TrainingRun run = train(station.comm, problem, options, [&](const Progress& p) { bar->show(p); });
       if (prints) comparison.runs.push_back(run);
     }
   });
@@ -128,8 +125,7 @@ int run_comparison(const TrainCommand& c, Worlds& worlds, int P, const LearningP
   return 0;
 }
 
-int run_learning_study(const TrainCommand& c, Worlds& worlds, int P,
-                       const LearningProblem& problem) {
+int run_learning_study(const TrainCommand& c, Worlds& worlds, int P, const LearningProblem& problem) {
   require(c.train.checkpoint_dir.empty() && c.train.resume_dir.empty() && c.train.stop_after == 0,
           "--study runs from start to end: it takes no --checkpoint, --resume or --stop-after");
   require(c.trace_file.empty(), "--study runs too many steps for a --trace");
@@ -143,15 +139,13 @@ int run_learning_study(const TrainCommand& c, Worlds& worlds, int P,
                       .base = options_for(c, "circulant")};
   for (const std::string optimiser : {"sgd", "momentum", "adam"}) {
     if (c.optimiser_given && c.optimiser != optimiser) continue;
-    for (StudyRow& row :
-         c.densities ? density_rows(optimiser, study.base) : study_rows(optimiser, study.base))
+    for (StudyRow& row : c.densities ? density_rows(optimiser, study.base) : study_rows(optimiser, study.base))
       study.rows.push_back(row);
   }
   if (worlds.is_root()) {
     const double turns = static_cast<double>(c.train.steps) * c.method.density;
-    fmt::print("# {}, {}, {} ranks, {} steps x density {} = {:.0f} turns, {} seeds\n{}\n",
-               problem.name, c.train.model, P, c.train.steps, c.method.density, turns, c.seeds,
-               study_head());
+    fmt::print("# {}, {}, {} ranks, {} steps x density {} = {:.0f} turns, {} seeds\n{}\n", problem.name, c.train.model,
+               P, c.train.steps, c.method.density, turns, c.seeds, study_head());
     std::fflush(stdout);
   }
   worlds.run(P, [&](Station& station) {
@@ -182,8 +176,7 @@ int run_train(TrainCommand& c) {
     check_writable(c.html_file);
   }
   const LearningProblem problem = load_problem(c);
-  return c.study ? run_learning_study(c, worlds, P, problem)
-                 : run_comparison(c, worlds, P, problem);
+  return c.study ? run_learning_study(c, worlds, P, problem) : run_comparison(c, worlds, P, problem);
 }
 
 // Options of one group of the help.
@@ -201,8 +194,7 @@ void add_recipe(CLI::App& sub, TrainCommand& c) {
   Recipe& r = c.train.recipe;
   Group group{sub, "How to train"};
   group.add("--optimiser", c.optimiser, "sgd, momentum or adam");
-  sub.add_option("--lr", r.learning_rate, "learning rate (default: tuned for dense)")
-      ->group(group.name);
+  sub.add_option("--lr", r.learning_rate, "learning rate (default: tuned for dense)")->group(group.name);
   group.add("--schedule", r.schedule, "of the learning rate: cosine or constant");
   group.add("--momentum", r.momentum, "of optimiser momentum");
   group.add("--beta2", r.beta2, "of adam");
@@ -214,18 +206,14 @@ void add_recipe(CLI::App& sub, TrainCommand& c) {
                "momentum of the sparse mean, step by step (default: interval-aware, ours)")
       ->group(group.name);
   group.add("--sparsify", c.sparsify, "gradients, or updates: momentum before the selection");
-  sub.add_flag("--factor-masking", r.factor_masking, "updates: clear momentum where it was sent")
-      ->group(group.name);
-  sub.add_flag("--look-ahead", r.look_ahead, "gradients at the weights minus own unsent updates")
-      ->group(group.name);
-  sub.add_option("--flush", c.flush,
-                 "1 applies what is unsent after the last step, 0 does not (default: recommended)")
+  sub.add_flag("--factor-masking", r.factor_masking, "updates: clear momentum where it was sent")->group(group.name);
+  sub.add_flag("--look-ahead", r.look_ahead, "gradients at the weights minus own unsent updates")->group(group.name);
+  sub.add_option("--flush", c.flush, "1 applies what is unsent after the last step, 0 does not (default: recommended)")
       ->check(CLI::Range(0, 1))
       ->group(group.name);
   group.add("--decay", c.decay, "of error feedback, per step");
   group.add("--nan", c.nan_policy, "a gradient that is not finite: error, skip or local");
-  group.add("--fusion", c.fusion,
-            "whole, tensor, size:VALUES, search or optimal; all but whole overlap with backward");
+  group.add("--fusion", c.fusion, "whole, tensor, size:VALUES, search or optimal; all but whole overlap with backward");
   group.add("--alpha", c.alpha, "fusion search and optimal: seconds per message");
   group.add("--beta", c.beta, "fusion search and optimal: seconds per byte");
 }
@@ -242,25 +230,21 @@ void add_adaptive(CLI::App& sub, AdaptiveDensityOptions& a) {
 
 void add_run(CLI::App& sub, TrainCommand& c) {
   TrainOptions& t = c.train;
-  sub.add_option("--data", c.data,
-                 "folder with MNIST's idx files, plain or gzip (default: a generated problem)");
+  sub.add_option("--data", c.data, "folder with MNIST's idx files, plain or gzip (default: a generated problem)");
   sub.add_option("--model", t.model, "mlp, mlp:300,100, conv or conv:16,32")->capture_default_str();
   sub.add_option("--steps", t.steps, "steps of training")->capture_default_str();
   sub.add_option("--batch", t.batch, "samples per rank and step")->capture_default_str();
   sub.add_option("--ranks", c.ranks, "number of ranks (default: 4, or all of MPI's)");
   sub.add_option("--transport", c.transport, "threads or mpi")->capture_default_str();
   sub.add_option("--seed", t.seed, "of weights and samples")->capture_default_str();
-  sub.add_flag("--study", c.study,
-               "vary each choice of the recipe, for sgd, momentum and adam (or the one given)");
-  sub.add_flag("--densities", c.densities,
-               "with --study: vary the density, fixed and adaptive, not the recipe");
+  sub.add_flag("--study", c.study, "vary each choice of the recipe, for sgd, momentum and adam (or the one given)");
+  sub.add_flag("--densities", c.densities, "with --study: vary the density, fixed and adaptive, not the recipe");
   sub.add_option("--seeds", c.seeds, "of the study")->capture_default_str();
   sub.add_option("-J,--json", c.json_file, "also write results and curves to this file");
   sub.add_option("--html", c.html_file, "write a page with plots to this file");
   TraceFile::add_option(sub, c.trace_file);
   sub.add_option("--checkpoint", t.checkpoint_dir, "write states into this folder");
-  sub.add_option("--checkpoint-every", t.checkpoint_every, "steps between two checkpoints")
-      ->capture_default_str();
+  sub.add_option("--checkpoint-every", t.checkpoint_every, "steps between two checkpoints")->capture_default_str();
   sub.add_option("--resume", t.resume_dir, "continue from the states in this folder");
   sub.add_option("--stop-after", t.stop_after, "end after this step, as if interrupted");
 }
@@ -268,8 +252,8 @@ void add_run(CLI::App& sub, TrainCommand& c) {
 }  // namespace
 
 void add_train(CLI::App& app, Action& action, const std::string& command) {
-  auto* sub = app.add_subcommand(
-      "train", "trains a network with any presets on the same samples; --study compares recipes");
+  auto* sub =
+      app.add_subcommand("train", "trains a network with any presets on the same samples; --study compares recipes");
   auto c = std::make_shared<TrainCommand>();
   c->method.presets = "dense,topka,oktopk,circulant";
   c->command = command;

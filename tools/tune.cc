@@ -33,12 +33,11 @@ struct TuneOptions {
 constexpr const char* kLine = "{:>6} {:>10} {:>8} {:<10} {:<22} {:<18} {:>6} {:>10} {:>10} {:>8}\n";
 
 void print_head() {
-  fmt::print(fmt::runtime(kLine), "#    P", "n", "density", "preset", "skips", "codec", "group",
-             "time (ms)", "dense (ms)", "x dense");
+  fmt::print(fmt::runtime(kLine), "#    P", "n", "density", "preset", "skips", "codec", "group", "time (ms)",
+             "dense (ms)", "x dense");
 }
 
-nlohmann::json decide(const Problem& problem, const Profile& profile,
-                      const ChoiceOptions& options) {
+nlohmann::json decide(const Problem& problem, const Profile& profile, const ChoiceOptions& options) {
   const Candidate c = rank_candidates(problem, profile, options).front();
   const double dense = best_of("dense", problem, profile, options).seconds;
   const bool is_dense = c.method.preset == "dense";
@@ -66,8 +65,7 @@ Profile measure(Worlds& worlds, int P, const CalibrateOptions& options) {
 int one_size(const std::string& ranks, int otherwise) {
   if (ranks.empty()) return otherwise;
   const std::vector<int> all = parse_ranks(ranks, "--ranks");
-  require(all.size() == 1, "--ranks ", ranks,
-          ": one number of ranks, please; --for-ranks takes several");
+  require(all.size() == 1, "--ranks ", ranks, ": one number of ranks, please; --for-ranks takes several");
   return all.front();
 }
 
@@ -78,8 +76,7 @@ int run_tune(const TuneOptions& o) {
   const CalibrateOptions& c = o.calibrate;
   require(c.budget > 0 && c.budget <= 3600, "--budget ", c.budget, ": it must be in (0, 3600]");
   require(c.ranks_per_host >= 1, "--ranks-per-host ", c.ranks_per_host, ": it must be at least 1");
-  require(c.cpu.threads >= 1 && c.cpu.threads <= 1024, "--threads ", c.cpu.threads,
-          ": it must be in 1..1024");
+  require(c.cpu.threads >= 1 && c.cpu.threads <= 1024, "--threads ", c.cpu.threads, ": it must be in 1..1024");
   Worlds worlds(o.transport);
   const int P = one_size(o.ranks, worlds.default_size());
   const std::vector<int> for_ranks =
@@ -112,27 +109,22 @@ int run_tune(const TuneOptions& o) {
 }  // namespace
 
 void add_tune(CLI::App& app, Action& action) {
-  auto* sub = app.add_subcommand(
-      "tune", "measures what the network and the processor charge, and shows what to choose");
+  auto* sub =
+      app.add_subcommand("tune", "measures what the network and the processor charge, and shows what to choose");
   auto o = std::make_shared<TuneOptions>();
   sub->add_option("--transport", o->transport, "threads or mpi")->capture_default_str();
   sub->add_option("--ranks", o->ranks, "ranks to measure with (default: 4, or all of MPI's)");
   sub->add_option("--ranks-per-host", o->calibrate.ranks_per_host,
                   "consecutive ranks that share a host: measured apart, and may sum densely first")
       ->capture_default_str();
-  sub->add_option("--for-ranks", o->for_ranks,
-                  "numbers of ranks to decide for, with commas (default: those measured)");
-  sub->add_option("--budget", o->calibrate.budget, "seconds to measure for, about")
+  sub->add_option("--for-ranks", o->for_ranks, "numbers of ranks to decide for, with commas (default: those measured)");
+  sub->add_option("--budget", o->calibrate.budget, "seconds to measure for, about")->capture_default_str();
+  sub->add_option("--threads", o->calibrate.cpu.threads, "threads of each rank that share a pass over n elements")
       ->capture_default_str();
-  sub->add_option("--threads", o->calibrate.cpu.threads,
-                  "threads of each rank that share a pass over n elements")
-      ->capture_default_str();
-  sub->add_option("--density", o->densities, "k / n, in (0, 1]; several with commas")
-      ->capture_default_str();
+  sub->add_option("--density", o->densities, "k / n, in (0, 1]; several with commas")->capture_default_str();
   o->size.add_to(*sub);
   o->choice.add_to(*sub);
-  sub->add_option("-o,--profile", o->profile_file,
-                  "write the profile here, for oktopk explain --profile");
+  sub->add_option("-o,--profile", o->profile_file, "write the profile here, for oktopk explain --profile");
   sub->add_option("-J,--json", o->json_file, "also write profile and table to this file");
   sub->footer(
       "x dense: how many times faster than the dense allreduce, by the model (docs/tuning.md).\n"

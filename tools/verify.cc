@@ -63,8 +63,7 @@ std::vector<Index> sizes(const VerifyOptions& o, int P) {
     return defaults;
   }
   const std::uint64_t n = parse_count(o.size);
-  require(n >= 1 && n <= (1U << 24U), "-b ", o.size,
-          ": the laws gather all data; use 1 <= n <= 16M");
+  require(n >= 1 && n <= (1U << 24U), "-b ", o.size, ": the laws gather all data; use 1 <= n <= 16M");
   return {static_cast<Index>(n)};
 }
 
@@ -135,9 +134,8 @@ void print(const std::string& preset, int P, const Verdict& verdict) {
 }
 
 void print_head(const VerifyOptions& o) {
-  fmt::print("# oktopk {} verify: {}, codec {}, skips {}, group {}, {} steps\n# {:<8} {:>4} {:>7}",
-             OKTOPK_VERSION, o.transport, o.method.codec, o.method.skips, o.method.group, o.steps,
-             "preset", "P", "trials");
+  fmt::print("# oktopk {} verify: {}, codec {}, skips {}, group {}, {} steps\n# {:<8} {:>4} {:>7}", OKTOPK_VERSION,
+             o.transport, o.method.codec, o.method.skips, o.method.group, o.steps, "preset", "P", "trials");
   for (const std::string& law : kLaws) fmt::print(" {:>10}", law);
   fmt::print("\n");
 }
@@ -197,17 +195,14 @@ int run_verify(const VerifyOptions& o) {
 }  // namespace
 
 void add_verify(CLI::App& app, Action& action) {
-  auto* sub =
-      app.add_subcommand("verify", "runs the laws and says which hold; exit 1 when one does not");
+  auto* sub = app.add_subcommand("verify", "runs the laws and says which hold; exit 1 when one does not");
   auto o = std::make_shared<VerifyOptions>();
   o->method.tau = 4;
   o->method.tau_prime = 3;
   o->method.density = 0.05;
-  sub->add_option("--ranks", o->ranks,
-                  "number of ranks, or several with commas (default: 4, or all of MPI's)");
+  sub->add_option("--ranks", o->ranks, "number of ranks, or several with commas (default: 4, or all of MPI's)");
   sub->add_option("-b,--size", o->size, "n (default: 0, 1, P-1, 64 and 2000)");
-  sub->add_option("--data", o->data,
-                  "one kind of data (default: all dyadic ones, where sums are exact)");
+  sub->add_option("--data", o->data, "one kind of data (default: all dyadic ones, where sums are exact)");
   sub->add_option("--transport", o->transport, "threads or mpi")->capture_default_str();
   sub->add_option("--steps", o->steps, "steps per trial")->capture_default_str();
   sub->add_option("--seed", o->seed, "of data, delays and faults")->capture_default_str();

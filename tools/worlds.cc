@@ -36,11 +36,9 @@ class DoomedWorlds {
 }  // namespace
 
 Worlds::Worlds(const std::string& transport, bool in_place) {
-  require(transport == "threads" || transport == "mpi", "unknown transport '", transport,
-          "'; there are: threads, mpi");
+  require(transport == "threads" || transport == "mpi", "unknown transport '", transport, "'; there are: threads, mpi");
   if (transport == "threads") return;
-  require(mpi_available(),
-          "transport mpi: this build has no MPI; install OpenMPI or MPICH and build again");
+  require(mpi_available(), "transport mpi: this build has no MPI; install OpenMPI or MPICH and build again");
   session_ = std::make_unique<MpiSession>();
   world_ = make_mpi_world({.in_place = in_place});
 }
@@ -67,14 +65,12 @@ void Worlds::run_on_threads(int P, const std::function<void(Station&)>& body) {
 }
 
 void Worlds::run_on_mpi(int P, const std::function<void(Station&)>& body) {
-  require(P <= world_->size(), "ranks = ", P, ", but mpirun started ", world_->size(),
-          " processes");
+  require(P <= world_->size(), "ranks = ", P, ", but mpirun started ", world_->size(), " processes");
   const bool takes_part = world_->rank() < P;
   const auto group = world_->split(takes_part ? 0 : 1, world_->rank());
   if (takes_part) {
     Station station{*group, [&] {
-                      require(P == world_->size(),
-                              "faults need all processes: use ranks = ", world_->size());
+                      require(P == world_->size(), "faults need all processes: use ranks = ", world_->size());
                       return make_mpi_world({.timeout = kDoomedMpi});
                     }};
     body(station);

@@ -17,9 +17,9 @@ using Statement = std::array<std::uint64_t, 3>;  // n, k, fingerprint
 // Of all that must be equal on all ranks besides n and k.
 std::uint64_t fingerprint(std::string_view name, const AllreduceOptions& o) {
   std::ostringstream text;
-  text << name << ' ' << to_string(o.codec) << ' ' << o.skips << ' ' << static_cast<int>(o.residual)
-       << ' ' << o.tau << ' ' << static_cast<int>(o.thresholds) << ' ' << o.tau_prime << ' '
-       << o.bucket << ' ' << o.balance_trigger << ' ' << static_cast<int>(o.dense);
+  text << name << ' ' << to_string(o.codec) << ' ' << o.skips << ' ' << static_cast<int>(o.residual) << ' ' << o.tau
+       << ' ' << static_cast<int>(o.thresholds) << ' ' << o.tau_prime << ' ' << o.bucket << ' ' << o.balance_trigger
+       << ' ' << static_cast<int>(o.dense);
   return hash_text(text.str());
 }
 
@@ -28,24 +28,22 @@ std::uint32_t step_tag(const Statement& statement, std::uint64_t step) {
 }
 
 void check(const Contribution& mine, Index n, std::size_t k, bool dense) {
-  require(n == 0 ? k == 0 : (k >= 1 && k <= n), "allreduce: k = ", k,
-          ", but k must be in 1..n with n = ", n);
+  require(n == 0 ? k == 0 : (k >= 1 && k <= n), "allreduce: k = ", k, ", but k must be in 1..n with n = ", n);
   if (dense) {
-    require(mine.dense.size() == n, "allreduce: a dense algorithm needs all n = ", n,
-            " values, got ", mine.dense.size());
+    require(mine.dense.size() == n, "allreduce: a dense algorithm needs all n = ", n, " values, got ",
+            mine.dense.size());
     return;
   }
   const CooView v = mine.selection;
   require(v.size() <= max_selection(k), "allreduce: the selection has ", v.size(),
           " entries, but at most 2k = ", max_selection(k), " may be sent");
   require(is_canonical(v), "allreduce: the selection's indices must be strictly increasing");
-  require(v.empty() || v.idx.back() < n, "allreduce: the selection has index ",
-          v.empty() ? 0 : v.idx.back(), ", but n = ", n);
+  require(v.empty() || v.idx.back() < n, "allreduce: the selection has index ", v.empty() ? 0 : v.idx.back(),
+          ", but n = ", n);
 }
 
 // Decoded values are finite already: this finds the sums that every rank makes by itself.
-void check_sum(std::string_view algorithm, const Device& device, const Contribution& mine,
-               const Outcome& out) {
+void check_sum(std::string_view algorithm, const Device& device, const Contribution& mine, const Outcome& out) {
   const std::size_t bad = device.first_nonfinite(out.update.val);
   if (bad < out.update.size()) fail_overflow(algorithm, out.update.idx[bad]);
   if (mine.checks_sum) return;
@@ -56,12 +54,11 @@ void check_sum(std::string_view algorithm, const Device& device, const Contribut
 }  // namespace
 
 void fail_overflow(std::string_view algorithm, std::size_t i) {
-  fail<SumOverflow>(algorithm, ": the sum over the ranks overflowed at index ", i,
-                    ": scale the gradients down");
+  fail<SumOverflow>(algorithm, ": the sum over the ranks overflowed at index ", i, ": scale the gradients down");
 }
 
-void Allreduce::run(Communicator& comm, const Device& device, const Contribution& mine, Index n,
-                    std::size_t k, Outcome& out) {
+void Allreduce::run(Communicator& comm, const Device& device, const Contribution& mine, Index n, std::size_t k,
+                    Outcome& out) {
   check(mine, n, k, is_dense());
   const std::span<const float> values = is_dense() ? mine.dense : mine.selection.val;
   const std::size_t bad = mine.is_finite ? values.size() : device.first_nonfinite(values);
@@ -80,16 +77,14 @@ void Allreduce::run(Communicator& comm, const Device& device, const Contribution
   } catch (const UsageError& error) {
     // This rank's own values were checked before: a value that cannot be sent now is a sum.
     comm.kill();
-    fail<UsageError>(name(), ": a sum over the ranks overflowed: scale the gradients down (",
-                     error.what(), ")");
+    fail<UsageError>(name(), ": a sum over the ranks overflowed: scale the gradients down (", error.what(), ")");
   } catch (...) {
     comm.kill();  // the ranks are no longer in step
     throw;
   }
   check_sum(name(), device, mine, out);
   out.shared.clear();
-  if (options_.residual == ResidualKind::sender_keeps)
-    intersect(mine.selection, out.update.idx, out.shared);
+  if (options_.residual == ResidualKind::sender_keeps) intersect(mine.selection, out.update.idx, out.shared);
   make_canonical(out.returned, runs_);
   make_canonical(out.dropped, runs_);
   ++steps_;
@@ -109,23 +104,18 @@ void Allreduce::agree(Communicator& comm, Index n, std::size_t k, std::uint64_t 
   fingerprint_ = fingerprint(name(), options_);
   const Statement mine = {n, k, fingerprint_ ^ caller_options};
   std::vector<Statement> all(static_cast<std::size_t>(comm.size()));
-  allgather_checked(comm, std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)),
-                    work_);
+  allgather_checked(comm, std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)), work_);
   for (std::size_t r = 1; r < all.size(); ++r) {
-    require(all[r][0] == all[0][0], "allreduce: rank ", r, " has n = ", all[r][0],
-            ", rank 0 has n = ", all[0][0]);
-    require(all[r][1] == all[0][1], "allreduce: rank ", r, " has k = ", all[r][1],
-            ", rank 0 has k = ", all[0][1]);
-    require(all[r][2] == all[0][2], "allreduce: rank ", r,
-            " has another preset or other options than rank 0");
+    require(all[r][0] == all[0][0], "allreduce: rank ", r, " has n = ", all[r][0], ", rank 0 has n = ", all[0][0]);
+    require(all[r][1] == all[0][1], "allreduce: rank ", r, " has k = ", all[r][1], ", rank 0 has k = ", all[0][1]);
+    require(all[r][2] == all[0][2], "allreduce: rank ", r, " has another preset or other options than rank 0");
   }
   agreed_ = true;
   n_ = n;
 }
 
 void Allreduce::load_memory(std::span<const float> values) {
-  require(values.empty(), "state: ", values.size(), " values of owner memory, but ", name(),
-          " remembers none");
+  require(values.empty(), "state: ", values.size(), " values of owner memory, but ", name(), " remembers none");
 }
 
 void Allreduce::save(StateWriter& state) const {

@@ -45,8 +45,8 @@ struct AllreduceOptions {
   ResidualKind residual = ResidualKind::none;
   int tau = 64;                                       // oktopk: steps between repartitions
   ThresholdRule thresholds = ThresholdRule::steered;  // oktopk
-  int tau_prime = 32;          // oktopk: steps between exact global thresholds, at first
-  int bucket = 4;              // oktopk: peers per bucket of the split
+  int tau_prime = 32;                                 // oktopk: steps between exact global thresholds, at first
+  int bucket = 4;                                     // oktopk: peers per bucket of the split
   double balance_trigger = 4;  // oktopk: balance when the largest share exceeds this times the mean
   DenseSchedule dense = DenseSchedule::automatic;
 };
@@ -69,13 +69,13 @@ struct SumOverflow : UsageError {
 // What a step gives. Mass: the sum over ranks of what they brought, plus what owners remembered, is
 // update + what residual rules and owners keep.
 struct Outcome {
-  SparseVector update;                // the global sum, bitwise equal on all ranks
-  Uninitialised<float> dense_update;  // dense algorithms: the sum of all; update is then empty
-  SparseVector shared;    // sender keeps: entries of this rank's selection that the update holds
-  SparseVector returned;  // for this rank's residual: its rounding errors, released memory
+  SparseVector update;                  // the global sum, bitwise equal on all ranks
+  Uninitialised<float> dense_update;    // dense algorithms: the sum of all; update is then empty
+  SparseVector shared;                  // sender keeps: entries of this rank's selection that the update holds
+  SparseVector returned;                // for this rank's residual: its rounding errors, released memory
   Uninitialised<float> dense_returned;  // dense algorithms: the same, all n; empty: nothing returns
   SparseVector dropped;                 // partial sums that this rank pruned
-  bool refreshed = false;  // this step re-evaluated thresholds or cuts, by extra messages
+  bool refreshed = false;               // this step re-evaluated thresholds or cuts, by extra messages
   // Where regions are reduced: entries of all ranks in this rank's region, and those of their
   // union. 0 elsewhere.
   std::uint64_t arrived = 0;
@@ -108,8 +108,7 @@ class Allreduce {
   // n), at most max_selection(k) entries. Throws UsageError before anything is sent. ENSURES: the
   // update is finite. A sum that overflows is an error on every rank: SumOverflow on all where all
   // see it; elsewhere a UsageError on its owner, a CommError on the others, and comm is dead.
-  void run(Communicator& comm, const Device& device, const Contribution& mine, Index n,
-           std::size_t k, Outcome& out);
+  void run(Communicator& comm, const Device& device, const Contribution& mine, Index n, std::size_t k, Outcome& out);
 
   // What the comparison in the first run adds to predict().
   static Cost agreement_cost(int P);

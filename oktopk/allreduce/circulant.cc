@@ -104,13 +104,10 @@ void Circulant::reduce(const Step& step, Outcome& out) {
     const float normal = std::max(smallest, std::numeric_limits<float>::min());
     note.log_threshold = std::llround(BlockNote::kOctave * std::log2(normal));
   }
-  scatter_.run(step.comm, selection,
-               {.cuts = cuts_,
-                .codec = options().codec,
-                .tag = step.tag,
-                .limit = max_selection(step.k),
-                .note = &note},
-               out.returned, out.dropped);
+  scatter_.run(
+      step.comm, selection,
+      {.cuts = cuts_, .codec = options().codec, .tag = step.tag, .limit = max_selection(step.k), .note = &note},
+      out.returned, out.dropped);
   out.arrived = scatter_.note().load;
   out.merged = scatter_.region().size();
 }
@@ -169,9 +166,8 @@ void Circulant::gather(const Step& step, Outcome& out) {
   capacities_.clear();
   for (int r = 0; r < P; ++r) {
     const std::size_t width = region(cuts_, r).width();
-    capacities_.push_back(
-        kMaxShareHeaderBytes +
-        max_frame_bytes(options().codec, std::min(most_share(step.k), width), width));
+    capacities_.push_back(kMaxShareHeaderBytes +
+                          max_frame_bytes(options().codec, std::min(most_share(step.k), width), width));
   }
   gather_.run(step.comm, message_, capacities_, work_);
   seen_ = {};
@@ -235,8 +231,7 @@ Prediction Circulant::predict(const Problem& problem) const {
   const double share = problem.result() / P;
   // The window is steered to hold k/32 to k/4 entries.
   const double header = expected_share_header_bytes(problem.k, share, share / 64);
-  const double longest =
-      expected_share_header_bytes(2 * problem.k * P, problem.n / P, problem.n / P);
+  const double longest = expected_share_header_bytes(2 * problem.k * P, problem.n / P, problem.n / P);
   const auto block = [&](double head, double entries) {
     return gathered_bytes(head + expected_frame_bytes(options().codec, entries, problem.n / P));
   };
@@ -244,8 +239,7 @@ Prediction Circulant::predict(const Problem& problem) const {
   const auto total = [&](const Problem& p, double head, double entries) {
     Cost cost = SparseReduceScatter::predict(skips, p, options().codec, true) +
                 sequential(L, (P - 1) * block(head, entries), (P - 1) * entries);
-    if (problem.refresh)
-      cost += KthSumFinder::cost(problem.P) + sequential(L, L * (8 * (P - 1) + kCheckBytes));
+    if (problem.refresh) cost += KthSumFinder::cost(problem.P) + sequential(L, L * (8 * (P - 1) + kCheckBytes));
     return cost;
   };
   Problem disjoint = problem;

@@ -21,8 +21,7 @@ namespace {
 constexpr double kRingRegion = 1 << 20;  // values per region from which automatic takes the ring
 
 void split(std::span<float> sums, std::span<Bf16> halves) {
-  const bool finite =
-      codec_kernels().split_bf16(sums.data(), sums.size(), std::as_writable_bytes(halves).data());
+  const bool finite = codec_kernels().split_bf16(sums.data(), sums.size(), std::as_writable_bytes(halves).data());
   require(finite, "a sum that would travel as bf16 is not finite");
 }
 
@@ -32,8 +31,7 @@ void check_arrived(bool finite) {
 
 constexpr HalfSums kBf16{
     .split = split, .add = [](std::span<const Bf16> halves, std::span<float> sums) {
-      check_arrived(
-          codec_kernels().add_bf16(std::as_bytes(halves).data(), halves.size(), sums.data()));
+      check_arrived(codec_kernels().add_bf16(std::as_bytes(halves).data(), halves.size(), sums.data()));
     }};
 
 class Dense final : public Allreduce {
@@ -44,8 +42,7 @@ class Dense final : public Allreduce {
 
   Prediction predict(const Problem& problem) const override {
     const double P = problem.P;
-    const double messages =
-        dense_uses_ring(options(), problem.n, problem.P) ? 2 * (P - 1) : 2 * ceil_log2(problem.P);
+    const double messages = dense_uses_ring(options(), problem.n, problem.P) ? 2 * (P - 1) : 2 * ceil_log2(problem.P);
     const double n = problem.n;
     const double values = 2 * n * (P - 1) / P;
     const double width = options().codec.lossless() ? sizeof(float) : sizeof(Bf16);
@@ -93,8 +90,7 @@ class Dense final : public Allreduce {
       allgather_regions(step.comm, halves_, cuts_, phases, work_);
     }
     out.dense_update.resize(step.n);
-    check_arrived(codec_kernels().from_bf16(std::as_bytes(std::span(halves_)).data(), step.n,
-                                            out.dense_update.data()));
+    check_arrived(codec_kernels().from_bf16(std::as_bytes(std::span(halves_)).data(), step.n, out.dense_update.data()));
   }
 
   void split_own(int rank, std::span<float> sums) {
@@ -110,12 +106,9 @@ class Dense final : public Allreduce {
 }  // namespace
 
 bool dense_uses_ring(const AllreduceOptions& options, double n, int P) {
-  return options.dense == DenseSchedule::ring ||
-         (options.dense == DenseSchedule::automatic && n / P >= kRingRegion);
+  return options.dense == DenseSchedule::ring || (options.dense == DenseSchedule::automatic && n / P >= kRingRegion);
 }
 
-std::unique_ptr<Allreduce> make_dense(const AllreduceOptions& options) {
-  return std::make_unique<Dense>(options);
-}
+std::unique_ptr<Allreduce> make_dense(const AllreduceOptions& options) { return std::make_unique<Dense>(options); }
 
 }  // namespace oktopk

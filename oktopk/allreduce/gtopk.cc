@@ -23,9 +23,8 @@ class GTopk final : public Allreduce {
   Prediction predict(const Problem& problem) const override {
     const double rounds = 2 * ceil_log2(problem.P);
     const double frame = expected_frame_bytes(options().codec, problem.k, problem.n);
-    const Cost cost =
-        sequential(rounds, rounds * frame,
-                   (2 * rounds + 1) * problem.k);  // two lists merged, then pruned, L times
+    const Cost cost = sequential(rounds, rounds * frame,
+                                 (2 * rounds + 1) * problem.k);  // two lists merged, then pruned, L times
     return {cost, cost};
   }
 
@@ -81,8 +80,6 @@ class GTopk final : public Allreduce {
 
 }  // namespace
 
-std::unique_ptr<Allreduce> make_gtopk(const AllreduceOptions& options) {
-  return std::make_unique<GTopk>(options);
-}
+std::unique_ptr<Allreduce> make_gtopk(const AllreduceOptions& options) { return std::make_unique<GTopk>(options); }
 
 }  // namespace oktopk

@@ -31,10 +31,8 @@ class OkTopk final : public Allreduce {
   explicit OkTopk(const AllreduceOptions& options)
       : Allreduce(options), threshold_(options.thresholds, options.tau_prime) {
     require(options.tau >= 1, "oktopk: tau = ", options.tau, ", but it must be at least 1");
-    require(options.tau_prime >= 1, "oktopk: tau' = ", options.tau_prime,
-            ", but it must be at least 1");
-    require(options.bucket >= 1, "oktopk: bucket = ", options.bucket,
-            ", but it must be at least 1");
+    require(options.tau_prime >= 1, "oktopk: tau' = ", options.tau_prime, ", but it must be at least 1");
+    require(options.bucket >= 1, "oktopk: bucket = ", options.bucket, ", but it must be at least 1");
     require(options.balance_trigger >= 1, "oktopk: balance trigger = ", options.balance_trigger,
             ", but it must be at least 1");
   }
@@ -119,8 +117,8 @@ void OkTopk::split_and_reduce(const Step& step, Outcome& out) {
   for (int j = 1; j < P; ++j) {
     const int to = (rank + j) % P;
     outgoing_[at(j)].clear();
-    encode_frame({codec, region(cuts_, to), step.tag}, part(step.mine.selection, region(cuts_, to)),
-                 outgoing_[at(j)], error_sink(codec, out.returned));
+    encode_frame({codec, region(cuts_, to), step.tag}, part(step.mine.selection, region(cuts_, to)), outgoing_[at(j)],
+                 error_sink(codec, out.returned));
     Bytes& buffer = incoming_[(at(j) - 1) % incoming_.size()];
     buffer.resize(max_frame_bytes(codec, most, mine.width()));
     sends_.push_back({to, outgoing_[at(j)]});
@@ -138,8 +136,7 @@ void OkTopk::split_and_reduce(const Step& step, Outcome& out) {
   std::size_t done = 0;
   for (std::size_t first = 0; first < peers; first += bucket) {
     const std::size_t count = std::min(bucket, peers - first);
-    Pending pending =
-        comm.start(std::span(sends_).subspan(first, count), all.subspan(first, count));
+    Pending pending = comm.start(std::span(sends_).subspan(first, count), all.subspan(first, count));
     add(all.subspan(done, first - done));
     done = first;
     pending.wait();
@@ -151,8 +148,7 @@ void OkTopk::split_and_reduce(const Step& step, Outcome& out) {
 // that it must be evaluated.
 bool OkTopk::reuse_threshold(const Step& step, Outcome& out) {
   share_.clear();
-  step.device.select_at_least(region_, region(cuts_, step.comm.rank()).begin, threshold_.value(),
-                              share_);
+  step.device.select_at_least(region_, region(cuts_, step.comm.rank()).begin, threshold_.value(), share_);
   allgather_sizes(step.comm, {share_.size(), 0}, sizes_, work_);
   std::uint64_t reached = 0;
   for (const Sizes& s : sizes_) reached += s.entries;
@@ -231,19 +227,15 @@ void OkTopk::gather(const Step& step, const Cuts& cuts, Outcome& out) {
   const Codec codec = options().codec;
   const auto range = [&](int r) { return cuts.empty() ? Range{0, step.n} : region(cuts, r); };
   frame_.clear();
-  encode_frame({codec, range(step.comm.rank()), step.tag}, share_, frame_,
-               error_sink(codec, out.returned));
+  encode_frame({codec, range(step.comm.rank()), step.tag}, share_, frame_, error_sink(codec, out.returned));
   capacities_.clear();
   for (int r = 0; r < step.comm.size(); ++r) {
     const std::size_t width = range(r).width();
-    capacities_.push_back(
-        max_frame_bytes(codec, std::min<std::size_t>(sizes_[at(r)].entries, width), width));
+    capacities_.push_back(max_frame_bytes(codec, std::min<std::size_t>(sizes_[at(r)].entries, width), width));
   }
   gather_.run(step.comm, frame_, capacities_, work_);
-  for (int r = 0; r < step.comm.size(); ++r)
-    gather_.decode(r, {codec, range(r), step.tag}, out.update);
-  if (!is_canonical(out.update))
-    fail<CommError>("oktopk: the gathered shares are not in rank order");
+  for (int r = 0; r < step.comm.size(); ++r) gather_.decode(r, {codec, range(r), step.tag}, out.update);
+  if (!is_canonical(out.update)) fail<CommError>("oktopk: the gathered shares are not in rank order");
 }
 
 Prediction OkTopk::predict(const Problem& problem) const {
@@ -257,34 +249,29 @@ Prediction OkTopk::predict(const Problem& problem) const {
     const double gathered = gathers_union ? p.union_of(P) : result;
     const Cost split = SparseReduceScatter::predict(direct_skips(p.P), p, options().codec, false);
     const double sizes = (P - 1) * kSizesBytes;
-    Cost cost = concurrent(split.messages, split.bytes, split.entries, options().bucket) +
-                sequential(2 * L, sizes + (P - 1) * gathered_bytes(frame(gathered / P, p.n / P)),
-                           (P - 1) * gathered / P);
+    Cost cost =
+        concurrent(split.messages, split.bytes, split.entries, options().bucket) +
+        sequential(2 * L, sizes + (P - 1) * gathered_bytes(frame(gathered / P, p.n / P)), (P - 1) * gathered / P);
     if (p.refresh) cost += sequential(L, L * (8 * (P - 1) + kCheckBytes));
     if (p.refresh && is_steered()) cost += KthSumFinder::cost(p.P) + sequential(L, sizes);
     return cost;
   };
   Problem disjoint = problem;
   disjoint.disjoint = true;
-  const double most = is_steered() && problem.gathered == 0 ? SumThreshold::most_gathered(problem.k)
-                                                            : problem.result();
+  const double most = is_steered() && problem.gathered == 0 ? SumThreshold::most_gathered(problem.k) : problem.result();
   // Balancing moves at most all but its own share of each piece, to at most P - 1 ranks; shares are
   // then encoded relative to the whole.
   const double share = most / P;
   const Codec exact{options().codec.index, ValueCoding::fp32};
   const double widened = std::max(0.0, frame(share, problem.n) - frame(share, problem.n / P));
-  const double head = expected_frame_bytes(exact, share, problem.n) -
-                      expected_payload_bytes(exact, share, problem.n);
+  const double head = expected_frame_bytes(exact, share, problem.n) - expected_payload_bytes(exact, share, problem.n);
   const Cost balance = concurrent(
-      P - 1, (P - 1) * (head + widened) + expected_payload_bytes(exact, share * (P - 1), problem.n),
-      share * (P - 1));
+      P - 1, (P - 1) * (head + widened) + expected_payload_bytes(exact, share * (P - 1), problem.n), share * (P - 1));
   return {unbalanced(problem, problem.result()), unbalanced(disjoint, most) + balance};
 }
 
 }  // namespace
 
-std::unique_ptr<Allreduce> make_oktopk(const AllreduceOptions& options) {
-  return std::make_unique<OkTopk>(options);
-}
+std::unique_ptr<Allreduce> make_oktopk(const AllreduceOptions& options) { return std::make_unique<OkTopk>(options); }
 
 }  // namespace oktopk

@@ -20,24 +20,18 @@ constexpr std::array kHolderOrSender = {ResidualKind::holder_keeps, ResidualKind
 constexpr std::array kOwnerOrSender = {ResidualKind::owner_memory, ResidualKind::sender_keeps};
 
 constexpr std::array<Preset, 9> kPresets = {{
-    {"dense", "all n values, fp32 or bf16: Rabenseifner, or a ring for long vectors",
-     SelectorKind::exact, kNone, make_dense},
-    {"topka", "allgather of the selections, union applied", SelectorKind::exact, kCleared,
-     make_topka},
-    {"gaussiank", "topka with thresholds from a Gaussian fit", SelectorKind::gaussian, kCleared,
-     make_gaussiank},
-    {"topkdsa", "SparCML: split and reduce, allgather sparse or dense", SelectorKind::exact,
-     kCleared, make_topkdsa},
-    {"gtopk", "tree merge that keeps k, then broadcast", SelectorKind::exact, kHolderOrSender,
-     make_gtopk, kSender},
-    {"topka2a", "alltoall of equal regions, dense allgather", SelectorKind::quota, kCleared,
-     make_topka2a},
-    {"oktopk", "Ok-Topk, Algorithm 1: balanced split, reused thresholds, O(k) words",
-     SelectorKind::reused, kSender, make_oktopk},
-    {"spardl", "SparDL: log-step reduce-scatter, k/P kept per block", SelectorKind::quota, kHolder,
-     make_spardl},
-    {"circulant", "ours: any skip list, steered thresholds, owner memory", SelectorKind::controlled,
-     kOwnerOrSender, make_circulant},
+    {"dense", "all n values, fp32 or bf16: Rabenseifner, or a ring for long vectors", SelectorKind::exact, kNone,
+     make_dense},
+    {"topka", "allgather of the selections, union applied", SelectorKind::exact, kCleared, make_topka},
+    {"gaussiank", "topka with thresholds from a Gaussian fit", SelectorKind::gaussian, kCleared, make_gaussiank},
+    {"topkdsa", "SparCML: split and reduce, allgather sparse or dense", SelectorKind::exact, kCleared, make_topkdsa},
+    {"gtopk", "tree merge that keeps k, then broadcast", SelectorKind::exact, kHolderOrSender, make_gtopk, kSender},
+    {"topka2a", "alltoall of equal regions, dense allgather", SelectorKind::quota, kCleared, make_topka2a},
+    {"oktopk", "Ok-Topk, Algorithm 1: balanced split, reused thresholds, O(k) words", SelectorKind::reused, kSender,
+     make_oktopk},
+    {"spardl", "SparDL: log-step reduce-scatter, k/P kept per block", SelectorKind::quota, kHolder, make_spardl},
+    {"circulant", "ours: any skip list, steered thresholds, owner memory", SelectorKind::controlled, kOwnerOrSender,
+     make_circulant},
 }};
 
 struct ResidualName {
@@ -81,8 +75,8 @@ std::unique_ptr<Allreduce> make_allreduce(const Preset& preset, AllreduceOptions
   std::string allowed;
   for (const ResidualKind kind : preset.residuals)
     allowed += (allowed.empty() ? "" : ", ") + std::string(to_string(kind));
-  require(preset.takes(options.residual), "preset ", preset.name,
-          " cannot work with residual rule ", to_string(options.residual), "; it takes: ", allowed);
+  require(preset.takes(options.residual), "preset ", preset.name, " cannot work with residual rule ",
+          to_string(options.residual), "; it takes: ", allowed);
   require(options.codec.index != IndexCoding::all, "codec ", to_string(options.codec),
           ": index coding all is for dense blocks only");
   return preset.make(options);
@@ -95,32 +89,24 @@ AllreduceOptions fitting(const Preset& preset, AllreduceOptions options) {
 
 SelectorKind default_selector(const Preset& preset, const AllreduceOptions& options) {
   const bool is_steered = options.thresholds == ThresholdRule::steered;
-  return preset.selector == SelectorKind::reused && is_steered ? SelectorKind::controlled
-                                                               : preset.selector;
+  return preset.selector == SelectorKind::reused && is_steered ? SelectorKind::controlled : preset.selector;
 }
 
 SelectorOptions selector_options(const AllreduceOptions& options, int P) {
-  return {.tau_prime = options.tau_prime,
-          .follows_counts = options.thresholds == ThresholdRule::published,
-          .P = P};
+  return {.tau_prime = options.tau_prime, .follows_counts = options.thresholds == ThresholdRule::published, .P = P};
 }
 
-std::string_view to_string(ThresholdRule rule) {
-  return kThresholdRules[static_cast<std::size_t>(rule)].name;
-}
+std::string_view to_string(ThresholdRule rule) { return kThresholdRules[static_cast<std::size_t>(rule)].name; }
 
 ThresholdRule find_threshold_rule(std::string_view name) {
   return find_row(kThresholdRules, "threshold rule", name).rule;
 }
 
 std::string_view to_string(ResidualKind kind) {
-  return std::find_if(kResiduals.begin(), kResiduals.end(),
-                      [kind](const ResidualName& r) { return r.kind == kind; })
+  return std::find_if(kResiduals.begin(), kResiduals.end(), [kind](const ResidualName& r) { return r.kind == kind; })
       ->name;
 }
 
-ResidualKind find_residual(std::string_view name) {
-  return find_row(kResiduals, "residual rule", name).kind;
-}
+ResidualKind find_residual(std::string_view name) { return find_row(kResiduals, "residual rule", name).kind; }
 
 }  // namespace oktopk

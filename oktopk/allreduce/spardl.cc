@@ -23,11 +23,8 @@ class SparDL final : public EqualRegions {
   Prediction predict(const Problem& problem) const override {
     const double P = problem.P;
     const double quota = std::ceil(problem.k / P);
-    const auto frame = [&](double entries) {
-      return expected_frame_bytes(options().codec, entries, problem.n / P);
-    };
-    const Cost cost = SparseReduceScatter::predict(power_skips(problem.P), problem, options().codec,
-                                                   false, quota) +
+    const auto frame = [&](double entries) { return expected_frame_bytes(options().codec, entries, problem.n / P); };
+    const Cost cost = SparseReduceScatter::predict(power_skips(problem.P), problem, options().codec, false, quota) +
                       predict_gather(problem.P, frame(quota), quota, 0);
     const double rounding = (P - 1) * (frame(quota) - frame(problem.k / P));
     return {cost, cost + Cost{.bytes = rounding, .entries = P}};
@@ -41,18 +38,13 @@ class SparDL final : public EqualRegions {
     frame_.clear();
     encode_frame(frame_spec(step), sums(), frame_, error_sink(options().codec, out.returned));
     gather(
-        step,
-        [&](int, std::size_t width) {
-          return max_frame_bytes(options().codec, std::min(quota, width), width);
-        },
+        step, [&](int, std::size_t width) { return max_frame_bytes(options().codec, std::min(quota, width), width); },
         out);
   }
 };
 
 }  // namespace
 
-std::unique_ptr<Allreduce> make_spardl(const AllreduceOptions& options) {
-  return std::make_unique<SparDL>(options);
-}
+std::unique_ptr<Allreduce> make_spardl(const AllreduceOptions& options) { return std::make_unique<SparDL>(options); }
 
 }  // namespace oktopk

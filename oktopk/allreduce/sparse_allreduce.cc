@@ -7,8 +7,8 @@
 
 namespace oktopk {
 
-Outcome sparse_allreduce(Communicator& comm, CooView selection, Index n, std::size_t k,
-                         const std::string& preset, AllreduceOptions options) {
+Outcome sparse_allreduce(Communicator& comm, CooView selection, Index n, std::size_t k, const std::string& preset,
+                         AllreduceOptions options) {
   const Preset& row = find_preset(preset);
   require(options.residual != ResidualKind::owner_memory,
           "sparse_allreduce: owner memory needs a Reducer, which keeps it between steps");

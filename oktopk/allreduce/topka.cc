@@ -20,14 +20,11 @@ class GatherAll final : public Allreduce {
   GatherAll(std::string_view name, bool sizes_first, const AllreduceOptions& options)
       : Allreduce(options), name_(name), sizes_first_(sizes_first) {}
   std::string_view name() const override { return name_; }
-  bool promises_volume() const override {
-    return !sizes_first_;
-  }  // a fitted threshold controls nothing
+  bool promises_volume() const override { return !sizes_first_; }  // a fitted threshold controls nothing
 
   Prediction predict(const Problem& problem) const override {
     const double peers = problem.P - 1;
-    const double frame =
-        gathered_bytes(expected_frame_bytes(options().codec, problem.k, problem.n));
+    const double frame = gathered_bytes(expected_frame_bytes(options().codec, problem.k, problem.n));
     const double L = ceil_log2(problem.P);
     Cost cost = sequential(L, peers * frame, peers * problem.k);
     if (sizes_first_) cost += sequential(L, peers * kSizesBytes);
@@ -43,8 +40,7 @@ class GatherAll final : public Allreduce {
     capacities_.assign(P, max_frame_bytes(options().codec, max_selection(step.k), step.n));
     if (sizes_first_) {
       allgather_sizes(step.comm, {step.mine.selection.size(), frame_.size()}, sizes_, work_);
-      for (std::size_t r = 0; r < P; ++r)
-        capacities_[r] = std::min<std::size_t>(capacities_[r], sizes_[r].bytes);
+      for (std::size_t r = 0; r < P; ++r) capacities_[r] = std::min<std::size_t>(capacities_[r], sizes_[r].bytes);
     }
     gather_.run(step.comm, frame_, capacities_, work_);
     parts_.resize(P);

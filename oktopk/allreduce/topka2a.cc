@@ -22,8 +22,7 @@ class TopkA2A final : public EqualRegions {
     const double value = options().codec.lossless() ? 4 : 2;
     const Cost cost =
         SparseReduceScatter::predict(direct_skips(problem.P), problem, options().codec, false) +
-        predict_gather(problem.P, expected_dense_frame_bytes(options().codec, problem.n / P), 0,
-                       problem.n / P);
+        predict_gather(problem.P, expected_dense_frame_bytes(options().codec, problem.n / P), 0, problem.n / P);
     // Regions differ by one value when P does not divide n.
     return {cost, cost + Cost{.bytes = (P - 1) * value}};
   }
@@ -32,18 +31,14 @@ class TopkA2A final : public EqualRegions {
   void do_run(const Step& step, Outcome& out) override {
     scatter(step, direct_skips, 0, out);
     frame_.clear();
-    encode_dense_frame(frame_spec(step), dense_sums(step), frame_,
-                       error_sink(options().codec, out.returned));
+    encode_dense_frame(frame_spec(step), dense_sums(step), frame_, error_sink(options().codec, out.returned));
     gather(
-        step, [&](int, std::size_t width) { return dense_frame_bytes(options().codec, width); },
-        out);
+        step, [&](int, std::size_t width) { return dense_frame_bytes(options().codec, width); }, out);
   }
 };
 
 }  // namespace
 
-std::unique_ptr<Allreduce> make_topka2a(const AllreduceOptions& options) {
-  return std::make_unique<TopkA2A>(options);
-}
+std::unique_ptr<Allreduce> make_topka2a(const AllreduceOptions& options) { return std::make_unique<TopkA2A>(options); }
 
 }  // namespace oktopk

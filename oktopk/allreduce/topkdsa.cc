@@ -61,8 +61,7 @@ class TopkDsa final : public EqualRegions {
 
   Cost cost(const Problem& problem) const {
     const double P = problem.P;
-    const double sparse =
-        expected_frame_bytes(options().codec, problem.union_of(P) / P, problem.n / P);
+    const double sparse = expected_frame_bytes(options().codec, problem.union_of(P) / P, problem.n / P);
     const double dense = expected_dense_frame_bytes(options().codec, problem.n / P);
     return SparseReduceScatter::predict(direct_skips(problem.P), problem, options().codec, false) +
            sequential(ceil_log2(problem.P), (P - 1) * kSizesBytes) +
@@ -76,8 +75,6 @@ class TopkDsa final : public EqualRegions {
 
 }  // namespace
 
-std::unique_ptr<Allreduce> make_topkdsa(const AllreduceOptions& options) {
-  return std::make_unique<TopkDsa>(options);
-}
+std::unique_ptr<Allreduce> make_topkdsa(const AllreduceOptions& options) { return std::make_unique<TopkDsa>(options); }
 
 }  // namespace oktopk

@@ -12,9 +12,7 @@ constexpr std::size_t kLine = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kLarge = 2 * kHugePage;  // below this most of a huge page might be wasted
 
-std::align_val_t alignment_of(std::size_t bytes) {
-  return std::align_val_t{bytes >= kLarge ? kHugePage : kLine};
-}
+std::align_val_t alignment_of(std::size_t bytes) { return std::align_val_t{bytes >= kLarge ? kHugePage : kLine}; }
 
 }  // namespace
 
@@ -26,8 +24,6 @@ void* allocate_pages(std::size_t bytes) {
   return memory;
 }
 
-void free_pages(void* memory, std::size_t bytes) noexcept {
-  ::operator delete(memory, alignment_of(bytes));
-}
+void free_pages(void* memory, std::size_t bytes) noexcept { ::operator delete(memory, alignment_of(bytes)); }
 
 }  // namespace oktopk

@@ -33,9 +33,7 @@ struct UninitialisedAllocator {
   void construct(U* place, Args&&... args) {
     ::new (static_cast<void*>(place)) U(std::forward<Args>(args)...);
   }
-  friend bool operator==(const UninitialisedAllocator&, const UninitialisedAllocator&) {
-    return true;
-  }
+  friend bool operator==(const UninitialisedAllocator&, const UninitialisedAllocator&) { return true; }
 };
 
 // A vector of trivial T; elements added by resize(size) are uninitialised.

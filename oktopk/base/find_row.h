@@ -14,8 +14,7 @@ namespace oktopk {
 // names.
 template <class Rows>
 const auto& find_row(const Rows& rows, std::string_view what, std::string_view name) {
-  const auto row =
-      std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.name == name; });
+  const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.name == name; });
   if (row != rows.end()) return *row;
   std::string known;
   for (const auto& r : rows) known += (known.empty() ? "" : ", ") + std::string(r.name);

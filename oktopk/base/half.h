@@ -27,8 +27,7 @@ inline float to_float(Fp16 x) {
   constexpr std::uint32_t kInfinity = 0x7C00U << 13;
   const float scaled = std::bit_cast<float>(magnitude) * 0x1p112F;
   // Infinity and NaN keep their fraction; the multiplication would make them finite.
-  const std::uint32_t bits =
-      magnitude >= kInfinity ? magnitude | 0x7F800000U : std::bit_cast<std::uint32_t>(scaled);
+  const std::uint32_t bits = magnitude >= kInfinity ? magnitude | 0x7F800000U : std::bit_cast<std::uint32_t>(scaled);
   return std::bit_cast<float>(bits | sign);
 }
 

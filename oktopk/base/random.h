@@ -14,8 +14,7 @@ class Random {
   explicit Random(std::uint64_t seed) : state_(seed) {}
   // A stream of its own for each combination.
   Random(std::uint64_t seed, std::uint64_t a, std::uint64_t b = 0)
-      : state_(seed * 0x9e3779b97f4a7c15U ^ (a + 1) * 0xbf58476d1ce4e5b9U ^
-               (b + 1) * 0x94d049bb133111ebU) {
+      : state_(seed * 0x9e3779b97f4a7c15U ^ (a + 1) * 0xbf58476d1ce4e5b9U ^ (b + 1) * 0x94d049bb133111ebU) {
     next();
   }
 

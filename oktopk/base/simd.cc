@@ -32,23 +32,16 @@ std::atomic<SimdLevel>& level_in_use() {
 
 }  // namespace
 
-std::string_view to_string(SimdLevel level) {
-  return kLevels[static_cast<std::size_t>(level)].name;
-}
+std::string_view to_string(SimdLevel level) { return kLevels[static_cast<std::size_t>(level)].name; }
 
-SimdLevel find_simd_level(std::string_view name) {
-  return find_row(kLevels, "SIMD level", name).level;
-}
+SimdLevel find_simd_level(std::string_view name) { return find_row(kLevels, "SIMD level", name).level; }
 
-std::span<const SimdLevel> simd_levels() {
-  return std::span(kOrder).first(static_cast<std::size_t>(best()) + 1);
-}
+std::span<const SimdLevel> simd_levels() { return std::span(kOrder).first(static_cast<std::size_t>(best()) + 1); }
 
 SimdLevel simd_level() { return level_in_use().load(std::memory_order_relaxed); }
 
 void limit_simd_level(SimdLevel level) {
-  require(level <= best(), "SIMD level ", to_string(level), ": this machine goes up to ",
-          to_string(best()));
+  require(level <= best(), "SIMD level ", to_string(level), ": this machine goes up to ", to_string(best()));
   level_in_use().store(level, std::memory_order_relaxed);
 }
 

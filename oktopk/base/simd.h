@@ -48,5 +48,4 @@ class SimdLimit {
 // these levels has it: a fused multiply-add rounds once where the scalar code rounds twice. Code
 // that asks for std::fma itself (optim/tensor_kernels.h) gets the same bits at every level.
 #define OKTOPK_AVX2 __attribute__((target("avx2,bmi,bmi2,lzcnt,popcnt,f16c")))
-#define OKTOPK_AVX512 \
-  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi,bmi2,lzcnt,popcnt,f16c")))
+#define OKTOPK_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi,bmi2,lzcnt,popcnt,f16c")))

@@ -15,9 +15,8 @@ bool has_f16c_and_lzcnt() {
   unsigned d = 0;
   constexpr unsigned kF16c = 1U << 29U;
   constexpr unsigned kLzcnt = 1U << 5U;
-  return __get_cpuid(1, &a, &b, &basic, &d) != 0 &&
-         __get_cpuid(0x80000001U, &a, &b, &extended, &d) != 0 && (basic & kF16c) != 0 &&
-         (extended & kLzcnt) != 0;
+  return __get_cpuid(1, &a, &b, &basic, &d) != 0 && __get_cpuid(0x80000001U, &a, &b, &extended, &d) != 0 &&
+         (basic & kF16c) != 0 && (extended & kLzcnt) != 0;
 }
 
 }  // namespace
@@ -29,9 +28,8 @@ SimdLevel detect_simd_level() {
                     __builtin_cpu_supports("bmi2") != 0 && __builtin_cpu_supports("popcnt") != 0 &&
                     __builtin_cpu_supports("fma") != 0 && has_f16c_and_lzcnt();
   if (!avx2) return SimdLevel::scalar;
-  const bool avx512 =
-      __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
-      __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;
+  const bool avx512 = __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+                      __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;
   return avx512 ? SimdLevel::avx512 : SimdLevel::avx2;
 }
 

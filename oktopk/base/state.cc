@@ -51,29 +51,25 @@ void StateWriter::seal_nested(std::size_t start) {
 
 StateReader::StateReader(std::span<const std::byte> sealed) {
   Seal seal;
-  require(sealed.size() >= sizeof(seal), "state: ", sealed.size(), " bytes, but at least ",
-          sizeof(seal), " are needed");
+  require(sealed.size() >= sizeof(seal), "state: ", sealed.size(), " bytes, but at least ", sizeof(seal),
+          " are needed");
   std::memcpy(&seal, sealed.data(), sizeof(seal));
   require(seal.magic == kMagic, "state: this is not a saved state of oktopk");
-  require(seal.version == kVersion, "state: saved in format ", seal.version,
-          ", but this library reads format ", kVersion);
+  require(seal.version == kVersion, "state: saved in format ", seal.version, ", but this library reads format ",
+          kVersion);
   require(seal.reserved == 0, "state: damaged, its head is not what was written");
   bytes_ = sealed.subspan(sizeof(seal));
-  require(seal.size == bytes_.size(), "state: ", bytes_.size(), " bytes of content where ",
-          seal.size, " were saved");
+  require(seal.size == bytes_.size(), "state: ", bytes_.size(), " bytes of content where ", seal.size, " were saved");
   require(seal.checksum == hash_bytes(bytes_, kVersion), "state: damaged, the checksum differs");
 }
 
 std::span<const std::byte> StateReader::next(std::size_t size) {
-  require(size <= bytes_.size(), "state: ", size, " more bytes were expected, but only ",
-          bytes_.size(), " are left");
+  require(size <= bytes_.size(), "state: ", size, " more bytes were expected, but only ", bytes_.size(), " are left");
   const auto taken = bytes_.first(size);
   bytes_ = bytes_.subspan(size);
   return taken;
 }
 
-void StateReader::finish() const {
-  require(bytes_.empty(), "state: ", bytes_.size(), " bytes are left over");
-}
+void StateReader::finish() const { require(bytes_.empty(), "state: ", bytes_.size(), " bytes are left over"); }
 
 }  // namespace oktopk

@@ -123,8 +123,8 @@ class StateReader {
   std::vector<T> take_all() {
     static_assert(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>);
     const auto count = take<std::uint64_t>();
-    require(count <= bytes_.size() / sizeof(T), "state: an array of ", count, " values, but only ",
-            bytes_.size(), " bytes are left");
+    require(count <= bytes_.size() / sizeof(T), "state: an array of ", count, " values, but only ", bytes_.size(),
+            " bytes are left");
     std::vector<T> values(count);
     const auto from = next(count * sizeof(T));
     if (count > 0) std::memcpy(values.data(), from.data(), from.size());
@@ -134,19 +134,17 @@ class StateReader {
   template <class T>
   T take_finite(std::string_view what, T least = std::numeric_limits<T>::lowest()) {
     const T value = take<T>();
-    require(std::isfinite(value) && value >= least, "state: ", what, " is ", value,
-            ", but it must be finite", least >= 0 ? " and not negative" : "");
+    require(std::isfinite(value) && value >= least, "state: ", what, " is ", value, ", but it must be finite",
+            least >= 0 ? " and not negative" : "");
     return value;
   }
   // The same of an array.
   template <class T>
-  std::vector<T> take_all_finite(std::string_view what,
-                                 T least = std::numeric_limits<T>::lowest()) {
+  std::vector<T> take_all_finite(std::string_view what, T least = std::numeric_limits<T>::lowest()) {
     std::vector<T> values = take_all<T>();
     for (std::size_t i = 0; i < values.size(); ++i)
-      require(std::isfinite(values[i]) && values[i] >= least, "state: ", what, "[", i,
-              "] = ", values[i], ", but all values must be finite",
-              least >= 0 ? " and not negative" : "");
+      require(std::isfinite(values[i]) && values[i] >= least, "state: ", what, "[", i, "] = ", values[i],
+              ", but all values must be finite", least >= 0 ? " and not negative" : "");
     return values;
   }
   std::string take_text() {

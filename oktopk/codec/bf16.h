@@ -16,8 +16,6 @@ inline std::uint16_t to_bf16(float v) {
   return static_cast<std::uint16_t>(std::min(rounded, 0x7F7Fu) | ((bits >> 16) & 0x8000u));
 }
 
-inline float from_bf16(std::uint16_t half) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(half) << 16);
-}
+inline float from_bf16(std::uint16_t half) { return std::bit_cast<float>(static_cast<std::uint32_t>(half) << 16); }
 
 }  // namespace oktopk

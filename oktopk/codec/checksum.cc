@@ -19,8 +19,8 @@ static_assert(std::endian::native == std::endian::little, "the wire is little-en
 constexpr std::size_t kHashLanes = 4;
 constexpr std::size_t kStripeBytes = 16 * kHashLanes;
 constexpr std::uint64_t kConstant = 0x9E3779B97F4A7C15u;  // 2^64 / golden ratio
-constexpr std::array<std::uint64_t, kHashLanes> kSeeds{0xA0761D6478BD642Fu, 0xE7037ED1A0B428DBu,
-                                                       0x8EBC6AF09C88C6E3u, 0x589965CC75374CC3u};
+constexpr std::array<std::uint64_t, kHashLanes> kSeeds{0xA0761D6478BD642Fu, 0xE7037ED1A0B428DBu, 0x8EBC6AF09C88C6E3u,
+                                                       0x589965CC75374CC3u};
 
 __extension__ using Product = unsigned __int128;
 
@@ -71,8 +71,7 @@ struct Lanes {
 
 }  // namespace
 
-std::uint32_t frame_checksum(std::span<const std::byte, 28> context,
-                             std::span<const std::byte> payload) {
+std::uint32_t frame_checksum(std::span<const std::byte, 28> context, std::span<const std::byte> payload) {
   Lanes lanes;
   lanes.add_padded(context);
   const std::size_t stripes = payload.size() / kStripeBytes;

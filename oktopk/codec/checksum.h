@@ -12,7 +12,6 @@ namespace oktopk {
 
 // `context` is what both sides know of the frame besides its payload (frame.cc). COST: about memory
 // speed.
-std::uint32_t frame_checksum(std::span<const std::byte, 28> context,
-                             std::span<const std::byte> payload);
+std::uint32_t frame_checksum(std::span<const std::byte, 28> context, std::span<const std::byte> payload);
 
 }  // namespace oktopk

@@ -23,8 +23,8 @@ constexpr std::array<CodingInfo, 6> kIndexCodings{{
     {"bitmap", "one bit per position of the range; best above 25% density"},
     {"all", "every index of the range, no index bytes"},
 }};
-constexpr std::array<const IndexCodec& (*)(), 6> kIndexCodecs{
-    index_coo32, index_u16_blocks, index_bit_packed, index_elias_fano, index_bitmap, index_all};
+constexpr std::array<const IndexCodec& (*)(), 6> kIndexCodecs{index_coo32,      index_u16_blocks, index_bit_packed,
+                                                              index_elias_fano, index_bitmap,     index_all};
 
 constexpr std::array<CodingInfo, 4> kValueCodings{{
     {"fp32", "32-bit floats, lossless"},
@@ -32,8 +32,7 @@ constexpr std::array<CodingInfo, 4> kValueCodings{{
     {"log8", "sign and 7-bit logarithmic level per value, a scale per 256"},
     {"log4", "sign and 3-bit logarithmic level per value, a scale per 256"},
 }};
-constexpr std::array<const ValueCodec& (*)(), 4> kValueCodecs{value_fp32, value_bf16, value_log8,
-                                                              value_log4};
+constexpr std::array<const ValueCodec& (*)(), 4> kValueCodecs{value_fp32, value_bf16, value_log8, value_log4};
 
 template <class Coding>
 std::optional<Coding> find(std::span<const CodingInfo> table, std::string_view name) {
@@ -50,8 +49,8 @@ std::string names(std::span<const CodingInfo> table) {
 }
 
 [[noreturn]] void fail_parse(std::string_view text) {
-  fail<UsageError>("parse_codec: '", text, "' is not INDEX+VALUE, INDEX or VALUE with INDEX in {",
-                   names(kIndexCodings), "} and VALUE in {", names(kValueCodings), "}");
+  fail<UsageError>("parse_codec: '", text, "' is not INDEX+VALUE, INDEX or VALUE with INDEX in {", names(kIndexCodings),
+                   "} and VALUE in {", names(kValueCodings), "}");
 }
 
 }  // namespace
@@ -62,16 +61,14 @@ std::span<const CodingInfo> value_codings() { return kValueCodings; }
 const IndexCodec& index_codec(IndexCoding coding) {
   const auto at = static_cast<std::size_t>(coding);
   if (at >= kIndexCodecs.size())
-    fail<UsageError>("index coding ", at, " does not exist: use one of {", names(kIndexCodings),
-                     "}");
+    fail<UsageError>("index coding ", at, " does not exist: use one of {", names(kIndexCodings), "}");
   return kIndexCodecs[at]();
 }
 
 const ValueCodec& value_codec(ValueCoding coding) {
   const auto at = static_cast<std::size_t>(coding);
   if (at >= kValueCodecs.size())
-    fail<UsageError>("value coding ", at, " does not exist: use one of {", names(kValueCodings),
-                     "}");
+    fail<UsageError>("value coding ", at, " does not exist: use one of {", names(kValueCodings), "}");
   return kValueCodecs[at]();
 }
 
@@ -98,8 +95,7 @@ Codec parse_codec(std::string_view text) {
   return {*index, *value};
 }
 
-std::size_t max_payload_bytes(Codec codec, std::size_t entries, std::size_t width,
-                              std::size_t frames) {
+std::size_t max_payload_bytes(Codec codec, std::size_t entries, std::size_t width, std::size_t frames) {
   const bool all = codec.index == IndexCoding::all;
   entries = all ? width : std::min(entries, width);
   frames = std::min(frames, entries);  // an empty frame has no payload
@@ -118,8 +114,8 @@ double expected_payload_bytes(Codec codec, double entries, double width) {
   if (!(entries > 0)) return 0;
   const auto count = static_cast<std::size_t>(std::ceil(entries));
   // Proportional below one entry, so that sums over many sparse frames stay right.
-  const double value_bytes = static_cast<double>(value_codec(codec.value).bytes(count)) * entries /
-                             static_cast<double>(count);
+  const double value_bytes =
+      static_cast<double>(value_codec(codec.value).bytes(count)) * entries / static_cast<double>(count);
   return index_codec(codec.index).expected_bytes(entries, width) + value_bytes;
 }
 

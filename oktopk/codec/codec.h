@@ -51,8 +51,7 @@ std::span<const CodingInfo> value_codings();
 // sorted indices inside `width` positions, cut into `frames` frames in any way; expected is for
 // uniformly random positions in one frame. With IndexCoding::all every position is an entry,
 // whatever `entries` says.
-std::size_t max_payload_bytes(Codec codec, std::size_t entries, std::size_t width,
-                              std::size_t frames = 1);
+std::size_t max_payload_bytes(Codec codec, std::size_t entries, std::size_t width, std::size_t frames = 1);
 double expected_payload_bytes(Codec codec, double entries, double width);
 
 }  // namespace oktopk

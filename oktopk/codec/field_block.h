@@ -11,8 +11,8 @@
 namespace oktopk {
 
 // Writes bytes_for_bits(fields.size() * width) bytes.
-inline void pack_block(const CodecKernels& kernels, std::span<const std::uint32_t> fields,
-                       unsigned width, std::byte* out) {
+inline void pack_block(const CodecKernels& kernels, std::span<const std::uint32_t> fields, unsigned width,
+                       std::byte* out) {
   if (fields.size() == kFieldBlock) {
     kernels.pack(fields.data(), width, out);
   } else {
@@ -21,8 +21,8 @@ inline void pack_block(const CodecKernels& kernels, std::span<const std::uint32_
 }
 
 // REQUIRES: from.size() == bytes_for_bits(out.size() * width).
-inline void unpack_block(const CodecKernels& kernels, std::span<const std::byte> from,
-                         unsigned width, std::span<std::uint32_t> out) {
+inline void unpack_block(const CodecKernels& kernels, std::span<const std::byte> from, unsigned width,
+                         std::span<std::uint32_t> out) {
   if (out.size() == kFieldBlock) {
     kernels.unpack(from.data(), width, out.data());
   } else {

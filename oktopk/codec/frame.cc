@@ -29,8 +29,8 @@ void check_indices(const FrameSpec& spec, std::span<const Index> idx) {
   if (idx.empty()) return;
   require(codec_kernels().increasing(idx.data(), idx.size()), "encode_frame: the ", idx.size(),
           " indices are not strictly increasing");
-  require(idx.front() >= range.begin && idx.back() < range.end, "encode_frame: indices ",
-          idx.front(), "..", idx.back(), " lie outside [", range.begin, ", ", range.end, ")");
+  require(idx.front() >= range.begin && idx.back() < range.end, "encode_frame: indices ", idx.front(), "..", idx.back(),
+          " lie outside [", range.begin, ", ", range.end, ")");
 }
 
 void check_finite(std::span<const float> val) {
@@ -66,8 +66,7 @@ void append_frame(const FrameSpec& spec, CooView v, std::uint64_t first, Bytes& 
     end += value_bytes;
   }
   out.resize(end);
-  const Frame frame{spec.codec, spec.range, count, head,
-                    std::span<const std::byte>(out).subspan(start + head)};
+  const Frame frame{spec.codec, spec.range, count, head, std::span<const std::byte>(out).subspan(start + head)};
   const std::uint32_t sum = frame_checksum_of(frame, spec.tag);
   std::memcpy(out.data() + start, &sum, sizeof sum);
 }
@@ -75,8 +74,8 @@ void append_frame(const FrameSpec& spec, CooView v, std::uint64_t first, Bytes& 
 // Appends what the coding took off each value. Decoding the bytes just written into the place of
 // the result makes the errors those of the receivers, and needs no scratch memory.
 template <class IndexAt>
-void append_errors(ValueCoding coding, std::span<const float> val, const Bytes& out,
-                   IndexAt index_at, SparseVector& error) {
+void append_errors(ValueCoding coding, std::span<const float> val, const Bytes& out, IndexAt index_at,
+                   SparseVector& error) {
   if (val.empty() || coding == ValueCoding::fp32) return;
   const ValueCodec& values = value_codec(coding);
   std::size_t at = error.size();
@@ -106,9 +105,9 @@ Parts split(const Frame& frame) {
   const std::size_t value_bytes = value_codec(frame.codec.value).bytes(frame.count);
   const SizeBounds bounds = index_codec(frame.codec.index).bounds(frame.count, width);
   if (size < value_bytes || size - value_bytes < bounds.least || size - value_bytes > bounds.most) {
-    fail<CommError>("frame: ", size, " payload bytes for ", frame.count, " entries of ",
-                    to_string(frame.codec), " in a range of ", width, "; expected ", value_bytes,
-                    " for the values and ", bounds.least, " to ", bounds.most, " for the indices");
+    fail<CommError>("frame: ", size, " payload bytes for ", frame.count, " entries of ", to_string(frame.codec),
+                    " in a range of ", width, "; expected ", value_bytes, " for the values and ", bounds.least, " to ",
+                    bounds.most, " for the indices");
   }
   return {frame.payload.first(size - value_bytes), frame.payload.last(value_bytes)};
 }
@@ -136,10 +135,9 @@ void drop_zeros(SparseVector& out, std::size_t start) {
 }  // namespace
 
 void encode_frame(const FrameSpec& spec, CooView v, Bytes& out, SparseVector* error) {
-  require(spec.range.begin <= spec.range.end, "encode_frame: range [", spec.range.begin, ", ",
-          spec.range.end, ") is reversed");
-  require(v.idx.size() == v.val.size(), "encode_frame: ", v.idx.size(), " indices but ",
-          v.val.size(), " values");
+  require(spec.range.begin <= spec.range.end, "encode_frame: range [", spec.range.begin, ", ", spec.range.end,
+          ") is reversed");
+  require(v.idx.size() == v.val.size(), "encode_frame: ", v.idx.size(), " indices but ", v.val.size(), " values");
   require(spec.codec.index != IndexCoding::all || v.size() == spec.range.width(),
           "encode_frame: coding 'all' needs all ", spec.range.width(), " entries, not ", v.size());
   check_indices(spec, v.idx);
@@ -151,11 +149,9 @@ void encode_frame(const FrameSpec& spec, CooView v, Bytes& out, SparseVector* er
   }
 }
 
-void encode_dense_frame(const FrameSpec& spec, std::span<const float> dense, Bytes& out,
-                        SparseVector* error) {
+void encode_dense_frame(const FrameSpec& spec, std::span<const float> dense, Bytes& out, SparseVector* error) {
   require(spec.range.begin <= spec.range.end && dense.size() == spec.range.width(),
-          "encode_dense_frame: ", dense.size(), " values for [", spec.range.begin, ", ",
-          spec.range.end, ")");
+          "encode_dense_frame: ", dense.size(), " values for [", spec.range.begin, ", ", spec.range.end, ")");
   check_finite(dense);
   FrameSpec all = spec;
   all.codec = dense_codec(spec.codec);
@@ -168,17 +164,16 @@ void encode_dense_frame(const FrameSpec& spec, std::span<const float> dense, Byt
 }
 
 Frame open_frame(std::span<const std::byte> bytes, const FrameSpec& spec) {
-  require(spec.range.begin <= spec.range.end, "open_frame: range [", spec.range.begin, ", ",
-          spec.range.end, ") is reversed");
+  require(spec.range.begin <= spec.range.end, "open_frame: range [", spec.range.begin, ", ", spec.range.end,
+          ") is reversed");
   const Frame frame = read_frame_head(bytes, spec);
   split(frame);
   std::uint32_t announced = 0;
   std::memcpy(&announced, bytes.data(), kFrameChecksumBytes);
   if (const std::uint32_t sum = frame_checksum_of(frame, spec.tag); sum != announced) {
-    fail<CommError>("a frame of another step, problem or range, or damaged (checksum ", announced,
-                    " announced, ", sum, " computed over ", frame.count, " entries; expected tag ",
-                    spec.tag, ", range [", spec.range.begin, ", ", spec.range.end, "), codec ",
-                    to_string(spec.codec), ")");
+    fail<CommError>("a frame of another step, problem or range, or damaged (checksum ", announced, " announced, ", sum,
+                    " computed over ", frame.count, " entries; expected tag ", spec.tag, ", range [", spec.range.begin,
+                    ", ", spec.range.end, "), codec ", to_string(spec.codec), ")");
   }
   return frame;
 }
@@ -196,8 +191,8 @@ void decode_frame(const Frame& frame, SparseVector& out) {
 }
 
 void decode_frame_add(const Frame& frame, std::span<float> out) {
-  require(out.size() == frame.range.width(), "decode_frame_add: ", out.size(),
-          " places for a range of ", frame.range.width());
+  require(out.size() == frame.range.width(), "decode_frame_add: ", out.size(), " places for a range of ",
+          frame.range.width());
   const Parts parts = split(frame);
   const IndexCodec& indices = index_codec(frame.codec.index);
   const ValueCodec& values = value_codec(frame.codec.value);
@@ -206,8 +201,7 @@ void decode_frame_add(const Frame& frame, std::span<float> out) {
   std::array<float, kPiece> val;
   for (std::size_t done = 0; done < frame.count; done += kPiece) {
     const std::size_t count = std::min(kPiece, frame.count - done);
-    values.decode(parts.value.subspan(values.bytes(done), values.bytes(count)),
-                  std::span(val).first(count));
+    values.decode(parts.value.subspan(values.bytes(done), values.bytes(count)), std::span(val).first(count));
     if (frame.codec.index == IndexCoding::all) {
       for (std::size_t i = 0; i < count; ++i) out[done + i] += val[i];
       continue;

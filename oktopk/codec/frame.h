@@ -33,8 +33,7 @@ void encode_frame(const FrameSpec& spec, CooView v, Bytes& out, SparseVector* er
 // Appends one frame of coding `all` that holds every value of `dense` (range.width() of them).
 // Logarithmic value codings are meant for selections without small values and are sent as bf16
 // here. Errors as above.
-void encode_dense_frame(const FrameSpec& spec, std::span<const float> dense, Bytes& out,
-                        SparseVector* error = nullptr);
+void encode_dense_frame(const FrameSpec& spec, std::span<const float> dense, Bytes& out, SparseVector* error = nullptr);
 
 // A checked frame inside received bytes (borrowed).
 struct Frame {
@@ -71,7 +70,6 @@ double expected_dense_frame_bytes(Codec codec, double width);
 
 // An upper bound for the bytes of `frames` frames that hold at most `entries` entries in ranges
 // of together `width` positions: the capacity to receive them with.
-std::size_t max_frame_bytes(Codec codec, std::size_t entries, std::size_t width,
-                            std::size_t frames = 1);
+std::size_t max_frame_bytes(Codec codec, std::size_t entries, std::size_t width, std::size_t frames = 1);
 
 }  // namespace oktopk

@@ -44,8 +44,7 @@ static_assert(std::has_unique_object_representations_v<Context>);
 }  // namespace
 
 std::uint32_t frame_checksum_of(const Frame& frame, std::uint32_t tag) {
-  const auto codings =
-      static_cast<unsigned>(frame.codec.index) | (static_cast<unsigned>(frame.codec.value) << 4);
+  const auto codings = static_cast<unsigned>(frame.codec.index) | (static_cast<unsigned>(frame.codec.value) << 4);
   const std::uint64_t size = frame.payload.size();
   const Context context{.codings = static_cast<std::uint8_t>(codings),
                         .count = static_cast<std::uint32_t>(frame.count),
@@ -90,21 +89,17 @@ Frame read_frame_head(std::span<const std::byte> bytes, const FrameSpec& spec) {
     size += value_codec(frame.codec.value).bytes(frame.count);
   }
   if (size > rest.size()) {
-    fail<CommError>("frame: truncated, ", size, " payload bytes announced, ", rest.size(),
-                    " there");
+    fail<CommError>("frame: truncated, ", size, " payload bytes announced, ", rest.size(), " there");
   }
   frame.head = bytes.size() - rest.size();
   frame.payload = rest.first(size);
   return frame;
 }
 
-Codec dense_codec(Codec codec) {
-  return {IndexCoding::all, codec.lossless() ? ValueCoding::fp32 : ValueCoding::bf16};
-}
+Codec dense_codec(Codec codec) { return {IndexCoding::all, codec.lossless() ? ValueCoding::fp32 : ValueCoding::bf16}; }
 
 std::size_t frame_head_bytes(Codec codec, std::size_t count) {
-  return kFrameChecksumBytes + varint_bytes(2 * std::uint64_t{count}) +
-         frame_size_field(codec.index, count);
+  return kFrameChecksumBytes + varint_bytes(2 * std::uint64_t{count}) + frame_size_field(codec.index, count);
 }
 
 double expected_frame_bytes(Codec codec, double entries, double width) {
@@ -114,17 +109,14 @@ double expected_frame_bytes(Codec codec, double entries, double width) {
 }
 
 std::size_t dense_frame_bytes(Codec codec, std::size_t width) {
-  return kFrameChecksumBytes + varint_bytes(kDenseHead) +
-         value_codec(dense_codec(codec).value).bytes(width);
+  return kFrameChecksumBytes + varint_bytes(kDenseHead) + value_codec(dense_codec(codec).value).bytes(width);
 }
 
 double expected_dense_frame_bytes(Codec codec, double width) {
-  return static_cast<double>(dense_frame_bytes(codec, 0)) +
-         expected_payload_bytes(dense_codec(codec), width, width);
+  return static_cast<double>(dense_frame_bytes(codec, 0)) + expected_payload_bytes(dense_codec(codec), width, width);
 }
 
-std::size_t max_frame_bytes(Codec codec, std::size_t entries, std::size_t width,
-                            std::size_t frames) {
+std::size_t max_frame_bytes(Codec codec, std::size_t entries, std::size_t width, std::size_t frames) {
   const bool all = codec.index == IndexCoding::all;
   const std::size_t count = all ? width : std::min(entries, width);
   return frames * frame_head_bytes(codec, count) + max_payload_bytes(codec, entries, width, frames);

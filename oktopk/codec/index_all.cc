@@ -9,8 +9,7 @@ namespace {
 
 class All final : public IndexCodec {
  public:
-  std::size_t encode_to(std::span<const Index> /*idx*/, Range /*range*/,
-                        std::byte* /*out*/) const override {
+  std::size_t encode_to(std::span<const Index> /*idx*/, Range /*range*/, std::byte* /*out*/) const override {
     return 0;
   }
 
@@ -22,8 +21,7 @@ class All final : public IndexCodec {
 
   SizeBounds bounds(std::size_t /*count*/, std::size_t /*width*/) const override { return {0, 0}; }
 
-  std::size_t max_bytes(std::size_t /*entries*/, std::size_t /*width*/,
-                        std::size_t /*frames*/) const override {
+  std::size_t max_bytes(std::size_t /*entries*/, std::size_t /*width*/, std::size_t /*frames*/) const override {
     return 0;
   }
 

@@ -46,11 +46,10 @@ class BitPacked final : public IndexCodec {
   void decode_next(IndexCursor& cursor, std::span<Index> out) const override {
     const CodecKernels& kernels = codec_kernels();
     for_each_piece(out, [&](std::span<Index> block) {
-      const std::uint64_t sum =
-          sum_gaps(kernels, take_block(cursor, block.size()), cursor.next, block);
+      const std::uint64_t sum = sum_gaps(kernels, take_block(cursor, block.size()), cursor.next, block);
       if (sum > cursor.range.end - cursor.next) {
-        fail<CommError>("bit_packed: index ", cursor.next + sum - 1, " is not in [",
-                        cursor.range.begin, ", ", cursor.range.end, ")");
+        fail<CommError>("bit_packed: index ", cursor.next + sum - 1, " is not in [", cursor.range.begin, ", ",
+                        cursor.range.end, ")");
       }
       cursor.next += static_cast<Index>(sum);
       cursor.done += block.size();
@@ -86,8 +85,7 @@ class BitPacked final : public IndexCodec {
   }
 
  private:
-  static Index find_gaps(const CodecKernels& kernels, std::span<const Index> idx, Index next,
-                         std::span<Index> gaps) {
+  static Index find_gaps(const CodecKernels& kernels, std::span<const Index> idx, Index next, std::span<Index> gaps) {
     if (idx.size() == kFieldBlock) return kernels.gaps(idx.data(), next, gaps.data());
     Index any = 0;
     for (std::size_t i = 0; i < idx.size(); ++i) {
@@ -99,8 +97,8 @@ class BitPacked final : public IndexCodec {
   }
 
   // Writes the indices of a block from `next` on; returns how far they reach beyond it.
-  static std::uint64_t sum_gaps(const CodecKernels& kernels, std::span<const std::byte> block,
-                                Index next, std::span<Index> out) {
+  static std::uint64_t sum_gaps(const CodecKernels& kernels, std::span<const std::byte> block, Index next,
+                                std::span<Index> out) {
     const auto width = std::to_integer<unsigned>(block.front());
     const auto fields = block.subspan(1);
     if (out.size() == kFieldBlock && width <= kSafeWidth) {
@@ -122,8 +120,7 @@ class BitPacked final : public IndexCodec {
     const unsigned width = rest.empty() ? 0 : std::to_integer<unsigned>(rest.front());
     const std::size_t size = 1 + bytes_for_bits(count * width);
     if (width > kMaxWidth || size > rest.size()) {
-      fail<CommError>("bit_packed: a block of ", count, " gaps of ", width, " bits in ",
-                      rest.size(), " bytes");
+      fail<CommError>("bit_packed: a block of ", count, " gaps of ", width, " bits in ", rest.size(), " bytes");
     }
     const auto block = rest.first(size);
     if (!padding_is_zero(block, 8 + count * width)) {

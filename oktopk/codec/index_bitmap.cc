@@ -44,8 +44,7 @@ class Bitmap final : public IndexCodec {
     return {bytes_for_bits(width), bytes_for_bits(width)};
   }
 
-  std::size_t max_bytes(std::size_t /*entries*/, std::size_t width,
-                        std::size_t frames) const override {
+  std::size_t max_bytes(std::size_t /*entries*/, std::size_t width, std::size_t frames) const override {
     return (width + 7 * frames) / 8;
   }
 

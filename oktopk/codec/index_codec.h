@@ -70,8 +70,7 @@ class IndexCodec {
 
   // As max_payload_bytes and expected_payload_bytes of codec.h, the index bytes alone.
   // REQUIRES: 1 <= frames <= entries <= width.
-  virtual std::size_t max_bytes(std::size_t entries, std::size_t width,
-                                std::size_t frames) const = 0;
+  virtual std::size_t max_bytes(std::size_t entries, std::size_t width, std::size_t frames) const = 0;
   virtual double expected_bytes(double entries, double width) const = 0;
 
  protected:

@@ -35,8 +35,7 @@ class Coo32 final : public IndexCodec {
     return {sizeof(Index) * count, sizeof(Index) * count};
   }
 
-  std::size_t max_bytes(std::size_t entries, std::size_t /*width*/,
-                        std::size_t /*frames*/) const override {
+  std::size_t max_bytes(std::size_t entries, std::size_t /*width*/, std::size_t /*frames*/) const override {
     return sizeof(Index) * entries;
   }
 

@@ -26,8 +26,7 @@ inline void accept(IndexCursor& cursor, std::span<const Index> piece, const char
     fail<CommError>(coding, ": ", cursor.count, " indices are not increasing");
   }
   if (piece.back() >= cursor.range.end) {
-    fail<CommError>(coding, ": index ", piece.back(), " is not in [", cursor.range.begin, ", ",
-                    cursor.range.end, ")");
+    fail<CommError>(coding, ": index ", piece.back(), " is not in [", cursor.range.begin, ", ", cursor.range.end, ")");
   }
   cursor.next = piece.back() + 1;
   cursor.done += piece.size();

@@ -24,8 +24,7 @@ class U16Blocks final : public IndexCodec {
     auto rest = idx;
     for (std::size_t block = 0; block < blocks; ++block) {
       const std::size_t end = range.begin + (block + 1) * kU16Block;
-      const auto behind =
-          std::partition_point(rest.begin(), rest.end(), [end](Index i) { return i < end; });
+      const auto behind = std::partition_point(rest.begin(), rest.end(), [end](Index i) { return i < end; });
       const auto count = static_cast<std::uint32_t>(behind - rest.begin());
       std::memcpy(out + sizeof count * block, &count, sizeof count);
       rest = rest.subspan(count);
@@ -80,9 +79,8 @@ class U16Blocks final : public IndexCodec {
 
   // Index number `first` and those behind it, out.size() of the block that the cursor is in.
   static void widen(const IndexCursor& cursor, std::size_t first, std::span<Index> out) {
-    const std::byte* from = cursor.payload.data() +
-                            sizeof(std::uint32_t) * blocks_of(cursor.range.width()) +
-                            sizeof(std::uint16_t) * first;
+    const std::byte* from =
+        cursor.payload.data() + sizeof(std::uint32_t) * blocks_of(cursor.range.width()) + sizeof(std::uint16_t) * first;
     const auto base = static_cast<Index>(cursor.range.begin + (cursor.at - 1) * kU16Block);
     for (std::size_t i = 0; i < out.size(); ++i) {
       std::uint16_t offset;

@@ -36,8 +36,7 @@ struct Register {
 
 // Lane j of word k of the block is at 16 * k + j: every lane packs its own 32 fields.
 template <unsigned Lanes>
-[[gnu::always_inline]] inline void pack(const std::uint32_t* fields, unsigned width,
-                                        std::byte* out) {
+[[gnu::always_inline]] inline void pack(const std::uint32_t* fields, unsigned width, std::byte* out) {
   using Row = typename Register<Lanes>::Type;
   for (std::size_t lane = 0; lane < kFieldLanes; lane += Lanes) {
     std::byte* to = out + sizeof(Index) * lane;
@@ -58,8 +57,7 @@ template <unsigned Lanes>
 }
 
 template <unsigned Lanes>
-[[gnu::always_inline]] inline void unpack(const std::byte* from, unsigned width,
-                                          std::uint32_t* fields) {
+[[gnu::always_inline]] inline void unpack(const std::byte* from, unsigned width, std::uint32_t* fields) {
   using Row = typename Register<Lanes>::Type;
   if (width == 0) {
     std::memset(fields, 0, sizeof(Index) * kFieldBlock);
@@ -136,8 +134,7 @@ template <unsigned Lanes>
   return wrong == 0;
 }
 
-[[gnu::always_inline]] inline Extremes extremes(const float* val, std::size_t count,
-                                                std::int32_t floor) {
+[[gnu::always_inline]] inline Extremes extremes(const float* val, std::size_t count, std::int32_t floor) {
   std::int32_t least = INT32_MAX;
   std::int32_t most = 0;
   for (std::size_t i = 0; i < count; ++i) {
@@ -152,8 +149,8 @@ template <unsigned Lanes>
 
 // The logarithm is a polynomial within 2e-5 that is exact at powers of two: far finer than the
 // levels, which have 10 significant bits.
-[[gnu::always_inline]] inline void log_codes(const LogQuantiser& quantiser, const float* val,
-                                             std::size_t count, std::uint8_t* codes) {
+[[gnu::always_inline]] inline void log_codes(const LogQuantiser& quantiser, const float* val, std::size_t count,
+                                             std::uint8_t* codes) {
   const LogQuantiser q = quantiser;
   for (std::size_t i = 0; i < count; ++i) {
     const auto bits = std::bit_cast<std::uint32_t>(val[i]);
@@ -167,8 +164,7 @@ template <unsigned Lanes>
     level = level < q.steps ? level : q.steps;
     std::int32_t code = static_cast<std::int32_t>(level) + q.first;
     code = magnitude > q.zero ? code : 0;
-    codes[i] =
-        static_cast<std::uint8_t>(code | static_cast<std::int32_t>((bits >> 31) << q.sign_bit));
+    codes[i] = static_cast<std::uint8_t>(code | static_cast<std::int32_t>((bits >> 31) << q.sign_bit));
   }
 }
 

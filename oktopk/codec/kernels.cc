@@ -38,8 +38,7 @@ void set_high_bits(const LowPart& low, const Index* idx, std::size_t count, std:
 }
 
 constexpr CodecKernels kScalar{
-    .increasing = [](const Index* idx,
-                     std::size_t count) { return bodies::increasing(idx, count); },
+    .increasing = [](const Index* idx, std::size_t count) { return bodies::increasing(idx, count); },
     .gaps = [](const Index* idx, Index next, Index* gaps) { return bodies::gaps(idx, next, gaps); },
     .pack = [](const std::uint32_t* fields, unsigned width,
                std::byte* out) { bodies::pack<kLanes>(fields, width, out); },
@@ -48,16 +47,12 @@ constexpr CodecKernels kScalar{
     .unpack_gaps = unpack_gaps,
     .list_ones = list_ones,
     .set_high_bits = set_high_bits,
-    .join = [](const HighBits& high, Index* low,
-               std::size_t count) { bodies::join(high, low, count); },
-    .to_bf16 = [](const float* val, std::size_t count,
-                  std::byte* out) { bodies::to_bf16(val, count, out); },
+    .join = [](const HighBits& high, Index* low, std::size_t count) { bodies::join(high, low, count); },
+    .to_bf16 = [](const float* val, std::size_t count, std::byte* out) { bodies::to_bf16(val, count, out); },
     .from_bf16 = [](const std::byte* from, std::size_t count,
                     float* val) { return bodies::from_bf16(from, count, val); },
-    .split_bf16 = [](float* val, std::size_t count,
-                     std::byte* out) { return bodies::split_bf16(val, count, out); },
-    .add_bf16 = [](const std::byte* from, std::size_t count,
-                   float* sum) { return bodies::add_bf16(from, count, sum); },
+    .split_bf16 = [](float* val, std::size_t count, std::byte* out) { return bodies::split_bf16(val, count, out); },
+    .add_bf16 = [](const std::byte* from, std::size_t count, float* sum) { return bodies::add_bf16(from, count, sum); },
     .extremes = [](const float* val, std::size_t count,
                    std::int32_t floor) { return bodies::extremes(val, count, floor); },
     .log_codes = [](const LogQuantiser& q, const float* val, std::size_t count,
@@ -70,8 +65,7 @@ const CodecKernels& codec_kernels_scalar() { return kScalar; }
 
 const CodecKernels& codec_kernels() {
   using Table = const CodecKernels& (*)();
-  static constexpr std::array<Table, 3> kTables{codec_kernels_scalar, codec_kernels_avx2,
-                                                codec_kernels_avx512};
+  static constexpr std::array<Table, 3> kTables{codec_kernels_scalar, codec_kernels_avx2, codec_kernels_avx512};
   return kTables[static_cast<std::size_t>(simd_level())]();
 }
 

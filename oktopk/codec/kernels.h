@@ -75,8 +75,7 @@ struct CodecKernels {
 
   // The positions of the ones of whole words of 64 bits, until there are `room` or more; the first
   // word is at position `base`. `out` has room for kOnesSlack more.
-  OnesListed (*list_ones)(std::span<const std::byte> words, Index base, Index* out,
-                          std::size_t room);
+  OnesListed (*list_ones)(std::span<const std::byte> words, Index base, Index* out, std::size_t room);
 
   // Sets bit ((idx[i] - begin) >> width) + i of zeros for every i; may write 15 bytes behind the
   // last.
@@ -96,8 +95,7 @@ struct CodecKernels {
   // Of the magnitudes whose bits are at least `floor`; the least is INT32_MAX if there are none.
   Extremes (*extremes)(const float* val, std::size_t count, std::int32_t floor);
   // Sign and level.
-  void (*log_codes)(const LogQuantiser& quantiser, const float* val, std::size_t count,
-                    std::uint8_t* codes);
+  void (*log_codes)(const LogQuantiser& quantiser, const float* val, std::size_t count, std::uint8_t* codes);
 };
 
 // The table of the level in use.

@@ -14,13 +14,9 @@ namespace {
 
 constexpr unsigned kLanes = 8;
 
-OKTOPK_AVX2 bool increasing(const Index* idx, std::size_t count) {
-  return bodies::increasing(idx, count);
-}
+OKTOPK_AVX2 bool increasing(const Index* idx, std::size_t count) { return bodies::increasing(idx, count); }
 
-OKTOPK_AVX2 Index gaps(const Index* idx, Index next, Index* gaps) {
-  return bodies::gaps(idx, next, gaps);
-}
+OKTOPK_AVX2 Index gaps(const Index* idx, Index next, Index* gaps) { return bodies::gaps(idx, next, gaps); }
 
 OKTOPK_AVX2 void pack(const std::uint32_t* fields, unsigned width, std::byte* out) {
   bodies::pack<kLanes>(fields, width, out);
@@ -30,13 +26,9 @@ OKTOPK_AVX2 void unpack(const std::byte* from, unsigned width, std::uint32_t* fi
   bodies::unpack<kLanes>(from, width, fields);
 }
 
-OKTOPK_AVX2 void join(const HighBits& high, Index* low, std::size_t count) {
-  bodies::join(high, low, count);
-}
+OKTOPK_AVX2 void join(const HighBits& high, Index* low, std::size_t count) { bodies::join(high, low, count); }
 
-OKTOPK_AVX2 void to_bf16(const float* val, std::size_t count, std::byte* out) {
-  bodies::to_bf16(val, count, out);
-}
+OKTOPK_AVX2 void to_bf16(const float* val, std::size_t count, std::byte* out) { bodies::to_bf16(val, count, out); }
 
 OKTOPK_AVX2 bool from_bf16(const std::byte* from, std::size_t count, float* val) {
   return bodies::from_bf16(from, count, val);
@@ -54,8 +46,7 @@ OKTOPK_AVX2 Extremes extremes(const float* val, std::size_t count, std::int32_t 
   return bodies::extremes(val, count, floor);
 }
 
-OKTOPK_AVX2 void log_codes(const LogQuantiser& q, const float* val, std::size_t count,
-                           std::uint8_t* codes) {
+OKTOPK_AVX2 void log_codes(const LogQuantiser& q, const float* val, std::size_t count, std::uint8_t* codes) {
   bodies::log_codes(q, val, count, codes);
 }
 
@@ -63,9 +54,7 @@ OKTOPK_AVX2 inline __m256i load(const std::byte* from) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
 }
 
-OKTOPK_AVX2 inline void store(Index* to, __m256i x) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), x);
-}
+OKTOPK_AVX2 inline void store(Index* to, __m256i x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), x); }
 
 // Inclusive, over the 8 lanes.
 OKTOPK_AVX2 inline __m256i prefix_sums(__m256i x) {
@@ -75,9 +64,7 @@ OKTOPK_AVX2 inline __m256i prefix_sums(__m256i x) {
   return _mm256_add_epi32(x, _mm256_shuffle_epi32(lower, 0xFF));
 }
 
-OKTOPK_AVX2 inline __m256i broadcast_last(__m256i x) {
-  return _mm256_permutevar8x32_epi32(x, _mm256_set1_epi32(7));
-}
+OKTOPK_AVX2 inline __m256i broadcast_last(__m256i x) { return _mm256_permutevar8x32_epi32(x, _mm256_set1_epi32(7)); }
 
 // The two halves of a row of 16 fields, each plus one.
 struct Row {
@@ -138,8 +125,7 @@ constexpr auto kOnesOfByte = [] {
 }();
 
 // Sparse words take the first branch, dense ones the second: either way it is well predicted.
-OKTOPK_AVX2 OnesListed list_ones(std::span<const std::byte> words, Index base, Index* out,
-                                 std::size_t room) {
+OKTOPK_AVX2 OnesListed list_ones(std::span<const std::byte> words, Index base, Index* out, std::size_t room) {
   constexpr unsigned kFew = 3;
   std::size_t ones = 0;
   std::size_t read = 0;
@@ -195,16 +181,14 @@ OKTOPK_AVX2 inline std::uint64_t bits_at(__m256i shifts) {
   const __m256i one = _mm256_set1_epi32(1);
   const __m256i low = _mm256_sllv_epi32(one, shifts);  // no bit for shifts of 32 and more
   const __m256i high = _mm256_sllv_epi32(one, _mm256_sub_epi32(shifts, _mm256_set1_epi32(32)));
-  const __m256i four =
-      _mm256_or_si256(_mm256_unpacklo_epi32(low, high), _mm256_unpackhi_epi32(low, high));
+  const __m256i four = _mm256_or_si256(_mm256_unpacklo_epi32(low, high), _mm256_unpackhi_epi32(low, high));
   const __m128i two = _mm_or_si128(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1));
   return static_cast<std::uint64_t>(_mm_cvtsi128_si64(_mm_or_si128(two, _mm_srli_si128(two, 8))));
 }
 
 // Eight ones at a time, as long as they lie within 64 bits, which at 2 to 3 bits each they almost
 // always do; their word is split over two of the output.
-OKTOPK_AVX2 void set_high_bits(const LowPart& low, const Index* idx, std::size_t count,
-                               std::byte* out) {
+OKTOPK_AVX2 void set_high_bits(const LowPart& low, const Index* idx, std::size_t count, std::byte* out) {
   const __m128i shift = _mm_cvtsi32_si128(static_cast<int>(low.width));
   const __m256i begin = _mm256_set1_epi32(static_cast<int>(low.begin));
   const __m256i count_up = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -219,8 +203,7 @@ OKTOPK_AVX2 void set_high_bits(const LowPart& low, const Index* idx, std::size_t
       }
       continue;
     }
-    const __m256i relative =
-        _mm256_sub_epi32(load(reinterpret_cast<const std::byte*>(idx + i)), begin);
+    const __m256i relative = _mm256_sub_epi32(load(reinterpret_cast<const std::byte*>(idx + i)), begin);
     const __m256i parts = _mm256_add_epi32(_mm256_srl_epi32(relative, shift), count_up);
     const __m256i start = _mm256_set1_epi32(static_cast<int>(first - i));
     writer.set(first, bits_at(_mm256_sub_epi32(parts, start)));

@@ -16,8 +16,7 @@ OKTOPK_AVX512 void unpack(const std::byte* from, unsigned width, std::uint32_t* 
   bodies::unpack<kLanes>(from, width, fields);
 }
 
-OKTOPK_AVX512 void log_codes(const LogQuantiser& q, const float* val, std::size_t count,
-                             std::uint8_t* codes) {
+OKTOPK_AVX512 void log_codes(const LogQuantiser& q, const float* val, std::size_t count, std::uint8_t* codes) {
   bodies::log_codes(q, val, count, codes);
 }
 

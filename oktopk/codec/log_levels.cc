@@ -29,8 +29,8 @@ constexpr auto kExp2 = [] {
 constexpr std::uint32_t exp2_bits(std::uint32_t log) {
   const std::uint32_t exponent = log >> kLogBits;
   // m = 512 carries into the exponent, as it should.
-  return (exponent << kFloatBits) + (static_cast<std::uint32_t>(kExp2[(log >> 6) % kLogCells])
-                                     << (kFloatBits - kMantissaBits));
+  return (exponent << kFloatBits) +
+         (static_cast<std::uint32_t>(kExp2[(log >> 6) % kLogCells]) << (kFloatBits - kMantissaBits));
 }
 
 // A level that is lo or hi must be that number: true of every bf16 mantissa.
@@ -44,9 +44,7 @@ static_assert([] {
 
 constexpr unsigned kReciprocalBits = 22;
 
-constexpr std::uint32_t reciprocal_of(std::uint32_t steps) {
-  return (1u << kReciprocalBits) / steps + 1;
-}
+constexpr std::uint32_t reciprocal_of(std::uint32_t steps) { return (1u << kReciprocalBits) / steps + 1; }
 
 constexpr std::uint32_t divide(std::uint32_t x, std::uint32_t reciprocal) {
   return (x * reciprocal) >> kReciprocalBits;

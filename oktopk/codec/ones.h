@@ -12,8 +12,7 @@ namespace oktopk {
 
 // Lists the ones from bit `at` on, `count` of them or as many as there are; returns how many, and
 // leaves `at` behind them. Positions are modulo 2^32. `out` has room for count + kOnesSlack.
-inline std::size_t next_ones(std::span<const std::byte> bytes, std::size_t& at, std::size_t count,
-                             Index* out) {
+inline std::size_t next_ones(std::span<const std::byte> bytes, std::size_t& at, std::size_t count, Index* out) {
   const std::size_t whole = bytes.size() / 8;
   std::size_t word = at / 64;
   std::size_t found = 0;
@@ -27,9 +26,8 @@ inline std::size_t next_ones(std::span<const std::byte> bytes, std::size_t& at, 
   };
   if (at % 64 != 0) list_part(static_cast<unsigned>(at % 64));
   if (found < count && word < whole) {
-    const OnesListed listed =
-        codec_kernels().list_ones(bytes.subspan(8 * word, 8 * (whole - word)),
-                                  static_cast<Index>(64 * word), out + found, count - found);
+    const OnesListed listed = codec_kernels().list_ones(bytes.subspan(8 * word, 8 * (whole - word)),
+                                                        static_cast<Index>(64 * word), out + found, count - found);
     found += listed.ones;
     word += listed.words;
   }

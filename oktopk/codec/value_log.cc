@@ -61,23 +61,19 @@ class Log final : public ValueCodec {
   // Below this many octaves no value is small enough to be worth dropping.
   static constexpr unsigned kWideOctaves = 3;
 
-  static std::size_t code_bytes(std::size_t count) {
-    return LevelBits == 7 ? count : (count + 1) / 2;
-  }
+  static std::size_t code_bytes(std::size_t count) { return LevelBits == 7 ? count : (count + 1) / 2; }
 
   // From hi down over `octaves` at most; magnitudes below that share level 0, zero.
   static LogScale cut_scale(std::span<const float> block, std::uint16_t hi, unsigned octaves) {
     const unsigned drop = octaves << 7;  // of the exponent field
     const unsigned floor = hi >= drop + kLeastNormal ? hi - drop : kLeastNormal;
-    const Extremes magnitudes = codec_kernels().extremes(block.data(), block.size(),
-                                                         static_cast<std::int32_t>(floor << 16));
+    const Extremes magnitudes =
+        codec_kernels().extremes(block.data(), block.size(), static_cast<std::int32_t>(floor << 16));
     const float least = std::bit_cast<float>(std::min(magnitudes.least, kLargest));
     return {std::min(to_bf16(least), hi), hi, true};
   }
 
-  static unsigned octaves_of(LogScale scale) {
-    return static_cast<unsigned>((scale.hi - scale.lo) + 127) >> 7;
-  }
+  static unsigned octaves_of(LogScale scale) { return static_cast<unsigned>((scale.hi - scale.lo) + 127) >> 7; }
 
   static LogScale full_scale(std::span<const float> block) {
     const Extremes magnitudes = codec_kernels().extremes(block.data(), block.size(), 0);
@@ -178,8 +174,7 @@ class Log final : public ValueCodec {
     std::memcpy(&hi, from + 2, sizeof hi);
     const LogScale scale{static_cast<std::uint16_t>(lo & ~kZeroFlag), hi, (lo & kZeroFlag) != 0};
     if (!is_valid(scale)) {
-      fail<CommError>(kName, ": a block's magnitudes from bf16 ", scale.lo, " to ", hi,
-                      " are no scale");
+      fail<CommError>(kName, ": a block's magnitudes from bf16 ", scale.lo, " to ", hi, " are no scale");
     }
     return scale;
   }

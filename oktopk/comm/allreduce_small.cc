@@ -79,14 +79,12 @@ std::span<const std::byte> exchange_checked(Communicator& comm, const Phase& pha
   expect_size(comm, "allreduce", recv, m + kCheckBytes);
   std::memcpy(&check, incoming.data() + m, kCheckBytes);
   if (hash_bytes(incoming.first(m), seed) != check)
-    fail_world(comm, "allreduce: the message from rank ", recv.peer,
-               " is damaged, or of another round");
+    fail_world(comm, "allreduce: the message from rank ", recv.peer, " is damaged, or of another round");
   return incoming.first(m);
 }
 
 template <class T>
-void reduce_in_any_order(Communicator& comm, std::span<std::byte> all, Reduction reduction,
-                         Workspace& work) {
+void reduce_in_any_order(Communicator& comm, std::span<std::byte> all, Reduction reduction, Workspace& work) {
   work.gathered.resize(all.size());
   const auto others = std::span(work.gathered);  // like `all`, without this rank
   const auto phases = halving_phases(comm.size(), work);
@@ -104,22 +102,19 @@ void reduce_in_any_order(Communicator& comm, std::span<std::byte> all, Reduction
 }
 
 template <class T>
-void reduce_in_rank_order(Communicator& comm, std::span<std::byte> all, Reduction reduction,
-                          Workspace& work) {
+void reduce_in_rank_order(Communicator& comm, std::span<std::byte> all, Reduction reduction, Workspace& work) {
   const std::size_t m = all.size();
   work.gathered.resize(static_cast<std::size_t>(comm.size()) * m);
   allgather_checked(comm, all, work.gathered, work);
   const auto blocks = std::span<const std::byte>(work.gathered);
   std::copy_n(blocks.begin(), m, all.begin());
-  for (std::size_t at = m; at < blocks.size(); at += m)
-    fold<T>(all, blocks.subspan(at, m), reduction);
+  for (std::size_t at = m; at < blocks.size(); at += m) fold<T>(all, blocks.subspan(at, m), reduction);
 }
 
 }  // namespace
 
 template <class T>
-void allreduce_small(Communicator& comm, std::span<T> values, Reduction reduction,
-                     Workspace& work) {
+void allreduce_small(Communicator& comm, std::span<T> values, Reduction reduction, Workspace& work) {
   const auto bytes = std::as_writable_bytes(values);
   if (std::floating_point<T> && reduction == Reduction::sum) {
     reduce_in_rank_order<T>(comm, bytes, reduction, work);

@@ -32,21 +32,20 @@ void prepare(Gathered& out, std::size_t P, std::size_t bytes) {
 
 // Notes the `count` blocks that lie in out.bytes[begin, end): those of ranks first, first+1, ...
 // Sizes come from peers: each is checked before it is believed.
-void open_blocks(Communicator& comm, std::span<const std::size_t> capacities, int peer, int first,
-                 int count, std::size_t begin, std::size_t end, Gathered& out) {
+void open_blocks(Communicator& comm, std::span<const std::size_t> capacities, int peer, int first, int count,
+                 std::size_t begin, std::size_t end, Gathered& out) {
   std::size_t at = begin;
   for (int b = 0; b < count; ++b) {
     const auto owner = static_cast<std::size_t>(wrap(first + b, comm.size()));
     std::uint64_t size = 0;
     auto rest = std::span<const std::byte>(out.bytes).subspan(at, end - at);
     if (!take_varint(rest, size)) {
-      fail_world(comm, "allgatherv: message from rank ", peer, " ends before the block of rank ",
-                 owner);
+      fail_world(comm, "allgatherv: message from rank ", peer, " ends before the block of rank ", owner);
     }
     at = end - rest.size();
     if (size > capacities[owner] || size > end - at) {
-      fail_world(comm, "allgatherv: rank ", peer, " forwards ", size, " bytes of rank ", owner,
-                 ", whose capacity is ", capacities[owner], " and of which ", end - at, " arrived");
+      fail_world(comm, "allgatherv: rank ", peer, " forwards ", size, " bytes of rank ", owner, ", whose capacity is ",
+                 capacities[owner], " and of which ", end - at, " arrived");
     }
     out.offsets[owner] = at;
     out.sizes[owner] = static_cast<std::size_t>(size);
@@ -57,8 +56,7 @@ void open_blocks(Communicator& comm, std::span<const std::size_t> capacities, in
 
 }  // namespace
 
-void expect_size(Communicator& comm, std::string_view operation, const Recv& recv,
-                 std::size_t size) {
+void expect_size(Communicator& comm, std::string_view operation, const Recv& recv, std::size_t size) {
   if (recv.size == size) return;
   fail_world(comm, operation, ": ", recv.size, " bytes from rank ", recv.peer, ", expected ", size);
 }
@@ -85,13 +83,11 @@ void broadcast(Communicator& comm, int root, std::span<std::byte> data) {
   }
 }
 
-std::size_t broadcast_up_to(Communicator& comm, int root, std::span<std::byte> buffer,
-                            std::size_t size) {
+std::size_t broadcast_up_to(Communicator& comm, int root, std::span<std::byte> buffer, std::size_t size) {
   const int P = comm.size();
   require(root >= 0 && root < P, "broadcast: root ", root, " in a world of size ", P);
   const int place = neighbour(comm, -root);
-  require(place != 0 || size <= buffer.size(), "broadcast: ", size, " bytes in a buffer of ",
-          buffer.size());
+  require(place != 0 || size <= buffer.size(), "broadcast: ", size, " bytes in a buffer of ", buffer.size());
   // Place q's parent is q without its lowest set bit; its children are q + every smaller power.
   int reach = 1;
   while (reach < P && (place & reach) == 0) reach *= 2;
@@ -110,12 +106,10 @@ std::size_t broadcast_up_to(Communicator& comm, int root, std::span<std::byte> b
   return size;
 }
 
-void allgather(Communicator& comm, std::span<const std::byte> mine, std::span<std::byte> all,
-               Workspace& work) {
+void allgather(Communicator& comm, std::span<const std::byte> mine, std::span<std::byte> all, Workspace& work) {
   const auto P = static_cast<std::size_t>(comm.size());
   const std::size_t m = mine.size();
-  require(all.size() == P * m, "allgather: result of ", all.size(), " bytes for ", P, " blocks of ",
-          m);
+  require(all.size() == P * m, "allgather: result of ", all.size(), " bytes for ", P, " blocks of ", m);
   work.bytes.resize(P * m);
   copy_bytes(work.bytes.data(), mine);
   const auto phases = halving_phases(comm.size(), work);
@@ -124,8 +118,7 @@ void allgather(Communicator& comm, std::span<const std::byte> mine, std::span<st
     const auto blocks = std::span(work.bytes);
     const std::size_t length = static_cast<std::size_t>(hop.count) * m;
     const Send send{neighbour(comm, -hop.shift), blocks.first(length)};
-    Recv recv{neighbour(comm, hop.shift),
-              blocks.subspan(static_cast<std::size_t>(hop.first) * m, length), 0};
+    Recv recv{neighbour(comm, hop.shift), blocks.subspan(static_cast<std::size_t>(hop.first) * m, length), 0};
     comm.exchange({&send, 1}, {&recv, 1});
     expect_size(comm, "allgather", recv, length);
   }
@@ -135,8 +128,7 @@ void allgather(Communicator& comm, std::span<const std::byte> mine, std::span<st
   copy_bytes(all.data(), blocks.last(mine_at));
 }
 
-void allgather_checked(Communicator& comm, std::span<const std::byte> mine,
-                       std::span<std::byte> all, Workspace& work) {
+void allgather_checked(Communicator& comm, std::span<const std::byte> mine, std::span<std::byte> all, Workspace& work) {
   const auto P = static_cast<std::size_t>(comm.size());
   const std::size_t m = mine.size();
   const std::size_t block = m + kCheckBytes;
@@ -151,14 +143,13 @@ void allgather_checked(Communicator& comm, std::span<const std::byte> mine,
     const auto bytes = received.subspan(r * block, m);
     std::uint64_t expected = 0;
     std::memcpy(&expected, bytes.data() + m, kCheckBytes);
-    if (hash_bytes(bytes) != expected)
-      fail_world(comm, "allgather: rank ", r, "'s block is damaged");
+    if (hash_bytes(bytes) != expected) fail_world(comm, "allgather: rank ", r, "'s block is damaged");
     copy_bytes(all.data() + r * m, bytes);
   }
 }
 
-void allgatherv(Communicator& comm, std::span<const std::byte> mine,
-                std::span<const std::size_t> capacities, Gathered& out, Workspace& work) {
+void allgatherv(Communicator& comm, std::span<const std::byte> mine, std::span<const std::size_t> capacities,
+                Gathered& out, Workspace& work) {
   const int P = comm.size();
   const int rank = comm.rank();
   require(capacities.size() == static_cast<std::size_t>(P), "allgatherv: ", capacities.size(),
@@ -176,25 +167,21 @@ void allgatherv(Communicator& comm, std::span<const std::byte> mine,
   for (auto phase = phases.rbegin(); phase != phases.rend(); ++phase) {
     const Hop& hop = phase->hops.front();
     const int last = neighbour(comm, hop.count - 1);
-    const std::size_t length =
-        out.offsets[static_cast<std::size_t>(last)] + out.sizes[static_cast<std::size_t>(last)];
+    const std::size_t length = out.offsets[static_cast<std::size_t>(last)] + out.sizes[static_cast<std::size_t>(last)];
     const auto bytes = std::span(out.bytes);
     const Send send{neighbour(comm, -hop.shift), bytes.first(length)};
     Recv recv{neighbour(comm, hop.shift), bytes.subspan(used), 0};
     comm.exchange({&send, 1}, {&recv, 1});
-    open_blocks(comm, capacities, recv.peer, neighbour(comm, hop.first), hop.count, used,
-                used + recv.size, out);
+    open_blocks(comm, capacities, recv.peer, neighbour(comm, hop.first), hop.count, used, used + recv.size, out);
     used += recv.size;
   }
 }
 
-void alltoall(Communicator& comm, std::span<const std::byte> outgoing,
-              std::span<std::byte> incoming, Workspace& work) {
+void alltoall(Communicator& comm, std::span<const std::byte> outgoing, std::span<std::byte> incoming, Workspace& work) {
   const int P = comm.size();
   const std::size_t m = outgoing.size() / static_cast<std::size_t>(P);
   require(outgoing.size() == m * static_cast<std::size_t>(P) && incoming.size() == outgoing.size(),
-          "alltoall: ", outgoing.size(), " bytes out and ", incoming.size(), " in for ", P,
-          " equal blocks");
+          "alltoall: ", outgoing.size(), " bytes out and ", incoming.size(), " in for ", P, " equal blocks");
   work.sends.clear();
   work.recvs.clear();
   for (int shift = 1; shift < P; ++shift) {
@@ -214,14 +201,13 @@ void alltoallv(Communicator& comm, std::span<const std::span<const std::byte>> o
                std::span<const std::size_t> capacities, Gathered& incoming, Workspace& work) {
   const int P = comm.size();
   const auto ranks = static_cast<std::size_t>(P);
-  require(outgoing.size() == ranks && capacities.size() == ranks, "alltoallv: ", outgoing.size(),
-          " blocks and ", capacities.size(), " capacities for a world of size ", P);
+  require(outgoing.size() == ranks && capacities.size() == ranks, "alltoallv: ", outgoing.size(), " blocks and ",
+          capacities.size(), " capacities for a world of size ", P);
   const auto self = static_cast<std::size_t>(comm.rank());
-  require(outgoing[self].size() <= capacities[self], "alltoallv: own block of ",
-          outgoing[self].size(), " bytes, capacity ", capacities[self]);
+  require(outgoing[self].size() <= capacities[self], "alltoallv: own block of ", outgoing[self].size(),
+          " bytes, capacity ", capacities[self]);
   prepare(incoming, ranks, std::accumulate(capacities.begin(), capacities.end(), std::size_t{0}));
-  std::exclusive_scan(capacities.begin(), capacities.end(), incoming.offsets.begin(),
-                      std::size_t{0});
+  std::exclusive_scan(capacities.begin(), capacities.end(), incoming.offsets.begin(), std::size_t{0});
   work.sends.clear();
   work.recvs.clear();
   for (int shift = 1; shift < P; ++shift) {

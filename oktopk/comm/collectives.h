@@ -75,8 +75,7 @@ template <class... Parts>
 }
 
 // Throws as above unless exactly `size` bytes arrived.
-void expect_size(Communicator& comm, std::string_view operation, const Recv& recv,
-                 std::size_t size);
+void expect_size(Communicator& comm, std::string_view operation, const Recv& recv, std::size_t size);
 
 // Returns on no rank before every rank has entered.
 void barrier(Communicator& comm);
@@ -86,30 +85,26 @@ void broadcast(Communicator& comm, int root, std::span<std::byte> data);
 
 // Copies the first `size` bytes of the root's buffer to every rank and returns their number; `size`
 // counts on the root only. REQUIRES: every rank's buffer holds that many.
-std::size_t broadcast_up_to(Communicator& comm, int root, std::span<std::byte> buffer,
-                            std::size_t size);
+std::size_t broadcast_up_to(Communicator& comm, int root, std::span<std::byte> buffer, std::size_t size);
 
 // all = the blocks of ranks 0..P-1. REQUIRES: mine.size() equal on all ranks, all.size() its
 // P-fold.
-void allgather(Communicator& comm, std::span<const std::byte> mine, std::span<std::byte> all,
-               Workspace& work);
+void allgather(Communicator& comm, std::span<const std::byte> mine, std::span<std::byte> all, Workspace& work);
 
 // The same for a few bytes, with a check of kCheckBytes per block: damage is a CommError.
 inline constexpr std::size_t kCheckBytes = 8;
-void allgather_checked(Communicator& comm, std::span<const std::byte> mine,
-                       std::span<std::byte> all, Workspace& work);
+void allgather_checked(Communicator& comm, std::span<const std::byte> mine, std::span<std::byte> all, Workspace& work);
 
 // Blocks of different sizes; rank r's has at most capacities[r] bytes (equal on all ranks). Peers
 // forward each other's blocks unopened. The size of a block travels in front of it, in
 // prefix_bytes().
 inline std::size_t prefix_bytes(std::size_t block) { return varint_bytes(block); }
-void allgatherv(Communicator& comm, std::span<const std::byte> mine,
-                std::span<const std::size_t> capacities, Gathered& out, Workspace& work);
+void allgatherv(Communicator& comm, std::span<const std::byte> mine, std::span<const std::size_t> capacities,
+                Gathered& out, Workspace& work);
 
 // Block q of `outgoing` goes to rank q; block p of `incoming` comes from rank p; P blocks of equal
 // size each.
-void alltoall(Communicator& comm, std::span<const std::byte> outgoing,
-              std::span<std::byte> incoming, Workspace& work);
+void alltoall(Communicator& comm, std::span<const std::byte> outgoing, std::span<std::byte> incoming, Workspace& work);
 
 // outgoing[q] goes to rank q; what comes from rank p has at most capacities[p] bytes. The own block
 // is copied like the others (pass an empty one to save the copy).
@@ -127,8 +122,7 @@ void allgather_regions(Communicator& comm, std::span<float> data, std::span<cons
                        std::span<const Phase> phases, Workspace& work);
 
 // The same two with neighbour traffic only: bandwidth-optimal, P-1 messages each.
-void ring_reduce_scatter(Communicator& comm, std::span<float> data,
-                         std::span<const std::size_t> cuts, Workspace& work);
+void ring_reduce_scatter(Communicator& comm, std::span<float> data, std::span<const std::size_t> cuts, Workspace& work);
 void ring_allgather(Communicator& comm, std::span<float> data, std::span<const std::size_t> cuts);
 
 // How partial sums travel in 16 bits each. Given by the caller: this layer knows no codings.
@@ -144,8 +138,7 @@ struct HalfSums {
 // regions what this rank did not send of them.
 void reduce_scatter(Communicator& comm, std::span<float> data, std::span<const std::size_t> cuts,
                     std::span<const Phase> phases, Workspace& work, const HalfSums& coding);
-void ring_reduce_scatter(Communicator& comm, std::span<float> data,
-                         std::span<const std::size_t> cuts, Workspace& work,
+void ring_reduce_scatter(Communicator& comm, std::span<float> data, std::span<const std::size_t> cuts, Workspace& work,
                          const HalfSums& coding);
 
 // And the two allgathers, of halves.
@@ -159,8 +152,7 @@ void tree_reduce(Communicator& comm, std::span<float> data, Workspace& work);
 
 // Copies every rank's region of `data` to rank 0. After reduce_scatter() rank 0 has the sum: for
 // long vectors, since it receives less than twice all of it, whatever P is.
-void gather_regions(Communicator& comm, std::span<float> data, std::span<const std::size_t> cuts,
-                    Workspace& work);
+void gather_regions(Communicator& comm, std::span<float> data, std::span<const std::size_t> cuts, Workspace& work);
 
 enum class Reduction { sum, max, min };
 

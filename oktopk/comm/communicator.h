@@ -55,8 +55,7 @@ class Communicator;
 class Pending {
  public:
   Pending(Communicator& comm, std::uint64_t ticket) : comm_(&comm), ticket_(ticket) {}
-  Pending(Pending&& other) noexcept
-      : comm_(std::exchange(other.comm_, nullptr)), ticket_(other.ticket_) {}
+  Pending(Pending&& other) noexcept : comm_(std::exchange(other.comm_, nullptr)), ticket_(other.ticket_) {}
   Pending& operator=(Pending&&) = delete;
   ~Pending();
 

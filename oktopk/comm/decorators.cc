@@ -24,13 +24,11 @@ std::mt19937_64 stream(std::uint64_t seed, int rank) {
 CountingCommunicator::CountingCommunicator(Communicator& inner)
     : TrackingCommunicator(inner), traffic_(std::make_shared<Traffic>()) {}
 
-CountingCommunicator::CountingCommunicator(std::unique_ptr<Communicator> inner,
-                                           std::shared_ptr<Traffic> traffic)
+CountingCommunicator::CountingCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<Traffic> traffic)
     : TrackingCommunicator(std::move(inner)), traffic_(std::move(traffic)) {}
 
 std::unique_ptr<Communicator> CountingCommunicator::split(int color, int key) {
-  return std::unique_ptr<Communicator>(
-      new CountingCommunicator(inner().split(color, key), traffic_));
+  return std::unique_ptr<Communicator>(new CountingCommunicator(inner().split(color, key), traffic_));
 }
 
 std::uint64_t CountingCommunicator::begin(std::span<const Send> sends, std::span<Recv> recvs) {
@@ -55,15 +53,11 @@ void CountingCommunicator::finish(std::uint64_t ticket) {
 JitterCommunicator::JitterCommunicator(Communicator& inner, std::uint64_t seed, Duration max_delay)
     : ForwardingCommunicator(inner), max_delay_(max_delay), random_(stream(seed, rank())) {}
 
-JitterCommunicator::JitterCommunicator(std::unique_ptr<Communicator> inner, std::uint64_t seed,
-                                       Duration max_delay)
-    : ForwardingCommunicator(std::move(inner)),
-      max_delay_(max_delay),
-      random_(stream(seed, rank())) {}
+JitterCommunicator::JitterCommunicator(std::unique_ptr<Communicator> inner, std::uint64_t seed, Duration max_delay)
+    : ForwardingCommunicator(std::move(inner)), max_delay_(max_delay), random_(stream(seed, rank())) {}
 
 std::unique_ptr<Communicator> JitterCommunicator::split(int color, int key) {
-  return std::unique_ptr<Communicator>(
-      new JitterCommunicator(inner().split(color, key), random_(), max_delay_));
+  return std::unique_ptr<Communicator>(new JitterCommunicator(inner().split(color, key), random_(), max_delay_));
 }
 
 void JitterCommunicator::delay() {
@@ -96,8 +90,7 @@ FaultyCommunicator::FaultyCommunicator(Communicator& inner, const Fault& fault)
   state_->random = stream(fault.seed, rank());
 }
 
-FaultyCommunicator::FaultyCommunicator(std::unique_ptr<Communicator> inner,
-                                       std::shared_ptr<State> state)
+FaultyCommunicator::FaultyCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<State> state)
     : ForwardingCommunicator(std::move(inner)), state_(std::move(state)) {}
 
 std::unique_ptr<Communicator> FaultyCommunicator::split(int color, int key) {

@@ -75,8 +75,7 @@ class TrackingCommunicator : public ForwardingCommunicator {
 
   // What was kept, once.
   Seen take(std::uint64_t ticket) {
-    const auto at = std::find_if(open_.begin(), open_.end(),
-                                 [&](const Open& open) { return open.ticket == ticket; });
+    const auto at = std::find_if(open_.begin(), open_.end(), [&](const Open& open) { return open.ticket == ticket; });
     OKTOPK_DCHECK(at != open_.end());
     const Seen seen = at->seen;
     *at = open_.back();
@@ -120,8 +119,7 @@ class CountingCommunicator final : public TrackingCommunicator<CountedExchange> 
 // Results must not depend on it.
 class JitterCommunicator final : public ForwardingCommunicator {
  public:
-  JitterCommunicator(Communicator& inner, std::uint64_t seed,
-                     Duration max_delay = std::chrono::microseconds(200));
+  JitterCommunicator(Communicator& inner, std::uint64_t seed, Duration max_delay = std::chrono::microseconds(200));
 
   std::unique_ptr<Communicator> split(int color, int key) override;
   std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) override;
@@ -143,9 +141,8 @@ enum class FaultKind {
   truncate,  // a random number of bytes at the end is missing
   stall,     // sleeps for longer than the timeout before it sends
 };
-inline constexpr FaultKind kFaultKinds[] = {FaultKind::none,     FaultKind::die,
-                                            FaultKind::drop,     FaultKind::corrupt,
-                                            FaultKind::truncate, FaultKind::stall};
+inline constexpr FaultKind kFaultKinds[] = {FaultKind::none,    FaultKind::die,      FaultKind::drop,
+                                            FaultKind::corrupt, FaultKind::truncate, FaultKind::stall};
 std::string_view to_string(FaultKind kind);
 FaultKind parse_fault_kind(std::string_view name);
 

@@ -46,8 +46,7 @@ std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
   require_alive();
   const MpiWish mine{color, key, world_->next_tag()};
   std::vector<MpiWish> all(place_.ranks.size());
-  allgather_checked(*this, std::as_bytes(std::span(&mine, 1)),
-                    std::as_writable_bytes(std::span(all)), work_);
+  allgather_checked(*this, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), work_);
   return std::make_unique<MpiCommunicator>(world_, world_->part(place_, all), options_);
 }
 
@@ -61,8 +60,7 @@ int MpiCommunicator::host() {
   if (code != MPI_SUCCESS) die("host: " + mpi_error_text(code));
   std::fill(mine.begin() + length, mine.end(), '\0');
   std::vector<Name> all(place_.ranks.size());
-  allgather_checked(*this, std::as_bytes(std::span(&mine, 1)),
-                    std::as_writable_bytes(std::span(all)), work_);
+  allgather_checked(*this, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), work_);
   return static_cast<int>(std::find(all.begin(), all.end(), mine) - all.begin());
 }
 
@@ -70,8 +68,7 @@ void MpiCommunicator::require_any_thread() const {
   int level = MPI_THREAD_SINGLE;
   MPI_Query_thread(&level);
   require(level >= MPI_THREAD_SERIALIZED, "mpi: MPI was initialised with ", mpi_thread_level(level),
-          ", but an exchange on a thread of its own needs ",
-          mpi_thread_level(MPI_THREAD_SERIALIZED),
+          ", but an exchange on a thread of its own needs ", mpi_thread_level(MPI_THREAD_SERIALIZED),
           ": let MpiSession initialise MPI, or ask MPI_Init_thread for that level");
 }
 
@@ -80,8 +77,8 @@ namespace {
 std::unique_ptr<Communicator> make_communicator(MPI_Comm original, const MpiOptions& options) {
   require(original != MPI_COMM_NULL, "mpi: the communicator is MPI_COMM_NULL");
   require(options.timeout > Communicator::Duration::zero(), "mpi: the timeout must be positive");
-  require(options.chunk_bytes >= 1 && options.chunk_bytes <= INT_MAX, "mpi: chunk_bytes ",
-          options.chunk_bytes, ", must be from 1 to ", INT_MAX);
+  require(options.chunk_bytes >= 1 && options.chunk_bytes <= INT_MAX, "mpi: chunk_bytes ", options.chunk_bytes,
+          ", must be from 1 to ", INT_MAX);
   MpiOptions limited = options;
   limited.timeout = std::min(options.timeout, kLongestTimeout);
   auto world = duplicate(original, limited);

@@ -50,7 +50,6 @@ struct MpiOptions {
 // REQUIRES: MPI is initialised (see MpiSession). Collective over the communicator; waits for ranks
 // that start late for the timeout or kDefaultTimeout, whichever is longer.
 std::unique_ptr<Communicator> make_mpi_world(const MpiOptions& options = {});
-std::unique_ptr<Communicator> make_mpi_communicator(int fortran_handle,
-                                                    const MpiOptions& options = {});
+std::unique_ptr<Communicator> make_mpi_communicator(int fortran_handle, const MpiOptions& options = {});
 
 }  // namespace oktopk

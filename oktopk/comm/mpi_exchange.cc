@@ -20,8 +20,7 @@ constexpr Communicator::Duration kLongestGrace = std::chrono::seconds(1);
 std::string describe(const MpiOperation& operation, std::size_t i) {
   const MpiOperation::Message& message = operation.message(i);
   if (!operation.is_receive(i)) return "send to rank " + std::to_string(message.peer);
-  return "receive from rank " + std::to_string(message.peer) + ", capacity " +
-         std::to_string(message.bytes) + " bytes";
+  return "receive from rank " + std::to_string(message.peer) + ", capacity " + std::to_string(message.bytes) + " bytes";
 }
 
 }  // namespace
@@ -49,8 +48,8 @@ void MpiCommunicator::post(MpiOperation& operation) {
     }
     MpiOperation::Message& message = operation.messages()[i];
     const MpiShape shape(message.bytes, options_.chunk_bytes);
-    check(MPI_Isend(message.memory, shape.count(), shape.type(), world_rank(message.peer),
-                    place_.tag, world_->comm(), &message.request),
+    check(MPI_Isend(message.memory, shape.count(), shape.type(), world_rank(message.peer), place_.tag, world_->comm(),
+                    &message.request),
           operation, i);
   }
 }
@@ -63,8 +62,8 @@ void MpiCommunicator::expect(MpiOperation& operation, std::size_t i) {
     return;
   }
   const MpiShape shape(message.bytes, options_.chunk_bytes);
-  check(MPI_Irecv(message.memory, shape.count(), shape.type(), world_rank(message.peer), place_.tag,
-                  world_->comm(), &message.request),
+  check(MPI_Irecv(message.memory, shape.count(), shape.type(), world_rank(message.peer), place_.tag, world_->comm(),
+                  &message.request),
         operation, i);
 }
 
@@ -74,14 +73,12 @@ void MpiCommunicator::collect() {
     int is_there = 0;
     MPI_Message handle = MPI_MESSAGE_NULL;
     MPI_Status status;
-    const int code =
-        MPI_Improbe(MPI_ANY_SOURCE, place_.tag, world_->comm(), &is_there, &handle, &status);
+    const int code = MPI_Improbe(MPI_ANY_SOURCE, place_.tag, world_->comm(), &is_there, &handle, &status);
     if (code != MPI_SUCCESS) die("looking for messages: " + mpi_error_text(code));
     if (is_there == 0) return;
     const auto from = std::find(place_.ranks.begin(), place_.ranks.end(), status.MPI_SOURCE);
     const MpiInbox::Arrived arrived{handle, bytes_of(status)};
-    if (const auto what = inbox_.take(static_cast<int>(from - place_.ranks.begin()), arrived))
-      receive(*what, arrived);
+    if (const auto what = inbox_.take(static_cast<int>(from - place_.ranks.begin()), arrived)) receive(*what, arrived);
   }
 }
 
@@ -89,12 +86,11 @@ void MpiCommunicator::receive(const MpiInbox::Receive& what, MpiInbox::Arrived a
   MpiOperation& operation = *what.operation;
   MpiOperation::Message& message = operation.messages()[what.i];
   if (arrived.size > message.bytes)
-    die(describe(operation, what.i) + ": a message of " + std::to_string(arrived.size) +
-        " bytes arrived");
+    die(describe(operation, what.i) + ": a message of " + std::to_string(arrived.size) + " bytes arrived");
   const MpiErrorsReturn errors_return(options_.blocking);
   const MpiShape shape(arrived.size, options_.chunk_bytes);
-  check(MPI_Imrecv(operation.make_room(what.i, arrived.size), shape.count(), shape.type(),
-                   &arrived.handle, &message.request),
+  check(MPI_Imrecv(operation.make_room(what.i, arrived.size), shape.count(), shape.type(), &arrived.handle,
+                   &message.request),
         operation, what.i);
 }
 
@@ -109,8 +105,7 @@ bool MpiCommunicator::test(MpiOperation& operation, std::size_t i) {
   if (message.request == MPI_REQUEST_NULL) return false;  // a receive whose message is not here
   int is_done = 1;
   MPI_Status status;
-  check(options_.blocking ? MPI_Wait(&message.request, &status)
-                          : MPI_Test(&message.request, &is_done, &status),
+  check(options_.blocking ? MPI_Wait(&message.request, &status) : MPI_Test(&message.request, &is_done, &status),
         operation, i);
   if (is_done == 0) return false;
   if (operation.is_receive(i)) operation.arrived(i, bytes_of(status));
@@ -154,8 +149,7 @@ void MpiCommunicator::wait_for(MpiOperation& operation) {
   for (std::size_t i = 0; i < count; ++i)
     if (!test(operation, i)) silent.push_back(operation.message(i).peer);
   std::ostringstream reason;
-  reason << "no answer within " << in_seconds(options_.timeout) << " s from "
-         << list_ranks(std::move(silent));
+  reason << "no answer within " << in_seconds(options_.timeout) << " s from " << list_ranks(std::move(silent));
   die(reason.str());
 }
 

@@ -32,11 +32,9 @@ class MpiOperation {
   // given the caller's buffers.
   void prepare(std::span<const Send> sends, std::span<Recv> recvs, bool in_place) {
     messages_.clear();
-    for (const Recv& recv : recvs)
-      messages_.push_back({recv.peer, recv.buffer.data(), recv.buffer.size()});
+    for (const Recv& recv : recvs) messages_.push_back({recv.peer, recv.buffer.data(), recv.buffer.size()});
     for (const Send& send : sends)
-      messages_.push_back(
-          {send.peer, const_cast<std::byte*>(send.bytes.data()), send.bytes.size()});
+      messages_.push_back({send.peer, const_cast<std::byte*>(send.bytes.data()), send.bytes.size()});
     recvs_ = recvs;
     receives_ = recvs.size();
     in_place_ = in_place;
@@ -88,8 +86,7 @@ class MpiOperation {
     std::size_t open = 0;
     for (Message& message : messages_) {
       int is_done = 1;
-      if (message.request != MPI_REQUEST_NULL)
-        MPI_Test(&message.request, &is_done, MPI_STATUS_IGNORE);
+      if (message.request != MPI_REQUEST_NULL) MPI_Test(&message.request, &is_done, MPI_STATUS_IGNORE);
       open += is_done == 0 ? 1 : 0;
     }
     return open;

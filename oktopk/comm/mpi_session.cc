@@ -26,8 +26,8 @@ MpiSession::MpiSession(MpiThreads threads) {
   if (code != MPI_SUCCESS) fail<CommError>("mpi: initialising: ", mpi_error_text(code));
   if (provided < needed) {
     MPI_Finalize();
-    fail<CommError>("mpi: this MPI gives ", mpi_thread_level(provided), ", but ",
-                    mpi_thread_level(needed), " is needed: use an MPI with thread support, or ",
+    fail<CommError>("mpi: this MPI gives ", mpi_thread_level(provided), ", but ", mpi_thread_level(needed),
+                    " is needed: use an MPI with thread support, or ",
                     "MpiSession(MpiThreads::first) and no BucketedReducer");
   }
   owns_ = true;

@@ -21,9 +21,7 @@ int last_tag() {
 
 }  // namespace
 
-MpiWorld::MpiWorld(MPI_Comm comm) : comm_(comm) {
-  MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
-}
+MpiWorld::MpiWorld(MPI_Comm comm) : comm_(comm) { MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN); }
 
 MpiWorld::~MpiWorld() {
   if (!is_kept_ && mpi_is_running()) MPI_Comm_free(&comm_);
@@ -49,8 +47,8 @@ MpiPlace MpiWorld::part(const MpiPlace& of, std::span<const MpiWish> wishes) {
     if (wishes[r].color == wishes[me].color) members.push_back(r);
   }
   const int last = last_tag();
-  require(place.tag <= last, "split: this is part ", place.tag,
-          " of one MPI communicator, and MPI has tags for ", last, "; make another communicator");
+  require(place.tag <= last, "split: this is part ", place.tag, " of one MPI communicator, and MPI has tags for ", last,
+          "; make another communicator");
   next_tag_ = place.tag + 1;
   std::stable_sort(members.begin(), members.end(),
                    [&](std::size_t a, std::size_t b) { return wishes[a].key < wishes[b].key; });
@@ -83,8 +81,7 @@ std::shared_ptr<MpiWorld> duplicate(MPI_Comm original, const MpiOptions& options
   });
   if (!is_done) {
     static_cast<void>(started.release());  // MPI writes there when the last rank comes after all
-    fail<CommError>("mpi: not all ranks came to make a communicator within ", in_seconds(patience),
-                    " s");
+    fail<CommError>("mpi: not all ranks came to make a communicator within ", in_seconds(patience), " s");
   }
   if (code != MPI_SUCCESS) fail<CommError>("mpi: duplicating: ", mpi_error_text(code));
   return std::make_shared<MpiWorld>(started->copy);

@@ -21,8 +21,7 @@ struct Pieces {
 };
 
 template <class Value>
-Pieces<Value> pieces_of(std::span<Value> data, std::span<const std::size_t> cuts, int first,
-                        int count) {
+Pieces<Value> pieces_of(std::span<Value> data, std::span<const std::size_t> cuts, int first, int count) {
   const auto P = cuts.size() - 1;
   const auto begin = static_cast<std::size_t>(first);
   const std::size_t end = begin + static_cast<std::size_t>(count);
@@ -71,8 +70,7 @@ void check(const Communicator& comm, std::size_t size, std::span<const std::size
 
 void check(const Communicator& comm, std::span<const Phase> phases) {
   const int from = phases.empty() ? 1 : phases.front().from_blocks;
-  require(from == comm.size(), "regions: phases for a world of size ", from, ", this one has ",
-          comm.size());
+  require(from == comm.size(), "regions: phases for a world of size ", from, ", this one has ", comm.size());
 }
 
 // What to send for `pieces`: themselves, or a packed copy where they are two.
@@ -148,8 +146,8 @@ void scatter(Communicator& comm, std::span<float> data, std::span<const std::siz
 }
 
 template <class Value>
-void gather(Communicator& comm, std::span<Value> data, std::span<const std::size_t> cuts,
-            std::span<const Phase> phases, Workspace& work) {
+void gather(Communicator& comm, std::span<Value> data, std::span<const std::size_t> cuts, std::span<const Phase> phases,
+            Workspace& work) {
   check(comm, data.size(), cuts);
   check(comm, phases);
   for (auto phase = phases.rbegin(); phase != phases.rend(); ++phase) {
@@ -182,8 +180,8 @@ void gather(Communicator& comm, std::span<Value> data, std::span<const std::size
 }
 
 template <class Wire>
-void ring_scatter(Communicator& comm, std::span<float> data, std::span<const std::size_t> cuts,
-                  Workspace& work, const Wire& wire) {
+void ring_scatter(Communicator& comm, std::span<float> data, std::span<const std::size_t> cuts, Workspace& work,
+                  const Wire& wire) {
   using Value = typename Wire::Value;
   check(comm, data.size(), cuts);
   const int P = comm.size();
@@ -228,13 +226,12 @@ void reduce_scatter(Communicator& comm, std::span<float> data, std::span<const s
   scatter(comm, data, cuts, phases, work, HalfWire{coding});
 }
 
-void ring_reduce_scatter(Communicator& comm, std::span<float> data,
-                         std::span<const std::size_t> cuts, Workspace& work) {
+void ring_reduce_scatter(Communicator& comm, std::span<float> data, std::span<const std::size_t> cuts,
+                         Workspace& work) {
   ring_scatter(comm, data, cuts, work, FloatWire{});
 }
 
-void ring_reduce_scatter(Communicator& comm, std::span<float> data,
-                         std::span<const std::size_t> cuts, Workspace& work,
+void ring_reduce_scatter(Communicator& comm, std::span<float> data, std::span<const std::size_t> cuts, Workspace& work,
                          const HalfSums& coding) {
   ring_scatter(comm, data, cuts, work, HalfWire{coding});
 }
@@ -277,8 +274,7 @@ void tree_reduce(Communicator& comm, std::span<float> data, Workspace& work) {
   }
 }
 
-void gather_regions(Communicator& comm, std::span<float> data, std::span<const std::size_t> cuts,
-                    Workspace& work) {
+void gather_regions(Communicator& comm, std::span<float> data, std::span<const std::size_t> cuts, Workspace& work) {
   check(comm, data.size(), cuts);
   if (comm.rank() != 0) {
     const Send send{0, std::as_bytes(pieces_of(data, cuts, comm.rank(), 1).head)};

@@ -89,11 +89,10 @@ std::string to_string(const Skips& skips) {
 
 void check_skips(const Skips& skips, int P) {
   check_size(P);
-  require(!skips.empty() && skips.front() == P, "skips \"", to_string(skips),
-          "\": the first must be the world's size ", P);
+  require(!skips.empty() && skips.front() == P, "skips \"", to_string(skips), "\": the first must be the world's size ",
+          P);
   require(skips.back() == 1, "skips \"", to_string(skips), "\": the last must be 1");
-  const bool decreasing =
-      std::adjacent_find(skips.begin(), skips.end(), std::less_equal<>()) == skips.end();
+  const bool decreasing = std::adjacent_find(skips.begin(), skips.end(), std::less_equal<>()) == skips.end();
   require(decreasing, "skips \"", to_string(skips), "\": must be strictly decreasing");
 }
 

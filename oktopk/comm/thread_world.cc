@@ -48,8 +48,7 @@ void ThreadWorld::Channel::remove(Slot& slot) {
 }
 
 ThreadWorld::Channel& ThreadWorld::channel(int from, int to) {
-  return channels_[static_cast<std::size_t>(from) * static_cast<std::size_t>(P_) +
-                   static_cast<std::size_t>(to)];
+  return channels_[static_cast<std::size_t>(from) * static_cast<std::size_t>(P_) + static_cast<std::size_t>(to)];
 }
 
 ThreadWorld::Channel& ThreadWorld::channel(const Slot& slot) {
@@ -78,8 +77,8 @@ void ThreadWorld::post(Slot& slot) {
   Recv& recv = is_send ? *match->recv : *slot.recv;
   if (send.source.size() > recv.buffer.size()) {
     at.push(slot);
-    kill(send.peer, text("rank ", send.peer, " received ", send.source.size(), " bytes from rank ",
-                         send.owner, ", capacity ", recv.buffer.size()));
+    kill(send.peer, text("rank ", send.peer, " received ", send.source.size(), " bytes from rank ", send.owner,
+                         ", capacity ", recv.buffer.size()));
     return;
   }
   std::copy(send.source.begin(), send.source.end(), recv.buffer.begin());
@@ -111,8 +110,7 @@ void ThreadWorld::await(int rank, Operation& operation) {
   if (!sleep(rank, operation)) {
     const std::string peers = silent_peers(operation);
     if (!peers.empty()) {
-      kill(rank,
-           text("rank ", rank, ": no answer within ", in_seconds(timeout_), " s from ", peers));
+      kill(rank, text("rank ", rank, ": no answer within ", in_seconds(timeout_), " s from ", peers));
     }
   }
   // Looked at last: a message that overtook one withdrawn from a dead world must not count.
@@ -191,11 +189,11 @@ ThreadWorld::Part ThreadWorld::split(int rank, std::uint64_t turn, int color, in
     make_parts(split);
     split_ready_.notify_all();
   }
-  const bool is_over = split_ready_.wait_until(lock, Clock::now() + timeout_,
-                                               [&] { return !split.parts.empty() || is_dead(); });
+  const bool is_over =
+      split_ready_.wait_until(lock, Clock::now() + timeout_, [&] { return !split.parts.empty() || is_dead(); });
   if (!is_over) {
-    const std::string reason = text("rank ", rank, ": split: ", split.wishes.size(), " of ", P_,
-                                    " ranks came within ", in_seconds(timeout_), " s");
+    const std::string reason = text("rank ", rank, ": split: ", split.wishes.size(), " of ", P_, " ranks came within ",
+                                    in_seconds(timeout_), " s");
     lock.unlock();
     kill(rank, reason);
     throw_dead(rank);
@@ -217,8 +215,7 @@ void ThreadWorld::make_parts(Split& split) {
   std::erase_if(children_, [](const auto& child) { return child.expired(); });
   std::vector<Part> parts(wishes.size());
   for (auto begin = wishes.begin(); begin != wishes.end();) {
-    const auto end = std::find_if(begin, wishes.end(),
-                                  [&](const auto& wish) { return wish.color != begin->color; });
+    const auto end = std::find_if(begin, wishes.end(), [&](const auto& wish) { return wish.color != begin->color; });
     const auto world = std::make_shared<ThreadWorld>(static_cast<int>(end - begin), timeout_);
     children_.push_back(world);
     for (int place = 0; begin != end; ++begin, ++place) {

@@ -16,8 +16,7 @@ namespace {
 
 class ThreadCommunicator final : public Communicator {
  public:
-  ThreadCommunicator(std::shared_ptr<ThreadWorld> world, int rank)
-      : world_(std::move(world)), rank_(rank) {}
+  ThreadCommunicator(std::shared_ptr<ThreadWorld> world, int rank) : world_(std::move(world)), rank_(rank) {}
 
   ~ThreadCommunicator() override {
     operations_.for_each_taken([&](std::uint64_t ticket) { ThreadCommunicator::abandon(ticket); });
@@ -47,8 +46,7 @@ class ThreadCommunicator final : public Communicator {
       operation.slots.push_back({&operation, rank_, recv.peer, {}, &recv, nullptr, false});
     }
     for (const Send& send : sends) {
-      operation.slots.push_back(
-          {&operation, rank_, send.peer, send.bytes, nullptr, nullptr, false});
+      operation.slots.push_back({&operation, rank_, send.peer, send.bytes, nullptr, nullptr, false});
     }
     world_->post(operation);
     return ticket;
@@ -81,8 +79,7 @@ std::shared_ptr<ThreadWorld> new_world(int P, Communicator::Duration timeout) {
 }
 
 // The body of one rank. Its communicator ends with it: nobody waits for a rank that returned.
-std::exception_ptr run_rank(std::unique_ptr<ThreadCommunicator> comm,
-                            const std::function<void(Communicator&)>& body) {
+std::exception_ptr run_rank(std::unique_ptr<ThreadCommunicator> comm, const std::function<void(Communicator&)>& body) {
   const std::string failed = "rank " + std::to_string(comm->rank()) + " failed";
   try {
     body(*comm);
@@ -97,14 +94,12 @@ std::exception_ptr run_rank(std::unique_ptr<ThreadCommunicator> comm,
 }
 
 void run_ranks(ThreadWorld& world, std::vector<std::unique_ptr<ThreadCommunicator>> comms,
-               const std::function<void(Communicator&)>& body,
-               std::vector<std::exception_ptr>& errors) {
+               const std::function<void(Communicator&)>& body, std::vector<std::exception_ptr>& errors) {
   std::vector<std::jthread> ranks;
   try {
     for (std::size_t r = 0; r < comms.size(); ++r) {
-      ranks.emplace_back([&errors, &body, r, comm = std::move(comms[r])]() mutable {
-        errors[r] = run_rank(std::move(comm), body);
-      });
+      ranks.emplace_back(
+          [&errors, &body, r, comm = std::move(comms[r])]() mutable { errors[r] = run_rank(std::move(comm), body); });
     }
   } catch (...) {
     world.kill(-1, "a thread could not be started");
@@ -114,8 +109,7 @@ void run_ranks(ThreadWorld& world, std::vector<std::unique_ptr<ThreadCommunicato
 
 }  // namespace
 
-std::vector<std::unique_ptr<Communicator>> make_thread_world(int P,
-                                                             Communicator::Duration timeout) {
+std::vector<std::unique_ptr<Communicator>> make_thread_world(int P, Communicator::Duration timeout) {
   const auto world = new_world(P, timeout);
   std::vector<std::unique_ptr<Communicator>> comms;
   for (int rank = 0; rank < P; ++rank) {
@@ -124,8 +118,7 @@ std::vector<std::unique_ptr<Communicator>> make_thread_world(int P,
   return comms;
 }
 
-void run_threads(int P, const std::function<void(Communicator&)>& body,
-                 Communicator::Duration timeout) {
+void run_threads(int P, const std::function<void(Communicator&)>& body, Communicator::Duration timeout) {
   const auto world = new_world(P, timeout);
   std::vector<std::unique_ptr<ThreadCommunicator>> comms;
   for (int rank = 0; rank < P; ++rank) {

@@ -9,8 +9,7 @@
 
 namespace oktopk {
 
-TracingCommunicator::TracingCommunicator(Communicator& inner, const TraceRow& row,
-                                         const std::vector<int>& ranks)
+TracingCommunicator::TracingCommunicator(Communicator& inner, const TraceRow& row, const std::vector<int>& ranks)
     : TrackingCommunicator(inner), row_(row.on_rank(rank())) {
   name_peers(ranks);
 }
@@ -23,8 +22,7 @@ TracingCommunicator::TracingCommunicator(std::unique_ptr<Communicator> inner, co
 
 void TracingCommunicator::name_peers(const std::vector<int>& ranks) {
   const auto P = static_cast<std::size_t>(size());
-  require(ranks.empty() || ranks.size() == P, "tracing: ", ranks.size(), " names for ", P,
-          " ranks");
+  require(ranks.empty() || ranks.size() == P, "tracing: ", ranks.size(), " names for ", P, " ranks");
   for (std::size_t r = 0; r < P; ++r) {
     const std::string name = std::to_string(ranks.empty() ? static_cast<int>(r) : ranks[r]);
     to_.push_back("to " + name);
@@ -33,8 +31,7 @@ void TracingCommunicator::name_peers(const std::vector<int>& ranks) {
 }
 
 std::unique_ptr<Communicator> TracingCommunicator::split(int color, int key) {
-  return std::make_unique<TracingCommunicator>(inner().split(color, key), row_, std::vector<int>{},
-                                               "part");
+  return std::make_unique<TracingCommunicator>(inner().split(color, key), row_, std::vector<int>{}, "part");
 }
 
 std::uint64_t TracingCommunicator::begin(std::span<const Send> sends, std::span<Recv> recvs) {
@@ -65,8 +62,7 @@ void gather_trace(Communicator& comm, Trace& trace) {
                             static_cast<std::int64_t>(mine.size())};
   std::vector<Statement> all(static_cast<std::size_t>(comm.size()));
   Workspace work;
-  allgather_checked(comm, std::as_bytes(std::span(&statement, 1)),
-                    std::as_writable_bytes(std::span(all)), work);
+  allgather_checked(comm, std::as_bytes(std::span(&statement, 1)), std::as_writable_bytes(std::span(all)), work);
   if (comm.rank() != 0) {
     const Send send{0, mine};
     comm.exchange({&send, 1}, {});

@@ -18,8 +18,8 @@ class TracingCommunicator final : public TrackingCommunicator<std::span<const Re
   // ranks: what the peers are called, by their number here; empty: their numbers. The parts of
   // split() call them by their numbers in the part, in category "part".
   TracingCommunicator(Communicator& inner, const TraceRow& row, const std::vector<int>& ranks = {});
-  TracingCommunicator(std::unique_ptr<Communicator> inner, const TraceRow& row,
-                      const std::vector<int>& ranks = {}, std::string_view category = "message");
+  TracingCommunicator(std::unique_ptr<Communicator> inner, const TraceRow& row, const std::vector<int>& ranks = {},
+                      std::string_view category = "message");
 
   std::unique_ptr<Communicator> split(int color, int key) override;
   std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) override;

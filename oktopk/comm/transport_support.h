@@ -17,9 +17,7 @@ namespace oktopk {
 // Longer ones would overflow when added to a time point.
 inline constexpr Communicator::Duration kLongestTimeout = std::chrono::hours(24 * 365);
 
-inline double in_seconds(Communicator::Duration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
+inline double in_seconds(Communicator::Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 // "rank 1, 2, 5" of ranks in any order, with repetitions.
 std::string list_ranks(std::vector<int> ranks);

@@ -80,13 +80,10 @@ class CpuDevice final : public Device {
 
   void multiply(std::span<float> x, float factor) const override {
     const auto by = kernels().multiply;
-    for_sections(x.size(), [&](std::size_t, Section section) {
-      by(x.subspan(section.begin, section.size()), factor);
-    });
+    for_sections(x.size(), [&](std::size_t, Section section) { by(x.subspan(section.begin, section.size()), factor); });
   }
 
-  void accumulate_select(const Accumulation& in, float threshold,
-                         SparseVector& out) const override {
+  void accumulate_select(const Accumulation& in, float threshold, SparseVector& out) const override {
     OKTOPK_DCHECK(in.gradient.empty() || in.acc.size() == in.gradient.size());
     out.clear();
     const CpuKernels& use = kernels();
@@ -114,8 +111,7 @@ class CpuDevice final : public Device {
     });
   }
 
-  void select_at_least(std::span<const float> x, Index base, float threshold,
-                       SparseVector& out) const override {
+  void select_at_least(std::span<const float> x, Index base, float threshold, SparseVector& out) const override {
     const CpuKernels& use = kernels();
     const auto mark = scan_kernel(x.size());
     const std::uint32_t bound = bound_of(threshold);
@@ -189,8 +185,7 @@ class CpuDevice final : public Device {
 
   // What a scan of x reads after this tile.
   static Following following(std::span<const float> x, Section tile) {
-    return tile.end + kTile <= x.size() ? Following::tile(x.data() + tile.end)
-                                        : Following::none(x.data() + tile.begin);
+    return tile.end + kTile <= x.size() ? Following::tile(x.data() + tile.end) : Following::none(x.data() + tile.begin);
   }
 
   template <class Visit>
@@ -206,8 +201,7 @@ class CpuDevice final : public Device {
     const std::size_t parts = std::min(parts_.size(), grains);
     if (parts <= 1) return visit(0, Section{0, n});
     pool_->run(parts, [&](std::size_t part) {
-      visit(part, Section{part * grains / parts * kGrain,
-                          std::min(n, (part + 1) * grains / parts * kGrain)});
+      visit(part, Section{part * grains / parts * kGrain, std::min(n, (part + 1) * grains / parts * kGrain)});
     });
   }
 

@@ -33,9 +33,7 @@ struct Lanes {
   }
 
   // The comparison is signed and has no "or equal": magnitudes have no sign, and bounds are not 0.
-  OKTOPK_AVX2 static Ints bound(std::uint32_t bits) {
-    return _mm256_set1_epi32(static_cast<int>(bits - 1));
-  }
+  OKTOPK_AVX2 static Ints bound(std::uint32_t bits) { return _mm256_set1_epi32(static_cast<int>(bits - 1)); }
   OKTOPK_AVX2 static Mask at_least(Floats x, Ints bound) {
     const Ints magnitude = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(kMagnitude));
     const Ints passed = _mm256_cmpgt_epi32(magnitude, bound);
@@ -48,8 +46,7 @@ struct Lanes {
     const Ints full = _mm256_set1_epi32(static_cast<int>(exponent));
     Ints found = _mm256_setzero_si256();
     for (std::size_t i = 0; i < n; i += 32 / sizeof(T)) {
-      const Ints bits =
-          _mm256_and_si256(_mm256_loadu_si256(reinterpret_cast<const Ints*>(x + i)), full);
+      const Ints bits = _mm256_and_si256(_mm256_loadu_si256(reinterpret_cast<const Ints*>(x + i)), full);
       if constexpr (sizeof(T) == 4) {
         found = _mm256_or_si256(found, _mm256_cmpeq_epi32(bits, full));
       } else {

@@ -28,16 +28,13 @@ struct Lanes {
   OKTOPK_AVX512 static Floats widen(const float* x) { return load(x); }
   OKTOPK_AVX512 static Floats widen(const Bf16* x) {
     const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
-    return _mm512_castsi512_ps(
-        _mm512_maskz_slli_epi32(kAll, _mm512_maskz_cvtepu16_epi32(kAll, bits), 16));
+    return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAll, _mm512_maskz_cvtepu16_epi32(kAll, bits), 16));
   }
   OKTOPK_AVX512 static Floats widen(const Fp16* x) {
     return _mm512_maskz_cvtph_ps(kAll, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)));
   }
 
-  OKTOPK_AVX512 static Ints bound(std::uint32_t bits) {
-    return _mm512_set1_epi32(static_cast<int>(bits));
-  }
+  OKTOPK_AVX512 static Ints bound(std::uint32_t bits) { return _mm512_set1_epi32(static_cast<int>(bits)); }
   OKTOPK_AVX512 static Mask at_least(Floats x, Ints bound) {
     const Ints magnitude = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(kMagnitude));
     return _mm512_cmpge_epu32_mask(magnitude, bound);

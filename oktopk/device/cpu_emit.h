@@ -15,8 +15,8 @@
 
 namespace oktopk {
 
-inline __attribute__((always_inline)) std::size_t emit_marked(const float* tile, const Marks& marks,
-                                                              const Target& to, Following next) {
+inline __attribute__((always_inline)) std::size_t emit_marked(const float* tile, const Marks& marks, const Target& to,
+                                                              Following next) {
   std::array<std::uint32_t, kTile / 64 + 1> queue;
   std::size_t queued = 0;
   for (std::uint32_t w = 0; w < marks.size(); ++w) {

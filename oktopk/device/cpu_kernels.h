@@ -99,9 +99,7 @@ struct CpuKernels {
   // Marks the elements of a tile whose magnitude has bits >= bound; bound >= 1, so zeros never
   // pass. Whole words are written, as many as x needs.
   void (*mark)(std::span<const float> x, std::uint32_t bound, std::uint64_t* marks);
-  PerType<void (*)(std::span<float> acc, const Addend& add, std::uint32_t bound,
-                   std::uint64_t* marks)>
-      accumulate_mark;
+  PerType<void (*)(std::span<float> acc, const Addend& add, std::uint32_t bound, std::uint64_t* marks)> accumulate_mark;
   // Returns the number of entries.
   std::size_t (*emit)(const float* tile, const Marks& marks, const Target& to, Following next);
   // These take any number of elements.

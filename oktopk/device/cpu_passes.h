@@ -26,8 +26,7 @@ OKTOPK_TARGET void mark(std::span<const float> x, std::uint32_t bound, std::uint
   if (end < x.size()) cpu_kernels_scalar().mark(x.subspan(end), bound, marks + end / kWord);
 }
 
-OKTOPK_TARGET std::size_t emit(const float* tile, const Marks& marks, const Target& to,
-                               Following next) {
+OKTOPK_TARGET std::size_t emit(const float* tile, const Marks& marks, const Target& to, Following next) {
   return emit_marked(tile, marks, to, next);
 }
 
@@ -39,8 +38,7 @@ OKTOPK_TARGET inline auto accumulated(float* acc, const T* gradient, Lanes::Floa
 }
 
 template <class T>
-OKTOPK_TARGET void accumulate_mark(std::span<float> acc, const Addend& add, std::uint32_t bound,
-                                   std::uint64_t* marks) {
+OKTOPK_TARGET void accumulate_mark(std::span<float> acc, const Addend& add, std::uint32_t bound, std::uint64_t* marks) {
   const T* gradient = static_cast<const T*>(add.gradient);
   const std::size_t end = whole_words(acc.size());
   const auto least = Lanes::bound(bound);
@@ -48,14 +46,12 @@ OKTOPK_TARGET void accumulate_mark(std::span<float> acc, const Addend& add, std:
   for (std::size_t i = 0; i < end; i += kWord) {
     std::uint64_t word = 0;
     for (std::size_t j = i; j < i + kWord; j += kWidth)
-      word |=
-          std::uint64_t{Lanes::at_least(accumulated(acc.data() + j, gradient + j, scale), least)}
-          << (j - i);
+      word |= std::uint64_t{Lanes::at_least(accumulated(acc.data() + j, gradient + j, scale), least)} << (j - i);
     marks[i / kWord] = word;
   }
   if (end == acc.size()) return;
-  cpu_kernels_scalar().accumulate_mark[index_of<T>()](acc.subspan(end), {gradient + end, add.scale},
-                                                      bound, marks + end / kWord);
+  cpu_kernels_scalar().accumulate_mark[index_of<T>()](acc.subspan(end), {gradient + end, add.scale}, bound,
+                                                      marks + end / kWord);
 }
 
 template <class T>

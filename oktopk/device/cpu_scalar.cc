@@ -29,8 +29,7 @@ void accumulate(std::span<float> acc, const Addend& add) {
 }
 
 template <class T>
-void accumulate_mark(std::span<float> acc, const Addend& add, std::uint32_t bound,
-                     std::uint64_t* marks) {
+void accumulate_mark(std::span<float> acc, const Addend& add, std::uint32_t bound, std::uint64_t* marks) {
   accumulate<T>(acc, add);
   mark(acc, bound, marks);
 }

@@ -30,8 +30,7 @@ class Walk {
 };
 
 template <class T>
-void sample(const Accumulation& in, std::size_t offset, std::size_t stride,
-            Uninitialised<std::uint32_t>& out) {
+void sample(const Accumulation& in, std::size_t offset, std::size_t stride, Uninitialised<std::uint32_t>& out) {
   const std::size_t n = in.acc.size();
   const std::size_t ahead = kClustersAhead * stride;
   const T* gradient = in.gradient.as<T>();
@@ -57,8 +56,7 @@ void sample(const Accumulation& in, std::size_t offset, std::size_t stride,
 // long vectors four histograms take turns.
 void count_magnitudes(std::span<const float> x, MagnitudeHistogram& bins) {
   if (x.size() < 2 * kMagnitudeBins) {
-    for (const float v : x)
-      bins[magnitude_bin(v)] += static_cast<std::uint64_t>(magnitude_bits(v) != 0);
+    for (const float v : x) bins[magnitude_bin(v)] += static_cast<std::uint64_t>(magnitude_bits(v) != 0);
     return;
   }
   constexpr std::size_t kTurns = 4;

@@ -26,7 +26,6 @@ void for_entries(std::span<float> x, Index base, std::span<const Index> idx, con
 
 // Device::magnitude_histogram and Device::sample_magnitudes.
 void count_magnitudes(std::span<const float> x, MagnitudeHistogram& bins);
-void sample_clusters(const Accumulation& in, std::size_t offset, std::size_t stride,
-                     Uninitialised<std::uint32_t>& out);
+void sample_clusters(const Accumulation& in, std::size_t offset, std::size_t stride, Uninitialised<std::uint32_t>& out);
 
 }  // namespace oktopk

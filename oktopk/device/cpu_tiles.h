@@ -62,8 +62,8 @@ class Cleared {
  public:
   Cleared(const Accumulation& in, Section section) : in_(in) {
     const auto first_from = [&](std::size_t begin) {
-      return static_cast<std::size_t>(
-          std::lower_bound(in.cleared.begin(), in.cleared.end(), begin) - in.cleared.begin());
+      return static_cast<std::size_t>(std::lower_bound(in.cleared.begin(), in.cleared.end(), begin) -
+                                      in.cleared.begin());
     };
     next_ = first_from(section.begin);
     last_ = first_from(section.end);

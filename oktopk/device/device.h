@@ -28,9 +28,7 @@ inline constexpr std::size_t kMagnitudeBins = 8192;
 inline constexpr std::size_t kBinsPerOctave = 32;
 using MagnitudeHistogram = std::array<std::uint64_t, kMagnitudeBins>;
 
-inline std::size_t magnitude_bin(float x) {
-  return (std::bit_cast<std::uint32_t>(x) & 0x7fffffffU) >> 18U;
-}
+inline std::size_t magnitude_bin(float x) { return (std::bit_cast<std::uint32_t>(x) & 0x7fffffffU) >> 18U; }
 // The smallest magnitude in the bin.
 inline float magnitude_bin_edge(std::size_t bin) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bin) << 18U);
@@ -65,12 +63,10 @@ class Device {
   virtual void multiply(std::span<float> x, float factor) const = 0;
 
   // accumulate, and in the same pass out = {(i, acc[i]) : |acc[i]| >= threshold, acc[i] != 0}.
-  virtual void accumulate_select(const Accumulation& in, float threshold,
-                                 SparseVector& out) const = 0;
+  virtual void accumulate_select(const Accumulation& in, float threshold, SparseVector& out) const = 0;
 
   // Appends {(base + i, x[i]) : |x[i]| >= threshold, x[i] != 0} to out.
-  virtual void select_at_least(std::span<const float> x, Index base, float threshold,
-                               SparseVector& out) const = 0;
+  virtual void select_at_least(std::span<const float> x, Index base, float threshold, SparseVector& out) const = 0;
 
   // Adds the count of x's non-zero magnitudes per bin to `bins`.
   virtual void magnitude_histogram(std::span<const float> x, MagnitudeHistogram& bins) const = 0;

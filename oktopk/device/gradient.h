@@ -21,9 +21,7 @@ concept IsFloat = std::same_as<T, float> || std::same_as<T, Bf16> || std::same_a
 
 template <IsFloat T>
 constexpr FloatType float_type() {
-  return std::same_as<T, float>  ? FloatType::fp32
-         : std::same_as<T, Bf16> ? FloatType::bf16
-                                 : FloatType::fp16;
+  return std::same_as<T, float> ? FloatType::fp32 : std::same_as<T, Bf16> ? FloatType::bf16 : FloatType::fp16;
 }
 
 class Gradient {
@@ -31,13 +29,11 @@ class Gradient {
   Gradient() = default;
   // Any span, vector or array of float, Bf16 or Fp16.
   template <class Values>
-  requires std::ranges::contiguous_range<Values> && IsFloat<std::ranges::range_value_t<Values>>
-  Gradient(const Values& x)
-      : Gradient(std::ranges::data(x), std::ranges::size(x),
-                 float_type<std::ranges::range_value_t<Values>>()) {}
+  requires std::ranges::contiguous_range<Values> && IsFloat<std::ranges::range_value_t<Values>> Gradient(
+      const Values& x)
+      : Gradient(std::ranges::data(x), std::ranges::size(x), float_type<std::ranges::range_value_t<Values>>()) {}
   // REQUIRES: `data` points to `size` elements of `type`.
-  Gradient(const void* data, std::size_t size, FloatType type)
-      : data_(data), size_(size), type_(type) {}
+  Gradient(const void* data, std::size_t size, FloatType type) : data_(data), size_(size), type_(type) {}
 
   FloatType type() const { return type_; }
   std::size_t size() const { return size_; }

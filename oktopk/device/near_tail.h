@@ -24,7 +24,7 @@ struct Threshold {
 
 struct NearTail {
   static constexpr std::size_t kBins = 8;
-  std::uint64_t arrivals = 0;  // entries that were taken because something was added to them
+  std::uint64_t arrivals = 0;                // entries that were taken because something was added to them
   std::array<std::uint64_t, kBins> below{};  // from the threshold downwards, equal widths
 
   void count(const Threshold& threshold, std::span<const float> values) {
@@ -37,14 +37,11 @@ struct NearTail {
    public:
     explicit Window(const Threshold& threshold)
         : top_(threshold.value),
-          scale_(threshold.value > 0 && threshold.window > 0
-                     ? kBins / (threshold.value * threshold.window)
-                     : 0) {}
+          scale_(threshold.value > 0 && threshold.window > 0 ? kBins / (threshold.value * threshold.window) : 0) {}
 
     void count(float x, NearTail& tail) const {
       const float place = (top_ - std::fabs(x)) * scale_;
-      if (place > 0 && place < static_cast<float>(kBins))
-        ++tail.below[static_cast<std::size_t>(place)];
+      if (place > 0 && place < static_cast<float>(kBins)) ++tail.below[static_cast<std::size_t>(place)];
     }
 
    private:

@@ -10,8 +10,7 @@ ThreadPool::ThreadPool(std::size_t threads) {
   OKTOPK_DCHECK(threads >= 1);
   workers_.reserve(threads - 1);
   try {
-    for (std::size_t part = 1; part < threads; ++part)
-      workers_.emplace_back([this, part] { work(part); });
+    for (std::size_t part = 1; part < threads; ++part) workers_.emplace_back([this, part] { work(part); });
   } catch (...) {
     stop();  // the system has no more threads: those that started must not outlive this
     throw;

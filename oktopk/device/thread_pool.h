@@ -25,8 +25,7 @@ class ThreadPool {
   // REQUIRES: parts <= size(); f does not run the same pool.
   template <class F>
   void run(std::size_t parts, const F& f) {
-    run_task({&f, [](const void* body, std::size_t part) { (*static_cast<const F*>(body))(part); }},
-             parts);
+    run_task({&f, [](const void* body, std::size_t part) { (*static_cast<const F*>(body))(part); }}, parts);
   }
 
  private:

@@ -36,13 +36,9 @@ void check(const AdamOptions& o) {
 
 }  // namespace
 
-std::string_view to_string(AdamMode mode) {
-  return kAdamModes[static_cast<std::size_t>(mode)].name;
-}
+std::string_view to_string(AdamMode mode) { return kAdamModes[static_cast<std::size_t>(mode)].name; }
 
-AdamMode find_adam_mode(std::string_view name) {
-  return find_row(kAdamModes, "Adam mode", name).mode;
-}
+AdamMode find_adam_mode(std::string_view name) { return find_row(kAdamModes, "Adam mode", name).mode; }
 
 SparseAdam::SparseAdam(Synchroniser& sync, const AdamOptions& options)
     : Optimiser(sync, {.learning_rate = options.learning_rate,
@@ -58,13 +54,9 @@ SparseAdam::SparseAdam(Synchroniser& sync, const AdamOptions& options)
   check(options);
 }
 
-bool SparseAdam::is_lazy() const {
-  return !sparsifies_updates() && options_.mode != AdamMode::published;
-}
+bool SparseAdam::is_lazy() const { return !sparsifies_updates() && options_.mode != AdamMode::published; }
 
-bool SparseAdam::counts_arrivals() const {
-  return !sparsifies_updates() && options_.mode == AdamMode::interval_aware;
-}
+bool SparseAdam::counts_arrivals() const { return !sparsifies_updates() && options_.mode == AdamMode::interval_aware; }
 
 // Powers only where somebody may have been silent.
 AdamStep SparseAdam::group() {
@@ -98,8 +90,7 @@ void SparseAdam::apply_everywhere(std::span<float> weights, std::span<const floa
 }
 
 // The update that this rank would apply to weights of zero.
-Optimiser::Contribution SparseAdam::prepare(std::span<const float> /*weights*/,
-                                            const ScaledGradient& gradient) {
+Optimiser::Contribution SparseAdam::prepare(std::span<const float> /*weights*/, const ScaledGradient& gradient) {
   if (!sparsifies_updates()) return {gradient.values, gradient.factor};
   prepared_.resize(n());
   const auto rule = adam_rule<float>(group(), t_ + 1, false);
@@ -116,8 +107,7 @@ void SparseAdam::settle(std::span<const float> /*weights*/, const ScaledGradient
   if (!sparsifies_updates()) return;
   ++t_;
   const auto rule = adam_rule<float>(group(), t_, false);
-  for (std::size_t i = 0; i < m_.size(); ++i)
-    adam_moments(rule, gradient.factor * gradient.values[i], m_[i], v_[i]);
+  for (std::size_t i = 0; i < m_.size(); ++i) adam_moments(rule, gradient.factor * gradient.values[i], m_[i], v_[i]);
 }
 
 void SparseAdam::apply_mean(std::span<float> weights, const Update& update) {
@@ -140,8 +130,7 @@ void SparseAdam::arrive(std::span<float> weights, const Update& update, bool sil
   const std::span<std::uint32_t> last = clock_.last();
   update.for_each([&](Index i, float sum) {
     if (sum == 0 && last[i] == clock_.now()) return;
-    const AdamCoordinate<float> at{m_[i], v_[i], last[i],
-                                   counts_arrivals() ? &arrivals_[i] : nullptr};
+    const AdamCoordinate<float> at{m_[i], v_[i], last[i], counts_arrivals() ? &arrivals_[i] : nullptr};
     weights[i] = adam_arrive(rule, weights[i], sum, clock_.caught_up(), at);
   });
 }
@@ -173,10 +162,9 @@ std::string SparseAdam::description() const {
   std::ostringstream text;
   text.imbue(std::locale::classic());
   text.precision(9);
-  text << "adam, version 2, n " << n() << ", beta1 " << options_.beta1 << ", beta2 "
-       << options_.beta2 << ", epsilon " << options_.epsilon << ", weight decay "
-       << options_.weight_decay << ", clip norm " << options_.clip_norm << ", sparsify "
-       << to_string(options_.sparsify) << ", mode " << to_string(options_.mode) << ", look-ahead "
+  text << "adam, version 2, n " << n() << ", beta1 " << options_.beta1 << ", beta2 " << options_.beta2 << ", epsilon "
+       << options_.epsilon << ", weight decay " << options_.weight_decay << ", clip norm " << options_.clip_norm
+       << ", sparsify " << to_string(options_.sparsify) << ", mode " << to_string(options_.mode) << ", look-ahead "
        << options_.look_ahead;
   return text.str();
 }
@@ -198,8 +186,7 @@ std::function<void()> SparseAdam::read(StateReader& state) {
   auto arrivals = state.take_all<std::uint32_t>();
   require(m.size() == n() && v.size() == n(), "state: moments of ", m.size(), " and ", v.size(),
           " values, but n = ", n());
-  require(clock.now() == (is_lazy() ? t : 0), "state: a clock at step ", clock.now(),
-          ", but Adam at step ", t);
+  require(clock.now() == (is_lazy() ? t : 0), "state: a clock at step ", clock.now(), ", but Adam at step ", t);
   require(arrivals.size() == arrivals_.size() &&
               std::all_of(arrivals.begin(), arrivals.end(), [t](auto a) { return a <= t; }),
           "state: its counts of arrivals do not fit n = ", n(), " and ", t, " steps");

@@ -43,8 +43,7 @@ struct AdamRule {
 
 // pow(x, 0.5) is what torch computes, in Python.
 template <class Real>
-OKTOPK_RULE AdamRule<Real> adam_rule(const AdamStep& group, std::uint32_t steps,
-                                     bool silence_follows) {
+OKTOPK_RULE AdamRule<Real> adam_rule(const AdamStep& group, std::uint32_t steps, bool silence_follows) {
   const double bias = 1 - std::pow(group.beta1, static_cast<double>(steps));
   const double bias2 = 1 - std::pow(group.beta2, static_cast<double>(steps));
   return {group,
@@ -99,8 +98,7 @@ OKTOPK_RULE Real adam_age_by_arrivals(const AdamRule<Real>& rule, Real total, st
 
 // Takes S^2 / tau into the second moment as that of tau steps.
 template <class Real>
-OKTOPK_RULE void adam_age_by_steps(const AdamRule<Real>& rule, Real total, std::uint32_t tau,
-                                   Real& v) {
+OKTOPK_RULE void adam_age_by_steps(const AdamRule<Real>& rule, Real total, std::uint32_t tau, Real& v) {
   if (tau == 1) {
     v = std::fma(rule.fresh2 * total, total, v * rule.beta2);
     return;
@@ -133,8 +131,8 @@ OKTOPK_RULE Real adam_drift(const AdamRule<Real>& rule, Real total, std::uint32_
 // The weight after `total`, what a coordinate gathered since it last arrived. Its decay is paid up
 // to step caught_up at least.
 template <class Real>
-OKTOPK_RULE Real adam_arrive(const AdamRule<Real>& rule, Real weight, Real total,
-                             std::uint32_t caught_up, const AdamCoordinate<Real>& at) {
+OKTOPK_RULE Real adam_arrive(const AdamRule<Real>& rule, Real weight, Real total, std::uint32_t caught_up,
+                             const AdamCoordinate<Real>& at) {
   const ClockView& clock = rule.group.clock;
   const std::uint32_t last = at.last;
   const std::uint32_t tau = clock.now - last > 1 ? clock.now - last : 1;

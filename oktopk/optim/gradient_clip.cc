@@ -5,8 +5,7 @@
 
 namespace oktopk {
 
-float clip_factor(Communicator& comm, std::span<const float> gradient, float clip_norm,
-                  Workspace& work) {
+float clip_factor(Communicator& comm, std::span<const float> gradient, float clip_norm, Workspace& work) {
   double squares = 0;
   for (const float g : gradient) squares += double{g} * g;
   squares = allreduce_small(comm, squares, Reduction::sum, work);

@@ -13,7 +13,6 @@ namespace oktopk {
 
 // Collective: min(1, clip_norm / sqrt(sum over the ranks of ||g_r||^2 / P)), the same bits on all
 // ranks. 1 when some rank's gradient is not finite: what then happens is for the synchroniser.
-float clip_factor(Communicator& comm, std::span<const float> gradient, float clip_norm,
-                  Workspace& work);
+float clip_factor(Communicator& comm, std::span<const float> gradient, float clip_norm, Workspace& work);
 
 }  // namespace oktopk

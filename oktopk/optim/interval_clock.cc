@@ -39,10 +39,10 @@ void RateHistory::load(StateReader& state) {
     const auto steps = state.take<std::uint64_t>();
     const auto rate = state.take_finite<double>("a learning rate", 0);
     const auto decay = state.take_finite<double>("a weight decay", 0);
-    require(decay_of_one_step(rate, decay) > 0, "state: a learning rate of ", rate,
-            " and a weight decay of ", decay, ", but their product must be less than 1");
-    require(steps > 0 && now() + steps < kMostTicks, "state: a stretch of ", steps,
-            " steps after step ", now(), ", but it must have some, and all fewer than 2^31");
+    require(decay_of_one_step(rate, decay) > 0, "state: a learning rate of ", rate, " and a weight decay of ", decay,
+            ", but their product must be less than 1");
+    require(steps > 0 && now() + steps < kMostTicks, "state: a stretch of ", steps, " steps after step ", now(),
+            ", but it must have some, and all fewer than 2^31");
     for (std::uint64_t step = 0; step < steps; ++step) tick(rate, decay);
   }
 }
@@ -68,8 +68,8 @@ void IntervalClock::load(StateReader& state) {
   require(n() == expected, "state: ", n(), " clocks, but n = ", expected);
   history_.load(state);
   const auto latest = std::max_element(last_.begin(), last_.end());
-  require(caught_up_ <= now() && (latest == last_.end() || *latest <= now()),
-          "state: a clock that is ahead of its ", now(), " steps");
+  require(caught_up_ <= now() && (latest == last_.end() || *latest <= now()), "state: a clock that is ahead of its ",
+          now(), " steps");
 }
 
 }  // namespace oktopk

@@ -17,9 +17,7 @@
 namespace oktopk {
 
 // What decoupled weight decay multiplies a weight by in one step.
-inline double decay_of_one_step(double rate, double weight_decay) {
-  return 1 - rate * weight_decay;
-}
+inline double decay_of_one_step(double rate, double weight_decay) { return 1 - rate * weight_decay; }
 
 // The learning rates and weight decays of all steps so far.
 class RateHistory {

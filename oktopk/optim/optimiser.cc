@@ -23,21 +23,15 @@ constexpr std::array<SparsifyName, 2> kSparsify = {
 
 }  // namespace
 
-std::string_view to_string(Sparsify sparsify) {
-  return kSparsify[static_cast<std::size_t>(sparsify)].name;
-}
+std::string_view to_string(Sparsify sparsify) { return kSparsify[static_cast<std::size_t>(sparsify)].name; }
 
-Sparsify find_sparsify(std::string_view name) {
-  return find_row(kSparsify, "thing to sparsify", name).sparsify;
-}
+Sparsify find_sparsify(std::string_view name) { return find_row(kSparsify, "thing to sparsify", name).sparsify; }
 
-Optimiser::Optimiser(Synchroniser& sync, const Basics& basics)
-    : sync_(sync), n_(sync.n()), basics_(basics) {
-  require(basics.clip_norm >= 0 && std::isfinite(basics.clip_norm),
-          "optimiser: clip_norm = ", basics.clip_norm, ", but it must be finite and not negative");
-  require(basics.decoupled_decay >= 0 && std::isfinite(basics.decoupled_decay),
-          "optimiser: weight_decay = ", basics.decoupled_decay,
+Optimiser::Optimiser(Synchroniser& sync, const Basics& basics) : sync_(sync), n_(sync.n()), basics_(basics) {
+  require(basics.clip_norm >= 0 && std::isfinite(basics.clip_norm), "optimiser: clip_norm = ", basics.clip_norm,
           ", but it must be finite and not negative");
+  require(basics.decoupled_decay >= 0 && std::isfinite(basics.decoupled_decay),
+          "optimiser: weight_decay = ", basics.decoupled_decay, ", but it must be finite and not negative");
   check_rate(basics.learning_rate);
 }
 
@@ -72,8 +66,8 @@ void Optimiser::agree() {
   const std::uint64_t mine = hash_bytes(rate, hash_text(description()));
   const std::uint64_t least = allreduce_small(sync_.comm(), mine, Reduction::min, work_);
   const std::uint64_t most = allreduce_small(sync_.comm(), mine, Reduction::max, work_);
-  require(least == most, "optimiser: the ranks have different options; this one: ", description(),
-          ", learning rate ", basics_.learning_rate);
+  require(least == most, "optimiser: the ranks have different options; this one: ", description(), ", learning rate ",
+          basics_.learning_rate);
   agreed_ = true;
 }
 
@@ -85,8 +79,7 @@ Update Optimiser::step(std::span<float> weights, std::span<const float> gradient
     gradient = zeros_;
   }
   ScaledGradient input{gradient};
-  if (basics_.clip_norm > 0)
-    input.factor = clip_factor(sync_.comm(), gradient, basics_.clip_norm, work_);
+  if (basics_.clip_norm > 0) input.factor = clip_factor(sync_.comm(), gradient, basics_.clip_norm, work_);
   // A gradient of the wrong size is for the synchroniser to refuse, on all ranks together.
   const bool fits = gradient.size() == n();
   const Contribution mine = fits ? prepare(weights, input) : Contribution{gradient};
@@ -99,8 +92,7 @@ Update Optimiser::step(std::span<float> weights, std::span<const float> gradient
 
 void Optimiser::apply(std::span<float> weights, const Update& update) {
   check_weights(weights);
-  require(!sparsifies_updates(),
-          "optimiser: apply() cannot prepare gradients: with sparsify = updates call step()");
+  require(!sparsifies_updates(), "optimiser: apply() cannot prepare gradients: with sparsify = updates call step()");
   agree();
   if (!update.skipped) apply_mean(weights, update);
 }
@@ -125,8 +117,7 @@ void Optimiser::write(StateWriter& state) const {
 Optimiser::Saved Optimiser::open(std::span<const std::byte> bytes) {
   StateReader state(bytes);
   const std::string options = state.take_text();
-  require(options == description(), "state: saved by another optimiser (", options, "), this is ",
-          description());
+  require(options == description(), "state: saved by another optimiser (", options, "), this is ", description());
   Saved saved;
   saved.rate = state.take<float>();
   check_rate(saved.rate);

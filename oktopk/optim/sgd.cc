@@ -12,14 +12,13 @@ namespace oktopk {
 namespace {
 
 void check(const SgdOptions& o) {
-  require(o.momentum >= 0 && o.momentum < 1, "sgd: momentum = ", o.momentum,
-          ", but it must be in [0, 1)");
-  require(o.weight_decay >= 0 && std::isfinite(o.weight_decay),
-          "sgd: weight_decay = ", o.weight_decay, ", but it must be finite and not negative");
+  require(o.momentum >= 0 && o.momentum < 1, "sgd: momentum = ", o.momentum, ", but it must be in [0, 1)");
+  require(o.weight_decay >= 0 && std::isfinite(o.weight_decay), "sgd: weight_decay = ", o.weight_decay,
+          ", but it must be finite and not negative");
   require(!o.nesterov || o.momentum > 0, "sgd: nesterov with momentum = 0, but it needs momentum");
   require(!o.factor_masking || (o.sparsify == Sparsify::updates && o.momentum > 0),
-          "sgd: factor_masking with sparsify = ", to_string(o.sparsify),
-          ", momentum = ", o.momentum, ", but it masks the momentum of sparsify = updates");
+          "sgd: factor_masking with sparsify = ", to_string(o.sparsify), ", momentum = ", o.momentum,
+          ", but it masks the momentum of sparsify = updates");
 }
 
 }  // namespace
@@ -43,30 +42,24 @@ struct SparseSgd::Pull {
   float weight_decay;
 
   // The gradient that SGD sees, times the learning rate.
-  float operator()(float gradient, float weight) const {
-    return rate * (factor * gradient + weight_decay * weight);
-  }
+  float operator()(float gradient, float weight) const { return rate * (factor * gradient + weight_decay * weight); }
 };
 
 SparseSgd::Pull SparseSgd::pull(const ScaledGradient& gradient) const {
   return {learning_rate(), gradient.factor, options_.weight_decay};
 }
 
-Optimiser::Contribution SparseSgd::prepare(std::span<const float> weights,
-                                           const ScaledGradient& gradient) {
-  if (!has_local_momentum() && options_.weight_decay == 0)
-    return {gradient.values, learning_rate() * gradient.factor};
+Optimiser::Contribution SparseSgd::prepare(std::span<const float> weights, const ScaledGradient& gradient) {
+  if (!has_local_momentum() && options_.weight_decay == 0) return {gradient.values, learning_rate() * gradient.factor};
   prepared_.resize(n());
   const Pull pulled = pull(gradient);
-  for (std::size_t i = 0; i < prepared_.size(); ++i)
-    prepared_[i] = pulled(gradient.values[i], weights[i]);
+  for (std::size_t i = 0; i < prepared_.size(); ++i) prepared_[i] = pulled(gradient.values[i], weights[i]);
   if (!has_local_momentum()) return {prepared_};
   const float mu = options_.momentum;
   // Nesterov: g + mu (mu v + g).
   const float fresh = options_.nesterov ? 1 + mu : 1;
   const float kept = options_.nesterov ? mu * mu : mu;
-  for (std::size_t i = 0; i < prepared_.size(); ++i)
-    prepared_[i] = kept * velocity_[i] + fresh * prepared_[i];
+  for (std::size_t i = 0; i < prepared_.size(); ++i) prepared_[i] = kept * velocity_[i] + fresh * prepared_[i];
   return {prepared_};
 }
 
@@ -88,8 +81,7 @@ void SparseSgd::apply_mean(std::span<float> weights, const Update& update) {
   }
   const SgdRule<float> rule = global_rule(false);
   const std::span<float> velocity = velocity_;
-  for_all(update,
-          [=](std::size_t i, float mean) { weights[i] -= sgd_once(rule, mean, velocity[i]); });
+  for_all(update, [=](std::size_t i, float mean) { weights[i] -= sgd_once(rule, mean, velocity[i]); });
 }
 
 // The rate is in the mean already.
@@ -126,11 +118,10 @@ std::string SparseSgd::description() const {
   std::ostringstream text;
   text.imbue(std::locale::classic());
   text.precision(9);
-  text << "sgd, n " << n() << ", momentum " << options_.momentum << ", nesterov "
-       << options_.nesterov << ", weight decay " << options_.weight_decay << ", clip norm "
-       << options_.clip_norm << ", sparsify " << to_string(options_.sparsify) << ", interval-aware "
-       << options_.interval_aware << ", factor masking " << options_.factor_masking
-       << ", look-ahead " << options_.look_ahead;
+  text << "sgd, n " << n() << ", momentum " << options_.momentum << ", nesterov " << options_.nesterov
+       << ", weight decay " << options_.weight_decay << ", clip norm " << options_.clip_norm << ", sparsify "
+       << to_string(options_.sparsify) << ", interval-aware " << options_.interval_aware << ", factor masking "
+       << options_.factor_masking << ", look-ahead " << options_.look_ahead;
   return text.str();
 }
 
@@ -142,12 +133,11 @@ void SparseSgd::save_to(StateWriter& state) const {
 
 std::function<void()> SparseSgd::read(StateReader& state) {
   auto velocity = state.take_all_finite<float>("momentum");
-  require(velocity.size() == velocity_.size(), "state: ", velocity.size(),
-          " values of momentum, but ", velocity_.size(), " are needed");
+  require(velocity.size() == velocity_.size(), "state: ", velocity.size(), " values of momentum, but ",
+          velocity_.size(), " are needed");
   const auto t = state.take<std::uint32_t>();
   auto last = state.take_all<std::uint32_t>();
-  require(last.size() == last_.size() &&
-              std::all_of(last.begin(), last.end(), [t](std::uint32_t l) { return l <= t; }),
+  require(last.size() == last_.size() && std::all_of(last.begin(), last.end(), [t](std::uint32_t l) { return l <= t; }),
           "state: ", last.size(), " arrivals that do not fit ", t, " steps");
   return [this, t, velocity = std::move(velocity), last = std::move(last)]() mutable {
     velocity_ = std::move(velocity);

@@ -28,8 +28,8 @@ struct SgdRule {
 
 template <class Real>
 OKTOPK_RULE SgdRule<Real> sgd_rule(const SgdStep& group, bool silence_follows) {
-  return {group, silence_follows, static_cast<Real>(group.momentum),
-          static_cast<Real>(group.weight_decay), static_cast<Real>(-group.clock.rate)};
+  return {group, silence_follows, static_cast<Real>(group.momentum), static_cast<Real>(group.weight_decay),
+          static_cast<Real>(-group.clock.rate)};
 }
 
 // The move of a weight per rate in one step with a gradient. Takes the velocity forward.
@@ -42,8 +42,7 @@ OKTOPK_RULE Real sgd_once(const SgdRule<Real>& rule, Real gradient, Real& veloci
 // The same for `total`, which arrives after tau > 1 steps: the sum of the tau velocities
 // v_j = mu v_(j-1) + S / tau, and of those in the silence that is to come.
 template <class Real>
-OKTOPK_RULE Real sgd_late(const SgdRule<Real>& rule, Real total, std::uint32_t tau,
-                          Real& velocity) {
+OKTOPK_RULE Real sgd_late(const SgdRule<Real>& rule, Real total, std::uint32_t tau, Real& velocity) {
   const double mu = rule.group.momentum;
   const double fresh = one_minus_power(rule.group.powers, tau);
   const double carried = mu * fresh / (1 - mu);  // mu + mu^2 + ... + mu^tau
@@ -59,8 +58,7 @@ OKTOPK_RULE Real sgd_late(const SgdRule<Real>& rule, Real total, std::uint32_t t
 
 // The move of a weight per rate. velocity: null without momentum.
 template <class Real>
-OKTOPK_RULE Real sgd_move(const SgdRule<Real>& rule, Real total, std::uint32_t tau,
-                          Real* velocity) {
+OKTOPK_RULE Real sgd_move(const SgdRule<Real>& rule, Real total, std::uint32_t tau, Real* velocity) {
   if (velocity == nullptr) return total;
   return tau == 1 ? sgd_once(rule, total, *velocity) : sgd_late(rule, total, tau, *velocity);
 }
@@ -68,12 +66,10 @@ OKTOPK_RULE Real sgd_move(const SgdRule<Real>& rule, Real total, std::uint32_t t
 // The weight after `total`, what a coordinate gathered since it last arrived. It rested, so each
 // silent step's decay pulled alike; the rate is the mean of theirs.
 template <class Real>
-OKTOPK_RULE Real sgd_arrive(const SgdRule<Real>& rule, Real weight, Real total, std::uint32_t last,
-                            Real* velocity) {
+OKTOPK_RULE Real sgd_arrive(const SgdRule<Real>& rule, Real weight, Real total, std::uint32_t last, Real* velocity) {
   const ClockView& clock = rule.group.clock;
   const std::uint32_t tau = clock.now - last;
-  if (rule.group.weight_decay != 0)
-    total = std::fma(weight, rule.weight_decay * static_cast<Real>(tau), total);
+  if (rule.group.weight_decay != 0) total = std::fma(weight, rule.weight_decay * static_cast<Real>(tau), total);
   const Real move = sgd_move(rule, total, tau, velocity);
   return std::fma(move, static_cast<Real>(-(rate_since(clock, last) / tau)), weight);
 }

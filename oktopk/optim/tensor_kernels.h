@@ -60,8 +60,7 @@ inline void narrow(float x, Bf16& to) {
 inline void narrow(float x, Fp16& to) {
   const std::uint32_t sign = std::bit_cast<std::uint32_t>(x) & 0x80000000U;
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(x) ^ sign;
-  const std::uint32_t small =
-      std::bit_cast<std::uint32_t>(std::bit_cast<float>(bits) + 0.5F) - 0x3F000000U;
+  const std::uint32_t small = std::bit_cast<std::uint32_t>(std::bit_cast<float>(bits) + 0.5F) - 0x3F000000U;
   const std::uint32_t normal = (bits - 0x38000000U + 0xFFFU + ((bits >> 13U) & 1U)) >> 13U;
   const std::uint32_t large = bits > 0x7F800000U ? 0x7E00U : 0x7C00U;
   const std::uint32_t half = bits >= 0x47800000U ? large : bits < 0x38800000U ? small : normal;
@@ -137,8 +136,7 @@ void adam_dense_move(const TensorState& t, const AdamStep& step, Block block) {
   W* __restrict w = static_cast<W*>(t.weights);
   const Real* __restrict m = static_cast<const Real*>(t.first);
   const Real* __restrict root = static_cast<const Real*>(t.roots);
-  for (std::size_t i = block.begin; i < block.end; ++i)
-    narrow(adam_moved(rule, widen(w[i]), m[i], root[i]), w[i]);
+  for (std::size_t i = block.begin; i < block.end; ++i) narrow(adam_moved(rule, widen(w[i]), m[i], root[i]), w[i]);
 }
 
 // Nobody in the range was silent, and all arrived equally often: a dense step.
@@ -240,10 +238,8 @@ void pay_block(const TensorState& t, const StepTotals* totals, Block block) {
 inline const TensorKernels& tensor_kernels() {
   static constexpr TensorKernels kKernels = {
       {adam_block<float>, adam_block<Bf16>, adam_block<Fp16>, adam_block<double>},
-      {adam_dense_moments<float>, adam_dense_moments<Bf16>, adam_dense_moments<Fp16>,
-       adam_dense_moments<double>},
-      {adam_dense_move<float>, adam_dense_move<Bf16>, adam_dense_move<Fp16>,
-       adam_dense_move<double>},
+      {adam_dense_moments<float>, adam_dense_moments<Bf16>, adam_dense_moments<Fp16>, adam_dense_moments<double>},
+      {adam_dense_move<float>, adam_dense_move<Bf16>, adam_dense_move<Fp16>, adam_dense_move<double>},
       {sgd_block<float>, sgd_block<Bf16>, sgd_block<Fp16>, sgd_block<double>},
       {pay_block<float>, pay_block<Bf16>, pay_block<Fp16>, pay_block<double>}};
   return kKernels;

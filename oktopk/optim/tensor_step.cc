@@ -22,9 +22,7 @@ struct Work {
   Block block;
 };
 
-std::size_t work_of(const TensorState& tensor) {
-  return tensor.indices == nullptr ? tensor.size : tensor.count;
-}
+std::size_t work_of(const TensorState& tensor) { return tensor.indices == nullptr ? tensor.size : tensor.count; }
 
 std::vector<Work> divide(std::span<const TensorState> tensors) {
   std::vector<Work> all;
@@ -75,8 +73,7 @@ bool increases_within(const std::int64_t* indices, Block block, std::int64_t siz
 std::int64_t find_bad_indices(std::span<const TensorState> tensors, std::size_t threads) {
   std::atomic<std::int64_t> first_bad = std::numeric_limits<std::int64_t>::max();
   for_blocks(tensors, threads, [&](const TensorState& tensor, Block block) {
-    if (tensor.indices == nullptr ||
-        increases_within(tensor.indices, block, static_cast<std::int64_t>(tensor.size)))
+    if (tensor.indices == nullptr || increases_within(tensor.indices, block, static_cast<std::int64_t>(tensor.size)))
       return;
     const std::int64_t place = &tensor - tensors.data();
     std::int64_t seen = first_bad;
@@ -88,21 +85,18 @@ std::int64_t find_bad_indices(std::span<const TensorState> tensors, std::size_t 
 
 void adam_step(std::span<const TensorState> tensors, const AdamStep& step, std::size_t threads) {
   const TensorKernels& run = kernels();
-  for_blocks(tensors, threads, [&](const TensorState& tensor, Block block) {
-    run.adam[place_of(tensor.type)](tensor, step, block);
-  });
+  for_blocks(tensors, threads,
+             [&](const TensorState& tensor, Block block) { run.adam[place_of(tensor.type)](tensor, step, block); });
 }
 
-void adam_step_moments(std::span<const TensorState> tensors, const AdamStep& step,
-                       std::size_t threads) {
+void adam_step_moments(std::span<const TensorState> tensors, const AdamStep& step, std::size_t threads) {
   const TensorKernels& run = kernels();
   for_blocks(tensors, threads, [&](const TensorState& tensor, Block block) {
     run.adam_moments[place_of(tensor.type)](tensor, step, block);
   });
 }
 
-void adam_step_move(std::span<const TensorState> tensors, const AdamStep& step,
-                    std::size_t threads) {
+void adam_step_move(std::span<const TensorState> tensors, const AdamStep& step, std::size_t threads) {
   const TensorKernels& run = kernels();
   for_blocks(tensors, threads, [&](const TensorState& tensor, Block block) {
     run.adam_move[place_of(tensor.type)](tensor, step, block);
@@ -111,13 +105,11 @@ void adam_step_move(std::span<const TensorState> tensors, const AdamStep& step,
 
 void sgd_step(std::span<const TensorState> tensors, const SgdStep& step, std::size_t threads) {
   const TensorKernels& run = kernels();
-  for_blocks(tensors, threads, [&](const TensorState& tensor, Block block) {
-    run.sgd[place_of(tensor.type)](tensor, step, block);
-  });
+  for_blocks(tensors, threads,
+             [&](const TensorState& tensor, Block block) { run.sgd[place_of(tensor.type)](tensor, step, block); });
 }
 
-void pay_decay(std::span<const TensorState> tensors, const StepTotals* totals,
-               std::size_t threads) {
+void pay_decay(std::span<const TensorState> tensors, const StepTotals* totals, std::size_t threads) {
   const TensorKernels& run = kernels();
   for_blocks(tensors, threads, [&](const TensorState& tensor, Block block) {
     run.pay_decay[place_of(tensor.type)](tensor, totals, block);

@@ -44,10 +44,8 @@ std::int64_t find_bad_indices(std::span<const TensorState> tensors, std::size_t 
 // a step may be divided into adam_step_moments() and adam_step_move(), with roots that are taken in
 // between.
 void adam_step(std::span<const TensorState> tensors, const AdamStep& step, std::size_t threads);
-void adam_step_moments(std::span<const TensorState> tensors, const AdamStep& step,
-                       std::size_t threads);
-void adam_step_move(std::span<const TensorState> tensors, const AdamStep& step,
-                    std::size_t threads);
+void adam_step_moments(std::span<const TensorState> tensors, const AdamStep& step, std::size_t threads);
+void adam_step_move(std::span<const TensorState> tensors, const AdamStep& step, std::size_t threads);
 void sgd_step(std::span<const TensorState> tensors, const SgdStep& step, std::size_t threads);
 
 // Pays the weight decay that coordinates owe since they last arrived.

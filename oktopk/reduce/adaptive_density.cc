@@ -20,8 +20,8 @@ constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 31U;  // times n fits 6
 
 // A rule for one of the densities, where 0 stands for what is said in the brackets.
 void check_density(std::string_view name, double value, std::string_view zero) {
-  require(value >= 0 && value <= 1, "adaptive density: ", name, " = ", value,
-          ", but it must be in (0, 1] (0: ", zero, ")");
+  require(value >= 0 && value <= 1, "adaptive density: ", name, " = ", value, ", but it must be in (0, 1] (0: ", zero,
+          ")");
 }
 
 void check(const AdaptiveDensityOptions& o) {
@@ -30,17 +30,14 @@ void check(const AdaptiveDensityOptions& o) {
             "adaptive density: least, most or budget was given without a target share");
     return;
   }
-  require(o.target_share > 0 && o.target_share < 1,
-          "adaptive density: target share = ", o.target_share, ", but it must be in (0, 1)");
-  require(o.interval >= 1, "adaptive density: interval = ", o.interval,
-          ", but it must be at least 1 step");
+  require(o.target_share > 0 && o.target_share < 1, "adaptive density: target share = ", o.target_share,
+          ", but it must be in (0, 1)");
+  require(o.interval >= 1, "adaptive density: interval = ", o.interval, ", but it must be at least 1 step");
   check_density("least", o.least, "a tenth of the first density");
   check_density("most", o.most, "ten times the first density");
   check_density("budget", o.budget, "none");
-  require(o.most == 0 || o.least <= o.most, "adaptive density: least = ", o.least,
-          " is above most = ", o.most);
-  require(o.budget == 0 || o.least <= o.budget, "adaptive density: least = ", o.least,
-          " is above budget = ", o.budget);
+  require(o.most == 0 || o.least <= o.most, "adaptive density: least = ", o.least, " is above most = ", o.most);
+  require(o.budget == 0 || o.least <= o.budget, "adaptive density: least = ", o.least, " is above budget = ", o.budget);
 }
 
 }  // namespace
@@ -49,8 +46,8 @@ std::string describe(const AdaptiveDensityOptions& o) {
   check(o);
   if (o.target_share == 0) return {};
   std::ostringstream text;
-  text << kAdaptiveMark << digits(o.target_share) << ", least " << digits(o.least) << ", most "
-       << digits(o.most) << ", budget " << digits(o.budget) << ", interval " << digits(o.interval);
+  text << kAdaptiveMark << digits(o.target_share) << ", least " << digits(o.least) << ", most " << digits(o.most)
+       << ", budget " << digits(o.budget) << ", interval " << digits(o.interval);
   return text.str();
 }
 
@@ -118,8 +115,8 @@ AdaptiveDensity::Words AdaptiveDensity::words() const {
 
 void AdaptiveDensity::resume(const Words& words) {
   const auto wanted = std::bit_cast<double>(words[0]);
-  require(wanted >= 0 && wanted < SentShare::kUnit && words[1] < kMostSteps,
-          "state: an adaptive density of ", wanted, " entries after ", words[1], " steps");
+  require(wanted >= 0 && wanted < SentShare::kUnit && words[1] < kMostSteps, "state: an adaptive density of ", wanted,
+          " entries after ", words[1], " steps");
   if (!is_on() || words[1] == 0) return;
   wanted_ = std::clamp(wanted, 1.0, most_);
   steps_ = words[1];

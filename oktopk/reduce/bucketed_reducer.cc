@@ -12,8 +12,7 @@ namespace {
 
 ReducerOptions options_of(const Bucket& bucket, Index n, ReducerOptions options) {
   if (options.k == 0) return options;
-  require(options.k <= n, "bucketed reducer: k = ", options.k,
-          ", but k must be in 1..n with n = ", n);
+  require(options.k <= n, "bucketed reducer: k = ", options.k, ", but k must be in 1..n with n = ", n);
   options.k = share_of_k(options.k, n, bucket.range);
   return options;
 }
@@ -32,15 +31,14 @@ void append(SparseVector& flat, Index base, CooView entries) {
 
 }  // namespace
 
-BucketedReducer::BucketedReducer(Communicator& comm, std::vector<Index> tensors,
-                                 const ReducerOptions& options, const FusionOptions& fusion)
+BucketedReducer::BucketedReducer(Communicator& comm, std::vector<Index> tensors, const ReducerOptions& options,
+                                 const FusionOptions& fusion)
     : traced_(trace_messages(comm, on_exchanging_row(options))),
       comm_(traced_ ? *traced_ : comm),
       tensors_(std::move(tensors)),
       nan_policy_(options.nan_policy),
       trace_(options.trace.on_rank(comm.rank())),
-      buckets_(
-          plan_buckets(tensors_, fusion, fusion_model(tensors_, options, comm.size(), fusion))),
+      buckets_(plan_buckets(tensors_, fusion, fusion_model(tensors_, options, comm.size(), fusion))),
       n_(buckets_.front().range.end),
       bucket_of_(tensors_.size()),
       updates_(buckets_.size()),
@@ -51,8 +49,8 @@ BucketedReducer::BucketedReducer(Communicator& comm, std::vector<Index> tensors,
   if (trace_) trace_.trace->name_thread(each.trace.thread, "exchange");
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const Bucket& bucket = buckets_[b];
-    reducers_.push_back(std::make_unique<Reducer>(comm_, static_cast<Index>(bucket.range.width()),
-                                                  options_of(bucket, n_, each)));
+    reducers_.push_back(
+        std::make_unique<Reducer>(comm_, static_cast<Index>(bucket.range.width()), options_of(bucket, n_, each)));
     for (std::size_t t = bucket.first; t < bucket.end; ++t) bucket_of_[t] = b;
   }
 }
@@ -64,8 +62,8 @@ BucketedReducer::~BucketedReducer() {
 void BucketedReducer::begin(Gradient gradient, float scale) {
   Note note;
   if (!gradient.empty() && gradient.size() != n_)  // refused by the first bucket, on all ranks
-    note = {Severity::error, "the gradient has " + std::to_string(gradient.size()) +
-                                 " entries, but n = " + std::to_string(n_)};
+    note = {Severity::error,
+            "the gradient has " + std::to_string(gradient.size()) + " entries, but n = " + std::to_string(n_)};
   launch([this, gradient, scale, note](std::size_t b) {
     if (note.severity != Severity::fine) return reducers_[b]->step({}, scale, note);
     const Range range = buckets_[b].range;
@@ -75,8 +73,7 @@ void BucketedReducer::begin(Gradient gradient, float scale) {
 }
 
 void BucketedReducer::launch(Exchange exchange) {
-  if (!broken_.empty())
-    fail<CommError>("bucketed reducer: an earlier step failed for good: ", broken_);
+  if (!broken_.empty()) fail<CommError>("bucketed reducer: an earlier step failed for good: ", broken_);
   const std::lock_guard lock(mutex_);
   require(!in_flight_, "bucketed reducer: a step is in flight: wait() ends it");
   in_flight_ = true;
@@ -99,9 +96,7 @@ void BucketedReducer::ready(std::size_t tensor) {
   if (--awaited_[bucket] == 0) worker_.release(bucket);
 }
 
-bool BucketedReducer::can_undo() const {
-  return nan_policy_ != NanPolicy::local || comm_.size() == 1;
-}
+bool BucketedReducer::can_undo() const { return nan_policy_ != NanPolicy::local || comm_.size() == 1; }
 
 // On the exchanging thread. A refusal that all ranks share leaves them in step, at the same bucket.
 bool BucketedReducer::run(std::size_t bucket) {
@@ -138,11 +133,9 @@ void BucketedReducer::share_profile(std::size_t bucket) {
 void BucketedReducer::agree() {
   const std::uint64_t mine = hash_text(description());
   std::vector<std::uint64_t> all(static_cast<std::size_t>(comm_.size()));
-  allgather_checked(comm_, std::as_bytes(std::span(&mine, 1)),
-                    std::as_writable_bytes(std::span(all)), work_);
+  allgather_checked(comm_, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), work_);
   for (std::size_t r = 1; r < all.size(); ++r)
-    require(all[r] == all[0], "bucketed reducer: rank ", r,
-            " has other tensors or buckets than rank 0");
+    require(all[r] == all[0], "bucketed reducer: rank ", r, " has other tensors or buckets than rank 0");
   agreed_ = true;
 }
 
@@ -184,16 +177,14 @@ void BucketedReducer::check_all_ready() const {
   const std::lock_guard lock(mutex_);
   require(in_flight_, "wait: no step is in flight: begin() starts one");
   const auto missing = std::find(is_ready_.begin(), is_ready_.end(), 0);
-  require(missing == is_ready_.end(), "wait: tensor ", missing - is_ready_.begin(),
-          " is not ready");
+  require(missing == is_ready_.end(), "wait: tensor ", missing - is_ready_.begin(), " is not ready");
 }
 
 // Takes back the buckets before the one that was refused or skipped.
 void BucketedReducer::undo() {
   sent_.clear();
   if (!can_undo()) return;
-  for (std::size_t b = 0; b < exchanged() && !updates_[b].skipped; ++b)
-    reducers_[b]->go_back(snapshots_[b]);
+  for (std::size_t b = 0; b < exchanged() && !updates_[b].skipped; ++b) reducers_[b]->go_back(snapshots_[b]);
 }
 
 // Bucket 0 holds the largest indices.

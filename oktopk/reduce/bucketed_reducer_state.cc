@@ -9,13 +9,11 @@ namespace oktopk {
 void BucketedReducer::write(StateWriter& state) const {
   check_idle("save");
   state.put_text(description());
-  for (const auto& reducer : reducers_)
-    state.put_state([&](StateWriter& inner) { reducer->write(inner); });
+  for (const auto& reducer : reducers_) state.put_state([&](StateWriter& inner) { reducer->write(inner); });
 }
 
 // The states of the buckets, not yet looked into.
-std::vector<std::span<const std::byte>> BucketedReducer::read(
-    std::span<const std::byte> bytes) const {
+std::vector<std::span<const std::byte>> BucketedReducer::read(std::span<const std::byte> bytes) const {
   StateReader state(bytes);
   const std::string saved = state.take_text();
   require(saved == description(), "state: saved with other tensors or buckets (", saved, ")");
@@ -60,8 +58,7 @@ bool BucketedReducer::is_own(std::size_t count, std::span<const std::byte> state
 void BucketedReducer::load_all(std::size_t count, const ReadState& read_state) {
   check_idle("load_all");
   const auto rank = static_cast<std::size_t>(comm_.rank());
-  if (all_own(comm_, work_, count, [&] { return is_own(count, read_state(rank)); }))
-    return load(read_state(rank));
+  if (all_own(comm_, work_, count, [&] { return is_own(count, read_state(rank)); })) return load(read_state(rank));
   std::vector<Reducer::Merge> merges;
   agree_on_success(comm_, work_, [&] {
     for (const auto& reducer : reducers_) merges.emplace_back(*reducer, count);

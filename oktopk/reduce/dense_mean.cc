@@ -7,11 +7,10 @@
 
 namespace oktopk {
 std::span<const float> DenseMean::show(const Update& update) {
-  require(!update.is_dense() || update.dense.size() == values_.size(), "dense mean: an update of ",
-          update.dense.size(), " values, but n = ", values_.size());
-  require(update.sparse.empty() || update.sparse.idx.back() < values_.size(),
-          "dense mean: an update of index ", update.sparse.empty() ? 0 : update.sparse.idx.back(),
-          ", but n = ", values_.size());
+  require(!update.is_dense() || update.dense.size() == values_.size(), "dense mean: an update of ", update.dense.size(),
+          " values, but n = ", values_.size());
+  require(update.sparse.empty() || update.sparse.idx.back() < values_.size(), "dense mean: an update of index ",
+          update.sparse.empty() ? 0 : update.sparse.idx.back(), ", but n = ", values_.size());
   if (update.is_dense()) {
     std::copy(update.dense.begin(), update.dense.end(), values_.begin());
     all_written_ = true;

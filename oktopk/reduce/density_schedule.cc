@@ -13,8 +13,7 @@ DensitySchedule dense_warmup(std::uint64_t steps) {
 }
 
 DensitySchedule dgc_warmup(std::uint64_t steps, double density) {
-  require(density > 0 && density <= 1, "dgc_warmup: density = ", density,
-          ", but it must be in (0, 1]");
+  require(density > 0 && density <= 1, "dgc_warmup: density = ", density, ", but it must be in (0, 1]");
   std::vector<double> densities;
   for (double d = 0.25; d > density; d /= 4) densities.push_back(d);
   DensitySchedule schedule;

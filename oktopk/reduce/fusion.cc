@@ -57,8 +57,7 @@ FusionPlan fuse_by_size(std::span<const Index> tensors, std::size_t values) {
 // The best plan among those that were tried.
 class Best {
  public:
-  Best(std::span<const Index> tensors, const FusionModel& model)
-      : tensors_(tensors), model_(model) {}
+  Best(std::span<const Index> tensors, const FusionModel& model) : tensors_(tensors), model_(model) {}
 
   double try_plan(const FusionPlan& plan) {
     std::vector<Bucket> buckets = lay_out(tensors_, plan);
@@ -118,8 +117,7 @@ FusionPlan optimal(std::span<const Index> tensors, const FusionModel& model) {
       values += tensors[end - 1];
       const double done = std::max(ready, borders[end].done) + model.exchange(values);
       const std::size_t buckets = borders[end].buckets + 1;
-      if (done < best.done || (done == best.done && buckets < best.buckets))
-        best = {done, end, buckets};
+      if (done < best.done || (done == best.done && buckets < best.buckets)) best = {done, end, buckets};
     }
     borders[first] = best;
   }
@@ -136,22 +134,16 @@ std::vector<double> backward_times(std::span<const Index> tensors, const FusionO
     const double n = std::max<double>(1, count_values(tensors));
     for (const Index size : tensors) times.push_back(options.backward_seconds * size / n);
   }
-  require(times.size() == tensors.size(), "fusion: ", times.size(), " backward times for ",
-          tensors.size(), " tensors");
-  for (const double time : times)
-    require(time >= 0 && std::isfinite(time), "fusion: a backward time of ", time, " s");
+  require(times.size() == tensors.size(), "fusion: ", times.size(), " backward times for ", tensors.size(), " tensors");
+  for (const double time : times) require(time >= 0 && std::isfinite(time), "fusion: a backward time of ", time, " s");
   return times;
 }
 
 }  // namespace
 
-std::string_view to_string(FusionPolicy policy) {
-  return kPolicies[static_cast<std::size_t>(policy)].name;
-}
+std::string_view to_string(FusionPolicy policy) { return kPolicies[static_cast<std::size_t>(policy)].name; }
 
-FusionPolicy find_fusion_policy(std::string_view name) {
-  return find_row(kPolicies, "fusion policy", name).policy;
-}
+FusionPolicy find_fusion_policy(std::string_view name) { return find_row(kPolicies, "fusion policy", name).policy; }
 
 std::size_t share_of_k(std::size_t k, Index n, Range bucket) {
   if (bucket.width() == 0) return 0;
@@ -163,13 +155,11 @@ namespace {
 
 // The one of all buckets. Auto may choose otherwise bucket by bucket; for a plan, what it chooses
 // for the whole is near enough.
-std::unique_ptr<Allreduce> allreduce_for(Index n, double density, const ReducerOptions& reducer,
-                                         int P, const FusionOptions& options) {
-  if (reducer.preset != "auto")
-    return make_allreduce(find_preset(reducer.preset), reducer.allreduce);
-  const Problem whole{.n = static_cast<double>(n),
-                      .k = static_cast<double>(n == 0 ? 0 : entries_at(density, n)),
-                      .P = P};
+std::unique_ptr<Allreduce> allreduce_for(Index n, double density, const ReducerOptions& reducer, int P,
+                                         const FusionOptions& options) {
+  if (reducer.preset != "auto") return make_allreduce(find_preset(reducer.preset), reducer.allreduce);
+  const Problem whole{
+      .n = static_cast<double>(n), .k = static_cast<double>(n == 0 ? 0 : entries_at(density, n)), .P = P};
   Profile profile = reducer.profile.value_or(Profile{});
   profile.machine = options.machine;
   const Method method = rank_candidates(whole, profile, reducer.choice).front().method;
@@ -182,8 +172,7 @@ std::unique_ptr<Allreduce> allreduce_for(Index n, double density, const ReducerO
 FusionModel fusion_model(std::span<const Index> tensors, const ReducerOptions& reducer, int P,
                          const FusionOptions& options) {
   const Index n = count_values(tensors);
-  const double density =
-      reducer.k == 0 ? reducer.density : static_cast<double>(reducer.k) / std::max<Index>(1, n);
+  const double density = reducer.k == 0 ? reducer.density : static_cast<double>(reducer.k) / std::max<Index>(1, n);
   const std::shared_ptr<const Allreduce> allreduce = allreduce_for(n, density, reducer, P, options);
   const Cost notes = reducer.nan_policy == NanPolicy::local ? Cost{} : notes_cost(P);
   const Machine machine = options.machine;

@@ -14,10 +14,9 @@ std::string describe_nonfinite(Gradient gradient, std::size_t i) {
 
 Note inspect_size(Gradient gradient, float scale, std::size_t n) {
   if (!gradient.empty() && gradient.size() != n)
-    return {Severity::error, "the gradient has " + std::to_string(gradient.size()) +
-                                 " entries, but n = " + std::to_string(n)};
-  if (!std::isfinite(scale))
-    return {Severity::error, "scale = " + digits(scale) + ", but it must be finite"};
+    return {Severity::error,
+            "the gradient has " + std::to_string(gradient.size()) + " entries, but n = " + std::to_string(n)};
+  if (!std::isfinite(scale)) return {Severity::error, "scale = " + digits(scale) + ", but it must be finite"};
   return {};
 }
 

@@ -31,9 +31,8 @@ Prediction predict_nodes(const Allreduce& outside, const Problem& problem, int n
     return problem.gathered > 0 ? problem.gathered : takes_union ? of_union : problem.k;
   };
   const auto inside = [&](double entries) {
-    return outside.is_dense()
-               ? node_sum_cost(problem.n, ranks) + node_share_values_cost(problem.n, ranks)
-               : NodeReducer::predict_inside(problem.n, ranks, entries + problem.k);
+    return outside.is_dense() ? node_sum_cost(problem.n, ranks) + node_share_values_cost(problem.n, ranks)
+                              : NodeReducer::predict_inside(problem.n, ranks, entries + problem.k);
   };
   prediction.expected += inside(applied(leaders.union_of(nodes)));
   prediction.bound += inside(applied(std::min(problem.n, nodes * problem.k)));
@@ -43,18 +42,14 @@ Prediction predict_nodes(const Allreduce& outside, const Problem& problem, int n
 
 }  // namespace
 
-NodeReducer::NodeReducer(Communicator& comm, Index n, const ReducerOptions& options,
-                         const NodeOptions& node)
-    : traced_(trace_messages(comm, options)),
-      comm_(traced_ ? *traced_ : comm),
-      n_(n),
-      options_(options) {
+NodeReducer::NodeReducer(Communicator& comm, Index n, const ReducerOptions& options, const NodeOptions& node)
+    : traced_(trace_messages(comm, options)), comm_(traced_ ? *traced_ : comm), n_(n), options_(options) {
   options_.trace = options.trace.on_rank(comm.rank());
   agree_on_success(comm_, work_, [&] {
     require(node.group >= 0, "node reducer: group = ", node.group,
             ", but it must be 0 (ranks that share a host) or the number of ranks of a node");
-    description_ = describe(options, n) + ", nodes of " +
-                   (node.group == 0 ? std::string("a host") : digits(node.group));
+    description_ =
+        describe(options, n) + ", nodes of " + (node.group == 0 ? std::string("a host") : digits(node.group));
     k_ = entries_per_step(n, options);
     const AdaptiveDensity adaptive(options.adaptive, n, k_);
     most_ = adaptive.is_on() ? adaptive.most() : k_;
@@ -77,8 +72,7 @@ NodeReducer::NodeReducer(Communicator& comm, Index n, const ReducerOptions& opti
 }
 
 void NodeReducer::check_sound() const {
-  if (spoilt_)
-    fail<CommError>("node reducer: an earlier step failed half-way: ", way_out(comm_.size() > 1));
+  if (spoilt_) fail<CommError>("node reducer: an earlier step failed half-way: ", way_out(comm_.size() > 1));
 }
 
 // Whatever went wrong: the ranks are no longer in step, in this node and in the others.
@@ -99,21 +93,18 @@ Update NodeReducer::step(Gradient gradient, float scale) {
   PhaseTimer timer(options_.trace, "node");
   const bool notes = options_.nan_policy != NanPolicy::local;
   const bool looks = notes || comm_.size() == 1;
-  Note note =
-      looks ? inspect_values(*device_, gradient, scale, n_) : inspect_size(gradient, scale, n_);
+  Note note = looks ? inspect_values(*device_, gradient, scale, n_) : inspect_size(gradient, scale, n_);
   times_ = {.check = timer.lap("check")};
   if (notes) note = compare_notes(comm_, note, work_);
   times_.exchange = timer.lap("notes");
   if (note.severity != Severity::fine) {
-    require(options_.nan_policy == NanPolicy::skip && note.severity == Severity::skippable,
-            "reducer: ", note.text);
+    require(options_.nan_policy == NanPolicy::skip && note.severity == Severity::skippable, "reducer: ", note.text);
     sent_ = {};
     return {.sparse = {}, .skipped = true};
   }
   const double density = density_at(options_.warmup, steps_, 0);
   const Update update = all_or_dead([&] {
-    return synchronise(gradient, scale, density == 1 || is_dense_,
-                       density > 0 ? entries_at(density, n_) : most_);
+    return synchronise(gradient, scale, density == 1 || is_dense_, density > 0 ? entries_at(density, n_) : most_);
   });
   ++steps_;
   span.arg("step", steps_);
@@ -185,8 +176,7 @@ Update NodeReducer::share(const Update& update, bool dense, std::size_t k) {
 }
 
 Update NodeReducer::share_sparse(const Update& update, std::size_t k) {
-  const auto tag =
-      static_cast<std::uint32_t>(hash_bytes(std::as_bytes(std::span(&fingerprint_, 1)), steps_));
+  const auto tag = static_cast<std::uint32_t>(hash_bytes(std::as_bytes(std::span(&fingerprint_, 1)), steps_));
   const FrameSpec spec{.codec = kInside, .range = {0, n_}, .tag = tag};
   message_.clear();
   if (reducer_) {
@@ -201,8 +191,7 @@ Update NodeReducer::share_sparse(const Update& update, std::size_t k) {
   auto bytes = std::span<const std::byte>(message_).first(size);
   for (SparseVector* part : {&update_, &node_sent_}) {
     part->clear();
-    const Frame frame =
-        expect_frame(bytes, spec, leader_of_[static_cast<std::size_t>(comm_.rank())]);
+    const Frame frame = expect_frame(bytes, spec, leader_of_[static_cast<std::size_t>(comm_.rank())]);
     decode_frame(frame, *part);
     bytes = bytes.subspan(frame.bytes());
   }
@@ -237,19 +226,17 @@ Cost NodeReducer::predict_inside(double n, int group, double entries) {
 }
 
 Prediction NodeReducer::predict(const Allreduce& outside, const Problem& problem, int group) {
-  return predict_nodes(outside, problem, (problem.P + group - 1) / group,
-                       std::min(group, problem.P));
+  return predict_nodes(outside, problem, (problem.P + group - 1) / group, std::min(group, problem.P));
 }
 
 Prediction NodeReducer::predict(const Problem& problem) const {
   const auto outside = make_allreduce(find_preset(options_.preset), options_.allreduce);
-  Prediction prediction =
-      problem.P == comm_.size()
-          ? predict_nodes(*outside, problem, static_cast<int>(leaders_.size()), largest_)
-          : predict(*outside, problem, largest_);
+  Prediction prediction = problem.P == comm_.size()
+                              ? predict_nodes(*outside, problem, static_cast<int>(leaders_.size()), largest_)
+                              : predict(*outside, problem, largest_);
   if (options_.adaptive.target_share > 0 && !is_dense_) {
-    const int nodes = problem.P == comm_.size() ? static_cast<int>(leaders_.size())
-                                                : (problem.P + largest_ - 1) / largest_;
+    const int nodes =
+        problem.P == comm_.size() ? static_cast<int>(leaders_.size()) : (problem.P + largest_ - 1) / largest_;
     prediction.expected += share_cost(nodes, options_.adaptive.interval);
     prediction.bound += share_cost(nodes, 1);
   }

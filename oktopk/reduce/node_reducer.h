@@ -34,8 +34,7 @@ class NodeReducer final : public Synchroniser {
   // Collective, unlike Reducer's: the ranks compare n and all options, and find their nodes.
   // UsageError on every rank when they differ or one rank's are unfit. REQUIRES: comm outlives the
   // object.
-  NodeReducer(Communicator& comm, Index n, const ReducerOptions& options,
-              const NodeOptions& node = {});
+  NodeReducer(Communicator& comm, Index n, const ReducerOptions& options, const NodeOptions& node = {});
 
   // As Reducer's. NanPolicy::local looks at the gradients of ranks that share a node, because the
   // sum would not tell whose it was.
@@ -103,7 +102,7 @@ class NodeReducer final : public Synchroniser {
   Index n_;
   ReducerOptions options_;
   std::size_t k_ = 0;
-  std::size_t most_ = 0;  // that an adaptive density can make of k: others than leaders do not know
+  std::size_t most_ = 0;   // that an adaptive density can make of k: others than leaders do not know
   bool is_dense_ = false;  // the preset is
   std::unique_ptr<Device> device_;
   std::string description_;

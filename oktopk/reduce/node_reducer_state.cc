@@ -37,18 +37,17 @@ struct NodeReducer::Saved {
     saved.leader_of = state.take_all<int>();
     saved.reducer = state.take_view();
     state.finish();
-    require(saved.rank < saved.P && saved.leader_of.size() == saved.P, "state: of rank ",
-            saved.rank, " of ", saved.P, ", with the leaders of ", saved.leader_of.size());
+    require(saved.rank < saved.P && saved.leader_of.size() == saved.P, "state: of rank ", saved.rank, " of ", saved.P,
+            ", with the leaders of ", saved.leader_of.size());
     const bool leads = saved.leader_of[saved.rank] == static_cast<int>(saved.rank);
-    require(leads != saved.reducer.empty(), "state: of rank ", saved.rank, " with leaders ",
-            list(saved.leader_of), ", but ", leads ? "without" : "with", " a leader's state");
+    require(leads != saved.reducer.empty(), "state: of rank ", saved.rank, " with leaders ", list(saved.leader_of),
+            ", but ", leads ? "without" : "with", " a leader's state");
     return saved;
   }
 };
 
 void NodeReducer::write(StateWriter& state) const {
-  require(!spoilt_,
-          "node reducer: an earlier step failed half-way: what is left of it is not worth saving");
+  require(!spoilt_, "node reducer: an earlier step failed half-way: what is left of it is not worth saving");
   state.put(kNodeState);
   state.put(static_cast<std::uint32_t>(comm_.size()));
   state.put(static_cast<std::uint32_t>(comm_.rank()));
@@ -67,10 +66,9 @@ NodeReducer::Saved NodeReducer::read(std::span<const std::byte> bytes) const {
   Saved saved = Saved::take(state);
   require(saved.P == static_cast<std::uint32_t>(comm_.size()), "state: saved by one of ", saved.P,
           " ranks, but there are ", comm_.size(), " now: load_all() takes the states of all");
-  require(saved.rank == static_cast<std::uint32_t>(comm_.rank()), "state: saved by rank ",
-          saved.rank, ", but this is rank ", comm_.rank());
-  require(saved.leader_of == leader_of_,
-          "state: saved with other nodes (leaders of the ranks: ", list(saved.leader_of),
+  require(saved.rank == static_cast<std::uint32_t>(comm_.rank()), "state: saved by rank ", saved.rank,
+          ", but this is rank ", comm_.rank());
+  require(saved.leader_of == leader_of_, "state: saved with other nodes (leaders of the ranks: ", list(saved.leader_of),
           "; now: ", list(leader_of_), "): load_all() takes the states of all");
   return saved;
 }
@@ -91,8 +89,7 @@ void NodeReducer::load(std::span<const std::byte> state) {
   agree_on_success(comm_, work_, [&] { saved = read(state); });
   const auto least = allreduce_small(comm_, saved.steps, Reduction::min, work_);
   const auto most = allreduce_small(comm_, saved.steps, Reduction::max, work_);
-  require(least == most, "state: the ranks' states were saved after different numbers of steps, ",
-          least, " to ", most);
+  require(least == most, "state: the ranks' states were saved after different numbers of steps, ", least, " to ", most);
   restore([&](Reducer& reducer) { reducer.load(saved.reducer); });
 }
 
@@ -104,8 +101,7 @@ void NodeReducer::load_all(std::size_t count, const ReadState& read_state) {
     StateReader state(bytes);
     if (state.take<std::uint64_t>() != kNodeState) return bytes;  // no nodes: all ranks led
     const Saved saved = Saved::take(state);
-    require(saved.P == count, "state ", r, " of ", count, ": saved by one of ", saved.P,
-            " ranks, but all are needed");
+    require(saved.P == count, "state ", r, " of ", count, ": saved by one of ", saved.P, " ranks, but all are needed");
     require(saved.rank == r, "state ", r, " of ", count, ": saved by rank ", saved.rank,
             ": states must be in rank order");
     return saved.reducer;
@@ -115,9 +111,7 @@ void NodeReducer::load_all(std::size_t count, const ReadState& read_state) {
     for (std::size_t r = 0; r < count; ++r)
       if (!open(r).empty()) led_by.push_back(r);
   });
-  restore([&](Reducer& reducer) {
-    reducer.load_all(led_by.size(), [&](std::size_t i) { return open(led_by[i]); });
-  });
+  restore([&](Reducer& reducer) { reducer.load_all(led_by.size(), [&](std::size_t i) { return open(led_by[i]); }); });
 }
 
 }  // namespace oktopk

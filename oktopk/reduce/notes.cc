@@ -29,19 +29,16 @@ Slip write(const Note& note) {
 }  // namespace
 
 Note compare_notes(Communicator& comm, const Note& mine, Workspace& work) {
-  const std::uint32_t gravest =
-      allreduce_small(comm, static_cast<std::uint32_t>(mine.severity), Reduction::max, work);
+  const std::uint32_t gravest = allreduce_small(comm, static_cast<std::uint32_t>(mine.severity), Reduction::max, work);
   if (gravest == static_cast<std::uint32_t>(Severity::fine)) return {};
   const Slip slip = write(mine);
   std::vector<Slip> all(static_cast<std::size_t>(comm.size()));
-  allgather_checked(comm, std::as_bytes(std::span(&slip, 1)),
-                    std::as_writable_bytes(std::span(all)), work);
-  const auto first =
-      std::find_if(all.begin(), all.end(), [&](const Slip& s) { return s.severity == gravest; });
+  allgather_checked(comm, std::as_bytes(std::span(&slip, 1)), std::as_writable_bytes(std::span(all)), work);
+  const auto first = std::find_if(all.begin(), all.end(), [&](const Slip& s) { return s.severity == gravest; });
   if (first == all.end()) fail_world(comm, "a rank reported trouble and then took it back");
   const auto end = std::find(first->text.begin(), first->text.end(), '\0');
-  return {static_cast<Severity>(gravest), "rank " + std::to_string(first - all.begin()) + ": " +
-                                              std::string(first->text.begin(), end)};
+  return {static_cast<Severity>(gravest),
+          "rank " + std::to_string(first - all.begin()) + ": " + std::string(first->text.begin(), end)};
 }
 
 std::string_view way_out(bool is_comm_dead) {

@@ -42,13 +42,9 @@ bool divide(std::span<const float> sum, int by, std::span<float> mean) {
 
 }  // namespace
 
-std::string_view to_string(NanPolicy policy) {
-  return kNanPolicies[static_cast<std::size_t>(policy)].name;
-}
+std::string_view to_string(NanPolicy policy) { return kNanPolicies[static_cast<std::size_t>(policy)].name; }
 
-NanPolicy find_nan_policy(std::string_view name) {
-  return find_row(kNanPolicies, "NaN policy", name).policy;
-}
+NanPolicy find_nan_policy(std::string_view name) { return find_row(kNanPolicies, "NaN policy", name).policy; }
 
 std::size_t entries_per_step(Index n, const ReducerOptions& options) {
   if (options.k == 0) {
@@ -63,10 +59,8 @@ std::size_t entries_per_step(Index n, const ReducerOptions& options) {
 // As make_parts() and the algorithm resolve them.
 std::string describe(const ReducerOptions& options, Index n) {
   check_schedule(options.warmup);
-  require(options.decay > 0 && options.decay <= 1, "reducer: decay = ", options.decay,
-          ", but it must be in (0, 1]");
-  require(options.divisor >= 0, "reducer: divisor = ", options.divisor,
-          ", but it must be positive");
+  require(options.decay > 0 && options.decay <= 1, "reducer: decay = ", options.decay, ", but it must be in (0, 1]");
+  require(options.divisor >= 0, "reducer: divisor = ", options.divisor, ", but it must be positive");
   std::ostringstream text;
   AllreduceOptions o = options.allreduce;
   if (options.preset == "auto") {
@@ -74,18 +68,15 @@ std::string describe(const ReducerOptions& options, Index n) {
   } else {
     const Preset& preset = find_preset(options.preset);
     o = make_allreduce(preset, o)->options();
-    const auto selector = make_selector(options.selector.value_or(default_selector(preset, o)),
-                                        selector_options(o, 1));
-    text << "preset " << preset.name << ", selector " << selector->name() << ", codec "
-         << to_string(o.codec) << ", skips " << o.skips << ", residual " << to_string(o.residual);
+    const auto selector = make_selector(options.selector.value_or(default_selector(preset, o)), selector_options(o, 1));
+    text << "preset " << preset.name << ", selector " << selector->name() << ", codec " << to_string(o.codec)
+         << ", skips " << o.skips << ", residual " << to_string(o.residual);
   }
-  text << ", k " << digits(entries_per_step(n, options)) << ", tau " << digits(o.tau)
-       << ", thresholds " << to_string(o.thresholds) << ", tau' " << digits(o.tau_prime)
-       << ", bucket " << digits(o.bucket) << ", balance trigger " << digits(o.balance_trigger)
-       << ", dense schedule " << digits(static_cast<int>(o.dense)) << ", decay "
-       << digits(options.decay) << ", NaN policy " << to_string(options.nan_policy) << ", warm-up";
-  for (const DensityStage& stage : options.warmup)
-    text << ' ' << digits(stage.steps) << " x " << digits(stage.density);
+  text << ", k " << digits(entries_per_step(n, options)) << ", tau " << digits(o.tau) << ", thresholds "
+       << to_string(o.thresholds) << ", tau' " << digits(o.tau_prime) << ", bucket " << digits(o.bucket)
+       << ", balance trigger " << digits(o.balance_trigger) << ", dense schedule " << digits(static_cast<int>(o.dense))
+       << ", decay " << digits(options.decay) << ", NaN policy " << to_string(options.nan_policy) << ", warm-up";
+  for (const DensityStage& stage : options.warmup) text << ' ' << digits(stage.steps) << " x " << digits(stage.density);
   if (options.divisor > 0) text << ", divisor " << digits(options.divisor);
   text << describe(options.adaptive);
   require(options.adaptive.target_share == 0 || options.preset != "dense",
@@ -114,8 +105,7 @@ Reducer::Reducer(Communicator& comm, Index n, const ReducerOptions& options)
   allreduce_->check_ranks(comm.size());
   description_ = describe(options, n);
   // No part of the description: a state may go on with the caller's dense or with ours.
-  fingerprint_ =
-      hash_text(description_ + (options.choice.external_dense ? ", external dense" : ""));
+  fingerprint_ = hash_text(description_ + (options.choice.external_dense ? ", external dense" : ""));
 }
 
 Reducer::Parts Reducer::make_parts(const std::optional<Tuner>& tuner) const {
@@ -123,12 +113,10 @@ Reducer::Parts Reducer::make_parts(const std::optional<Tuner>& tuner) const {
   Parts parts;
   parts.adaptive = AdaptiveDensity(options_.adaptive, n(), k_);
   parts.tuner = tuner;
-  parts.selector =
-      make_selector(options_.selector.value_or(default_selector(preset, options_.allreduce)),
-                    selector_options(options_.allreduce, comm_.size()));
+  parts.selector = make_selector(options_.selector.value_or(default_selector(preset, options_.allreduce)),
+                                 selector_options(options_.allreduce, comm_.size()));
   parts.allreduce = make_allreduce(
-      preset, tuner ? tuner->choice().method.options(fitting(preset, options_.allreduce))
-                    : options_.allreduce);
+      preset, tuner ? tuner->choice().method.options(fitting(preset, options_.allreduce)) : options_.allreduce);
   return parts;
 }
 
@@ -172,8 +160,7 @@ Update Reducer::step(Gradient gradient, float scale, Note note) {
   if (options_.nan_policy != NanPolicy::local) note = compare_notes(comm_, note, work_);
   times_.exchange += timer.lap("notes");
   if (note.severity != Severity::fine) {
-    require(options_.nan_policy == NanPolicy::skip && note.severity == Severity::skippable,
-            "reducer: ", note.text);
+    require(options_.nan_policy == NanPolicy::skip && note.severity == Severity::skippable, "reducer: ", note.text);
     selection_.clear();
     return finish({.sparse = {}, .skipped = true}, span);
   }
@@ -219,15 +206,12 @@ void Reducer::synchronise(Gradient gradient, float scale, double density) {
 // found where it was added; a rank alone loses no message by looking first.
 Note Reducer::inspect(Gradient gradient, float scale) const {
   const bool looks = options_.nan_policy != NanPolicy::local || comm_.size() == 1;
-  return looks ? inspect_values(*device_, gradient, scale, n())
-               : inspect_size(gradient, scale, n());
+  return looks ? inspect_values(*device_, gradient, scale, n()) : inspect_size(gradient, scale, n());
 }
 
 void Reducer::sparse_step(Gradient gradient, float scale, double density) {
   PhaseTimer timer(options_.trace, "reducer");
-  const std::size_t k = adapts(density) ? adaptive_.k()
-                        : density > 0   ? entries_at(density, n())
-                                        : k_;
+  const std::size_t k = adapts(density) ? adaptive_.k() : density > 0 ? entries_at(density, n()) : k_;
   last_.k = k;
   if (options_.decay != 1) {
     residual_.multiply(options_.decay);
@@ -259,8 +243,7 @@ void Reducer::dense_step(Gradient gradient, float scale, Allreduce& exchange) {
   if (bad < acc.size()) fail<UsageError>("reducer: ", describe_nonfinite(gradient, bad));
   selection_.clear();
   times_.select = timer.lap("select");
-  exchange.run(comm_, *device_,
-               {.selection = {}, .dense = acc, .is_finite = true, .checks_sum = true}, n(), k_,
+  exchange.run(comm_, *device_, {.selection = {}, .dense = acc, .is_finite = true, .checks_sum = true}, n(), k_,
                outcome_);
   times_.exchange += timer.lap("exchange", {{"gathered", n()}});
   mean_.clear();

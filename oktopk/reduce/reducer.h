@@ -45,7 +45,7 @@ struct ReducerOptions {
   AllreduceOptions allreduce = {};                      // codec, skips, residual rule, intervals
   CpuOptions cpu = {};                                  // threads that share a pass over n
   DensitySchedule warmup = {};                          // stages before the steps at k
-  AdaptiveDensityOptions adaptive = {};  // k changes after the warm-up; not with preset dense
+  AdaptiveDensityOptions adaptive = {};                 // k changes after the warm-up; not with preset dense
   float decay = 1;  // error feedback: what is unsent is multiplied by this before each sparse step
   NanPolicy nan_policy = NanPolicy::error;
   ChoiceOptions choice = {};  // auto: what it may choose; its `allreduce` is the one above

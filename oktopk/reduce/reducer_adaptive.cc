@@ -13,8 +13,7 @@ namespace oktopk {
 SentShare Reducer::sent_share() const {
   const auto acc = residual_.values();
   const Moments moments = device_->moments(acc);
-  const double mean_square =
-      moments.mean * moments.mean + moments.standard_deviation * moments.standard_deviation;
+  const double mean_square = moments.mean * moments.mean + moments.standard_deviation * moments.standard_deviation;
   double sent = 0;
   for (const float x : selection_.val) sent += double{x} * double{x};
   return SentShare::of(sent, mean_square * static_cast<double>(acc.size()));

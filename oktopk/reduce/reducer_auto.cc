@@ -13,8 +13,7 @@
 namespace oktopk {
 
 Tuner Reducer::make_tuner() const {
-  const Problem problem{
-      .n = static_cast<double>(n()), .k = static_cast<double>(k_), .P = comm_.size()};
+  const Problem problem{.n = static_cast<double>(n()), .k = static_cast<double>(k_), .P = comm_.size()};
   ChoiceOptions choice = options_.choice;
   choice.groups = false;  // see NodeReducer
   return {problem, options_.profile.value_or(Profile{}), choice};
@@ -33,8 +32,7 @@ std::string describe_auto(const ReducerOptions& options) {
   } else {
     text << "measured";
   }
-  text << ", overrides " << to_string(options.choice.overrides) << ", preference "
-       << options.choice.preference;
+  text << ", overrides " << to_string(options.choice.overrides) << ", preference " << options.choice.preference;
   for (const std::string& preset : options.choice.presets) text << ", " << preset;
   return text.str();
 }
@@ -78,8 +76,8 @@ void Reducer::review() {
 
 void Reducer::observe() {
   if (comm_.size() == 1) return;  // nobody to review it with
-  tuner_->observe(times_.select + times_.exchange + times_.settle,
-                  static_cast<double>(outcome_.arrived), static_cast<double>(outcome_.merged));
+  tuner_->observe(times_.select + times_.exchange + times_.settle, static_cast<double>(outcome_.arrived),
+                  static_cast<double>(outcome_.merged));
 }
 
 }  // namespace oktopk

@@ -38,8 +38,7 @@ bool Reducer::next_is_external() const {
 
 Update Reducer::end_external(const ExternalStep& made) {
   require(is_prepared_, "reducer: end_external() without prepare()");
-  require(made.skipped || !has_unsent_,
-          "reducer: end_external() of a step that did not take what is unsent");
+  require(made.skipped || !has_unsent_, "reducer: end_external() of a step that did not take what is unsent");
   is_prepared_ = false;
   selection_.clear();
   outcome_ = {};

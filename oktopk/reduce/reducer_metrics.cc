@@ -34,8 +34,7 @@ StepMetrics Reducer::metrics() const {
   metrics.preset = allreduce_->name();
   metrics.dense_bytes = 2.0 * n() * (P - 1) / P * sizeof(float);
   if (last_.selected > 0) metrics.local_threshold = smallest_magnitude(selection_);
-  if (last_.gathered > 0 && !last_.is_dense)
-    metrics.global_threshold = smallest_magnitude(outcome_.update);
+  if (last_.gathered > 0 && !last_.is_dense) metrics.global_threshold = smallest_magnitude(outcome_.update);
   metrics.times = times_;
   return metrics;
 }

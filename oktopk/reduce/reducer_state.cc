@@ -23,9 +23,7 @@ struct Origin {
   AdaptiveDensity::Words adaptive{};  // where the options have it; zeros: it has not begun
 };
 
-bool is_adaptive(const Origin& origin) {
-  return origin.options.find(kAdaptiveMark) != std::string::npos;
-}
+bool is_adaptive(const Origin& origin) { return origin.options.find(kAdaptiveMark) != std::string::npos; }
 
 void put(StateWriter& state, const Origin& origin) {
   state.put(origin.P);
@@ -55,8 +53,7 @@ Origin take_origin(StateReader& state) {
 
 // Residual and owner memory come first: whatever the options were, merging can read them.
 void Reducer::write(StateWriter& state) const {
-  require(!spoilt_,
-          "reducer: an earlier step failed half-way: what is left of it is not worth saving");
+  require(!spoilt_, "reducer: an earlier step failed half-way: what is left of it is not worth saving");
   put(state, {static_cast<std::uint32_t>(comm_.size()), static_cast<std::uint32_t>(comm_.rank()),
               static_cast<std::uint32_t>(divisor()), n(), description_, steps_, adaptive_.words()});
   state.put_all(residual());
@@ -73,11 +70,11 @@ Reducer::Parts Reducer::read(std::span<const std::byte> bytes) const {
   require(origin.n == n(), "state: saved with n = ", origin.n, ", but this reducer has n = ", n());
   require(origin.P == static_cast<std::uint32_t>(comm_.size()), "state: saved by one of ", origin.P,
           " ranks, but there are ", comm_.size(), " now: load_all() takes the states of all");
-  require(origin.rank == static_cast<std::uint32_t>(comm_.rank()), "state: saved by rank ",
-          origin.rank, ", but this is rank ", comm_.rank());
+  require(origin.rank == static_cast<std::uint32_t>(comm_.rank()), "state: saved by rank ", origin.rank,
+          ", but this is rank ", comm_.rank());
   require(origin.options == description_,
-          "state: saved with other options (load_all() takes the states of all ranks): ",
-          origin.options, "; this reducer has ", description_);
+          "state: saved with other options (load_all() takes the states of all ranks): ", origin.options,
+          "; this reducer has ", description_);
   auto residual = state.take_all_finite<float>("residual");
   require(residual.size() == n(), "state: ", residual.size(), " values of residual");
   const auto begin = state.take<Index>();
@@ -127,16 +124,13 @@ void Reducer::Merge::add_next(std::span<const std::byte> bytes) {
     adaptive_ = origin.adaptive;
     parts_.adaptive.resume(adaptive_);
   }
-  require(origin.steps == parts_.steps, "saved after ", origin.steps, " steps, state 0 after ",
-          parts_.steps);
+  require(origin.steps == parts_.steps, "saved after ", origin.steps, " steps, state 0 after ", parts_.steps);
   require(origin.options == options_, "saved with other options than state 0");
   require(origin.adaptive == adaptive_, "saved with another adaptive density than state 0");
   require(origin.divisor > 0, "its sums were divided by 0");
   const float scale = static_cast<float>(to.divisor()) / static_cast<float>(origin.divisor);
   parts_.source = hash_bytes(bytes.first(kStateHeadBytes), parts_.source);
-  if (next_ % static_cast<std::size_t>(to.comm_.size()) !=
-      static_cast<std::size_t>(to.comm_.rank()))
-    return;
+  if (next_ % static_cast<std::size_t>(to.comm_.size()) != static_cast<std::size_t>(to.comm_.rank())) return;
   const auto residual = state.take_all_finite<float>("residual");
   const auto begin = state.take<Index>();
   const auto memory = state.take_all_finite<float>("owner memory");
@@ -158,8 +152,8 @@ void Reducer::restore(const Make& make) {
   std::array<std::uint64_t, 5> most = least;
   allreduce_small(comm_, std::span<std::uint64_t>(least), Reduction::min, work_);
   allreduce_small(comm_, std::span<std::uint64_t>(most), Reduction::max, work_);
-  require(least[0] == most[0], "state: the ranks' states were saved after different numbers of ",
-          "steps, ", least[0], " to ", most[0]);
+  require(least[0] == most[0], "state: the ranks' states were saved after different numbers of ", "steps, ", least[0],
+          " to ", most[0]);
   require(least == most, "state: the ranks were given different states");
   steps_ = parts.steps;
   adaptive_ = parts.adaptive;
@@ -175,8 +169,7 @@ void Reducer::load(std::span<const std::byte> state) {
 
 void Reducer::load(Merge&& merge) {
   restore([&] {
-    require(merge.next_ == merge.count_, "state: ", merge.next_, " of ", merge.count_,
-            " states were merged");
+    require(merge.next_ == merge.count_, "state: ", merge.next_, " of ", merge.count_, " states were merged");
     return std::move(merge.parts_);
   });
 }
@@ -197,8 +190,7 @@ bool Reducer::is_own(std::size_t count, std::span<const std::byte> bytes) const 
 void Reducer::load_all(std::size_t count, const ReadState& read_state) {
   // Either every rank takes its own state as it is, or all merge.
   const auto rank = static_cast<std::size_t>(comm_.rank());
-  if (all_own(comm_, work_, count, [&] { return is_own(count, read_state(rank)); }))
-    return load(read_state(rank));
+  if (all_own(comm_, work_, count, [&] { return is_own(count, read_state(rank)); })) return load(read_state(rank));
   restore([&] {
     Merge merge(*this, count);
     for (std::size_t r = 0; r < count; ++r) merge.add(read_state(r));

@@ -60,9 +60,7 @@ namespace {
 class NoResidual final : public ResidualRule {
  public:
   ResidualKind kind() const override { return ResidualKind::none; }
-  void settle(Residual& residual, CooView, const Outcome& outcome) override {
-    settle_dense(residual, outcome);
-  }
+  void settle(Residual& residual, CooView, const Outcome& outcome) override { settle_dense(residual, outcome); }
 };
 
 // Ok-Topk's Algorithm 2: only what was both sent and applied is cleared; what was sent in vain

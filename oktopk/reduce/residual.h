@@ -28,9 +28,7 @@ class Residual {
   std::span<const float> values() const;
 
   // The pass that adds a gradient: what it must clear is part of it. accumulated() ends it.
-  Accumulation begin(Gradient gradient, float scale) {
-    return {values_, gradient, scale, to_clear_};
-  }
+  Accumulation begin(Gradient gradient, float scale) { return {values_, gradient, scale, to_clear_}; }
   void accumulated() { to_clear_.clear(); }
 
   // idx is increasing; a later call replaces nothing that is still due.

@@ -13,7 +13,7 @@ namespace oktopk {
 struct Update {
   CooView sparse;                     // entries; empty after a dense step
   std::span<const float> dense = {};  // all n values after a dense step, else empty
-  bool skipped = false;  // some rank's gradient was not finite, and NanPolicy::skip was chosen
+  bool skipped = false;               // some rank's gradient was not finite, and NanPolicy::skip was chosen
 
   bool is_dense() const { return !dense.empty(); }
   std::size_t size() const { return is_dense() ? dense.size() : sparse.size(); }

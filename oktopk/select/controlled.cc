@@ -21,8 +21,7 @@ constexpr double kTooFew = 0.67;  // of k: repeat the pass
 
 }  // namespace
 
-void ControlledSelector::do_select(const Device& device, const Accumulation& in, std::size_t k,
-                                   SparseVector& out) {
+void ControlledSelector::do_select(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out) {
   const double aim = std::min(kAim * static_cast<double>(k), static_cast<double>(in.acc.size()));
   if (threshold_ <= 0) return restart(device, in, k, out);
   check_by_sample(device, in, aim);
@@ -33,17 +32,14 @@ void ControlledSelector::do_select(const Device& device, const Accumulation& in,
     threshold_ *= static_cast<float>(std::exp(std::max(slope_, 0.05) * std::log(ratio)));
     out.clear();
     device.select_at_least(in.acc, 0, threshold_, out);
-    if (static_cast<double>(out.size()) < kTooFew * static_cast<double>(k))
-      return restart(device, done, k, out);
+    if (static_cast<double>(out.size()) < kTooFew * static_cast<double>(k)) return restart(device, done, k, out);
   }
   steer(out, aim);
   keep_largest(out, k);
 }
 
-void ControlledSelector::restart(const Device& device, const Accumulation& in, std::size_t k,
-                                 SparseVector& out) {
-  const std::size_t aim =
-      std::min(in.acc.size(), static_cast<std::size_t>(std::ceil(kAim * static_cast<double>(k))));
+void ControlledSelector::restart(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out) {
+  const std::size_t aim = std::min(in.acc.size(), static_cast<std::size_t>(std::ceil(kAim * static_cast<double>(k))));
   select_exact(device, in, aim, out);
   const float smallest = smallest_magnitude(out.val);
   threshold_ = out.size() == aim && std::isfinite(smallest) ? smallest : 0.0F;
@@ -71,8 +67,7 @@ void ControlledSelector::check_by_sample(const Device& device, const Accumulatio
   const double expected = sample_.share(aim);
   const auto hits = static_cast<double>(sample_.count_at_least(threshold_));
   const double deviation = std::fabs(std::log(std::max(hits, 0.5) / expected));
-  const double sigma =
-      std::max(1 / std::sqrt(expected), sample_.uncertainty(threshold_) / std::max(hits, 1.0));
+  const double sigma = std::max(1 / std::sqrt(expected), sample_.uncertainty(threshold_) / std::max(hits, 1.0));
   if (deviation <= std::max(kSampleDeviations * sigma, kSampleTolerance)) return;
   const float quantile = sample_.largest(static_cast<std::size_t>(expected));
   if (quantile > 0) threshold_ = quantile;
@@ -81,8 +76,7 @@ void ControlledSelector::check_by_sample(const Device& device, const Accumulatio
 void ControlledSelector::steer(const SparseVector& selected, double aim) {
   slope_ += kSmoothing * (tail_slope(selected.val, threshold_) - slope_);
   const double ratio = std::log(std::max(1.0, static_cast<double>(selected.size())) / aim);
-  threshold_ *=
-      static_cast<float>(std::exp(kGain * slope_ * std::clamp(ratio, -kMaxLogRatio, kMaxLogRatio)));
+  threshold_ *= static_cast<float>(std::exp(kGain * slope_ * std::clamp(ratio, -kMaxLogRatio, kMaxLogRatio)));
 }
 
 }  // namespace oktopk

@@ -23,8 +23,7 @@ class ControlledSelector final : public Selector {
   void load(StateReader& state) override;
 
  protected:
-  void do_select(const Device& device, const Accumulation& in, std::size_t k,
-                 SparseVector& out) override;
+  void do_select(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out) override;
 
  private:
   void restart(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out);

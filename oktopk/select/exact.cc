@@ -19,8 +19,7 @@ constexpr std::size_t kDenseFraction = 5;  // k > n / 5
 constexpr double kDeviations = 3;
 
 // Three passes, whatever the data.
-void select_by_histogram(const Device& device, const Accumulation& in, std::size_t k,
-                         SparseVector& out) {
+void select_by_histogram(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out) {
   device.accumulate(in);
   MagnitudeHistogram bins{};
   device.magnitude_histogram(in.acc, bins);

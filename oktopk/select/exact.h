@@ -14,8 +14,7 @@ class ExactSelector final : public Selector {
   std::string_view name() const override { return "exact"; }
 
  protected:
-  void do_select(const Device& device, const Accumulation& in, std::size_t k,
-                 SparseVector& out) override {
+  void do_select(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out) override {
     select_exact(device, in, k, out);
   }
 };

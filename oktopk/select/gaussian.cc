@@ -27,8 +27,7 @@ double normal_quantile(double p) {
   return 0.5 * (low + high);
 }
 
-void GaussianSelector::do_select(const Device& device, const Accumulation& in, std::size_t k,
-                                 SparseVector& out) {
+void GaussianSelector::do_select(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out) {
   device.accumulate(in);
   const Moments fit = device.moments(in.acc);
   const double tail = static_cast<double>(k) / static_cast<double>(in.acc.size());

@@ -15,8 +15,7 @@ class GaussianSelector final : public Selector {
   std::string_view name() const override { return "gaussian"; }
 
  protected:
-  void do_select(const Device& device, const Accumulation& in, std::size_t k,
-                 SparseVector& out) override;
+  void do_select(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out) override;
 };
 
 // x with P(Z <= x) = p for a standard normal Z, by bisection of erfc; |error| < 1e-11.

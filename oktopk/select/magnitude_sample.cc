@@ -14,12 +14,10 @@ std::size_t bin_of(std::uint32_t bits) { return magnitude_bin(std::bit_cast<floa
 
 }  // namespace
 
-void MagnitudeSample::draw(const Device& device, const Accumulation& in, std::size_t clusters,
-                           std::size_t turn) {
+void MagnitudeSample::draw(const Device& device, const Accumulation& in, std::size_t clusters, std::size_t turn) {
   n_ = in.acc.size();
   // Odd: tensors have rows of even length, and a sample of a few columns would tell little.
-  const std::size_t stride =
-      std::max(kCluster, n_ / std::clamp(clusters, std::size_t{1}, kMaxClusters)) | 1U;
+  const std::size_t stride = std::max(kCluster, n_ / std::clamp(clusters, std::size_t{1}, kMaxClusters)) | 1U;
   device.sample_magnitudes(in, turn * kCluster % std::min(stride, n_), stride, bits_);
   bins_ = {};
   for (const std::uint32_t m : bits_) ++bins_[bin_of(m)];

@@ -26,9 +26,7 @@ class MagnitudeSample {
 
   std::size_t size() const { return bits_.size(); }
   // The elements of the sample that stand for `count` elements of the accumulator.
-  double share(double count) const {
-    return count * static_cast<double>(bits_.size()) / static_cast<double>(n_);
-  }
+  double share(double count) const { return count * static_cast<double>(bits_.size()) / static_cast<double>(n_); }
   std::size_t count_at_least(float threshold) const;
   // The standard deviation of count_at_least(threshold).
   double uncertainty(float threshold) const;

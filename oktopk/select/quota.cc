@@ -7,8 +7,7 @@
 
 namespace oktopk {
 
-void QuotaSelector::do_select(const Device& device, const Accumulation& in, std::size_t k,
-                              SparseVector& out) {
+void QuotaSelector::do_select(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out) {
   const auto n = static_cast<Index>(in.acc.size());
   if (cuts_.empty() || cuts_.back() != n) cuts_ = equal_cuts(n, P_);
   const auto P = static_cast<std::size_t>(P_);

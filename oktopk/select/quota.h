@@ -17,8 +17,7 @@ class QuotaSelector final : public Selector {
   void load(StateReader& state) override { step_ = state.take<std::uint64_t>(); }
 
  protected:
-  void do_select(const Device& device, const Accumulation& in, std::size_t k,
-                 SparseVector& out) override;
+  void do_select(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out) override;
 
  private:
   int P_;

@@ -33,8 +33,7 @@ void ReusedSelector::load(StateReader& state) {
   threshold_ = state.take_finite<float>("the local threshold", 0);
 }
 
-void ReusedSelector::do_select(const Device& device, const Accumulation& in, std::size_t k,
-                               SparseVector& out) {
+void ReusedSelector::do_select(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out) {
   const bool evaluate = step_ == 0 || k != k_ || threshold_ == 0;
   step_ = (step_ + 1) % tau_prime_;
   k_ = k;

@@ -19,8 +19,7 @@ class ReusedSelector final : public Selector {
   void load(StateReader& state) override;
 
  protected:
-  void do_select(const Device& device, const Accumulation& in, std::size_t k,
-                 SparseVector& out) override;
+  void do_select(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out) override;
 
  private:
   void follow(SparseVector& out, std::size_t k);

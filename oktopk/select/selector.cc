@@ -21,19 +21,16 @@ namespace {
 constexpr std::array<SelectorInfo, 5> kSelectors = {{
     {SelectorKind::exact, "exact", "the k largest magnitudes, exactly"},
     {SelectorKind::quota, "quota", "the k/P largest of each of P equal regions"},
-    {SelectorKind::reused, "reused",
-     "exact threshold every tau' steps, reused in between (Ok-Topk)"},
+    {SelectorKind::reused, "reused", "exact threshold every tau' steps, reused in between (Ok-Topk)"},
     {SelectorKind::gaussian, "gaussian", "threshold from a fitted normal distribution (Gaussiank)"},
-    {SelectorKind::controlled, "controlled",
-     "threshold steered by the counts it yields, trimmed to k (ours)"},
+    {SelectorKind::controlled, "controlled", "threshold steered by the counts it yields, trimmed to k (ours)"},
 }};
 
 void check_finite(const Device& device, const Accumulation& in) {
   require(std::isfinite(in.scale), "select: scale = ", in.scale, ", but it must be finite");
   const std::size_t bad = device.first_nonfinite(in.gradient);
   require(bad == in.gradient.size(), "select: gradient[", bad,
-          "] = ", bad < in.gradient.size() ? in.gradient[bad] : 0.0F,
-          ", but all entries must be finite");
+          "] = ", bad < in.gradient.size() ? in.gradient[bad] : 0.0F, ", but all entries must be finite");
 }
 
 // Values that are not finite count as the largest: if there are any, one is selected.
@@ -57,14 +54,12 @@ void release_excess(SparseVector& out, std::size_t most) {
 
 }  // namespace
 
-void Selector::select(const Device& device, const Accumulation& in, std::size_t k,
-                      SparseVector& out, Checked checked) {
+void Selector::select(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out, Checked checked) {
   const std::size_t n = in.acc.size();
   require(n < (std::uint64_t{1} << 32), "select: n = ", n, ", but n must be below 2^32");
-  require(in.gradient.empty() || in.gradient.size() == n, "select: the gradient has ",
-          in.gradient.size(), " entries, the accumulator ", n);
-  require(n == 0 ? k == 0 : (k >= 1 && k <= n), "select: k = ", k,
-          ", but k must be in 1..n with n = ", n);
+  require(in.gradient.empty() || in.gradient.size() == n, "select: the gradient has ", in.gradient.size(),
+          " entries, the accumulator ", n);
+  require(n == 0 ? k == 0 : (k >= 1 && k <= n), "select: k = ", k, ", but k must be in 1..n with n = ", n);
   if (checked == Checked::no) check_finite(device, in);
   out.clear();
   if (n == 0) return;
@@ -93,8 +88,6 @@ std::unique_ptr<Selector> make_selector(SelectorKind kind, const SelectorOptions
   fail<UsageError>("make_selector: unknown kind");
 }
 
-SelectorKind find_selector(std::string_view name) {
-  return find_row(kSelectors, "selector", name).kind;
-}
+SelectorKind find_selector(std::string_view name) { return find_row(kSelectors, "selector", name).kind; }
 
 }  // namespace oktopk

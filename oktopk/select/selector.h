@@ -43,8 +43,7 @@ class Selector {
   virtual void load(StateReader& /*state*/) {}
 
  protected:
-  virtual void do_select(const Device& device, const Accumulation& in, std::size_t k,
-                         SparseVector& out) = 0;
+  virtual void do_select(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out) = 0;
 };
 
 // Folds the gradient in and writes the k largest entries, where values that are not finite count as

@@ -19,8 +19,7 @@ Index proportion(std::uint64_t whole, std::uint64_t numerator, std::uint64_t den
 
 Cuts equal_cuts(Index n, int P) {
   Cuts cuts(static_cast<std::size_t>(P) + 1);
-  for (std::size_t r = 0; r < cuts.size(); ++r)
-    cuts[r] = proportion(n, r, static_cast<std::uint64_t>(P));
+  for (std::size_t r = 0; r < cuts.size(); ++r) cuts[r] = proportion(n, r, static_cast<std::uint64_t>(P));
   return cuts;
 }
 
@@ -28,8 +27,8 @@ void vote_cuts(CooView selection, Index n, int P, std::span<std::uint64_t> votes
   const auto regions = static_cast<std::size_t>(P);
   OKTOPK_DCHECK(votes.size() + 1 == regions);
   for (std::size_t r = 1; r < regions; ++r)
-    votes[r - 1] = selection.size() < regions ? proportion(n, r, regions)
-                                              : selection.idx[r * selection.size() / regions];
+    votes[r - 1] =
+        selection.size() < regions ? proportion(n, r, regions) : selection.idx[r * selection.size() / regions];
 }
 
 Cuts cuts_from_votes(std::span<const std::uint64_t> summed_votes, Index n, int P) {

@@ -40,9 +40,7 @@ inline CooSink make_room(SparseVector& out, std::size_t count) {
 
 constexpr std::uint32_t kMagnitude = 0x7fffffffU;
 constexpr std::uint32_t kAboveAll = kMagnitude + 1;  // no magnitude is as large
-inline std::uint32_t magnitude_bits(float x) {
-  return std::bit_cast<std::uint32_t>(x) & kMagnitude;
-}
+inline std::uint32_t magnitude_bits(float x) { return std::bit_cast<std::uint32_t>(x) & kMagnitude; }
 
 // A stretch of the index space in the L1 cache (sum.cc): dense values, and a byte per group of 8
 // that says whether anything was added there. A byte is stored without being read, so entries that
@@ -75,8 +73,7 @@ struct SparseKernels {
   std::size_t (*filter)(CooView from, std::uint32_t least, CooSink kept, CooSink dropped);
 
   // The magnitudes of low .. low + width, in order; returns how many. REQUIRES: kSlack.
-  std::size_t (*collect)(std::span<const float> values, std::uint32_t low, std::uint32_t width,
-                         std::uint32_t* out);
+  std::size_t (*collect)(std::span<const float> values, std::uint32_t low, std::uint32_t width, std::uint32_t* out);
 
   // The smallest and the largest magnitude. REQUIRES: values is not empty.
   std::pair<std::uint32_t, std::uint32_t> (*extremes)(std::span<const float> values);

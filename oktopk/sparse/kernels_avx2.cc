@@ -25,17 +25,12 @@ constexpr CompressTable kCompress = make_compress_table();
 
 // The permutation that brings the lanes of `mask` to the front.
 OKTOPK_AVX2 __m256i compress_order(unsigned mask) {
-  return _mm256_cvtepu8_epi32(
-      _mm_loadl_epi64(reinterpret_cast<const __m128i*>(kCompress[mask].data())));
+  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(kCompress[mask].data())));
 }
 
-OKTOPK_AVX2 __m256i load(const void* from) {
-  return _mm256_loadu_si256(static_cast<const __m256i*>(from));
-}
+OKTOPK_AVX2 __m256i load(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
 
-OKTOPK_AVX2 void store(void* to, __m256i lanes) {
-  _mm256_storeu_si256(static_cast<__m256i*>(to), lanes);
-}
+OKTOPK_AVX2 void store(void* to, __m256i lanes) { _mm256_storeu_si256(static_cast<__m256i*>(to), lanes); }
 
 OKTOPK_AVX2 void store_in_order(CooSink out, __m256i order, __m256i idx, __m256i val) {
   store(out.idx, _mm256_permutevar8x32_epi32(idx, order));
@@ -46,9 +41,7 @@ OKTOPK_AVX2 unsigned mask_of(__m256i lanes) {
   return static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(lanes)));
 }
 
-OKTOPK_AVX2 std::size_t count_of(unsigned mask) {
-  return static_cast<unsigned>(_mm_popcnt_u32(mask));
-}
+OKTOPK_AVX2 std::size_t count_of(unsigned mask) { return static_cast<unsigned>(_mm_popcnt_u32(mask)); }
 
 OKTOPK_AVX2 __m256i magnitudes(const float* from) {
   return _mm256_and_si256(load(from), _mm256_set1_epi32(static_cast<int>(kMagnitude)));
@@ -57,10 +50,8 @@ OKTOPK_AVX2 __m256i magnitudes(const float* from) {
 // Which of 64 groups were touched; none is afterwards.
 OKTOPK_AVX2 std::uint64_t take_touched(std::uint8_t* bytes) {
   const __m256i zero = _mm256_setzero_si256();
-  const auto low =
-      static_cast<std::uint32_t>(_mm256_movemask_epi8(_mm256_cmpgt_epi8(load(bytes), zero)));
-  const auto high =
-      static_cast<std::uint32_t>(_mm256_movemask_epi8(_mm256_cmpgt_epi8(load(bytes + 32), zero)));
+  const auto low = static_cast<std::uint32_t>(_mm256_movemask_epi8(_mm256_cmpgt_epi8(load(bytes), zero)));
+  const auto high = static_cast<std::uint32_t>(_mm256_movemask_epi8(_mm256_cmpgt_epi8(load(bytes + 32), zero)));
   store(bytes, zero);
   store(bytes + 32, zero);
   return low | std::uint64_t{high} << 32;
@@ -75,8 +66,7 @@ OKTOPK_AVX2 std::size_t drain(SumBlock& block, std::size_t words, Index begin, C
       const std::size_t offset = word * SumBlock::kWord + _tzcnt_u64(groups) * SumBlock::kGroup;
       const __m256 x = _mm256_load_ps(&block.value[offset]);
       _mm256_store_ps(&block.value[offset], zero);
-      const auto mask =
-          static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(x, zero, _CMP_NEQ_UQ)));
+      const auto mask = static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(x, zero, _CMP_NEQ_UQ)));
       const __m256i order = compress_order(mask);
       const __m256i first = _mm256_set1_epi32(static_cast<int>(begin + static_cast<Index>(offset)));
       store(out.idx + to, _mm256_add_epi32(first, order));
@@ -95,11 +85,9 @@ OKTOPK_AVX2 std::size_t combine_pairs(CooView sorted, CooSink out) {
   for (; i + 9 <= sorted.size(); i += 8) {
     const __m256i idx = load(&sorted.idx[i]);
     const __m256i equal = _mm256_cmpeq_epi32(idx, load(&sorted.idx[i + 1]));
-    const __m256 other =
-        _mm256_and_ps(_mm256_castsi256_ps(equal), _mm256_loadu_ps(&sorted.val[i + 1]));
+    const __m256 other = _mm256_and_ps(_mm256_castsi256_ps(equal), _mm256_loadu_ps(&sorted.val[i + 1]));
     const __m256 total = _mm256_add_ps(_mm256_loadu_ps(&sorted.val[i]), other);
-    const auto nonzero =
-        static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(total, zero, _CMP_NEQ_UQ)));
+    const auto nonzero = static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(total, zero, _CMP_NEQ_UQ)));
     const unsigned pairs = mask_of(equal);
     const unsigned mask = nonzero & ~(pairs << 1U | second);
     store_in_order(out + to, compress_order(mask), idx, _mm256_castps_si256(total));
@@ -127,8 +115,8 @@ OKTOPK_AVX2 std::size_t filter(CooView from, std::uint32_t least, CooSink kept, 
   return to + kScalarKernels.filter(from.slice(i, from.size() - i), least, kept + to, rest);
 }
 
-OKTOPK_AVX2 std::size_t collect(std::span<const float> values, std::uint32_t low,
-                                std::uint32_t width, std::uint32_t* out) {
+OKTOPK_AVX2 std::size_t collect(std::span<const float> values, std::uint32_t low, std::uint32_t width,
+                                std::uint32_t* out) {
   const __m256i base = _mm256_set1_epi32(static_cast<int>(low));
   const __m256i limit = _mm256_set1_epi32(static_cast<int>(width));
   std::size_t to = 0;
@@ -158,8 +146,7 @@ OKTOPK_AVX2 std::pair<std::uint32_t, std::uint32_t> extremes(std::span<const flo
   std::array<std::uint32_t, 8> highs;
   store(lows.data(), _mm256_min_epu32(low, last));
   store(highs.data(), _mm256_max_epu32(high, last));
-  return {*std::min_element(lows.begin(), lows.end()),
-          *std::max_element(highs.begin(), highs.end())};
+  return {*std::min_element(lows.begin(), lows.end()), *std::max_element(highs.begin(), highs.end())};
 }
 
 // The lanes of x that are equal to any lane of y: y in all eight rotations.

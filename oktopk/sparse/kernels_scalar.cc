@@ -30,8 +30,7 @@ std::size_t drain(SumBlock& block, std::size_t words, Index begin, CooSink out) 
     std::uint64_t groups = take_bits(block.touched.data() + word * SumBlock::kWordGroups);
     for (; groups != 0; groups &= groups - 1) {
       const std::size_t first =
-          word * SumBlock::kWord +
-          static_cast<std::size_t>(std::countr_zero(groups)) * SumBlock::kGroup;
+          word * SumBlock::kWord + static_cast<std::size_t>(std::countr_zero(groups)) * SumBlock::kGroup;
       for (std::size_t offset = first; offset < first + SumBlock::kGroup; ++offset) {
         const float x = block.value[offset];
         out.idx[to] = begin + static_cast<Index>(offset);
@@ -67,8 +66,7 @@ std::size_t filter(CooView from, std::uint32_t least, CooSink kept, CooSink drop
   return to;
 }
 
-std::size_t collect(std::span<const float> values, std::uint32_t low, std::uint32_t width,
-                    std::uint32_t* out) {
+std::size_t collect(std::span<const float> values, std::uint32_t low, std::uint32_t width, std::uint32_t* out) {
   std::size_t to = 0;
   for (const float x : values) {
     out[to] = magnitude_bits(x);

@@ -87,8 +87,7 @@ void insert(CooView few, CooView many, bool after, CooSink out) {
 // The entries of so many runs, from run `first` on.
 std::size_t count_of(std::span<const CooView> parts, std::size_t first, std::size_t runs) {
   std::size_t count = 0;
-  for (std::size_t p = first; p < std::min(first + runs, parts.size()); ++p)
-    count += parts[p].size();
+  for (std::size_t p = first; p < std::min(first + runs, parts.size()); ++p) count += parts[p].size();
   return count;
 }
 

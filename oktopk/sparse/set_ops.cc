@@ -22,8 +22,7 @@ void make_canonical(SparseVector& v, RunScratch& scratch) {
     begin = i;
   }
   CooView sorted = all;
-  if (runs.size() > 1)
-    sorted = merge_all(runs, make_room(here, v.size()), make_room(there, v.size()));
+  if (runs.size() > 1) sorted = merge_all(runs, make_room(here, v.size()), make_room(there, v.size()));
   v.resize(combine(sorted, {v.idx.data(), v.val.data()}));
 }
 

@@ -109,8 +109,7 @@ void sum(std::span<const CooView> parts, Range range, SparseVector& out) {
   const Totals totals = totals_of(parts);
   const std::size_t blocks = range.width() / SumBlock::kWidth + 1;
   // Each part costs a block about as much as half an entry of a merge does.
-  const std::size_t dense =
-      totals.occupied == 2 ? kDenseForTwo : kernels.dense_block + parts.size() / 2;
+  const std::size_t dense = totals.occupied == 2 ? kDenseForTwo : kernels.dense_block + parts.size() / 2;
   if (totals.occupied <= 1) {
     const CooSink to = make_room(out, totals.entries);
     out.resize(kernels.filter(totals.first[0], 1, to, {}));

@@ -18,8 +18,7 @@ inline double tail_slope(std::span<const float> values, float threshold) {
   const std::size_t stride = 1 + values.size() / kMostValues;
   double sum = 0;
   std::size_t count = 0;
-  for (std::size_t i = 0; i < values.size(); i += stride, ++count)
-    sum += std::log(std::fabs(values[i]) / threshold);
+  for (std::size_t i = 0; i < values.size(); i += stride, ++count) sum += std::log(std::fabs(values[i]) / threshold);
   return count == 0 || !std::isfinite(sum) ? 0.0 : sum / static_cast<double>(count);
 }
 

@@ -35,8 +35,7 @@ struct Candidates {
 Candidates narrow(std::span<const float> values, const Candidates& c) {
   // Two histograms in turns: equal neighbours do not wait for each other's count.
   std::array<std::array<std::uint32_t, kBins + 1>, 2> bins{};
-  const auto shift =
-      static_cast<unsigned>(std::max(0, static_cast<int>(std::bit_width(c.high - c.low)) - 11));
+  const auto shift = static_cast<unsigned>(std::max(0, static_cast<int>(std::bit_width(c.high - c.low)) - 11));
   const auto bin_of = [&](float x) {  // the last bin: not among the candidates
     return std::min<std::uint32_t>((magnitude_bits(x) - c.low) >> shift, kBins);
   };
@@ -102,8 +101,7 @@ void keep_largest(SparseVector& v, std::size_t k, SparseVector* dropped) {
   }
   // Of those equal to the k-th the first in order: from some entry on, none.
   const Kth kth = k == 0 ? Kth{kAboveAll, 0, 0} : find_kth(v.val, k);
-  const std::size_t end =
-      kth.ties_kept == kth.ties ? v.size() : end_of_ties(v.val, kth.bits, kth.ties_kept);
+  const std::size_t end = kth.ties_kept == kth.ties ? v.size() : end_of_ties(v.val, kth.bits, kth.ties_kept);
   const auto filter = sparse_kernels().filter;
   const CooSink to{v.idx.data(), v.val.data()};
   const std::size_t kept = filter(v.view().slice(0, end), kth.bits, to, gone);

@@ -22,16 +22,15 @@ Trace::TextId Trace::intern(std::string_view text) {
   return id;
 }
 
-void Trace::record(int rank, int thread, std::string_view name, std::string_view category,
-                   Clock::time_point begin, Clock::time_point end, std::span<const TraceArg> args) {
+void Trace::record(int rank, int thread, std::string_view name, std::string_view category, Clock::time_point begin,
+                   Clock::time_point end, std::span<const TraceArg> args) {
   const std::lock_guard lock(mutex_);
   if (events_.size() >= most_events_ || args_.size() + args.size() > kArgsPerEvent * most_events_) {
     ++dropped_;
     return;
   }
-  events_.push_back({intern(name), intern(category), rank, thread,
-                     nanoseconds(begin.time_since_epoch()), nanoseconds(end.time_since_epoch()),
-                     args_.size(), args.size()});
+  events_.push_back({intern(name), intern(category), rank, thread, nanoseconds(begin.time_since_epoch()),
+                     nanoseconds(end.time_since_epoch()), args_.size(), args.size()});
   for (const TraceArg& arg : args)
     args_.push_back({intern(arg.name), arg.is_text ? intern(arg.text) : kNumber, arg.value});
 }
@@ -97,8 +96,7 @@ Trace::Packed Trace::unpack(std::span<const std::byte> packed) {
     const int thread = in.take<int>();
     out.thread_names[thread] = in.take_text();
   }
-  for (auto texts = in.take<std::uint64_t>(); texts > 0; --texts)
-    out.texts.push_back(in.take_text());
+  for (auto texts = in.take<std::uint64_t>(); texts > 0; --texts) out.texts.push_back(in.take_text());
   const auto take_text = [&] {
     const auto id = in.take<TextId>();
     require(id < out.texts.size(), "trace: text ", id, " of ", out.texts.size());
@@ -113,8 +111,7 @@ Trace::Packed Trace::unpack(std::span<const std::byte> packed) {
     event.args = in.take<std::uint64_t>();
     for (std::size_t a = 0; a < event.args; ++a) {
       Arg arg{.name = take_text(), .text = in.take<TextId>()};
-      require(arg.text == kNumber || arg.text < out.texts.size(), "trace: text ", arg.text, " of ",
-              out.texts.size());
+      require(arg.text == kNumber || arg.text < out.texts.size(), "trace: text ", arg.text, " of ", out.texts.size());
       arg.value = in.take<double>();
       out.args.push_back(arg);
     }

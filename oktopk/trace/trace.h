@@ -31,8 +31,7 @@ struct TraceArg {
   template <class T>
   requires std::is_arithmetic_v<T> TraceArg(std::string_view its_name, T number)
       : name(its_name), value(static_cast<double>(number)) {}
-  TraceArg(std::string_view its_name, std::string_view words)
-      : name(its_name), text(words), is_text(true) {}
+  TraceArg(std::string_view its_name, std::string_view words) : name(its_name), text(words), is_text(true) {}
 
   std::string_view name;
   double value = 0;
@@ -50,8 +49,8 @@ class Trace {
   explicit Trace(std::size_t most_events = kMostEvents) : most_events_(most_events) {}
 
   // From any thread.
-  void record(int rank, int thread, std::string_view name, std::string_view category,
-              Clock::time_point begin, Clock::time_point end, std::span<const TraceArg> args = {});
+  void record(int rank, int thread, std::string_view name, std::string_view category, Clock::time_point begin,
+              Clock::time_point end, std::span<const TraceArg> args = {});
   // What thread number `thread` is called on all ranks; 0 is "main".
   void name_thread(int thread, std::string_view name);
 
@@ -110,8 +109,7 @@ class Trace {
 // Where someone's events go: a trace, or none, and the row of the picture. Trace* converts to it.
 struct TraceRow {
   TraceRow() = default;
-  TraceRow(Trace* to, int its_rank = -1, int its_thread = 0)
-      : trace(to), rank(its_rank), thread(its_thread) {}
+  TraceRow(Trace* to, int its_rank = -1, int its_thread = 0) : trace(to), rank(its_rank), thread(its_thread) {}
   explicit operator bool() const { return trace != nullptr; }
 
   // The same, on the rank `r` unless one is given.

@@ -25,8 +25,8 @@ std::size_t utf8_length(std::string_view text) {
   for (std::size_t i = 1; i < length; ++i)
     if ((static_cast<unsigned char>(text[i]) & 0xC0U) != 0x80) return 0;
   const auto next = static_cast<unsigned char>(text[1]);  // over-long forms, surrogates, too large
-  const bool bad = (lead == 0xE0 && next < 0xA0) || (lead == 0xED && next >= 0xA0) ||
-                   (lead == 0xF0 && next < 0x90) || (lead == 0xF4 && next >= 0x90);
+  const bool bad = (lead == 0xE0 && next < 0xA0) || (lead == 0xED && next >= 0xA0) || (lead == 0xF0 && next < 0x90) ||
+                   (lead == 0xF4 && next >= 0x90);
   return bad ? 0 : length;
 }
 
@@ -77,12 +77,10 @@ void append_time(std::string& json, std::int64_t nanoseconds) {
   json += std::string(3 - rest.size(), '0') + rest;
 }
 
-void append_name(std::string& json, std::string_view kind, int rank, int thread,
-                 std::string_view name) {
+void append_name(std::string& json, std::string_view kind, int rank, int thread, std::string_view name) {
   json += R"({"name":")";
   json += kind;
-  json += R"(","ph":"M","pid":)" + std::to_string(rank) + R"(,"tid":)" + std::to_string(thread) +
-          R"(,"args":{"name":)";
+  json += R"(","ph":"M","pid":)" + std::to_string(rank) + R"(,"tid":)" + std::to_string(thread) + R"(,"args":{"name":)";
   append_text(json, name);
   json += "}},\n";
 }
@@ -140,8 +138,8 @@ std::string Trace::to_json() const {
   const std::lock_guard lock(mutex_);
   std::int64_t origin = events_.empty() ? 0 : events_.front().begin;
   for (const Event& event : events_) origin = std::min(origin, event.begin);
-  std::string json = R"({"displayTimeUnit":"ms","otherData":{"dropped":)" +
-                     std::to_string(dropped_) + "},\"traceEvents\":[\n";
+  std::string json =
+      R"({"displayTimeUnit":"ms","otherData":{"dropped":)" + std::to_string(dropped_) + "},\"traceEvents\":[\n";
   append_names(json);
   for (const std::size_t i : order()) append_event(json, events_[i], origin);
   if (json.ends_with(",\n")) json.erase(json.size() - 2, 1);  // the last comma

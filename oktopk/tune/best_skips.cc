@@ -23,8 +23,7 @@ Skips best_skips(const Problem& problem, Codec codec, const Machine& machine) {
       const std::size_t hops = (S + T - 1) / T - 1;
       const auto messages = static_cast<double>(hops);
       const double blocks = held - static_cast<double>(T);
-      const double phase =
-          seconds(concurrent(messages, blocks * block.bytes, held * block.entries), machine);
+      const double phase = seconds(concurrent(messages, blocks * block.bytes, held * block.entries), machine);
       if (phase + best[T] >= best[S]) continue;
       best[S] = phase + best[T];
       next[S] = static_cast<int>(T);

@@ -26,18 +26,16 @@ void check(const CalibrateOptions& o) {
   require(o.ranks_per_host >= 1, "calibrate: ranks_per_host = ", o.ranks_per_host,
           ", but a host has at least one rank");
   const ExternalPrice external = o.external_dense.value_or(ExternalPrice{});
-  require(external.latency >= 0 && external.per_byte >= 0, "calibrate: an external dense of ",
-          external.latency, " s and ", external.per_byte,
-          " s per byte, but neither may be negative");
+  require(external.latency >= 0 && external.per_byte >= 0, "calibrate: an external dense of ", external.latency,
+          " s and ", external.per_byte, " s per byte, but neither may be negative");
 }
 
 // Ranks that do different things wait for each other in vain, and prices taken from different
 // profiles would let them choose different methods: both are found before anything is measured.
 void agree(Communicator& comm, const CalibrateOptions& o, Workspace& work) {
   const Machine& m = o.assumed.machine;
-  std::vector<double> values = {
-      o.budget, static_cast<double>(o.kernels), static_cast<double>(o.ranks_per_host),
-      static_cast<double>(o.values), static_cast<double>(o.external_dense.has_value())};
+  std::vector<double> values = {o.budget, static_cast<double>(o.kernels), static_cast<double>(o.ranks_per_host),
+                                static_cast<double>(o.values), static_cast<double>(o.external_dense.has_value())};
   if (!o.kernels) {
     values.insert(values.end(), {m.gamma, m.delta, m.sigma});
     values.insert(values.end(), o.assumed.index_seconds.begin(), o.assumed.index_seconds.end());
@@ -57,8 +55,7 @@ void take_kernels(const KernelPrices& prices, Profile& profile) {
   profile.value_seconds = prices.value;
 }
 
-void take_external(Communicator& comm, const ExternalPrice& mine, Workspace& work,
-                   Profile& profile) {
+void take_external(Communicator& comm, const ExternalPrice& mine, Workspace& work, Profile& profile) {
   std::array<double, 2> dearest = {mine.latency, mine.per_byte};
   allreduce_small(comm, std::span<double>(dearest), Reduction::max, work);
   profile.external_dense = {.latency = dearest[0], .per_byte = dearest[1]};
@@ -81,8 +78,8 @@ Profile calibrate(Communicator& comm, const CalibrateOptions& options) {
   agree(comm, options, work);
   check(options);
   Profile profile = options.assumed;
-  profile.name = "measured: " + std::string(comm.transport()) + ", " + std::to_string(P) +
-                 (P == 1 ? " rank" : " ranks");
+  profile.name =
+      "measured: " + std::string(comm.transport()) + ", " + std::to_string(P) + (P == 1 ? " rank" : " ranks");
   profile.inside.reset();
   profile.leaders.reset();
   profile.external_dense.reset();

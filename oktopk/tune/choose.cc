@@ -15,17 +15,14 @@ namespace oktopk {
 namespace {
 
 // gaussiank sends as many entries as its fit finds, which nobody can predict.
-constexpr std::array kCandidates = {"circulant", "topka",  "topkdsa", "gtopk",
-                                    "topka2a",   "oktopk", "spardl"};
-constexpr std::array kIndexCodings = {IndexCoding::coo32, IndexCoding::bit_packed,
-                                      IndexCoding::elias_fano};
+constexpr std::array kCandidates = {"circulant", "topka", "topkdsa", "gtopk", "topka2a", "oktopk", "spardl"};
+constexpr std::array kIndexCodings = {IndexCoding::coo32, IndexCoding::bit_packed, IndexCoding::elias_fano};
 
 // The published systems send plain coordinates; codings belong to circulant.
 std::vector<Codec> codecs_for(const std::string& preset, ValueCoding coarsest) {
   std::vector<Codec> codecs;
   const auto add_values = [&](IndexCoding index, ValueCoding most) {
-    for (int v = 0; v <= static_cast<int>(most); ++v)
-      codecs.push_back({index, static_cast<ValueCoding>(v)});
+    for (int v = 0; v <= static_cast<int>(most); ++v) codecs.push_back({index, static_cast<ValueCoding>(v)});
   };
   if (preset == "circulant") {
     for (const IndexCoding index : kIndexCodings) add_values(index, coarsest);
@@ -39,18 +36,15 @@ std::vector<Codec> codecs_for(const std::string& preset, ValueCoding coarsest) {
 
 // Presets that clear all that was sent apply the union.
 double applied_entries(const Problem& problem, const Allreduce& allreduce) {
-  return allreduce.options().residual == ResidualKind::all_sent_cleared
-             ? problem.union_of(problem.P)
-             : problem.result();
+  return allreduce.options().residual == ResidualKind::all_sent_cleared ? problem.union_of(problem.P)
+                                                                        : problem.result();
 }
 
 bool is_external(const Method& method, const ChoiceOptions& options) {
   return options.external_dense && method.preset == "dense" && method.codec.lossless();
 }
 
-bool is_preferred(const Candidate& c) {
-  return c.method.preset == "dense" || c.method.preset == "circulant";
-}
+bool is_preferred(const Candidate& c) { return c.method.preset == "dense" || c.method.preset == "circulant"; }
 
 }  // namespace
 
@@ -63,16 +57,14 @@ AllreduceOptions Method::options(const AllreduceOptions& base) const {
 
 std::string to_string(const Method& method) {
   std::string text = method.preset + ' ';
-  text += method.preset == "dense"
-              ? std::string(value_codings()[static_cast<std::size_t>(method.codec.value)].name)
-              : to_string(method.codec);
+  text += method.preset == "dense" ? std::string(value_codings()[static_cast<std::size_t>(method.codec.value)].name)
+                                   : to_string(method.codec);
   if (method.preset == "circulant") text += " skips " + method.skips;
   if (method.group > 1) text += " group " + std::to_string(method.group);
   return text;
 }
 
-Candidate price(const Method& method, const Problem& problem, const Profile& profile,
-                const ChoiceOptions& options) {
+Candidate price(const Method& method, const Problem& problem, const Profile& profile, const ChoiceOptions& options) {
   const Preset& preset = find_preset(method.preset);
   const AllreduceOptions base = fitting(preset, options.allreduce);
   const auto allreduce = make_allreduce(preset, method.options(base));
@@ -92,17 +84,14 @@ Candidate price(const Method& method, const Problem& problem, const Profile& pro
     // An update, and what the leader sent.
     const Cost share = allreduce->is_dense()
                            ? node_share_values_cost(problem.n, method.group)
-                           : node_share_entries_cost(
-                                 applied_entries(outside, *allreduce) + problem.k, method.group);
-    c.inside = seconds(node_sum_cost(problem.n, method.group) + share,
-                       profile.inside.value_or(profile.machine));
+                           : node_share_entries_cost(applied_entries(outside, *allreduce) + problem.k, method.group);
+    c.inside = seconds(node_sum_cost(problem.n, method.group) + share, profile.inside.value_or(profile.machine));
   }
   c.seconds = exchange + c.compute + c.inside;
   c.external = is_external(method, options);
   if (c.external && profile.external_dense) {  // measured with all that belongs to it
     c.compute = 0;
-    c.seconds = profile.external_dense->latency +
-                profile.external_dense->per_byte * problem.n * sizeof(float);
+    c.seconds = profile.external_dense->latency + profile.external_dense->per_byte * problem.n * sizeof(float);
   }
   return c;
 }
@@ -131,8 +120,7 @@ Candidate best_of(const PartialMethod& wanted, const Problem& problem, const Pro
       } else if (wanted.preset == "circulant") {
         Problem outside = problem;
         outside.P = (problem.P + group - 1) / group;
-        method.skips =
-            to_string(best_skips(outside, codec, profile.machine_with(codec, group > 1)));
+        method.skips = to_string(best_skips(outside, codec, profile.machine_with(codec, group > 1)));
       }
       const Candidate c = price(method, problem, profile, options);
       if (c.seconds < best.seconds) best = c;
@@ -140,11 +128,9 @@ Candidate best_of(const PartialMethod& wanted, const Problem& problem, const Pro
   return best;
 }
 
-std::vector<Candidate> rank_candidates(const Problem& problem, const Profile& profile,
-                                       const ChoiceOptions& options) {
-  require(problem.P >= 1 && problem.n >= 0 && problem.k >= 0 && problem.k <= problem.n,
-          "choose: n = ", problem.n, ", k = ", problem.k, ", P = ", problem.P,
-          ", but 0 <= k <= n and P >= 1");
+std::vector<Candidate> rank_candidates(const Problem& problem, const Profile& profile, const ChoiceOptions& options) {
+  require(problem.P >= 1 && problem.n >= 0 && problem.k >= 0 && problem.k <= problem.n, "choose: n = ", problem.n,
+          ", k = ", problem.k, ", P = ", problem.P, ", but 0 <= k <= n and P >= 1");
   std::vector<Candidate> all;
   if (options.external_dense) {  // two ways to do it, with corrections of their own
     for (const Codec codec : codecs_for("dense", options.coarsest))

@@ -45,13 +45,12 @@ struct ChoiceOptions {
   AllreduceOptions allreduce = {};           // tau, residual rule and the rest
   bool external_dense = false;               // the caller makes dense steps in fp32 himself
   bool groups = false;                       // also node-sum-first, at profile.ranks_per_host
-  double preference = 0.03;  // circulant and dense win over others that are faster by less
-  Overrides overrides = {};  // the first rule that matches comes first, whatever it takes
+  double preference = 0.03;                  // circulant and dense win over others that are faster by less
+  Overrides overrides = {};                  // the first rule that matches comes first, whatever it takes
 };
 
 // The one to take first, then by predicted time. Never empty.
-std::vector<Candidate> rank_candidates(const Problem& problem, const Profile& profile,
-                                       const ChoiceOptions& options);
+std::vector<Candidate> rank_candidates(const Problem& problem, const Profile& profile, const ChoiceOptions& options);
 
 // The best schedule and coding of one preset; or of what a rule leaves open.
 Candidate best_of(const std::string& preset, const Problem& problem, const Profile& profile,
@@ -60,7 +59,6 @@ Candidate best_of(const PartialMethod& wanted, const Problem& problem, const Pro
                   const ChoiceOptions& options);
 
 // A method as it is given, priced.
-Candidate price(const Method& method, const Problem& problem, const Profile& profile,
-                const ChoiceOptions& options);
+Candidate price(const Method& method, const Problem& problem, const Profile& profile, const ChoiceOptions& options);
 
 }  // namespace oktopk

@@ -33,11 +33,7 @@ Cost& Cost::operator+=(const Cost& other) {
 }
 
 Cost sequential(double messages, double bytes, double entries, double values) {
-  return {.messages = messages,
-          .bytes = bytes,
-          .entries = entries,
-          .values = values,
-          .rounds = messages};
+  return {.messages = messages, .bytes = bytes, .entries = entries, .values = values, .rounds = messages};
 }
 
 Cost concurrent(double messages, double bytes, double entries, double width) {
@@ -53,8 +49,7 @@ Cost concurrent(double messages, double bytes, double entries, double width) {
 
 double seconds(const Cost& cost, const Machine& machine) {
   const double sending = (cost.messages - cost.rounds) * machine.overhead / 2;
-  const double overlap =
-      std::clamp(sending, 0.0, cost.following * machine.contention * machine.beta);
+  const double overlap = std::clamp(sending, 0.0, cost.following * machine.contention * machine.beta);
   return cost.rounds * machine.alpha + cost.messages * machine.overhead +
          (cost.bytes + (machine.contention - 1) * cost.scattered) * machine.beta - overlap +
          cost.entries * machine.gamma + cost.values * machine.delta;

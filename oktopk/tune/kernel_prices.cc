@@ -70,8 +70,7 @@ class Shares {
     Random random(7, p);
     for (Index begin = 0; begin + kGap <= kWidth; begin += kGap) {
       const auto value = static_cast<float>(1 + random.uniform());
-      share.push_back(begin + static_cast<Index>(random.below(kGap)),
-                      random.below(2) == 0 ? value : -value);
+      share.push_back(begin + static_cast<Index>(random.below(kGap)), random.below(2) == 0 ? value : -value);
     }
   }
 
@@ -96,12 +95,10 @@ void measure_entries(const Clock& now, double budget, KernelPrices& prices) {
   // A coding that is faster than plain coordinates is not paid for: it costs nothing.
   for (std::size_t i = 1; i < prices.index.size(); ++i) {
     const auto index = static_cast<IndexCoding>(i);
-    if (index != IndexCoding::all)
-      prices.index[i] = std::max(0.0, coding({index, ValueCoding::fp32}) - plain);
+    if (index != IndexCoding::all) prices.index[i] = std::max(0.0, coding({index, ValueCoding::fp32}) - plain);
   }
   for (std::size_t v = 1; v < prices.value.size(); ++v)
-    prices.value[v] =
-        std::max(0.0, coding({IndexCoding::coo32, static_cast<ValueCoding>(v)}) - plain);
+    prices.value[v] = std::max(0.0, coding({IndexCoding::coo32, static_cast<ValueCoding>(v)}) - plain);
 }
 
 void measure_passes(const Clock& now, const KernelOptions& options, KernelPrices& prices) {
@@ -116,9 +113,7 @@ void measure_passes(const Clock& now, const KernelOptions& options, KernelPrices
   const double budget = options.budget / kKernelProbes;
   SparseVector selection;
   prices.delta = seconds_of(now, budget, [&] { device->accumulate(pass); }) / values;
-  prices.sigma =
-      seconds_of(now, budget, [&] { device->accumulate_select(pass, kThreshold, selection); }) /
-      values;
+  prices.sigma = seconds_of(now, budget, [&] { device->accumulate_select(pass, kThreshold, selection); }) / values;
 }
 
 }  // namespace
@@ -138,8 +133,7 @@ KernelPrices measure_kernels(Communicator& comm, const Clock& now, const KernelO
   prices.delta = std::min(all[1], prices.sigma);  // a pass that selects also adds: not faster
   const auto index = all.begin() + 3;
   std::copy_n(index, prices.index.size(), prices.index.begin());
-  std::copy_n(index + static_cast<std::ptrdiff_t>(prices.index.size()), prices.value.size(),
-              prices.value.begin());
+  std::copy_n(index + static_cast<std::ptrdiff_t>(prices.index.size()), prices.value.size(), prices.value.begin());
   return prices;
 }
 

@@ -57,8 +57,7 @@ class Prober {
   }
 
   int largest_part() {
-    return static_cast<int>(
-        allreduce_small(all_, std::int64_t{part_.size()}, Reduction::max, work_));
+    return static_cast<int>(allreduce_small(all_, std::int64_t{part_.size()}, Reduction::max, work_));
   }
   std::size_t peers() const { return static_cast<std::size_t>(part_.size()) - 1; }
 
@@ -86,8 +85,7 @@ class Prober {
       const std::size_t first = static_cast<std::size_t>(round.distance) - 1;
       const int distance = static_cast<int>((first + m) % peers()) + 1;
       sends_.push_back({neighbour(part_, distance), outgoing_});
-      recvs_.push_back({neighbour(part_, -distance),
-                        std::span(incoming_).subspan(m * round.bytes, round.bytes)});
+      recvs_.push_back({neighbour(part_, -distance), std::span(incoming_).subspan(m * round.bytes, round.bytes)});
     }
   }
 
@@ -114,8 +112,7 @@ double measure_contention(Prober& prober, int P, double beta) {
   if (P < 3) return 1;
   const double bytes = std::max(kLeastScattered, std::floor(kScattered / (P - 1)));
   const double small = prober.seconds({.messages = prober.peers(), .bytes = kSmall});
-  const double large =
-      prober.seconds({.messages = prober.peers(), .bytes = static_cast<std::size_t>(bytes)});
+  const double large = prober.seconds({.messages = prober.peers(), .bytes = static_cast<std::size_t>(bytes)});
   const double per_byte = (large - small) / ((P - 1) * (bytes - kSmall));
   return std::max(1.0, per_byte / beta);
 }
@@ -128,14 +125,12 @@ Machine measure_network(Communicator& all, Communicator& part, const Clock& now,
   if (P < 2) return {};
   std::vector<double> sizes, messages;
   const double small = prober.pair_seconds(kSmall);
-  for (const double m : kMessages)
-    messages.push_back(prober.seconds({.messages = static_cast<std::size_t>(m)}));
+  for (const double m : kMessages) messages.push_back(prober.seconds({.messages = static_cast<std::size_t>(m)}));
   for (const double b : kSizes) sizes.push_back(prober.pair_seconds(static_cast<std::size_t>(b)));
   Machine machine;
   machine.beta = std::max(kLeastBeta, median_slope(kSizes, sizes));
   // Neither can be negative, nor can a message take less than its own overhead: noise can say so.
-  machine.overhead =
-      std::clamp(median_slope(kMessages, messages) - kSmall * machine.beta, 0.0, small);
+  machine.overhead = std::clamp(median_slope(kMessages, messages) - kSmall * machine.beta, 0.0, small);
   machine.alpha = std::max(0.0, small - machine.overhead - kSmall * machine.beta);
   machine.contention = measure_contention(prober, P, machine.beta);
   return machine;

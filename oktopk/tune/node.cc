@@ -24,8 +24,7 @@ Cost node_sum_cost(double n, int ranks) {
   const double messages = ceil_log2(ranks);
   if (node_sums_by_tree(n, ranks)) return sequential(messages, messages * 4 * n, 0, messages * n);
   const double others = n * (ranks - 1) / ranks;
-  return sequential(messages, 4 * others, 0, others) + concurrent(ranks - 1, 4 * others) +
-         Cost{.values = others};
+  return sequential(messages, 4 * others, 0, others) + concurrent(ranks - 1, 4 * others) + Cost{.values = others};
 }
 
 Cost node_share_entries_cost(double entries, int ranks) {

@@ -28,8 +28,7 @@ double value_of(Variable variable, const Problem& problem) {
 std::string number_text(double number) {
   for (const auto& [suffix, times] : kSuffixes) {
     const double part = number / times;
-    if (part >= 1 && part < 1024 && part == std::floor(part))
-      return std::to_string(static_cast<int>(part)) + suffix;
+    if (part >= 1 && part < 1024 && part == std::floor(part)) return std::to_string(static_cast<int>(part)) + suffix;
   }
   std::array<char, 32> text{};
   const auto end = std::to_chars(text.data(), text.data() + text.size(), number).ptr;
@@ -63,8 +62,8 @@ bool Rule::matches(const Problem& problem) const {
 }
 
 const Rule* Overrides::match(const Problem& problem) const {
-  const auto found = std::find_if(rules_.begin(), rules_.end(),
-                                  [&](const Rule& rule) { return rule.matches(problem); });
+  const auto found =
+      std::find_if(rules_.begin(), rules_.end(), [&](const Rule& rule) { return rule.matches(problem); });
   return found == rules_.end() ? nullptr : &*found;
 }
 
@@ -76,15 +75,12 @@ std::string to_string(const Condition& condition) {
   const std::string name(kVariables[static_cast<std::size_t>(condition.variable)]);
   if (condition.kind == Condition::Kind::range)
     return name + '=' + number_text(condition.number) + ".." + number_text(condition.last);
-  return name + std::string(kRelations[static_cast<std::size_t>(condition.kind)]) +
-         number_text(condition.number);
+  return name + std::string(kRelations[static_cast<std::size_t>(condition.kind)]) + number_text(condition.number);
 }
 
 std::string to_string(const Rule& rule) {
   std::string settings, conditions;
-  const auto add = [](std::string& list, const std::string& item) {
-    list += (list.empty() ? "" : ",") + item;
-  };
+  const auto add = [](std::string& list, const std::string& item) { list += (list.empty() ? "" : ",") + item; };
   if (rule.method.codec) add(settings, "codec=" + to_string(*rule.method.codec));
   if (rule.method.skips) add(settings, "skips=" + *rule.method.skips);
   if (rule.method.group) add(settings, "group=" + std::to_string(*rule.method.group));

@@ -14,9 +14,7 @@ namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
-bool is_of_name(char c) {
-  return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-}
+bool is_of_name(char c) { return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 
 std::string preset_names() {
   std::string names;
@@ -37,8 +35,7 @@ class Reader {
     for (skip_space(); at_ < text_.size(); skip_space()) {
       rules.push_back(rule());
       if (at_ < text_.size() && !accept(";"))
-        expected(rules.back().conditions.empty() ? "'[', ':', ';' or the end"
-                                                 : "',', ';' or the end");
+        expected(rules.back().conditions.empty() ? "'[', ':', ';' or the end" : "',', ';' or the end");
     }
     return rules;
   }
@@ -130,8 +127,7 @@ class Reader {
       require(!method.skips, "skips is given twice");
       require(method.preset == "circulant", "only circulant has skips, not ", method.preset);
       int P = 2;  // a list says itself for how many ranks it is
-      if (!value.empty() && is_digit(value.front()))
-        std::from_chars(value.data(), value.data() + value.size(), P);
+      if (!value.empty() && is_digit(value.front())) std::from_chars(value.data(), value.data() + value.size(), P);
       parse_skips(value, P);
       method.skips = value;
     } else {
@@ -139,8 +135,7 @@ class Reader {
       int group = 0;
       const char* end = value.data() + value.size();
       const auto [rest, error] = std::from_chars(value.data(), end, group);
-      require(error == std::errc() && rest == end && group >= 1,
-              "expected a number of ranks, 1 or more");
+      require(error == std::errc() && rest == end && group >= 1, "expected a number of ranks, 1 or more");
       method.group = group;
     }
   }
@@ -182,8 +177,7 @@ class Reader {
       digits();
     }
     if (end < text_.size() && (text_[end] == 'e' || text_[end] == 'E')) {
-      const bool is_signed =
-          end + 1 < text_.size() && (text_[end + 1] == '+' || text_[end + 1] == '-');
+      const bool is_signed = end + 1 < text_.size() && (text_[end + 1] == '+' || text_[end + 1] == '-');
       const std::size_t exponent = end + (is_signed ? 2 : 1);
       if (digit_at(exponent)) {
         end = exponent;

@@ -10,14 +10,12 @@ namespace oktopk {
 namespace {
 
 void put(StateWriter& state, const Machine& m) {
-  for (const double price : {m.alpha, m.beta, m.gamma, m.overhead, m.contention, m.delta, m.sigma})
-    state.put(price);
+  for (const double price : {m.alpha, m.beta, m.gamma, m.overhead, m.contention, m.delta, m.sigma}) state.put(price);
 }
 
 Machine take_machine(StateReader& state) {
   Machine m;
-  for (double* price :
-       {&m.alpha, &m.beta, &m.gamma, &m.overhead, &m.contention, &m.delta, &m.sigma})
+  for (double* price : {&m.alpha, &m.beta, &m.gamma, &m.overhead, &m.contention, &m.delta, &m.sigma})
     *price = state.take_finite<double>("a price of the profile", 0);
   return m;
 }
@@ -28,8 +26,7 @@ constexpr std::uint32_t kHasExternal = std::uint32_t{1} << 31;
 
 void take_prices(StateReader& state, std::span<double> prices) {
   const auto saved = state.take_all_finite<double>("price of a coding", 0);
-  require(saved.size() == prices.size(), "state: prices of ", saved.size(),
-          " codings, but there are ", prices.size());
+  require(saved.size() == prices.size(), "state: prices of ", saved.size(), " codings, but there are ", prices.size());
   std::copy(saved.begin(), saved.end(), prices.begin());
 }
 
@@ -41,8 +38,7 @@ void save(const Profile& profile, StateWriter& state) {
     state.put(some.has_value());
     put(state, some.value_or(Machine{}));
   }
-  state.put(static_cast<std::uint32_t>(profile.ranks_per_host) |
-            (profile.external_dense ? kHasExternal : 0));
+  state.put(static_cast<std::uint32_t>(profile.ranks_per_host) | (profile.external_dense ? kHasExternal : 0));
   state.put_all(std::span<const double>(profile.index_seconds));
   state.put_all(std::span<const double>(profile.value_seconds));
   state.put_text(profile.name);

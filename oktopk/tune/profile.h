@@ -41,8 +41,8 @@ struct Profile {
   // The prices with this coding on the wire; for_leaders: where one rank of each host exchanges.
   Machine machine_with(Codec codec, bool for_leaders = false) const {
     Machine priced = for_leaders ? leaders.value_or(machine) : machine;
-    priced.gamma += index_seconds[static_cast<std::size_t>(codec.index)] +
-                    value_seconds[static_cast<std::size_t>(codec.value)];
+    priced.gamma +=
+        index_seconds[static_cast<std::size_t>(codec.index)] + value_seconds[static_cast<std::size_t>(codec.value)];
     return priced;
   }
 };

@@ -24,8 +24,7 @@ inline FloatType float_type_of(const AnyArray& x, const char* what) {
   if (type == nanobind::dtype<float>()) return FloatType::fp32;
   constexpr auto kFloat = static_cast<std::uint8_t>(nanobind::dlpack::dtype_code::Float);
   constexpr auto kBfloat = static_cast<std::uint8_t>(nanobind::dlpack::dtype_code::Bfloat);
-  require(type.bits == 16 && (type.code == kFloat || type.code == kBfloat), what,
-          ": the type is of ", int{type.bits},
+  require(type.bits == 16 && (type.code == kFloat || type.code == kBfloat), what, ": the type is of ", int{type.bits},
           " bits, but it must be float32, float16 or bfloat16");
   return type.code == kBfloat ? FloatType::bf16 : FloatType::fp16;
 }
@@ -38,8 +37,7 @@ template <class T>
 auto to_numpy(std::vector<T>&& values) {
   using Array = nanobind::ndarray<nanobind::numpy, T, nanobind::ndim<1>>;
   auto* owned = new std::vector<T>(std::move(values));
-  const nanobind::capsule owner(owned,
-                                [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  const nanobind::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
   return Array(owned->data(), {owned->size()}, owner);
 }
 

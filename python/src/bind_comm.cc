@@ -21,41 +21,37 @@ namespace {
 
 std::vector<std::unique_ptr<Communicator>> thread_world(int P, double timeout) {
   require(timeout > 0, "thread_world: timeout = ", timeout, " s, but it must be positive");
-  return make_thread_world(P, std::chrono::duration_cast<Communicator::Duration>(
-                                  std::chrono::duration<double>(timeout)));
+  return make_thread_world(P,
+                           std::chrono::duration_cast<Communicator::Duration>(std::chrono::duration<double>(timeout)));
 }
 
 }  // namespace
 
 void bind_comm(nb::module_& m) {
-  nb::class_<Communicator>(m, "Communicator",
-                           "P ranks that exchange messages. One thread at a time per object.")
+  nb::class_<Communicator>(m, "Communicator", "P ranks that exchange messages. One thread at a time per object.")
       .def_prop_ro("rank", &Communicator::rank)
       .def_prop_ro("size", &Communicator::size)
       .def_prop_ro("transport", &Communicator::transport)
       .def_prop_ro(
           "timeout", [](const Communicator& c) { return in_seconds(c.timeout()); },
           "Seconds after which a wait gives up with CommError.")
-      .def("split", &Communicator::split, "color"_a, "key"_a = 0,
-           nb::call_guard<nb::gil_scoped_release>(),
+      .def("split", &Communicator::split, "color"_a, "key"_a = 0, nb::call_guard<nb::gil_scoped_release>(),
            "Collective: ranks of one color form a new communicator, ordered by (key, rank).")
       .def("kill", &Communicator::kill, nb::call_guard<nb::gil_scoped_release>(),
            "Leaves the communicator dead, for a caller who cannot go on.");
 
-  nb::class_<PythonCommunicator, Communicator>(
-      m, "PythonCommunicator", "A communicator whose messages a Python object moves.")
+  nb::class_<PythonCommunicator, Communicator>(m, "PythonCommunicator",
+                                               "A communicator whose messages a Python object moves.")
       .def(nb::init<nb::object, double>(), "transport"_a, "timeout"_a = 60.0)
       .def_prop_ro("python_transport", &PythonCommunicator::python_transport);
 
-  nb::class_<Trace>(m, "Trace",
-                    "Spans of what ranks do when, for Perfetto (docs/observability.md).")
+  nb::class_<Trace>(m, "Trace", "Spans of what ranks do when, for Perfetto (docs/observability.md).")
       .def(nb::init<std::size_t>(), "most_events"_a = Trace::kMostEvents)
       .def("__len__", &Trace::size)
       .def_prop_ro("dropped", &Trace::dropped, "Events that came when the trace was full.")
       .def("to_json", &Trace::to_json)
       .def("write", &Trace::write, "file"_a, "One JSON file, to open at ui.perfetto.dev.");
-  m.def("gather_trace", &gather_trace, "comm"_a, "trace"_a,
-        nb::call_guard<nb::gil_scoped_release>(),
+  m.def("gather_trace", &gather_trace, "comm"_a, "trace"_a, nb::call_guard<nb::gil_scoped_release>(),
         "Collective: rank 0's trace gets the events of all ranks.");
 
   m.def("thread_world", &thread_world, "size"_a, "timeout"_a = 60.0,

@@ -36,8 +36,8 @@ T* address(PyObject* field) {
 }
 
 TensorState as_tensor(nb::handle row) {
-  require(PyTuple_Check(row.ptr()) && PyTuple_GET_SIZE(row.ptr()) == kFields,
-          "a tensor is a tuple of ", kFields, " numbers");
+  require(PyTuple_Check(row.ptr()) && PyTuple_GET_SIZE(row.ptr()) == kFields, "a tensor is a tuple of ", kFields,
+          " numbers");
   const auto field = [&](nb::ssize_t i) { return PyTuple_GET_ITEM(row.ptr(), i); };
   const auto step = [&](nb::ssize_t i) { return static_cast<std::uint32_t>(number(field(i))); };
   const std::uint64_t type = number(field(0));
@@ -69,9 +69,8 @@ std::vector<TensorState> as_tensors(const nb::list& rows) {
 class LazyGroup {
  public:
   void tick(double rate, double weight_decay, std::uint64_t steps) {
-    require(rate >= 0 && weight_decay >= 0 && decay_of_one_step(rate, weight_decay) > 0,
-            "lr = ", rate, " and weight_decay = ", weight_decay,
-            ", but they must not be negative, and their product less than 1");
+    require(rate >= 0 && weight_decay >= 0 && decay_of_one_step(rate, weight_decay) > 0, "lr = ", rate,
+            " and weight_decay = ", weight_decay, ", but they must not be negative, and their product less than 1");
     require(history_.now() + steps < (1U << 31U), "a clock of ", history_.now(), " and ", steps,
             " steps, but it has fewer than 2^31");
     for (std::uint64_t step = 0; step < steps; ++step) history_.tick(rate, weight_decay);
@@ -180,8 +179,8 @@ void bind_optim(nb::module_& m) {
       .def("totals", &totals, "begin"_a = 0,
            "Sums of the rates up to each step from `begin` on, then what decay has left.")
       .def("adam", &LazyGroup::adam<&adam_step>, "tensors"_a, "options"_a, "threads"_a)
-      .def("adam_moments", &LazyGroup::adam<&adam_step_moments>, "tensors"_a, "options"_a,
-           "threads"_a, "The first half of a dense step; the second needs roots.")
+      .def("adam_moments", &LazyGroup::adam<&adam_step_moments>, "tensors"_a, "options"_a, "threads"_a,
+           "The first half of a dense step; the second needs roots.")
       .def("adam_move", &LazyGroup::adam<&adam_step_move>, "tensors"_a, "options"_a, "threads"_a)
       .def("sgd", &LazyGroup::sgd, "tensors"_a, "options"_a, "threads"_a)
       .def("pay_decay", &LazyGroup::pay_decay, "tensors"_a, "threads"_a);

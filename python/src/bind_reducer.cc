@@ -52,8 +52,7 @@ class PyReducer {
   // The mean times factor, over whatever was there.
   void write_update(const HostFloats& out, float factor) const {
     const std::span<float> x(out.data(), out.size());
-    require(x.size() == reducer_.n(), "write_update: ", x.size(),
-            " values, but n = ", reducer_.n());
+    require(x.size() == reducer_.n(), "write_update: ", x.size(), " values, but n = ", reducer_.n());
     const nb::gil_scoped_release free;
     if (!update_.is_dense()) std::fill(x.begin(), x.end(), 0.0F);
     update_.for_each([&](Index i, float mean) { x[i] = factor * mean; });
@@ -117,26 +116,24 @@ void bind_steps(nb::class_<PyReducer>& c) {
   c.def("step", &PyReducer::step, "gradient"_a.none(), "scale"_a = 1.0F,
         "Collective: adds scale * gradient to what is unsent and synchronises. None adds nothing. "
         "Then see `indices`, `values` and `dense`, or write_update().")
-      .def("flush", &PyReducer::flush,
-           "Collective: synchronises everything that is unsent, densely; nothing is left.")
+      .def("flush", &PyReducer::flush, "Collective: synchronises everything that is unsent, densely; nothing is left.")
       .def("write_update", &PyReducer::write_update, "out"_a.noconvert(), "factor"_a = 1.0F,
            "Writes the mean of the last step, times factor, as all n values.")
       .def_prop_ro("skipped", [](const PyReducer& r) { return r.update().skipped; })
       .def_prop_ro("is_dense", [](const PyReducer& r) { return r.update().is_dense(); })
       .def_prop_ro(
-          "indices", [](const PyReducer& r) { return copy_to_numpy(r.update().sparse.idx); },
-          nb::rv_policy::move, "Indices of the last step's mean; empty after a dense step.")
+          "indices", [](const PyReducer& r) { return copy_to_numpy(r.update().sparse.idx); }, nb::rv_policy::move,
+          "Indices of the last step's mean; empty after a dense step.")
       .def_prop_ro(
-          "values", [](const PyReducer& r) { return copy_to_numpy(r.update().sparse.val); },
-          nb::rv_policy::move, "The mean at `indices`.")
+          "values", [](const PyReducer& r) { return copy_to_numpy(r.update().sparse.val); }, nb::rv_policy::move,
+          "The mean at `indices`.")
       .def_prop_ro(
-          "dense", [](const PyReducer& r) { return copy_to_numpy(r.update().dense); },
-          nb::rv_policy::move, "All n values of the mean after a dense step; empty otherwise.")
+          "dense", [](const PyReducer& r) { return copy_to_numpy(r.update().dense); }, nb::rv_policy::move,
+          "All n values of the mean after a dense step; empty otherwise.")
       .def_prop_ro(
           "sent",
           [](const PyReducer& r) {
-            return std::make_pair(copy_to_numpy(r.reducer().sent().idx),
-                                  copy_to_numpy(r.reducer().sent().val));
+            return std::make_pair(copy_to_numpy(r.reducer().sent().idx), copy_to_numpy(r.reducer().sent().val));
           },
           nb::rv_policy::move, "(indices, values) that this rank sent in the last step.");
 }
@@ -203,16 +200,15 @@ void bind_state(nb::class_<PyReducer>& c) {
           "the place in the schedules.")
       .def(
           "begin_at",
-          [](PyReducer& r, std::uint64_t steps, std::uint64_t adaptive_steps, double density,
-             double spent) {
+          [](PyReducer& r, std::uint64_t steps, std::uint64_t adaptive_steps, double density, double spent) {
             r.reducer().begin_at({steps, adaptive_steps, density, spent});
           },
           "steps"_a, "adaptive_steps"_a = 0, "density"_a = 0.0, "spent"_a = 0.0,
           "Before the first step: goes on in the schedules where other Reducers were. All ranks "
           "must do it together.")
       .def(
-          "use_profile", [](PyReducer& r, const Profile& profile) { r.reducer().use(profile); },
-          "profile"_a, "Preset auto: decides by this profile instead of measuring one.");
+          "use_profile", [](PyReducer& r, const Profile& profile) { r.reducer().use(profile); }, "profile"_a,
+          "Preset auto: decides by this profile instead of measuring one.");
 }
 
 using ExternalSeconds = std::optional<std::pair<double, double>>;
@@ -230,10 +226,9 @@ void bind_external(nb::class_<PyReducer>& c) {
        "caller, with external_dense, may make it himself. measured: (seconds, seconds per byte) of "
        "his, wanted where is_calibration_due.")
       .def(
-          "prepare_flush", [](PyReducer& r) { r.reducer().prepare_flush(); },
-          nb::call_guard<nb::gil_scoped_release>(), "Collective: the same before a flush.")
-      .def_prop_ro("is_calibration_due",
-                   [](const PyReducer& r) { return r.reducer().is_calibration_due(); })
+          "prepare_flush", [](PyReducer& r) { r.reducer().prepare_flush(); }, nb::call_guard<nb::gil_scoped_release>(),
+          "Collective: the same before a flush.")
+      .def_prop_ro("is_calibration_due", [](const PyReducer& r) { return r.reducer().is_calibration_due(); })
       .def_prop_ro(
           "has_unsent", [](const PyReducer& r) { return r.reducer().has_unsent(); },
           "False: nothing is unsent, on any rank. O(1).")
@@ -245,8 +240,8 @@ void bind_external(nb::class_<PyReducer>& c) {
           "seconds"_a, "bytes"_a, "skipped"_a = false, "is_flush"_a = false,
           "The caller has made the step that prepare() announced.")
       .def(
-          "fail_external", [](PyReducer& r) { r.reducer().fail_external(); },
-          nb::call_guard<nb::gil_scoped_release>(), "The caller's own step failed half-way.");
+          "fail_external", [](PyReducer& r) { r.reducer().fail_external(); }, nb::call_guard<nb::gil_scoped_release>(),
+          "The caller's own step failed half-way.");
 }
 
 }  // namespace
@@ -254,14 +249,13 @@ void bind_external(nb::class_<PyReducer>& c) {
 void bind_reducer(nb::module_& m) {
   nb::class_<PyReducer> reducer(m, "Reducer", "Synchronises one flat gradient per step.");
   reducer
-      .def(nb::init<Communicator&, std::uint64_t, const nb::dict&, bool>(), "comm"_a, "n"_a,
-           "options"_a, "external_dense"_a = false, nb::keep_alive<1, 2>())
+      .def(nb::init<Communicator&, std::uint64_t, const nb::dict&, bool>(), "comm"_a, "n"_a, "options"_a,
+           "external_dense"_a = false, nb::keep_alive<1, 2>())
       .def_prop_ro("n", [](const PyReducer& r) { return r.reducer().n(); })
       .def_prop_ro("k", [](const PyReducer& r) { return r.reducer().k(); })
       .def_prop_ro("steps", [](const PyReducer& r) { return r.reducer().steps(); })
       .def_prop_ro(
-          "residual", [](const PyReducer& r) { return copy_to_numpy(r.reducer().residual()); },
-          nb::rv_policy::move)
+          "residual", [](const PyReducer& r) { return copy_to_numpy(r.reducer().residual()); }, nb::rv_policy::move)
       .def_prop_ro(
           "memory",
           [](const PyReducer& r) {
@@ -271,8 +265,7 @@ void bind_reducer(nb::module_& m) {
           nb::rv_policy::move, "(first index, values) of what this rank remembers for its region.")
       .def_prop_ro(
           "unsent_norm", [](const PyReducer& r) { return r.reducer().unsent_norm(); },
-          nb::call_guard<nb::gil_scoped_release>(),
-          "Norm of this rank's residual and owner memory; O(n).")
+          nb::call_guard<nb::gil_scoped_release>(), "Norm of this rank's residual and owner memory; O(n).")
       .def_prop_ro("profile",
                    [](const PyReducer& r) -> std::optional<Profile> {
                      const Tuner* tuner = r.reducer().tuner();

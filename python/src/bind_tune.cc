@@ -48,32 +48,28 @@ ExternalSeconds external_dense(const Profile& profile) {
 void set_external_dense(Profile& profile, const ExternalSeconds& price) {
   profile.external_dense.reset();
   if (!price) return;
-  require(price->first >= 0 && price->second >= 0, "profile: external_dense = (", price->first,
-          ", ", price->second, "), but neither may be negative");
+  require(price->first >= 0 && price->second >= 0, "profile: external_dense = (", price->first, ", ", price->second,
+          "), but neither may be negative");
   profile.external_dense = {.latency = price->first, .per_byte = price->second};
 }
 
 std::vector<Candidate> explain(std::uint64_t n, double density, int P, const Profile& profile,
                                const std::string& coarsest, const std::string& overrides) {
-  require(n >= 1 && n < (std::uint64_t{1} << 32), "explain: n = ", n,
-          ", but it must be in 1..2^32-1");
-  require(density > 0 && density <= 1, "explain: density = ", density,
-          ", but it must be in (0, 1]");
+  require(n >= 1 && n < (std::uint64_t{1} << 32), "explain: n = ", n, ", but it must be in 1..2^32-1");
+  require(density > 0 && density <= 1, "explain: density = ", density, ", but it must be in (0, 1]");
   require(P >= 1, "explain: P = ", P, ", but it must be at least 1");
   ChoiceOptions options;
   options.coarsest = find_value_coding(coarsest);
   options.overrides = Overrides::parse(overrides);
   options.external_dense = profile.external_dense.has_value();
   const auto entries = entries_at(density, static_cast<Index>(n));
-  return rank_candidates({.n = static_cast<double>(n), .k = static_cast<double>(entries), .P = P},
-                         profile, options);
+  return rank_candidates({.n = static_cast<double>(n), .k = static_cast<double>(entries), .P = P}, profile, options);
 }
 
 }  // namespace
 
 ValueCoding find_value_coding(const std::string& name) {
-  return static_cast<ValueCoding>(&find_row(value_codings(), "value coding", name) -
-                                  value_codings().data());
+  return static_cast<ValueCoding>(&find_row(value_codings(), "value coding", name) - value_codings().data());
 }
 
 void bind_tune(nb::module_& m) {
@@ -92,8 +88,7 @@ void bind_tune(nb::module_& m) {
       .def_rw("name", &Profile::name)
       .def_rw("machine", &Profile::machine)
       .def_rw("ranks_per_host", &Profile::ranks_per_host)
-      .def_prop_rw("external_dense", &external_dense, &set_external_dense,
-                   nb::for_setter(nb::arg("price").none()),
+      .def_prop_rw("external_dense", &external_dense, &set_external_dense, nb::for_setter(nb::arg("price").none()),
                    "(seconds, seconds per byte) of a dense all_reduce that the caller makes "
                    "himself, such as a process group's; None: not measured.")
       .def("__getstate__", &profile_bytes)
@@ -115,19 +110,16 @@ void bind_tune(nb::module_& m) {
                std::to_string(1e3 * c.seconds) + " ms>";
       });
 
-  m.def("calibrate", &measure, "comm"_a, "budget"_a = 0.15,
-        nb::call_guard<nb::gil_scoped_release>(),
+  m.def("calibrate", &measure, "comm"_a, "budget"_a = 0.15, nb::call_guard<nb::gil_scoped_release>(),
         "Collective: measures the network and the processor in about `budget` seconds.");
-  m.def("explain", &explain, "n"_a, "density"_a, "ranks"_a, "profile"_a, "coarsest"_a = "bf16",
-        "overrides"_a = "",
+  m.def("explain", &explain, "n"_a, "density"_a, "ranks"_a, "profile"_a, "coarsest"_a = "bf16", "overrides"_a = "",
         "What preset \"auto\" would choose for n values at a density, and all that it compares, "
         "the choice first.");
   m.def(
       "presets",
       [] {
         nb::list names;
-        for (const Preset& preset : presets())
-          names.append(nb::make_tuple(preset.name, preset.summary));
+        for (const Preset& preset : presets()) names.append(nb::make_tuple(preset.name, preset.summary));
         return names;
       },
       "(name, summary) of every preset.");

@@ -58,39 +58,24 @@ constexpr auto kKeywords = std::to_array<Keyword>({
     {"k", [](ReducerOptions& o, nb::handle x) { o.k = positive(x, "k"); }},
     {"codec", [](ReducerOptions& o, nb::handle x) { o.allreduce.codec = parse_codec(text(x)); }},
     {"skips", [](ReducerOptions& o, nb::handle x) { o.allreduce.skips = text(x); }},
-    {"residual",
-     [](ReducerOptions& o, nb::handle x) { o.allreduce.residual = find_residual(text(x)); }},
+    {"residual", [](ReducerOptions& o, nb::handle x) { o.allreduce.residual = find_residual(text(x)); }},
     {"selector", [](ReducerOptions& o, nb::handle x) { o.selector = find_selector(text(x)); }},
-    {"tau", [](ReducerOptions& o,
-               nb::handle x) { o.allreduce.tau = static_cast<int>(positive(x, "tau")); }},
+    {"tau", [](ReducerOptions& o, nb::handle x) { o.allreduce.tau = static_cast<int>(positive(x, "tau")); }},
     {"tau_prime",
-     [](ReducerOptions& o,
-        nb::handle x) { o.allreduce.tau_prime = static_cast<int>(positive(x, "tau_prime")); }},
-    {"thresholds", [](ReducerOptions& o,
-                      nb::handle x) { o.allreduce.thresholds = find_threshold_rule(text(x)); }},
-    {"threads", [](ReducerOptions& o,
-                   nb::handle x) { o.cpu.threads = static_cast<int>(positive(x, "threads")); }},
+     [](ReducerOptions& o, nb::handle x) { o.allreduce.tau_prime = static_cast<int>(positive(x, "tau_prime")); }},
+    {"thresholds", [](ReducerOptions& o, nb::handle x) { o.allreduce.thresholds = find_threshold_rule(text(x)); }},
+    {"threads", [](ReducerOptions& o, nb::handle x) { o.cpu.threads = static_cast<int>(positive(x, "threads")); }},
     {"warmup", [](ReducerOptions& o, nb::handle x) { o.warmup = stages(x); }},
-    {"adaptive_share",
-     [](ReducerOptions& o, nb::handle x) { o.adaptive.target_share = real(x, "adaptive_share"); }},
-    {"adaptive_budget",
-     [](ReducerOptions& o, nb::handle x) { o.adaptive.budget = real(x, "adaptive_budget"); }},
-    {"adaptive_least",
-     [](ReducerOptions& o, nb::handle x) { o.adaptive.least = real(x, "adaptive_least"); }},
-    {"adaptive_most",
-     [](ReducerOptions& o, nb::handle x) { o.adaptive.most = real(x, "adaptive_most"); }},
+    {"adaptive_share", [](ReducerOptions& o, nb::handle x) { o.adaptive.target_share = real(x, "adaptive_share"); }},
+    {"adaptive_budget", [](ReducerOptions& o, nb::handle x) { o.adaptive.budget = real(x, "adaptive_budget"); }},
+    {"adaptive_least", [](ReducerOptions& o, nb::handle x) { o.adaptive.least = real(x, "adaptive_least"); }},
+    {"adaptive_most", [](ReducerOptions& o, nb::handle x) { o.adaptive.most = real(x, "adaptive_most"); }},
     {"adaptive_interval",
-     [](ReducerOptions& o,
-        nb::handle
-            x) { o.adaptive.interval = static_cast<int>(positive(x, "adaptive_interval")); }},
-    {"decay",
-     [](ReducerOptions& o, nb::handle x) { o.decay = static_cast<float>(real(x, "decay")); }},
-    {"nan_policy",
-     [](ReducerOptions& o, nb::handle x) { o.nan_policy = find_nan_policy(text(x)); }},
-    {"coarsest",
-     [](ReducerOptions& o, nb::handle x) { o.choice.coarsest = find_value_coding(text(x)); }},
-    {"overrides",
-     [](ReducerOptions& o, nb::handle x) { o.choice.overrides = Overrides::parse(text(x)); }},
+     [](ReducerOptions& o, nb::handle x) { o.adaptive.interval = static_cast<int>(positive(x, "adaptive_interval")); }},
+    {"decay", [](ReducerOptions& o, nb::handle x) { o.decay = static_cast<float>(real(x, "decay")); }},
+    {"nan_policy", [](ReducerOptions& o, nb::handle x) { o.nan_policy = find_nan_policy(text(x)); }},
+    {"coarsest", [](ReducerOptions& o, nb::handle x) { o.choice.coarsest = find_value_coding(text(x)); }},
+    {"overrides", [](ReducerOptions& o, nb::handle x) { o.choice.overrides = Overrides::parse(text(x)); }},
     {"trace", [](ReducerOptions& o, nb::handle x) { o.trace = nb::cast<Trace*>(x); }},
     {"profile", [](ReducerOptions& o, nb::handle x) { o.profile = nb::cast<Profile>(x); }},
 });
@@ -123,8 +108,7 @@ ReducerOptions read_options(const nb::dict& keywords) {
     try {
       keyword.read(options, x);
     } catch (const nb::cast_error&) {
-      fail<UsageError>("reducer: ", name, " = ", nb::cast<std::string>(nb::repr(x)),
-                       " is of the wrong type");
+      fail<UsageError>("reducer: ", name, " = ", nb::cast<std::string>(nb::repr(x)), " is of the wrong type");
     }
   }
   const bool has_codec = keywords.contains("codec") && !keywords["codec"].is_none();
@@ -136,8 +120,7 @@ ReducerOptions read_options(const nb::dict& keywords) {
 }
 
 Index checked_n(std::uint64_t n) {
-  require(n >= 1 && n < (std::uint64_t{1} << 32), "reducer: n = ", n,
-          ", but it must be in 1..2^32-1");
+  require(n >= 1 && n < (std::uint64_t{1} << 32), "reducer: n = ", n, ", but it must be in 1..2^32-1");
   return static_cast<Index>(n);
 }
 

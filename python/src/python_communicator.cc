@@ -18,10 +18,8 @@ namespace {
 
 Communicator::Duration as_timeout(double seconds) {
   const double longest = in_seconds(kLongestTimeout);
-  require(seconds > 0 && std::isfinite(seconds), "communicator: timeout = ", seconds,
-          " s, but it must be positive");
-  return std::chrono::duration_cast<Communicator::Duration>(
-      std::chrono::duration<double>(std::min(seconds, longest)));
+  require(seconds > 0 && std::isfinite(seconds), "communicator: timeout = ", seconds, " s, but it must be positive");
+  return std::chrono::duration_cast<Communicator::Duration>(std::chrono::duration<double>(std::min(seconds, longest)));
 }
 
 // Memory of C++ as a numpy array, good until the exchange is over.
@@ -29,8 +27,7 @@ template <class Byte>
 nb::object view(Byte* data, std::size_t size) {
   using Array = nb::ndarray<nb::numpy, Byte, nb::ndim<1>, nb::c_contig>;
   static std::uint8_t nothing = 0;
-  return nb::cast(Array(size == 0 ? &nothing : data, {size}, nb::handle()),
-                  nb::rv_policy::reference);
+  return nb::cast(Array(size == 0 ? &nothing : data, {size}, nb::handle()), nb::rv_policy::reference);
 }
 
 }  // namespace
@@ -41,8 +38,7 @@ PythonCommunicator::PythonCommunicator(nb::object transport, double timeout_seco
       size_(nb::cast<int>(transport_.attr("size"))),
       name_(nb::cast<std::string>(transport_.attr("name"))),
       timeout_(as_timeout(timeout_seconds)) {
-  require(size_ > 0 && rank_ >= 0 && rank_ < size_, "communicator: rank ", rank_,
-          " in a world of size ", size_);
+  require(size_ > 0 && rank_ >= 0 && rank_ < size_, "communicator: rank ", rank_, " in a world of size ", size_);
 }
 
 PythonCommunicator::~PythonCommunicator() {
@@ -69,8 +65,8 @@ auto PythonCommunicator::guarded(const char* what, const Act& act) {
   try {
     return act();
   } catch (nb::python_error& error) {
-    raised = nb::cast<std::string>(error.type().attr("__name__")) + ": " +
-             nb::cast<std::string>(nb::str(error.value()));
+    raised =
+        nb::cast<std::string>(error.type().attr("__name__")) + ": " + nb::cast<std::string>(nb::str(error.value()));
   } catch (const nb::cast_error&) {
     raised = "it answered with something of another type";
   }
@@ -79,15 +75,13 @@ auto PythonCommunicator::guarded(const char* what, const Act& act) {
 
 std::unique_ptr<Communicator> PythonCommunicator::split(int color, int key) {
   return guarded("split", [&]() -> std::unique_ptr<Communicator> {
-    return std::make_unique<PythonCommunicator>(transport_.attr("split")(color, key),
-                                                in_seconds(timeout_));
+    return std::make_unique<PythonCommunicator>(transport_.attr("split")(color, key), in_seconds(timeout_));
   });
 }
 
 int PythonCommunicator::host() {
-  return guarded("host", [&] {
-    return nb::hasattr(transport_, "host") ? nb::cast<int>(transport_.attr("host")()) : rank_;
-  });
+  return guarded("host",
+                 [&] { return nb::hasattr(transport_, "host") ? nb::cast<int>(transport_.attr("host")()) : rank_; });
 }
 
 std::uint64_t PythonCommunicator::begin(std::span<const Send> sends, std::span<Recv> recvs) {
@@ -113,17 +107,15 @@ void PythonCommunicator::finish(std::uint64_t ticket) {
   const auto node = open_.extract(ticket);
   const std::span<Recv> recvs = node.mapped();
   const std::vector<std::size_t> sizes = guarded("finish", [&] {
-    return nb::cast<std::vector<std::size_t>>(
-        transport_.attr("finish")(ticket, in_seconds(timeout_)));
+    return nb::cast<std::vector<std::size_t>>(transport_.attr("finish")(ticket, in_seconds(timeout_)));
   });
   if (sizes.size() != recvs.size()) {
-    die("finish: " + std::to_string(sizes.size()) + " sizes for " + std::to_string(recvs.size()) +
-        " receives");
+    die("finish: " + std::to_string(sizes.size()) + " sizes for " + std::to_string(recvs.size()) + " receives");
   }
   for (std::size_t i = 0; i < recvs.size(); ++i) {
     if (sizes[i] > recvs[i].buffer.size()) {
-      die("a message of " + std::to_string(sizes[i]) + " bytes from rank " +
-          std::to_string(recvs[i].peer) + ", capacity " + std::to_string(recvs[i].buffer.size()));
+      die("a message of " + std::to_string(sizes[i]) + " bytes from rank " + std::to_string(recvs[i].peer) +
+          ", capacity " + std::to_string(recvs[i].buffer.size()));
     }
     recvs[i].size = sizes[i];
   }

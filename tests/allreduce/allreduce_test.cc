@@ -21,16 +21,14 @@ void expect_contains(const std::string& text, const std::string& part) {
 
 // What run() says to one bad call on rank 0 of two; checks that nothing was sent and that a good
 // call works afterwards.
-std::string refusal(const Contribution& bad, Index n, std::size_t k,
-                    const std::string& preset = "topka") {
+std::string refusal(const Contribution& bad, Index n, std::size_t k, const std::string& preset = "topka") {
   std::string message;
   run_world("threads", 2, [&](Communicator& comm) {
     CountingCommunicator counting(comm);
     const auto device = make_cpu_device();
     const auto allreduce = make_allreduce(find_preset(preset), {});
     Outcome out;
-    if (comm.rank() == 0)
-      message = message_of([&] { allreduce->run(counting, *device, bad, n, k, out); });
+    if (comm.rank() == 0) message = message_of([&] { allreduce->run(counting, *device, bad, n, k, out); });
     EXPECT_EQ(counting.traffic().messages_sent, 0u);
     const SparseVector good = make_sparse({{3, 1}, {7, 2}});
     const std::vector<float> all(20, 1.0F);
@@ -60,15 +58,13 @@ TEST(Allreduce, run_refuses_an_index_beyond_n) {
 }
 
 TEST(Allreduce, run_refuses_more_than_2k_entries) {
-  const std::string message =
-      refusal({make_sparse({{1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}})}, 20, 2);
+  const std::string message = refusal({make_sparse({{1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}})}, 20, 2);
   expect_contains(message, "5 entries");
   expect_contains(message, "2k = 4");
 }
 
 TEST(Allreduce, run_refuses_values_that_are_not_finite) {
-  for (const float bad :
-       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
     expect_contains(refusal({make_sparse({{1, 1}, {2, bad}})}, 20, 2), "value 1 ");
 }
 
@@ -104,15 +100,12 @@ TEST(Allreduce, run_with_another_n_or_k_on_one_rank_tells_every_rank_and_recover
         const Index n = differ_in_n && odd ? 41 : 40;
         const std::size_t k = !differ_in_n && odd ? 5 : 4;
         const std::vector<float> values(n, 1.0F);
-        const std::string message = message_of([&] {
-          allreduce->run(comm, *device, {v, values}, n, k, out);
-        });
+        const std::string message = message_of([&] { allreduce->run(comm, *device, {v, values}, n, k, out); });
         expect_contains(message, "rank 2");
         expect_contains(message, differ_in_n ? "n = 41" : "k = 5");
         const std::vector<float> good(40, 1.0F);
         allreduce->run(comm, *device, {v, good}, 40, 4, out);
-        EXPECT_EQ(out.update.size() + out.dense_update.size(), allreduce->is_dense() ? 40u : 3u)
-            << preset.name;
+        EXPECT_EQ(out.update.size() + out.dense_update.size(), allreduce->is_dense() ? 40u : 3u) << preset.name;
       });
 }
 
@@ -137,8 +130,7 @@ TEST(Allreduce, run_with_any_other_option_on_one_rank_tells_every_rank) {
       const auto same = make_allreduce(find_preset("circulant"), {});
       Outcome out;
       const SparseVector v = make_sparse({{1, 1}});
-      expect_contains(message_of([&] { differing->run(comm, *device, {v}, 40, 4, out); }),
-                      "rank 1");
+      expect_contains(message_of([&] { differing->run(comm, *device, {v}, 40, 4, out); }), "rank 1");
       same->run(comm, *device, {v}, 40, 4, out);
       EXPECT_EQ(list_of(out.update), (EntryList{{1, 3}}));
     });
@@ -148,8 +140,7 @@ TEST(Allreduce, run_with_another_preset_on_one_rank_tells_every_rank) {
   run_world("threads", 2, [&](Communicator& comm) {
     const auto allreduce = make_allreduce(find_preset(comm.rank() == 0 ? "topka" : "gtopk"), {});
     Outcome out;
-    expect_contains(message_of([&] { allreduce->run(comm, *make_cpu_device(), {}, 40, 4, out); }),
-                    "preset");
+    expect_contains(message_of([&] { allreduce->run(comm, *make_cpu_device(), {}, 40, 4, out); }), "preset");
   });
 }
 
@@ -161,8 +152,8 @@ TEST(Allreduce, run_with_another_k_on_one_rank_in_a_later_step_is_an_error_on_bo
     Outcome out;
     const SparseVector v = make_sparse({{1, 1}});
     allreduce->run(comm, *device, {v}, 40, 4, out);
-    const std::string message = message_of<std::exception>(
-        [&] { allreduce->run(comm, *device, {v}, 40, comm.rank() == 0 ? 4 : 3, out); });
+    const std::string message =
+        message_of<std::exception>([&] { allreduce->run(comm, *device, {v}, 40, comm.rank() == 0 ? 4 : 3, out); });
     refused[static_cast<std::size_t>(comm.rank())] = message != "accepted" ? 1 : 0;
   });
   EXPECT_EQ(refused, (std::vector<int>{1, 1}));
@@ -181,9 +172,7 @@ TEST(Allreduce, run_with_another_n_on_all_ranks_in_a_later_step_loses_nothing) {
       const SparseVector after = make_sparse({{1, 2}, {70, 2}, {79, 2}});
       std::vector<float> longer(80, 0.0F);
       for (const auto& [i, v] : list_of(after)) longer[i] = v;
-      const std::string message = message_of([&] {
-        allreduce->run(comm, *device, {after, longer}, 80, 9, out);
-      });
+      const std::string message = message_of([&] { allreduce->run(comm, *device, {after, longer}, 80, 9, out); });
       if (message != "accepted") return;
       if (allreduce->is_dense()) {
         EXPECT_EQ(out.dense_update[79], 6);
@@ -197,9 +186,8 @@ TEST(Allreduce, run_lists_as_shared_what_it_sent_and_was_applied) {
   const SparseVector brought[] = {make_sparse({{1, 5}, {4, 1}}), make_sparse({{2, 4}, {4, 1}})};
   AllreduceOptions options;
   options.residual = ResidualKind::sender_keeps;
-  const History run = run_selections(2, "gtopk", options, 10, 2, 1, [&](int rank, int) {
-    return brought[static_cast<std::size_t>(rank)];
-  });
+  const History run = run_selections(2, "gtopk", options, 10, 2, 1,
+                                     [&](int rank, int) { return brought[static_cast<std::size_t>(rank)]; });
   EXPECT_EQ(list_of(run[0][0].outcome.shared), (EntryList{{1, 5}}));
   EXPECT_EQ(list_of(run[1][0].outcome.shared), (EntryList{{2, 4}}));
 }
@@ -237,10 +225,8 @@ TEST(Allreduce, run_first_step_costs_the_agreement_and_later_ones_do_not) {
   const History run = run_input(5, preset_options("topka", 20), 1000, 2, Input::dyadic);
   const Cost agreement = Allreduce::agreement_cost(5);
   for (const auto& rank : run) {
-    EXPECT_EQ(static_cast<double>(rank[0].traffic.messages_sent - rank[1].traffic.messages_sent),
-              agreement.messages);
-    EXPECT_EQ(static_cast<double>(rank[0].traffic.bytes_sent - rank[1].traffic.bytes_sent),
-              agreement.bytes);
+    EXPECT_EQ(static_cast<double>(rank[0].traffic.messages_sent - rank[1].traffic.messages_sent), agreement.messages);
+    EXPECT_EQ(static_cast<double>(rank[0].traffic.bytes_sent - rank[1].traffic.bytes_sent), agreement.bytes);
   }
 }
 

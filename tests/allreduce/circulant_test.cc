@@ -29,8 +29,7 @@ constexpr ResidualKind kRules[] = {ResidualKind::owner_memory, ResidualKind::sen
 TEST(Circulant, run_steady_step_with_halving_sends_2_log_P_messages) {
   for (const ResidualKind rule : kRules)
     for (const int P : {2, 3, 4, 5, 7, 8, 12}) {
-      const History run =
-          run_input(P, circulant_options(200, "halving", rule), 20000, 25, Input::gaussian);
+      const History run = run_input(P, circulant_options(200, "halving", rule), 20000, 25, Input::gaussian);
       std::size_t steady = 0;
       for (std::size_t step = 1; step < 25; ++step) {
         steady += run[0][step].outcome.refreshed ? 0 : 1;
@@ -47,14 +46,13 @@ TEST(Circulant, run_steady_step_with_halving_sends_2_log_P_messages) {
 TEST(Circulant, run_steady_step_sends_the_messages_of_its_skip_list) {
   for (const int P : {7, 8})
     for (const std::string skips : {"direct", "power", "grid", "radix:3"}) {
-      const History run = run_input(P, circulant_options(200, skips, ResidualKind::owner_memory),
-                                    20000, 20, Input::gaussian);
+      const History run =
+          run_input(P, circulant_options(200, skips, ResidualKind::owner_memory), 20000, 20, Input::gaussian);
       for (std::size_t step = 1; step < 20; ++step)
         for (const auto& rank : run) {
           if (rank[step].outcome.refreshed) continue;
-          EXPECT_EQ(
-              rank[step].traffic.messages_sent,
-              static_cast<std::uint64_t>(message_count(parse_skips(skips, P)) + ceil_log2(P)));
+          EXPECT_EQ(rank[step].traffic.messages_sent,
+                    static_cast<std::uint64_t>(message_count(parse_skips(skips, P)) + ceil_log2(P)));
         }
     }
 }
@@ -83,8 +81,7 @@ TEST(Circulant, run_direct_steady_steps_move_at_most_3_85_k_words) {
         ++steps;
       }
       ASSERT_GE(steps, 8);
-      EXPECT_LE(sent / steps, 4 * 3.5 * 1.1 * k + framing)
-          << "P = " << P << ", " << to_string(rule);
+      EXPECT_LE(sent / steps, 4 * 3.5 * 1.1 * k + framing) << "P = " << P << ", " << to_string(rule);
     }
 }
 
@@ -93,8 +90,7 @@ TEST(Circulant, run_first_step_is_the_same_for_every_skip_list) {
     for (const int P : {1, 2, 3, 5, 7, 8, 12}) {
       EntryList expected;
       for (const std::string skips : {"direct", "halving", "power", "grid", "radix:3"}) {
-        const History run =
-            run_input(P, circulant_options(50, skips, rule), 2000, 1, Input::dyadic);
+        const History run = run_input(P, circulant_options(50, skips, rule), 2000, 1, Input::dyadic);
         if (expected.empty()) expected = list_of(run[0][0].outcome.update);
         EXPECT_EQ(expected.size(), 50u);
         for (const auto& rank : run) EXPECT_EQ(list_of(rank[0].outcome.update), expected);
@@ -120,8 +116,8 @@ TEST(Circulant, run_refresh_step_gives_exactly_k_and_others_at_most) {
 
 TEST(Circulant, run_count_stays_near_k_in_steady_steps) {
   constexpr std::size_t k = 1000;
-  const History run = run_input(4, circulant_options(k, "halving", ResidualKind::owner_memory),
-                                50000, 60, Input::gaussian);
+  const History run =
+      run_input(4, circulant_options(k, "halving", ResidualKind::owner_memory), 50000, 60, Input::gaussian);
   double missing = 0;
   for (std::size_t step = 20; step < 60; ++step)
     missing += static_cast<double>(k - run[0][step].outcome.update.size()) / k;
@@ -145,8 +141,7 @@ TEST(Circulant, run_recuts_when_the_load_moves_and_conserves_mass_across_it) {
       Reducer reducer(counting, n, circulant_options(80, "halving", rule));
       for (int step = 0; step < 60; ++step) {
         const Range before = reducer.memory().region;
-        const Witness w =
-            witness_step(comm, counting, reducer, moving_gradient(n, comm.rank(), step));
+        const Witness w = witness_step(comm, counting, reducer, moving_gradient(n, comm.rank(), step));
         Dense had = add_up(w.accumulators);
         Dense has = add_up(w.residuals);
         for (std::size_t i = 0; i < n; ++i) {
@@ -169,9 +164,8 @@ TEST(Circulant, run_recuts_when_the_load_moves_and_conserves_mass_across_it) {
 }
 
 TEST(Circulant, run_recut_spreads_the_load) {
-  const History run =
-      run_gradients(8, circulant_options(80, "direct", ResidualKind::owner_memory), 4000, 70,
-                    [](int rank, int step) { return moving_gradient(4000, rank, step); });
+  const History run = run_gradients(8, circulant_options(80, "direct", ResidualKind::owner_memory), 4000, 70,
+                                    [](int rank, int step) { return moving_gradient(4000, rank, step); });
   std::uint64_t largest = 0;
   std::uint64_t total = 0;
   for (const auto& rank : run) {
@@ -195,8 +189,7 @@ std::vector<int> recut_steps(int P, Index n, std::size_t k, int steps,
   std::vector<int> changed;
   for (int step = 1; step < steps; ++step) {
     const auto now = static_cast<std::size_t>(step);
-    if (std::ranges::any_of(regions, [&](const auto& r) { return r[now] != r[now - 1]; }))
-      changed.push_back(step);
+    if (std::ranges::any_of(regions, [&](const auto& r) { return r[now] != r[now - 1]; })) changed.push_back(step);
   }
   return changed;
 }
@@ -225,9 +218,7 @@ TEST(Circulant, run_with_recuts_that_help_makes_each_in_time) {
   };
   const std::vector<int> recuts = recut_steps(8, n, 80, 240, gradient);
   for (int move = 40; move < 240; move += 40)
-    EXPECT_TRUE(std::ranges::any_of(recuts, [&](int step) {
-      return step >= move && step < move + 20;
-    })) << move;
+    EXPECT_TRUE(std::ranges::any_of(recuts, [&](int step) { return step >= move && step < move + 20; })) << move;
 }
 
 TEST(Circulant, save_and_load_keep_the_pause_between_recuts) {
@@ -265,12 +256,9 @@ TEST(Circulant, forget_empties_residual_and_memory) {
 TEST(Circulant, make_refuses_skips_that_do_not_fit_the_world) {
   run_world("threads", 3, [](Communicator& comm) {
     for (const std::string skips : {"4,2,1", "3,2", "none", "3,3,1"})
-      EXPECT_THROW(Reducer(comm, 100, circulant_options(10, skips, ResidualKind::owner_memory)),
-                   UsageError)
-          << skips;
+      EXPECT_THROW(Reducer(comm, 100, circulant_options(10, skips, ResidualKind::owner_memory)), UsageError) << skips;
     const auto allreduce =
-        make_allreduce(find_preset("circulant"),
-                       circulant_options(10, "4,2,1", ResidualKind::owner_memory).allreduce);
+        make_allreduce(find_preset("circulant"), circulant_options(10, "4,2,1", ResidualKind::owner_memory).allreduce);
     Outcome out;
     EXPECT_THROW(allreduce->run(comm, *make_cpu_device(), {}, 100, 10, out), UsageError);
   });
@@ -280,15 +268,13 @@ TEST(Circulant, run_with_indices_beyond_24_bits_and_P_times_n_beyond_31_is_exact
   constexpr Index n = 600000000;
   AllreduceOptions options;
   options.residual = ResidualKind::sender_keeps;
-  const History run = run_selections(5, "circulant", options, n, 50, 2, [](int rank, int step) {
-    return both_ends(n, rank, step, 50);
-  });
+  const History run = run_selections(5, "circulant", options, n, 50, 2,
+                                     [](int rank, int step) { return both_ends(n, rank, step, 50); });
   for (std::size_t step = 0; step < 2; ++step) {
     const std::size_t count = run[0][step].outcome.update.size();
     EXPECT_GT(count, 0u);
     for (const auto& rank : run)
-      EXPECT_EQ(entries_of(rank[step].outcome.update),
-                oracle_top(oracle_sum(selections_of(run, step)), count));
+      EXPECT_EQ(entries_of(rank[step].outcome.update), oracle_top(oracle_sum(selections_of(run, step)), count));
   }
   EXPECT_EQ(run[0][0].outcome.update.size(), 50u);
   EXPECT_GT(run[0][0].outcome.update.idx.back(), n - 100);

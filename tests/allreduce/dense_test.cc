@@ -20,8 +20,7 @@ ReducerOptions dense_options(DenseSchedule schedule) {
 }
 
 TEST(Dense, run_any_schedule_and_length_gives_the_sum) {
-  for (const DenseSchedule schedule :
-       {DenseSchedule::automatic, DenseSchedule::rabenseifner, DenseSchedule::ring})
+  for (const DenseSchedule schedule : {DenseSchedule::automatic, DenseSchedule::rabenseifner, DenseSchedule::ring})
     for (const int P : {1, 2, 3, 5, 8})
       for (const Index n : {1U, 2U, 7U, 1000U}) {
         const History run = run_input(P, dense_options(schedule), n, 2, Input::dyadic);
@@ -44,10 +43,9 @@ TEST(Dense, run_counts_the_messages_of_its_schedule) {
   constexpr std::uint64_t n = 100000;
   for (const std::uint64_t P : {8U, 5U}) {
     const auto L = static_cast<std::uint64_t>(ceil_log2(static_cast<int>(P)));
-    const History halving = run_input(static_cast<int>(P), dense_options(DenseSchedule::automatic),
-                                      n, 2, Input::dyadic);
-    const History ring =
-        run_input(static_cast<int>(P), dense_options(DenseSchedule::ring), n, 2, Input::dyadic);
+    const History halving =
+        run_input(static_cast<int>(P), dense_options(DenseSchedule::automatic), n, 2, Input::dyadic);
+    const History ring = run_input(static_cast<int>(P), dense_options(DenseSchedule::ring), n, 2, Input::dyadic);
     for (std::size_t rank = 0; rank < P; ++rank) {
       EXPECT_EQ(halving[rank][1].traffic.messages_sent, 2 * L);
       EXPECT_EQ(ring[rank][1].traffic.messages_sent, 2 * (P - 1));
@@ -69,9 +67,7 @@ ReducerOptions bf16_options(DenseSchedule schedule, const std::string& codec = "
 std::vector<float> few_bits(Index n, int rank, int step) {
   std::vector<float> x(n);
   for (Index i = 0; i < n; ++i)
-    x[i] =
-        static_cast<float>(static_cast<int>(i * 7 + static_cast<Index>(3 * rank + step)) % 9 - 4) /
-        8;
+    x[i] = static_cast<float>(static_cast<int>(i * 7 + static_cast<Index>(3 * rank + step)) % 9 - 4) / 8;
   return x;
 }
 
@@ -116,8 +112,7 @@ TEST(Dense, run_in_bf16_applies_the_same_halves_everywhere_and_log_codings_are_b
   for (const DenseSchedule schedule : kSchedules) {
     const History run = run_input(5, bf16_options(schedule), 1001, 3, Input::gaussian);
     for (std::size_t step = 0; step < 3; ++step) {
-      for (const float x : run[0][step].outcome.dense_update)
-        ASSERT_EQ(std::bit_cast<std::uint32_t>(x) & 0xFFFFU, 0U);
+      for (const float x : run[0][step].outcome.dense_update) ASSERT_EQ(std::bit_cast<std::uint32_t>(x) & 0xFFFFU, 0U);
       for (const auto& rank : run) {
         EXPECT_EQ(rank[step].outcome.dense_update, run[0][step].outcome.dense_update);
         EXPECT_EQ(rank[step].outcome.dense_returned.size(), 1001U);
@@ -137,9 +132,7 @@ TEST(Dense, run_in_bf16_makes_up_for_its_rounding) {
   constexpr int kSteps = 64;
   for (const DenseSchedule schedule : kSchedules)
     for (const int P : {2, 5}) {
-      const auto gradient = [&](int rank, int) {
-        return make_input(Input::gaussian, n, rank, 0, 1);
-      };
+      const auto gradient = [&](int rank, int) { return make_input(Input::gaussian, n, rank, 0, 1); };
       const History run = run_gradients(P, bf16_options(schedule), n, kSteps, gradient);
       for (Index i = 0; i < n; ++i) {
         double sum = 0;
@@ -204,16 +197,14 @@ TEST(Dense, predict_takes_the_ring_for_long_vectors) {
   const auto automatic = make_allreduce(find_preset("dense"), {});
   EXPECT_EQ(automatic->predict({.n = 8e6, .k = 1, .P = 8}).bound.messages, 6);
   EXPECT_EQ(automatic->predict({.n = 9e6, .k = 1, .P = 8}).bound.messages, 14);
-  const auto fixed =
-      make_allreduce(find_preset("dense"), dense_options(DenseSchedule::rabenseifner).allreduce);
+  const auto fixed = make_allreduce(find_preset("dense"), dense_options(DenseSchedule::rabenseifner).allreduce);
   EXPECT_EQ(fixed->predict({.n = 9e6, .k = 1, .P = 8}).bound.messages, 6);
 }
 
 TEST(Dense, run_of_all_ranks_on_inexact_values_is_bitwise_equal) {
   for (const DenseSchedule schedule : {DenseSchedule::rabenseifner, DenseSchedule::ring}) {
     const History run = run_input(5, dense_options(schedule), 1001, 1, Input::gaussian);
-    for (const auto& rank : run)
-      EXPECT_EQ(rank[0].outcome.dense_update, run[0][0].outcome.dense_update);
+    for (const auto& rank : run) EXPECT_EQ(rank[0].outcome.dense_update, run[0][0].outcome.dense_update);
   }
 }
 

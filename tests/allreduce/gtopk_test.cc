@@ -26,13 +26,11 @@ TEST(Gtopk, run_moves_4k_log_P_words_through_the_root) {
 
 TEST(Gtopk, run_prunes_at_every_node_and_says_what) {
   // Ranks 0 and 1 merge to {0: 3, 1: 5}, ranks 2 and 3 to {0: -4, 2: 6}, k = 2.
-  const SparseVector brought[] = {make_sparse({{0, 3}, {3, 1}}), make_sparse({{1, 5}}),
-                                  make_sparse({{0, -4}, {3, 1}}), make_sparse({{2, 6}})};
-  const History run = run_selections(4, "gtopk", {}, 10, 2, 1, [&](int rank, int) {
-    return brought[static_cast<std::size_t>(rank)];
-  });
-  for (const auto& rank : run)
-    EXPECT_EQ(list_of(rank[0].outcome.update), (EntryList{{1, 5}, {2, 6}}));
+  const SparseVector brought[] = {make_sparse({{0, 3}, {3, 1}}), make_sparse({{1, 5}}), make_sparse({{0, -4}, {3, 1}}),
+                                  make_sparse({{2, 6}})};
+  const History run =
+      run_selections(4, "gtopk", {}, 10, 2, 1, [&](int rank, int) { return brought[static_cast<std::size_t>(rank)]; });
+  for (const auto& rank : run) EXPECT_EQ(list_of(rank[0].outcome.update), (EntryList{{1, 5}, {2, 6}}));
   EXPECT_EQ(list_of(run[0][0].outcome.dropped), (EntryList{{0, -1}, {3, 1}}));
   EXPECT_TRUE(run[1][0].outcome.dropped.empty());
   EXPECT_EQ(list_of(run[2][0].outcome.dropped), (EntryList{{3, 1}}));
@@ -50,8 +48,8 @@ TEST(Gtopk, run_with_more_than_k_selected_prunes_before_it_sends) {
 
 TEST(Gtopk, run_with_indices_beyond_24_bits_and_P_times_n_beyond_31_is_exact) {
   constexpr Index n = 600000000;
-  const History run = run_selections(
-      5, "gtopk", {}, n, 50, 2, [](int rank, int step) { return both_ends(n, rank, step, 50); });
+  const History run =
+      run_selections(5, "gtopk", {}, n, 50, 2, [](int rank, int step) { return both_ends(n, rank, step, 50); });
   for (std::size_t step = 0; step < 2; ++step)
     for (const auto& rank : run)
       EXPECT_EQ(entries_of(rank[step].outcome.update), oracle_gtopk(selections_of(run, step), 50));

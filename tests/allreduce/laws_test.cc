@@ -25,9 +25,7 @@ struct Case {
   ResidualKind residual;
   int P;
 
-  std::string name() const {
-    return preset + "_" + std::string(to_string(residual)) + "_P" + std::to_string(P);
-  }
+  std::string name() const { return preset + "_" + std::string(to_string(residual)) + "_P" + std::to_string(P); }
   // As the table of presets says. Two ranks prune nothing that survives elsewhere.
   bool loses_mass() const { return !find_preset(preset).conserves_mass(residual) && P >= 3; }
 };
@@ -63,8 +61,8 @@ std::string describe(const Trial& trial) {
   std::string input;
   for (const InputInfo& info : inputs())
     if (info.kind == trial.input) input = info.name;
-  return input + ", n = " + std::to_string(trial.n) + ", codec " +
-         to_string(trial.options.allreduce.codec) + ", skips " + trial.options.allreduce.skips;
+  return input + ", n = " + std::to_string(trial.n) + ", codec " + to_string(trial.options.allreduce.codec) +
+         ", skips " + trial.options.allreduce.skips;
 }
 
 std::vector<Finding> findings_of(int P, const Trial& trial) {
@@ -139,8 +137,7 @@ TEST_P(AllreduceRestoreLaws, run_stopped_in_the_middle_goes_on_and_owes_what_was
       }
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, AllreduceRestoreLaws, testing::ValuesIn(cases({1, 3, 4}, true)),
-                         case_name);
+INSTANTIATE_TEST_SUITE_P(Threads, AllreduceRestoreLaws, testing::ValuesIn(cases({1, 3, 4}, true)), case_name);
 
 class AllreduceCodecLaws : public testing::TestWithParam<CaseWith> {};
 
@@ -156,8 +153,7 @@ TEST_P(AllreduceCodecLaws, step_any_codec_obeys_agreement_truth_mass_honesty) {
 
 INSTANTIATE_TEST_SUITE_P(Threads, AllreduceCodecLaws,
                          testing::Combine(testing::ValuesIn(cases({3, 4}, true)),
-                                          testing::Values("coo32", "u16_blocks", "bit_packed",
-                                                          "elias_fano", "bitmap")),
+                                          testing::Values("coo32", "u16_blocks", "bit_packed", "elias_fano", "bitmap")),
                          case_with_name);
 
 class CirculantSkipLaws : public testing::TestWithParam<int> {};
@@ -203,8 +199,7 @@ TEST_P(AllreduceWorldLaws, step_with_bad_input_is_refused_and_leaves_no_trace) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, AllreduceWorldLaws, testing::ValuesIn(cases({1, 2, 3, 8}, false)),
-                         case_name);
+INSTANTIATE_TEST_SUITE_P(Threads, AllreduceWorldLaws, testing::ValuesIn(cases({1, 2, 3, 8}, false)), case_name);
 
 // Each fault is waited for: these cases sleep.
 class AllreduceCourage : public testing::TestWithParam<Case> {};
@@ -219,8 +214,7 @@ TEST_P(AllreduceCourage, step_with_a_faulty_peer_is_an_error_everywhere) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, AllreduceCourage, testing::ValuesIn(cases({2, 3, 5}, false)),
-                         case_name);
+INSTANTIATE_TEST_SUITE_P(Threads, AllreduceCourage, testing::ValuesIn(cases({2, 3, 5}, false)), case_name);
 
 // dense in bf16, by either schedule: the preset of which a codec makes another algorithm.
 struct DenseCase {
@@ -252,8 +246,7 @@ TEST_P(DenseBf16Laws, step_any_exact_input_obeys_agreement_truth_mass_honesty) {
 TEST_P(DenseBf16Laws, run_obeys_restore_calm_and_bad_input) {
   const Trial trial = dense_trial(GetParam(), Input::dyadic, 301);
   run_world("threads", GetParam().P, [&](Communicator& comm) {
-    for (const Finding& f :
-         {check_restore(comm, trial), check_calm(comm, trial), check_bad_input(comm, trial)})
+    for (const Finding& f : {check_restore(comm, trial), check_calm(comm, trial), check_bad_input(comm, trial)})
       EXPECT_TRUE(f.holds) << f.law << ": " << f.detail;
   });
 }
@@ -283,10 +276,8 @@ std::string dense_case_name(const testing::TestParamInfo<DenseCase>& info) {
   return std::string(ring ? "ring" : "halving") + "_P" + std::to_string(info.param.P);
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, DenseBf16Laws, testing::ValuesIn(dense_cases(kWorldSizes)),
-                         dense_case_name);
-INSTANTIATE_TEST_SUITE_P(Threads, DenseBf16Courage,
-                         testing::ValuesIn(dense_cases(std::array{2, 3})), dense_case_name);
+INSTANTIATE_TEST_SUITE_P(Threads, DenseBf16Laws, testing::ValuesIn(dense_cases(kWorldSizes)), dense_case_name);
+INSTANTIATE_TEST_SUITE_P(Threads, DenseBf16Courage, testing::ValuesIn(dense_cases(std::array{2, 3})), dense_case_name);
 
 }  // namespace
 }  // namespace oktopk::laws_test

@@ -31,10 +31,8 @@ TEST(Oktopk, run_reuse_step_moves_at_most_6k_words_and_the_messages_of_its_bound
       std::size_t most = 0;
       for (const auto& rank : run) most = std::max(most, rank[step].selection.size());
       const std::size_t gathered = run[0][step].outcome.update.size();
-      const Prediction prediction = allreduce->predict({.n = n,
-                                                        .k = static_cast<double>(most),
-                                                        .gathered = static_cast<double>(gathered),
-                                                        .P = P});
+      const Prediction prediction = allreduce->predict(
+          {.n = n, .k = static_cast<double>(most), .gathered = static_cast<double>(gathered), .P = P});
       // Counts per region vary by chance; 5 standard deviations of what P ranks send to one.
       const double chance = 8 * 5 * std::sqrt(static_cast<double>(most));
       const double peers = P - 1;
@@ -91,8 +89,7 @@ TEST(Oktopk, run_with_all_sums_on_one_rank_balances_and_is_right) {
     for (std::size_t rank = 0; rank < P; ++rank) {
       EXPECT_EQ(entries_of(balanced[rank][step].outcome.update), expected);
       EXPECT_EQ(entries_of(unbalanced[rank][step].outcome.update), expected);
-      extra +=
-          balanced[rank][step].traffic.messages_sent - unbalanced[rank][step].traffic.messages_sent;
+      extra += balanced[rank][step].traffic.messages_sent - unbalanced[rank][step].traffic.messages_sent;
     }
     EXPECT_EQ(extra, static_cast<std::uint64_t>(P - 1)) << "rank 0 hands a piece to everyone";
   }
@@ -103,8 +100,7 @@ TEST(Oktopk, run_steered_with_all_sums_on_one_rank_balances_the_k_largest) {
   const History run = run_selections(8, "oktopk", {}, 80000, 200, 3, skewed_selection);
   for (std::size_t step = 0; step < 2; ++step)
     for (const auto& rank : run)
-      EXPECT_EQ(entries_of(rank[step].outcome.update),
-                oracle_top(oracle_sum(selections_of(run, step)), 200));
+      EXPECT_EQ(entries_of(rank[step].outcome.update), oracle_top(oracle_sum(selections_of(run, step)), 200));
 }
 
 TEST(Oktopk, run_steered_evaluation_gives_the_k_largest_and_costs_small_messages) {
@@ -116,9 +112,7 @@ TEST(Oktopk, run_steered_evaluation_gives_the_k_largest_and_costs_small_messages
       EXPECT_TRUE(rank[0].outcome.refreshed);
       EXPECT_EQ(entries_of(rank[0].outcome.update), oracle_top(sum, 50)) << P;
       // agreement, votes, split, four counts, sizes, gather
-      EXPECT_EQ(rank[0].traffic.duplex_messages,
-                2 * L + static_cast<std::uint64_t>(P - 1) + 5 * L + 2 * L)
-          << P;
+      EXPECT_EQ(rank[0].traffic.duplex_messages, 2 * L + static_cast<std::uint64_t>(P - 1) + 5 * L + 2 * L) << P;
     }
   }
 }
@@ -127,16 +121,13 @@ TEST(Oktopk, run_steered_evaluation_gives_the_k_largest_and_costs_small_messages
 TEST(Oktopk, run_steered_with_ties_takes_the_lowest_indices_across_ranks) {
   const auto equal_sums = [](int rank, int) {
     SparseVector v;  // 40 P indices, each of one rank; ten of a rank's are larger than the others
-    for (Index i = 0; i < 40; ++i)
-      v.push_back(24 * i + static_cast<Index>(rank), i % 4 == 3 ? -2.0F : 1.0F);
+    for (Index i = 0; i < 40; ++i) v.push_back(24 * i + static_cast<Index>(rank), i % 4 == 3 ? -2.0F : 1.0F);
     return v;
   };
   for (const int P : {3, 4, 5}) {
     const History run = run_selections(P, "oktopk", {}, 1000, 75, 1, equal_sums);
     for (const auto& rank : run)
-      EXPECT_EQ(entries_of(rank[0].outcome.update),
-                oracle_top(oracle_sum(selections_of(run, 0)), 75))
-          << P;
+      EXPECT_EQ(entries_of(rank[0].outcome.update), oracle_top(oracle_sum(selections_of(run, 0)), 75)) << P;
   }
 }
 
@@ -152,8 +143,8 @@ History run_stream(int P, const ReducerOptions& options, const StreamSpec& spec,
 TEST(Oktopk, run_steered_counts_stay_in_the_band_around_k) {
   constexpr std::size_t k = 100;
   for (const StreamEvent event : {StreamEvent::none, StreamEvent::jump, StreamEvent::zero_first}) {
-    const History run = run_stream(3, preset_options("oktopk", k),
-                                   {.data = Input::gaussian, .n = 5000, .event = event}, 40);
+    const History run =
+        run_stream(3, preset_options("oktopk", k), {.data = Input::gaussian, .n = 5000, .event = event}, 40);
     const double most = SumThreshold::most_gathered(k);
     for (std::size_t step = event == StreamEvent::zero_first ? 1 : 0; step < 40; ++step) {
       const auto count = static_cast<double>(run[0][step].outcome.update.size());
@@ -187,8 +178,7 @@ TEST(Oktopk, run_steered_meets_a_jump_of_scale_with_an_evaluation) {
 
 TEST(Oktopk, run_saved_in_the_middle_goes_on_bit_by_bit_by_every_rule) {
   constexpr Index n = 3000;
-  for (const ThresholdRule rule :
-       {ThresholdRule::paper, ThresholdRule::published, ThresholdRule::steered}) {
+  for (const ThresholdRule rule : {ThresholdRule::paper, ThresholdRule::published, ThresholdRule::steered}) {
     ReducerOptions options = preset_options("oktopk", 60);
     options.allreduce.thresholds = rule;
     run_world("threads", 3, [&](Communicator& comm) {
@@ -219,8 +209,7 @@ TEST(Oktopk, run_with_any_bucket_size_gives_the_same_bits) {
   for (std::size_t rank = 0; rank < 8; ++rank)
     for (std::size_t step = 0; step < 4; ++step)
       for (const History& run : runs)
-        EXPECT_EQ(list_of(run[rank][step].outcome.update),
-                  list_of(runs[0][0][step].outcome.update));
+        EXPECT_EQ(list_of(run[rank][step].outcome.update), list_of(runs[0][0][step].outcome.update));
 }
 
 TEST(Oktopk, run_clears_on_a_rank_only_what_it_sent_and_was_applied) {
@@ -252,8 +241,8 @@ TEST(Oktopk, make_refuses_options_out_of_range) {
 TEST(Oktopk, run_with_indices_beyond_24_bits_is_exact) {
   constexpr Index n = 50000000;
   constexpr std::size_t k = 50;
-  const History run = run_selections(
-      3, "oktopk", {}, n, k, 2, [](int rank, int step) { return both_ends(n, rank, step, k); });
+  const History run =
+      run_selections(3, "oktopk", {}, n, k, 2, [](int rank, int step) { return both_ends(n, rank, step, k); });
   const Entries sum = oracle_sum(selections_of(run, 0));
   const Entries later = oracle_sum(selections_of(run, 1));
   for (const auto& rank : run) {

@@ -25,13 +25,11 @@ TEST(Presets, names_are_unique_and_those_of_the_algorithms) {
 TEST(Presets, find_of_an_unknown_name_lists_all) {
   const std::string message = message_of([] { find_preset("OkTopk"); });
   EXPECT_NE(message.find("'OkTopk'"), std::string::npos);
-  for (const Preset& preset : presets())
-    EXPECT_NE(message.find(preset.name), std::string::npos) << message;
+  for (const Preset& preset : presets()) EXPECT_NE(message.find(preset.name), std::string::npos) << message;
 }
 
-constexpr ResidualKind kKinds[] = {ResidualKind::none, ResidualKind::sender_keeps,
-                                   ResidualKind::all_sent_cleared, ResidualKind::holder_keeps,
-                                   ResidualKind::owner_memory};
+constexpr ResidualKind kKinds[] = {ResidualKind::none, ResidualKind::sender_keeps, ResidualKind::all_sent_cleared,
+                                   ResidualKind::holder_keeps, ResidualKind::owner_memory};
 
 TEST(Presets, residual_rules_have_names_that_find_them) {
   for (const ResidualKind kind : kKinds) EXPECT_EQ(find_residual(to_string(kind)), kind);
@@ -99,8 +97,7 @@ TEST(Presets, predict_expects_at_most_its_bound) {
     for (const int P : {2, 3, 8, 100})
       for (const bool refresh : {false, true})
         for (const double exponent : {0.0, 0.5, 1.0}) {
-          const Problem problem{
-              .n = 1e6, .k = 1e4, .P = P, .union_exponent = exponent, .refresh = refresh};
+          const Problem problem{.n = 1e6, .k = 1e4, .P = P, .union_exponent = exponent, .refresh = refresh};
           const Prediction p = make_allreduce(preset, {})->predict(problem);
           EXPECT_GT(p.expected.messages, 0);
           EXPECT_LE(p.expected.messages, p.bound.messages) << preset.name;

@@ -13,8 +13,7 @@ TEST(Spardl, run_moves_at_most_4k_words_in_2_log_P_messages) {
     for (const std::uint64_t k : {1000U, 1003U}) {
       const auto L = static_cast<std::uint64_t>(ceil_log2(static_cast<int>(P)));
       const std::uint64_t quota = (k + P - 1) / P;
-      const History run =
-          run_input(static_cast<int>(P), preset_options("spardl", k), 100000, 3, Input::gaussian);
+      const History run = run_input(static_cast<int>(P), preset_options("spardl", k), 100000, 3, Input::gaussian);
       for (const auto& rank : run)
         for (std::size_t step = 1; step < 3; ++step) {
           const Traffic& t = rank[step].traffic;
@@ -48,12 +47,11 @@ TEST(Spardl, run_keeps_partial_sums_that_are_pruned_with_their_holder) {
 
 TEST(Spardl, run_with_indices_beyond_24_bits_and_P_times_n_beyond_31_is_exact) {
   constexpr Index n = 600000000;
-  const History run = run_selections(
-      5, "spardl", {}, n, 50, 2, [](int rank, int step) { return both_ends(n, rank, step, 50); });
+  const History run =
+      run_selections(5, "spardl", {}, n, 50, 2, [](int rank, int step) { return both_ends(n, rank, step, 50); });
   for (std::size_t step = 0; step < 2; ++step)
     for (const auto& rank : run)
-      EXPECT_EQ(entries_of(rank[step].outcome.update),
-                oracle_spardl(selections_of(run, step), n, 50));
+      EXPECT_EQ(entries_of(rank[step].outcome.update), oracle_spardl(selections_of(run, step), n, 50));
   EXPECT_GT(run[0][0].outcome.update.idx.back(), n - 100);
 }
 

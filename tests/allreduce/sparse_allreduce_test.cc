@@ -104,8 +104,7 @@ void expect_refusal(const std::string& part, const std::function<void(Communicat
 TEST(SparseAllreduce, what_it_cannot_do_is_refused_by_name) {
   AllreduceOptions owner;
   owner.residual = ResidualKind::owner_memory;
-  expect_refusal("owner memory",
-                 [&](Communicator& c) { sparse_allreduce(c, {}, n, k, "circulant", owner); });
+  expect_refusal("owner memory", [&](Communicator& c) { sparse_allreduce(c, {}, n, k, "circulant", owner); });
   expect_refusal("preset dense", [](Communicator& c) { sparse_allreduce(c, {}, n, k, "dense"); });
   expect_refusal("'best'", [](Communicator& c) { sparse_allreduce(c, {}, n, k, "best"); });
 }
@@ -120,15 +119,12 @@ TEST(SparseAllreduce, k_outside_1_to_n_and_bad_selections_are_refused) {
   expect_refusal("strictly increasing", [](Communicator& c) {
     sparse_allreduce(c, make_sparse({{5, 1.0F}, {4, 1.0F}}), n, k);
   });
-  expect_refusal("index 400", [](Communicator& c) {
-    sparse_allreduce(c, make_sparse({{400, 1.0F}}), n, k);
-  });
+  expect_refusal("index 400", [](Communicator& c) { sparse_allreduce(c, make_sparse({{400, 1.0F}}), n, k); });
 }
 
 TEST(SparseAllreduce, different_k_on_the_ranks_is_an_error_on_all) {
-  expect_refusal("k = ", [](Communicator& c) {
-    sparse_allreduce(c, selection_of(c.rank()), n, c.rank() == 1 ? k + 1 : k);
-  });
+  expect_refusal("k = ",
+                 [](Communicator& c) { sparse_allreduce(c, selection_of(c.rank()), n, c.rank() == 1 ? k + 1 : k); });
 }
 
 }  // namespace

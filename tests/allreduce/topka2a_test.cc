@@ -12,8 +12,7 @@ TEST(Topka2a, run_moves_2k_plus_n_words_over_P_per_peer) {
   constexpr std::uint64_t k = 1000;
   constexpr std::uint64_t n = 100000;
   for (const std::uint64_t P : {8U, 5U}) {
-    const History run =
-        run_input(static_cast<int>(P), preset_options("topka2a", k), n, 3, Input::gaussian);
+    const History run = run_input(static_cast<int>(P), preset_options("topka2a", k), n, 3, Input::gaussian);
     const std::uint64_t L = static_cast<std::uint64_t>(ceil_log2(static_cast<int>(P)));
     for (const auto& rank : run)
       for (std::size_t step = 1; step < 3; ++step) {

@@ -47,9 +47,8 @@ TEST(Gaussiank, run_exchanges_sizes_first_and_gathers_what_was_selected) {
 TEST(Topka, run_with_indices_beyond_24_bits_and_P_times_n_beyond_31_is_exact) {
   constexpr Index n = 600000000;
   for (const char* codec : {"coo32", "elias_fano"}) {
-    const History run =
-        run_selections(5, "topka", with_codec(codec), n, 50, 2,
-                       [](int rank, int step) { return both_ends(n, rank, step, 50); });
+    const History run = run_selections(5, "topka", with_codec(codec), n, 50, 2,
+                                       [](int rank, int step) { return both_ends(n, rank, step, 50); });
     for (std::size_t step = 0; step < 2; ++step)
       for (const auto& rank : run)
         EXPECT_EQ(entries_of(rank[step].outcome.update), oracle_sum(selections_of(run, step)));

@@ -30,8 +30,7 @@ TEST(Topkdsa, run_on_gaussian_data_stays_within_its_bound) {
       // How many of its entries a rank owns itself varies by chance.
       EXPECT_NEAR(mean_bytes(run, step), peers * kFraming + peers / P * 8 * (k + fill_in), 200);
       for (const auto& rank : run)
-        EXPECT_EQ(rank[step].traffic.messages_sent,
-                  static_cast<std::uint64_t>(P - 1 + 2 * ceil_log2(P)));
+        EXPECT_EQ(rank[step].traffic.messages_sent, static_cast<std::uint64_t>(P - 1 + 2 * ceil_log2(P)));
     }
   }
 }
@@ -63,18 +62,16 @@ TEST(Topkdsa, run_with_complete_fill_in_gathers_dense_blocks) {
     EXPECT_LE(mean_bytes(run, 1), dense_bound + 8);
     const double sparse = peers / P * 8 * static_cast<double>(run[0][1].outcome.update.size());
     EXPECT_GT(sparse, peers / P * 4 * n);  // what the switch saved
-    for (const auto& rank : run)
-      EXPECT_EQ(entries_of(rank[1].outcome.update), oracle_sum(selections_of(run, 1)));
+    for (const auto& rank : run) EXPECT_EQ(entries_of(rank[1].outcome.update), oracle_sum(selections_of(run, 1)));
   }
 }
 
 TEST(Topkdsa, run_with_indices_beyond_24_bits_and_P_times_n_beyond_31_is_exact) {
   constexpr Index n = 600000000;
-  const History run = run_selections(
-      5, "topkdsa", {}, n, 50, 2, [](int rank, int step) { return both_ends(n, rank, step, 50); });
+  const History run =
+      run_selections(5, "topkdsa", {}, n, 50, 2, [](int rank, int step) { return both_ends(n, rank, step, 50); });
   for (std::size_t step = 0; step < 2; ++step)
-    for (const auto& rank : run)
-      EXPECT_EQ(entries_of(rank[step].outcome.update), oracle_sum(selections_of(run, step)));
+    for (const auto& rank : run) EXPECT_EQ(entries_of(rank[step].outcome.update), oracle_sum(selections_of(run, step)));
   EXPECT_GT(run[0][0].outcome.update.idx.back(), n - 100);
 }
 

@@ -30,8 +30,7 @@ VolumeTrial make_trial(const std::string& preset, std::string_view stream) {
 }
 
 Finding finding_of(int P, const VolumeTrial& trial) {
-  return gather_world("threads", P,
-                      [&](Communicator& comm) { return check_volume(comm, trial); })[0];
+  return gather_world("threads", P, [&](Communicator& comm) { return check_volume(comm, trial); })[0];
 }
 
 struct Case {

@@ -14,8 +14,7 @@ namespace {
 TEST(Error, require_that_holds_does_nothing) { EXPECT_NO_THROW(require(true, "unused")); }
 
 TEST(Error, require_that_fails_throws_usage_error_with_all_parts) {
-  EXPECT_EQ(message_of<UsageError>([] { require(false, "k = ", 7, ", but n = ", 2.5, '!'); }),
-            "k = 7, but n = 2.5!");
+  EXPECT_EQ(message_of<UsageError>([] { require(false, "k = ", 7, ", but n = ", 2.5, '!'); }), "k = 7, but n = 2.5!");
 }
 
 TEST(Error, fail_throws_the_class_asked_for) {

@@ -29,8 +29,7 @@ TEST(Half, fp16_widens_every_number_exactly) {
       EXPECT_EQ(std::isnan(x), fraction != 0) << bits;
       continue;
     }
-    const double expected =
-        exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+    const double expected = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
     EXPECT_EQ(x, static_cast<float>(expected)) << bits;
     EXPECT_EQ(minus, -x) << bits;
     EXPECT_EQ(std::signbit(minus), true) << bits;

@@ -29,8 +29,7 @@ TEST(Simd, limit_refuses_what_the_machine_lacks) {
 }
 
 TEST(Simd, names_are_found_again) {
-  for (const SimdLevel level : simd_levels())
-    EXPECT_EQ(find_simd_level(to_string(level)), level) << to_string(level);
+  for (const SimdLevel level : simd_levels()) EXPECT_EQ(find_simd_level(to_string(level)), level) << to_string(level);
   EXPECT_THROW(find_simd_level("sse9"), UsageError);
 }
 

@@ -121,17 +121,14 @@ TEST(State, take_finite_refuses_what_is_not_and_says_where) {
   StateReader reader(state);
   const auto message = [](auto act) { return message_of(act); };
   EXPECT_NE(message([&] { reader.take_finite<float>("a"); }).find("a is inf"), std::string::npos);
-  EXPECT_NE(message([&] { reader.take_finite<float>("b", 0); }).find("not negative"),
-            std::string::npos);
-  EXPECT_NE(message([&] { reader.take_all_finite<float>("c"); }).find("c[1] = nan"),
-            std::string::npos);
+  EXPECT_NE(message([&] { reader.take_finite<float>("b", 0); }).find("not negative"), std::string::npos);
+  EXPECT_NE(message([&] { reader.take_all_finite<float>("c"); }).find("c[1] = nan"), std::string::npos);
 }
 
 TEST(State, read_cut_short_anywhere_is_refused) {
   const Bytes whole = small_state();
   for (std::size_t size = 0; size < whole.size(); ++size)
-    expect_refusal(std::span(whole).first(size),
-                   size < kStateHeadBytes ? "at least" : "were saved");
+    expect_refusal(std::span(whole).first(size), size < kStateHeadBytes ? "at least" : "were saved");
 }
 
 TEST(State, read_with_any_bit_flipped_is_refused) {

@@ -37,8 +37,7 @@ TEST(Varint, append_gives_documented_bytes) {
   EXPECT_EQ(appended(127), bytes_of({0x7F}));
   EXPECT_EQ(appended(128), bytes_of({0x80, 0x01}));
   EXPECT_EQ(appended(300), bytes_of({0xAC, 0x02}));
-  EXPECT_EQ(appended(kMost),
-            bytes_of({0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x01}));
+  EXPECT_EQ(appended(kMost), bytes_of({0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x01}));
 }
 
 TEST(Varint, take_returns_what_was_appended_and_cuts_it_off) {
@@ -89,9 +88,8 @@ TEST(Varint, zigzag_orders_by_magnitude_and_comes_back) {
   EXPECT_EQ(zigzag(-1), 1u);
   EXPECT_EQ(zigzag(1), 2u);
   EXPECT_EQ(zigzag(-2), 3u);
-  for (const std::int64_t v :
-       {std::int64_t{0}, std::int64_t{-12345}, std::int64_t{1} << 40,
-        std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()})
+  for (const std::int64_t v : {std::int64_t{0}, std::int64_t{-12345}, std::int64_t{1} << 40,
+                               std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()})
     EXPECT_EQ(unzigzag(zigzag(v)), v);
 }
 

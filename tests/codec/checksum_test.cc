@@ -58,8 +58,7 @@ TEST(Checksum, swap_of_words_changes_it) {
   for (std::size_t a = 8; a < 160; a += 8) {
     for (std::size_t b = 0; b < a; b += 8) {
       std::vector<std::byte> swapped = payload;
-      std::swap_ranges(swapped.begin() + static_cast<long>(a),
-                       swapped.begin() + static_cast<long>(a) + 8,
+      std::swap_ranges(swapped.begin() + static_cast<long>(a), swapped.begin() + static_cast<long>(a) + 8,
                        swapped.begin() + static_cast<long>(b));
       EXPECT_NE(frame_checksum(kHeader, swapped), before) << a << ' ' << b;
     }

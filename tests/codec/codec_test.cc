@@ -20,8 +20,8 @@ TEST(Codec, parse_half_fills_in_the_other) {
 }
 
 TEST(Codec, parse_nonsense_throws_naming_it_and_what_exists) {
-  for (const char* text : {"", "+", "elias", "bf16+coo32", "coo32+", "+fp32", "coo32+fp32+fp32",
-                           "COO32", "coo32 +fp32"}) {
+  for (const char* text :
+       {"", "+", "elias", "bf16+coo32", "coo32+", "+fp32", "coo32+fp32+fp32", "COO32", "coo32 +fp32"}) {
     try {
       parse_codec(text);
       FAIL() << text;
@@ -44,21 +44,18 @@ TEST(Codec, tables_describe_every_coding) {
 }
 
 TEST(Codec, unknown_coding_throws) {
-  EXPECT_THROW(max_payload_bytes({static_cast<IndexCoding>(9), ValueCoding::fp32}, 1, 1),
-               UsageError);
-  EXPECT_THROW(max_payload_bytes({IndexCoding::coo32, static_cast<ValueCoding>(9)}, 1, 1),
-               UsageError);
+  EXPECT_THROW(max_payload_bytes({static_cast<IndexCoding>(9), ValueCoding::fp32}, 1, 1), UsageError);
+  EXPECT_THROW(max_payload_bytes({IndexCoding::coo32, static_cast<ValueCoding>(9)}, 1, 1), UsageError);
 }
 
 // Entries in one of several shapes, few or many.
 SparseVector any_entries(Range range, Random& random) {
   switch (random() % 4) {
     case 0:
-      return clustered_entries(range, 1 + static_cast<Index>(random() % 600),
-                               static_cast<Index>(random() % 8000), random);
-    case 1:
-      return clustered_entries(range, 512, static_cast<Index>(range.width() / (1 + random() % 9)),
+      return clustered_entries(range, 1 + static_cast<Index>(random() % 600), static_cast<Index>(random() % 8000),
                                random);
+    case 1:
+      return clustered_entries(range, 512, static_cast<Index>(range.width() / (1 + random() % 9)), random);
     case 2:
       return random_entries(range, 1.0 / static_cast<double>(1 + random() % 2000), random);
     default:
@@ -93,11 +90,9 @@ TEST(MaxBytes, any_entries_in_any_cut_stay_below) {
       }
       // More entries or frames announced than there are is allowed.
       for (const std::size_t more : {0, 1, 100}) {
-        ASSERT_LE(bytes.size() - heads,
-                  max_payload_bytes(codec, entries.size() + more, range.width(), frames))
+        ASSERT_LE(bytes.size() - heads, max_payload_bytes(codec, entries.size() + more, range.width(), frames))
             << to_string(codec) << ", " << entries.size() << " in " << range.width();
-        ASSERT_LE(bytes.size(),
-                  max_frame_bytes(codec, entries.size(), range.width(), frames + more));
+        ASSERT_LE(bytes.size(), max_frame_bytes(codec, entries.size(), range.width(), frames + more));
       }
     }
   }
@@ -133,8 +128,7 @@ TEST(MaxBytes, exact_for_one_frame_of_fixed_size_codings) {
   const SparseVector entries = random_entries(range, 0.02, random);
   for (const char* name : {"coo32", "u16_blocks+bf16", "bitmap+log8", "coo32+log4"}) {
     const Codec codec = parse_codec(name);
-    EXPECT_EQ(encoded(codec, range, entries).size(),
-              max_frame_bytes(codec, entries.size(), range.width()));
+    EXPECT_EQ(encoded(codec, range, entries).size(), max_frame_bytes(codec, entries.size(), range.width()));
   }
 }
 

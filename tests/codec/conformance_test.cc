@@ -28,16 +28,14 @@ void expect_same_bits(CooView got, CooView want) {
   ASSERT_EQ(got.size(), want.size());
   for (std::size_t i = 0; i < got.size(); ++i) {
     ASSERT_EQ(got.idx[i], want.idx[i]) << i;
-    ASSERT_EQ(std::bit_cast<std::uint32_t>(got.val[i]), std::bit_cast<std::uint32_t>(want.val[i]))
-        << i;
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(got.val[i]), std::bit_cast<std::uint32_t>(want.val[i])) << i;
   }
 }
 
 TEST_P(CodecConformance, decode_any_sample_returns_every_index) {
   for (const Sample& sample : samples_for(codec())) {
     SCOPED_TRACE(sample.name);
-    const SparseVector got =
-        decoded(encoded(codec(), sample.range, sample.entries), {codec(), sample.range});
+    const SparseVector got = decoded(encoded(codec(), sample.range, sample.entries), {codec(), sample.range});
     if (codec().index == IndexCoding::all) {
       if (codec().lossless()) expect_same_bits(got, without_zeros(sample.entries));
       continue;

@@ -21,9 +21,7 @@ class FrameDamage : public ::testing::TestWithParam<Codec> {
   FrameSpec small() const { return {codec(), {900, 1237}, 77}; }
   FrameSpec large() const { return {codec(), {900, 7000}, 77}; }
 
-  Bytes small_frame(double density, Random& random) const {
-    return frame_over(small(), density, random);
-  }
+  Bytes small_frame(double density, Random& random) const { return frame_over(small(), density, random); }
 
   // With full blocks of every coding, and what is left.
   Bytes large_frame(Random& random) const { return frame_over(large(), 0.25, random); }

@@ -58,8 +58,7 @@ TEST(FrameHead, read_finds_what_was_encoded) {
 TEST(FrameHead, dense_codec_has_no_logarithmic_values) {
   EXPECT_EQ(dense_codec(kPacked), (Codec{IndexCoding::all, ValueCoding::fp32}));
   for (const ValueCoding value : {ValueCoding::bf16, ValueCoding::log8, ValueCoding::log4})
-    EXPECT_EQ(dense_codec({IndexCoding::coo32, value}),
-              (Codec{IndexCoding::all, ValueCoding::bf16}));
+    EXPECT_EQ(dense_codec({IndexCoding::coo32, value}), (Codec{IndexCoding::all, ValueCoding::bf16}));
   EXPECT_EQ(dense_frame_bytes(kPlain, 100), 5 + 400u);
   EXPECT_EQ(dense_frame_bytes(parse_codec("log4"), 100), 5 + 200u);
 }

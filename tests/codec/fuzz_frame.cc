@@ -45,8 +45,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     check(frame.count <= 2 * frame.payload.size());
     decode_frame(frame, out);
     check(is_canonical(out));
-    check(out.empty() ||
-          (out.idx.front() >= frame.range.begin && out.idx.back() < frame.range.end));
+    check(out.empty() || (out.idx.front() >= frame.range.begin && out.idx.back() < frame.range.end));
     for (const float v : out.val) check(std::isfinite(v));
     // What decodes can be sent again without loss in full precision.
     Bytes again;

@@ -9,8 +9,7 @@ namespace {
 
 TEST(IndexBitPacked, encode_writes_the_width_then_gaps_less_one) {
   // Gaps less one: 3, 0, 7, 1 with 3 bits each.
-  EXPECT_EQ(payload_of(index_bit_packed(), {100, 200}, {103, 104, 112, 114}),
-            (Numbers{3, 0xC3, 0x03}));
+  EXPECT_EQ(payload_of(index_bit_packed(), {100, 200}, {103, 104, 112, 114}), (Numbers{3, 0xC3, 0x03}));
 }
 
 TEST(IndexBitPacked, encode_neighbours_takes_one_byte_per_block) {
@@ -49,17 +48,14 @@ TEST(IndexBitPacked, decode_full_block_that_wraps_around_throws) {
     Numbers payload(1 + 64 * width, 0xFF);
     payload[0] = width;
     EXPECT_THROW(indices_of(index_bit_packed(), {0, 1u << 30}, 512, payload), CommError) << width;
-    EXPECT_THROW(indices_of(index_bit_packed(), {0xFFFF0000u, 0xFFFFFFFFu}, 512, payload),
-                 CommError)
-        << width;
+    EXPECT_THROW(indices_of(index_bit_packed(), {0xFFFF0000u, 0xFFFFFFFFu}, 512, payload), CommError) << width;
   }
 }
 
 TEST(IndexBitPacked, decode_gap_behind_the_range_throws) {
   EXPECT_EQ(indices_of(index_bit_packed(), {0, 8}, 1, {3, 7}), (std::vector<Index>{7}));
   EXPECT_THROW(indices_of(index_bit_packed(), {0, 7}, 1, {3, 7}), CommError);
-  EXPECT_THROW(indices_of(index_bit_packed(), {5, 12}, 2, {32, 0, 0, 0, 0, 255, 255, 255, 255}),
-               CommError);
+  EXPECT_THROW(indices_of(index_bit_packed(), {5, 12}, 2, {32, 0, 0, 0, 0, 255, 255, 255, 255}), CommError);
 }
 
 TEST(IndexBitPacked, decode_impossible_width_throws) {
@@ -80,9 +76,7 @@ TEST(IndexBitPacked, decode_padding_set_throws) {
   EXPECT_THROW(indices_of(index_bit_packed(), {0, 900}, 1, {3, 0x0F}), CommError);
 }
 
-TEST(IndexBitPacked, encode_at_one_percent_takes_10_bits) {
-  EXPECT_LE(bits_at_one_percent(index_bit_packed()), 10.1);
-}
+TEST(IndexBitPacked, encode_at_one_percent_takes_10_bits) { EXPECT_LE(bits_at_one_percent(index_bit_packed()), 10.1); }
 
 }  // namespace
 }  // namespace oktopk::testing::index_bit_packed_test

@@ -21,9 +21,7 @@ TEST(IndexBitmap, decode_bit_behind_the_range_throws) {
   EXPECT_THROW(indices_of(index_bitmap(), {3, 14}, 1, {0, 0x08}), CommError);
 }
 
-TEST(IndexBitmap, encode_at_one_percent_takes_100_bits) {
-  EXPECT_NEAR(bits_at_one_percent(index_bitmap()), 100, 2);
-}
+TEST(IndexBitmap, encode_at_one_percent_takes_100_bits) { EXPECT_NEAR(bits_at_one_percent(index_bitmap()), 100, 2); }
 
 }  // namespace
 }  // namespace oktopk::testing::index_bitmap_test

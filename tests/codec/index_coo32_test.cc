@@ -8,8 +8,7 @@ namespace oktopk::testing::index_coo32_test {
 namespace {
 
 TEST(IndexCoo32, encode_writes_offsets_into_the_range) {
-  EXPECT_EQ(payload_of(index_coo32(), {1000, 2000}, {1001, 1515}),
-            (Numbers{1, 0, 0, 0, 3, 2, 0, 0}));
+  EXPECT_EQ(payload_of(index_coo32(), {1000, 2000}, {1001, 1515}), (Numbers{1, 0, 0, 0, 3, 2, 0, 0}));
 }
 
 TEST(IndexCoo32, decode_repeated_index_throws) {

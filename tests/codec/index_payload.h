@@ -26,8 +26,7 @@ inline Numbers payload_of(const IndexCodec& codec, Range range, const std::vecto
   return numbers;
 }
 
-inline std::vector<Index> indices_of(const IndexCodec& codec, Range range, std::size_t count,
-                                     const Numbers& payload) {
+inline std::vector<Index> indices_of(const IndexCodec& codec, Range range, std::size_t count, const Numbers& payload) {
   std::vector<Index> idx(count);
   codec.decode(to_bytes(payload), range, idx);
   return idx;

@@ -212,14 +212,12 @@ TEST_P(Kernels, split_bf16_of_any_floats_keeps_exactly_what_bf16_lacks) {
     ASSERT_EQ(got, want);
     std::vector<float> sum(count);
     EXPECT_TRUE(scalar().from_bf16(got.data(), count, sum.data()));
-    for (std::size_t i = 0; i < count; ++i)
-      ASSERT_EQ(double{sum[i]} + double{rest[i]}, double{val[i]}) << i;
+    for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(double{sum[i]} + double{rest[i]}, double{val[i]}) << i;
     EXPECT_TRUE(kernels().add_bf16(got.data(), count, rest.data()));
     ASSERT_EQ(rest, val);
     for (std::size_t i = 0; i < count; ++i) {
       std::vector<float> wrong = val;
-      wrong[i] = i % 2 == 0 ? std::numeric_limits<float>::infinity()
-                            : -std::numeric_limits<float>::quiet_NaN();
+      wrong[i] = i % 2 == 0 ? std::numeric_limits<float>::infinity() : -std::numeric_limits<float>::quiet_NaN();
       EXPECT_FALSE(kernels().split_bf16(wrong.data(), count, got.data())) << i;
       std::vector<std::byte> infinite = want;
       infinite[2 * i] = std::byte{0x80};
@@ -254,8 +252,7 @@ TEST_P(Kernels, log_kernels_of_any_floats_equal_the_scalar_level) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, Kernels,
-                         ::testing::ValuesIn(simd_levels().begin(), simd_levels().end()),
+INSTANTIATE_TEST_SUITE_P(Levels, Kernels, ::testing::ValuesIn(simd_levels().begin(), simd_levels().end()),
                          [](const auto& level) { return std::string(to_string(level.param)); });
 
 }  // namespace

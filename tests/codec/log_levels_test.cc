@@ -32,8 +32,7 @@ TEST(LogLevels, fill_any_scale_is_geometric_from_lo_to_hi) {
     for (const bool has_zero : {false, true}) {
       for (unsigned lo = 0x0080; lo < 0x7F80; lo += 37) {
         for (unsigned hi = lo; hi < 0x7F80 && hi < lo + 1400; hi += 211) {
-          const LogScale scale{static_cast<std::uint16_t>(lo), static_cast<std::uint16_t>(hi),
-                               has_zero};
+          const LogScale scale{static_cast<std::uint16_t>(lo), static_cast<std::uint16_t>(hi), has_zero};
           const auto levels = levels_of(scale, count);
           const double low = from_bf16(scale.lo);
           const double ratio = double{from_bf16(scale.hi)} / low;
@@ -60,15 +59,13 @@ TEST(LogLevels, fill_with_zero_puts_it_first) {
   EXPECT_EQ(levels[7], 4);
 }
 
-TEST(LogLevels, fill_scale_of_zeros_is_zero) {
-  EXPECT_EQ(levels_of({0, 0, true}, 8), std::vector<float>(8, 0.0f));
-}
+TEST(LogLevels, fill_scale_of_zeros_is_zero) { EXPECT_EQ(levels_of({0, 0, true}, 8), std::vector<float>(8, 0.0f)); }
 
 // The wire format fixes these bits; a change of them is a new version.
 TEST(LogLevels, fill_known_scale_gives_known_bits) {
   const auto levels = levels_of({0x3F80, 0x40A0, false}, 8);  // 1 to 5
-  EXPECT_EQ(levels, (std::vector<float>{1, 1.2578125f, 1.583984375f, 1.9921875f, 2.5078125f,
-                                        3.15625f, 3.97265625f, 5}));
+  EXPECT_EQ(levels,
+            (std::vector<float>{1, 1.2578125f, 1.583984375f, 1.9921875f, 2.5078125f, 3.15625f, 3.97265625f, 5}));
 }
 
 TEST(LogLevels, validity_excludes_denormals_infinities_and_reversal) {

@@ -111,8 +111,7 @@ inline std::vector<Sample> make_samples() {
   samples.push_back({"2^20, 1%", {0, 1 << 20}, random_entries({0, 1 << 20}, 0.01, random)});
   samples.push_back({"shifted, 30%", shifted, random_entries(shifted, 0.3, random)});
   samples.push_back({"runs", shifted, clustered_entries(shifted, 40, 3000, random)});
-  samples.push_back(
-      {"one big gap per 512", shifted, clustered_entries(shifted, 512, 9000, random)});
+  samples.push_back({"one big gap per 512", shifted, clustered_entries(shifted, 512, 9000, random)});
   samples.push_back({"high, 2%", high, random_entries(high, 0.02, random)});
   samples.push_back({"high, last", high, entries_at({top - 1}, random)});
   samples.push_back({"full width", {0, top}, entries_at({0, 1, 77777, 1u << 31, top - 1}, random)});

@@ -9,8 +9,7 @@ namespace {
 
 TEST(ValueBf16, recode_rounds_to_nearest_even) {
   const std::vector<float> val{1.0f, 1 + 0x1p-8f, 1 + 0x3p-8f, 1 + 0x1.8p-8f, -(1 + 0x1p-8f)};
-  EXPECT_EQ(recoded(value_bf16(), val),
-            (std::vector<float>{1.0f, 1.0f, 1 + 0x1p-6f, 1 + 0x1p-7f, -1.0f}));
+  EXPECT_EQ(recoded(value_bf16(), val), (std::vector<float>{1.0f, 1.0f, 1 + 0x1p-6f, 1 + 0x1p-7f, -1.0f}));
 }
 
 TEST(ValueBf16, recode_largest_float_stays_finite) {

@@ -107,9 +107,7 @@ TEST_P(ValueLog, decode_invalid_scale_throws) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Codings, ValueLog, ::testing::Values(ValueCoding::log8, ValueCoding::log4),
-                         [](const auto& coding) {
-                           return coding.param == ValueCoding::log8 ? "log8" : "log4";
-                         });
+                         [](const auto& coding) { return coding.param == ValueCoding::log8 ? "log8" : "log4"; });
 
 TEST(ValueLog4, decode_padding_set_throws) {
   EXPECT_NO_THROW(decoded_values(value_log4(), 1, {0x80, 0x3F, 0x80, 0x40, 0x0F}));
@@ -118,8 +116,7 @@ TEST(ValueLog4, decode_padding_set_throws) {
 
 TEST(ValueLog4, decode_reads_the_low_nibble_first) {
   // From 1 to 128 in 7 steps of two.
-  EXPECT_EQ(decoded_values(value_log4(), 3, {0x80, 0x3F, 0x00, 0x43, 0xF1, 0x0A}),
-            (std::vector<float>{2, -128, -4}));
+  EXPECT_EQ(decoded_values(value_log4(), 3, {0x80, 0x3F, 0x00, 0x43, 0xF1, 0x0A}), (std::vector<float>{2, -128, -4}));
 }
 
 TEST(ValueLog8, decode_reads_sign_and_level) {

@@ -47,8 +47,7 @@ TEST(Allocation, warm_collectives_allocate_nothing) {
         ring_allgather(comm, halves, cuts);
         allreduce_small(comm, 1.0, Reduction::max, work);
       }
-      EXPECT_EQ(allocations_of_this_thread() - before, 0u)
-          << "P = " << P << ", rank " << comm.rank();
+      EXPECT_EQ(allocations_of_this_thread() - before, 0u) << "P = " << P << ", rank " << comm.rank();
     });
   }
 }

@@ -17,8 +17,7 @@ namespace oktopk::allreduce_small_test {
 namespace {
 
 template <class T>
-std::vector<std::vector<T>> reduce(const std::vector<std::vector<T>>& of_ranks,
-                                   Reduction reduction) {
+std::vector<std::vector<T>> reduce(const std::vector<std::vector<T>>& of_ranks, Reduction reduction) {
   return gather_world("threads", static_cast<int>(of_ranks.size()), [&](Communicator& comm) {
     Workspace work;
     std::vector<T> values = of_ranks[static_cast<std::size_t>(comm.rank())];
@@ -90,11 +89,9 @@ TEST(AllreduceSmall, max_and_min_of_floats_agree_on_zeros_and_nans) {
 
 TEST(AllreduceSmall, partial_sums_may_overflow_where_the_sum_fits) {
   const std::int64_t most = std::numeric_limits<std::int64_t>::max();
-  for (const auto& found :
-       reduce<std::int64_t>({{most}, {-most}, {most}, {-most}, {7}}, Reduction::sum))
+  for (const auto& found : reduce<std::int64_t>({{most}, {-most}, {most}, {-most}, {7}}, Reduction::sum))
     EXPECT_EQ(found[0], 7);
-  for (const auto& found :
-       reduce<std::int64_t>({{most}, {most}, {-most}, {-most}, {7}}, Reduction::sum))
+  for (const auto& found : reduce<std::int64_t>({{most}, {most}, {-most}, {-most}, {7}}, Reduction::sum))
     EXPECT_EQ(found[0], 7);
 }
 

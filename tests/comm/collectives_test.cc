@@ -19,8 +19,7 @@ namespace {
 using conformance::Check;
 using conformance::kCollectiveChecks;
 
-class CollectivesConformance
-    : public testing::TestWithParam<std::tuple<std::string_view, int, Check>> {};
+class CollectivesConformance : public testing::TestWithParam<std::tuple<std::string_view, int, Check>> {};
 
 TEST_P(CollectivesConformance, holds) {
   const auto& [transport, P, check] = GetParam();
@@ -28,13 +27,11 @@ TEST_P(CollectivesConformance, holds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CollectivesConformance,
-                         testing::Combine(testing::ValuesIn(kTransports),
-                                          testing::ValuesIn(kWorldSizes),
+                         testing::Combine(testing::ValuesIn(kTransports), testing::ValuesIn(kWorldSizes),
                                           testing::ValuesIn(kCollectiveChecks)),
                          [](const auto& test) {
-                           return std::string(std::get<0>(test.param)) + "_" +
-                                  std::to_string(std::get<1>(test.param)) + "_" +
-                                  std::get<2>(test.param).name;
+                           return std::string(std::get<0>(test.param)) + "_" + std::to_string(std::get<1>(test.param)) +
+                                  "_" + std::get<2>(test.param).name;
                          });
 
 class Collectives : public testing::TestWithParam<int> {
@@ -48,8 +45,7 @@ class Collectives : public testing::TestWithParam<int> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(All, Collectives, testing::ValuesIn(kWorldSizes),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(All, Collectives, testing::ValuesIn(kWorldSizes), testing::PrintToStringParamName());
 
 TEST_P(Collectives, send_as_many_messages_and_bytes_as_stated) {
   const int P = GetParam();
@@ -72,23 +68,19 @@ TEST_P(Collectives, send_as_many_messages_and_bytes_as_stated) {
     traffic = traffic_of(comm, [&](Communicator& c) { allgather(c, mine, place, work); });
     EXPECT_EQ(traffic.messages_sent, log2_P);
     EXPECT_EQ(traffic.bytes_sent, others * 10);
-    traffic =
-        traffic_of(comm, [&](Communicator& c) { allgatherv(c, mine, capacities, out, work); });
+    traffic = traffic_of(comm, [&](Communicator& c) { allgatherv(c, mine, capacities, out, work); });
     EXPECT_EQ(traffic.messages_sent, log2_P);
     EXPECT_EQ(traffic.bytes_sent, others * (1 + 10));  // the size takes one byte
     traffic = traffic_of(comm, [&](Communicator& c) { alltoall(c, all, place, work); });
     EXPECT_EQ(traffic.messages_sent, others);
     EXPECT_EQ(traffic.bytes_sent, others * 10);
-    traffic =
-        traffic_of(comm, [&](Communicator& c) { alltoallv(c, blocks, capacities, out, work); });
+    traffic = traffic_of(comm, [&](Communicator& c) { alltoallv(c, blocks, capacities, out, work); });
     EXPECT_EQ(traffic.messages_sent, others);
     EXPECT_EQ(traffic.bytes_sent, others * 10);
-    traffic =
-        traffic_of(comm, [&](Communicator& c) { allreduce_small(c, 1.0, Reduction::max, work); });
+    traffic = traffic_of(comm, [&](Communicator& c) { allreduce_small(c, 1.0, Reduction::max, work); });
     EXPECT_EQ(traffic.messages_sent, log2_P);
     EXPECT_EQ(traffic.bytes_sent, log2_P * 16);
-    traffic =
-        traffic_of(comm, [&](Communicator& c) { allreduce_small(c, 1.0, Reduction::sum, work); });
+    traffic = traffic_of(comm, [&](Communicator& c) { allreduce_small(c, 1.0, Reduction::sum, work); });
     EXPECT_EQ(traffic.messages_sent, log2_P);
     EXPECT_EQ(traffic.bytes_sent, others * 16);
   });
@@ -104,12 +96,10 @@ TEST_P(Collectives, region_collectives_send_as_many_messages_as_the_skips) {
     std::vector<float> data(n);
     for (const Skips& skips : conformance::all_skips(P)) {
       const auto phases = circulant_phases(skips);
-      Traffic traffic =
-          traffic_of(comm, [&](Communicator& c) { reduce_scatter(c, data, cuts, phases, work); });
+      Traffic traffic = traffic_of(comm, [&](Communicator& c) { reduce_scatter(c, data, cuts, phases, work); });
       EXPECT_EQ(traffic.messages_sent, static_cast<std::uint64_t>(message_count(skips)));
       EXPECT_EQ(traffic.bytes_sent, bytes);
-      traffic = traffic_of(
-          comm, [&](Communicator& c) { allgather_regions(c, data, cuts, phases, work); });
+      traffic = traffic_of(comm, [&](Communicator& c) { allgather_regions(c, data, cuts, phases, work); });
       EXPECT_EQ(traffic.messages_sent, static_cast<std::uint64_t>(message_count(skips)));
       EXPECT_EQ(traffic.bytes_sent, bytes);
     }
@@ -123,8 +113,7 @@ TEST_P(Collectives, region_collectives_send_as_many_messages_as_the_skips) {
     const auto phases = circulant_phases(halving_skips(P));
     for (const Traffic& t : {traffic_of(comm,
                                         [&](Communicator& c) {
-                                          reduce_scatter(c, data, cuts, phases, work,
-                                                         conformance::kUpperHalf);
+                                          reduce_scatter(c, data, cuts, phases, work, conformance::kUpperHalf);
                                           allgather_regions(c, halves, cuts, phases, work);
                                         }),
                              traffic_of(comm, [&](Communicator& c) {

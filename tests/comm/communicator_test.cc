@@ -19,8 +19,7 @@ using conformance::Check;
 using conformance::kChecks;
 using conformance::kShortTimeout;
 
-class CommunicatorConformance
-    : public testing::TestWithParam<std::tuple<std::string_view, int, Check>> {};
+class CommunicatorConformance : public testing::TestWithParam<std::tuple<std::string_view, int, Check>> {};
 
 TEST_P(CommunicatorConformance, holds) {
   const auto& [transport, P, check] = GetParam();
@@ -52,13 +51,11 @@ TEST_P(CommunicatorConformance, holds_with_jitter) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CommunicatorConformance,
-                         testing::Combine(testing::ValuesIn(kTransports),
-                                          testing::ValuesIn(kWorldSizes),
+                         testing::Combine(testing::ValuesIn(kTransports), testing::ValuesIn(kWorldSizes),
                                           testing::ValuesIn(kChecks)),
                          [](const auto& test) {
-                           return std::string(std::get<0>(test.param)) + "_" +
-                                  std::to_string(std::get<1>(test.param)) + "_" +
-                                  std::get<2>(test.param).name;
+                           return std::string(std::get<0>(test.param)) + "_" + std::to_string(std::get<1>(test.param)) +
+                                  "_" + std::get<2>(test.param).name;
                          });
 
 TEST(Communicator, start_with_bad_peer_names_peer_and_size) {

@@ -177,8 +177,7 @@ TEST(FaultyCommunicator, every_kind_ends_a_barrier_loop_without_a_hang) {
       finished[static_cast<std::size_t>(comm.rank())] = 1;
     };
     // Barriers carry no bytes: there is nothing to corrupt or truncate.
-    const bool is_harmless =
-        kind == FaultKind::none || kind == FaultKind::corrupt || kind == FaultKind::truncate;
+    const bool is_harmless = kind == FaultKind::none || kind == FaultKind::corrupt || kind == FaultKind::truncate;
     if (is_harmless) {
       EXPECT_NO_THROW(run_world("threads", 4, body)) << to_string(kind);
     } else {

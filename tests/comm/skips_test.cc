@@ -12,8 +12,7 @@ namespace oktopk::skips_test {
 namespace {
 
 std::vector<Skips> named_skips(int P) {
-  return {direct_skips(P), halving_skips(P),  power_skips(P),
-          grid_skips(P),   radix_skips(P, 3), radix_skips(P, 100)};
+  return {direct_skips(P), halving_skips(P), power_skips(P), grid_skips(P), radix_skips(P, 3), radix_skips(P, 100)};
 }
 
 TEST(Skips, named_lists_have_their_shape) {
@@ -80,9 +79,8 @@ TEST(Skips, parse_reads_names_and_lists) {
 }
 
 TEST(Skips, parse_bad_text_names_it) {
-  for (const char* text :
-       {"", "fast", "radix:", "radix:1", "radix:x", "radix:2 ", "8,4,,1", "8,4,", "4,2,1", "8,2",
-        "8,8,1", "8,1,2,1", "8,4,2,1,0", "99999999999,1", "8, 4,1", "-8,1"}) {
+  for (const char* text : {"", "fast", "radix:", "radix:1", "radix:x", "radix:2 ", "8,4,,1", "8,4,", "4,2,1", "8,2",
+                           "8,8,1", "8,1,2,1", "8,4,2,1,0", "99999999999,1", "8, 4,1", "-8,1"}) {
     try {
       parse_skips(text, 8);
       ADD_FAILURE() << "accepted \"" << text << "\"";

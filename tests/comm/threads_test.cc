@@ -181,8 +181,7 @@ TEST(ThreadWorld, oversized_message_tells_both_sizes) {
         const std::string text = error_of([&] {
           comm.rank() == 0 ? comm.exchange({}, {&recv, 1}) : comm.exchange({&send, 1}, {});
         });
-        EXPECT_NE(text.find("rank 0 received 10 bytes from rank 1, capacity 4"), std::string::npos)
-            << text;
+        EXPECT_NE(text.find("rank 0 received 10 bytes from rank 1, capacity 4"), std::string::npos) << text;
       },
       kForever);
 }
@@ -191,8 +190,7 @@ TEST(ThreadWorld, many_more_threads_than_cores_make_progress) {
   run_threads(48, [](Communicator& comm) {
     Workspace work;
     for (int i = 0; i < 3; ++i) {
-      const auto sum =
-          allreduce_small(comm, static_cast<std::int64_t>(comm.rank()), Reduction::sum, work);
+      const auto sum = allreduce_small(comm, static_cast<std::int64_t>(comm.rank()), Reduction::sum, work);
       EXPECT_EQ(sum, 48 * 47 / 2);
     }
   });

@@ -42,14 +42,12 @@ TEST(TracingCommunicator, records_peer_and_bytes_of_messages_to_others) {
     traced.exchange(sends, recvs);
     const std::string json = trace.to_json();
     const auto said = [](const std::string& what, int peer, std::size_t bytes) {
-      return "\"args\":{\"" + what + " " + std::to_string(peer) + "\":" + std::to_string(bytes) +
-             "}}";
+      return "\"args\":{\"" + what + " " + std::to_string(peer) + "\":" + std::to_string(bytes) + "}}";
     };
     EXPECT_EQ(trace.size(), 2u);
     EXPECT_EQ(count(json, said("to", next, out.size())), 1u) << json;
     EXPECT_EQ(count(json, said("from", previous, 40 + static_cast<std::size_t>(previous))), 1u);
-    EXPECT_EQ(count(json, "\"pid\":" + std::to_string(comm.rank()) + ",\"tid\":0,\"args\":{\"to"),
-              1u);
+    EXPECT_EQ(count(json, "\"pid\":" + std::to_string(comm.rank()) + ",\"tid\":0,\"args\":{\"to"), 1u);
   });
 }
 
@@ -92,8 +90,7 @@ TEST(GatherTrace, rank_0_has_the_events_of_all_ranks) {
       }
       EXPECT_EQ(trace.size(), mine * static_cast<std::size_t>(P));
       const std::string json = trace.to_json();
-      for (int r = 0; r < P; ++r)
-        EXPECT_EQ(count(json, "\"rank " + std::to_string(r) + "\""), mine > 0 ? 1u : 0u);
+      for (int r = 0; r < P; ++r) EXPECT_EQ(count(json, "\"rank " + std::to_string(r) + "\""), mine > 0 ? 1u : 0u);
     });
 }
 

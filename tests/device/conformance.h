@@ -54,8 +54,7 @@ inline constexpr std::size_t kManyElements = 100000;
 template <class T>
 class Placed {
  public:
-  Placed(const std::vector<T>& values, std::size_t offset)
-      : memory_(values.size() + offset), offset_(offset) {
+  Placed(const std::vector<T>& values, std::size_t offset) : memory_(values.size() + offset), offset_(offset) {
     std::copy(values.begin(), values.end(), memory_.begin() + static_cast<std::ptrdiff_t>(offset));
   }
   std::span<T> span() { return std::span(memory_).subspan(offset_); }
@@ -106,8 +105,7 @@ using BitsList = std::vector<std::pair<Index, std::uint32_t>>;
 
 inline BitsList bits_list_of(CooView v) {
   BitsList out;
-  for (std::size_t i = 0; i < v.size(); ++i)
-    out.emplace_back(v.idx[i], std::bit_cast<std::uint32_t>(v.val[i]));
+  for (std::size_t i = 0; i < v.size(); ++i) out.emplace_back(v.idx[i], std::bit_cast<std::uint32_t>(v.val[i]));
   return out;
 }
 
@@ -115,8 +113,7 @@ inline BitsList select_naively(std::span<const float> x, Index base, float thres
   BitsList out;
   for (std::size_t i = 0; i < x.size(); ++i) {
     const bool reaches = std::isnan(x[i]) || std::fabs(x[i]) >= threshold;
-    if (x[i] != 0 && reaches)
-      out.emplace_back(base + static_cast<Index>(i), std::bit_cast<std::uint32_t>(x[i]));
+    if (x[i] != 0 && reaches) out.emplace_back(base + static_cast<Index>(i), std::bit_cast<std::uint32_t>(x[i]));
   }
   return out;
 }
@@ -124,8 +121,7 @@ inline BitsList select_naively(std::span<const float> x, Index base, float thres
 // 0, tiny, in the middle, exactly a value that occurs, above all.
 inline std::vector<float> thresholds(std::span<const float> x) {
   if (x.size() > kManyElements) return {1.0F};
-  std::vector<float> all = {0.0F, std::numeric_limits<float>::denorm_min(),
-                            std::numeric_limits<float>::min(), 1.0F,
+  std::vector<float> all = {0.0F, std::numeric_limits<float>::denorm_min(), std::numeric_limits<float>::min(), 1.0F,
                             std::numeric_limits<float>::max()};
   if (!x.empty()) all.push_back(std::fabs(x[x.size() / 2]));
   return all;
@@ -144,8 +140,8 @@ inline std::vector<std::vector<Index>> cleared_lists(std::size_t n) {
 }
 
 template <class T>
-std::vector<float> accumulate_naively(std::vector<float> acc, const std::vector<T>& gradient,
-                                      float scale, const std::vector<Index>& cleared) {
+std::vector<float> accumulate_naively(std::vector<float> acc, const std::vector<T>& gradient, float scale,
+                                      const std::vector<Index>& cleared) {
   for (const Index i : cleared) acc[i] = 0;
   for (std::size_t i = 0; i < gradient.size(); ++i) {
     const float product = scale * to_float(gradient[i]);

@@ -42,9 +42,8 @@ TEST_P(DeviceSelection, select_at_least_zero_takes_no_zeros) {
 }
 
 TEST_P(DeviceSelection, select_takes_what_is_not_finite_at_any_threshold) {
-  const float bad[] = {
-      std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN(),
-      std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()};
+  const float bad[] = {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN(),
+                       std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()};
   for (const std::size_t n : {5U, 40U, 1024U, 1029U, 140000U})
     for (std::size_t trial = 0; trial < 40; ++trial) {
       std::vector<float> x = make_values(n, 9);
@@ -52,8 +51,7 @@ TEST_P(DeviceSelection, select_takes_what_is_not_finite_at_any_threshold) {
       x[at] = bad[trial % 4];
       SparseVector out;
       device_->select_at_least(x, 0, std::numeric_limits<float>::max(), out);
-      ASSERT_EQ(bits_list_of(out),
-                (BitsList{{static_cast<Index>(at), std::bit_cast<std::uint32_t>(x[at])}}));
+      ASSERT_EQ(bits_list_of(out), (BitsList{{static_cast<Index>(at), std::bit_cast<std::uint32_t>(x[at])}}));
       std::vector<float> acc(n, 0.0F);
       device_->accumulate_select({acc, x}, std::numeric_limits<float>::max(), out);
       ASSERT_EQ(out.size(), 1u);
@@ -103,8 +101,7 @@ void expect_accumulates_and_selects(const Device& device) {
         Placed<float> acc(start, n % 16);
         Placed<T> placed(gradient, n % 13);
         SparseVector out = make_sparse({{5, 5}});  // must be replaced
-        device.accumulate_select({acc.span(), std::span<const T>(placed.span()), -0.3F, cleared},
-                                 threshold, out);
+        device.accumulate_select({acc.span(), std::span<const T>(placed.span()), -0.3F, cleared}, threshold, out);
         ASSERT_EQ(bits_of(acc.span()), bits_of(expected)) << n << " " << cleared.size();
         ASSERT_EQ(bits_list_of(out), select_naively(expected, 0, threshold))
             << n << " " << threshold << " " << cleared.size();
@@ -113,15 +110,9 @@ void expect_accumulates_and_selects(const Device& device) {
   }
 }
 
-TEST_P(DeviceSelection, accumulate_select_selects_from_the_sum) {
-  expect_accumulates_and_selects<float>(*device_);
-}
-TEST_P(DeviceSelection, accumulate_select_widens_bf16) {
-  expect_accumulates_and_selects<Bf16>(*device_);
-}
-TEST_P(DeviceSelection, accumulate_select_widens_fp16) {
-  expect_accumulates_and_selects<Fp16>(*device_);
-}
+TEST_P(DeviceSelection, accumulate_select_selects_from_the_sum) { expect_accumulates_and_selects<float>(*device_); }
+TEST_P(DeviceSelection, accumulate_select_widens_bf16) { expect_accumulates_and_selects<Bf16>(*device_); }
+TEST_P(DeviceSelection, accumulate_select_widens_fp16) { expect_accumulates_and_selects<Fp16>(*device_); }
 
 TEST_P(DeviceSelection, accumulate_select_takes_no_sums_that_cancel) {
   std::vector<float> acc = make_values(3000, 14);

@@ -15,10 +15,9 @@ template <class T>
 T not_finite(std::size_t which);
 template <>
 float not_finite(std::size_t which) {
-  const float bad[] = {
-      std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN(),
-      std::numeric_limits<float>::signaling_NaN(), std::numeric_limits<float>::infinity(),
-      -std::numeric_limits<float>::infinity()};
+  const float bad[] = {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN(),
+                       std::numeric_limits<float>::signaling_NaN(), std::numeric_limits<float>::infinity(),
+                       -std::numeric_limits<float>::infinity()};
   return bad[which % 5];
 }
 template <>
@@ -53,8 +52,7 @@ TEST_P(DeviceConformance, first_nonfinite_finds_the_first_of_any_type) {
   expect_finds_nonfinite<float>(*device_);
   expect_finds_nonfinite<Bf16>(*device_);
   expect_finds_nonfinite<Fp16>(*device_);
-  const std::vector<float> extremes = {std::numeric_limits<float>::max(),
-                                       -std::numeric_limits<float>::max(), -0.0F};
+  const std::vector<float> extremes = {std::numeric_limits<float>::max(), -std::numeric_limits<float>::max(), -0.0F};
   EXPECT_EQ(device_->first_nonfinite(extremes), 3u);
 }
 
@@ -74,9 +72,7 @@ void expect_accumulates(const Device& device) {
   }
 }
 
-TEST_P(DeviceConformance, accumulate_clears_and_adds_the_scaled_gradient) {
-  expect_accumulates<float>(*device_);
-}
+TEST_P(DeviceConformance, accumulate_clears_and_adds_the_scaled_gradient) { expect_accumulates<float>(*device_); }
 TEST_P(DeviceConformance, accumulate_widens_bf16) { expect_accumulates<Bf16>(*device_); }
 TEST_P(DeviceConformance, accumulate_widens_fp16) { expect_accumulates<Fp16>(*device_); }
 

@@ -18,8 +18,7 @@ TEST(ThreadPool, run_calls_every_part_once) {
       for (std::size_t parts = 0; parts <= threads; ++parts) {
         std::vector<int> calls(threads, 0);
         pool.run(parts, [&](std::size_t part) { ++calls[part]; });
-        for (std::size_t part = 0; part < threads; ++part)
-          ASSERT_EQ(calls[part], part < parts ? 1 : 0);
+        for (std::size_t part = 0; part < threads; ++part) ASSERT_EQ(calls[part], part < parts ? 1 : 0);
       }
   }
 }
@@ -58,8 +57,7 @@ TEST(ThreadPool, run_throws_what_the_first_failing_part_threw_after_all_have_end
     }
     EXPECT_EQ(ended, 4);
   }
-  EXPECT_THROW(pool.run(1, [](std::size_t) { throw std::logic_error("caller"); }),
-               std::logic_error);
+  EXPECT_THROW(pool.run(1, [](std::size_t) { throw std::logic_error("caller"); }), std::logic_error);
   int calls = 0;
   pool.run(1, [&](std::size_t) { ++calls; });
   EXPECT_EQ(calls, 1);

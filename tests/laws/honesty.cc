@@ -13,8 +13,7 @@ namespace {
 
 // The selectors exact, quota and controlled trim to k.
 bool may_send_more_than_k(const ReducerOptions& options) {
-  const SelectorKind kind =
-      options.selector.value_or(default_selector(find_preset(options.preset), options.allreduce));
+  const SelectorKind kind = options.selector.value_or(default_selector(find_preset(options.preset), options.allreduce));
   return kind == SelectorKind::reused || kind == SelectorKind::gaussian;
 }
 
@@ -78,8 +77,7 @@ void Honesty::add(std::span<const Traffic> ranks, bool refreshed) {
     sent += t.bytes_sent;
     received += t.bytes_received;
   }
-  if (sent != received)
-    violate("step ", steps_, ": ", sent, " bytes sent, ", received, " received");
+  if (sent != received) violate("step ", steps_, ": ", sent, " bytes sent, ", received, " received");
   // A stream may change in any step, which only its counts can tell, after they were gathered.
   const double refreshing = promise_.refresh.bound.bytes - promise_.steady.bound.bytes;
   const bool is_excused = judged_ == Judged::stream && !refreshed;
@@ -125,8 +123,8 @@ void Honesty::judge_mean() {
 
 std::string Honesty::seen() const {
   std::ostringstream text;
-  text << std::setprecision(3) << words(sent_ / steps_) << " words per k on average, at most "
-       << words(most_) << ", none promised";
+  text << std::setprecision(3) << words(sent_ / steps_) << " words per k on average, at most " << words(most_)
+       << ", none promised";
   return text.str();
 }
 

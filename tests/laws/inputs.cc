@@ -57,8 +57,7 @@ void repeat(const std::vector<float>& block, float growth, std::span<float> out)
     const auto scaled = [scale](float x) { return scale * x; };
     float* const to = out.data() + begin;
     std::transform(at, at + static_cast<std::ptrdiff_t>(first), to, scaled);
-    std::transform(block.begin(), block.begin() + static_cast<std::ptrdiff_t>(count - first),
-                   to + first, scaled);
+    std::transform(block.begin(), block.begin() + static_cast<std::ptrdiff_t>(count - first), to + first, scaled);
   }
 }
 
@@ -107,9 +106,8 @@ void scale_layers(std::span<float> x, std::uint64_t seed) {
   double before = 0;
   for (std::size_t layer = 0; layer < kLayers; ++layer) {
     before += weight[layer];
-    const auto end = layer + 1 == kLayers
-                         ? x.size()
-                         : static_cast<std::size_t>(static_cast<double>(x.size()) * before / total);
+    const auto end =
+        layer + 1 == kLayers ? x.size() : static_cast<std::size_t>(static_cast<double>(x.size()) * before / total);
     const auto scale = static_cast<float>(std::exp(layout.normal()));
     const bool embedding = layer % 8 == 0;  // a few rows of it are hot
     for (std::size_t i = begin; i < end; ++i) {
@@ -120,8 +118,7 @@ void scale_layers(std::span<float> x, std::uint64_t seed) {
   }
 }
 
-std::vector<float> make_input(Input kind, Index n, int rank, std::uint64_t step,
-                              std::uint64_t seed) {
+std::vector<float> make_input(Input kind, Index n, int rank, std::uint64_t step, std::uint64_t seed) {
   Random random(seed, static_cast<std::uint64_t>(rank) + 1000, step);
   std::vector<float> out(n);
   if (kind >= Input::dyadic) {
@@ -133,8 +130,7 @@ std::vector<float> make_input(Input kind, Index n, int rank, std::uint64_t step,
   return out;
 }
 
-Uninitialised<float> make_large_input(Input kind, Index n, int rank, std::uint64_t step,
-                                      std::uint64_t seed) {
+Uninitialised<float> make_large_input(Input kind, Index n, int rank, std::uint64_t step, std::uint64_t seed) {
   const bool has_places = kind == Input::skewed;  // its first sixteenth differs: no repetition
   if (n <= kBlock || has_places) {
     const auto all = make_input(kind, n, rank, step, seed);

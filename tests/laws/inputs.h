@@ -34,8 +34,7 @@ struct InputInfo {
 std::span<const InputInfo> inputs();
 Input find_input(std::string_view name);
 
-std::vector<float> make_input(Input kind, Index n, int rank, std::uint64_t step,
-                              std::uint64_t seed);
+std::vector<float> make_input(Input kind, Index n, int rank, std::uint64_t step, std::uint64_t seed);
 
 // One value of the noise that gaussian, laplace and layered are made of. REQUIRES: kind is one of
 // these three.
@@ -47,7 +46,6 @@ void scale_layers(std::span<float> x, std::uint64_t seed);
 // For kernel benches: in huge pages, and beyond 2^20 elements made from that many random numbers,
 // over and over with another sign, another start and (unless dyadic) a scale that differs by 2^-12,
 // so that 2^24 elements take a tenth of a second. Up to there the same as make_input.
-Uninitialised<float> make_large_input(Input kind, Index n, int rank, std::uint64_t step,
-                                      std::uint64_t seed);
+Uninitialised<float> make_large_input(Input kind, Index n, int rank, std::uint64_t step, std::uint64_t seed);
 
 }  // namespace oktopk

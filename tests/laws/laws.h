@@ -81,8 +81,7 @@ Finding check_calm(Communicator& comm, const Trial& trial);
 // Law 6. `make_comm` gives this rank's communicator of a fresh world with a short timeout; it is
 // called once per fault, collectively, and what it gave is dead afterwards. `report` is a sound
 // communicator of the same ranks on which they compare notes.
-Finding check_courage(Communicator& report,
-                      const std::function<std::unique_ptr<Communicator>()>& make_comm,
+Finding check_courage(Communicator& report, const std::function<std::unique_ptr<Communicator>()>& make_comm,
                       const Trial& trial);
 
 // Law 7. Collective; `comm` survives.

@@ -21,9 +21,8 @@ Entries oracle_sum(std::span<const Entries> ranks) {
 
 Entries oracle_top(const Entries& x, std::size_t k) {
   std::vector<std::pair<Index, double>> order(x.begin(), x.end());
-  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
-    return std::fabs(a.second) > std::fabs(b.second);
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto& a, const auto& b) { return std::fabs(a.second) > std::fabs(b.second); });
   order.resize(std::min(k, order.size()));
   return {order.begin(), order.end()};
 }
@@ -61,8 +60,7 @@ Entries oracle_spardl(std::span<const Entries> selections, Index n, std::size_t 
   for (std::size_t i = 0; i < P; ++i)
     for (std::size_t d = 0; d < P; ++d) {
       const std::size_t r = (i + d) % P;
-      held[i].emplace_back(selections[i].lower_bound(cut(r)),
-                           selections[i].lower_bound(cut(r + 1)));
+      held[i].emplace_back(selections[i].lower_bound(cut(r)), selections[i].lower_bound(cut(r + 1)));
     }
   std::size_t bag = 1;
   while (bag * 2 < P) bag *= 2;

@@ -16,8 +16,8 @@ namespace {
 std::uint64_t run_between(Synchroniser& sync, const Trial& trial, int from, int to) {
   std::uint64_t hash = 0;
   for (int step = from; step < to; ++step)
-    hash = fold(hash, sync.step(make_input(trial.input, trial.n, sync.comm().rank(),
-                                           static_cast<std::uint64_t>(step), trial.seed)));
+    hash = fold(hash, sync.step(make_input(trial.input, trial.n, sync.comm().rank(), static_cast<std::uint64_t>(step),
+                                           trial.seed)));
   return hash;
 }
 
@@ -67,16 +67,14 @@ std::string differs(const Dense& is, const Owed& owed, const char* what) {
 }
 
 // On the ranks of `fewer`: what is wrong after the states of all are restored there, and flushed.
-std::string restore_on(Communicator& fewer, const Trial& trial, const std::vector<Bytes>& states,
-                       const Owed& owed) {
+std::string restore_on(Communicator& fewer, const Trial& trial, const std::vector<Bytes>& states, const Owed& owed) {
   ReducerOptions options = trial.options;
   options.allreduce.skips = "halving";  // a list fits one P only
   const auto sync = make_synchroniser(fewer, trial.n, options, trial.group);
   sync->load_all(states);
   std::string wrong = differs(owed_by(*sync).mean, owed, "one rank less: owed");
   const Update rest = sync->flush();
-  if (wrong.empty())
-    wrong = differs(Dense(rest.dense.begin(), rest.dense.end()), owed, "one rank less: applied");
+  if (wrong.empty()) wrong = differs(Dense(rest.dense.begin(), rest.dense.end()), owed, "one rank less: applied");
   return wrong;
 }
 
@@ -91,8 +89,7 @@ Finding check_restore(Communicator& comm, const Trial& trial) {
   const auto resumed = make_synchroniser(comm, trial.n, trial.options, trial.group);
   resumed->load(state);
   std::string wrong;
-  if (run_between(*resumed, trial, middle, trial.steps) !=
-          run_between(*whole, trial, middle, trial.steps) ||
+  if (run_between(*resumed, trial, middle, trial.steps) != run_between(*whole, trial, middle, trial.steps) ||
       resumed->save() != whole->save())
     wrong = "the resumed run is another one";
   if (comm.size() > 1) {
@@ -107,8 +104,7 @@ Finding check_restore(Communicator& comm, const Trial& trial) {
   const auto all = ask_all(comm, wrong.empty() ? 1 : 0);
   for (std::size_t r = 0; r < all.size() && finding.holds; ++r)
     if (all[r] == 0)
-      finding = {"restore", false,
-                 "rank " + std::to_string(r) + (wrong.empty() ? " differs" : ": " + wrong)};
+      finding = {"restore", false, "rank " + std::to_string(r) + (wrong.empty() ? " differs" : ": " + wrong)};
   return finding;
 }
 

@@ -45,12 +45,10 @@ void check_mean(const Witness& w, int step, Finding& finding) {
 }
 
 // lhs == rhs at every index; to rounding where lossy codecs make the arithmetic inexact.
-void check_balance(const Dense& lhs, const Dense& rhs, const Dense& scale, bool exact, int step,
-                   Finding& finding) {
+void check_balance(const Dense& lhs, const Dense& rhs, const Dense& scale, bool exact, int step, Finding& finding) {
   for (std::size_t i = 0; i < lhs.size(); ++i) {
     const double defect = std::fabs(lhs[i] - rhs[i]);
-    if (defect > (exact ? 0.0 : 1e-6 * scale[i]))
-      violate(finding, step, "[", i, "] had ", lhs[i], ", has ", rhs[i]);
+    if (defect > (exact ? 0.0 : 1e-6 * scale[i])) violate(finding, step, "[", i, "] had ", lhs[i], ", has ", rhs[i]);
   }
 }
 
@@ -71,8 +69,8 @@ Dense all_of(const std::vector<Dense>& ranks, const Dense& extra) {
 void check_mass(const Witness& w, bool exact, int step, Finding& finding) {
   std::vector<Dense> kept = w.residuals;
   kept.push_back(w.sum);
-  check_balance(all_of(w.accumulators, w.memory_before), all_of(kept, w.memory_after),
-                magnitudes(w), exact, step, finding);
+  check_balance(all_of(w.accumulators, w.memory_before), all_of(kept, w.memory_after), magnitudes(w), exact, step,
+                finding);
 }
 
 // Rank 0's findings, on every rank.
@@ -108,14 +106,12 @@ std::vector<Finding> check_steps(Communicator& comm, const Trial& trial) {
   Dense applied(trial.n, 0.0);
   Witness w;
   for (int step = 0; step < trial.steps; ++step) {
-    const auto gradient =
-        make_input(trial.input, trial.n, comm.rank(), static_cast<std::uint64_t>(step), trial.seed);
+    const auto gradient = make_input(trial.input, trial.n, comm.rank(), static_cast<std::uint64_t>(step), trial.seed);
     w = witness_step(comm, counting, *sync, gradient, 0);
     const auto gradients = gather_dense(comm, Dense(gradient.begin(), gradient.end()), 0);
     if (!judges) continue;
     check_agreement(w, step, agreement);
-    if (oracle.check(w.record, static_cast<std::uint64_t>(step)) > 0)
-      violate(truth, step, oracle.detail());
+    if (oracle.check(w.record, static_cast<std::uint64_t>(step)) > 0) violate(truth, step, oracle.detail());
     check_mean(w, step, truth);
     check_mass(w, exact, step, mass);
     honesty.add(w.traffic, w.record.refreshed);
@@ -123,8 +119,8 @@ std::vector<Finding> check_steps(Communicator& comm, const Trial& trial) {
     applied = add_up(std::vector<Dense>{applied, w.sum});
   }
   if (judges && trial.steps > 0)  // nothing was lost over all steps together
-    check_balance(brought, all_of(w.residuals, all_of({applied}, w.memory_after)), magnitudes(w),
-                  exact, trial.steps, mass);
+    check_balance(brought, all_of(w.residuals, all_of({applied}, w.memory_after)), magnitudes(w), exact, trial.steps,
+                  mass);
   std::vector<Finding> findings = {agreement, truth, mass, honesty.finding("honesty")};
   tell_all(comm, findings);
   return findings;

@@ -7,8 +7,7 @@
 
 namespace oktopk {
 
-std::unique_ptr<Synchroniser> make_synchroniser(Communicator& comm, Index n,
-                                                const ReducerOptions& options, int group) {
+std::unique_ptr<Synchroniser> make_synchroniser(Communicator& comm, Index n, const ReducerOptions& options, int group) {
   if (group == 1) return std::make_unique<Reducer>(comm, n, options);
   return std::make_unique<NodeReducer>(comm, n, options, NodeOptions{.group = group});
 }
@@ -44,16 +43,10 @@ std::vector<float> Subject::residual() const {
   return {values.begin(), values.end()};
 }
 
-OwnerMemory Subject::memory() const {
-  return holder() == nullptr ? OwnerMemory{} : holder()->memory();
-}
+OwnerMemory Subject::memory() const { return holder() == nullptr ? OwnerMemory{} : holder()->memory(); }
 
-CooView Subject::selection() const {
-  return holder() == nullptr ? CooView{} : CooView(holder()->selection());
-}
+CooView Subject::selection() const { return holder() == nullptr ? CooView{} : CooView(holder()->selection()); }
 
-const Outcome& Subject::outcome() const {
-  return holder() == nullptr ? nothing_ : holder()->outcome();
-}
+const Outcome& Subject::outcome() const { return holder() == nullptr ? nothing_ : holder()->outcome(); }
 
 }  // namespace oktopk

@@ -13,8 +13,7 @@
 namespace oktopk {
 
 // A Reducer for group 1, else a NodeReducer (group as in NodeOptions). Collective.
-std::unique_ptr<Synchroniser> make_synchroniser(Communicator& comm, Index n,
-                                                const ReducerOptions& options, int group);
+std::unique_ptr<Synchroniser> make_synchroniser(Communicator& comm, Index n, const ReducerOptions& options, int group);
 
 class Subject {
  public:

@@ -60,8 +60,7 @@ std::size_t Truth::check(const StepRecord& record, std::uint64_t step) {
   const std::string_view name = allreduce_.name();
   if (!allreduce_.options().codec.lossless()) return check_lossy(record, sum, magnitude);
   if (name == "gtopk") return compare(record.update, oracle_gtopk(record.selections, k_), slack);
-  if (name == "spardl")
-    return compare(record.update, oracle_spardl(record.selections, n_, k_), slack);
+  if (name == "spardl") return compare(record.update, oracle_spardl(record.selections, n_, k_), slack);
   if (name == "oktopk") return check_oktopk(record, sum, slack, step);
   if (name == "circulant") return check_circulant(record, sum, slack);
   return compare(record.update, sum, slack);
@@ -97,25 +96,21 @@ std::size_t Truth::check_oktopk(const StepRecord& record, const Entries& sum, co
   if (options.thresholds == ThresholdRule::steered) {  // the count stays in a band around k
     const auto count = static_cast<double>(record.update.size());
     const auto most = static_cast<double>(std::min(k_, sum.size()));
-    const double band =
-        SumThreshold::most_gathered(static_cast<double>(k_)) - static_cast<double>(k_);
+    const double band = SumThreshold::most_gathered(static_cast<double>(k_)) - static_cast<double>(k_);
     if (std::fabs(count - most) > band) errors += wrong(0, count, most);
     return errors + check_largest(record.update, sum, slack);
   }
-  const bool evaluated =
-      step % static_cast<std::uint64_t>(options.tau_prime) == 0 || too_few_ || threshold_ == 0;
+  const bool evaluated = step % static_cast<std::uint64_t>(options.tau_prime) == 0 || too_few_ || threshold_ == 0;
   if (evaluated) threshold_ = oracle_kth(sum, k_);
   if (evaluated) too_few_ = sum.size() < k_;
   const bool is_known = options.thresholds == ThresholdRule::paper && threshold_ >= 0;
   if (tolerance_ > 0 || !is_known) return check_largest(record.update, sum, slack);
-  return compare(record.update, evaluated ? oracle_top(sum, k_) : oracle_at_least(sum, threshold_),
-                 slack);
+  return compare(record.update, evaluated ? oracle_top(sum, k_) : oracle_at_least(sum, threshold_), slack);
 }
 
 // The threshold is steered, so the count is not given, except just after an evaluation: then it is
 // k.
-std::size_t Truth::check_circulant(const StepRecord& record, const Entries& sum,
-                                   const Entries& slack) {
+std::size_t Truth::check_circulant(const StepRecord& record, const Entries& sum, const Entries& slack) {
   const std::size_t most = std::min(k_, sum.size());
   const std::size_t count = record.update.size();
   std::size_t errors = 0;
@@ -124,22 +119,18 @@ std::size_t Truth::check_circulant(const StepRecord& record, const Entries& sum,
   return errors + check_largest(record.update, sum, slack);
 }
 
-std::size_t Truth::check_lossy(const StepRecord& record, const Entries& sum,
-                               const Entries& magnitude) {
+std::size_t Truth::check_lossy(const StepRecord& record, const Entries& sum, const Entries& magnitude) {
   const bool dense = allreduce_.is_dense();  // with any lossy codec, bf16
-  const Tolerance tolerance =
-      codec_tolerance(dense ? ValueCoding::bf16 : allreduce_.options().codec.value);
+  const Tolerance tolerance = codec_tolerance(dense ? ValueCoding::bf16 : allreduce_.options().codec.value);
   double largest = 0;
   for (const auto& [i, v] : sum) largest = std::max(largest, std::fabs(v));
-  const bool applies_union =
-      dense || allreduce_.options().residual == ResidualKind::all_sent_cleared;
+  const bool applies_union = dense || allreduce_.options().residual == ResidualKind::all_sent_cleared;
   std::size_t count = 0;
   for (const auto& [i, v] : record.update)
     if (!magnitude.contains(i)) count += wrong(i, v, 0);
   for (const auto& [i, m] : magnitude) {
     const double u = at(record.update, i);
-    if (applies_union &&
-        std::fabs(u - at(sum, i)) > tolerance.relative * m + tolerance.of_largest * largest)
+    if (applies_union && std::fabs(u - at(sum, i)) > tolerance.relative * m + tolerance.of_largest * largest)
       count += wrong(i, u, at(sum, i));
   }
   return count;

@@ -32,8 +32,7 @@ class Truth {
  private:
   std::size_t compare(const Entries& update, const Entries& expected, const Entries& slack);
   std::size_t check_largest(const Entries& update, const Entries& sum, const Entries& slack);
-  std::size_t check_oktopk(const StepRecord& record, const Entries& sum, const Entries& slack,
-                           std::uint64_t step);
+  std::size_t check_oktopk(const StepRecord& record, const Entries& sum, const Entries& slack, std::uint64_t step);
   std::size_t check_circulant(const StepRecord& record, const Entries& sum, const Entries& slack);
   std::size_t check_lossy(const StepRecord& record, const Entries& sum, const Entries& magnitude);
   std::size_t wrong(Index i, double is, double should);

@@ -19,8 +19,7 @@ StepRecord make_record() {
   return record;
 }
 
-std::size_t errors(const std::string& preset, StepRecord record, const Entries& update,
-                   std::uint64_t step = 0) {
+std::size_t errors(const std::string& preset, StepRecord record, const Entries& update, std::uint64_t step = 0) {
   const auto allreduce = make_allreduce(find_preset(preset), {});
   record.update = update;
   return Truth(*allreduce, kN, kK).check(record, step);

@@ -21,16 +21,13 @@ constexpr std::array<VolumeStream, 5> kStreams = {{
 constexpr std::size_t kFields = 6;  // of a step, in Dense
 
 void append(const Traffic& t, bool refreshed, Dense& out) {
-  out.insert(out.end(),
-             {static_cast<double>(t.duplex_messages), static_cast<double>(t.duplex_bytes),
-              static_cast<double>(t.bytes_sent), static_cast<double>(t.bytes_received),
-              static_cast<double>(t.messages_sent), refreshed ? 1.0 : 0.0});
+  out.insert(out.end(), {static_cast<double>(t.duplex_messages), static_cast<double>(t.duplex_bytes),
+                         static_cast<double>(t.bytes_sent), static_cast<double>(t.bytes_received),
+                         static_cast<double>(t.messages_sent), refreshed ? 1.0 : 0.0});
 }
 
 Traffic traffic_at(const Dense& counts, std::size_t step) {
-  const auto field = [&](std::size_t i) {
-    return static_cast<std::uint64_t>(counts[step * kFields + i]);
-  };
+  const auto field = [&](std::size_t i) { return static_cast<std::uint64_t>(counts[step * kFields + i]); };
   Traffic t;
   t.duplex_messages = field(0);
   t.duplex_bytes = field(1);
@@ -61,8 +58,7 @@ Finding check_volume(Communicator& comm, const VolumeTrial& trial) {
   Honesty honesty(promise, spread_of(trial.stream.data), Judged::stream);
   std::vector<Traffic> ranks(all.size());
   for (std::size_t step = 0; step < static_cast<std::size_t>(trial.steps); ++step) {
-    std::ranges::transform(all, ranks.begin(),
-                           [&](const Dense& counts) { return traffic_at(counts, step); });
+    std::ranges::transform(all, ranks.begin(), [&](const Dense& counts) { return traffic_at(counts, step); });
     honesty.add(ranks, all[0][step * kFields + kFields - 1] != 0);  // rank 0 leads its node
   }
   return honesty.finding("volume");

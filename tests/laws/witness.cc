@@ -91,8 +91,8 @@ std::uint64_t fold(std::uint64_t hash, const Update& update) {
   return hash_bytes(std::as_bytes(update.dense), hash);
 }
 
-StepRecord record_step(Communicator& report, Subject& subject, std::span<const float> gradient,
-                       int root, Update* received) {
+StepRecord record_step(Communicator& report, Subject& subject, std::span<const float> gradient, int root,
+                       Update* received) {
   const SparseVector remembered = nonzeros(subject.memory().values, subject.memory().region.begin);
   const Update update = subject.sync().step(gradient);
   if (received != nullptr) *received = update;
@@ -106,8 +106,7 @@ StepRecord record_step(Communicator& report, Subject& subject, std::span<const f
   if (update.is_dense()) return record;
   const auto selections = gather_entries(report, subject.selection(), root);
   if (!selections.empty())
-    for (const int r : subject.leaders())
-      record.selections.push_back(selections[static_cast<std::size_t>(r)]);
+    for (const int r : subject.leaders()) record.selections.push_back(selections[static_cast<std::size_t>(r)]);
   record.memory = oracle_sum(gather_entries(report, remembered, root));
   return record;
 }
@@ -145,8 +144,7 @@ Witness witness_step(Communicator& report, CountingCommunicator& counting, Synch
   w.updates = gather_dense(report, mean, root);
   Workspace work;
   w.traffic.resize(static_cast<std::size_t>(report.size()));
-  allgather(report, std::as_bytes(std::span(&traffic, 1)),
-            std::as_writable_bytes(std::span(w.traffic)), work);
+  allgather(report, std::as_bytes(std::span(&traffic, 1)), std::as_writable_bytes(std::span(w.traffic)), work);
   return w;
 }
 

@@ -27,8 +27,8 @@ struct Witness {
 // Runs one step and gathers over `report` (a sound communicator of the same ranks) what Truth
 // needs. Only rank `root` gets it, or everyone when root < 0. The accumulators of dense algorithms
 // are left out. `received`: what the step gave this rank.
-StepRecord record_step(Communicator& report, Subject& subject, std::span<const float> gradient,
-                       int root = -1, Update* received = nullptr);
+StepRecord record_step(Communicator& report, Subject& subject, std::span<const float> gradient, int root = -1,
+                       Update* received = nullptr);
 
 // Runs one step of a Reducer or NodeReducer on `counting` and gathers over `report` (the sound
 // communicator beneath). What is by rank or by index is there on rank `root` only, or on every rank

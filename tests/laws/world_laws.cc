@@ -18,8 +18,8 @@ std::uint64_t run_steps(Communicator& comm, const Trial& trial) {
   const auto sync = make_synchroniser(comm, trial.n, trial.options, trial.group);
   std::uint64_t hash = 0;
   for (int step = 0; step < trial.steps; ++step)
-    hash = fold(hash, sync->step(make_input(trial.input, trial.n, comm.rank(),
-                                            static_cast<std::uint64_t>(step), trial.seed)));
+    hash = fold(
+        hash, sync->step(make_input(trial.input, trial.n, comm.rank(), static_cast<std::uint64_t>(step), trial.seed)));
   return hash;
 }
 
@@ -28,8 +28,7 @@ constexpr const char* kDenseTrusts =
     "sound";
 
 struct Ended {
-  bool raised =
-      false;  // CommError, or UsageError where a peer's lie was seen while comparing n and k
+  bool raised = false;  // CommError, or UsageError where a peer's lie was seen while comparing n and k
   std::uint64_t hash = 0;
   bool struck = false;  // on the rank with the fault: it took effect
 };
@@ -76,8 +75,7 @@ Finding check_calm(Communicator& comm, const Trial& trial) {
   return finding;
 }
 
-Finding check_courage(Communicator& report,
-                      const std::function<std::unique_ptr<Communicator>()>& make_comm,
+Finding check_courage(Communicator& report, const std::function<std::unique_ptr<Communicator>()>& make_comm,
                       const Trial& trial) {
   Finding finding{"courage", true, ""};
   const int P = report.size();
@@ -86,10 +84,9 @@ Finding check_courage(Communicator& report,
     return finding;
   }
   const std::uint64_t sound = run_steps(report, trial);
-  const bool dense =
-      find_preset(trial.options.preset).residuals[0] == ResidualKind::none || trial.group != 1;
-  for (const FaultKind kind : {FaultKind::die, FaultKind::drop, FaultKind::corrupt,
-                               FaultKind::truncate, FaultKind::stall}) {
+  const bool dense = find_preset(trial.options.preset).residuals[0] == ResidualKind::none || trial.group != 1;
+  for (const FaultKind kind :
+       {FaultKind::die, FaultKind::drop, FaultKind::corrupt, FaultKind::truncate, FaultKind::stall}) {
     if (dense && (kind == FaultKind::corrupt || kind == FaultKind::drop)) {
       if (finding.holds) finding.detail = kDenseTrusts;
       continue;
@@ -99,19 +96,16 @@ Finding check_courage(Communicator& report,
       Ended end;
       {
         const auto comm = make_comm();
-        end = run_with_fault(*comm, trial, report.rank() == culprit,
-                             {kind, message, trial.seed + message});
+        end = run_with_fault(*comm, trial, report.rank() == culprit, {kind, message, trial.seed + message});
       }
-      const bool struck =
-          ask_all(report, end.struck ? 1 : 0)[static_cast<std::size_t>(culprit)] != 0;
+      const bool struck = ask_all(report, end.struck ? 1 : 0)[static_cast<std::size_t>(culprit)] != 0;
       const bool good = struck ? end.raised : (!end.raised && end.hash == sound);
       const auto all = ask_all(report, good ? 1 : 0);
       for (std::size_t r = 0; r < all.size(); ++r)
         if (all[r] == 0 && finding.holds) {
           std::ostringstream text;
           text << to_string(kind) << " of rank " << culprit << " at its message " << message
-               << (struck ? ": rank " : " (not reached): rank ") << r
-               << (struck ? " saw no error" : " failed");
+               << (struck ? ": rank " : " (not reached): rank ") << r << (struck ? " saw no error" : " failed");
           finding = {"courage", false, text.str()};
         }
     }
@@ -137,8 +131,7 @@ Finding check_bad_input(Communicator& comm, const Trial& trial) {
   const bool is_last = comm.rank() == comm.size() - 1;
   const auto sync = make_synchroniser(comm, trial.n, trial.options, trial.group);
   auto gradient = make_input(trial.input, trial.n, comm.rank(), 0, trial.seed);
-  for (const float bad :
-       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     auto broken = gradient;
     if (is_last) broken[broken.size() / 2] = bad;
     expect(refuses([&] { sync->step(broken); }), "a rank's NaN or Inf was accepted");
@@ -155,9 +148,7 @@ Finding check_bad_input(Communicator& comm, const Trial& trial) {
     const Index mine = trial.n + (is_last ? 1 : 0);
     // A Reducer compares with its first step, a NodeReducer as it is made.
     const auto refuses_step = [&](Index n, const ReducerOptions& options) {
-      return refuses([&] {
-        make_synchroniser(comm, n, options, trial.group)->step(std::vector<float>(n, 0.0F));
-      });
+      return refuses([&] { make_synchroniser(comm, n, options, trial.group)->step(std::vector<float>(n, 0.0F)); });
     };
     expect(refuses_step(mine, trial.options), "different n on the ranks was accepted");
     ReducerOptions other = trial.options;

@@ -38,8 +38,7 @@ TEST_P(MpiBlockingCollectives, holds) {
   GetParam().run(*comm);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, MpiBlockingCollectives,
-                         testing::ValuesIn(conformance::kCollectiveChecks),
+INSTANTIATE_TEST_SUITE_P(All, MpiBlockingCollectives, testing::ValuesIn(conformance::kCollectiveChecks),
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST(MpiBlockingResults, equal_those_of_polling_for_every_sparse_preset) {

@@ -111,8 +111,7 @@ TEST(MpiCommunicator, large_message_that_is_too_long_is_not_written_behind_the_b
     const Send send{neighbour(*comm, 1), out};
     Recv recv{neighbour(*comm, -1), std::span(in).first(capacity), 0};
     EXPECT_THROW(comm->exchange({&send, 1}, {&recv, 1}), CommError);
-    EXPECT_EQ(static_cast<std::size_t>(std::count(in.begin(), in.end(), std::byte{0xee})),
-              in.size());
+    EXPECT_EQ(static_cast<std::size_t>(std::count(in.begin(), in.end(), std::byte{0xee})), in.size());
     meet();
   }
 }
@@ -198,8 +197,7 @@ TEST(MpiCommunicator, parts_keep_their_messages_apart) {
   }
   for (Pending& pending : pendings) pending.wait();
   for (std::size_t i = 0; i < wholes.size(); ++i)
-    EXPECT_EQ(in[i],
-              conformance::message(recvs[i].peer, wholes[i]->rank(), static_cast<int>(i), 100));
+    EXPECT_EQ(in[i], conformance::message(recvs[i].peer, wholes[i]->rank(), static_cast<int>(i), 100));
 }
 
 TEST(MpiCommunicator, outlives_the_session_that_another_one_owns) {

@@ -20,8 +20,7 @@ class FailurePrinter : public testing::EmptyTestEventListener {
 
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed()) return;
-    std::printf("rank %d: %s:%d: %s\n", rank_,
-                result.file_name() != nullptr ? result.file_name() : "unknown file",
+    std::printf("rank %d: %s:%d: %s\n", rank_, result.file_name() != nullptr ? result.file_name() : "unknown file",
                 result.line_number(), result.summary());
     std::fflush(stdout);
   }
@@ -36,8 +35,7 @@ class FailurePrinter : public testing::EmptyTestEventListener {
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   const bool one_thread = argc > 1 && std::string_view(argv[1]) == "--one-thread";
-  const oktopk::MpiSession session(one_thread ? oktopk::MpiThreads::first
-                                              : oktopk::MpiThreads::any);
+  const oktopk::MpiSession session(one_thread ? oktopk::MpiThreads::first : oktopk::MpiThreads::any);
   const auto world = oktopk::make_mpi_world();
   testing::TestEventListeners& listeners = testing::UnitTest::GetInstance()->listeners();
   if (world->rank() != 0) {

@@ -32,8 +32,7 @@ TEST_P(MpiNodes, laws_hold_in_nodes_of_two) {
   const auto comm = make_mpi_world();
   const Trial trial = make_trial(GetParam(), 2, 300);
   expect_all(check_steps(*comm, trial));
-  expect_all(
-      {check_restore(*comm, trial), check_calm(*comm, trial), check_bad_input(*comm, trial)});
+  expect_all({check_restore(*comm, trial), check_calm(*comm, trial), check_bad_input(*comm, trial)});
 }
 
 // Of three or more ranks: summed by regions.
@@ -58,9 +57,7 @@ TEST(MpiHost, all_ranks_of_a_host_have_one_leader_and_get_the_dense_mean) {
   const Dense mean = spread(nodes.step(gradient), n);  // k = n
   const Dense sum = sum_over_ranks(*comm, gradient);
   for (std::size_t i = 0; i < n; ++i)
-    EXPECT_EQ(static_cast<float>(mean[i]),
-              static_cast<float>(sum[i]) / static_cast<float>(comm->size()))
-        << i;
+    EXPECT_EQ(static_cast<float>(mean[i]), static_cast<float>(sum[i]) / static_cast<float>(comm->size())) << i;
 }
 
 }  // namespace

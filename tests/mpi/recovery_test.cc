@@ -44,8 +44,7 @@ TEST(MpiRecovery, late_peer_gets_a_message_whose_buffer_is_freed) {
   barrier(*sound);  // in which rank 0 lets MPI send
   if (sound->rank() == 1) {
     EXPECT_EQ(recv.size, kLarge);
-    EXPECT_EQ(static_cast<std::size_t>(std::count(bytes.begin(), bytes.end(), std::byte{7})),
-              kLarge);
+    EXPECT_EQ(static_cast<std::size_t>(std::count(bytes.begin(), bytes.end(), std::byte{7})), kLarge);
   }
 }
 
@@ -86,8 +85,7 @@ TEST(MpiRecovery, parts_live_on_when_the_whole_has_failed_and_is_gone) {
   const int mine = part->rank();
   std::vector<int> all(static_cast<std::size_t>(part->size()));
   Workspace work;
-  allgather(*part, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
-            work);
+  allgather(*part, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), work);
   for (std::size_t r = 0; r < all.size(); ++r) EXPECT_EQ(all[r], static_cast<int>(r));
 }
 

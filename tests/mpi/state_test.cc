@@ -39,8 +39,7 @@ TEST_P(MpiState, damaged_state_on_one_rank_is_refused_on_all_and_changes_nothing
   Bytes state = before;
   if (comm->rank() == comm->size() - 1) state.back() ^= std::byte{1};
   const std::string message = message_of([&] { reducer.load(state); });
-  EXPECT_NE(message.find("rank " + std::to_string(comm->size() - 1) + ": state: damaged"),
-            std::string::npos)
+  EXPECT_NE(message.find("rank " + std::to_string(comm->size() - 1) + ": state: damaged"), std::string::npos)
       << message;
   EXPECT_EQ(reducer.save(), before);
   EXPECT_EQ(message_of([&] { reducer.step(gradient_of(reducer, 3)); }), "accepted");

@@ -26,18 +26,14 @@ TEST(MpiThreads, bucketed_reducer_needs_a_level_that_allows_its_thread) {
   MPI_Query_thread(&level);
   const auto comm = make_mpi_world();
   JitterCommunicator decorated(*comm, 1);
-  const std::string message = message_of([&] {
-    const BucketedReducer reducer(decorated, {60, 40}, options());
-  });
+  const std::string message = message_of([&] { const BucketedReducer reducer(decorated, {60, 40}, options()); });
   if (level >= MPI_THREAD_SERIALIZED) {
     EXPECT_EQ(message, "accepted");
     return;
   }
-  const std::string found =
-      level == MPI_THREAD_SINGLE ? "MPI_THREAD_SINGLE" : "MPI_THREAD_FUNNELED";
-  for (const std::string& part :
-       {"initialised with " + found, std::string("needs MPI_THREAD_SERIALIZED"),
-        std::string("MpiSession"), std::string("MPI_Init_thread")})
+  const std::string found = level == MPI_THREAD_SINGLE ? "MPI_THREAD_SINGLE" : "MPI_THREAD_FUNNELED";
+  for (const std::string& part : {"initialised with " + found, std::string("needs MPI_THREAD_SERIALIZED"),
+                                  std::string("MpiSession"), std::string("MPI_Init_thread")})
     EXPECT_NE(message.find(part), std::string::npos) << message;
 }
 

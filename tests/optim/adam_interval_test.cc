@@ -25,8 +25,7 @@ TEST(SparseAdam, interval_aware_moves_as_far_as_dense_adam) {
     Weights often(n), rarely(n), gradient(n), sum(n);
     Random random(4);
     for (int step = 1; step <= kSteps; ++step) {
-      for (Index i = 0; i < n; ++i)
-        sum[i] += gradient[i] = static_cast<float>(0.05 + random.normal());
+      for (Index i = 0; i < n; ++i) sum[i] += gradient[i] = static_cast<float>(0.05 + random.normal());
       dense.step(often, gradient, options.learning_rate);
       const bool arrives = step % kInterval == 0;
       adam.apply(rarely, {.dense = arrives ? std::span<const float>(sum) : std::span<float>()});
@@ -43,8 +42,7 @@ TEST(SparseAdam, interval_aware_with_constant_gradients_moves_by_the_root_of_the
   with_adam(1, {.learning_rate = 1e-3F}, [](SparseAdam& adam) {
     Weights weights = {0};
     const SparseVector sum = make_sparse({{0, 9 * 0.5F}});
-    for (int step = 1; step <= 180; ++step)
-      adam.apply(weights, step % 9 == 0 ? Update{sum} : Update{});
+    for (int step = 1; step <= 180; ++step) adam.apply(weights, step % 9 == 0 ? Update{sum} : Update{});
     EXPECT_NEAR(weights[0], -1e-3 * 180 / 3, 2e-3);  // some momentum is still to be moved
     EXPECT_EQ(adam.steps(), 180u);
   });

@@ -98,8 +98,7 @@ TEST(SparseAdam, updates_mode_with_dense_steps_averages_local_adams) {
   Weights expected = first_weights(kSize);
   for (int step = 0; step < training.steps; ++step) {
     Weights mean(kSize, 0.0F);
-    for (int r = 0; r < 3; ++r)
-      local[static_cast<std::size_t>(r)].step(mean, dyadic(r, step), 1e-3F);
+    for (int r = 0; r < 3; ++r) local[static_cast<std::size_t>(r)].step(mean, dyadic(r, step), 1e-3F);
     for (std::size_t i = 0; i < kSize; ++i) {
       expected[i] *= 1 - 1e-3F * options.weight_decay;
       expected[i] += mean[i] / 3;
@@ -117,8 +116,7 @@ TEST(SparseAdam, interval_aware_touches_only_what_arrives) {
       const Update update = adam.step(weights, dyadic(comm.rank(), step));
       std::vector<bool> arrived(kSize);
       update.for_each([&](Index i, float) { arrived[i] = true; });
-      for (std::size_t i = 0; i < kSize; ++i)
-        EXPECT_EQ(weights[i] != first_weights(kSize)[i], arrived[i]) << i;
+      for (std::size_t i = 0; i < kSize; ++i) EXPECT_EQ(weights[i] != first_weights(kSize)[i], arrived[i]) << i;
     }
   });
 }

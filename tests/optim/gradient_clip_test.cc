@@ -13,8 +13,7 @@
 namespace oktopk::gradient_clip_test {
 namespace {
 
-std::vector<float> factors(int P, float clip_norm,
-                           const std::function<std::vector<float>(int rank)>& gradient) {
+std::vector<float> factors(int P, float clip_norm, const std::function<std::vector<float>(int rank)>& gradient) {
   return gather_world("threads", P, [&](Communicator& comm) {
     Workspace work;
     return clip_factor(comm, gradient(comm.rank()), clip_norm, work);
@@ -46,13 +45,11 @@ TEST(GradientClip, factor_is_equal_on_all_ranks_and_bounds_the_mean) {
 
 TEST(GradientClip, factor_is_the_root_mean_square_of_the_norms) {
   const auto gradient = [](int rank) { return std::vector<float>(4, rank == 2 ? 3.0F : 0.0F); };
-  for (const float factor : factors(3, 1, gradient))
-    EXPECT_FLOAT_EQ(factor, 1 / std::sqrt(36.0F / 3));
+  for (const float factor : factors(3, 1, gradient)) EXPECT_FLOAT_EQ(factor, 1 / std::sqrt(36.0F / 3));
 }
 
 TEST(GradientClip, factor_is_one_when_a_rank_is_not_finite) {
-  for (const float bad :
-       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
     for (const float factor :
          factors(3, 1e-3F, [&](int rank) { return std::vector<float>(2, rank == 1 ? bad : 7.0F); }))
       EXPECT_EQ(factor, 1);

@@ -30,9 +30,7 @@ ReducerOptions sparse_options(const std::string& preset = "circulant") {
   return options;
 }
 
-bool says(const std::string& message, const std::string& part) {
-  return message.find(part) != std::string::npos;
-}
+bool says(const std::string& message, const std::string& part) { return message.find(part) != std::string::npos; }
 
 class OptimiserOfKind : public testing::TestWithParam<OptimiserKind> {};
 
@@ -44,8 +42,7 @@ TEST_P(OptimiserOfKind, step_leaves_equal_weights_on_all_ranks_with_every_preset
       training.reducer.allreduce.residual = rule;
       const auto weights = train(training, GetParam(), gaussian);
       EXPECT_NE(weights[0], first_weights(kSize)) << preset.name;
-      for (const Weights& w : weights)
-        EXPECT_EQ(w, weights[0]) << preset.name << ", " << to_string(rule);
+      for (const Weights& w : weights) EXPECT_EQ(w, weights[0]) << preset.name << ", " << to_string(rule);
     }
 }
 
@@ -86,8 +83,7 @@ TEST_P(OptimiserOfKind, step_after_step_finds_the_minimum_of_a_quadratic) {
     for (int step = 0; step < 300; ++step) {
       optimiser->set_learning_rate(rate * static_cast<float>(300 - step) / 300);
       const auto at = optimiser->point(weights);
-      for (std::size_t i = 0; i < kSize; ++i)
-        gradient[i] = curvature(i) * (at[i] - target(comm.rank(), i));
+      for (std::size_t i = 0; i < kSize; ++i) gradient[i] = curvature(i) * (at[i] - target(comm.rank(), i));
       optimiser->step(weights, gradient);
     }
     optimiser->flush(weights);
@@ -112,8 +108,7 @@ TEST_P(OptimiserOfKind, step_skipped_or_refused_changes_nothing) {
         Weights gradient = gaussian(comm.rank(), 6);
         if (comm.rank() == 1) gradient[3] = bad;
         bool skipped = false;
-        const std::string message =
-            message_of([&] { skipped = optimiser->step(weights, gradient).skipped; });
+        const std::string message = message_of([&] { skipped = optimiser->step(weights, gradient).skipped; });
         EXPECT_EQ(skipped, policy == NanPolicy::skip);
         EXPECT_TRUE(says(message, skipped ? "accepted" : "rank 1: gradient[3]")) << message;
       }

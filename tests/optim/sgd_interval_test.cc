@@ -104,8 +104,7 @@ TEST(SparseSgd, interval_aware_momentum_touches_only_what_arrives) {
       Weights weights = first_weights(40);
       std::vector<bool> arrived(40);
       sgd.step(weights, gradient).for_each([&](Index i, float) { arrived[i] = true; });
-      for (std::size_t i = 0; i < 40; ++i)
-        EXPECT_EQ(weights[i] != first_weights(40)[i], arrived[i]) << i;
+      for (std::size_t i = 0; i < 40; ++i) EXPECT_EQ(weights[i] != first_weights(40)[i], arrived[i]) << i;
     }
   });
 }

@@ -60,11 +60,7 @@ std::vector<SgdOptions> varieties() {
           {.learning_rate = 0.1F, .clip_norm = 3},
           {.learning_rate = 0.1F, .momentum = 0.9F},
           {.learning_rate = 0.1F, .momentum = 0.9F, .nesterov = true},
-          {.learning_rate = 0.1F,
-           .momentum = 0.9F,
-           .nesterov = true,
-           .weight_decay = 0.1F,
-           .clip_norm = 3}};
+          {.learning_rate = 0.1F, .momentum = 0.9F, .nesterov = true, .weight_decay = 0.1F, .clip_norm = 3}};
 }
 
 TEST(SparseSgd, dense_steps_are_ordinary_sgd_whatever_is_sparsified) {
@@ -85,10 +81,8 @@ TEST(SparseSgd, sparse_steps_that_send_all_are_ordinary_sgd) {
   for (SgdOptions options : varieties())
     for (const Sparsify sparsify : {Sparsify::gradients, Sparsify::updates}) {
       options.sparsify = sparsify;
-      const Training training{
-          .P = 3, .n = kSize, .steps = kSteps, .reducer = preset_options("topka", kSize)};
-      expect_near(train(training, kind_of("sgd", options), gaussian)[0],
-                  reference(3, options, gaussian));
+      const Training training{.P = 3, .n = kSize, .steps = kSteps, .reducer = preset_options("topka", kSize)};
+      expect_near(train(training, kind_of("sgd", options), gaussian)[0], reference(3, options, gaussian));
     }
 }
 
@@ -99,8 +93,7 @@ TEST(SparseSgd, step_is_algorithm_2_by_hand) {
     SparseSgd sgd(reducer, {.learning_rate = 0.5F});
     Weights weights = {0, 0, 0};
     std::vector<Weights> history;
-    const std::vector<std::vector<Weights>> gradients = {{{8, 2, 6}, {2, 8, 4}},
-                                                         {{0, 2, 2}, {2, 2, 2}}};
+    const std::vector<std::vector<Weights>> gradients = {{{8, 2, 6}, {2, 8, 4}}, {{0, 2, 2}, {2, 2, 2}}};
     for (const auto& step : gradients) {
       sgd.step(weights, step[static_cast<std::size_t>(comm.rank())]);
       history.push_back(weights);
@@ -160,10 +153,8 @@ TEST(SparseSgd, factor_masking_clears_the_momentum_of_what_this_rank_sent) {
     ReducerOptions options = preset_options("topka", 1);
     options.warmup = dense_warmup(1);
     Reducer reducer(comm, 3, options);
-    SparseSgd sgd(reducer, {.learning_rate = 1,
-                            .momentum = 0.5F,
-                            .sparsify = Sparsify::updates,
-                            .factor_masking = true});
+    SparseSgd sgd(reducer,
+                  {.learning_rate = 1, .momentum = 0.5F, .sparsify = Sparsify::updates, .factor_masking = true});
     const auto own = static_cast<std::size_t>(comm.rank());
     Weights weights = {0, 0, 0};
     Weights expected = {4, 4, 4};

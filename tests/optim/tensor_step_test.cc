@@ -211,8 +211,8 @@ TEST(TensorStep, sixteen_bit_weights_are_rounded_to_the_nearest) {
     }
     return best;
   };
-  for (const float x : {0.0F, 1e-9F, 3e-8F, 2.9802322e-8F, 5e-7F, 6.1e-5F, 6.1035156e-5F, 0.1F,
-                        1.00048828125F, 1.00146484375F, 3.14159F, 65503.9F, 65519.0F}) {
+  for (const float x : {0.0F, 1e-9F, 3e-8F, 2.9802322e-8F, 5e-7F, 6.1e-5F, 6.1035156e-5F, 0.1F, 1.00048828125F,
+                        1.00146484375F, 3.14159F, 65503.9F, 65519.0F}) {
     Fp16 half;
     narrow(x, half);
     EXPECT_EQ(half.bits, nearest(x)) << x;

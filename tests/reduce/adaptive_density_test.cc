@@ -38,21 +38,16 @@ TEST(AdaptiveDensity, is_off_without_a_target) {
 }
 
 TEST(AdaptiveDensity, unfit_options_are_refused_with_value_and_rule) {
-  const auto refusal = [](const AdaptiveDensityOptions& options) {
-    return message_of([&] { describe(options); });
-  };
-  EXPECT_NE(refusal({.target_share = 1}).find("target share = 1, but it must be in (0, 1)"),
-            std::string::npos);
+  const auto refusal = [](const AdaptiveDensityOptions& options) { return message_of([&] { describe(options); }); };
+  EXPECT_NE(refusal({.target_share = 1}).find("target share = 1, but it must be in (0, 1)"), std::string::npos);
   EXPECT_NE(refusal({.target_share = -0.5}).find("-0.5"), std::string::npos);
   EXPECT_NE(refusal({.target_share = std::numeric_limits<double>::quiet_NaN()}), "");
   EXPECT_NE(refusal({.budget = 0.1}).find("without a target share"), std::string::npos);
   EXPECT_NE(refusal({.least = 0.1}).find("without a target share"), std::string::npos);
   EXPECT_NE(refusal({.target_share = 0.1, .most = 2}).find("most = 2"), std::string::npos);
   EXPECT_NE(refusal({.target_share = 0.1, .budget = -1}).find("budget = -1"), std::string::npos);
-  EXPECT_NE(refusal({.target_share = 0.1, .least = 0.2, .most = 0.1}).find("above most = 0.1"),
-            std::string::npos);
-  EXPECT_NE(refusal({.target_share = 0.1, .least = 0.2, .budget = 0.1}).find("budget = 0.1"),
-            std::string::npos);
+  EXPECT_NE(refusal({.target_share = 0.1, .least = 0.2, .most = 0.1}).find("above most = 0.1"), std::string::npos);
+  EXPECT_NE(refusal({.target_share = 0.1, .least = 0.2, .budget = 0.1}).find("budget = 0.1"), std::string::npos);
   EXPECT_NE(refusal({.target_share = 0.1, .interval = 0}).find("interval = 0"), std::string::npos);
   EXPECT_EQ(describe(AdaptiveDensityOptions{.target_share = 0.5}).find(kAdaptiveMark), 0u);
 }
@@ -121,8 +116,7 @@ TEST(AdaptiveDensity, silence_changes_nothing) {
 
 TEST(AdaptiveDensity, budget_holds_at_every_step_and_can_be_used_up) {
   for (const double budget : {0.01, 0.00037, 0.000001}) {
-    AdaptiveDensity density({.target_share = 0.1, .most = 0.1, .budget = budget, .interval = 4}, n,
-                            5000);
+    AdaptiveDensity density({.target_share = 0.1, .most = 0.1, .budget = budget, .interval = 4}, n, 5000);
     std::mt19937 random(1);
     const double bound = std::max(1.0, budget * n);
     for (int step = 1; step <= 4000; ++step) {

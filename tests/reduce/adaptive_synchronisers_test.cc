@@ -25,8 +25,7 @@ TEST(AdaptiveSynchronisers, nodes_share_updates_of_any_k) {
       NodeReducer nodes(comm, n, adaptive(preset_options(preset, k), 0.95), {.group = 2});
       for (std::uint64_t step = 0; step < 20; ++step) {
         const Update update = nodes.step(make_input(Input::dyadic, n, comm.rank(), step, 1));
-        for (const Dense& theirs : gather_dense(comm, spread(update, n)))
-          ASSERT_EQ(theirs, spread(update, n));
+        for (const Dense& theirs : gather_dense(comm, spread(update, n))) ASSERT_EQ(theirs, spread(update, n));
       }
       if (nodes.reducer() != nullptr) {
         EXPECT_GT(nodes.reducer()->adaptive().k(), 3 * k);
@@ -39,8 +38,7 @@ TEST(AdaptiveSynchronisers, buckets_adapt_one_by_one_and_go_back_together) {
     ReducerOptions options = adaptive({.preset = "circulant", .density = 0.05}, 0.9, 0.06);
     options.nan_policy = NanPolicy::skip;
     BucketedReducer buckets(comm, {100, 200, 100}, options, {.policy = FusionPolicy::tensor});
-    for (std::uint64_t step = 0; step < 12; ++step)
-      buckets.step(make_input(Input::dyadic, n, comm.rank(), step, 1));
+    for (std::uint64_t step = 0; step < 12; ++step) buckets.step(make_input(Input::dyadic, n, comm.rank(), step, 1));
     const Bytes before = buckets.save();
     auto bad = make_input(Input::dyadic, n, comm.rank(), 12, 1);
     bad[0] = std::nanf("");  // of the last bucket

@@ -45,8 +45,7 @@ Bytes poison(Bytes state, float x, std::size_t nested = 0) {
 template <class Object>
 void expect_refusal(Communicator& comm, Object& object, const Bytes& bad, const std::string& what) {
   const Bytes before = object.save();
-  const std::string message =
-      message_of([&] { object.load(comm.rank() == 1 ? bad : Bytes(before)); });
+  const std::string message = message_of([&] { object.load(comm.rank() == 1 ? bad : Bytes(before)); });
   EXPECT_NE(message.find("rank 1: state: " + what), std::string::npos) << message;
   EXPECT_EQ(object.save(), before);
 }
@@ -83,18 +82,15 @@ TEST(BadState, thresholds_that_are_not_finite_are_refused_by_all) {
     Reducer reducer(comm, n, options);
     reducer.step(gradient_of(reducer, 0));
     const StepMetrics metrics = reducer.metrics();
-    expect_refusal(comm, reducer,
-                   poison(reducer.save(), static_cast<float>(metrics.local_threshold)),
+    expect_refusal(comm, reducer, poison(reducer.save(), static_cast<float>(metrics.local_threshold)),
                    "the local threshold is ");
-    expect_refusal(comm, reducer,
-                   poison(reducer.save(), static_cast<float>(metrics.global_threshold)),
+    expect_refusal(comm, reducer, poison(reducer.save(), static_cast<float>(metrics.global_threshold)),
                    "the global threshold is ");
   });
 }
 
 TEST(BadState, slopes_and_steered_thresholds_that_are_not_finite_are_refused) {
-  for (const auto& [threshold, slope] :
-       {std::pair{kNan, 1.0}, {-1.0F, 1.0}, {1.0F, double{kNan}}}) {
+  for (const auto& [threshold, slope] : {std::pair{kNan, 1.0}, {-1.0F, 1.0}, {1.0F, double{kNan}}}) {
     StateWriter writer;
     writer.put(threshold);
     writer.put(slope);

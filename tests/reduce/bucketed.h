@@ -17,8 +17,7 @@ inline constexpr Index kValues = 291;
 inline const FusionOptions kSize = {.policy = FusionPolicy::size, .values = 80};
 inline const FusionOptions kPerTensor = {.policy = FusionPolicy::tensor};
 
-inline std::vector<float> gradient_of(const Communicator& comm, std::uint64_t step,
-                                      Input input = Input::gaussian) {
+inline std::vector<float> gradient_of(const Communicator& comm, std::uint64_t step, Input input = Input::gaussian) {
   return make_input(input, kValues, comm.rank(), step, 1);
 }
 

@@ -86,8 +86,7 @@ TEST(BucketedFailures, skipped_steps_calibrate_once) {
       });
 }
 
-INSTANTIATE_TEST_SUITE_P(Presets, BucketedFailure,
-                         testing::Values("dense", "oktopk", "gtopk", "circulant"),
+INSTANTIATE_TEST_SUITE_P(Presets, BucketedFailure, testing::Values("dense", "oktopk", "gtopk", "circulant"),
                          [](const auto& test) { return test.param; });
 
 TEST(BucketedReducerFailure, local_policy_kills_the_world) {
@@ -130,8 +129,7 @@ TEST(BucketedReducerFailure, ranks_with_other_tensors_or_buckets_refuse_all) {
       const std::vector<float> gradient(bucketed.n(), 1.0F);
       for (int time = 0; time < 2; ++time) {
         const std::string message = message_of([&] { bucketed.step(gradient); });
-        EXPECT_NE(message.find("rank 2 has other tensors or buckets"), std::string::npos)
-            << message;
+        EXPECT_NE(message.find("rank 2 has other tensors or buckets"), std::string::npos) << message;
       }
       barrier(comm);
     });
@@ -141,14 +139,12 @@ TEST(BucketedReducerFailure, ranks_with_other_tensors_or_buckets_refuse_all) {
         return rank == 2 ? std::vector<Index>{20, 10} : std::vector<Index>{10, 20};
       },
       [](int) { return kPerTensor; });
-  refuses([](int) { return kTensors; },
-          [](int rank) { return rank == 2 ? kSize : FusionOptions{}; });
+  refuses([](int) { return kTensors; }, [](int rank) { return rank == 2 ? kSize : FusionOptions{}; });
 }
 
 TEST(BucketedReducerFailure, other_options_are_refused_by_all) {
   run_world("threads", 3, [&](Communicator& comm) {
-    BucketedReducer bucketed(comm, kTensors,
-                             preset_options(comm.rank() == 0 ? "topka" : "spardl", 30), kSize);
+    BucketedReducer bucketed(comm, kTensors, preset_options(comm.rank() == 0 ? "topka" : "spardl", 30), kSize);
     EXPECT_THROW(bucketed.step(gradient_of(comm, 0)), UsageError);
     barrier(comm);
   });
@@ -158,8 +154,7 @@ TEST(BucketedReducerFailure, dead_rank_is_an_error_everywhere_and_for_good) {
   for (const char* preset : {"dense", "circulant"})
     for (const std::uint64_t message : {0, 3, 9, 14, 20})
       run_world("threads", 3, [&](Communicator& comm) {
-        FaultyCommunicator faulty(
-            comm, {comm.rank() == 1 ? FaultKind::die : FaultKind::none, message, 1});
+        FaultyCommunicator faulty(comm, {comm.rank() == 1 ? FaultKind::die : FaultKind::none, message, 1});
         BucketedReducer bucketed(faulty, kTensors, preset_options(preset, 30), kSize);
         const auto steps = [&] {
           for (std::uint64_t step = 0; step < 10; ++step) bucketed.step(gradient_of(comm, step));

@@ -32,8 +32,7 @@ TEST(BucketedReducerState, loaded_it_continues_bitwise) {
 }
 
 // What load() says to a state that only rank 1 has; afterwards all ranks go on as before.
-std::string refusal(Communicator& comm, BucketedReducer& bucketed, const Bytes& good,
-                    const Bytes& bad) {
+std::string refusal(Communicator& comm, BucketedReducer& bucketed, const Bytes& good, const Bytes& bad) {
   const Bytes before = bucketed.save();
   std::string message = message_of([&] { bucketed.load(comm.rank() == 1 ? bad : good); });
   EXPECT_EQ(bucketed.save(), before);
@@ -50,8 +49,7 @@ TEST(BucketedReducerState, bad_state_on_one_rank_changes_nothing_on_any) {
     BucketedReducer other_options(comm, kTensors, options_for("topka"), kSize);
     for (std::uint64_t step = 0; step < 3; ++step) {
       const auto gradient = gradient_of(comm, step);
-      for (BucketedReducer* each : {&bucketed, &other_buckets, &other_options})
-        each->step(gradient);
+      for (BucketedReducer* each : {&bucketed, &other_buckets, &other_options}) each->step(gradient);
     }
     const Bytes good = bucketed.save();
     bucketed.step(gradient_of(comm, 3));
@@ -84,8 +82,7 @@ TEST(BucketedReducerState, bad_bucket_at_the_end_takes_the_others_back) {
     bucketed.step(gradient_of(comm, 3));
     const Bytes before = bucketed.save();
     const Bytes bad = writer.seal();
-    EXPECT_NE(message_of([&] { bucketed.load(bad); }).find("rank 1: state: damaged"),
-              std::string::npos);
+    EXPECT_NE(message_of([&] { bucketed.load(bad); }).find("rank 1: state: damaged"), std::string::npos);
     EXPECT_EQ(bucketed.save(), before);
     EXPECT_FALSE(bucketed.step(gradient_of(comm, 4)).sparse.empty());
   });

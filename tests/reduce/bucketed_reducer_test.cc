@@ -20,8 +20,7 @@ class BucketedReducerOfPreset : public testing::TestWithParam<std::string> {};
 // What BucketedReducer does, one bucket after the other.
 class ByHand {
  public:
-  ByHand(Communicator& comm, const std::vector<Bucket>& buckets, const ReducerOptions& options)
-      : buckets_(buckets) {
+  ByHand(Communicator& comm, const std::vector<Bucket>& buckets, const ReducerOptions& options) : buckets_(buckets) {
     for (const Bucket& bucket : buckets) {
       ReducerOptions own = options;
       own.k = share_of_k(options.k, kValues, bucket.range);
@@ -109,11 +108,9 @@ void account(const BucketedReducer& bucketed, Dense& applied, Dense& left) {
     for (const auto& [i, sum] : list_of(reducer.outcome().update)) applied[base + i] += sum;
     for (std::size_t i = 0; i < reducer.outcome().dense_update.size(); ++i)
       applied[base + i] += reducer.outcome().dense_update[i];
-    for (std::size_t i = 0; i < reducer.residual().size(); ++i)
-      left[base + i] += reducer.residual()[i];
+    for (std::size_t i = 0; i < reducer.residual().size(); ++i) left[base + i] += reducer.residual()[i];
     const OwnerMemory memory = reducer.memory();
-    for (std::size_t i = 0; i < memory.values.size(); ++i)
-      left[base + memory.region.begin + i] += memory.values[i];
+    for (std::size_t i = 0; i < memory.values.size(); ++i) left[base + memory.region.begin + i] += memory.values[i];
   }
 }
 
@@ -180,8 +177,7 @@ TEST_P(BucketedReducerOfPreset, order_and_delays_change_nothing) {
 
 std::string preset_name(const testing::TestParamInfo<std::string>& info) { return info.param; }
 
-INSTANTIATE_TEST_SUITE_P(Presets, BucketedReducerOfPreset, testing::ValuesIn(preset_names()),
-                         preset_name);
+INSTANTIATE_TEST_SUITE_P(Presets, BucketedReducerOfPreset, testing::ValuesIn(preset_names()), preset_name);
 
 // Tensor 0 does not exist before the exchange of tensor 1 is over, on any rank.
 TEST(BucketedReducer, buckets_are_exchanged_before_the_last_tensor_is_ready) {
@@ -227,10 +223,7 @@ TEST(BucketedReducer, wrong_use_is_refused_and_harmless) {
     bucketed.ready(3);
     EXPECT_FALSE(bucketed.wait().sparse.empty());
     expect(message_of([&] { BucketedReducer(comm, {}, {}); }), "no tensors");
-    expect(message_of([&] {
-             BucketedReducer(comm, {5, 5}, preset_options("topka", 11));
-           }),
-           "k = 11");
+    expect(message_of([&] { BucketedReducer(comm, {5, 5}, preset_options("topka", 11)); }), "k = 11");
   });
 }
 
@@ -238,9 +231,7 @@ TEST(BucketedReducer, communicator_of_one_thread_is_refused) {
   class OneThread final : public ForwardingCommunicator {
    public:
     using ForwardingCommunicator::ForwardingCommunicator;
-    std::unique_ptr<Communicator> split(int color, int key) override {
-      return inner().split(color, key);
-    }
+    std::unique_ptr<Communicator> split(int color, int key) override { return inner().split(color, key); }
     void require_any_thread() const override { fail<UsageError>("one thread only"); }
   };
   run_threads(2, [](Communicator& comm) {
@@ -273,8 +264,7 @@ TEST(BucketedReducer, times_are_sums_over_the_buckets) {
     BucketedReducer bucketed(comm, kTensors, preset_options("topka", 30), kSize);
     bucketed.step(gradient_of(comm, 0));
     double exchange = 0;
-    for (std::size_t b = 0; b < bucketed.buckets().size(); ++b)
-      exchange += bucketed.reducer(b).times().exchange;
+    for (std::size_t b = 0; b < bucketed.buckets().size(); ++b) exchange += bucketed.reducer(b).times().exchange;
     EXPECT_GT(exchange, 0);
     EXPECT_EQ(bucketed.times().exchange, exchange);
   });

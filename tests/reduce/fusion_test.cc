@@ -34,8 +34,7 @@ Counts plan(const std::vector<Index>& tensors, const FusionOptions& options) {
 TEST(Fusion, names_are_found_and_others_listed) {
   for (const auto* name : {"whole", "tensor", "size", "search", "optimal"})
     EXPECT_EQ(to_string(find_fusion_policy(name)), name);
-  EXPECT_NE(message_of([] { find_fusion_policy("some"); }).find("whole, tensor, size, search"),
-            std::string::npos);
+  EXPECT_NE(message_of([] { find_fusion_policy("some"); }).find("whole, tensor, size, search"), std::string::npos);
 }
 
 TEST(Fusion, plans_by_hand) {
@@ -70,8 +69,7 @@ TEST(Fusion, bad_input_is_refused) {
   FusionOptions options = policy("search");
   options.tensor_seconds = {1, 2};
   const std::vector<Index> three = {1, 1, 1};
-  EXPECT_NE(message_of([&] { fusion_model(three, {}, 4, options); }).find("2 backward times"),
-            std::string::npos);
+  EXPECT_NE(message_of([&] { fusion_model(three, {}, 4, options); }).find("2 backward times"), std::string::npos);
   options.tensor_seconds = {1, -2, 1};
   EXPECT_NE(message_of([&] { fusion_model(three, {}, 4, options); }).find("-2"), std::string::npos);
 }
@@ -97,8 +95,7 @@ TEST(Fusion, shares_of_k_add_up_and_fit) {
 
 TEST(Fusion, iteration_by_hand) {
   // Exchange: 1 s and 1 s per value. Tensor 1 is ready at 2, tensor 0 at 2 + 4.
-  const FusionModel model{{4, 2},
-                          [](std::size_t values) { return 1.0 + static_cast<double>(values); }};
+  const FusionModel model{{4, 2}, [](std::size_t values) { return 1.0 + static_cast<double>(values); }};
   const std::vector<Index> tensors = {1, 3};
   EXPECT_EQ(predicted_iteration(lay_out(tensors, {{2}}), model), 6 + 5);
   EXPECT_EQ(predicted_iteration(lay_out(tensors, {{1, 1}}), model), 6 + 2);
@@ -156,16 +153,14 @@ RandomModel random_model(std::uint64_t seed, std::size_t most_tensors) {
   RandomModel out;
   const std::size_t count = 2 + random.below(most_tensors - 1);
   for (std::size_t t = 0; t < count; ++t)
-    out.tensors.push_back(
-        static_cast<Index>(1 + random.below(std::uint64_t{1} << (4 + random.below(17)))));
+    out.tensors.push_back(static_cast<Index>(1 + random.below(std::uint64_t{1} << (4 + random.below(17)))));
   out.options.machine.alpha = 1e-6 * static_cast<double>(1 + random.below(100));
   out.options.machine.beta = 1e-10 * static_cast<double>(1 + random.below(100));
   for (std::size_t t = 0; t < count; ++t)
     out.options.tensor_seconds.push_back(1e-6 * static_cast<double>(random.below(2000)));
   ReducerOptions reducer;
   reducer.preset = seed % 2 == 0 ? "dense" : "circulant";
-  out.model =
-      fusion_model(out.tensors, reducer, 2 + static_cast<int>(random.below(30)), out.options);
+  out.model = fusion_model(out.tensors, reducer, 2 + static_cast<int>(random.below(30)), out.options);
   return out;
 }
 
@@ -180,9 +175,8 @@ double best_size(RandomModel& m) {
   double best = seconds_of(m, FusionPolicy::whole);
   for (std::size_t first = 0; first < m.tensors.size(); ++first)
     for (std::size_t end = first + 1; end <= m.tensors.size(); ++end) {
-      const auto values =
-          std::accumulate(m.tensors.begin() + static_cast<std::ptrdiff_t>(first),
-                          m.tensors.begin() + static_cast<std::ptrdiff_t>(end), std::size_t{0});
+      const auto values = std::accumulate(m.tensors.begin() + static_cast<std::ptrdiff_t>(first),
+                                          m.tensors.begin() + static_cast<std::ptrdiff_t>(end), std::size_t{0});
       best = std::min(best, seconds_of(m, FusionPolicy::size, values));
     }
   return best;

@@ -38,8 +38,7 @@ TEST(Inspect, values_that_are_not_finite_are_skippable_and_named_in_any_type) {
     EXPECT_EQ(note.text.find("gradient[1] = "), 0u) << note.text;
   }
   const std::vector<Bf16> halves = {Bf16{0x3f80}, Bf16{0x7f80}};  // 1, infinity
-  EXPECT_EQ(inspect_values(*device, halves, 1, 2).text,
-            "gradient[1] = inf, but all entries must be finite");
+  EXPECT_EQ(inspect_values(*device, halves, 1, 2).text, "gradient[1] = inf, but all entries must be finite");
 }
 
 TEST(Inspect, sum_that_overflowed_is_not_the_gradients_fault) {

@@ -26,8 +26,7 @@ struct Case {
   int P;
 
   std::string name() const {
-    return method.name() + "_" + (group == 0 ? "host" : std::to_string(group)) + "_of_" +
-           std::to_string(P);
+    return method.name() + "_" + (group == 0 ? "host" : std::to_string(group)) + "_of_" + std::to_string(P);
   }
   Trial trial(Input input, Index n) const {
     Trial trial;
@@ -76,8 +75,7 @@ TEST_P(NodeLaws, step_obeys_agreement_truth_mass_honesty) {
       if (comm.rank() == 0) findings = std::move(found);
     });
     EXPECT_EQ(findings.size(), 4u);
-    for (const Finding& f : findings)
-      EXPECT_TRUE(f.holds) << f.law << ": " << f.detail << " (n = " << n << ")";
+    for (const Finding& f : findings) EXPECT_TRUE(f.holds) << f.law << ": " << f.detail << " (n = " << n << ")";
   }
 }
 
@@ -95,8 +93,7 @@ TEST_P(NodeRestoreLaws, run_stopped_in_the_middle_goes_on_and_owes_what_was_owed
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, NodeRestoreLaws,
-                         testing::ValuesIn(cases(std::array{1, 3, 5}, true)), case_name);
+INSTANTIATE_TEST_SUITE_P(Threads, NodeRestoreLaws, testing::ValuesIn(cases(std::array{1, 3, 5}, true)), case_name);
 
 class NodeWorldLaws : public testing::TestWithParam<Case> {};
 
@@ -114,8 +111,7 @@ TEST_P(NodeWorldLaws, step_with_bad_input_is_refused_and_leaves_no_trace) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, NodeWorldLaws,
-                         testing::ValuesIn(cases(std::array{1, 2, 3, 5}, false)), case_name);
+INSTANTIATE_TEST_SUITE_P(Threads, NodeWorldLaws, testing::ValuesIn(cases(std::array{1, 2, 3, 5}, false)), case_name);
 
 // Each fault is waited for: these cases sleep.
 class NodeCourage : public testing::TestWithParam<Case> {};
@@ -130,8 +126,7 @@ TEST_P(NodeCourage, step_with_a_faulty_peer_is_an_error_everywhere) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, NodeCourage, testing::ValuesIn(cases(std::array{2, 5}, false)),
-                         case_name);
+INSTANTIATE_TEST_SUITE_P(Threads, NodeCourage, testing::ValuesIn(cases(std::array{2, 5}, false)), case_name);
 
 }  // namespace
 }  // namespace oktopk::node_reducer_laws_test

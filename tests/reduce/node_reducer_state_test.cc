@@ -29,8 +29,7 @@ Saved run_and_save(const std::string& preset, int P, int group) {
   Saved all;
   all.states = gather_world("threads", P, [&](Communicator& comm) {
     const auto sync = make_synchroniser(comm, n, options_of(preset), group);
-    for (std::uint64_t step = 0; step < 4; ++step)
-      sync->step(make_input(Input::dyadic, n, comm.rank(), step, 1));
+    for (std::uint64_t step = 0; step < 4; ++step) sync->step(make_input(Input::dyadic, n, comm.rank(), step, 1));
     Bytes state = sync->save();
     const Dense owed = spread(sync->flush(), n);
     if (comm.rank() == 0) all.owed = owed;
@@ -61,8 +60,7 @@ TEST_P(NodeState, load_all_takes_states_of_any_nodes_and_of_none) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Presets, NodeState,
-                         testing::Values("circulant", "oktopk", "topka", "gtopk", "dense"),
+INSTANTIATE_TEST_SUITE_P(Presets, NodeState, testing::Values("circulant", "oktopk", "topka", "gtopk", "dense"),
                          [](const auto& test) { return test.param; });
 
 TEST(NodeStateRefusal, state_of_other_nodes_or_none_is_refused_on_all_ranks) {
@@ -80,8 +78,7 @@ TEST(NodeStateRefusal, state_of_other_nodes_or_none_is_refused_on_all_ranks) {
     expect(message_of([&] { nodes.load(by_two.states[r]); }),
            "saved with other nodes (leaders of the ranks: 0 0 2 2; now: 0 0 0 3)");
     expect(message_of([&] { nodes.load(flat.states[r]); }), "not saved by ranks in nodes");
-    expect(message_of([&] { nodes.load_all(std::span(by_two.states).first(3)); }),
-           "saved by one of 4 ranks");
+    expect(message_of([&] { nodes.load_all(std::span(by_two.states).first(3)); }), "saved by one of 4 ranks");
     expect(message_of([&] { nodes.load_all({}); }), "no states were given");
     auto swapped = by_two.states;
     std::swap(swapped[1], swapped[3]);
@@ -101,10 +98,9 @@ TEST(NodeStateRefusal, damage_on_a_rank_without_a_leaders_state_is_every_ranks_e
     if (comm.rank() == 3) state.back() ^= std::byte{1};
     const std::string message = message_of([&] { nodes.load(state); });
     EXPECT_NE(message.find("rank 3: state: damaged"), std::string::npos) << message;
-    EXPECT_NE(message_of([&] {
-                nodes.load(comm.rank() == 3 ? early : good);
-              }).find("different numbers of steps, 1 to 2"),
-              std::string::npos);
+    EXPECT_NE(
+        message_of([&] { nodes.load(comm.rank() == 3 ? early : good); }).find("different numbers of steps, 1 to 2"),
+        std::string::npos);
     EXPECT_EQ(nodes.save(), good);
     nodes.load(early);
     EXPECT_EQ(nodes.save(), early);
@@ -117,8 +113,7 @@ TEST(NodeStateRefusal, state_of_other_options_is_refused_on_all_ranks) {
     NodeReducer a(comm, n, options_of("circulant"), {.group = 2});
     NodeReducer b(comm, n, options_of("topka"), {.group = 2});
     const Bytes state = a.save();
-    EXPECT_NE(message_of([&] { b.load(state); }).find("saved with other options"),
-              std::string::npos);
+    EXPECT_NE(message_of([&] { b.load(state); }).find("saved with other options"), std::string::npos);
   });
 }
 

@@ -83,8 +83,7 @@ TEST(NodeReducer, gradients_of_16_bits_are_summed_as_they_are) {
     std::vector<Bf16> halves(100);
     std::vector<float> floats(100);
     for (std::size_t i = 0; i < halves.size(); ++i) {
-      halves[i].bits =
-          static_cast<std::uint16_t>(0x3f00 + 7 * i + static_cast<std::size_t>(comm.rank()));
+      halves[i].bits = static_cast<std::uint16_t>(0x3f00 + 7 * i + static_cast<std::size_t>(comm.rank()));
       floats[i] = to_float(halves[i]);
     }
     NodeReducer a(comm, 100, preset_options("topka", 10), {.group = 2});
@@ -97,8 +96,7 @@ TEST(NodeReducer, ranks_that_share_a_host_need_no_exchange_with_others) {
   run_world("threads", 3, [](Communicator& comm) {
     NodeReducer nodes(comm, 100, preset_options("oktopk", 10));
     EXPECT_EQ(nodes.node_size(), 3);
-    EXPECT_EQ(std::vector<int>(nodes.leaders().begin(), nodes.leaders().end()),
-              std::vector<int>{0});
+    EXPECT_EQ(std::vector<int>(nodes.leaders().begin(), nodes.leaders().end()), std::vector<int>{0});
     EXPECT_EQ(nodes.step(make_input(Input::dyadic, 100, comm.rank(), 0, 1)).size(), 10u);
   });
 }
@@ -129,8 +127,7 @@ TEST(NodeReducer, unsent_is_the_leaders) {
       EXPECT_EQ(x, std::vector<float>(100, 1.0F));
     } else {
       EXPECT_GT(nodes.unsent_norm(), 0);
-      for (std::size_t i = 0; i < x.size(); ++i)
-        EXPECT_EQ(x[i], 1.0F - nodes.reducer()->residual()[i]);
+      for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(x[i], 1.0F - nodes.reducer()->residual()[i]);
     }
     EXPECT_THROW(nodes.subtract_unsent(std::span(x).first(99)), UsageError);
     nodes.forget();
@@ -150,9 +147,7 @@ TEST(NodeReducer, nan_on_any_rank_is_refused_or_skipped_by_all) {
       NodeReducer refuses(comm, 100, options, {.group = 2});
       NodeReducer fresh(comm, 100, options, {.group = 2});
       const std::string message = message_of([&] { refuses.step(broken); });
-      EXPECT_NE(message.find("rank " + std::to_string(culprit) + ": gradient[7] = nan"),
-                std::string::npos)
-          << message;
+      EXPECT_NE(message.find("rank " + std::to_string(culprit) + ": gradient[7] = nan"), std::string::npos) << message;
       EXPECT_EQ(bits_of(refuses.step(gradient)), bits_of(fresh.step(gradient)));
       options.nan_policy = NanPolicy::skip;
       NodeReducer skips(comm, 100, options, {.group = 2});
@@ -245,8 +240,7 @@ TEST(NodeReducer, predict_adds_the_inside_to_the_leaders_exchange) {
   // Reduce-scatter and gather: 2 * 3/4 of all values; 2 + 3 messages; then two with the entries.
   EXPECT_DOUBLE_EQ(inside.bytes, 2 * 0.75 * 4e6 + 2 * (2 * 7 + 8 * 2e4));
   EXPECT_DOUBLE_EQ(inside.messages, 7);
-  EXPECT_EQ(NodeReducer::predict(*circulant, all, 1).expected.bytes,
-            circulant->predict(all).expected.bytes);
+  EXPECT_EQ(NodeReducer::predict(*circulant, all, 1).expected.bytes, circulant->predict(all).expected.bytes);
   EXPECT_EQ(NodeReducer::predict_inside(1e6, 1).bytes, 0);
 }
 
@@ -256,8 +250,7 @@ TEST(NodeReducer, step_allocates_nothing_once_warm) {
     const auto ranks = gather_world("threads", 5, [&](Communicator& comm) {
       NodeReducer nodes(comm, n, ReducerOptions{}, {.group = group});
       std::vector<std::vector<float>> gradients;
-      for (std::uint64_t i = 0; i < 4; ++i)
-        gradients.push_back(make_input(Input::gaussian, n, comm.rank(), i, 1));
+      for (std::uint64_t i = 0; i < 4; ++i) gradients.push_back(make_input(Input::gaussian, n, comm.rank(), i, 1));
       std::size_t late = 0;
       for (std::size_t step = 0; step < 258; ++step) {
         const std::size_t before = allocations_of_this_thread();

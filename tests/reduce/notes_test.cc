@@ -42,14 +42,13 @@ TEST(Notes, compare_with_one_unhappy_rank_tells_everyone) {
 }
 
 TEST(Notes, compare_returns_the_gravest) {
-  expect_everywhere(
-      compare({{Severity::skippable, "a"}, {}, {Severity::error, "b"}, {}, {Severity::error, "c"}}),
-      Severity::error, "rank 2: b");
+  expect_everywhere(compare({{Severity::skippable, "a"}, {}, {Severity::error, "b"}, {}, {Severity::error, "c"}}),
+                    Severity::error, "rank 2: b");
 }
 
 TEST(Notes, compare_among_equals_returns_the_first_rank_s) {
-  expect_everywhere(compare({{}, {Severity::skippable, "a"}, {Severity::skippable, "b"}}),
-                    Severity::skippable, "rank 1: a");
+  expect_everywhere(compare({{}, {Severity::skippable, "a"}, {Severity::skippable, "b"}}), Severity::skippable,
+                    "rank 1: a");
 }
 
 TEST(Notes, compare_of_a_note_without_words_still_says_whose_it_is) {
@@ -57,8 +56,7 @@ TEST(Notes, compare_of_a_note_without_words_still_says_whose_it_is) {
 }
 
 TEST(Notes, compare_ignores_the_text_of_a_rank_that_is_fine) {
-  expect_everywhere(compare({{Severity::fine, "all well"}, {Severity::error, "b"}, {}}),
-                    Severity::error, "rank 1: b");
+  expect_everywhere(compare({{Severity::fine, "all well"}, {Severity::error, "b"}, {}}), Severity::error, "rank 1: b");
 }
 
 TEST(Notes, compare_cuts_long_texts) {

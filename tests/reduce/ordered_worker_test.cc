@@ -12,8 +12,7 @@ namespace {
 
 TEST(OrderedWorker, tasks_run_in_order_whatever_the_order_of_release) {
   OrderedWorker worker;
-  for (const std::vector<std::size_t>& order :
-       {std::vector<std::size_t>{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}}) {
+  for (const std::vector<std::size_t>& order : {std::vector<std::size_t>{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}}) {
     std::vector<std::size_t> ran;
     worker.start(4, [&](std::size_t i) {
       ran.push_back(i);

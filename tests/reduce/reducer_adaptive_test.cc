@@ -35,10 +35,8 @@ void checked_step(Reducer& reducer, const std::vector<float>& gradient) {
   Communicator& comm = reducer.comm();
   const Dense before = sum_unsent(reducer);
   const Update update = reducer.step(gradient);
-  for (const Dense& theirs : gather_dense(comm, spread(update, n)))
-    ASSERT_EQ(theirs, spread(update, n));
-  ASSERT_EQ(plus(sum_over_ranks(comm, gradient), before),
-            plus(sum_applied(reducer), sum_unsent(reducer)));
+  for (const Dense& theirs : gather_dense(comm, spread(update, n))) ASSERT_EQ(theirs, spread(update, n));
+  ASSERT_EQ(plus(sum_over_ranks(comm, gradient), before), plus(sum_applied(reducer), sum_unsent(reducer)));
 }
 
 class ReducerAdaptive : public testing::TestWithParam<TestedMethod> {};
@@ -212,8 +210,7 @@ TEST(ReducerAdapts, load_of_different_densities_is_refused_by_all) {
     }
     ASSERT_NE(one.adaptive().words(), other.adaptive().words());
     Reducer fresh(comm, n, options);
-    const std::string message =
-        message_of([&] { fresh.load((comm.rank() == 1 ? other : one).save()); });
+    const std::string message = message_of([&] { fresh.load((comm.rank() == 1 ? other : one).save()); });
     EXPECT_NE(message.find("different states"), std::string::npos) << message;
     EXPECT_EQ(fresh.adaptive().steps(), 0u);
     barrier(comm);
@@ -225,8 +222,7 @@ TEST(ReducerAdapts, options_that_would_be_ignored_or_differ_are_refused) {
     const auto refusal = [&](const ReducerOptions& options) {
       return message_of([&] { const Reducer reducer(comm, n, options); });
     };
-    EXPECT_NE(refusal(adaptive(preset_options("dense", k))).find("preset dense"),
-              std::string::npos);
+    EXPECT_NE(refusal(adaptive(preset_options("dense", k))).find("preset dense"), std::string::npos);
     ReducerOptions budget = preset_options("circulant", k);
     budget.adaptive.budget = 0.1;
     EXPECT_NE(refusal(budget).find("without a target share"), std::string::npos);

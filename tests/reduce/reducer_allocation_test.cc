@@ -30,8 +30,7 @@ std::vector<std::size_t> late_allocations(Communicator& comm, const ReducerOptio
     const auto gradient = stream.at(step);
     const std::size_t before = allocations_of_this_thread();
     reducer.step(gradient);
-    if (step >= kWarm && !reducer.outcome().refreshed)
-      counts[step - kWarm] = allocations_of_this_thread() - before;
+    if (step >= kWarm && !reducer.outcome().refreshed) counts[step - kWarm] = allocations_of_this_thread() - before;
   }
   return counts;
 }
@@ -39,8 +38,7 @@ std::vector<std::size_t> late_allocations(Communicator& comm, const ReducerOptio
 class ReducerAllocation : public testing::TestWithParam<std::string> {};
 
 void expect_few(const ReducerOptions& options, std::size_t most) {
-  const auto ranks = gather_world(
-      "threads", 3, [&](Communicator& comm) { return late_allocations(comm, options); });
+  const auto ranks = gather_world("threads", 3, [&](Communicator& comm) { return late_allocations(comm, options); });
   for (std::size_t r = 0; r < ranks.size(); ++r)
     EXPECT_LE(std::accumulate(ranks[r].begin(), ranks[r].end(), std::size_t{0}), most)
         << to_string(options.allreduce.codec) << ", rank " << r;

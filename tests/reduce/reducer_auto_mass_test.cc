@@ -18,17 +18,14 @@ struct Ledger {
 };
 
 void subtract_applied(std::vector<double>& balance, const Outcome& applied) {
-  for (std::size_t j = 0; j < applied.update.size(); ++j)
-    balance[applied.update.idx[j]] -= applied.update.val[j];
-  for (std::size_t i = 0; i < applied.dense_update.size(); ++i)
-    balance[i] -= applied.dense_update[i];
+  for (std::size_t j = 0; j < applied.update.size(); ++j) balance[applied.update.idx[j]] -= applied.update.val[j];
+  for (std::size_t i = 0; i < applied.dense_update.size(); ++i) balance[i] -= applied.dense_update[i];
 }
 
 void subtract_unsent(std::vector<double>& balance, const Reducer& reducer) {
   for (std::size_t i = 0; i < balance.size(); ++i) balance[i] -= reducer.residual()[i];
   const OwnerMemory memory = reducer.memory();
-  for (std::size_t i = 0; i < memory.values.size(); ++i)
-    balance[memory.region.begin + i] -= memory.values[i];
+  for (std::size_t i = 0; i < memory.values.size(); ++i) balance[memory.region.begin + i] -= memory.values[i];
 }
 
 // Ranks that share 40 large indices, in another order each: a tree prunes many partial sums whose
@@ -36,8 +33,7 @@ void subtract_unsent(std::vector<double>& balance, const Reducer& reducer) {
 std::vector<float> hot_gradient(Index n, int rank, int step) {
   std::vector<float> gradient(n, 0.0F);
   for (int i = 0; i < 40; ++i)
-    gradient[static_cast<std::size_t>(i)] =
-        static_cast<float>((rank * 7 + i * 13 + step * 5) % 16 + 1) / 16;
+    gradient[static_cast<std::size_t>(i)] = static_cast<float>((rank * 7 + i * 13 + step * 5) % 16 + 1) / 16;
   return gradient;
 }
 
@@ -96,9 +92,8 @@ TEST(ReducerAutoMass, gtopk_by_name_keeps_the_rule_that_was_asked_for) {
 
 TEST(ReducerAutoMass, choice_of_any_preset_by_any_rule_loses_nothing) {
   for (const Preset& preset : presets())
-    for (const ResidualKind rule :
-         {ResidualKind::none, ResidualKind::sender_keeps, ResidualKind::all_sent_cleared,
-          ResidualKind::holder_keeps, ResidualKind::owner_memory}) {
+    for (const ResidualKind rule : {ResidualKind::none, ResidualKind::sender_keeps, ResidualKind::all_sent_cleared,
+                                    ResidualKind::holder_keeps, ResidualKind::owner_memory}) {
       ReducerOptions options = where_gtopk_wins();
       options.allreduce.residual = rule;
       options.choice.coarsest = ValueCoding::fp32;

@@ -52,8 +52,7 @@ std::vector<float> gradient_of(int rank, int step) {
 }
 
 void subtract(std::vector<double>& sum, const Outcome& applied) {
-  for (std::size_t i = 0; i < applied.update.size(); ++i)
-    sum[applied.update.idx[i]] -= applied.update.val[i];
+  for (std::size_t i = 0; i < applied.update.size(); ++i) sum[applied.update.idx[i]] -= applied.update.val[i];
   for (std::size_t i = 0; i < applied.dense_update.size(); ++i) sum[i] -= applied.dense_update[i];
 }
 
@@ -116,8 +115,7 @@ TEST(ReducerAuto, changes_its_choice_and_loses_no_mass) {
       }
       for (std::size_t i = 0; i < n; ++i) balance[i] -= reducer.residual()[i];
       const OwnerMemory memory = reducer.memory();
-      for (std::size_t i = 0; i < memory.values.size(); ++i)
-        balance[memory.region.begin + i] -= memory.values[i];
+      for (std::size_t i = 0; i < memory.values.size(); ++i) balance[memory.region.begin + i] -= memory.values[i];
       return std::pair(names, balance);
     });
     std::vector<double> total(n, 0.0);

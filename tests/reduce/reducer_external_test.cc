@@ -104,14 +104,11 @@ TEST(ReducerExternal, step_left_out_does_not_count) {
     EXPECT_TRUE(reducer.metrics().skipped);
     EXPECT_FALSE(reducer.metrics().is_dense);
     EXPECT_EQ(reducer.steps(), 0U);
-    EXPECT_NE(message_of<UsageError>([&] { reducer.end_external({}); }).find("without prepare()"),
-              std::string::npos);
+    EXPECT_NE(message_of<UsageError>([&] { reducer.end_external({}); }).find("without prepare()"), std::string::npos);
     const std::vector<float> given(n, 1.0F);
     reducer.give_unsent(given);
     ASSERT_TRUE(reducer.prepare());
-    EXPECT_NE(message_of<UsageError>([&] {
-                reducer.end_external({});
-              }).find("did not take what is unsent"),
+    EXPECT_NE(message_of<UsageError>([&] { reducer.end_external({}); }).find("did not take what is unsent"),
               std::string::npos);
   });
 }
@@ -121,8 +118,7 @@ TEST(ReducerExternal, failed_step_is_the_end) {
     Reducer reducer(comm, n, external_options("dense"));
     ASSERT_TRUE(reducer.prepare());
     reducer.fail_external();
-    EXPECT_NE(message_of<CommError>([&] { reducer.prepare(); }).find("failed half-way"),
-              std::string::npos);
+    EXPECT_NE(message_of<CommError>([&] { reducer.prepare(); }).find("failed half-way"), std::string::npos);
   });
 }
 

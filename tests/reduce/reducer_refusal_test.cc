@@ -100,9 +100,7 @@ TEST_P(ReducerRefusal, step_with_policy_skip_is_left_out_on_every_rank) {
     });
 }
 
-std::string method_name(const testing::TestParamInfo<TestedMethod>& info) {
-  return info.param.name();
-}
+std::string method_name(const testing::TestParamInfo<TestedMethod>& info) { return info.param.name(); }
 
 INSTANTIATE_TEST_SUITE_P(Methods, ReducerRefusal, testing::ValuesIn(all_methods()), method_name);
 
@@ -160,8 +158,7 @@ TEST(ReducerRefusals, notes_cost_what_predict_adds_and_policy_local_sends_none) 
       };
       const auto [with, with_cost] = run(NanPolicy::error);
       const auto [without, without_cost] = run(NanPolicy::local);
-      EXPECT_EQ(static_cast<double>(with.messages_sent - without.messages_sent),
-                notes_cost(P).messages);
+      EXPECT_EQ(static_cast<double>(with.messages_sent - without.messages_sent), notes_cost(P).messages);
       EXPECT_EQ(static_cast<double>(with.bytes_sent - without.bytes_sent), notes_cost(P).bytes);
       EXPECT_DOUBLE_EQ(with_cost.bytes - without_cost.bytes, notes_cost(P).bytes);
       EXPECT_DOUBLE_EQ(with_cost.messages - without_cost.messages, notes_cost(P).messages);
@@ -200,8 +197,7 @@ TEST(ReducerRefusals, step_with_other_options_on_one_rank_is_an_error_on_every_r
         const auto gradient = gradient_of(reducer, 0);
         for (int again = 0; again < 2; ++again) {
           const std::string message = message_of([&] { reducer.step(gradient); });
-          EXPECT_NE(message.find("rank " + std::to_string(P - 1) + " has"), std::string::npos)
-              << message;
+          EXPECT_NE(message.find("rank " + std::to_string(P - 1) + " has"), std::string::npos) << message;
         }
         EXPECT_NE(message_of([&] { reducer.flush(); }), "accepted");
         EXPECT_EQ(reducer.unsent_norm(), 0);

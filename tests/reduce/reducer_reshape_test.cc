@@ -26,8 +26,7 @@ Saved save_run(int P, const ReducerOptions& options, int steps = kSteps) {
   Saved saved{.owed = {}, .P = P};
   saved.states = gather_world("threads", P, [&](Communicator& comm) {
     Reducer reducer(comm, n, options);
-    for (int step = 0; step < steps; ++step)
-      reducer.step(gradient_of(reducer, static_cast<std::uint64_t>(step)));
+    for (int step = 0; step < steps; ++step) reducer.step(gradient_of(reducer, static_cast<std::uint64_t>(step)));
     const Dense owed = sum_unsent(reducer);
     if (comm.rank() == 0) saved.owed = owed;
     return reducer.save();
@@ -45,8 +44,7 @@ bool is_exact(int P, int Q) { return (P & (P - 1)) == 0 && (Q & (Q - 1)) == 0; }
 
 void expect_conserved(const Saved& saved, int Q, const ReducerOptions& options) {
   run_world("threads", Q, [&](Communicator& comm) {
-    const std::string what =
-        options.preset + ", " + std::to_string(saved.P) + " to " + std::to_string(Q);
+    const std::string what = options.preset + ", " + std::to_string(saved.P) + " to " + std::to_string(Q);
     const bool exact = is_exact(saved.P, Q);
     Reducer reducer(comm, n, options);
     reducer.load_all(saved.states);
@@ -94,9 +92,7 @@ TEST_P(ReducerReshape, load_all_of_the_same_is_load) {
   }
 }
 
-std::string method_name(const testing::TestParamInfo<TestedMethod>& info) {
-  return info.param.name();
-}
+std::string method_name(const testing::TestParamInfo<TestedMethod>& info) { return info.param.name(); }
 
 INSTANTIATE_TEST_SUITE_P(Methods, ReducerReshape, testing::ValuesIn(all_methods()), method_name);
 
@@ -156,18 +152,12 @@ TEST(ReducerReshapes, load_all_of_unfit_states_is_refused_everywhere) {
       return std::vector<Bytes>{good[0], good[2], good[1]};
     });
     expect_refusal(Q, "of 3", [&](Communicator&) { return std::vector<Bytes>{good[0], good[1]}; });
-    expect_refusal(Q, " steps", [&](Communicator&) {
-      return std::vector<Bytes>{good[0], later[1], good[2]};
-    });
-    expect_refusal(Q, "other options", [&](Communicator&) {
-      return std::vector<Bytes>{good[0], other[1], good[2]};
-    });
+    expect_refusal(Q, " steps", [&](Communicator&) { return std::vector<Bytes>{good[0], later[1], good[2]}; });
+    expect_refusal(Q, "other options", [&](Communicator&) { return std::vector<Bytes>{good[0], other[1], good[2]}; });
   }
-  expect_refusal(2, "different states",
-                 [&](Communicator& comm) { return comm.rank() == 0 ? good : other; });
+  expect_refusal(2, "different states", [&](Communicator& comm) { return comm.rank() == 0 ? good : other; });
   const auto two = save_run(2, kCirculant.options(k)).states;
-  expect_refusal(5, "different states",
-                 [&](Communicator& comm) { return comm.rank() == 3 ? two : good; });
+  expect_refusal(5, "different states", [&](Communicator& comm) { return comm.rank() == 3 ? two : good; });
 }
 
 TEST(ReducerReshapes, load_all_of_another_n_is_refused) {

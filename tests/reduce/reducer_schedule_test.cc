@@ -21,11 +21,9 @@ void checked_step(Reducer& reducer, std::uint64_t step, double decay = 1) {
   for (const Dense& theirs : gather_dense(comm, spread(update, n)))
     ASSERT_EQ(theirs, spread(update, n)) << "step " << step;
   const Dense applied = sum_applied(reducer);
-  update.for_each([&](Index i, float mean) {
-    ASSERT_EQ(mean, static_cast<float>(applied[i]) / static_cast<float>(comm.size()));
-  });
-  ASSERT_EQ(plus(sum_over_ranks(comm, gradient), before, decay), plus(applied, sum_unsent(reducer)))
-      << "step " << step;
+  update.for_each(
+      [&](Index i, float mean) { ASSERT_EQ(mean, static_cast<float>(applied[i]) / static_cast<float>(comm.size())); });
+  ASSERT_EQ(plus(sum_over_ranks(comm, gradient), before, decay), plus(applied, sum_unsent(reducer))) << "step " << step;
 }
 
 class ReducerSchedule : public testing::TestWithParam<TestedMethod> {};
@@ -108,17 +106,14 @@ TEST_P(ReducerSchedule, flush_gives_the_mean_on_odd_ranks_and_agrees) {
       for (std::uint64_t step = 0; step < 3; ++step) reducer.step(gradient_of(reducer, step));
       const Dense owed = sum_unsent(reducer);
       const Update rest = reducer.flush();
-      for (Index i = 0; i < n; ++i)
-        EXPECT_EQ(rest.dense[i], static_cast<float>(owed[i]) / static_cast<float>(P));
+      for (Index i = 0; i < n; ++i) EXPECT_EQ(rest.dense[i], static_cast<float>(owed[i]) / static_cast<float>(P));
       return bits_of(rest);
     });
     for (const std::uint64_t bits : all) EXPECT_EQ(bits, all[0]);
   }
 }
 
-std::string method_name(const testing::TestParamInfo<TestedMethod>& info) {
-  return info.param.name();
-}
+std::string method_name(const testing::TestParamInfo<TestedMethod>& info) { return info.param.name(); }
 
 INSTANTIATE_TEST_SUITE_P(Methods, ReducerSchedule, testing::ValuesIn(all_methods()), method_name);
 

@@ -25,8 +25,8 @@ using Gradient = std::function<std::vector<float>(const Reducer&, std::uint64_t 
 
 // Runs `steps` steps without a pause and keeps the state before each of them, and at the end. From
 // each of `pauses`, a new Reducer must give the same updates and states for `more` steps.
-void expect_resumption(Communicator& comm, const ReducerOptions& options, int steps,
-                       const std::vector<int>& pauses, int more, const Gradient& gradient) {
+void expect_resumption(Communicator& comm, const ReducerOptions& options, int steps, const std::vector<int>& pauses,
+                       int more, const Gradient& gradient) {
   std::vector<Bytes> states;
   std::vector<std::uint64_t> bits;
   {
@@ -57,10 +57,9 @@ TEST_P(ReducerState, resumed_run_is_the_uninterrupted_one_bit_by_bit) {
   for (const int P : {1, 3, 4})
     for (const std::string codec : {"coo32+fp32", "elias_fano+log8"})
       run_world("threads", P, [&](Communicator& comm) {
-        expect_resumption(comm, with_warmup(GetParam(), codec), 12, {0, 1, 2, 3, 4, 6, 8, 9}, 4,
-                          [](const Reducer& reducer, std::uint64_t step) {
-                            return gradient_of(reducer, step, Input::gaussian);
-                          });
+        expect_resumption(
+            comm, with_warmup(GetParam(), codec), 12, {0, 1, 2, 3, 4, 6, 8, 9}, 4,
+            [](const Reducer& reducer, std::uint64_t step) { return gradient_of(reducer, step, Input::gaussian); });
       });
 }
 
@@ -79,9 +78,7 @@ TEST_P(ReducerState, resumed_after_a_flush_goes_on_alike) {
   });
 }
 
-std::string method_name(const testing::TestParamInfo<TestedMethod>& info) {
-  return info.param.name();
-}
+std::string method_name(const testing::TestParamInfo<TestedMethod>& info) { return info.param.name(); }
 
 INSTANTIATE_TEST_SUITE_P(Methods, ReducerState, testing::ValuesIn(all_methods()), method_name);
 
@@ -103,8 +100,7 @@ TEST(ReducerStates, resumed_around_a_change_of_cuts_is_the_same) {
         const Index begin = reducer.memory().region.begin;
         reducer.step(wandering(reducer, static_cast<std::uint64_t>(step)));
         const bool moved =
-            sum_over_ranks(comm, std::vector<float>{
-                                     begin != reducer.memory().region.begin ? 1.0F : 0.0F})[0] > 0;
+            sum_over_ranks(comm, std::vector<float>{begin != reducer.memory().region.begin ? 1.0F : 0.0F})[0] > 0;
         if (step > 0 && moved) around.insert(around.end(), {step, step + 1, step + 2});
       }
       ASSERT_FALSE(around.empty()) << to_string(rule);
@@ -138,14 +134,12 @@ std::vector<std::string> refusals(int P, const std::string& preset,
     const Bytes before = reducer.save();
     const std::string message = message_of([&] { reducer.load(bad); });
     EXPECT_EQ(reducer.save(), before);
-    EXPECT_EQ(bits_of(reducer.step(gradient_of(reducer, 4))),
-              bits_of(twin.step(gradient_of(twin, 4))));
+    EXPECT_EQ(bits_of(reducer.step(gradient_of(reducer, 4))), bits_of(twin.step(gradient_of(twin, 4))));
     return message;
   });
 }
 
-void expect_refusals(const std::string& part,
-                     const std::function<Bytes(Communicator&, Reducer&)>& choose) {
+void expect_refusals(const std::string& part, const std::function<Bytes(Communicator&, Reducer&)>& choose) {
   for (const std::string preset : {"oktopk", "circulant"})
     for (const int P : {2, 3}) {
       const auto messages = refusals(P, preset, choose);
@@ -167,9 +161,8 @@ TEST(ReducerStates, load_of_a_state_damaged_on_one_rank_changes_nothing_anywhere
     if (comm.rank() == 0) state.pop_back();
     return state;
   });
-  expect_refusals("rank 1: state: 0 bytes", [](Communicator& comm, Reducer& reducer) {
-    return comm.rank() == 1 ? Bytes{} : reducer.save();
-  });
+  expect_refusals("rank 1: state: 0 bytes",
+                  [](Communicator& comm, Reducer& reducer) { return comm.rank() == 1 ? Bytes{} : reducer.save(); });
 }
 
 TEST(ReducerStates, load_of_another_rank_s_state_names_both) {
@@ -206,9 +199,7 @@ TEST(ReducerStates, load_of_another_problem_or_other_options_says_what_differs) 
 
 TEST(ReducerStates, load_of_states_from_different_steps_is_refused) {
   expect_refusals("3 to 4", [](Communicator& comm, Reducer& reducer) {
-    Reducer earlier(
-        comm, n,
-        TestedMethod{std::string(reducer.allreduce().name()), ResidualKind::none}.options(k));
+    Reducer earlier(comm, n, TestedMethod{std::string(reducer.allreduce().name()), ResidualKind::none}.options(k));
     for (std::uint64_t step = 0; step < 3; ++step) earlier.step(gradient_of(earlier, step));
     return comm.rank() == 1 ? earlier.save() : reducer.save();
   });

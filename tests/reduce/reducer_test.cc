@@ -56,11 +56,9 @@ TEST(Reducer, construction_with_bad_options_says_which) {
     expect(refusal([](auto& o) { o.density = 0; }), "density = 0");
     expect(refusal([](auto& o) { o.density = 1.5; }), "density = 1.5");
     expect(refusal([](auto& o) { o.density = -1; }), "density = -1");
-    expect(refusal([](auto& o) { o.density = std::numeric_limits<double>::quiet_NaN(); }),
-           "density");
+    expect(refusal([](auto& o) { o.density = std::numeric_limits<double>::quiet_NaN(); }), "density");
     expect(refusal([](auto& o) { o.preset = "best"; }), "'best'");
-    expect(refusal([](auto& o) { o.allreduce.residual = ResidualKind::holder_keeps; }),
-           "holder_keeps");
+    expect(refusal([](auto& o) { o.allreduce.residual = ResidualKind::holder_keeps; }), "holder_keeps");
     expect(refusal([](auto& o) { o.allreduce.skips = "nonsense"; }), "nonsense");
     expect(refusal([](auto& o) {
              o.selector = SelectorKind::reused;
@@ -82,12 +80,9 @@ TEST_P(ReducerOfPreset, step_refused_changes_nothing) {
       auto broken = gradient;
       broken[3] = std::numeric_limits<float>::quiet_NaN();
       EXPECT_NE(message_of([&] { reducer.step(broken); }).find("[3]"), std::string::npos);
-      EXPECT_NE(message_of([&] { reducer.step(std::span(gradient).first(99)); }).find("99"),
-                std::string::npos);
-      for (const float scale :
-           {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
-        EXPECT_NE(message_of([&] { reducer.step(gradient, scale); }).find("scale"),
-                  std::string::npos);
+      EXPECT_NE(message_of([&] { reducer.step(std::span(gradient).first(99)); }).find("99"), std::string::npos);
+      for (const float scale : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
+        EXPECT_NE(message_of([&] { reducer.step(gradient, scale); }).find("scale"), std::string::npos);
       EXPECT_EQ(before, std::vector<float>(reducer.residual().begin(), reducer.residual().end()));
       EXPECT_EQ(message_of([&] { reducer.step(gradient); }), "accepted");
     });
@@ -133,9 +128,8 @@ TEST_P(ReducerOfPreset, steps_without_gradients_drain_everything) {
         const Dense brought = add_up(gather_dense(comm, Dense(gradient.begin(), gradient.end())));
         Dense applied(n, 0.0);
         for (int step = 0; step < 250; ++step) {
-          const Witness w =
-              witness_step(comm, counting, reducer,
-                           step == 0 ? std::span<const float>(gradient) : std::span<const float>());
+          const Witness w = witness_step(comm, counting, reducer,
+                                         step == 0 ? std::span<const float>(gradient) : std::span<const float>());
           Dense total = add_up(w.residuals);
           for (std::size_t i = 0; i < n; ++i) {
             applied[i] += w.sum[i];
@@ -166,9 +160,8 @@ TEST_P(ReducerOfPreset, step_gives_the_mean_and_the_same_bits_to_all_ranks) {
       for (std::uint64_t step = 0; step < 4; ++step) {
         const Update update = reducer.step(gradient_of(reducer, step, Input::gaussian));
         const Dense sum = sum_applied(reducer);
-        update.for_each([&](Index i, float mean) {
-          ASSERT_EQ(mean, static_cast<float>(sum[i]) / static_cast<float>(P));
-        });
+        update.for_each(
+            [&](Index i, float mean) { ASSERT_EQ(mean, static_cast<float>(sum[i]) / static_cast<float>(P)); });
         bits.push_back(bits_of(update));
       }
       EXPECT_EQ(reducer.steps(), 4u);

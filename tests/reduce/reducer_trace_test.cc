@@ -61,11 +61,10 @@ void expect_nested(const std::vector<nlohmann::json>& spans) {
   }
 }
 
-std::size_t count(const std::vector<nlohmann::json>& spans, int rank, int thread,
-                  const std::string& category, const std::string& name) {
+std::size_t count(const std::vector<nlohmann::json>& spans, int rank, int thread, const std::string& category,
+                  const std::string& name) {
   return static_cast<std::size_t>(std::count_if(spans.begin(), spans.end(), [&](const auto& span) {
-    return span.at("pid") == rank && span.at("tid") == thread && span.at("name") == name &&
-           span.at("cat") == category;
+    return span.at("pid") == rank && span.at("tid") == thread && span.at("name") == name && span.at("cat") == category;
   }));
 }
 
@@ -106,8 +105,7 @@ TEST(ReducerTraces, bytes_of_messages_add_up_to_those_of_steps) {
   std::uint64_t stepped = 0, sent = 0, received = 0;
   for (const auto& span : spans_of(trace)) {
     const auto& args = span.at("args");
-    if (span.at("cat") == "reducer" && args.contains("bytes"))
-      stepped += args.at("bytes").get<std::uint64_t>();
+    if (span.at("cat") == "reducer" && args.contains("bytes")) stepped += args.at("bytes").get<std::uint64_t>();
     for (const auto& [name, value] : args.items()) {
       if (name.starts_with("to ")) sent += value.get<std::uint64_t>();
       if (name.starts_with("from ")) received += value.get<std::uint64_t>();
@@ -140,9 +138,7 @@ TEST(NodeReducerTrace, changes_no_bit_and_calls_peers_by_their_ranks) {
   ReducerOptions traced = kCirculant.options(k);
   traced.trace = &trace;
   const auto make = [](const ReducerOptions& options) {
-    return [&](Communicator& comm) {
-      return std::make_unique<NodeReducer>(comm, n, options, NodeOptions{.group = 2});
-    };
+    return [&](Communicator& comm) { return std::make_unique<NodeReducer>(comm, n, options, NodeOptions{.group = 2}); };
   };
   EXPECT_EQ(run_steps(5, make(traced)), run_steps(5, make(kCirculant.options(k))));
   const auto spans = spans_of(trace);

@@ -128,18 +128,13 @@ TEST(ReducerUnsents, unfit_values_are_refused_and_change_nothing) {
     const float most = std::numeric_limits<float>::max();
     reducer.give_unsent(std::vector<float>{1, most, 3});
     const Bytes before = reducer.save();
-    const auto refusal = [&](std::vector<float> values) {
-      return message_of([&] { reducer.give_unsent(values); });
-    };
+    const auto refusal = [&](std::vector<float> values) { return message_of([&] { reducer.give_unsent(values); }); };
     EXPECT_EQ(refusal({1, 2}), "give_unsent: 2 values, but n = 3");
-    EXPECT_NE(refusal({1, 2, std::numeric_limits<float>::quiet_NaN()}).find("value 2 is nan"),
-              std::string::npos);
-    EXPECT_NE(refusal({std::numeric_limits<float>::infinity(), 2, 3}).find("value 0 is inf"),
-              std::string::npos);
+    EXPECT_NE(refusal({1, 2, std::numeric_limits<float>::quiet_NaN()}).find("value 2 is nan"), std::string::npos);
+    EXPECT_NE(refusal({std::numeric_limits<float>::infinity(), 2, 3}).find("value 0 is inf"), std::string::npos);
     EXPECT_NE(refusal({1, most, 3}).find("value 1"), std::string::npos);
     std::vector<float> room(4);
-    EXPECT_EQ(message_of([&] { reducer.take_unsent(room); }),
-              "take_unsent: room for 4 values, but n = 3");
+    EXPECT_EQ(message_of([&] { reducer.take_unsent(room); }), "take_unsent: room for 4 values, but n = 3");
     EXPECT_EQ(reducer.save(), before);
   });
 }
@@ -182,8 +177,8 @@ TEST(ReducerUnsents, a_new_layout_begins_at_the_adaptive_density_of_the_old_one)
     small.begin_at(large.pace());
     EXPECT_EQ(same.adaptive().words(), large.adaptive().words());
     EXPECT_EQ(small.adaptive().steps(), 9u);
-    EXPECT_NEAR(static_cast<double>(small.adaptive().k()) / kSmall,
-                static_cast<double>(large.adaptive().k()) / kLarge, 2.0 / kSmall);
+    EXPECT_NEAR(static_cast<double>(small.adaptive().k()) / kSmall, static_cast<double>(large.adaptive().k()) / kLarge,
+                2.0 / kSmall);
     EXPECT_LE(static_cast<double>(small.adaptive().spent()), 0.05 * kSmall * 9);
   });
 }
@@ -191,9 +186,7 @@ TEST(ReducerUnsents, a_new_layout_begins_at_the_adaptive_density_of_the_old_one)
 TEST(ReducerUnsents, an_unfit_pace_is_refused) {
   run_world("threads", 1, [](Communicator& comm) {
     Reducer reducer(comm, kSmall, in_stages());
-    const auto refusal = [&](Reducer::Pace pace) {
-      return message_of([&] { reducer.begin_at(pace); });
-    };
+    const auto refusal = [&](Reducer::Pace pace) { return message_of([&] { reducer.begin_at(pace); }); };
     EXPECT_NE(refusal({.density = 2}).find("density = 2"), std::string::npos);
     EXPECT_NE(refusal({.adaptive_steps = 3, .spent = 4}).find("4 entries"), std::string::npos);
     EXPECT_EQ(reducer.steps(), 0u);

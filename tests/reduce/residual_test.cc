@@ -34,9 +34,7 @@ Values settled(ResidualKind kind) {
   return values_of(residual);
 }
 
-TEST(ResidualRule, none_keeps_nothing) {
-  EXPECT_EQ(settled(ResidualKind::none), (Values{0, 0, 0, 0, 0, 0}));
-}
+TEST(ResidualRule, none_keeps_nothing) { EXPECT_EQ(settled(ResidualKind::none), (Values{0, 0, 0, 0, 0, 0})); }
 
 TEST(ResidualRule, none_keeps_rounding_errors_of_a_dense_exchange) {
   const auto device = make_cpu_device();

@@ -96,13 +96,12 @@ std::vector<std::string> ends_of_step(int P, const ReducerOptions& options) {
 TEST(SumOverflow, step_of_every_preset_and_codec_is_an_error_on_every_rank) {
   for (const Preset& preset : presets())
     for (const ResidualKind rule : preset.residuals)
-      for (const std::string codec :
-           {"coo32+fp32", "coo32+bf16", "elias_fano+log8", "bit_packed+log4"})
+      for (const std::string codec : {"coo32+fp32", "coo32+bf16", "elias_fano+log8", "bit_packed+log4"})
         for (const int P : {2, 3, 5}) {
           ReducerOptions options = options_of(preset.name, codec);
           options.allreduce.residual = rule;
-          const std::string what = std::string(preset.name) + ", " + std::string(to_string(rule)) +
-                                   ", " + codec + ", P = " + std::to_string(P);
+          const std::string what = std::string(preset.name) + ", " + std::string(to_string(rule)) + ", " + codec +
+                                   ", P = " + std::to_string(P);
           expect_overflow(ends_of_step(P, options), what);
         }
 }
@@ -214,8 +213,7 @@ TEST(SumOverflow, nodes_end_with_an_error_on_every_rank) {
           return end_for_good(nodes, large_at(7, is_large ? kLarge : 0.0F));
         });
         expect_overflow(ends, preset + ", with rank " + std::to_string(other));
-        const bool is_named =
-            ends[0].find("rank 0's node overflowed at index 7") != std::string::npos;
+        const bool is_named = ends[0].find("rank 0's node overflowed at index 7") != std::string::npos;
         EXPECT_TRUE(other != 1 || is_named) << ends[0];
       }
 }

@@ -22,8 +22,7 @@ Bars two_by_three() {
 std::vector<double> heights(const std::string& svg) {
   std::vector<double> found;
   const std::regex bar(R"re(<rect class="bar c[0-9]"[^>]* height="([0-9.]+)"[^>]*><title>)re");
-  for (std::sregex_iterator it(svg.begin(), svg.end(), bar), end; it != end; ++it)
-    found.push_back(std::stod((*it)[1]));
+  for (std::sregex_iterator it(svg.begin(), svg.end(), bar), end; it != end; ++it) found.push_back(std::stod((*it)[1]));
   return found;
 }
 

@@ -14,19 +14,16 @@ constexpr int kMany = 10000;
 
 std::vector<CurvePoint> zigzag(int n) {
   std::vector<CurvePoint> points;
-  for (int i = 0; i < n; ++i)
-    points.push_back({500.0 * i / n, std::sin(0.7 * i) + 0.001 * (i % 97), std::size_t(i)});
+  for (int i = 0; i < n; ++i) points.push_back({500.0 * i / n, std::sin(0.7 * i) + 0.001 * (i % 97), std::size_t(i)});
   return points;
 }
 
 bool has(const std::vector<CurvePoint>& points, std::size_t source) {
-  return std::any_of(points.begin(), points.end(),
-                     [&](const CurvePoint& p) { return p.source == source && !p.gap; });
+  return std::any_of(points.begin(), points.end(), [&](const CurvePoint& p) { return p.source == source && !p.gap; });
 }
 
 bool in_order(const std::vector<CurvePoint>& points) {
-  return std::is_sorted(points.begin(), points.end(),
-                        [](const auto& a, const auto& b) { return a.source < b.source; });
+  return std::is_sorted(points.begin(), points.end(), [](const auto& a, const auto& b) { return a.source < b.source; });
 }
 
 TEST(Curve, few_points_all_stay) { EXPECT_EQ(thinned(zigzag(600), 0, 500).size(), 600u); }

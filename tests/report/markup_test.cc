@@ -9,8 +9,7 @@ namespace oktopk::markup_test {
 namespace {
 
 TEST(Markup, escape_of_special_characters_is_harmless) {
-  EXPECT_EQ(escape("<a href=\"x\">'&'</a>"),
-            "&lt;a href=&quot;x&quot;&gt;&#39;&amp;&#39;&lt;/a&gt;");
+  EXPECT_EQ(escape("<a href=\"x\">'&'</a>"), "&lt;a href=&quot;x&quot;&gt;&#39;&amp;&#39;&lt;/a&gt;");
   EXPECT_EQ(escape("plain, \xC3\xA9\n\t"), "plain, \xC3\xA9\n\t");
 }
 

@@ -32,8 +32,8 @@ TEST(Page, whole_page_is_well_formed_and_holds_its_parts_in_order) {
   EXPECT_EQ(markup_error(html), "");
   EXPECT_TRUE(html.starts_with("<!DOCTYPE html>"));
   std::size_t at = 0;
-  for (const char* part : {"<h1>text</h1>", "<h2>text</h2>", "<p>text</p>", "<dt>less</dt><dd>12x",
-                           "<table>", "<svg", "<pre><code>text</code></pre>"}) {
+  for (const char* part : {"<h1>text</h1>", "<h2>text</h2>", "<p>text</p>", "<dt>less</dt><dd>12x", "<table>", "<svg",
+                           "<pre><code>text</code></pre>"}) {
     const std::size_t found = html.find(part, at);
     ASSERT_NE(found, std::string::npos) << part;
     at = found;
@@ -82,9 +82,7 @@ TEST(Page, highlight_outside_of_the_table_is_ignored) {
   }
 }
 
-TEST(Page, same_calls_give_same_bytes) {
-  EXPECT_EQ(full_page("text").html(), full_page("text").html());
-}
+TEST(Page, same_calls_give_same_bytes) { EXPECT_EQ(full_page("text").html(), full_page("text").html()); }
 
 TEST(Page, style_has_every_colour_for_light_and_dark) {
   const std::string style(page_style());

@@ -20,8 +20,7 @@ Plot with(std::vector<Series> series) {
 // The data of the lines; those of the legend are horizontal and say so with an h.
 std::vector<std::string> lines(const std::string& svg) {
   std::vector<std::string> found;
-  for (std::size_t at = svg.find("<path"); at != std::string::npos;
-       at = svg.find("<path", at + 1)) {
+  for (std::size_t at = svg.find("<path"); at != std::string::npos; at = svg.find("<path", at + 1)) {
     const std::size_t begin = svg.find(" d=\"", at) + 4;
     const std::string data = svg.substr(begin, svg.find('"', begin) - begin);
     if (data.find('h') == std::string::npos) found.push_back(data);
@@ -63,20 +62,19 @@ TEST(Plot, values_that_are_not_finite_break_the_line) {
 }
 
 TEST(Plot, degenerate_series_are_sound) {
-  const std::vector<std::vector<Series>> cases = {
-      {},
-      {{"empty", {}, {}}},
-      {{"one", {3}, {5}}},
-      {{"one at zero", {0}, {0}}},
-      {{"equal", {0, 1, 2}, {7, 7, 7}}},
-      {{"same x", {4, 4, 4}, {1, 2, 3}}},
-      {{"nothing finite", {0, 1, kNan}, {kNan, kInf, 1}}},
-      {{"uneven", {0, 1, 2}, {5}}},
-      {{"huge", {-1e308, 0, 1e308}, {-1.7e308, 1, 1.7e308}}},
-      {{"large", {-1e300, 1e300}, {-1e300, 1e300}}},
-      {{"tiny", {0, 5e-324}, {5e-324, 1e-310}}},
-      {{"near", {1e15, 1e15 + 1}, {1, 1 + 1e-15}}},
-      {{"", {0, 1}, {1, 2}, false, 1000000}, {"", {}, {}, true, -5}}};
+  const std::vector<std::vector<Series>> cases = {{},
+                                                  {{"empty", {}, {}}},
+                                                  {{"one", {3}, {5}}},
+                                                  {{"one at zero", {0}, {0}}},
+                                                  {{"equal", {0, 1, 2}, {7, 7, 7}}},
+                                                  {{"same x", {4, 4, 4}, {1, 2, 3}}},
+                                                  {{"nothing finite", {0, 1, kNan}, {kNan, kInf, 1}}},
+                                                  {{"uneven", {0, 1, 2}, {5}}},
+                                                  {{"huge", {-1e308, 0, 1e308}, {-1.7e308, 1, 1.7e308}}},
+                                                  {{"large", {-1e300, 1e300}, {-1e300, 1e300}}},
+                                                  {{"tiny", {0, 5e-324}, {5e-324, 1e-310}}},
+                                                  {{"near", {1e15, 1e15 + 1}, {1, 1 + 1e-15}}},
+                                                  {{"", {0, 1}, {1, 2}, false, 1000000}, {"", {}, {}, true, -5}}};
   for (const auto& series : cases) {
     for (const int logs : {0, 1, 2, 3}) {
       Plot plot = with(series);
@@ -97,8 +95,7 @@ TEST(Plot, log_axis_drops_what_it_cannot_show_and_says_so) {
   Plot plot = with({{"a", {0, 1, 2, 3, 4}, {1, 0, -2, 3, kNan}}});
   plot.log_y = true;
   plot.note = "A note.";
-  EXPECT_NE(to_svg(plot).find("A note. Not shown on the logarithmic scale: 2 values"),
-            std::string::npos);
+  EXPECT_NE(to_svg(plot).find("A note. Not shown on the logarithmic scale: 2 values"), std::string::npos);
   plot.log_x = true;
   const std::string svg = to_svg(plot);
   expect_sound(svg);
@@ -151,15 +148,11 @@ TEST(Plot, faint_series_is_behind_and_not_in_the_legend) {
 
 TEST(Plot, long_text_makes_the_plot_higher_and_not_wider) {
   Plot plot = with({});
-  for (int i = 0; i < 12; ++i)
-    plot.series.push_back({"a rather long name " + std::to_string(i), {0, 1}, {1, 2}});
-  plot.note =
-      std::string(100, 'x') + std::string(300, ' ') + "many words in a note, again and again";
+  for (int i = 0; i < 12; ++i) plot.series.push_back({"a rather long name " + std::to_string(i), {0, 1}, {1, 2}});
+  plot.note = std::string(100, 'x') + std::string(300, ' ') + "many words in a note, again and again";
   const std::string low = to_svg(with({})), high = to_svg(plot);
   expect_sound(high);
-  const auto height = [](const std::string& svg) {
-    return std::stod(svg.substr(svg.find("viewBox=\"0 0 520 ") + 17));
-  };
+  const auto height = [](const std::string& svg) { return std::stod(svg.substr(svg.find("viewBox=\"0 0 520 ") + 17)); };
   EXPECT_GT(height(high), height(low) + 60);
   for (const double x : attributes(high, "x")) EXPECT_LT(x, 520);
 }

@@ -16,9 +16,7 @@ std::string labels(const std::vector<Tick>& ticks) {
   return joined;
 }
 
-std::string linear_labels(double lo, double hi) {
-  return labels(linear_ticks(lo, hi, nice_step(hi - lo, 5)));
-}
+std::string linear_labels(double lo, double hi) { return labels(linear_ticks(lo, hi, nice_step(hi - lo, 5))); }
 
 TEST(Ticks, values_are_short_and_rounded) {
   EXPECT_EQ(format_value(0), "0");

@@ -16,9 +16,8 @@ EntryList sort_oracle(std::span<const float> x, std::size_t k) {
   EntryList all;
   for (std::size_t i = 0; i < x.size(); ++i)
     if (x[i] != 0) all.emplace_back(static_cast<Index>(i), x[i]);
-  std::stable_sort(all.begin(), all.end(), [](const Entry& a, const Entry& b) {
-    return std::fabs(a.second) > std::fabs(b.second);
-  });
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Entry& a, const Entry& b) { return std::fabs(a.second) > std::fabs(b.second); });
   all.resize(std::min(k, all.size()));
   std::sort(all.begin(), all.end());
   return all;
@@ -53,8 +52,7 @@ TEST(ExactSelector, select_ties_takes_the_smaller_indices) {
 
 TEST(ExactSelector, select_values_in_one_bin_still_orders_them) {
   std::vector<float> x(1000);
-  for (std::size_t i = 0; i < x.size(); ++i)
-    x[i] = 1.0F + static_cast<float>((i * 7919) % 1000) * 1e-5F;
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = 1.0F + static_cast<float>((i * 7919) % 1000) * 1e-5F;
   EXPECT_EQ(select(x, 37), sort_oracle(x, 37));
 }
 
@@ -100,8 +98,8 @@ float hard_value(Hard kind, std::size_t i, std::size_t n, Random& random) {
 
 TEST(ExactSelector, select_of_hard_data_equals_a_sort) {
   const std::size_t n = 60000;
-  for (const Hard kind : {Hard::sorted, Hard::reversed, Hard::equal, Hard::mostly_zero,
-                          Hard::hot_layer, Hard::hot_column, Hard::spikes, Hard::tied}) {
+  for (const Hard kind : {Hard::sorted, Hard::reversed, Hard::equal, Hard::mostly_zero, Hard::hot_layer,
+                          Hard::hot_column, Hard::spikes, Hard::tied}) {
     Random random(3);
     std::vector<float> x(n);
     for (std::size_t i = 0; i < n; ++i) x[i] = hard_value(kind, i, n, random);

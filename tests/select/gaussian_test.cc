@@ -36,9 +36,7 @@ TEST(GaussianSelector, select_normal_values_is_within_a_fifth_of_k) {
   }
 }
 
-TEST(GaussianSelector, select_all_of_normal_values_takes_more_than_half) {
-  EXPECT_GE(count_for(0, 1, 100000), 66667u);
-}
+TEST(GaussianSelector, select_all_of_normal_values_takes_more_than_half) { EXPECT_GE(count_for(0, 1, 100000), 66667u); }
 
 // A spread of magnitudes that is not normal: the fitted threshold alone misses by far.
 TEST(GaussianSelector, select_other_tails_is_corrected_towards_k) {
@@ -49,8 +47,7 @@ TEST(GaussianSelector, select_other_tails_is_corrected_towards_k) {
   for (const std::size_t k : {20000U, 30000U}) {
     const Moments fit = device->moments(x);
     const double tail = static_cast<double>(k) / static_cast<double>(x.size());
-    const double threshold =
-        std::fabs(fit.mean) - normal_quantile(tail / 2) * fit.standard_deviation;
+    const double threshold = std::fabs(fit.mean) - normal_quantile(tail / 2) * fit.standard_deviation;
     SparseVector uncorrected, out;
     device->select_at_least(x, 0, static_cast<float>(threshold), uncorrected);
     EXPECT_TRUE(3 * uncorrected.size() < 2 * k || 3 * uncorrected.size() > 4 * k);

@@ -37,8 +37,7 @@ TEST(MagnitudeSample, draw_estimates_counts_within_its_uncertainty) {
 TEST(MagnitudeSample, uncertainty_of_clustered_values_is_larger) {
   Random random(4);
   std::vector<float> x(500000);
-  for (std::size_t i = 0; i < x.size(); ++i)
-    x[i] = i % 1000 == 0 ? (random.below(20) == 0 ? 9.0F : 1.0F) : x[i - 1];
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = i % 1000 == 0 ? (random.below(20) == 0 ? 9.0F : 1.0F) : x[i - 1];
   MagnitudeSample sample;
   sample.draw(*make_cpu_device(), {.acc = x}, 1000, 0);
   const auto count = static_cast<double>(sample.count_at_least(5.0F));

@@ -32,8 +32,7 @@ TEST(ReusedSelector, select_is_exact_every_tau_prime_and_reuses_the_threshold_be
     float threshold = 0;
     for (std::uint64_t step = 0; step < 12; ++step) {
       std::vector<float> acc(2000, 0.0F);
-      const std::vector<float> gradient =
-          normal_values(step, 1 + 0.05 * static_cast<double>(step % 3));
+      const std::vector<float> gradient = normal_values(step, 1 + 0.05 * static_cast<double>(step % 3));
       SparseVector out, expected;
       selector.select(*device, {acc, gradient}, k, out);
       std::vector<float> x = gradient;
@@ -102,8 +101,7 @@ TEST(ReusedSelector, select_with_another_k_evaluates_anew_and_keeps_its_turn) {
 // 10,000 magnitudes 1/10000 .. 1: selecting by a threshold t gives 10,000 (1 - t) or one more.
 std::vector<float> ramp(double scale) {
   std::vector<float> x(10000);
-  for (std::size_t i = 0; i < x.size(); ++i)
-    x[i] = static_cast<float>(scale * static_cast<double>(i + 1) / 10000);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(scale * static_cast<double>(i + 1) / 10000);
   return x;
 }
 
@@ -116,9 +114,7 @@ std::size_t select_ramp(ReusedSelector& selector, std::size_t k, double scale) {
 
 TEST(ReusedSelector, select_that_follows_counts_moves_by_12_in_1000_beyond_its_limits) {
   constexpr std::size_t k = 1000;  // the threshold is 0.9001
-  const auto near = [](std::size_t is, double should) {
-    EXPECT_NEAR(static_cast<double>(is), should, 3);
-  };
+  const auto near = [](std::size_t is, double should) { EXPECT_NEAR(static_cast<double>(is), should, 3); };
   ReusedSelector low(100, true);
   EXPECT_EQ(select_ramp(low, k, 1), k);
   near(select_ramp(low, k, 0.95), 10000 * (1 - 0.9001 / 0.95));          // 525 < 2k/3
@@ -138,8 +134,7 @@ TEST(ReusedSelector, select_that_follows_counts_raises_up_to_five_times_in_the_s
   ReusedSelector guarded(100, true);
   EXPECT_EQ(select_ramp(guarded, k, 1), k);
   // 1.08: 1,666 entries; one correction of 1.2% and one of 3% leave at most 4k/3.
-  EXPECT_NEAR(static_cast<double>(select_ramp(guarded, k, 1.08)),
-              10000 * (1 - 0.9001 * 1.012 * 1.03 / 1.08), 3);
+  EXPECT_NEAR(static_cast<double>(select_ramp(guarded, k, 1.08)), 10000 * (1 - 0.9001 * 1.012 * 1.03 / 1.08), 3);
   ReusedSelector plain(100);
   EXPECT_EQ(select_ramp(plain, k, 1), k);
   EXPECT_NEAR(static_cast<double>(select_ramp(plain, k, 1.08)), 10000 * (1 - 0.9001 / 1.08), 3);

@@ -27,8 +27,7 @@ std::string refusal(Selector& selector, const Device& device, const Accumulation
 }
 
 TEST_P(SelectorRefusal, select_refuses_nonfinite_gradients_and_leaves_acc_untouched) {
-  for (const float bad :
-       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
     std::vector<float> acc = make_data(Data::normal, 100, 1);
     const std::vector<float> before = acc;
     std::vector<float> gradient = make_data(Data::normal, 100, 2);
@@ -102,8 +101,7 @@ TEST_P(SelectorRefusal, select_refuses_a_gradient_of_another_length_and_a_bad_sc
   const std::vector<float> gradient(100, 1.0F);
   EXPECT_NE(refusal(*selector_, *device_, {acc, shorter}, 5).find("99"), std::string::npos);
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_NE(refusal(*selector_, *device_, {acc, gradient, nan}, 5).find("scale"),
-            std::string::npos);
+  EXPECT_NE(refusal(*selector_, *device_, {acc, gradient, nan}, 5).find("scale"), std::string::npos);
   EXPECT_EQ(acc, std::vector<float>(100, 1.0F));
 }
 

@@ -29,8 +29,7 @@ TEST_P(SelectorConformance, select_on_any_stream_keeps_the_contract) {
           for (std::size_t i = 0; i < n; ++i) expected[i] += 0.25F * gradient[i];
           selector->select(*device_, {acc, gradient, 0.25F}, k, out_);
           for (std::size_t i = 0; i < n; ++i)
-            ASSERT_EQ(std::bit_cast<std::uint32_t>(acc[i]),
-                      std::bit_cast<std::uint32_t>(expected[i]));
+            ASSERT_EQ(std::bit_cast<std::uint32_t>(acc[i]), std::bit_cast<std::uint32_t>(expected[i]));
           ASSERT_TRUE(is_canonical(out_));
           ASSERT_LE(out_.size(), max_selection(k));
           for (const auto& [i, v] : list_of(out_)) {
@@ -167,8 +166,7 @@ TEST(Selectors, find_of_an_unknown_name_lists_those_that_exist) {
   } catch (const UsageError& error) {
     const std::string message = error.what();
     EXPECT_NE(message.find("'best'"), std::string::npos);
-    for (const SelectorInfo& info : selectors())
-      EXPECT_NE(message.find(info.name), std::string::npos) << message;
+    for (const SelectorInfo& info : selectors()) EXPECT_NE(message.find(info.name), std::string::npos) << message;
   }
 }
 

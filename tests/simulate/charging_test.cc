@@ -69,8 +69,7 @@ TEST(Charging, refuses_senseless_prices) {
   run_world("threads", 1, [](Communicator& comm) {
     const auto charge = [](double) {};
     EXPECT_THROW(ChargingCommunicator(comm, -1, charge), UsageError);
-    EXPECT_THROW(ChargingCommunicator(comm, std::numeric_limits<double>::infinity(), charge),
-                 UsageError);
+    EXPECT_THROW(ChargingCommunicator(comm, std::numeric_limits<double>::infinity(), charge), UsageError);
     EXPECT_THROW(ChargingCommunicator(comm, 1, nullptr), UsageError);
   });
 }

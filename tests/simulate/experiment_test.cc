@@ -84,8 +84,7 @@ TEST(Experiment, settled_owners_gather_about_k_from_the_first_step_on) {
     SimulationSpec spec = make_spec(1e9);
     spec.P = 13;
     spec.support = support;
-    spec.problems = {
-        make_problem({.n = 100000, .k = 1000, .P = spec.P, .kind = find_support(support)}, false)};
+    spec.problems = {make_problem({.n = 100000, .k = 1000, .P = spec.P, .kind = find_support(support)}, false)};
     spec.warm_up = 0;
     spec.steps = 4;
     const SimulatedRow row = run_row(spec, "circulant");

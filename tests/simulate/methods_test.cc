@@ -13,8 +13,7 @@ const Problem kProblem{.n = 25e6, .k = 25e4, .P = 64};
 
 TEST(SimulatedMethods, published_presets_are_as_published) {
   const Profile profile = profile_of(find_platform("flat-25g"), kKernels);
-  const auto methods =
-      choose_methods({"dense", "topka", "oktopk", "spardl"}, {}, kProblem, profile);
+  const auto methods = choose_methods({"dense", "topka", "oktopk", "spardl"}, {}, kProblem, profile);
   for (const Method& m : methods) {
     EXPECT_EQ(m.codec, Codec{}) << m.preset;
     EXPECT_EQ(m.group, 1) << m.preset;
@@ -27,8 +26,7 @@ TEST(SimulatedMethods, circulant_and_auto_are_tuned_to_the_platform) {
   EXPECT_EQ(methods[0].preset, "circulant");
   EXPECT_FALSE(methods[0].codec.lossless());
   EXPECT_NE(methods[1].preset, "dense");
-  const auto given =
-      choose_methods({"circulant"}, {.codec = "coo32+fp32", .skips = "direct"}, kProblem, slow);
+  const auto given = choose_methods({"circulant"}, {.codec = "coo32+fp32", .skips = "direct"}, kProblem, slow);
   EXPECT_EQ(given[0].codec, Codec{});
   EXPECT_EQ(given[0].skips, "direct");
 }

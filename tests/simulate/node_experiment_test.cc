@@ -40,8 +40,7 @@ TEST(NodeExperiment, sizes_are_those_of_the_real_sum) {
 }
 
 // The inside costs time, the outside is that of the leaders.
-SimulatedRow run_row(const SimulationSpec& spec, const SimulatedProblem& problem,
-                     const Method& method) {
+SimulatedRow run_row(const SimulationSpec& spec, const SimulatedProblem& problem, const Method& method) {
   return simulate_on_threads(spec, problem, "row", method);
 }
 
@@ -62,8 +61,7 @@ TEST(NodeExperiment, row_is_that_of_the_leaders_and_the_inside) {
   EXPECT_EQ(row.messages, flat.messages);
   EXPECT_EQ(row.bytes, flat.bytes);
   const Cost inside = node_sum_cost(6000, 2) + node_share_entries_cost(flat.selected + 60, 2);
-  EXPECT_NEAR(row.steady - flat.steady,
-              inside.values * spec.kernels.delta + inside.entries * spec.kernels.gamma, 1e-9);
+  EXPECT_NEAR(row.steady - flat.steady, inside.values * spec.kernels.delta + inside.entries * spec.kernels.gamma, 1e-9);
 }
 
 }  // namespace

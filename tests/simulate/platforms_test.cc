@@ -10,8 +10,7 @@ namespace {
 
 std::size_t count(const std::string& text, const std::string& part) {
   std::size_t found = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
-    ++found;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
   return found;
 }
 
@@ -54,10 +53,8 @@ TEST(Platforms, gpu_nodes_have_eight_ranks_and_one_route_each) {
 }
 
 TEST(Platforms, have_enough_hosts_and_few_lines_at_any_size) {
-  EXPECT_NE(platform_xml(find_platform("fat-tree"), 17).find("radical=\"0-31\""),
-            std::string::npos);
-  EXPECT_NE(platform_xml(find_platform("dragonfly"), 385).find("radical=\"0-767\""),
-            std::string::npos);
+  EXPECT_NE(platform_xml(find_platform("fat-tree"), 17).find("radical=\"0-31\""), std::string::npos);
+  EXPECT_NE(platform_xml(find_platform("dragonfly"), 385).find("radical=\"0-767\""), std::string::npos);
   for (const Platform& platform : platforms())
     EXPECT_LT(platform_xml(platform, 1024).size(), 1024U * 500) << platform.name;
 }
@@ -70,9 +67,7 @@ TEST(Platforms, refuse_what_they_cannot_be) {
   EXPECT_THROW(platform_xml(find_platform("dragonfly"), 384 * 17), UsageError);
 }
 
-TEST(Platforms, host_file_names_the_ranks_in_order) {
-  EXPECT_EQ(host_file(3), "rank-0\nrank-1\nrank-2\n");
-}
+TEST(Platforms, host_file_names_the_ranks_in_order) { EXPECT_EQ(host_file(3), "rank-0\nrank-1\nrank-2\n"); }
 
 }  // namespace
 }  // namespace oktopk::platforms_test

@@ -46,8 +46,7 @@ TEST(SettledOwners, hold_less_than_the_threshold_everywhere) {
   for (const Support kind : kKinds) {
     const SettledOwners owners = settle_owners({.n = 50000, .k = 500, .P = 5, .kind = kind});
     std::size_t above = 0;
-    for (const float x : owners.memory.values())
-      above += std::fabs(x) > 1.2F * owners.threshold.value().value ? 1 : 0;
+    for (const float x : owners.memory.values()) above += std::fabs(x) > 1.2F * owners.threshold.value().value ? 1 : 0;
     EXPECT_LT(above, 50U) << to_string(kind);
   }
 }

@@ -36,9 +36,7 @@ class LoggingCommunicator final : public ForwardingCommunicator {
   using ForwardingCommunicator::ForwardingCommunicator;
   Trace trace;
 
-  std::unique_ptr<Communicator> split(int color, int key) override {
-    return inner().split(color, key);
-  }
+  std::unique_ptr<Communicator> split(int color, int key) override { return inner().split(color, key); }
   std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) override {
     for (const Send& send : sends) trace.push_back({exchanges_, '>', send.peer, send.bytes.size()});
     recvs_ = recvs;
@@ -102,17 +100,14 @@ Trace sized_trace(Communicator& comm, const Case& c, const Cuts& cuts, const Sur
 }
 
 void expect_same_messages(const Case& c) {
-  const Cuts cuts =
-      c.sized == "oktopk_refresh" ? voted_cuts(c.spec, 1) : equal_cuts(c.spec.n, c.spec.P);
+  const Cuts cuts = c.sized == "oktopk_refresh" ? voted_cuts(c.spec, 1) : equal_cuts(c.spec.n, c.spec.P);
   const Survey found = survey(c.spec, 1, cuts);
   const int P = c.spec.P;
   const auto real = gather_world("threads", P, [&](auto& comm) { return real_trace(comm, c); });
-  const auto sized =
-      gather_world("threads", P, [&](auto& comm) { return sized_trace(comm, c, cuts, found); });
+  const auto sized = gather_world("threads", P, [&](auto& comm) { return sized_trace(comm, c, cuts, found); });
   std::size_t largest = 0;
   for (std::size_t r = 0; r < real.size(); ++r) {
-    EXPECT_EQ(sized[r], real[r]) << c.sized << " P = " << P << " rank " << r << " "
-                                 << to_string(c.spec.kind);
+    EXPECT_EQ(sized[r], real[r]) << c.sized << " P = " << P << " rank " << r << " " << to_string(c.spec.kind);
     EXPECT_EQ(real[r].empty(), P == 1);
     for (const Message& m : real[r]) largest = std::max(largest, m.bytes);
   }
@@ -147,9 +142,7 @@ TEST(Sized, topka_and_gaussiank_send_what_they_do) {
   expect_same_messages_everywhere("gaussiank", {}, "gaussiank");
 }
 
-TEST(Sized, topkdsa_sends_what_topkdsa_does) {
-  expect_same_messages_everywhere("topkdsa", {}, "topkdsa");
-}
+TEST(Sized, topkdsa_sends_what_topkdsa_does) { expect_same_messages_everywhere("topkdsa", {}, "topkdsa"); }
 
 TEST(Sized, topkdsa_turns_dense_where_topkdsa_does) {
   for (const Support kind : {Support::iid, Support::correlated, Support::layered}) {
@@ -165,14 +158,11 @@ TEST(Sized, topkdsa_turns_dense_where_topkdsa_does) {
   }
 }
 
-TEST(Sized, topka2a_sends_what_topka2a_does) {
-  expect_same_messages_everywhere("topka2a", {}, "topka2a");
-}
+TEST(Sized, topka2a_sends_what_topka2a_does) { expect_same_messages_everywhere("topka2a", {}, "topka2a"); }
 
 TEST(Sized, oktopk_refresh_sends_what_oktopk_does_when_all_is_due) {
   for (const int bucket : {1, 4, 100}) {
-    const AllreduceOptions options{
-        .tau = 1, .thresholds = ThresholdRule::paper, .tau_prime = 1, .bucket = bucket};
+    const AllreduceOptions options{.tau = 1, .thresholds = ThresholdRule::paper, .tau_prime = 1, .bucket = bucket};
     expect_same_messages_everywhere("oktopk", options, "oktopk_refresh");
   }
 }
@@ -194,8 +184,7 @@ TEST(Sized, packed_indices_have_nearly_the_right_sizes) {
     return sum;
   };
   const auto real = gather_world("threads", 5, [&](auto& comm) { return real_trace(comm, c); });
-  const auto sized =
-      gather_world("threads", 5, [&](auto& comm) { return sized_trace(comm, c, cuts, found); });
+  const auto sized = gather_world("threads", 5, [&](auto& comm) { return sized_trace(comm, c, cuts, found); });
   for (std::size_t r = 0; r < 5; ++r) {
     EXPECT_EQ(sized[r].size(), real[r].size());
     EXPECT_NEAR(bytes(sized[r]) / bytes(real[r]), 1, 0.01);
@@ -208,12 +197,9 @@ TEST(Sized, refuses_what_it_cannot_send) {
   EXPECT_THROW(SizedAllreduce("circulant", options, {.n = 10, .k = 2}), UsageError);
   EXPECT_THROW(SizedAllreduce("dense", options, {.n = 10, .k = 2, .P = 0}), UsageError);
   EXPECT_THROW(SizedAllreduce("topka", options, {.n = 10, .k = 11}), UsageError);
-  EXPECT_THROW(SizedAllreduce("topka2a", options, {.n = 10, .k = 2, .P = 3, .blocks = two}),
-               UsageError);
-  EXPECT_THROW(SizedAllreduce("topkdsa", options, {.n = 10, .k = 2, .P = 2, .blocks = two}),
-               UsageError);
-  EXPECT_THROW(SizedAllreduce("topka", options, {.n = 10, .k = 2, .P = 2, .cuts = {0, 10}}),
-               UsageError);
+  EXPECT_THROW(SizedAllreduce("topka2a", options, {.n = 10, .k = 2, .P = 3, .blocks = two}), UsageError);
+  EXPECT_THROW(SizedAllreduce("topkdsa", options, {.n = 10, .k = 2, .P = 2, .blocks = two}), UsageError);
+  EXPECT_THROW(SizedAllreduce("topka", options, {.n = 10, .k = 2, .P = 2, .cuts = {0, 10}}), UsageError);
   run_world("threads", 2, [&](Communicator& comm) {
     SizedAllreduce sized("topka", options, {.n = 10, .k = 2, .P = 2});
     std::vector<std::byte> buffer(sized.shared_bytes() - 1);

@@ -11,19 +11,18 @@ namespace {
 TEST(SimulationSpec, survives_json) {
   SimulationSpec spec;
   spec.P = 3;
-  spec.problems = {{.n = 10,
-                    .k = 2,
-                    .kth_magnitude = 0.1,
-                    .union_size = 5,
-                    .cuts = {0, 3, 6, 10},
-                    .cut_unions = {1, 2, 2},
-                    .equal_unions = {2, 2, 1},
-                    .methods = {{.preset = "dense"},
-                                {.preset = "oktopk",
-                                 .codec = {IndexCoding::elias_fano, ValueCoding::bf16},
-                                 .skips = "3,1",
-                                 .group = 2}},
-                    .leaders = {{.n = 10, .k = 2, .union_size = 3}}}};
+  spec.problems = {
+      {.n = 10,
+       .k = 2,
+       .kth_magnitude = 0.1,
+       .union_size = 5,
+       .cuts = {0, 3, 6, 10},
+       .cut_unions = {1, 2, 2},
+       .equal_unions = {2, 2, 1},
+       .methods =
+           {{.preset = "dense"},
+            {.preset = "oktopk", .codec = {IndexCoding::elias_fano, ValueCoding::bf16}, .skips = "3,1", .group = 2}},
+       .leaders = {{.n = 10, .k = 2, .union_size = 3}}}};
   spec.presets = {"dense", "oktopk"};
   spec.support = "layered";
   spec.seed = 1234567890123456789U;

@@ -139,8 +139,7 @@ TEST(Supports, correlated_indices_stay_hot) {
     for (std::size_t i = 0; i < out.size(); ++i) ++hits[out.idx[i]];
   }
   // One index per stratum is by far the likeliest, on all ranks and steps.
-  const auto hot =
-      std::count_if(hits.begin(), hits.end(), [](auto& hit) { return hit.second > 3; });
+  const auto hot = std::count_if(hits.begin(), hits.end(), [](auto& hit) { return hit.second > 3; });
   EXPECT_GT(hot, 800);
 }
 
@@ -148,8 +147,7 @@ TEST(Supports, layers_differ_in_density) {
   const SupportSpec spec{.n = 800000, .k = 8000, .P = 2, .kind = Support::layered};
   const SparseVector out = selection_of(spec, 0);
   std::vector<double> counts;
-  for (Index l = 0; l < 8; ++l)
-    counts.push_back(static_cast<double>(part(out, {l * 100000, (l + 1) * 100000}).size()));
+  for (Index l = 0; l < 8; ++l) counts.push_back(static_cast<double>(part(out, {l * 100000, (l + 1) * 100000}).size()));
   const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
   EXPECT_NEAR(*most / *least, 30, 1);
 }
@@ -185,8 +183,7 @@ TEST(Supports, voted_cuts_divide_the_load) {
   EXPECT_EQ(cuts.back(), 80000U);
   for (int rank = 0; rank < 4; ++rank) {
     const SparseVector selection = selection_of(spec, rank);
-    for (int r = 0; r < 4; ++r)
-      EXPECT_NEAR(static_cast<double>(part(selection, region(cuts, r)).size()), 400, 3);
+    for (int r = 0; r < 4; ++r) EXPECT_NEAR(static_cast<double>(part(selection, region(cuts, r)).size()), 400, 3);
   }
   EXPECT_EQ(voted_cuts({.n = 10, .k = 1}, 0), (Cuts{0, 10}));
 }

@@ -30,18 +30,12 @@ void* operator new(std::size_t bytes) { return count_and_allocate(bytes, 16); }
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return count_and_allocate(bytes, static_cast<std::size_t>(alignment));
 }
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-  return count_and_allocate(bytes, 16);
-}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return count_and_allocate(bytes, 16); }
 // Not inline: GCC would take free() at the end of a `new` expression for a mistake.
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace oktopk::allocations_test {
 namespace {
@@ -66,8 +60,7 @@ TEST(Allocations, of_a_second_sum_are_none) {
       for (const Index width : {1000U, 5000000U}) {
         const SimdLimit limit(level);
         std::vector<SparseVector> parts;
-        for (std::size_t p = 0; p < count; ++p)
-          parts.push_back(random_sparse(random, 400, 0, width));
+        for (std::size_t p = 0; p < count; ++p) parts.push_back(random_sparse(random, 400, 0, width));
         const std::vector<CooView> views(parts.begin(), parts.end());
         SparseVector out;
         EXPECT_EQ(allocations_of([&] { sum(views, {0, width}, out); }), 0u) << count;

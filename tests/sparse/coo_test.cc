@@ -56,8 +56,7 @@ TEST(Coo, parts_of_consecutive_ranges_are_the_whole) {
   Random random(1);
   const SparseVector v = random_sparse(random, 200, 0, 1000);
   SparseVector joined;
-  for (Index begin = 0; begin < 1000; begin += 77)
-    joined.append(part(v, {begin, std::min<Index>(1000, begin + 77)}));
+  for (Index begin = 0; begin < 1000; begin += 77) joined.append(part(v, {begin, std::min<Index>(1000, begin + 77)}));
   EXPECT_EQ(list_of(joined), list_of(v));
 }
 

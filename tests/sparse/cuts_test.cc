@@ -45,16 +45,8 @@ TEST(Cuts, equal_cuts_give_widths_that_differ_by_at_most_one) {
 }
 
 TEST(Cuts, vote_cuts_the_selection_into_equal_counts) {
-  const SparseVector v = make_sparse({{10, 1},
-                                      {11, 1},
-                                      {12, 1},
-                                      {13, 1},
-                                      {500, 1},
-                                      {501, 1},
-                                      {502, 1},
-                                      {600, 1},
-                                      {700, 1},
-                                      {999, 1}});
+  const SparseVector v =
+      make_sparse({{10, 1}, {11, 1}, {12, 1}, {13, 1}, {500, 1}, {501, 1}, {502, 1}, {600, 1}, {700, 1}, {999, 1}});
   std::vector<std::uint64_t> votes(4);
   vote_cuts(v, 1000, 5, votes);
   EXPECT_EQ(votes, (std::vector<std::uint64_t>{12, 500, 502, 700}));
@@ -85,16 +77,14 @@ TEST(Cuts, consensus_with_sums_beyond_32_bits_is_exact) {
     Index n;
     int P;
   };
-  for (const Case c :
-       {Case{600000000, 5}, Case{3000000000U, 2}, Case{kMaxN, 12}, Case{kMaxN, 1024}}) {
+  for (const Case c : {Case{600000000, 5}, Case{3000000000U, 2}, Case{kMaxN, 12}, Case{kMaxN, 1024}}) {
     const auto P = static_cast<std::uint64_t>(c.P);
     std::vector<std::uint64_t> summed(P - 1);
     for (std::uint64_t r = 1; r < P; ++r)  // every rank votes for its own shift of an equal cut
       for (std::uint64_t rank = 0; rank < P; ++rank) summed[r - 1] += c.n * r / P - rank;
     const Cuts cuts = cuts_from_votes(summed, c.n, c.P);
     expect_covers(cuts, c.n, c.P);
-    for (std::uint64_t r = 1; r < P; ++r)
-      EXPECT_EQ(cuts[r], c.n * r / P - P / 2) << c.n << " " << c.P << " " << r;
+    for (std::uint64_t r = 1; r < P; ++r) EXPECT_EQ(cuts[r], c.n * r / P - P / 2) << c.n << " " << c.P << " " << r;
   }
 }
 
@@ -126,12 +116,9 @@ TEST(Cuts, from_load_that_is_even_keeps_the_cuts) {
 
 TEST(Cuts, from_load_splits_the_loaded_region) {
   const Cuts old = {0, 100, 200, 300, 400};
-  EXPECT_EQ(cuts_from_load(old, std::vector<std::uint64_t>{40, 0, 0, 0}),
-            (Cuts{0, 25, 50, 75, 400}));
-  EXPECT_EQ(cuts_from_load(old, std::vector<std::uint64_t>{0, 0, 0, 40}),
-            (Cuts{0, 325, 350, 375, 400}));
-  EXPECT_EQ(cuts_from_load(old, std::vector<std::uint64_t>{0, 80, 0, 0}),
-            (Cuts{0, 125, 150, 175, 400}));
+  EXPECT_EQ(cuts_from_load(old, std::vector<std::uint64_t>{40, 0, 0, 0}), (Cuts{0, 25, 50, 75, 400}));
+  EXPECT_EQ(cuts_from_load(old, std::vector<std::uint64_t>{0, 0, 0, 40}), (Cuts{0, 325, 350, 375, 400}));
+  EXPECT_EQ(cuts_from_load(old, std::vector<std::uint64_t>{0, 80, 0, 0}), (Cuts{0, 125, 150, 175, 400}));
 }
 
 TEST(Cuts, from_load_copes_with_regions_of_no_width) {
@@ -149,8 +136,7 @@ double load_inside(Range range, const Cuts& old, std::span<const std::uint64_t> 
     const Range from = region(old, static_cast<int>(r));
     const double low = std::max(range.begin, from.begin);
     const double high = std::min(range.end, from.end);
-    if (high > low)
-      sum += static_cast<double>(load[r]) * (high - low) / static_cast<double>(from.width());
+    if (high > low) sum += static_cast<double>(load[r]) * (high - low) / static_cast<double>(from.width());
   }
   return sum;
 }
@@ -174,8 +160,7 @@ TEST(Cuts, from_load_gives_every_region_the_mean_load) {
     if (total == 0) continue;
     // Both borders of a region are rounded to an index, and the load aimed at to an integer.
     for (int r = 0; r < P; ++r)
-      EXPECT_NEAR(load_inside(region(cuts, r), old, load), total / P, densest + 1.5)
-          << "trial " << trial;
+      EXPECT_NEAR(load_inside(region(cuts, r), old, load), total / P, densest + 1.5) << "trial " << trial;
   }
 }
 

@@ -40,8 +40,7 @@ void expect_intersection(const SparseVector& a, std::span<const Index> indices) 
     const SimdLimit limit(level);
     SparseVector out = make_sparse({{77, 7}});
     intersect(a, indices, out);
-    ASSERT_EQ(list_of(out), members_of(a, indices))
-        << to_string(level) << " " << a.size() << " " << indices.size();
+    ASSERT_EQ(list_of(out), members_of(a, indices)) << to_string(level) << " " << a.size() << " " << indices.size();
   }
 }
 

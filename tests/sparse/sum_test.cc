@@ -69,8 +69,7 @@ TEST(Sum, any_number_of_random_parts_equals_the_map) {
     for (const Index width : {10U, 8192U, 100000U, 3000000U}) {
       std::vector<SparseVector> parts;
       for (std::size_t p = 0; p < count; ++p)
-        parts.push_back(
-            random_sparse(random, random.below(std::min<Index>(width, 300)), 1000, 1000 + width));
+        parts.push_back(random_sparse(random, random.below(std::min<Index>(width, 300)), 1000, 1000 + width));
       EXPECT_EQ(sum_of(parts, {1000, 1000 + width}), oracle(parts)) << count << " " << width;
     }
 }
@@ -82,8 +81,7 @@ TEST(Sum, any_density_and_number_of_parts_equals_the_map) {
       for (const Index sparsity : {1U, 2U, 30U, 1000U}) {
         std::vector<SparseVector> parts;
         for (std::size_t p = 0; p < count; ++p)
-          parts.push_back(
-              random_sparse(random, random.below(width / sparsity + 1), 77, 77 + width));
+          parts.push_back(random_sparse(random, random.below(width / sparsity + 1), 77, 77 + width));
         ASSERT_EQ(sum_of(parts, {77, 77 + width}), oracle(parts)) << count << " " << width;
       }
 }
@@ -130,8 +128,7 @@ TEST(Sum, thousands_of_tiny_parts_equal_the_map) {
   Random random(5);
   for (const Index width : {3000U, 0xffffffffU}) {
     std::vector<SparseVector> parts;
-    for (int p = 0; p < 3000; ++p)
-      parts.push_back(random_sparse(random, random.below(3), 0, width));
+    for (int p = 0; p < 3000; ++p) parts.push_back(random_sparse(random, random.below(3), 0, width));
     EXPECT_EQ(sum_of(parts, {0, width}), oracle(parts)) << width;
   }
 }
@@ -154,9 +151,8 @@ TEST(Sum, again_into_the_same_memory_does_not_move_it) {
 }
 
 TEST(Sum, entries_that_cancel_are_left_out) {
-  const auto sums = sum_of({make_sparse({{1, 2}, {5, 1}}), make_sparse({{1, -1}, {5, -1}}),
-                            make_sparse({{1, -1}, {6, 3}})},
-                           {0, 10});
+  const auto sums =
+      sum_of({make_sparse({{1, 2}, {5, 1}}), make_sparse({{1, -1}, {5, -1}}), make_sparse({{1, -1}, {6, 3}})}, {0, 10});
   EXPECT_EQ(sums, (EntryList{{6, 3}}));
 }
 
@@ -170,8 +166,7 @@ TEST(Sum, adds_in_the_order_of_the_parts) {
 
 TEST(Sum, around_block_borders_nothing_is_lost_or_moved) {
   for (const Index begin : {0U, 1U, 100U, 8192U}) {
-    const SparseVector a =
-        make_sparse({{begin + 8190, 1}, {begin + 8191, 2}, {begin + 8192, 3}, {begin + 8193, 4}});
+    const SparseVector a = make_sparse({{begin + 8190, 1}, {begin + 8191, 2}, {begin + 8192, 3}, {begin + 8193, 4}});
     const SparseVector b = make_sparse({{begin, 5}, {begin + 8191, 6}, {begin + 16384, 7}});
     EXPECT_EQ(sum_of({a, b}, {begin, begin + 20000}), oracle({a, b})) << begin;
   }

@@ -16,8 +16,7 @@ std::vector<float> tail_of(double slope, float threshold, std::size_t count) {
   Random random(3);
   std::vector<float> values(count);
   for (float& v : values)
-    v = static_cast<float>((random.below(2) == 0 ? 1 : -1) * threshold *
-                           std::exp(-slope * std::log(random.uniform())));
+    v = static_cast<float>((random.below(2) == 0 ? 1 : -1) * threshold * std::exp(-slope * std::log(random.uniform())));
   return values;
 }
 

@@ -21,19 +21,14 @@ std::uint32_t bits_of(float x) { return std::bit_cast<std::uint32_t>(std::fabs(x
 
 // Values of many kinds: what they do to a histogram differs.
 std::vector<std::function<float(Random&)>> kinds() {
-  return {
-      [](Random& r) { return static_cast<float>(r.below(1000000)) * 1e-6F - 0.5F; },
-      [](Random& r) { return std::ldexp(1.0F, static_cast<int>(r.below(250)) - 125); },
-      [](Random& r) { return static_cast<float>(1 + r.below(3)); },
-      [](Random&) { return -2.5F; },
-      [](Random& r) { return r.below(2) == 0 ? 0.0F : -0.0F; },
-      [](Random& r) {
-        return r.below(500) == 0 ? 1e30F : 1 + static_cast<float>(r.below(9)) * 0x1p-23F;
-      },
-      [](Random& r) { return std::bit_cast<float>(static_cast<std::uint32_t>(r.below(100))); },
-      [](Random& r) {
-        return std::bit_cast<float>(static_cast<std::uint32_t>(r.below(std::uint64_t{1} << 32)));
-      }};
+  return {[](Random& r) { return static_cast<float>(r.below(1000000)) * 1e-6F - 0.5F; },
+          [](Random& r) { return std::ldexp(1.0F, static_cast<int>(r.below(250)) - 125); },
+          [](Random& r) { return static_cast<float>(1 + r.below(3)); },
+          [](Random&) { return -2.5F; },
+          [](Random& r) { return r.below(2) == 0 ? 0.0F : -0.0F; },
+          [](Random& r) { return r.below(500) == 0 ? 1e30F : 1 + static_cast<float>(r.below(9)) * 0x1p-23F; },
+          [](Random& r) { return std::bit_cast<float>(static_cast<std::uint32_t>(r.below(100))); },
+          [](Random& r) { return std::bit_cast<float>(static_cast<std::uint32_t>(r.below(std::uint64_t{1} << 32))); }};
 }
 
 SparseVector some(Random& random, std::size_t size, const std::function<float(Random&)>& value) {
@@ -46,8 +41,7 @@ SparseVector some(Random& random, std::size_t size, const std::function<float(Ra
 using BitList = std::vector<std::pair<Index, std::uint32_t>>;
 BitList bit_list(CooView v) {
   BitList out;
-  for (std::size_t i = 0; i < v.size(); ++i)
-    out.emplace_back(v.idx[i], std::bit_cast<std::uint32_t>(v.val[i]));
+  for (std::size_t i = 0; i < v.size(); ++i) out.emplace_back(v.idx[i], std::bit_cast<std::uint32_t>(v.val[i]));
   return out;
 }
 
@@ -78,8 +72,7 @@ void expect_keep_largest(const SparseVector& v, std::size_t k) {
 // Larger magnitude first, then smaller index.
 EntryList sorted_by_rank(EntryList entries) {
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-    return std::fabs(a.second) != std::fabs(b.second) ? std::fabs(a.second) > std::fabs(b.second)
-                                                      : a.first < b.first;
+    return std::fabs(a.second) != std::fabs(b.second) ? std::fabs(a.second) > std::fabs(b.second) : a.first < b.first;
   });
   return entries;
 }
@@ -170,14 +163,12 @@ TEST(Top, keep_largest_of_many_equals_a_stable_sort) {
   for (const auto& kind : kinds())
     for (const std::size_t size : {1023U, 1024U, 1025U, 1026U, 5000U, 40001U}) {
       const SparseVector v = some(random, size, kind);
-      for (const std::size_t k : {std::size_t{1}, size / 3, size * 10 / 11, size - 1, size})
-        expect_keep_largest(v, k);
+      for (const std::size_t k : {std::size_t{1}, size / 3, size * 10 / 11, size - 1, size}) expect_keep_largest(v, k);
     }
 }
 
 TEST(Top, keep_largest_with_infinities_and_nans_keeps_them_first) {
-  expect_keep_largest(
-      make_sparse({{1, 1}, {2, kInf}, {3, -kNan}, {4, 3e38F}, {5, -kInf}, {6, kNan}}), 3);
+  expect_keep_largest(make_sparse({{1, 1}, {2, kInf}, {3, -kNan}, {4, 3e38F}, {5, -kInf}, {6, kNan}}), 3);
 }
 
 TEST(Top, keep_largest_again_does_not_allocate) {
@@ -205,8 +196,7 @@ TEST(Top, keep_at_least_any_size_and_threshold_equals_a_comparison) {
           const SimdLimit limit(level);
           BitList expected;
           for (const auto& [i, bits] : bit_list(v))
-            if (threshold <= 0 || (bits & 0x7fffffffU) >= bits_of(threshold))
-              expected.emplace_back(i, bits);
+            if (threshold <= 0 || (bits & 0x7fffffffU) >= bits_of(threshold)) expected.emplace_back(i, bits);
           SparseVector mine = v;
           keep_at_least(mine, threshold);
           ASSERT_EQ(bit_list(mine), expected) << to_string(level) << " " << threshold;

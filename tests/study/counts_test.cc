@@ -12,8 +12,7 @@ namespace {
 
 std::map<std::string, CountRun> counts(const std::string& data) {
   const CountOptions options{.source = {.data = data, .n = 2000, .steps = 12}, .density = 0.05};
-  const auto by_rank =
-      gather_world("threads", 3, [&](Communicator& comm) { return measure_counts(comm, options); });
+  const auto by_rank = gather_world("threads", 3, [&](Communicator& comm) { return measure_counts(comm, options); });
   std::map<std::string, CountRun> runs;
   for (const CountRun& run : by_rank[0]) runs[run.name] = run;
   return runs;

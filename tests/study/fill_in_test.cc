@@ -37,8 +37,7 @@ TEST(FillIn, independent_union_counts_collisions) {
 
 FillInRun fill_in(const std::string& data, int P) {
   const FillInOptions options{.source = {.data = data, .n = 2000, .steps = 2}, .density = 0.02};
-  return gather_world("threads", P,
-                      [&](Communicator& comm) { return measure_fill_in(comm, options); })[0];
+  return gather_world("threads", P, [&](Communicator& comm) { return measure_fill_in(comm, options); })[0];
 }
 
 TEST(FillIn, union_grows_with_independent_supports_only) {

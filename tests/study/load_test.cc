@@ -30,8 +30,7 @@ TEST(Load, finds_split_and_share_among_exchanges) {
 
 std::vector<LoadRun> loads(int P, const std::vector<ReducerOptions>& cases) {
   const LoadOptions options{cases, {.data = "skewed", .n = 4000, .steps = 6}};
-  return gather_world("threads", P,
-                      [&](Communicator& comm) { return measure_load(comm, options); })[0];
+  return gather_world("threads", P, [&](Communicator& comm) { return measure_load(comm, options); })[0];
 }
 
 TEST(Load, equal_regions_are_uneven_and_votes_are_not) {
@@ -60,9 +59,7 @@ TEST(Load, sees_when_shares_are_balanced) {
   EXPECT_GT(mean_of(runs[0].share), mean_of(runs[1].share));
 }
 
-TEST(Load, needs_four_ranks) {
-  EXPECT_THROW(loads(3, {{.preset = "oktopk", .density = 0.05}}), UsageError);
-}
+TEST(Load, needs_four_ranks) { EXPECT_THROW(loads(3, {{.preset = "oktopk", .density = 0.05}}), UsageError); }
 
 TEST(Load, dealt_counts_give_tile_t_to_rank_t_mod_P) {
   const std::vector<Index> idx = {0, 255, 256, 511, 512, 768, 1024};

@@ -17,11 +17,9 @@ ReducerOptions method(const std::string& preset, ResidualKind residual = Residua
   return options;
 }
 
-std::vector<MassRun> masses(int P, const std::vector<ReducerOptions>& cases,
-                            const std::string& data = "dyadic") {
+std::vector<MassRun> masses(int P, const std::vector<ReducerOptions>& cases, const std::string& data = "dyadic") {
   const MassOptions options{cases, {.data = data, .n = 600, .steps = 10}};
-  return gather_world("threads", P,
-                      [&](Communicator& comm) { return measure_mass(comm, options); })[0];
+  return gather_world("threads", P, [&](Communicator& comm) { return measure_mass(comm, options); })[0];
 }
 
 TEST(Mass, is_conserved_to_the_last_bit_by_default) {
@@ -47,10 +45,10 @@ TEST(Mass, is_lost_by_the_published_rule_of_gtopk) {
 }
 
 TEST(Mass, survives_lossy_codecs) {
-  const auto runs = masses(3,
-                           {method("circulant", ResidualKind::none, "coo32+log4"),
-                            method("oktopk", ResidualKind::none, "elias_fano+bf16")},
-                           "calm");
+  const auto runs = masses(
+      3,
+      {method("circulant", ResidualKind::none, "coo32+log4"), method("oktopk", ResidualKind::none, "elias_fano+bf16")},
+      "calm");
   for (const MassRun& run : runs) EXPECT_LT(run.share(), 1e-6);
 }
 

@@ -21,9 +21,8 @@ std::vector<float> gradient(const StreamOptions& options, int rank, int step) {
 std::set<std::size_t> largest(const std::vector<float>& x, std::size_t k) {
   std::vector<std::size_t> order(x.size());
   std::iota(order.begin(), order.end(), 0);
-  std::partial_sort(
-      order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k), order.end(),
-      [&](std::size_t a, std::size_t b) { return std::fabs(x[a]) > std::fabs(x[b]); });
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k), order.end(),
+                    [&](std::size_t a, std::size_t b) { return std::fabs(x[a]) > std::fabs(x[b]); });
   return {order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k)};
 }
 
@@ -132,8 +131,7 @@ TEST(Source, names_what_it_does_not_know) {
     check_source("stormy");
     FAIL();
   } catch (const UsageError& error) {
-    EXPECT_NE(std::string(error.what()).find("unknown data 'stormy'; there are: calm, rough"),
-              std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("unknown data 'stormy'; there are: calm, rough"), std::string::npos);
   }
 }
 

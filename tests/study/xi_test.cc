@@ -15,13 +15,9 @@ namespace {
 
 // Two ranks, n = 4, k = 1. Mean of the accumulators: (1.5, 2, 1.75, 0), largest: 2 at index 1,
 // which neither rank selects. Mean of the selections: (1.5, 0, 1.75, 0), largest: 1.75 at index 2.
-XiState by_hand() {
-  return {.accumulators = {{3, 2, 0, 0}, {0, 2, 3.5, 0}}, .gradient = {0, 0.3, 0.4, 0}};
-}
+XiState by_hand() { return {.accumulators = {{3, 2, 0, 0}, {0, 2, 3.5, 0}}, .gradient = {0, 0.3, 0.4, 0}}; }
 
-TEST(Xi, equals_value_computed_by_hand) {
-  EXPECT_DOUBLE_EQ(xi_of(by_hand(), 1), std::sqrt(2 * 2 + 1.75 * 1.75) / 0.5);
-}
+TEST(Xi, equals_value_computed_by_hand) { EXPECT_DOUBLE_EQ(xi_of(by_hand(), 1), std::sqrt(2 * 2 + 1.75 * 1.75) / 0.5); }
 
 TEST(Xi, takes_memory_into_both_sums) {
   XiState state = by_hand();
@@ -58,13 +54,12 @@ std::vector<XiRun> run(int P, const std::string& preset, double density) {
     XiOptions options{.weights = std::vector<float>(300), .steps = 12, .every = 3};
     options.reducer.preset = preset;
     options.reducer.density = density;
-    return measure_xi(comm, options,
-                      [&](int step, std::span<const float>, std::span<float> gradient) {
-                        std::vector<float> out;
-                        source(step, out);
-                        std::copy(out.begin(), out.end(), gradient.begin());
-                        return 1.0;
-                      });
+    return measure_xi(comm, options, [&](int step, std::span<const float>, std::span<float> gradient) {
+      std::vector<float> out;
+      source(step, out);
+      std::copy(out.begin(), out.end(), gradient.begin());
+      return 1.0;
+    });
   });
 }
 

@@ -56,9 +56,7 @@ inline void allgather_collects_in_rank_order(Communicator& comm) {
   EXPECT_THROW(allgather(comm, Message(3), wrong, work), UsageError);
 }
 
-inline Message block_of(std::span<const std::byte> bytes) {
-  return Message(bytes.begin(), bytes.end());
-}
+inline Message block_of(std::span<const std::byte> bytes) { return Message(bytes.begin(), bytes.end()); }
 
 inline void allgatherv_collects_blocks_of_any_size(Communicator& comm) {
   Workspace work;
@@ -115,8 +113,7 @@ inline void alltoallv_transposes_blocks_of_any_size(Communicator& comm) {
     const std::vector<std::span<const std::byte>> outgoing(blocks.begin(), blocks.end());
     alltoallv(comm, outgoing, capacities, incoming, work);
     for (int peer = 0; peer < P; ++peer) {
-      EXPECT_EQ(block_of(incoming.of(peer)),
-                message(peer, comm.rank(), round, size_of(peer, comm.rank(), round)));
+      EXPECT_EQ(block_of(incoming.of(peer)), message(peer, comm.rank(), round, size_of(peer, comm.rank(), round)));
     }
   }
 }
@@ -136,8 +133,7 @@ void check_allreduce_small(Communicator& comm, Workspace& work) {
       }
     }
     for (const auto& [reduction, truth] :
-         {std::pair(Reduction::sum, sum), std::pair(Reduction::max, most),
-          std::pair(Reduction::min, least)}) {
+         {std::pair(Reduction::sum, sum), std::pair(Reduction::max, most), std::pair(Reduction::min, least)}) {
       std::vector<T> values = mine;
       allreduce_small<T>(comm, values, reduction, work);
       EXPECT_EQ(values, truth);
@@ -173,13 +169,11 @@ inline constexpr Check kCollectiveChecks[] = {
     {"alltoallv_transposes_blocks_of_any_size", alltoallv_transposes_blocks_of_any_size, false},
     {"reduce_scatter_sums_regions_by_any_skips", reduce_scatter_sums_regions_by_any_skips, false},
     {"ring_sums_regions", ring_sums_regions, false},
-    {"regions_of_halves_lose_nothing_by_any_skips", regions_of_halves_lose_nothing_by_any_skips,
-     false},
+    {"regions_of_halves_lose_nothing_by_any_skips", regions_of_halves_lose_nothing_by_any_skips, false},
     {"ring_of_halves_loses_nothing", ring_of_halves_loses_nothing, false},
     {"reduces_to_rank_0_by_tree_and_by_regions", reduces_to_rank_0_by_tree_and_by_regions, false},
     {"allreduce_small_reduces_every_type", allreduce_small_reduces_every_type, false},
-    {"allreduce_small_agrees_bitwise_on_rounded_sums",
-     allreduce_small_agrees_bitwise_on_rounded_sums, false},
+    {"allreduce_small_agrees_bitwise_on_rounded_sums", allreduce_small_agrees_bitwise_on_rounded_sums, false},
 };
 
 }  // namespace oktopk::conformance

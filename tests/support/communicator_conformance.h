@@ -74,8 +74,7 @@ inline void keeps_order_within_one_exchange(Communicator& comm) {
   for (Message& bytes : in) recvs.push_back({previous, bytes, 0});
   comm.exchange(sends, recvs);
   for (int i = 0; i < 10; ++i) {
-    EXPECT_EQ(arrived(recvs[static_cast<std::size_t>(i)]),
-              message(previous, comm.rank(), i, size_of(i)));
+    EXPECT_EQ(arrived(recvs[static_cast<std::size_t>(i)]), message(previous, comm.rank(), i, size_of(i)));
   }
 }
 
@@ -160,9 +159,7 @@ inline void survives_a_storm(Communicator& comm) {
   for (int round = 0; round < 20; ++round) {
     std::vector<std::size_t> sizes(static_cast<std::size_t>(P * P));
     for (std::size_t& size : sizes) size = random() % 3000;
-    const auto size_of = [&](int from, int to) {
-      return sizes[static_cast<std::size_t>(from * P + to)];
-    };
+    const auto size_of = [&](int from, int to) { return sizes[static_cast<std::size_t>(from * P + to)]; };
     std::vector<Message> out, in;
     for (int peer = 0; peer < P; ++peer) {
       out.push_back(message(comm.rank(), peer, round, size_of(comm.rank(), peer)));
@@ -171,8 +168,7 @@ inline void survives_a_storm(Communicator& comm) {
     std::vector<Send> sends;
     std::vector<Recv> recvs;
     for (int peer = 0; peer < P; ++peer) {
-      sends.push_back(
-          {neighbour(comm, peer), out[static_cast<std::size_t>(neighbour(comm, peer))]});
+      sends.push_back({neighbour(comm, peer), out[static_cast<std::size_t>(neighbour(comm, peer))]});
       recvs.push_back({peer, in[static_cast<std::size_t>(peer)], 0});
     }
     comm.exchange(sends, recvs);

@@ -51,8 +51,7 @@ class FleetingCommunicator final : public ForwardingCommunicator {
       exchange.sends.push_back({send.peer, {place, send.bytes.size()}});
     }
     for (const Recv& recv : recvs)
-      exchange.recvs.push_back(
-          {recv.peer, {exchange.add(recv.buffer.size()), recv.buffer.size()}, 0});
+      exchange.recvs.push_back({recv.peer, {exchange.add(recv.buffer.size()), recv.buffer.size()}, 0});
     exchange.wanted = recvs;
     const std::uint64_t ticket = inner().begin(exchange.sends, exchange.recvs);
     open_.insert_or_assign(ticket, std::move(exchange));

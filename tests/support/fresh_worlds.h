@@ -12,8 +12,7 @@ namespace oktopk {
 
 class FreshWorlds {
  public:
-  FreshWorlds(int P, std::size_t count, Communicator::Duration timeout)
-      : used_(static_cast<std::size_t>(P), 0) {
+  FreshWorlds(int P, std::size_t count, Communicator::Duration timeout) : used_(static_cast<std::size_t>(P), 0) {
     for (std::size_t i = 0; i < count; ++i) worlds_.push_back(make_thread_world(P, timeout));
   }
   std::unique_ptr<Communicator> take(int rank) {

@@ -23,12 +23,10 @@ struct OptimiserKind {
 };
 
 inline OptimiserKind kind_of(const std::string& name, const SgdOptions& options) {
-  return {name,
-          [options](Synchroniser& sync) { return std::make_unique<SparseSgd>(sync, options); }};
+  return {name, [options](Synchroniser& sync) { return std::make_unique<SparseSgd>(sync, options); }};
 }
 inline OptimiserKind kind_of(const std::string& name, const AdamOptions& options) {
-  return {name,
-          [options](Synchroniser& sync) { return std::make_unique<SparseAdam>(sync, options); }};
+  return {name, [options](Synchroniser& sync) { return std::make_unique<SparseAdam>(sync, options); }};
 }
 
 inline std::vector<OptimiserKind> optimiser_kinds() {
@@ -38,11 +36,8 @@ inline std::vector<OptimiserKind> optimiser_kinds() {
   const SgdOptions momentum{.learning_rate = kRate, .momentum = 0.8F};
   SgdOptions published_momentum = momentum;
   published_momentum.interval_aware = false;
-  const SgdOptions nesterov{.learning_rate = kRate,
-                            .momentum = 0.8F,
-                            .nesterov = true,
-                            .weight_decay = 1e-3F,
-                            .clip_norm = 20};
+  const SgdOptions nesterov{
+      .learning_rate = kRate, .momentum = 0.8F, .nesterov = true, .weight_decay = 1e-3F, .clip_norm = 20};
   const SgdOptions local{.learning_rate = kRate, .momentum = 0.8F, .sparsify = kUpdates};
   const SgdOptions dgc{.learning_rate = kRate,
                        .momentum = 0.8F,
@@ -89,22 +84,19 @@ struct Training {
 using Gradients = std::function<Weights(int rank, int step)>;
 
 // The ranks' weights after training from first_weights().
-inline std::vector<Weights> train(const Training& training, const OptimiserKind& kind,
-                                  const Gradients& gradients) {
+inline std::vector<Weights> train(const Training& training, const OptimiserKind& kind, const Gradients& gradients) {
   return gather_world("threads", training.P, [&](Communicator& comm) {
     Reducer reducer(comm, training.n, training.reducer);
     const auto optimiser = kind.make(reducer);
     Weights weights = first_weights(training.n);
-    for (int step = 0; step < training.steps; ++step)
-      optimiser->step(weights, gradients(comm.rank(), step));
+    for (int step = 0; step < training.steps; ++step) optimiser->step(weights, gradients(comm.rank(), step));
     return weights;
   });
 }
 
 inline double distance(const Weights& a, const Weights& b) {
   double squares = 0;
-  for (std::size_t i = 0; i < a.size(); ++i)
-    squares += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
+  for (std::size_t i = 0; i < a.size(); ++i) squares += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
   return std::sqrt(squares);
 }
 

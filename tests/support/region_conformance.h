@@ -18,8 +18,7 @@ namespace oktopk::conformance {
 
 // The same schedules for every P: those with a name, and one that is irregular.
 inline std::vector<Skips> all_skips(int P) {
-  std::vector<Skips> skips{direct_skips(P), halving_skips(P), power_skips(P), grid_skips(P),
-                           radix_skips(P, 3)};
+  std::vector<Skips> skips{direct_skips(P), halving_skips(P), power_skips(P), grid_skips(P), radix_skips(P, 3)};
   Skips every;
   for (int s = P; s >= 1; --s) every.push_back(s);
   skips.push_back(every);
@@ -27,9 +26,7 @@ inline std::vector<Skips> all_skips(int P) {
 }
 
 inline float dyadic(int rank, std::size_t i) {
-  return static_cast<float>(static_cast<int>((i * 31 + static_cast<std::size_t>(rank) * 17) % 257) -
-                            128) /
-         8;
+  return static_cast<float>(static_cast<int>((i * 31 + static_cast<std::size_t>(rank) * 17) % 257) - 128) / 8;
 }
 
 // Cuts of [0, n) into P regions: even, all in one, and uneven with empty ones.
@@ -101,23 +98,22 @@ inline void ring_sums_regions(Communicator& comm) {
 }
 
 // A coding of sums that cuts off their lower half.
-inline constexpr HalfSums kUpperHalf{.split =
-                                         [](std::span<float> sums, std::span<Bf16> halves) {
-                                           for (std::size_t i = 0; i < sums.size(); ++i) {
-                                             halves[i].bits = static_cast<std::uint16_t>(
-                                                 std::bit_cast<std::uint32_t>(sums[i]) >> 16);
-                                             sums[i] -= to_float(halves[i]);
-                                           }
-                                         },
-                                     .add =
-                                         [](std::span<const Bf16> halves, std::span<float> sums) {
-                                           for (std::size_t i = 0; i < sums.size(); ++i)
-                                             sums[i] += to_float(halves[i]);
-                                         }};
+inline constexpr HalfSums kUpperHalf{
+    .split =
+        [](std::span<float> sums, std::span<Bf16> halves) {
+          for (std::size_t i = 0; i < sums.size(); ++i) {
+            halves[i].bits = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(sums[i]) >> 16);
+            sums[i] -= to_float(halves[i]);
+          }
+        },
+    .add =
+        [](std::span<const Bf16> halves, std::span<float> sums) {
+          for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += to_float(halves[i]);
+        }};
 
 // Own region summed, and what the ranks did not send of the others: together all that was brought.
-inline void expect_nothing_lost(Communicator& comm, std::vector<float> data,
-                                const std::vector<float>& sum, Workspace& work) {
+inline void expect_nothing_lost(Communicator& comm, std::vector<float> data, const std::vector<float>& sum,
+                                Workspace& work) {
   allreduce_small(comm, std::span(data), Reduction::sum, work);
   EXPECT_EQ(data, sum);
 }
@@ -128,19 +124,16 @@ inline void widen(std::vector<float>& x) {
 }
 
 // Regions of halves that name their rank and place.
-inline std::vector<Bf16> own_halves(const Communicator& comm,
-                                    const std::vector<std::size_t>& cuts) {
+inline std::vector<Bf16> own_halves(const Communicator& comm, const std::vector<std::size_t>& cuts) {
   std::vector<Bf16> data(cuts.back());
   const auto r = static_cast<std::size_t>(comm.rank());
-  for (std::size_t i = cuts[r]; i < cuts[r + 1]; ++i)
-    data[i].bits = static_cast<std::uint16_t>(1000 * r + i % 1000);
+  for (std::size_t i = cuts[r]; i < cuts[r + 1]; ++i) data[i].bits = static_cast<std::uint16_t>(1000 * r + i % 1000);
   return data;
 }
 
 inline void expect_all_halves(const std::vector<Bf16>& data, const std::vector<std::size_t>& cuts) {
   for (std::size_t r = 0; r + 1 < cuts.size(); ++r)
-    for (std::size_t i = cuts[r]; i < cuts[r + 1]; ++i)
-      ASSERT_EQ(data[i].bits, 1000 * r + i % 1000) << i;
+    for (std::size_t i = cuts[r]; i < cuts[r + 1]; ++i) ASSERT_EQ(data[i].bits, 1000 * r + i % 1000) << i;
 }
 
 inline void regions_of_halves_lose_nothing_by_any_skips(Communicator& comm) {

@@ -39,9 +39,8 @@ inline AllreduceOptions with_codec(const std::string& codec) {
   return options;
 }
 
-inline History run_gradients(
-    int P, const ReducerOptions& options, Index n, int steps,
-    const std::function<std::vector<float>(int rank, int step)>& gradient) {
+inline History run_gradients(int P, const ReducerOptions& options, Index n, int steps,
+                             const std::function<std::vector<float>(int rank, int step)>& gradient) {
   return gather_world("threads", P, [&](Communicator& comm) {
     CountingCommunicator counting(comm);
     ReducerOptions quiet = options;
@@ -68,9 +67,8 @@ inline History run_input(int P, const ReducerOptions& options, Index n, int step
   });
 }
 
-inline History run_selections(int P, const std::string& preset, const AllreduceOptions& options,
-                              Index n, std::size_t k, int steps,
-                              const std::function<SparseVector(int rank, int step)>& selection) {
+inline History run_selections(int P, const std::string& preset, const AllreduceOptions& options, Index n, std::size_t k,
+                              int steps, const std::function<SparseVector(int rank, int step)>& selection) {
   return gather_world("threads", P, [&](Communicator& comm) {
     CountingCommunicator counting(comm);
     const auto device = make_cpu_device();

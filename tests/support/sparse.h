@@ -33,8 +33,7 @@ inline EntryList list_of(CooView v) {
 // sums of thousands of them are exact in any order.
 inline SparseVector random_sparse(Random& random, std::size_t count, Index begin, Index end) {
   std::set<Index> indices;
-  while (indices.size() < count)
-    indices.insert(begin + static_cast<Index>(random.below(end - begin)));
+  while (indices.size() < count) indices.insert(begin + static_cast<Index>(random.below(end - begin)));
   SparseVector out;
   for (const Index i : indices) {
     const auto magnitude = static_cast<float>(1 + random.below(500)) * 0x1p-10F;

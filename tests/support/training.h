@@ -40,14 +40,12 @@ inline std::vector<TestedMethod> all_methods() {
   std::vector<TestedMethod> all;
   for (const Preset& preset : presets())
     for (const ResidualKind rule : preset.residuals)
-      if (preset.name != "gtopk" || rule != ResidualKind::sender_keeps)
-        all.push_back({std::string(preset.name), rule});
+      if (preset.name != "gtopk" || rule != ResidualKind::sender_keeps) all.push_back({std::string(preset.name), rule});
   all.push_back({"dense", ResidualKind::none, ValueCoding::bf16});
   return all;
 }
 
-inline std::vector<float> gradient_of(const Reducer& reducer, std::uint64_t step,
-                                      Input input = Input::dyadic) {
+inline std::vector<float> gradient_of(const Reducer& reducer, std::uint64_t step, Input input = Input::dyadic) {
   return make_input(input, reducer.n(), reducer.comm().rank(), step, 1);
 }
 
@@ -69,8 +67,7 @@ inline Dense spread(const Update& update, std::size_t n, double factor = 1) {
 // The sum that the last step applied, from its outcome.
 inline Dense sum_applied(const Reducer& reducer) {
   const Outcome& outcome = reducer.outcome();
-  if (!outcome.dense_update.empty())
-    return {outcome.dense_update.begin(), outcome.dense_update.end()};
+  if (!outcome.dense_update.empty()) return {outcome.dense_update.begin(), outcome.dense_update.end()};
   return spread({outcome.update}, reducer.n());
 }
 
@@ -82,8 +79,7 @@ inline Dense sum_over_ranks(Communicator& comm, std::span<const float> x) {
 inline Dense sum_unsent(Reducer& reducer) {
   Dense mine(reducer.residual().begin(), reducer.residual().end());
   const OwnerMemory memory = reducer.memory();
-  for (std::size_t i = 0; i < memory.values.size(); ++i)
-    mine[memory.region.begin + i] += double{memory.values[i]};
+  for (std::size_t i = 0; i < memory.values.size(); ++i) mine[memory.region.begin + i] += double{memory.values[i]};
   return add_up(gather_dense(reducer.comm(), mine));
 }
 

@@ -22,8 +22,7 @@ inline constexpr std::string_view kTransports[] = {"threads"};
 // Long enough for a loaded machine under a sanitizer, short enough to see a hang as a failure.
 inline constexpr Communicator::Duration kTestTimeout = std::chrono::seconds(30);
 
-inline void run_world(std::string_view transport, int P,
-                      const std::function<void(Communicator&)>& body,
+inline void run_world(std::string_view transport, int P, const std::function<void(Communicator&)>& body,
                       Communicator::Duration timeout = kTestTimeout) {
   require(transport == "threads", "run_world: unknown transport \"", transport, "\"");
   run_threads(P, body, timeout);
@@ -31,15 +30,12 @@ inline void run_world(std::string_view transport, int P,
 
 // What `body` returns, by rank.
 template <class Body>
-auto gather_world(std::string_view transport, int P, Body body,
-                  Communicator::Duration timeout = kTestTimeout) {
+auto gather_world(std::string_view transport, int P, Body body, Communicator::Duration timeout = kTestTimeout) {
   using Result = std::invoke_result_t<Body&, Communicator&>;
   static_assert(!std::is_same_v<Result, bool>, "ranks would share the words of a vector<bool>");
   std::vector<Result> results(static_cast<std::size_t>(P));
   run_world(
-      transport, P,
-      [&](Communicator& comm) { results[static_cast<std::size_t>(comm.rank())] = body(comm); },
-      timeout);
+      transport, P, [&](Communicator& comm) { results[static_cast<std::size_t>(comm.rank())] = body(comm); }, timeout);
   return results;
 }
 

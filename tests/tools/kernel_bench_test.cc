@@ -11,8 +11,7 @@
 namespace oktopk::kernel_bench_test {
 namespace {
 
-std::vector<KernelRow> rows_of(const InputInfo& input, Index n, std::size_t k,
-                               const KernelBench::Options& options) {
+std::vector<KernelRow> rows_of(const InputInfo& input, Index n, std::size_t k, const KernelBench::Options& options) {
   const KernelData data(input, n, 1);
   std::vector<KernelRow> rows;
   KernelBench(data, k, options, [&](const KernelRow& row) { rows.push_back(row); }).run();
@@ -58,8 +57,7 @@ TEST(KernelData, gradient_leads_to_values_of_the_same_size_and_back) {
     const double next = double{data.x[i]} + data.gradient[i];
     after += next * next;
     EXPECT_NEAR(to_float(data.bf16[i]), data.gradient[i], 0.01 * std::fabs(data.gradient[i]));
-    EXPECT_NEAR(to_float(data.fp16[i]), data.gradient[i],
-                0.001 * std::fabs(data.gradient[i]) + 1e-4);
+    EXPECT_NEAR(to_float(data.fp16[i]), data.gradient[i], 0.001 * std::fabs(data.gradient[i]) + 1e-4);
   }
   EXPECT_NEAR(after / before, 1, 0.05);
 }

@@ -20,8 +20,7 @@ std::vector<float> ramp(std::size_t n) {
 }
 
 template <class T>
-void expect_equal_bits(const std::vector<T>& x,
-                       void (*LimitPasses::*pass)(float*, const T*, float, std::size_t)) {
+void expect_equal_bits(const std::vector<T>& x, void (*LimitPasses::*pass)(float*, const T*, float, std::size_t)) {
   std::vector<float> expected = ramp(x.size() + 1);
   (plain_limit_passes().*pass)(expected.data(), x.data(), 0.7F, x.size());
   for (const LimitPasses& variant : limit_variants()) {
@@ -50,8 +49,7 @@ TEST(Limits, read_sums_every_element_once) {
     std::vector<float> x(n);
     float expected = 0;
     for (std::size_t i = 0; i < n; ++i) expected += x[i] = static_cast<float>(i % 64);
-    for (const LimitPasses& variant : limit_variants())
-      EXPECT_EQ(variant.read(x.data(), n), expected) << n;
+    for (const LimitPasses& variant : limit_variants()) EXPECT_EQ(variant.read(x.data(), n), expected) << n;
   }
 }
 

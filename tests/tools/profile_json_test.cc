@@ -12,13 +12,8 @@ namespace {
 
 Profile sample() {
   Profile profile{.name = "a \"name\""};
-  profile.machine = {.alpha = 1.0 / 3,
-                     .beta = 1e-9 / 7,
-                     .gamma = 2,
-                     .overhead = 3,
-                     .contention = 1.25,
-                     .delta = 4,
-                     .sigma = 5};
+  profile.machine = {
+      .alpha = 1.0 / 3, .beta = 1e-9 / 7, .gamma = 2, .overhead = 3, .contention = 1.25, .delta = 4, .sigma = 5};
   profile.inside = Machine{.alpha = 6, .contention = 2};
   profile.ranks_per_host = 8;
   profile.external_dense = {.latency = 7, .per_byte = 1e-9 / 3};
@@ -62,16 +57,14 @@ TEST(ProfileJson, names_what_is_wrong) {
   EXPECT_EQ(complaint([](J& j) { j.erase("name"); }), "profile x: the field \"name\" is missing");
   EXPECT_EQ(complaint([](J& j) { j["nmae"] = 1; }), "profile x: unknown field \"nmae\"");
   EXPECT_EQ(complaint([](J& j) { j["name"] = 3; }), "profile x: name = 3, but it must be text");
-  EXPECT_EQ(complaint([](J& j) { j["machine"].erase("beta"); }),
-            "profile x: machine: the field \"beta\" is missing");
+  EXPECT_EQ(complaint([](J& j) { j["machine"].erase("beta"); }), "profile x: machine: the field \"beta\" is missing");
   EXPECT_EQ(complaint([](J& j) { j["machine"]["alpha"] = -2; }),
             "profile x: machine: alpha = -2, but it must be at least 0");
   EXPECT_EQ(complaint([](J& j) { j["machine"]["alpha"] = "fast"; }),
             "profile x: machine: alpha = \"fast\", but it must be a number");
   EXPECT_EQ(complaint([](J& j) { j["inside"]["contention"] = 0.5; }),
             "profile x: inside: contention = 0.5, but it must be at least 1");
-  EXPECT_EQ(complaint([](J& j) { j["inside"]["zeta"] = 1; }),
-            "profile x: inside: unknown field \"zeta\"");
+  EXPECT_EQ(complaint([](J& j) { j["inside"]["zeta"] = 1; }), "profile x: inside: unknown field \"zeta\"");
   EXPECT_EQ(complaint([](J& j) { j["ranks_per_host"] = 1.5; }),
             "profile x: ranks_per_host = 1.5, but it must be a whole number");
   EXPECT_EQ(complaint([](J& j) { j["ranks_per_host"] = 0; }),
@@ -120,25 +113,20 @@ TEST(OverridesJson, names_what_is_wrong) {
     return "accepted";
   };
   EXPECT_EQ(complaint_about(R"({"use": {}})"), "file: expected a list of rules, not object");
-  EXPECT_EQ(complaint_about(R"([{"use": {"preset": "dense"}}, {}])"),
-            "file: rule 2: the field \"use\" is missing");
-  EXPECT_EQ(complaint_about(R"([{"use": {"codec": "bf16"}}])"),
-            "file: rule 1: use: the field \"preset\" is missing");
+  EXPECT_EQ(complaint_about(R"([{"use": {"preset": "dense"}}, {}])"), "file: rule 2: the field \"use\" is missing");
+  EXPECT_EQ(complaint_about(R"([{"use": {"codec": "bf16"}}])"), "file: rule 1: use: the field \"preset\" is missing");
   EXPECT_EQ(complaint_about(R"([{"use": {"preset": "dense", "speed": 1}}])"),
             "file: rule 1: use: unknown field \"speed\"");
   EXPECT_EQ(complaint_about(R"([{"use": {"preset": "dense", "group": 1.5}}])"),
             "file: rule 1: use: group = 1.5, but it must be a whole number");
   EXPECT_EQ(complaint_about(R"([{"use": {"preset": "dense"}, "when": {"m": 1}}])"),
             "file: rule 1: when: unknown field \"m\"");
-  EXPECT_NE(complaint_about(R"([{"use": {"preset": "dense"}, "when": {"n": true}}])")
-                .find("must be a number or text"),
+  EXPECT_NE(complaint_about(R"([{"use": {"preset": "dense"}, "when": {"n": true}}])").find("must be a number or text"),
             std::string::npos);
-  EXPECT_NE(
-      complaint_about(R"([{"use": {"preset": "dense"}, "when": {"n": "<x"}}])")
-          .find("file: rule 1: overrides \"dense:n<x\", character 9 (\"x\"): expected a number"),
-      std::string::npos);
-  EXPECT_NE(complaint_about(R"([{"use": {"preset": "dense;topka"}}])").find("expected one rule"),
+  EXPECT_NE(complaint_about(R"([{"use": {"preset": "dense"}, "when": {"n": "<x"}}])")
+                .find("file: rule 1: overrides \"dense:n<x\", character 9 (\"x\"): expected a number"),
             std::string::npos);
+  EXPECT_NE(complaint_about(R"([{"use": {"preset": "dense;topka"}}])").find("expected one rule"), std::string::npos);
 }
 
 TEST(OverridesJson, come_as_text_or_from_files_of_either_kind) {

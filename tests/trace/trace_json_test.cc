@@ -21,8 +21,7 @@ Trace::Clock::time_point at(std::chrono::nanoseconds time) {
 }
 
 TEST(TraceJson, of_nothing_is_an_empty_list) {
-  EXPECT_EQ(Trace().to_json(),
-            "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"dropped\":0},\"traceEvents\":[\n]}\n");
+  EXPECT_EQ(Trace().to_json(), "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"dropped\":0},\"traceEvents\":[\n]}\n");
 }
 
 TEST(TraceJson, of_a_small_trace_is_this) {
@@ -94,8 +93,7 @@ TEST(TraceJson, write_gives_the_same_or_says_why_not) {
   text << std::ifstream(file).rdbuf();
   EXPECT_EQ(text.str(), trace.to_json());
   std::remove(file.c_str());
-  EXPECT_EQ(message_of([&] { trace.write("/no such folder/t.json"); }),
-            "trace: cannot write /no such folder/t.json");
+  EXPECT_EQ(message_of([&] { trace.write("/no such folder/t.json"); }), "trace: cannot write /no such folder/t.json");
 }
 
 }  // namespace

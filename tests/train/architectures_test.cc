@@ -28,8 +28,7 @@ TEST(MakeNetwork, mlp_with_sizes_has_those) {
 TEST(MakeNetwork, conv_has_two_convolutions_and_a_dense_layer) {
   const auto network = make_network("conv", kImage, 10);
   EXPECT_EQ(network->name(), "conv:8,16");
-  EXPECT_EQ(network->tensors(),
-            (std::vector<Index>{9 * 8, 8, 9 * 8 * 16, 16, 7 * 7 * 16 * 10, 10}));
+  EXPECT_EQ(network->tensors(), (std::vector<Index>{9 * 8, 8, 9 * 8 * 16, 16, 7 * 7 * 16 * 10, 10}));
   EXPECT_EQ(make_network("conv:16,32", {3, 9, 15}, 5)->tensors(),
             (std::vector<Index>{27 * 16, 16, 9 * 16 * 32, 32, 2 * 3 * 32 * 5, 5}));
 }
@@ -44,10 +43,9 @@ TEST(MakeNetwork, conv_of_samples_that_are_no_images_throws) {
 
 TEST(MakeNetwork, nonsense_throws_and_names_the_text_and_what_there_is) {
   for (const std::string spec :
-       {"", "mpl", "mlp ", "mlp:", "mlp:0", "mlp:-5", "mlp:12,", "mlp:,12", "mlp:1,,2", "mlp:1x",
-        "mlp:1 ,2", "mlp:65537", "mlp:99999999999999999999",
-        "mlp:1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1", "conv:8", "conv:8,16,32", "conv:8,0",
-        "conv:8,1025", "conv:8;16"}) {
+       {"", "mpl", "mlp ", "mlp:", "mlp:0", "mlp:-5", "mlp:12,", "mlp:,12", "mlp:1,,2", "mlp:1x", "mlp:1 ,2",
+        "mlp:65537", "mlp:99999999999999999999", "mlp:1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1", "conv:8", "conv:8,16,32",
+        "conv:8,0", "conv:8,1025", "conv:8;16"}) {
     try {
       make_network(spec, kImage, 10);
       FAIL() << spec << " was taken";

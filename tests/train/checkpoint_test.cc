@@ -22,8 +22,7 @@ class Checkpoint : public testing::Test {
  protected:
   void SetUp() override {
     const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    dir_ = fs::temp_directory_path() /
-           ("oktopk-checkpoint-" + std::string(info->name()) + std::to_string(getpid()));
+    dir_ = fs::temp_directory_path() / ("oktopk-checkpoint-" + std::string(info->name()) + std::to_string(getpid()));
     fs::create_directories(dir_);
   }
   void TearDown() override { fs::remove_all(dir_); }
@@ -43,8 +42,7 @@ class Checkpoint : public testing::Test {
 };
 
 TrainingRun run_on(int P, const TrainOptions& options) {
-  return gather_world("threads", P,
-                      [&](Communicator& comm) { return train(comm, small_problem(), options); })[0];
+  return gather_world("threads", P, [&](Communicator& comm) { return train(comm, small_problem(), options); })[0];
 }
 
 TEST_F(Checkpoint, resume_continues_bitwise) {
@@ -73,11 +71,9 @@ TEST_F(Checkpoint, resume_in_buckets_continues_bitwise) {
 TEST_F(Checkpoint, save_keeps_the_newest_step_only) {
   run_on(2, interrupted(small_run("circulant", 40), 35));
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(dir_))
-    names.push_back(entry.path().filename().string());
+  for (const auto& entry : fs::directory_iterator(dir_)) names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
-  EXPECT_EQ(names, (std::vector<std::string>{"circulant-00000035-0-of-2.state",
-                                             "circulant-00000035-1-of-2.state"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"circulant-00000035-0-of-2.state", "circulant-00000035-1-of-2.state"}));
 }
 
 TEST_F(Checkpoint, resume_takes_the_newest_step_that_all_ranks_have) {
@@ -135,9 +131,8 @@ TEST_F(Checkpoint, resume_after_the_last_step_ends_as_the_run_did_on_any_number_
 TEST_F(Checkpoint, resume_from_damaged_or_missing_files_is_a_clear_error_on_every_rank) {
   const TrainOptions options = small_run("circulant", 40);
   const auto refusal = [&](const TrainOptions& o) {
-    return gather_world("threads", 2, [&](Communicator& comm) {
-      return message_of([&] { train(comm, small_problem(), o); });
-    });
+    return gather_world("threads", 2,
+                        [&](Communicator& comm) { return message_of([&] { train(comm, small_problem(), o); }); });
   };
   for (const std::string& text : refusal(resumed(options)))
     EXPECT_NE(text.find("nothing to resume"), std::string::npos) << text;
@@ -146,13 +141,11 @@ TEST_F(Checkpoint, resume_from_damaged_or_missing_files_is_a_clear_error_on_ever
   other.seed = 9;
   for (const std::string& text : refusal(resumed(other)))
     EXPECT_NE(text.find("of another run"), std::string::npos) << text;
-  std::fstream file(dir_ / "circulant-00000020-1-of-2.state",
-                    std::ios::in | std::ios::out | std::ios::binary);
+  std::fstream file(dir_ / "circulant-00000020-1-of-2.state", std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(500);
   file.put('\x55');
   file.close();
-  for (const std::string& text : refusal(resumed(options)))
-    EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
+  for (const std::string& text : refusal(resumed(options))) EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
 }
 
 }  // namespace

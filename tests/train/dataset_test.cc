@@ -14,8 +14,7 @@ namespace {
 using Samples = std::vector<std::uint32_t>;
 
 // The global batch, rank after rank.
-Samples draw_all(std::size_t size, std::uint64_t seed, std::uint64_t step, int ranks,
-                 int per_rank) {
+Samples draw_all(std::size_t size, std::uint64_t seed, std::uint64_t step, int ranks, int per_rank) {
   Samples all, mine;
   for (int rank = 0; rank < ranks; ++rank) {
     draw_samples(size, seed, step, rank, per_rank, mine);
@@ -27,8 +26,7 @@ Samples draw_all(std::size_t size, std::uint64_t seed, std::uint64_t step, int r
 
 TEST(DrawSamples, draw_on_other_numbers_of_ranks_gives_the_same_global_batch) {
   const Samples one = draw_all(1000, 5, 17, 1, 60);
-  for (const int ranks : {2, 3, 5, 12})
-    EXPECT_EQ(draw_all(1000, 5, 17, ranks, 60 / ranks), one) << ranks;
+  for (const int ranks : {2, 3, 5, 12}) EXPECT_EQ(draw_all(1000, 5, 17, ranks, 60 / ranks), one) << ranks;
 }
 
 TEST(DrawSamples, draw_other_step_or_seed_gives_other_samples) {

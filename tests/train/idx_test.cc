@@ -24,14 +24,12 @@ const std::string kTestImages = "t10k-images-idx3-ubyte";
 const std::string kTestLabels = "t10k-labels-idx1-ubyte";
 
 std::string big_endian(std::uint32_t x) {
-  return {static_cast<char>(x >> 24U), static_cast<char>(x >> 16U), static_cast<char>(x >> 8U),
-          static_cast<char>(x)};
+  return {static_cast<char>(x >> 24U), static_cast<char>(x >> 16U), static_cast<char>(x >> 8U), static_cast<char>(x)};
 }
 
 std::string images(std::uint32_t count, std::uint32_t rows, std::uint32_t columns) {
   std::string pixels;
-  for (std::uint32_t i = 0; i < count * rows * columns; ++i)
-    pixels.push_back(static_cast<char>(i * 51));
+  for (std::uint32_t i = 0; i < count * rows * columns; ++i) pixels.push_back(static_cast<char>(i * 51));
   return big_endian(0x803) + big_endian(count) + big_endian(rows) + big_endian(columns) + pixels;
 }
 
@@ -66,8 +64,7 @@ class Idx : public testing::Test {
     fs::remove(dir_ / name);
     gzFile file = gzopen((dir_ / (name + ".gz")).c_str(), "wb");
     ASSERT_NE(file, nullptr);
-    ASSERT_EQ(gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size())),
-              static_cast<int>(bytes.size()));
+    ASSERT_EQ(gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size())), static_cast<int>(bytes.size()));
     ASSERT_EQ(gzclose(file), Z_OK);
   }
   LearningProblem load() const { return load_mnist(dir_.string()); }
@@ -78,8 +75,7 @@ class Idx : public testing::Test {
       FAIL() << "was loaded, should have said: " << parts.back();
     } catch (const UsageError& e) {
       for (const std::string& part : parts)
-        EXPECT_NE(std::string(e.what()).find(part), std::string::npos)
-            << "no '" << part << "' in: " << e.what();
+        EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << "no '" << part << "' in: " << e.what();
     }
   }
 

@@ -28,8 +28,7 @@ Matrix distinct(Eigen::Index rows, Eigen::Index columns, Random& random) {
   const auto count = static_cast<int>(m.size());
   const int half = count / 2;
   for (int i = 0; i < count; ++i) m.reshaped()[i] = (static_cast<float>(i - half) + 0.5F) / 4;
-  for (int i = count - 1; i > 0; --i)
-    std::swap(m.reshaped()[i], m.reshaped()[static_cast<int>(random.below(i + 1))]);
+  for (int i = count - 1; i > 0; --i) std::swap(m.reshaped()[i], m.reshaped()[static_cast<int>(random.below(i + 1))]);
   return m;
 }
 
@@ -40,8 +39,7 @@ struct Probe {
     const auto sizes = layer->tensors();
     const Matrix w = dyadic(std::accumulate(sizes.begin(), sizes.end(), Index{0}), 1, random);
     weights.assign(w.data(), w.data() + w.size());
-    x = sizes.empty() ? distinct(layer->inputs(), batch, random)
-                      : dyadic(layer->inputs(), batch, random);
+    x = sizes.empty() ? distinct(layer->inputs(), batch, random) : dyadic(layer->inputs(), batch, random);
     mix = dyadic(layer->outputs(), batch, random);
   }
 
@@ -174,9 +172,7 @@ TEST(Dense, initialise_has_variance_two_over_inputs_and_no_biases) {
   for (std::size_t i = 200 * 100; i < weights.size(); ++i) EXPECT_EQ(weights[i], 0);
 }
 
-TEST(Dense, tensors_larger_than_an_index_throw) {
-  EXPECT_THROW(make_dense(1 << 16, 1 << 16)->tensors(), UsageError);
-}
+TEST(Dense, tensors_larger_than_an_index_throw) { EXPECT_THROW(make_dense(1 << 16, 1 << 16)->tensors(), UsageError); }
 
 }  // namespace
 }  // namespace oktopk::layer_test

@@ -88,8 +88,8 @@ TEST_P(NetworkGradient, ready_announces_every_tensor_once_last_first_and_final) 
   std::vector<std::vector<float>> announced;
   student.gradient.assign(student.gradient.size(), std::numeric_limits<float>::quiet_NaN());
   const auto values = [&](std::size_t t) {
-    const auto begin = student.gradient.begin() +
-                       std::accumulate(tensors.begin(), tensors.begin() + static_cast<long>(t), 0L);
+    const auto begin =
+        student.gradient.begin() + std::accumulate(tensors.begin(), tensors.begin() + static_cast<long>(t), 0L);
     return std::vector<float>(begin, begin + tensors[t]);
   };
   student.step(whole(data), [&](std::size_t t) {
@@ -123,9 +123,7 @@ TEST_P(NetworkGradient, evaluate_equals_the_loss_of_gradient) {
   for (const int samples : {1, 256, 300, 600}) {
     const Dataset data = random_data(shape(), 3, samples);
     Student student(spec(), data);
-    EXPECT_NEAR(student.network->evaluate(student.weights, data).loss, student.step(whole(data)),
-                1e-5)
-        << samples;
+    EXPECT_NEAR(student.network->evaluate(student.weights, data).loss, student.step(whole(data)), 1e-5) << samples;
   }
 }
 
@@ -145,10 +143,8 @@ TEST_P(NetworkGradient, gradient_of_a_batch_is_the_mean_of_its_parts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, NetworkGradient,
-                         testing::Values(std::pair("mlp:6,5", Shape{7, 1, 1}),
-                                         std::pair("mlp:1", Shape{2, 2, 1}),
-                                         std::pair("conv:2,3", Shape{1, 8, 8}),
-                                         std::pair("conv:3,2", Shape{2, 9, 11})),
+                         testing::Values(std::pair("mlp:6,5", Shape{7, 1, 1}), std::pair("mlp:1", Shape{2, 2, 1}),
+                                         std::pair("conv:2,3", Shape{1, 8, 8}), std::pair("conv:3,2", Shape{2, 9, 11})),
                          [](const auto& row) { return "network_" + std::to_string(row.index); });
 
 TEST(Network, initialise_same_seed_gives_the_same_weights) {
@@ -173,8 +169,8 @@ TEST(Network, evaluate_counts_the_samples_whose_label_has_the_largest_logit) {
 }
 
 TEST(Network, plain_descent_learns_the_teacher) {
-  const LearningProblem problem = make_teacher(
-      {.features = 16, .classes = 4, .hidden = 8, .train = 2048, .test = 512, .seed = 3});
+  const LearningProblem problem =
+      make_teacher({.features = 16, .classes = 4, .hidden = 8, .train = 2048, .test = 512, .seed = 3});
   Student student("mlp:24", problem.train);
   const auto before = student.network->evaluate(student.weights, problem.test);
   std::vector<std::uint32_t> samples;
@@ -183,8 +179,7 @@ TEST(Network, plain_descent_learns_the_teacher) {
     draw_samples(problem.train.size(), 1, step, 0, 16, samples);
     take_batch(problem.train, samples, batch);
     student.step(batch);
-    for (std::size_t i = 0; i < student.weights.size(); ++i)
-      student.weights[i] -= 0.1F * student.gradient[i];
+    for (std::size_t i = 0; i < student.weights.size(); ++i) student.weights[i] -= 0.1F * student.gradient[i];
   }
   const auto after = student.network->evaluate(student.weights, problem.test);
   EXPECT_LT(after.loss, 0.6 * before.loss);
@@ -199,8 +194,7 @@ TEST(Network, wrong_sizes_throw) {
   EXPECT_THROW(student.network->initialise(short_one, 1), UsageError);
   EXPECT_THROW(student.network->gradient(short_one, whole(data), student.gradient), UsageError);
   EXPECT_THROW(student.network->gradient(student.weights, whole(data), short_one), UsageError);
-  EXPECT_THROW(student.network->evaluate(student.weights, random_data({8, 1, 1}, 3, 4)),
-               UsageError);
+  EXPECT_THROW(student.network->evaluate(student.weights, random_data({8, 1, 1}, 3, 4)), UsageError);
   EXPECT_THROW(student.step(Batch{.inputs = Matrix(7, 0)}), UsageError);
 }
 

@@ -40,11 +40,8 @@ TEST(Recipe, parse_warmup_takes_a_share_of_the_steps) {
 }
 
 TEST(Recipe, parse_warmup_refuses_what_it_does_not_know) {
-  for (const std::string text :
-       {"", "dense", "dense:", "dense:x", "dense:2", "dense:0.1x", "dgc:-1", "cold:0.1"})
-    EXPECT_NE(message_of([&] { parse_warmup(text, 100, 0.01); }).find("'" + text + "'"),
-              std::string::npos)
-        << text;
+  for (const std::string text : {"", "dense", "dense:", "dense:x", "dense:2", "dense:0.1x", "dgc:-1", "cold:0.1"})
+    EXPECT_NE(message_of([&] { parse_warmup(text, 100, 0.01); }).find("'" + text + "'"), std::string::npos) << text;
 }
 
 TEST(Recipe, check_names_what_is_wrong) {

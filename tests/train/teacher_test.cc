@@ -56,8 +56,7 @@ TEST(Teacher, make_larger_begins_with_the_smaller) {
   options.train = 700;
   const auto smaller = make_teacher(options);
   EXPECT_EQ(smaller.train.inputs, problem.train.inputs.leftCols(700));
-  EXPECT_TRUE(std::equal(smaller.train.labels.begin(), smaller.train.labels.end(),
-                         problem.train.labels.begin()));
+  EXPECT_TRUE(std::equal(smaller.train.labels.begin(), smaller.train.labels.end(), problem.train.labels.begin()));
   EXPECT_EQ(smaller.test.labels, problem.test.labels);
 }
 

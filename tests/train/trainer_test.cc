@@ -13,8 +13,7 @@ namespace oktopk::trainer_test {
 namespace {
 
 TrainingRun run_on(int P, const TrainOptions& options) {
-  return gather_world("threads", P,
-                      [&](Communicator& comm) { return train(comm, small_problem(), options); })[0];
+  return gather_world("threads", P, [&](Communicator& comm) { return train(comm, small_problem(), options); })[0];
 }
 
 class TrainerOfPreset : public testing::TestWithParam<std::string> {};

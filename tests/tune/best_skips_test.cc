@@ -37,11 +37,10 @@ double least_time(const Problem& problem, Codec codec, const Machine& machine) {
 }
 
 TEST(BestSkips, equal_the_best_of_all_lists) {
-  const Machine machines[] = {
-      {.alpha = 2e-5, .beta = 3e-10, .gamma = 3e-9, .overhead = 4e-6},
-      {.alpha = 1e-6, .beta = 8e-11, .gamma = 1e-9, .overhead = 5e-7, .contention = 3},
-      {.alpha = 0, .beta = 1e-8},
-      {.alpha = 1e-3, .beta = 1e-12}};
+  const Machine machines[] = {{.alpha = 2e-5, .beta = 3e-10, .gamma = 3e-9, .overhead = 4e-6},
+                              {.alpha = 1e-6, .beta = 8e-11, .gamma = 1e-9, .overhead = 5e-7, .contention = 3},
+                              {.alpha = 0, .beta = 1e-8},
+                              {.alpha = 1e-3, .beta = 1e-12}};
   for (const Machine& machine : machines)
     for (const double exponent : {0.0, 0.6, 1.0})
       for (const Codec codec : {Codec{}, Codec{IndexCoding::elias_fano, ValueCoding::bf16}})
@@ -51,8 +50,7 @@ TEST(BestSkips, equal_the_best_of_all_lists) {
           problem.union_exponent = exponent;
           const Skips skips = best_skips(problem, codec, machine);
           check_skips(skips, P);
-          EXPECT_NEAR(time_of(skips, problem, codec, machine), least_time(problem, codec, machine),
-                      1e-15)
+          EXPECT_NEAR(time_of(skips, problem, codec, machine), least_time(problem, codec, machine), 1e-15)
               << P << ' ' << to_string(skips);
         }
 }
@@ -72,8 +70,7 @@ TEST(BestSkips, dear_messages_ask_for_few_and_dear_bytes_for_direct_ones) {
 TEST(BestSkips, serve_a_thousand_ranks) {
   Problem problem = kProblem;
   problem.P = 1024;
-  const Skips skips =
-      best_skips(problem, {}, {.alpha = 2e-5, .beta = 3e-10, .gamma = 3e-9, .overhead = 4e-6});
+  const Skips skips = best_skips(problem, {}, {.alpha = 2e-5, .beta = 3e-10, .gamma = 3e-9, .overhead = 4e-6});
   check_skips(skips, 1024);
   EXPECT_GE(message_count(skips), 10);
 }

@@ -27,12 +27,10 @@ std::vector<double> numbers(const Profile& profile) {
 TEST(Calibrate, is_sane_and_bitwise_equal_on_all_ranks) {
   for (const int P : {1, 2, 3, 5, 8}) {
     SCOPED_TRACE(P);
-    const auto all = gather_world("threads", P, [](Communicator& comm) {
-      return calibrate(comm, {.budget = 0.02, .values = 1 << 16});
-    });
+    const auto all = gather_world(
+        "threads", P, [](Communicator& comm) { return calibrate(comm, {.budget = 0.02, .values = 1 << 16}); });
     for (const Profile& profile : all) EXPECT_EQ(numbers(profile), numbers(all[0]));
-    EXPECT_EQ(all[0].name,
-              "measured: threads, " + std::to_string(P) + (P == 1 ? " rank" : " ranks"));
+    EXPECT_EQ(all[0].name, "measured: threads, " + std::to_string(P) + (P == 1 ? " rank" : " ranks"));
     for (const double x : numbers(all[0])) EXPECT_GE(x, 0);
     EXPECT_GT(all[0].machine.gamma, 0);
     EXPECT_GE(all[0].machine.contention, 1);
@@ -43,10 +41,9 @@ TEST(Calibrate, is_sane_and_bitwise_equal_on_all_ranks) {
 TEST(Calibrate, takes_the_dearest_rank_s_price_of_an_external_dense) {
   const auto all = gather_world("threads", 3, [](Communicator& comm) {
     const double mine = comm.rank() == 1 ? 5 : 1;
-    return calibrate(comm,
-                     {.budget = 0.01,
-                      .values = 1 << 12,
-                      .external_dense = ExternalPrice{.latency = mine, .per_byte = 1 / mine}});
+    return calibrate(
+        comm,
+        {.budget = 0.01, .values = 1 << 12, .external_dense = ExternalPrice{.latency = mine, .per_byte = 1 / mine}});
   });
   for (const Profile& profile : all) {
     EXPECT_EQ(profile.external_dense->latency, 5);
@@ -70,10 +67,8 @@ TEST(Calibrate, gives_back_the_prices_of_a_known_network_and_the_kernels_that_ar
     SCOPED_TRACE(P);
     const auto all = gather_world("threads", P, [&](Communicator& comm) {
       PricedNetwork network(comm, {.across = kEthernet});
-      return calibrate(network, {.budget = 0.01,
-                                 .now = [&] { return network.seconds(); },
-                                 .kernels = false,
-                                 .assumed = assumed});
+      return calibrate(
+          network, {.budget = 0.01, .now = [&] { return network.seconds(); }, .kernels = false, .assumed = assumed});
     });
     expect_prices(all[0].machine, kEthernet);
     EXPECT_EQ(all[0].machine.gamma, 7e-9);
@@ -88,10 +83,8 @@ TEST(Calibrate, measures_hosts_and_their_inside_apart) {
     SCOPED_TRACE(P);
     const auto all = gather_world("threads", P, [&](Communicator& comm) {
       PricedNetwork network(comm, {.across = kEthernet, .inside = kCrowded, .ranks_per_host = 3});
-      return calibrate(network, {.budget = 0.01,
-                                 .now = [&] { return network.seconds(); },
-                                 .kernels = false,
-                                 .ranks_per_host = 3});
+      return calibrate(
+          network, {.budget = 0.01, .now = [&] { return network.seconds(); }, .kernels = false, .ranks_per_host = 3});
     });
     for (const Profile& profile : all) EXPECT_EQ(numbers(profile), numbers(all[0]));
     EXPECT_EQ(all[0].ranks_per_host, 3);
@@ -104,8 +97,7 @@ TEST(Calibrate, measures_hosts_and_their_inside_apart) {
 
 TEST(Calibrate, has_no_inside_when_all_ranks_share_a_host) {
   run_world("threads", 3, [](Communicator& comm) {
-    const Profile profile =
-        calibrate(comm, {.budget = 0.01, .kernels = false, .ranks_per_host = 8});
+    const Profile profile = calibrate(comm, {.budget = 0.01, .kernels = false, .ranks_per_host = 8});
     EXPECT_FALSE(profile.inside);
     EXPECT_EQ(profile.ranks_per_host, 3);
   });
@@ -125,8 +117,7 @@ TEST(Calibrate, refuses_options_on_all_ranks) {
   run_world("threads", 3, [](Communicator& comm) {
     EXPECT_THROW(calibrate(comm, {.budget = 0}), UsageError);
     EXPECT_THROW(calibrate(comm, {.ranks_per_host = 0}), UsageError);
-    EXPECT_THROW(calibrate(comm, {.budget = 0.01 * (1 + comm.rank()), .kernels = false}),
-                 UsageError);
+    EXPECT_THROW(calibrate(comm, {.budget = 0.01 * (1 + comm.rank()), .kernels = false}), UsageError);
     Profile assumed;
     assumed.machine.gamma = comm.rank();
     EXPECT_THROW(calibrate(comm, {.kernels = false, .assumed = assumed}), UsageError);
@@ -140,8 +131,7 @@ TEST(Calibrate, ends_with_an_error_when_a_peer_dies) {
     EXPECT_THROW(run_world(
                      "threads", 3,
                      [&](Communicator& comm) {
-                       FaultyCommunicator faulty(
-                           comm, {comm.rank() == 1 ? FaultKind::die : FaultKind::none, message});
+                       FaultyCommunicator faulty(comm, {comm.rank() == 1 ? FaultKind::die : FaultKind::none, message});
                        calibrate(faulty, {.budget = 0.01, .kernels = false});
                      },
                      std::chrono::seconds(5)),

@@ -66,8 +66,7 @@ TEST(Choose, an_external_dense_takes_the_place_of_ours_at_its_own_price) {
   EXPECT_EQ(to_string(best.method), "dense fp32");
   EXPECT_DOUBLE_EQ(best.seconds, 1e-4 + 4e6 * 1e-12);
   int dense = 0;
-  for (const Candidate& c : rank_candidates(problem, profile, options))
-    dense += c.method.preset == "dense" ? 1 : 0;
+  for (const Candidate& c : rank_candidates(problem, profile, options)) dense += c.method.preset == "dense" ? 1 : 0;
   EXPECT_EQ(dense, 2) << "the caller's in fp32, ours in bf16";
   options.coarsest = ValueCoding::fp32;
   for (const Candidate& c : rank_candidates(problem, profile, options))
@@ -79,8 +78,7 @@ TEST(Choose, prefers_our_own_only_within_the_margin) {
   ChoiceOptions options;
   options.preference = 0;
   const auto strict = rank_candidates(problem, {}, options);
-  for (std::size_t i = 1; i < strict.size(); ++i)
-    EXPECT_LE(strict[i - 1].seconds, strict[i].seconds);
+  for (std::size_t i = 1; i < strict.size(); ++i) EXPECT_LE(strict[i - 1].seconds, strict[i].seconds);
   options.preference = 1e9;
   const auto lenient = rank_candidates(problem, {}, options);
   EXPECT_EQ(lenient.size(), strict.size());
@@ -114,8 +112,7 @@ TEST(Choose, prices_a_step_as_network_compute_and_inside) {
   const auto oktopk = make_allreduce(find_preset("oktopk"), {});
   const double steady = seconds(oktopk->predict(problem).expected, profile.machine);
   const double full = seconds(oktopk->predict(refresh).expected, profile.machine);
-  EXPECT_NEAR(price({.preset = "oktopk"}, problem, profile, {}).seconds,
-              (31 * steady + full) / 32 + c.compute, 1e-12);
+  EXPECT_NEAR(price({.preset = "oktopk"}, problem, profile, {}).seconds, (31 * steady + full) / 32 + c.compute, 1e-12);
 }
 
 TEST(Choose, sums_inside_nodes_first_where_the_inside_is_fast) {
@@ -136,8 +133,7 @@ TEST(Choose, keeps_to_the_presets_it_is_given) {
   const auto all = rank_candidates(problem_of(1e6, 0.01, 8), {}, {.presets = {"oktopk", "dense"}});
   ASSERT_EQ(all.size(), 2U);
   EXPECT_NE(all[0].method.preset, all[1].method.preset);
-  EXPECT_THROW(rank_candidates(problem_of(1e6, 0.01, 8), {}, {.presets = {"nonesuch"}}),
-               UsageError);
+  EXPECT_THROW(rank_candidates(problem_of(1e6, 0.01, 8), {}, {.presets = {"nonesuch"}}), UsageError);
 }
 
 TEST(Choose, refuses_a_problem_that_cannot_be) {
@@ -146,8 +142,7 @@ TEST(Choose, refuses_a_problem_that_cannot_be) {
 }
 
 TEST(Choose, says_a_method_in_words) {
-  EXPECT_EQ(to_string(Method{.preset = "dense", .codec = {IndexCoding::coo32, ValueCoding::bf16}}),
-            "dense bf16");
+  EXPECT_EQ(to_string(Method{.preset = "dense", .codec = {IndexCoding::coo32, ValueCoding::bf16}}), "dense bf16");
   EXPECT_EQ(to_string(Method{.preset = "circulant", .skips = "4,2,1", .group = 8}),
             "circulant coo32+fp32 skips 4,2,1 group 8");
   EXPECT_EQ(to_string(Method{.preset = "topka"}), "topka coo32+fp32");

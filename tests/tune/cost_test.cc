@@ -104,12 +104,8 @@ TEST(Cost, seconds_of_a_round_overlap_sending_and_the_wire) {
 }
 
 TEST(Cost, seconds_weighs_each_component_with_its_own_price) {
-  const Machine machine{.alpha = 1e-6,
-                        .beta = 1e-9,
-                        .gamma = 1e-10,
-                        .overhead = 2e-7,
-                        .contention = 1.5,
-                        .delta = 1e-11};
+  const Machine machine{
+      .alpha = 1e-6, .beta = 1e-9, .gamma = 1e-10, .overhead = 2e-7, .contention = 1.5, .delta = 1e-11};
   EXPECT_DOUBLE_EQ(seconds({.rounds = 10}, machine), 1e-5);
   EXPECT_DOUBLE_EQ(seconds({.messages = 10}, machine), 2e-6);
   EXPECT_DOUBLE_EQ(seconds({.bytes = 1e6}, machine), 1e-3);

@@ -10,9 +10,7 @@
 namespace oktopk::kernel_prices_test {
 namespace {
 
-double steady() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double steady() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 TEST(KernelPrices, are_positive_and_equal_on_all_ranks) {
   const auto all = gather_world("threads", 3, [](Communicator& comm) {

@@ -61,8 +61,7 @@ TEST(NetworkPrices, are_nothing_for_one_rank) {
 // A clock that stands still, or a network on which more bytes take less time.
 TEST(NetworkPrices, are_never_negative_and_bytes_never_free) {
   const auto odd = [](double bytes) { return -1e-12 * bytes; };
-  for (const auto& prices :
-       {PricedNetwork::Prices{}, PricedNetwork::Prices{.across = {.alpha = 1}, .extra = odd}}) {
+  for (const auto& prices : {PricedNetwork::Prices{}, PricedNetwork::Prices{.across = {.alpha = 1}, .extra = odd}}) {
     const Machine measured = measure(3, prices);
     EXPECT_GE(measured.alpha, 0);
     EXPECT_GT(measured.beta, 0);

@@ -9,8 +9,7 @@ namespace oktopk::node_test {
 namespace {
 
 TEST(NodeCost, is_nothing_for_a_rank_alone) {
-  for (const Cost& cost :
-       {node_sum_cost(1e6, 1), node_share_entries_cost(10, 1), node_share_values_cost(1e6, 1)}) {
+  for (const Cost& cost : {node_sum_cost(1e6, 1), node_share_entries_cost(10, 1), node_share_values_cost(1e6, 1)}) {
     EXPECT_EQ(cost.bytes, 0);
     EXPECT_EQ(cost.messages, 0);
   }

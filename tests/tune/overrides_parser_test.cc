@@ -17,8 +17,7 @@ TEST(OverridesParser, reads_settings_and_conditions) {
   ASSERT_EQ(overrides.rules().size(), 3U);
   EXPECT_EQ(
       overrides.rules()[0],
-      (Rule{{.preset = "oktopk"},
-            {{Variable::n, Kind::at_least, 1048576}, {Variable::density, Kind::less, 0.02}}}));
+      (Rule{{.preset = "oktopk"}, {{Variable::n, Kind::at_least, 1048576}, {Variable::density, Kind::less, 0.02}}}));
   EXPECT_EQ(overrides.rules()[1], (Rule{{.preset = "dense"}, {{Variable::n, Kind::less, 65536}}}));
   EXPECT_EQ(overrides.rules()[2], (Rule{{.preset = "circulant",
                                          .codec = Codec{IndexCoding::elias_fano, ValueCoding::bf16},

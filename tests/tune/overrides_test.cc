@@ -14,8 +14,7 @@ constexpr double kMillion = 1 << 20;
 Problem problem(double n, double density, int P) { return {.n = n, .k = n * density, .P = P}; }
 
 TEST(Overrides, first_match_wins) {
-  const Overrides overrides =
-      Overrides::parse("oktopk:n>=1M,density<0.02; dense:n<64K; circulant:P>=16");
+  const Overrides overrides = Overrides::parse("oktopk:n>=1M,density<0.02; dense:n<64K; circulant:P>=16");
   const auto preset = [&](const Problem& p) {
     const Rule* rule = overrides.match(p);
     return rule == nullptr ? "" : rule->method.preset;
@@ -50,11 +49,10 @@ TEST(Overrides, rule_without_conditions_always_matches) {
 }
 
 TEST(Overrides, text_reads_back_as_the_same_rules) {
-  for (const char* text :
-       {"oktopk:n>=1M,density<0.02; dense:n<64K; "
-        "circulant[codec=elias_fano+bf16,skips=halving,group=8]:P>=16",
-        "circulant[skips=64,8,1]:n=1M..64M", "dense[codec=bf16]:k>1000,k<=3G", "topka",
-        "gtopk:density=0.001,n>1e-7,n<1234567890123", "spardl:n=0..1025K", ""}) {
+  for (const char* text : {"oktopk:n>=1M,density<0.02; dense:n<64K; "
+                           "circulant[codec=elias_fano+bf16,skips=halving,group=8]:P>=16",
+                           "circulant[skips=64,8,1]:n=1M..64M", "dense[codec=bf16]:k>1000,k<=3G", "topka",
+                           "gtopk:density=0.001,n>1e-7,n<1234567890123", "spardl:n=0..1025K", ""}) {
     const Overrides overrides = Overrides::parse(text);
     EXPECT_EQ(Overrides::parse(to_string(overrides)), overrides) << to_string(overrides);
   }
@@ -88,8 +86,7 @@ TEST(Overrides, come_first_among_the_candidates_and_leave_the_rest_to_the_tuner)
 }
 
 TEST(Overrides, fix_skips_and_group_as_they_are_given) {
-  const ChoiceOptions options{.groups = true,
-                              .overrides = Overrides::parse("circulant[skips=4,2,1,group=4]")};
+  const ChoiceOptions options{.groups = true, .overrides = Overrides::parse("circulant[skips=4,2,1,group=4]")};
   const auto all = rank_candidates(problem(kMillion, 0.01, 16), {}, options);
   EXPECT_EQ(all[0].method.skips, "4,2,1");
   EXPECT_EQ(all[0].method.group, 4);

@@ -19,8 +19,8 @@ class PricedNetwork final : public ForwardingCommunicator {
   struct Prices {
     Machine across;
     Machine inside = {};
-    int ranks_per_host = 1;  // ranks of a part that share a host pay what is inside
-    double far = 1;          // how many times dearer a byte is to the rank P/2 further
+    int ranks_per_host = 1;                          // ranks of a part that share a host pay what is inside
+    double far = 1;                                  // how many times dearer a byte is to the rank P/2 further
     std::function<double(double bytes)> extra = {};  // seconds more for a message
   };
 
@@ -40,8 +40,7 @@ class PricedNetwork final : public ForwardingCommunicator {
     allreduce_small(*part, std::span<std::int64_t>(first), Reduction::min, work);
     allreduce_small(*part, std::span<std::int64_t>(last), Reduction::max, work);
     const Machine& machine = first == last ? prices_->inside : prices_->across;
-    return std::unique_ptr<Communicator>(
-        new PricedNetwork(std::move(part), prices_, seconds_, machine));
+    return std::unique_ptr<Communicator>(new PricedNetwork(std::move(part), prices_, seconds_, machine));
   }
 
   std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) override {
@@ -59,8 +58,8 @@ class PricedNetwork final : public ForwardingCommunicator {
   }
 
  private:
-  PricedNetwork(std::unique_ptr<Communicator> inner, std::shared_ptr<Prices> prices,
-                std::shared_ptr<double> seconds, const Machine& machine)
+  PricedNetwork(std::unique_ptr<Communicator> inner, std::shared_ptr<Prices> prices, std::shared_ptr<double> seconds,
+                const Machine& machine)
       : ForwardingCommunicator(std::move(inner)),
         prices_(std::move(prices)),
         seconds_(std::move(seconds)),
@@ -79,9 +78,7 @@ inline void expect_prices(const Machine& measured, const Machine& real) {
   EXPECT_NEAR(measured.contention, real.contention, 0.01 * real.contention);
 }
 
-inline constexpr Machine kEthernet = {
-    .alpha = 16e-6, .beta = 1e-9, .overhead = 4e-6, .contention = 1};
-inline constexpr Machine kCrowded = {
-    .alpha = 3e-6, .beta = 1e-10, .overhead = 1e-6, .contention = 2.5};
+inline constexpr Machine kEthernet = {.alpha = 16e-6, .beta = 1e-9, .overhead = 4e-6, .contention = 1};
+inline constexpr Machine kCrowded = {.alpha = 3e-6, .beta = 1e-10, .overhead = 1e-6, .contention = 2.5};
 
 }  // namespace oktopk

@@ -58,9 +58,8 @@ TEST(Tuner, leaves_a_choice_that_disappoints_and_comes_back_from_a_worse_one) {
 TEST(Tuner, corrects_the_callers_dense_apart_from_ours) {
   const Problem problem{.n = 1e4, .k = 1e4, .P = 2};
   const ChoiceOptions options{.presets = {"topka"}, .external_dense = true};
-  const double ours = price({.preset = "dense", .codec = {IndexCoding::coo32, ValueCoding::bf16}},
-                            problem, {}, options)
-                          .seconds;
+  const double ours =
+      price({.preset = "dense", .codec = {IndexCoding::coo32, ValueCoding::bf16}}, problem, {}, options).seconds;
   Profile profile;
   profile.external_dense = {.latency = ours / 2, .per_byte = 0};
   Tuner tuner(problem, profile, options);

@@ -22,9 +22,7 @@ void KernelBench::index_coding(IndexCoding coding, const CodingInfo& info) {
   Bytes code;
   codec.encode(indices, range, code);
   const auto entries = static_cast<double>(indices.size());
-  KernelRow row{.bytes = 4 * entries,
-                .entries = entries,
-                .bits = 8 * static_cast<double>(code.size()) / entries};
+  KernelRow row{.bytes = 4 * entries, .entries = entries, .bits = 8 * static_cast<double>(code.size()) / entries};
   if (is_one_percent() && coding == IndexCoding::bit_packed)
     row.reach = {{Measure::bits, 10.1}, {Measure::nanoseconds, 0.2}};
   if (is_one_percent() && coding == IndexCoding::elias_fano)
@@ -46,13 +44,10 @@ void KernelBench::value_coding(ValueCoding coding, const CodingInfo& info) {
   Bytes code(codec.bytes(values.size()));
   codec.encode(values, code);
   const auto entries = static_cast<double>(values.size());
-  KernelRow row{.bytes = 4 * entries,
-                .entries = entries,
-                .bits = 8 * static_cast<double>(code.size()) / entries};
+  KernelRow row{.bytes = 4 * entries, .entries = entries, .bits = 8 * static_cast<double>(code.size()) / entries};
   if (row.kernel = name + " encode"; wants(row.kernel))
     time_beside_copy(row, [&] { codec.encode(selection_.val, code); });
-  if (row.kernel = name + " decode"; wants(row.kernel))
-    time_beside_copy(row, [&] { codec.decode(code, values); });
+  if (row.kernel = name + " decode"; wants(row.kernel)) time_beside_copy(row, [&] { codec.decode(code, values); });
 }
 
 void KernelBench::frame(const std::string& name) {
@@ -60,9 +55,7 @@ void KernelBench::frame(const std::string& name) {
   Bytes code, out;
   encode_frame(spec, selection_, code);
   const auto entries = static_cast<double>(selection_.size());
-  KernelRow row{.bytes = 8 * entries,
-                .entries = entries,
-                .bits = 8 * static_cast<double>(code.size()) / entries};
+  KernelRow row{.bytes = 8 * entries, .entries = entries, .bits = 8 * static_cast<double>(code.size()) / entries};
   const auto measure = [&](const char* verb, const Body& body) {
     row.kernel = "frame " + name + " " + verb;
     if (wants(row.kernel)) time_beside_copy(row, body);

@@ -60,8 +60,7 @@ void KernelBench::exact() {
     if (is_one_percent()) row.reach = {{Measure::ratio, 1.35}};
     if (is_large() && density < 0.00101) row.reach = {{Measure::ratio, 1.15}};
     time(
-        row, [&] { select_exact(*device_, {.acc = acc}, k_, out); },
-        [&] { sink_ += limits_.read(data_.x); });
+        row, [&] { select_exact(*device_, {.acc = acc}, k_, out); }, [&] { sink_ += limits_.read(data_.x); });
   }
   if (const std::string name = "exact top-k, fused"; wants(name)) {
     Uninitialised<float> acc = data_.x, y = data_.x;
@@ -132,8 +131,7 @@ void KernelBench::baselines() {
     time(
         {.kernel = name, .bytes = 4.0 * data_.n, .limit = "read"},
         [&] {
-          std::transform(data_.x.begin(), data_.x.end(), magnitudes.begin(),
-                         [](float v) { return std::fabs(v); });
+          std::transform(data_.x.begin(), data_.x.end(), magnitudes.begin(), [](float v) { return std::fabs(v); });
           const auto kth = magnitudes.begin() + static_cast<std::ptrdiff_t>(k_ - 1);
           std::nth_element(magnitudes.begin(), kth, magnitudes.end(), std::greater<>());
           collect(*kth);
@@ -142,8 +140,7 @@ void KernelBench::baselines() {
   }
   if (const std::string name = "std scan, push_back"; wants(name))
     time(
-        {.kernel = name, .bytes = 4.0 * data_.n, .limit = "read"}, [&] { collect(threshold_); },
-        read);
+        {.kernel = name, .bytes = 4.0 * data_.n, .limit = "read"}, [&] { collect(threshold_); }, read);
 }
 
 }  // namespace oktopk

@@ -16,14 +16,11 @@ Fp16 to_fp16(float v) {
   const auto bits = std::bit_cast<std::uint32_t>(v);
   const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
   constexpr std::uint32_t kLeast = 113U << 23U, kRebase = 112U << 23U;
-  const std::uint32_t half =
-      magnitude < kLeast ? 0 : std::min((magnitude - kRebase) >> 13U, 0x7BFFU);
+  const std::uint32_t half = magnitude < kLeast ? 0 : std::min((magnitude - kRebase) >> 13U, 0x7BFFU);
   return {static_cast<std::uint16_t>(half | ((bits >> 16U) & 0x8000U))};
 }
 
-Bf16 truncate_to_bf16(float v) {
-  return {static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(v) >> 16U)};
-}
+Bf16 truncate_to_bf16(float v) { return {static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(v) >> 16U)}; }
 
 }  // namespace
 
@@ -41,8 +38,7 @@ KernelData::KernelData(const InputInfo& input, Index count, std::uint64_t seed)
   }
 }
 
-KernelBench::KernelBench(const KernelData& data, std::size_t k, const Options& options,
-                         Report report)
+KernelBench::KernelBench(const KernelData& data, std::size_t k, const Options& options, Report report)
     : data_(data),
       k_(k),
       options_(options),
@@ -58,8 +54,7 @@ KernelBench::KernelBench(const KernelData& data, std::size_t k, const Options& o
 
 void KernelBench::run() {
   scan();
-  fused("fp32", data_.gradient,
-        is_large() ? std::vector<Reach>{{Measure::ratio, 1.05}} : std::vector<Reach>{});
+  fused("fp32", data_.gradient, is_large() ? std::vector<Reach>{{Measure::ratio, 1.05}} : std::vector<Reach>{});
   fused("bf16", data_.bf16, {});
   fused("fp16", data_.fp16, {});
   exact();
@@ -68,8 +63,7 @@ void KernelBench::run() {
   if (options_.baselines) baselines();
   const auto reduce_within = [&](int P, double nanoseconds) {
     const bool asked = nanoseconds > 0 && is_one_percent();
-    reduce(P,
-           asked ? std::vector<Reach>{{Measure::nanoseconds, nanoseconds}} : std::vector<Reach>{});
+    reduce(P, asked ? std::vector<Reach>{{Measure::nanoseconds, nanoseconds}} : std::vector<Reach>{});
   };
   reduce_within(2, 7);
   reduce_within(4, 4.6);
@@ -82,14 +76,11 @@ void KernelBench::run() {
     index_coding(static_cast<IndexCoding>(i), index_codings()[i]);
   for (std::size_t i = 0; i < value_codings().size(); ++i)
     value_coding(static_cast<ValueCoding>(i), value_codings()[i]);
-  for (const char* codec :
-       {"coo32+fp32", "bit_packed+fp32", "elias_fano+fp32", "elias_fano+bf16", "elias_fano+log8"})
+  for (const char* codec : {"coo32+fp32", "bit_packed+fp32", "elias_fano+fp32", "elias_fano+bf16", "elias_fano+log8"})
     frame(codec);
 }
 
-bool KernelBench::wants(const std::string& kernel) const {
-  return kernel.find(options_.only) != std::string::npos;
-}
+bool KernelBench::wants(const std::string& kernel) const { return kernel.find(options_.only) != std::string::npos; }
 
 bool KernelBench::is_one_percent() const {
   const double density = static_cast<double>(k_) / data_.n;
@@ -103,8 +94,8 @@ void KernelBench::time(KernelRow row, const Body& kernel, const Body& limit, con
   row.k = static_cast<double>(k_);
   // A pass over more than caches hold should find nothing of it there, as in a training step.
   const bool is_cold = row.bytes >= kCold;
-  row.times = time_in_turns(options_.repetitions, kernel, limit,
-                            is_cold ? Body([&] { empty_caches(prepare); }) : prepare);
+  row.times =
+      time_in_turns(options_.repetitions, kernel, limit, is_cold ? Body([&] { empty_caches(prepare); }) : prepare);
   report_(row);
 }
 

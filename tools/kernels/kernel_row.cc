@@ -33,10 +33,8 @@ double KernelRow::value(Measure measure) const {
 std::string KernelRow::verdict() const {
   if (reach.empty()) return {};
   std::ostringstream text;
-  for (const Reach& r : reach)
-    text << (&r == reach.data() ? "" : ", ") << r.most << ' ' << unit_of(r.measure);
-  const bool all =
-      std::all_of(reach.begin(), reach.end(), [&](const Reach& r) { return meets(r); });
+  for (const Reach& r : reach) text << (&r == reach.data() ? "" : ", ") << r.most << ' ' << unit_of(r.measure);
+  const bool all = std::all_of(reach.begin(), reach.end(), [&](const Reach& r) { return meets(r); });
   text << (all ? " ok" : " over");
   return text.str();
 }

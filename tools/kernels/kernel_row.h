@@ -34,9 +34,7 @@ struct KernelRow {
   TimedPair times = {};
 
   double nanoseconds() const { return entries > 0 ? 1e9 * times.kernel.median / entries : 0; }
-  double bandwidth() const {
-    return times.kernel.median > 0 ? bytes / times.kernel.median : 0;
-  }  // bytes/s
+  double bandwidth() const { return times.kernel.median > 0 ? bytes / times.kernel.median : 0; }  // bytes/s
   double value(Measure measure) const;
   bool meets(const Reach& r) const { return value(r.measure) <= r.most; }
   // "1.10 x ok", "10.1 bits, 0.2 ns over"; empty where nothing is asked.

@@ -35,8 +35,7 @@ float plain_read(const float* x, std::size_t n) {
 }  // namespace
 
 const LimitPasses& plain_limit_passes() {
-  static constexpr LimitPasses passes = {plain_axpy<float>, plain_axpy<Bf16>, plain_axpy<Fp16>,
-                                         plain_read};
+  static constexpr LimitPasses passes = {plain_axpy<float>, plain_axpy<Bf16>, plain_axpy<Fp16>, plain_read};
   return passes;
 }
 
@@ -45,8 +44,7 @@ class Limits::Crew {
  public:
   using Work = std::function<void(std::size_t piece)>;
 
-  explicit Crew(std::size_t size)
-      : start_(static_cast<std::ptrdiff_t>(size)), end_(static_cast<std::ptrdiff_t>(size)) {
+  explicit Crew(std::size_t size) : start_(static_cast<std::ptrdiff_t>(size)), end_(static_cast<std::ptrdiff_t>(size)) {
     for (std::size_t piece = 1; piece < size; ++piece)
       threads_.emplace_back([this, piece] {
         for (;;) {

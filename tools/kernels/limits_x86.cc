@@ -32,15 +32,9 @@ OKTOPK_AVX512 inline __m512 load_avx512(const Fp16* x) {
   return _mm512_maskz_cvtph_ps(kAll, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)));
 }
 
-void finish_axpy(float* y, const float* x, float a, std::size_t n) {
-  plain_limit_passes().axpy_fp32(y, x, a, n);
-}
-void finish_axpy(float* y, const Bf16* x, float a, std::size_t n) {
-  plain_limit_passes().axpy_bf16(y, x, a, n);
-}
-void finish_axpy(float* y, const Fp16* x, float a, std::size_t n) {
-  plain_limit_passes().axpy_fp16(y, x, a, n);
-}
+void finish_axpy(float* y, const float* x, float a, std::size_t n) { plain_limit_passes().axpy_fp32(y, x, a, n); }
+void finish_axpy(float* y, const Bf16* x, float a, std::size_t n) { plain_limit_passes().axpy_bf16(y, x, a, n); }
+void finish_axpy(float* y, const Fp16* x, float a, std::size_t n) { plain_limit_passes().axpy_fp16(y, x, a, n); }
 
 // The loops stand twice, because a target cannot be a parameter of a template.
 template <class T>
@@ -73,12 +67,10 @@ OKTOPK_AVX512 void axpy_avx512(float* y, const T* x, float a, std::size_t n) {
 
 OKTOPK_AVX2 float read_avx2(const float* x, std::size_t n) {
   constexpr std::size_t kLanes = 8, kStep = 4 * kLanes;
-  __m256 sums[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(),
-                    _mm256_setzero_ps()};
+  __m256 sums[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
   std::size_t i = 0;
   for (; i + kStep <= n; i += kStep) {
-    for (std::size_t j = 0; j < 4; ++j)
-      sums[j] = _mm256_add_ps(sums[j], _mm256_loadu_ps(x + i + j * kLanes));
+    for (std::size_t j = 0; j < 4; ++j) sums[j] = _mm256_add_ps(sums[j], _mm256_loadu_ps(x + i + j * kLanes));
   }
   alignas(32) float lanes[kStep];
   for (std::size_t j = 0; j < 4; ++j) _mm256_store_ps(lanes + j * kLanes, sums[j]);
@@ -87,8 +79,7 @@ OKTOPK_AVX2 float read_avx2(const float* x, std::size_t n) {
 
 OKTOPK_AVX512 float read_avx512(const float* x, std::size_t n) {
   constexpr std::size_t kLanes = 16, kStep = 4 * kLanes;
-  __m512 sums[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(),
-                    _mm512_setzero_ps()};
+  __m512 sums[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
   std::size_t i = 0;
   for (; i + kStep <= n; i += kStep)
     for (std::size_t j = 0; j < 4; ++j) {

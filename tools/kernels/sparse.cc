@@ -28,10 +28,7 @@ void KernelBench::reduce(int P, std::vector<Reach> reach) {
   }
   const std::vector<CooView> views(parts.begin(), parts.end());
   SparseVector out;
-  time_beside_copy({.kernel = name,
-                    .bytes = kEntryBytes * entries,
-                    .entries = entries,
-                    .reach = std::move(reach)},
+  time_beside_copy({.kernel = name, .bytes = kEntryBytes * entries, .entries = entries, .reach = std::move(reach)},
                    [&] {
                      sum(views, {0, width}, out);
                    });

@@ -22,8 +22,7 @@ double seconds_of(const Body& body, int runs) {
 
 int runs_for(double seconds) {
   if (seconds >= kShortest) return 1;
-  return seconds > 0 ? std::min(kMostRuns, static_cast<int>(std::ceil(kShortest / seconds)))
-                     : kMostRuns;
+  return seconds > 0 ? std::min(kMostRuns, static_cast<int>(std::ceil(kShortest / seconds))) : kMostRuns;
 }
 
 }  // namespace
@@ -39,8 +38,7 @@ Times summarise(const std::vector<double>& seconds) {
   return times;
 }
 
-TimedPair time_in_turns(int repetitions, const Body& kernel, const Body& limit,
-                        const Body& prepare) {
+TimedPair time_in_turns(int repetitions, const Body& kernel, const Body& limit, const Body& prepare) {
   std::vector<double> kernels, limits;
   int kernel_runs = 1, limit_runs = 1;
   for (int i = -1; i < repetitions; ++i) {

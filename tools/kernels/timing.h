@@ -27,7 +27,6 @@ struct TimedPair {
 // One repetition: prepare (not timed), kernel, prepare, limit. The first is not counted: it warms
 // the buffers. Limit and prepare may be empty. What takes less than 20 us and needs no preparation
 // is run several times per repetition.
-TimedPair time_in_turns(int repetitions, const Body& kernel, const Body& limit = {},
-                        const Body& prepare = {});
+TimedPair time_in_turns(int repetitions, const Body& kernel, const Body& limit = {}, const Body& prepare = {});
 
 }  // namespace oktopk

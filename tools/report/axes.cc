@@ -47,9 +47,7 @@ Extent widened_log(Extent extent, const AxisOptions& options) {
 
 }  // namespace
 
-bool can_show(double value, bool log) {
-  return std::abs(value) <= kLargest && (!log || value >= kSmallest);
-}
+bool can_show(double value, bool log) { return std::abs(value) <= kLargest && (!log || value >= kSmallest); }
 
 void Extent::add(double value) {
   lo = empty ? value : std::min(lo, value);
@@ -59,8 +57,7 @@ void Extent::add(double value) {
 
 double Axis::at(double value) const {
   // Not the logarithm of a quotient: that overflows.
-  const double part = log ? (std::log(value) - std::log(lo)) / (std::log(hi) - std::log(lo))
-                          : (value - lo) / (hi - lo);
+  const double part = log ? (std::log(value) - std::log(lo)) / (std::log(hi) - std::log(lo)) : (value - lo) / (hi - lo);
   return first + part * (last - first);
 }
 

@@ -40,8 +40,7 @@ class Columns {
     const bool wide = bars_.groups.size() * std::max<std::size_t>(1, bars_.sets.size()) > kManyBars;
     FrameRoom room = {.width = wide ? kWideWidth : kWidth, .left = label_width(y_) + 10};
     choose_labels(room);
-    const Frame frame = lay_out(
-        {bars_.title, "", bars_.y_label, with_dropped(bars_.note, dropped_), legend()}, room);
+    const Frame frame = lay_out({bars_.title, "", bars_.y_label, with_dropped(bars_.note, dropped_), legend()}, room);
     y_.first = frame.bottom;
     y_.last = frame.top;
     std::string out = frame.begin() + draw_y_axis(frame, y_);
@@ -53,9 +52,7 @@ class Columns {
   }
 
  private:
-  std::size_t size(const Bars::Set& set) const {
-    return std::min(set.values.size(), bars_.groups.size());
-  }
+  std::size_t size(const Bars::Set& set) const { return std::min(set.values.size(), bars_.groups.size()); }
 
   void add(double value, Extent& extent) {
     if (can_show(value, bars_.log_y))
@@ -82,8 +79,7 @@ class Columns {
     for (std::size_t s = 0; s < bars_.sets.size(); ++s) {
       const Bars::Set& set = bars_.sets[s];
       if (!set.name.empty())
-        entries.push_back(
-            {.name = set.name, .colour = palette_index(set.colour, s), .mark = LegendMark::box});
+        entries.push_back({.name = set.name, .colour = palette_index(set.colour, s), .mark = LegendMark::box});
     }
     // In the legend and not on the line, where it would lie across the bars.
     if (!bars_.reference_label.empty() && can_show(bars_.reference, bars_.log_y))
@@ -132,16 +128,14 @@ class Columns {
         fmt::format(R"(<rect class="bar c{}" x="{}" y="{}" width="{}" height="{}" rx="{}">)"
                     R"(<title>{}</title></rect>)"
                     "\n",
-                    palette_index(set.colour, s), px(left + gap / 2),
-                    px(foot - tip >= 0 ? foot - height : foot), px(width - gap), px(height),
-                    width > 6 ? "1.5" : "0",
+                    palette_index(set.colour, s), px(left + gap / 2), px(foot - tip >= 0 ? foot - height : foot),
+                    px(width - gap), px(height), width > 6 ? "1.5" : "0",
                     escape(fmt::format("{}\n{}: {}", bars_.groups[g], name, format_value(value))));
     const std::string number = format_value(value, 3);
     if (text_width(number, kNumberSize) > width + 2) return out;
     out += fmt::format(R"(<text class="number middle" x="{}" y="{}">{}</text>)"
                        "\n",
-                       px(left + width / 2), px(value < 0 && !bars_.log_y ? tip + 12 : tip - 4),
-                       number);
+                       px(left + width / 2), px(value < 0 && !bars_.log_y ? tip + 12 : tip - 4), number);
     return out;
   }
 
@@ -149,11 +143,9 @@ class Columns {
     const std::string name = escape(shorten(bars_.groups[g], kLongestLabel, kTickSize));
     const double y = frame.bottom + 16;
     if (!slope_)
-      return fmt::format("<text class=\"tick middle\" x=\"{}\" y=\"{}\">{}</text>\n", px(centre),
-                         px(y), name);
-    return fmt::format(
-        "<text class=\"tick end\" transform=\"translate({} {}) rotate(-35)\">{}</text>\n",
-        px(centre + 5), px(y - 1), name);
+      return fmt::format("<text class=\"tick middle\" x=\"{}\" y=\"{}\">{}</text>\n", px(centre), px(y), name);
+    return fmt::format("<text class=\"tick end\" transform=\"translate({} {}) rotate(-35)\">{}</text>\n",
+                       px(centre + 5), px(y - 1), name);
   }
 
   std::string draw_base(const Frame& frame) const {

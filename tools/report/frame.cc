@@ -35,12 +35,10 @@ std::string line_at(double x1, double y1, double x2, double y2, std::string_view
 
 std::string swatch(const LegendEntry& entry, double x, double y) {
   if (entry.mark == LegendMark::box)
-    return fmt::format(R"(<rect class="bar" x="{}" y="{}" width="11" height="11" rx="2"/>)", px(x),
-                       px(y - 10));
-  if (entry.mark == LegendMark::reference)
-    return line_at(x, y - 4, x + kSwatch - 4, y - 4, "reference");
-  return fmt::format(R"(<path class="line{}" d="M{} {}h{}"/>)", entry.dashed ? " dashed" : "",
-                     px(x), px(y - 4), px(kSwatch - 4));
+    return fmt::format(R"(<rect class="bar" x="{}" y="{}" width="11" height="11" rx="2"/>)", px(x), px(y - 10));
+  if (entry.mark == LegendMark::reference) return line_at(x, y - 4, x + kSwatch - 4, y - 4, "reference");
+  return fmt::format(R"(<path class="line{}" d="M{} {}h{}"/>)", entry.dashed ? " dashed" : "", px(x), px(y - 4),
+                     px(kSwatch - 4));
 }
 
 // Lays the entries out in rows, the first baseline at `y`, which moves below the last.
@@ -67,15 +65,12 @@ std::string open_svg(const FrameText& text, double width, double height) {
   return fmt::format(R"(<svg xmlns="http://www.w3.org/2000/svg" class="plot{}" )"
                      R"(viewBox="0 0 {} {}" role="img" aria-label="{}">)"
                      "\n",
-                     width > FrameRoom{}.width ? " wide" : "", px(width), px(height),
-                     escape(text.title));
+                     width > FrameRoom{}.width ? " wide" : "", px(width), px(height), escape(text.title));
 }
 
 }  // namespace
 
-std::string Frame::nothing() const {
-  return text_at((left + right) / 2, (top + bottom) / 2, "tick middle", "no data");
-}
+std::string Frame::nothing() const { return text_at((left + right) / 2, (top + bottom) / 2, "tick middle", "no data"); }
 
 Frame lay_out(const FrameText& text, const FrameRoom& room) {
   Frame frame;
@@ -101,13 +96,12 @@ Frame lay_out(const FrameText& text, const FrameRoom& room) {
   if (!text.x_label.empty()) {
     y += 18;
     const double width = frame.right - frame.left;
-    frame.foot_ += text_at((frame.left + frame.right) / 2, y - 2, "label middle",
-                           shorten(text.x_label, width, kTickSize));
+    frame.foot_ +=
+        text_at((frame.left + frame.right) / 2, y - 2, "label middle", shorten(text.x_label, width, kTickSize));
   }
   const auto note = wrap(text.note, room.width, kNoteSize);
   if (!note.empty()) y += 8;
-  for (const std::string& line : note)
-    frame.foot_ += text_at(0, (y += kNoteLine) - 3, "note", line);
+  for (const std::string& line : note) frame.foot_ += text_at(0, (y += kNoteLine) - 3, "note", line);
   frame.foot_ += "</svg>\n";
   frame.head_ = open_svg(text, room.width, y + 4) + head;
   return frame;
@@ -134,8 +128,7 @@ std::string draw_x_axis(const Frame& frame, const Axis& axis) {
   for (const Tick& tick : axis.ticks) {
     const double x = axis.at(tick.value);
     // Vertical lines help only where the steps between them are not equal.
-    if (axis.log)
-      out += line_at(x, frame.top, x, frame.bottom, tick.label.empty() ? "grid minor" : "grid");
+    if (axis.log) out += line_at(x, frame.top, x, frame.bottom, tick.label.empty() ? "grid minor" : "grid");
     if (tick.label.empty()) continue;
     out += line_at(x, frame.bottom, x, frame.bottom + 4, "axis");
     out += text_at(x, frame.bottom + 17, "tick middle", tick.label);

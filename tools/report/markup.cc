@@ -62,8 +62,7 @@ std::string shorten(std::string_view text, double width, double font_size) {
   if (text_width(text, font_size) <= width) return std::string(text);
   double left = width / font_size - character_width('_');
   std::size_t end = 0;
-  for (; end < text.size() && left >= character_width(text[end]); ++end)
-    left -= character_width(text[end]);
+  for (; end < text.size() && left >= character_width(text[end]); ++end) left -= character_width(text[end]);
   while (end > 0 && continues_character(text[end])) --end;
   return std::string(text.substr(0, end)) + "\u2026";
 }

@@ -23,8 +23,7 @@ constexpr std::string_view kHead = R"(<!DOCTYPE html>
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'"/>
 )";
 
-std::string table_row(const std::vector<std::string>& cells, std::size_t columns,
-                      std::string_view tag) {
+std::string table_row(const std::vector<std::string>& cells, std::size_t columns, std::string_view tag) {
   std::string out;
   for (std::size_t c = 0; c < columns; ++c)
     out += fmt::format("<{0}>{1}</{0}>", tag, c < cells.size() ? escape(cells[c]) : "");
@@ -33,8 +32,7 @@ std::string table_row(const std::vector<std::string>& cells, std::size_t columns
 
 }  // namespace
 
-Page::Page(std::string title, std::string subtitle)
-    : title_(std::move(title)), subtitle_(std::move(subtitle)) {}
+Page::Page(std::string title, std::string subtitle) : title_(std::move(title)), subtitle_(std::move(subtitle)) {}
 
 void Page::heading(const std::string& text) { body_ += fmt::format("<h2>{}</h2>\n", escape(text)); }
 
@@ -52,15 +50,12 @@ void Page::table(const Table& table) {
   std::size_t columns = table.head.size();
   for (const auto& row : table.rows) columns = std::max(columns, row.size());
   body_ += "<div class=\"table\"><table>\n";
-  if (!table.caption.empty())
-    body_ += fmt::format("<caption>{}</caption>\n", escape(table.caption));
-  if (!table.head.empty())
-    body_ += "<thead>\n<tr>" + table_row(table.head, columns, "th") + "</thead>\n";
+  if (!table.caption.empty()) body_ += fmt::format("<caption>{}</caption>\n", escape(table.caption));
+  if (!table.head.empty()) body_ += "<thead>\n<tr>" + table_row(table.head, columns, "th") + "</thead>\n";
   body_ += "<tbody>\n";
   for (std::size_t r = 0; r < table.rows.size(); ++r) {
     const bool emphasised = table.highlight >= 0 && r == static_cast<std::size_t>(table.highlight);
-    body_ +=
-        (emphasised ? "<tr class=\"best\">" : "<tr>") + table_row(table.rows[r], columns, "td");
+    body_ += (emphasised ? "<tr class=\"best\">" : "<tr>") + table_row(table.rows[r], columns, "td");
   }
   body_ += "</tbody>\n</table></div>\n";
 }
@@ -72,14 +67,11 @@ void Page::plots(const std::vector<std::string>& svgs) {
   body_ += "</div>\n";
 }
 
-void Page::code(const std::string& text) {
-  body_ += fmt::format("<pre><code>{}</code></pre>\n", escape(text));
-}
+void Page::code(const std::string& text) { body_ += fmt::format("<pre><code>{}</code></pre>\n", escape(text)); }
 
 std::string Page::html() const {
   std::string out(kHead);
-  out += fmt::format("<title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n<main>\n",
-                     escape(title_), page_style());
+  out += fmt::format("<title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n<main>\n", escape(title_), page_style());
   out += fmt::format("<header>\n<h1>{}</h1>\n", escape(title_));
   if (!subtitle_.empty()) out += fmt::format("<p>{}</p>\n", escape(subtitle_));
   return out + "</header>\n" + body_ + "</main>\n</body>\n</html>\n";

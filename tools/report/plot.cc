@@ -30,8 +30,7 @@ std::size_t count_dropped(const Plot& plot) {
   std::size_t dropped = 0;
   for (const Series& series : plot.series)
     for (std::size_t i = 0; i < length(series); ++i)
-      dropped += can_show(series.x[i], false) && can_show(series.y[i], false) &&
-                 !has_place(plot, series, i);
+      dropped += can_show(series.x[i], false) && can_show(series.y[i], false) && !has_place(plot, series, i);
   return dropped;
 }
 
@@ -55,10 +54,9 @@ class Lines {
   }
 
   std::string svg() {
-    const FrameText text = {plot_.title, plot_.x_label, plot_.y_label,
-                            with_dropped(plot_.note, count_dropped(plot_)), legend()};
-    const Frame frame = lay_out(
-        text, {.left = label_width(y_) + 10, .right = std::max(18.0, label_width(x_) / 2 + 2)});
+    const FrameText text = {plot_.title, plot_.x_label, plot_.y_label, with_dropped(plot_.note, count_dropped(plot_)),
+                            legend()};
+    const Frame frame = lay_out(text, {.left = label_width(y_) + 10, .right = std::max(18.0, label_width(x_) / 2 + 2)});
     x_.first = frame.left;
     x_.last = frame.right;
     y_.first = frame.bottom;
@@ -83,8 +81,7 @@ class Lines {
   std::vector<std::size_t> drawing_order() const {
     std::vector<std::size_t> order(plot_.series.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_partition(order.begin(), order.end(),
-                          [&](std::size_t s) { return plot_.series[s].faint; });
+    std::stable_partition(order.begin(), order.end(), [&](std::size_t s) { return plot_.series[s].faint; });
     return order;
   }
 
@@ -102,8 +99,8 @@ class Lines {
   std::string draw(std::size_t s) const {
     const Series& series = plot_.series[s];
     const std::vector<CurvePoint> points = points_of(series);
-    std::string out = fmt::format("<g class=\"c{}{}\">\n", palette_index(series.colour, s),
-                                  series.faint ? " faint" : "");
+    std::string out =
+        fmt::format("<g class=\"c{}{}\">\n", palette_index(series.colour, s), series.faint ? " faint" : "");
     out += line(points, series.dashed);
     if (!series.faint) out += marks(series, points);
     return out + "</g>\n";
@@ -128,8 +125,7 @@ class Lines {
     const std::size_t every = (points.size() + kHoverPoints - 1) / kHoverPoints;
     for (std::size_t i = 0; i < points.size(); ++i) {
       if (points[i].gap) continue;
-      const bool alone =
-          (i == 0 || points[i - 1].gap) && (i + 1 == points.size() || points[i + 1].gap);
+      const bool alone = (i == 0 || points[i - 1].gap) && (i + 1 == points.size() || points[i + 1].gap);
       const bool last = i + 1 == points.size();
       if (few || alone)
         out += dot(series, points[i], "dot");
@@ -140,10 +136,9 @@ class Lines {
   }
 
   std::string dot(const Series& series, const CurvePoint& p, std::string_view css) const {
-    const std::string tip =
-        fmt::format("{}\n{}: {}\n{}: {}", series.name, plot_.x_label.empty() ? "x" : plot_.x_label,
-                    format_value(series.x[p.source]), plot_.y_label.empty() ? "y" : plot_.y_label,
-                    format_value(series.y[p.source]));
+    const std::string tip = fmt::format("{}\n{}: {}\n{}: {}", series.name, plot_.x_label.empty() ? "x" : plot_.x_label,
+                                        format_value(series.x[p.source]), plot_.y_label.empty() ? "y" : plot_.y_label,
+                                        format_value(series.y[p.source]));
     return fmt::format(R"(<circle class="{}" cx="{}" cy="{}" r="{}"><title>{}</title></circle>)"
                        "\n",
                        css, px(p.x), px(p.y), css == "dot" ? "3" : "5", escape(tip));

@@ -13,9 +13,7 @@ namespace {
 
 constexpr double kSlack = 1e-9;  // of a step: what rounding may cost an end of the axis its tick
 
-int exponent_of(double value) {
-  return static_cast<int>(std::floor(std::log10(std::abs(value)) + kSlack));
-}
+int exponent_of(double value) { return static_cast<int>(std::floor(std::log10(std::abs(value)) + kSlack)); }
 
 std::string without_trailing_zeros(std::string number) {
   if (number.find('.') == std::string::npos) return number;
@@ -28,8 +26,7 @@ std::string without_trailing_zeros(std::string number) {
 std::string tick_label(double value, double step, double largest) {
   if (value == 0) return "0";
   const int step_exponent = exponent_of(step);
-  if (largest < 1000 && step_exponent >= -3)
-    return fmt::format("{:.{}f}", value, std::max(0, -step_exponent));
+  if (largest < 1000 && step_exponent >= -3) return fmt::format("{:.{}f}", value, std::max(0, -step_exponent));
   return format_value(value, std::clamp(exponent_of(value) - step_exponent + 1, 1, 15));
 }
 
@@ -52,8 +49,7 @@ std::size_t count_in(const std::vector<int>& mantissas, double lo, double hi) {
 // As few labels as can be read as logarithmic, and not more than fit.
 Mantissas choose_mantissas(double lo, double hi) {
   const auto decades = static_cast<int>(count_in({1}, lo, hi));
-  if (decades > 8)
-    return {.labelled = {1}, .every = static_cast<int>(nice_step(decades, 7)), .minor = false};
+  if (decades > 8) return {.labelled = {1}, .every = static_cast<int>(nice_step(decades, 7)), .minor = false};
   if (decades >= 3) return {.labelled = {1}, .minor = decades <= 6};
   if (count_in({1, 2, 5}, lo, hi) >= 3) return {.labelled = {1, 2, 5}};
   return {.labelled = {1, 2, 3, 4, 5, 6, 7, 8, 9}};
@@ -73,10 +69,9 @@ std::string format_value(double value, int digits) {
   if (exponent < -3 || exponent >= 21)
     return fmt::format("{}e{}", without_trailing_zeros(rounded.substr(0, e)), exponent);
   const int thousands = std::max(0, exponent / 3);
-  const std::string number = fmt::format("{:.{}f}", value / std::pow(1000.0, thousands),
-                                         std::max(0, digits - 1 - exponent + 3 * thousands));
-  return without_trailing_zeros(number) +
-         (thousands > 0 ? std::string(1, kSuffixes[thousands - 1]) : std::string());
+  const std::string number =
+      fmt::format("{:.{}f}", value / std::pow(1000.0, thousands), std::max(0, digits - 1 - exponent + 3 * thousands));
+  return without_trailing_zeros(number) + (thousands > 0 ? std::string(1, kSuffixes[thousands - 1]) : std::string());
 }
 
 double nice_step(double span, int target) {

@@ -8,23 +8,18 @@
 
 namespace oktopk {
 
-ChargingCommunicator::ChargingCommunicator(Communicator& inner, double seconds_per_byte,
-                                           Charge charge)
+ChargingCommunicator::ChargingCommunicator(Communicator& inner, double seconds_per_byte, Charge charge)
     : TrackingCommunicator(inner), seconds_per_byte_(seconds_per_byte), charge_(std::move(charge)) {
   require(std::isfinite(seconds_per_byte) && seconds_per_byte >= 0, "charging: ", seconds_per_byte,
           " seconds per byte, must be finite and not negative");
   require(static_cast<bool>(charge_), "charging: no function to charge with");
 }
 
-ChargingCommunicator::ChargingCommunicator(std::unique_ptr<Communicator> inner,
-                                           double seconds_per_byte, Charge charge)
-    : TrackingCommunicator(std::move(inner)),
-      seconds_per_byte_(seconds_per_byte),
-      charge_(std::move(charge)) {}
+ChargingCommunicator::ChargingCommunicator(std::unique_ptr<Communicator> inner, double seconds_per_byte, Charge charge)
+    : TrackingCommunicator(std::move(inner)), seconds_per_byte_(seconds_per_byte), charge_(std::move(charge)) {}
 
 std::unique_ptr<Communicator> ChargingCommunicator::split(int color, int key) {
-  return std::unique_ptr<Communicator>(
-      new ChargingCommunicator(inner().split(color, key), seconds_per_byte_, charge_));
+  return std::unique_ptr<Communicator>(new ChargingCommunicator(inner().split(color, key), seconds_per_byte_, charge_));
 }
 
 std::uint64_t ChargingCommunicator::begin(std::span<const Send> sends, std::span<Recv> recvs) {

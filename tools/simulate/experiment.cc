@@ -26,8 +26,8 @@ struct Measured : TimedStep {
 // The row's ranks, clock and counters.
 class Row {
  public:
-  Row(Communicator& comm, const SimulationSpec& spec, const SimulatedProblem& problem,
-      const Method& method, const SimulatedClock& clock)
+  Row(Communicator& comm, const SimulationSpec& spec, const SimulatedProblem& problem, const Method& method,
+      const SimulatedClock& clock)
       : comm_(comm),
         spec_(spec),
         problem_(problem),
@@ -35,11 +35,7 @@ class Row {
         clock_(clock),
         allreduce_(make_allreduce(find_preset(method.preset), spec.allreduce(method))),
         device_(make_cpu_device()),
-        support_{.n = problem.n,
-                 .k = problem.k,
-                 .P = spec.P,
-                 .kind = find_support(spec.support),
-                 .seed = spec.seed} {}
+        support_{.n = problem.n, .k = problem.k, .P = spec.P, .kind = find_support(spec.support), .seed = spec.seed} {}
 
   Measured step_with_data(std::uint64_t step, bool refresh = false);
   Measured step_with_sizes(const std::string& preset);
@@ -71,8 +67,7 @@ Measured Row::measure(bool refresh, const std::function<void(Communicator&)>& bo
   Problem problem = model_of(problem_, spec_.P);
   problem.refresh = refresh;
   const Profile kernels{.machine = spec_.kernel_prices()};
-  const double price =
-      seconds_per_byte(allreduce_->predict(problem).expected, kernels.machine_with(method_.codec));
+  const double price = seconds_per_byte(allreduce_->predict(problem).expected, kernels.machine_with(method_.codec));
   return {time_step(comm_, comm_, spec_, clock_, price, body, work_)};
 }
 
@@ -83,12 +78,10 @@ Measured Row::step_with_data(std::uint64_t step, bool refresh) {
     device_->add_at(dense_, 0, selection_);
   }
   const Contribution mine{.selection = selection_, .dense = dense_, .is_finite = true};
-  Measured measured = measure(refresh, [&](Communicator& comm) {
-    allreduce_->run(comm, *device_, mine, problem_.n, problem_.k, out_);
-  });
+  Measured measured = measure(
+      refresh, [&](Communicator& comm) { allreduce_->run(comm, *device_, mine, problem_.n, problem_.k, out_); });
   measured.refreshed = out_.refreshed;
-  measured.selected =
-      static_cast<double>(allreduce_->is_dense() ? out_.dense_update.size() : out_.update.size());
+  measured.selected = static_cast<double>(allreduce_->is_dense() ? out_.dense_update.size() : out_.update.size());
   return measured;
 }
 
@@ -106,8 +99,7 @@ Measured Row::step_with_sizes(const std::string& preset) {
                         .blocks = blocks});
   // One buffer for all ranks, by its address: its content means nothing.
   Bytes owned;
-  std::uint64_t size =
-      allreduce_small(comm_, std::uint64_t{sized.shared_bytes()}, Reduction::max, work_);
+  std::uint64_t size = allreduce_small(comm_, std::uint64_t{sized.shared_bytes()}, Reduction::max, work_);
   if (comm_.rank() == 0) owned.resize(size);
   std::byte* address = owned.data();
   broadcast(comm_, 0, std::as_writable_bytes(std::span(&address, 1)));
@@ -161,42 +153,35 @@ void add_steady(const std::vector<Measured>& steps, SimulatedRow& row) {
 
 }  // namespace
 
-bool carries_data(const std::string& preset, const SimulationSpec& spec,
-                  const SimulatedProblem& problem) {
+bool carries_data(const std::string& preset, const SimulationSpec& spec, const SimulatedProblem& problem) {
   for (const char* never : {"gtopk", "oktopk", "spardl", "circulant"})
     if (preset == never) return true;  // O(k) per rank
   const double each = resident_bytes(preset, problem.n, static_cast<double>(problem.k), spec.P);
   return each * spec.P <= spec.data_bytes;
 }
 
-bool starts_from_survey(const std::string& preset, const SimulationSpec& spec,
-                        const SimulatedProblem& problem) {
-  return preset == "oktopk" && spec.gathers_unions() &&
-         !carries_data("oktopk_refresh", spec, problem);
+bool starts_from_survey(const std::string& preset, const SimulationSpec& spec, const SimulatedProblem& problem) {
+  return preset == "oktopk" && spec.gathers_unions() && !carries_data("oktopk_refresh", spec, problem);
 }
 
-double needed_bytes(const Method& method, const SimulationSpec& spec,
-                    const SimulatedProblem& problem) {
+double needed_bytes(const Method& method, const SimulationSpec& spec, const SimulatedProblem& problem) {
   const int P = (spec.P + method.group - 1) / method.group;
   const auto n = static_cast<double>(problem.n);
   const double bytes = P * resident_bytes(method.preset, n, static_cast<double>(problem.k), P);
   return method.preset == "circulant" ? bytes + settling_bytes(n) : bytes;
 }
 
-SimulatedRow simulate_row(Communicator& comm, const SimulationSpec& spec,
-                          const SimulatedProblem& problem, const std::string& label,
-                          const Method& method, const SimulatedClock& clock) {
+SimulatedRow simulate_row(Communicator& comm, const SimulationSpec& spec, const SimulatedProblem& problem,
+                          const std::string& label, const Method& method, const SimulatedClock& clock) {
   if (method.group > 1) return simulate_nodes(comm, spec, problem, label, method, clock);
   const std::string& preset = method.preset;
   require(spec.steps >= 1, "simulate: ", spec.steps, " steps, but there must be at least 1");
   const bool gathers_unions = preset == "oktopk" && spec.gathers_unions();
-  require(!gathers_unions || spec.warm_up + spec.steps < spec.tau_prime, "simulate: ", spec.warm_up,
-          " + ", spec.steps, " steps, but by oktopk's thresholds ", to_string(spec.thresholds),
+  require(!gathers_unions || spec.warm_up + spec.steps < spec.tau_prime, "simulate: ", spec.warm_up, " + ", spec.steps,
+          " steps, but by oktopk's thresholds ", to_string(spec.thresholds),
           " there must be fewer than tau' = ", spec.tau_prime);
-  SimulatedRow row{.preset = label,
-                   .n = static_cast<double>(problem.n),
-                   .k = static_cast<double>(problem.k),
-                   .P = spec.P};
+  SimulatedRow row{
+      .preset = label, .n = static_cast<double>(problem.n), .k = static_cast<double>(problem.k), .P = spec.P};
   Row runs(comm, spec, problem, method, clock);
   const bool surveyed = starts_from_survey(preset, spec, problem);
   row.carries_data = carries_data(preset, spec, problem);

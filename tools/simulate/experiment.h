@@ -24,24 +24,20 @@ struct SimulatedClock {
 };
 
 // Whether the preset, whose name may be oktopk_refresh, runs with real data.
-bool carries_data(const std::string& preset, const SimulationSpec& spec,
-                  const SimulatedProblem& problem);
+bool carries_data(const std::string& preset, const SimulationSpec& spec, const SimulatedProblem& problem);
 
 // Whether the preset's first step would need too much memory on all ranks together, so that its
 // state comes from the survey instead, which needs the problem's cuts: oktopk by the paper's
 // thresholds would gather the whole union.
-bool starts_from_survey(const std::string& preset, const SimulationSpec& spec,
-                        const SimulatedProblem& problem);
+bool starts_from_survey(const std::string& preset, const SimulationSpec& spec, const SimulatedProblem& problem);
 
 // Bytes that all ranks need together, where the preset carries data.
-double needed_bytes(const Method& method, const SimulationSpec& spec,
-                    const SimulatedProblem& problem);
+double needed_bytes(const Method& method, const SimulationSpec& spec, const SimulatedProblem& problem);
 
 // Collective; the row is complete on rank 0. `label` names it. UsageError unless there is a step,
 // and, where oktopk gathers unions, warm-up and steps end before the next one. REQUIRES: all ranks
 // share one memory.
-SimulatedRow simulate_row(Communicator& comm, const SimulationSpec& spec,
-                          const SimulatedProblem& problem, const std::string& label,
-                          const Method& method, const SimulatedClock& clock);
+SimulatedRow simulate_row(Communicator& comm, const SimulationSpec& spec, const SimulatedProblem& problem,
+                          const std::string& label, const Method& method, const SimulatedClock& clock);
 
 }  // namespace oktopk

@@ -47,11 +47,9 @@ void run(const char* spec_file, const char* rows_file) {
     for (std::size_t i = 0; i < spec.presets.size(); ++i) {
       // auto often takes what another row ran already.
       const auto same = static_cast<std::size_t>(
-          std::find(problem.methods.begin(), problem.methods.end(), problem.methods[i]) -
-          problem.methods.begin());
+          std::find(problem.methods.begin(), problem.methods.end(), problem.methods[i]) - problem.methods.begin());
       rows.push_back(same < i ? rows[same]
-                              : simulate_row(*world, spec, problem, spec.presets[i],
-                                             problem.methods[i], clock));
+                              : simulate_row(*world, spec, problem, spec.presets[i], problem.methods[i], clock));
       rows.back().preset = spec.presets[i];
       const SimulatedRow& row = rows.back();
       barrier(*world);

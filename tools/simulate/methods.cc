@@ -41,12 +41,10 @@ void check(const MethodWishes& wishes) {
   require(wishes.group >= 1, "--group ", wishes.group, ": it must be at least 1");
 }
 
-std::vector<Method> choose_methods(const std::vector<std::string>& presets,
-                                   const MethodWishes& wishes, const Problem& problem,
-                                   const Profile& network) {
+std::vector<Method> choose_methods(const std::vector<std::string>& presets, const MethodWishes& wishes,
+                                   const Problem& problem, const Profile& network) {
   std::vector<Method> methods;
-  for (const std::string& preset : presets)
-    methods.push_back(method_of(preset, wishes, problem, network));
+  for (const std::string& preset : presets) methods.push_back(method_of(preset, wishes, problem, network));
   return methods;
 }
 

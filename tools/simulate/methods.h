@@ -23,9 +23,8 @@ struct MethodWishes {
 void check(const MethodWishes& wishes);
 
 // `network` has the platform's prices and the kernels'.
-std::vector<Method> choose_methods(const std::vector<std::string>& presets,
-                                   const MethodWishes& wishes, const Problem& problem,
-                                   const Profile& network);
+std::vector<Method> choose_methods(const std::vector<std::string>& presets, const MethodWishes& wishes,
+                                   const Problem& problem, const Profile& network);
 
 // The platform as a tuner sees it; gamma, delta and sigma are the caller's.
 Profile profile_of(const Platform& platform, const Machine& kernels);

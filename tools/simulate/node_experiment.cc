@@ -20,8 +20,7 @@ std::size_t bytes_of(const Cuts& cuts, int first, int count) {
 }
 
 // Every rank sends to and hears from one other.
-void swap_sizes(Communicator& node, int shift, std::size_t sent, std::size_t due,
-                std::span<std::byte> shared) {
+void swap_sizes(Communicator& node, int shift, std::size_t sent, std::size_t due, std::span<std::byte> shared) {
   const Send send{neighbour(node, shift), shared.first(sent)};
   Recv recv{neighbour(node, -shift), shared.first(due), 0};
   node.exchange({&send, 1}, {&recv, 1});
@@ -64,11 +63,10 @@ void sized_node_sum(Communicator& node, Index n, std::span<std::byte> shared) {
   gather_to_leader(node, cuts, shared);
 }
 
-SimulatedRow simulate_nodes(Communicator& comm, const SimulationSpec& spec,
-                            const SimulatedProblem& problem, const std::string& preset,
-                            const Method& method, const SimulatedClock& clock) {
-  require(method.group > 1 && problem.leaders.size() == 1, "simulate: nodes of ", method.group,
-          " ranks, and ", problem.leaders.size(), " problems of their leaders");
+SimulatedRow simulate_nodes(Communicator& comm, const SimulationSpec& spec, const SimulatedProblem& problem,
+                            const std::string& preset, const Method& method, const SimulatedClock& clock) {
+  require(method.group > 1 && problem.leaders.size() == 1, "simulate: nodes of ", method.group, " ranks, and ",
+          problem.leaders.size(), " problems of their leaders");
   const int leader = comm.rank() / method.group * method.group;
   const auto node = comm.split(leader, comm.rank());
   const auto outside = comm.split(leader == comm.rank() ? 0 : 1, comm.rank());
@@ -81,13 +79,11 @@ SimulatedRow simulate_nodes(Communicator& comm, const SimulationSpec& spec,
   const bool is_dense = find_preset(method.preset).residuals.front() == ResidualKind::none;
 
   const auto timed = [&](const Cost& cost, const auto& body) {
-    return time_step(comm, *node, spec, clock, seconds_per_byte(cost, spec.kernel_prices()), body,
-                     work);
+    return time_step(comm, *node, spec, clock, seconds_per_byte(cost, spec.kernel_prices()), body, work);
   };
   const int group = std::min(method.group, comm.size());
-  const TimedStep sum = timed(node_sum_cost(problem.n, group), [&](Communicator& inside) {
-    sized_node_sum(inside, problem.n, shared);
-  });
+  const TimedStep sum =
+      timed(node_sum_cost(problem.n, group), [&](Communicator& inside) { sized_node_sum(inside, problem.n, shared); });
   SimulatedRow row{.preset = preset};
   if (leader == comm.rank()) {
     SimulationSpec leaders = spec;
@@ -102,15 +98,12 @@ SimulatedRow simulate_nodes(Communicator& comm, const SimulationSpec& spec,
   double selected = row.selected;
   broadcast(comm, 0, std::as_writable_bytes(std::span(&selected, 1)));
   const double entries = selected + static_cast<double>(problem.k);
-  const Cost back =
-      is_dense ? node_share_values_cost(problem.n, group) : node_share_entries_cost(entries, group);
+  const Cost back = is_dense ? node_share_values_cost(problem.n, group) : node_share_entries_cost(entries, group);
   const auto bytes = static_cast<std::size_t>(back.bytes / std::max(1, ceil_log2(group)));
-  const TimedStep share = timed(back, [&](Communicator& inside) {
-    broadcast(inside, 0, shared.first(std::min(bytes, shared.size())));
-  });
+  const TimedStep share =
+      timed(back, [&](Communicator& inside) { broadcast(inside, 0, shared.first(std::min(bytes, shared.size()))); });
   row.P = spec.P;
-  for (double* seconds : {&row.steady, &row.refresh, &row.mean})
-    *seconds += sum.seconds + share.seconds;
+  for (double* seconds : {&row.steady, &row.refresh, &row.mean}) *seconds += sum.seconds + share.seconds;
   return row;
 }
 

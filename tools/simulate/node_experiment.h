@@ -10,9 +10,8 @@ namespace oktopk {
 
 // Collective; the row is complete on leaders. REQUIRES: method.group > 1, and the problem knows its
 // leaders' problem.
-SimulatedRow simulate_nodes(Communicator& comm, const SimulationSpec& spec,
-                            const SimulatedProblem& problem, const std::string& preset,
-                            const Method& method, const SimulatedClock& clock);
+SimulatedRow simulate_nodes(Communicator& comm, const SimulationSpec& spec, const SimulatedProblem& problem,
+                            const std::string& preset, const Method& method, const SimulatedClock& clock);
 
 // Messages like those of a dense sum of n floats to rank 0 of the node. `shared` has 4n bytes.
 void sized_node_sum(Communicator& node, Index n, std::span<std::byte> shared);

@@ -28,8 +28,7 @@ std::string link(const std::string& id, double bandwidth, double latency) {
 std::string linked_host(int rank, double bandwidth, double latency) {
   return fmt::format("  <host id=\"rank-{0}\" speed=\"1Gf\"/>\n", rank) +
          link(fmt::format("link-{}", rank), bandwidth, latency) +
-         fmt::format("  <host_link id=\"rank-{0}\" up=\"link-{0}_UP\" down=\"link-{0}_DOWN\"/>\n",
-                     rank);
+         fmt::format("  <host_link id=\"rank-{0}\" up=\"link-{0}_UP\" down=\"link-{0}_DOWN\"/>\n", rank);
 }
 
 double divisor(const SlowLink& slow, int rank) { return slow.rank == rank ? slow.factor : 1.0; }
@@ -59,13 +58,12 @@ std::string make_gpu_nodes(const Platform& p, int P, const SlowLink& slow) {
         node);
   }
   return "<zone id=\"world\" routing=\"Floyd\">\n" + zones +
-         "<zone id=\"core\" routing=\"Cluster\">\n  <router id=\"switch\"/>\n</zone>\n" + links +
-         routes + "</zone>\n";
+         "<zone id=\"core\" routing=\"Cluster\">\n  <router id=\"switch\"/>\n</zone>\n" + links + routes + "</zone>\n";
 }
 
 // SimGrid's own topologies: their hosts are as many as the parameters say, at least P.
-std::string make_topology(const Platform& p, std::string_view topology,
-                          const std::string& parameters, int hosts, double link_latency) {
+std::string make_topology(const Platform& p, std::string_view topology, const std::string& parameters, int hosts,
+                          double link_latency) {
   return fmt::format(
       "<cluster id=\"world\" prefix=\"rank-\" suffix=\"\" radical=\"0-{}\" speed=\"1Gf\"\n"
       "  bw=\"{:.0f}Bps\" lat=\"{:.9f}s\" sharing_policy=\"SPLITDUPLEX\" topology=\"{}\" "
@@ -87,10 +85,9 @@ std::string make_dragonfly(const Platform& p, int P, const SlowLink&) {
   constexpr int kHosts = 4;
   constexpr int kPerGroup = kChassis * kRouters * kHosts;
   const int groups = (P + kPerGroup - 1) / kPerGroup;
-  require(groups <= kRouters, "platform dragonfly: ", P, " ranks are ", groups,
-          " groups, but there can be at most ", kRouters);
-  return make_topology(p, "DRAGONFLY",
-                       fmt::format("{},1;{},1;{},1;{}", groups, kChassis, kRouters, kHosts),
+  require(groups <= kRouters, "platform dragonfly: ", P, " ranks are ", groups, " groups, but there can be at most ",
+          kRouters);
+  return make_topology(p, "DRAGONFLY", fmt::format("{},1;{},1;{},1;{}", groups, kChassis, kRouters, kHosts),
                        groups * kPerGroup, p.latency / 7);
 }
 
@@ -148,13 +145,10 @@ constexpr std::array<Platform, 6> kPlatforms = {{
 
 std::span<const Platform> platforms() { return kPlatforms; }
 
-const Platform& find_platform(std::string_view name) {
-  return find_row(kPlatforms, "platform", name);
-}
+const Platform& find_platform(std::string_view name) { return find_row(kPlatforms, "platform", name); }
 
 Machine Platform::machine() const {
-  return {
-      .alpha = latency, .beta = sharers / bandwidth, .overhead = send_overhead + receive_overhead};
+  return {.alpha = latency, .beta = sharers / bandwidth, .overhead = send_overhead + receive_overhead};
 }
 
 std::string platform_xml(const Platform& platform, int P, const SlowLink& slow) {

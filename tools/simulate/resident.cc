@@ -54,9 +54,7 @@ double topkdsa(const ResidentSizes& s) {
   return equal_regions(s) + gathered + kEntry * s.k_union;
 }
 
-double topka2a(const ResidentSizes& s) {
-  return equal_regions(s) + kValue * s.n + kEntry * s.k_union;
-}
+double topka2a(const ResidentSizes& s) { return equal_regions(s) + kValue * s.n + kEntry * s.k_union; }
 
 // Kept, encoded, received, decoded, merged, applied; pruned in every round.
 double gtopk(const ResidentSizes& s) { return kEntry * s.k * (7 + s.rounds / 2); }
@@ -77,8 +75,7 @@ double spardl(const ResidentSizes& s) { return kEntry * s.k * (7 + s.rounds); }
 double circulant(const ResidentSizes& s) {
   const double room = kEntry * s.P * std::min(s.k, s.n / s.P);
   const double gathered = kEntry * 1.1 * s.k;
-  const double gather =
-      room < 2 * kHugePage ? gathered : std::ceil(gathered / kHugePage) * kHugePage;
+  const double gather = room < 2 * kHugePage ? gathered : std::ceil(gathered / kHugePage) * kHugePage;
   return kEntry * (6 * s.k + 5 * s.k_union / s.P) + 1.25 * kValue * s.n / s.P + gather;
 }
 
@@ -106,8 +103,7 @@ double resident_bytes(std::string_view preset, double n, double k, int P) {
   require(k >= 1 && k <= n, "resident bytes: k = ", k, ", must be in 1..n with n = ", n);
   const Problem problem{.n = n, .k = k, .P = P};
   return find_row(kRows, "preset", preset)
-      .bytes(
-          {n, k, static_cast<double>(P), problem.union_of(P), static_cast<double>(ceil_log2(P))});
+      .bytes({n, k, static_cast<double>(P), problem.union_of(P), static_cast<double>(ceil_log2(P))});
 }
 
 }  // namespace oktopk

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kMostEntries = 3e8;
 constexpr std::uint64_t kLeastSteps = 24;
-constexpr double kBytesPerIndex = 20;  // the memory with its records, and how its first values come
+constexpr double kBytesPerIndex = 20;      // the memory with its records, and how its first values come
 constexpr std::uint64_t kFirstMemory = 9;  // separates these random numbers from the supports'
 
 constexpr float kCorrelated = 0.5;  // of P: where the triangle of correlated supports ends
@@ -48,8 +48,7 @@ BlockNote add_selections(const SupportSpec& spec, std::uint64_t step, RegionMemo
     for (const Index i : selection.idx) has_arrived[i] = true;
     ++note.contributors;
     note.load += selection.size();
-    note.log_threshold +=
-        std::llround(BlockNote::kOctave * std::log2(smallest_magnitude(selection.val)));
+    note.log_threshold += std::llround(BlockNote::kOctave * std::log2(smallest_magnitude(selection.val)));
   }
   return note;
 }

@@ -15,9 +15,7 @@ constexpr auto kLine =
 
 std::string fixed(double value, int digits) { return fmt::format("{:.{}f}", value, digits); }
 std::string milliseconds(double seconds) { return fixed(seconds * 1e3, 4); }
-std::string quotient(double a, double b, int digits) {
-  return a > 0 && b > 0 ? fixed(a / b, digits) : "-";
-}
+std::string quotient(double a, double b, int digits) { return a > 0 && b > 0 ? fixed(a / b, digits) : "-"; }
 
 }  // namespace
 
@@ -27,19 +25,18 @@ double SimulateTableRow::over_bound() const {
 }
 
 void print_simulate_head() {
-  fmt::print(kLine, "#", "n", "k", "P", "preset", "method", "carries", "steady", "refresh", "mean",
-             "msgs", "wire", "words/k", "predicted", "sim/pred", "x dense", "x bound");
-  fmt::print(kLine, "#", "(elements)", "", "", "", "", "", "(ms)", "(ms)", "(ms)", "(/rank)",
-             "(KiB/rank)", "", "(ms)", "", "", "");
+  fmt::print(kLine, "#", "n", "k", "P", "preset", "method", "carries", "steady", "refresh", "mean", "msgs", "wire",
+             "words/k", "predicted", "sim/pred", "x dense", "x bound");
+  fmt::print(kLine, "#", "(elements)", "", "", "", "", "", "(ms)", "(ms)", "(ms)", "(/rank)", "(KiB/rank)", "", "(ms)",
+             "", "", "");
 }
 
 void print_simulate_row(const SimulateTableRow& r) {
-  fmt::print(kLine, " ", fixed(r.row.n, 0), fixed(r.row.k, 0), r.row.P, r.row.preset,
-             to_string(r.method), r.row.carries_data ? "data" : "sizes", milliseconds(r.row.steady),
-             milliseconds(r.row.refresh), milliseconds(r.row.mean), fixed(r.row.messages, 0),
-             fixed(r.row.bytes / 1024, 1), fixed(r.words_per_k(), 3), milliseconds(r.predicted),
-             quotient(r.row.steady, r.predicted, 3), quotient(r.dense_seconds, r.row.mean, 2),
-             fixed(r.over_bound(), 3));
+  fmt::print(kLine, " ", fixed(r.row.n, 0), fixed(r.row.k, 0), r.row.P, r.row.preset, to_string(r.method),
+             r.row.carries_data ? "data" : "sizes", milliseconds(r.row.steady), milliseconds(r.row.refresh),
+             milliseconds(r.row.mean), fixed(r.row.messages, 0), fixed(r.row.bytes / 1024, 1),
+             fixed(r.words_per_k(), 3), milliseconds(r.predicted), quotient(r.row.steady, r.predicted, 3),
+             quotient(r.dense_seconds, r.row.mean, 2), fixed(r.over_bound(), 3));
   std::fflush(stdout);
 }
 

@@ -23,8 +23,8 @@ constexpr std::size_t kWave = 16;
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 std::size_t frame_bytes(Codec codec, std::size_t entries, std::size_t width) {
-  return static_cast<std::size_t>(std::llround(
-      expected_frame_bytes(codec, static_cast<double>(entries), static_cast<double>(width))));
+  return static_cast<std::size_t>(
+      std::llround(expected_frame_bytes(codec, static_cast<double>(entries), static_cast<double>(width))));
 }
 
 // A block in allgatherv, behind its size.
@@ -34,8 +34,7 @@ std::size_t prefixed(std::size_t block) { return prefix_bytes(block) + block; }
 
 std::vector<std::size_t> block_sizes(CooView selection, const Cuts& cuts) {
   std::vector<std::size_t> sizes;
-  for (int r = 0; r + 1 < static_cast<int>(cuts.size()); ++r)
-    sizes.push_back(part(selection, region(cuts, r)).size());
+  for (int r = 0; r + 1 < static_cast<int>(cuts.size()); ++r) sizes.push_back(part(selection, region(cuts, r)).size());
   return sizes;
 }
 
@@ -63,11 +62,9 @@ struct SizedAllreduce::Build {
   void split(std::size_t bucket) {
     const Codec codec = options.codec;
     to.bucket_ = bucket;
-    Stage& stage = add(Pattern::split,
-                       [&](int r) { return frame_bytes(codec, problem.blocks[at(r)], width(r)); });
+    Stage& stage = add(Pattern::split, [&](int r) { return frame_bytes(codec, problem.blocks[at(r)], width(r)); });
     for (int r = 0; r < problem.P; ++r)
-      stage.capacity.push_back(
-          max_frame_bytes(codec, std::min(max_selection(problem.k), width(r)), width(r)));
+      stage.capacity.push_back(max_frame_bytes(codec, std::min(max_selection(problem.k), width(r)), width(r)));
   }
 
   void dense() {
@@ -99,8 +96,7 @@ struct SizedAllreduce::Build {
 
   void topka2a() {
     split(std::min(at(problem.P), kWave));
-    add(Pattern::gather,
-        [&](int r) { return prefixed(dense_frame_bytes(options.codec, width(r))); });
+    add(Pattern::gather, [&](int r) { return prefixed(dense_frame_bytes(options.codec, width(r))); });
   }
 
   void votes() {
@@ -113,9 +109,8 @@ struct SizedAllreduce::Build {
     require(options.bucket >= 1, "sized: bucket = ", options.bucket, ", must be at least 1");
     split(at(options.bucket));
     gather_sizes();
-    add(Pattern::gather, [&](int r) {
-      return prefixed(frame_bytes(options.codec, problem.region_unions[at(r)], width(r)));
-    });
+    add(Pattern::gather,
+        [&](int r) { return prefixed(frame_bytes(options.codec, problem.region_unions[at(r)], width(r))); });
   }
 
   struct Row {
@@ -142,27 +137,22 @@ struct SizedAllreduce::Build {
                 std::is_sorted(cuts.begin(), cuts.end()),
             "sized: the cuts must divide [0, ", problem.n, ") into P = ", P, " regions");
     require(!row.needs_blocks || problem.blocks.size() == P, "sized: ", row.name,
-            " needs this rank's entries in each of P = ", P, " regions, got ",
-            problem.blocks.size());
+            " needs this rank's entries in each of P = ", P, " regions, got ", problem.blocks.size());
     require(!row.needs_unions || problem.region_unions.size() == P, "sized: ", row.name,
             " needs the union in each of P = ", P, " regions, got ", problem.region_unions.size());
   }
 };
 
-SizedAllreduce::SizedAllreduce(std::string_view preset, const AllreduceOptions& options,
-                               const SizedProblem& problem)
+SizedAllreduce::SizedAllreduce(std::string_view preset, const AllreduceOptions& options, const SizedProblem& problem)
     : P_(problem.P), bucket_(1) {
   require(P_ >= 1, "sized: P = ", P_, ", must be at least 1");
-  require(problem.k >= 1 && problem.k <= problem.n, "sized: k = ", problem.k,
-          ", must be in 1..n with n = ", problem.n);
+  require(problem.k >= 1 && problem.k <= problem.n, "sized: k = ", problem.k, ", must be in 1..n with n = ", problem.n);
   const Build::Row& row = Build::find(preset);
-  Build build{*this, options, problem,
-              problem.cuts.empty() ? equal_cuts(problem.n, P_) : problem.cuts};
+  Build build{*this, options, problem, problem.cuts.empty() ? equal_cuts(problem.n, P_) : problem.cuts};
   build.check(row);
   phases_ = circulant_phases(halving_skips(P_));
   (build.*row.build)();
-  for (const Stage& stage : stages_)
-    shared_bytes_ = std::max(shared_bytes_, largest_message(stage));
+  for (const Stage& stage : stages_) shared_bytes_ = std::max(shared_bytes_, largest_message(stage));
 }
 
 std::size_t SizedAllreduce::Stage::bytes(int first, int count) const {
@@ -176,8 +166,7 @@ std::size_t SizedAllreduce::Stage::bytes(int first, int count) const {
 std::size_t SizedAllreduce::largest_message(const Stage& stage) const {
   if (P_ == 1) return 0;
   // A peer's block for this rank may be larger than this rank's for anyone.
-  std::size_t largest =
-      stage.capacity.empty() ? 0 : *std::max_element(stage.capacity.begin(), stage.capacity.end());
+  std::size_t largest = stage.capacity.empty() ? 0 : *std::max_element(stage.capacity.begin(), stage.capacity.end());
   int together = 1;
   if (stage.pattern == Pattern::scatter || stage.pattern == Pattern::gather) {
     for (const Phase& phase : phases_)
@@ -189,8 +178,8 @@ std::size_t SizedAllreduce::largest_message(const Stage& stage) const {
 
 void SizedAllreduce::run(Communicator& comm, std::span<std::byte> shared) {
   require(comm.size() == P_, "sized: a world of size ", comm.size(), ", but P = ", P_);
-  require(shared.size() >= shared_bytes_, "sized: a shared buffer of ", shared.size(),
-          " bytes, must be at least ", shared_bytes_);
+  require(shared.size() >= shared_bytes_, "sized: a shared buffer of ", shared.size(), " bytes, must be at least ",
+          shared_bytes_);
   for (const Stage& stage : stages_) {
     switch (stage.pattern) {
       case Pattern::scatter:
@@ -241,8 +230,7 @@ void SizedAllreduce::ring(Communicator& comm, const Stage& stage, std::span<std:
 }
 
 // comm/allreduce_small.cc: every message has the size of one rank's values.
-void SizedAllreduce::small_reduce(Communicator& comm, const Stage& stage,
-                                  std::span<std::byte> shared) {
+void SizedAllreduce::small_reduce(Communicator& comm, const Stage& stage, std::span<std::byte> shared) {
   const auto message = shared.first(stage.bytes(0, 1));
   for (auto phase = phases_.rbegin(); phase != phases_.rend(); ++phase) {
     const int shift = phase->from_blocks - phase->to_blocks;

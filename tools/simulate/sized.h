@@ -36,10 +36,9 @@ struct SizedProblem {
   Index n = 0;
   std::size_t k = 0;  // entries that each rank selects
   int P = 1;
-  Cuts cuts = {};  // of oktopk_refresh: the voted ones; empty: regions of equal width
-  std::span<const std::size_t> region_unions =
-      {};                                    // topkdsa, oktopk_refresh: of a survey with them
-  std::span<const std::size_t> blocks = {};  // all that split: this rank's entries in each region
+  Cuts cuts = {};                                   // of oktopk_refresh: the voted ones; empty: regions of equal width
+  std::span<const std::size_t> region_unions = {};  // topkdsa, oktopk_refresh: of a survey with them
+  std::span<const std::size_t> blocks = {};         // all that split: this rank's entries in each region
 };
 
 // Entries of a rank's selection in each region: SizedProblem::blocks.
@@ -48,8 +47,7 @@ std::vector<std::size_t> block_sizes(CooView selection, const Cuts& cuts);
 class SizedAllreduce {
  public:
   // UsageError when the preset is none of the above or the problem lacks what it needs.
-  SizedAllreduce(std::string_view preset, const AllreduceOptions& options,
-                 const SizedProblem& problem);
+  SizedAllreduce(std::string_view preset, const AllreduceOptions& options, const SizedProblem& problem);
 
   // Collective, like Allreduce::run: all ranks with the same preset, options and problem, each with
   // its own blocks. REQUIRES: at least shared_bytes() bytes.

@@ -39,8 +39,7 @@ class TemporaryDirectory {
  public:
   TemporaryDirectory() {
     std::string name = (fs::temp_directory_path() / "oktopk-simulate-XXXXXX").string();
-    require(mkdtemp(name.data()) != nullptr, "cannot make a directory ", name, ": ",
-            std::strerror(errno));
+    require(mkdtemp(name.data()) != nullptr, "cannot make a directory ", name, ": ", std::strerror(errno));
     path_ = name;
   }
   TemporaryDirectory(const TemporaryDirectory&) = delete;
@@ -94,10 +93,9 @@ class PatientSignals {
 // itself in TMPDIR, too. Huge pages would be committed for buffers of a thousand ranks that are
 // hardly filled.
 [[noreturn]] void become(const fs::path& directory, std::span<char* const> argv) {
-  const bool is_ready =
-      chdir(directory.c_str()) == 0 && setenv("TMPDIR", ".", 1) == 0 &&
-      prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0 && prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 &&
-      freopen("log", "a", stdout) != nullptr && dup2(STDOUT_FILENO, STDERR_FILENO) >= 0;
+  const bool is_ready = chdir(directory.c_str()) == 0 && setenv("TMPDIR", ".", 1) == 0 &&
+                        prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0 && prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 &&
+                        freopen("log", "a", stdout) != nullptr && dup2(STDOUT_FILENO, STDERR_FILENO) >= 0;
   if (is_ready) execv(argv.front(), argv.data());
   _exit(127);
 }
@@ -169,22 +167,19 @@ bool reports_failure(const std::string& log) {
   return false;
 }
 
-SimulatedRun run_simulator(const SimulatorPrograms& programs, const Platform& platform,
-                           const SlowLink& slow_link, const SimulationSpec& spec) {
+SimulatedRun run_simulator(const SimulatorPrograms& programs, const Platform& platform, const SlowLink& slow_link,
+                           const SimulationSpec& spec) {
   const TemporaryDirectory directory;
   write_text(directory.path() / "platform.xml", platform_xml(platform, spec.P, slow_link));
   write_text(directory.path() / "hosts", host_file(spec.P));
   write_text(directory.path() / "spec.json", to_json(spec).dump());
-  std::vector<std::string> command = {programs.smpirun, "-np",          std::to_string(spec.P),
-                                      "-platform",      "platform.xml", "-hostfile",
-                                      "hosts"};
+  std::vector<std::string> command = {programs.smpirun, "-np",  std::to_string(spec.P), "-platform", "platform.xml",
+                                      "-hostfile",      "hosts"};
   command.insert(command.end(), kFlags.begin(), kFlags.end());
   command.push_back(fmt::format("--cfg=smpi/ois:0:{}:0", platform.send_overhead));
-  for (const auto& word : {programs.simulated, std::string("spec.json"), std::string("rows")})
-    command.push_back(word);
+  for (const auto& word : {programs.simulated, std::string("spec.json"), std::string("rows")}) command.push_back(word);
   const int code = run_in(directory.path(), std::move(command));
-  SimulatedRun run{.log = read_text(directory.path() / "log"),
-                   .rows = read_rows(directory.path() / "rows")};
+  SimulatedRun run{.log = read_text(directory.path() / "log"), .rows = read_rows(directory.path() / "rows")};
   const std::size_t expected = spec.problems.size() * spec.presets.size();
   run.failed = code != 0 || reports_failure(run.log) || run.rows.size() != expected;
   if (run.failed) {

@@ -29,7 +29,7 @@ struct SimulatedRun {
 bool reports_failure(const std::string& log);
 
 // failed: besides, unless there is a row for every size and preset.
-SimulatedRun run_simulator(const SimulatorPrograms& programs, const Platform& platform,
-                           const SlowLink& slow_link, const SimulationSpec& spec);
+SimulatedRun run_simulator(const SimulatorPrograms& programs, const Platform& platform, const SlowLink& slow_link,
+                           const SimulationSpec& spec);
 
 }  // namespace oktopk

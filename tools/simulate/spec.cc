@@ -8,8 +8,7 @@ namespace oktopk {
 namespace {
 
 nlohmann::json method_json(const Method& m) {
-  return {
-      {"preset", m.preset}, {"codec", to_string(m.codec)}, {"skips", m.skips}, {"group", m.group}};
+  return {{"preset", m.preset}, {"codec", to_string(m.codec)}, {"skips", m.skips}, {"group", m.group}};
 }
 
 Method method_from(const nlohmann::json& j) {

@@ -60,9 +60,7 @@ struct SimulationSpec {
   // Whether oktopk gathers the whole union every tau' steps.
   bool gathers_unions() const { return thresholds != ThresholdRule::steered; }
   // As the model takes them. Passes over n are not simulated, so they cost the same for all.
-  Machine kernel_prices() const {
-    return {.gamma = kernels.gamma, .delta = kernels.delta, .sigma = kernels.delta};
-  }
+  Machine kernel_prices() const { return {.gamma = kernels.gamma, .delta = kernels.delta, .sigma = kernels.delta}; }
 };
 
 nlohmann::json to_json(const SimulationSpec& spec);

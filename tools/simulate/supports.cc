@@ -40,9 +40,8 @@ void share_out(std::uint64_t count, std::span<const double> weights, std::span<S
   std::uint64_t excess = 0;
   for (std::size_t l = 0; l < layers.size(); ++l) {
     before += weights[l];
-    const auto upto = l + 1 == layers.size()
-                          ? count
-                          : static_cast<std::uint64_t>(static_cast<double>(count) * before / total);
+    const auto upto =
+        l + 1 == layers.size() ? count : static_cast<std::uint64_t>(static_cast<double>(count) * before / total);
     layers[l].count = std::min(upto - given, layers[l].width);
     excess += upto - given - layers[l].count;
     given = upto;
@@ -72,9 +71,7 @@ std::vector<Segment> make_layers(const SupportSpec& spec) {
 }
 
 // Uniform over [0, width) from the upper half of `bits`.
-std::uint64_t uniform_place(std::uint64_t bits, std::uint64_t width) {
-  return ((bits >> 32) * width) >> 32;
-}
+std::uint64_t uniform_place(std::uint64_t bits, std::uint64_t width) { return ((bits >> 32) * width) >> 32; }
 
 // Places 0, 1, 2, ... with probabilities like (place + kOffset)^-1.375: the two numbers for which
 // m draws hit about as many places as m^0.7 uniform ones, for m up to 1024 and n/k from 20 to 1000.
@@ -87,16 +84,14 @@ class PowerLaw {
       : width_(width),
         stride_(kPrime % width),
         first_(static_cast<float>(std::pow(kOffset, -kSteepness))),
-        span_(static_cast<float>(first_ -
-                                 std::pow(static_cast<double>(width) + kOffset, -kSteepness))) {}
+        span_(static_cast<float>(first_ - std::pow(static_cast<double>(width) + kOffset, -kSteepness))) {}
 
   // The places of a stratum are permuted, each stratum's in its own way.
   std::uint64_t place(std::uint64_t bits, std::uint64_t stratum) const {
     const std::uint64_t apart = drawn(bits) * stride_;
     // Most strata are narrow, and a short division takes a fraction of a long one's time.
     const std::uint64_t spread =
-        width_ <= 0xffff ? static_cast<std::uint32_t>(apart) % static_cast<std::uint32_t>(width_)
-                         : apart % width_;
+        width_ <= 0xffff ? static_cast<std::uint32_t>(apart) % static_cast<std::uint32_t>(width_) : apart % width_;
     const std::uint64_t turned = spread + uniform_place(stratum, width_);
     return turned < width_ ? turned : turned - width_;
   }
@@ -159,8 +154,7 @@ bool is_negative(std::uint64_t stratum, std::uint64_t place, std::uint64_t step)
 
 void check(const SupportSpec& spec) {
   require(spec.P >= 1, "supports: P = ", spec.P, ", must be at least 1");
-  require(spec.k >= 1 && spec.k <= spec.n, "supports: k = ", spec.k,
-          ", must be in 1..n with n = ", spec.n);
+  require(spec.k >= 1 && spec.k <= spec.n, "supports: k = ", spec.k, ", must be in 1..n with n = ", spec.n);
 }
 
 }  // namespace
@@ -177,8 +171,8 @@ void make_selection(const SupportSpec& spec, int rank, std::uint64_t step, Spars
   const bool correlated = spec.kind == Support::correlated;
   const std::vector<Segment> segments =
       spec.kind == Support::layered ? make_layers(spec) : std::vector<Segment>{{0, spec.n, spec.k}};
-  const auto overshoot = static_cast<float>(
-      kOvershoot * std::sqrt(static_cast<double>(spec.k) / static_cast<double>(spec.n)));
+  const auto overshoot =
+      static_cast<float>(kOvershoot * std::sqrt(static_cast<double>(spec.k) / static_cast<double>(spec.n)));
   Random mine(spec.seed, static_cast<std::uint64_t>(rank) + 1000, step);
   Random common(spec.seed, kCommon);
   const PowerLaw narrow(spec.n / spec.k);
@@ -224,8 +218,7 @@ Cuts voted_cuts(const SupportSpec& spec, std::uint64_t step) {
 
 Survey survey(const SupportSpec& spec, std::uint64_t step, const Cuts& cuts) {
   check(spec);
-  require(cuts.size() >= 2 && cuts.front() == 0 && cuts.back() == spec.n &&
-              std::is_sorted(cuts.begin(), cuts.end()),
+  require(cuts.size() >= 2 && cuts.front() == 0 && cuts.back() == spec.n && std::is_sorted(cuts.begin(), cuts.end()),
           "survey: the cuts must rise from 0 to n = ", spec.n);
   Uninitialised<float> sums(spec.n, 0.0F);
   SparseVector selection;

@@ -20,9 +20,8 @@ double seconds_per_byte(const Cost& cost, const Machine& kernels) {
   return cost.bytes > 0 ? work / cost.bytes : 0;
 }
 
-TimedStep time_step(Communicator& all, Communicator& part, const SimulationSpec& spec,
-                    const SimulatedClock& clock, double seconds_per_byte,
-                    const std::function<void(Communicator&)>& body, Workspace& work) {
+TimedStep time_step(Communicator& all, Communicator& part, const SimulationSpec& spec, const SimulatedClock& clock,
+                    double seconds_per_byte, const std::function<void(Communicator&)>& body, Workspace& work) {
   const double stretch = all.rank() == spec.slow_host.rank ? spec.slow_host.factor : 1;
   CountingCommunicator counting(part);
   std::uint64_t seen = 0;

@@ -22,8 +22,7 @@ double seconds_per_byte(const Cost& cost, const Machine& kernels);
 
 // Collective over `all`. `body` communicates through what it is given: `part`, of which this rank
 // is one, watched.
-TimedStep time_step(Communicator& all, Communicator& part, const SimulationSpec& spec,
-                    const SimulatedClock& clock, double seconds_per_byte,
-                    const std::function<void(Communicator&)>& body, Workspace& work);
+TimedStep time_step(Communicator& all, Communicator& part, const SimulationSpec& spec, const SimulatedClock& clock,
+                    double seconds_per_byte, const std::function<void(Communicator&)>& body, Workspace& work);
 
 }  // namespace oktopk

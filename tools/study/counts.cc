@@ -20,14 +20,11 @@ struct CountRunner {
 std::vector<CountRunner> make_runners(Communicator& comm, const CountOptions& o) {
   std::vector<CountRunner> runners;
   const auto add = [&](std::string name, bool global, const ReducerOptions& options) {
-    runners.push_back(
-        {std::move(name), global, std::make_unique<Reducer>(comm, o.source.n, options)});
+    runners.push_back({std::move(name), global, std::make_unique<Reducer>(comm, o.source.n, options)});
   };
   for (const SelectorInfo& selector : selectors())
-    add(std::string(selector.name), false,
-        {.preset = "topka", .density = o.density, .selector = selector.kind});
-  for (const char* preset : {"oktopk", "circulant"})
-    add(preset, true, {.preset = preset, .density = o.density});
+    add(std::string(selector.name), false, {.preset = "topka", .density = o.density, .selector = selector.kind});
+  for (const char* preset : {"oktopk", "circulant"}) add(preset, true, {.preset = preset, .density = o.density});
   return runners;
 }
 
@@ -41,10 +38,9 @@ std::vector<CountRun> measure_counts(Communicator& comm, const CountOptions& opt
     source(step, gradient);
     for (CountRunner& runner : runners) {
       runner.reducer->step(gradient);
-      const std::size_t count = runner.global ? runner.reducer->outcome().update.size()
-                                              : runner.reducer->selection().size();
-      runner.counts.push_back(static_cast<double>(count) /
-                              static_cast<double>(runner.reducer->k()));
+      const std::size_t count =
+          runner.global ? runner.reducer->outcome().update.size() : runner.reducer->selection().size();
+      runner.counts.push_back(static_cast<double>(count) / static_cast<double>(runner.reducer->k()));
     }
   }
   std::vector<CountRun> runs;

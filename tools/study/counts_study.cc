@@ -21,10 +21,10 @@ Series over_steps(const CountRun& run) {
 
 void report(Findings& out, const CountRun& run, const std::string& data, int P, double density) {
   const Spread s = spread_of(run.ratios, 1);
-  out.tables[run.global ? 1 : 0].rows.push_back(
-      {run.name, data, fmt::format("{}", P), fmt::format("{:g}", density),
-       fmt::format("{:.3f}", s.mean), fmt::format("{:.3f}", s.p5), fmt::format("{:.3f}", s.p95),
-       fmt::format("{:.3f}", s.deviation), fmt::format("{:.3f}", s.max)});
+  out.tables[run.global ? 1 : 0].rows.push_back({run.name, data, fmt::format("{}", P), fmt::format("{:g}", density),
+                                                 fmt::format("{:.3f}", s.mean), fmt::format("{:.3f}", s.p5),
+                                                 fmt::format("{:.3f}", s.p95), fmt::format("{:.3f}", s.deviation),
+                                                 fmt::format("{:.3f}", s.max)});
   out.rows.push_back({{run.global ? "preset" : "selector", run.name},
                       {"data", data},
                       {"ranks", P},
@@ -42,8 +42,7 @@ void report(Findings& out, const CountRun& run, const std::string& data, int P, 
 Findings study_counts(const StudyTask& task) {
   Findings out;
   out.head = {fmt::format("n = {}, {} steps with error feedback; counts / k", task.n, task.steps)};
-  const std::vector<std::string> columns = {"data", "P",   "density", "mean",
-                                            "p5",   "p95", "|dev|",   "max"};
+  const std::vector<std::string> columns = {"data", "P", "density", "mean", "p5", "p95", "|dev|", "max"};
   Table local{.head = columns, .caption = "a rank's selection / k"};
   local.head.insert(local.head.begin(), "selector");
   Table global{.head = columns, .caption = "the update / k"};
@@ -53,11 +52,9 @@ Findings study_counts(const StudyTask& task) {
     for (const double density : task.densities)
       for (const std::string& data : task.data) {
         const CountOptions options{.source = task.source(data), .density = density};
-        const auto runs = on_ranks(
-            task.worlds, P, [&](Communicator& comm) { return measure_counts(comm, options); });
+        const auto runs = on_ranks(task.worlds, P, [&](Communicator& comm) { return measure_counts(comm, options); });
         const std::string where = fmt::format("{}, P = {}, density {:g}", data, P, density);
-        Plot selections{
-            .title = "selection / k: " + where, .x_label = "step", .y_label = "count / k"};
+        Plot selections{.title = "selection / k: " + where, .x_label = "step", .y_label = "count / k"};
         Plot updates{.title = "update / k: " + where, .x_label = "step", .y_label = "count / k"};
         for (const CountRun& run : runs) {
           report(out, run, data, P, density);

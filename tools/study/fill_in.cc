@@ -34,8 +34,7 @@ std::vector<std::vector<Index>> indices_of(const std::vector<Entries>& ranks) {
 
 double independent_union(double n, double k, int m) { return n / k * (1 - std::pow(1 - k / n, m)); }
 
-std::vector<UnionSize> union_sizes(const std::vector<std::vector<Index>>& selections,
-                                   std::size_t k) {
+std::vector<UnionSize> union_sizes(const std::vector<std::vector<Index>>& selections, std::size_t k) {
   const auto P = selections.size();
   std::vector<UnionSize> sizes;
   for (const int m : group_sizes(static_cast<int>(P))) {
@@ -61,8 +60,7 @@ FillInRun measure_fill_in(Communicator& comm, const FillInOptions& options) {
   for (const Preset& preset : presets()) {
     if (preset.name == "dense") continue;
     reducers.push_back(std::make_unique<Reducer>(
-        comm, options.source.n,
-        ReducerOptions{.preset = std::string(preset.name), .density = options.density}));
+        comm, options.source.n, ReducerOptions{.preset = std::string(preset.name), .density = options.density}));
   }
   sizes.resize(reducers.size());
   const Source source = make_source(options.source, comm.rank());
@@ -77,18 +75,15 @@ FillInRun measure_fill_in(Communicator& comm, const FillInOptions& options) {
       sizes[r].push_back(static_cast<double>(reducers[r]->outcome().update.size()));
     }
     // The first is topka, whose selector is exact.
-    unions.push_back(
-        union_sizes(indices_of(gather_entries(comm, reducers.front()->selection())), run.k));
+    unions.push_back(union_sizes(indices_of(gather_entries(comm, reducers.front()->selection())), run.k));
   }
   for (std::size_t r = 0; r < reducers.size(); ++r)
-    run.updates.emplace_back(reducers[r]->allreduce().name(),
-                             mean_of(sizes[r]) / static_cast<double>(run.k));
+    run.updates.emplace_back(reducers[r]->allreduce().name(), mean_of(sizes[r]) / static_cast<double>(run.k));
   run.unions = unions.front();
   for (std::size_t j = 0; j < run.unions.size(); ++j) {
     UnionSize& mean = run.unions[j];
     mean.per_k = 0;
-    for (const auto& step : unions)
-      mean.per_k += step[j].per_k / static_cast<double>(unions.size());
+    for (const auto& step : unions) mean.per_k += step[j].per_k / static_cast<double>(unions.size());
     if (mean.m > 1) mean.exponent = std::log(mean.per_k) / std::log(mean.m);
   }
   return run;

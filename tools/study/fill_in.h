@@ -33,8 +33,7 @@ struct FillInRun {
 };
 
 // Union sizes of one step from all ranks' selections. REQUIRES: at least one rank, k >= 1.
-std::vector<UnionSize> union_sizes(const std::vector<std::vector<Index>>& selections,
-                                   std::size_t k);
+std::vector<UnionSize> union_sizes(const std::vector<std::vector<Index>>& selections, std::size_t k);
 
 // k of n entries at random and independent on m ranks: the expected union, per k.
 double independent_union(double n, double k, int m);

@@ -33,20 +33,17 @@ void report_updates(Findings& out, const FillInRun& run, const std::string& data
 }
 
 // `union_of` with the exponent that fits at m = P: what it says of the phases in between.
-void report_unions(Findings& out, const FillInRun& run, const std::string& data,
-                   const StudyTask& task, Plot& plot) {
+void report_unions(Findings& out, const FillInRun& run, const std::string& data, const StudyTask& task, Plot& plot) {
   if (run.unions.empty()) return;
-  Problem problem{
-      .n = static_cast<double>(task.n), .k = static_cast<double>(run.k), .P = run.unions.back().m};
+  Problem problem{.n = static_cast<double>(task.n), .k = static_cast<double>(run.k), .P = run.unions.back().m};
   problem.union_exponent = problem.exponent_of(problem.k * run.unions.back().per_k);
   Series observed{.name = data, .colour = static_cast<int>(plot.series.size() / 2)};
   Series model{.name = data + ", union_of", .dashed = true, .colour = observed.colour};
   for (const UnionSize& u : run.unions) {
     const double modelled = problem.union_of(u.m) / problem.k;
-    out.tables[1].rows.push_back(
-        {data, fmt::format("{}", u.m), fmt::format("{:.3f}", u.per_k),
-         u.m == 1 ? "-" : fmt::format("{:.3f}", u.exponent), fmt::format("{:.3f}", modelled),
-         fmt::format("{:.3f}", independent_union(problem.n, problem.k, u.m))});
+    out.tables[1].rows.push_back({data, fmt::format("{}", u.m), fmt::format("{:.3f}", u.per_k),
+                                  u.m == 1 ? "-" : fmt::format("{:.3f}", u.exponent), fmt::format("{:.3f}", modelled),
+                                  fmt::format("{:.3f}", independent_union(problem.n, problem.k, u.m))});
     observed.x.push_back(u.m);
     observed.y.push_back(u.per_k);
     model.x.push_back(u.m);
@@ -72,8 +69,7 @@ Series growth(const std::vector<FillInRun>& runs, const std::vector<int>& ranks,
 Findings study_fill_in(const StudyTask& task) {
   Findings out;
   const double density = task.densities.front();
-  out.head = {
-      fmt::format("n = {}, density {:g}, {} steps, each anew", task.n, density, task.steps)};
+  out.head = {fmt::format("n = {}, density {:g}, {} steps, each anew", task.n, density, task.steps)};
   out.tables = {updates_table(),
                 {{"data", "m", "union / k", "g(m)", "union_of / k", "independent"},
                  {},
@@ -88,18 +84,12 @@ Findings study_fill_in(const StudyTask& task) {
     std::vector<FillInRun> runs;
     for (const int P : task.ranks) {
       const FillInOptions options{.source = task.source(data), .density = density};
-      runs.push_back(on_ranks(task.worlds, P,
-                              [&](Communicator& comm) { return measure_fill_in(comm, options); }));
+      runs.push_back(on_ranks(task.worlds, P, [&](Communicator& comm) { return measure_fill_in(comm, options); }));
       report_updates(out, runs.back(), data, P);
     }
     report_unions(out, runs.back(), data, task, unions);
-    Plot plot{.title = "Update: " + data,
-              .x_label = "P",
-              .y_label = "entries / k",
-              .log_x = true,
-              .log_y = true};
-    for (std::size_t p = 0; p < runs.back().updates.size(); ++p)
-      plot.series.push_back(growth(runs, task.ranks, p));
+    Plot plot{.title = "Update: " + data, .x_label = "P", .y_label = "entries / k", .log_x = true, .log_y = true};
+    for (std::size_t p = 0; p < runs.back().updates.size(); ++p) plot.series.push_back(growth(runs, task.ranks, p));
     out.plots.push_back(to_svg(plot));
   }
   out.plots.push_back(to_svg(unions));

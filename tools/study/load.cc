@@ -38,8 +38,7 @@ class LoadRunner {
     run_.split.push_back(imbalance(column(ranks, 0)));
     run_.total.push_back(imbalance(column(ranks, 2)));
     bytes_.push_back(mean_of(column(ranks, 2)));
-    run_.dealt.push_back(imbalance(
-        add_up(gather_dense(comm_, dealt_counts(reducer_.selection().idx, comm_.size())))));
+    run_.dealt.push_back(imbalance(add_up(gather_dense(comm_, dealt_counts(reducer_.selection().idx, comm_.size())))));
     if (reducer_.outcome().refreshed) return;
     run_.share.push_back(imbalance(column(ranks, 1)));
     // Sizes and shares are gathered in ceil(log2 P) exchanges each; one more is the balancing.
@@ -75,8 +74,8 @@ StepLoad load_of(std::span<const Exchange> exchanges, int P) {
   const auto peers = static_cast<std::size_t>(P) - 1;
   const auto gather = static_cast<std::size_t>(ceil_log2(P));
   // The first: balancing, which comes later, may happen to have as many messages.
-  const auto split = std::find_if(exchanges.begin(), exchanges.end(),
-                                  [&](const Exchange& e) { return e.messages_received == peers; });
+  const auto split =
+      std::find_if(exchanges.begin(), exchanges.end(), [&](const Exchange& e) { return e.messages_received == peers; });
   require(P >= 4 && split != exchanges.end() && exchanges.size() >= gather,
           "load: this step has no exchange with P - 1 messages");
   StepLoad load;
@@ -88,8 +87,7 @@ StepLoad load_of(std::span<const Exchange> exchanges, int P) {
 }
 
 std::vector<LoadRun> measure_load(Communicator& comm, const LoadOptions& options) {
-  require(comm.size() >= 4, "--ranks ", comm.size(),
-          ": the phases can be told apart only from 4 ranks on");
+  require(comm.size() >= 4, "--ranks ", comm.size(), ": the phases can be told apart only from 4 ranks on");
   std::vector<std::unique_ptr<LoadRunner>> runners;
   for (const ReducerOptions& reducer : options.cases)
     runners.push_back(std::make_unique<LoadRunner>(comm, options.source.n, reducer));

@@ -47,12 +47,11 @@ std::vector<ReducerOptions> reducers(double density) {
 }
 
 void report(Findings& out, const LoadRun& run, const Case& c, const std::string& data, int P) {
-  out.tables[0].rows.push_back(
-      {c.name, data, fmt::format("{}", P), fmt::format("{:.2f}", mean_of(run.split)),
-       fmt::format("{:.2f}", max_of(run.split)), fmt::format("{:.2f}", mean_of(run.share)),
-       fmt::format("{:.2f}", max_of(run.share)), fmt::format("{:.2f}", mean_of(run.total)),
-       fmt::format("{:.2f}", mean_of(run.dealt)), fmt::format("{:.2f}", run.bytes / 1024),
-       fmt::format("{:.0f}%", 100 * run.balanced)});
+  out.tables[0].rows.push_back({c.name, data, fmt::format("{}", P), fmt::format("{:.2f}", mean_of(run.split)),
+                                fmt::format("{:.2f}", max_of(run.split)), fmt::format("{:.2f}", mean_of(run.share)),
+                                fmt::format("{:.2f}", max_of(run.share)), fmt::format("{:.2f}", mean_of(run.total)),
+                                fmt::format("{:.2f}", mean_of(run.dealt)), fmt::format("{:.2f}", run.bytes / 1024),
+                                fmt::format("{:.0f}%", 100 * run.balanced)});
   out.rows.push_back({{"case", c.name},
                       {"preset", c.preset},
                       {"data", data},
@@ -89,30 +88,27 @@ Plot over_steps(const std::vector<LoadRun>& runs, const std::string& title) {
 }  // namespace
 
 Findings study_load(const StudyTask& task) {
-  for (const int P : task.ranks)
-    require(P >= 4, "--ranks ", P, ": the phases can be told apart only from 4 ranks on");
+  for (const int P : task.ranks) require(P >= 4, "--ranks ", P, ": the phases can be told apart only from 4 ranks on");
   Findings out;
   out.head = {fmt::format("n = {}, density {:g}, {} steps; largest / mean over the ranks", task.n,
                           task.densities.front(), task.steps)};
-  out.tables.push_back({{"case", "data", "P", "split mean", "max", "share mean", "max",
-                         "total mean", "tiles", "KiB/rank", "balanced"},
-                        {},
-                        "bytes per rank, largest / mean",
-                        -1});
+  out.tables.push_back(
+      {{"case", "data", "P", "split mean", "max", "share mean", "max", "total mean", "tiles", "KiB/rank", "balanced"},
+       {},
+       "bytes per rank, largest / mean",
+       -1});
   for (const int P : task.ranks) {
     Bars split = bars_of(fmt::format("Split: received by owners, P = {}", P), task.data);
     Bars share = bars_of(fmt::format("Gather: the owners' shares, P = {}", P), task.data);
     for (const std::string& data : task.data) {
       const LoadOptions options{reducers(task.densities.front()), task.source(data)};
-      const auto runs =
-          on_ranks(task.worlds, P, [&](Communicator& comm) { return measure_load(comm, options); });
+      const auto runs = on_ranks(task.worlds, P, [&](Communicator& comm) { return measure_load(comm, options); });
       for (std::size_t c = 0; c < runs.size(); ++c) {
         report(out, runs[c], kCases[c], data, P);
         split.sets[c].values.push_back(mean_of(runs[c].split));
         share.sets[c].values.push_back(mean_of(runs[c].share));
       }
-      out.plots.push_back(
-          to_svg(over_steps(runs, fmt::format("Split over the steps: {}, P = {}", data, P))));
+      out.plots.push_back(to_svg(over_steps(runs, fmt::format("Split over the steps: {}, P = {}", data, P))));
     }
     out.plots.push_back(to_svg(split));
     out.plots.push_back(to_svg(share));

@@ -14,8 +14,7 @@ namespace {
 Dense unsent(const Reducer& reducer) {
   Dense held(reducer.residual().begin(), reducer.residual().end());
   const OwnerMemory memory = reducer.memory();
-  for (std::size_t i = 0; i < memory.values.size(); ++i)
-    held[memory.region.begin + i] += memory.values[i];
+  for (std::size_t i = 0; i < memory.values.size(); ++i) held[memory.region.begin + i] += memory.values[i];
   return held;
 }
 
@@ -31,11 +30,9 @@ Dense sum_over_ranks(Communicator& comm, Dense mine, Workspace& work) {
 
 Dense update_of(const Reducer& reducer) {
   const Outcome& outcome = reducer.outcome();
-  if (reducer.allreduce().is_dense())
-    return {outcome.dense_update.begin(), outcome.dense_update.end()};
+  if (reducer.allreduce().is_dense()) return {outcome.dense_update.begin(), outcome.dense_update.end()};
   Dense update(reducer.n(), 0.0);
-  for (std::size_t j = 0; j < outcome.update.size(); ++j)
-    update[outcome.update.idx[j]] = outcome.update.val[j];
+  for (std::size_t j = 0; j < outcome.update.size(); ++j) update[outcome.update.idx[j]] = outcome.update.val[j];
   return update;
 }
 
@@ -75,8 +72,7 @@ class MassRunner {
 std::vector<MassRun> measure_mass(Communicator& comm, const MassOptions& options) {
   const Index n = options.source.n;
   std::vector<std::unique_ptr<MassRunner>> runners;
-  for (const ReducerOptions& reducer : options.cases)
-    runners.push_back(std::make_unique<MassRunner>(comm, n, reducer));
+  for (const ReducerOptions& reducer : options.cases) runners.push_back(std::make_unique<MassRunner>(comm, n, reducer));
   const Source source = make_source(options.source, comm.rank());
   Dense brought(n, 0.0);
   std::vector<float> gradient;

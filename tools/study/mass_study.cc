@@ -27,8 +27,7 @@ struct StudiedMethod {
 std::vector<StudiedMethod> methods() {
   std::vector<StudiedMethod> all;
   for (const Preset& preset : presets())
-    for (const ResidualKind residual : preset.residuals)
-      all.push_back({std::string(preset.name), residual});
+    for (const ResidualKind residual : preset.residuals) all.push_back({std::string(preset.name), residual});
   return all;
 }
 
@@ -56,8 +55,7 @@ std::vector<ReducerOptions> reducers(const std::vector<StudiedMethod>& all, doub
 std::vector<Row> run_all(const StudyTask& task, const std::string& data, int P) {
   const std::vector<StudiedMethod> all = methods();
   const MassOptions options{reducers(all, task.densities.front()), task.source(data)};
-  const auto runs =
-      on_ranks(task.worlds, P, [&](Communicator& comm) { return measure_mass(comm, options); });
+  const auto runs = on_ranks(task.worlds, P, [&](Communicator& comm) { return measure_mass(comm, options); });
   std::vector<Row> rows;
   for (std::size_t m = 0; m * std::size(kCodecs) < runs.size(); ++m) {
     const auto first = runs.begin() + static_cast<std::ptrdiff_t>(m * std::size(kCodecs));
@@ -92,8 +90,7 @@ Bars bars_of(const std::vector<Row>& rows, const std::string& title) {
   Bars bars{.title = title, .y_label = "lost / brought"};
   for (const char* codec : kCodecs) bars.sets.push_back({.name = codec});
   for (const Row& row : rows) {
-    bars.groups.push_back(row.method.preset +
-                          (row.method.residual == ResidualKind::sender_keeps ? ", sender" : ""));
+    bars.groups.push_back(row.method.preset + (row.method.residual == ResidualKind::sender_keeps ? ", sender" : ""));
     for (std::size_t c = 0; c < row.runs.size(); ++c) {
       const double share = row.runs[c].share();
       bars.log_y = bars.log_y || (share > 0 && share < kTiny);
@@ -109,8 +106,7 @@ Plot over_steps(const std::vector<Row>& rows, const std::string& title) {
   for (const Row& row : rows) {
     const MassRun& run = row.runs.front();
     if (run.share() < kTiny) continue;
-    Series series{.name = row.method.preset + ", " + std::string(to_string(row.method.residual)),
-                  .y = run.total};
+    Series series{.name = row.method.preset + ", " + std::string(to_string(row.method.residual)), .y = run.total};
     for (std::size_t i = 0; i < run.total.size(); ++i) series.x.push_back(static_cast<double>(i));
     plot.series.push_back(std::move(series));
   }
@@ -121,8 +117,8 @@ Plot over_steps(const std::vector<Row>& rows, const std::string& title) {
 
 Findings study_mass(const StudyTask& task) {
   Findings out;
-  out.head = {fmt::format("n = {}, density {:g}, {} steps with error feedback; 1-norms", task.n,
-                          task.densities.front(), task.steps)};
+  out.head = {fmt::format("n = {}, density {:g}, {} steps with error feedback; 1-norms", task.n, task.densities.front(),
+                          task.steps)};
   Table table{.head = {"preset", "residual rule", "data", "P"},
               .caption = "|brought - applied - residuals - memory| / |brought|, by codec"};
   for (const char* codec : kCodecs) table.head.emplace_back(codec);

@@ -20,16 +20,14 @@ constexpr std::uint64_t kSpikeEvery = 40;  // steps, on average
 constexpr std::uint64_t kPatternSeed = 1'000'003;
 
 int passed(const std::vector<int>& moments, int step) {
-  return static_cast<int>(
-      std::count_if(moments.begin(), moments.end(), [step](int m) { return step >= m; }));
+  return static_cast<int>(std::count_if(moments.begin(), moments.end(), [step](int m) { return step >= m; }));
 }
 
 }  // namespace
 
 Stream::Stream(const StreamOptions& options) : options_(options) {
   require(options.steps >= 1, "stream: steps = ", options.steps, ", but it must be at least 1");
-  require(options.common >= 0 && options.common <= 1, "stream: common = ", options.common,
-          ", but it must be in 0..1");
+  require(options.common >= 0 && options.common <= 1, "stream: common = ", options.common, ", but it must be in 0..1");
 }
 
 std::vector<int> Stream::drops() const {
@@ -63,8 +61,8 @@ const std::vector<float>& Stream::key(std::size_t slot, int number, int pattern)
   Key& key = keys_[slot];
   const std::pair name{number, pattern};
   if (key.name != name) {
-    key.values = make_input(Input::layered, options_.n, kCommonRank,
-                            static_cast<std::uint64_t>(number), seed_of(pattern));
+    key.values =
+        make_input(Input::layered, options_.n, kCommonRank, static_cast<std::uint64_t>(number), seed_of(pattern));
     key.name = name;
   }
   return key.values;
@@ -72,8 +70,7 @@ const std::vector<float>& Stream::key(std::size_t slot, int number, int pattern)
 
 void Stream::gradient(int rank, int step, std::vector<float>& out) {
   const int now = pattern(step);
-  out =
-      make_input(Input::layered, options_.n, rank, static_cast<std::uint64_t>(step), seed_of(now));
+  out = make_input(Input::layered, options_.n, rank, static_cast<std::uint64_t>(step), seed_of(now));
   // A turn from one signal to the next keeps the variance.
   const int number = step / kTurn;
   const double angle = std::numbers::pi / 2 * (step % kTurn) / kTurn;
@@ -89,8 +86,7 @@ void Stream::gradient(int rank, int step, std::vector<float>& out) {
 
 void check_source(const std::string& data) {
   if (data == "calm" || data == "rough" || data == "identical") return;
-  const bool known =
-      std::ranges::any_of(inputs(), [&](const InputInfo& i) { return i.name == data; });
+  const bool known = std::ranges::any_of(inputs(), [&](const InputInfo& i) { return i.name == data; });
   if (known) return;
   std::string names = "calm, rough, identical";
   for (const InputInfo& input : inputs()) names += ", " + std::string(input.name);
@@ -101,8 +97,8 @@ Source make_source(const SourceOptions& o, int rank) {
   check_source(o.data);
   if (o.data == "calm" || o.data == "rough") {
     const StreamKind kind = o.data == "calm" ? StreamKind::calm : StreamKind::rough;
-    const auto stream = std::make_shared<Stream>(
-        StreamOptions{.kind = kind, .n = o.n, .steps = o.steps, .seed = o.seed});
+    const auto stream =
+        std::make_shared<Stream>(StreamOptions{.kind = kind, .n = o.n, .steps = o.steps, .seed = o.seed});
     return [stream, rank](int step, std::vector<float>& out) { stream->gradient(rank, step, out); };
   }
   const bool identical = o.data == "identical";

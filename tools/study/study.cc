@@ -20,9 +20,8 @@ namespace {
 constexpr std::array<Study, 5> kStudies = {{
     {.name = "xi",
      .summary = "Ok-Topk's Assumption 1 in training: is xi bounded, and by what?",
-     .question =
-         "Ok-Topk's proof of convergence assumes that selecting before summing is not much worse "
-         "than selecting after it: xi is bounded. Is it, while a network learns?",
+     .question = "Ok-Topk's proof of convergence assumes that selecting before summing is not much worse "
+                 "than selecting after it: xi is bounded. Is it, while a network learns?",
      .size = "8K",
      .densities = "0.01,0.05",
      .ranks = "4,16",
@@ -91,8 +90,8 @@ StudyTask make_task(const Study& study, const StudyOptions& o, Worlds& worlds) {
   require(n >= 1 && n <= (1U << 24U), "-b ", size, ": n must be in 1..16M: studies gather densely");
   task.n = static_cast<Index>(n);
   task.densities = parse_densities(either(o.densities, study.densities), "--density");
-  require(task.densities.size() == 1 || study.many_densities, "--density ", o.densities, ": study ",
-          study.name, " takes one");
+  require(task.densities.size() == 1 || study.many_densities, "--density ", o.densities, ": study ", study.name,
+          " takes one");
   task.ranks = parse_ranks(either(o.ranks, study.ranks), "--ranks");
   task.steps = o.steps.value_or(study.steps);
   require(task.steps >= 1, "--steps ", task.steps, ": it must be at least 1");
@@ -104,9 +103,9 @@ StudyTask make_task(const Study& study, const StudyOptions& o, Worlds& worlds) {
 }
 
 std::string command_of(const Study& study, const StudyTask& task) {
-  return fmt::format("oktopk study {} -b {} --density {} --ranks {} --steps {} --data {} --seed {}",
-                     study.name, task.n, fmt::join(task.densities, ","), fmt::join(task.ranks, ","),
-                     task.steps, fmt::join(task.data, ","), task.seed);
+  return fmt::format("oktopk study {} -b {} --density {} --ranks {} --steps {} --data {} --seed {}", study.name, task.n,
+                     fmt::join(task.densities, ","), fmt::join(task.ranks, ","), task.steps, fmt::join(task.data, ","),
+                     task.seed);
 }
 
 std::size_t width_of(const Table& table, std::size_t column) {
@@ -119,8 +118,7 @@ void print_cells(const Table& table, const std::vector<std::string>& cells, cons
   std::string line = begin;
   for (std::size_t c = 0; c < cells.size(); ++c) {
     const std::size_t width = width_of(table, c);
-    line +=
-        c == 0 ? fmt::format("{:<{}}", cells[c], width) : fmt::format("  {:>{}}", cells[c], width);
+    line += c == 0 ? fmt::format("{:<{}}", cells[c], width) : fmt::format("  {:>{}}", cells[c], width);
   }
   fmt::print("{}\n", line);
 }
@@ -171,27 +169,23 @@ int run_study(const StudyOptions& o) {
 std::string footer() {
   std::string text = "Studies, each with what it runs by default:\n";
   for (const Study& s : kStudies)
-    text +=
-        fmt::format("  {:<8} {}\n           -b {} --density {} --ranks {} --steps {} --data {}\n",
-                    s.name, s.summary, s.size, s.densities, s.ranks, s.steps, s.data);
+    text += fmt::format("  {:<8} {}\n           -b {} --density {} --ranks {} --steps {} --data {}\n", s.name,
+                        s.summary, s.size, s.densities, s.ranks, s.steps, s.data);
   return text + "docs/studies.md says what they found.";
 }
 
 }  // namespace
 
 void add_study(CLI::App& app, Action& action) {
-  auto* sub = app.add_subcommand(
-      "study", "experiments about the algorithms: xi, counts, load, fill-in, mass");
+  auto* sub = app.add_subcommand("study", "experiments about the algorithms: xi, counts, load, fill-in, mass");
   auto o = std::make_shared<StudyOptions>();
   sub->add_option("name", o->name, "which study")->required();
   sub->add_option("-b,--size", o->size, "n in elements (K, M); training: at most so many weights");
-  sub->add_option("--density", o->densities,
-                  "k / n, in (0, 1]; xi and counts take several with commas");
+  sub->add_option("--density", o->densities, "k / n, in (0, 1]; xi and counts take several with commas");
   sub->add_option("--ranks", o->ranks, "number of ranks, or several with commas");
   sub->add_option("--steps", o->steps, "of each run");
   sub->add_option("--seed", o->seed, "of everything that is generated")->capture_default_str();
-  sub->add_option("--data", o->data,
-                  "calm, rough, identical, an input of `oktopk list`; xi: training");
+  sub->add_option("--data", o->data, "calm, rough, identical, an input of `oktopk list`; xi: training");
   sub->add_option("--transport", o->transport, "threads or mpi")->capture_default_str();
   sub->add_option("-J,--json", o->json_file, "also write the results to this file");
   sub->add_option("--html", o->html_file, "also write a page with plots to this file");

@@ -30,9 +30,7 @@ struct StudyTask {
   std::uint64_t seed = 1;
   std::vector<std::string> data;
 
-  SourceOptions source(const std::string& name) const {
-    return {.data = name, .n = n, .steps = steps, .seed = seed};
-  }
+  SourceOptions source(const std::string& name) const { return {.data = name, .n = n, .steps = steps, .seed = seed}; }
 };
 
 struct Findings {

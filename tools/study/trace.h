@@ -31,9 +31,7 @@ class LoggingCommunicator final : public TrackingCommunicator<LoggedExchange> {
   void reset() { exchanges_.clear(); }
 
   // The parts are not traced.
-  std::unique_ptr<Communicator> split(int color, int key) override {
-    return inner().split(color, key);
-  }
+  std::unique_ptr<Communicator> split(int color, int key) override { return inner().split(color, key); }
   std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) override;
   void finish(std::uint64_t ticket) override;
 

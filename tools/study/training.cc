@@ -46,8 +46,7 @@ TrainingSource Training::source(int rank) const {
   const auto mine = std::make_shared<Mine>();
   mine->network = make_network(network_, problem_.train.shape, problem_.train.classes);
   return [this, mine, rank](int step, std::span<const float> weights, std::span<float> gradient) {
-    draw_samples(problem_.train.size(), seed_, static_cast<std::uint64_t>(step), rank,
-                 kSamplesPerRank, mine->samples);
+    draw_samples(problem_.train.size(), seed_, static_cast<std::uint64_t>(step), rank, kSamplesPerRank, mine->samples);
     take_batch(problem_.train, mine->samples, mine->batch);
     return mine->network->gradient(weights, mine->batch, gradient);
   };

@@ -28,12 +28,10 @@ double gap(const XiState& state, const Dense& second, std::size_t k) {
 }
 
 // What all ranks have before the step that takes `gradient`.
-XiState state_before(Communicator& comm, const Reducer& reducer, std::span<const float> gradient,
-                     float learning_rate) {
+XiState state_before(Communicator& comm, const Reducer& reducer, std::span<const float> gradient, float learning_rate) {
   Dense accumulator(reducer.residual().begin(), reducer.residual().end());
   Dense scaled(gradient.begin(), gradient.end());
-  for (std::size_t i = 0; i < scaled.size(); ++i)
-    accumulator[i] += scaled[i] *= double{learning_rate};
+  for (std::size_t i = 0; i < scaled.size(); ++i) accumulator[i] += scaled[i] *= double{learning_rate};
   Dense memory(reducer.n(), 0.0);
   std::ranges::copy(reducer.memory().values, memory.begin() + reducer.memory().region.begin);
   Workspace work;
@@ -66,9 +64,7 @@ double xi_of(const XiState& state, std::size_t k) {
   return gap(state, top_of(mean_with(selected, state.memory), k), k);
 }
 
-double xi_applied(const XiState& state, const Dense& applied, std::size_t k) {
-  return gap(state, applied, k);
-}
+double xi_applied(const XiState& state, const Dense& applied, std::size_t k) { return gap(state, applied, k); }
 
 XiRun measure_xi(Communicator& comm, const XiOptions& options, const TrainingSource& source) {
   std::vector<float> weights = options.weights;

@@ -32,8 +32,7 @@ double xi_of(const XiState& state, std::size_t k);
 double xi_applied(const XiState& state, const Dense& applied, std::size_t k);
 
 // One rank's gradient at the given weights; returns its loss, or NaN if there is none.
-using TrainingSource =
-    std::function<double(int step, std::span<const float> weights, std::span<float> gradient)>;
+using TrainingSource = std::function<double(int step, std::span<const float> weights, std::span<float> gradient)>;
 
 struct XiOptions {
   ReducerOptions reducer;

@@ -30,21 +30,18 @@ constexpr XiMethod kMethods[] = {
 
 // A generated stream, which has neither weights nor a loss.
 TrainingSource without_weights(const Source& source) {
-  return [source, out = std::vector<float>()](int step, std::span<const float>,
-                                              std::span<float> gradient) mutable {
+  return [source, out = std::vector<float>()](int step, std::span<const float>, std::span<float> gradient) mutable {
     source(step, out);
     std::ranges::copy(out, gradient.begin());
     return std::numeric_limits<double>::quiet_NaN();
   };
 }
 
-XiRun run_one(const StudyTask& task, const Training* training, const std::string& data, int P,
-              XiOptions options) {
+XiRun run_one(const StudyTask& task, const Training* training, const std::string& data, int P, XiOptions options) {
   if (training != nullptr) {
     options.weights = training->weights();
-    return on_ranks(task.worlds, P, [&](Communicator& comm) {
-      return measure_xi(comm, options, training->source(comm.rank()));
-    });
+    return on_ranks(task.worlds, P,
+                    [&](Communicator& comm) { return measure_xi(comm, options, training->source(comm.rank())); });
   }
   options.weights.assign(task.n, 0.0F);
   return on_ranks(task.worlds, P, [&](Communicator& comm) {
@@ -52,14 +49,12 @@ XiRun run_one(const StudyTask& task, const Training* training, const std::string
   });
 }
 
-void report(Findings& out, const XiRun& run, const XiMethod& method, const std::string& data,
-            double density, int P) {
+void report(Findings& out, const XiRun& run, const XiMethod& method, const std::string& data, double density, int P) {
   const auto loss = [](double x) { return std::isnan(x) ? "-" : fmt::format("{:.3f}", x); };
-  out.tables[0].rows.push_back(
-      {method.name, data, fmt::format("{}", P), fmt::format("{:g}", density),
-       fmt::format("{:.3f}", mean_of(run.xi)), fmt::format("{:.3f}", quantile(run.xi, 0.95)),
-       fmt::format("{:.3f}", max_of(run.xi)), fmt::format("{:.3f}", mean_of(run.applied)),
-       fmt::format("{:.3f}", max_of(run.applied)), loss(run.first_loss), loss(run.last_loss)});
+  out.tables[0].rows.push_back({method.name, data, fmt::format("{}", P), fmt::format("{:g}", density),
+                                fmt::format("{:.3f}", mean_of(run.xi)), fmt::format("{:.3f}", quantile(run.xi, 0.95)),
+                                fmt::format("{:.3f}", max_of(run.xi)), fmt::format("{:.3f}", mean_of(run.applied)),
+                                fmt::format("{:.3f}", max_of(run.applied)), loss(run.first_loss), loss(run.last_loss)});
   nlohmann::json row = {{"method", method.name},
                         {"data", data},
                         {"ranks", P},
@@ -80,11 +75,11 @@ void report(Findings& out, const XiRun& run, const XiMethod& method, const std::
 
 Findings study_xi(const StudyTask& task) {
   Findings out;
-  out.tables.push_back({{"method", "data", "P", "density", "xi mean", "p95", "max", "applied mean",
-                         "max", "first loss", "last loss"},
-                        {},
-                        "xi over the run",
-                        -1});
+  out.tables.push_back(
+      {{"method", "data", "P", "density", "xi mean", "p95", "max", "applied mean", "max", "first loss", "last loss"},
+       {},
+       "xi over the run",
+       -1});
   for (const std::string& data : task.data) {
     std::unique_ptr<Training> training;
     if (data == "training") training = std::make_unique<Training>(task.n, task.seed);
@@ -95,9 +90,8 @@ Findings study_xi(const StudyTask& task) {
                                    std::max(1, task.steps / kPoints)));
     for (const int P : task.ranks)
       for (const double density : task.densities) {
-        Plot plot{.title = fmt::format("{}, P = {}, density {:g}", data, P, density),
-                  .x_label = "step",
-                  .y_label = "xi"};
+        Plot plot{
+            .title = fmt::format("{}, P = {}, density {:g}", data, P, density), .x_label = "step", .y_label = "xi"};
         for (const XiMethod& method : kMethods) {
           XiOptions options{.steps = task.steps, .every = std::max(1, task.steps / kPoints)};
           options.reducer.preset = method.preset;

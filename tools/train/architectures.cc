@@ -38,9 +38,9 @@ Layers convolutional(const Sizes& sizes, const Ends& ends) {
   Shape shape = ends.shape;
   require(shape.pixels() <= kLargestImage, "network 'conv' takes images of up to ", kLargestImage,
           " pixels, and the samples have ", shape.pixels());
-  require(shape.height >= kSmallestImage && shape.width >= kSmallestImage,
-          "network 'conv' needs images of at least ", kSmallestImage, " x ", kSmallestImage,
-          ", and the samples are ", shape.height, " x ", shape.width, "; use 'mlp'");
+  require(shape.height >= kSmallestImage && shape.width >= kSmallestImage, "network 'conv' needs images of at least ",
+          kSmallestImage, " x ", kSmallestImage, ", and the samples are ", shape.height, " x ", shape.width,
+          "; use 'mlp'");
   Layers layers;
   for (const int channels : sizes) {
     layers.push_back(make_convolution(shape, channels));
@@ -98,8 +98,8 @@ const Architecture& find_architecture(std::string_view name, std::string_view sp
 }  // namespace
 
 std::unique_ptr<Network> make_network(const std::string& spec, const Shape& shape, int classes) {
-  require(shape.channels >= 1 && shape.height >= 1 && shape.width >= 1, "samples of ",
-          shape.channels, " x ", shape.height, " x ", shape.width, ": each must be at least 1");
+  require(shape.channels >= 1 && shape.height >= 1 && shape.width >= 1, "samples of ", shape.channels, " x ",
+          shape.height, " x ", shape.width, ": each must be at least 1");
   require(classes >= 2, classes, " classes: must be at least 2");
   const std::string_view text = spec;
   const auto colon = text.find(':');

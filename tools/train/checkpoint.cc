@@ -24,8 +24,7 @@ std::string file_name(const std::string& preset, std::uint64_t step, int rank, i
 }
 
 // The files of one preset in a folder: {step, ranks} -> how many ranks' files are there.
-std::map<std::pair<std::uint64_t, int>, int> find_sets(const std::string& dir,
-                                                       const std::string& preset) {
+std::map<std::pair<std::uint64_t, int>, int> find_sets(const std::string& dir, const std::string& preset) {
   std::map<std::pair<std::uint64_t, int>, int> sets;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(dir, ignored)) {
@@ -62,8 +61,7 @@ Bytes read_file(const fs::path& path) {
 void write_file(const fs::path& path, std::span<const std::byte> bytes) {
   const fs::path beside = path.string() + ".new";
   std::ofstream out(beside, std::ios::binary);
-  out.write(reinterpret_cast<const char*>(bytes.data()),
-            static_cast<std::streamsize>(bytes.size()));
+  out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   out.close();
   require(out.good(), "cannot write ", beside.string());
   std::error_code failed;
@@ -74,10 +72,8 @@ void write_file(const fs::path& path, std::span<const std::byte> bytes) {
 // What two runs must share for one to continue the other. Not the samples per rank: with another
 // number of ranks another one keeps the global batch.
 std::string description(const TrainOptions& o) {
-  std::string text = fmt::format("model {}, {} steps, seed {}, {}", o.model, o.steps, o.seed,
-                                 to_json(o.recipe).dump());
-  if (o.group != 1)
-    text += o.group == 0 ? ", nodes of a host" : fmt::format(", nodes of {}", o.group);
+  std::string text = fmt::format("model {}, {} steps, seed {}, {}", o.model, o.steps, o.seed, to_json(o.recipe).dump());
+  if (o.group != 1) text += o.group == 0 ? ", nodes of a host" : fmt::format(", nodes of {}", o.group);
   return text;
 }
 
@@ -105,8 +101,7 @@ Loaded read_state(const fs::path& path, const TrainOptions& options, std::size_t
   loaded.state.stretch = in.take<double>();
   for (std::vector<double>* column : columns(loaded.state.curves)) *column = in.take_all<double>();
   loaded.weights = in.take_all<float>();
-  require(loaded.weights.size() == n, path.string(), ": ", loaded.weights.size(),
-          " weights, but the model has ", n);
+  require(loaded.weights.size() == n, path.string(), ": ", loaded.weights.size(), " weights, but the model has ", n);
   loaded.optimiser = in.take_view();
   in.finish();
   return loaded;
@@ -124,8 +119,7 @@ void save_checkpoint(Communicator& comm, const TrainOptions& options, const Trai
     out.put(state.messages);
     out.put(state.stretch_loss);
     out.put(state.stretch);
-    for (const std::vector<double>* column : columns(copy.curves))
-      out.put_all(std::span<const double>(*column));
+    for (const std::vector<double>* column : columns(copy.curves)) out.put_all(std::span<const double>(*column));
     out.put_all(weights);
     out.put_state([&](StateWriter& inner) { optimiser.write(inner); });
   });
@@ -140,8 +134,7 @@ void save_checkpoint(Communicator& comm, const TrainOptions& options, const Trai
   });
   std::error_code ignored;
   for (const auto& [set, files] : find_sets(dir.string(), preset))
-    if (set.first < state.step)
-      fs::remove(dir / file_name(preset, set.first, comm.rank(), set.second), ignored);
+    if (set.first < state.step) fs::remove(dir / file_name(preset, set.first, comm.rank(), set.second), ignored);
 }
 
 bool finds_checkpoint(Communicator& comm, const std::string& dir, const std::string& preset) {
@@ -150,8 +143,8 @@ bool finds_checkpoint(Communicator& comm, const std::string& dir, const std::str
   return set[1] > 0;
 }
 
-void load_checkpoint(Communicator& comm, const TrainOptions& options, TrainState& state,
-                     std::span<float> weights, Optimiser& optimiser) {
+void load_checkpoint(Communicator& comm, const TrainOptions& options, TrainState& state, std::span<float> weights,
+                     Optimiser& optimiser) {
   const fs::path dir(options.resume_dir);
   const std::string& preset = options.reducer.preset;
   std::array<std::uint64_t, 2> set = newest(dir.string(), preset);
@@ -161,9 +154,7 @@ void load_checkpoint(Communicator& comm, const TrainOptions& options, TrainState
   require(ranks > 0, "nothing to resume in ", dir.string(), ": no complete set of files ", preset,
           "-STEP-RANK-of-RANKS.state");
   const bool same_P = ranks == comm.size();
-  const auto read = [&](int r) {
-    return read_state(dir / file_name(preset, step, r, ranks), options, weights.size());
-  };
+  const auto read = [&](int r) { return read_state(dir / file_name(preset, step, r, ranks), options, weights.size()); };
   Loaded own;
   Workspace work;
   agree_on_success(comm, work, [&] { own = read(same_P ? comm.rank() : 0); });

@@ -32,7 +32,7 @@ bool finds_checkpoint(Communicator& comm, const std::string& dir, const std::str
 // Collective. As many files as ranks: continues bitwise. Another number: what was owed to the
 // weights is shared out to the ranks there are. UsageError on every rank, and nothing changed, when
 // a file is missing, damaged or of another problem.
-void load_checkpoint(Communicator& comm, const TrainOptions& options, TrainState& state,
-                     std::span<float> weights, Optimiser& optimiser);
+void load_checkpoint(Communicator& comm, const TrainOptions& options, TrainState& state, std::span<float> weights,
+                     Optimiser& optimiser);
 
 }  // namespace oktopk

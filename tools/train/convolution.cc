@@ -22,9 +22,7 @@ class Convolution final : public Layer {
 
   int inputs() const override { return in_.features(); }
   int outputs() const override { return channels_ * in_.pixels(); }
-  std::vector<Index> tensors() const override {
-    return {tensor_size(taps_, channels_), static_cast<Index>(channels_)};
-  }
+  std::vector<Index> tensors() const override { return {tensor_size(taps_, channels_), static_cast<Index>(channels_)}; }
 
   void initialise(std::span<float> weights, Random& random) const override {
     initialise_he(weights.first(product()), taps_, random);
@@ -41,8 +39,7 @@ class Convolution final : public Layer {
     }
   }
 
-  void weight_gradient(const MatrixIn& input, const MatrixIn& output_gradient,
-                       std::span<float> gradient) override {
+  void weight_gradient(const MatrixIn& input, const MatrixIn& output_gradient, std::span<float> gradient) override {
     std::ranges::fill(gradient, 0.0F);
     Eigen::Map<Matrix> by_weights(gradient.data(), taps_, channels_);
     Eigen::Map<Eigen::RowVectorXf> by_biases(gradient.data() + product(), channels_);
@@ -54,8 +51,8 @@ class Convolution final : public Layer {
     }
   }
 
-  void input_gradient(std::span<const float> weights, const MatrixIn& /*input*/,
-                      const MatrixIn& output_gradient, MatrixOut input_gradient) override {
+  void input_gradient(std::span<const float> weights, const MatrixIn& /*input*/, const MatrixIn& output_gradient,
+                      MatrixOut input_gradient) override {
     input_gradient.setZero();
     for (Eigen::Index sample = 0; sample < output_gradient.cols(); ++sample) {
       unfolded_.noalias() = planes_of(output_gradient, sample) * matrix(weights).transpose();
@@ -64,13 +61,9 @@ class Convolution final : public Layer {
   }
 
  private:
-  std::size_t product() const {
-    return static_cast<std::size_t>(taps_) * static_cast<std::size_t>(channels_);
-  }
+  std::size_t product() const { return static_cast<std::size_t>(taps_) * static_cast<std::size_t>(channels_); }
   // A column per output channel.
-  Eigen::Map<const Matrix> matrix(std::span<const float> weights) const {
-    return {weights.data(), taps_, channels_};
-  }
+  Eigen::Map<const Matrix> matrix(std::span<const float> weights) const { return {weights.data(), taps_, channels_}; }
   Eigen::Map<const Matrix> planes_of(const MatrixIn& output, Eigen::Index sample) const {
     return {output.col(sample).data(), in_.pixels(), channels_};
   }
@@ -87,15 +80,13 @@ class Convolution final : public Layer {
       const int count = in_.width - std::abs(right);
       float* shifted = unfolded_.col(tap).data();
       for (int row = std::max(0, -down); row < in_.height - std::max(0, down); ++row)
-        visit(shifted + row * in_.width + first, plane + (row + down) * in_.width + first + right,
-              count);
+        visit(shifted + row * in_.width + first, plane + (row + down) * in_.width + first + right, count);
     }
   }
 
   void unfold(const float* sample) {
     unfolded_.setZero();
-    for_each_run(
-        [&](float* shifted, int from, int count) { std::copy_n(sample + from, count, shifted); });
+    for_each_run([&](float* shifted, int from, int count) { std::copy_n(sample + from, count, shifted); });
   }
 
   // The transpose of unfold: adds.

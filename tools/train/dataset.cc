@@ -23,18 +23,17 @@ void take_batch(const Dataset& data, std::span<const std::uint32_t> samples, Bat
   }
 }
 
-void draw_samples(std::size_t dataset_size, std::uint64_t seed, std::uint64_t step, int rank,
-                  int per_rank, std::vector<std::uint32_t>& out) {
-  require(dataset_size >= 1 && dataset_size <= std::numeric_limits<std::uint32_t>::max(),
-          "dataset of ", dataset_size, " samples: must be 1 to 2^32 - 1");
+void draw_samples(std::size_t dataset_size, std::uint64_t seed, std::uint64_t step, int rank, int per_rank,
+                  std::vector<std::uint32_t>& out) {
+  require(dataset_size >= 1 && dataset_size <= std::numeric_limits<std::uint32_t>::max(), "dataset of ", dataset_size,
+          " samples: must be 1 to 2^32 - 1");
   require(rank >= 0 && per_rank >= 1, "rank ", rank, " with ", per_rank,
           " samples: rank must be at least 0, samples at least 1");
   const auto count = static_cast<std::uint64_t>(per_rank);
   const std::uint64_t first = static_cast<std::uint64_t>(rank) * count;
   out.resize(count);
   for (std::uint64_t i = 0; i < count; ++i)
-    out[i] =
-        static_cast<std::uint32_t>(Random(seed ^ kSampling, step, first + i).below(dataset_size));
+    out[i] = static_cast<std::uint32_t>(Random(seed ^ kSampling, step, first + i).below(dataset_size));
 }
 
 }  // namespace oktopk

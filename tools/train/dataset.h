@@ -54,7 +54,7 @@ void take_batch(const Dataset& data, std::span<const std::uint32_t> samples, Bat
 // The samples of `rank` at `step`, drawn with replacement: positions rank * per_rank and following
 // of a global batch that depends on (dataset_size, seed, step) only. So runs with other algorithms,
 // or with the same global batch on another number of ranks, see the same samples.
-void draw_samples(std::size_t dataset_size, std::uint64_t seed, std::uint64_t step, int rank,
-                  int per_rank, std::vector<std::uint32_t>& out);
+void draw_samples(std::size_t dataset_size, std::uint64_t seed, std::uint64_t step, int rank, int per_rank,
+                  std::vector<std::uint32_t>& out);
 
 }  // namespace oktopk

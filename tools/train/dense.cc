@@ -17,9 +17,7 @@ class Dense final : public Layer {
 
   int inputs() const override { return inputs_; }
   int outputs() const override { return outputs_; }
-  std::vector<Index> tensors() const override {
-    return {tensor_size(inputs_, outputs_), static_cast<Index>(outputs_)};
-  }
+  std::vector<Index> tensors() const override { return {tensor_size(inputs_, outputs_), static_cast<Index>(outputs_)}; }
 
   void initialise(std::span<float> weights, Random& random) const override {
     initialise_he(weights.first(product()), inputs_, random);
@@ -31,27 +29,20 @@ class Dense final : public Layer {
     output.colwise() += Eigen::Map<const Eigen::VectorXf>(weights.data() + product(), outputs_);
   }
 
-  void weight_gradient(const MatrixIn& input, const MatrixIn& output_gradient,
-                       std::span<float> gradient) override {
-    Eigen::Map<Matrix>(gradient.data(), inputs_, outputs_).noalias() =
-        input * output_gradient.transpose();
-    Eigen::Map<Eigen::VectorXf>(gradient.data() + product(), outputs_) =
-        output_gradient.rowwise().sum();
+  void weight_gradient(const MatrixIn& input, const MatrixIn& output_gradient, std::span<float> gradient) override {
+    Eigen::Map<Matrix>(gradient.data(), inputs_, outputs_).noalias() = input * output_gradient.transpose();
+    Eigen::Map<Eigen::VectorXf>(gradient.data() + product(), outputs_) = output_gradient.rowwise().sum();
   }
 
-  void input_gradient(std::span<const float> weights, const MatrixIn& /*input*/,
-                      const MatrixIn& output_gradient, MatrixOut input_gradient) override {
+  void input_gradient(std::span<const float> weights, const MatrixIn& /*input*/, const MatrixIn& output_gradient,
+                      MatrixOut input_gradient) override {
     input_gradient.noalias() = matrix(weights) * output_gradient;
   }
 
  private:
-  std::size_t product() const {
-    return static_cast<std::size_t>(inputs_) * static_cast<std::size_t>(outputs_);
-  }
+  std::size_t product() const { return static_cast<std::size_t>(inputs_) * static_cast<std::size_t>(outputs_); }
   // A column per output.
-  Eigen::Map<const Matrix> matrix(std::span<const float> weights) const {
-    return {weights.data(), inputs_, outputs_};
-  }
+  Eigen::Map<const Matrix> matrix(std::span<const float> weights) const { return {weights.data(), inputs_, outputs_}; }
 
   int inputs_;
   int outputs_;
@@ -59,9 +50,7 @@ class Dense final : public Layer {
 
 }  // namespace
 
-std::unique_ptr<Layer> make_dense(int inputs, int outputs) {
-  return std::make_unique<Dense>(inputs, outputs);
-}
+std::unique_ptr<Layer> make_dense(int inputs, int outputs) { return std::make_unique<Dense>(inputs, outputs); }
 
 Index tensor_size(int rows, int columns) {
   const auto size = static_cast<std::uint64_t>(rows) * static_cast<std::uint64_t>(columns);

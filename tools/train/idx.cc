@@ -39,8 +39,7 @@ class InFile {
   std::uint32_t header_number() {
     std::array<std::uint8_t, 4> b{};
     require(read(b.data(), b.size()) == b.size(), path_, ": ends within its header");
-    return std::uint32_t{b[0]} << 24U | std::uint32_t{b[1]} << 16U | std::uint32_t{b[2]} << 8U |
-           b[3];
+    return std::uint32_t{b[0]} << 24U | std::uint32_t{b[1]} << 16U | std::uint32_t{b[2]} << 8U | b[3];
   }
 
   // The rest of the file, which must have `count` bytes.
@@ -55,8 +54,7 @@ class InFile {
               " bytes that its header promises");
     }
     std::uint8_t more = 0;
-    require(read(&more, 1) == 0, path_, ": goes on after the ", count,
-            " bytes that its header promises");
+    require(read(&more, 1) == 0, path_, ": goes on after the ", count, " bytes that its header promises");
     return bytes;
   }
 
@@ -85,15 +83,15 @@ class InFile {
 
 void check_magic(InFile& file, std::uint32_t expected, const char* what) {
   const std::uint32_t magic = file.header_number();
-  require(magic == expected, file.path(), ": is not a file of ", what, ": its magic number is ",
-          magic, ", should be ", expected);
+  require(magic == expected, file.path(), ": is not a file of ", what, ": its magic number is ", magic, ", should be ",
+          expected);
 }
 
 // A number of the header that says what there is how many of.
 std::uint32_t checked_number(InFile& file, std::uint32_t most, const char* what) {
   const std::uint32_t number = file.header_number();
-  require(number >= 1 && number <= most, file.path(), ": its header promises ", number, " ", what,
-          ": must be 1 to ", most);
+  require(number >= 1 && number <= most, file.path(), ": its header promises ", number, " ", what, ": must be 1 to ",
+          most);
   return number;
 }
 
@@ -115,8 +113,8 @@ void read_labels(InFile& file, Dataset& data) {
   check_magic(file, kLabelMagic, "labels");
   const auto bytes = file.rest(checked_number(file, kMostSamples, "labels"));
   const auto bad = std::ranges::find_if(bytes, [](std::uint8_t b) { return b >= kClasses; });
-  require(bad == bytes.end(), file.path(), ": label ", bad - bytes.begin(), " is ",
-          bad == bytes.end() ? 0 : int{*bad}, ": must be less than ", kClasses);
+  require(bad == bytes.end(), file.path(), ": label ", bad - bytes.begin(), " is ", bad == bytes.end() ? 0 : int{*bad},
+          ": must be less than ", kClasses);
   data.classes = kClasses;
   data.labels.assign(bytes.begin(), bytes.end());
 }
@@ -127,20 +125,19 @@ Dataset read_set(const std::string& dir, const std::string& prefix) {
   Dataset data;
   read_labels(labels, data);
   read_images(images, data);
-  require(static_cast<std::size_t>(data.inputs.cols()) == data.size(), images.path(), " has ",
-          data.inputs.cols(), " images, but ", labels.path(), " has ", data.size(), " labels");
+  require(static_cast<std::size_t>(data.inputs.cols()) == data.size(), images.path(), " has ", data.inputs.cols(),
+          " images, but ", labels.path(), " has ", data.size(), " labels");
   return data;
 }
 
 }  // namespace
 
 LearningProblem load_mnist(const std::string& dir) {
-  LearningProblem problem{
-      .name = "mnist", .train = read_set(dir, "train"), .test = read_set(dir, "t10k")};
+  LearningProblem problem{.name = "mnist", .train = read_set(dir, "train"), .test = read_set(dir, "t10k")};
   const Shape& a = problem.train.shape;
   const Shape& b = problem.test.shape;
-  require(a == b, "images for training in '", dir, "' are ", a.height, " x ", a.width,
-          ", those for the test ", b.height, " x ", b.width);
+  require(a == b, "images for training in '", dir, "' are ", a.height, " x ", a.width, ", those for the test ",
+          b.height, " x ", b.width);
   return problem;
 }
 

@@ -35,8 +35,8 @@ class Layer {
   virtual void weight_gradient(const MatrixIn& /*input*/, const MatrixIn& /*output_gradient*/,
                                std::span<float> /*gradient*/) {}
   // `input_gradient` becomes that of the loss by the input of forward().
-  virtual void input_gradient(std::span<const float> weights, const MatrixIn& input,
-                              const MatrixIn& output_gradient, MatrixOut input_gradient) = 0;
+  virtual void input_gradient(std::span<const float> weights, const MatrixIn& input, const MatrixIn& output_gradient,
+                              MatrixOut input_gradient) = 0;
 };
 
 // output = weights * input + bias. Tensors: weights (one output after the other), biases.

@@ -26,8 +26,7 @@ class Rows {
     base_.reducer.preset = "circulant";
   }
 
-  StudyRow& add(const std::string& name, ResidualKind rule,
-                const std::function<void(Recipe&)>& change = {}) {
+  StudyRow& add(const std::string& name, ResidualKind rule, const std::function<void(Recipe&)>& change = {}) {
     StudyRow row{.name = name, .recipe = base_.recipe, .reducer = base_.reducer};
     row.reducer.allreduce.residual = rule;
     if (change) change(row.recipe);
@@ -198,8 +197,7 @@ void run_study(Communicator& comm, const LearningProblem& problem, LearningStudy
       const double step_bytes = 8 * run.parameters * (P - 1) / P;
       TrainOptions shorter = options;
       shorter.steps = std::clamp<std::uint64_t>(
-          step_bytes > 0 ? static_cast<std::uint64_t>(bytes / step_bytes) : options.steps, 1,
-          options.steps);
+          step_bytes > 0 ? static_cast<std::uint64_t>(bytes / step_bytes) : options.steps, 1, options.steps);
       row.equal_bytes_steps = static_cast<double>(shorter.steps);
       equal.push_back(dense.loss(shorter));
     }

@@ -21,11 +21,10 @@ float add_sample(const Column& logits, int label, Powers&& powers, LossSum& sum)
 }
 
 void check(const MatrixIn& logits, std::span<const int> labels) {
-  require(static_cast<Eigen::Index>(labels.size()) == logits.cols(), labels.size(), " labels for ",
-          logits.cols(), " samples");
+  require(static_cast<Eigen::Index>(labels.size()) == logits.cols(), labels.size(), " labels for ", logits.cols(),
+          " samples");
   for (const int label : labels)
-    require(label >= 0 && label < logits.rows(), "label ", label, " of ", logits.rows(),
-            " classes");
+    require(label >= 0 && label < logits.rows(), "label ", label, " of ", logits.rows(), " classes");
 }
 
 }  // namespace

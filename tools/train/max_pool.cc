@@ -14,8 +14,7 @@ class MaxPool final : public Layer {
   int inputs() const override { return in_.features(); }
   int outputs() const override { return out_.features(); }
 
-  void forward(std::span<const float> /*weights*/, const MatrixIn& input,
-               MatrixOut output) override {
+  void forward(std::span<const float> /*weights*/, const MatrixIn& input, MatrixOut output) override {
     for (Eigen::Index sample = 0; sample < input.cols(); ++sample) {
       const float* x = input.col(sample).data();
       float* y = output.col(sample).data();
@@ -23,8 +22,8 @@ class MaxPool final : public Layer {
     }
   }
 
-  void input_gradient(std::span<const float> /*weights*/, const MatrixIn& input,
-                      const MatrixIn& output_gradient, MatrixOut input_gradient) override {
+  void input_gradient(std::span<const float> /*weights*/, const MatrixIn& input, const MatrixIn& output_gradient,
+                      MatrixOut input_gradient) override {
     input_gradient.setZero();
     for (Eigen::Index sample = 0; sample < input.cols(); ++sample) {
       const float* x = input.col(sample).data();
@@ -57,8 +56,6 @@ class MaxPool final : public Layer {
 
 }  // namespace
 
-std::unique_ptr<Layer> make_max_pool(const Shape& input) {
-  return std::make_unique<MaxPool>(input);
-}
+std::unique_ptr<Layer> make_max_pool(const Shape& input) { return std::make_unique<MaxPool>(input); }
 
 }  // namespace oktopk

@@ -19,14 +19,13 @@ Eigen::Map<Matrix> Network::Scratch::matrix(Eigen::Index rows, Eigen::Index colu
   return {memory_.data(), rows, columns};
 }
 
-Network::Network(std::string name, std::vector<std::unique_ptr<Layer>> layers)
-    : name_(std::move(name)) {
+Network::Network(std::string name, std::vector<std::unique_ptr<Layer>> layers) : name_(std::move(name)) {
   require(!layers.empty(), "network ", name_, " has no layers");
   std::size_t total = 0;
   for (auto& layer : layers) {
-    require(stages_.empty() || stages_.back().layer->outputs() == layer->inputs(), "network ",
-            name_, ": a layer of ", layer->inputs(), " inputs follows one of ",
-            stages_.empty() ? 0 : stages_.back().layer->outputs(), " outputs");
+    require(stages_.empty() || stages_.back().layer->outputs() == layer->inputs(), "network ", name_, ": a layer of ",
+            layer->inputs(), " inputs follows one of ", stages_.empty() ? 0 : stages_.back().layer->outputs(),
+            " outputs");
     const auto sizes = layer->tensors();
     Stage stage{.first_tensor = tensors_.size(), .tensors = sizes.size(), .begin = total};
     for (const Index size : sizes) stage.count += size;
@@ -50,8 +49,8 @@ void Network::initialise(std::span<float> weights, std::uint64_t seed) const {
 
 void Network::check(std::span<const float> weights, const MatrixIn& input) const {
   require(weights.size() == parameters_, weights.size(), " weights for ", parameters_);
-  require(input.rows() == stages_.front().layer->inputs(), "samples of ", input.rows(),
-          " features for a network of ", stages_.front().layer->inputs());
+  require(input.rows() == stages_.front().layer->inputs(), "samples of ", input.rows(), " features for a network of ",
+          stages_.front().layer->inputs());
   require(input.cols() > 0, "no samples");
 }
 
@@ -69,8 +68,8 @@ MatrixOut Network::forward(std::span<const float> weights, const MatrixIn& input
 }
 
 // Begins with the gradient by the logits in deltas_[0].
-void Network::backward(std::span<const float> weights, const MatrixIn& input,
-                       std::span<float> gradient, const TensorReady& ready) {
+void Network::backward(std::span<const float> weights, const MatrixIn& input, std::span<float> gradient,
+                       const TensorReady& ready) {
   const auto samples = input.cols();
   for (std::size_t i = stages_.size(); i-- > 0;) {
     Stage& stage = stages_[i];
@@ -80,20 +79,18 @@ void Network::backward(std::span<const float> weights, const MatrixIn& input,
     stage.layer->weight_gradient(x, delta, gradient.subspan(stage.begin, stage.count));
     for (std::size_t t = stage.tensors; ready && t-- > 0;) ready(stage.first_tensor + t);
     if (i == 0) break;
-    stage.layer->input_gradient(weights.subspan(stage.begin, stage.count), x, delta,
-                                deltas_[1].matrix(rows, samples));
+    stage.layer->input_gradient(weights.subspan(stage.begin, stage.count), x, delta, deltas_[1].matrix(rows, samples));
     std::swap(deltas_[0], deltas_[1]);
   }
 }
 
-double Network::gradient(std::span<const float> weights, const Batch& batch,
-                         std::span<float> gradient, const TensorReady& ready) {
+double Network::gradient(std::span<const float> weights, const Batch& batch, std::span<float> gradient,
+                         const TensorReady& ready) {
   check(weights, batch.inputs);
   require(gradient.size() == parameters_, "gradient of ", gradient.size(), " for ", parameters_);
   const auto logits = forward(weights, batch.inputs);
   const auto samples = batch.inputs.cols();
-  const LossSum sum =
-      cross_entropy(logits, batch.labels, deltas_[0].matrix(logits.rows(), samples));
+  const LossSum sum = cross_entropy(logits, batch.labels, deltas_[0].matrix(logits.rows(), samples));
   backward(weights, batch.inputs, gradient, ready);
   return sum.loss / static_cast<double>(samples);
 }

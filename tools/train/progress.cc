@@ -36,10 +36,9 @@ std::string bar(double share, int width) {
 }
 
 std::string numbers(const Progress& p) {
-  const std::string accuracy =
-      p.accuracy > 0 ? fmt::format("{:5.1f}%", 100 * p.accuracy) : std::string("     -");
-  return fmt::format("step {:>6}/{}  loss {:.4f}  accuracy {}  moved {:>9}/rank", p.step, p.steps,
-                     p.loss, accuracy, format_bytes(p.bytes));
+  const std::string accuracy = p.accuracy > 0 ? fmt::format("{:5.1f}%", 100 * p.accuracy) : std::string("     -");
+  return fmt::format("step {:>6}/{}  loss {:.4f}  accuracy {}  moved {:>9}/rank", p.step, p.steps, p.loss, accuracy,
+                     format_bytes(p.bytes));
 }
 
 }  // namespace
@@ -73,8 +72,7 @@ void ProgressBar::show(const Progress& p) {
   const double rate = static_cast<double>(p.step - first_step_) / std::max(seconds, 1e-9);
   const double left = rate > 0 ? static_cast<double>(p.steps - p.step) / rate : 0;
   fmt::print("\r\x1b[2K  {:<10} {} {}  {}", label_,
-             bar(static_cast<double>(p.step) / static_cast<double>(p.steps), bar_width()),
-             numbers(p),
+             bar(static_cast<double>(p.step) / static_cast<double>(p.steps), bar_width()), numbers(p),
              done ? fmt::format("{:.1f} s", seconds) : fmt::format("{:.0f} s left", left));
   std::fflush(stdout);
 }

@@ -45,10 +45,9 @@ Recipe recommended_recipe(const std::string& optimiser) {
 void check(const Recipe& recipe) {
   require(recipe.optimiser == "sgd" || recipe.optimiser == "momentum" || recipe.optimiser == "adam",
           "unknown optimiser '", recipe.optimiser, "'; there are: sgd, momentum, adam");
-  require(recipe.schedule == "cosine" || recipe.schedule == "constant", "unknown schedule '",
-          recipe.schedule, "'; there are: cosine, constant");
-  require(recipe.learning_rate >= 0 && std::isfinite(recipe.learning_rate),
-          "learning rate = ", recipe.learning_rate,
+  require(recipe.schedule == "cosine" || recipe.schedule == "constant", "unknown schedule '", recipe.schedule,
+          "'; there are: cosine, constant");
+  require(recipe.learning_rate >= 0 && std::isfinite(recipe.learning_rate), "learning rate = ", recipe.learning_rate,
           ", but it must be positive (0: the optimiser's default)");
   split_warmup(recipe.warmup);
 }
@@ -59,8 +58,7 @@ float default_learning_rate(const Recipe& recipe) {
 }
 
 float learning_rate_at(const Recipe& recipe, std::uint64_t step, std::uint64_t steps) {
-  const float peak =
-      recipe.learning_rate > 0 ? recipe.learning_rate : default_learning_rate(recipe);
+  const float peak = recipe.learning_rate > 0 ? recipe.learning_rate : default_learning_rate(recipe);
   if (recipe.schedule == "constant" || steps == 0) return peak;
   const double share = static_cast<double>(step) / static_cast<double>(steps);
   return peak * static_cast<float>(0.5 * (1 + std::cos(std::numbers::pi * share)));
@@ -84,22 +82,20 @@ std::unique_ptr<Optimiser> make_optimiser(Synchroniser& sync, const Recipe& reci
                                                           .mode = recipe.adam,
                                                           .sparsify = recipe.sparsify,
                                                           .look_ahead = recipe.look_ahead});
-  return std::make_unique<SparseSgd>(
-      sync, SgdOptions{.learning_rate = rate,
-                       .momentum = recipe.optimiser == "sgd" ? 0 : recipe.momentum,
-                       .weight_decay = recipe.weight_decay,
-                       .clip_norm = recipe.clip_norm,
-                       .sparsify = recipe.sparsify,
-                       .interval_aware = recipe.interval_momentum,
-                       .factor_masking = recipe.factor_masking,
-                       .look_ahead = recipe.look_ahead});
+  return std::make_unique<SparseSgd>(sync, SgdOptions{.learning_rate = rate,
+                                                      .momentum = recipe.optimiser == "sgd" ? 0 : recipe.momentum,
+                                                      .weight_decay = recipe.weight_decay,
+                                                      .clip_norm = recipe.clip_norm,
+                                                      .sparsify = recipe.sparsify,
+                                                      .interval_aware = recipe.interval_momentum,
+                                                      .factor_masking = recipe.factor_masking,
+                                                      .look_ahead = recipe.look_ahead});
 }
 
 std::string to_string(const Recipe& recipe) {
   std::string text = recipe.optimiser;
   if (recipe.optimiser == "adam" && recipe.sparsify == Sparsify::gradients)
-    text += recipe.adam == AdamMode::interval_aware ? ", interval-aware"
-                                                    : ", " + std::string(to_string(recipe.adam));
+    text += recipe.adam == AdamMode::interval_aware ? ", interval-aware" : ", " + std::string(to_string(recipe.adam));
   if (recipe.optimiser == "momentum" && recipe.sparsify == Sparsify::gradients)
     text += recipe.interval_momentum ? ", interval-aware" : ", published";
   if (recipe.sparsify == Sparsify::updates) text += ", updates";

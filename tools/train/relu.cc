@@ -12,13 +12,12 @@ class Relu final : public Layer {
   int inputs() const override { return size_; }
   int outputs() const override { return size_; }
 
-  void forward(std::span<const float> /*weights*/, const MatrixIn& input,
-               MatrixOut output) override {
+  void forward(std::span<const float> /*weights*/, const MatrixIn& input, MatrixOut output) override {
     output = input.cwiseMax(0.0F);
   }
 
-  void input_gradient(std::span<const float> /*weights*/, const MatrixIn& input,
-                      const MatrixIn& output_gradient, MatrixOut input_gradient) override {
+  void input_gradient(std::span<const float> /*weights*/, const MatrixIn& input, const MatrixIn& output_gradient,
+                      MatrixOut input_gradient) override {
     input_gradient = (input.array() > 0.0F).select(output_gradient, 0.0F);
   }
 

@@ -54,8 +54,7 @@ std::string bars_of(const std::vector<const StudyRow*>& rows, const std::string&
 
 Table table_of(const std::vector<const StudyRow*>& rows) {
   Table table;
-  table.head = {"recipe",   "test loss",    "vs dense",
-                "accuracy", "bytes / rank", "dense with these bytes"};
+  table.head = {"recipe", "test loss", "vs dense", "accuracy", "bytes / rank", "dense with these bytes"};
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Cells c = cells(*rows[i]);
     const std::string name = (i == 0 ? "" : letter(i - 1) + "  ") + rows[i]->name;
@@ -67,14 +66,14 @@ Table table_of(const std::vector<const StudyRow*>& rows) {
 }  // namespace
 
 std::string study_head() {
-  return fmt::format("{:<9} {:<52} {:>9} {:>16} {:>9} {:>11} {:>23}", "optimiser", "recipe",
-                     "test loss", "vs dense", "accuracy", "bytes/rank", "dense with these bytes");
+  return fmt::format("{:<9} {:<52} {:>9} {:>16} {:>9} {:>11} {:>23}", "optimiser", "recipe", "test loss", "vs dense",
+                     "accuracy", "bytes/rank", "dense with these bytes");
 }
 
 std::string study_line(const StudyRow& row) {
   const Cells c = cells(row);
-  return fmt::format("{:<9} {:<52} {:>9} {:>16} {:>9} {:>11} {:>23}", row.recipe.optimiser,
-                     row.name, c.loss, c.gap, c.accuracy, c.bytes, c.dense);
+  return fmt::format("{:<9} {:<52} {:>9} {:>16} {:>9} {:>11} {:>23}", row.recipe.optimiser, row.name, c.loss, c.gap,
+                     c.accuracy, c.bytes, c.dense);
 }
 
 nlohmann::json to_json(const LearningStudy& study) {
@@ -110,8 +109,8 @@ Page make_page(const LearningStudy& study) {
   Page page("oktopk: what keeps sparse training up with dense",
             fmt::format("{}, {}, {} ranks, {} steps at density {} ({:.0f} turns per coordinate), "
                         "{} seeds",
-                        study.problem, study.base.model, study.P, study.base.steps,
-                        study.base.reducer.density, turns, study.seeds));
+                        study.problem, study.base.model, study.P, study.base.steps, study.base.reducer.density, turns,
+                        study.seeds));
   page.paragraph(
       "Each row changes one thing. All sparse rows use the circulant preset, so only the recipe "
       "and "

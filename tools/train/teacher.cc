@@ -58,8 +58,7 @@ Matrix Teacher::draw_inputs(int count, Stream stream) const {
   Matrix inputs(options_.features, count);
   for (int i = 0; i < count; ++i) {
     Random random(options_.seed, stream, static_cast<std::uint64_t>(2 * i));
-    for (int j = 0; j < options_.features; ++j)
-      inputs(j, i) = static_cast<float>(scales_[j] * random.normal());
+    for (int j = 0; j < options_.features; ++j) inputs(j, i) = static_cast<float>(scales_[j] * random.normal());
   }
   return inputs;
 }
@@ -104,9 +103,8 @@ void Teacher::calibrate() {
 }
 
 Dataset Teacher::draw(int count, Stream stream, double& loss) const {
-  Dataset data{.shape = {.channels = options_.features},
-               .classes = options_.classes,
-               .inputs = draw_inputs(count, stream)};
+  Dataset data{
+      .shape = {.channels = options_.features}, .classes = options_.classes, .inputs = draw_inputs(count, stream)};
   data.labels.reserve(static_cast<std::size_t>(count));
   for (Eigen::Index begin = 0; begin < count; begin += kChunk) {
     const auto p = softmax(logits(data.inputs.middleCols(begin, std::min(kChunk, count - begin))));

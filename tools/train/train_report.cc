@@ -35,9 +35,8 @@ Table table_of(const Comparison& c) {
     if (run.preset == "circulant") table.highlight = static_cast<int>(table.rows.size());
     table.rows.push_back({run.preset, fmt::format("{:.4f}", run.test.loss), gap(c, run),
                           fmt::format("{:.2f}%", 100 * run.test.accuracy), format_bytes(run.wire),
-                          fmt::format("{:.1f}x", compression(run)),
-                          fmt::format("{:.1f}", run.messages), format_seconds(run.select),
-                          format_seconds(run.exchange), format_seconds(run.apply)});
+                          fmt::format("{:.1f}x", compression(run)), fmt::format("{:.1f}", run.messages),
+                          format_seconds(run.select), format_seconds(run.exchange), format_seconds(run.apply)});
   }
   return table;
 }
@@ -65,14 +64,13 @@ Series curve(const TrainingRun& run, const std::vector<double>& x, const std::ve
 }
 
 template <class X, class Y>
-Plot plot_of(const Comparison& c, const std::string& title, const std::string& x_label,
-             const std::string& y_label, X x, Y y) {
+Plot plot_of(const Comparison& c, const std::string& title, const std::string& x_label, const std::string& y_label, X x,
+             Y y) {
   Plot plot;
   plot.title = title;
   plot.x_label = x_label;
   plot.y_label = y_label;
-  for (const TrainingRun& run : c.runs)
-    plot.series.push_back(curve(run, x(run.curves), y(run.curves)));
+  for (const TrainingRun& run : c.runs) plot.series.push_back(curve(run, x(run.curves), y(run.curves)));
   return plot;
 }
 
@@ -93,8 +91,8 @@ std::vector<std::string> plots_of(const Comparison& c) {
       c, "Test loss over steps", "step", "cross-entropy", [](auto& v) { return v.test_step; },
       [](auto& v) { return v.test_loss; });
   Plot bytes = plot_of(
-      c, "Test loss over bytes moved", "bytes per rank", "cross-entropy",
-      [](auto& v) { return v.test_bytes; }, [](auto& v) { return v.test_loss; });
+      c, "Test loss over bytes moved", "bytes per rank", "cross-entropy", [](auto& v) { return v.test_bytes; },
+      [](auto& v) { return v.test_loss; });
   bytes.log_x = true;
   if (c.floor > 0)
     for (Plot* p : {&steps, &bytes}) p->series.push_back(level(*p, "best possible", c.floor));
@@ -103,19 +101,18 @@ std::vector<std::string> plots_of(const Comparison& c) {
       [](auto& v) { return v.loss; });
   for (Series& s : training.series) s = smoothed(s, 5);
   Plot accuracy = plot_of(
-      c, "Test accuracy over steps", "step", "share of samples",
-      [](auto& v) { return v.test_step; }, [](auto& v) { return v.test_accuracy; });
+      c, "Test accuracy over steps", "step", "share of samples", [](auto& v) { return v.test_step; },
+      [](auto& v) { return v.test_accuracy; });
   Plot selected = plot_of(
       c, "Entries applied per step", "step", "entries", [](auto& v) { return v.step; },
       [](auto& v) { return v.selected; });
   selected.log_y = true;
   if (!c.runs.empty()) selected.series.push_back(level(selected, "k", c.runs.front().k));
   Plot unsent = plot_of(
-      c, "What is not applied yet", "step", "norm of residuals and owner memory",
-      [](auto& v) { return v.step; }, [](auto& v) { return v.unsent; });
+      c, "What is not applied yet", "step", "norm of residuals and owner memory", [](auto& v) { return v.step; },
+      [](auto& v) { return v.unsent; });
   std::erase_if(unsent.series, [](const Series& s) { return s.name == "dense"; });
-  return {to_svg(steps),    to_svg(bytes),    to_svg(training),
-          to_svg(accuracy), to_svg(selected), to_svg(unsent)};
+  return {to_svg(steps), to_svg(bytes), to_svg(training), to_svg(accuracy), to_svg(selected), to_svg(unsent)};
 }
 
 nlohmann::json to_json(const TrainingRun& r) {
@@ -155,8 +152,7 @@ nlohmann::json to_json(const TrainingRun& r) {
 int colour_of(const std::string& preset) {
   // circulant is first in the palette, the baselines follow in the order of the table.
   const auto all = presets();
-  const auto row =
-      std::find_if(all.begin(), all.end(), [&](const Preset& p) { return p.name == preset; });
+  const auto row = std::find_if(all.begin(), all.end(), [&](const Preset& p) { return p.name == preset; });
   return static_cast<int>((row - all.begin() + 1) % static_cast<std::ptrdiff_t>(all.size()));
 }
 
@@ -179,8 +175,8 @@ void print_table(const Comparison& c) {
   print(table.head);
   for (const auto& row : table.rows) print(row);
   for (const TrainingRun& run : c.runs)
-    fmt::print("# {:<10} weights {:016x} after {} steps, {} on all ranks\n", run.preset,
-               run.weights_hash, run.steps, run.ranks_agree ? "equal" : "NOT EQUAL");
+    fmt::print("# {:<10} weights {:016x} after {} steps, {} on all ranks\n", run.preset, run.weights_hash, run.steps,
+               run.ranks_agree ? "equal" : "NOT EQUAL");
 }
 
 nlohmann::json to_json(const Comparison& c) {
@@ -211,8 +207,7 @@ Page make_page(const Comparison& c) {
     std::vector<std::pair<std::string, std::string>> numbers = {
         {fmt::format("{:.0f}x", compression(run)), "fewer bytes than dense, per rank and step"},
         {fmt::format("{:.2f}%", 100 * run.test.accuracy), "test accuracy with circulant"}};
-    if (dense != nullptr)
-      numbers.insert(numbers.begin() + 1, {gap(c, run), "test loss against dense, same steps"});
+    if (dense != nullptr) numbers.insert(numbers.begin() + 1, {gap(c, run), "test loss against dense, same steps"});
     page.figures(numbers);
   }
   page.paragraph(

@@ -21,12 +21,12 @@ void check(const TrainOptions& o) {
   check(o.recipe);
   require(o.steps >= 1, "steps = ", o.steps, ", but at least one is needed");
   require(o.batch >= 1, "batch = ", o.batch, ", but it must be at least 1");
-  require(o.checkpoint_dir.empty() || o.checkpoint_every > 0 || o.stop_after > 0, "checkpoints in ",
-          o.checkpoint_dir, ": after how many steps?");
-  require(o.group == 1 || o.fusion.policy == FusionPolicy::whole, "fusion ",
-          to_string(o.fusion.policy), " with nodes: nodes sum the whole gradient at once");
-  require(o.checkpoint_every == 0 || !o.checkpoint_dir.empty(), "a checkpoint every ",
-          o.checkpoint_every, " steps: in which folder?");
+  require(o.checkpoint_dir.empty() || o.checkpoint_every > 0 || o.stop_after > 0, "checkpoints in ", o.checkpoint_dir,
+          ": after how many steps?");
+  require(o.group == 1 || o.fusion.policy == FusionPolicy::whole, "fusion ", to_string(o.fusion.policy),
+          " with nodes: nodes sum the whole gradient at once");
+  require(o.checkpoint_every == 0 || !o.checkpoint_dir.empty(), "a checkpoint every ", o.checkpoint_every,
+          " steps: in which folder?");
 }
 
 class Trainer {
@@ -40,13 +40,12 @@ class Trainer {
         n_(network_->parameters()),
         weights_(n_),
         gradient_(n_) {
-    options_.reducer.warmup =
-        parse_warmup(options.recipe.warmup, options.steps, options.reducer.density);
+    options_.reducer.warmup = parse_warmup(options.recipe.warmup, options.steps, options.reducer.density);
     if (options.fusion.policy == FusionPolicy::whole) {
       sync_ = make_synchroniser(counting_, n_, options_.reducer, options_.group);
     } else {
-      auto buckets = std::make_unique<BucketedReducer>(counting_, network_->tensors(),
-                                                       options_.reducer, options_.fusion);
+      auto buckets =
+          std::make_unique<BucketedReducer>(counting_, network_->tensors(), options_.reducer, options_.fusion);
       buckets_ = buckets.get();
       sync_ = std::move(buckets);
     }
@@ -96,8 +95,7 @@ bool Trainer::overlaps() const {
 double Trainer::gradient_and_step() {
   PhaseTimer timer(options_.reducer.trace.on_rank(comm_.rank()), "train");
   const auto point = optimiser_->point(weights_);
-  draw_samples(problem_.train.size(), options_.seed, state_.step, comm_.rank(), options_.batch,
-               samples_);
+  draw_samples(problem_.train.size(), options_.seed, state_.step, comm_.rank(), options_.batch, samples_);
   take_batch(problem_.train, samples_, batch_);
   double loss = 0;
   Update update;
@@ -126,9 +124,8 @@ void Trainer::record(double loss, std::size_t selected, const Observer& observe)
   state_.stretch += 1;
   ++made_;
   const auto points = static_cast<std::uint64_t>(std::max(1, options_.points));
-  const bool due =
-      state_.step * points / options_.steps != (state_.step - 1) * points / options_.steps ||
-      state_.step == options_.steps;
+  const bool due = state_.step * points / options_.steps != (state_.step - 1) * points / options_.steps ||
+                   state_.step == options_.steps;
   if (!due) return;
   Curves& c = state_.curves;
   c.step.push_back(static_cast<double>(state_.step));
@@ -140,21 +137,19 @@ void Trainer::record(double loss, std::size_t selected, const Observer& observe)
   state_.stretch_loss = 0;
   state_.stretch = 0;
   const auto evaluations = static_cast<std::uint64_t>(std::max(1, options_.evaluations));
-  if (state_.step * evaluations / options_.steps !=
-          static_cast<std::uint64_t>(c.test_step.size()) &&
+  if (state_.step * evaluations / options_.steps != static_cast<std::uint64_t>(c.test_step.size()) &&
       state_.step < options_.steps)
     evaluate();
   if (observe && comm_.rank() == 0)
-    observe({state_.step, options_.steps, c.loss.back(),
-             c.test_accuracy.empty() ? 0 : c.test_accuracy.back(), c.bytes.back()});
+    observe({state_.step, options_.steps, c.loss.back(), c.test_accuracy.empty() ? 0 : c.test_accuracy.back(),
+             c.bytes.back()});
 }
 
 // Rank 0's work; the others wait in the next exchange.
 void Trainer::evaluate() {
   const Span span(options_.reducer.trace.on_rank(comm_.rank()), "evaluate", "train");
   Curves& c = state_.curves;
-  const Network::Score score =
-      comm_.rank() == 0 ? network_->evaluate(weights_, problem_.test) : Network::Score{};
+  const Network::Score score = comm_.rank() == 0 ? network_->evaluate(weights_, problem_.test) : Network::Score{};
   c.test_step.push_back(static_cast<double>(state_.step));
   c.test_loss.push_back(score.loss);
   c.test_accuracy.push_back(score.accuracy);
@@ -201,12 +196,10 @@ TrainingRun Trainer::finish() {
   run.test = {c.test_loss.back(), c.test_accuracy.back()};
   const std::size_t last = std::max<std::size_t>(1, c.loss.size() / 10);
   if (!c.loss.empty())
-    run.train_loss =
-        std::accumulate(c.loss.end() - static_cast<std::ptrdiff_t>(last), c.loss.end(), 0.0) /
-        static_cast<double>(last);
+    run.train_loss = std::accumulate(c.loss.end() - static_cast<std::ptrdiff_t>(last), c.loss.end(), 0.0) /
+                     static_cast<double>(last);
   run.parameters = n_;
-  run.k = static_cast<double>(options_.reducer.k > 0 ? options_.reducer.k
-                                                     : entries_at(options_.reducer.density, n_));
+  run.k = static_cast<double>(options_.reducer.k > 0 ? options_.reducer.k : entries_at(options_.reducer.density, n_));
   const Traffic& traffic = counting_.traffic();
   run.wire = largest(state_.bytes + static_cast<double>(traffic.duplex_bytes)) / steps;
   run.messages = largest(state_.messages + static_cast<double>(traffic.duplex_messages)) / steps;

@@ -50,9 +50,9 @@ struct TrainingRun {
   double train_loss = 0;  // mean of the last tenth of the steps
   double parameters = 0;
   double k = 0;
-  double wire = 0;        // bytes per rank and step, the busiest rank's
-  double messages = 0;    // per rank and step
-  double dense_wire = 0;  // what dense would move: 8n(P-1)/P
+  double wire = 0;                                          // bytes per rank and step, the busiest rank's
+  double messages = 0;                                      // per rank and step
+  double dense_wire = 0;                                    // what dense would move: 8n(P-1)/P
   double select = 0, exchange = 0, apply = 0, compute = 0;  // seconds per step, mean over ranks
   double seconds = 0;                                       // of the whole run
   std::uint64_t steps = 0;

@@ -15,9 +15,7 @@ struct Positions {
   std::uint64_t size() const { return end > begin ? end - begin : 0; }
 };
 
-Positions overlap(Positions a, Positions b) {
-  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
-}
+Positions overlap(Positions a, Positions b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
 
 std::uint64_t total(std::span<const Sizes> sizes) {
   std::uint64_t sum = 0;
@@ -44,8 +42,7 @@ bool Balance::is_due(std::span<const Sizes> sizes, double trigger) {
   return static_cast<double>(largest) > trigger * mean;
 }
 
-void Balance::run(Communicator& comm, std::span<const Sizes> sizes, const FrameSpec& spec,
-                  SparseVector& piece) {
+void Balance::run(Communicator& comm, std::span<const Sizes> sizes, const FrameSpec& spec, SparseVector& piece) {
   const auto P = sizes.size();
   const auto rank = static_cast<std::size_t>(comm.rank());
   const Positions mine = held(sizes, rank);
@@ -55,9 +52,7 @@ void Balance::run(Communicator& comm, std::span<const Sizes> sizes, const FrameS
   incoming_.resize(P);
   sends_.clear();
   recvs_.clear();
-  const auto slice = [&](Positions p) {
-    return piece.view().slice(p.begin - mine.begin, p.size());
-  };
+  const auto slice = [&](Positions p) { return piece.view().slice(p.begin - mine.begin, p.size()); };
   for (std::size_t r = 0; r < P; ++r) {
     if (r == rank) continue;
     if (const Positions out = overlap(mine, due(sizes, r)); out.size() > 0) {
@@ -84,8 +79,7 @@ void Balance::run(Communicator& comm, std::span<const Sizes> sizes, const FrameS
   }
   if (!placed) balanced_.append(slice(own));
   if (balanced_.size() != target.size() || !is_canonical(balanced_))
-    fail<CommError>("balance: ", balanced_.size(), " entries arrived where ", target.size(),
-                    " sorted ones were due");
+    fail<CommError>("balance: ", balanced_.size(), " entries arrived where ", target.size(), " sorted ones were due");
   std::swap(piece, balanced_);
 }
 

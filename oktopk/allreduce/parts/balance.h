@@ -22,8 +22,7 @@ class Balance {
 
   // Replaces `piece` by this rank's equal share. sizes[r].entries: every rank's piece. Values
   // travel unrounded; spec's range covers all ranks' pieces.
-  void run(Communicator& comm, std::span<const Sizes> sizes, const FrameSpec& spec,
-           SparseVector& piece);
+  void run(Communicator& comm, std::span<const Sizes> sizes, const FrameSpec& spec, SparseVector& piece);
 
  private:
   std::vector<Bytes> outgoing_;

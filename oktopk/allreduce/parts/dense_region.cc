@@ -43,8 +43,8 @@ void DenseRegion::forget_log() {
   is_logged_.assign(values_.size() / 64 + 1, 0);
 }
 
-void DenseRegion::add_take(const Device& device, CooView v, const Threshold& threshold,
-                           SparseVector& taken, NearTail& near) {
+void DenseRegion::add_take(const Device& device, CooView v, const Threshold& threshold, SparseVector& taken,
+                           NearTail& near) {
   const std::uint32_t bits = bits_of_threshold(threshold.value);
   if (bits_of_threshold(threshold.window_end()) < logged_from_ || log_.size() > most_logged()) {
     scan(device, below(threshold, kLogFrom));
@@ -119,8 +119,7 @@ void DenseRegion::scan(const Device& device, float from) {
   device.select_at_least(values_, region_.begin, from, large_);
   forget_log();
   log_.assign(large_.idx.begin(), large_.idx.end());
-  for (const Index i : log_)
-    is_logged_[(i - region_.begin) / 64] |= std::uint64_t{1} << ((i - region_.begin) % 64);
+  for (const Index i : log_) is_logged_[(i - region_.begin) / 64] |= std::uint64_t{1} << ((i - region_.begin) % 64);
   scanned_ = log_.size();
 }
 

@@ -32,8 +32,7 @@ class DenseRegion {
   // Adds v, then moves what has at least the threshold (and is not zero) out: `taken` gets it, by
   // index, and zeros stay behind. `near` gets what lies in the threshold's window afterwards.
   // REQUIRES: v is canonical, inside the region.
-  void add_take(const Device& device, CooView v, const Threshold& threshold, SparseVector& taken,
-                NearTail& near);
+  void add_take(const Device& device, CooView v, const Threshold& threshold, SparseVector& taken, NearTail& near);
 
   void add(CooView v);
 

@@ -28,8 +28,7 @@ class EqualRegions : public Allreduce {
 
   // Gathers everyone's frame_ into the update. capacity(r, width of region r): the most bytes that
   // rank r's frame may have.
-  void gather(const Step& step, const std::function<std::size_t(int, std::size_t)>& capacity,
-              Outcome& out);
+  void gather(const Step& step, const std::function<std::size_t(int, std::size_t)>& capacity, Outcome& out);
 
   // The gather's share of predict(), for frames of so many bytes, entries or values.
   static Cost predict_gather(int P, double frame, double entries, double values);

@@ -29,8 +29,8 @@ SparseVector* error_sink(Codec codec, SparseVector& returned);
 class FrameGather {
  public:
   // capacities[r]: the most bytes that rank r's frame may have, equal on all ranks.
-  void run(Communicator& comm, std::span<const std::byte> mine,
-           std::span<const std::size_t> capacities, Workspace& work);
+  void run(Communicator& comm, std::span<const std::byte> mine, std::span<const std::size_t> capacities,
+           Workspace& work);
 
   // Appends the entries of rank r's frame to out.
   void decode(int r, const FrameSpec& spec, SparseVector& out) const;

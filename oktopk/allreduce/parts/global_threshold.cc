@@ -15,9 +15,8 @@ namespace {
 // Changes of the mean local threshold, in units of BlockNote::kOctave.
 constexpr std::int64_t kJump = 148;  // 0.1 nepers
 constexpr std::int64_t kNotice = 7;  // 0.5%: less is noise
-constexpr double kSlopeReach =
-    0.9;                      // of the entries: where the tail's slope tells where a share begins
-constexpr double kOff = 0.2;  // of the aim: a count that falls shorter asks for a refresh
+constexpr double kSlopeReach = 0.9;  // of the entries: where the tail's slope tells where a share begins
+constexpr double kOff = 0.2;         // of the aim: a count that falls shorter asks for a refresh
 
 }  // namespace
 
@@ -42,14 +41,13 @@ bool GlobalThreshold::follow(const BlockNote& summed, std::size_t k) {
   if (known_ && std::abs(change) < kNotice) return false;
   // A threshold that falls lets through what waits just below it: only feedback knows how far.
   if (change > 0)
-    value_.value *= static_cast<float>(
-        std::exp2(static_cast<double>(change) / static_cast<double>(BlockNote::kOctave)));
+    value_.value *=
+        static_cast<float>(std::exp2(static_cast<double>(change) / static_cast<double>(BlockNote::kOctave)));
   last_log_threshold_ = mean;
   return !known_;
 }
 
-void GlobalThreshold::refresh(Communicator& comm, std::span<const float> mine, std::size_t k,
-                              Workspace& work) {
+void GlobalThreshold::refresh(Communicator& comm, std::span<const float> mine, std::size_t k, Workspace& work) {
   const std::uint64_t target = aim(k);
   const KthSum kth = finder_.find(comm, mine, target, work);
   value_.value = kth.total <= target ? 0.0F : kth.magnitude;
@@ -112,8 +110,7 @@ void GlobalThreshold::rise(std::span<const float> gathered, double keep) {
 
 // Narrow enough that the window holds a small part of k, wide enough that it holds some.
 void GlobalThreshold::resize_window(const NearTail& near, std::size_t k) {
-  const std::uint64_t waiting =
-      std::accumulate(near.below.begin(), near.below.end(), std::uint64_t{0});
+  const std::uint64_t waiting = std::accumulate(near.below.begin(), near.below.end(), std::uint64_t{0});
   const auto count = static_cast<double>(waiting);
   const double some = std::max(static_cast<double>(k) / 64, count_noise(static_cast<double>(k)));
   if (count > 4 * some) value_.window = std::max(kNarrowest, value_.window / 2);

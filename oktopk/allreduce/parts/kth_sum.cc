@@ -22,8 +22,7 @@ std::uint32_t digit_of(std::uint32_t bits, std::size_t round) {
 
 }  // namespace
 
-KthSum KthSumFinder::find(Communicator& comm, std::span<const float> values, std::uint64_t k,
-                          Workspace& work) {
+KthSum KthSumFinder::find(Communicator& comm, std::span<const float> values, std::uint64_t k, Workspace& work) {
   candidates_.clear();
   for (const float x : values) {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(x) & 0x7fffffffU;
@@ -34,8 +33,7 @@ KthSum KthSumFinder::find(Communicator& comm, std::span<const float> values, std
   for (std::size_t round = 0; round < kShifts.size(); ++round) {
     std::array<std::uint32_t, kMostValues> counts{};
     for (const std::uint32_t bits : candidates_) ++counts[digit_of(bits, round)];
-    allreduce_small(comm, std::span<std::uint32_t>(counts).first(values_of(round)), Reduction::sum,
-                    work);
+    allreduce_small(comm, std::span<std::uint32_t>(counts).first(values_of(round)), Reduction::sum, work);
     if (round == 0) {
       kth.total = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
       if (kth.total == 0) return kth;

@@ -49,8 +49,7 @@ void RecutRule::save(StateWriter& state) const {
 }
 
 void RecutRule::load(StateReader& state) {
-  for (std::uint64_t* number : {&last_, &pause_, &uneven_, &width_})
-    *number = state.take<std::uint64_t>();
+  for (std::uint64_t* number : {&last_, &pause_, &uneven_, &width_}) *number = state.take<std::uint64_t>();
   require(pause_ >= kPause && pause_ <= kLongestPause, "state: a pause of ", pause_,
           " steps between two changes of the cuts, must be in ", kPause, "..", kLongestPause);
 }

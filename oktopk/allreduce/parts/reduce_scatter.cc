@@ -34,16 +34,14 @@ BlockNote take_note(std::span<const std::byte>& bytes, int peer) {
   std::uint64_t log = 0;
   if (!take_varint(bytes, contributors) || !take_varint(bytes, load) || !take_varint(bytes, log) ||
       contributors > std::numeric_limits<std::uint32_t>::max() || log > zigzag(kMostLog))
-    fail<CommError>("from rank ", peer, ": a block note was due, ", bytes.size(),
-                    " bytes are something else");
+    fail<CommError>("from rank ", peer, ": a block note was due, ", bytes.size(), " bytes are something else");
   return {static_cast<std::uint32_t>(contributors), load, unzigzag(log)};
 }
 
 }  // namespace
 
 std::size_t note_bytes(const BlockNote& note) {
-  return varint_bytes(note.contributors) + varint_bytes(note.load) +
-         varint_bytes(zigzag(note.log_threshold));
+  return varint_bytes(note.contributors) + varint_bytes(note.load) + varint_bytes(zigzag(note.log_threshold));
 }
 
 void SparseReduceScatter::set_skips(const Skips& skips) {
@@ -54,8 +52,8 @@ void SparseReduceScatter::set_skips(const Skips& skips) {
   note_.resize(slot(P_));
 }
 
-void SparseReduceScatter::run(Communicator& comm, CooView mine, const ReduceScatterPlan& plan,
-                              SparseVector& returned, SparseVector& dropped) {
+void SparseReduceScatter::run(Communicator& comm, CooView mine, const ReduceScatterPlan& plan, SparseVector& returned,
+                              SparseVector& dropped) {
   OKTOPK_DCHECK(P_ == comm.size());
   const int rank = comm.rank();
   cut(mine, plan, rank);
@@ -98,8 +96,7 @@ FrameSpec SparseReduceScatter::frame_spec(const ReduceScatterPlan& plan, int ran
           plan.note == nullptr ? plan.tag : tag_behind(note, plan.tag)};
 }
 
-void SparseReduceScatter::encode(const Phase& phase, const ReduceScatterPlan& plan, int rank,
-                                 SparseVector& returned) {
+void SparseReduceScatter::encode(const Phase& phase, const ReduceScatterPlan& plan, int rank, SparseVector& returned) {
   outgoing_.resize(std::max(outgoing_.size(), phase.hops.size()));
   sends_.clear();
   for (std::size_t hop = 0; hop < phase.hops.size(); ++hop) {
@@ -116,26 +113,21 @@ void SparseReduceScatter::encode(const Phase& phase, const ReduceScatterPlan& pl
   }
 }
 
-void SparseReduceScatter::post(const Phase& phase, const ReduceScatterPlan& plan, int rank,
-                               std::size_t contributors) {
+void SparseReduceScatter::post(const Phase& phase, const ReduceScatterPlan& plan, int rank, std::size_t contributors) {
   incoming_.resize(std::max(incoming_.size(), phase.hops.size()));
   recvs_.clear();
   for (std::size_t hop = 0; hop < phase.hops.size(); ++hop) {
     const Hop& h = phase.hops[hop];
     std::size_t width = 0;
-    for (int d = 0; d < h.count; ++d)
-      width += oktopk::region(plan.cuts, region_of(rank, d, P_)).width();
-    const std::size_t most =
-        plan.quota > 0 ? plan.quota * slot(h.count) : plan.limit * contributors;
+    for (int d = 0; d < h.count; ++d) width += oktopk::region(plan.cuts, region_of(rank, d, P_)).width();
+    const std::size_t most = plan.quota > 0 ? plan.quota * slot(h.count) : plan.limit * contributors;
     const std::size_t notes = plan.note == nullptr ? 0 : kMaxNoteBytes * slot(h.count);
-    incoming_[hop].resize(notes +
-                          max_frame_bytes(plan.codec, std::min(most, width), width, slot(h.count)));
+    incoming_[hop].resize(notes + max_frame_bytes(plan.codec, std::min(most, width), width, slot(h.count)));
     recvs_.push_back({region_of(rank, P_ - h.shift, P_), incoming_[hop]});
   }
 }
 
-void SparseReduceScatter::decode(std::size_t hop, const Phase& phase, const ReduceScatterPlan& plan,
-                                 int rank) {
+void SparseReduceScatter::decode(std::size_t hop, const Phase& phase, const ReduceScatterPlan& plan, int rank) {
   const int count = phase.hops[hop].count;
   const Recv& recv = recvs_[hop];
   std::span<const std::byte> bytes = recv.buffer.first(recv.size);
@@ -153,8 +145,7 @@ void SparseReduceScatter::decode(std::size_t hop, const Phase& phase, const Redu
     decode_frame(frame, arrived_[hop][slot(d)]);
     bytes = bytes.subspan(frame.bytes());
   }
-  if (!bytes.empty())
-    fail<CommError>("from rank ", recv.peer, ": ", bytes.size(), " bytes after the last frame");
+  if (!bytes.empty()) fail<CommError>("from rank ", recv.peer, ": ", bytes.size(), " bytes after the last frame");
 }
 
 void SparseReduceScatter::merge(const Phase& phase, const ReduceScatterPlan& plan, int rank) {
@@ -168,8 +159,7 @@ void SparseReduceScatter::merge(const Phase& phase, const ReduceScatterPlan& pla
   }
 }
 
-Cost SparseReduceScatter::predict_block(double blocks, const Problem& problem, Codec codec,
-                                        bool notes, double quota) {
+Cost SparseReduceScatter::predict_block(double blocks, const Problem& problem, Codec codec, bool notes, double quota) {
   const double P = problem.P;
   double entries = problem.union_of(P / blocks) / P;
   if (quota > 0) entries = std::min(entries, quota);
@@ -184,16 +174,14 @@ Cost SparseReduceScatter::predict_block(double blocks, const Problem& problem, C
   return {.bytes = bytes, .entries = entries};
 }
 
-Cost SparseReduceScatter::predict(const Skips& skips, const Problem& problem, Codec codec,
-                                  bool notes, double quota) {
+Cost SparseReduceScatter::predict(const Skips& skips, const Problem& problem, Codec codec, bool notes, double quota) {
   Cost cost;
   for (const Phase& phase : circulant_phases(skips)) {
     const Cost block = predict_block(phase.from_blocks, problem, codec, notes, quota);
     const double blocks = phase.from_blocks - phase.to_blocks;
     // Those that stay at home are merged, too, and a quota looks at what came of it.
     const double merged = quota > 0 ? phase.from_blocks + 2 * phase.to_blocks : phase.from_blocks;
-    cost += concurrent(static_cast<double>(phase.hops.size()), blocks * block.bytes,
-                       merged * block.entries);
+    cost += concurrent(static_cast<double>(phase.hops.size()), blocks * block.bytes, merged * block.entries);
   }
   return cost;
 }

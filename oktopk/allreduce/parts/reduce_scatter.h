@@ -54,16 +54,13 @@ class SparseReduceScatter {
   const BlockNote& note() const { return note_[0]; }
 
   // Bytes and entries of one block while each rank holds `blocks` of them.
-  static Cost predict_block(double blocks, const Problem& problem, Codec codec, bool notes,
-                            double quota = 0);
+  static Cost predict_block(double blocks, const Problem& problem, Codec codec, bool notes, double quota = 0);
   // The reduce-scatter's share of predict(): uniformly spread blocks; a quota caps their entries.
-  static Cost predict(const Skips& skips, const Problem& problem, Codec codec, bool notes,
-                      double quota = 0);
+  static Cost predict(const Skips& skips, const Problem& problem, Codec codec, bool notes, double quota = 0);
 
  private:
   void cut(CooView mine, const ReduceScatterPlan& plan, int rank);
-  FrameSpec frame_spec(const ReduceScatterPlan& plan, int rank, int block,
-                       std::span<const std::byte> note) const;
+  FrameSpec frame_spec(const ReduceScatterPlan& plan, int rank, int block, std::span<const std::byte> note) const;
   void prune(int block, std::size_t quota, SparseVector& dropped);
   void encode(const Phase& phase, const ReduceScatterPlan& plan, int rank, SparseVector& returned);
   void post(const Phase& phase, const ReduceScatterPlan& plan, int rank, std::size_t contributors);

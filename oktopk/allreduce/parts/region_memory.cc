@@ -28,8 +28,7 @@ void RegionMemory::load(Range region, std::span<const float> values) {
   OKTOPK_DCHECK(values.size() == region.width());
   reset(region);
   for (std::size_t i = 0; i < values.size(); ++i)
-    if (magnitude_bits(values[i]) != 0)
-      few_.push_back(static_cast<Index>(region.begin + i), values[i]);
+    if (magnitude_bits(values[i]) != 0) few_.push_back(static_cast<Index>(region.begin + i), values[i]);
   if (few_.size() > most_few(region_)) fill_up();
 }
 
@@ -53,8 +52,7 @@ void RegionMemory::append_to(const Device& device, SparseVector& out) const {
   }
 }
 
-void RegionMemory::append_largest(const Device& device, std::size_t count,
-                                  SparseVector& out) const {
+void RegionMemory::append_largest(const Device& device, std::size_t count, SparseVector& out) const {
   if (!is_full_) return append_to(device, out);
   MagnitudeHistogram bins{};
   device.magnitude_histogram(all_.values(), bins);
@@ -63,8 +61,8 @@ void RegionMemory::append_largest(const Device& device, std::size_t count,
   device.select_at_least(all_.values(), region_.begin, magnitude_bin_edge(bin), out);
 }
 
-void RegionMemory::add_take(const Device& device, CooView v, const Threshold& threshold,
-                            SparseVector& taken, NearTail& near) {
+void RegionMemory::add_take(const Device& device, CooView v, const Threshold& threshold, SparseVector& taken,
+                            NearTail& near) {
   if (is_full_) return all_.add_take(device, v, threshold, taken, near);
   taken.clear();
   sum(std::array{few_.view(), v}, region_, taken);

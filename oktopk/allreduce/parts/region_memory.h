@@ -33,8 +33,7 @@ class RegionMemory {
 
   // Adds v, then moves what has at least the threshold out: `taken` gets it, by index, and `near`
   // what lies in its window. REQUIRES: v is canonical, inside the region.
-  void add_take(const Device& device, CooView v, const Threshold& threshold, SparseVector& taken,
-                NearTail& near);
+  void add_take(const Device& device, CooView v, const Threshold& threshold, SparseVector& taken, NearTail& near);
 
   void add(CooView v);
 

@@ -26,8 +26,7 @@ ShareHeader take_share_header(std::span<const std::byte>& bytes, int peer) {
   ShareHeader header;
   bool good = take_varint(bytes, header.load) && take_varint(bytes, header.near.arrivals);
   for (std::uint64_t& count : header.near.below) good = good && take_varint(bytes, count);
-  if (!good)
-    fail<CommError>("from rank ", peer, ": a share was due, ", there, " bytes are something else");
+  if (!good) fail<CommError>("from rank ", peer, ": a share was due, ", there, " bytes are something else");
   return header;
 }
 

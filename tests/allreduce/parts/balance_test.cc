@@ -24,9 +24,7 @@ TEST(Balance, is_due_only_beyond_the_trigger) {
   EXPECT_TRUE(Balance::is_due(sizes_of({401, 99, 0, 0, 0}), 4));
 }
 
-TEST(Balance, is_due_never_when_there_is_nothing) {
-  EXPECT_FALSE(Balance::is_due(sizes_of({0, 0, 0}), 1));
-}
+TEST(Balance, is_due_never_when_there_is_nothing) { EXPECT_FALSE(Balance::is_due(sizes_of({0, 0, 0}), 1)); }
 
 // Runs the balance for pieces of the given sizes of one sorted vector; checks the re-slicing.
 // Returns the messages that were sent.
@@ -93,16 +91,15 @@ TEST(Balance, run_with_a_lossy_codec_still_moves_exact_values) {
 }
 
 TEST(Balance, run_with_a_rank_that_brings_other_entries_is_a_comm_error) {
-  EXPECT_THROW(
-      run_world("threads", 2,
-                [](Communicator& comm) {
-                  const auto sizes = sizes_of({4, 0});
-                  SparseVector piece;
-                  if (comm.rank() == 0) piece = make_sparse({{1, 1}, {2, 1}, {3, 1}, {4, 1}});
-                  Balance balance;
-                  balance.run(comm, sizes, {{}, {0, 100}, comm.rank() == 0 ? 9U : 8U}, piece);
-                }),
-      CommError);
+  EXPECT_THROW(run_world("threads", 2,
+                         [](Communicator& comm) {
+                           const auto sizes = sizes_of({4, 0});
+                           SparseVector piece;
+                           if (comm.rank() == 0) piece = make_sparse({{1, 1}, {2, 1}, {3, 1}, {4, 1}});
+                           Balance balance;
+                           balance.run(comm, sizes, {{}, {0, 100}, comm.rank() == 0 ? 9U : 8U}, piece);
+                         }),
+               CommError);
 }
 
 }  // namespace

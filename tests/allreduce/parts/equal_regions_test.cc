@@ -12,8 +12,7 @@ namespace {
 
 class Probe final : public EqualRegions {
  public:
-  Probe(Skips (*skips)(int P), std::size_t quota)
-      : EqualRegions(AllreduceOptions{}), skips_(skips), quota_(quota) {}
+  Probe(Skips (*skips)(int P), std::size_t quota) : EqualRegions(AllreduceOptions{}), skips_(skips), quota_(quota) {}
   std::string_view name() const override { return "probe"; }
   Prediction predict(const Problem& problem) const override {
     const Cost cost = predict_gather(problem.P, expected_frame_bytes({}, 0, 0), 0, 0);
@@ -31,9 +30,7 @@ class Probe final : public EqualRegions {
     frame_.clear();
     encode_frame(frame_spec(step), sums(), frame_);
     gather(
-        step,
-        [&](int, std::size_t width) { return max_frame_bytes(options().codec, width, width); },
-        out);
+        step, [&](int, std::size_t width) { return max_frame_bytes(options().codec, width, width); }, out);
   }
 
  private:
@@ -91,8 +88,7 @@ TEST(EqualRegions, predict_gather_is_what_empty_frames_cost) {
       const Problem nothing{.n = 500, .k = 0, .P = P};
       const Cost scatter = SparseReduceScatter::predict(direct_skips(P), nothing, {}, false);
       const Cost gather = probe.predict(nothing).expected;
-      EXPECT_EQ(static_cast<double>(counting.traffic().messages_sent),
-                scatter.messages + gather.messages);
+      EXPECT_EQ(static_cast<double>(counting.traffic().messages_sent), scatter.messages + gather.messages);
       EXPECT_EQ(static_cast<double>(counting.traffic().bytes_sent), scatter.bytes + gather.bytes);
     });
 }

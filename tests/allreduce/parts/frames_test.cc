@@ -62,8 +62,7 @@ TEST(Frames, expect_frame_behind_other_notes_is_refused) {
 TEST(Frames, expect_frame_damaged_or_short_names_the_peer) {
   Bytes bytes = make_frame();
   for (const std::size_t size : {std::size_t{0}, std::size_t{4}, std::size_t{10}, bytes.size() - 1})
-    EXPECT_NE(refusal(std::span(bytes).first(size), kTag, kRange).find("rank 5"),
-              std::string::npos);
+    EXPECT_NE(refusal(std::span(bytes).first(size), kTag, kRange).find("rank 5"), std::string::npos);
   for (std::byte& byte : bytes) {
     byte ^= std::byte{0x10};
     EXPECT_NE(refusal(bytes, kTag, kRange).find("rank 5"), std::string::npos);
@@ -86,8 +85,7 @@ TEST(FrameGather, run_hands_every_rank_every_frame) {
       for (int r = 0; r < P; ++r) {
         Random random(1, static_cast<std::uint64_t>(r));
         const Range range = region(cuts, r);
-        expected.append(
-            random_sparse(random, 10 * static_cast<std::size_t>(r), range.begin, range.end));
+        expected.append(random_sparse(random, 10 * static_cast<std::size_t>(r), range.begin, range.end));
         capacities.push_back(max_frame_bytes({}, 100, range.width()));
       }
       const Range mine = region(cuts, comm.rank());

@@ -64,8 +64,7 @@ TEST(GlobalThreshold, aim_is_slightly_above_k) {
   for (const std::size_t k : {1U, 10U, 1000U, 1000000U}) {
     EXPECT_GE(static_cast<double>(threshold.aim(k)), 1.02 * static_cast<double>(k));
     EXPECT_LE(static_cast<double>(threshold.aim(k)), 1.2 * static_cast<double>(k) + 1);
-    EXPECT_GE(GlobalThreshold::most_gathered(static_cast<double>(k)),
-              static_cast<double>(threshold.aim(k)));
+    EXPECT_GE(GlobalThreshold::most_gathered(static_cast<double>(k)), static_cast<double>(threshold.aim(k)));
   }
 }
 
@@ -73,8 +72,7 @@ TEST(GlobalThreshold, refresh_over_ranks_lets_exactly_the_aim_through) {
   for (const int P : {1, 2, 3, 7})
     for (const double scale : {1e-20, 1.0, 1e20}) {
       std::vector<std::vector<float>> sums;
-      for (int r = 0; r < P; ++r)
-        sums.push_back(normal_values(static_cast<std::uint64_t>(r), 5000, scale));
+      for (int r = 0; r < P; ++r) sums.push_back(normal_values(static_cast<std::uint64_t>(r), 5000, scale));
       run_world("threads", P, [&](Communicator& comm) {
         GlobalThreshold threshold;
         Workspace work;
@@ -150,8 +148,7 @@ TEST(GlobalThreshold, observe_falls_just_far_enough_to_release_what_is_missing) 
   const double missing = static_cast<double>(threshold.aim(kK)) - 400;
   threshold.observe(seen, kK);
   const double bins = missing / 1000;  // of eight in the window
-  EXPECT_NEAR(value_of(threshold), before.value * (1 - before.window * bins / 8),
-              0.05 * before.value * before.window);
+  EXPECT_NEAR(value_of(threshold), before.value * (1 - before.window * bins / 8), 0.05 * before.value * before.window);
   EXPECT_LT(threshold.value().window, before.window) << "so many wait that it must be narrower";
 }
 

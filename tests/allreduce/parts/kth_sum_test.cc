@@ -27,8 +27,8 @@ KthSum by_sort(const Values& values, std::uint64_t k) {
   KthSum kth{.total = all.size()};
   if (all.empty()) return kth;
   kth.magnitude = all[std::min<std::size_t>(k, all.size()) - 1];
-  kth.larger = static_cast<std::uint64_t>(
-      std::count_if(all.begin(), all.end(), [&](float v) { return v > kth.magnitude; }));
+  kth.larger =
+      static_cast<std::uint64_t>(std::count_if(all.begin(), all.end(), [&](float v) { return v > kth.magnitude; }));
   return kth;
 }
 
@@ -38,8 +38,7 @@ void expect_exact(const Values& values, std::uint64_t k) {
     KthSumFinder finder;
     Workspace work;
     for (int again = 0; again < 2; ++again) {  // what a search leaves behind does not matter
-      const KthSum found =
-          finder.find(comm, values[static_cast<std::size_t>(comm.rank())], k, work);
+      const KthSum found = finder.find(comm, values[static_cast<std::size_t>(comm.rank())], k, work);
       EXPECT_EQ(found.magnitude, expected.magnitude) << "k " << k;
       EXPECT_EQ(found.larger, expected.larger) << "k " << k;
       EXPECT_EQ(found.total, expected.total) << "k " << k;
@@ -66,8 +65,7 @@ TEST(KthSumFinder, find_is_the_kth_of_a_sort) {
 }
 
 TEST(KthSumFinder, find_over_all_scales_of_a_float) {
-  const Values values = make_values(
-      3, 200, [](Random& r) { return std::ldexp(r.normal(), int(r.below(250)) - 125); });
+  const Values values = make_values(3, 200, [](Random& r) { return std::ldexp(r.normal(), int(r.below(250)) - 125); });
   for (const std::uint64_t k : {1U, 20U, 300U, 600U}) expect_exact(values, k);
   const float least = std::numeric_limits<float>::denorm_min();
   const float most = std::numeric_limits<float>::max();
@@ -82,8 +80,7 @@ TEST(KthSumFinder, find_with_neighbouring_values_separates_them) {
 }
 
 TEST(KthSumFinder, find_with_ties_counts_only_those_that_are_larger) {
-  const Values values =
-      make_values(5, 100, [](Random& r) { return r.below(2) == 0 ? -0.5 : double(r.below(3)); });
+  const Values values = make_values(5, 100, [](Random& r) { return r.below(2) == 0 ? -0.5 : double(r.below(3)); });
   for (const std::uint64_t k : {1U, 50U, 150U, 300U, 400U}) expect_exact(values, k);
   expect_exact({{2, -2, 2}, {-2}, {2, 2}}, 4);
 }

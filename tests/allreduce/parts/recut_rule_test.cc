@@ -17,8 +17,8 @@ const Load kUneven{310, 30, 30, 30};
 const Cuts kCuts{0, 250, 500, 750, 1000};
 
 // Steps from `from` on in which a recut is due, always with the same cuts and load.
-std::vector<std::uint64_t> due(RecutRule& rule, std::uint64_t from, std::uint64_t to,
-                               const Cuts& cuts, const Load& load) {
+std::vector<std::uint64_t> due(RecutRule& rule, std::uint64_t from, std::uint64_t to, const Cuts& cuts,
+                               const Load& load) {
   std::vector<std::uint64_t> steps;
   for (std::uint64_t step = from; step < to; ++step)
     if (rule.is_due(step, cuts, load)) steps.push_back(step);
@@ -42,8 +42,7 @@ TEST(RecutRule, is_not_due_while_the_load_is_even_or_there_is_none) {
 
 TEST(RecutRule, is_due_ever_more_rarely_when_it_does_not_help) {
   RecutRule rule;
-  EXPECT_EQ(due(rule, 0, 1100, kCuts, kUneven),
-            (std::vector<std::uint64_t>{0, 32, 96, 224, 480, 736, 992}));
+  EXPECT_EQ(due(rule, 0, 1100, kCuts, kUneven), (std::vector<std::uint64_t>{0, 32, 96, 224, 480, 736, 992}));
 }
 
 TEST(RecutRule, is_due_soon_again_when_the_last_one_helped) {
@@ -85,8 +84,7 @@ TEST(RecutRule, save_and_load_go_on_alike) {
 TEST(RecutRule, load_of_an_impossible_pause_throws) {
   for (const std::uint64_t pause : {0U, 15U, 257U}) {
     StateWriter writer;
-    for (const std::uint64_t number : {std::uint64_t{5}, pause, std::uint64_t{1}, std::uint64_t{1}})
-      writer.put(number);
+    for (const std::uint64_t number : {std::uint64_t{5}, pause, std::uint64_t{1}, std::uint64_t{1}}) writer.put(number);
     const Bytes state = writer.seal();
     StateReader reader(state);
     RecutRule rule;

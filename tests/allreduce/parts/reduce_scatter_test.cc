@@ -16,8 +16,7 @@ constexpr int kSizes[] = {1, 2, 3, 5, 7, 8, 12};
 
 std::vector<Skips> skip_lists(int P) {
   std::vector<Skips> lists;
-  for (const char* text : {"direct", "halving", "power", "grid", "radix:3"})
-    lists.push_back(parse_skips(text, P));
+  for (const char* text : {"direct", "halving", "power", "grid", "radix:3"}) lists.push_back(parse_skips(text, P));
   Skips every;
   for (int s = P; s >= 1; --s) every.push_back(s);
   lists.push_back(every);
@@ -36,8 +35,7 @@ struct Reduced {
   Traffic traffic;
 };
 
-std::vector<Reduced> reduce(int P, const Skips& skips, const Cuts& cuts, Codec codec = {},
-                            std::size_t quota = 0) {
+std::vector<Reduced> reduce(int P, const Skips& skips, const Cuts& cuts, Codec codec = {}, std::size_t quota = 0) {
   return gather_world("threads", P, [&](Communicator& comm) {
     CountingCommunicator counting(comm);
     SparseReduceScatter scatter;
@@ -45,17 +43,14 @@ std::vector<Reduced> reduce(int P, const Skips& skips, const Cuts& cuts, Codec c
     const auto rank = static_cast<std::uint64_t>(comm.rank());
     // Ranks 2, 5, 8, ... have nothing.
     const SparseVector mine = rank % 3 == 2 ? SparseVector{} : selection_of(comm.rank());
-    const BlockNote note{mine.empty() ? 0U : 1U, 0,
-                         mine.empty() ? 0 : -1000 - (1LL << 30) * comm.rank()};
+    const BlockNote note{mine.empty() ? 0U : 1U, 0, mine.empty() ? 0 : -1000 - (1LL << 30) * comm.rank()};
     Reduced out;
     for (int repeat = 0; repeat < 2; ++repeat) {  // the second run must not see the first
       counting.reset();
       out.returned.clear();
       out.dropped.clear();
-      scatter.run(
-          counting, mine,
-          {.cuts = cuts, .codec = codec, .tag = 5, .limit = 150, .quota = quota, .note = &note},
-          out.returned, out.dropped);
+      scatter.run(counting, mine, {.cuts = cuts, .codec = codec, .tag = 5, .limit = 150, .quota = quota, .note = &note},
+                  out.returned, out.dropped);
     }
     out.region.append(scatter.region());
     out.note = scatter.note();
@@ -181,8 +176,7 @@ TEST(SparseReduceScatter, predict_counts_messages_and_disjoint_blocks) {
   const Cost halving = SparseReduceScatter::predict(halving_skips(8), problem, {}, true);
   EXPECT_DOUBLE_EQ(halving.messages, 3);
   // Notes of 1, 2 and 4 contributors, loads of 100, 200 and 400, 128 octaves each.
-  EXPECT_DOUBLE_EQ(halving.bytes, 7 * 6 + 4 * (1 + 1 + 3) + 2 * (1 + 2 + 3) + (1 + 2 + 3) +
-                                      8 * (400.0 + 400 + 400));
+  EXPECT_DOUBLE_EQ(halving.bytes, 7 * 6 + 4 * (1 + 1 + 3) + 2 * (1 + 2 + 3) + (1 + 2 + 3) + 8 * (400.0 + 400 + 400));
   const Cost pruned = SparseReduceScatter::predict(halving_skips(8), problem, {}, false, 100);
   EXPECT_DOUBLE_EQ(pruned.bytes, 7 * (6 + 8 * 100.0));
 }

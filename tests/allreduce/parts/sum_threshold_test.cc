@@ -31,8 +31,7 @@ std::vector<float> gathered(std::size_t count, float threshold) {
   return values;
 }
 
-constexpr ThresholdRule kRules[] = {ThresholdRule::paper, ThresholdRule::published,
-                                    ThresholdRule::steered};
+constexpr ThresholdRule kRules[] = {ThresholdRule::paper, ThresholdRule::published, ThresholdRule::steered};
 
 TEST(SumThreshold, is_unknown_at_first_and_for_another_k) {
   for (const ThresholdRule rule : kRules) {
