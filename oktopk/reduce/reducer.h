@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "oktopk/allreduce/presets.h"
-#include "oktopk/comm/tracing.h"
+#include "oktopk/comm/decorators.h"
 #include "oktopk/device/device.h"
 #include "oktopk/reduce/adaptive_density.h"
 #include "oktopk/reduce/density_schedule.h"

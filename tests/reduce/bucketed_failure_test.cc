@@ -10,6 +10,7 @@
 
 #include "oktopk/comm/collectives.h"
 #include "tests/reduce/bucketed.h"
+#include "tests/support/faults.h"
 
 namespace oktopk::bucketed_failure_test {
 namespace {

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "oktopk/comm/decorators.h"
+#include "tests/support/faults.h"
 #include "tests/support/region_conformance.h"
 #include "tests/support/world.h"
 
