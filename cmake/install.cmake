@@ -10,7 +10,8 @@ install(TARGETS oktopk EXPORT oktopk-targets
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/oktopk/
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/oktopk
   FILES_MATCHING PATTERN "*.h"
-  PATTERN "mpi_*.h" EXCLUDE  # private: includes <mpi.h>
+  PATTERN "mpi_calls.h" EXCLUDE  # private
+  PATTERN "mpi_communicator.h" EXCLUDE  # private
   PATTERN "cpu_*.h" EXCLUDE)  # private: made for the kernels
 if(TARGET oktopk_tool)
   install(TARGETS oktopk_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

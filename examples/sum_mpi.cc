@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that already uses MPI hands its own communicator to oktopk. Run: mpirun -n 4
-// build/examples/sum_mpi
+// A program that already uses MPI hands its own communicator to oktopk. Run: mpirun -n 4 build/examples/sum_mpi
 #include <mpi.h>
 
 #include <cstdio>
 #include <vector>
 
+#include "oktopk/comm/mpi_comm.h"
 #include "oktopk/oktopk.h"
 
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   {
-    const auto comm = oktopk::make_mpi_communicator(MPI_Comm_c2f(MPI_COMM_WORLD));
+    const auto comm = oktopk::make_mpi_communicator(MPI_COMM_WORLD);
     constexpr oktopk::Index n = 1000;
     oktopk::ReducerOptions options;
     options.preset = "oktopk";

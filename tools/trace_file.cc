@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "oktopk/comm/tracing.h"
+#include "oktopk/comm/decorators.h"
 #include "tools/results.h"
 
 namespace oktopk {

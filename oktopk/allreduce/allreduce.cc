@@ -14,13 +14,13 @@ namespace {
 
 using Statement = std::array<std::uint64_t, 3>;  // n, k, fingerprint
 
-// Of all that must be equal on all ranks besides n and k.
-std::uint64_t fingerprint(std::string_view name, const AllreduceOptions& o) {
+// All that must be equal on all ranks besides n and k.
+std::string settings(std::string_view name, const AllreduceOptions& o) {
   std::ostringstream text;
   text << name << ' ' << to_string(o.codec) << ' ' << o.skips << ' ' << static_cast<int>(o.residual) << ' ' << o.tau
        << ' ' << static_cast<int>(o.thresholds) << ' ' << o.tau_prime << ' ' << o.bucket << ' ' << o.balance_trigger
        << ' ' << static_cast<int>(o.dense);
-  return hash_text(text.str());
+  return text.str();
 }
 
 std::uint32_t step_tag(const Statement& statement, std::uint64_t step) {
@@ -91,25 +91,19 @@ void Allreduce::run(Communicator& comm, const Device& device, const Contribution
   OKTOPK_DCHECK(is_canonical(out.update));
 }
 
-Cost Allreduce::agreement_cost(int P) {
-  return sequential(ceil_log2(P), (P - 1.0) * (sizeof(Statement) + kCheckBytes));
-}
+Cost Allreduce::agreement_cost(int P) { return sequential(ceil_log2(P), (P - 1.0) * kAgreementBytes); }
 
-void Allreduce::agree(Communicator& comm, Index n, std::size_t k, std::uint64_t caller_options) {
+void Allreduce::agree(Communicator& comm, Index n, std::size_t k, std::string_view caller_options) {
   if (agreed_) {
     require(n == n_, "allreduce: n = ", n, ", but this object's first step had n = ", n_);
     return;
   }
   check_ranks(comm.size());
-  fingerprint_ = fingerprint(name(), options_);
-  const Statement mine = {n, k, fingerprint_ ^ caller_options};
-  std::vector<Statement> all(static_cast<std::size_t>(comm.size()));
-  allgather_checked(comm, std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)), work_);
-  for (std::size_t r = 1; r < all.size(); ++r) {
-    require(all[r][0] == all[0][0], "allreduce: rank ", r, " has n = ", all[r][0], ", rank 0 has n = ", all[0][0]);
-    require(all[r][1] == all[0][1], "allreduce: rank ", r, " has k = ", all[r][1], ", rank 0 has k = ", all[0][1]);
-    require(all[r][2] == all[0][2], "allreduce: rank ", r, " has another preset or other options than rank 0");
-  }
+  const std::string mine = settings(name(), options_);
+  fingerprint_ = hash_text(mine);
+  std::ostringstream text;
+  text << "n = " << n << ", k = " << k << ", " << caller_options << ", preset and options " << mine;
+  require_equal(comm, "allreduce", text.str(), work_);
   agreed_ = true;
   n_ = n;
 }

@@ -115,8 +115,8 @@ class Allreduce {
 
   // Collective on its first call, nothing later: compares n, k and options over the ranks.
   // UsageError on every rank when they differ. run() does it too; a caller that changes state of
-  // its own before run() calls it first, with a fingerprint of its own options.
-  void agree(Communicator& comm, Index n, std::size_t k, std::uint64_t caller_options = 0);
+  // its own before run() calls it first, with its own options in words.
+  void agree(Communicator& comm, Index n, std::size_t k, std::string_view caller_options = "");
 
   // All that the next run depends on, besides options and memory(), which the caller saves. load()
   // and then load_memory() take it to a fresh object of the same options, n, rank and P; the next

@@ -11,6 +11,7 @@
 // 2(P-1)), 2n(P-1)/P values of 4 or 2 bytes; no framing. Dense blocks carry no frame and so no
 // checksum: integrity of their bytes is the transport's.
 #include "oktopk/allreduce/algorithms.h"
+#include "oktopk/allreduce/parts/dense_sum.h"
 #include "oktopk/base/error.h"
 #include "oktopk/codec/kernels.h"
 #include "oktopk/sparse/cuts.h"
@@ -20,8 +21,8 @@ namespace {
 
 constexpr double kRingRegion = 1 << 20;  // values per region from which automatic takes the ring
 
-void split(std::span<float> sums, std::span<Bf16> halves) {
-  const bool finite = codec_kernels().split_bf16(sums.data(), sums.size(), std::as_writable_bytes(halves).data());
+void split(std::span<float> sums, std::span<std::byte> halves) {
+  const bool finite = codec_kernels().split_bf16(sums.data(), sums.size(), halves.data());
   require(finite, "a sum that would travel as bf16 is not finite");
 }
 
@@ -29,10 +30,12 @@ void check_arrived(bool finite) {
   if (!finite) fail<CommError>("dense: a bf16 value that arrived is not finite");
 }
 
-constexpr HalfSums kBf16{
-    .split = split, .add = [](std::span<const Bf16> halves, std::span<float> sums) {
-      check_arrived(codec_kernels().add_bf16(std::as_bytes(halves).data(), halves.size(), sums.data()));
-    }};
+constexpr SumCoding kBf16{.width = sizeof(Bf16),
+                          .is_plain = false,
+                          .split = split,
+                          .add = [](std::span<const std::byte> halves, std::span<float> sums) {
+                            check_arrived(codec_kernels().add_bf16(halves.data(), sums.size(), sums.data()));
+                          }};
 
 class Dense final : public Allreduce {
  public:
@@ -62,16 +65,16 @@ class Dense final : public Allreduce {
   }
 
  private:
+  DenseRounds rounds_of(const Step& step) const {
+    return dense_uses_ring(options(), step.n, step.comm.size()) ? DenseRounds::ring : DenseRounds::halving;
+  }
+
   void sum_floats(const Step& step, Outcome& out) {
     out.dense_update.assign(step.mine.dense.begin(), step.mine.dense.end());
-    if (dense_uses_ring(options(), step.n, step.comm.size())) {
-      ring_reduce_scatter(step.comm, out.dense_update, cuts_, work_);
-      ring_allgather(step.comm, out.dense_update, cuts_);
-    } else {
-      const auto phases = halving_phases(step.comm.size(), work_);
-      reduce_scatter(step.comm, out.dense_update, cuts_, phases, work_);
-      allgather_regions(step.comm, out.dense_update, cuts_, phases, work_);
-    }
+    const DenseRounds rounds = rounds_of(step);
+    dense_reduce_scatter(step.comm, out.dense_update, cuts_, rounds, work_);
+    const auto bytes = std::as_writable_bytes(std::span(out.dense_update));
+    dense_allgather(step.comm, bytes, sizeof(float), cuts_, rounds, work_);
   }
 
   // Where a partial sum was, what was cut off from it remains: at the end, n errors.
@@ -79,16 +82,10 @@ class Dense final : public Allreduce {
     Uninitialised<float>& sums = out.dense_returned;
     sums.assign(step.mine.dense.begin(), step.mine.dense.end());
     halves_.resize(step.n);
-    if (dense_uses_ring(options(), step.n, step.comm.size())) {
-      ring_reduce_scatter(step.comm, sums, cuts_, work_, kBf16);
-      split_own(step.comm.rank(), sums);
-      ring_allgather(step.comm, halves_, cuts_);
-    } else {
-      const auto phases = halving_phases(step.comm.size(), work_);
-      reduce_scatter(step.comm, sums, cuts_, phases, work_, kBf16);
-      split_own(step.comm.rank(), sums);
-      allgather_regions(step.comm, halves_, cuts_, phases, work_);
-    }
+    const DenseRounds rounds = rounds_of(step);
+    dense_reduce_scatter(step.comm, sums, cuts_, rounds, work_, kBf16);
+    split_own(step.comm.rank(), sums);
+    dense_allgather(step.comm, std::as_writable_bytes(std::span(halves_)), sizeof(Bf16), cuts_, rounds, work_);
     out.dense_update.resize(step.n);
     check_arrived(codec_kernels().from_bf16(std::as_bytes(std::span(halves_)).data(), step.n, out.dense_update.data()));
   }
@@ -96,7 +93,7 @@ class Dense final : public Allreduce {
   void split_own(int rank, std::span<float> sums) {
     const auto r = static_cast<std::size_t>(rank);
     const std::size_t width = cuts_[r + 1] - cuts_[r];
-    split(sums.subspan(cuts_[r], width), std::span(halves_).subspan(cuts_[r], width));
+    split(sums.subspan(cuts_[r], width), std::as_writable_bytes(std::span(halves_).subspan(cuts_[r], width)));
   }
 
   std::vector<std::size_t> cuts_;

@@ -2,10 +2,7 @@
 // The checks in front of every transport, and the life of a started exchange.
 #include "oktopk/comm/communicator.h"
 
-#include <algorithm>
-
 #include "oktopk/base/error.h"
-#include "oktopk/comm/transport_support.h"
 
 namespace oktopk {
 
@@ -60,14 +57,6 @@ void Communicator::kill() noexcept {
   } catch (...) {
     // begin() throws where the communicator is dead already.
   }
-}
-
-std::string list_ranks(std::vector<int> ranks) {
-  std::sort(ranks.begin(), ranks.end());
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  std::string list;
-  for (const int rank : ranks) list += (list.empty() ? "rank " : ", ") + std::to_string(rank);
-  return list;
 }
 
 }  // namespace oktopk

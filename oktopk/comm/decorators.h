@@ -1,35 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators around a communicator: counting (for honesty: law 4), jitter (calm: law 5) and
-// faults (courage: law 6). Each borrows the inner one, which must outlive it, and changes nothing
-// but what it is for; split() splits the inner one and wraps the part in the same way.
+// Communicators around a communicator: one counts messages, one records them as events of a trace. Each borrows the
+// inner one, which must outlive it, or owns it. split() splits the inner one and wraps the part in the same way.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <random>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "oktopk/base/bytes.h"
 #include "oktopk/base/error.h"
 #include "oktopk/comm/communicator.h"
+#include "oktopk/trace/trace.h"
 
 namespace oktopk {
-
-// Of messages to others, as in MessageCount.
-struct Traffic {
-  std::uint64_t messages_sent = 0;
-  std::uint64_t messages_received = 0;
-  std::uint64_t bytes_sent = 0;
-  std::uint64_t bytes_received = 0;
-  // Sum over exchanges of max(bytes sent, bytes received): a full-duplex link's busy time in bytes.
-  // For an algorithm whose ranks alternate between sending and receiving (gTopk's root), this is
-  // what its published cost counts.
-  std::uint64_t duplex_bytes = 0;
-  std::uint64_t duplex_messages = 0;  // the same for messages
-};
 
 // Passes everything on to `inner`; the base of the decorators.
 class ForwardingCommunicator : public Communicator {
@@ -58,8 +44,7 @@ class ForwardingCommunicator : public Communicator {
   Communicator* inner_;
 };
 
-// The base of decorators that come back to an exchange when it ends: keeps a Seen of each one in
-// flight.
+// The base of decorators that come back to an exchange when it ends: keeps a Seen of each one in flight.
 template <class Seen>
 class TrackingCommunicator : public ForwardingCommunicator {
  public:
@@ -73,7 +58,7 @@ class TrackingCommunicator : public ForwardingCommunicator {
  protected:
   void keep(std::uint64_t ticket, const Seen& seen) { open_.push_back({ticket, seen}); }
 
-  // What was kept, once.
+  // Returns the Seen of the exchange and forgets it.
   Seen take(std::uint64_t ticket) {
     const auto at = std::find_if(open_.begin(), open_.end(), [&](const Open& open) { return open.ticket == ticket; });
     OKTOPK_DCHECK(at != open_.end());
@@ -91,6 +76,18 @@ class TrackingCommunicator : public ForwardingCommunicator {
   std::vector<Open> open_;
 };
 
+// Messages to and from other ranks; those to oneself cross no wire.
+struct Traffic {
+  std::uint64_t messages_sent = 0;
+  std::uint64_t messages_received = 0;
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t bytes_received = 0;
+  // Sum over exchanges of max(bytes sent, bytes received): the busy time of a full-duplex link, in bytes. Published
+  // costs count this for algorithms whose ranks alternate between sending and receiving (the root of gTopk).
+  std::uint64_t duplex_bytes = 0;
+  std::uint64_t duplex_messages = 0;  // the same for messages
+};
+
 struct CountedExchange {
   MessageCount sent;
   std::span<const Recv> recvs;
@@ -99,9 +96,10 @@ struct CountedExchange {
 // Counts what crosses the wire. The parts of split() add to the counters of the whole.
 class CountingCommunicator final : public TrackingCommunicator<CountedExchange> {
  public:
-  explicit CountingCommunicator(Communicator& inner);
+  explicit CountingCommunicator(Communicator& inner)
+      : TrackingCommunicator(inner), traffic_(std::make_shared<Traffic>()) {}
 
-  // What was started (sent) and finished (received) so far.
+  // Exchanges that were started (sent) and finished (received) so far.
   const Traffic& traffic() const { return *traffic_; }
   void reset() { *traffic_ = {}; }
 
@@ -110,77 +108,35 @@ class CountingCommunicator final : public TrackingCommunicator<CountedExchange> 
   void finish(std::uint64_t ticket) override;
 
  private:
-  CountingCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<Traffic> traffic);
+  CountingCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<Traffic> traffic)
+      : TrackingCommunicator(std::move(inner)), traffic_(std::move(traffic)) {}
 
   std::shared_ptr<Traffic> traffic_;
 };
 
-// Sleeps for a random time up to `max_delay` before it begins and before it finishes an exchange.
-// Results must not depend on it.
-class JitterCommunicator final : public ForwardingCommunicator {
+// Records every start and every wait as a span, with the peers and the bytes of its messages to others.
+class TracingCommunicator final : public TrackingCommunicator<std::span<const Recv>> {
  public:
-  JitterCommunicator(Communicator& inner, std::uint64_t seed, Duration max_delay = std::chrono::microseconds(200));
+  // ranks[r] is the number under which the trace shows rank r; empty: r itself. The parts of split() show their own
+  // ranks, in category "part".
+  TracingCommunicator(Communicator& inner, const TraceRow& row, const std::vector<int>& ranks = {});
+  TracingCommunicator(std::unique_ptr<Communicator> inner, const TraceRow& row, const std::vector<int>& ranks = {},
+                      std::string_view category = "message");
 
   std::unique_ptr<Communicator> split(int color, int key) override;
   std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) override;
   void finish(std::uint64_t ticket) override;
 
  private:
-  JitterCommunicator(std::unique_ptr<Communicator> inner, std::uint64_t seed, Duration max_delay);
-  void delay();
+  void name_peers(const std::vector<int>& ranks);
 
-  Duration max_delay_;
-  std::mt19937_64 random_;
+  TraceRow row_;
+  std::string_view category_ = "message";
+  std::vector<std::string> to_, from_;  // by peer
 };
 
-enum class FaultKind {
-  none,
-  die,       // gives up like a crashed rank: CommError from then on, nothing is sent any more
-  drop,      // the message is not sent; the next one to this peer arrives in its place
-  corrupt,   // one random bit is flipped
-  truncate,  // a random number of bytes at the end is missing
-  stall,     // sleeps for longer than the timeout before it sends
-};
-inline constexpr FaultKind kFaultKinds[] = {FaultKind::none,    FaultKind::die,      FaultKind::drop,
-                                            FaultKind::corrupt, FaultKind::truncate, FaultKind::stall};
-std::string_view to_string(FaultKind kind);
-FaultKind parse_fault_kind(std::string_view name);
-
-// Strikes once, at the rank's message number `at_message` (from 0, messages to oneself not
-// counted); corrupt and truncate wait for the first message from there on that is not empty.
-struct Fault {
-  FaultKind kind = FaultKind::none;
-  std::uint64_t at_message = 0;
-  std::uint64_t seed = 0;
-};
-
-// A rank with a fault. The parts of split() share its plan and its count of messages.
-class FaultyCommunicator final : public ForwardingCommunicator {
- public:
-  FaultyCommunicator(Communicator& inner, const Fault& fault);
-
-  bool has_struck() const { return state_->has_struck; }
-
-  std::unique_ptr<Communicator> split(int color, int key) override;
-  std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) override;
-  void finish(std::uint64_t ticket) override;
-
- private:
-  struct State {
-    Fault fault;
-    std::mt19937_64 random;
-    std::uint64_t messages = 0;
-    bool has_struck = false;
-    bool is_dead = false;
-    Bytes altered;  // the bytes sent in place of the caller's; there is one fault, so one buffer
-  };
-  FaultyCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<State> state);
-  bool strikes(const Send& send);
-  void strike(const Send& send);
-  [[noreturn]] void die();
-
-  std::shared_ptr<State> state_;
-  std::vector<Send> sends_;
-};
+// Collective, for ranks that have a trace each: afterwards rank 0's holds the events of all. Ranks of one host share
+// a clock; the clocks of other hosts are set by a barrier, right to within about the time of a message.
+void gather_trace(Communicator& comm, Trace& trace);
 
 }  // namespace oktopk

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transport "mpi" (mpi.h): the life and the parts of a communicator.
-// A dead communicator is never freed, nor an operation of which MPI still has a request: messages
-// that have begun refer to them.
+// Transport "mpi" (mpi.h): MPI is started and ended, communicators are made, split and ended.
+// A dead communicator is never freed, nor an operation of which MPI still has a request: messages that have begun
+// refer to them.
 #include "oktopk/comm/mpi.h"
 
 #include <algorithm>
 #include <array>
 #include <climits>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,129 @@
 #include "oktopk/comm/mpi_communicator.h"
 
 namespace oktopk {
+namespace {
+
+// The message of a rank to the others in a split.
+struct Wish {
+  int color, key, next_tag;
+};
+
+int last_tag() {
+  constexpr int kSmallestLast = 32767;  // that MPI allows
+  const int* last = nullptr;
+  int is_known = 0;
+  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&last), &is_known);
+  return is_known != 0 ? *last : kSmallestLast;
+}
+
+// The place of this rank in its part. The largest next tag of the ranks is new to each of them. UsageError on all
+// ranks when no tag is left.
+MpiPlace place_in_part(MpiWorld& world, const MpiPlace& whole, std::span<const Wish> wishes) {
+  const auto me = static_cast<std::size_t>(whole.rank);
+  MpiPlace part;
+  std::vector<std::size_t> members;
+  for (std::size_t r = 0; r < wishes.size(); ++r) {
+    part.tag = std::max(part.tag, wishes[r].next_tag);
+    if (wishes[r].color == wishes[me].color) members.push_back(r);
+  }
+  const int last = last_tag();
+  require(part.tag <= last, "split: this is part ", part.tag, " of one MPI communicator, and MPI has tags for ", last,
+          "; make another communicator");
+  world.next_tag = part.tag + 1;
+  std::stable_sort(members.begin(), members.end(),
+                   [&](std::size_t a, std::size_t b) { return wishes[a].key < wishes[b].key; });
+  for (const std::size_t r : members) {
+    if (r == me) part.rank = static_cast<int>(part.ranks.size());
+    part.ranks.push_back(whole.ranks[r]);
+  }
+  return part;
+}
+
+// Collective over `original`. CommError when not all ranks come in time.
+MPI_Comm duplicate(MPI_Comm original, const MpiOptions& options) {
+  const MpiErrorsReturn errors_return(options.blocking);
+  struct Duplication {
+    MPI_Comm copy = MPI_COMM_NULL;
+    MPI_Request request = MPI_REQUEST_NULL;
+  };
+  auto started = std::make_unique<Duplication>();
+  int code = options.blocking ? MPI_Comm_dup(original, &started->copy)
+                              : MPI_Comm_idup(original, &started->copy, &started->request);
+  const auto patience = std::max(options.timeout, Communicator::kDefaultTimeout);
+  const bool is_done = options.blocking || poll(patience, [&] {
+                         int done = 1;
+                         if (code == MPI_SUCCESS) code = MPI_Test(&started->request, &done, MPI_STATUS_IGNORE);
+                         return done != 0;
+                       });
+  if (!is_done) {
+    static_cast<void>(started.release());  // MPI writes there when the last rank comes after all
+    fail<CommError>("mpi: not all ranks came to make a communicator within ", in_seconds(patience), " s");
+  }
+  if (code != MPI_SUCCESS) fail<CommError>("mpi: duplicating: ", mpi_error_text(code));
+  return started->copy;
+}
+
+}  // namespace
+
+bool mpi_available() { return true; }
+
+bool mpi_is_running() {
+  int initialised = 0;
+  int finalised = 0;
+  MPI_Initialized(&initialised);
+  MPI_Finalized(&finalised);
+  return initialised != 0 && finalised == 0;
+}
+
+MpiSession::MpiSession(MpiThreads threads) {
+  int initialised = 0;
+  MPI_Initialized(&initialised);
+  if (initialised != 0) return;
+  const int needed = threads == MpiThreads::any ? MPI_THREAD_SERIALIZED : MPI_THREAD_SINGLE;
+  int provided = MPI_THREAD_SINGLE;
+  const int code = MPI_Init_thread(nullptr, nullptr, needed, &provided);
+  if (code != MPI_SUCCESS) fail<CommError>("mpi: initialising: ", mpi_error_text(code));
+  if (provided < needed) {
+    MPI_Finalize();
+    fail<CommError>("mpi: this MPI gives ", mpi_thread_level(provided), ", but ", mpi_thread_level(needed),
+                    " is needed: use an MPI with thread support, or ",
+                    "MpiSession(MpiThreads::first) and no BucketedReducer");
+  }
+  owns_ = true;
+}
+
+MpiSession::~MpiSession() {
+  if (owns_ && mpi_is_running()) MPI_Finalize();
+}
+
+std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm comm, const MpiOptions& options) {
+  require(mpi_is_running(), "mpi: not initialised, or already finalised (see MpiSession)");
+  require(comm != MPI_COMM_NULL, "mpi: the communicator is MPI_COMM_NULL");
+  require(options.timeout > Communicator::Duration::zero(), "mpi: the timeout must be positive");
+  require(options.chunk_bytes >= 1 && options.chunk_bytes <= INT_MAX, "mpi: chunk_bytes ", options.chunk_bytes,
+          ", must be from 1 to ", INT_MAX);
+  MpiOptions limited = options;
+  limited.timeout = std::min(options.timeout, kLongestTimeout);
+  const auto world = std::make_shared<MpiWorld>(duplicate(comm, limited));
+  MpiPlace place{.tag = world->next_tag++};
+  int size = 0;
+  MPI_Comm_rank(world->comm, &place.rank);
+  MPI_Comm_size(world->comm, &size);
+  place.ranks.resize(static_cast<std::size_t>(size));
+  std::iota(place.ranks.begin(), place.ranks.end(), 0);
+  return std::make_unique<MpiCommunicator>(world, std::move(place), limited);
+}
+
+std::unique_ptr<Communicator> make_mpi_world(const MpiOptions& options) {
+  return make_mpi_communicator(MPI_COMM_WORLD, options);
+}
+
+MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiWorld> world, MpiPlace place, const MpiOptions& options)
+    : world_(std::move(world)),
+      place_(std::move(place)),
+      options_(options),
+      operations_(std::make_unique<OperationPool<MpiOperation>>()),
+      inbox_(place_.ranks.size()) {}
 
 MpiCommunicator::~MpiCommunicator() {
   if (!mpi_is_running()) return;
@@ -22,14 +146,14 @@ MpiCommunicator::~MpiCommunicator() {
     give_up("destroyed");
     if (!withdraw((*operations_)[ticket])) is_open = true;
   });
-  if (inbox_.has_unclaimed()) world_->never_free();
+  if (inbox_.has_unclaimed()) world_->is_kept = true;
   if (is_open) static_cast<void>(operations_.release());  // MPI's until the program ends
 }
 
 void MpiCommunicator::give_up(const std::string& reason) noexcept {
   if (!is_dead_) reason_ = reason;
   is_dead_ = true;
-  world_->never_free();
+  world_->is_kept = true;
 }
 
 void MpiCommunicator::die(const std::string& reason) {
@@ -44,13 +168,13 @@ void MpiCommunicator::require_alive() {
 std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
   require(color >= 0, "split: color ", color, ", must not be negative");
   require_alive();
-  const MpiWish mine{color, key, world_->next_tag()};
-  std::vector<MpiWish> all(place_.ranks.size());
+  const Wish mine{color, key, world_->next_tag};
+  std::vector<Wish> all(place_.ranks.size());
   allgather_checked(*this, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), work_);
-  return std::make_unique<MpiCommunicator>(world_, world_->part(place_, all), options_);
+  return std::make_unique<MpiCommunicator>(world_, place_in_part(*world_, place_, all), options_);
 }
 
-// By name: MPI_Comm_split_type, which knows who shares memory, has no timeout.
+// Compares host names: MPI_Comm_split_type, which knows the ranks that share memory, has no timeout.
 int MpiCommunicator::host() {
   require_alive();
   using Name = std::array<char, MPI_MAX_PROCESSOR_NAME>;
@@ -70,32 +194,6 @@ void MpiCommunicator::require_any_thread() const {
   require(level >= MPI_THREAD_SERIALIZED, "mpi: MPI was initialised with ", mpi_thread_level(level),
           ", but an exchange on a thread of its own needs ", mpi_thread_level(MPI_THREAD_SERIALIZED),
           ": let MpiSession initialise MPI, or ask MPI_Init_thread for that level");
-}
-
-namespace {
-
-std::unique_ptr<Communicator> make_communicator(MPI_Comm original, const MpiOptions& options) {
-  require(original != MPI_COMM_NULL, "mpi: the communicator is MPI_COMM_NULL");
-  require(options.timeout > Communicator::Duration::zero(), "mpi: the timeout must be positive");
-  require(options.chunk_bytes >= 1 && options.chunk_bytes <= INT_MAX, "mpi: chunk_bytes ", options.chunk_bytes,
-          ", must be from 1 to ", INT_MAX);
-  MpiOptions limited = options;
-  limited.timeout = std::min(options.timeout, kLongestTimeout);
-  auto world = duplicate(original, limited);
-  MpiPlace whole = world->whole();
-  return std::make_unique<MpiCommunicator>(std::move(world), std::move(whole), limited);
-}
-
-}  // namespace
-
-std::unique_ptr<Communicator> make_mpi_world(const MpiOptions& options) {
-  require(mpi_is_running(), "mpi: not initialised, or already finalised (see MpiSession)");
-  return make_communicator(MPI_COMM_WORLD, options);
-}
-
-std::unique_ptr<Communicator> make_mpi_communicator(int fortran_handle, const MpiOptions& options) {
-  require(mpi_is_running(), "mpi: not initialised, or already finalised (see MpiSession)");
-  return make_communicator(MPI_Comm_f2c(fortran_handle), options);
 }
 
 }  // namespace oktopk

@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What mpi.cc needs around MPI's calls: errors as text and as return codes, and long messages. The
-// only header that sees MPI; internal to the transport.
+// Helpers around MPI's calls: errors as text and as return codes, and messages of more bytes than an int can count.
+// Internal to the transport "mpi".
 #pragma once
-
-// Without the C++ bindings, which MPI has removed.
-#define OMPI_SKIP_MPICXX 1
-#define MPICH_SKIP_MPICXX 1
-#include <mpi.h>
 
 #include <array>
 #include <climits>
@@ -14,6 +9,7 @@
 #include <string>
 
 #include "oktopk/base/error.h"
+#include "oktopk/comm/mpi_comm.h"
 
 namespace oktopk {
 
@@ -34,8 +30,7 @@ inline std::string mpi_thread_level(int level) {
   return level == MPI_THREAD_MULTIPLE ? "MPI_THREAD_MULTIPLE" : std::to_string(level);
 }
 
-// Describes `bytes` bytes to MPI, whose counts are int: directly, or as one element of a derived
-// type.
+// Describes `bytes` bytes to MPI, whose counts are int: directly, or as one element of a derived type.
 class MpiShape {
  public:
   MpiShape(std::size_t bytes, std::size_t chunk) {
@@ -70,10 +65,9 @@ class MpiShape {
   MPI_Datatype type_ = MPI_BYTE;
 };
 
-// While it lives, errors are return codes also in calls that name no communicator, like MPI_Test.
-// Those go to the handler of MPI_COMM_WORLD (MPI 3) or MPI_COMM_SELF (MPI 4), which ends the
-// program by default; MPICH uses it even though the request belongs to a communicator. Not for a
-// simulator (blocking), whose ranks share those handlers and which ends the program with a message.
+// While it lives, errors are return codes also in calls that name no communicator, such as MPI_Test. MPI gives those
+// errors to the handler of MPI_COMM_WORLD (MPI 3) or MPI_COMM_SELF (MPI 4), which ends the program by default. Does
+// nothing for a simulator (blocking): its ranks share those handlers, and it ends the program with a message.
 class MpiErrorsReturn {
  public:
   explicit MpiErrorsReturn(bool blocking) : is_active_(!blocking) {

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages of the transport "mpi": Isend, Improbe and Imrecv with one tag, so that MPI's own
-// ordering rule is ours; arrived messages are matched with receives in mpi_inbox.h. Waits poll:
-// Improbe and Test, then the core is given away, after a while for longer. Operations are pooled
-// and keep their memory (mpi_operation.h): no allocation of ours per message once warm.
+// Messages of the transport "mpi" (mpi_communicator.h): Isend, Improbe and Imrecv with one tag, so that MPI's own
+// order of messages is ours. Waits poll with Improbe and Test. Operations are pooled and keep their memory: no
+// allocation of ours per message once warm.
 #include <algorithm>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -17,13 +15,75 @@ namespace {
 // In place: how long a withdrawn receive may take to end when its message was already on the way.
 constexpr Communicator::Duration kLongestGrace = std::chrono::seconds(1);
 
-std::string describe(const MpiOperation& operation, std::size_t i) {
-  const MpiOperation::Message& message = operation.message(i);
-  if (!operation.is_receive(i)) return "send to rank " + std::to_string(message.peer);
-  return "receive from rank " + std::to_string(message.peer) + ", capacity " + std::to_string(message.bytes) + " bytes";
+std::size_t bytes_of(MPI_Status& status) {
+  int size = 0;
+  MPI_Get_count(&status, MPI_BYTE, &size);
+  // Only derived types need MPI_Get_elements_x, which a simulator may lack.
+  if (size != MPI_UNDEFINED) return static_cast<std::size_t>(size);
+  MPI_Count elements = 0;
+  MPI_Get_elements_x(&status, MPI_BYTE, &elements);
+  return static_cast<std::size_t>(elements);
 }
 
 }  // namespace
+
+void MpiOperation::prepare(std::span<const Send> sends, std::span<Recv> recvs, bool in_place) {
+  messages_.clear();
+  for (const Recv& recv : recvs) messages_.push_back({recv.peer, recv.buffer.data(), recv.buffer.size()});
+  for (const Send& send : sends)
+    messages_.push_back({send.peer, const_cast<std::byte*>(send.bytes.data()), send.bytes.size()});
+  recvs_ = recvs;
+  receives_ = recvs.size();
+  in_place_ = in_place;
+  if (in_place) return;
+  if (memory_.size() < messages_.size()) memory_.resize(messages_.size());
+  for (std::size_t i = receives_; i < messages_.size(); ++i) {
+    const std::byte* from = messages_[i].memory;
+    std::copy_n(from, messages_[i].bytes, make_room(i, messages_[i].bytes));
+  }
+}
+
+std::string MpiOperation::describe(std::size_t i) const {
+  const std::string peer = std::to_string(messages_[i].peer);
+  if (!is_receive(i)) return "send to rank " + peer;
+  return "receive from rank " + peer + ", capacity " + std::to_string(messages_[i].bytes) + " bytes";
+}
+
+std::byte* MpiOperation::make_room(std::size_t i, std::size_t size) {
+  if (in_place_) return messages_[i].memory;
+  Bytes& room = memory_[i];
+  if (room.size() < size) {
+    room.clear();  // growing must not copy the old content
+    room.resize(size);
+  }
+  return messages_[i].memory = room.data();
+}
+
+void MpiOperation::arrived(std::size_t i, std::size_t size) {
+  recvs_[i].size = size;
+  if (!in_place_) std::copy_n(messages_[i].memory, size, recvs_[i].buffer.data());
+}
+
+bool MpiOperation::is_open() noexcept {
+  bool is_open = false;
+  for (Message& message : messages_) {
+    int is_done = 1;
+    if (message.request != MPI_REQUEST_NULL) MPI_Test(&message.request, &is_done, MPI_STATUS_IGNORE);
+    is_open = is_open || is_done == 0;
+  }
+  return is_open;
+}
+
+bool MpiOperation::withdraw() noexcept {
+  recvs_ = {};
+  return !is_open();
+}
+
+void MpiOperation::let_go(Communicator::Duration grace) noexcept {
+  poll(grace, [&] { return !is_open(); });
+  for (Message& message : messages_)
+    if (message.request != MPI_REQUEST_NULL) MPI_Request_free(&message.request);
+}
 
 std::uint64_t MpiCommunicator::begin(std::span<const Send> sends, std::span<Recv> recvs) {
   require_alive();
@@ -48,7 +108,7 @@ void MpiCommunicator::post(MpiOperation& operation) {
     }
     MpiOperation::Message& message = operation.messages()[i];
     const MpiShape shape(message.bytes, options_.chunk_bytes);
-    check(MPI_Isend(message.memory, shape.count(), shape.type(), world_rank(message.peer), place_.tag, world_->comm(),
+    check(MPI_Isend(message.memory, shape.count(), shape.type(), world_rank(message.peer), place_.tag, world_->comm,
                     &message.request),
           operation, i);
   }
@@ -62,7 +122,7 @@ void MpiCommunicator::expect(MpiOperation& operation, std::size_t i) {
     return;
   }
   const MpiShape shape(message.bytes, options_.chunk_bytes);
-  check(MPI_Irecv(message.memory, shape.count(), shape.type(), world_rank(message.peer), place_.tag, world_->comm(),
+  check(MPI_Irecv(message.memory, shape.count(), shape.type(), world_rank(message.peer), place_.tag, world_->comm,
                   &message.request),
         operation, i);
 }
@@ -73,7 +133,7 @@ void MpiCommunicator::collect() {
     int is_there = 0;
     MPI_Message handle = MPI_MESSAGE_NULL;
     MPI_Status status;
-    const int code = MPI_Improbe(MPI_ANY_SOURCE, place_.tag, world_->comm(), &is_there, &handle, &status);
+    const int code = MPI_Improbe(MPI_ANY_SOURCE, place_.tag, world_->comm, &is_there, &handle, &status);
     if (code != MPI_SUCCESS) die("looking for messages: " + mpi_error_text(code));
     if (is_there == 0) return;
     const auto from = std::find(place_.ranks.begin(), place_.ranks.end(), status.MPI_SOURCE);
@@ -86,7 +146,7 @@ void MpiCommunicator::receive(const MpiInbox::Receive& what, MpiInbox::Arrived a
   MpiOperation& operation = *what.operation;
   MpiOperation::Message& message = operation.messages()[what.i];
   if (arrived.size > message.bytes)
-    die(describe(operation, what.i) + ": a message of " + std::to_string(arrived.size) + " bytes arrived");
+    die(operation.describe(what.i) + ": a message of " + std::to_string(arrived.size) + " bytes arrived");
   const MpiErrorsReturn errors_return(options_.blocking);
   const MpiShape shape(arrived.size, options_.chunk_bytes);
   check(MPI_Imrecv(operation.make_room(what.i, arrived.size), shape.count(), shape.type(), &arrived.handle,
@@ -95,7 +155,7 @@ void MpiCommunicator::receive(const MpiInbox::Receive& what, MpiInbox::Arrived a
 }
 
 void MpiCommunicator::check(int code, const MpiOperation& operation, std::size_t i) {
-  if (code != MPI_SUCCESS) die(describe(operation, i) + ": " + mpi_error_text(code));
+  if (code != MPI_SUCCESS) die(operation.describe(i) + ": " + mpi_error_text(code));
 }
 
 // True when message i is complete; hands over what it received. Blocking: waits until it is.
@@ -110,16 +170,6 @@ bool MpiCommunicator::test(MpiOperation& operation, std::size_t i) {
   if (is_done == 0) return false;
   if (operation.is_receive(i)) operation.arrived(i, bytes_of(status));
   return message.is_complete = true;
-}
-
-std::size_t MpiCommunicator::bytes_of(MPI_Status& status) const {
-  int size = 0;
-  MPI_Get_count(&status, MPI_BYTE, &size);
-  // A simulator need not know MPI_Get_elements_x, without which derived types cannot do.
-  if (size != MPI_UNDEFINED) return static_cast<std::size_t>(size);
-  MPI_Count elements = 0;
-  MPI_Get_elements_x(&status, MPI_BYTE, &elements);
-  return static_cast<std::size_t>(elements);
 }
 
 void MpiCommunicator::finish(std::uint64_t ticket) {
@@ -147,10 +197,8 @@ void MpiCommunicator::wait_for(MpiOperation& operation) {
   if (is_complete) return;
   std::vector<int> silent;
   for (std::size_t i = 0; i < count; ++i)
-    if (!test(operation, i)) silent.push_back(operation.message(i).peer);
-  std::ostringstream reason;
-  reason << "no answer within " << in_seconds(options_.timeout) << " s from " << list_ranks(std::move(silent));
-  die(reason.str());
+    if (!test(operation, i)) silent.push_back(operation.messages()[i].peer);
+  die(no_answer(options_.timeout, std::move(silent)));
 }
 
 // Lets go of the caller's buffers. False when MPI still has a request: the operation must live on.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for mpi.cc and mpi_session.cc where the library is built without MPI.
+// Stands in for mpi.cc where the library is built without MPI.
 #include "oktopk/base/error.h"
 #include "oktopk/comm/mpi.h"
 
@@ -19,6 +19,5 @@ MpiSession::MpiSession(MpiThreads) { fail_absent(); }
 MpiSession::~MpiSession() = default;
 
 std::unique_ptr<Communicator> make_mpi_world(const MpiOptions&) { fail_absent(); }
-std::unique_ptr<Communicator> make_mpi_communicator(int, const MpiOptions&) { fail_absent(); }
 
 }  // namespace oktopk

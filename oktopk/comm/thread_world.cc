@@ -108,10 +108,8 @@ bool ThreadWorld::sleep(int rank, const Operation& operation) {
 
 void ThreadWorld::await(int rank, Operation& operation) {
   if (!sleep(rank, operation)) {
-    const std::string peers = silent_peers(operation);
-    if (!peers.empty()) {
-      kill(rank, text("rank ", rank, ": no answer within ", in_seconds(timeout_), " s from ", peers));
-    }
+    std::vector<int> silent = silent_peers(operation);
+    if (!silent.empty()) kill(rank, text("rank ", rank, ": ", no_answer(timeout_, std::move(silent))));
   }
   // Looked at last: a message that overtook one withdrawn from a dead world must not count.
   if (!is_dead()) return;
@@ -119,13 +117,13 @@ void ThreadWorld::await(int rank, Operation& operation) {
   throw_dead(rank);
 }
 
-std::string ThreadWorld::silent_peers(const Operation& operation) {
+std::vector<int> ThreadWorld::silent_peers(const Operation& operation) {
   std::vector<int> peers;
   for (const Slot& slot : operation.slots) {
     const std::lock_guard lock(channel(slot).mutex);
     if (slot.posted) peers.push_back(slot.peer);
   }
-  return list_ranks(std::move(peers));
+  return peers;
 }
 
 void ThreadWorld::withdraw(Operation& operation) {

@@ -102,7 +102,7 @@ class ThreadWorld {
   void post(Slot& slot);
   void complete(const Slot& slot);
   bool sleep(int rank, const Operation& operation);
-  std::string silent_peers(const Operation& operation);
+  std::vector<int> silent_peers(const Operation& operation);
   void make_parts(Split& split);
 
   const int P_;

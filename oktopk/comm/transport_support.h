@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What transports have in common: pooled operations named by tickets, polling with patience, and
-// words for errors. For the implementation of begin/finish/abandon; nothing here communicates.
+// Parts that transports share for begin(), finish() and abandon(): pooled operations named by tickets, polling, and
+// texts of errors. Nothing here communicates.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,16 +16,23 @@
 
 namespace oktopk {
 
-// Longer ones would overflow when added to a time point.
+// A longer timeout would overflow when it is added to a time point.
 inline constexpr Communicator::Duration kLongestTimeout = std::chrono::hours(24 * 365);
 
 inline double in_seconds(Communicator::Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-// "rank 1, 2, 5" of ranks in any order, with repetitions.
-std::string list_ranks(std::vector<int> ranks);
+// For the error of a wait that timed out; `silent` may be in any order and have repetitions.
+inline std::string no_answer(Communicator::Duration timeout, std::vector<int> silent) {
+  std::sort(silent.begin(), silent.end());
+  silent.erase(std::unique(silent.begin(), silent.end()), silent.end());
+  std::ostringstream text;
+  text << "no answer within " << in_seconds(timeout) << " s from rank";
+  for (const int rank : silent) text << (rank == silent.front() ? " " : ", ") << rank;
+  return text.str();
+}
 
-// Operations with stable addresses; a ticket is an index. An operation keeps its memory when it is
-// given back, so that a warm pool allocates nothing.
+// Operations with stable addresses; a ticket is an index. An operation keeps its memory when it is given back, so that
+// a warm pool allocates nothing.
 template <class Operation>
 class OperationPool {
  public:
@@ -62,8 +71,8 @@ class OperationPool {
   std::vector<std::uint64_t> free_;
 };
 
-// Polls until `is_done` or the timeout; says which. First at full speed, then giving the core away,
-// after a while for longer: more ranks than cores progress.
+// Polls until is_done() or the timeout; false on timeout. Polls at full speed first, then yields, then sleeps, so that
+// more ranks than cores progress.
 template <class IsDone>
 bool poll(Communicator::Duration timeout, IsDone is_done) {
   constexpr int kPollsBeforeYield = 100;

@@ -4,10 +4,12 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <iomanip>
+#include <limits>
+#include <sstream>
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/find_row.h"
-#include "oktopk/base/hash.h"
 #include "oktopk/optim/gradient_clip.h"
 #include "oktopk/reduce/notes.h"
 
@@ -62,12 +64,10 @@ std::span<const float> Optimiser::point(std::span<const float> weights) {
 // Once: different options or learning rates would drive the ranks' weights apart, silently.
 void Optimiser::agree() {
   if (agreed_) return;
-  const auto rate = std::as_bytes(std::span(&basics_.learning_rate, 1));
-  const std::uint64_t mine = hash_bytes(rate, hash_text(description()));
-  const std::uint64_t least = allreduce_small(sync_.comm(), mine, Reduction::min, work_);
-  const std::uint64_t most = allreduce_small(sync_.comm(), mine, Reduction::max, work_);
-  require(least == most, "optimiser: the ranks have different options; this one: ", description(), ", learning rate ",
-          basics_.learning_rate);
+  std::ostringstream text;
+  text << std::setprecision(std::numeric_limits<float>::max_digits10) << description() << ", learning rate "
+       << basics_.learning_rate;
+  require_equal(sync_.comm(), "optimiser", text.str(), work_);
   agreed_ = true;
 }
 

@@ -131,11 +131,7 @@ void BucketedReducer::share_profile(std::size_t bucket) {
 }
 
 void BucketedReducer::agree() {
-  const std::uint64_t mine = hash_text(description());
-  std::vector<std::uint64_t> all(static_cast<std::size_t>(comm_.size()));
-  allgather_checked(comm_, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), work_);
-  for (std::size_t r = 1; r < all.size(); ++r)
-    require(all[r] == all[0], "bucketed reducer: rank ", r, " has other tensors or buckets than rank 0");
+  require_equal(comm_, "bucketed reducer", description(), work_);
   agreed_ = true;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "oktopk/allreduce/parts/dense_sum.h"
 #include "oktopk/allreduce/parts/frames.h"
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
@@ -158,8 +159,7 @@ void NodeReducer::sum_in_node(Gradient gradient, float scale) {
   if (node_sums_by_tree(n_, node_->size())) {
     tree_reduce(*node_, sum_, node_work_);
   } else {
-    const auto phases = halving_phases(node_->size(), node_work_);
-    reduce_scatter(*node_, sum_, cuts_, phases, node_work_);
+    dense_reduce_scatter(*node_, sum_, cuts_, DenseRounds::halving, node_work_);
     gather_regions(*node_, sum_, cuts_, node_work_);
   }
 }

@@ -2,7 +2,7 @@
 // Who is in which node, and which preset the leaders use (node_reducer.h): found once, when a
 // NodeReducer is made. Collective.
 #include <algorithm>
-#include <array>
+#include <string>
 
 #include "oktopk/base/error.h"
 #include "oktopk/reduce/node_reducer.h"
@@ -29,14 +29,7 @@ void NodeReducer::choose(int group) {
 
 // `comm`: the parts of the traced one would call their ranks by other numbers.
 void NodeReducer::find_nodes(Communicator& comm, int group) {
-  const std::array<std::uint64_t, 2> mine = {n_, fingerprint_};
-  std::vector<std::array<std::uint64_t, 2>> all(static_cast<std::size_t>(comm_.size()));
-  allgather_checked(comm_, std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)), work_);
-  for (std::size_t r = 1; r < all.size(); ++r) {
-    require(all[r][0] == all[0][0], "node reducer: rank ", r, " has n = ", all[r][0], ", rank 0 has n = ", all[0][0]);
-    require(all[r][1] == all[0][1], "node reducer: rank ", r,
-            " has another preset, other options or another group than rank 0");
-  }
+  require_equal(comm_, "node reducer", "n = " + std::to_string(n_) + ", " + description_, work_);
   const int leader = group == 0 ? comm_.host() : comm_.rank() / group * group;
   leader_of_.resize(static_cast<std::size_t>(comm_.size()));
   allgather_checked(comm_, std::as_bytes(std::span(&leader, 1)), std::as_writable_bytes(std::span(leader_of_)), work_);

@@ -105,7 +105,7 @@ Reducer::Reducer(Communicator& comm, Index n, const ReducerOptions& options)
   allreduce_->check_ranks(comm.size());
   description_ = describe(options, n);
   // No part of the description: a state may go on with the caller's dense or with ours.
-  fingerprint_ = hash_text(description_ + (options.choice.external_dense ? ", external dense" : ""));
+  settings_ = description_ + (options.choice.external_dense ? ", external dense" : "");
 }
 
 Reducer::Parts Reducer::make_parts(const std::optional<Tuner>& tuner) const {

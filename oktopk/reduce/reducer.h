@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "oktopk/allreduce/presets.h"
-#include "oktopk/comm/tracing.h"
+#include "oktopk/comm/decorators.h"
 #include "oktopk/device/device.h"
 #include "oktopk/reduce/adaptive_density.h"
 #include "oktopk/reduce/density_schedule.h"
@@ -249,7 +249,7 @@ class Reducer final : public Synchroniser {
   std::unique_ptr<Allreduce> dense_;  // of floats, for warm-up and flush
   std::unique_ptr<ResidualRule> rule_;
   std::string description_;        // of all options
-  std::uint64_t fingerprint_ = 0;  // of the description
+  std::string settings_;  // must be equal on all ranks
   Residual residual_;
   bool spoilt_ = false;       // a step failed half-way
   bool dead_ = false;         // and the communicator is dead

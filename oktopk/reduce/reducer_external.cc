@@ -14,7 +14,7 @@ bool Reducer::prepare(std::optional<ExternalPrice> measured) {
   PhaseTimer timer(options_.trace, "reducer");
   begin_metrics();
   if (tuner_) review();
-  allreduce_->agree(comm_, n(), k_, fingerprint_);
+  allreduce_->agree(comm_, n(), k_, settings_);
   calibrate_first(measured);
   times_ = {.exchange = timer.lap("agree")};
   is_prepared_ = true;
@@ -25,7 +25,7 @@ void Reducer::prepare_flush() {
   check_sound();
   begin_metrics();
   times_ = {};
-  allreduce_->agree(comm_, n(), k_, fingerprint_);
+  allreduce_->agree(comm_, n(), k_, settings_);
   is_prepared_ = true;
 }
 

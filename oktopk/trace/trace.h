@@ -2,7 +2,7 @@
 // Where the time goes, event by event: spans in the Trace Event Format of Chrome, which
 // ui.perfetto.dev and chrome://tracing show (docs/observability.md). A Trace collects in memory and
 // does nothing by itself: no file is written before write(). One Trace may serve all ranks of a
-// process and all their threads; ranks in other processes are merged (comm/tracing.h).
+// process and all their threads; ranks in other processes are merged (comm/decorators.h).
 //
 // Cost: a lock, a clock and some tens of bytes per event. Without a trace (TraceRow{}) a Span reads
 // no clock. Memory is bounded: when the trace is full, later events are dropped and counted.

@@ -5,10 +5,11 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <vector>
+#include <iomanip>
+#include <limits>
+#include <sstream>
 
 #include "oktopk/base/error.h"
-#include "oktopk/base/hash.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/tune/kernel_prices.h"
 #include "oktopk/tune/network_prices.h"
@@ -33,18 +34,17 @@ void check(const CalibrateOptions& o) {
 // Ranks that do different things wait for each other in vain, and prices taken from different
 // profiles would let them choose different methods: both are found before anything is measured.
 void agree(Communicator& comm, const CalibrateOptions& o, Workspace& work) {
-  const Machine& m = o.assumed.machine;
-  std::vector<double> values = {o.budget, static_cast<double>(o.kernels), static_cast<double>(o.ranks_per_host),
-                                static_cast<double>(o.values), static_cast<double>(o.external_dense.has_value())};
+  std::ostringstream text;
+  text << std::setprecision(std::numeric_limits<double>::max_digits10) << "budget = " << o.budget
+       << ", kernels = " << o.kernels << ", ranks_per_host = " << o.ranks_per_host << ", values = " << o.values
+       << ", external_dense = " << o.external_dense.has_value();
   if (!o.kernels) {
-    values.insert(values.end(), {m.gamma, m.delta, m.sigma});
-    values.insert(values.end(), o.assumed.index_seconds.begin(), o.assumed.index_seconds.end());
-    values.insert(values.end(), o.assumed.value_seconds.begin(), o.assumed.value_seconds.end());
+    const Machine& m = o.assumed.machine;
+    text << ", gamma = " << m.gamma << ", delta = " << m.delta << ", sigma = " << m.sigma;
+    for (const double seconds : o.assumed.index_seconds) text << ", index_seconds " << seconds;
+    for (const double seconds : o.assumed.value_seconds) text << ", value_seconds " << seconds;
   }
-  const std::uint64_t hash = hash_bytes(std::as_bytes(std::span(values)));
-  const std::uint64_t least = allreduce_small(comm, hash, Reduction::min, work);
-  const std::uint64_t most = allreduce_small(comm, hash, Reduction::max, work);
-  require(least == most, "calibrate: the ranks' options differ; all but the clock must be equal");
+  require_equal(comm, "calibrate", text.str(), work);
 }
 
 void take_kernels(const KernelPrices& prices, Profile& profile) {

@@ -19,32 +19,24 @@ TEST(Allocation, warm_collectives_allocate_nothing) {
       CountingCommunicator comm(inner);
       const auto ranks = static_cast<std::size_t>(P);
       Workspace work;
-      Gathered gathered, incoming;
-      std::vector<std::byte> mine(100), all(ranks * 100), place(ranks * 100);
+      Gathered gathered;
+      std::vector<std::byte> mine(100), all(ranks * 100);
       std::vector<float> data(ranks * 10);
-      std::vector<Bf16> halves(ranks * 10);
       std::vector<std::size_t> cuts(ranks + 1);
       for (std::size_t r = 0; r <= ranks; ++r) cuts[r] = r * 10;
       const std::vector<std::size_t> capacities(ranks, 100);
-      const std::vector<std::span<const std::byte>> blocks(ranks, mine);
-      const auto phases = circulant_phases(grid_skips(P));
       std::size_t before = 0;
       for (int round = 0; round < 4; ++round) {
         if (round == 2) before = allocations_of_this_thread();
         barrier(comm);
         broadcast(comm, P - 1, mine);
         allgather(comm, mine, all, work);
-        allgatherv(comm, mine, capacities, gathered, work);
-        alltoall(comm, all, place, work);
-        alltoallv(comm, blocks, capacities, incoming, work);
-        reduce_scatter(comm, data, cuts, phases, work);
-        allgather_regions(comm, data, cuts, phases, work);
-        ring_reduce_scatter(comm, data, cuts, work);
-        ring_allgather(comm, data, cuts);
-        reduce_scatter(comm, data, cuts, phases, work, conformance::kUpperHalf);
-        allgather_regions(comm, halves, cuts, phases, work);
-        ring_reduce_scatter(comm, data, cuts, work, conformance::kUpperHalf);
-        ring_allgather(comm, halves, cuts);
+        allgatherv(comm, mine, capacities, gathered);
+        for (const DenseRounds rounds : conformance::kDenseRounds) {
+          dense_reduce_scatter(comm, data, cuts, rounds, work);
+          dense_reduce_scatter(comm, data, cuts, rounds, work, conformance::kUpperHalf);
+          dense_allgather(comm, std::as_writable_bytes(std::span(data)), sizeof(float), cuts, rounds, work);
+        }
         allreduce_small(comm, 1.0, Reduction::max, work);
       }
       EXPECT_EQ(allocations_of_this_thread() - before, 0u) << "P = " << P << ", rank " << comm.rank();

@@ -9,6 +9,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
 #include "tests/support/communicator_conformance.h"
+#include "tests/support/faults.h"
 #include "tests/support/world.h"
 
 namespace oktopk::decorators_test {
@@ -71,12 +72,6 @@ TEST(JitterCommunicator, changes_timing_and_nothing_else) {
     conformance::survives_a_storm(jitter);
     conformance::splits_by_color_and_key(jitter);
   });
-}
-
-TEST(Fault, kinds_have_names) {
-  for (const FaultKind kind : kFaultKinds) EXPECT_EQ(parse_fault_kind(to_string(kind)), kind);
-  EXPECT_EQ(to_string(FaultKind::truncate), "truncate");
-  EXPECT_THROW(parse_fault_kind("explode"), UsageError);
 }
 
 // Rank 0 sends five messages of 32 zero bytes to rank 1 and has the fault; what rank 1 receives.

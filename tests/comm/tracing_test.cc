@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages in a trace, with peer and bytes; nothing else changes; traces of ranks come together.
-#include "oktopk/comm/tracing.h"
+#include "oktopk/comm/decorators.h"
 
 #include <gtest/gtest.h>
 

@@ -26,7 +26,7 @@ std::vector<Bytes> gather_states(Communicator& comm, const Bytes& mine) {
   const auto most = allreduce_small<std::uint64_t>(comm, mine.size(), Reduction::max, work);
   const std::vector<std::size_t> capacities(static_cast<std::size_t>(comm.size()), most);
   Gathered all;
-  allgatherv(comm, mine, capacities, all, work);
+  allgatherv(comm, mine, capacities, all);
   std::vector<Bytes> states;
   for (int r = 0; r < comm.size(); ++r) states.emplace_back(all.of(r).begin(), all.of(r).end());
   return states;

@@ -51,7 +51,7 @@ std::vector<Entries> gather_entries(Communicator& comm, CooView mine, int root) 
   append(mine.idx);
   append(mine.val);
   Gathered all;
-  allgatherv(comm, bytes, capacities, all, work);
+  allgatherv(comm, bytes, capacities, all);
   std::vector<Entries> by_rank;
   if (root >= 0 && root != comm.rank()) return by_rank;
   for (int r = 0; r < comm.size(); ++r) {

@@ -6,10 +6,10 @@
 #include <sstream>
 
 #include "oktopk/base/error.h"
-#include "oktopk/comm/decorators.h"
 #include "tests/laws/laws.h"
 #include "tests/laws/subject.h"
 #include "tests/laws/witness.h"
+#include "tests/support/faults.h"
 
 namespace oktopk {
 namespace {

@@ -2,9 +2,9 @@
 // The collectives on the transport "mpi", for the size this program was started with.
 #include <gtest/gtest.h>
 
-#include "oktopk/comm/decorators.h"
 #include "oktopk/comm/mpi.h"
 #include "tests/support/collectives_conformance.h"
+#include "tests/support/faults.h"
 
 namespace oktopk::collectives_test {
 namespace {

@@ -4,15 +4,14 @@
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <gtest/gtest.h>
-#include <mpi.h>
 
 #include <chrono>
 #include <string>
 #include <tuple>
 
-#include "oktopk/comm/decorators.h"
-#include "oktopk/comm/mpi.h"
+#include "oktopk/comm/mpi_comm.h"
 #include "tests/support/communicator_conformance.h"
+#include "tests/support/faults.h"
 
 namespace oktopk::communicator_test {
 namespace {
@@ -55,7 +54,7 @@ TEST(MpiCommunicator, uses_a_foreign_communicator_without_mixing_messages) {
   MPI_Comm backwards = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &backwards);
   {
-    const auto comm = make_mpi_communicator(MPI_Comm_c2f(backwards), {kTimeout});
+    const auto comm = make_mpi_communicator(backwards, {kTimeout});
     EXPECT_EQ(comm->rank(), size - 1 - rank);
     EXPECT_EQ(comm->size(), size);
     // The user's own message with our tag is under way while ours pass.
@@ -74,7 +73,7 @@ TEST(MpiCommunicator, uses_a_foreign_communicator_without_mixing_messages) {
 }
 
 TEST(MpiCommunicator, null_handle_or_bad_options_are_usage_errors) {
-  EXPECT_THROW(make_mpi_communicator(MPI_Comm_c2f(MPI_COMM_NULL)), UsageError);
+  EXPECT_THROW(make_mpi_communicator(MPI_COMM_NULL), UsageError);
   EXPECT_THROW(make_mpi_world({.timeout = 0s}), UsageError);
   EXPECT_THROW(make_mpi_world({.chunk_bytes = 0}), UsageError);
   EXPECT_THROW(make_mpi_world({.chunk_bytes = std::size_t{1} << 31}), UsageError);

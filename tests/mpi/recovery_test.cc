@@ -9,10 +9,10 @@
 #include <thread>
 
 #include "oktopk/comm/collectives.h"
-#include "oktopk/comm/decorators.h"
 #include "oktopk/comm/mpi.h"
 #include "oktopk/reduce/reducer.h"
 #include "tests/laws/inputs.h"
+#include "tests/support/faults.h"
 #include "tests/support/fleeting.h"
 #include "tests/support/training.h"
 

@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
-#include "oktopk/comm/decorators.h"
 #include "oktopk/comm/mpi.h"
 #include "oktopk/reduce/bucketed_reducer.h"
+#include "tests/support/faults.h"
 #include "tests/support/message.h"
 
 namespace oktopk::threads_test {

@@ -11,6 +11,7 @@
 
 #include "tests/laws/witness.h"
 #include "tests/reduce/bucketed.h"
+#include "tests/support/faults.h"
 
 namespace oktopk::bucketed_reducer_test {
 namespace {

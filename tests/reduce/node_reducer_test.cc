@@ -207,14 +207,14 @@ TEST(NodeReducer, construction_with_bad_or_different_options_is_refused_by_all) 
     };
     const auto nothing = [](auto&) {};
     expect(refusal(100, nothing, -1), "rank 0: node reducer: group = -1");
-    expect(refusal(100, nothing, is_last ? 3 : 2), "rank 3 has another preset");
+    expect(refusal(100, nothing, is_last ? 3 : 2), "rank 3 has nodes of 3");
     expect(refusal(is_last ? 101 : 100, nothing, 2), "rank 3 has n = 101");
     expect(refusal(
                100, [](auto& o) { o.k = 101; }, 2),
            "rank 3: reducer: k = 101");
     expect(refusal(
                100, [](auto& o) { o.k = 11; }, 2),
-           "rank 3 has another preset");
+           "rank 3 has k 11");
     expect(refusal(
                100, [](auto& o) { o.decay = 2; }, 2),
            "rank 3: reducer: decay = 2");

@@ -169,10 +169,9 @@ TEST(ReducerStates, load_of_another_rank_s_state_names_both) {
   // Both ends of the world exchange their states by hand.
   expect_refusals("saved by rank", [](Communicator& comm, Reducer& reducer) {
     const Bytes mine = reducer.save();
-    Workspace work;
     Gathered all;
     const std::vector<std::size_t> capacities(static_cast<std::size_t>(comm.size()), 100000);
-    allgatherv(comm, mine, capacities, all, work);
+    allgatherv(comm, mine, capacities, all);
     const auto theirs = all.of(comm.size() - 1 - comm.rank());
     return Bytes(theirs.begin(), theirs.end());
   });

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "oktopk/allreduce/parts/dense_sum.h"
 #include "oktopk/base/error.h"
 #include "oktopk/comm/decorators.h"
 #include "oktopk/tune/node.h"
@@ -19,7 +20,7 @@ void real_node_sum(Communicator& node, Index n) {
   if (node_sums_by_tree(n, node.size())) return tree_reduce(node, data, work);
   const Cuts regions = equal_cuts(n, node.size());
   const std::vector<std::size_t> cuts(regions.begin(), regions.end());
-  reduce_scatter(node, data, cuts, halving_phases(node.size(), work), work);
+  dense_reduce_scatter(node, data, cuts, DenseRounds::halving, work);
   gather_regions(node, data, cuts, work);
 }
 

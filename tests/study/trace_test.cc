@@ -14,10 +14,13 @@ namespace {
 TEST(Trace, writes_down_every_exchange) {
   run_world("threads", 3, [](Communicator& comm) {
     LoggingCommunicator tracing(comm);
-    const std::array<std::byte, 15> out{};
-    std::array<std::byte, 15> in{};
-    Workspace work;
-    alltoall(tracing, out, in, work);
+    const std::array<std::byte, 5> out{};
+    std::array<std::byte, 10> in{};
+    const int next = neighbour(comm, 1);
+    const int last = neighbour(comm, -1);
+    const std::array<Send, 2> sends = {{{next, out}, {last, out}}};
+    std::array<Recv, 2> recvs = {{{next, std::span(in).first(5)}, {last, std::span(in).last(5)}}};
+    tracing.exchange(sends, recvs);
     ASSERT_EQ(tracing.exchanges().size(), 1U);
     EXPECT_EQ(tracing.exchanges()[0].messages_received, 2U);
     EXPECT_EQ(tracing.exchanges()[0].bytes_sent, 10U);

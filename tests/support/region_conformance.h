@@ -1,29 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of the collectives over regions of a vector, in floats and in halves, that all ranks of a
-// communicator call together. Inputs are dyadic (multiples of 1/8, small): float sums are exact in
-// any order.
+// Checks of dense sums (allreduce/parts/dense_sum.h), in floats and in halves, that all ranks of a communicator call
+// together. Inputs are dyadic (multiples of 1/8, small): float sums are exact in any order.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <random>
-#include <string>
 #include <vector>
 
-#include "oktopk/comm/collectives.h"
+#include "oktopk/allreduce/parts/dense_sum.h"
+#include "oktopk/base/half.h"
 
 namespace oktopk::conformance {
 
-// The same schedules for every P: those with a name, and one that is irregular.
-inline std::vector<Skips> all_skips(int P) {
-  std::vector<Skips> skips{direct_skips(P), halving_skips(P), power_skips(P), grid_skips(P), radix_skips(P, 3)};
-  Skips every;
-  for (int s = P; s >= 1; --s) every.push_back(s);
-  skips.push_back(every);
-  return skips;
-}
+inline constexpr DenseRounds kDenseRounds[] = {DenseRounds::halving, DenseRounds::ring};
 
 inline float dyadic(int rank, std::size_t i) {
   return static_cast<float>(static_cast<int>((i * 31 + static_cast<std::size_t>(rank) * 17) % 257) - 128) / 8;
@@ -73,42 +66,36 @@ inline void expect_own_region(const Communicator& comm, const std::vector<float>
   for (std::size_t i = cuts[r]; i < cuts[r + 1]; ++i) ASSERT_EQ(data[i], sum[i]) << i;
 }
 
-inline void reduce_scatter_sums_regions_by_any_skips(Communicator& comm) {
+inline void dense_sums_are_exact(Communicator& comm) {
   Workspace work;
-  for (const Skips& skips : all_skips(comm.size())) {
-    const auto phases = circulant_phases(skips);
+  for (const DenseRounds rounds : kDenseRounds)
     for_each_vector(comm, [&](std::vector<float> data, const auto& cuts, const auto& sum) {
-      SCOPED_TRACE(to_string(skips));
-      reduce_scatter(comm, data, cuts, phases, work);
+      dense_reduce_scatter(comm, data, cuts, rounds, work);
       expect_own_region(comm, data, cuts, sum);
-      allgather_regions(comm, data, cuts, phases, work);
+      dense_allgather(comm, std::as_writable_bytes(std::span(data)), sizeof(float), cuts, rounds, work);
       EXPECT_EQ(data, sum);
     });
-  }
-}
-
-inline void ring_sums_regions(Communicator& comm) {
-  Workspace work;
-  for_each_vector(comm, [&](std::vector<float> data, const auto& cuts, const auto& sum) {
-    ring_reduce_scatter(comm, data, cuts, work);
-    expect_own_region(comm, data, cuts, sum);
-    ring_allgather(comm, data, cuts);
-    EXPECT_EQ(data, sum);
-  });
 }
 
 // A coding of sums that cuts off their lower half.
-inline constexpr HalfSums kUpperHalf{
+inline constexpr SumCoding kUpperHalf{
+    .width = sizeof(std::uint16_t),
+    .is_plain = false,
     .split =
-        [](std::span<float> sums, std::span<Bf16> halves) {
+        [](std::span<float> sums, std::span<std::byte> wire) {
           for (std::size_t i = 0; i < sums.size(); ++i) {
-            halves[i].bits = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(sums[i]) >> 16);
-            sums[i] -= to_float(halves[i]);
+            const auto half = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(sums[i]) >> 16);
+            std::memcpy(wire.data() + 2 * i, &half, 2);
+            sums[i] -= to_float(Bf16{half});
           }
         },
     .add =
-        [](std::span<const Bf16> halves, std::span<float> sums) {
-          for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += to_float(halves[i]);
+        [](std::span<const std::byte> wire, std::span<float> sums) {
+          for (std::size_t i = 0; i < sums.size(); ++i) {
+            Bf16 half;
+            std::memcpy(&half.bits, wire.data() + 2 * i, 2);
+            sums[i] += to_float(half);
+          }
         }};
 
 // Own region summed, and what the ranks did not send of the others: together all that was brought.
@@ -136,34 +123,18 @@ inline void expect_all_halves(const std::vector<Bf16>& data, const std::vector<s
     for (std::size_t i = cuts[r]; i < cuts[r + 1]; ++i) ASSERT_EQ(data[i].bits, 1000 * r + i % 1000) << i;
 }
 
-inline void regions_of_halves_lose_nothing_by_any_skips(Communicator& comm) {
+inline void dense_sums_of_halves_lose_nothing(Communicator& comm) {
   Workspace work;
-  for (const Skips& skips : all_skips(comm.size())) {
-    const auto phases = circulant_phases(skips);
+  for (const DenseRounds rounds : kDenseRounds)
     for_each_vector(comm, [&](std::vector<float> data, const auto& cuts, std::vector<float> sum) {
-      SCOPED_TRACE(to_string(skips));
       widen(data);
       widen(sum);
-      reduce_scatter(comm, data, cuts, phases, work, kUpperHalf);
+      dense_reduce_scatter(comm, data, cuts, rounds, work, kUpperHalf);
       expect_nothing_lost(comm, data, sum, work);
       std::vector<Bf16> halves = own_halves(comm, cuts);
-      allgather_regions(comm, halves, cuts, phases, work);
+      dense_allgather(comm, std::as_writable_bytes(std::span(halves)), sizeof(Bf16), cuts, rounds, work);
       expect_all_halves(halves, cuts);
     });
-  }
-}
-
-inline void ring_of_halves_loses_nothing(Communicator& comm) {
-  Workspace work;
-  for_each_vector(comm, [&](std::vector<float> data, const auto& cuts, std::vector<float> sum) {
-    widen(data);
-    widen(sum);
-    ring_reduce_scatter(comm, data, cuts, work, kUpperHalf);
-    expect_nothing_lost(comm, data, sum, work);
-    std::vector<Bf16> halves = own_halves(comm, cuts);
-    ring_allgather(comm, halves, cuts);
-    expect_all_halves(halves, cuts);
-  });
 }
 
 inline void reduces_to_rank_0_by_tree_and_by_regions(Communicator& comm) {
@@ -172,7 +143,7 @@ inline void reduces_to_rank_0_by_tree_and_by_regions(Communicator& comm) {
     std::vector<float> by_tree = mine;
     tree_reduce(comm, by_tree, work);
     std::vector<float> by_regions = mine;
-    reduce_scatter(comm, by_regions, cuts, halving_phases(comm.size(), work), work);
+    dense_reduce_scatter(comm, by_regions, cuts, DenseRounds::halving, work);
     gather_regions(comm, by_regions, cuts, work);
     if (comm.rank() != 0) return;
     EXPECT_EQ(by_tree, sum);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "oktopk/base/error.h"
+#include "tests/support/faults.h"
 #include "tests/support/world.h"
 #include "tests/tune/priced_network.h"
 

@@ -54,8 +54,7 @@ void gather_to_leader(Communicator& node, const Cuts& cuts, std::span<std::byte>
 void sized_node_sum(Communicator& node, Index n, std::span<std::byte> shared) {
   if (node_sums_by_tree(n, node.size())) return sum_by_tree(node, sizeof(float) * n, shared);
   const Cuts cuts = equal_cuts(n, node.size());
-  Workspace work;
-  for (const Phase& phase : halving_phases(node.size(), work)) {
+  for (const Phase& phase : circulant_phases(halving_skips(node.size()))) {
     const Hop& hop = phase.hops.front();
     swap_sizes(node, hop.shift, bytes_of(cuts, node.rank() + hop.first, hop.count),
                bytes_of(cuts, node.rank(), hop.count), shared);

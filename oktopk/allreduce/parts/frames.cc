@@ -23,8 +23,8 @@ std::uint32_t tag_behind(std::span<const std::byte> notes, std::uint32_t tag) {
 SparseVector* error_sink(Codec codec, SparseVector& returned) { return codec.lossless() ? nullptr : &returned; }
 
 void FrameGather::run(Communicator& comm, std::span<const std::byte> mine, std::span<const std::size_t> capacities,
-                      Workspace& work) {
-  allgatherv(comm, mine, capacities, gathered_, work);
+                      Workspace& /*work*/) {
+  allgatherv(comm, mine, capacities, gathered_);
 }
 
 void FrameGather::decode(int r, const FrameSpec& spec, SparseVector& out) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// allreduce_small beyond the conformance checks of every transport: every P up to 33, values for
-// which order matters, damage.
+// Small collectives beyond the conformance checks of every transport: every P up to 33, values for which order
+// matters, damage, and the texts of disagreement.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -11,9 +11,10 @@
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/decorators.h"
 #include "oktopk/tune/cost.h"
+#include "tests/support/faults.h"
 #include "tests/support/world.h"
 
-namespace oktopk::allreduce_small_test {
+namespace oktopk::small_collectives_test {
 namespace {
 
 template <class T>
@@ -121,5 +122,36 @@ TEST(AllreduceSmall, damage_is_an_error_and_never_a_wrong_result) {
   }
 }
 
+// The texts of two ranks, and the error that both throw.
+std::string disagreement(const std::string& first, const std::string& second) {
+  const auto texts = gather_world("threads", 2, [&](Communicator& comm) {
+    Workspace work;
+    try {
+      require_equal(comm, "test", comm.rank() == 0 ? first : second, work);
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  });
+  EXPECT_EQ(texts[0], texts[1]);
+  return texts[0];
+}
+
+TEST(RequireEqual, error_names_the_first_item_that_differs) {
+  EXPECT_EQ(disagreement("n = 8, k = 2", "n = 8, k = 2"), "accepted");
+  EXPECT_EQ(disagreement("n = 8, k = 2", "n = 8, k = 20"), "test: rank 1 has k = 20, rank 0 has k = 2");
+  EXPECT_EQ(disagreement("n = 8, k = 2", "n = 8"), "test: rank 1 has nothing more, rank 0 has k = 2");
+  EXPECT_EQ(disagreement("", "n = 8"), "test: rank 1 has n = 8, rank 0 has nothing more");
+  EXPECT_EQ(disagreement("a, b", "a, , b"), "test: rank 1 has nothing more, rank 0 has b");
+}
+
+TEST(RequireEqual, error_shows_a_part_of_long_items) {
+  std::string long_list(5000, 'x');
+  const std::string other = long_list + "y";
+  long_list += "z";
+  const std::string shown(60, 'x');
+  EXPECT_EQ(disagreement(long_list, other), "test: rank 1 has " + shown + "y, rank 0 has " + shown + "z");
+}
+
 }  // namespace
-}  // namespace oktopk::allreduce_small_test
+}  // namespace oktopk::small_collectives_test
