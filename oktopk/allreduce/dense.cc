@@ -12,7 +12,7 @@
 // checksum: integrity of their bytes is the transport's.
 #include "oktopk/allreduce/algorithms.h"
 #include "oktopk/base/error.h"
-#include "oktopk/codec/kernels.h"
+#include "oktopk/cpu/kernels.h"
 #include "oktopk/sparse/cuts.h"
 
 namespace oktopk {
@@ -21,7 +21,7 @@ namespace {
 constexpr double kRingRegion = 1 << 20;  // values per region from which automatic takes the ring
 
 void split(std::span<float> sums, std::span<Bf16> halves) {
-  const bool finite = codec_kernels().split_bf16(sums.data(), sums.size(), std::as_writable_bytes(halves).data());
+  const bool finite = kernels().codings.split_bf16(sums.data(), sums.size(), std::as_writable_bytes(halves).data());
   require(finite, "a sum that would travel as bf16 is not finite");
 }
 
@@ -31,7 +31,7 @@ void check_arrived(bool finite) {
 
 constexpr HalfSums kBf16{
     .split = split, .add = [](std::span<const Bf16> halves, std::span<float> sums) {
-      check_arrived(codec_kernels().add_bf16(std::as_bytes(halves).data(), halves.size(), sums.data()));
+      check_arrived(kernels().codings.add_bf16(std::as_bytes(halves).data(), halves.size(), sums.data()));
     }};
 
 class Dense final : public Allreduce {
@@ -90,7 +90,7 @@ class Dense final : public Allreduce {
       allgather_regions(step.comm, halves_, cuts_, phases, work_);
     }
     out.dense_update.resize(step.n);
-    check_arrived(codec_kernels().from_bf16(std::as_bytes(std::span(halves_)).data(), step.n, out.dense_update.data()));
+    check_arrived(kernels().codings.from_bf16(std::as_bytes(std::span(halves_)).data(), step.n, out.dense_update.data()));
   }
 
   void split_own(int rank, std::span<float> sums) {
