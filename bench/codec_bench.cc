@@ -11,9 +11,8 @@
 #include <string>
 #include <string_view>
 
+#include "oktopk/codec/coding.h"
 #include "oktopk/codec/frame.h"
-#include "oktopk/codec/index_codec.h"
-#include "oktopk/codec/value_codec.h"
 
 namespace {
 
@@ -70,16 +69,6 @@ void decode(benchmark::State& state, Codec codec) {
     out.clear();
     decode_frame(frame, out);
   }
-  report(state, entries.size(), bytes.size());
-}
-
-void decode_add(benchmark::State& state, Codec codec) {
-  const SparseVector entries = selection(static_cast<double>(state.range(0)) / 1000);
-  Bytes bytes;
-  encode_frame({codec, kRange, 0}, entries, bytes);
-  const Frame frame = open_frame(bytes, {codec, kRange, 0});
-  std::vector<float> sums(kRange.width());
-  for (auto _ : state) decode_frame_add(frame, sums);
   report(state, entries.size(), bytes.size());
 }
 
@@ -140,7 +129,6 @@ void add(std::string_view verb, std::string_view name, Function function, Coding
     add("encode", name, encode, codec);
     add("open", name, open, codec);
     add("decode", name, decode, codec);
-    add("decode_add", name, decode_add, codec);
   }
   for (const IndexCoding coding : {IndexCoding::coo32, IndexCoding::u16_blocks, IndexCoding::bit_packed,
                                    IndexCoding::elias_fano, IndexCoding::bitmap}) {

@@ -83,7 +83,7 @@ void select(benchmark::State& state, SimdLevel level, SelectorKind kind) {
   const SimdLimit limit(level);
   Problem p(state);
   const auto selector = make_selector(kind, {.P = 4});
-  for (auto _ : state) selector->select(*p.device, p.next(), p.k, p.out, Checked::yes);
+  for (auto _ : state) selector->select(*p.device, p.next(), p.k, p.out);
   report_bytes(state, 12 * static_cast<double>(p.x.size()));
 }
 

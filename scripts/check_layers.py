@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks who includes whom in oktopk/: strictly downwards, backends confined, no output, no #ifdef.
 
-    base <- trace;  base <- sparse <- device <- select;  sparse <- codec;  trace <- comm
+    base <- trace <- comm;  base <- cpu <- sparse <- device <- select;  sparse <- codec
     all of those and tune/cost.h <- allreduce <- tune <- reduce <- optim
 
 Tools, tests, examples and bench may include everything. Prints each violation and exits 1 if any.
@@ -18,7 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BELOW = {
     "base": [],
     "trace": ["base"],
-    "sparse": ["base"],
+    "cpu": ["base"],
+    "sparse": ["cpu"],
     "device": ["sparse"],
     "select": ["device"],
     "codec": ["sparse"],

@@ -21,11 +21,10 @@ CODE_FOLDERS = ["oktopk", "python", "tools", "tests", "bench", "examples", "scri
 
 # Source (a pattern) -> (where it is tested, why not in the mirrored place).
 TESTED_ELSEWHERE = {
-    "oktopk/base/simd_x86.cc": ("tests/base/simd_test.cc", "declared in simd_detect.h"),
+    "oktopk/base/simd_x86.cc": ("tests/base/simd_test.cc", "declared in simd.h"),
     "oktopk/*/no_simd.cc": (None, "a stub for processors other than x86-64"),
-    "oktopk/*/*_scalar.cc": (None, "a variant: tested beside the others by the caller's test"),
-    "oktopk/*/*_avx2.cc": (None, "a variant: tested beside the others by the caller's test"),
-    "oktopk/*/*_avx512.cc": (None, "a variant: tested beside the others by the caller's test"),
+    "oktopk/cpu/*.cc": ("tests/cpu/kernels_test.cc", "variants of the same kernels, declared in kernels.h"),
+    "oktopk/optim/tensor_kernels_*.cc": ("tests/optim/tensor_step_test.cc", "variants of the same kernels"),
     "oktopk/comm/mpi*.cc": ("tests/mpi", "needs real processes"),
     "oktopk/comm/no_mpi.cc": (None, "a stub that throws; compiled only without MPI"),
     "oktopk/reduce/node_reducer_nodes.cc": ("tests/reduce/node_reducer_test.cc", "what a NodeReducer does as it is made"),

@@ -2,12 +2,13 @@
 #include "oktopk/allreduce/allreduce.h"
 
 #include <array>
+#include <cmath>
 #include <sstream>
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
 #include "oktopk/select/selector.h"
-#include "oktopk/sparse/set_ops.h"
+#include "oktopk/sparse/sum.h"
 
 namespace oktopk {
 namespace {
@@ -42,6 +43,18 @@ void check(const Contribution& mine, Index n, std::size_t k, bool dense) {
           ", but n = ", n);
 }
 
+// Values that are not finite count as the largest, so a selection has one if the accumulator has any.
+void check_finite(const Device& device, const Contribution& mine, bool dense) {
+  const std::span<const float> values = dense ? mine.dense : mine.selection.val;
+  const std::size_t bad = device.first_nonfinite(values);
+  if (bad == values.size()) return;
+  const std::size_t i = dense ? bad : mine.selection.idx[bad];
+  require(!mine.gradient.empty(), "allreduce: the value at index ", i, " is not finite, or the accumulator overflowed");
+  require(std::isfinite(mine.gradient[i]), "allreduce: gradient[", i, "] = ", mine.gradient[i],
+          ", but all entries must be finite");
+  fail<UsageError>("allreduce: the accumulator overflowed at index ", i, ": scale the gradient down");
+}
+
 // Decoded values are finite already: this finds the sums that every rank makes by itself.
 void check_sum(std::string_view algorithm, const Device& device, const Contribution& mine, const Outcome& out) {
   const std::size_t bad = device.first_nonfinite(out.update.val);
@@ -60,9 +73,7 @@ void fail_overflow(std::string_view algorithm, std::size_t i) {
 void Allreduce::run(Communicator& comm, const Device& device, const Contribution& mine, Index n, std::size_t k,
                     Outcome& out) {
   check(mine, n, k, is_dense());
-  const std::span<const float> values = is_dense() ? mine.dense : mine.selection.val;
-  const std::size_t bad = mine.is_finite ? values.size() : device.first_nonfinite(values);
-  require(bad == values.size(), "allreduce: value ", bad, " is not finite");
+  check_finite(device, mine, is_dense());
   agree(comm, n, k);
   out.update.clear();
   out.dense_update.clear();

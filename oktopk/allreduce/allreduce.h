@@ -23,7 +23,7 @@
 #include "oktopk/comm/skips.h"
 #include "oktopk/device/device.h"
 #include "oktopk/sparse/coo.h"
-#include "oktopk/sparse/set_ops.h"
+#include "oktopk/sparse/sum.h"
 #include "oktopk/tune/cost.h"
 
 namespace oktopk {
@@ -55,7 +55,7 @@ struct AllreduceOptions {
 struct Contribution {
   CooView selection;
   std::span<const float> dense = {};
-  bool is_finite = false;   // the caller has looked: values that are not would be refused
+  Gradient gradient = {};   // what was just added to them, if anything: an error names its entries
   bool checks_sum = false;  // the caller looks at a dense sum, in a pass that he makes anyway
 };
 

@@ -13,7 +13,7 @@
 #include "oktopk/allreduce/algorithms.h"
 #include "oktopk/allreduce/parts/dense_sum.h"
 #include "oktopk/base/error.h"
-#include "oktopk/codec/kernels.h"
+#include "oktopk/cpu/kernels.h"
 #include "oktopk/sparse/cuts.h"
 
 namespace oktopk {
@@ -22,7 +22,7 @@ namespace {
 constexpr double kRingRegion = 1 << 20;  // values per region from which automatic takes the ring
 
 void split(std::span<float> sums, std::span<std::byte> halves) {
-  const bool finite = codec_kernels().split_bf16(sums.data(), sums.size(), halves.data());
+  const bool finite = kernels().codings.split_bf16(sums.data(), sums.size(), halves.data());
   require(finite, "a sum that would travel as bf16 is not finite");
 }
 
@@ -34,7 +34,7 @@ constexpr SumCoding kBf16{.width = sizeof(Bf16),
                           .is_plain = false,
                           .split = split,
                           .add = [](std::span<const std::byte> halves, std::span<float> sums) {
-                            check_arrived(codec_kernels().add_bf16(halves.data(), sums.size(), sums.data()));
+                            check_arrived(kernels().codings.add_bf16(halves.data(), sums.size(), sums.data()));
                           }};
 
 class Dense final : public Allreduce {
@@ -87,7 +87,7 @@ class Dense final : public Allreduce {
     split_own(step.comm.rank(), sums);
     dense_allgather(step.comm, std::as_writable_bytes(std::span(halves_)), sizeof(Bf16), cuts_, rounds, work_);
     out.dense_update.resize(step.n);
-    check_arrived(codec_kernels().from_bf16(std::as_bytes(std::span(halves_)).data(), step.n, out.dense_update.data()));
+    check_arrived(kernels().codings.from_bf16(std::as_bytes(std::span(halves_)).data(), step.n, out.dense_update.data()));
   }
 
   void split_own(int rank, std::span<float> sums) {

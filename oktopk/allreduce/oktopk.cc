@@ -76,6 +76,7 @@ class OkTopk final : public Allreduce {
   SumThreshold threshold_;
   KthSumFinder finder_;
   std::vector<float> region_;  // dense sums of this rank's region
+  SparseVector decoded_;       // a frame that arrived
   SparseVector share_;         // what of it goes to everyone
   std::vector<Bytes> outgoing_;
   std::vector<Bytes> incoming_;  // of the bucket in flight and of the one that is added
@@ -129,7 +130,9 @@ void OkTopk::split_and_reduce(const Step& step, Outcome& out) {
   const auto add = [&](std::span<Recv> arrived) {
     for (const Recv& recv : arrived) {
       const auto bytes = std::span<const std::byte>(recv.buffer).first(recv.size);
-      decode_frame_add(expect_frame(bytes, {codec, mine, step.tag}, recv.peer), region_);
+      decoded_.clear();
+      decode_frame(expect_frame(bytes, {codec, mine, step.tag}, recv.peer), decoded_);
+      step.device.add_at(region_, mine.begin, decoded_);
     }
   };
   const std::span<Recv> all(recvs_);

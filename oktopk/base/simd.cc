@@ -7,7 +7,6 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/find_row.h"
-#include "oktopk/base/simd_detect.h"
 
 namespace oktopk {
 namespace {

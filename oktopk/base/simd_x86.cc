@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cpuid.h>
 
-#include "oktopk/base/simd_detect.h"
+#include "oktopk/base/simd.h"
 
 namespace oktopk {
 namespace {
 
-// What the compilers' own check has no name for.
+// The compilers' own check has no name for these.
 bool has_f16c_and_lzcnt() {
   unsigned a = 0;
   unsigned b = 0;

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Four lanes of h = fold((h ^ word0) * (word1 ^ constant)), the full 128-bit product folded by xor
-// (the mixing step of wyhash, Wang Yi 2019), so that four multiplications are in flight at once. A
-// plain 64-bit multiplication would move the top bits of a word nowhere, and two flips there could
-// cancel.
+// Four lanes of h = fold((h ^ word0) * (word1 ^ constant)), the full 128-bit product folded by xor (the mixing step of
+// wyhash, Wang Yi 2019), so that four multiplications are in flight at once. A plain 64-bit multiplication would move
+// the top bits of a word nowhere, and two flips there could cancel.
 #include "oktopk/codec/checksum.h"
 
 #include <array>
 #include <bit>
 #include <cstring>
 
-#include "oktopk/codec/bits.h"
+#include "oktopk/cpu/bits.h"
 
 namespace oktopk {
 namespace {
@@ -50,8 +49,7 @@ struct Lanes {
     parity = all;
   }
 
-  // A last, incomplete stripe counts as filled with zeros: the context says how long the payload
-  // is.
+  // A last, incomplete stripe is filled with zeros: the context says how long the payload is.
   void add_padded(std::span<const std::byte> part) {
     std::array<std::byte, kStripeBytes> stripe{};
     std::memcpy(stripe.data(), part.data(), part.size());

@@ -1,38 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables of codings, their names, and payload sizes. A new coding adds one enumerator in
-// codec.h, one line in a table here and one file.
+// The table of codings, their names, and the sizes of payloads and frames. A new coding is an enumerator in codec.h, a
+// file with its class, a factory in coding.h and a row here.
 #include "oktopk/codec/codec.h"
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <optional>
 
 #include "oktopk/base/error.h"
-#include "oktopk/codec/index_codec.h"
-#include "oktopk/codec/value_codec.h"
+#include "oktopk/base/varint.h"
+#include "oktopk/codec/coding.h"
+#include "oktopk/codec/frame.h"
+#include "oktopk/cpu/bits.h"
 
 namespace oktopk {
 namespace {
 
 constexpr std::array<CodingInfo, 6> kIndexCodings{{
-    {"coo32", "32-bit indices; the fastest"},
-    {"u16_blocks", "16-bit offsets inside blocks of 65536"},
-    {"bit_packed", "gaps, bit-packed with one width per 512"},
-    {"elias_fano", "packed low bits, unary high bits; near the entropy at any density"},
-    {"bitmap", "one bit per position of the range; best above 25% density"},
-    {"all", "every index of the range, no index bytes"},
+    {"coo32", "32-bit indices; the fastest", index_coo32},
+    {"u16_blocks", "16-bit offsets inside blocks of 65536", index_u16_blocks},
+    {"bit_packed", "gaps, bit-packed with one width per 512", index_bit_packed},
+    {"elias_fano", "packed low bits, unary high bits; near the entropy at any density", index_elias_fano},
+    {"bitmap", "one bit per position of the range; best above 25% density", index_bitmap},
+    {"all", "every index of the range, no index bytes", index_all},
 }};
-constexpr std::array<const IndexCodec& (*)(), 6> kIndexCodecs{index_coo32,      index_u16_blocks, index_bit_packed,
-                                                              index_elias_fano, index_bitmap,     index_all};
 
 constexpr std::array<CodingInfo, 4> kValueCodings{{
-    {"fp32", "32-bit floats, lossless"},
-    {"bf16", "the upper half of a float, rounded to nearest even"},
-    {"log8", "sign and 7-bit logarithmic level per value, a scale per 256"},
-    {"log4", "sign and 3-bit logarithmic level per value, a scale per 256"},
+    {"fp32", "32-bit floats, lossless", nullptr, value_fp32},
+    {"bf16", "the upper half of a float, rounded to nearest even", nullptr, value_bf16},
+    {"log8", "sign and 7-bit logarithmic level per value, a scale per 256", nullptr, value_log8},
+    {"log4", "sign and 3-bit logarithmic level per value, a scale per 256", nullptr, value_log4},
 }};
-constexpr std::array<const ValueCodec& (*)(), 4> kValueCodecs{value_fp32, value_bf16, value_log8, value_log4};
 
 template <class Coding>
 std::optional<Coding> find(std::span<const CodingInfo> table, std::string_view name) {
@@ -48,6 +49,13 @@ std::string names(std::span<const CodingInfo> table) {
   return text;
 }
 
+template <class Coding>
+const CodingInfo& row_of(std::span<const CodingInfo> table, const char* kind, Coding coding) {
+  const auto at = static_cast<std::size_t>(coding);
+  if (at >= table.size()) fail<UsageError>(kind, " coding ", at, " does not exist: use one of {", names(table), "}");
+  return table[at];
+}
+
 [[noreturn]] void fail_parse(std::string_view text) {
   fail<UsageError>("parse_codec: '", text, "' is not INDEX+VALUE, INDEX or VALUE with INDEX in {", names(kIndexCodings),
                    "} and VALUE in {", names(kValueCodings), "}");
@@ -58,19 +66,8 @@ std::string names(std::span<const CodingInfo> table) {
 std::span<const CodingInfo> index_codings() { return kIndexCodings; }
 std::span<const CodingInfo> value_codings() { return kValueCodings; }
 
-const IndexCodec& index_codec(IndexCoding coding) {
-  const auto at = static_cast<std::size_t>(coding);
-  if (at >= kIndexCodecs.size())
-    fail<UsageError>("index coding ", at, " does not exist: use one of {", names(kIndexCodings), "}");
-  return kIndexCodecs[at]();
-}
-
-const ValueCodec& value_codec(ValueCoding coding) {
-  const auto at = static_cast<std::size_t>(coding);
-  if (at >= kValueCodecs.size())
-    fail<UsageError>("value coding ", at, " does not exist: use one of {", names(kValueCodings), "}");
-  return kValueCodecs[at]();
-}
+const IndexCodec& index_codec(IndexCoding coding) { return row_of(kIndexCodings, "index", coding).index(); }
+const ValueCodec& value_codec(ValueCoding coding) { return row_of(kValueCodings, "value", coding).value(); }
 
 std::string to_string(Codec codec) {
   const auto index = static_cast<std::size_t>(codec.index);
@@ -117,6 +114,36 @@ double expected_payload_bytes(Codec codec, double entries, double width) {
   const double value_bytes =
       static_cast<double>(value_codec(codec.value).bytes(count)) * entries / static_cast<double>(count);
   return index_codec(codec.index).expected_bytes(entries, width) + value_bytes;
+}
+
+Codec dense_codec(Codec codec) { return {IndexCoding::all, codec.lossless() ? ValueCoding::fp32 : ValueCoding::bf16}; }
+
+// bit_packed says how many index bytes it has; no coding takes more than 5 bytes per index.
+std::size_t frame_head_bytes(Codec codec, std::size_t count) {
+  const bool has_field = count > 0 && !index_codec(codec.index).has_fixed_size();
+  const std::size_t field = has_field ? bytes_for_bits(static_cast<std::size_t>(std::bit_width(5 * count))) : 0;
+  return kFrameChecksumBytes + varint_bytes(2 * std::uint64_t{count}) + field;
+}
+
+double expected_frame_bytes(Codec codec, double entries, double width) {
+  const double count = codec.index == IndexCoding::all ? width : std::clamp(entries, 0.0, width);
+  return static_cast<double>(frame_head_bytes(codec, static_cast<std::size_t>(std::ceil(count)))) +
+         expected_payload_bytes(codec, entries, width);
+}
+
+// The head of a dense frame has one byte besides the checksum.
+std::size_t dense_frame_bytes(Codec codec, std::size_t width) {
+  return kFrameChecksumBytes + 1 + value_codec(dense_codec(codec).value).bytes(width);
+}
+
+double expected_dense_frame_bytes(Codec codec, double width) {
+  return static_cast<double>(dense_frame_bytes(codec, 0)) + expected_payload_bytes(dense_codec(codec), width, width);
+}
+
+std::size_t max_frame_bytes(Codec codec, std::size_t entries, std::size_t width, std::size_t frames) {
+  const bool all = codec.index == IndexCoding::all;
+  const std::size_t count = all ? width : std::min(entries, width);
+  return frames * frame_head_bytes(codec, count) + max_payload_bytes(codec, entries, width, frames);
 }
 
 }  // namespace oktopk

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a sorted sparse vector becomes bytes: an index coding times a value coding, any pair legal.
-// docs/wire_format.md has every byte. Lossless codings keep every bit of every value; lossy ones
-// round to nearest, and whoever encodes keeps the rounding error (frame.h hands it back).
+// How a sorted sparse vector becomes bytes: an index coding times a value coding, any pair legal. docs/wire_format.md
+// has every byte. Lossless codings keep every bit of every value; lossy ones round to nearest, and the encoder's rank
+// keeps the rounding error.
 #pragma once
 
 #include <cstddef>
@@ -35,22 +35,27 @@ struct Codec {
   friend bool operator==(const Codec&, const Codec&) = default;
 };
 
-// "elias_fano+bf16"; either half alone is accepted by parse_codec (the other is coo32 or fp32).
-// parse_codec throws UsageError that names the text and lists what exists.
+// "elias_fano+bf16". parse_codec accepts either half alone, too (the other is coo32 or fp32); its UsageError names the
+// text and lists the codings that exist.
 std::string to_string(Codec codec);
 Codec parse_codec(std::string_view text);
 
+class IndexCodec;
+class ValueCodec;
+
+// A row of the table of codings: an index coding or a value coding.
 struct CodingInfo {
   std::string_view name;
   std::string_view summary;
+  const IndexCodec& (*index)() = nullptr;
+  const ValueCodec& (*value)() = nullptr;
 };
 std::span<const CodingInfo> index_codings();  // in enum order
 std::span<const CodingInfo> value_codings();
 
-// Payload sizes, without the frame header (frame.h). max_payload_bytes holds for any `entries`
-// sorted indices inside `width` positions, cut into `frames` frames in any way; expected is for
-// uniformly random positions in one frame. With IndexCoding::all every position is an entry,
-// whatever `entries` says.
+// Payload sizes, without the head of a frame. max_payload_bytes holds for any `entries` sorted indices inside `width`
+// positions, cut into `frames` frames in any way; expected is for uniformly random positions in one frame. With
+// IndexCoding::all every position is an entry, whatever `entries` says.
 std::size_t max_payload_bytes(Codec codec, std::size_t entries, std::size_t width, std::size_t frames = 1);
 double expected_payload_bytes(Codec codec, double entries, double width);
 

@@ -1,56 +1,80 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks, and the cut of a payload into index and value bytes: the size of the value bytes follows
-// from the count, the index bytes are the rest. Every size is checked against the bytes that are
-// really there before anything is allocated: a value takes at least half a byte, so memory for the
-// entries is at most a small multiple of what was received. The bytes before the payload are in
-// frame_head.cc.
+// The head of a frame, its checks, and the cut of a payload into index and value bytes: the size of the value bytes
+// follows from the count, the index bytes are the rest. Every size is checked against the bytes that are really there
+// before anything is allocated: a value takes at least half a byte, so memory for the entries is at most a small
+// multiple of what was received.
 #include "oktopk/codec/frame.h"
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
+#include <span>
+#include <type_traits>
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/varint.h"
-#include "oktopk/codec/frame_head.h"
-#include "oktopk/codec/index_codec.h"
-#include "oktopk/codec/kernels.h"
-#include "oktopk/codec/value_codec.h"
+#include "oktopk/codec/checksum.h"
+#include "oktopk/codec/coding.h"
+#include "oktopk/cpu/kernels.h"
 
 namespace oktopk {
 namespace {
 
-// Entries that decode_frame_add handles at once: they stay in the nearest cache.
-constexpr std::size_t kPiece = 2 * kIndexPiece;
+static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
 
-void check_indices(const FrameSpec& spec, std::span<const Index> idx) {
-  const Range range = spec.range;
-  if (idx.empty()) return;
-  require(codec_kernels().increasing(idx.data(), idx.size()), "encode_frame: the ", idx.size(),
-          " indices are not strictly increasing");
-  require(idx.front() >= range.begin && idx.back() < range.end, "encode_frame: indices ", idx.front(), "..", idx.back(),
-          " lie outside [", range.begin, ", ", range.end, ")");
+constexpr std::uint16_t kMagic = 0x4B4F;  // "OK" in memory
+constexpr std::uint8_t kVersion = 3;
+
+// The checksum covers the payload and this context, which does not travel: both sides fill it in.
+struct Context {
+  std::uint16_t magic = kMagic;
+  std::uint8_t version = kVersion;
+  std::uint8_t codings = 0;  // index coding in the low nibble, value coding in the high one
+  std::uint32_t count = 0;
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
+  std::uint32_t payload_low = 0;  // bytes of the payload, in two halves
+  std::uint32_t payload_high = 0;
+  std::uint32_t tag = 0;
+};
+static_assert(sizeof(Context) == 28);
+static_assert(std::has_unique_object_representations_v<Context>);
+
+[[noreturn]] void fail_truncated(std::size_t there) {
+  fail<CommError>("frame: truncated, it ends after ", there, " bytes");
+}
+
+// Throws CommError unless a range of `width` can hold the entries.
+void check_count(Codec codec, std::size_t count, std::size_t width) {
+  if (count > width) fail<CommError>("frame: ", count, " entries in a range of ", width);
+  if (codec.index == IndexCoding::all && count != width) {
+    fail<CommError>("frame: coding 'all' with ", count, " entries for a range of ", width);
+  }
+}
+
+constexpr std::uint64_t kDenseHead = 1;  // where a sparse frame has twice its count
+
+// Bytes of the head's field for the size of the index bytes.
+std::size_t size_field(Codec codec, std::size_t count) {
+  return frame_head_bytes(codec, count) - kFrameChecksumBytes - varint_bytes(2 * std::uint64_t{count});
 }
 
 void check_finite(std::span<const float> val) {
-  constexpr std::uint32_t kInfinity = 0x7F800000u;
   std::uint32_t wrong = 0;
-  for (const float v : val) {
-    wrong |= (std::bit_cast<std::uint32_t>(v) & kInfinity) == kInfinity ? 1u : 0u;
-  }
+  for (const float v : val) wrong |= magnitude_bits(v) >= kInfinityBits ? 1u : 0u;
   require(wrong == 0, "encode_frame: a value is NaN or infinite; only finite values travel");
 }
 
-// Appends head, indices (none of coding `all`) and values. Room for the most that they can take is
-// made once, and what was not needed given back: nothing is copied. `first` is the number that
-// tells sparse frames and their count from dense ones.
+// Appends head, indices (none of coding `all`) and values. Makes room for the most that they can take once, and gives
+// back what was not needed: nothing is copied. `first` is the number that tells sparse frames and their count from
+// dense ones.
 void append_frame(const FrameSpec& spec, CooView v, std::uint64_t first, Bytes& out) {
   const IndexCodec& indices = index_codec(spec.codec.index);
   const ValueCodec& values = value_codec(spec.codec.value);
   const std::size_t count = v.val.size();
   const std::size_t start = out.size();
-  const std::size_t field = frame_size_field(spec.codec.index, count);
+  const std::size_t field = size_field(spec.codec, count);
   const std::size_t head = kFrameChecksumBytes + varint_bytes(first) + field;
   std::size_t end = start + head;
   out.resize(end);
@@ -71,8 +95,8 @@ void append_frame(const FrameSpec& spec, CooView v, std::uint64_t first, Bytes& 
   std::memcpy(out.data() + start, &sum, sizeof sum);
 }
 
-// Appends what the coding took off each value. Decoding the bytes just written into the place of
-// the result makes the errors those of the receivers, and needs no scratch memory.
+// Appends the rounding error of each value. Decoding the bytes just written into the place of the result makes the
+// errors those of the receivers, and needs no scratch memory.
 template <class IndexAt>
 void append_errors(ValueCoding coding, std::span<const float> val, const Bytes& out, IndexAt index_at,
                    SparseVector& error) {
@@ -100,7 +124,7 @@ struct Parts {
 Parts split(const Frame& frame) {
   const std::size_t width = frame.range.width();
   const std::size_t size = frame.payload.size();
-  check_frame_count(frame.codec, frame.count, width);
+  check_count(frame.codec, frame.count, width);
   if (frame.count == 0) return {};
   const std::size_t value_bytes = value_codec(frame.codec.value).bytes(frame.count);
   const SizeBounds bounds = index_codec(frame.codec.index).bounds(frame.count, width);
@@ -134,13 +158,55 @@ void drop_zeros(SparseVector& out, std::size_t start) {
 
 }  // namespace
 
+std::uint32_t frame_checksum_of(const Frame& frame, std::uint32_t tag) {
+  const auto codings = static_cast<unsigned>(frame.codec.index) | (static_cast<unsigned>(frame.codec.value) << 4);
+  const std::uint64_t size = frame.payload.size();
+  const Context context{.codings = static_cast<std::uint8_t>(codings),
+                        .count = static_cast<std::uint32_t>(frame.count),
+                        .begin = frame.range.begin,
+                        .end = frame.range.end,
+                        .payload_low = static_cast<std::uint32_t>(size),
+                        .payload_high = static_cast<std::uint32_t>(size >> 32),
+                        .tag = tag};
+  return frame_checksum(std::as_bytes(std::span<const Context, 1>(&context, 1)), frame.payload);
+}
+
+Frame read_frame_head(std::span<const std::byte> bytes, const FrameSpec& spec) {
+  Frame frame{.codec = spec.codec, .range = spec.range};
+  std::uint64_t first = 0;
+  auto rest = bytes.subspan(std::min(bytes.size(), kFrameChecksumBytes));
+  if (!take_varint(rest, first)) fail_truncated(bytes.size());
+  const bool dense = first == kDenseHead;
+  if (dense) frame.codec = dense_codec(spec.codec);
+  if (!dense && first % 2 != 0) fail<CommError>("frame: starts with the unknown number ", first);
+  frame.count = dense ? frame.range.width() : static_cast<std::size_t>(first / 2);
+  check_count(frame.codec, frame.count, frame.range.width());
+  std::uint64_t size = 0;
+  if (frame.count > 0) {
+    const IndexCodec& indices = index_codec(frame.codec.index);
+    const std::size_t field = size_field(frame.codec, frame.count);
+    if (field > rest.size()) fail_truncated(bytes.size());
+    std::memcpy(&size, rest.data(), field);
+    rest = rest.subspan(field);
+    if (field == 0) size = indices.bounds(frame.count, frame.range.width()).least;
+    size += value_codec(frame.codec.value).bytes(frame.count);
+  }
+  if (size > rest.size()) {
+    fail<CommError>("frame: truncated, ", size, " payload bytes announced, ", rest.size(), " there");
+  }
+  frame.head = bytes.size() - rest.size();
+  frame.payload = rest.first(size);
+  return frame;
+}
+
 void encode_frame(const FrameSpec& spec, CooView v, Bytes& out, SparseVector* error) {
-  require(spec.range.begin <= spec.range.end, "encode_frame: range [", spec.range.begin, ", ", spec.range.end,
-          ") is reversed");
-  require(v.idx.size() == v.val.size(), "encode_frame: ", v.idx.size(), " indices but ", v.val.size(), " values");
-  require(spec.codec.index != IndexCoding::all || v.size() == spec.range.width(),
-          "encode_frame: coding 'all' needs all ", spec.range.width(), " entries, not ", v.size());
-  check_indices(spec, v.idx);
+  const Range range = spec.range;
+  OKTOPK_DCHECK(is_canonical(v));
+  require(range.begin <= range.end && v.size() <= range.width() &&
+              (v.empty() || (v.idx.front() >= range.begin && v.idx.back() < range.end)),
+          "encode_frame: the ", v.size(), " indices do not lie inside [", range.begin, ", ", range.end, ")");
+  require(spec.codec.index != IndexCoding::all || v.size() == range.width(), "encode_frame: coding 'all' needs all ",
+          range.width(), " entries, not ", v.size());
   check_finite(v.val);
   append_frame(spec, v, 2 * std::uint64_t{v.size()}, out);
   if (error != nullptr) {
@@ -188,29 +254,6 @@ void decode_frame(const Frame& frame, SparseVector& out) {
     throw;
   }
   if (frame.codec.index == IndexCoding::all) drop_zeros(out, start);
-}
-
-void decode_frame_add(const Frame& frame, std::span<float> out) {
-  require(out.size() == frame.range.width(), "decode_frame_add: ", out.size(), " places for a range of ",
-          frame.range.width());
-  const Parts parts = split(frame);
-  const IndexCodec& indices = index_codec(frame.codec.index);
-  const ValueCodec& values = value_codec(frame.codec.value);
-  IndexCursor cursor{.payload = parts.index, .range = frame.range, .count = frame.count};
-  std::array<Index, kPiece> idx;
-  std::array<float, kPiece> val;
-  for (std::size_t done = 0; done < frame.count; done += kPiece) {
-    const std::size_t count = std::min(kPiece, frame.count - done);
-    values.decode(parts.value.subspan(values.bytes(done), values.bytes(count)), std::span(val).first(count));
-    if (frame.codec.index == IndexCoding::all) {
-      for (std::size_t i = 0; i < count; ++i) out[done + i] += val[i];
-      continue;
-    }
-    indices.decode_next(cursor, std::span(idx).first(count));
-    float* const place = out.data();
-    const Index begin = frame.range.begin;
-    for (std::size_t i = 0; i < count; ++i) place[idx[i] - begin] += val[i];
-  }
 }
 
 }  // namespace oktopk

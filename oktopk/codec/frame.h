@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A frame is one encoded sparse vector: a checksum, the count, and the payload
-// (docs/wire_format.md). Codec, range and tag do not travel: the receiver says what it expects, and
-// the checksum covers them, so that a frame of another step, range or codec looks like a damaged
-// one. Frames can be concatenated and forwarded unopened. Opening checks lengths and checksum
-// before anything is allocated; decoding checks every index. Any violation is a CommError; no input
-// of any kind makes it read or write out of bounds.
+// A frame is one encoded sparse vector: a checksum, the count, and the payload (docs/wire_format.md). Codec, range and
+// tag do not travel: the receiver says what it expects, and the checksum covers them, so that a frame of another step,
+// range or codec looks like a damaged one. Frames can be concatenated and forwarded unopened.
+//
+// Foreign bytes are checked here and nowhere else: opening checks lengths and checksum before anything is allocated,
+// decoding checks every index and value. Any violation is a CommError; no input reads or writes out of bounds.
 #pragma once
 
 #include <cstddef>
@@ -25,14 +25,13 @@ struct FrameSpec {
   std::uint32_t tag = 0;
 };
 
-// Appends one frame to `out`. With a lossy codec, appends (index, value - decoded value) of every
-// entry that changed to `error`, if given. REQUIRES: v canonical, inside spec.range, values finite;
-// with IndexCoding::all, v has every index of the range. Checked: UsageError, nothing appended.
+// Appends one frame to `out`. With a lossy codec, appends (index, value - decoded value) of every entry that changed to
+// `error`, if given. REQUIRES: v canonical; inside spec.range; with IndexCoding::all, v has every index of the range;
+// values finite, which sums of finite values may not be. Nothing is appended on a UsageError.
 void encode_frame(const FrameSpec& spec, CooView v, Bytes& out, SparseVector* error = nullptr);
 
-// Appends one frame of coding `all` that holds every value of `dense` (range.width() of them).
-// Logarithmic value codings are meant for selections without small values and are sent as bf16
-// here. Errors as above.
+// Appends one frame of coding `all` that holds every value of `dense` (range.width() of them). Logarithmic value
+// codings are meant for selections without small values and are sent as bf16 here. Errors as above.
 void encode_dense_frame(const FrameSpec& spec, std::span<const float> dense, Bytes& out, SparseVector* error = nullptr);
 
 // A checked frame inside received bytes (borrowed).
@@ -45,31 +44,30 @@ struct Frame {
   std::size_t bytes() const { return head + payload.size(); }
 };
 
-// Opens the frame of encode_frame or encode_dense_frame at the start of `bytes` (which may go on
-// after it). Throws CommError unless it was encoded with the same spec and is undamaged.
+// Opens the frame of encode_frame or encode_dense_frame at the start of `bytes`; more may follow it. Throws CommError
+// unless it was encoded with the same spec and is undamaged.
 Frame open_frame(std::span<const std::byte> bytes, const FrameSpec& spec);
 
-// Appends the frame's entries to `out`; of an `all` frame, those that are not zero.
-void decode_frame(const Frame& frame, SparseVector& out);
+// The two halves of open_frame. The head: throws CommError unless the count fits the range and the payload lies inside
+// `bytes`; nothing else is checked. The checksum covers the payload, and all that both sides know of the frame.
+Frame read_frame_head(std::span<const std::byte> bytes, const FrameSpec& spec);
+std::uint32_t frame_checksum_of(const Frame& frame, std::uint32_t tag);
 
-// out[i - range.begin] += value for every entry. REQUIRES: out.size() == frame.range.width(). Adds
-// as it decodes, without memory for the entries: after a CommError, which only a faulty encoder can
-// cause in an opened frame, some of them have been added.
-void decode_frame_add(const Frame& frame, std::span<float> out);
+// Appends the frame's entries to `out`; zeros of an `all` frame are left out.
+void decode_frame(const Frame& frame, SparseVector& out);
 
 // The codec of a dense frame: no index bytes, and bf16 in place of logarithmic values.
 Codec dense_codec(Codec codec);
 
-// Bytes before the payload of a frame of `count` entries from encode_frame.
+// Sizes (codec.cc). The head of a frame of `count` entries from encode_frame:
+inline constexpr std::size_t kFrameChecksumBytes = sizeof(std::uint32_t);
 std::size_t frame_head_bytes(Codec codec, std::size_t count);
-
-// The whole of a frame: of encode_frame, for uniformly random positions; of encode_dense_frame.
+// A whole frame of encode_frame, for uniformly random positions; of encode_dense_frame:
 double expected_frame_bytes(Codec codec, double entries, double width);
 std::size_t dense_frame_bytes(Codec codec, std::size_t width);
 double expected_dense_frame_bytes(Codec codec, double width);
-
-// An upper bound for the bytes of `frames` frames that hold at most `entries` entries in ranges
-// of together `width` positions: the capacity to receive them with.
+// An upper bound for `frames` frames that hold at most `entries` entries in ranges of together `width` positions: the
+// capacity to receive them with.
 std::size_t max_frame_bytes(Codec codec, std::size_t entries, std::size_t width, std::size_t frames = 1);
 
 }  // namespace oktopk

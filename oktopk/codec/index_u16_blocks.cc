@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// u16_blocks: the range in blocks of 65536 positions. Layout: u32 counts[ceil(width / 65536)], then
-// u16 offset inside its block of every index. 16 bits per index and 32 per block; runs at the speed
-// of a copy, and vector code needs nothing but widening.
+// u16_blocks: the range in blocks of 65536 positions. Layout: u32 counts[ceil(width / 65536)], then u16 offset inside
+// its block of every index. 16 bits per index and 32 per block; runs at the speed of a copy.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "oktopk/base/error.h"
-#include "oktopk/codec/index_codec.h"
-#include "oktopk/codec/index_piece.h"
+#include "oktopk/codec/coding.h"
+#include "oktopk/codec/pieces.h"
 
 namespace oktopk {
 namespace {
@@ -37,21 +36,25 @@ class U16Blocks final : public IndexCodec {
     return sizeof(std::uint32_t) * blocks + sizeof(std::uint16_t) * idx.size();
   }
 
-  // The cursor is at block number `at`, with `left` indices of the block before it to come.
-  void decode_next(IndexCursor& cursor, std::span<Index> out) const override {
-    for_each_piece(out, [&](std::span<Index> piece) {
-      for (std::size_t done = 0; done < piece.size();) {
-        if (cursor.left == 0) next_block(cursor);
-        const std::size_t count = std::min(cursor.left, piece.size() - done);
-        widen(cursor, cursor.done + done, piece.subspan(done, count));
-        cursor.left -= count;
-        done += count;
-      }
-      accept(cursor, piece, "u16_blocks");
-    });
-    if (cursor.done != cursor.count) return;
-    while (cursor.left == 0 && cursor.at < blocks_of(cursor.range.width())) next_block(cursor);
-    if (cursor.left != 0) fail_counts(cursor);
+  // Block by block, so that the counts are checked before the offsets are read.
+  void decode(std::span<const std::byte> payload, Range range, std::span<Index> out) const override {
+    const std::size_t blocks = blocks_of(range.width());
+    const std::byte* offsets = payload.data() + sizeof(std::uint32_t) * blocks;
+    Index next = range.begin;
+    auto rest = out;
+    for (std::size_t block = 0; block < blocks; ++block) {
+      std::uint32_t count;
+      std::memcpy(&count, payload.data() + sizeof count * block, sizeof count);
+      if (count > rest.size()) fail_counts(out.size());
+      const auto base = static_cast<Index>(range.begin + block * kU16Block);
+      for_each_piece(rest.first(count), [&](std::span<Index> piece, std::size_t) {
+        widen(offsets, base, piece);
+        offsets += sizeof(std::uint16_t) * piece.size();
+        next = accept(piece, range, next, "u16_blocks");
+      });
+      rest = rest.subspan(count);
+    }
+    if (!rest.empty()) fail_counts(out.size());
   }
 
   SizeBounds bounds(std::size_t count, std::size_t width) const override {
@@ -69,36 +72,24 @@ class U16Blocks final : public IndexCodec {
   }
 
  private:
-  static void next_block(IndexCursor& cursor) {
-    if (cursor.at == blocks_of(cursor.range.width())) fail_counts(cursor);
-    std::uint32_t count;
-    std::memcpy(&count, cursor.payload.data() + sizeof count * cursor.at, sizeof count);
-    cursor.left = count;
-    ++cursor.at;
-  }
-
-  // Index number `first` and those behind it, out.size() of the block that the cursor is in.
-  static void widen(const IndexCursor& cursor, std::size_t first, std::span<Index> out) {
-    const std::byte* from =
-        cursor.payload.data() + sizeof(std::uint32_t) * blocks_of(cursor.range.width()) + sizeof(std::uint16_t) * first;
-    const auto base = static_cast<Index>(cursor.range.begin + (cursor.at - 1) * kU16Block);
+  static void widen(const std::byte* offsets, Index base, std::span<Index> out) {
     for (std::size_t i = 0; i < out.size(); ++i) {
       std::uint16_t offset;
-      std::memcpy(&offset, from + sizeof offset * i, sizeof offset);
+      std::memcpy(&offset, offsets + sizeof offset * i, sizeof offset);
       out[i] = base + offset;
     }
   }
 
-  [[noreturn]] static void fail_counts(const IndexCursor& cursor) {
-    fail<CommError>("u16_blocks: the blocks do not count ", cursor.count, " indices");
+  [[noreturn]] static void fail_counts(std::size_t count) {
+    fail<CommError>("u16_blocks: the blocks do not count ", count, " indices");
   }
 };
 
 }  // namespace
 
 const IndexCodec& index_u16_blocks() {
-  static constexpr U16Blocks codec;
-  return codec;
+  static constexpr U16Blocks kCodec;
+  return kCodec;
 }
 
 }  // namespace oktopk

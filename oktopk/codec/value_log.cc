@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// log8 and log4: sign and a 7-bit (3-bit) level per value, blocks of 256 values with their own
-// logarithmic scale. Layout of a block: u16 lo (bf16; bit 15: level 0 is zero), u16 hi (bf16), then
-// one code per value, log8 a byte (bit 7 the sign), log4 a nibble (bit 3 the sign, the first value
-// in the low half). 8.125 (4.125) bits per value. Selected values all exceed a threshold, so a
-// scale that starts there wastes no level on the empty interval around zero.
+// log8 and log4: sign and a 7-bit (3-bit) level per value, blocks of 256 values with their own logarithmic scale.
+// Layout of a block: u16 lo (bf16; bit 15: level 0 is zero), u16 hi (bf16), then one code per value, log8 a byte (bit 7
+// the sign), log4 a nibble (bit 3 the sign, the first value in the low half). 8.125 (4.125) bits per value. Selected
+// values all exceed a threshold, so a scale that starts there wastes no level on the empty interval around zero.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -12,10 +11,9 @@
 #include <cstring>
 
 #include "oktopk/base/error.h"
-#include "oktopk/codec/bf16.h"
-#include "oktopk/codec/kernels.h"
+#include "oktopk/codec/coding.h"
 #include "oktopk/codec/log_levels.h"
-#include "oktopk/codec/value_codec.h"
+#include "oktopk/cpu/kernels.h"
 
 namespace oktopk {
 namespace {
@@ -55,8 +53,8 @@ class Log final : public ValueCodec {
  private:
   static constexpr unsigned kLevels = 1u << LevelBits;
   static constexpr const char* kName = LevelBits == 7 ? "log8" : "log4";
-  // Neighbouring levels at most 1.5 octaves apart: a value is then within a factor of two of the
-  // nearest level, and the difference is exact.
+  // Neighbouring levels are at most 1.5 octaves apart, so a value is within a factor of two of the nearest level, and
+  // the difference is exact.
   static constexpr unsigned kMaxOctaves = 3 * (kLevels - 2) / 2;
   // Below this many octaves no value is small enough to be worth dropping.
   static constexpr unsigned kWideOctaves = 3;
@@ -68,29 +66,29 @@ class Log final : public ValueCodec {
     const unsigned drop = octaves << 7;  // of the exponent field
     const unsigned floor = hi >= drop + kLeastNormal ? hi - drop : kLeastNormal;
     const Extremes magnitudes =
-        codec_kernels().extremes(block.data(), block.size(), static_cast<std::int32_t>(floor << 16));
+        kernels().codings.extremes(block.data(), block.size(), static_cast<std::int32_t>(floor << 16));
     const float least = std::bit_cast<float>(std::min(magnitudes.least, kLargest));
-    return {std::min(to_bf16(least), hi), hi, true};
+    return {std::min(to_bf16(least).bits, hi), hi, true};
   }
 
   static unsigned octaves_of(LogScale scale) { return static_cast<unsigned>((scale.hi - scale.lo) + 127) >> 7; }
 
   static LogScale full_scale(std::span<const float> block) {
-    const Extremes magnitudes = codec_kernels().extremes(block.data(), block.size(), 0);
+    const Extremes magnitudes = kernels().codings.extremes(block.data(), block.size(), 0);
     if (magnitudes.most == 0) return {0, 0, true};
-    const std::uint16_t hi = std::max(to_bf16(std::bit_cast<float>(magnitudes.most)), kLeastNormal);
-    const std::uint16_t lo = to_bf16(std::bit_cast<float>(magnitudes.least));
+    const std::uint16_t hi = std::max(to_bf16(std::bit_cast<float>(magnitudes.most)).bits, kLeastNormal);
+    const std::uint16_t lo = to_bf16(std::bit_cast<float>(magnitudes.least)).bits;
     const LogScale scale{lo, hi, false};
     const bool reaches = lo >= kLeastNormal && octaves_of(scale) <= kMaxOctaves;
     return reaches ? scale : cut_scale(block, hi, kMaxOctaves);
   }
 
-  // The border between two levels is half-way between the numbers, not their logarithms. Seen from
-  // the lower level that is a fraction f > 1/2 of the step s, the same for all: log2((1 + 2^s) / 2)
-  // / s = 1/2 + x/4 - x^3/24 + ..., with x = s log(2) / 2.
+  // The border between two levels is half-way between the numbers, not their logarithms. Seen from the lower level that
+  // is a fraction f > 1/2 of the step s, the same for all: log2((1 + 2^s) / 2) / s = 1/2 + x/4 - x^3/24 + ..., x = s
+  // log(2) / 2.
   static LogQuantiser quantiser_of(LogScale scale) {
     LogQuantiser q{.first = scale.has_zero ? 1 : 0, .sign_bit = LevelBits};
-    if (scale.has_zero) q.zero = std::bit_cast<std::int32_t>(0.5f * from_bf16(scale.lo));
+    if (scale.has_zero) q.zero = std::bit_cast<std::int32_t>(0.5f * to_float(Bf16{scale.lo}));
     if (scale.lo == 0) q.zero = kLargest;
     if (scale.lo == scale.hi) return q;
     const std::uint32_t low = fixed_log2(std::uint32_t{scale.lo} << 16);
@@ -109,7 +107,7 @@ class Log final : public ValueCodec {
   using Codes = std::array<std::uint8_t, kScaledBlock>;
 
   static void quantise(std::span<const float> block, LogScale scale, Codes& codes) {
-    codec_kernels().log_codes(quantiser_of(scale), block.data(), block.size(), codes.data());
+    kernels().codings.log_codes(quantiser_of(scale), block.data(), block.size(), codes.data());
   }
 
   // The sum of the squared differences, in four parts to have several additions in flight.
@@ -124,9 +122,9 @@ class Log final : public ValueCodec {
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
   }
 
-  // A few values near zero (sums that cancelled) would stretch the scale over many octaves at the
-  // expense of all others. So halve the range, sending what falls below it to zero, for as long as
-  // that makes the squared error of the block smaller.
+  // A few values near zero (sums that cancelled) would stretch the scale over many octaves at the expense of all
+  // others. So the range is halved, and values below it sent to zero, for as long as that lowers the squared error of
+  // the block.
   static LogScale best_codes(std::span<const float> block, Codes& codes) {
     LogScale scale = full_scale(block);
     quantise(block, scale, codes);
@@ -204,16 +202,12 @@ class Log final : public ValueCodec {
   }
 };
 
+constexpr Log<7> kLog8;
+constexpr Log<3> kLog4;
+
 }  // namespace
 
-const ValueCodec& value_log8() {
-  static constexpr Log<7> codec;
-  return codec;
-}
-
-const ValueCodec& value_log4() {
-  static constexpr Log<3> codec;
-  return codec;
-}
+const ValueCodec& value_log8() { return kLog8; }
+const ValueCodec& value_log4() { return kLog4; }
 
 }  // namespace oktopk

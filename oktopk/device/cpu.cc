@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device "cpu": walks the elements tile by tile with the kernels of the level in use
-// (cpu_kernels.h). Several threads take contiguous ranges of whole tiles; what they select is
-// joined in order, so the result is that of one thread.
+// Device "cpu": walks the elements tile by tile with the kernels of the level in use (cpu/kernels.h). Several threads
+// take contiguous ranges of whole tiles; their selections are joined in order, so the result is that of one thread.
 //
-// COST: each pass reads, and where it changes anything writes, every element once.
+// COST: each pass reads every element once, and writes it once if it changes anything.
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <optional>
 #include <vector>
 
+#include "oktopk/base/bytes.h"
 #include "oktopk/base/error.h"
-#include "oktopk/device/cpu_kernels.h"
-#include "oktopk/device/cpu_sparse.h"
+#include "oktopk/cpu/kernels.h"
+#include "oktopk/device/cpu_sample.h"
 #include "oktopk/device/cpu_tiles.h"
 #include "oktopk/device/device.h"
 #include "oktopk/device/thread_pool.h"
@@ -24,26 +24,16 @@ constexpr std::size_t kMaxThreads = 256;
 // Elements below which waking another thread takes longer than it saves.
 constexpr std::size_t kGrain = std::size_t{1} << 16;
 constexpr std::size_t kMomentBlock = std::size_t{1} << 16;
-static_assert(kGrain % kTile == 0 && kMomentBlock % kTile == 0);
+static_assert(kGrain % kTile == 0 && kGrain % kMomentBlock == 0);
 
-const CpuKernels& kernels() {
-  switch (simd_level()) {
-    case SimdLevel::avx512:
-      return cpu_kernels_avx512();
-    case SimdLevel::avx2:
-      return cpu_kernels_avx2();
-    case SimdLevel::scalar:
-      break;
-  }
-  return cpu_kernels_scalar();
-}
+const ElementKernels& element_kernels() { return kernels().elements; }
 
-// A scan of more than caches hold: vectors of 512 bits come in bursts that memory's prefetching
-// follows less well than those of 256.
+// A scan of more than caches hold uses AVX2: vectors of 512 bits come in bursts that memory's prefetching follows less
+// well than those of 256.
 auto scan_kernel(std::size_t n) {
   constexpr std::size_t kBeyondCaches = std::size_t{1} << 22;
   const bool narrow = n >= kBeyondCaches && simd_level() == SimdLevel::avx512;
-  return (narrow ? cpu_kernels_avx2() : kernels()).mark;
+  return kernels(narrow ? SimdLevel::avx2 : simd_level()).elements.mark;
 }
 
 class CpuDevice final : public Device {
@@ -53,8 +43,15 @@ class CpuDevice final : public Device {
   }
   std::string_view name() const override { return "cpu"; }
 
+  DeviceFloats allocate(std::size_t n) const override {
+    DeviceFloats memory(static_cast<float*>(allocate_pages(n * sizeof(float))),
+                        [n](float* x) { free_pages(x, n * sizeof(float)); });
+    std::fill_n(memory.get(), n, 0.0F);
+    return memory;
+  }
+
   std::size_t first_nonfinite(Gradient x) const override {
-    const auto find = kernels().first_nonfinite[static_cast<std::size_t>(x.type())];
+    const auto find = element_kernels().first_nonfinite[static_cast<std::size_t>(x.type())];
     std::array<std::size_t, kMaxThreads> found;
     found.fill(x.size());
     for_sections(x.size(), [&](std::size_t part, Section section) {
@@ -68,7 +65,7 @@ class CpuDevice final : public Device {
   void accumulate(const Accumulation& in) const override {
     if (in.gradient.empty()) return clear_at(in.acc, 0, in.cleared);
     OKTOPK_DCHECK(in.acc.size() == in.gradient.size());
-    const auto add = kernels().accumulate[static_cast<std::size_t>(in.gradient.type())];
+    const auto add = element_kernels().accumulate[static_cast<std::size_t>(in.gradient.type())];
     for_sections(in.acc.size(), [&](std::size_t, Section section) {
       Cleared cleared(in, section);
       for_tiles(section, [&](Section tile) {
@@ -79,14 +76,14 @@ class CpuDevice final : public Device {
   }
 
   void multiply(std::span<float> x, float factor) const override {
-    const auto by = kernels().multiply;
+    const auto by = element_kernels().multiply;
     for_sections(x.size(), [&](std::size_t, Section section) { by(x.subspan(section.begin, section.size()), factor); });
   }
 
   void accumulate_select(const Accumulation& in, float threshold, SparseVector& out) const override {
     OKTOPK_DCHECK(in.gradient.empty() || in.acc.size() == in.gradient.size());
     out.clear();
-    const CpuKernels& use = kernels();
+    const ElementKernels& use = element_kernels();
     const auto mark = scan_kernel(in.acc.size());
     const auto accumulate_mark = use.accumulate_mark[static_cast<std::size_t>(in.gradient.type())];
     const std::uint32_t bound = bound_of(threshold);
@@ -112,7 +109,7 @@ class CpuDevice final : public Device {
   }
 
   void select_at_least(std::span<const float> x, Index base, float threshold, SparseVector& out) const override {
-    const CpuKernels& use = kernels();
+    const ElementKernels& use = element_kernels();
     const auto mark = scan_kernel(x.size());
     const std::uint32_t bound = bound_of(threshold);
     collect(x.size(), out, [&](Section section, SparseVector& to) {
@@ -137,32 +134,19 @@ class CpuDevice final : public Device {
 
   Moments moments(std::span<const float> x) const override {
     if (x.empty()) return {};
-    const auto add = kernels().add_moments;
-    const std::size_t count = (x.size() + kMomentBlock - 1) / kMomentBlock;
-    const auto moments_of = [&](std::size_t block) {
-      MomentLanes lanes;
-      const std::size_t begin = block * kMomentBlock;
-      add(x.subspan(begin, std::min(kMomentBlock, x.size() - begin)), lanes);
-      return lanes;
-    };
+    const auto add = element_kernels().add_moments;
+    blocks_.assign((x.size() + kMomentBlock - 1) / kMomentBlock, {});
+    for_sections(x.size(), [&](std::size_t, Section section) {
+      for (std::size_t begin = section.begin; begin < section.end; begin += kMomentBlock)
+        add(x.subspan(begin, std::min(kMomentBlock, section.end - begin)), blocks_[begin / kMomentBlock]);
+    });
     double sum = 0;
     double squares = 0;
-    const auto include = [&](const MomentLanes& lanes) {
+    for (const MomentLanes& block : blocks_)
       for (std::size_t lane = 0; lane < MomentLanes::kLanes; ++lane) {
-        sum += lanes.sum[lane];
-        squares += lanes.squares[lane];
+        sum += block.sum[lane];
+        squares += block.squares[lane];
       }
-    };
-    if (parts_.size() == 1) {
-      for (std::size_t block = 0; block < count; ++block) include(moments_of(block));
-    } else {
-      blocks_.resize(count);
-      for_sections(x.size(), [&](std::size_t, Section section) {
-        for (std::size_t begin = section.begin; begin < section.end; begin += kMomentBlock)
-          blocks_[begin / kMomentBlock] = moments_of(begin / kMomentBlock);
-      });
-      for (const MomentLanes& lanes : blocks_) include(lanes);
-    }
     const auto n = static_cast<double>(x.size());
     const double mean = sum / n;
     return {mean, std::sqrt(std::max(0.0, squares / n - mean * mean))};
@@ -183,7 +167,7 @@ class CpuDevice final : public Device {
     return {in.gradient.subspan(tile.begin, tile.size()).as<void>(), in.scale};
   }
 
-  // What a scan of x reads after this tile.
+  // The memory that a scan of x reads after this tile.
   static Following following(std::span<const float> x, Section tile) {
     return tile.end + kTile <= x.size() ? Following::tile(x.data() + tile.end) : Following::none(x.data() + tile.begin);
   }
@@ -205,7 +189,7 @@ class CpuDevice final : public Device {
     });
   }
 
-  // Appends to `out` what select(section, to) appends to `to`, section after section.
+  // Calls select(section, to) for all sections, and appends their `to` to `out`, in order.
   template <class Select>
   void collect(std::size_t n, SparseVector& out, const Select& select) const {
     if (parts_.size() == 1) return select(Section{0, n}, out);
@@ -224,7 +208,7 @@ class CpuDevice final : public Device {
     });
   }
 
-  // What a pass needs besides its arguments: kept, so that none allocates.
+  // Memory of passes, kept so that none allocates.
   mutable std::optional<ThreadPool> pool_;  // with several threads only
   mutable std::vector<SparseVector> parts_;
   mutable std::vector<MomentLanes> blocks_;

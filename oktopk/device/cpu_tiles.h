@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the CPU device needs while it walks a section tile by tile: where selected entries go, and
-// which elements count as zero.
+// What the CPU device needs besides kernels: sections of tiles, where selected entries go, which elements count as
+// zero, and verbs at scattered places, which wait for memory and so prefetch it.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <span>
 
-#include "oktopk/device/cpu_kernels.h"
+#include "oktopk/cpu/kernels.h"
 #include "oktopk/device/device.h"
 
 namespace oktopk {
@@ -22,25 +22,23 @@ struct Section {
   std::size_t size() const { return end - begin; }
 };
 
-// Appends to a sparse vector through its own memory: as long as that has room for one more tile,
-// nothing is asked of it.
+// Appends to a sparse vector through its own memory; resizes it only when there is no room for one more tile.
 class Output {
  public:
   explicit Output(SparseVector& out)
       : out_(out), count_(out.size()), room_(std::min(out.idx.capacity(), out.val.capacity())) {
     out_.resize(room_);
   }
-  // For the next tile: beyond its end there are no marks.
+  // The marks of the next tile; there are none beyond its end.
   Marks& marks(Section tile) {
     if (tile.size() < kTile) marks_ = {};
     return marks_;
   }
 
   // The marked elements of the tile.
-  void append(const CpuKernels& use, const float* tile, Index base, const Following& next) {
+  void append(const ElementKernels& use, const float* tile, Index base, const Following& next) {
     if (count_ + kTile + kEmitSlack > room_) grow();
-    const Target to{base, out_.idx.data() + count_, out_.val.data() + count_};
-    count_ += use.emit(tile, marks_, to, next);
+    count_ += use.emit(tile, marks_, base, CooSink{out_.idx.data(), out_.val.data()} + count_, next);
   }
   void finish() { out_.resize(count_); }
 
@@ -56,8 +54,7 @@ class Output {
   alignas(64) Marks marks_{};
 };
 
-// Goes through the elements that count as zero, after their tile was accumulated: only then are
-// they in the cache.
+// Goes through the elements that count as zero, after their tile was accumulated: only then are they in the cache.
 class Cleared {
  public:
   Cleared(const Accumulation& in, Section section) : in_(in) {
@@ -69,8 +66,8 @@ class Cleared {
     last_ = first_from(section.end);
   }
 
-  // Sets each up to `end` to what it becomes; visit(i, value) follows. Everything is copied first:
-  // for all the compiler knows, what visit writes could change it.
+  // Sets each element before `end` to its new value, then calls visit(i, value). Members are copied first: for all the
+  // compiler knows, visit could change them.
   template <class Visit>
   void before(std::size_t end, Visit visit) {
     if (next_ == last_) return;
@@ -80,7 +77,7 @@ class Cleared {
       float* acc = in_.acc.data();
       const Index* next = in_.cleared.data() + next_;
       const Index* last = in_.cleared.data() + last_;
-      // While this loop runs memory would be idle: each turn asks for one line of the next tile.
+      // Memory would be idle during this loop, so each turn prefetches one line of the next tile.
       const std::size_t stop = std::min(end + kTile, in_.acc.size()) - 1;
       std::size_t ahead = std::min(end, stop);
       for (; next != last && *next < end; ++next) {
@@ -105,6 +102,19 @@ class Cleared {
 inline void set_mark(std::uint64_t* marks, std::size_t i, bool passes) {
   const std::uint64_t others = marks[i / 64] & ~(std::uint64_t{1} << (i % 64));
   marks[i / 64] = others | (std::uint64_t{passes} << (i % 64));
+}
+
+// visit(x[idx[i] - base], i) for every i.
+template <class Visit>
+void for_entries(std::span<float> x, Index base, std::span<const Index> idx, const Visit& visit) {
+  constexpr std::size_t kAhead = 32;
+  const std::size_t steady = idx.size() > kAhead ? idx.size() - kAhead : 0;
+  float* values = x.data();
+  for (std::size_t i = 0; i < steady; ++i) {
+    __builtin_prefetch(values + (idx[i + kAhead] - base), 1);
+    visit(values[idx[i] - base], i);
+  }
+  for (std::size_t i = steady; i < idx.size(); ++i) visit(values[idx[i] - base], i);
 }
 
 }  // namespace oktopk

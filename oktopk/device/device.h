@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The element waist: every verb that touches the n elements of a gradient, a residual or an owner's
-// memory. One virtual call per pass, never per element. The scalar code is the reference that every
-// faster variant (base/simd.h), and any number of threads, must equal bit for bit.
+// A Device owns what is of length n (or n/P): gradient, residual and an owner's memory; and it has every verb that
+// walks over them. Sparse entries, about k of them, live in host memory (sparse/, codec/). One virtual call per pass,
+// never per element. Every device, SIMD level and number of threads gives the bits of the scalar code.
 //
-// Magnitudes are compared as the bits of |x|, which is the order of the numbers with Inf and then
-// NaN on top: a pass that selects never misses a value that is not finite. Zeros are never
-// selected, whatever the threshold. Thresholds are finite and not negative.
+// Magnitudes are compared as the bits of |x|, which is the order of the numbers with Inf and then NaN on top: a pass
+// that selects never misses a value that is not finite. Zeros are never selected, whatever the threshold. Thresholds
+// are finite and not negative.
 #pragma once
 
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -21,9 +22,8 @@
 
 namespace oktopk {
 
-// Magnitudes sorted into 8192 bins by the 13 leading bits of the number (8 exponent, 5 mantissa):
-// 32 bins per octave, exact edges, any scale. Counts are 64-bit so that they can be summed over
-// ranks.
+// Magnitudes sorted into 8192 bins by the 13 leading bits of the number (8 exponent, 5 mantissa): 32 bins per octave,
+// exact edges, any scale. Counts are 64-bit so that they can be summed over ranks.
 inline constexpr std::size_t kMagnitudeBins = 8192;
 inline constexpr std::size_t kBinsPerOctave = 32;
 using MagnitudeHistogram = std::array<std::uint64_t, kMagnitudeBins>;
@@ -39,9 +39,8 @@ struct Moments {
   double standard_deviation = 0;
 };
 
-// acc = (acc, with the entries at `cleared` set to zero) + scale * gradient. An empty gradient adds
-// nothing. Clearing here what was sent in the last step costs nothing, since the pass visits every
-// element anyway.
+// acc = (acc, with the entries at `cleared` set to zero) + scale * gradient. An empty gradient adds nothing. Clearing
+// here what was sent in the last step costs nothing, since the pass visits every element anyway.
 struct Accumulation {
   std::span<float> acc;
   Gradient gradient = {};
@@ -49,11 +48,16 @@ struct Accumulation {
   std::span<const Index> cleared = {};  // increasing
 };
 
+using DeviceFloats = std::unique_ptr<float[], std::function<void(float*)>>;
+
 // One thread at a time may use a device.
 class Device {
  public:
   virtual ~Device() = default;
   virtual std::string_view name() const = 0;
+
+  // Memory of this device for n floats, all zero; given back with its owner.
+  virtual DeviceFloats allocate(std::size_t n) const = 0;
 
   // The first i with x[i] NaN or infinite; x.size() when all are finite.
   virtual std::size_t first_nonfinite(Gradient x) const = 0;
@@ -71,9 +75,8 @@ class Device {
   // Adds the count of x's non-zero magnitudes per bin to `bins`.
   virtual void magnitude_histogram(std::span<const float> x, MagnitudeHistogram& bins) const = 0;
 
-  // What accumulate would make of a sample of the elements: the bits of the magnitudes of four
-  // neighbours (a cache line has no more to give) at every offset + i * stride. REQUIRES: stride >=
-  // 4. Elements beyond the end are left out.
+  // A sample of what accumulate would make of the elements: the bits of the magnitudes of four neighbours (a cache line
+  // has no more to give) at every offset + i * stride. Elements beyond the end are left out. REQUIRES: stride >= 4.
   virtual void sample_magnitudes(const Accumulation& in, std::size_t offset, std::size_t stride,
                                  Uninitialised<std::uint32_t>& out) const = 0;
 

@@ -1,28 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A borrowed gradient in the type it was computed in: float, bfloat16 or half. Kernels widen it on
-// the fly; everything after the accumulator is float.
+// A borrowed gradient in the type it was computed in: float, bfloat16 or half. Kernels widen it on the fly; everything
+// after the accumulator is float.
 #pragma once
 
-#include <concepts>
 #include <cstddef>
-#include <cstdint>
 #include <ranges>
 
 #include "oktopk/base/half.h"
 
 namespace oktopk {
-
-enum class FloatType : std::uint8_t { fp32, bf16, fp16 };
-
-constexpr std::size_t size_of(FloatType type) { return type == FloatType::fp32 ? 4 : 2; }
-
-template <class T>
-concept IsFloat = std::same_as<T, float> || std::same_as<T, Bf16> || std::same_as<T, Fp16>;
-
-template <IsFloat T>
-constexpr FloatType float_type() {
-  return std::same_as<T, float> ? FloatType::fp32 : std::same_as<T, Bf16> ? FloatType::bf16 : FloatType::fp16;
-}
 
 class Gradient {
  public:

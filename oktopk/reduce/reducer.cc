@@ -218,11 +218,11 @@ void Reducer::sparse_step(Gradient gradient, float scale, double density) {
     allreduce_->scale_memory(*device_, options_.decay);
   }
   has_unsent_ = true;
-  selector_->select(*device_, residual_.begin(gradient, scale), k, selection_, Checked::yes);
+  selector_->select(*device_, residual_.begin(gradient, scale), k, selection_);
   residual_.accumulated();
   times_.select = timer.lap("select", {{"k", k}, {"selected", selection_.size()}});
   if (adapts(density)) steer_density();
-  allreduce_->run(comm_, *device_, {.selection = selection_, .is_finite = true}, n(), k, outcome_);
+  allreduce_->run(comm_, *device_, {.selection = selection_, .gradient = gradient}, n(), k, outcome_);
   times_.exchange += timer.lap("exchange", {{"gathered", outcome_.update.size()}});
   rule_->settle(residual_, selection_, outcome_);
   mean_.resize(outcome_.update.size());
@@ -239,11 +239,9 @@ void Reducer::dense_step(Gradient gradient, float scale, Allreduce& exchange) {
   device_->accumulate(residual_.begin(gradient, scale));
   residual_.accumulated();
   const auto acc = residual_.values();
-  const std::size_t bad = device_->first_nonfinite(acc);
-  if (bad < acc.size()) fail<UsageError>("reducer: ", describe_nonfinite(gradient, bad));
   selection_.clear();
   times_.select = timer.lap("select");
-  exchange.run(comm_, *device_, {.selection = {}, .dense = acc, .is_finite = true, .checks_sum = true}, n(), k_,
+  exchange.run(comm_, *device_, {.selection = {}, .dense = acc, .gradient = gradient, .checks_sum = true}, n(), k_,
                outcome_);
   times_.exchange += timer.lap("exchange", {{"gathered", n()}});
   mean_.clear();

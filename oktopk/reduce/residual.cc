@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "oktopk/base/error.h"
-#include "oktopk/sparse/set_ops.h"
+#include "oktopk/sparse/sum.h"
 
 namespace oktopk {
 
@@ -32,7 +32,7 @@ void Residual::add(CooView v) {
 void Residual::accumulate(Index begin, std::span<const float> values) {
   if (values.empty()) return;
   settle();
-  device_.accumulate({std::span(values_).subspan(begin, values.size()), values});
+  device_.accumulate({values_.subspan(begin, values.size()), values});
 }
 
 void Residual::multiply(float factor) {

@@ -22,7 +22,7 @@ namespace oktopk {
 class Residual {
  public:
   // REQUIRES: device outlives the residual.
-  Residual(const Device& device, Index n) : device_(device), values_(n, 0.0F) {}
+  Residual(const Device& device, Index n) : device_(device), memory_(device.allocate(n)), values_(memory_.get(), n) {}
 
   std::size_t size() const { return values_.size(); }
   std::span<const float> values() const;
@@ -43,8 +43,9 @@ class Residual {
   void settle() const;
 
   const Device& device_;
-  // What is due to be cleared is no part of the value: values_ and to_clear_ together are.
-  mutable Uninitialised<float> values_;
+  DeviceFloats memory_;
+  // The logical value is values_ with the entries in to_clear_ zeroed.
+  std::span<float> values_;
   mutable Uninitialised<Index> to_clear_;
 };
 

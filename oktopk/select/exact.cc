@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "oktopk/select/exact.h"
-
+// exact: the k largest magnitudes; ties go to the smaller index. A sample gives a lower bound that a little more than k
+// elements reach; one pass collects these candidates, and only they are compared with each other. If the sample was
+// wrong, and fewer than k came, the histogram of all magnitudes gives the bound.
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 
-#include "oktopk/select/magnitude_sample.h"
+#include "oktopk/select/sample.h"
+#include "oktopk/select/selector.h"
 #include "oktopk/sparse/top.h"
 
 namespace oktopk {
 namespace {
 
-// Below this, or above this density, a sample saves nothing.
+// For fewer elements, or at a higher density, a sample saves nothing.
 constexpr std::size_t kFewElements = std::size_t{1} << 14;
 constexpr std::size_t kDenseFraction = 5;  // k > n / 5
-// Deviations that the bound keeps below the estimate: more mean more candidates, fewer mean more
-// often a second pass.
+// The bound lies this many deviations below the estimate: more give more candidates, fewer a second pass more often.
 constexpr double kDeviations = 3;
 
 // Three passes, whatever the data.
@@ -34,7 +36,7 @@ void select_by_histogram(const Device& device, const Accumulation& in, std::size
 
 // A magnitude that almost surely k elements reach, and not many more.
 float bound_by_sample(const Device& device, const Accumulation& in, std::size_t k) {
-  // Of this thread, for its memory alone: every draw starts anew.
+  // Kept per thread for its memory alone: every draw starts anew.
   static thread_local MagnitudeSample sample;
   sample.draw(device, in, in.acc.size() >> 10U, 0);
   const double expected = sample.share(static_cast<double>(k));
@@ -43,7 +45,19 @@ float bound_by_sample(const Device& device, const Accumulation& in, std::size_t 
   return sample.largest(static_cast<std::size_t>(std::ceil(expected + margin)));
 }
 
+class Exact final : public Selector {
+ public:
+  std::string_view name() const override { return "exact"; }
+
+ protected:
+  void do_select(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out) override {
+    select_exact(device, in, k, out);
+  }
+};
+
 }  // namespace
+
+std::unique_ptr<Selector> make_exact(const SelectorOptions& /*options*/) { return std::make_unique<Exact>(); }
 
 void select_exact(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out) {
   const std::size_t n = in.acc.size();

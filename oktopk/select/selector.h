@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A selector decides what leaves this rank: about k of the n entries of the accumulator, by
-// magnitude. It also folds the new gradient into the accumulator, because the fast way does both in
-// one pass.
+// A selector decides what leaves this rank: about k of the n entries of the accumulator, by magnitude. It also folds
+// the new gradient into the accumulator, because the fast way does both in one pass. Each selector is a local class in
+// a file of its own, with a factory below and a row in the table of selector.cc.
 //
-// Contract of every selector: the selection is canonical, holds no zeros, and at most
-// max_selection(k) = 2k entries (a threshold that lets more through is followed by a trim), so that
-// peers can post receives of bounded capacity. Which entries: larger magnitude first, ties by
-// smaller index; for threshold selectors, those with magnitude >= threshold. NaN and Inf: a
-// gradient that holds one is refused (UsageError naming the index and the value) before the
-// accumulator is touched, or, where the caller has checked it, after, when it shows in the
-// accumulator.
+// Contract of every selector: the selection is canonical, holds no zeros, and at most max_selection(k) = 2k entries (a
+// threshold that lets more through is followed by a trim), so that peers can post receives of bounded capacity. Which
+// entries: larger magnitude first, ties by smaller index; for threshold selectors, those with magnitude >= threshold.
+// Values that are not finite count as the largest: if the accumulator has any, one is selected, and Allreduce::run
+// refuses it.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +22,7 @@
 
 namespace oktopk {
 
-// Whether the caller knows that gradient and scale are finite: then nothing looks at them first.
-enum class Checked : bool { no, yes };
+enum class SelectorKind { exact, quota, reused, gaussian, controlled };
 
 inline std::size_t max_selection(std::size_t k) { return 2 * k; }
 
@@ -35,8 +32,7 @@ class Selector {
   virtual std::string_view name() const = 0;
 
   // REQUIRES: 1 <= k <= n (or n = 0 and k = 0), n < 2^32, gradient empty or of size n.
-  void select(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out,
-              Checked checked = Checked::no);
+  void select(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out);
 
   // What the next selection depends on besides the accumulator.
   virtual void save(StateWriter& /*state*/) const {}
@@ -45,12 +41,6 @@ class Selector {
  protected:
   virtual void do_select(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out) = 0;
 };
-
-// Folds the gradient in and writes the k largest entries, where values that are not finite count as
-// the largest. COST: one pass over n, three where a sample does not help (exact.h).
-void select_exact(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out);
-
-enum class SelectorKind { exact, quota, reused, gaussian, controlled };
 
 struct SelectorOptions {
   int tau_prime = 32;  // reused: steps between two exact evaluations
@@ -63,10 +53,24 @@ struct SelectorInfo {
   SelectorKind kind;
   std::string_view name;
   std::string_view summary;
+  std::unique_ptr<Selector> (*make)(const SelectorOptions& options);
 };
 std::span<const SelectorInfo> selectors();
 std::unique_ptr<Selector> make_selector(SelectorKind kind, const SelectorOptions& options = {});
 // By name; UsageError lists the names that exist.
 SelectorKind find_selector(std::string_view name);
+
+// The factories.
+std::unique_ptr<Selector> make_exact(const SelectorOptions& options);
+std::unique_ptr<Selector> make_quota(const SelectorOptions& options);
+std::unique_ptr<Selector> make_reused(const SelectorOptions& options);
+std::unique_ptr<Selector> make_gaussian(const SelectorOptions& options);
+std::unique_ptr<Selector> make_controlled(const SelectorOptions& options);
+
+// Folds the gradient in and writes the k largest entries. COST: one pass over n, three where a sample does not help.
+void select_exact(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out);
+
+// x with P(Z <= x) = p for a standard normal Z; |error| < 1e-11. REQUIRES: 0 < p < 1.
+double normal_quantile(double p);
 
 }  // namespace oktopk

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sparse vector in coordinate form that flows through every stage: indices and values in two
-// parallel arrays. Canonical: indices strictly increasing. Everything that leaves a function of
-// this library is canonical unless it says otherwise.
+// The sparse vector in coordinate form that flows through every stage: indices and values in two parallel arrays, in
+// host memory. Canonical: indices strictly increasing. Every function of this library returns canonical vectors unless
+// it says otherwise.
 #pragma once
 
 #include <algorithm>
@@ -66,9 +66,19 @@ struct SparseVector {
   operator CooView() const { return view(); }
 };
 
-bool is_canonical(CooView v);
+inline bool is_canonical(CooView v) {
+  if (v.idx.size() != v.val.size()) return false;
+  // No early exit: so compilers turn the loop into vector instructions.
+  unsigned falls = 0;
+  for (std::size_t i = 1; i < v.size(); ++i) falls |= static_cast<unsigned>(v.idx[i - 1] >= v.idx[i]);
+  return falls == 0;
+}
 
 // The part of canonical `v` whose indices lie in `range`. COST: O(log size).
-CooView part(CooView v, Range range);
+inline CooView part(CooView v, Range range) {
+  const auto first = std::lower_bound(v.idx.begin(), v.idx.end(), range.begin);
+  const auto last = std::lower_bound(first, v.idx.end(), range.end);
+  return v.slice(static_cast<std::size_t>(first - v.idx.begin()), static_cast<std::size_t>(last - first));
+}
 
 }  // namespace oktopk

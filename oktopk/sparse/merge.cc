@@ -9,11 +9,11 @@
 namespace oktopk {
 namespace {
 
-// From so few entries of one side on, their places are searched and the other side is copied.
+// A side with fewer entries than this, or shorter by this factor, is inserted into the other by binary search.
 constexpr std::size_t kFewEntries = 8;
-constexpr std::size_t kFarLonger = 64;  // ... or when the other side is longer by this factor
+constexpr std::size_t kFarLonger = 64;
 
-// Entries [i, i_end) of a and [j, j_end) of b are still to be merged, to [i + j, i_end + j_end).
+// CooSource [i, i_end) of a and [j, j_end) of b are still to be merged, to [i + j, i_end + j_end).
 struct Rest {
   std::size_t i, i_end;
   std::size_t j, j_end;
@@ -26,8 +26,8 @@ struct Rest {
   }
 };
 
-// As many steps from both ends as are safe without looking for the end of a or b: each pair of
-// steps takes at most two of either. The places in b and in the result follow from the one in a.
+// Takes as many steps from both ends as are safe without looking for the end of a or b: each pair of steps takes at
+// most two entries of either. The places in b and in the result follow from the place in a.
 void merge_ends(CooView a, CooView b, CooSink out, Rest& rest) {
   const Index* const a_idx = a.idx.data();
   const Index* const b_idx = b.idx.data();
@@ -66,7 +66,7 @@ CooSink copy(CooView from, CooSink out) {
   return out + from.size();
 }
 
-// Places each entry of `few` among `many`; of equal indices `many` goes first where `after` holds.
+// Places each entry of `few` among `many`; where indices are equal, `many` goes first if `after` is set.
 void insert(CooView few, CooView many, bool after, CooSink out) {
   std::size_t done = 0;
   for (std::size_t i = 0; i < few.size(); ++i) {
@@ -84,7 +84,7 @@ void insert(CooView few, CooView many, bool after, CooSink out) {
   copy(many.slice(done, many.size() - done), out);
 }
 
-// The entries of so many runs, from run `first` on.
+// The number of entries in `runs` runs from `first` on.
 std::size_t count_of(std::span<const CooView> parts, std::size_t first, std::size_t runs) {
   std::size_t count = 0;
   for (std::size_t p = first; p < std::min(first + runs, parts.size()); ++p) count += parts[p].size();
@@ -124,28 +124,6 @@ CooView merge_all(std::span<const CooView> parts, CooSink here, CooSink there) {
     std::swap(here, there);
   }
   return {{here.idx, total}, {here.val, total}};
-}
-
-std::size_t combine(CooView sorted, CooSink out) {
-  if (sorted.empty()) return 0;
-  std::size_t to = 0;
-  Index current = sorted.idx[0];
-  float total = sorted.val[0];
-  const auto put = [&](bool complete) {
-    out.idx[to] = current;
-    out.val[to] = total;
-    to += complete & (magnitude_bits(total) != 0);
-  };
-  for (std::size_t i = 1; i < sorted.size(); ++i) {
-    const Index next = sorted.idx[i];
-    const float x = sorted.val[i];
-    const bool same = next == current;
-    put(!same);
-    total = same ? total + x : x;
-    current = next;
-  }
-  put(true);
-  return to;
 }
 
 }  // namespace oktopk

@@ -6,19 +6,19 @@
 #include <cstdint>
 #include <limits>
 
-#include "oktopk/sparse/kernels.h"
+#include "oktopk/cpu/kernels.h"
 #include "oktopk/sparse/merge.h"
 
 namespace oktopk {
 namespace {
 
-// Two vectors need one merge only: blocks pay later.
+// Two vectors need one merge only: blocks pay off later.
 constexpr std::size_t kDenseForTwo = 512;
 
 struct Totals {
   std::size_t entries = 0;
   std::size_t occupied = 0;           // parts that are not empty
-  std::array<CooView, 2> first = {};  // the first of those
+  std::array<CooView, 2> first = {};  // the first two of these
 };
 
 Totals totals_of(std::span<const CooView> parts) {
@@ -68,7 +68,7 @@ class BlockSum {
     std::uint64_t smallest = kNone;
     for (const CooView& part : parts_)
       if (!part.empty()) smallest = std::min<std::uint64_t>(smallest, part.idx[0]);
-    const auto drain = sparse_kernels().drain;
+    const auto drain = kernels().entries.drain;
     std::size_t to = 0;
     while (smallest != kNone) {
       const Index offset = static_cast<Index>(smallest) - origin_;
@@ -105,14 +105,14 @@ class BlockSum {
 }  // namespace
 
 void sum(std::span<const CooView> parts, Range range, SparseVector& out) {
-  const SparseKernels& kernels = sparse_kernels();
+  const EntryKernels& use = kernels().entries;
   const Totals totals = totals_of(parts);
   const std::size_t blocks = range.width() / SumBlock::kWidth + 1;
-  // Each part costs a block about as much as half an entry of a merge does.
-  const std::size_t dense = totals.occupied == 2 ? kDenseForTwo : kernels.dense_block + parts.size() / 2;
+  // A part costs a block about as much as half an entry costs a merge.
+  const std::size_t dense = totals.occupied == 2 ? kDenseForTwo : use.dense_block + parts.size() / 2;
   if (totals.occupied <= 1) {
     const CooSink to = make_room(out, totals.entries);
-    out.resize(kernels.filter(totals.first[0], 1, to, {}));
+    out.resize(use.filter(source_of(totals.first[0]), 1, to, {}));
   } else if (totals.entries >= dense * blocks) {
     const std::size_t most = std::min(totals.entries, range.width()) + kSlack;
     const CooSink to = make_room(out, most + parts.size());
@@ -122,11 +122,31 @@ void sum(std::span<const CooView> parts, Range range, SparseVector& out) {
   } else if (totals.occupied == 2) {
     const CooSink to = make_room(out, totals.entries);
     merge(totals.first[0], totals.first[1], to);
-    out.resize(kernels.combine_pairs({{to.idx, totals.entries}, {to.val, totals.entries}}, to));
+    out.resize(use.combine_pairs({to.idx, to.val, totals.entries}, to));
   } else {
     const CooSink to = make_room(out, 2 * totals.entries);
-    out.resize(combine(merge_all(parts, to, to + totals.entries), to));
+    out.resize(combine(source_of(merge_all(parts, to, to + totals.entries)), to));
   }
+}
+
+void intersect(CooView a, std::span<const Index> indices, SparseVector& out) {
+  const CooSink to = make_room(out, a.size());
+  out.resize(kernels().entries.intersect(source_of(a), indices, to));
+}
+
+void make_canonical(SparseVector& v, RunScratch& scratch) {
+  if (is_canonical(v)) return;
+  auto& [runs, here, there] = scratch;
+  runs.clear();
+  const CooView all = v;
+  for (std::size_t begin = 0, i = 1; i <= v.size(); ++i) {
+    if (i < v.size() && v.idx[i - 1] <= v.idx[i]) continue;
+    runs.push_back(all.slice(begin, i - begin));
+    begin = i;
+  }
+  CooView sorted = all;
+  if (runs.size() > 1) sorted = merge_all(runs, make_room(here, v.size()), make_room(there, v.size()));
+  v.resize(combine(source_of(sorted), sink_of(v)));
 }
 
 }  // namespace oktopk

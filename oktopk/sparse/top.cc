@@ -8,22 +8,23 @@
 #include <functional>
 
 #include "oktopk/base/error.h"
-#include "oktopk/sparse/kernels.h"
+#include "oktopk/cpu/kernels.h"
+#include "oktopk/sparse/merge.h"
 
 namespace oktopk {
 namespace {
 
 constexpr std::size_t kBins = 2048;
-constexpr std::size_t kFewCandidates = 1024;  // candidates that are sorted out by nth_element
+constexpr std::size_t kFewCandidates = 1024;  // as many are left to nth_element
 
-// The k-th largest magnitude, and how many of those equal to it are among the k largest.
+// The k-th largest magnitude, how many values have it, and how many of these are among the k largest.
 struct Kth {
   std::uint32_t bits;
   std::size_t ties_kept;
   std::size_t ties;
 };
 
-// Magnitudes low .. high; `count` of them, of which the `rank`-th largest is looked for.
+// The `count` magnitudes in low .. high; the `rank`-th largest of them is the k-th of all.
 struct Candidates {
   std::uint32_t low;
   std::uint32_t high;
@@ -31,9 +32,9 @@ struct Candidates {
   std::size_t rank;
 };
 
-// The bin that has the one looked for.
+// The candidates in the bin that holds the k-th magnitude.
 Candidates narrow(std::span<const float> values, const Candidates& c) {
-  // Two histograms in turns: equal neighbours do not wait for each other's count.
+  // Two histograms take turns, so that equal neighbours do not wait for each other's count.
   std::array<std::array<std::uint32_t, kBins + 1>, 2> bins{};
   const auto shift = static_cast<unsigned>(std::max(0, static_cast<int>(std::bit_width(c.high - c.low)) - 11));
   const auto bin_of = [&](float x) {  // the last bin: not among the candidates
@@ -53,20 +54,23 @@ Candidates narrow(std::span<const float> values, const Candidates& c) {
   return {low, std::min(c.high, low + ((1U << shift) - 1)), count_in(bin), rank};
 }
 
+Candidates candidates(std::span<const float> values, std::size_t k) {
+  const Extremes all = kernels().codings.extremes(values.data(), values.size(), 0);
+  return {static_cast<std::uint32_t>(all.least), static_cast<std::uint32_t>(all.most), values.size(), k};
+}
+
 Kth find_kth(std::span<const float> values, std::size_t k) {
   OKTOPK_DCHECK(k >= 1 && k <= values.size());
-  const SparseKernels& kernels = sparse_kernels();
-  const auto [low, high] = kernels.extremes(values);
-  Candidates c{low, high, values.size(), k};
+  Candidates c = candidates(values, k);
   while (c.count > kFewCandidates && c.low != c.high) c = narrow(values, c);
   if (c.low == c.high) return {c.low, c.rank, c.count};
   std::array<std::uint32_t, kFewCandidates + kSlack> few;
-  const std::size_t found = kernels.collect(values, c.low, c.high - c.low, few.data());
+  const std::size_t found = kernels().entries.collect(values, c.low, c.high - c.low, few.data());
   const auto kth = few.begin() + static_cast<std::ptrdiff_t>(c.rank - 1);
   const auto end = few.begin() + static_cast<std::ptrdiff_t>(found);
   std::nth_element(few.begin(), kth, end, std::greater<>());
   const std::uint32_t bits = *kth;
-  // Left of the k-th stands nothing smaller, right of it nothing larger.
+  // Nothing smaller stands left of the k-th, nothing larger right of it.
   const auto kept = std::count(few.begin(), kth + 1, bits);
   const auto beyond = std::count(kth + 1, end, bits);
   return {bits, static_cast<std::size_t>(kept), static_cast<std::size_t>(kept + beyond)};
@@ -79,11 +83,27 @@ std::size_t end_of_ties(std::span<const float> values, std::uint32_t bits, std::
   return i;
 }
 
+// Appends to the vector of dropped entries, or to none.
+class Dropped {
+ public:
+  Dropped(SparseVector* out, std::size_t most) : out_(out), before_(out == nullptr ? 0 : out->size()) {
+    if (out_ != nullptr) out_->resize(before_ + most + kSlack);
+  }
+  CooSink sink(std::size_t at) const { return out_ == nullptr ? CooSink{} : sink_of(*out_) + (before_ + at); }
+  void finish(std::size_t count) {
+    if (out_ != nullptr) out_->resize(before_ + count);
+  }
+
+ private:
+  SparseVector* out_;
+  std::size_t before_;
+};
+
 }  // namespace
 
 float smallest_magnitude(std::span<const float> values) {
   if (values.empty()) return 0;
-  return std::bit_cast<float>(sparse_kernels().extremes(values).first);
+  return std::bit_cast<float>(kernels().codings.extremes(values.data(), values.size(), 0).least);
 }
 
 float kth_magnitude(std::span<const float> values, std::size_t k) {
@@ -92,37 +112,24 @@ float kth_magnitude(std::span<const float> values, std::size_t k) {
 
 void keep_largest(SparseVector& v, std::size_t k, SparseVector* dropped) {
   if (v.size() <= k) return;
-  const std::size_t before = dropped == nullptr ? 0 : dropped->size();
-  const std::size_t after = before + (v.size() - k);
-  CooSink gone;
-  if (dropped != nullptr) {
-    dropped->resize(after + kSlack);
-    gone = CooSink{dropped->idx.data(), dropped->val.data()} + before;
-  }
-  // Of those equal to the k-th the first in order: from some entry on, none.
+  Dropped gone(dropped, v.size() - k);
+  // Among entries equal to the k-th magnitude, keeps the lowest indices: all of them lie before `end`.
   const Kth kth = k == 0 ? Kth{kAboveAll, 0, 0} : find_kth(v.val, k);
   const std::size_t end = kth.ties_kept == kth.ties ? v.size() : end_of_ties(v.val, kth.bits, kth.ties_kept);
-  const auto filter = sparse_kernels().filter;
-  const CooSink to{v.idx.data(), v.val.data()};
-  const std::size_t kept = filter(v.view().slice(0, end), kth.bits, to, gone);
-  if (dropped != nullptr) gone = gone + (end - kept);
-  filter(v.view().slice(end, v.size() - end), kth.bits + 1, to + kept, gone);
+  const auto filter = kernels().entries.filter;
+  const CooSource all = source_of(v);
+  const std::size_t kept = filter({all.idx, all.val, end}, kth.bits, sink_of(v), gone.sink(0));
+  filter(all.from(end), kth.bits + 1, sink_of(v) + kept, gone.sink(end - kept));
+  gone.finish(v.size() - k);
   v.resize(k);
-  if (dropped != nullptr) dropped->resize(after);
 }
 
 void keep_at_least(SparseVector& v, float threshold, SparseVector* dropped) {
   const std::uint32_t least = threshold <= 0 ? 0 : magnitude_bits(threshold);
-  const std::size_t before = dropped == nullptr ? 0 : dropped->size();
-  const std::size_t total = before + v.size();
-  CooSink gone;
-  if (dropped != nullptr) {
-    dropped->resize(total + kSlack);
-    gone = CooSink{dropped->idx.data(), dropped->val.data()} + before;
-  }
-  const std::size_t kept = sparse_kernels().filter(v, least, {v.idx.data(), v.val.data()}, gone);
+  Dropped gone(dropped, v.size());
+  const std::size_t kept = kernels().entries.filter(source_of(v), least, sink_of(v), gone.sink(0));
+  gone.finish(v.size() - kept);
   v.resize(kept);
-  if (dropped != nullptr) dropped->resize(total - kept);
 }
 
 }  // namespace oktopk

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The largest entries of a sparse vector. Which: larger magnitude first, then smaller index. Order
-// of the result: by index. Magnitudes are compared as the bits of |x|: infinities and, above them,
-// NaNs count as the largest.
+// The largest entries of a sparse vector: larger magnitude first, then smaller index. Results stay in the order of
+// indices. Magnitudes are compared as the bits of |x|: infinities and, above them, NaNs count as the largest.
 //
-// COST: O(size): a histogram of the magnitudes between the smallest and the largest, a look at the
-// few that share the bin of the k-th, and a pass that moves entries. Nothing is allocated, but for
-// the growth of `dropped`.
+// COST: O(size): a histogram of the magnitudes, a look at the few that share the bin of the k-th, and a pass that moves
+// entries. Nothing is allocated, but for the growth of `dropped`.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +13,13 @@
 
 namespace oktopk {
 
-// The smallest magnitude; 0 where there is none.
+// The smallest magnitude; 0 if there are no values.
 float smallest_magnitude(std::span<const float> values);
 
 // The k-th largest magnitude. REQUIRES: 1 <= k <= values.size().
 float kth_magnitude(std::span<const float> values, std::size_t k);
 
-// Shrinks v to its k largest entries; what goes is appended to `dropped`, if given.
+// Shrinks v to its k largest entries; appends the others to `dropped`, if given.
 void keep_largest(SparseVector& v, std::size_t k, SparseVector* dropped = nullptr);
 
 // Shrinks v to the entries with magnitude >= threshold; the others as above.

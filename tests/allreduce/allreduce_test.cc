@@ -65,14 +65,22 @@ TEST(Allreduce, run_refuses_more_than_2k_entries) {
 
 TEST(Allreduce, run_refuses_values_that_are_not_finite) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
-    expect_contains(refusal({make_sparse({{1, 1}, {2, bad}})}, 20, 2), "value 1 ");
+    expect_contains(refusal({make_sparse({{1, 1}, {2, bad}})}, 20, 2), "index 2 ");
+}
+
+TEST(Allreduce, run_names_the_gradient_or_the_accumulator_that_is_not_finite) {
+  const SparseVector selection = make_sparse({{1, 1}, {2, std::numeric_limits<float>::infinity()}});
+  std::vector<float> gradient(20, 1.0F);
+  expect_contains(refusal({.selection = selection, .gradient = gradient}, 20, 2), "overflowed at index 2");
+  gradient[2] = std::numeric_limits<float>::infinity();
+  expect_contains(refusal({.selection = selection, .gradient = gradient}, 20, 2), "gradient[2] = inf");
 }
 
 TEST(Allreduce, run_refuses_a_dense_vector_of_another_length_or_not_finite) {
   std::vector<float> values(19, 1.0F);
   expect_contains(refusal({{}, values}, 20, 1, "dense"), "19");
   values.push_back(std::numeric_limits<float>::quiet_NaN());
-  expect_contains(refusal({{}, values}, 20, 1, "dense"), "value 19 ");
+  expect_contains(refusal({{}, values}, 20, 1, "dense"), "index 19 ");
 }
 
 TEST(Allreduce, run_of_nothing_gives_nothing) {

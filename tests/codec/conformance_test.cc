@@ -131,23 +131,6 @@ TEST_P(CodecConformance, decode_appends_behind_what_is_there) {
   }
 }
 
-TEST_P(CodecConformance, decode_add_equals_decode_and_add) {
-  for (const Sample& sample : samples_for(codec())) {
-    if (sample.range.width() > 1 << 21) continue;
-    SCOPED_TRACE(sample.name);
-    const Bytes bytes = encoded(codec(), sample.range, sample.entries);
-    std::vector<float> got(sample.range.width(), 0.5f);
-    std::vector<float> want = got;
-    const FrameSpec spec{codec(), sample.range};
-    decode_frame_add(open_frame(bytes, spec), got);
-    const SparseVector entries = decoded(bytes, spec);
-    for (std::size_t i = 0; i < entries.size(); ++i) {
-      want[entries.idx[i] - sample.range.begin] += entries.val[i];
-    }
-    EXPECT_EQ(got, want);
-  }
-}
-
 // At every level of vector instructions the same bytes, and from them the same entries.
 void expect_same_at_every_level(Codec codec, Range range, CooView entries) {
   Bytes want;

@@ -206,29 +206,6 @@ TEST_P(FrameDamage, decode_large_with_random_bytes_throws_or_stays_canonical) {
   }
 }
 
-TEST_P(FrameDamage, decode_add_refuses_what_decode_refuses) {
-  Random random(7);
-  const Bytes good = large_frame(random);
-  const std::size_t head = open_frame(good, large()).head;
-  SparseVector entries;
-  for (int round = 0; round < 200; ++round) {
-    Bytes bytes = good;
-    for (int i = 0; i < 3; ++i) {
-      bytes[head + random() % (bytes.size() - head)] = static_cast<std::byte>(random());
-    }
-    reseal(bytes, large());
-    std::vector<float> sums(7000 - 900, 0.0f);
-    std::vector<float> want = sums;
-    if (!survives(bytes, large(), entries)) {
-      EXPECT_THROW(decode_frame_add(open_frame(bytes, large()), sums), CommError);
-      continue;
-    }
-    for (std::size_t i = 0; i < entries.size(); ++i) want[entries.idx[i] - 900] += entries.val[i];
-    decode_frame_add(open_frame(bytes, large()), sums);
-    EXPECT_EQ(sums, want);
-  }
-}
-
 INSTANTIATE_TEST_SUITE_P(Codecs, FrameDamage, ::testing::ValuesIn(every_codec()),
                          [](const auto& codec) { return test_name(codec.param); });
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "oktopk/codec/index_codec.h"
+#include "oktopk/codec/coding.h"
 #include "tests/codec/samples.h"
 
 namespace oktopk::testing {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <vector>
 
-#include "oktopk/codec/bf16.h"
+#include "oktopk/base/half.h"
 
 namespace oktopk::log_levels_test {
 namespace {
@@ -34,12 +34,12 @@ TEST(LogLevels, fill_any_scale_is_geometric_from_lo_to_hi) {
         for (unsigned hi = lo; hi < 0x7F80 && hi < lo + 1400; hi += 211) {
           const LogScale scale{static_cast<std::uint16_t>(lo), static_cast<std::uint16_t>(hi), has_zero};
           const auto levels = levels_of(scale, count);
-          const double low = from_bf16(scale.lo);
-          const double ratio = double{from_bf16(scale.hi)} / low;
+          const double low = to_float(Bf16{scale.lo});
+          const double ratio = double{to_float(Bf16{scale.hi})} / low;
           const std::size_t first = has_zero ? 1 : 0;
           const auto steps = static_cast<double>(count - 1 - first);
-          ASSERT_EQ(levels.back(), from_bf16(scale.hi));
-          ASSERT_EQ(levels[first], from_bf16(scale.lo));
+          ASSERT_EQ(levels.back(), to_float(Bf16{scale.hi}));
+          ASSERT_EQ(levels[first], to_float(Bf16{scale.lo}));
           for (std::size_t l = first; l < count; ++l) {
             const double ideal = low * std::pow(ratio, static_cast<double>(l - first) / steps);
             ASSERT_NEAR(levels[l] / ideal, 1, 0.0016) << lo << ' ' << hi << ' ' << l;

@@ -13,7 +13,6 @@
 #include "oktopk/base/error.h"
 #include "oktopk/codec/codec.h"
 #include "oktopk/codec/frame.h"
-#include "oktopk/codec/frame_head.h"
 
 namespace oktopk::testing {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "oktopk/base/bytes.h"
-#include "oktopk/codec/value_codec.h"
+#include "oktopk/codec/coding.h"
 #include "tests/codec/samples.h"
 
 namespace oktopk::testing {

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every verb of a device is held to: a naive loop, bit for bit, on every vector level and with
-// several threads, at all lengths and places where a vectorised loop has a head or a tail.
+// Every verb of a device must equal a naive loop, bit for bit: on every SIMD level and with several threads, at all
+// lengths and places where a vectorised loop has a head or a tail.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,26 +19,28 @@
 
 namespace oktopk {
 
-struct CpuVariant {
-  SimdLevel level;
-  int threads;
+// A device under test, made by name. Another device enters the suites by adding its rows to devices().
+struct DeviceCase {
+  std::string name;
+  std::function<std::unique_ptr<Device>()> make;
+  SimdLevel level = SimdLevel::scalar;  // of the host while it is tested
 };
 
-inline std::vector<CpuVariant> cpu_variants() {
-  std::vector<CpuVariant> all;
+inline std::vector<DeviceCase> devices() {
+  std::vector<DeviceCase> all;
   for (const SimdLevel level : simd_levels())
-    for (const int threads : {1, 3}) all.push_back({level, threads});
+    for (const int threads : {1, 3})
+      all.push_back({"cpu_" + std::string(to_string(level)) + "_" + std::to_string(threads),
+                     [threads] { return make_cpu_device({.threads = threads}); }, level});
   return all;
 }
 
-inline std::string variant_name(const testing::TestParamInfo<CpuVariant>& info) {
-  return std::string(to_string(info.param.level)) + "_" + std::to_string(info.param.threads);
-}
+inline std::string device_name(const testing::TestParamInfo<DeviceCase>& info) { return info.param.name; }
 
-class DeviceConformance : public testing::TestWithParam<CpuVariant> {
+class DeviceConformance : public testing::TestWithParam<DeviceCase> {
  protected:
   SimdLimit limit_{GetParam().level};
-  std::unique_ptr<Device> device_ = make_cpu_device({.threads = GetParam().threads});
+  std::unique_ptr<Device> device_ = GetParam().make();
 };
 
 // All tails of a vector, borders of tiles, and from 2^17 on what several threads share.

@@ -136,7 +136,7 @@ TEST_P(DeviceSelection, accumulate_select_of_an_empty_gradient_clears_and_scans)
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, DeviceSelection, testing::ValuesIn(cpu_variants()), variant_name);
+INSTANTIATE_TEST_SUITE_P(Devices, DeviceSelection, testing::ValuesIn(devices()), device_name);
 
 }  // namespace
 }  // namespace oktopk::cpu_select_test

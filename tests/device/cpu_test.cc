@@ -9,7 +9,21 @@
 namespace oktopk::cpu_test {
 namespace {
 
-TEST_P(DeviceConformance, has_its_name) { EXPECT_EQ(device_->name(), "cpu"); }
+TEST_P(DeviceConformance, has_its_name) { EXPECT_EQ(GetParam().name.find(device_->name()), 0u); }
+
+TEST_P(DeviceConformance, allocated_memory_is_zero_and_can_be_used) {
+  for (const std::size_t n : {0U, 1U, 1000U, 3000001U}) {
+    const DeviceFloats memory = device_->allocate(n);
+    const std::span<float> x(memory.get(), n);
+    SparseVector out;
+    device_->select_at_least(x, 0, 0.0F, out);
+    EXPECT_TRUE(out.empty()) << n;
+    if (n == 0) continue;
+    device_->add_at(x, 0, make_sparse({{static_cast<Index>(n - 1), 2}}));
+    device_->select_at_least(x, 0, 0.0F, out);
+    EXPECT_EQ(list_of(out), (EntryList{{static_cast<Index>(n - 1), 2}})) << n;
+  }
+}
 
 template <class T>
 T not_finite(std::size_t which);
@@ -122,7 +136,7 @@ TEST_P(DeviceConformance, moments_have_the_bits_of_one_thread_without_vectors) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, DeviceConformance, testing::ValuesIn(cpu_variants()), variant_name);
+INSTANTIATE_TEST_SUITE_P(Devices, DeviceConformance, testing::ValuesIn(devices()), device_name);
 
 TEST(CpuDevice, make_with_threads_out_of_range_is_refused) {
   for (const int threads : {0, -1, 257}) {

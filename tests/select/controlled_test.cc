@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The controlled threshold on streams that are as rough as training: heavy tails, spikes, drops of
 // the scale, error feedback that cuts the tail off at every step.
-#include "oktopk/select/controlled.h"
+#include "oktopk/select/selector.h"
 
 #include <gtest/gtest.h>
 
@@ -44,7 +44,8 @@ double deviation(std::size_t count) { return std::fabs(static_cast<double>(count
 TEST(ControlledSelector, select_on_a_rough_stream_stays_within_2_percent_of_k_on_average) {
   const auto device = make_cpu_device();
   Noise noise(7);
-  ControlledSelector selector;
+  const auto selector_owner = make_controlled({});
+  Selector& selector = *selector_owner;
   std::vector<float> acc(kN, 0.0F);
   SparseVector out;
   double total = 0;
@@ -65,7 +66,8 @@ TEST(ControlledSelector, select_adapts_to_a_hundredfold_scale_in_the_same_step) 
   const auto device = make_cpu_device();
   for (const double factor : {100.0, 0.01}) {
     Noise noise(8);
-    ControlledSelector selector;
+    const auto selector_owner = make_controlled({});
+    Selector& selector = *selector_owner;
     SparseVector out;
     for (int step = 0; step < 20; ++step) {
       std::vector<float> x = noise.next(step < 10 ? 1 : factor);
@@ -81,7 +83,8 @@ TEST(ControlledSelector, select_adapts_to_a_hundredfold_scale_in_the_same_step) 
 TEST(ControlledSelector, select_of_more_than_k_keeps_the_largest) {
   const auto device = make_cpu_device();
   Noise noise(9);
-  ControlledSelector selector;
+  const auto selector_owner = make_controlled({});
+  Selector& selector = *selector_owner;
   SparseVector out, expected;
   for (int step = 0; step < 10; ++step) {
     std::vector<float> x = noise.next(1);
@@ -94,7 +97,8 @@ TEST(ControlledSelector, select_of_more_than_k_keeps_the_largest) {
 TEST(ControlledSelector, select_recovers_after_steps_of_zeros) {
   const auto device = make_cpu_device();
   Noise noise(10);
-  ControlledSelector selector;
+  const auto selector_owner = make_controlled({});
+  Selector& selector = *selector_owner;
   SparseVector out;
   for (int step = 0; step < 30; ++step) {
     const bool silent = step % 10 >= 6;
@@ -109,7 +113,8 @@ TEST(ControlledSelector, select_recovers_after_steps_of_zeros) {
 }
 
 TEST(ControlledSelector, select_with_fewer_values_than_k_takes_all_of_them) {
-  ControlledSelector selector;
+  const auto selector_owner = make_controlled({});
+  Selector& selector = *selector_owner;
   SparseVector out;
   for (int step = 0; step < 5; ++step) {
     std::vector<float> x(1000, 0.0F);

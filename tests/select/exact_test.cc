@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The exact selection against a full sort, ties included.
-#include "oktopk/select/exact.h"
+#include "oktopk/select/selector.h"
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,8 @@ EntryList sort_oracle(std::span<const float> x, std::size_t k) {
 }
 
 EntryList select(std::vector<float> acc, std::size_t k) {
-  ExactSelector selector;
+  const auto selector_owner = make_exact({});
+  Selector& selector = *selector_owner;
   SparseVector out;
   selector.select(*make_cpu_device(), {.acc = acc}, k, out);
   return list_of(out);
@@ -132,7 +133,8 @@ TEST(ExactSelector, select_folds_in_the_gradient_and_clears_on_every_way) {
       for (const Index i : cleared) expected[i] = 0;
       for (std::size_t i = 0; i < n; ++i) expected[i] += 0.5F * gradient[i];
       SparseVector out;
-      ExactSelector selector;
+      const auto selector_owner = make_exact({});
+      Selector& selector = *selector_owner;
       selector.select(*make_cpu_device(), {acc, gradient, 0.5F, cleared}, k, out);
       EXPECT_EQ(acc, expected);
       EXPECT_EQ(list_of(out), sort_oracle(expected, k)) << n << " " << k;

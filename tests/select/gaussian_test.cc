@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "oktopk/select/gaussian.h"
+#include "oktopk/select/selector.h"
 
 #include <gtest/gtest.h>
 
@@ -23,7 +23,8 @@ std::size_t count_for(double mean, double deviation, std::size_t k) {
   Random random(5);
   std::vector<float> x(100000);
   for (float& v : x) v = static_cast<float>(mean + deviation * random.normal());
-  GaussianSelector selector;
+  const auto selector_owner = make_gaussian({});
+  Selector& selector = *selector_owner;
   SparseVector out;
   selector.select(*make_cpu_device(), {.acc = x}, k, out);
   return out.size();
@@ -52,7 +53,8 @@ TEST(GaussianSelector, select_other_tails_is_corrected_towards_k) {
     device->select_at_least(x, 0, static_cast<float>(threshold), uncorrected);
     EXPECT_TRUE(3 * uncorrected.size() < 2 * k || 3 * uncorrected.size() > 4 * k);
     std::vector<float> acc = x;
-    GaussianSelector selector;
+    const auto selector_owner = make_gaussian({});
+    Selector& selector = *selector_owner;
     selector.select(*device, {.acc = acc}, k, out);
     EXPECT_GE(3 * out.size(), 2 * k);
     EXPECT_LE(3 * out.size(), 4 * k);
@@ -72,7 +74,8 @@ TEST(GaussianSelector, select_of_values_that_are_there_never_ends_with_nothing) 
       if (std::fabs(v) > cut) v = 0;
     }
     if (std::all_of(x.begin(), x.end(), [](float v) { return v == 0; })) continue;
-    GaussianSelector selector;
+    const auto selector_owner = make_gaussian({});
+    Selector& selector = *selector_owner;
     SparseVector out;
     selector.select(*make_cpu_device(), {.acc = x}, 1 + n / 15, out);
     ASSERT_FALSE(out.empty()) << "trial " << trial;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "oktopk/select/quota.h"
+#include "oktopk/select/selector.h"
 
 #include <gtest/gtest.h>
 
@@ -32,7 +32,8 @@ TEST(QuotaSelector, select_takes_k_over_P_of_every_region) {
     const std::size_t k = 10 * static_cast<std::size_t>(P);
     std::vector<float> x = normal_values(1000);
     for (std::size_t i = 0; i < 100; ++i) x[i] *= 1000;  // a hot region gets no more
-    QuotaSelector selector(P);
+    const auto selector_owner = make_quota({.P = P});
+    Selector& selector = *selector_owner;
     SparseVector out;
     for (int step = 0; step < 3; ++step) {
       selector.select(*make_cpu_device(), {.acc = x}, k, out);
@@ -46,7 +47,8 @@ TEST(QuotaSelector, select_takes_the_largest_of_a_region) {
   x[3] = -4;
   x[7] = 3;
   x[15] = 0.6F;
-  QuotaSelector selector(2);
+  const auto selector_owner = make_quota({.P = 2});
+  Selector& selector = *selector_owner;
   SparseVector out;
   selector.select(*make_cpu_device(), {.acc = x}, 4, out);
   EXPECT_EQ(list_of(out), (EntryList{{3, -4}, {7, 3}, {10, 0.5F}, {15, 0.6F}}));
@@ -55,7 +57,8 @@ TEST(QuotaSelector, select_takes_the_largest_of_a_region) {
 TEST(QuotaSelector, select_k_that_P_does_not_divide_gives_k_and_evens_out) {
   const int P = 5;
   std::vector<float> x = normal_values(1000);
-  QuotaSelector selector(P);
+  const auto selector_owner = make_quota({.P = P});
+  Selector& selector = *selector_owner;
   std::vector<std::size_t> totals(5, 0);
   SparseVector out;
   for (int step = 0; step < P; ++step) {
@@ -75,7 +78,8 @@ TEST(QuotaSelector, select_k_below_P_visits_every_region_in_P_steps) {
   const int P = 7;
   for (const std::size_t k : {1U, 2U, 3U, 6U}) {
     std::vector<float> x = normal_values(700);
-    QuotaSelector selector(P);
+    const auto selector_owner = make_quota({.P = P});
+    Selector& selector = *selector_owner;
     std::vector<std::size_t> totals(7, 0);
     SparseVector out;
     for (int step = 0; step < P; ++step) {
@@ -90,7 +94,8 @@ TEST(QuotaSelector, select_k_below_P_visits_every_region_in_P_steps) {
 
 TEST(QuotaSelector, select_n_below_P_reaches_every_entry_in_time) {
   std::vector<float> x = {1, 2, 3};
-  QuotaSelector selector(8);
+  const auto selector_owner = make_quota({.P = 8});
+  Selector& selector = *selector_owner;
   std::set<Index> seen;
   SparseVector out;
   for (int step = 0; step < 8; ++step) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "oktopk/select/reused.h"
+#include "oktopk/select/selector.h"
 
 #include <gtest/gtest.h>
 
@@ -28,7 +28,8 @@ TEST(ReusedSelector, select_is_exact_every_tau_prime_and_reuses_the_threshold_be
   const auto device = make_cpu_device();
   constexpr std::size_t k = 100;
   for (const int tau_prime : {1, 2, 5}) {
-    ReusedSelector selector(tau_prime);
+    const auto selector_owner = make_reused({.tau_prime = tau_prime});
+    Selector& selector = *selector_owner;
     float threshold = 0;
     for (std::uint64_t step = 0; step < 12; ++step) {
       std::vector<float> acc(2000, 0.0F);
@@ -51,7 +52,8 @@ TEST(ReusedSelector, select_is_exact_every_tau_prime_and_reuses_the_threshold_be
 
 TEST(ReusedSelector, select_that_lets_too_many_through_is_trimmed_to_the_largest_2k) {
   const auto device = make_cpu_device();
-  ReusedSelector selector(10);
+  const auto selector_owner = make_reused({.tau_prime = 10});
+  Selector& selector = *selector_owner;
   SparseVector out, expected;
   std::vector<float> x = normal_values(0, 1);
   selector.select(*device, {.acc = x}, 50, out);
@@ -63,7 +65,8 @@ TEST(ReusedSelector, select_that_lets_too_many_through_is_trimmed_to_the_largest
 
 TEST(ReusedSelector, select_after_the_values_shrank_gives_few_until_the_next_evaluation) {
   const auto device = make_cpu_device();
-  ReusedSelector selector(3);
+  const auto selector_owner = make_reused({.tau_prime = 3});
+  Selector& selector = *selector_owner;
   SparseVector out;
   std::vector<std::size_t> sizes;
   for (std::uint64_t step = 0; step < 4; ++step) {
@@ -76,7 +79,8 @@ TEST(ReusedSelector, select_after_the_values_shrank_gives_few_until_the_next_eva
 
 TEST(ReusedSelector, select_with_another_k_evaluates_anew_and_keeps_its_turn) {
   const auto device = make_cpu_device();
-  ReusedSelector selector(4);
+  const auto selector_owner = make_reused({.tau_prime = 4});
+  Selector& selector = *selector_owner;
   std::vector<std::size_t> sizes;
   for (const std::size_t k : {50U, 50U, 20U, 20U, 20U, 80U, 80U, 80U, 80U}) {
     const std::uint64_t step = sizes.size();
@@ -105,7 +109,7 @@ std::vector<float> ramp(double scale) {
   return x;
 }
 
-std::size_t select_ramp(ReusedSelector& selector, std::size_t k, double scale) {
+std::size_t select_ramp(Selector& selector, std::size_t k, double scale) {
   std::vector<float> x = ramp(scale);
   SparseVector out;
   selector.select(*make_cpu_device(), {.acc = x}, k, out);
@@ -115,15 +119,18 @@ std::size_t select_ramp(ReusedSelector& selector, std::size_t k, double scale) {
 TEST(ReusedSelector, select_that_follows_counts_moves_by_12_in_1000_beyond_its_limits) {
   constexpr std::size_t k = 1000;  // the threshold is 0.9001
   const auto near = [](std::size_t is, double should) { EXPECT_NEAR(static_cast<double>(is), should, 3); };
-  ReusedSelector low(100, true);
+  const auto low_owner = make_reused({.tau_prime = 100, .follows_counts = true});
+  Selector& low = *low_owner;
   EXPECT_EQ(select_ramp(low, k, 1), k);
   near(select_ramp(low, k, 0.95), 10000 * (1 - 0.9001 / 0.95));          // 525 < 2k/3
   near(select_ramp(low, k, 0.95), 10000 * (1 - 0.9001 / 1.012 / 0.95));  // lower by 1.2%
-  ReusedSelector calm(100, true);
+  const auto calm_owner = make_reused({.tau_prime = 100, .follows_counts = true});
+  Selector& calm = *calm_owner;
   EXPECT_EQ(select_ramp(calm, k, 1), k);
   near(select_ramp(calm, k, 1.02), 10000 * (1 - 0.9001 / 1.02));  // 1175 < 5k/4
   near(select_ramp(calm, k, 1), k);
-  ReusedSelector high(100, true);
+  const auto high_owner = make_reused({.tau_prime = 100, .follows_counts = true});
+  Selector& high = *high_owner;
   EXPECT_EQ(select_ramp(high, k, 1), k);
   near(select_ramp(high, k, 1.035), 10000 * (1 - 0.9001 / 1.035));  // 1303: over 5k/4, below 4k/3
   near(select_ramp(high, k, 1.035), 10000 * (1 - 0.9001 * 1.012 / 1.035));
@@ -131,11 +138,13 @@ TEST(ReusedSelector, select_that_follows_counts_moves_by_12_in_1000_beyond_its_l
 
 TEST(ReusedSelector, select_that_follows_counts_raises_up_to_five_times_in_the_same_step) {
   constexpr std::size_t k = 1000;
-  ReusedSelector guarded(100, true);
+  const auto guarded_owner = make_reused({.tau_prime = 100, .follows_counts = true});
+  Selector& guarded = *guarded_owner;
   EXPECT_EQ(select_ramp(guarded, k, 1), k);
   // 1.08: 1,666 entries; one correction of 1.2% and one of 3% leave at most 4k/3.
   EXPECT_NEAR(static_cast<double>(select_ramp(guarded, k, 1.08)), 10000 * (1 - 0.9001 * 1.012 * 1.03 / 1.08), 3);
-  ReusedSelector plain(100);
+  const auto plain_owner = make_reused({.tau_prime = 100});
+  Selector& plain = *plain_owner;
   EXPECT_EQ(select_ramp(plain, k, 1), k);
   EXPECT_NEAR(static_cast<double>(select_ramp(plain, k, 1.08)), 10000 * (1 - 0.9001 / 1.08), 3);
 }
@@ -143,7 +152,8 @@ TEST(ReusedSelector, select_that_follows_counts_raises_up_to_five_times_in_the_s
 TEST(ReusedSelector, select_after_a_first_accumulator_of_zeros_evaluates_in_the_next_step) {
   const auto device = make_cpu_device();
   for (const bool follows_counts : {false, true}) {
-    ReusedSelector selector(32, follows_counts);
+    const auto selector_owner = make_reused({.tau_prime = 32, .follows_counts = follows_counts});
+    Selector& selector = *selector_owner;
     SparseVector out;
     std::vector<float> x(2000, 0.0F);
     selector.select(*device, {.acc = x}, 50, out);
@@ -156,7 +166,8 @@ TEST(ReusedSelector, select_after_a_first_accumulator_of_zeros_evaluates_in_the_
 
 TEST(ReusedSelector, select_of_fewer_than_k_evaluates_until_there_are_enough) {
   const auto device = make_cpu_device();
-  ReusedSelector selector(32);
+  const auto selector_owner = make_reused({.tau_prime = 32});
+  Selector& selector = *selector_owner;
   SparseVector out;
   for (const std::size_t some : {10U, 49U, 300U}) {
     std::vector<float> x = normal_values(some, 1);
@@ -171,7 +182,8 @@ TEST(ReusedSelector, select_gives_back_the_memory_of_a_threshold_that_was_far_to
   const auto device = make_cpu_device();
   constexpr std::size_t n = 400000;
   constexpr std::size_t k = 1000;
-  ReusedSelector selector(32);
+  const auto selector_owner = make_reused({.tau_prime = 32});
+  Selector& selector = *selector_owner;
   SparseVector out;
   for (const float scale : {1e-6F, 1.0F}) {
     std::vector<float> x(n);
@@ -184,8 +196,8 @@ TEST(ReusedSelector, select_gives_back_the_memory_of_a_threshold_that_was_far_to
 }
 
 TEST(ReusedSelector, interval_below_one_is_refused) {
-  EXPECT_THROW(ReusedSelector(0), UsageError);
-  EXPECT_THROW(ReusedSelector(-1), UsageError);
+  EXPECT_THROW(make_reused({.tau_prime = 0}), UsageError);
+  EXPECT_THROW(make_reused({.tau_prime = -1}), UsageError);
 }
 
 }  // namespace

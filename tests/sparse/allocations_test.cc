@@ -8,7 +8,6 @@
 #include <new>
 
 #include "oktopk/base/simd.h"
-#include "oktopk/sparse/set_ops.h"
 #include "oktopk/sparse/sum.h"
 #include "oktopk/sparse/top.h"
 #include "tests/support/sparse.h"

@@ -85,7 +85,7 @@ TEST(Merge, all_of_any_number_of_parts_equals_a_stable_sort) {
 TEST(Merge, combine_adds_neighbours_in_order_and_leaves_zeros_out) {
   SparseVector v =
       make_sparse({{1, 1e8F}, {1, 1}, {1, -1e8F}, {2, 5}, {3, 1e8F}, {3, -1e8F}, {3, 1}, {4, -0.0F}, {9, 2}, {9, -2}});
-  v.resize(combine(v, {v.idx.data(), v.val.data()}));
+  v.resize(combine(source_of(v), sink_of(v)));
   EXPECT_EQ(list_of(v), (EntryList{{2, 5}, {3, 1}}));
   EXPECT_EQ(combine({}, {}), 0u);
 }

@@ -4,8 +4,7 @@
 #include <numeric>
 
 #include "oktopk/codec/frame.h"
-#include "oktopk/codec/index_codec.h"
-#include "oktopk/codec/value_codec.h"
+#include "oktopk/codec/coding.h"
 #include "tools/kernels/kernel_bench.h"
 
 namespace oktopk {
@@ -72,8 +71,6 @@ void KernelBench::frame(const std::string& name) {
     decoded.clear();
     decode_frame(opened, decoded);
   });
-  Uninitialised<float> sums(data_.n, 0.0F);
-  measure("decode_add", [&] { decode_frame_add(opened, sums); });
 }
 
 }  // namespace oktopk

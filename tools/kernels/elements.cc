@@ -106,7 +106,7 @@ void KernelBench::selector(const SelectorInfo& info) {
     const auto& gradient = turn % 2 == 0 ? data_.x : data_.gradient;
     const float sign = turn % 4 < 2 ? 1.0F : -1.0F;
     ++turn;
-    selector->select(*device_, {acc, gradient, sign}, k_, out, Checked::yes);
+    selector->select(*device_, {acc, gradient, sign}, k_, out);
   };
   const auto clear = [&] { device_->clear_at(acc, 0, out.idx); };
   for (int i = 0; i < kSettle; ++i) {

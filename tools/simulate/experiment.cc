@@ -77,7 +77,7 @@ Measured Row::step_with_data(std::uint64_t step, bool refresh) {
     dense_.assign(problem_.n, 0.0F);
     device_->add_at(dense_, 0, selection_);
   }
-  const Contribution mine{.selection = selection_, .dense = dense_, .is_finite = true};
+  const Contribution mine{.selection = selection_, .dense = dense_};
   Measured measured = measure(
       refresh, [&](Communicator& comm) { allreduce_->run(comm, *device_, mine, problem_.n, problem_.k, out_); });
   measured.refreshed = out_.refreshed;

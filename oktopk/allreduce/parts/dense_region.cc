@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "oktopk/cpu/kernels.h"
 #include "oktopk/sparse/merge.h"
 
 namespace oktopk {

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "oktopk/device/device.h"
-#include "oktopk/device/near_tail.h"
 #include "oktopk/sparse/coo.h"
-#include "oktopk/sparse/set_ops.h"
+#include "oktopk/sparse/sum.h"
+#include "oktopk/sparse/tail.h"
 
 namespace oktopk {
 

@@ -20,7 +20,7 @@
 #include "oktopk/allreduce/parts/kth_sum.h"
 #include "oktopk/allreduce/parts/reduce_scatter.h"
 #include "oktopk/base/state.h"
-#include "oktopk/device/near_tail.h"
+#include "oktopk/sparse/tail.h"
 
 namespace oktopk {
 

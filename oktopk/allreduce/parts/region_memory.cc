@@ -5,8 +5,7 @@
 #include <array>
 
 #include "oktopk/base/error.h"
-#include "oktopk/sparse/kernels.h"
-#include "oktopk/sparse/set_ops.h"
+#include "oktopk/cpu/kernels.h"
 #include "oktopk/sparse/sum.h"
 #include "oktopk/sparse/top.h"
 

@@ -11,7 +11,7 @@
 
 #include "oktopk/base/bytes.h"
 #include "oktopk/base/varint.h"
-#include "oktopk/device/near_tail.h"
+#include "oktopk/sparse/tail.h"
 
 namespace oktopk {
 
