@@ -20,6 +20,7 @@
 
 #include "oktopk/base/state.h"
 #include "oktopk/device/device.h"
+#include "oktopk/select/selector_kind.h"
 #include "oktopk/sparse/coo.h"
 
 namespace oktopk {
@@ -49,8 +50,6 @@ class Selector {
 // Folds the gradient in and writes the k largest entries, where values that are not finite count as
 // the largest. COST: one pass over n, three where a sample does not help (exact.h).
 void select_exact(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out);
-
-enum class SelectorKind { exact, quota, reused, gaussian, controlled };
 
 struct SelectorOptions {
   int tau_prime = 32;  // reused: steps between two exact evaluations
