@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/base/error.h"
 #include "tools/profile_json.h"
 #include "tools/text.h"

@@ -15,41 +15,20 @@
 #include <string_view>
 #include <vector>
 
-#include "oktopk/base/error.h"
+#include "oktopk/allreduce/options.h"
+#include "oktopk/allreduce/presets.h"
+#include "oktopk/allreduce/sparse_allreduce.h"
 #include "oktopk/base/state.h"
-#include "oktopk/codec/codec.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/communicator.h"
 #include "oktopk/comm/skips.h"
 #include "oktopk/device/device.h"
+#include "oktopk/select/selector.h"
 #include "oktopk/sparse/coo.h"
 #include "oktopk/sparse/sum.h"
 #include "oktopk/tune/cost.h"
 
 namespace oktopk {
-
-// Where the mass that was not applied stays. The classes are in reduce/residual.h; an algorithm
-// needs the name, because owner memory changes what an owner keeps.
-enum class ResidualKind { none, sender_keeps, all_sent_cleared, holder_keeps, owner_memory };
-
-// Rabenseifner: 2 log2(P) messages; ring: 2(P - 1), to neighbours only, for long vectors.
-enum class DenseSchedule { automatic, rabenseifner, ring };
-
-// oktopk: what a threshold does between two exact evaluations (sum_threshold.h): nothing (the
-// paper's pseudocode), small corrections (the authors' released code), or follow the counts (ours).
-enum class ThresholdRule { paper, published, steered };
-
-struct AllreduceOptions {
-  Codec codec = {};               // of every sparse frame; dense: fp32 or, if lossy, bf16
-  std::string skips = "halving";  // circulant: see parse_skips
-  ResidualKind residual = ResidualKind::none;
-  int tau = 64;                                       // oktopk: steps between repartitions
-  ThresholdRule thresholds = ThresholdRule::steered;  // oktopk
-  int tau_prime = 32;                                 // oktopk: steps between exact global thresholds, at first
-  int bucket = 4;                                     // oktopk: peers per bucket of the split
-  double balance_trigger = 4;  // oktopk: balance when the largest share exceeds this times the mean
-  DenseSchedule dense = DenseSchedule::automatic;
-};
 
 // What this rank brings: its selection, and for dense algorithms the whole accumulator.
 struct Contribution {
@@ -59,34 +38,8 @@ struct Contribution {
   bool checks_sum = false;  // the caller looks at a dense sum, in a pass that he makes anyway
 };
 
-// A sum over the ranks that is not finite, although what they brought is. All ranks have seen it
-// and throw the same text: they are in step, and the communicator lives.
-struct SumOverflow : UsageError {
-  using UsageError::UsageError;
-};
+// Throws SumOverflow that names the algorithm and the index.
 [[noreturn]] void fail_overflow(std::string_view algorithm, std::size_t i);
-
-// What a step gives. Mass: the sum over ranks of what they brought, plus what owners remembered, is
-// update + what residual rules and owners keep.
-struct Outcome {
-  SparseVector update;                  // the global sum, bitwise equal on all ranks
-  Uninitialised<float> dense_update;    // dense algorithms: the sum of all; update is then empty
-  SparseVector shared;                  // sender keeps: entries of this rank's selection that the update holds
-  SparseVector returned;                // for this rank's residual: its rounding errors, released memory
-  Uninitialised<float> dense_returned;  // dense algorithms: the same, all n; empty: nothing returns
-  SparseVector dropped;                 // partial sums that this rank pruned
-  bool refreshed = false;               // this step re-evaluated thresholds or cuts, by extra messages
-  // Where regions are reduced: entries of all ranks in this rank's region, and those of their
-  // union. 0 elsewhere.
-  std::uint64_t arrived = 0;
-  std::uint64_t merged = 0;
-};
-
-// What an owner remembers of its region between steps (owner memory); empty otherwise.
-struct OwnerMemory {
-  Range region;
-  std::span<const float> values;
-};
 
 class Allreduce {
  public:
@@ -156,5 +109,12 @@ class Allreduce {
   bool agreed_ = false;
   Index n_ = 0;  // of all steps; k may change from step to step, on all ranks alike
 };
+
+// The preset's algorithm. options.residual none: the preset's default rule. Throws UsageError when the preset cannot
+// work with the rule asked for.
+std::unique_ptr<Allreduce> make_allreduce(const Preset& preset, AllreduceOptions options);
+
+// The part of the options that the preset's selector needs.
+SelectorOptions selector_options(const AllreduceOptions& options, int P);
 
 }  // namespace oktopk

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "oktopk/allreduce/sparse_allreduce.h"
 
-#include <algorithm>
-
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/base/error.h"
 
 namespace oktopk {

@@ -18,6 +18,7 @@
 
 #include "oktopk/base/state.h"
 #include "oktopk/device/device.h"
+#include "oktopk/select/selector_kind.h"
 #include "oktopk/sparse/coo.h"
 
 namespace oktopk {

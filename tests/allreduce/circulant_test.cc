@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/allreduce/parts/frames.h"
 #include "oktopk/allreduce/parts/share.h"
 #include "oktopk/base/error.h"

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "oktopk/allreduce/allreduce.h"
 #include "tests/support/runs.h"
 
 namespace oktopk::dense_test {

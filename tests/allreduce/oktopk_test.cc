@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/allreduce/parts/frames.h"
 #include "oktopk/allreduce/parts/kth_sum.h"
 #include "oktopk/allreduce/parts/sum_threshold.h"

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/base/error.h"
 #include "tests/support/message.h"
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/comm/decorators.h"
 #include "tests/laws/laws.h"
 #include "tests/support/world.h"

@@ -6,6 +6,7 @@
 #include <iomanip>
 #include <sstream>
 
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/allreduce/parts/sum_threshold.h"
 
 namespace oktopk {

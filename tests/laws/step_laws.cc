@@ -5,6 +5,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/comm/collectives.h"
 #include "tests/laws/honesty.h"
 #include "tests/laws/laws.h"

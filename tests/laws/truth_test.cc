@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/allreduce/presets.h"
 
 namespace oktopk::truth_test {

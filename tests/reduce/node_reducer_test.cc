@@ -9,6 +9,7 @@
 #include <limits>
 #include <numeric>
 
+#include "oktopk/allreduce/allreduce.h"
 #include "tests/support/allocations.h"
 #include "tests/support/message.h"
 #include "tests/support/training.h"

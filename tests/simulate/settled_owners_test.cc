@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/allreduce/presets.h"
 #include "tests/support/world.h"
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/comm/decorators.h"
 #include "oktopk/reduce/reducer.h"
 #include "tests/laws/inputs.h"

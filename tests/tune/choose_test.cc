@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/allreduce/parts/sum_threshold.h"
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
