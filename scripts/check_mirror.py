@@ -29,7 +29,6 @@ TESTED_ELSEWHERE = {
     "oktopk/comm/mpi*.cc": ("tests/mpi", "needs real processes"),
     "oktopk/comm/no_mpi.cc": (None, "a stub that throws; compiled only without MPI"),
     "oktopk/comm/region_collectives.cc": ("tests/comm/collectives_test.cc", "declared in collectives.h"),
-    "oktopk/reduce/node_reducer_nodes.cc": ("tests/reduce/node_reducer_test.cc", "what a NodeReducer does as it is made"),
     "oktopk/comm/thread_world.cc": ("tests/comm/threads_test.cc", "the inside of threads.cc"),
 }
 
