@@ -7,12 +7,18 @@ set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/oktopk)
 install(TARGETS oktopk EXPORT oktopk-targets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/oktopk/
-  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/oktopk
-  FILES_MATCHING PATTERN "*.h"
-  PATTERN "mpi_calls.h" EXCLUDE  # private
-  PATTERN "mpi_communicator.h" EXCLUDE  # private
-  PATTERN "cpu_*.h" EXCLUDE)  # private: made for the kernels
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/oktopk/oktopk.h)
+# The headers that oktopk.h lists; all others are private.
+file(STRINGS ${PROJECT_SOURCE_DIR}/oktopk/oktopk.h public_headers REGEX "^#include \"oktopk/")
+list(TRANSFORM public_headers REPLACE "^#include \"(oktopk/[^\"]+)\".*" "\\1")
+list(APPEND public_headers oktopk/oktopk.h)
+if(OKTOPK_HAVE_MPI AND EXISTS ${PROJECT_SOURCE_DIR}/oktopk/comm/mpi_comm.h)
+  list(APPEND public_headers oktopk/comm/mpi_comm.h)
+endif()
+foreach(header IN LISTS public_headers)
+  get_filename_component(folder ${header} DIRECTORY)
+  install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
+endforeach()
 if(TARGET oktopk_tool)
   install(TARGETS oktopk_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()

@@ -5,6 +5,8 @@
     base <- trace <- comm;  base <- cpu <- sparse <- device <- select;  sparse <- codec
     all of those and tune/cost.h <- allreduce <- tune <- reduce <- optim
 
+Headers that oktopk/oktopk.h lists are installed; they include each other only, and are few.
+
 Tools, tests, examples and bench may include everything. Prints each violation and exits 1 if any.
 """
 
@@ -42,6 +44,9 @@ CONFINED = {
     r"(cuda.*|cub/.*|thrust/.*|cooperative_groups.*)": r".*\.cu|.*/cuda[a-z_]*\.cuh",
     r"(iostream|cstdio|stdio\.h|print)": None,
 }
+
+# Headers that oktopk/oktopk.h lists and cmake/install.cmake installs.
+MOST_INSTALLED = 42
 
 FORBIDDEN = {
     r"\bgetenv\s*\(": "the library reads no environment variables",
@@ -93,9 +98,28 @@ def check_file(path):
                 yield number, f"{why}: {line.strip()}"
 
 
+def installed_headers():
+    listed = re.findall(r'^#include "([^"]+)"', (ROOT / "oktopk/oktopk.h").read_text(), re.MULTILINE)
+    also = ["oktopk/oktopk.h", "oktopk/comm/mpi_comm.h"]
+    return listed + [name for name in also if (ROOT / name).exists()]
+
+
+def check_installed():
+    """Yields what is wrong with the list of installed headers in oktopk/oktopk.h."""
+    installed = installed_headers()
+    if len(installed) > MOST_INSTALLED:
+        yield ROOT / "oktopk/oktopk.h", 0, f"{len(installed)} headers are installed, more than {MOST_INSTALLED}"
+    for name in installed:
+        for number, line in enumerate((ROOT / name).read_text().splitlines(), 1):
+            include = re.match(r'\s*#\s*include\s*"([^"]+)"', line)
+            if include and include[1] not in installed:
+                yield ROOT / name, number, f"{include[1]} is private: oktopk/oktopk.h does not list it"
+
+
 def main():
     files = sorted(p for p in (ROOT / "oktopk").rglob("*") if p.suffix in {".h", ".cc", ".cu", ".cuh"})
     problems = [(p, number, what) for p in files for number, what in check_file(p)]
+    problems += check_installed()
     for path, number, what in problems:
         print(f"{path.relative_to(ROOT)}:{number}: {what}")
     print(f"check_layers: {len(files)} files, {len(problems)} problems")

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "oktopk/base/error.h"
-#include "oktopk/reduce/density_schedule.h"
+#include "oktopk/reduce/density.h"
 #include "tools/commands.h"
 #include "tools/kernels/kernel_bench.h"
 #include "tools/results.h"

@@ -104,8 +104,9 @@ ReducerOptions MethodOptions::reducer(const std::string& preset) const {
   options.preset = preset;
   options.density = density;
   if (!selector.empty()) options.selector = find_selector(selector);
-  options.allreduce.codec = parse_codec(codec);
-  options.allreduce.skips = skips;
+  // A Reducer refuses a codec and skips that it would ignore; a sweep over presets may have both.
+  if (preset != "auto") options.allreduce.codec = parse_codec(codec);
+  if (preset == "circulant") options.allreduce.skips = skips;
   options.allreduce.tau = tau;
   options.allreduce.tau_prime = tau_prime;
   options.allreduce.thresholds = find_threshold_rule(thresholds);

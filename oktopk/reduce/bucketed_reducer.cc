@@ -3,9 +3,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
+#include "oktopk/reduce/fusion.h"
+#include "oktopk/reduce/notes.h"
+#include "oktopk/reduce/ordered_worker.h"
+#include "oktopk/reduce/reducer_options.h"
+#include "oktopk/reduce/reducer_state.h"
+#include "oktopk/reduce/step_log.h"
 
 namespace oktopk {
 namespace {
@@ -15,6 +22,13 @@ ReducerOptions options_of(const Bucket& bucket, Index n, ReducerOptions options)
   require(options.k <= n, "bucketed reducer: k = ", options.k, ", but k must be in 1..n with n = ", n);
   options.k = share_of_k(options.k, n, bucket.range);
   return options;
+}
+
+std::vector<Index> checked_sizes(const std::vector<std::uint64_t>& tensors) {
+  std::uint64_t n = 0;
+  for (const std::uint64_t size : tensors)
+    n = checked_size("bucketed reducer", n + checked_size("bucketed reducer: a tensor", size));
+  return {tensors.begin(), tensors.end()};
 }
 
 // The buckets' events, on the exchanging thread's row.
@@ -31,44 +45,45 @@ void append(SparseVector& flat, Index base, CooView entries) {
 
 }  // namespace
 
-BucketedReducer::BucketedReducer(Communicator& comm, std::vector<Index> tensors, const ReducerOptions& options,
-                                 const FusionOptions& fusion)
-    : traced_(trace_messages(comm, on_exchanging_row(options))),
+BucketedReducer::BucketedReducer(Communicator& comm, const std::vector<std::uint64_t>& tensors,
+                                 const ReducerOptions& options, const FusionOptions& fusion)
+    : tensors_(checked_sizes(tensors)),
+      traced_(trace_messages(comm, on_exchanging_row(options))),
       comm_(traced_ ? *traced_ : comm),
-      tensors_(std::move(tensors)),
       nan_policy_(options.nan_policy),
       trace_(options.trace.on_rank(comm.rank())),
       buckets_(plan_buckets(tensors_, fusion, fusion_model(tensors_, options, comm.size(), fusion))),
       n_(buckets_.front().range.end),
       bucket_of_(tensors_.size()),
       updates_(buckets_.size()),
-      snapshots_(buckets_.size()) {
+      snapshots_(buckets_.size()),
+      log_(std::make_unique<StepLog>()),
+      worker_(std::make_unique<OrderedWorker>()) {
   comm.require_any_thread();
   ReducerOptions each = on_exchanging_row(options);
+  each.device = device_of(options);
   each.trace_messages = false;  // comm_ does
   if (trace_) trace_.trace->name_thread(each.trace.thread, "exchange");
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const Bucket& bucket = buckets_[b];
-    reducers_.push_back(
-        std::make_unique<Reducer>(comm_, static_cast<Index>(bucket.range.width()), options_of(bucket, n_, each)));
-    for (std::size_t t = bucket.first; t < bucket.end; ++t) bucket_of_[t] = b;
+    reducers_.push_back(std::make_unique<Reducer>(comm_, bucket.range.width(), options_of(bucket, n_, each)));
+    std::fill(bucket_of_.begin() + static_cast<std::ptrdiff_t>(bucket.first),
+              bucket_of_.begin() + static_cast<std::ptrdiff_t>(bucket.end), b);
   }
 }
 
 BucketedReducer::~BucketedReducer() {
-  if (!worker_.stop()) comm_.kill();
+  if (!worker_->stop()) comm_.kill();
 }
 
+std::size_t BucketedReducer::exchanged() const { return worker_->done(); }
+
 void BucketedReducer::begin(Gradient gradient, float scale) {
-  Note note;
-  if (!gradient.empty() && gradient.size() != n_)  // refused by the first bucket, on all ranks
-    note = {Severity::error,
-            "the gradient has " + std::to_string(gradient.size()) + " entries, but n = " + std::to_string(n_)};
+  const Note note = inspect_size(gradient, 1, n_);  // refused by the first bucket, on all ranks
   launch([this, gradient, scale, note](std::size_t b) {
     if (note.severity != Severity::fine) return reducers_[b]->step({}, scale, note);
     const Range range = buckets_[b].range;
-    const auto slice = gradient.empty() ? gradient : gradient.subspan(range.begin, range.width());
-    return reducers_[b]->step(slice, scale);
+    return reducers_[b]->step(gradient.empty() ? gradient : gradient.subspan(range.begin, range.width()), scale);
   });
 }
 
@@ -77,13 +92,12 @@ void BucketedReducer::launch(Exchange exchange) {
   const std::lock_guard lock(mutex_);
   require(!in_flight_, "bucketed reducer: a step is in flight: wait() ends it");
   in_flight_ = true;
-  last_ = {};
-  before_ = comm_.sent_so_far();
+  log_->begin(comm_);
   is_ready_.assign(tensors_.size(), 0);
   awaited_.clear();
   for (const Bucket& bucket : buckets_) awaited_.push_back(bucket.end - bucket.first);
   exchange_ = std::move(exchange);
-  worker_.start(buckets_.size(), [this](std::size_t b) { return run(b); });
+  worker_->start(buckets_.size(), [this](std::size_t b) { return run(b); });
 }
 
 void BucketedReducer::ready(std::size_t tensor) {
@@ -93,7 +107,7 @@ void BucketedReducer::ready(std::size_t tensor) {
   require(is_ready_[tensor] == 0, "ready: tensor ", tensor, " was ready before");
   is_ready_[tensor] = 1;
   const std::size_t bucket = bucket_of_[tensor];
-  if (--awaited_[bucket] == 0) worker_.release(bucket);
+  if (--awaited_[bucket] == 0) worker_->release(bucket);
 }
 
 bool BucketedReducer::can_undo() const { return nan_policy_ != NanPolicy::local || comm_.size() == 1; }
@@ -145,14 +159,19 @@ std::string BucketedReducer::description() const {
 }
 
 Update BucketedReducer::wait() {
-  check_all_ready();
+  {
+    const std::lock_guard lock(mutex_);
+    require(in_flight_, "wait: no step is in flight: begin() starts one");
+    const auto missing = std::ranges::find(is_ready_, 0);
+    require(missing == is_ready_.end(), "wait: tensor ", missing - is_ready_.begin(), " is not ready");
+  }
   const auto end = [&] {
     const std::lock_guard lock(mutex_);
     in_flight_ = false;
   };
   try {
     const Span span(trace_, "wait", "bucketed");
-    worker_.finish();
+    worker_->finish();
   } catch (const UsageError& error) {
     if (!can_undo() && exchanged() > 0) broken_ = error.what();
     undo();
@@ -167,13 +186,6 @@ Update BucketedReducer::wait() {
   if (!updates_[exchanged() - 1].skipped) return finish(join());
   undo();
   return finish({.sparse = {}, .skipped = true});
-}
-
-void BucketedReducer::check_all_ready() const {
-  const std::lock_guard lock(mutex_);
-  require(in_flight_, "wait: no step is in flight: begin() starts one");
-  const auto missing = std::find(is_ready_.begin(), is_ready_.end(), 0);
-  require(missing == is_ready_.end(), "wait: tensor ", missing - is_ready_.begin(), " is not ready");
 }
 
 // Takes back the buckets before the one that was refused or skipped.
@@ -212,14 +224,36 @@ Update BucketedReducer::join() {
 
 Update BucketedReducer::step(Gradient gradient, float scale) {
   begin(gradient, scale);
-  for (std::size_t t = tensors_.size(); t-- > 0;) ready(t);
-  return wait();
+  return finish_all();
 }
 
 Update BucketedReducer::flush() {
   launch([this](std::size_t b) { return reducers_[b]->flush(); });
+  return finish_all();
+}
+
+Update BucketedReducer::finish_all() {
   for (std::size_t t = tensors_.size(); t-- > 0;) ready(t);
   return wait();
+}
+
+Update BucketedReducer::finish(const Update& update) {
+  log_->end(reducers_.front()->steps(), sent_, update, comm_);
+  return update;
+}
+
+StepMetrics BucketedReducer::metrics() const {
+  StepMetrics metrics = log_->metrics(n_, comm_.size(), {}, {});
+  metrics.times = times();
+  metrics.preset = reducers_.front()->allreduce().name();
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const StepMetrics bucket = reducers_[b]->metrics();
+    if (bucket.preset != metrics.preset) metrics.preset.clear();
+    if (b >= exchanged()) continue;  // left out; what was taken back is zero
+    metrics.k += bucket.k;
+    metrics.refreshed = metrics.refreshed || bucket.refreshed;
+  }
+  return metrics;
 }
 
 void BucketedReducer::check_idle(std::string_view what) const {

@@ -3,6 +3,9 @@
 // by bucket, each on all ranks or on none; when one is refused, those before it go back.
 #include "oktopk/base/error.h"
 #include "oktopk/reduce/bucketed_reducer.h"
+#include "oktopk/reduce/notes.h"
+#include "oktopk/reduce/reducer_state.h"
+#include "oktopk/reduce/step_log.h"
 
 namespace oktopk {
 
@@ -27,7 +30,7 @@ std::vector<std::span<const std::byte>> BucketedReducer::read(std::span<const st
 template <class Load>
 void BucketedReducer::load_buckets(const Load& load) {
   std::size_t loaded = 0;
-  last_ = {};
+  log_->clear();
   try {
     for (; loaded < buckets_.size(); ++loaded) {
       reducers_[loaded]->copy_to(snapshots_[loaded]);
@@ -47,21 +50,20 @@ void BucketedReducer::load(std::span<const std::byte> state) {
   load_buckets([&](std::size_t b) { reducers_[b]->load(states[b]); });
 }
 
-bool BucketedReducer::is_own(std::size_t count, std::span<const std::byte> state) const {
-  const auto states = read(state);
-  for (std::size_t b = 0; b < states.size(); ++b)
-    if (!reducers_[b]->is_own(count, states[b])) return false;
-  return true;
-}
-
 // Each state is read once, and all buckets take their part of it.
 void BucketedReducer::load_all(std::size_t count, const ReadState& read_state) {
   check_idle("load_all");
   const auto rank = static_cast<std::size_t>(comm_.rank());
-  if (all_own(comm_, work_, count, [&] { return is_own(count, read_state(rank)); })) return load(read_state(rank));
-  std::vector<Reducer::Merge> merges;
+  const auto owns = [&] {
+    const auto states = read(read_state(rank));
+    for (std::size_t b = 0; b < states.size(); ++b)
+      if (!reducers_[b]->is_own(count, states[b])) return false;
+    return true;
+  };
+  if (all_own(comm_, work_, count, owns)) return load(read_state(rank));
+  std::vector<StateMerge> merges;
   agree_on_success(comm_, work_, [&] {
-    for (const auto& reducer : reducers_) merges.emplace_back(*reducer, count);
+    for (const auto& reducer : reducers_) merges.push_back(reducer->merge(count));
     for (std::size_t r = 0; r < count; ++r) {
       const auto states = read(read_state(r));
       for (std::size_t b = 0; b < states.size(); ++b) merges[b].add(states[b]);

@@ -18,6 +18,10 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/find_row.h"
+#include "oktopk/reduce/density.h"
+#include "oktopk/reduce/notes.h"
+#include "oktopk/reduce/reducer_options.h"
+#include "oktopk/tune/tuner.h"
 
 namespace oktopk {
 namespace {
@@ -153,18 +157,14 @@ std::size_t share_of_k(std::size_t k, Index n, Range bucket) {
 
 namespace {
 
-// The one of all buckets. Auto may choose otherwise bucket by bucket; for a plan, what it chooses
-// for the whole is near enough.
-std::unique_ptr<Allreduce> allreduce_for(Index n, double density, const ReducerOptions& reducer, int P,
-                                         const FusionOptions& options) {
+// The allreduce of all buckets. Auto may choose another one bucket by bucket; for a plan its choice for the whole model
+// is near enough.
+std::unique_ptr<Allreduce> allreduce_for(Index n, const ReducerOptions& reducer, int P, const Machine& machine) {
   if (reducer.preset != "auto") return make_allreduce(find_preset(reducer.preset), reducer.allreduce);
-  const Problem whole{
-      .n = static_cast<double>(n), .k = static_cast<double>(n == 0 ? 0 : entries_at(density, n)), .P = P};
   Profile profile = reducer.profile.value_or(Profile{});
-  profile.machine = options.machine;
-  const Method method = rank_candidates(whole, profile, reducer.choice).front().method;
-  const Preset& preset = find_preset(method.preset);
-  return make_allreduce(preset, method.options(fitting(preset, reducer.allreduce)));
+  profile.machine = machine;
+  const Method method = make_tuner(reducer, n, P, profile).choice().method;
+  return make_allreduce(find_preset(method.preset), options_of(method, reducer));
 }
 
 }  // namespace
@@ -173,7 +173,7 @@ FusionModel fusion_model(std::span<const Index> tensors, const ReducerOptions& r
                          const FusionOptions& options) {
   const Index n = count_values(tensors);
   const double density = reducer.k == 0 ? reducer.density : static_cast<double>(reducer.k) / std::max<Index>(1, n);
-  const std::shared_ptr<const Allreduce> allreduce = allreduce_for(n, density, reducer, P, options);
+  const std::shared_ptr<const Allreduce> allreduce = allreduce_for(n, reducer, P, options.machine);
   const Cost notes = reducer.nan_policy == NanPolicy::local ? Cost{} : notes_cost(P);
   const Machine machine = options.machine;
   return {backward_times(tensors, options), [=](std::size_t values) {

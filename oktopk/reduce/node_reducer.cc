@@ -7,8 +7,14 @@
 #include "oktopk/allreduce/parts/frames.h"
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
-#include "oktopk/reduce/inspect.h"
+#include "oktopk/reduce/density.h"
+#include "oktopk/reduce/nodes.h"
+#include "oktopk/reduce/notes.h"
+#include "oktopk/reduce/reducer_options.h"
+#include "oktopk/sparse/cuts.h"
+#include "oktopk/tune/calibrate.h"
 #include "oktopk/tune/node.h"
+#include "oktopk/tune/tuner.h"
 
 namespace oktopk {
 namespace {
@@ -43,34 +49,54 @@ Prediction predict_nodes(const Allreduce& outside, const Problem& problem, int n
 
 }  // namespace
 
-NodeReducer::NodeReducer(Communicator& comm, Index n, const ReducerOptions& options, const NodeOptions& node)
-    : traced_(trace_messages(comm, options)), comm_(traced_ ? *traced_ : comm), n_(n), options_(options) {
+NodeReducer::NodeReducer(Communicator& comm, std::uint64_t n, const ReducerOptions& options, const NodeOptions& node)
+    : traced_(trace_messages(comm, options)), comm_(traced_ ? *traced_ : comm), options_(options) {
   options_.trace = options.trace.on_rank(comm.rank());
   agree_on_success(comm_, work_, [&] {
+    n_ = checked_size("node reducer", n);
     require(node.group >= 0, "node reducer: group = ", node.group,
             ", but it must be 0 (ranks that share a host) or the number of ranks of a node");
     description_ =
-        describe(options, n) + ", nodes of " + (node.group == 0 ? std::string("a host") : digits(node.group));
-    k_ = entries_per_step(n, options);
-    const AdaptiveDensity adaptive(options.adaptive, n, k_);
-    most_ = adaptive.is_on() ? adaptive.most() : k_;
-    device_ = make_cpu_device(options.cpu);
+        describe(options, n_) + ", nodes of " + (node.group == 0 ? std::string("a host") : digits(node.group));
+    density_ = std::make_unique<DensityPlan>(options, n_);
+    options_.device = device_of(options);
   });
   fingerprint_ = hash_text(description_);
-  find_nodes(comm, node.group);
-  if (traced_) trace_nodes();
+  require_equal(comm_, "node reducer", "n = " + std::to_string(n_) + ", " + description_, work_);
+  nodes_ = std::make_unique<Nodes>(comm, comm_, node.group, options_.trace, work_);
+  const Cuts regions = equal_cuts(n_, nodes_->inside->size());
+  cuts_.assign(regions.begin(), regions.end());
   if (options.preset == "auto") choose(node.group);
   is_dense_ = make_allreduce(find_preset(options_.preset), options_.allreduce)->is_dense();
   agree_on_success(comm_, work_, [&] {
-    if (node_->rank() != 0) return;
+    if (nodes_->inside->rank() != 0) return;
     ReducerOptions inner = options_;
     inner.nan_policy = NanPolicy::local;  // all P ranks compare notes, not only the leaders
     inner.divisor = comm_.size();
-    inner.trace_messages = false;        // outside_ does
+    inner.trace_messages = false;        // the communicator between the nodes does
     if (is_dense_) inner.adaptive = {};  // auto's choice: dense has no density
-    reducer_ = std::make_unique<Reducer>(*outside_, n, inner);
+    reducer_ = std::make_unique<Reducer>(*nodes_->outside, n_, inner);
   });
 }
+
+NodeReducer::~NodeReducer() = default;
+
+// Preset auto: chooses once, for the leaders. All ranks measure, so that all know the choice.
+void NodeReducer::choose(int group) {
+  Profile profile = options_.profile ? *options_.profile
+                                     : calibrate(comm_, {.ranks_per_host = std::max(1, group), .cpu = options_.cpu});
+  profile.machine = profile.leaders.value_or(profile.machine);
+  const Method method = make_tuner(options_, n_, nodes_->count(), profile).choice().method;
+  options_.allreduce = options_of(method, options_);
+  options_.preset = method.preset;
+  options_.profile.reset();
+  options_.choice = {};
+}
+
+std::size_t NodeReducer::k() const { return density_->k(); }
+std::uint64_t NodeReducer::steps() const { return density_->steps(); }
+std::span<const int> NodeReducer::leaders() const { return nodes_->leaders; }
+int NodeReducer::node_size() const { return nodes_->inside->size(); }
 
 void NodeReducer::check_sound() const {
   if (spoilt_) fail<CommError>("node reducer: an earlier step failed half-way: ", way_out(comm_.size() > 1));
@@ -94,7 +120,7 @@ Update NodeReducer::step(Gradient gradient, float scale) {
   PhaseTimer timer(options_.trace, "node");
   const bool notes = options_.nan_policy != NanPolicy::local;
   const bool looks = notes || comm_.size() == 1;
-  Note note = looks ? inspect_values(*device_, gradient, scale, n_) : inspect_size(gradient, scale, n_);
+  Note note = looks ? inspect_values(*options_.device, gradient, scale, n_) : inspect_size(gradient, scale, n_);
   times_ = {.check = timer.lap("check")};
   if (notes) note = compare_notes(comm_, note, work_);
   times_.exchange = timer.lap("notes");
@@ -103,20 +129,17 @@ Update NodeReducer::step(Gradient gradient, float scale) {
     sent_ = {};
     return {.sparse = {}, .skipped = true};
   }
-  const double density = density_at(options_.warmup, steps_, 0);
-  const Update update = all_or_dead([&] {
-    return synchronise(gradient, scale, density == 1 || is_dense_, density > 0 ? entries_at(density, n_) : most_);
-  });
-  ++steps_;
-  span.arg("step", steps_);
+  const Update update = all_or_dead([&] { return synchronise(gradient, scale); });
+  density_->count_step();
+  span.arg("step", steps());
   span.arg("n", n_);
   span.arg("gathered", update.size());
-  span.arg("leader", leader_of_[static_cast<std::size_t>(comm_.rank())]);
+  span.arg("leader", nodes_->leader());
   return update;
 }
 
-Update NodeReducer::synchronise(Gradient gradient, float scale, bool dense, std::size_t k) {
-  const bool is_alone = node_->size() == 1;
+Update NodeReducer::synchronise(Gradient gradient, float scale) {
+  const bool is_alone = node_size() == 1;
   PhaseTimer summing(options_.trace, "node");
   if (!is_alone) sum_in_node(gradient, scale);
   times_.inside = summing.lap("inside", {{"part", "sum"}});
@@ -130,7 +153,7 @@ Update NodeReducer::synchronise(Gradient gradient, float scale, bool dense, std:
     times_.settle = outside.settle;
   }
   PhaseTimer sharing(options_.trace, "node");
-  update = share(update, dense, k);
+  update = share(update, density_->is_dense() || is_dense_);
   times_.inside += sharing.lap("inside", {{"part", "share"}});
   return update;
 }
@@ -140,7 +163,7 @@ Update NodeReducer::step_of_sum() {
   try {
     return reducer_->step(sum_);
   } catch (const UsageError&) {
-    const std::size_t bad = device_->first_nonfinite(sum_);
+    const std::size_t bad = options_.device->first_nonfinite(sum_);
     require(bad == sum_.size(), "node reducer: the sum over the ranks of rank ", comm_.rank(),
             "'s node overflowed at index ", bad, ": scale the gradients down");
     throw;
@@ -150,48 +173,48 @@ Update NodeReducer::step_of_sum() {
 // On the leader, sum_ is the sum. NanPolicy::local has not looked yet.
 void NodeReducer::sum_in_node(Gradient gradient, float scale) {
   if (options_.nan_policy == NanPolicy::local) {
-    const Note note = inspect_values(*device_, gradient, scale, n_);
+    const Note note = inspect_values(*options_.device, gradient, scale, n_);
     require(note.severity == Severity::fine, "reducer: ", note.text);
   }
   sum_.resize(n_);
   std::fill(sum_.begin(), sum_.end(), 0.0F);
-  device_->accumulate({sum_, gradient, scale});
-  if (node_sums_by_tree(n_, node_->size())) {
-    tree_reduce(*node_, sum_, node_work_);
+  options_.device->accumulate({sum_, gradient, scale});
+  if (node_sums_by_tree(n_, node_size())) {
+    tree_reduce(*nodes_->inside, sum_, node_work_);
   } else {
-    dense_reduce_scatter(*node_, sum_, cuts_, DenseRounds::halving, node_work_);
-    gather_regions(*node_, sum_, cuts_, node_work_);
+    dense_reduce_scatter(*nodes_->inside, sum_, cuts_, DenseRounds::halving, node_work_);
+    gather_regions(*nodes_->inside, sum_, cuts_, node_work_);
   }
 }
 
 // The leader's update, on all ranks of the node.
-Update NodeReducer::share(const Update& update, bool dense, std::size_t k) {
+Update NodeReducer::share(const Update& update, bool dense) {
   sent_ = reducer_ ? reducer_->sent() : CooView{};
-  if (node_->size() == 1) return update;
-  if (!dense) return share_sparse(update, k);
+  if (node_size() == 1) return update;
+  if (!dense) return share_sparse(update);
   sum_.resize(n_);
   if (reducer_) std::copy(update.dense.begin(), update.dense.end(), sum_.begin());
-  broadcast(*node_, 0, std::as_writable_bytes(std::span(sum_)));
+  broadcast(*nodes_->inside, 0, std::as_writable_bytes(std::span(sum_)));
   return {.sparse = {}, .dense = sum_};
 }
 
-Update NodeReducer::share_sparse(const Update& update, std::size_t k) {
-  const auto tag = static_cast<std::uint32_t>(hash_bytes(std::as_bytes(std::span(&fingerprint_, 1)), steps_));
+Update NodeReducer::share_sparse(const Update& update) {
+  const auto tag = static_cast<std::uint32_t>(hash_bytes(std::as_bytes(std::span(&fingerprint_, 1)), steps()));
   const FrameSpec spec{.codec = kInside, .range = {0, n_}, .tag = tag};
   message_.clear();
   if (reducer_) {
     encode_frame(spec, update.sparse, message_);
     encode_frame(spec, reducer_->sent(), message_);
-    broadcast_up_to(*node_, 0, message_, message_.size());
+    broadcast_up_to(*nodes_->inside, 0, message_, message_.size());
     return update;
   }
-  const std::size_t entries = most_shared(n_, k, leaders_.size());
+  const std::size_t entries = most_shared(n_, density_->most_entries(), nodes_->leaders.size());
   message_.resize(max_frame_bytes(kInside, entries, 2 * std::size_t{n_}, 2));
-  const std::size_t size = broadcast_up_to(*node_, 0, message_, 0);
+  const std::size_t size = broadcast_up_to(*nodes_->inside, 0, message_, 0);
   auto bytes = std::span<const std::byte>(message_).first(size);
   for (SparseVector* part : {&update_, &node_sent_}) {
     part->clear();
-    const Frame frame = expect_frame(bytes, spec, leader_of_[static_cast<std::size_t>(comm_.rank())]);
+    const Frame frame = expect_frame(bytes, spec, nodes_->leader());
     decode_frame(frame, *part);
     bytes = bytes.subspan(frame.bytes());
   }
@@ -204,7 +227,7 @@ Update NodeReducer::flush() {
   times_ = {};
   return all_or_dead([&] {
     const Update update = reducer_ ? reducer_->flush() : Update{};
-    return share(update, true, k_);
+    return share(update, true);
   });
 }
 
@@ -231,19 +254,13 @@ Prediction NodeReducer::predict(const Allreduce& outside, const Problem& problem
 
 Prediction NodeReducer::predict(const Problem& problem) const {
   const auto outside = make_allreduce(find_preset(options_.preset), options_.allreduce);
-  Prediction prediction = problem.P == comm_.size()
-                              ? predict_nodes(*outside, problem, static_cast<int>(leaders_.size()), largest_)
-                              : predict(*outside, problem, largest_);
-  if (options_.adaptive.target_share > 0 && !is_dense_) {
-    const int nodes =
-        problem.P == comm_.size() ? static_cast<int>(leaders_.size()) : (problem.P + largest_ - 1) / largest_;
-    prediction.expected += share_cost(nodes, options_.adaptive.interval);
-    prediction.bound += share_cost(nodes, 1);
-  }
-  if (options_.nan_policy == NanPolicy::local) return prediction;
-  prediction.expected += notes_cost(problem.P);
-  prediction.bound += notes_cost(problem.P);
-  return prediction;
+  const bool is_here = problem.P == comm_.size();
+  const int nodes = is_here ? nodes_->count() : (problem.P + nodes_->largest - 1) / nodes_->largest;
+  const Prediction prediction =
+      predict_nodes(*outside, problem, nodes, is_here ? nodes_->largest : std::min(nodes_->largest, problem.P));
+  ReducerOptions options = options_;
+  if (is_dense_) options.adaptive = {};
+  return with_agreement(prediction, options, problem.P, nodes);
 }
 
 }  // namespace oktopk

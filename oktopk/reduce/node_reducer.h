@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Node-sum-first: ranks that share a host sum their gradients densely inside it, one rank per host,
-// its leader, does the sparse part with the other leaders, and shares the update inside the host.
-// What leaves a host is what one rank would send, however many ranks it has (docs/hierarchy.md).
+// Node-sum-first: ranks that share a host sum their gradients densely; one rank per host, its leader, does the sparse
+// part with the other leaders and shares the update inside the host. A host then sends what one rank would send
+// (docs/hierarchy.md).
 //
 //   every rank   notes: is any rank's gradient unfit?                      over all P ranks
 //   every node   sum of scale * gradient at the leader                     dense, inside
 //   leaders      Reducer::step of the node's sum: accumulate .. settle     sparse, outside
-//   every node   the leader's update and what it sent, to the others       sparse (dense), inside
+//   every node   the leader's update and its selection, to the others      sparse (dense), inside
 //
-// Residual, thresholds, owner memory: the leaders' alone. The mean is over all P ranks, whatever
-// the nodes' sizes. Sums inside a node run in an order fixed by n and the node's size. Memory: a
-// leader has a Reducer's and n floats; another rank n floats; both up to n more while they sum. A
-// node of one rank copies nothing.
+// Residual, thresholds and owner memory belong to the leaders. The mean is over all P ranks, for any sizes of nodes.
+// Sums inside a node run in an order fixed by n and the node's size. Memory: a leader has a Reducer's and n floats;
+// another rank n floats; both up to n more while they sum. A node of one rank copies nothing.
 #pragma once
 
 #include <memory>
@@ -29,12 +28,16 @@ struct NodeOptions {
   int group = 0;
 };
 
+class DensityPlan;
+struct Nodes;
+
 class NodeReducer final : public Synchroniser {
  public:
-  // Collective, unlike Reducer's: the ranks compare n and all options, and find their nodes.
-  // UsageError on every rank when they differ or one rank's are unfit. REQUIRES: comm outlives the
-  // object.
-  NodeReducer(Communicator& comm, Index n, const ReducerOptions& options, const NodeOptions& node = {});
+  // Collective, unlike Reducer's: the ranks compare n and all options, and find their nodes. UsageError on every rank
+  // when they differ or one rank's are unfit, or n > 2^32 - 1. REQUIRES: comm outlives the object.
+  explicit NodeReducer(Communicator& comm, std::uint64_t n, const ReducerOptions& options = {},
+                       const NodeOptions& node = {});
+  ~NodeReducer() override;
 
   // As Reducer's. NanPolicy::local looks at the gradients of ranks that share a node, because the
   // sum would not tell whose it was.
@@ -52,8 +55,8 @@ class NodeReducer final : public Synchroniser {
 
   Communicator& comm() const override { return comm_; }
   Index n() const override { return n_; }
-  std::size_t k() const { return k_; }
-  std::uint64_t steps() const { return steps_; }
+  std::size_t k() const;
+  std::uint64_t steps() const;
 
   // What this rank's node sent, on all its ranks.
   CooView sent() const override { return sent_; }
@@ -63,8 +66,8 @@ class NodeReducer final : public Synchroniser {
   StepTimes times() const override { return times_; }
 
   // The ranks that lead a node, increasing; equal on all ranks.
-  std::span<const int> leaders() const { return leaders_; }
-  int node_size() const { return node_->size(); }
+  std::span<const int> leaders() const;
+  int node_size() const;
   // The leader's; null on other ranks. Its metrics() are those of what leaves the host, but for the
   // notes of all ranks. There are none of the whole: most messages are the node's sum, in memory
   // that its ranks share, and would drown what crosses the wire; times() has their part.
@@ -80,14 +83,12 @@ class NodeReducer final : public Synchroniser {
   static Cost predict_inside(double n, int group, double entries = 0);
 
  private:
-  void find_nodes(Communicator& comm, int group);
-  void trace_nodes();
   void choose(int group);
-  Update synchronise(Gradient gradient, float scale, bool dense, std::size_t k);
+  Update synchronise(Gradient gradient, float scale);
   void sum_in_node(Gradient gradient, float scale);
   Update step_of_sum();
-  Update share(const Update& update, bool dense, std::size_t k);
-  Update share_sparse(const Update& update, std::size_t k);
+  Update share(const Update& update, bool dense);
+  Update share_sparse(const Update& update);
   template <class Act>
   auto all_or_dead(const Act& act);
   void check_sound() const;
@@ -99,26 +100,19 @@ class NodeReducer final : public Synchroniser {
 
   std::unique_ptr<Communicator> traced_;  // around the caller's, when messages are traced
   Communicator& comm_;
-  Index n_;
+  Index n_ = 0;
   ReducerOptions options_;
-  std::size_t k_ = 0;
-  std::size_t most_ = 0;   // that an adaptive density can make of k: others than leaders do not know
   bool is_dense_ = false;  // the preset is
-  std::unique_ptr<Device> device_;
   std::string description_;
   std::uint64_t fingerprint_ = 0;
-  std::vector<int> leader_of_;          // by rank
-  std::vector<int> leaders_;            // increasing
-  int largest_ = 1;                     // ranks of the largest node
-  std::unique_ptr<Communicator> node_;  // the leader is its rank 0
-  std::unique_ptr<Communicator> outside_;
+  std::unique_ptr<DensityPlan> density_;  // its adaptive part is the leaders'
+  std::unique_ptr<Nodes> nodes_;
   std::unique_ptr<Reducer> reducer_;  // on leaders
   std::vector<std::size_t> cuts_;     // of the node's sum
-  std::uint64_t steps_ = 0;
-  bool spoilt_ = false;       // a step failed half-way
-  Uninitialised<float> sum_;  // then the dense update
+  bool spoilt_ = false;               // a step failed half-way
+  Uninitialised<float> sum_;          // then the dense update
   Bytes message_;
-  SparseVector update_, node_sent_;  // on other ranks than leaders
+  SparseVector update_, node_sent_;  // on ranks that do not lead
   CooView sent_;
   StepTimes times_;
   Workspace work_, node_work_;

@@ -6,7 +6,11 @@
 #include <sstream>
 
 #include "oktopk/base/error.h"
+#include "oktopk/base/state.h"
+#include "oktopk/reduce/density.h"
 #include "oktopk/reduce/node_reducer.h"
+#include "oktopk/reduce/nodes.h"
+#include "oktopk/reduce/notes.h"
 
 namespace oktopk {
 namespace {
@@ -51,8 +55,8 @@ void NodeReducer::write(StateWriter& state) const {
   state.put(kNodeState);
   state.put(static_cast<std::uint32_t>(comm_.size()));
   state.put(static_cast<std::uint32_t>(comm_.rank()));
-  state.put(steps_);
-  state.put_all(std::span<const int>(leader_of_));
+  state.put(steps());
+  state.put_all(std::span<const int>(nodes_->leader_of));
   if (reducer_)
     state.put_state([&](StateWriter& inner) { reducer_->write(inner); });
   else
@@ -68,8 +72,9 @@ NodeReducer::Saved NodeReducer::read(std::span<const std::byte> bytes) const {
           " ranks, but there are ", comm_.size(), " now: load_all() takes the states of all");
   require(saved.rank == static_cast<std::uint32_t>(comm_.rank()), "state: saved by rank ", saved.rank,
           ", but this is rank ", comm_.rank());
-  require(saved.leader_of == leader_of_, "state: saved with other nodes (leaders of the ranks: ", list(saved.leader_of),
-          "; now: ", list(leader_of_), "): load_all() takes the states of all");
+  require(saved.leader_of == nodes_->leader_of,
+          "state: saved with other nodes (leaders of the ranks: ", list(saved.leader_of),
+          "; now: ", list(nodes_->leader_of), "): load_all() takes the states of all");
   return saved;
 }
 
@@ -79,7 +84,8 @@ void NodeReducer::restore(const Load& load) {
   agree_on_success(comm_, work_, [&] {
     if (reducer_) load(*reducer_);
   });
-  steps_ = allreduce_small(comm_, reducer_ ? reducer_->steps() : 0, Reduction::max, work_);
+  const auto steps = allreduce_small(comm_, reducer_ ? reducer_->steps() : 0, Reduction::max, work_);
+  density_->go_to(steps, density_->adaptive());
   sent_ = {};
   spoilt_ = false;
 }

@@ -1,32 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks compare notes before they change anything, so that one rank's bad input is the same clear
-// error on every rank instead of a timeout on the others.
+// Ranks compare notes before they change anything, so that a bad input of one rank is the same clear error on every
+// rank instead of a timeout on the others. Also the words for what can be wrong with a gradient.
 #pragma once
 
+#include <array>
+#include <charconv>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
+#include "oktopk/device/device.h"
 #include "oktopk/tune/cost.h"
 
 namespace oktopk {
 
 enum class Severity : std::uint32_t { fine, skippable, error };
 
-// What a rank found.
+// One rank's finding.
 struct Note {
   Severity severity = Severity::fine;
   std::string text = {};
 };
 
-// Collective. Returns the gravest of the ranks' notes, the first rank's among equals, the same on
-// every rank; its text says whose it is. Texts of more than 476 characters are cut.
+// Collective. Returns the gravest note of all ranks, the first rank's among equals, the same on every rank; its text
+// names the rank. Texts of more than 476 characters are cut.
 // COST: ceil(log2 P) messages of a few bytes; as many again, with the texts, when there is trouble.
 Note compare_notes(Communicator& comm, const Note& mine, Workspace& work);
 
-// Collective: runs `act` on every rank; when it throws a UsageError on one, every rank throws it.
+// Collective: runs `act` on every rank; when it throws a UsageError on one rank, every rank throws it.
 template <class Act>
 void agree_on_success(Communicator& comm, Workspace& work, const Act& act) {
   Note note;
@@ -39,22 +43,38 @@ void agree_on_success(Communicator& comm, Workspace& work, const Act& act) {
   require(note.severity == Severity::fine, note.text);
 }
 
-// Collective: whether `owns`, asked where there are as many states as ranks, is true on every rank.
+// Collective: whether there are `count` ranks and `owns` is true on every one. A UsageError of `owns` counts as false:
+// the reader of a damaged state meets it again.
 template <class Owns>
 bool all_own(Communicator& comm, Workspace& work, std::size_t count, const Owns& owns) {
   std::uint32_t mine = 0;
   try {
     mine = count == static_cast<std::size_t>(comm.size()) && owns() ? 1 : 0;
   } catch (const UsageError&) {
-    // A state that cannot be read is found by whoever reads it next.
   }
   return allreduce_small(comm, mine, Reduction::min, work) == 1;
 }
 
-// Advice in words for the caller of an object whose step failed half-way.
+// Advice for the caller of an object whose step failed half-way.
 std::string_view way_out(bool is_comm_dead);
 
-// What compare_notes() adds to a step in which all is well.
+// What compare_notes() adds to a step without trouble.
 Cost notes_cost(int P);
+
+// The fewest digits that give the same number again, in every locale.
+template <class T>
+std::string digits(T x) {
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), x).ptr;
+  return {text.data(), end};
+}
+
+// Why the accumulator is not finite at i.
+std::string describe_nonfinite(Gradient gradient, std::size_t i);
+
+// What is wrong with scale * gradient for a residual of n values. An empty gradient is fine.
+Note inspect_size(Gradient gradient, float scale, std::size_t n);
+// The same, and a pass over the gradient: skippable when an entry is not finite.
+Note inspect_values(const Device& device, Gradient gradient, float scale, std::size_t n);
 
 }  // namespace oktopk

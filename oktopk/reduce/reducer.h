@@ -1,61 +1,91 @@
 // SPDX-License-Identifier: Apache-2.0
 // One training step's synchronisation of one flat gradient: accumulate, select, exchange, settle.
-// Belongs to one rank; all ranks make the same calls. Memory: n floats of residual, n/P of owner
-// memory where the rule has one, O(k) of buffers; a dense step: 2n more, in bf16 3n and n halves.
+// A Reducer belongs to one rank; all ranks make the same calls. Memory: n floats of residual, n/P of owner memory where
+// the residual rule has one, O(k) of buffers; a dense step needs 2n floats more, in bf16 3n floats and n halves.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "oktopk/allreduce/presets.h"
-#include "oktopk/comm/decorators.h"
+#include "oktopk/comm/collectives.h"
 #include "oktopk/device/device.h"
-#include "oktopk/reduce/adaptive_density.h"
-#include "oktopk/reduce/density_schedule.h"
-#include "oktopk/reduce/notes.h"
-#include "oktopk/reduce/residual.h"
-#include "oktopk/reduce/step_metrics.h"
 #include "oktopk/reduce/synchroniser.h"
 #include "oktopk/trace/trace.h"
-#include "oktopk/tune/tuner.h"
+#include "oktopk/tune/choose.h"
+#include "oktopk/tune/profile.h"
 
 namespace oktopk {
 
-// What happens when a rank's gradient holds NaN or Inf (or has the wrong size).
+class DensityPlan;
+class ReducerState;
+class StateMerge;
+class StepLog;
+class Tuner;
+class Unsent;
+struct Note;
+
+// The reaction to a gradient that holds NaN or Inf on some rank, or that has the wrong size.
 enum class NanPolicy {
-  error,  // the ranks compare notes before each step (a few bytes, ceil(log2 P) messages): a
-          // UsageError on every rank, nothing changed
+  error,  // the ranks compare notes before each step (ceil(log2 P) messages of a few bytes): UsageError on every
+          // rank, nothing changed
   skip,   // the same, but a gradient that is not finite makes all ranks leave the step out
-  local,  // no messages and no look at the gradient before it is added: a UsageError on that rank,
-          // whose residual is lost and whose communicator is dead; its peers notice. (A wrong size
-          // changes nothing; and a rank alone looks first.)
+  local,  // no messages and no look at the gradient before it is added: UsageError on that rank, whose residual is
+          // lost and whose communicator is dead; its peers notice. A wrong size changes nothing; a rank alone looks
+          // first.
 };
 std::string_view to_string(NanPolicy policy);
-NanPolicy find_nan_policy(std::string_view name);
+NanPolicy find_nan_policy(std::string_view name);  // UsageError lists the names
 
+// A warm-up: stages that come before the steps at k. A stage of density 1 is synchronised densely. Its use:
+// docs/learning.md.
+struct DensityStage {
+  std::uint64_t steps = 0;
+  double density = 1;
+};
+using DensitySchedule = std::vector<DensityStage>;
+
+// The first `steps` steps dense.
+DensitySchedule dense_warmup(std::uint64_t steps);
+// Deep Gradient Compression's warm-up (Lin et al., ICLR'18, arXiv 1712.01887): density 25%, then a quarter of it from
+// stage to stage until `density` is reached, in `steps` steps altogether.
+DensitySchedule dgc_warmup(std::uint64_t steps, double density);
+
+// After the warm-up k follows the share of the gradient that is sent (docs/adaptive_density.md).
+struct AdaptiveDensityOptions {
+  double target_share = 0;  // of the accumulators' squared norm, in (0, 1); 0: off, the density is fixed
+  double least = 0;         // least density; 0: a tenth of the first one, at most the budget
+  double most = 0;          // largest density; 0: ten times the first one, at most 1
+  double budget = 0;        // bound of the mean density over all steps so far; 0: none
+  int interval = 32;        // sparse steps between two looks at the share
+};
+
+// An option that the preset would ignore is refused with a UsageError that names it.
 struct ReducerOptions {
-  // "auto": the tuner's choice of preset, codec and skips, in place of those of `allreduce`.
-  std::string preset = "auto";
-  std::size_t k = 0;                                    // entries per step; 0: by density
-  double density = 0.01;                                // k = density * n, at least 1
+  std::string preset = "auto";  // a name of presets(); auto: the tuner chooses preset, codec, skips
+  std::size_t k = 0;            // entries per step; 0: by density
+  double density = 0.01;        // k = density * n, at least 1
   std::optional<SelectorKind> selector = std::nullopt;  // default: the preset's own
   AllreduceOptions allreduce = {};                      // codec, skips, residual rule, intervals
   CpuOptions cpu = {};                                  // threads that share a pass over n
+  std::shared_ptr<const Device> device = nullptr;       // makes all passes over n; null: a CPU device by `cpu`
   DensitySchedule warmup = {};                          // stages before the steps at k
   AdaptiveDensityOptions adaptive = {};                 // k changes after the warm-up; not with preset dense
   float decay = 1;  // error feedback: what is unsent is multiplied by this before each sparse step
   NanPolicy nan_policy = NanPolicy::error;
   ChoiceOptions choice = {};  // auto: what it may choose; its `allreduce` is the one above
-  // auto: what the network costs, equal on all ranks; absent: measured before the first step.
+  // auto: the prices of network and processor, equal on all ranks; absent: measured before the first step.
   std::optional<Profile> profile = std::nullopt;
-  // What the sum over the ranks is divided by to give the mean; 0: their number. For ranks that
-  // bring the gradients of others too (node_reducer.h).
+  // The sum over the ranks is divided by this to give the mean; 0: by the number of ranks. For ranks that bring the
+  // gradients of others too (node_reducer.h).
   int divisor = 0;
-  // Events of each step and its phases go here (docs/observability.md); changes nothing else, and
-  // may differ from rank to rank. Rank -1: the communicator's.
+  // Events of each step and its phases go here (docs/observability.md). It changes nothing else and may differ from
+  // rank to rank. Rank -1: the communicator's.
   TraceRow trace = {};
   bool trace_messages = true;  // with a trace: also every start and wait of the communicator
 };
@@ -63,11 +93,11 @@ struct ReducerOptions {
 // k of the steps after the warm-up. UsageError unless it is in 1..n.
 std::size_t entries_per_step(Index n, const ReducerOptions& options);
 
-// All options that must be equal on all ranks and in a state that is loaded, in words. UsageError
-// that names the option and the rule when one is unfit.
+// All options that must be equal on all ranks and in a state that is loaded, in words. UsageError that names the option
+// and the rule when one is unfit or would be ignored.
 std::string describe(const ReducerOptions& options, Index n);
 
-// Reports a dense step that the caller made.
+// A dense step that the caller made himself.
 struct ExternalStep {
   double seconds = 0;
   std::uint64_t bytes = 0;  // that this rank sent
@@ -75,213 +105,117 @@ struct ExternalStep {
   bool is_flush = false;    // no training step
 };
 
-// Around comm, where the options ask for its messages in a trace; null elsewhere.
-std::unique_ptr<Communicator> trace_messages(Communicator& comm, const ReducerOptions& options);
-
 class Reducer final : public Synchroniser {
  public:
-  // REQUIRES: comm outlives the Reducer. Local: nothing is sent yet.
-  Reducer(Communicator& comm, Index n, const ReducerOptions& options);
+  // REQUIRES: comm outlives the Reducer. Local: nothing is sent yet. UsageError unless n <= 2^32 - 1.
+  explicit Reducer(Communicator& comm, std::uint64_t n, const ReducerOptions& options = {});
+  ~Reducer() override;
 
-  // Collective. Adds scale * gradient to the residual, synchronises, and gives the mean over the
-  // ranks. An empty gradient adds nothing. After a UsageError nothing has changed, except when an
-  // accumulator or a sum overflowed, or with NanPolicy local the gradient was not finite: that is
-  // found in the middle of the step, and the residual is lost. comm is then dead, unless it was a
-  // SumOverflow, which all ranks throw.
+  // Collective. Adds scale * gradient to the residual, synchronises, and returns the mean over the ranks. An empty
+  // gradient adds nothing. After a UsageError nothing has changed, with one exception: an accumulator or a sum that
+  // overflows, or with NanPolicy::local a gradient that is not finite, is found in the middle of the step, and the
+  // residual is lost. comm is then dead, unless the error is a SumOverflow, which all ranks throw.
   Update step(Gradient gradient, float scale = 1.0F) override;
-  // The same for a caller who found something wrong on this rank himself: `found` goes before what
-  // is wrong with the gradient.
-  Update step(Gradient gradient, float scale, Note found);
   Update flush() override;
 
-  // Dense steps that the caller makes himself, with options.choice.external_dense
-  // (reducer_external.cc): prepare(), take_unsent() where has_unsent(), the sum by whatever means
-  // the caller has, end_external().
-  // Collective: all that comes before a step, once; step() does it where it was not done. True: the
-  // next step is dense and in floats, and the caller may make it himself instead of step(). The
-  // answer is equal on all ranks. `measured`: what this rank's external dense costs, wanted where
-  // is_calibration_due().
-  bool prepare(std::optional<ExternalPrice> measured = {});
-  bool is_calibration_due() const;
-  // Collective: the same before a flush().
-  void prepare_flush();
-  // Whether anything may be unsent on any rank. O(1), equal on all ranks.
-  bool has_unsent() const { return has_unsent_; }
-  // Local: the step was made, or left out by all ranks; then what was taken has been given back.
-  Update end_external(const ExternalStep& made);
-  // Local: it failed half-way, on this rank at least. The communicator is dead.
-  void fail_external();
-
-  // Drops what was not applied yet, here and in owner memory; thresholds and cuts stay. Local, but
-  // all ranks should do it together.
+  // Drops everything that was not applied yet, here and in owner memory; thresholds and cuts stay. Local, but all
+  // ranks should do it together.
   void forget();
+
+  CooView sent() const override { return selection_; }
+  void subtract_unsent(std::span<float> x) const override;
+  double unsent_norm() const override;
+  StepTimes times() const override;
+  StepMetrics metrics() const;  // of the last step; O(k)
 
   void write(StateWriter& state) const override;
   void load(std::span<const std::byte> state) override;
   using Synchroniser::load_all;
   void load_all(std::size_t count, const ReadState& read) override;
 
-  // load_all() in pieces, for those who keep several Reducers' states in one: the states in rank
-  // order, one by one, into a Merge, which changes nothing; then load(), collective, of the Merges
-  // that all ranks have filled. is_own(): whether `state`, of this rank's number among `count`, can
-  // be loaded as it is; when all ranks find theirs so, they load() it instead.
-  class Merge;
-  void load(Merge&& merge);
-  bool is_own(std::size_t count, std::span<const std::byte> state) const;
+  Communicator& comm() const override { return comm_; }
+  Index n() const override { return n_; }
+  std::size_t k() const { return k_; }  // after the warm-up; the first one where the density is adaptive
+  std::uint64_t steps() const;          // made so far; skipped steps do not count
 
-  // All that a step changes. go_back() makes it as if the steps since the copy had not been,
-  // bitwise, but for a profile that was measured since (preset auto): it stays. Local, but all
-  // ranks must do it together.
-  struct Snapshot {
-    std::uint64_t steps = 0;
-    bool spoilt = false;
-    bool has_unsent = false;
-    std::optional<Tuner> tuner;
-    AdaptiveDensity adaptive;
-    std::vector<float> residual;  // empty where nothing is unsent
-    StateWriter rest;
-  };
+  // Preset auto: decides by this profile instead of measuring one, unless the options have one. Only before one was
+  // measured; local, but all ranks must do it together.
+  void use(const Profile& profile);
+
+  // Dense steps that the caller makes himself, with options.choice.external_dense: a framework's own allreduce works
+  // on its tensors where they live. prepare(), unsent().take() where unsent().may_exist(), the sum by any means,
+  // end_external().
+  // Collective: all that comes before a step, once; step() calls it where the caller did not. True: the next step is
+  // dense and in floats, and the caller may make it instead of step(). The answer is equal on all ranks. `measured`:
+  // the price of this rank's external dense step, wanted where is_calibration_due().
+  bool prepare(std::optional<ExternalPrice> measured = {});
+  bool is_calibration_due() const;
+  // Collective: the same before a flush().
+  void prepare_flush();
+  // Local: the step was made, or left out by all ranks; in that case the mass that was taken has been given back.
+  Update end_external(const ExternalStep& made);
+  // Local: it failed half-way, on this rank at least. The communicator is dead.
+  void fail_external();
+
+  // All that a step changes (reducer_state.h). go_back() undoes the steps since the copy, bitwise, except that a
+  // profile measured since (preset auto) stays. Local, but all ranks must do it together.
+  struct Snapshot;
   void copy_to(Snapshot& snapshot) const;
   void go_back(const Snapshot& snapshot);
 
-  Communicator& comm() const override { return comm_; }
-  Index n() const override { return static_cast<Index>(residual_.size()); }
-  // When the warm-up is over. It is the first one, where the density is adaptive: adaptive().k() is
-  // the next.
-  std::size_t k() const { return k_; }
-  std::uint64_t steps() const { return steps_; }  // made so far; skipped ones do not count
+  // The parts of a Reducer, for studies and for layers that move mass between Reducers (headers that are not
+  // installed). References are valid until the next load() or step.
+  Unsent& unsent();  // unsent.h: take, give, norm
+  const Unsent& unsent() const;
+  DensityPlan& density();  // density.h: the place in the schedules
+  const DensityPlan& density() const;
+  const Tuner* tuner() const;          // tune/tuner.h: of preset auto; nullptr otherwise
+  const Allreduce& allreduce() const;  // allreduce/allreduce.h
+  const Outcome& outcome() const;      // of the last step: the sum over the ranks, not the mean
+  std::span<const float> residual() const;
+  OwnerMemory memory() const;
   // The cost of a step at k, with what this class adds to the allreduce's.
   Prediction predict(const Problem& problem) const;
 
-  // Of the last step. The outcome holds the sum over the ranks, not the mean.
-  const SparseVector& selection() const { return selection_; }
-  const Outcome& outcome() const { return outcome_; }
-  CooView sent() const override { return selection_; }
-  StepTimes times() const override { return times_; }
-  // O(k) when asked, nothing when not.
-  StepMetrics metrics() const;
-
-  std::span<const float> residual() const { return residual_.values(); }
-  OwnerMemory memory() const { return allreduce_->memory(); }
-  const Allreduce& allreduce() const { return *allreduce_; }
-  const AdaptiveDensity& adaptive() const { return adaptive_; }
-  // Of preset auto; nullptr otherwise.
-  const Tuner* tuner() const { return tuner_ ? &*tuner_ : nullptr; }
-  // auto: decides by this profile instead of measuring one, unless the options have one. Before one
-  // was measured; local, but all ranks must do it together.
-  void use(const Profile& profile);
-  void subtract_unsent(std::span<float> x) const override;
-  double unsent_norm() const override;
-
-  // Moving what is unsent to other Reducers, when the layout of the gradient changes: nothing is
-  // lost, every value of `out` is given once, at its new index, on the rank that took it. Local,
-  // but all ranks must do both together. UsageError, with nothing changed, when the size is not n,
-  // or a value that is given is not finite or makes the residual overflow.
-  // out = this rank's residual and, in the region that it owns, its owner memory; both are zero
-  // afterwards. Thresholds and cuts stay.
-  void take_unsent(std::span<float> out);
-  // Adds the values to this rank's residual.
-  void give_unsent(std::span<const float> values);
-
-  // The place in the schedules, for Reducers that go on where those of another layout were. All is
-  // per value of the gradient, so that Reducers of any n can begin there; equal on all ranks.
-  struct Pace {
-    std::uint64_t steps = 0;           // made so far: the place in the warm-up
-    std::uint64_t adaptive_steps = 0;  // of an adaptive density; 0: it has not begun, or is off
-    double density = 0;                // of its next step, before the budget
-    double spent = 0;                  // entries per value, over all its steps
-  };
-  Pace pace() const;
-  // Local, but all ranks must do it together, with the same pace. UsageError, with nothing changed,
-  // after the first step, or when a number is no part of a pace.
-  void begin_at(const Pace& pace);
-
  private:
-  // What a state restores, made in full before anything is replaced.
-  struct Parts {
-    std::uint64_t steps = 0;
-    std::uint64_t source = 0;  // a hash of the states, where they must be equal on all ranks
-    AdaptiveDensity adaptive;
-    std::vector<float> residual;
-    std::optional<Tuner> tuner;
-    std::unique_ptr<Selector> selector;
-    std::unique_ptr<Allreduce> allreduce;
-  };
-  Parts make_parts(const std::optional<Tuner>& tuner) const;
-  void replace(Parts&& parts);
-  Parts read(std::span<const std::byte> state) const;
+  friend class BucketedReducer;  // brings notes of its own and loads the states of all buckets together
+  Update step(Gradient gradient, float scale, Note note);
+  bool is_own(std::size_t count, std::span<const std::byte> state) const;
+  StateMerge merge(std::size_t count) const;
+  void load(StateMerge&& merge);
   template <class Make>
   void restore(const Make& make);
 
   Note inspect(Gradient gradient, float scale) const;
   template <class Act>
   void guard(const Act& act);
-  void synchronise(Gradient gradient, float scale, double density);
-  void sparse_step(Gradient gradient, float scale, double density);
+  void sparse_step(Gradient gradient, float scale);
   void dense_step(Gradient gradient, float scale, Allreduce& exchange);
-  bool adapts(double density) const { return density == 0 && adaptive_.is_on(); }
-  void steer_density();
-  SentShare sent_share() const;
-  void fold_memory();
+  void compare_shares();
   void adopt_choice();
-  void calibrate_first(std::optional<ExternalPrice> external);
-  bool next_is_external() const;
+  void clear_results();
   void review();
   void observe();
-  void check_sound() const;
-  void begin_metrics();
-  void end_metrics(const Update& update);
+  bool next_is_external() const;
   Update finish(const Update& update, Span& span);
-  Update update() const;
-  Tuner make_tuner() const;
-  int divisor() const { return options_.divisor > 0 ? options_.divisor : comm_.size(); }
 
+  Index n_;
   std::unique_ptr<Communicator> traced_;  // around the caller's, when messages are traced
   Communicator& comm_;
   ReducerOptions options_;
   std::size_t k_;
-  AdaptiveDensity adaptive_;
-  std::unique_ptr<Device> device_;
-  std::optional<Tuner> tuner_;       // of preset auto
-  std::optional<Profile> measured_;  // by this object, once
-  std::unique_ptr<Selector> selector_;
-  std::unique_ptr<Allreduce> allreduce_;
-  std::unique_ptr<Allreduce> dense_;  // of floats, for warm-up and flush
-  std::unique_ptr<ResidualRule> rule_;
-  std::string description_;        // of all options
-  std::string settings_;  // must be equal on all ranks
-  Residual residual_;
-  bool spoilt_ = false;       // a step failed half-way
-  bool dead_ = false;         // and the communicator is dead
-  bool is_prepared_ = false;  // for the next step, whose first messages are over
-  bool has_unsent_ = false;   // perhaps, on some rank; the same on all
-  std::uint64_t steps_ = 0;
-  SparseVector selection_;
-  Outcome outcome_;
-  Uninitialised<float> mean_;        // of outcome_.update, after a sparse step
+  std::string description_;              // of all options
+  std::string settings_;                 // must be equal on all ranks
+  std::unique_ptr<ReducerState> state_;  // all that a step changes
+  std::unique_ptr<Allreduce> dense_;     // of floats, for warm-up and flush
+  std::optional<Profile> measured_;      // by this object, once
+  bool is_prepared_ = false;             // for the next step: its first messages are over
+  SparseVector selection_;               // of the last step, as the following members
+  std::unique_ptr<Outcome> outcome_;
+  Uninitialised<float> mean_;        // of outcome_->update, after a sparse step
   Uninitialised<float> dense_mean_;  // after a dense step
-  StepTimes times_;
-  StepMetrics last_;     // counts of the last step
-  MessageCount before_;  // the step
+  std::unique_ptr<StepLog> log_;
   Workspace work_;
-};
-
-class Reducer::Merge {
- public:
-  Merge(const Reducer& reducer, std::size_t count);
-  // UsageError, which says of which state, when it is not the next rank's of the same run.
-  void add(std::span<const std::byte> state);
-
- private:
-  friend class Reducer;
-  void add_next(std::span<const std::byte> state);
-
-  const Reducer* reducer_;
-  std::size_t count_;     // of states
-  std::size_t next_ = 0;  // rank
-  AdaptiveDensity::Words adaptive_{};
-  std::string options_;  // of the run
-  Parts parts_;
 };
 
 }  // namespace oktopk

@@ -1,43 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saving and restoring a Reducer. A state is read in full into fresh parts, the ranks compare
-// notes, and only then is anything replaced: a state that one rank cannot read changes nothing
-// anywhere.
+#include "oktopk/reduce/reducer_state.h"
+
 #include <array>
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
 #include "oktopk/reduce/notes.h"
-#include "oktopk/reduce/reducer.h"
+#include "oktopk/reduce/reducer_options.h"
+#include "oktopk/reduce/step_log.h"
 
 namespace oktopk {
 namespace {
 
-// What a state says of itself before its content.
-struct Origin {
-  std::uint32_t P = 0;
-  std::uint32_t rank = 0;
-  std::uint32_t divisor = 1;  // which makes the mean of the sum over the ranks
-  std::uint64_t n = 0;
-  std::string options;
-  std::uint64_t steps = 0;
-  AdaptiveDensity::Words adaptive{};  // where the options have it; zeros: it has not begun
-};
+bool is_adaptive(const StateOrigin& origin) { return origin.options.find(kAdaptiveMark) != std::string::npos; }
 
-bool is_adaptive(const Origin& origin) { return origin.options.find(kAdaptiveMark) != std::string::npos; }
+}  // namespace
 
-void put(StateWriter& state, const Origin& origin) {
-  state.put(origin.P);
-  state.put(origin.rank);
-  state.put(origin.divisor);
-  state.put(origin.n);
-  state.put_text(origin.options);
-  state.put(origin.steps);
-  if (is_adaptive(origin))
-    for (const std::uint64_t word : origin.adaptive) state.put(word);
+void StateOrigin::write(StateWriter& state) const {
+  state.put(P);
+  state.put(rank);
+  state.put(divisor);
+  state.put(n);
+  state.put_text(options);
+  state.put(steps);
+  if (is_adaptive(*this))
+    for (const std::uint64_t word : adaptive) state.put(word);
 }
 
-Origin take_origin(StateReader& state) {
-  Origin origin;
+StateOrigin StateOrigin::read(StateReader& state) {
+  StateOrigin origin;
   origin.P = state.take<std::uint32_t>();
   origin.rank = state.take<std::uint32_t>();
   origin.divisor = state.take<std::uint32_t>();
@@ -49,58 +40,122 @@ Origin take_origin(StateReader& state) {
   return origin;
 }
 
-}  // namespace
-
-// Residual and owner memory come first: whatever the options were, merging can read them.
-void Reducer::write(StateWriter& state) const {
-  require(!spoilt_, "reducer: an earlier step failed half-way: what is left of it is not worth saving");
-  put(state, {static_cast<std::uint32_t>(comm_.size()), static_cast<std::uint32_t>(comm_.rank()),
-              static_cast<std::uint32_t>(divisor()), n(), description_, steps_, adaptive_.words()});
-  state.put_all(residual());
-  state.put(memory().region.begin);
-  state.put_all(memory().values);
-  if (tuner_) tuner_->save(state);
-  selector_->save(state);
-  allreduce_->save(state);
+ReducerState::ReducerState(const ReducerSetting& its_setting, const std::optional<Tuner>& its_tuner)
+    : setting(its_setting), density(setting.options, setting.n), unsent(*setting.options.device, setting.n) {
+  use(its_tuner);
 }
 
-Reducer::Parts Reducer::read(std::span<const std::byte> bytes) const {
+void ReducerState::use(const std::optional<Tuner>& its_tuner) {
+  const ReducerOptions& options = setting.options;
+  const Preset& preset = find_preset(its_tuner ? its_tuner->choice().method.preset : options.preset);
+  auto exchange =
+      make_allreduce(preset, its_tuner ? options_of(its_tuner->choice().method, options) : options.allreduce);
+  selector = make_selector(options.selector.value_or(default_selector(preset, options.allreduce)),
+                           selector_options(options.allreduce, setting.P));
+  allreduce = std::move(exchange);
+  rule = make_residual_rule(allreduce->options().residual);
+  tuner = its_tuner;
+  unsent.belongs_to(*allreduce);
+}
+
+// Residual and owner memory come first, so that a merge can read them with any options.
+void ReducerState::write(StateWriter& state) const {
+  require(!unsent.is_spoilt(), "reducer: an earlier step failed half-way: what is left of it is not worth saving");
+  StateOrigin{static_cast<std::uint32_t>(setting.P),
+              static_cast<std::uint32_t>(setting.rank),
+              static_cast<std::uint32_t>(setting.divisor()),
+              setting.n,
+              setting.description,
+              density.steps(),
+              density.adaptive().words()}
+      .write(state);
+  state.put_all(unsent.values());
+  state.put(unsent.memory().region.begin);
+  state.put_all(unsent.memory().values);
+  if (tuner) tuner->save(state);
+  selector->save(state);
+  allreduce->save(state);
+}
+
+void ReducerState::read(std::span<const std::byte> bytes) {
   StateReader state(bytes);
-  const Origin origin = take_origin(state);
-  require(origin.n == n(), "state: saved with n = ", origin.n, ", but this reducer has n = ", n());
-  require(origin.P == static_cast<std::uint32_t>(comm_.size()), "state: saved by one of ", origin.P,
-          " ranks, but there are ", comm_.size(), " now: load_all() takes the states of all");
-  require(origin.rank == static_cast<std::uint32_t>(comm_.rank()), "state: saved by rank ", origin.rank,
-          ", but this is rank ", comm_.rank());
-  require(origin.options == description_,
+  const StateOrigin origin = StateOrigin::read(state);
+  require(origin.n == setting.n, "state: saved with n = ", origin.n, ", but this reducer has n = ", setting.n);
+  require(origin.P == static_cast<std::uint32_t>(setting.P), "state: saved by one of ", origin.P,
+          " ranks, but there are ", setting.P, " now: load_all() takes the states of all");
+  require(origin.rank == static_cast<std::uint32_t>(setting.rank), "state: saved by rank ", origin.rank,
+          ", but this is rank ", setting.rank);
+  require(origin.options == setting.description,
           "state: saved with other options (load_all() takes the states of all ranks): ", origin.options,
-          "; this reducer has ", description_);
-  auto residual = state.take_all_finite<float>("residual");
-  require(residual.size() == n(), "state: ", residual.size(), " values of residual");
+          "; this reducer has ", setting.description);
+  const auto residual = state.take_all_finite<float>("residual");
+  require(residual.size() == setting.n, "state: ", residual.size(), " values of residual");
   const auto begin = state.take<Index>();
   const auto memory = state.take_all_finite<float>("owner memory");
-  std::optional<Tuner> tuner = tuner_;
-  if (tuner) tuner->load(state);
-  Parts parts = make_parts(tuner);
-  parts.steps = origin.steps;
-  parts.adaptive.resume(origin.adaptive);
-  parts.residual = std::move(residual);
-  parts.selector->load(state);
-  parts.allreduce->load(state, n(), comm_.rank(), comm_.size());
+  if (tuner) {
+    tuner->load(state);
+    use(std::optional<Tuner>(tuner));
+  }
+  density.begin_at({.steps = origin.steps});
+  density.adaptive().resume(origin.adaptive);
+  unsent.restore(residual, true, false);
+  selector->load(state);
+  allreduce->load(state, setting.n, setting.rank, setting.P);
   state.finish();
-  parts.allreduce->load_memory(memory);
-  require(begin == parts.allreduce->memory().region.begin, "state: owner memory from ", begin,
-          " on, but this rank's region begins at ", parts.allreduce->memory().region.begin);
-  return parts;
+  allreduce->load_memory(memory);
+  require(begin == allreduce->memory().region.begin, "state: owner memory from ", begin,
+          " on, but this rank's region begins at ", allreduce->memory().region.begin);
 }
 
-Reducer::Merge::Merge(const Reducer& reducer, std::size_t count)
-    : reducer_(&reducer), count_(count), parts_(reducer.make_parts(reducer.tuner_)) {
+// A damaged state is found by the one who reads it next.
+bool ReducerState::is_own(std::size_t count, std::span<const std::byte> bytes) const {
+  if (count != static_cast<std::size_t>(setting.P)) return false;
+  try {
+    StateReader state(bytes);
+    const StateOrigin origin = StateOrigin::read(state);
+    return origin.options == setting.description && origin.n == setting.n && origin.P == count &&
+           origin.rank == static_cast<std::uint32_t>(setting.rank);
+  } catch (const UsageError&) {
+    return false;
+  }
+}
+
+// Cheap enough for every step: the residual is copied as it is, and nothing is sealed before it is needed.
+void ReducerState::copy_to(Reducer::Snapshot& snapshot) const {
+  snapshot.steps = density.steps();
+  snapshot.adaptive = density.adaptive();
+  snapshot.tuner = tuner;
+  snapshot.is_spoilt = unsent.is_spoilt();
+  snapshot.has_unsent = unsent.may_exist();
+  snapshot.residual.clear();
+  if (unsent.may_exist()) {
+    const auto residual = unsent.values();
+    snapshot.residual.assign(residual.begin(), residual.end());
+  }
+  snapshot.rest = {};
+  selector->save(snapshot.rest);
+  allreduce->save(snapshot.rest);
+  snapshot.rest.put_all(unsent.memory().values);
+}
+
+void ReducerState::go_back(const Reducer::Snapshot& snapshot) {
+  const Bytes rest = snapshot.rest.seal();
+  StateReader state(rest);
+  use(snapshot.tuner);
+  selector->load(state);
+  allreduce->load(state, setting.n, setting.rank, setting.P);
+  allreduce->load_memory(state.take_all<float>());
+  state.finish();
+  density.go_to(snapshot.steps, snapshot.adaptive);
+  unsent.restore(snapshot.residual, snapshot.has_unsent, snapshot.is_spoilt);
+}
+
+StateMerge::StateMerge(const ReducerSetting& setting, std::size_t count, const std::optional<Tuner>& tuner)
+    : count_(count), state_(std::make_unique<ReducerState>(setting, tuner)), sum_(setting.n, 0.0F) {
   require(count > 0, "state: no states were given");
-  parts_.residual.assign(reducer.n(), 0.0F);
 }
 
-void Reducer::Merge::add(std::span<const std::byte> state) {
+void StateMerge::add(std::span<const std::byte> state) {
   try {
     add_next(state);
   } catch (const UsageError& error) {
@@ -109,92 +164,92 @@ void Reducer::Merge::add(std::span<const std::byte> state) {
   ++next_;
 }
 
-// Rank r continues with what ranks r, r + P, r + 2P, ... of the earlier run had.
-void Reducer::Merge::add_next(std::span<const std::byte> bytes) {
-  const Reducer& to = *reducer_;
+void StateMerge::add_next(std::span<const std::byte> bytes) {
+  const ReducerSetting& to = state_->setting;
   StateReader state(bytes);
-  const Origin origin = take_origin(state);
-  require(origin.n == to.n(), "saved with n = ", origin.n, ", but this reducer has n = ", to.n());
+  const StateOrigin origin = StateOrigin::read(state);
+  require(origin.n == to.n, "saved with n = ", origin.n, ", but this reducer has n = ", to.n);
   require(origin.P == count_, "saved by one of ", origin.P, " ranks, but ", count_,
           " states were given: all are needed");
   require(origin.rank == next_, "saved by rank ", origin.rank, ": states must be in rank order");
   if (next_ == 0) {
-    parts_.steps = origin.steps;
-    options_ = origin.options;
-    adaptive_ = origin.adaptive;
-    parts_.adaptive.resume(adaptive_);
+    first_ = origin;
+    state_->density.begin_at({.steps = origin.steps});
+    state_->density.adaptive().resume(origin.adaptive);
   }
-  require(origin.steps == parts_.steps, "saved after ", origin.steps, " steps, state 0 after ", parts_.steps);
-  require(origin.options == options_, "saved with other options than state 0");
-  require(origin.adaptive == adaptive_, "saved with another adaptive density than state 0");
+  require(origin.steps == first_.steps, "saved after ", origin.steps, " steps, state 0 after ", first_.steps);
+  require(origin.options == first_.options, "saved with other options than state 0");
+  require(origin.adaptive == first_.adaptive, "saved with another adaptive density than state 0");
   require(origin.divisor > 0, "its sums were divided by 0");
-  const float scale = static_cast<float>(to.divisor()) / static_cast<float>(origin.divisor);
-  parts_.source = hash_bytes(bytes.first(kStateHeadBytes), parts_.source);
-  if (next_ % static_cast<std::size_t>(to.comm_.size()) != static_cast<std::size_t>(to.comm_.rank())) return;
+  state_->source = hash_bytes(bytes.first(kStateHeadBytes), state_->source);
+  if (next_ % static_cast<std::size_t>(to.P) != static_cast<std::size_t>(to.rank)) return;
   const auto residual = state.take_all_finite<float>("residual");
   const auto begin = state.take<Index>();
   const auto memory = state.take_all_finite<float>("owner memory");
-  require(residual.size() == to.n() && begin <= to.n() && memory.size() <= to.n() - begin,
-          "its residual or owner memory does not fit n = ", to.n());
-  const std::span<float> sum = parts_.residual;
-  to.device_->accumulate({sum, residual, scale});
-  to.device_->accumulate({sum.subspan(begin, memory.size()), memory, scale});
-  const std::size_t bad = to.device_->first_nonfinite(sum);
+  require(residual.size() == to.n && begin <= to.n && memory.size() <= to.n - begin,
+          "its residual or owner memory does not fit n = ", to.n);
+  const float scale = static_cast<float>(to.divisor()) / static_cast<float>(origin.divisor);
+  const std::span<float> sum = sum_;
+  const Device& device = *to.options.device;
+  device.accumulate({sum, residual, scale});
+  device.accumulate({sum.subspan(begin, memory.size()), memory, scale});
+  const std::size_t bad = device.first_nonfinite(sum);
   require(bad == sum.size(), "the sum of what the ranks had unsent overflows at index ", bad);
+}
+
+std::unique_ptr<ReducerState> StateMerge::finish() {
+  require(next_ == count_, "state: ", next_, " of ", count_, " states were merged");
+  state_->unsent.restore(sum_, true, false);
+  return std::move(state_);
+}
+
+void Reducer::write(StateWriter& state) const { state_->write(state); }
+bool Reducer::is_own(std::size_t count, std::span<const std::byte> state) const { return state_->is_own(count, state); }
+StateMerge Reducer::merge(std::size_t count) const { return {state_->setting, count, state_->tuner}; }
+void Reducer::copy_to(Snapshot& snapshot) const { state_->copy_to(snapshot); }
+
+void Reducer::go_back(const Snapshot& snapshot) {
+  state_->go_back(snapshot);
+  clear_results();
+  if (measured_ && !state_->tuner->is_calibrated()) use(*measured_);  // nobody measures again
 }
 
 template <class Make>
 void Reducer::restore(const Make& make) {
-  Parts parts;
-  agree_on_success(comm_, work_, [&] { parts = make(); });
-  const AdaptiveDensity::Words k = parts.adaptive.words();
-  std::array<std::uint64_t, 5> least = {parts.steps, parts.source, k[0], k[1], k[2]};
+  std::unique_ptr<ReducerState> state;
+  agree_on_success(comm_, work_, [&] { state = make(); });
+  const AdaptiveDensity::Words k = state->density.adaptive().words();
+  std::array<std::uint64_t, 5> least = {state->density.steps(), state->source, k[0], k[1], k[2]};
   std::array<std::uint64_t, 5> most = least;
   allreduce_small(comm_, std::span<std::uint64_t>(least), Reduction::min, work_);
   allreduce_small(comm_, std::span<std::uint64_t>(most), Reduction::max, work_);
-  require(least[0] == most[0], "state: the ranks' states were saved after different numbers of ", "steps, ", least[0],
+  require(least[0] == most[0], "state: the ranks' states were saved after different numbers of steps, ", least[0],
           " to ", most[0]);
   require(least == most, "state: the ranks were given different states");
-  steps_ = parts.steps;
-  adaptive_ = parts.adaptive;
-  residual_.assign(parts.residual);
-  spoilt_ = false;
-  has_unsent_ = true;
-  replace(std::move(parts));
+  state_ = std::move(state);
+  clear_results();
 }
 
-void Reducer::load(std::span<const std::byte> state) {
-  restore([&] { return read(state); });
-}
-
-void Reducer::load(Merge&& merge) {
+void Reducer::load(std::span<const std::byte> bytes) {
   restore([&] {
-    require(merge.next_ == merge.count_, "state: ", merge.next_, " of ", merge.count_, " states were merged");
-    return std::move(merge.parts_);
+    auto state = std::make_unique<ReducerState>(state_->setting, state_->tuner);
+    state->read(bytes);
+    return state;
   });
 }
 
-// A damaged state is found by the one who reads it next.
-bool Reducer::is_own(std::size_t count, std::span<const std::byte> bytes) const {
-  if (count != static_cast<std::size_t>(comm_.size())) return false;
-  try {
-    StateReader state(bytes);
-    const Origin origin = take_origin(state);
-    return origin.options == description_ && origin.n == n() && origin.P == count &&
-           origin.rank == static_cast<std::uint32_t>(comm_.rank());
-  } catch (const UsageError&) {
-    return false;
-  }
+void Reducer::load(StateMerge&& merge) {
+  restore([&] { return merge.finish(); });
 }
 
-void Reducer::load_all(std::size_t count, const ReadState& read_state) {
-  // Either every rank takes its own state as it is, or all merge.
+// Either every rank takes its own state as it is, or all merge.
+void Reducer::load_all(std::size_t count, const ReadState& read) {
   const auto rank = static_cast<std::size_t>(comm_.rank());
-  if (all_own(comm_, work_, count, [&] { return is_own(count, read_state(rank)); })) return load(read_state(rank));
+  if (all_own(comm_, work_, count, [&] { return is_own(count, read(rank)); })) return load(read(rank));
   restore([&] {
-    Merge merge(*this, count);
-    for (std::size_t r = 0; r < count; ++r) merge.add(read_state(r));
-    return std::move(merge.parts_);
+    StateMerge all = merge(count);
+    for (std::size_t r = 0; r < count; ++r) all.add(read(r));
+    return all.finish();
   });
 }
 

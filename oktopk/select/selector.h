@@ -23,8 +23,6 @@
 
 namespace oktopk {
 
-enum class SelectorKind { exact, quota, reused, gaussian, controlled };
-
 inline std::size_t max_selection(std::size_t k) { return 2 * k; }
 
 class Selector {

@@ -46,6 +46,7 @@ struct ChoiceOptions {
   bool external_dense = false;               // the caller makes dense steps in fp32 himself
   bool groups = false;                       // also node-sum-first, at profile.ranks_per_host
   double preference = 0.03;                  // circulant and dense win over others that are faster by less
+  bool review = true;                        // false: no review after the first choice, so that two runs agree bitwise
   Overrides overrides = {};                  // the first rule that matches comes first, whatever it takes
 };
 

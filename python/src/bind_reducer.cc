@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "oktopk/reduce/reducer.h"
+#include "oktopk/reduce/reducer_state.h"
 #include "python/src/arrays.h"
 #include "python/src/module.h"
 #include "python/src/options.h"
@@ -178,7 +179,7 @@ void bind_state(nb::class_<PyReducer>& c) {
           "take_unsent",
           [](PyReducer& r, const HostFloats& out) {
             const nb::gil_scoped_release free;
-            r.reducer().take_unsent({out.data(), out.size()});
+            r.reducer().unsent().take({out.data(), out.size()});
           },
           "out"_a.noconvert(),
           "Writes what is unsent, owner memory included, and forgets it. All ranks must do "
@@ -187,13 +188,13 @@ void bind_state(nb::class_<PyReducer>& c) {
           "give_unsent",
           [](PyReducer& r, const HostFloats& values) {
             const nb::gil_scoped_release free;
-            r.reducer().give_unsent({values.data(), values.size()});
+            r.reducer().unsent().give({values.data(), values.size()});
           },
           "values"_a, "Adds n values to what is unsent on this rank.")
       .def_prop_ro(
           "pace",
           [](const PyReducer& r) {
-            const Reducer::Pace pace = r.reducer().pace();
+            const DensityPlan::Pace pace = r.reducer().density().pace();
             return std::make_tuple(pace.steps, pace.adaptive_steps, pace.density, pace.spent);
           },
           "(steps, steps of the adaptive density, its density, entries per value that it spent): "
@@ -201,7 +202,7 @@ void bind_state(nb::class_<PyReducer>& c) {
       .def(
           "begin_at",
           [](PyReducer& r, std::uint64_t steps, std::uint64_t adaptive_steps, double density, double spent) {
-            r.reducer().begin_at({steps, adaptive_steps, density, spent});
+            r.reducer().density().begin_at({steps, adaptive_steps, density, spent});
           },
           "steps"_a, "adaptive_steps"_a = 0, "density"_a = 0.0, "spent"_a = 0.0,
           "Before the first step: goes on in the schedules where other Reducers were. All ranks "
@@ -230,7 +231,7 @@ void bind_external(nb::class_<PyReducer>& c) {
           "Collective: the same before a flush.")
       .def_prop_ro("is_calibration_due", [](const PyReducer& r) { return r.reducer().is_calibration_due(); })
       .def_prop_ro(
-          "has_unsent", [](const PyReducer& r) { return r.reducer().has_unsent(); },
+          "has_unsent", [](const PyReducer& r) { return r.reducer().unsent().may_exist(); },
           "False: nothing is unsent, on any rank. O(1).")
       .def(
           "end_external",

@@ -10,6 +10,7 @@
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
 #include "oktopk/base/find_row.h"
+#include "oktopk/reduce/density.h"
 #include "oktopk/tune/calibrate.h"
 #include "oktopk/tune/choose.h"
 #include "python/src/module.h"

@@ -111,10 +111,6 @@ ReducerOptions read_options(const nb::dict& keywords) {
       fail<UsageError>("reducer: ", name, " = ", nb::cast<std::string>(nb::repr(x)), " is of the wrong type");
     }
   }
-  const bool has_codec = keywords.contains("codec") && !keywords["codec"].is_none();
-  require(!has_codec || options.preset != "auto",
-          "reducer: codec with preset auto, which chooses the coding itself: name a preset, or say "
-          "the coarsest value coding that it may take (coarsest=\"fp32\" for a lossless one)");
   check_density(options);
   return options;
 }

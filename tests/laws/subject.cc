@@ -45,7 +45,7 @@ std::vector<float> Subject::residual() const {
 
 OwnerMemory Subject::memory() const { return holder() == nullptr ? OwnerMemory{} : holder()->memory(); }
 
-CooView Subject::selection() const { return holder() == nullptr ? CooView{} : CooView(holder()->selection()); }
+CooView Subject::selection() const { return holder() == nullptr ? CooView{} : CooView(holder()->sent()); }
 
 const Outcome& Subject::outcome() const { return holder() == nullptr ? nothing_ : holder()->outcome(); }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "oktopk/reduce/bucketed_reducer.h"
+#include "oktopk/reduce/density.h"
 #include "oktopk/reduce/node_reducer.h"
 #include "tests/support/training.h"
 
@@ -28,7 +29,7 @@ TEST(AdaptiveSynchronisers, nodes_share_updates_of_any_k) {
         for (const Dense& theirs : gather_dense(comm, spread(update, n))) ASSERT_EQ(theirs, spread(update, n));
       }
       if (nodes.reducer() != nullptr) {
-        EXPECT_GT(nodes.reducer()->adaptive().k(), 3 * k);
+        EXPECT_GT(nodes.reducer()->density().adaptive().k(), 3 * k);
       }
     });
 }
@@ -46,8 +47,8 @@ TEST(AdaptiveSynchronisers, buckets_adapt_one_by_one_and_go_back_together) {
     EXPECT_EQ(buckets.save(), before);
     for (std::size_t b = 0; b < 3; ++b) {
       const Reducer& reducer = buckets.reducer(b);
-      EXPECT_EQ(reducer.adaptive().steps(), 12u);
-      EXPECT_LE(static_cast<double>(reducer.adaptive().spent()), 12 * 0.06 * reducer.n());
+      EXPECT_EQ(reducer.density().adaptive().steps(), 12u);
+      EXPECT_LE(static_cast<double>(reducer.density().adaptive().spent()), 12 * 0.06 * reducer.n());
     }
   });
 }

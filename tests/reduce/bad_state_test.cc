@@ -13,6 +13,7 @@
 #include "oktopk/optim/adam.h"
 #include "oktopk/optim/sgd.h"
 #include "oktopk/reduce/reducer.h"
+#include "oktopk/reduce/unsent.h"
 #include "tests/support/message.h"
 #include "tests/support/training.h"
 
@@ -112,7 +113,7 @@ TEST(BadState, merged_states_that_are_not_finite_or_overflow_are_refused) {
       Reducer reducer(comm, n, preset_options("topka", 3));
       std::vector<float> unsent(n, 0.0F);
       unsent[41] = value;
-      reducer.give_unsent(unsent);
+      reducer.unsent().give(unsent);
       return reducer.save();
     });
     if (value < 1) states[1] = poison(states[1], value);

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "oktopk/comm/collectives.h"
+#include "oktopk/tune/tuner.h"
 #include "tests/reduce/bucketed.h"
 #include "tests/support/faults.h"
 

@@ -2,9 +2,11 @@
 // The BucketedReducer is its buckets' Reducers, bit by bit, whatever the order and the time in
 // which tensors get ready; it loses no mass, and it does overlap. Failures: bucketed_failure_test.
 #include "oktopk/reduce/bucketed_reducer.h"
+#include "oktopk/reduce/fusion.h"
 
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -53,7 +55,7 @@ class ByHand {
     return all;
   }
   std::vector<Bucket> buckets_;
-  std::vector<Reducer> reducers_;
+  std::deque<Reducer> reducers_;
 };
 
 TEST_P(BucketedReducerOfPreset, steps_equal_reducers_by_hand) {

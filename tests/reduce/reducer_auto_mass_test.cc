@@ -85,6 +85,8 @@ TEST(ReducerAutoMass, choice_of_gtopk_by_sender_keeps_loses_nothing) {
 TEST(ReducerAutoMass, gtopk_by_name_keeps_the_rule_that_was_asked_for) {
   ReducerOptions options = where_gtopk_wins();
   options.preset = "gtopk";
+  options.profile.reset();
+  options.choice = {};
   const Ledger ledger = keep_ledger(5, 2000, options, 4);
   EXPECT_EQ(ledger.rule, ResidualKind::sender_keeps);
   EXPECT_GT(ledger.lost, 0);

@@ -7,6 +7,7 @@
 #include "oktopk/comm/collectives.h"
 #include "oktopk/reduce/bucketed_reducer.h"
 #include "oktopk/reduce/reducer.h"
+#include "oktopk/reduce/reducer_state.h"
 #include "tests/laws/inputs.h"
 #include "tests/support/message.h"
 #include "tests/support/world.h"
@@ -54,6 +55,28 @@ std::vector<float> gradient_of(int rank, int step) {
 void subtract(std::vector<double>& sum, const Outcome& applied) {
   for (std::size_t i = 0; i < applied.update.size(); ++i) sum[applied.update.idx[i]] -= applied.update.val[i];
   for (std::size_t i = 0; i < applied.dense_update.size(); ++i) sum[i] -= applied.dense_update[i];
+}
+
+// The profile makes every review change the choice.
+TEST(ReducerAuto, without_reviews_two_runs_give_the_same_bits) {
+  const auto run = [](bool review) {
+    return gather_world("threads", 3, [&](Communicator& comm) {
+      ReducerOptions options = auto_options(boundless_hope());
+      options.choice.review = review;
+      Reducer reducer(comm, n, options);
+      const Method first = reducer.tuner()->choice().method;
+      std::vector<float> weights(n);
+      bool has_changed = false;
+      for (int step = 0; step < kReviews; ++step) {
+        reducer.step(gradient_of(comm.rank(), step)).subtract_from(weights);
+        has_changed = has_changed || reducer.tuner()->choice().method != first;
+      }
+      EXPECT_EQ(has_changed, review);
+      return std::pair(weights, review ? Bytes{} : reducer.save());
+    });
+  };
+  run(true);
+  EXPECT_EQ(run(false), run(false));
 }
 
 TEST(ReducerAuto, is_the_default) { EXPECT_EQ(ReducerOptions{}.preset, "auto"); }

@@ -6,6 +6,8 @@
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/reduce/reducer.h"
+#include "oktopk/reduce/unsent.h"
+#include "oktopk/tune/tuner.h"
 #include "tests/laws/inputs.h"
 #include "tests/support/message.h"
 #include "tests/support/world.h"
@@ -30,7 +32,7 @@ std::vector<float> gradient_of(int rank, int step) {
 // The caller's sum over the ranks of his gradient and of what is unsent.
 std::vector<float> external_sum(Reducer& reducer, std::vector<float> mine) {
   std::vector<float> unsent(n, 0.0F);
-  if (reducer.has_unsent()) reducer.take_unsent(unsent);
+  if (reducer.unsent().may_exist()) reducer.unsent().take(unsent);
   for (Index i = 0; i < n; ++i) mine[i] += unsent[i];
   Workspace work;
   allreduce_small(reducer.comm(), std::span<float>(mine), Reduction::sum, work);
@@ -77,20 +79,20 @@ TEST(ReducerExternal, loses_nothing_between_sparse_and_dense_steps) {
       const auto apply = [&](const Update& update) {
         update.for_each([&](Index i, float mean) { owed[i] -= double{mean} * comm.size(); });
       };
-      EXPECT_FALSE(reducer.has_unsent());
+      EXPECT_FALSE(reducer.unsent().may_exist());
       for (int step = 0; step < 6; ++step) {
         std::vector<float> given = gradient_of(comm.rank(), step);
         apply(reducer.step(given));
         Workspace work;
         allreduce_small(comm, std::span<float>(given), Reduction::sum, work);
         for (Index i = 0; i < n; ++i) owed[i] += given[i];
-        EXPECT_TRUE(reducer.has_unsent());
+        EXPECT_TRUE(reducer.unsent().may_exist());
       }
       reducer.prepare_flush();
       const std::vector<float> rest = external_sum(reducer, std::vector<float>(n, 0.0F));
       reducer.end_external({.is_flush = true});
       for (Index i = 0; i < n; ++i) EXPECT_NEAR(owed[i], rest[i], 1e-4) << i;
-      EXPECT_FALSE(reducer.has_unsent());
+      EXPECT_FALSE(reducer.unsent().may_exist());
       EXPECT_EQ(reducer.unsent_norm(), 0);
       EXPECT_EQ(reducer.steps(), 6U) << "a flush is no step";
     });
@@ -106,7 +108,7 @@ TEST(ReducerExternal, step_left_out_does_not_count) {
     EXPECT_EQ(reducer.steps(), 0U);
     EXPECT_NE(message_of<UsageError>([&] { reducer.end_external({}); }).find("without prepare()"), std::string::npos);
     const std::vector<float> given(n, 1.0F);
-    reducer.give_unsent(given);
+    reducer.unsent().give(given);
     ASSERT_TRUE(reducer.prepare());
     EXPECT_NE(message_of<UsageError>([&] { reducer.end_external({}); }).find("did not take what is unsent"),
               std::string::npos);

@@ -8,6 +8,7 @@
 #include <latch>
 #include <limits>
 
+#include "oktopk/reduce/notes.h"
 #include "tests/support/message.h"
 #include "tests/support/training.h"
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A saved Reducer: the same ranks with the same options continue bit by bit; a state that one rank
-// cannot take changes nothing on any. (Other ranks and other options: reducer_reshape_test.cc.)
+#include "oktopk/reduce/reducer_state.h"
+
 #include <gtest/gtest.h>
 
 #include "tests/support/message.h"
+#include "tests/support/runs.h"
 #include "tests/support/training.h"
 
 namespace oktopk::reducer_state_test {
@@ -202,6 +203,32 @@ TEST(ReducerStates, load_of_states_from_different_steps_is_refused) {
     for (std::uint64_t step = 0; step < 3; ++step) earlier.step(gradient_of(earlier, step));
     return comm.rank() == 1 ? earlier.save() : reducer.save();
   });
+}
+
+TEST(ReducerSnapshot, going_back_repeats_the_steps_bitwise) {
+  for (const Preset& preset : presets())
+    run_world("threads", 3, [&](Communicator& comm) {
+      ReducerOptions options = preset_options(std::string(preset.name), 20);
+      options.warmup = {{1, 1.0}, {2, 0.25}};
+      options.decay = 0.5F;
+      Reducer reducer(comm, n, options);
+      const auto run = [&](std::uint64_t from, std::uint64_t to) {
+        std::vector<float> applied(n, 0.0F);
+        for (std::uint64_t step = from; step < to; ++step)
+          reducer.step(make_input(Input::gaussian, n, comm.rank(), step, 1)).subtract_from(applied);
+        return applied;
+      };
+      run(0, 2);
+      Reducer::Snapshot snapshot;
+      reducer.copy_to(snapshot);
+      const Bytes before = reducer.save();
+      const auto once = run(2, 8);
+      EXPECT_NE(reducer.save(), before);
+      reducer.go_back(snapshot);
+      EXPECT_EQ(reducer.steps(), 2u);
+      EXPECT_EQ(reducer.save(), before) << preset.name;
+      EXPECT_EQ(run(2, 8), once) << preset.name;
+    });
 }
 
 }  // namespace

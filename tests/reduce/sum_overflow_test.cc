@@ -8,6 +8,7 @@
 #include "oktopk/reduce/bucketed_reducer.h"
 #include "oktopk/reduce/node_reducer.h"
 #include "oktopk/reduce/reducer.h"
+#include "oktopk/reduce/unsent.h"
 #include "tests/support/message.h"
 #include "tests/support/world.h"
 
@@ -174,7 +175,7 @@ TEST(SumOverflow, flush_is_the_same_error_everywhere) {
         // A quota of another region takes the largest of that region.
         if (preset == "topka2a" || preset == "spardl") gradient[7] = 0;
         reducer.step(gradient);
-        if (gradient[7] == 0) reducer.give_unsent(large_at(7));
+        if (gradient[7] == 0) reducer.unsent().give(large_at(7));
         const std::string end = end_of([&] { reducer.flush(); });
         EXPECT_THROW(reducer.flush(), CommError);
         return end;

@@ -52,8 +52,10 @@ inline History run_gradients(int P, const ReducerOptions& options, Index n, int 
       counting.reset();
       reducer.step(gradient(comm.rank(), step));
       const Outcome& outcome = reducer.outcome();
+      SparseVector sent;
+      sent.append(reducer.sent());
       ran.push_back({outcome,
-                     reducer.selection(),
+                     sent,
                      counting.traffic(),
                      {reducer.residual().begin(), reducer.residual().end()},
                      reducer.memory().region});

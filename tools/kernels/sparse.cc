@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels over the k selected entries: the owner's sum, the trim of a selection, the dense view.
-#include "oktopk/reduce/dense_mean.h"
+#include "oktopk/reduce/synchroniser.h"
 #include "oktopk/sparse/sum.h"
 #include "oktopk/sparse/top.h"
 #include "tools/kernels/kernel_bench.h"

@@ -39,7 +39,7 @@ std::vector<CountRun> measure_counts(Communicator& comm, const CountOptions& opt
     for (CountRunner& runner : runners) {
       runner.reducer->step(gradient);
       const std::size_t count =
-          runner.global ? runner.reducer->outcome().update.size() : runner.reducer->selection().size();
+          runner.global ? runner.reducer->outcome().update.size() : runner.reducer->sent().size();
       runner.counts.push_back(static_cast<double>(count) / static_cast<double>(runner.reducer->k()));
     }
   }

@@ -75,7 +75,7 @@ FillInRun measure_fill_in(Communicator& comm, const FillInOptions& options) {
       sizes[r].push_back(static_cast<double>(reducers[r]->outcome().update.size()));
     }
     // The first is topka, whose selector is exact.
-    unions.push_back(union_sizes(indices_of(gather_entries(comm, reducers.front()->selection())), run.k));
+    unions.push_back(union_sizes(indices_of(gather_entries(comm, reducers.front()->sent())), run.k));
   }
   for (std::size_t r = 0; r < reducers.size(); ++r)
     run.updates.emplace_back(reducers[r]->allreduce().name(), mean_of(sizes[r]) / static_cast<double>(run.k));

@@ -14,7 +14,7 @@ namespace {
 ReducerOptions traceable(ReducerOptions options, int P) {
   options.selector = SelectorKind::exact;
   options.allreduce.bucket = P;
-  options.allreduce.skips = "direct";
+  if (options.preset == "circulant") options.allreduce.skips = "direct";
   options.nan_policy = NanPolicy::local;
   return options;
 }
@@ -38,7 +38,7 @@ class LoadRunner {
     run_.split.push_back(imbalance(column(ranks, 0)));
     run_.total.push_back(imbalance(column(ranks, 2)));
     bytes_.push_back(mean_of(column(ranks, 2)));
-    run_.dealt.push_back(imbalance(add_up(gather_dense(comm_, dealt_counts(reducer_.selection().idx, comm_.size())))));
+    run_.dealt.push_back(imbalance(add_up(gather_dense(comm_, dealt_counts(reducer_.sent().idx, comm_.size())))));
     if (reducer_.outcome().refreshed) return;
     run_.share.push_back(imbalance(column(ranks, 1)));
     // Sizes and shares are gathered in ceil(log2 P) exchanges each; one more is the balancing.

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "oktopk/reduce/density_schedule.h"
+#include "oktopk/reduce/density.h"
 #include "tools/report/page.h"
 #include "tools/study/stream.h"
 #include "tools/worlds.h"

@@ -10,7 +10,7 @@
 
 #include "oktopk/optim/adam.h"
 #include "oktopk/optim/sgd.h"
-#include "oktopk/reduce/density_schedule.h"
+#include "oktopk/reduce/density.h"
 
 namespace oktopk {
 

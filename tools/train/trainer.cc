@@ -11,6 +11,7 @@
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/decorators.h"
 #include "oktopk/reduce/bucketed_reducer.h"
+#include "oktopk/reduce/density.h"
 #include "tests/laws/subject.h"
 #include "tools/train/checkpoint.h"
 

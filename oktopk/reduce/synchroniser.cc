@@ -1,26 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "oktopk/reduce/dense_mean.h"
+#include "oktopk/reduce/synchroniser.h"
 
 #include <algorithm>
 
 #include "oktopk/base/error.h"
+#include "oktopk/base/state.h"
 
 namespace oktopk {
+
+Bytes Synchroniser::save() const {
+  return write_state([&](StateWriter& state) { write(state); });
+}
+
 std::span<const float> DenseMean::show(const Update& update) {
   require(!update.is_dense() || update.dense.size() == values_.size(), "dense mean: an update of ", update.dense.size(),
           " values, but n = ", values_.size());
   require(update.sparse.empty() || update.sparse.idx.back() < values_.size(), "dense mean: an update of index ",
           update.sparse.empty() ? 0 : update.sparse.idx.back(), ", but n = ", values_.size());
   if (update.is_dense()) {
-    std::copy(update.dense.begin(), update.dense.end(), values_.begin());
+    std::ranges::copy(update.dense, values_.begin());
     all_written_ = true;
     return values_;
   }
-  if (all_written_) {
-    std::fill(values_.begin(), values_.end(), 0.0F);
-  } else {
+  if (all_written_)
+    std::ranges::fill(values_, 0.0F);
+  else
     device_->clear_at(values_, 0, written_);
-  }
   all_written_ = false;
   written_.assign(update.sparse.idx.begin(), update.sparse.idx.end());
   device_->add_at(values_, 0, update.sparse);

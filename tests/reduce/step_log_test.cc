@@ -7,7 +7,7 @@
 
 #include "tests/support/training.h"
 
-namespace oktopk::reducer_metrics_test {
+namespace oktopk::step_log_test {
 namespace {
 
 constexpr Index n = 500;
@@ -41,13 +41,13 @@ TEST_P(ReducerMetrics, agree_with_what_was_sent_and_applied) {
       EXPECT_EQ(metrics.refreshed, reducer.outcome().refreshed);
       EXPECT_FALSE(metrics.skipped);
       EXPECT_EQ(metrics.k, metrics.is_dense ? n : k);
-      EXPECT_EQ(metrics.selected, reducer.selection().size());
+      EXPECT_EQ(metrics.selected, reducer.sent().size());
       EXPECT_EQ(metrics.times.exchange, reducer.times().exchange);
       if (metrics.is_dense) {
         EXPECT_EQ(metrics.local_threshold, 0);
         EXPECT_EQ(metrics.global_threshold, 0);
       } else {
-        EXPECT_EQ(metrics.local_threshold, smallest(reducer.selection()));
+        EXPECT_EQ(metrics.local_threshold, smallest(reducer.sent()));
         EXPECT_EQ(metrics.global_threshold, smallest(reducer.outcome().update));
       }
     }
@@ -142,4 +142,4 @@ TEST(ReducerMetricsOf, a_loaded_state_are_zeros) {
 }
 
 }  // namespace
-}  // namespace oktopk::reducer_metrics_test
+}  // namespace oktopk::step_log_test

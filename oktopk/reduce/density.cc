@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "oktopk/reduce/adaptive_density.h"
+#include "oktopk/reduce/density.h"
 
 #include <algorithm>
 #include <bit>
@@ -8,7 +8,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
-#include "oktopk/reduce/inspect.h"
+#include "oktopk/reduce/notes.h"
 
 namespace oktopk {
 namespace {
@@ -18,7 +18,7 @@ constexpr double kSpan = 10;          // from the first density to the most, and
 
 constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 31U;  // times n fits 64 bits
 
-// A rule for one of the densities, where 0 stands for what is said in the brackets.
+// `zero` says which density the value 0 stands for.
 void check_density(std::string_view name, double value, std::string_view zero) {
   require(value >= 0 && value <= 1, "adaptive density: ", name, " = ", value, ", but it must be in (0, 1] (0: ", zero,
           ")");
@@ -41,6 +41,42 @@ void check(const AdaptiveDensityOptions& o) {
 }
 
 }  // namespace
+
+DensitySchedule dense_warmup(std::uint64_t steps) {
+  return steps == 0 ? DensitySchedule{} : DensitySchedule{{steps, 1.0}};
+}
+
+DensitySchedule dgc_warmup(std::uint64_t steps, double density) {
+  require(density > 0 && density <= 1, "dgc_warmup: density = ", density, ", but it must be in (0, 1]");
+  std::vector<double> densities;
+  for (double d = 0.25; d > density; d /= 4) densities.push_back(d);
+  DensitySchedule schedule;
+  const std::uint64_t stages = densities.size();
+  for (std::uint64_t s = 0; s < stages; ++s) {
+    const std::uint64_t length = steps * (s + 1) / stages - steps * s / stages;
+    if (length > 0) schedule.push_back({length, densities[s]});
+  }
+  return schedule;
+}
+
+std::size_t entries_at(double density, Index n) {
+  if (n == 0) return 0;
+  return std::max<std::size_t>(1, static_cast<std::size_t>(std::lround(density * n)));
+}
+
+double density_at(const DensitySchedule& schedule, std::uint64_t step) {
+  for (const DensityStage& stage : schedule) {
+    if (step < stage.steps) return stage.density;
+    step -= stage.steps;
+  }
+  return 0;
+}
+
+void check_schedule(const DensitySchedule& schedule) {
+  for (const DensityStage& stage : schedule)
+    require(stage.density > 0 && stage.density <= 1, "warm-up: density = ", stage.density,
+            ", but it must be in (0, 1]");
+}
 
 std::string describe(const AdaptiveDensityOptions& o) {
   check(o);
@@ -91,7 +127,7 @@ std::size_t AdaptiveDensity::k() const {
   return budget_ > 0 ? std::min(wanted, allowed(steps_ + 1) - spent_) : wanted;
 }
 
-// The part that the budget cut off is forgotten: k must not wait at a height that it cannot have.
+// wanted_ drops to the budget's bound: otherwise it would stay at a height that it cannot reach.
 void AdaptiveDensity::count() {
   const std::size_t made = k();
   wanted_ = std::min(wanted_, static_cast<double>(made) + 0.5);
@@ -99,8 +135,7 @@ void AdaptiveDensity::count() {
   ++steps_;
 }
 
-// A share below the unit of measure is as far from the target as any. While the residual fills,
-// after a dense warm-up above all, the share is larger than it will be: no reason to send less.
+// While the residual fills, above all after a dense warm-up, the share is larger than later: k does not shrink.
 void AdaptiveDensity::observe(const SentShare& sum) {
   if (sum.ranks == 0) return;
   const double share = std::max(sum.mean(), 1 / SentShare::kUnit);
@@ -121,6 +156,43 @@ void AdaptiveDensity::resume(const Words& words) {
   wanted_ = std::clamp(wanted, 1.0, most_);
   steps_ = words[1];
   spent_ = budget_ > 0 ? std::min(words[2], allowed(steps_)) : words[2];
+}
+
+DensityPlan::DensityPlan(const ReducerOptions& options, Index n)
+    : n_(n), k_(entries_per_step(n, options)), warmup_(options.warmup), adaptive_(options.adaptive, n, k_) {}
+
+std::size_t DensityPlan::entries() const { return adapts() ? adaptive_.k() : most_entries(); }
+
+std::size_t DensityPlan::most_entries() const {
+  const double density = density_at(warmup_, steps_);
+  if (density > 0) return entries_at(density, n_);
+  return adaptive_.is_on() ? adaptive_.most() : k_;
+}
+
+void DensityPlan::go_to(std::uint64_t steps, const AdaptiveDensity& adaptive) {
+  steps_ = steps;
+  adaptive_ = adaptive;
+}
+
+DensityPlan::Pace DensityPlan::pace() const {
+  const AdaptiveDensity::Words words = adaptive_.words();
+  const double all = std::max<double>(n_, 1);
+  return {.steps = steps_,
+          .adaptive_steps = words[1],
+          .density = std::bit_cast<double>(words[0]) / all,
+          .spent = static_cast<double>(words[2]) / all};
+}
+
+// A budget bounds what was spent by what was allowed, so rounding cannot exceed it (resume()).
+void DensityPlan::begin_at(const Pace& pace) {
+  require(steps_ == 0, "begin_at: ", steps_, " steps were made, but it is for a new reducer");
+  require(pace.density >= 0 && pace.density <= 1, "begin_at: density = ", pace.density, ", but it must be in [0, 1]");
+  require(pace.spent >= 0 && pace.spent <= static_cast<double>(pace.adaptive_steps), "begin_at: ", pace.spent,
+          " entries per value were spent in ", pace.adaptive_steps, " steps, but it must be at most 1 per step");
+  const double all = n_;
+  adaptive_.resume({std::bit_cast<std::uint64_t>(pace.density * all), pace.adaptive_steps,
+                    static_cast<std::uint64_t>(std::llround(pace.spent * all))});
+  steps_ = pace.steps;
 }
 
 }  // namespace oktopk

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// The mass that a rank owes to the weights: its residual, and the memory of the region that it owns. It can be looked
+// at, dropped, or moved to Reducers of another layout. COST: O(n) per call, no messages.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "oktopk/allreduce/allreduce.h"
+#include "oktopk/device/device.h"
+#include "oktopk/reduce/residual.h"
+
+namespace oktopk {
+
+class Unsent {
+ public:
+  // REQUIRES: device outlives the object.
+  Unsent(const Device& device, Index n) : device_(device), residual_(device, n) {}
+
+  // From now on this algorithm's memory is the owner memory. REQUIRES: it outlives the object or the next call.
+  void belongs_to(Allreduce& owner) { owner_ = &owner; }
+
+  Residual& residual() { return residual_; }
+  std::span<const float> values() const { return residual_.values(); }
+  OwnerMemory memory() const { return owner_->memory(); }
+
+  // Whether anything may be unsent on any rank. O(1), equal on all ranks.
+  bool may_exist() const { return may_exist_; }
+  void set_may_exist(bool may) { may_exist_ = may; }
+
+  // To move mass when the layout of the gradient changes: every value of `out` is given once, at its new index, on the
+  // rank that took it. Local, but all ranks must do both together. UsageError, with nothing changed, when the size is
+  // not n, or a given value is not finite or makes the residual overflow.
+  // out = residual + owner memory; both are zero afterwards. Thresholds and cuts stay.
+  void take(std::span<float> out);
+  // Adds the values to this rank's residual.
+  void give(std::span<const float> values);
+
+  void subtract_from(std::span<float> x) const;  // x -= residual
+  double norm() const;                           // of residual and owner memory
+  void multiply(float factor);
+  void fold_memory();  // moves the owner memory into the residual
+  void clear();
+  void restore(std::span<const float> residual, bool may_exist, bool is_spoilt);  // as a snapshot or a state had it
+
+  // After a step that failed half-way the mass is wrong: all calls fail until clear().
+  void spoil(bool is_comm_dead);
+  bool is_spoilt() const { return is_spoilt_; }
+  void check_sound() const;  // CommError if spoilt
+
+ private:
+  void require_size(std::string_view what, std::size_t size) const;
+
+  const Device& device_;
+  Residual residual_;
+  Allreduce* owner_ = nullptr;
+  bool may_exist_ = false;
+  bool is_spoilt_ = false;
+  bool is_comm_dead_ = false;
+};
+
+}  // namespace oktopk
