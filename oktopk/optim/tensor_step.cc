@@ -32,8 +32,8 @@ std::vector<Work> divide(std::span<const TensorState> tensors) {
   return all;
 }
 
-// act(tensor, block) for all blocks, each by whoever is free. Threads live for one call: their
-// start is cheap beside the work that they are started for, and nobody has to keep them.
+// Calls act(tensor, block) for all blocks, each on the next free thread. Threads live for one call: their start is
+// cheap beside the work that they are started for.
 template <class Act>
 void for_blocks(std::span<const TensorState> tensors, std::size_t threads, const Act& act) {
   const std::vector<Work> all = divide(tensors);
@@ -47,17 +47,19 @@ void for_blocks(std::span<const TensorState> tensors, std::size_t threads, const
   const std::size_t wanted = std::min(threads, total / kThreadsWorth);
   try {
     while (helpers.size() + 1 < wanted) helpers.emplace_back(work);
-  } catch (const std::system_error&) {  // no more threads to be had: those that there are do it
+  } catch (const std::system_error&) {  // no more threads to be had: the started ones do the work
   }
   work();
 }
 
-// Every level above scalar has FMA (base/simd.h).
-const TensorKernels& kernels() {
-  return simd_level() == SimdLevel::scalar ? tensor_kernels_scalar() : tensor_kernels_avx2();
+// Runs one kernel over all blocks. Every level above scalar has FMA (base/simd.h).
+template <class Kernel, class Step>
+void run(Kernel TensorKernels::*kernel, std::span<const TensorState> tensors, const Step& step, std::size_t threads) {
+  const TensorKernels* kernels = simd_level() == SimdLevel::scalar ? tensor_kernels_scalar() : tensor_kernels_avx2();
+  for_blocks(tensors, threads, [&](const TensorState& tensor, Block block) {
+    (kernels[static_cast<std::size_t>(tensor.type)].*kernel)(tensor, step, block);
+  });
 }
-
-std::size_t place_of(WeightType type) { return static_cast<std::size_t>(type); }
 
 bool increases_within(const std::int64_t* indices, Block block, std::int64_t size) {
   bool good = indices[block.begin] >= 0;
@@ -84,36 +86,23 @@ std::int64_t find_bad_indices(std::span<const TensorState> tensors, std::size_t 
 }
 
 void adam_step(std::span<const TensorState> tensors, const AdamStep& step, std::size_t threads) {
-  const TensorKernels& run = kernels();
-  for_blocks(tensors, threads,
-             [&](const TensorState& tensor, Block block) { run.adam[place_of(tensor.type)](tensor, step, block); });
+  run(&TensorKernels::adam, tensors, step, threads);
 }
 
 void adam_step_moments(std::span<const TensorState> tensors, const AdamStep& step, std::size_t threads) {
-  const TensorKernels& run = kernels();
-  for_blocks(tensors, threads, [&](const TensorState& tensor, Block block) {
-    run.adam_moments[place_of(tensor.type)](tensor, step, block);
-  });
+  run(&TensorKernels::adam_moments, tensors, step, threads);
 }
 
 void adam_step_move(std::span<const TensorState> tensors, const AdamStep& step, std::size_t threads) {
-  const TensorKernels& run = kernels();
-  for_blocks(tensors, threads, [&](const TensorState& tensor, Block block) {
-    run.adam_move[place_of(tensor.type)](tensor, step, block);
-  });
+  run(&TensorKernels::adam_move, tensors, step, threads);
 }
 
 void sgd_step(std::span<const TensorState> tensors, const SgdStep& step, std::size_t threads) {
-  const TensorKernels& run = kernels();
-  for_blocks(tensors, threads,
-             [&](const TensorState& tensor, Block block) { run.sgd[place_of(tensor.type)](tensor, step, block); });
+  run(&TensorKernels::sgd, tensors, step, threads);
 }
 
 void pay_decay(std::span<const TensorState> tensors, const StepTotals* totals, std::size_t threads) {
-  const TensorKernels& run = kernels();
-  for_blocks(tensors, threads, [&](const TensorState& tensor, Block block) {
-    run.pay_decay[place_of(tensor.type)](tensor, totals, block);
-  });
+  run(&TensorKernels::pay_decay, tensors, totals, threads);
 }
 
 }  // namespace oktopk

@@ -14,7 +14,6 @@
 #include "oktopk/base/random.h"
 #include "oktopk/base/simd.h"
 #include "oktopk/optim/interval_clock.h"
-#include "oktopk/optim/power_table.h"
 #include "oktopk/optim/tensor_kernels.h"
 #include "tests/support/adamw.h"
 
@@ -25,7 +24,7 @@ constexpr std::size_t kSize = 300'007;  // more than one thread's worth
 
 template <class W>
 struct Trained {
-  using Real = typename Types<W>::Real;
+  using Real = RealOf<W>;
   static constexpr WeightType kType = std::is_same_v<W, float>  ? WeightType::fp32
                                       : std::is_same_v<W, Bf16> ? WeightType::bf16
                                       : std::is_same_v<W, Fp16> ? WeightType::fp16
@@ -69,7 +68,7 @@ enum class Kind { aware, by_steps, sgd };
 template <class W>
 Trained<W> train(Kind kind, std::size_t threads) {
   Trained<W> run(kSize);
-  RateHistory history;
+  IntervalClock history;
   PowerTable first;
   PowerTable second;
   for (int step = 1; step <= 5; ++step) {
@@ -139,7 +138,7 @@ TEST(TensorStep, is_sparse_adam_bitwise) {
   with_adam(n, options, [&](SparseAdam& adam) {
     Trained<float> run(n);
     Weights weights = run.w;
-    RateHistory history;
+    IntervalClock history;
     PowerTable first;
     PowerTable second;
     for (int step = 1; step <= 20; ++step) {
