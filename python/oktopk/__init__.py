@@ -4,8 +4,8 @@
     import oktopk.torch                    # the DDP hook, FSDP2 hook and optimisers
     import oktopk, oktopk.mpi              # numpy arrays over mpi4py
 
-Every rank sends the largest 1% of its gradient and all ranks apply the same sum; what was not sent
-is kept for later steps. Needs numpy; torch and mpi4py only in the modules named after them.
+Every rank sends the largest 1% of its gradient, and all ranks apply the same sum; the rest is kept
+for later steps. Needs numpy; torch and mpi4py only in the modules named after them.
 oktopk.__version__ is the version of the CMake project, compiled into the native module.
 """
 
@@ -31,18 +31,20 @@ from oktopk._core import (  # noqa: E402
     thread_world,
 )
 from oktopk._core import version as __version__  # noqa: E402
-from oktopk.reducer import Reducer, Update  # noqa: E402
+from oktopk.reducer import BucketedReducer, NodeReducer, Reducer, Update  # noqa: E402
 from oktopk.transport import Transport  # noqa: E402
 
 for _error in (UsageError, CommError, DeviceError):
     _error.__module__ = "oktopk"  # as users write and see it
 
 __all__ = [
+    "BucketedReducer",
     "Candidate",
     "CommError",
     "Communicator",
     "DeviceError",
     "Machine",
+    "NodeReducer",
     "Profile",
     "PythonCommunicator",
     "Reducer",

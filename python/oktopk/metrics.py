@@ -8,7 +8,7 @@ A callback gets one dict per bucket and step:
     selected, gathered      entries that this rank sent; entries of the result
     share                   of the squared norm of what was unsent, that which the ranks sent; 0 unless
                             adaptive_share is set and the ranks compared it in this step
-    threshold_local, threshold_global
+    local_threshold, global_threshold
                             smallest magnitude that this rank sent; smallest of the result
     wire_bytes, messages    what this rank sent (a transport's own heads not counted)
     dense_bytes             what a dense fp32 allreduce would have sent

@@ -70,8 +70,8 @@ def undo(
     reducer: Undoable, spans: Sequence[Tuple[int, int]], applied: Sequence[bool]
 ) -> None:
     """After a step, where parameters at these spans were applied or not. A step of which nothing was
-    applied leaves no trace. Otherwise what arrived and was not applied is unsent again, on each rank
-    the mean, together their sum."""
+    applied leaves no trace. Otherwise what arrived and was not applied is unsent again: the mean once
+    for each rank, on the rank that holds what is unsent of it."""
     if all(applied):
         return
     if not any(applied):
@@ -83,7 +83,7 @@ def undo(
     for (begin, end), is_applied in zip(spans, applied):
         if is_applied:
             mean[begin:end] = 0
-    reducer.core.give_unsent(mean)
+    reducer.core.give_unsent(mean.mul_(reducer.core.ranks_led))
 
 
 def _version(parameter: torch.Tensor) -> int:

@@ -31,6 +31,8 @@ class FlatReducer:
         self._group_for_sums: Any = getattr(transport, "group_for_sums", None)
         if options.get("threads") is None:
             options = {**options, "threads": default_threads(transport, n)}
+        if options.get("group_size") is not None:
+            self._group_for_sums = None  # nodes make their dense sums themselves
         is_external = self._group_for_sums is not None
         self.core: Any = _core.Reducer(comm, n, options, is_external)  # Any: tensors and arrays
         self._P = comm.size

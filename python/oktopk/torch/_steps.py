@@ -129,10 +129,22 @@ class Steps(Guarded):
         saved = "nothing" if self._saved is None else f"{len(self._saved.parts)} buckets"
         words = f"{self._description()}, iteration {self.iteration}, loaded {saved}"
         require_equal(comm, words, self._trouble(bucket))
-        _core.Reducer(comm, max(options.get("k") or 1, 1024), options)  # do they fit P ranks?
+        check = {**options, "group_size": None}  # its constructor is then local
+        _core.Reducer(comm, max(options.get("k") or 1, 1024), check)  # do the options fit P ranks?
+        if options.get("group_size") is not None:
+            options = self._options_of_nodes(comm, options)
         self._applied = Applied() if self._scaler is not None else None
         self._channels = Channels(comm, options, self._owner.names if self._owner else None)
         self._has_begun = True
+
+    def _options_of_nodes(self, comm: Any, options: Dict[str, Any]) -> Dict[str, Any]:
+        """Collective: buckets share the communicators of their nodes, and one measured profile."""
+        comm.python_transport.shares_parts = True
+        if self.preset != "auto" or options.get("profile") is not None:
+            return options
+        size = options["group_size"]
+        ranks = 1 if size == "host" else max(1, size)
+        return {**options, "profile": _core.calibrate(comm, ranks_per_host=ranks)}
 
     def _nan_policy(self) -> str:
         """A GradScaler is to see what is not finite, and then leaves the step out."""

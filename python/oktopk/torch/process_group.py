@@ -58,6 +58,7 @@ def communicator(
     transport = ProcessGroupTransport(ours, sums=sums_group(group, ours, seconds, concurrent))
     hosts: List[Any] = [None] * transport.size
     dist.all_gather_object(hosts, socket.gethostname(), group=ours)
+    transport.hosts = hosts
     transport.ranks_of_host = hosts.count(hosts[transport.rank])
     return PythonCommunicator(transport, seconds)
 
@@ -96,6 +97,10 @@ class ProcessGroupTransport:
         self.group = group
         self._sums = sums
         self.ranks_of_host = 1  # of this group, on the host of this rank
+        self.hosts: List[Any] = []  # by rank, the name of its host; empty: not known
+        # With parts that are used one after the other, in one order on all ranks: equal parts are one.
+        self.shares_parts = False
+        self._parts: Dict[Tuple[int, ...], ProcessGroupTransport] = {}
         self.size: int = dist.get_world_size(group)
         self._peers = list(order) if order is not None else list(range(self.size))
         self.rank: int = self._peers.index(dist.get_rank(group))
@@ -144,12 +149,21 @@ class ProcessGroupTransport:
         members: List[Any] = [None] * self.size
         everywhere = dist.get_rank()
         dist.all_gather_object(members, (color, key, self.rank, everywhere), group=self.group)
-        chosen = [r for c, _, _, r in sorted(members, key=lambda m: m[:3]) if c == color]
+        mine = [m for m in sorted(members, key=lambda m: m[:3]) if m[0] == color]
+        chosen = [r for _, _, _, r in mine]
+        if self.shares_parts and tuple(chosen) in self._parts:
+            return self._parts[tuple(chosen)]
         group = new_group(chosen, str(dist.get_backend(self.group)).lower())
         places = sorted(chosen)  # how torch numbers the ranks of a group
         part = ProcessGroupTransport(group, [places.index(r) for r in chosen])
         part.ranks_of_host = self.ranks_of_host
+        part.hosts = [self.hosts[r] for _, _, r, _ in mine] if self.hosts else []
+        self._parts[tuple(chosen)] = part
         return part
+
+    def host(self) -> int:
+        """The lowest rank on the host of this one."""
+        return self.hosts.index(self.hosts[self.rank]) if self.hosts else self.rank
 
     def group_for_sums(self, device: torch.device) -> Optional[Any]:
         """The group that sums tensors of this device; None: there is none."""
