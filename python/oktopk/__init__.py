@@ -4,9 +4,9 @@
     import oktopk.torch                    # the DDP hook, FSDP2 hook and optimisers
     import oktopk, oktopk.mpi              # numpy arrays over mpi4py
 
-Every rank sends the largest 1% of its gradient, and all ranks apply the same sum; the rest is kept
-for later steps. Needs numpy; torch and mpi4py only in the modules named after them.
-oktopk.__version__ is the version of the CMake project, compiled into the native module.
+Every rank sends the largest 1% of its gradient, and all ranks apply the same sum; the rest is kept for later steps.
+Needs numpy; torch and mpi4py only in the modules named after them. oktopk.__version__ is the version of the CMake
+project, compiled into the native module.
 """
 
 from oktopk import _requirements

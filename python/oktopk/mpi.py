@@ -22,8 +22,8 @@ _not_complete: List[Any] = []  # what MPI may still write to
 
 
 def communicator(comm: Optional[Any] = None, timeout: float = 60.0) -> PythonCommunicator:
-    """The ranks of an mpi4py communicator (default: COMM_WORLD), which is duplicated. Collective:
-    waits for ranks that start late for the timeout or 60 s, whichever is longer."""
+    """The ranks of an mpi4py communicator (default: COMM_WORLD), which is duplicated. Collective: waits for ranks that
+    start late for the timeout or 60 s, whichever is longer."""
     if comm is None:
         from mpi4py import MPI
 
@@ -49,8 +49,8 @@ def _poll(is_done: Callable[[], Any], timeout: float) -> bool:
 
 @dataclass
 class _World:
-    """What a transport and its parts share: a communicator and its tags. A part is a list of ranks
-    and a tag of its own, since MPI_Comm_split has no timeout."""
+    """What a transport and its parts share: a communicator and its tags. A part is a list of ranks and a tag of its
+    own, since MPI_Comm_split has no timeout."""
 
     comm: Any
     next_tag: int = 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every option of a Reducer, in one table, for type checkers, help() and messages.
 
-`Reducer`, `OkTopkState`, `LocalSteps` and `register_fsdp` take these by keyword. The native module
-checks the values; a test compares this table with the names that it knows.
+`Reducer`, `OkTopkState`, `LocalSteps` and `register_fsdp` take these by keyword. The native module checks the values; a
+test compares this table with the names that it knows.
 """
 
 from __future__ import annotations
@@ -75,6 +75,4 @@ def require_known(function: Callable[..., Any], options: Mapping[str, Any]) -> N
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean '{near[0]}'? " if near else ""
-            raise UsageError(
-                f"oktopk: unknown option '{name}': {hint}there are: {', '.join(known)}"
-            )
+            raise UsageError(f"oktopk: unknown option '{name}': {hint}there are: {', '.join(known)}")

@@ -101,16 +101,16 @@ class _OnArrays:
         self._core.load(state)
 
     def load_all(self, states: Sequence[bytes]) -> None:
-        """Collective: continues from the states of all ranks of an earlier run, in rank order,
-        whatever their number was."""
+        """Collective: continues from the states of all ranks of an earlier run, in rank order, whatever their number
+        was."""
         self._core.load_all(list(states))
 
 
 class Reducer(_OnArrays, ReducerBase):
     """Synchronises the gradients of n values over the ranks of a communicator.
 
-    Each step adds the gradient to what is unsent on this rank, exchanges about `density * n`
-    entries, and gives the mean of the largest sums; the rest waits for a later step.
+    Each step adds the gradient to what is unsent on this rank, exchanges about `density * n` entries, and gives the
+    mean of the largest sums; the rest waits for a later step.
 
     A Reducer belongs to one rank. All ranks make the same calls with the same options, all by
     keyword: oktopk/options.py lists them. With group_size the constructor is collective.
@@ -133,9 +133,9 @@ class Reducer(_OnArrays, ReducerBase):
 
 
 class NodeReducer(Reducer):
-    """A Reducer in which the ranks of a node sum their gradients densely first, and only the
-    node's leader exchanges entries with other nodes (docs/hierarchy.md). The constructor is
-    collective. The leader holds what is unsent for its node.
+    """A Reducer in which the ranks of a node sum their gradients densely first, and only the node's leader exchanges
+    entries with other nodes (docs/hierarchy.md). The constructor is collective. The leader holds what is unsent for its
+    node.
 
     group_size: "host", the ranks that share a host; or the number of consecutive ranks of a node.
     """
@@ -149,9 +149,8 @@ class NodeReducer(Reducer):
 
 
 class BucketedReducer(_OnArrays):
-    """Synchronises a gradient of many tensors while the backward pass still computes it: buckets of
-    tensors, each with a Reducer of its own, are exchanged by another thread, from the last bucket
-    to the first (docs/many_tensors.md).
+    """Synchronises a gradient of many tensors while the backward pass still computes it: buckets of tensors, each with
+    a Reducer of its own, are exchanged by another thread, from the last bucket to the first (docs/many_tensors.md).
 
         reducer.begin(gradient)          # memory of all n values
         for t in reversed(range(T)):
@@ -159,9 +158,9 @@ class BucketedReducer(_OnArrays):
             reducer.ready(t)
         update = reducer.wait()
 
-    tensors: their sizes, in the order of their memory. fusion: "size" fills buckets up to
-    bucket_values values; "tensor" makes one per tensor, "whole" a single one. k is divided over
-    the buckets. The other options are those of a Reducer, without group_size.
+    tensors: their sizes, in the order of their memory. fusion: "size" fills buckets up to bucket_values values;
+    "tensor" makes one per tensor, "whole" a single one. k is divided over the buckets. The other options are those of a
+    Reducer, without group_size.
     """
 
     @show_options

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Was a parameter's mean applied? A GradScaler leaves out steps, each optimiser's by itself, so the
-answer is what the optimiser did, and never what the scale is.
+"""Was a parameter's mean applied? A GradScaler leaves out steps, each optimiser's by itself, so the answer is what the
+optimiser did, and never what the scale is.
 
-A step of a torch.optim.Optimizer that has the parameter counts, unless the optimiser was told to do
-nothing (`found_inf` of fused ones). For parameters that no such optimiser has ever stepped, as with
-updates written by hand, any change of the parameter in place counts.
+A step of a torch.optim.Optimizer that has the parameter counts, unless the optimiser was told to do nothing
+(`found_inf` of fused ones). For parameters that no such optimiser has ever stepped, as with updates written by hand,
+any change of the parameter in place counts.
 COST: a few operations of Python per parameter and step, none on its values.
 """
 
@@ -66,12 +66,10 @@ class Undoable(Protocol):
     def last_mean(self) -> torch.Tensor: ...
 
 
-def undo(
-    reducer: Undoable, spans: Sequence[Tuple[int, int]], applied: Sequence[bool]
-) -> None:
-    """After a step, where parameters at these spans were applied or not. A step of which nothing was
-    applied leaves no trace. Otherwise what arrived and was not applied is unsent again: the mean once
-    for each rank, on the rank that holds what is unsent of it."""
+def undo(reducer: Undoable, spans: Sequence[Tuple[int, int]], applied: Sequence[bool]) -> None:
+    """After a step, where parameters at these spans were applied or not. A step of which nothing was applied leaves no
+    trace. Otherwise what arrived and was not applied is unsent again: the mean once for each rank, on the rank that
+    holds what is unsent of it."""
     if all(applied):
         return
     if not any(applied):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors of a hook reach the caller of backward() as they are: type, text and traceback.
 
-DDP makes a RuntimeError of whatever a hook's future holds, and an exception out of the hook itself
-leaves DDP unable to go on. So the hook always gives DDP a tensor, and backward()'s last callback,
-which runs after DDP has waited for all buckets, raises the error.
+DDP makes a RuntimeError of whatever a hook's future holds, and an exception out of the hook itself leaves DDP unable to
+go on. So the hook always gives DDP a tensor, and backward()'s last callback, which runs after DDP has waited for all
+buckets, raises the error.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Failure:
         self._error = None
 
     def raise_after_backward(self) -> None:
-        """In the hook of a step's last bucket. DDP queues its own last callback after the hook has
-        returned, so ours is queued by one that comes before it."""
+        """In the hook of a step's last bucket. DDP queues its own last callback after the hook has returned, so ours is
+        queued by one that comes before it."""
         queue = torch.autograd.Variable._execution_engine.queue_callback
         queue(lambda: queue(self._raise))
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Process groups: what a user may give as one, how long it waits, and new ones that their own ranks
-make by themselves, in every version of torch: one that moves host memory for our messages, and one
-that sums tensors where they live."""
+make by themselves, in every version of torch: one that moves host memory for our messages, and one that sums tensors
+where they live."""
 
 from __future__ import annotations
 
@@ -48,10 +48,7 @@ def check_timeout(timeout: Optional[Timeout]) -> None:
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
     if not (is_number and math.isfinite(seconds) and seconds > 0):
-        raise UsageError(
-            f"oktopk: timeout = {timeout!r}, but it must be positive: seconds or a "
-            "datetime.timedelta"
-        )
+        raise UsageError(f"oktopk: timeout = {timeout!r}, but it must be positive: seconds or a datetime.timedelta")
 
 
 def seconds_of(timeout: Optional[Timeout], group: Any) -> float:
@@ -85,9 +82,9 @@ def sibling(group: Any, seconds: float) -> Any:
 
 
 def sums_group(group: Any, ours: Any, seconds: float, concurrent: bool) -> Optional[Any]:
-    """Collective: the group for dense sums of tensors. `ours`, the sibling, where it has the same
-    backend; else the group itself, unless other threads use it at the same time; then a new one.
-    A new group of NCCL takes GPU memory only when it is used."""
+    """Collective: the group for dense sums of tensors. `ours`, the sibling, where it has the same backend; else the
+    group itself, unless other threads use it at the same time; then a new one. A new group of NCCL takes GPU memory
+    only when it is used."""
     backend = str(dist.get_backend(group)).lower()
     if backend in HOST_BACKENDS:
         return ours
@@ -121,8 +118,7 @@ def new_group(ranks: List[int], backend: str, seconds: float = 1800.0) -> Any:
 
 
 def _as_in_torch_2_0(ranks: List[int], timeout: timedelta, backend: str) -> Any:
-    """Its new_group() without what needs all ranks of the job: the count of groups as the name, and
-    the barrier."""
+    """Its new_group() without what needs all ranks of the job: the count of groups as the name, and the barrier."""
     c10d: Any = dist.distributed_c10d  # Any: newer versions differ
     name = "oktopk_" + "_".join(str(rank) for rank in ranks)
     while name in c10d._world.pg_names.values():  # on all members alike

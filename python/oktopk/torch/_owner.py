@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which DistributedDataParallel a hook's state was registered on: DDP does not tell its hook, and
-the names of parameters, join() and a state that serves two models are its to know."""
+"""Which DistributedDataParallel a hook's state was registered on: DDP does not tell its hook, and the names of
+parameters, join() and a state that serves two models are its to know."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class Owner:
 
 
 def find_owner(state: Any, parameter: Optional[torch.Tensor]) -> Optional[Owner]:
-    """The one that has this state, or else the only one that has the parameter: torch 2.0 keeps no
-    list of hooks, and the state may be a part of another one. Looks once through all live objects."""
+    """The one that has this state, or else the only one that has the parameter: torch 2.0 keeps no list of hooks, and
+    the state may be a part of another one. Looks once through all live objects."""
     models = [
         x
         for x in gc.get_objects()

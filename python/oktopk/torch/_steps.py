@@ -2,8 +2,8 @@
 """The steps of an OkTopkState: what the hook does with each bucket that DDP hands over.
 
 Backward's thread decides which buckets are dense and starts their all-reduces, in DDP's order. All
-else happens in one thread of ours, in the same order on all ranks: channels are made, entries
-exchanged, results checked. An error goes to the caller of backward() (_failure.py).
+else happens in one thread of ours, in the same order on all ranks: channels are made, entries exchanged, results
+checked. An error goes to the caller of backward() (_failure.py).
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import torch.distributed as dist
 
 from oktopk import _core, metrics
 from oktopk._core import CommError, UsageError
-from oktopk.torch._agree import require_equal
+from oktopk.torch._agree import options_of_nodes, require_equal
 from oktopk.torch._applied import Applied
-from oktopk.torch._channel import Channel
-from oktopk.torch._channels import Channels
+from oktopk.torch._channels import Channel, Channels
 from oktopk.torch._counters import Counters, dense_bytes
 from oktopk.torch._dense_sum import BucketMean, is_finite
 from oktopk.torch._failure import Failure
@@ -73,8 +72,8 @@ class Steps(Guarded):
         self._scaler: Any = None  # the GradScaler, where it does anything
         self._applied: Optional[Applied] = None  # with a GradScaler
         self._scale: Optional[float] = None  # the GradScaler's, in this iteration
-        # Not yet settled: channels that made a step in this iteration, and what was unsent before it
-        # of parameters whose bucket is dense now.
+        # Not yet settled: channels that made a step in this iteration, and what was unsent before it of parameters
+        # whose bucket is dense now.
         self._of_step: List[Tuple[Channel, Parameters]] = []
         self._gone_densely: List[Tuple[Parameters, Dict[str, torch.Tensor]]] = []
         self._counters = Counters()
@@ -132,19 +131,10 @@ class Steps(Guarded):
         check = {**options, "group_size": None}  # its constructor is then local
         _core.Reducer(comm, max(options.get("k") or 1, 1024), check)  # do the options fit P ranks?
         if options.get("group_size") is not None:
-            options = self._options_of_nodes(comm, options)
+            options = options_of_nodes(comm, options)
         self._applied = Applied() if self._scaler is not None else None
         self._channels = Channels(comm, options, self._owner.names if self._owner else None)
         self._has_begun = True
-
-    def _options_of_nodes(self, comm: Any, options: Dict[str, Any]) -> Dict[str, Any]:
-        """Collective: buckets share the communicators of their nodes, and one measured profile."""
-        comm.python_transport.shares_parts = True
-        if self.preset != "auto" or options.get("profile") is not None:
-            return options
-        size = options["group_size"]
-        ranks = 1 if size == "host" else max(1, size)
-        return {**options, "profile": _core.calibrate(comm, ranks_per_host=ranks)}
 
     def _nan_policy(self) -> str:
         """A GradScaler is to see what is not finite, and then leaves the step out."""
@@ -156,9 +146,8 @@ class Steps(Guarded):
     def _description(self) -> str:
         """Words for all that ranks must have in common; UsageError where options are unfit."""
         return (
-            f"density {self.options['density']}, start_iter {self.start_iter}, min_numel "
-            f"{self.min_numel}, grad_scaler {active(self.grad_scaler) is not None}, "
-            f"{_core.check_options(self._reducer_options())}"
+            f"density {self.options['density']}, start_iter {self.start_iter}, min_numel {self.min_numel}, "
+            f"grad_scaler {active(self.grad_scaler) is not None}, {_core.check_options(self._reducer_options())}"
         )
 
     def _trouble(self, bucket: Bucket) -> str:
@@ -170,9 +159,8 @@ class Steps(Guarded):
         if not away:
             return ""
         return (
-            f"the gradients are on {away[0]}, but this build selects on the host: pass "
-            "OkTopkState(..., host_staging=True) to have them copied there and back in each step, "
-            "or move the model to the CPU"
+            f"the gradients are on {away[0]}, but this build selects on the host: pass OkTopkState(..., "
+            "host_staging=True) to have them copied there and back in each step, or move the model to the CPU"
         )
 
     def _start(self, bucket: Bucket) -> torch.futures.Future[torch.Tensor]:
@@ -235,9 +223,7 @@ class Steps(Guarded):
             pairs = zip(parameters, unsent.items())
             self._channels.give_unsent(dict(u for p, u in pairs if p not in self._applied))
 
-    def _end_dense(
-        self, bucket: Bucket, mean: BucketMean, unsent: Dict[str, torch.Tensor]
-    ) -> None:
+    def _end_dense(self, bucket: Bucket, mean: BucketMean, unsent: Dict[str, torch.Tensor]) -> None:
         mean.wait()
         buffer = bucket.buffer
         sent = dense_bytes(buffer.numel(), self._world, buffer.element_size())

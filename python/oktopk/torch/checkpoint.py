@@ -5,11 +5,11 @@
     dcp.load({"model": ..., "hook": state}, checkpoint_id=path)                  # the same ranks
     dcp.load({"model": ..., "hook": Elastic(state, path)}, checkpoint_id=path)   # any number of ranks
 
-DCP writes values of equal names once for all ranks, and loads tensors into those that are there,
-of the same sizes. But what is unsent differs from rank to rank and changes its size. So state_dict()
-is one value under a name with the rank in it, and the value is a tuple, which DCP takes whole.
-COST: this rank's state once more in memory while it is saved; Elastic with another number of ranks
-reads those of all ranks, on every rank.
+DCP writes values of equal names once for all ranks, and loads tensors into those that are there, of the same sizes. But
+what is unsent differs from rank to rank and changes its size. So state_dict() is one value under a name with the rank
+in it, and the value is a tuple, which DCP takes whole.
+COST: this rank's state once more in memory while it is saved; Elastic with another number of ranks reads those of all
+ranks, on every rank.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _NAME = re.compile(r"(?:^|\.)oktopk_group_(\d+)_rank_(\d+)_of_(\d+)$")
 
 
 class Place(NamedTuple):
-    """Whose state it is. `first`: the lowest rank of the job in the group: groups that differ (of
-    the shards of FSDP, of the stages of a pipeline) may be saved side by side."""
+    """Whose state it is. `first`: the lowest rank of the job in the group: groups that differ (of the shards of FSDP,
+    of the stages of a pipeline) may be saved side by side."""
 
     first: int
     rank: int
@@ -68,8 +68,8 @@ def unwrap(wrapped: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class Elastic:
-    """For dcp.load(): goes on from the states of all ranks of the saved run, whatever their number
-    was; on the same number of ranks each reads its own alone, and goes on bitwise.
+    """For dcp.load(): goes on from the states of all ranks of the saved run, whatever their number was; on the same
+    number of ranks each reads its own alone, and goes on bitwise.
 
     state: an OkTopkState, FsdpState (the number of shards must stay), Reducer or LocalSteps.
     saved_in: the check-point: its path, or the StorageReader that dcp.load() gets.
@@ -106,9 +106,8 @@ class Elastic:
         counts = sorted({place.ranks for place in saved if place.first == here.first})
         if len(counts) != 1:
             raise UsageError(
-                f"oktopk: {self._saved_in}: states of a group of ranks that begins with rank "
-                f"{here.first} are needed, from one run, but there are states of "
-                f"{sorted(place.name for place in saved) or 'nobody'}"
+                f"oktopk: {self._saved_in}: states of a group of ranks that begins with rank {here.first} are needed, "
+                f"from one run, but there are states of {sorted(place.name for place in saved) or 'nobody'}"
             )
         return [Place(here.first, rank, counts[0]) for rank in range(counts[0])]
 
@@ -125,9 +124,7 @@ class _Awaited:
     """In the place of a state that is still to be read."""
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise UsageError(
-            "oktopk: Elastic(state, ...) is for dcp.load(): give dcp.save() the state itself"
-        )
+        raise UsageError("oktopk: Elastic(state, ...) is for dcp.load(): give dcp.save() the state itself")
 
 
 def _place_in(name: str) -> Place:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The coordinates of a parameter, its gradient and its optimiser state, in the order of the
-parameter's memory (that of DDP's buckets too), and the precision they are computed in. Of a sharded
-parameter (DTensor), those this rank holds.
+"""The coordinates of a parameter, its gradient and its optimiser state, in the order of the parameter's memory (that of
+DDP's buckets too), and the precision they are computed in. Of a sharded parameter (DTensor), those this rank holds.
 """
 
 from __future__ import annotations
@@ -18,12 +17,7 @@ from oktopk.torch.flat import local
 WEIGHT_TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.float64: 3}
 
 # Entries of a parameter's state that have no element per coordinate: tensors without dimensions.
-NUMBERS = {
-    "step": torch.float32,
-    "skew": torch.int64,
-    "caught_up": torch.int64,
-    "whole": torch.int64,
-}
+NUMBERS = {"step": torch.float32, "skew": torch.int64, "caught_up": torch.int64, "whole": torch.int64}
 
 
 class Layout(NamedTuple):
@@ -78,9 +72,7 @@ def checked_parameter(param: Tensor) -> None:
             "tensor, but a dense one is needed: use Embedding(sparse=False)"
         )
     if not param.is_floating_point():
-        raise UsageError(
-            f"oktopk: a parameter of shape {tuple(param.shape)} is {param.dtype}, not real"
-        )
+        raise UsageError(f"oktopk: a parameter of shape {tuple(param.shape)} is {param.dtype}, not real")
 
 
 def checked_indices(indices: Tensor, param: Tensor, layout: Layout) -> Tensor:

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happened to a coordinate since it last arrived: how many steps, the sum of their learning
-rates, the product of their weight decays; and the powers of a beta that go with them.
+"""What happened to a coordinate since it last arrived: how many steps, the sum of their learning rates, the product of
+their weight decays; and the powers of a beta that go with them.
 
-The clock of one parameter group, which is oktopk/optim/interval_clock.h's. What is saved of it is
-plain numbers in the group's own dictionary: stretches of steps with one rate. For tensors on other
-devices than the host, the tables as tensors there. COST: O(1) per step. Memory: 16 B per step and
-group, and on each such device. Fewer than 2^31 steps.
+The clock of one parameter group, which is oktopk/optim/interval_clock.h's. What is saved of it is plain numbers in the
+group's own dictionary: stretches of steps with one rate. For tensors on other devices than the host, the tables as
+tensors there. COST: O(1) per step. Memory: 16 B per step and group, and on each such device. Fewer than 2^31 steps.
 """
 
 from __future__ import annotations

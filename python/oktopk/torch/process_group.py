@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ranks of a torch.distributed process group as a communicator: torchrun needs no MPI.
 
-Messages are the host's bytes, so they travel by Gloo (or MPI, UCC), whatever backend the group has
-for its tensors; a group of our own over the same ranks keeps them apart from the user's. A receive
-does not know its size: each message begins with it, and the first 64 KiB travel as one message,
-the rest as a second. COST: 8 bytes per message; one more latency above 64 KiB.
+Messages are the host's bytes, so they travel by Gloo (or MPI, UCC), whatever backend the group has for its tensors; a
+group of our own over the same ranks keeps them apart from the user's. A receive
+does not know its size: each message begins with it, and the first 64 KiB travel as one message, the rest as a second.
+COST: 8 bytes per message; one more latency above 64 KiB.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def communicator(
     *,
     concurrent: bool = False,
 ) -> PythonCommunicator:
-    """The ranks of a process group, or of a DeviceMesh of one dimension (default: all ranks).
-    Collective over the group.
+    """The ranks of a process group, or of a DeviceMesh of one dimension (default: all ranks). Collective over the
+    group.
 
-    timeout: after which a wait gives up, in seconds or as a datetime.timedelta; default: the one
-    that the group was made with, as by init_process_group(timeout=...).
+    timeout: after which a wait gives up, in seconds or as a datetime.timedelta; default: the one that the group was
+    made with, as by init_process_group(timeout=...).
     concurrent: the communicator is used by a thread while others use the process group. Dense sums
     then need a group of their own: the ranks could not keep the order of two threads.
     """
@@ -89,11 +89,9 @@ class ProcessGroupTransport:
 
     name = "torch"
 
-    def __init__(
-        self, group: Any, order: Optional[Sequence[int]] = None, sums: Optional[Any] = None
-    ):
-        """order: which of the group's ranks is rank 0, 1, ... here; default: as they are. sums: a
-        group of the same ranks for dense sums of tensors, on the devices that it serves."""
+    def __init__(self, group: Any, order: Optional[Sequence[int]] = None, sums: Optional[Any] = None):
+        """order: which of the group's ranks is rank 0, 1, ... here; default: as they are. sums: a group of the same
+        ranks for dense sums of tensors, on the devices that it serves."""
         self.group = group
         self._sums = sums
         self.ranks_of_host = 1  # of this group, on the host of this rank
@@ -141,8 +139,8 @@ class ProcessGroupTransport:
         return sizes
 
     def abandon(self, ticket: int) -> None:
-        # Works under way hold tensors of their own, which nobody uses again: nothing of the
-        # caller's is touched any more.
+        # Works under way hold tensors of their own, which nobody uses again: nothing of the caller's is touched any
+        # more.
         self._open.pop(ticket, None)
 
     def split(self, color: int, key: int) -> "ProcessGroupTransport":
@@ -232,9 +230,7 @@ class ProcessGroupTransport:
 
 def _check_capacity(size: int, message: _Incoming) -> None:
     if size > len(message.into):
-        raise CommError(
-            f"a message of {size} bytes from rank {message.peer}, capacity {len(message.into)}"
-        )
+        raise CommError(f"a message of {size} bytes from rank {message.peer}, capacity {len(message.into)}")
 
 
 def _wait(work: Any, deadline: float, peer: Optional[int]) -> None:

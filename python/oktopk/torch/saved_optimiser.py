@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saving and loading of the optimisers, by themselves and by torch.distributed.checkpoint; takes over
-states of torch's AdamW and SGD. What of a group is saved beyond torch's: the clock, as plain numbers
-(interval_clock.py). The clock itself is made when it is first needed.
+"""Saving and loading of the optimisers, by themselves and by torch.distributed.checkpoint; takes over states of torch's
+AdamW and SGD. What of a group is saved beyond torch's: the clock, as plain numbers (interval_clock.py). The clock
+itself is made when it is first needed.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class SavedOptimiser(Optimizer):
         return super().state_dict()
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """As in torch; takes a state of torch's AdamW or SGD too. Types are kept, where torch would
-        cast clocks to floats and moments to the precision of the weights."""
+        """As in torch; takes a state of torch's AdamW or SGD too. Types are kept, where torch would cast clocks to
+        floats and moments to the precision of the weights."""
         self._refuse_while_caught_up("load_state_dict()")
         groups = [self._read_group(group) for group in state_dict["param_groups"]]
         super().load_state_dict({**state_dict, "param_groups": groups})

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of SparseAdamW and SparseSGD by torch's own operations: for parameters that are not in
-host memory, or not in one piece of it. native_step.py makes all others; both compute the formulas of
-docs/optimisers.md, and agree up to rounding.
+"""The steps of SparseAdamW and SparseSGD by torch's own operations: for parameters that are not in host memory, or not
+in one piece of it. native_step.py makes all others; both compute the formulas of docs/optimisers.md, and agree up to
+rounding.
 COST: O(k) per sparse step, some 50 operations per parameter.
 """
 
@@ -25,9 +25,7 @@ _SURPRISE = 5.0  # kSurprise of oktopk/optim/adam_rule.h
 class Arrivers:
     """The coordinates of one parameter that arrive: reads and writes their values by name."""
 
-    def __init__(
-        self, job: Job, state: Dict[str, Any], clock: IntervalClock, flats: Dict[str, Tensor]
-    ):
+    def __init__(self, job: Job, state: Dict[str, Any], clock: IntervalClock, flats: Dict[str, Tensor]):
         self.group, self.state, self.clock = job.group, state, clock
         self._silence_follows = job.indices is not None
         self._flats = flats
@@ -37,8 +35,8 @@ class Arrivers:
         self._where = where
         self.last = self["last"]
         self.tau = self.clock.now - self.last  # steps since they last arrived, this one included
-        # Steps in which they are likely not to arrive, after this one: the best guess for a silence
-        # is the last one. After a dense step, none.
+        # Steps in which they are likely not to arrive, after this one: the best guess for a silence is the last one.
+        # After a dense step, none.
         self.silence = self.tau - 1 if self._silence_follows else torch.zeros_like(self.tau)
         return self
 
@@ -120,8 +118,8 @@ def adam_dense(job: Job, state: Dict[str, Any]) -> None:
 
 
 def adam_arrive(here: Arrivers) -> None:
-    """S after tau steps: its mean per step is S / tau, and where noise dominates, S^2 / tau
-    estimates the mean of the squares."""
+    """S after tau steps: its mean per step is S / tau, and where noise dominates, S^2 / tau estimates the mean of the
+    squares."""
     beta1 = here.group["betas"][0]
     old, tau = here["exp_avg"], here.tau
     dtype = old.dtype
@@ -132,8 +130,8 @@ def adam_arrive(here: Arrivers) -> None:
     if here.group["mode"] == "interval_steps":
         drift, scale = m, _age_by_steps(here, total * mean)
     else:
-        # The mean of m over the tau steps, had S / tau come in each of them; and what m would move
-        # in the silence that is to come.
+        # The mean of m over the tau steps, had S / tau come in each of them; and what m would move in the silence that
+        # is to come.
         gone = one_minus_power(beta1, here.silence, here.clock.now)
         reach = beta1 / ((1 - beta1) * tau.double())
         share, ahead = (1 - reach * fresh).to(dtype), (reach * gone).to(dtype)
@@ -202,8 +200,8 @@ def sgd_arrive(here: Arrivers) -> None:
 
 
 def _move_with_momentum(here: Arrivers, total: Tensor) -> Tensor:
-    """The sum of the tau velocities v_j = mu v_(j-1) + S / tau, and of those in the silence that is
-    to come. Leaves the last one."""
+    """The sum of the tau velocities v_j = mu v_(j-1) + S / tau, and of those in the silence that is to come. Leaves the
+    last one."""
     mu, tau, old = here.group["momentum"], here.tau, here["momentum_buffer"]
     fresh = one_minus_power(mu, tau, here.clock.now)
     carried = mu * fresh / (1 - mu)  # mu + mu^2 + ... + mu^tau: what of v is still to be moved
