@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step did, written down: callbacks for `OkTopkState(callback=...)` and for one's own loops.
+"""Writers of step metrics: callbacks for `OkTopkState(callback=...)` and for your own loops.
 
 A callback gets one dict per bucket and step:
 

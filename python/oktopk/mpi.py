@@ -49,7 +49,7 @@ def _poll(is_done: Callable[[], Any], timeout: float) -> bool:
 
 @dataclass
 class _World:
-    """What a transport and its parts share: a communicator and its tags. A part is a list of ranks and a tag of its
+    """A communicator and its tags, shared by a transport and its parts. A part is a list of ranks and a tag of its
     own, since MPI_Comm_split has no timeout."""
 
     comm: Any

@@ -63,7 +63,7 @@ class ReducerBase:
 
     @property
     def stats(self) -> Dict[str, Any]:
-        """Of the last step: counts, bytes on the wire, seconds per phase, preset in force."""
+        """Numbers of the last step: counts, bytes on the wire, seconds per phase, preset in force."""
         return self._core.stats
 
     def forget(self) -> None:
@@ -123,7 +123,7 @@ class Reducer(_OnArrays, ReducerBase):
 
     @property
     def residual(self) -> NDArray[np.float32]:
-        """What is unsent on this rank: a copy of n values."""
+        """The unsent gradient of this rank: a copy of n values."""
         return self._core.residual
 
     @property
@@ -200,5 +200,5 @@ class BucketedReducer(_OnArrays):
 
     @property
     def stats(self) -> Dict[str, Any]:
-        """Of the last step, summed over the buckets."""
+        """Numbers of the last step, summed over the buckets."""
         return dict(self._core.stats)

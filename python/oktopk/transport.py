@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Python object must do to move messages for oktopk.
+"""The methods of a Python object that moves messages for oktopk.
 
 `PythonCommunicator(transport)` makes a communicator of any object with these members. Two come along:
 `oktopk.mpi.MpiTransport` (mpi4py) and `oktopk.torch.ProcessGroupTransport` (torch.distributed).

@@ -58,7 +58,7 @@ class Channel:
         return True
 
     def span(self, place: int) -> Span:
-        """Of the parameter at this place of the bucket."""
+        """The span of the parameter at this place of the bucket."""
         return Span(self._reducer, self.slots[place].begin, self.slots[place].end)
 
     def keep_snapshot(self) -> None:
@@ -217,7 +217,7 @@ class Channels:
 
     @property
     def profile(self) -> Optional[_core.Profile]:
-        """Of the network, as one of the channels has measured it; None: none has."""
+        """The profile of the network that one of the channels measured; None: none did."""
         profiles = (channel.core.profile for channel in self._channels.values())
         return next((profile for profile in profiles if profile is not None), None)
 
@@ -262,8 +262,8 @@ class Channels:
 
 
 def mean_pace(paces: Sequence[Pace], sizes: Sequence[int]) -> Pace:
-    """Of parameters from channels with different adaptive densities. The sums over all parameters, of what is sent and
-    of what was spent, stay as they were."""
+    """The pace for parameters from channels with different adaptive densities. It keeps, summed over all parameters, the
+    entries that are sent and those that were spent."""
     if not paces:
         return 0, 0.0, 0.0
     total = max(sum(sizes), 1)

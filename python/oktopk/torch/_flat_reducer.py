@@ -187,7 +187,7 @@ class FlatReducer:
             )
 
     def _take_unsent(self) -> Optional[torch.Tensor]:
-        """What is unsent on this rank, in host memory; None: nothing is, on any rank."""
+        """Takes the unsent values of this rank, in host memory; None: no rank has any."""
         if not self.core.has_unsent:
             return None
         unsent = torch.empty(self.core.n, dtype=torch.float32)

@@ -25,7 +25,7 @@ class Owner:
         self.names: Dict[int, str] = {id(p): plain_name(name) for name, p in named}
 
     def parameters(self) -> List[torch.Tensor]:
-        """Those that get gradients."""
+        """The parameters that get gradients."""
         ddp = self._ddp()
         return [p for p in ddp.parameters() if p.requires_grad] if ddp is not None else []
 

@@ -27,7 +27,7 @@ _NAME = re.compile(r"(?:^|\.)oktopk_group_(\d+)_rank_(\d+)_of_(\d+)$")
 
 
 class Place(NamedTuple):
-    """Whose state it is. `first`: the lowest rank of the job in the group: groups that differ (of the shards of FSDP,
+    """The owner of a state. `first`: the lowest rank of the job in the group: groups that differ (of the shards of FSDP,
     of the stages of a pipeline) may be saved side by side."""
 
     first: int

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The coordinates of a parameter, its gradient and its optimiser state, in the order of the parameter's memory (that of
-DDP's buckets too), and the precision they are computed in. Of a sharded parameter (DTensor), those this rank holds.
+DDP's buckets too), and the precision they are computed in. A sharded parameter (DTensor) has the coordinates that this rank holds.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def checked_parameter(param: Tensor) -> None:
 
 
 def checked_indices(indices: Tensor, param: Tensor, layout: Layout) -> Tensor:
-    """What arrived() gave, on the parameter's device; UsageError where it cannot be."""
+    """The result of arrived() on the device of the parameter; UsageError where it cannot be right."""
     shape = tuple(param.shape)
     if not (layout.is_native or has_no_gaps(local(param))):
         raise UsageError(
@@ -92,7 +92,7 @@ def checked_indices(indices: Tensor, param: Tensor, layout: Layout) -> Tensor:
 
 
 def bad_indices(job: Job) -> UsageError:
-    """What to say of indices that do not increase, or not within the parameter."""
+    """The error for indices that do not increase strictly within the parameter."""
     assert job.indices is not None
     first, last = int(job.indices.min()), int(job.indices.max())
     return UsageError(

@@ -85,7 +85,7 @@ class Layout:
 
     @property
     def device(self) -> torch.device:
-        """Of all parameters; the host where they are on several."""
+        """The device of all parameters; the host where they are on several devices."""
         devices = {local(p).device for p in self.parameters}
         return devices.pop() if len(devices) == 1 else torch.device("cpu")
 

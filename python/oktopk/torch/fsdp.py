@@ -155,7 +155,7 @@ class FsdpState:
 
     @property
     def stats(self) -> Dict[str, Dict[str, Any]]:
-        """Of each group's last step, by the name of its module."""
+        """Numbers of the last step of each parameter group, by the name of its module."""
         return {name: u.reducer.stats for name, u in self._units.items() if u.reducer is not None}
 
     def state_dict(self) -> Dict[str, Any]:
@@ -170,7 +170,7 @@ class FsdpState:
         return wrap(self.place(), {"version": 1, "groups": groups})
 
     def place(self) -> Place:
-        """Whose state it is: this rank's among the replicas of its shard."""
+        """The place of this rank among the replicas of its shard."""
         return Place.of_communicator(self._comm)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

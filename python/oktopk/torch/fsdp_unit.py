@@ -26,7 +26,7 @@ except ImportError:  # older torch
 
 
 class Model(Protocol):
-    """What all units have in common."""
+    """Settings that all units share."""
 
     grad_scaler: Any
     applied: Optional[Applied]  # with a GradScaler

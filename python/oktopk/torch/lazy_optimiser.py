@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What SparseAdamW and SparseSGD share: who arrived in this step, the state of a parameter, the clock of silent
+"""The base of SparseAdamW and SparseSGD: which coordinates arrived, the state of a parameter, the clock of silent
 coordinates. Below it: owed_decay.py, saved_optimiser.py.
 
 While a parameter's gradient always arrived as a whole (warm-up, no source), a step is the plain dense optimiser's. From
@@ -211,7 +211,7 @@ class LazyOptimiser(OwedDecay):
                     state[name] += missed
 
     def _names(self, group: Dict[str, Any], lazy: bool) -> List[str]:
-        """Of what has one element per coordinate."""
+        """The names of state tensors with one element per coordinate."""
         return [*self.moments, "last"] if lazy else list(self.moments)
 
     def _dense(self, job: Job, state: Dict[str, Any]) -> None:

@@ -79,7 +79,7 @@ class Rows:
         self.lazy.append((*head, first, second, 0, last, arrivals, indices, count, steps, caught_up, 0))
 
     def _tensor(self, state: Dict[str, Any], name: str, own: Tensor, layout: Layout) -> Tensor:
-        """What a state holds by this name: in host memory, and laid out as the parameter."""
+        """The tensor of this name in a state, which must be in host memory and laid out as the parameter."""
         value: Tensor = state[name]
         if layout.is_sharded:
             value = value.to_local()  # type: ignore[attr-defined]

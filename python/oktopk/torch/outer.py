@@ -121,7 +121,7 @@ class LocalSteps:
 
     @property
     def reducer(self) -> Reducer:
-        """What synchronises the pseudo-gradients: stats, steps, unsent_norm."""
+        """The Reducer of the pseudo-gradients, with stats, steps and unsent_norm."""
         return self._reducer
 
     def state_dict(self) -> Dict[str, Any]:
@@ -136,7 +136,7 @@ class LocalSteps:
         return wrap(self.place(), own)
 
     def place(self) -> Place:
-        """Whose state it is."""
+        """The place of this rank in its group."""
         return self._reducer.place()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a lazy optimiser owes to coordinates that did not arrive, decoupled weight decay, and paying it: for good, by
+"""The decoupled weight decay that a lazy optimiser owes to coordinates that did not arrive, and paying it: for good, by
 all ranks together; or for the length of a block, by any rank alone.
 COST: O(n) of the parameters that owe something.
 """
@@ -36,7 +36,7 @@ class OwedDecay(SavedOptimiser):
     @contextmanager
     def caught_up(self) -> Iterator[None]:
         """Inside, the weights are as after catch_up(); afterwards they are bit by bit what they were, so that a rank
-        may do it alone. What else changes weights inside is undone, too.
+        may do it alone. Other changes of weights inside the block are undone, too.
         COST: O(n), and a copy of the weights that owe something."""
         self._refuse_while_caught_up("caught_up()")
         owing = self._owing()

@@ -121,8 +121,8 @@ class Reducer(ReducerBase):
 
     def arrived(self, parameter: torch.Tensor) -> Optional[torch.Tensor]:
         """Where the last mean arrived: int64 indices into the parameter (the local shard of a DTensor), flat and in the
-        order of its memory, increasing, on its device. None: everywhere, after a dense step. What
-        `oktopk.torch.SparseAdamW` asks its source."""
+        order of its memory, increasing, on its device. None: everywhere, after a dense step.
+        `oktopk.torch.SparseAdamW` asks its source for this."""
         return self.arrived_of([parameter])[0]
 
     def arrived_of(self, parameters: Sequence[torch.Tensor]) -> List[Optional[torch.Tensor]]:
@@ -160,7 +160,7 @@ class Reducer(ReducerBase):
         return wrap(self.place(), own)
 
     def place(self) -> Place:
-        """Whose state it is."""
+        """The place of this rank in its group."""
         return Place.of_communicator(self._comm)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Saving and loading of the optimisers, by themselves and by torch.distributed.checkpoint; takes over states of torch's
-AdamW and SGD. What of a group is saved beyond torch's: the clock, as plain numbers (interval_clock.py). The clock
+AdamW and SGD. A saved group holds one thing more than torch's: the clock, as plain numbers (interval_clock.py). The clock
 itself is made when it is first needed.
 """
 
@@ -95,7 +95,7 @@ class SavedOptimiser(Optimizer):
         return {**kept, "source": None} if self.source is None else kept
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
-        """Of torch's load_state_dict(), and of copies."""
+        """torch's load_state_dict() and copies call this."""
         self.is_copy = self.is_copy or ("defaults" in state and "source" not in state)
         super().__setstate__(state)
         self._forget_views()

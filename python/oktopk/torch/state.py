@@ -124,7 +124,7 @@ class OkTopkState(Steps):
         return self._channels.arrived_of(parameters)
 
     def unsent(self) -> Dict[str, torch.Tensor]:
-        """What of this rank's gradients was not applied yet, by parameter name, as flat tensors: its residual and what
+        """The gradients of this rank that were not applied yet, by parameter name, as flat tensors: its residual and what
         it remembers for the regions it owns. A copy of n values. A step that the GradScaler leaves out is undone when
         the next one begins, or by state_dict()."""
         return self._channels.unsent() if self._channels is not None else {}
@@ -145,7 +145,7 @@ class OkTopkState(Steps):
         return wrap(self.place(), saved.as_dict(self.iteration))
 
     def place(self) -> Place:
-        """Whose state it is: this rank's in the group that DDP synchronises."""
+        """The place of this rank in the group that DDP synchronises."""
         return Place.of_group(group_of(self))
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:

@@ -68,7 +68,7 @@ def blocks(indices: Optional[Tensor], size: int) -> Iterator[Where]:
 
 
 def arrivers(job: Job, state: Dict[str, Any], clock: IntervalClock) -> Iterator[Arrivers]:
-    """Those of a step, block by block; each has arrived when the next one is asked for."""
+    """Yields the arriving coordinates of a step block by block, and marks each block as arrived afterwards."""
     flats = flat_views(job.param, state)
     here = Arrivers(job, state, clock, flats)
     for where in blocks(job.indices, flats["param"].numel()):
