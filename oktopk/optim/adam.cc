@@ -51,7 +51,6 @@ class Adam final : public UpdateRule {
     check(options);
   }
 
-  std::string_view name() const override { return "adam"; }
   float scale() const override { return 1.0F; }
   std::unique_ptr<UpdateRule> fresh() const override { return std::make_unique<Adam>(n(), options_); }
   // With Sparsify::updates: the update that this rank would apply to weights of zero.
@@ -116,12 +115,10 @@ class Adam final : public UpdateRule {
   }
 
   std::string description() const override {
-    auto text = plain_text();
-    text << "adam, version 2, n " << n() << ", beta1 " << options_.beta1 << ", beta2 " << options_.beta2 << ", epsilon "
-         << options_.epsilon << ", weight decay " << options_.weight_decay << ", clip norm " << options_.clip_norm
-         << ", sparsify " << to_string(options_.sparsify) << ", mode " << to_string(options_.mode) << ", look-ahead "
-         << options_.look_ahead;
-    return text.str();
+    return in_words("adam, version 2, n ", n(), ", beta1 ", options_.beta1, ", beta2 ", options_.beta2, ", epsilon ",
+                    options_.epsilon, ", weight decay ", options_.weight_decay, ", clip norm ", options_.clip_norm,
+                    ", sparsify ", to_string(options_.sparsify), ", mode ", to_string(options_.mode), ", look-ahead ",
+                    options_.look_ahead);
   }
 
   void save(StateWriter& state) const override {

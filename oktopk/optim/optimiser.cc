@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cmath>
-#include <locale>
 #include <utility>
 
 #include "oktopk/base/error.h"
@@ -39,13 +38,6 @@ float clip_factor(Communicator& comm, std::span<const float> gradient, float cli
   return static_cast<float>(clip_norm / norm);
 }
 
-std::ostringstream plain_text() {
-  std::ostringstream text;
-  text.imbue(std::locale::classic());
-  text.precision(9);
-  return text;
-}
-
 Optimiser::Optimiser(Synchroniser& sync, std::unique_ptr<UpdateRule> rule) : sync_(sync), rule_(std::move(rule)) {
   const RuleBasics& o = rule_->basics;
   const auto check = [](std::string_view name, float value) {
@@ -59,7 +51,6 @@ Optimiser::Optimiser(Synchroniser& sync, std::unique_ptr<UpdateRule> rule) : syn
 
 Optimiser::~Optimiser() = default;
 
-std::string_view Optimiser::name() const { return rule_->name(); }
 float Optimiser::scale() const { return rule_->scale(); }
 float Optimiser::learning_rate() const { return rule_->basics.learning_rate; }
 

@@ -38,8 +38,6 @@ class Optimiser {
   Optimiser(const Optimiser&) = delete;
   Optimiser& operator=(const Optimiser&) = delete;
 
-  std::string_view name() const;
-
   // Where this rank should compute its gradient: `weights`, or with look-ahead a copy of them minus the unsent updates
   // of this rank. Good until the next call.
   std::span<const float> point(std::span<const float> weights);

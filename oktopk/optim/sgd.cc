@@ -47,7 +47,6 @@ class Sgd final : public UpdateRule {
     check(options);
   }
 
-  std::string_view name() const override { return "sgd"; }
   float scale() const override { return basics.learning_rate; }
   std::unique_ptr<UpdateRule> fresh() const override { return std::make_unique<Sgd>(n(), options_); }
   ScaledValues prepare(std::span<const float> weights, const ScaledValues& gradient) override {
@@ -110,12 +109,10 @@ class Sgd final : public UpdateRule {
   }
 
   std::string description() const override {
-    auto text = plain_text();
-    text << "sgd, n " << n() << ", momentum " << options_.momentum << ", nesterov " << options_.nesterov
-         << ", weight decay " << options_.weight_decay << ", clip norm " << options_.clip_norm << ", sparsify "
-         << to_string(options_.sparsify) << ", interval-aware " << options_.interval_aware << ", factor masking "
-         << options_.factor_masking << ", look-ahead " << options_.look_ahead;
-    return text.str();
+    return in_words("sgd, n ", n(), ", momentum ", options_.momentum, ", nesterov ", options_.nesterov,
+                    ", weight decay ", options_.weight_decay, ", clip norm ", options_.clip_norm, ", sparsify ",
+                    to_string(options_.sparsify), ", interval-aware ", options_.interval_aware, ", factor masking ",
+                    options_.factor_masking, ", look-ahead ", options_.look_ahead);
   }
 
   void save(StateWriter& state) const override {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
+#include <functional>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -61,28 +61,16 @@ void run(Kernel TensorKernels::*kernel, std::span<const TensorState> tensors, co
   });
 }
 
-bool increases_within(const std::int64_t* indices, Block block, std::int64_t size) {
-  bool good = indices[block.begin] >= 0;
-  for (std::size_t j = block.begin; j < block.end; ++j) {
-    const std::int64_t before = j == 0 ? -1 : indices[j - 1];
-    good = good && indices[j] > before;
-  }
-  return good && indices[block.end - 1] < size;
-}
-
 }  // namespace
 
-std::int64_t find_bad_indices(std::span<const TensorState> tensors, std::size_t threads) {
-  std::atomic<std::int64_t> first_bad = std::numeric_limits<std::int64_t>::max();
-  for_blocks(tensors, threads, [&](const TensorState& tensor, Block block) {
-    if (tensor.indices == nullptr || increases_within(tensor.indices, block, static_cast<std::int64_t>(tensor.size)))
-      return;
-    const std::int64_t place = &tensor - tensors.data();
-    std::int64_t seen = first_bad;
-    while (place < seen && !first_bad.compare_exchange_weak(seen, place)) {
-    }
-  });
-  return first_bad == std::numeric_limits<std::int64_t>::max() ? -1 : first_bad.load();
+std::int64_t find_bad_indices(std::span<const TensorState> tensors) {
+  const auto is_good = [](const TensorState& tensor) {
+    const std::span indices(tensor.indices, tensor.count);
+    return indices.empty() || (indices.front() >= 0 && indices.back() < static_cast<std::int64_t>(tensor.size) &&
+                               std::ranges::adjacent_find(indices, std::greater_equal()) == indices.end());
+  };
+  const auto bad = std::ranges::find_if_not(tensors, is_good);
+  return bad == tensors.end() ? -1 : bad - tensors.begin();
 }
 
 void adam_step(std::span<const TensorState> tensors, const AdamStep& step, std::size_t threads) {

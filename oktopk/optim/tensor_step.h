@@ -37,7 +37,7 @@ struct TensorState {
 };
 
 // The position of the first tensor whose indices do not increase strictly within its size; -1: all do.
-std::int64_t find_bad_indices(std::span<const TensorState> tensors, std::size_t threads);
+std::int64_t find_bad_indices(std::span<const TensorState> tensors);
 
 // Without a clock (last is null) a step is dense, as all steps before it. A caller may then divide it into
 // adam_step_moments() and adam_step_move(), and take the roots of the second moments in between.

@@ -3,6 +3,7 @@
 // each synchronisation. Knows neither ranks nor messages.
 #pragma once
 
+#include <locale>
 #include <memory>
 #include <span>
 #include <sstream>
@@ -30,15 +31,21 @@ struct RuleBasics {
   float decoupled_decay = 0;
 };
 
-// For description(): numbers that read the same on all machines.
-std::ostringstream plain_text();
+// For description(): the parts one after the other, with numbers that read the same on all machines.
+template <class... Parts>
+std::string in_words(const Parts&... parts) {
+  std::ostringstream text;
+  text.imbue(std::locale::classic());
+  text.precision(9);
+  (text << ... << parts);
+  return text.str();
+}
 
 class UpdateRule {
  public:
   explicit UpdateRule(const RuleBasics& of) : basics(of) {}
   virtual ~UpdateRule() = default;
 
-  virtual std::string_view name() const = 0;
   virtual float scale() const = 0;
   // What this rank adds to its accumulator. Changes no state: the step may still be refused or skipped.
   virtual ScaledValues prepare(std::span<const float> weights, const ScaledValues& gradient) = 0;

@@ -102,7 +102,7 @@ class OkTopkCallback(*_callbacks()):  # type: ignore[misc]
 
 
 def _gather(own: Dict[str, Any]) -> List[Dict[str, Any]]:
-    """Collective: those of all ranks on rank 0, nothing elsewhere."""
+    """Collective: the states of all ranks on rank 0, nothing elsewhere."""
     is_first = dist.get_rank() == 0
     states: List[Any] = [None] * dist.get_world_size() if is_first else []
     with host_group() as group:

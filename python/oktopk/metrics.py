@@ -31,8 +31,8 @@ Callback = Callable[[Metrics], None]
 
 
 def wants(callback: Callback, step: int) -> bool:
-    """Whether a callback is to be called for a step: its method wants(step) says so, where it has one. Asked before the
-    metrics are computed, of which residual_norm costs a pass over n values."""
+    """Whether to call a callback for a step: its method wants(step) decides, where it has one. Asked before the metrics
+    are computed, because residual_norm costs a pass over n values."""
     ask: Any = getattr(callback, "wants", None)
     return ask is None or bool(ask(step))
 

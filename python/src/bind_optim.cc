@@ -123,7 +123,7 @@ class LazyGroup {
   PowerTable second_;
 };
 
-std::int64_t bad_indices(const nb::list& lists, std::size_t threads) {
+std::int64_t bad_indices(const nb::list& lists) {
   using List = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;
   std::vector<TensorState> tensors;
   for (const nb::handle list : lists) {
@@ -132,7 +132,7 @@ std::int64_t bad_indices(const nb::list& lists, std::size_t threads) {
     tensors.push_back({.size = size, .indices = indices, .count = count});
   }
   const nb::gil_scoped_release free;
-  return find_bad_indices(tensors, threads);
+  return find_bad_indices(tensors);
 }
 
 auto one_minus_powers(double beta, std::uint32_t exponent) {
@@ -183,7 +183,7 @@ void bind_optim(nb::module_& m) {
       .def("adam_move", &LazyGroup::adam<&adam_step_move>, "tensors"_a, "options"_a, "threads"_a)
       .def("sgd", &LazyGroup::sgd, "tensors"_a, "options"_a, "threads"_a)
       .def("pay_decay", &LazyGroup::pay_decay, "tensors"_a, "threads"_a);
-  m.def("find_bad_indices", &bad_indices, "lists"_a, "threads"_a,
+  m.def("find_bad_indices", &bad_indices, "lists"_a,
         "Place of the first (address, count, size) whose indices do not increase within its size; "
         "-1: none.");
   m.def("one_minus_powers", &one_minus_powers, "beta"_a, "exponent"_a,

@@ -74,7 +74,7 @@ Trained<W> train(Kind kind, std::size_t threads) {
   for (int step = 1; step <= 5; ++step) {
     history.tick(0.01 / step, 0.1);
     const TensorState tensor = run.state(step);
-    EXPECT_EQ(find_bad_indices(std::span(&tensor, 1), threads), -1);
+    EXPECT_EQ(find_bad_indices(std::span(&tensor, 1)), -1);
     if (kind == Kind::sgd) {
       const SgdStep group{.momentum = 0.9,
                           .weight_decay = 0.1,
@@ -195,7 +195,7 @@ TEST(TensorStep, bad_indices_are_found) {
       tensors.push_back({.size = 5, .indices = list.data(), .count = list.size()});
     tensors[1].indices = lists[bad].data();
     tensors[0].indices = lists[0].data();
-    EXPECT_EQ(find_bad_indices(tensors, 2), bad == 0 ? -1 : 1) << bad;
+    EXPECT_EQ(find_bad_indices(tensors), bad == 0 ? -1 : 1) << bad;
   }
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library's Reducer on flat tensors, of any float type and on any device: what a Reducer of parameters (reducer.py)
+"""The library's Reducer on flat tensors, of any float type and on any device: the core of a Reducer of parameters (reducer.py)
 and a bucket of DDP (_channel.py) are made around.
 
 Sparse steps happen in host memory. Dense ones (auto's choice, a warm-up, flush) are the process group's own all_reduce,
@@ -99,7 +99,7 @@ class FlatReducer:
         return mean
 
     def go_back(self) -> None:
-        """As if the steps since keep_snapshot() had not been. All ranks together."""
+        """Undoes the steps since keep_snapshot(). All ranks must do it together."""
         self._indices = None
         self._mean = None
         self.core.go_back()
@@ -153,7 +153,7 @@ class FlatReducer:
         self._end(began, self._mean.element_size(), unsent, is_flush=False)
 
     def _average(self, tensor: torch.Tensor, share: float, factor: float) -> None:
-        """Collective: the sum over the ranks of share * tensor is the mean, but for factor."""
+        """Collective: the sum over the ranks of share * tensor; times factor it is the mean."""
         if math.isfinite(factor):
             tensor.mul_(share)
         else:
@@ -166,7 +166,7 @@ class FlatReducer:
         self._mean, self._factor = tensor, factor
 
     def _end(self, began: float, width: int, unsent: Optional[torch.Tensor], is_flush: bool) -> None:
-        """All ranks have the same sum, and come to the same end."""
+        """Checks the sum, which is equal on all ranks, and ends the step."""
         mean = self._mean
         assert mean is not None
         good = _dense_sum.is_finite(mean)

@@ -25,14 +25,14 @@ _SPARSE = (SparseAdamW, SparseSGD)
 
 
 def check_options(options: Dict[str, Any], who: str) -> None:
-    """UsageError now, and not when training begins, where an option is unfit."""
+    """UsageError at once, not when training begins, where an option is unfit."""
     if "grad_scaler" in options:
         raise UsageError(f"oktopk: {who} takes no grad_scaler: it finds that of the training itself")
     OkTopkState(**options)
 
 
 def register(ddp: DistributedDataParallel, state: OkTopkState, optimisers: Iterable[Optimizer]) -> None:
-    """The hook on a DDP model, and the state as the source of its optimisers. A second call with the same pair changes
+    """Registers the hook on a DDP model, and makes the state the source of its optimisers. A second call with the same pair changes
     nothing."""
     if not any(other is state for _, other in getattr(ddp, "_comm_hooks", [])):
         _register_hook(ddp, state)
@@ -90,7 +90,7 @@ def _warn_about(optimiser: Optimizer) -> None:
 
 
 def catch_up(optimisers: Iterable[Optimizer]) -> None:
-    """The weight decay that is owed to silent coordinates, before weights are used. On all ranks."""
+    """Applies the weight decay that is owed to silent coordinates, before weights are used. On all ranks."""
     for optimiser in optimisers:
         bare = _unwrapped(optimiser)
         if isinstance(bare, _SPARSE):
@@ -120,7 +120,7 @@ def _live_ddp(model: torch.nn.Module) -> List[DistributedDataParallel]:
 
 
 def warn(text: str) -> None:
-    """Once, not once per rank."""
+    """Warns on one rank only."""
     if not dist.is_initialized() or dist.get_rank() == 0:
         warnings.warn(text, stacklevel=2)
 

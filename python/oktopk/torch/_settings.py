@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what a user gives to OkTopkState and register_fsdp, when it is given, and a guard for what cannot change
-later."""
+"""Checks of the settings of OkTopkState and register_fsdp, and a guard for settings that cannot change later."""
 
 from __future__ import annotations
 

@@ -2,12 +2,17 @@
 """One thread that runs jobs in the order of submit(): buckets are exchanged while backward goes on, in the same order
 on all ranks. C++'s OrderedWorker (oktopk/reduce/ordered_worker.h) sorts tasks that become ready in any order; DDP hands
 its buckets over sorted, so a queue is enough here.
+
+Errors of the hook reach the caller of backward() as they are: type, text and traceback. DDP would make a RuntimeError
+of an exception in the future of a hook, and cannot continue after one from the hook itself. So the hook always gives DDP
+a tensor, and the last callback of backward(), which runs after DDP has waited for all buckets, raises the error.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
+import traceback
 import weakref
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Optional
@@ -98,3 +103,39 @@ def _run(jobs: queue.SimpleQueue[Job]) -> None:
 def new_future(device: torch.device) -> "torch.futures.Future[torch.Tensor]":
     """For a tensor on this device."""
     return torch.futures.Future(devices=None if device.type == "cpu" else [device])
+
+
+class Failure:
+    """The first error of a step, from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._error: Optional[BaseException] = None
+
+    def note(self, error: BaseException) -> None:
+        # Frames keep native objects alive as long as the error lives.
+        traceback.clear_frames(error.__traceback__)
+        with self._lock:
+            if self._error is None:
+                self._error = error
+
+    @property
+    def error(self) -> Optional[BaseException]:
+        return self._error
+
+    def clear(self) -> None:
+        self._error = None
+
+    def raise_after_backward(self) -> None:
+        """Call it in the hook of the last bucket. DDP queues its own last callback after the hook has returned, so a
+        callback that comes before it queues ours."""
+        queue = torch.autograd.Variable._execution_engine.queue_callback
+        queue(lambda: queue(self._raise))
+
+    def _raise(self) -> None:
+        error, self._error = self._error, None
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # its traceback has this frame

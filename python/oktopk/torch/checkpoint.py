@@ -40,7 +40,7 @@ class Place(NamedTuple):
 
     @staticmethod
     def of_group(group: Optional[Any]) -> "Place":
-        """In a process group; None: of all ranks, or alone where there are none yet."""
+        """The place in a process group; None: among all ranks, or alone where no group exists yet."""
         if not dist.is_initialized():
             return Place(0, 0, 1)
         members = dist.get_process_group_ranks(group if group is not None else dist.group.WORLD)
@@ -59,7 +59,7 @@ def wrap(place: Place, state: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def unwrap(wrapped: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The state in it; anything else as it is, for the reader to refuse."""
+    """The state in a wrapped one; anything else unchanged, for the reader to refuse."""
     if not isinstance(wrapped, Mapping) or len(wrapped) != 1:
         return wrapped
     name, value = next(iter(wrapped.items()))
@@ -89,7 +89,7 @@ class Elastic:
         return {place.name: _Awaited() for place in self._saved_places()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Collective: what dcp.load() has read."""
+        """Collective: continues from what dcp.load() has read."""
         names = sorted(state_dict, key=lambda name: _place_in(name).rank)
         states = [{name: state_dict[name]} for name in names]
         if names == [self._state.place().name]:
@@ -121,7 +121,7 @@ class Elastic:
 
 
 class _Awaited:
-    """In the place of a state that is still to be read."""
+    """Stands for a state that is still to be read."""
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise UsageError("oktopk: Elastic(state, ...) is for dcp.load(): give dcp.save() the state itself")

@@ -55,17 +55,17 @@ def has_no_gaps(own: Tensor) -> bool:
 
 
 def state_dtype(param: Tensor) -> torch.dtype:
-    """Moments of half precision would round away what a step adds to them."""
+    """float for half precision: moments of half precision would lose what a step adds to them."""
     return torch.float64 if param.dtype == torch.float64 else torch.float32
 
 
 def clock_of(state: Dict[str, Any]) -> int:
-    """The step of its group up to which a parameter has come."""
+    """The step of its group that a parameter has reached."""
     return int(state["step"].item()) + int(state["skew"].item())
 
 
 def checked_parameter(param: Tensor) -> None:
-    """UsageError where a parameter or its gradient is of a kind that no step is made with."""
+    """UsageError where the optimiser does not support the kind of a parameter or its gradient."""
     if param.grad is not None and param.grad.layout != torch.strided:
         raise UsageError(
             f"oktopk: the gradient of a parameter of shape {tuple(param.shape)} is a sparse "

@@ -28,7 +28,7 @@ from oktopk.torch._group import Timeout, as_group
 from oktopk.torch._settings import active, count, first_sparse_step, truth
 from oktopk.torch.checkpoint import Place, unwrap, wrap
 from oktopk.torch.flat import local
-from oktopk.torch.fsdp_unit import (FSDPModule, Unit, check_gradients, check_mesh, parameter_groups)
+from oktopk.torch.fsdp_unit import FSDPModule, Unit, check_gradients, check_mesh, parameter_groups
 from oktopk.torch.process_group import communicator
 from oktopk.torch.reducer import Reducer
 
@@ -202,7 +202,7 @@ class FsdpState:
         return states
 
     def _saved_units(self, state: Mapping[str, Any]) -> List[Tuple[str, Unit]]:
-        """In the order in which all ranks have them."""
+        """The units, in the same order on all ranks."""
         return [(name, unit) for name, unit in self._units.items() if name in state["groups"]]
 
     def add(self, name: str, group: Any) -> Callable[[torch.Tensor], None]:
@@ -218,7 +218,7 @@ class FsdpState:
         return Reducer(n, communicator=self._comm, **settings)
 
     def share_profile(self, reducer: Reducer) -> None:
-        """Before a step: what one group has measured of the network is used by all."""
+        """Before a step: all groups use the profile of the network that one of them measured."""
         is_open = self._settings["preset"] == "auto" and reducer.n >= self._min_numel
         if self._profile is not None and is_open and reducer.profile is None:
             reducer.use_profile(self._profile)
@@ -228,7 +228,7 @@ class FsdpState:
             self._profile = reducer.profile
 
     def settle(self) -> None:
-        """A GradScaler leaves out a step of all groups, or of none."""
+        """A GradScaler skips the step of all groups, or of none."""
         for unit in self._units.values():
             unit.settle()
 

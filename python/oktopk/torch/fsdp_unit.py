@@ -84,7 +84,7 @@ class Unit:
         self._owner.note_profile(reducer)
 
     def settle(self) -> None:
-        """Undoes what of the last step the GradScaler has left out (_applied.py)."""
+        """Undoes the parts of the last step that the GradScaler skipped (_applied.py)."""
         scale, self._scale = self._scale, None
         applied, reducer = self._owner.applied, self.reducer
         if scale is None or applied is None or reducer is None:

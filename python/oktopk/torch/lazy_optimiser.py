@@ -20,7 +20,7 @@ from torch import Tensor
 
 from oktopk._core import UsageError
 from oktopk.torch import native_step, torch_step
-from oktopk.torch.coordinates import (Job, checked_indices, checked_parameter, clock_of, state_dtype)
+from oktopk.torch.coordinates import Job, checked_indices, checked_parameter, clock_of, state_dtype
 from oktopk.torch.flat import local
 from oktopk.torch.interval_clock import RUNS, IntervalClock
 from oktopk.torch.owed_decay import OwedDecay
@@ -170,8 +170,8 @@ class LazyOptimiser(OwedDecay):
         self._native(rows, clock)
 
     def _stays_dense(self, job: Job, state: Dict[str, Any], now: int) -> bool:
-        """Whether all of a parameter arrived, in this step and in all before: then nobody looks at its clocks. They are
-        set when that ends."""
+        """Whether the whole parameter arrived, in this step and in all before. Its clocks are not used until that ends;
+        then they are set."""
         if not state["whole"].item():
             return False
         if job.indices is None:
@@ -183,8 +183,7 @@ class LazyOptimiser(OwedDecay):
         return False
 
     def _complete(self, group: Dict[str, Any], params: List[Tensor]) -> None:
-        """Gives parameters whatever their state lacks, and lets the clock stand still for those that had no gradient
-        for some steps."""
+        """Completes the state of parameters, and stops the clock for parameters that had no gradient for some steps."""
         lazy = self._is_lazy(group)
         before = max(self._clock(group).now - 1, 0)
         names = self._names(group, lazy)
@@ -215,11 +214,11 @@ class LazyOptimiser(OwedDecay):
         return [*self.moments, "last"] if lazy else list(self.moments)
 
     def _dense(self, job: Job, state: Dict[str, Any]) -> None:
-        """A step of a parameter of which all arrived in all steps so far, by torch."""
+        """A step by torch of a parameter that arrived as a whole in all steps so far."""
         raise NotImplementedError
 
     def _arrive(self, here: torch_step.Arrivers) -> None:
-        """A step of the coordinates that arrive, after their silence, by torch."""
+        """A step by torch of the coordinates that arrive after some silent steps."""
         raise NotImplementedError
 
     def _native(self, rows: native_step.Rows, clock: IntervalClock) -> None:

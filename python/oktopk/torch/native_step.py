@@ -13,7 +13,7 @@ from torch import Tensor
 
 from oktopk import _core
 from oktopk._core import UsageError
-from oktopk.torch.coordinates import (WEIGHT_TYPES, Job, Layout, bad_indices, clock_of, state_dtype)
+from oktopk.torch.coordinates import WEIGHT_TYPES, Job, Layout, bad_indices, clock_of, state_dtype
 from oktopk.torch.interval_clock import IntervalClock
 
 Row = Tuple[int, ...]  # the fields of TensorState, in their order
@@ -23,13 +23,13 @@ _CHUNK = 1 << 22  # coordinates whose roots are in memory at a time
 
 
 def check_indices(jobs: List[Job]) -> None:
-    """UsageError where those of a parameter do not increase within it."""
+    """UsageError where the indices of a parameter do not increase strictly within its size."""
     lists, sparse = [], []
     for job in jobs:
         if job.indices is not None and job.layout.is_native and job.indices.numel() > 0:
             lists.append((job.indices.data_ptr(), job.indices.numel(), job.layout.size))
             sparse.append(job)
-    bad = _core.find_bad_indices(lists, torch.get_num_threads())
+    bad = _core.find_bad_indices(lists)
     if bad >= 0:
         raise bad_indices(sparse[bad])
 
@@ -41,7 +41,7 @@ def fits(job: Job) -> bool:
 
 
 class Rows:
-    """The parameters of a group as a native call wants them. Keeps alive what was copied for it."""
+    """The parameters of a group as rows for a native call. Keeps copies alive that were made for it."""
 
     def __init__(self, names: Tuple[str, ...]) -> None:
         """names: of the moments in the state."""
@@ -93,7 +93,7 @@ class Rows:
         return value
 
     def owing(self, state: Dict[str, Any], param: Tensor, layout: Layout) -> None:
-        """A parameter whose decay is to be paid, as far as its clock has come."""
+        """Adds a parameter whose decay is to be paid up to the step of its clock."""
         own = param.to_local() if layout.is_sharded else param  # type: ignore[attr-defined]
         last = self._tensor(state, "last", own, layout).data_ptr()
         head = (WEIGHT_TYPES[layout.dtype], layout.size, own.data_ptr(), 0, 0, 0, 0, last)
@@ -101,8 +101,8 @@ class Rows:
 
 
 def adam(rows: Rows, clock: IntervalClock) -> None:
-    """Dense steps in two passes, with torch's square roots in between: torch takes them from a library that does not
-    round correctly, and steps in which all arrive are to be torch's."""
+    """Dense steps are made in two passes, with torch's square roots in between, to get the bits of torch: it takes roots
+    from a library that does not round correctly."""
     group, threads = clock.group, torch.get_num_threads()
     beta1, beta2 = group["betas"]
     options = {
@@ -124,7 +124,7 @@ def adam(rows: Rows, clock: IntervalClock) -> None:
 
 
 def _chunks(rows: List[Row]) -> Iterator[slice]:
-    """Rows of some _CHUNK coordinates together, one row at least."""
+    """Slices of rows with about _CHUNK coordinates together, at least one row each."""
     begin = size = 0
     for end, row in enumerate(rows, 1):
         size += row[1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AdamW and SGD for gradients that arrive sparsely: put them where torch's stood.
+"""AdamW and SGD for gradients that arrive sparsely; they replace those of torch.
 
     optimiser = SparseAdamW(model.parameters(), source=state, lr=1e-3)    # state: the DDP hook's
 

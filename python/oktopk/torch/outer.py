@@ -103,7 +103,7 @@ class LocalSteps:
         return True
 
     def synchronise(self) -> None:
-        """Collective: an outer step now, as before an evaluation or at the end."""
+        """Collective: makes an outer step now, for example before an evaluation or at the end."""
         self._compute_delta()
         self._reducer.reduce(self._delta)
         self._apply()
@@ -116,7 +116,7 @@ class LocalSteps:
 
     @property
     def local_steps(self) -> int:
-        """Since the last outer step."""
+        """Local steps since the last outer step."""
         return self._local_steps
 
     @property
@@ -156,7 +156,7 @@ class LocalSteps:
 
     @torch.no_grad()
     def _compute_delta(self) -> None:
-        """From where the local steps started: the global weights in the parameter's own type."""
+        """The difference to where the local steps started: the global weights in the type of the parameter."""
         views = self._layout.views
         pairs = zip(self._layout.parameters, views(self._weights), views(self._delta))
         for parameter, weights, delta in pairs:

@@ -20,11 +20,11 @@ from oktopk.torch.saved_optimiser import SavedOptimiser
 
 
 class OwedDecay(SavedOptimiser):
-    """The part of a lazy optimiser that makes weights complete."""
+    """The part of a lazy optimiser that applies owed weight decay."""
 
     @torch.no_grad()
     def catch_up(self) -> None:
-        """Settles what is owed to coordinates that did not arrive: decoupled weight decay. Changes
+        """Applies the decoupled weight decay that is owed to coordinates that did not arrive. Changes
         the weights, so all ranks must call it together: at the end of training, before an export. To evaluate on one
         rank in the middle of it, use `with optimiser.caught_up():`. O(n)."""
         self._refuse_while_caught_up("catch_up()")

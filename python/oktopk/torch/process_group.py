@@ -96,7 +96,7 @@ class ProcessGroupTransport:
         self._sums = sums
         self.ranks_of_host = 1  # of this group, on the host of this rank
         self.hosts: List[Any] = []  # by rank, the name of its host; empty: not known
-        # With parts that are used one after the other, in one order on all ranks: equal parts are one.
+        # split() gives the same object for the same ranks: for parts that are used one after the other, in one order.
         self.shares_parts = False
         self._parts: Dict[Tuple[int, ...], ProcessGroupTransport] = {}
         self.size: int = dist.get_world_size(group)
@@ -234,7 +234,7 @@ def _check_capacity(size: int, message: _Incoming) -> None:
 
 
 def _wait(work: Any, deadline: float, peer: Optional[int]) -> None:
-    """peer: of whom a message is waited for; None: for one of ours to leave."""
+    """peer: the rank whose message is awaited; None: a message of ours is to leave."""
     left = max(deadline - time.monotonic(), 1e-3)
     try:
         if work.wait(timedelta(seconds=left)) is not False:

@@ -141,7 +141,7 @@ class Reducer(ReducerBase):
 
     @property
     def profile(self) -> Optional[_core.Profile]:
-        """Preset "auto", after the first step: what it measured of the network."""
+        """Preset "auto", after the first step: the measured profile of the network."""
         return self._core.profile
 
     def use_profile(self, profile: _core.Profile) -> None:
@@ -188,12 +188,12 @@ class Reducer(ReducerBase):
         self._flat_reducer.keep_snapshot()
 
     def go_back(self) -> None:
-        """As if the steps since keep_snapshot() had not been. All ranks must do it together."""
+        """Undoes the steps since keep_snapshot(). All ranks must do it together."""
         self._flat_reducer.go_back()
 
     def undo(self, spans: Sequence[Tuple[int, int]], applied: Sequence[bool]) -> None:
-        """After keep_snapshot() and a step, of which parameters at these spans of the flat gradient
-        were applied or not: what was not is undone. All ranks must do it together."""
+        """Call it after keep_snapshot() and a step: undoes the step for parameters at these spans of the flat gradient that
+        were not applied. All ranks must do it together."""
         undo(self._flat_reducer, spans, applied)
 
     def _vector(self, is_dense: bool) -> torch.Tensor:

@@ -21,7 +21,7 @@ _FOREIGN = {"amsgrad": False, "maximize": False, "dampening": 0}
 
 
 class SavedOptimiser(Optimizer):
-    """The part of a lazy optimiser that outlives it."""
+    """The part of a lazy optimiser that is saved and loaded."""
 
     decoupled_decay = False  # weight decay is owed by who is silent
     counts_steps = False  # "step" is in the state

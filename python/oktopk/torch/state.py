@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OkTopkState: what the DDP hook keeps between steps.
+"""OkTopkState: the state of the DDP hook between steps.
 
 Per step and bucket: gradient -> residual += gradient -> exchange of the largest entries -> mean into the bucket
 (_steps.py). Residuals belong to parameters, so DDP's rebuilding of its buckets loses nothing. Here: the settings, what
@@ -106,7 +106,7 @@ class OkTopkState(Steps):
 
     @property
     def codec(self) -> Optional[str]:
-        """As given; None: the preset's own."""
+        """The codec as given; None: that of the preset."""
         codec: Optional[str] = self.options["codec"]
         return codec
 

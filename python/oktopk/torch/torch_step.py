@@ -31,7 +31,7 @@ class Arrivers:
         self._flats = flats
 
     def at(self, where: Where) -> Arrivers:
-        """The same object, from now on about these coordinates."""
+        """This object, set to these coordinates."""
         self._where = where
         self.last = self["last"]
         self.tau = self.clock.now - self.last  # steps since they last arrived, this one included
@@ -149,7 +149,7 @@ def adam_arrive(here: Arrivers) -> None:
 
 
 def _age_by_steps(here: Arrivers, square: Tensor) -> Tensor:
-    """Takes S^2 / tau into the second moment as that of tau steps. Gives sqrt(vhat)."""
+    """Adds S^2 / tau to the second moment as the squares of tau steps. Returns sqrt(vhat)."""
     beta2 = here.group["betas"][1]
     fresh = one_minus_power(beta2, here.tau, here.clock.now)
     v = (1 - fresh).to(square.dtype) * here["exp_avg_sq"] + fresh.to(square.dtype) * square
@@ -158,7 +158,7 @@ def _age_by_steps(here: Arrivers, square: Tensor) -> Tensor:
 
 
 def _age_by_arrivals(here: Arrivers, total: Tensor, mean: Tensor) -> Tensor:
-    """Takes S^2 / tau into the second moment as one observation. Gives sqrt(vhat)."""
+    """Adds S^2 / tau to the second moment as one observation. Returns sqrt(vhat)."""
     beta2 = here.group["betas"][1]
     arrivals = here["arrivals"] + 1
     bias = one_minus_power(beta2, arrivals, int(here.state["step"]))
@@ -186,7 +186,7 @@ def sgd_dense(job: Job, state: Dict[str, Any]) -> None:
 
 
 def sgd_arrive(here: Arrivers) -> None:
-    """Momentum over the tau steps, had S / tau come in each of them; at their mean rate."""
+    """Momentum over the tau steps as if S / tau had come in each, at their mean rate."""
     group, tau, mu = here.group, here.tau, here.group["momentum"]
     weight = here["param"].to(state_dtype(here["param"]))
     total = here["grad"].to(weight.dtype)
@@ -200,8 +200,7 @@ def sgd_arrive(here: Arrivers) -> None:
 
 
 def _move_with_momentum(here: Arrivers, total: Tensor) -> Tensor:
-    """The sum of the tau velocities v_j = mu v_(j-1) + S / tau, and of those in the silence that is to come. Leaves the
-    last one."""
+    """The sum of the tau velocities v_j = mu v_(j-1) + S / tau, plus those of the next silence. Keeps the last one."""
     mu, tau, old = here.group["momentum"], here.tau, here["momentum_buffer"]
     fresh = one_minus_power(mu, tau, here.clock.now)
     carried = mu * fresh / (1 - mu)  # mu + mu^2 + ... + mu^tau: what of v is still to be moved
