@@ -49,8 +49,8 @@ def _poll(is_done: Callable[[], Any], timeout: float) -> bool:
 
 @dataclass
 class _World:
-    """A communicator and its tags, shared by a transport and its parts. A part is a list of ranks and a tag of its
-    own, since MPI_Comm_split has no timeout."""
+    """A communicator and its tags, shared by a transport and its parts. A part is a list of ranks and a tag of its own,
+    since MPI_Comm_split has no timeout."""
 
     comm: Any
     next_tag: int = 0

@@ -72,13 +72,7 @@ void bind_steps(nb::class_<PySynchroniser>& c) {
           "The mean at `indices`.")
       .def_prop_ro(
           "dense", [](const PySynchroniser& r) { return copy_to_numpy(r.update().dense); }, nb::rv_policy::move,
-          "All n values of the mean after a dense step; empty otherwise.")
-      .def_prop_ro(
-          "sent",
-          [](const PySynchroniser& r) {
-            return std::make_pair(copy_to_numpy(r.sync().sent().idx), copy_to_numpy(r.sync().sent().val));
-          },
-          nb::rv_policy::move, "(indices, values) that this rank sent in the last step.");
+          "All n values of the mean after a dense step; empty otherwise.");
 }
 
 void bind_saving(nb::class_<PySynchroniser>& c) {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds out whether the mean of a parameter was applied. A GradScaler may skip the step of each optimiser, so the answer
-depends on what the optimiser did, never on the scale.
+"""Finds out whether the mean of a parameter was applied. A GradScaler may skip the step of each optimiser, so the
+answer depends on what the optimiser did, never on the scale.
 
 A step of a torch.optim.Optimizer that has the parameter counts, unless the optimiser was told to do nothing
 (`found_inf` of fused ones). For parameters that no such optimiser has ever stepped, as with updates written by hand,
@@ -67,9 +67,9 @@ class Undoable(Protocol):
 
 
 def undo(reducer: Undoable, spans: Sequence[Tuple[int, int]], applied: Sequence[bool]) -> None:
-    """Call it after a step; applied: for each span whether its parameter was applied. A step of which nothing was applied leaves no
-    trace. Otherwise what arrived and was not applied is unsent again: the mean once for each rank, on the rank that
-    holds what is unsent of it."""
+    """Call it after a step; applied: for each span whether its parameter was applied. A step of which nothing was
+    applied leaves no trace. Otherwise what arrived and was not applied is unsent again: the mean once for each rank, on
+    the rank that holds what is unsent of it."""
     if all(applied):
         return
     if not any(applied):

@@ -119,8 +119,8 @@ class Channels:
         self._last: Dict[int, Optional[Tuple[Channel, int]]] = {}
 
     def begin_step(self, iteration: int) -> None:
-        """Call it before each sparse bucket. The first call of an iteration counts the steps made so far; channels
-        that are made in this iteration continue from there, even if other channels already made their step."""
+        """Call it before each sparse bucket. The first call of an iteration counts the steps made so far; channels that
+        are made in this iteration continue from there, even if other channels already made their step."""
         if iteration == self._iteration:
             return
         self._iteration = iteration
@@ -262,8 +262,8 @@ class Channels:
 
 
 def mean_pace(paces: Sequence[Pace], sizes: Sequence[int]) -> Pace:
-    """The pace for parameters from channels with different adaptive densities. It keeps, summed over all parameters, the
-    entries that are sent and those that were spent."""
+    """The pace for parameters from channels with different adaptive densities. It keeps, summed over all parameters,
+    the entries that are sent and those that were spent."""
     if not paces:
         return 0, 0.0, 0.0
     total = max(sum(sizes), 1)

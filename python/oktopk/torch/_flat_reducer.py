@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library's Reducer on flat tensors, of any float type and on any device: the core of a Reducer of parameters (reducer.py)
-and a bucket of DDP (_channel.py) are made around.
+"""The library's Reducer on flat tensors of any float type and on any device. A Reducer of parameters (reducer.py) and a
+bucket of DDP (_channels.py) use it.
 
-Sparse steps happen in host memory. Dense ones (auto's choice, a warm-up, flush) are the process group's own all_reduce,
-on the device where the tensor is (_dense_sum.py), where the communicator has a process group. COST: for sparse steps of
-tensors that are not in host memory, n values there.
+Sparse steps happen in host memory. Dense steps (auto's choice, a warm-up, flush) are the process group's own all_reduce
+on the device of the tensor (_dense_sum.py), where the communicator has a process group and no group_size. COST: n values
+of host memory for sparse steps of tensors on another device.
 """
 
 from __future__ import annotations

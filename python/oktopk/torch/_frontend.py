@@ -32,8 +32,8 @@ def check_options(options: Dict[str, Any], who: str) -> None:
 
 
 def register(ddp: DistributedDataParallel, state: OkTopkState, optimisers: Iterable[Optimizer]) -> None:
-    """Registers the hook on a DDP model, and makes the state the source of its optimisers. A second call with the same pair changes
-    nothing."""
+    """Registers the hook on a DDP model, and makes the state the source of its optimisers. A second call with the same
+    pair changes nothing."""
     if not any(other is state for _, other in getattr(ddp, "_comm_hooks", [])):
         _register_hook(ddp, state)
     give_source(of_model(optimisers, ddp), state)

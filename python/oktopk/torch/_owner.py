@@ -56,8 +56,8 @@ class Owner:
 
 
 def find_owner(state: Any, parameter: Optional[torch.Tensor]) -> Optional[Owner]:
-    """The DDP module that has this state, or else the only one that has the parameter: torch 2.0 keeps no list of hooks, and
-    the state may be a part of another one. Looks once through all live objects."""
+    """The DDP module that has this state, or else the only one that has the parameter: torch 2.0 keeps no list of
+    hooks, and the state may be a part of another one. Looks once through all live objects."""
     models = [
         x
         for x in gc.get_objects()

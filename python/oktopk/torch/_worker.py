@@ -4,8 +4,8 @@ on all ranks. C++'s OrderedWorker (oktopk/reduce/ordered_worker.h) sorts tasks t
 its buckets over sorted, so a queue is enough here.
 
 Errors of the hook reach the caller of backward() as they are: type, text and traceback. DDP would make a RuntimeError
-of an exception in the future of a hook, and cannot continue after one from the hook itself. So the hook always gives DDP
-a tensor, and the last callback of backward(), which runs after DDP has waited for all buckets, raises the error.
+of an exception in the future of a hook, and cannot continue after one from the hook itself. So the hook always gives
+DDP a tensor, and the last callback of backward(), which runs after DDP has waited for all buckets, raises the error.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class OrderedWorker:
         self._stream: Optional[torch.cuda.Stream] = None
 
     def submit(self, job: Callable[[], None], result: torch.Tensor) -> "torch.futures.Future[torch.Tensor]":
-        """The future holds `result` when the job has ended, even if it raised: DDP waits for the future and cannot
-        read an exception."""
+        """The future holds `result` when the job has ended, even if it raised: DDP waits for the future and cannot read
+        an exception."""
         if self._thread is None:
             self._thread = threading.Thread(target=_run, args=(self._jobs,), name=self._name, daemon=True)
             self._thread.start()

@@ -27,8 +27,8 @@ _NAME = re.compile(r"(?:^|\.)oktopk_group_(\d+)_rank_(\d+)_of_(\d+)$")
 
 
 class Place(NamedTuple):
-    """The owner of a state. `first`: the lowest rank of the job in the group: groups that differ (of the shards of FSDP,
-    of the stages of a pipeline) may be saved side by side."""
+    """The owner of a state. `first`: the lowest rank of the job in the group: groups that differ (of the shards of
+    FSDP, of the stages of a pipeline) may be saved side by side."""
 
     first: int
     rank: int

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The coordinates of a parameter, its gradient and its optimiser state, in the order of the parameter's memory (that of
-DDP's buckets too), and the precision they are computed in. A sharded parameter (DTensor) has the coordinates that this rank holds.
+DDP's buckets too), and the precision they are computed in. A sharded parameter (DTensor) has the coordinates that this
+rank holds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The interval clock of one parameter group: the C++ one (oktopk/optim/interval_clock.h), and its tables as tensors for
-parameters that are not in host memory. The dictionary of the group saves it as plain numbers: runs of steps with one rate.
+parameters that are not in host memory. The dictionary of the group saves it as plain numbers: runs of steps with one
+rate.
 COST: O(1) per step; 16 B per step and group, on the host and on each such device.
 """
 

@@ -101,8 +101,8 @@ class Rows:
 
 
 def adam(rows: Rows, clock: IntervalClock) -> None:
-    """Dense steps are made in two passes, with torch's square roots in between, to get the bits of torch: it takes roots
-    from a library that does not round correctly."""
+    """Dense steps are made in two passes, with torch's square roots in between, to get the bits of torch: it takes
+    roots from a library that does not round correctly."""
     group, threads = clock.group, torch.get_num_threads()
     beta1, beta2 = group["betas"]
     options = {

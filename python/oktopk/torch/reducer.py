@@ -121,8 +121,8 @@ class Reducer(ReducerBase):
 
     def arrived(self, parameter: torch.Tensor) -> Optional[torch.Tensor]:
         """Where the last mean arrived: int64 indices into the parameter (the local shard of a DTensor), flat and in the
-        order of its memory, increasing, on its device. None: everywhere, after a dense step.
-        `oktopk.torch.SparseAdamW` asks its source for this."""
+        order of its memory, increasing, on its device. None: everywhere, after a dense step. `oktopk.torch.SparseAdamW`
+        asks its source for this."""
         return self.arrived_of([parameter])[0]
 
     def arrived_of(self, parameters: Sequence[torch.Tensor]) -> List[Optional[torch.Tensor]]:
@@ -192,8 +192,8 @@ class Reducer(ReducerBase):
         self._flat_reducer.go_back()
 
     def undo(self, spans: Sequence[Tuple[int, int]], applied: Sequence[bool]) -> None:
-        """Call it after keep_snapshot() and a step: undoes the step for parameters at these spans of the flat gradient that
-        were not applied. All ranks must do it together."""
+        """Call it after keep_snapshot() and a step: undoes the step for parameters at these spans of the flat gradient
+        that were not applied. All ranks must do it together."""
         undo(self._flat_reducer, spans, applied)
 
     def _vector(self, is_dense: bool) -> torch.Tensor:

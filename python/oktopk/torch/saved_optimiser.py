@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Saving and loading of the optimisers, by themselves and by torch.distributed.checkpoint; takes over states of torch's
-AdamW and SGD. A saved group holds one thing more than torch's: the clock, as plain numbers (interval_clock.py). The clock
-itself is made when it is first needed.
+AdamW and SGD. A saved group holds one thing more than torch's: the clock, as plain numbers (interval_clock.py). The
+clock itself is made when it is first needed.
 """
 
 from __future__ import annotations

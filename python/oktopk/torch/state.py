@@ -124,9 +124,9 @@ class OkTopkState(Steps):
         return self._channels.arrived_of(parameters)
 
     def unsent(self) -> Dict[str, torch.Tensor]:
-        """The gradients of this rank that were not applied yet, by parameter name, as flat tensors: its residual and what
-        it remembers for the regions it owns. A copy of n values. A step that the GradScaler leaves out is undone when
-        the next one begins, or by state_dict()."""
+        """The gradients of this rank that were not applied yet, by parameter name, as flat tensors: its residual and
+        what it remembers for the regions it owns. A copy of n values. A step that the GradScaler leaves out is undone
+        when the next one begins, or by state_dict()."""
         return self._channels.unsent() if self._channels is not None else {}
 
     def compression_stats(self) -> CompressionStats:
