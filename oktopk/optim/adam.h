@@ -4,9 +4,8 @@
 // moves by the momentum of those steps and of another such interval, so no momentum is lost; the second moment averages
 // over arrivals, because each arrival is one observation. The published mode is how BERT was trained with Ok-Topk (Li &
 // Hoefler, PPoPP'22): a step without an arrival is a gradient of zero. All modes are AdamW, to the last bit, when every
-// coordinate arrives in every step. The rule of one coordinate: adam_rule.h.
-// COST: interval_aware O(k) per sparse step, memory 4n words; published and updates O(n), 3n words (published with
-// dense steps only, 2n).
+// coordinate arrives in every step. The rule of one coordinate: adam_rule.h. COST: interval_aware O(k) per sparse step,
+// memory 4n words; published and updates O(n), 3n words (published with dense steps only, 2n).
 #pragma once
 
 #include <cstdint>

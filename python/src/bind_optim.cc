@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The steps of SparseAdamW and SparseSGD over tensors in host memory
-// (python/oktopk/torch/optim.py): one call for all parameters of a group. Tensors come as
-// addresses, which costs less than asking each for its array; python/oktopk/torch/native_step.py
-// vouches for them.
+// The steps of SparseAdamW and SparseSGD over tensors in host memory (python/oktopk/torch/optim.py): one call for all
+// parameters of a group. Tensors come as addresses, which costs less than asking each for its array;
+// python/oktopk/torch/native_step.py vouches for them.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/tuple.h>
 
