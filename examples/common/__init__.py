@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the examples share, in the order in which it is used.
+"""Code that the examples share, in the order of its use.
 
     main.py         the frame: options, process group, data, a run per recipe, the report
     options.py      the command line they have in common

@@ -24,12 +24,12 @@ class Exchange(Protocol):
     def register(self, ddp: DistributedDataParallel) -> None: ...
 
     def wire_bytes(self, steps: int) -> float:
-        """What this rank sent in the `steps` steps until now."""
+        """Bytes that this rank sent in the `steps` steps until now."""
         ...
 
 
 def ring_bytes(payload: float, size: int) -> float:
-    """What a rank sends when `size` ranks allreduce `payload` bytes along a ring."""
+    """Bytes that a rank sends when `size` ranks allreduce `payload` bytes along a ring."""
     return 2 * (size - 1) / size * payload
 
 

@@ -16,7 +16,7 @@ OPTIMISERS = ("sgd", "momentum", "adam")
 
 @dataclass(frozen=True)
 class Settings:
-    """What every run of a comparison shares."""
+    """Settings that all runs of a comparison share."""
 
     steps: int
     batch: int

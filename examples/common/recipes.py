@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands in --compress: names with options, "dense", "powersgd:rank=4",
+"""The grammar of --compress: names with options, "dense", "powersgd:rank=4",
 "circulant:density=0.05:optimiser=plain".
 
 dense, bf16 and powersgd are PyTorch's own; every other name is a preset of oktopk (`oktopk list`

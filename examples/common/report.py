@@ -14,7 +14,7 @@ STAND_IN = "GENERATED STAND-IN DATA, not a result about the real data (name it w
 
 
 def title(task: Task, settings: Settings, recipes: list[Recipe], size: int) -> str:
-    """What was trained, in a line or two."""
+    """A line or two about the task that was trained."""
     densities = sorted({recipe.density for recipe in recipes if recipe.is_sparse})
     turnovers = ", ".join(f"{settings.steps * density:g} at {density:g}" for density in densities)
     text = (

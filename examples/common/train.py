@@ -27,7 +27,7 @@ from common.world import World
 
 @dataclass
 class Task:
-    """What an example is.
+    """The parts of an example.
 
     loss(model, indices): the training loss of these samples, augmentation and all; PyTorch's
     default generators are seeded per step.
@@ -47,7 +47,7 @@ class Task:
 
 @dataclass
 class Run:
-    """What a recipe reached. Bytes are the busiest rank's; dense_bytes is what dense would have
+    """The result of a recipe. Bytes are the busiest rank's; dense_bytes is what dense would have
     sent. A point of the curve has the steps and the seconds of training until then."""
 
     recipe: Recipe

@@ -32,7 +32,7 @@ class World:
             print(text, flush=True)
 
     def once(self, load: Callable[[], Any]) -> Any:
-        """What `load` returns on rank 0, on every rank: files are read and decoded once.
+        """Gives the result of `load` on rank 0 to every rank: files are read and decoded once.
         Collective."""
         box: list[Any] = [None]
         if self.rank == 0:

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The update of one coordinate by AdamW, written once: SparseAdam (adam.h), the PyTorch optimisers
-// (tensor_step.h) and kernels of other devices include it. Formulas and reasons:
-// docs/optimisers.md. A step in which everything arrives rounds as torch.optim.AdamW does, but for
-// the square root, which torch takes from a library that does not round correctly; so
-// adam_moments() and adam_moved() are apart, and a caller may bring torch's root.
+// The update of one coordinate by AdamW, written once: SparseAdam (adam.h), the PyTorch optimisers (tensor_step.h) and
+// kernels of other devices include it. Formulas and reasons: docs/optimisers.md. A step in which everything arrives
+// rounds as torch.optim.AdamW does, except for the square root: torch takes it from a library that does not round
+// correctly. Therefore adam_moments() and adam_moved() are separate, and a caller may pass torch's root.
 #pragma once
 
-#include "oktopk/optim/rule_tables.h"
+#include "oktopk/optim/interval_clock.h"
 
 namespace oktopk {
 
-// An S of more than so many standard deviations says that v is wrong, not that S is rare: a unit
-// that was dead has come to life. Then v is taken from S, or the weight would leap.
+// A sum S of more than so many standard deviations says that v is wrong, not that S is rare: a dead unit came to life.
+// Then v is computed from S, because the weight would leap otherwise.
 constexpr double kSurprise = 5;
 
 // Constants of one step that all parameters of a group share.
@@ -25,7 +24,7 @@ struct AdamStep {
   PowerView second;  // of beta2
 };
 
-// The same for one parameter, which may have made fewer steps than others. Real: of its moments.
+// The constants of one parameter, which may have made fewer steps than others. Real: the type of its moments.
 template <class Real>
 struct AdamRule {
   AdamStep group;
@@ -46,17 +45,18 @@ template <class Real>
 OKTOPK_RULE AdamRule<Real> adam_rule(const AdamStep& group, std::uint32_t steps, bool silence_follows) {
   const double bias = 1 - std::pow(group.beta1, static_cast<double>(steps));
   const double bias2 = 1 - std::pow(group.beta2, static_cast<double>(steps));
-  return {group,
-          steps,
-          silence_follows,
-          bias,
-          static_cast<Real>(1 - group.beta1),
-          static_cast<Real>(group.beta2),
-          static_cast<Real>(1 - group.beta2),
-          static_cast<Real>(std::pow(bias2, 0.5)),
-          static_cast<Real>(group.epsilon),
-          static_cast<Real>(group.clock.kept),
-          static_cast<Real>(-group.clock.rate / bias)};
+  const auto real = [](double x) { return static_cast<Real>(x); };
+  return {.group = group,
+          .steps = steps,
+          .silence_follows = silence_follows,
+          .first_bias = bias,
+          .fresh1 = real(1 - group.beta1),
+          .beta2 = real(group.beta2),
+          .fresh2 = real(1 - group.beta2),
+          .root2 = real(std::pow(bias2, 0.5)),
+          .epsilon = real(group.epsilon),
+          .kept = real(group.clock.kept),
+          .move = real(-group.clock.rate / bias)};
 }
 
 // Moments after one step with a gradient.
@@ -81,11 +81,11 @@ struct AdamCoordinate {
   std::uint32_t* arrivals;  // of ages_by_arrivals
 };
 
-// Takes S^2 / tau into the second moment as one observation. Gives the root of the moment's bias.
+// Adds S^2 / tau to the second moment as one observation. Returns the root of the moment's bias.
 template <class Real>
 OKTOPK_RULE Real adam_age_by_arrivals(const AdamRule<Real>& rule, Real total, std::uint32_t tau,
                                       const AdamCoordinate<Real>& at) {
-  // A flush may bring more to a coordinate that arrived in the last step: no further arrival.
+  // A flush may add to a coordinate that arrived in the last step: this is no further arrival.
   const std::uint32_t arrivals = *at.arrivals < rule.steps ? *at.arrivals + 1 : rule.steps;
   *at.arrivals = arrivals;
   const double bias = one_minus_power(rule.group.second, arrivals);
@@ -96,7 +96,7 @@ OKTOPK_RULE Real adam_age_by_arrivals(const AdamRule<Real>& rule, Real total, st
   return static_cast<Real>(std::sqrt(bias));
 }
 
-// Takes S^2 / tau into the second moment as that of tau steps.
+// Adds S^2 / tau to the second moment as the squares of tau steps.
 template <class Real>
 OKTOPK_RULE void adam_age_by_steps(const AdamRule<Real>& rule, Real total, std::uint32_t tau, Real& v) {
   if (tau == 1) {
@@ -108,9 +108,9 @@ OKTOPK_RULE void adam_age_by_steps(const AdamRule<Real>& rule, Real total, std::
   v = std::fma(static_cast<Real>(fresh), square, static_cast<Real>(1 - fresh) * v);
 }
 
-// The move of a weight per rate, before it is divided by the root of the second moment, when S
-// arrives after tau steps: the mean of m over them, had S / tau come in each; and what m would move
-// in the silence that is to come. Takes m forward.
+// The move of a weight per rate, before the division by the root of the second moment, when S arrives after tau steps:
+// the mean of m over these steps, as if S / tau had come in each, plus the move of m in the interval that is expected
+// next. Takes m forward.
 template <class Real>
 OKTOPK_RULE Real adam_drift(const AdamRule<Real>& rule, Real total, std::uint32_t tau, Real& m) {
   if (tau == 1) return m = lerp(m, total, rule.fresh1);
@@ -128,8 +128,7 @@ OKTOPK_RULE Real adam_drift(const AdamRule<Real>& rule, Real total, std::uint32_
   return drift + ahead;
 }
 
-// The weight after `total`, what a coordinate gathered since it last arrived. Its decay is paid up
-// to step caught_up at least.
+// The weight after `total`, the sum since the coordinate last arrived. Its decay is paid up to step caught_up at least.
 template <class Real>
 OKTOPK_RULE Real adam_arrive(const AdamRule<Real>& rule, Real weight, Real total, std::uint32_t caught_up,
                              const AdamCoordinate<Real>& at) {

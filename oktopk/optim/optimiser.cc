@@ -3,14 +3,15 @@
 
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <iomanip>
 #include <limits>
 #include <sstream>
+#include <utility>
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/find_row.h"
-#include "oktopk/optim/gradient_clip.h"
+#include "oktopk/comm/collectives.h"
+#include "oktopk/optim/update_rule.h"
 #include "oktopk/reduce/notes.h"
 
 namespace oktopk {
@@ -20,8 +21,8 @@ struct SparsifyName {
   Sparsify sparsify;
   std::string_view name;
 };
-constexpr std::array<SparsifyName, 2> kSparsify = {
-    {{Sparsify::gradients, "gradients"}, {Sparsify::updates, "updates"}}};
+constexpr auto kSparsify =
+    std::to_array<SparsifyName>({{Sparsify::gradients, "gradients"}, {Sparsify::updates, "updates"}});
 
 }  // namespace
 
@@ -29,45 +30,70 @@ std::string_view to_string(Sparsify sparsify) { return kSparsify[static_cast<std
 
 Sparsify find_sparsify(std::string_view name) { return find_row(kSparsify, "thing to sparsify", name).sparsify; }
 
-Optimiser::Optimiser(Synchroniser& sync, const Basics& basics) : sync_(sync), n_(sync.n()), basics_(basics) {
-  require(basics.clip_norm >= 0 && std::isfinite(basics.clip_norm), "optimiser: clip_norm = ", basics.clip_norm,
-          ", but it must be finite and not negative");
-  require(basics.decoupled_decay >= 0 && std::isfinite(basics.decoupled_decay),
-          "optimiser: weight_decay = ", basics.decoupled_decay, ", but it must be finite and not negative");
-  check_rate(basics.learning_rate);
+float clip_factor(Communicator& comm, std::span<const float> gradient, float clip_norm) {
+  Workspace work;
+  double squares = 0;
+  for (const float g : gradient) squares += double{g} * g;
+  squares = allreduce_small(comm, squares, Reduction::sum, work);
+  const double norm = std::sqrt(squares / comm.size());
+  if (!std::isfinite(norm) || norm <= clip_norm) return 1;
+  return static_cast<float>(clip_norm / norm);
 }
+
+Optimiser::Optimiser(Synchroniser& sync, std::unique_ptr<UpdateRule> rule) : sync_(sync), rule_(std::move(rule)) {
+  const RuleBasics& o = rule_->basics;
+  const auto check = [](std::string_view name, float value) {
+    require(value >= 0 && std::isfinite(value), "optimiser: ", name, " = ", value,
+            ", but it must be finite and not negative");
+  };
+  check("clip_norm", o.clip_norm);
+  check("weight_decay", o.decoupled_decay);
+  check_rate(o.learning_rate);
+}
+
+Optimiser::~Optimiser() = default;
+
+float Optimiser::scale() const { return rule_->scale(); }
+float Optimiser::learning_rate() const { return rule_->basics.learning_rate; }
 
 void Optimiser::check_rate(float rate) const {
   require(rate >= 0 && std::isfinite(rate), "optimiser: learning_rate = ", rate,
           ", but it must be finite and not negative");
-  require(double{rate} * basics_.decoupled_decay < 1, "optimiser: learning_rate = ", rate,
-          ", weight_decay = ", basics_.decoupled_decay, ", but their product must be less than 1");
+  const float decay = rule_->basics.decoupled_decay;
+  require(double{rate} * decay < 1, "optimiser: learning_rate = ", rate, ", weight_decay = ", decay,
+          ", but their product must be less than 1");
 }
 
 void Optimiser::check_weights(std::span<const float> weights) const {
-  require(weights.size() == n(), "optimiser: ", weights.size(), " weights, but n = ", n());
+  require(weights.size() == sync_.n(), "optimiser: ", weights.size(), " weights, but n = ", sync_.n());
 }
 
 void Optimiser::set_learning_rate(float rate) {
   check_rate(rate);
-  basics_.learning_rate = rate;
+  rule_->basics.learning_rate = rate;
 }
 
 std::span<const float> Optimiser::point(std::span<const float> weights) {
   check_weights(weights);
-  if (!basics_.look_ahead) return weights;
+  if (!rule_->basics.look_ahead) return weights;
   looked_.assign(weights.begin(), weights.end());
   sync_.subtract_unsent(looked_);
   return looked_;
 }
 
-// Once: different options or learning rates would drive the ranks' weights apart, silently.
+void Optimiser::catch_up(std::span<float> weights) {
+  check_weights(weights);
+  rule_->catch_up(weights);
+}
+
+// Once: with different options or learning rates, the weights of the ranks would drift apart silently.
 void Optimiser::agree() {
   if (agreed_) return;
   std::ostringstream text;
-  text << std::setprecision(std::numeric_limits<float>::max_digits10) << description() << ", learning rate "
-       << basics_.learning_rate;
-  require_equal(sync_.comm(), "optimiser", text.str(), work_);
+  text << std::setprecision(std::numeric_limits<float>::max_digits10) << rule_->description() << ", learning rate "
+       << learning_rate();
+  Workspace work;
+  require_equal(sync_.comm(), "optimiser", text.str(), work);
   agreed_ = true;
 }
 
@@ -75,32 +101,33 @@ Update Optimiser::step(std::span<float> weights, std::span<const float> gradient
   check_weights(weights);
   agree();
   if (gradient.empty()) {
-    zeros_.resize(n());
+    zeros_.resize(sync_.n());
     gradient = zeros_;
   }
-  ScaledGradient input{gradient};
-  if (basics_.clip_norm > 0) input.factor = clip_factor(sync_.comm(), gradient, basics_.clip_norm, work_);
-  // A gradient of the wrong size is for the synchroniser to refuse, on all ranks together.
-  const bool fits = gradient.size() == n();
-  const Contribution mine = fits ? prepare(weights, input) : Contribution{gradient};
+  ScaledValues input{gradient};
+  const float clip_norm = rule_->basics.clip_norm;
+  if (clip_norm > 0) input.scale = clip_factor(sync_.comm(), gradient, clip_norm);
+  // The synchroniser refuses a gradient of the wrong size, on all ranks together.
+  const ScaledValues mine = gradient.size() == sync_.n() ? rule_->prepare(weights, input) : input;
   const Update update = sync_.step(mine.values, mine.scale);
   if (update.skipped) return update;
-  settle(weights, input);
-  apply_mean(weights, update);
+  rule_->settle(weights, input, sync_.sent().idx);
+  rule_->apply_mean(weights, update);
   return update;
 }
 
 void Optimiser::apply(std::span<float> weights, const Update& update) {
   check_weights(weights);
-  require(!sparsifies_updates(), "optimiser: apply() cannot prepare gradients: with sparsify = updates call step()");
+  require(rule_->basics.sparsify == Sparsify::gradients,
+          "optimiser: apply() cannot prepare gradients: with sparsify = updates call step()");
   agree();
-  if (!update.skipped) apply_mean(weights, update);
+  if (!update.skipped) rule_->apply_mean(weights, update);
 }
 
 void Optimiser::flush(std::span<float> weights) {
   check_weights(weights);
   agree();
-  apply_flushed(weights, sync_.flush());
+  rule_->apply_flushed(weights, sync_.flush());
 }
 
 Bytes Optimiser::save() const {
@@ -108,47 +135,44 @@ Bytes Optimiser::save() const {
 }
 
 void Optimiser::write(StateWriter& state) const {
-  state.put_text(description());
-  state.put(basics_.learning_rate);
-  save_to(state);
+  state.put_text(rule_->description());
+  state.put(learning_rate());
+  rule_->save(state);
   state.put_state([&](StateWriter& inner) { sync_.write(inner); });
 }
 
-Optimiser::Saved Optimiser::open(std::span<const std::byte> bytes) {
+Optimiser::Saved Optimiser::open(std::span<const std::byte> bytes) const {
   StateReader state(bytes);
   const std::string options = state.take_text();
-  require(options == description(), "state: saved by another optimiser (", options, "), this is ", description());
-  Saved saved;
-  saved.rate = state.take<float>();
-  check_rate(saved.rate);
-  saved.adopt = read(state);
+  const std::string mine = rule_->description();
+  require(options == mine, "state: saved by another optimiser (", options, "), this is ", mine);
+  Saved saved{rule_->fresh(), {}};
+  saved.rule->basics.learning_rate = state.take<float>();
+  check_rate(saved.rule->basics.learning_rate);
+  saved.rule->load(state);
   saved.synchroniser = state.take_view();
   state.finish();
   return saved;
 }
 
-void Optimiser::adopt(const Saved& saved) {
-  saved.adopt();
-  basics_.learning_rate = saved.rate;
-}
-
-// Nothing is replaced before every rank could read its part of the state and, after that, the
-// synchronisers theirs.
+// Every rank reads its part of the state, then the synchronisers read theirs; only then anything is replaced.
 void Optimiser::load(std::span<const std::byte> state) {
   Saved saved;
-  agree_on_success(sync_.comm(), work_, [&] { saved = open(state); });
+  Workspace work;
+  agree_on_success(sync_.comm(), work, [&] { saved = open(state); });
   sync_.load(saved.synchroniser);
-  adopt(saved);
+  rule_ = std::move(saved.rule);
 }
 
 void Optimiser::load_all(std::size_t count, const ReadState& read) {
   Saved mine;
-  agree_on_success(sync_.comm(), work_, [&] {
+  Workspace work;
+  agree_on_success(sync_.comm(), work, [&] {
     require(count > 0, "state: no states were given");
     mine = open(read(static_cast<std::size_t>(sync_.comm().rank()) % count));
   });
   sync_.load_all(count, [&](std::size_t r) { return open(read(r)).synchroniser; });
-  adopt(mine);
+  rule_ = std::move(mine.rule);
 }
 
 void Optimiser::load_all(std::span<const Bytes> states) {

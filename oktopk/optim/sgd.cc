@@ -3,10 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <locale>
-#include <sstream>
+#include <utility>
 
 #include "oktopk/base/error.h"
+#include "oktopk/optim/sgd_rule.h"
+#include "oktopk/optim/update_rule.h"
 
 namespace oktopk {
 namespace {
@@ -21,129 +22,149 @@ void check(const SgdOptions& o) {
           ", but it masks the momentum of sparsify = updates");
 }
 
-}  // namespace
-
-SparseSgd::SparseSgd(Synchroniser& sync, const SgdOptions& options)
-    : Optimiser(sync, {.learning_rate = options.learning_rate,
-                       .clip_norm = options.clip_norm,
-                       .sparsify = options.sparsify,
-                       .look_ahead = options.look_ahead}),
-      options_(options) {
-  check(options);
-  if (options.momentum > 0) velocity_.assign(n(), 0.0F);
-  if (!is_lazy()) return;
-  last_.assign(n(), 0);
-}
-
-// Constants by value: through members, each store to a float would make the loops read them again.
-struct SparseSgd::Pull {
+// The gradient that SGD sees, times the learning rate. Constants by value: the compiler would read members again after
+// each store to a float.
+struct Pull {
   float rate;
   float factor;
   float weight_decay;
 
-  // The gradient that SGD sees, times the learning rate.
   float operator()(float gradient, float weight) const { return rate * (factor * gradient + weight_decay * weight); }
 };
 
-SparseSgd::Pull SparseSgd::pull(const ScaledGradient& gradient) const {
-  return {learning_rate(), gradient.factor, options_.weight_decay};
-}
-
-Optimiser::Contribution SparseSgd::prepare(std::span<const float> weights, const ScaledGradient& gradient) {
-  if (!has_local_momentum() && options_.weight_decay == 0) return {gradient.values, learning_rate() * gradient.factor};
-  prepared_.resize(n());
-  const Pull pulled = pull(gradient);
-  for (std::size_t i = 0; i < prepared_.size(); ++i) prepared_[i] = pulled(gradient.values[i], weights[i]);
-  if (!has_local_momentum()) return {prepared_};
-  const float mu = options_.momentum;
-  // Nesterov: g + mu (mu v + g).
-  const float fresh = options_.nesterov ? 1 + mu : 1;
-  const float kept = options_.nesterov ? mu * mu : mu;
-  for (std::size_t i = 0; i < prepared_.size(); ++i) prepared_[i] = kept * velocity_[i] + fresh * prepared_[i];
-  return {prepared_};
-}
-
-void SparseSgd::settle(std::span<const float> weights, const ScaledGradient& gradient) {
-  if (!has_local_momentum()) return;
-  const Pull pulled = pull(gradient);
-  const float mu = options_.momentum;
-  for (std::size_t i = 0; i < velocity_.size(); ++i)
-    velocity_[i] = mu * velocity_[i] + pulled(gradient.values[i], weights[i]);
-  if (options_.factor_masking)
-    for (const Index i : sync().sent().idx) velocity_[i] = 0;
-}
-
-void SparseSgd::apply_mean(std::span<float> weights, const Update& update) {
-  if (!has_global_momentum()) return update.subtract_from(weights);
-  if (is_lazy()) {
-    ++t_;
-    return arrive(weights, update, !update.is_dense());
+// The state of SGD and its steps.
+class Sgd final : public UpdateRule {
+ public:
+  Sgd(std::size_t n, const SgdOptions& options)
+      : UpdateRule({.n = n,
+                    .learning_rate = options.learning_rate,
+                    .clip_norm = options.clip_norm,
+                    .sparsify = options.sparsify,
+                    .look_ahead = options.look_ahead}),
+        velocity(options.momentum > 0 ? n : 0, 0.0F),
+        options_(options),
+        last_(is_lazy() ? n : 0, 0) {
+    check(options);
   }
-  const SgdRule<float> rule = global_rule(false);
-  const std::span<float> velocity = velocity_;
-  for_all(update, [=](std::size_t i, float mean) { weights[i] -= sgd_once(rule, mean, velocity[i]); });
-}
 
-// The rate is in the mean already.
-SgdRule<float> SparseSgd::global_rule(bool silence_follows) {
-  SgdStep step{.momentum = options_.momentum, .nesterov = options_.nesterov};
-  step.powers = powers_.up_to(options_.momentum, t_);
-  return sgd_rule<float>(step, silence_follows);
-}
+  float scale() const override { return basics.learning_rate; }
+  std::unique_ptr<UpdateRule> fresh() const override { return std::make_unique<Sgd>(n(), options_); }
+  ScaledValues prepare(std::span<const float> weights, const ScaledValues& gradient) override {
+    if (!has_local_momentum() && options_.weight_decay == 0) return {gradient.values, scale() * gradient.scale};
+    prepared_.resize(n());
+    const Pull pulled = pull(gradient);
+    for (std::size_t i = 0; i < prepared_.size(); ++i) prepared_[i] = pulled(gradient.values[i], weights[i]);
+    if (!has_local_momentum()) return {prepared_};
+    const float mu = options_.momentum;
+    // Nesterov: g + mu (mu v + g).
+    const float fresh = options_.nesterov ? 1 + mu : 1;
+    const float kept = options_.nesterov ? mu * mu : mu;
+    for (std::size_t i = 0; i < prepared_.size(); ++i) prepared_[i] = kept * velocity[i] + fresh * prepared_[i];
+    return {prepared_};
+  }
 
-void SparseSgd::arrive(std::span<float> weights, const Update& update, bool silence_follows) {
-  const SgdRule<float> rule = global_rule(silence_follows);
-  update.for_each([&](Index i, float sum) {
-    weights[i] -= sgd_move(rule, sum, t_ - last_[i], &velocity_[i]);
-    last_[i] = t_;
-  });
-}
+  void settle(std::span<const float> weights, const ScaledValues& gradient, std::span<const Index> sent) override {
+    if (!has_local_momentum()) return;
+    const Pull pulled = pull(gradient);
+    const float mu = options_.momentum;
+    for (std::size_t i = 0; i < velocity.size(); ++i)
+      velocity[i] = mu * velocity[i] + pulled(gradient.values[i], weights[i]);
+    if (options_.factor_masking)
+      for (const Index i : sent) velocity[i] = 0;
+  }
 
-// As if it had come along with the last step; silence ends here.
-void SparseSgd::apply_flushed(std::span<float> weights, const Update& update) {
-  const float reach = has_global_momentum() && options_.nesterov ? 1 + options_.momentum : 1;
-  const SgdRule<float> rule = global_rule(false);
-  update.for_each([&](Index i, float mean) {
-    if (is_lazy() && last_[i] < t_) {
-      weights[i] -= sgd_move(rule, mean, t_ - last_[i], &velocity_[i]);
-      last_[i] = t_;
-      return;
+  void apply_mean(std::span<float> weights, const Update& update) override {
+    if (!has_global_momentum()) return update.subtract_from(weights);
+    if (is_lazy()) {
+      ++t_;
+      const SgdRule<float> rule = constants(!update.is_dense());
+      return update.for_each([&](Index i, float sum) { weights[i] -= move(rule, i, sum); });
     }
-    if (has_global_momentum()) velocity_[i] += mean;
-    weights[i] -= reach * mean;
-  });
-}
+    // Momentum moves every weight, with a mean of zero where nothing arrived.
+    const SgdRule<float> rule = constants(false);
+    std::size_t next = 0;
+    const auto move_next = [&, v = std::span(velocity)](float mean) {
+      weights[next] -= sgd_once(rule, mean, v[next]);
+      ++next;
+    };
+    update.for_each([&](Index i, float mean) {
+      while (next < i) move_next(0.0F);
+      move_next(mean);
+    });
+    while (next < n()) move_next(0.0F);
+  }
 
-std::string SparseSgd::description() const {
-  std::ostringstream text;
-  text.imbue(std::locale::classic());
-  text.precision(9);
-  text << "sgd, n " << n() << ", momentum " << options_.momentum << ", nesterov " << options_.nesterov
-       << ", weight decay " << options_.weight_decay << ", clip norm " << options_.clip_norm << ", sparsify "
-       << to_string(options_.sparsify) << ", interval-aware " << options_.interval_aware << ", factor masking "
-       << options_.factor_masking << ", look-ahead " << options_.look_ahead;
-  return text.str();
-}
+  // A flushed sum counts as part of the last step; intervals end here.
+  void apply_flushed(std::span<float> weights, const Update& update) override {
+    const float reach = has_global_momentum() && options_.nesterov ? 1 + options_.momentum : 1;
+    const SgdRule<float> rule = constants(false);
+    update.for_each([&](Index i, float mean) {
+      if (is_lazy() && last_[i] < t_) {
+        weights[i] -= move(rule, i, mean);
+        return;
+      }
+      if (has_global_momentum()) velocity[i] += mean;
+      weights[i] -= reach * mean;
+    });
+  }
 
-void SparseSgd::save_to(StateWriter& state) const {
-  state.put_all(std::span<const float>(velocity_));
-  state.put(t_);
-  state.put_all(std::span<const std::uint32_t>(last_));
-}
+  std::string description() const override {
+    return in_words("sgd, n ", n(), ", momentum ", options_.momentum, ", nesterov ", options_.nesterov,
+                    ", weight decay ", options_.weight_decay, ", clip norm ", options_.clip_norm, ", sparsify ",
+                    to_string(options_.sparsify), ", interval-aware ", options_.interval_aware, ", factor masking ",
+                    options_.factor_masking, ", look-ahead ", options_.look_ahead);
+  }
 
-std::function<void()> SparseSgd::read(StateReader& state) {
-  auto velocity = state.take_all_finite<float>("momentum");
-  require(velocity.size() == velocity_.size(), "state: ", velocity.size(), " values of momentum, but ",
-          velocity_.size(), " are needed");
-  const auto t = state.take<std::uint32_t>();
-  auto last = state.take_all<std::uint32_t>();
-  require(last.size() == last_.size() && std::all_of(last.begin(), last.end(), [t](std::uint32_t l) { return l <= t; }),
-          "state: ", last.size(), " arrivals that do not fit ", t, " steps");
-  return [this, t, velocity = std::move(velocity), last = std::move(last)]() mutable {
-    velocity_ = std::move(velocity);
-    t_ = t;
-    last_ = std::move(last);
-  };
-}
+  void save(StateWriter& state) const override {
+    state.put_all(std::span<const float>(velocity));
+    state.put(t_);
+    state.put_all(std::span<const std::uint32_t>(last_));
+  }
+
+  void load(StateReader& state) override {
+    const std::size_t velocities = velocity.size();
+    const std::size_t clocks = last_.size();
+    velocity = state.take_all_finite<float>("momentum");
+    require(velocity.size() == velocities, "state: ", velocity.size(), " values of momentum, but ", velocities,
+            " are needed");
+    t_ = state.take<std::uint32_t>();
+    last_ = state.take_all<std::uint32_t>();
+    require(last_.size() == clocks && std::ranges::all_of(last_, [&](auto x) { return x <= t_; }),
+            "state: ", last_.size(), " arrivals that do not fit ", t_, " steps");
+  }
+
+  std::vector<float> velocity;  // with momentum
+
+ private:
+  bool has_local_momentum() const { return sparsifies_updates() && options_.momentum > 0; }
+  bool has_global_momentum() const { return !sparsifies_updates() && options_.momentum > 0; }
+  bool is_lazy() const { return has_global_momentum() && options_.interval_aware; }
+  Pull pull(const ScaledValues& gradient) const {
+    return {basics.learning_rate, gradient.scale, options_.weight_decay};
+  }
+  // The learning rate is in the mean already.
+  SgdRule<float> constants(bool silence_follows) {
+    return sgd_rule<float>(
+        {.momentum = options_.momentum, .nesterov = options_.nesterov, .powers = powers_.up_to(options_.momentum, t_)},
+        silence_follows);
+  }
+
+  float move(const SgdRule<float>& rule, Index i, float sum) {
+    return sgd_move(rule, sum, t_ - std::exchange(last_[i], t_), &velocity[i]);
+  }
+
+  SgdOptions options_;
+  std::uint32_t t_ = 0;              // steps made; of interval_aware, as the next two
+  std::vector<std::uint32_t> last_;  // by coordinate, the step in which it last arrived
+  PowerTable powers_;                // of the momentum
+  std::vector<float> prepared_;
+};
+
+}  // namespace
+
+SparseSgd::SparseSgd(Synchroniser& sync, const SgdOptions& options)
+    : Optimiser(sync, std::make_unique<Sgd>(sync.n(), options)) {}
+
+std::span<const float> SparseSgd::momentum() const { return static_cast<const Sgd&>(rule()).velocity; }
 
 }  // namespace oktopk

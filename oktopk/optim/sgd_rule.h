@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The update of one coordinate by SGD with momentum, written once: SparseSgd (sgd.h), the PyTorch
-// optimisers (tensor_step.h) and kernels of other devices include it. Formulas and reasons:
-// docs/optimisers.md. A step in which everything arrives is torch.optim.SGD's, bit by bit.
+// The update of one coordinate by SGD with momentum, written once: SparseSgd (sgd.h), the PyTorch optimisers
+// (tensor_step.h) and kernels of other devices include it. Formulas and reasons: docs/optimisers.md. A step in which
+// everything arrives equals that of torch.optim.SGD, bit by bit.
 #pragma once
 
-#include "oktopk/optim/rule_tables.h"
+#include "oktopk/optim/interval_clock.h"
 
 namespace oktopk {
 
@@ -39,15 +39,15 @@ OKTOPK_RULE Real sgd_once(const SgdRule<Real>& rule, Real gradient, Real& veloci
   return rule.group.nesterov ? std::fma(velocity, rule.momentum, gradient) : velocity;
 }
 
-// The same for `total`, which arrives after tau > 1 steps: the sum of the tau velocities
-// v_j = mu v_(j-1) + S / tau, and of those in the silence that is to come.
+// The same for `total`, which arrives after tau > 1 steps: the sum of the tau velocities v_j = mu v_(j-1) + S / tau,
+// plus those of the interval that is expected next.
 template <class Real>
 OKTOPK_RULE Real sgd_late(const SgdRule<Real>& rule, Real total, std::uint32_t tau, Real& velocity) {
   const double mu = rule.group.momentum;
   const double fresh = one_minus_power(rule.group.powers, tau);
   const double carried = mu * fresh / (1 - mu);  // mu + mu^2 + ... + mu^tau
   const double gone = rule.silence_follows ? one_minus_power(rule.group.powers, tau - 1) : 0;
-  const double ahead = mu * gone / (1 - mu);  // mu + mu^2 + ..., as many as are to come
+  const double ahead = mu * gone / (1 - mu);  // mu + mu^2 + ... over the next interval
   const Real settled = total / static_cast<Real>(tau) / static_cast<Real>(1 - mu);  // v's limit
   Real move = static_cast<Real>(carried) * velocity + static_cast<Real>(tau - carried) * settled;
   velocity = static_cast<Real>(1 - fresh) * velocity + static_cast<Real>(fresh) * settled;
@@ -63,8 +63,8 @@ OKTOPK_RULE Real sgd_move(const SgdRule<Real>& rule, Real total, std::uint32_t t
   return tau == 1 ? sgd_once(rule, total, *velocity) : sgd_late(rule, total, tau, *velocity);
 }
 
-// The weight after `total`, what a coordinate gathered since it last arrived. It rested, so each
-// silent step's decay pulled alike; the rate is the mean of theirs.
+// The weight after `total`, the sum since the coordinate last arrived. The weight did not move since then, so the decay
+// of each step pulled alike; the rate is the mean of the rates.
 template <class Real>
 OKTOPK_RULE Real sgd_arrive(const SgdRule<Real>& rule, Real weight, Real total, std::uint32_t last, Real* velocity) {
   const ClockView& clock = rule.group.clock;

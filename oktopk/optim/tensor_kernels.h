@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of tensor_step.h over one block of one tensor. Each level (tensor_kernels_scalar.cc,
-// tensor_kernels_avx2.cc) includes this file once, with compiler flags of its own, and makes a
-// table of it: everything here has internal linkage, so that no level's code stands in for
-// another's. The compiler makes the vectors; all levels give the same bits.
+// The loops of tensor_step.h over one block of one tensor. tensor_kernels_scalar.cc and tensor_kernels_avx2.cc include
+// this file once each, with compiler flags of their own; the compiler makes the vectors. Everything here has internal
+// linkage, so that the linker never takes the code of one level for the other. All levels give the same bits.
 #pragma once
 
-#include <array>
 #include <bit>
+#include <type_traits>
 
 #include "oktopk/base/half.h"
 #include "oktopk/optim/tensor_step.h"
@@ -17,37 +16,30 @@ struct Block {
   std::size_t begin = 0;
   std::size_t end = 0;
 };
+
+// For one type of weights; the tables below are indexed by WeightType.
 struct TensorKernels {
   using Adam = void (*)(const TensorState& tensor, const AdamStep& step, Block block);
-  using Sgd = void (*)(const TensorState& tensor, const SgdStep& step, Block block);
-  using Pay = void (*)(const TensorState& tensor, const StepTotals* totals, Block block);
-  std::array<Adam, kWeightTypes> adam;
-  std::array<Adam, kWeightTypes> adam_moments;
-  std::array<Adam, kWeightTypes> adam_move;
-  std::array<Sgd, kWeightTypes> sgd;
-  std::array<Pay, kWeightTypes> pay_decay;
+  Adam adam;
+  Adam adam_moments;
+  Adam adam_move;
+  void (*sgd)(const TensorState& tensor, const SgdStep& step, Block block);
+  void (*pay_decay)(const TensorState& tensor, const StepTotals* totals, Block block);
 };
-const TensorKernels& tensor_kernels_scalar();
-const TensorKernels& tensor_kernels_avx2();
+const TensorKernels* tensor_kernels_scalar();
+const TensorKernels* tensor_kernels_avx2();
 
 namespace {
 
-template <class Weight>
-struct Types {
-  using Real = float;
-};
-template <>
-struct Types<double> {
-  using Real = double;
-};
-
-// To the type of the state, and back: rounded to the nearest, ties to even.
+// The type of the state for weights of type W.
 template <class W>
-typename Types<W>::Real widen(W x) {
-  if constexpr (sizeof(W) == sizeof(double))
-    return x;
-  else
-    return to_float(x);
+using RealOf = std::conditional_t<std::is_same_v<W, double>, double, float>;
+
+// To the type of the state, and back, rounded to the nearest, ties to even.
+inline double widen(double x) { return x; }
+template <class W>
+float widen(W x) {
+  return to_float(x);
 }
 inline void narrow(double x, double& to) { to = x; }
 inline void narrow(float x, float& to) { to = x; }
@@ -67,8 +59,7 @@ inline void narrow(float x, Fp16& to) {
   to.bits = static_cast<std::uint16_t>(half | (sign >> 16U));
 }
 
-// The coordinates of a block that arrive: a range, or a list of indices. A list without gaps is a
-// range.
+// The coordinates of a block that arrive: a range, or a list of indices. A list without gaps becomes a range.
 struct Arrivers {
   std::size_t first = 0;
   std::size_t count = 0;
@@ -86,7 +77,7 @@ struct Arrivers {
   std::size_t operator[](std::size_t j) const {
     return indices == nullptr ? first + j : static_cast<std::size_t>(indices[j]);
   }
-  // The coordinate some places after j: far enough that memory has answered by then.
+  // A coordinate to prefetch: far enough after j that memory has answered by then.
   std::size_t soon(std::size_t j) const {
     constexpr std::size_t kAhead = 16;
     return (*this)[j + kAhead < count ? j + kAhead : count - 1];
@@ -107,39 +98,30 @@ inline void fill(std::uint32_t* x, std::size_t n, std::uint32_t value) {
   for (std::size_t i = 0; i < n; ++i) x[i] = value;
 }
 
-// Adam
+// A dense step over coordinates begin .. begin + n - 1, or half of it: the moments, or the move with given roots.
+enum class Part { all, moments, move };
 
-template <class W, class Real = typename Types<W>::Real>
+template <class W, Part part = Part::all, class Real = RealOf<W>>
 void adam_dense(const AdamRule<Real> rule, const TensorState& t, std::size_t begin, std::size_t n) {
   W* __restrict w = static_cast<W*>(t.weights) + begin;
   const W* __restrict g = static_cast<const W*>(t.mean) + begin;
   Real* __restrict m = static_cast<Real*>(t.first) + begin;
   Real* __restrict v = static_cast<Real*>(t.second) + begin;
+  const Real* __restrict roots = static_cast<const Real*>(t.roots) + begin;
   for (std::size_t i = 0; i < n; ++i) {
-    adam_moments(rule, widen(g[i]), m[i], v[i]);
-    narrow(adam_moved(rule, widen(w[i]), m[i], std::sqrt(v[i])), w[i]);
+    if constexpr (part != Part::move) adam_moments(rule, widen(g[i]), m[i], v[i]);
+    if constexpr (part == Part::all) narrow(adam_moved(rule, widen(w[i]), m[i], std::sqrt(v[i])), w[i]);
+    if constexpr (part == Part::move) narrow(adam_moved(rule, widen(w[i]), m[i], roots[i]), w[i]);
   }
 }
 
-template <class W, class Real = typename Types<W>::Real>
-void adam_dense_moments(const TensorState& t, const AdamStep& step, Block block) {
-  const AdamRule<Real> rule = adam_rule<Real>(step, t.steps, false);
-  const W* __restrict g = static_cast<const W*>(t.mean);
-  Real* __restrict m = static_cast<Real*>(t.first);
-  Real* __restrict v = static_cast<Real*>(t.second);
-  for (std::size_t i = block.begin; i < block.end; ++i) adam_moments(rule, widen(g[i]), m[i], v[i]);
+template <class W, Part part>
+void adam_part(const TensorState& t, const AdamStep& step, Block block) {
+  adam_dense<W, part>(adam_rule<RealOf<W>>(step, t.steps, false), t, block.begin, block.end - block.begin);
 }
 
-template <class W, class Real = typename Types<W>::Real>
-void adam_dense_move(const TensorState& t, const AdamStep& step, Block block) {
-  const AdamRule<Real> rule = adam_rule<Real>(step, t.steps, false);
-  W* __restrict w = static_cast<W*>(t.weights);
-  const Real* __restrict m = static_cast<const Real*>(t.first);
-  const Real* __restrict root = static_cast<const Real*>(t.roots);
-  for (std::size_t i = block.begin; i < block.end; ++i) narrow(adam_moved(rule, widen(w[i]), m[i], root[i]), w[i]);
-}
-
-// Nobody in the range was silent, and all arrived equally often: a dense step.
+// True, with counts and rule updated: every coordinate of the range arrived in the last step, too, and all of them
+// equally often, so this is a dense step.
 template <class Real>
 bool adam_is_dense(AdamRule<Real>& rule, const TensorState& t, const Arrivers& who) {
   const std::uint32_t now = rule.group.clock.now;
@@ -155,7 +137,7 @@ bool adam_is_dense(AdamRule<Real>& rule, const TensorState& t, const Arrivers& w
   return true;
 }
 
-template <class W, class Real = typename Types<W>::Real>
+template <class W, class Real = RealOf<W>>
 void adam_block(const TensorState& t, const AdamStep& step, Block block) {
   AdamRule<Real> rule = adam_rule<Real>(step, t.steps, t.indices != nullptr);
   if (t.last == nullptr) return adam_dense<W>(rule, t, block.begin, block.end - block.begin);
@@ -175,31 +157,24 @@ void adam_block(const TensorState& t, const AdamStep& step, Block block) {
   }
 }
 
-// SGD
-
-template <class W, class Real = typename Types<W>::Real>
+template <class W, class Real = RealOf<W>>
 void sgd_dense(const SgdRule<Real> rule, const TensorState& t, std::size_t begin, std::size_t n) {
   W* __restrict w = static_cast<W*>(t.weights) + begin;
   const W* __restrict g = static_cast<const W*>(t.mean) + begin;
   Real* __restrict v = t.first == nullptr ? nullptr : static_cast<Real*>(t.first) + begin;
   const bool decays = rule.group.weight_decay != 0;
-  const auto pull = [&](std::size_t i, Real weight) {
-    return decays ? std::fma(weight, rule.weight_decay, widen(g[i])) : widen(g[i]);
-  };
-  if (v == nullptr) {
-    for (std::size_t i = 0; i < n; ++i) {
-      const Real weight = widen(w[i]);
-      narrow(std::fma(pull(i, weight), rule.minus_rate, weight), w[i]);
-    }
-    return;
-  }
-  for (std::size_t i = 0; i < n; ++i) {
+  const auto move = [&](std::size_t i, auto momentum) {
     const Real weight = widen(w[i]);
-    narrow(std::fma(sgd_once(rule, pull(i, weight), v[i]), rule.minus_rate, weight), w[i]);
-  }
+    const Real gradient = decays ? std::fma(weight, rule.weight_decay, widen(g[i])) : widen(g[i]);
+    narrow(std::fma(momentum(gradient), rule.minus_rate, weight), w[i]);
+  };
+  if (v == nullptr)
+    for (std::size_t i = 0; i < n; ++i) move(i, [](Real gradient) { return gradient; });
+  else
+    for (std::size_t i = 0; i < n; ++i) move(i, [&](Real gradient) { return sgd_once(rule, gradient, v[i]); });
 }
 
-template <class W, class Real = typename Types<W>::Real>
+template <class W, class Real = RealOf<W>>
 void sgd_block(const TensorState& t, const SgdStep& step, Block block) {
   const SgdRule<Real> rule = sgd_rule<Real>(step, t.indices != nullptr);
   if (t.last == nullptr) return sgd_dense<W>(rule, t, block.begin, block.end - block.begin);
@@ -223,9 +198,8 @@ void sgd_block(const TensorState& t, const SgdStep& step, Block block) {
   }
 }
 
-// Weight decay that is owed
-
-template <class W, class Real = typename Types<W>::Real>
+// Pays the weight decay since the last arrival, up to step t.end.
+template <class W, class Real = RealOf<W>>
 void pay_block(const TensorState& t, const StepTotals* totals, Block block) {
   W* w = static_cast<W*>(t.weights);
   for (std::size_t i = block.begin; i < block.end; ++i) {
@@ -235,15 +209,11 @@ void pay_block(const TensorState& t, const StepTotals* totals, Block block) {
   }
 }
 
-inline const TensorKernels& tensor_kernels() {
-  static constexpr TensorKernels kKernels = {
-      {adam_block<float>, adam_block<Bf16>, adam_block<Fp16>, adam_block<double>},
-      {adam_dense_moments<float>, adam_dense_moments<Bf16>, adam_dense_moments<Fp16>, adam_dense_moments<double>},
-      {adam_dense_move<float>, adam_dense_move<Bf16>, adam_dense_move<Fp16>, adam_dense_move<double>},
-      {sgd_block<float>, sgd_block<Bf16>, sgd_block<Fp16>, sgd_block<double>},
-      {pay_block<float>, pay_block<Bf16>, pay_block<Fp16>, pay_block<double>}};
-  return kKernels;
-}
+template <class W>
+constexpr TensorKernels kKernelsOf = {adam_block<W>, adam_part<W, Part::moments>, adam_part<W, Part::move>,
+                                      sgd_block<W>, pay_block<W>};
+[[maybe_unused]] constexpr TensorKernels kTensorKernels[kWeightTypes] = {kKernelsOf<float>, kKernelsOf<Bf16>,
+                                                                         kKernelsOf<Fp16>, kKernelsOf<double>};
 
 }  // namespace
 }  // namespace oktopk

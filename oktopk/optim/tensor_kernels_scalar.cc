@@ -4,6 +4,6 @@
 
 namespace oktopk {
 
-const TensorKernels& tensor_kernels_scalar() { return tensor_kernels(); }
+const TensorKernels* tensor_kernels_scalar() { return kTensorKernels; }
 
 }  // namespace oktopk

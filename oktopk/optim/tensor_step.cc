@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
+#include <functional>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -32,8 +32,8 @@ std::vector<Work> divide(std::span<const TensorState> tensors) {
   return all;
 }
 
-// act(tensor, block) for all blocks, each by whoever is free. Threads live for one call: their
-// start is cheap beside the work that they are started for, and nobody has to keep them.
+// Calls act(tensor, block) for all blocks, each on the next free thread. Threads live for one call: their start is
+// cheap beside the work that they are started for.
 template <class Act>
 void for_blocks(std::span<const TensorState> tensors, std::size_t threads, const Act& act) {
   const std::vector<Work> all = divide(tensors);
@@ -47,73 +47,50 @@ void for_blocks(std::span<const TensorState> tensors, std::size_t threads, const
   const std::size_t wanted = std::min(threads, total / kThreadsWorth);
   try {
     while (helpers.size() + 1 < wanted) helpers.emplace_back(work);
-  } catch (const std::system_error&) {  // no more threads to be had: those that there are do it
+  } catch (const std::system_error&) {  // no more threads to be had: the started ones do the work
   }
   work();
 }
 
-// Every level above scalar has FMA (base/simd.h).
-const TensorKernels& kernels() {
-  return simd_level() == SimdLevel::scalar ? tensor_kernels_scalar() : tensor_kernels_avx2();
-}
-
-std::size_t place_of(WeightType type) { return static_cast<std::size_t>(type); }
-
-bool increases_within(const std::int64_t* indices, Block block, std::int64_t size) {
-  bool good = indices[block.begin] >= 0;
-  for (std::size_t j = block.begin; j < block.end; ++j) {
-    const std::int64_t before = j == 0 ? -1 : indices[j - 1];
-    good = good && indices[j] > before;
-  }
-  return good && indices[block.end - 1] < size;
+// Runs one kernel over all blocks. Every level above scalar has FMA (base/simd.h).
+template <class Kernel, class Step>
+void run(Kernel TensorKernels::*kernel, std::span<const TensorState> tensors, const Step& step, std::size_t threads) {
+  const TensorKernels* kernels = simd_level() == SimdLevel::scalar ? tensor_kernels_scalar() : tensor_kernels_avx2();
+  for_blocks(tensors, threads, [&](const TensorState& tensor, Block block) {
+    (kernels[static_cast<std::size_t>(tensor.type)].*kernel)(tensor, step, block);
+  });
 }
 
 }  // namespace
 
-std::int64_t find_bad_indices(std::span<const TensorState> tensors, std::size_t threads) {
-  std::atomic<std::int64_t> first_bad = std::numeric_limits<std::int64_t>::max();
-  for_blocks(tensors, threads, [&](const TensorState& tensor, Block block) {
-    if (tensor.indices == nullptr || increases_within(tensor.indices, block, static_cast<std::int64_t>(tensor.size)))
-      return;
-    const std::int64_t place = &tensor - tensors.data();
-    std::int64_t seen = first_bad;
-    while (place < seen && !first_bad.compare_exchange_weak(seen, place)) {
-    }
-  });
-  return first_bad == std::numeric_limits<std::int64_t>::max() ? -1 : first_bad.load();
+std::int64_t find_bad_indices(std::span<const TensorState> tensors) {
+  const auto is_good = [](const TensorState& tensor) {
+    const std::span indices(tensor.indices, tensor.count);
+    return indices.empty() || (indices.front() >= 0 && indices.back() < static_cast<std::int64_t>(tensor.size) &&
+                               std::ranges::adjacent_find(indices, std::greater_equal()) == indices.end());
+  };
+  const auto bad = std::ranges::find_if_not(tensors, is_good);
+  return bad == tensors.end() ? -1 : bad - tensors.begin();
 }
 
 void adam_step(std::span<const TensorState> tensors, const AdamStep& step, std::size_t threads) {
-  const TensorKernels& run = kernels();
-  for_blocks(tensors, threads,
-             [&](const TensorState& tensor, Block block) { run.adam[place_of(tensor.type)](tensor, step, block); });
+  run(&TensorKernels::adam, tensors, step, threads);
 }
 
 void adam_step_moments(std::span<const TensorState> tensors, const AdamStep& step, std::size_t threads) {
-  const TensorKernels& run = kernels();
-  for_blocks(tensors, threads, [&](const TensorState& tensor, Block block) {
-    run.adam_moments[place_of(tensor.type)](tensor, step, block);
-  });
+  run(&TensorKernels::adam_moments, tensors, step, threads);
 }
 
 void adam_step_move(std::span<const TensorState> tensors, const AdamStep& step, std::size_t threads) {
-  const TensorKernels& run = kernels();
-  for_blocks(tensors, threads, [&](const TensorState& tensor, Block block) {
-    run.adam_move[place_of(tensor.type)](tensor, step, block);
-  });
+  run(&TensorKernels::adam_move, tensors, step, threads);
 }
 
 void sgd_step(std::span<const TensorState> tensors, const SgdStep& step, std::size_t threads) {
-  const TensorKernels& run = kernels();
-  for_blocks(tensors, threads,
-             [&](const TensorState& tensor, Block block) { run.sgd[place_of(tensor.type)](tensor, step, block); });
+  run(&TensorKernels::sgd, tensors, step, threads);
 }
 
 void pay_decay(std::span<const TensorState> tensors, const StepTotals* totals, std::size_t threads) {
-  const TensorKernels& run = kernels();
-  for_blocks(tensors, threads, [&](const TensorState& tensor, Block block) {
-    run.pay_decay[place_of(tensor.type)](tensor, totals, block);
-  });
+  run(&TensorKernels::pay_decay, tensors, totals, threads);
 }
 
 }  // namespace oktopk

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One step of AdamW or SGD over many tensors of any floating type, in one call: what the PyTorch
-// optimisers do on the host. The rules are adam_rule.h and sgd_rule.h; the tensors and their state
-// belong to the caller, who also owns the clock. Tensors are cut into blocks, and blocks divided
-// among threads; the number of threads changes no result.
-// COST: O(entries that arrive); O(n) in dense steps. No memory but for the list of blocks.
+// One step of AdamW or SGD over many tensors of any floating type, in one call: the host part of the PyTorch
+// optimisers. The rules are in adam_rule.h and sgd_rule.h. The caller owns the tensors, their state and the clock.
+// Tensors are cut into blocks, which threads share; the number of threads changes no result.
+// COST: O(entries that arrive); O(n) in dense steps. Memory: the list of blocks.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +17,8 @@ namespace oktopk {
 enum class WeightType { fp32, bf16, fp16, fp64 };
 inline constexpr std::size_t kWeightTypes = 4;
 
-// A parameter, its mean gradient and its state, all in one order. State is in float, or in double
-// for weights in double. What a step does not need is null.
+// A parameter, its mean gradient and its state, all in one order. State is in float, or in double for weights in
+// double. Pointers that a step does not need are null.
 struct TensorState {
   WeightType type = WeightType::fp32;
   std::size_t size = 0;
@@ -27,22 +26,21 @@ struct TensorState {
   const void* mean = nullptr;             // of the weights' type
   void* first = nullptr;                  // Adam's first moment, SGD's velocity
   void* second = nullptr;                 // Adam's second moment
-  const void* roots = nullptr;            // of the second moment; as if it were computed here
+  const void* roots = nullptr;            // adam_step_move(): of the second moment
   std::uint32_t* last = nullptr;          // the step in which a coordinate last arrived
   std::uint32_t* arrivals = nullptr;      // how often it did
   const std::int64_t* indices = nullptr;  // where the mean arrived; null: everywhere
   std::size_t count = 0;                  // of them
   std::uint32_t steps = 0;                // made by this tensor, this one included
   std::uint32_t caught_up = 0;            // the step up to which all its weights are decayed
-  std::uint32_t end = 0;                  // of pay_decay(): the step up to which they are to be
+  std::uint32_t end = 0;                  // pay_decay(): the step up to which it decays them
 };
 
-// Place of the first tensor whose indices do not increase strictly within its size; -1: none.
-std::int64_t find_bad_indices(std::span<const TensorState> tensors, std::size_t threads);
+// The position of the first tensor whose indices do not increase strictly within its size; -1: all do.
+std::int64_t find_bad_indices(std::span<const TensorState> tensors);
 
-// Without a clock (last is null) a step is dense, and everything arrived in all steps before. Then
-// a step may be divided into adam_step_moments() and adam_step_move(), with roots that are taken in
-// between.
+// Without a clock (last is null) a step is dense, as all steps before it. A caller may then divide it into
+// adam_step_moments() and adam_step_move(), and take the roots of the second moments in between.
 void adam_step(std::span<const TensorState> tensors, const AdamStep& step, std::size_t threads);
 void adam_step_moments(std::span<const TensorState> tensors, const AdamStep& step, std::size_t threads);
 void adam_step_move(std::span<const TensorState> tensors, const AdamStep& step, std::size_t threads);

@@ -72,6 +72,9 @@ class NodeReducer final : public Synchroniser {
   // notes of all ranks. There are none of the whole: most messages are the node's sum, in memory
   // that its ranks share, and would drown what crosses the wire; times() has their part.
   const Reducer* reducer() const { return reducer_.get(); }
+  // For a caller who moves unsent values and steps between reducers, on all ranks together.
+  Reducer* reducer() { return reducer_.get(); }
+  void set_steps(std::uint64_t steps);
 
   // The cost of a step at k on the leader of the largest node. With another P than this one's, that
   // many ranks in nodes of that size.

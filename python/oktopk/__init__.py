@@ -4,9 +4,9 @@
     import oktopk.torch                    # the DDP hook, FSDP2 hook and optimisers
     import oktopk, oktopk.mpi              # numpy arrays over mpi4py
 
-Every rank sends the largest 1% of its gradient and all ranks apply the same sum; what was not sent
-is kept for later steps. Needs numpy; torch and mpi4py only in the modules named after them.
-oktopk.__version__ is the version of the CMake project, compiled into the native module.
+Every rank sends the largest 1% of its gradient, and all ranks apply the same sum; the rest is kept for later steps.
+Needs numpy; torch and mpi4py only in the modules named after them. oktopk.__version__ is the version of the CMake
+project, compiled into the native module.
 """
 
 from oktopk import _requirements
@@ -15,45 +15,18 @@ _requirements.require_native()
 _requirements.require_module("numpy", "the package")
 
 from oktopk._core import (  # noqa: E402
-    Candidate,
-    CommError,
-    Communicator,
-    DeviceError,
-    Machine,
-    Profile,
-    PythonCommunicator,
-    Trace,
-    UsageError,
-    calibrate,
-    explain,
-    gather_trace,
-    presets,
-    thread_world,
+    Candidate, CommError, Communicator, DeviceError, Machine, Profile, PythonCommunicator, Trace, UsageError, calibrate,
+    explain, gather_trace, presets, thread_world,
 )
 from oktopk._core import version as __version__  # noqa: E402
-from oktopk.reducer import Reducer, Update  # noqa: E402
+from oktopk.reducer import BucketedReducer, NodeReducer, Reducer, Update  # noqa: E402
 from oktopk.transport import Transport  # noqa: E402
 
 for _error in (UsageError, CommError, DeviceError):
     _error.__module__ = "oktopk"  # as users write and see it
 
 __all__ = [
-    "Candidate",
-    "CommError",
-    "Communicator",
-    "DeviceError",
-    "Machine",
-    "Profile",
-    "PythonCommunicator",
-    "Reducer",
-    "Trace",
-    "Transport",
-    "Update",
-    "UsageError",
-    "__version__",
-    "calibrate",
-    "explain",
-    "gather_trace",
-    "presets",
-    "thread_world",
+    "BucketedReducer", "Candidate", "CommError", "Communicator", "DeviceError", "Machine", "NodeReducer", "Profile",
+    "PythonCommunicator", "Reducer", "Trace", "Transport", "Update", "UsageError", "__version__", "calibrate",
+    "explain", "gather_trace", "presets", "thread_world",
 ]

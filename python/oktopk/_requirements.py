@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Looks, before anything else is imported, whether the native module, numpy and torch are there and fit.
 
-Otherwise the import ends with an ImportError that says in plain words what is missing and which
-command installs it. Cost: three look-ups in the file system.
+Otherwise the import ends with an ImportError that says in plain words what is missing and which command installs it.
+Cost: three look-ups in the file system.
 """
 
 from __future__ import annotations
@@ -88,15 +88,13 @@ def require_module(name: str, purpose: str, least: str = "") -> None:
         if error.name != name:
             raise
         raise ModuleNotFoundError(
-            f"oktopk: {purpose} needs {name}, and {_PYTHON} at {sys.executable} has none. "
-            f"Install it: {command}",
+            f"oktopk: {purpose} needs {name}, and {_PYTHON} at {sys.executable} has none. Install it: {command}",
             name=name,
         ) from None
     version = getattr(module, "__version__", "")
     if least and _numbers(version) < _numbers(least):
         raise ImportError(
-            f"oktopk: {purpose} needs {name} {least} or newer, this is {version}. Install it: {command}",
-            name=name,
+            f"oktopk: {purpose} needs {name} {least} or newer, this is {version}. Install it: {command}", name=name
         )
 
 

@@ -24,8 +24,8 @@ __all__ = ["prepare_hook"]
 
 
 def prepare_hook(accelerator: Any, model: torch.nn.Module, **options: Any) -> OkTopkState:
-    """Registers the hook on a model that accelerator.prepare() gave, makes its state the source of
-    the prepared SparseAdamW or SparseSGD, and puts it into the accelerator's check-points.
+    """Registers the hook on a model that accelerator.prepare() gave, makes its state the source of the prepared
+    SparseAdamW or SparseSGD, and puts it into the accelerator's check-points.
 
     options: those of oktopk.torch.OkTopkState. The GradScaler is the accelerator's own.
     """
@@ -47,8 +47,8 @@ def prepare_hook(accelerator: Any, model: torch.nn.Module, **options: Any) -> Ok
 
 
 def _name(models: List[torch.nn.Module], model: DistributedDataParallel) -> str:
-    """As Accelerate names the files of its models: the first has no number. Its list has them as
-    they were before DDP, or with it."""
+    """As Accelerate names the files of its models: the first has no number. Its list has them as they were before DDP,
+    or with it."""
     place = [other is model or other is model.module for other in models].index(True)
     return "oktopk" if place == 0 else f"oktopk_{place}"
 
@@ -63,7 +63,6 @@ def _why_not(accelerator: Any, model: torch.nn.Module) -> str:
         )
     distributed = str(getattr(accelerator, "distributed_type", "")).replace("DistributedType.", "")
     return (
-        f"oktopk: the model is a {kind}, not DistributedDataParallel (distributed_type "
-        f"{distributed}): call prepare_hook() with the model that accelerator.prepare() returned, "
-        "and use neither FSDP nor DeepSpeed"
+        f"oktopk: the model is a {kind}, not DistributedDataParallel (distributed_type {distributed}): call "
+        "prepare_hook() with the model that accelerator.prepare() returned, and use neither FSDP nor DeepSpeed"
     )

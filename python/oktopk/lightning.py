@@ -4,9 +4,9 @@
     callback = oktopk.lightning.OkTopkCallback(density=0.01, start_iter=500)
     trainer = lightning.Trainer(strategy="ddp", devices=4, callbacks=[callback])
 
-configure_optimizers() returns SparseAdamW or SparseSGD without a source; the callback is it.
-Lightning's check-points carry the states of all ranks' hooks (docs/frontends.md). COST: rank 0 holds
-them all, about n floats each, while a check-point is written.
+configure_optimizers() returns SparseAdamW or SparseSGD without a source; the callback is it. Lightning's check-points
+carry the states of all ranks' hooks (docs/frontends.md). COST: rank 0 holds them all, about n floats each, while a
+check-point is written.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def _callbacks() -> Tuple[Any, ...]:
 
 
 class OkTopkCallback(*_callbacks()):  # type: ignore[misc]
-    """Registers the hook on the model that DDPStrategy wraps, on processors too, and makes its state
-    the source of SparseAdamW or SparseSGD; saves and loads it with Lightning's check-points.
+    """Registers the hook on the model that DDPStrategy wraps, on processors too, and makes its state the source of
+    SparseAdamW or SparseSGD; saves and loads it with Lightning's check-points.
 
     options: those of oktopk.torch.OkTopkState. The GradScaler is that of the precision plugin.
     """
@@ -94,10 +94,7 @@ class OkTopkCallback(*_callbacks()):  # type: ignore[misc]
             return
         states = checkpoint.get(_KEY)
         if not states:
-            warn(
-                "oktopk: no state of the hook in the check-point: it begins anew, with start_iter "
-                "dense steps"
-            )
+            warn("oktopk: no state of the hook in the check-point: it begins anew, with start_iter dense steps")
         elif len(states) == trainer.world_size:
             self._state.load_state_dict(states[trainer.global_rank])
         else:
@@ -105,7 +102,7 @@ class OkTopkCallback(*_callbacks()):  # type: ignore[misc]
 
 
 def _gather(own: Dict[str, Any]) -> List[Dict[str, Any]]:
-    """Collective: those of all ranks on rank 0, nothing elsewhere."""
+    """Collective: the states of all ranks on rank 0, nothing elsewhere."""
     is_first = dist.get_rank() == 0
     states: List[Any] = [None] * dist.get_world_size() if is_first else []
     with host_group() as group:
@@ -127,7 +124,6 @@ def _require_ddp(strategy: Any) -> None:
         )
     if getattr(strategy, "_ddp_comm_hook", None) is not None:
         raise UsageError(
-            "oktopk: DDPStrategy has a ddp_comm_hook, which Lightning registers on CUDA devices and "
-            "ignores elsewhere: leave ddp_comm_hook and ddp_comm_state out, OkTopkCallback registers "
-            "the hook on every device"
+            "oktopk: DDPStrategy has a ddp_comm_hook, which Lightning registers on CUDA devices and ignores "
+            "elsewhere: leave ddp_comm_hook and ddp_comm_state out, OkTopkCallback registers the hook on every device"
         )

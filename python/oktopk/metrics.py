@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step did, written down: callbacks for `OkTopkState(callback=...)` and for one's own loops.
+"""Writers of step metrics: callbacks for `OkTopkState(callback=...)` and for your own loops.
 
 A callback gets one dict per bucket and step:
 
@@ -8,7 +8,7 @@ A callback gets one dict per bucket and step:
     selected, gathered      entries that this rank sent; entries of the result
     share                   of the squared norm of what was unsent, that which the ranks sent; 0 unless
                             adaptive_share is set and the ranks compared it in this step
-    threshold_local, threshold_global
+    local_threshold, global_threshold
                             smallest magnitude that this rank sent; smallest of the result
     wire_bytes, messages    what this rank sent (a transport's own heads not counted)
     dense_bytes             what a dense fp32 allreduce would have sent
@@ -31,8 +31,8 @@ Callback = Callable[[Metrics], None]
 
 
 def wants(callback: Callback, step: int) -> bool:
-    """Whether a callback is to be called for a step: its method wants(step) says so, where it has
-    one. Asked before the metrics are computed, of which residual_norm costs a pass over n values."""
+    """Whether to call a callback for a step: its method wants(step) decides, where it has one. Asked before the metrics
+    are computed, because residual_norm costs a pass over n values."""
     ask: Any = getattr(callback, "wants", None)
     return ask is None or bool(ask(step))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MPI from Python, by mpi4py: works with whichever MPI mpi4py was given.
+"""MPI from Python through mpi4py, with the MPI that mpi4py was built for.
 
     from mpi4py import MPI
     comm = oktopk.mpi.communicator(MPI.COMM_WORLD)
@@ -22,8 +22,8 @@ _not_complete: List[Any] = []  # what MPI may still write to
 
 
 def communicator(comm: Optional[Any] = None, timeout: float = 60.0) -> PythonCommunicator:
-    """The ranks of an mpi4py communicator (default: COMM_WORLD), which is duplicated. Collective:
-    waits for ranks that start late for the timeout or 60 s, whichever is longer."""
+    """The ranks of an mpi4py communicator (default: COMM_WORLD), which is duplicated. Collective: waits for ranks that
+    start late for the timeout or 60 s, whichever is longer."""
     if comm is None:
         from mpi4py import MPI
 
@@ -49,8 +49,8 @@ def _poll(is_done: Callable[[], Any], timeout: float) -> bool:
 
 @dataclass
 class _World:
-    """What a transport and its parts share: a communicator and its tags. A part is a list of ranks
-    and a tag of its own, since MPI_Comm_split has no timeout."""
+    """A communicator and its tags, shared by a transport and its parts. A part is a list of ranks and a tag of its own,
+    since MPI_Comm_split has no timeout."""
 
     comm: Any
     next_tag: int = 0
@@ -58,8 +58,8 @@ class _World:
 
 @dataclass(eq=False)
 class _Exchange:
-    """An exchange under way. Its messages lie in memory of MPI's, which nobody frees as long as MPI
-    has a request: a message that has begun cannot be taken back."""
+    """An exchange in flight. Its messages lie in memory from MPI, which stays as long as MPI has a request: a message
+    that has begun cannot be taken back."""
 
     recvs: Sequence[Message]
     sizes: Dict[int, int] = field(default_factory=dict)  # by receive, of the messages that are here
@@ -105,7 +105,7 @@ class MpiTransport:
         return np.frombuffer(exchange.rooms[-1], np.uint8)[:size]
 
     def _collect(self) -> None:
-        """Receives what is here."""
+        """Receives the messages that have arrived."""
         status = self._mpi.Status()
         for peer, waiting in enumerate(self._waiting):
             while waiting:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every option of a Reducer, in one table: what type checkers, help() and messages know of them.
+"""Every option of a Reducer, in one table, for type checkers, help() and messages.
 
-`Reducer`, `OkTopkState`, `LocalSteps` and `register_fsdp` take these by keyword. The native module
-checks the values; a test compares this table with the names that it knows.
+`Reducer`, `OkTopkState`, `LocalSteps` and `register_fsdp` take these by keyword. The native module checks the values; a
+test compares this table with the names that it knows.
 """
 
 from __future__ import annotations
 
 import difflib
 import inspect
-from typing import Any, Callable, Mapping, Optional, Sequence, Tuple, TypedDict, TypeVar
+from typing import Any, Callable, Mapping, Optional, Sequence, Tuple, TypedDict, TypeVar, Union
 
 from oktopk._core import Profile, Trace, UsageError
 
@@ -35,13 +35,14 @@ class MoreOptions(TypedDict, total=False):
     adaptive_interval: Optional[int]
     nan_policy: Optional[str]  # "error", "skip" or "local": docs/errors.md
     coarsest: Optional[str]  # preset auto: the coarsest coding of values that it may take
-    overrides: Optional[str]  # preset auto: rules of the user's (docs/tuning.md)
+    overrides: Optional[str]  # preset auto: rules of the user (docs/tuning.md)
+    group_size: Union[int, str, None]  # ranks that sum densely first; "host": those of a host (docs/hierarchy.md)
     profile: Optional[Profile]  # preset auto: of the network, instead of measuring one
     trace: Optional[Trace]  # events for a viewer (docs/observability.md)
 
 
 class ReducerOptions(MoreOptions, total=False):
-    """With those that classes of the PyTorch layer have in their signatures, with their defaults."""
+    """All options. Classes of the PyTorch layer have these four in their signatures, with defaults."""
 
     preset: Optional[str]  # "auto", or a name of oktopk.presets()
     density: Optional[float]  # the share of the values that a step sends
@@ -50,7 +51,7 @@ class ReducerOptions(MoreOptions, total=False):
 
 
 def show_options(function: F) -> F:
-    """Puts the options in the place of **options in a signature, as help() and inspect show it."""
+    """Replaces **options by the options in the signature that help() and inspect show."""
     signature = inspect.signature(function)
     shown = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     named = {p.name for p in shown}
@@ -68,12 +69,10 @@ def _words(kind: Any) -> str:
 
 
 def require_known(function: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    """UsageError for a keyword that is none of the function's, with the nearest one that is."""
+    """UsageError for a keyword that the function does not have; the message names the nearest one."""
     known = [name for name in inspect.signature(function).parameters if name != "self"]
     for name in options:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean '{near[0]}'? " if near else ""
-            raise UsageError(
-                f"oktopk: unknown option '{name}': {hint}there are: {', '.join(known)}"
-            )
+            raise UsageError(f"oktopk: unknown option '{name}': {hint}there are: {', '.join(known)}")

@@ -5,8 +5,7 @@
     trainer = Trainer(model, args, train_dataset=..., optimizers=(optimiser, None),
                       callbacks=[oktopk.transformers.OkTopkCallback(density=0.01, start_iter=500)])
 
-Check-points of the Trainer carry the state of every rank's hook, a file per rank
-(docs/frontends.md).
+Check-points of the Trainer carry the state of every rank's hook, a file per rank (docs/frontends.md).
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ __all__ = ["OkTopkCallback"]
 
 
 class OkTopkCallback(TrainerCallback):
-    """Registers the hook when training begins, and makes its state the source of SparseAdamW or
-    SparseSGD; saves and loads it with the Trainer's check-points.
+    """Registers the hook when training begins, and makes its state the source of SparseAdamW or SparseSGD; saves and
+    loads it with the Trainer's check-points.
 
     resume_from: the check-point's folder, where train(resume_from_checkpoint=...) gets one that is
         not <output_dir>/checkpoint-<step>: the Trainer does not tell its callbacks.
@@ -62,9 +61,7 @@ class OkTopkCallback(TrainerCallback):
             hint = "; OkTopkCallback(resume_from=...) names another folder"
             load_rank_files(self._state, folder, hint=hint)
 
-    def on_step_end(
-        self, args: Any, state: Any, control: Any, optimizer: Any = None, **_: Any
-    ) -> None:
+    def on_step_end(self, args: Any, state: Any, control: Any, optimizer: Any = None, **_: Any) -> None:
         if control.should_evaluate or control.should_save or control.should_training_stop:
             catch_up([optimizer])
 
@@ -84,7 +81,6 @@ def _why_not(args: Any, model: torch.nn.Module) -> str:
             "torchrun --nproc-per-node 2 or more, or leave OkTopkCallback out"
         )
     return (
-        f"oktopk: no DistributedDataParallel is around the model, a {type(model).__name__}: the hook "
-        "works with DDP alone, so leave FSDP and DeepSpeed out of TrainingArguments, or "
-        "OkTopkCallback out of the callbacks"
+        f"oktopk: no DistributedDataParallel is around the model, a {type(model).__name__}: the hook works with DDP "
+        "alone, so leave FSDP and DeepSpeed out of TrainingArguments, or OkTopkCallback out of the callbacks"
     )

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The steps of SparseAdamW and SparseSGD over tensors in host memory
-// (python/oktopk/torch/optim.py): one call for all parameters of a group. Tensors come as
-// addresses, which costs less than asking each for its array; python/oktopk/torch/native_step.py
-// vouches for them.
+// The steps of SparseAdamW and SparseSGD over tensors in host memory (python/oktopk/torch/optim.py): one call for all
+// parameters of a group. Tensors come as addresses, which costs less than asking each for its array;
+// python/oktopk/torch/native_step.py vouches for them.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/tuple.h>
 
@@ -11,7 +10,6 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/optim/interval_clock.h"
-#include "oktopk/optim/power_table.h"
 #include "oktopk/optim/tensor_step.h"
 #include "python/src/arrays.h"
 #include "python/src/module.h"
@@ -71,11 +69,11 @@ class LazyGroup {
   void tick(double rate, double weight_decay, std::uint64_t steps) {
     require(rate >= 0 && weight_decay >= 0 && decay_of_one_step(rate, weight_decay) > 0, "lr = ", rate,
             " and weight_decay = ", weight_decay, ", but they must not be negative, and their product less than 1");
-    require(history_.now() + steps < (1U << 31U), "a clock of ", history_.now(), " and ", steps,
+    require(clock_.now() + steps < (1U << 31U), "a clock of ", clock_.now(), " and ", steps,
             " steps, but it has fewer than 2^31");
-    for (std::uint64_t step = 0; step < steps; ++step) history_.tick(rate, weight_decay);
+    for (std::uint64_t step = 0; step < steps; ++step) clock_.tick(rate, weight_decay);
   }
-  const RateHistory& history() const { return history_; }
+  const IntervalClock& clock() const { return clock_; }
 
   template <auto run>
   void adam(const nb::list& rows, const nb::dict& options, std::size_t threads) {
@@ -84,7 +82,7 @@ class LazyGroup {
                   .beta2 = nb::cast<double>(options["beta2"]),
                   .epsilon = nb::cast<double>(options["eps"]),
                   .ages_by_arrivals = nb::cast<bool>(options["ages_by_arrivals"]),
-                  .clock = clock(options)};
+                  .clock = view(options)};
     std::uint32_t most = step.clock.now;
     for (const TensorState& tensor : tensors) most = std::max(most, tensor.steps);
     step.first = first_.up_to(step.beta1, most);
@@ -98,7 +96,7 @@ class LazyGroup {
     SgdStep step{.momentum = nb::cast<double>(options["momentum"]),
                  .weight_decay = nb::cast<double>(options["weight_decay"]),
                  .nesterov = nb::cast<bool>(options["nesterov"]),
-                 .clock = clock(options)};
+                 .clock = view(options)};
     step.powers = first_.up_to(step.momentum, step.clock.now);
     const nb::gil_scoped_release free;
     sgd_step(tensors, step, threads);
@@ -107,24 +105,24 @@ class LazyGroup {
   void pay_decay(const nb::list& rows, std::size_t threads) const {
     const std::vector<TensorState> tensors = as_tensors(rows);
     const nb::gil_scoped_release free;
-    oktopk::pay_decay(tensors, history_.totals().data(), threads);
+    oktopk::pay_decay(tensors, clock_.totals().data(), threads);
   }
 
  private:
   // Rate and decay of a group without a clock are those given.
-  ClockView clock(const nb::dict& options) const {
-    ClockView view = history_.view();
+  ClockView view(const nb::dict& options) const {
+    ClockView view = clock_.view();
     view.rate = nb::cast<double>(options["rate"]);
     view.kept = nb::cast<double>(options["kept"]);
     return view;
   }
 
-  RateHistory history_;
+  IntervalClock clock_;
   PowerTable first_;
   PowerTable second_;
 };
 
-std::int64_t bad_indices(const nb::list& lists, std::size_t threads) {
+std::int64_t bad_indices(const nb::list& lists) {
   using List = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;
   std::vector<TensorState> tensors;
   for (const nb::handle list : lists) {
@@ -133,7 +131,7 @@ std::int64_t bad_indices(const nb::list& lists, std::size_t threads) {
     tensors.push_back({.size = size, .indices = indices, .count = count});
   }
   const nb::gil_scoped_release free;
-  return find_bad_indices(tensors, threads);
+  return find_bad_indices(tensors);
 }
 
 auto one_minus_powers(double beta, std::uint32_t exponent) {
@@ -145,7 +143,7 @@ auto one_minus_powers(double beta, std::uint32_t exponent) {
 // Steps, rate and decay of each stretch, one after the other: plain numbers, for a state_dict().
 nb::list runs(const LazyGroup& group) {
   nb::list flat;
-  for (const RateHistory::Run& run : group.history().runs()) {
+  for (const IntervalClock::Run& run : group.clock().runs()) {
     flat.append(run.steps);
     flat.append(run.rate);
     flat.append(run.weight_decay);
@@ -156,7 +154,7 @@ nb::list runs(const LazyGroup& group) {
 // (rates, kept) of the steps from `begin` to now.
 auto totals(const LazyGroup& group, std::size_t begin) {
   std::vector<double> flat;
-  const std::span<const StepTotals> all = group.history().totals();
+  const std::span<const StepTotals> all = group.clock().totals();
   require(begin <= all.size(), "totals from step ", begin, " of ", all.size());
   for (const StepTotals& total : all.subspan(begin)) flat.push_back(total.rate);
   for (const StepTotals& total : all.subspan(begin)) flat.push_back(total.kept);
@@ -170,10 +168,10 @@ void bind_optim(nb::module_& m) {
       .def(nb::init<>())
       .def("tick", &LazyGroup::tick, "rate"_a, "weight_decay"_a, "steps"_a = 1, "Steps begin.")
       .def_prop_ro(
-          "now", [](const LazyGroup& g) { return g.history().now(); }, "Steps made.")
-      .def_prop_ro("has_decayed", [](const LazyGroup& g) { return g.history().has_decayed(); })
+          "now", [](const LazyGroup& g) { return g.clock().now(); }, "Steps made.")
+      .def_prop_ro("has_decayed", [](const LazyGroup& g) { return g.clock().has_decayed(); })
       .def_prop_ro(
-          "rescalings", [](const LazyGroup& g) { return g.history().rescalings(); },
+          "rescalings", [](const LazyGroup& g) { return g.clock().rescalings(); },
           "How often all earlier totals have changed.")
       .def("runs", &runs, "Stretches of one rate, flat: steps, rate, weight decay, steps, ...")
       .def("totals", &totals, "begin"_a = 0,
@@ -184,7 +182,7 @@ void bind_optim(nb::module_& m) {
       .def("adam_move", &LazyGroup::adam<&adam_step_move>, "tensors"_a, "options"_a, "threads"_a)
       .def("sgd", &LazyGroup::sgd, "tensors"_a, "options"_a, "threads"_a)
       .def("pay_decay", &LazyGroup::pay_decay, "tensors"_a, "threads"_a);
-  m.def("find_bad_indices", &bad_indices, "lists"_a, "threads"_a,
+  m.def("find_bad_indices", &bad_indices, "lists"_a,
         "Place of the first (address, count, size) whose indices do not increase within its size; "
         "-1: none.");
   m.def("one_minus_powers", &one_minus_powers, "beta"_a, "exponent"_a,

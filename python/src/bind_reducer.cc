@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reducer for Python: one training step's synchronisation of one flat gradient. The GIL is released
-// while a step runs; a communicator written in Python takes it for its messages.
+// Reducer, NodeReducer and BucketedReducer in the Python module (reducers.h has the classes).
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -8,15 +7,10 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
-#include <optional>
 #include <tuple>
 
-#include "oktopk/reduce/reducer.h"
-#include "oktopk/reduce/reducer_state.h"
-#include "python/src/arrays.h"
 #include "python/src/module.h"
-#include "python/src/options.h"
+#include "python/src/reducers.h"
 
 namespace nb = nanobind;
 using nb::literals::operator""_a;
@@ -24,71 +18,11 @@ using nb::literals::operator""_a;
 namespace oktopk::python {
 namespace {
 
-using HostFloats = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
 std::span<const std::byte> as_span(const nb::bytes& bytes) {
   return {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()};
 }
 
-class PyReducer {
- public:
-  PyReducer(Communicator& comm, std::uint64_t n, const nb::dict& options, bool external_dense)
-      : options_(nb::steal<nb::dict>(PyDict_Copy(options.ptr()))),
-        reducer_(comm, checked_n(n), with_external(read_options(options), external_dense)) {}
-
-  Reducer& reducer() { return reducer_; }
-  const Reducer& reducer() const { return reducer_; }
-  const Update& update() const { return update_; }
-
-  void step(const std::optional<AnyArray>& gradient, float scale) {
-    const Gradient input = gradient ? as_gradient(*gradient, "step") : Gradient();
-    run([&] { return reducer_.step(input, scale); });
-  }
-  void flush() {
-    run([&] { return reducer_.flush(); });
-  }
-
-  void end_external(const ExternalStep& made) { update_ = reducer_.end_external(made); }
-
-  // The mean times factor, over whatever was there.
-  void write_update(const HostFloats& out, float factor) const {
-    const std::span<float> x(out.data(), out.size());
-    require(x.size() == reducer_.n(), "write_update: ", x.size(), " values, but n = ", reducer_.n());
-    const nb::gil_scoped_release free;
-    if (!update_.is_dense()) std::fill(x.begin(), x.end(), 0.0F);
-    update_.for_each([&](Index i, float mean) { x[i] = factor * mean; });
-  }
-
-  void keep_snapshot() { reducer_.copy_to(snapshot_.emplace()); }
-  void go_back() {
-    require(snapshot_.has_value(), "go_back: no snapshot was kept");
-    reducer_.go_back(*snapshot_);
-    update_ = {};
-  }
-
-  nb::dict stats() const;
-
- private:
-  static ReducerOptions with_external(ReducerOptions options, bool external_dense) {
-    options.choice.external_dense = external_dense;
-    return options;
-  }
-
-  template <class Act>
-  void run(const Act& act) {
-    const nb::gil_scoped_release free;
-    update_ = {};
-    update_ = act();
-  }
-
-  nb::dict options_;  // keeps a trace alive
-  Reducer reducer_;
-  Update update_;
-  std::optional<Reducer::Snapshot> snapshot_;
-};
-
-nb::dict PyReducer::stats() const {
-  const StepMetrics m = reducer_.metrics();
+nb::dict as_dict(const StepMetrics& m) {
   nb::dict stats;
   stats["step"] = m.step;
   stats["n"] = m.n;
@@ -96,8 +30,8 @@ nb::dict PyReducer::stats() const {
   stats["selected"] = m.selected;
   stats["gathered"] = m.gathered;
   stats["share"] = m.share;
-  stats["threshold_local"] = m.local_threshold;
-  stats["threshold_global"] = m.global_threshold;
+  stats["local_threshold"] = m.local_threshold;
+  stats["global_threshold"] = m.global_threshold;
   stats["messages"] = m.messages;
   stats["wire_bytes"] = m.wire_bytes;
   stats["dense_bytes"] = m.dense_bytes;
@@ -106,107 +40,105 @@ nb::dict PyReducer::stats() const {
   stats["seconds_exchange"] = m.times.exchange;
   stats["seconds_settle"] = m.times.settle;
   stats["preset"] = m.preset;
-  stats["codec"] = to_string(reducer_.allreduce().options().codec);
   stats["dense"] = m.is_dense;
   stats["skipped"] = m.skipped;
   stats["refreshed"] = m.refreshed;
   return stats;
 }
 
-void bind_steps(nb::class_<PyReducer>& c) {
-  c.def("step", &PyReducer::step, "gradient"_a.none(), "scale"_a = 1.0F,
-        "Collective: adds scale * gradient to what is unsent and synchronises. None adds nothing. "
-        "Then see `indices`, `values` and `dense`, or write_update().")
-      .def("flush", &PyReducer::flush, "Collective: synchronises everything that is unsent, densely; nothing is left.")
-      .def("write_update", &PyReducer::write_update, "out"_a.noconvert(), "factor"_a = 1.0F,
-           "Writes the mean of the last step, times factor, as all n values.")
-      .def_prop_ro("skipped", [](const PyReducer& r) { return r.update().skipped; })
-      .def_prop_ro("is_dense", [](const PyReducer& r) { return r.update().is_dense(); })
-      .def_prop_ro(
-          "indices", [](const PyReducer& r) { return copy_to_numpy(r.update().sparse.idx); }, nb::rv_policy::move,
-          "Indices of the last step's mean; empty after a dense step.")
-      .def_prop_ro(
-          "values", [](const PyReducer& r) { return copy_to_numpy(r.update().sparse.val); }, nb::rv_policy::move,
-          "The mean at `indices`.")
-      .def_prop_ro(
-          "dense", [](const PyReducer& r) { return copy_to_numpy(r.update().dense); }, nb::rv_policy::move,
-          "All n values of the mean after a dense step; empty otherwise.")
-      .def_prop_ro(
-          "sent",
-          [](const PyReducer& r) {
-            return std::make_pair(copy_to_numpy(r.reducer().sent().idx), copy_to_numpy(r.reducer().sent().val));
-          },
-          nb::rv_policy::move, "(indices, values) that this rank sent in the last step.");
+nb::dict stats_of(const PyReducer& r) {
+  nb::dict stats = as_dict(r.metrics());
+  stats["codec"] = r.own() ? to_string(r.own()->allreduce().options().codec) : std::string();
+  return stats;
 }
 
-void bind_state(nb::class_<PyReducer>& c) {
+using ReducerClass = nb::class_<PyReducer, PySynchroniser>;
+
+void bind_steps(nb::class_<PySynchroniser>& c) {
+  c.def("step", &PySynchroniser::step, "gradient"_a.none(), "scale"_a = 1.0F,
+        "Collective: adds scale * gradient to what is unsent and synchronises. None adds nothing. "
+        "Then see `indices`, `values` and `dense`, or write_update().")
+      .def("flush", &PySynchroniser::flush,
+           "Collective: synchronises everything that is unsent, densely; nothing is left.")
+      .def("write_update", &PySynchroniser::write_update, "out"_a.noconvert(), "factor"_a = 1.0F,
+           "Writes the mean of the last step, times factor, as all n values.")
+      .def_prop_ro("skipped", [](const PySynchroniser& r) { return r.update().skipped; })
+      .def_prop_ro("is_dense", [](const PySynchroniser& r) { return r.update().is_dense(); })
+      .def_prop_ro(
+          "indices", [](const PySynchroniser& r) { return copy_to_numpy(r.update().sparse.idx); }, nb::rv_policy::move,
+          "Indices of the last step's mean; empty after a dense step.")
+      .def_prop_ro(
+          "values", [](const PySynchroniser& r) { return copy_to_numpy(r.update().sparse.val); }, nb::rv_policy::move,
+          "The mean at `indices`.")
+      .def_prop_ro(
+          "dense", [](const PySynchroniser& r) { return copy_to_numpy(r.update().dense); }, nb::rv_policy::move,
+          "All n values of the mean after a dense step; empty otherwise.");
+}
+
+void bind_saving(nb::class_<PySynchroniser>& c) {
   c.def(
        "save",
-       [](const PyReducer& r) {
-         const Bytes state = r.reducer().save();
+       [](const PySynchroniser& r) {
+         const Bytes state = r.sync().save();
          return nb::bytes(reinterpret_cast<const char*>(state.data()), state.size());
        },
        "This rank's state: all that later steps depend on.")
       .def(
           "load",
-          [](PyReducer& r, const nb::bytes& state) {
+          [](PySynchroniser& r, const nb::bytes& state) {
             const nb::gil_scoped_release free;
-            r.reducer().load(as_span(state));
+            r.sync().load(as_span(state));
           },
           "state"_a, "Collective: continues from what this rank saved, bit by bit.")
       .def(
           "load_all",
-          [](PyReducer& r, const std::vector<nb::bytes>& states) {
-            std::vector<Bytes> all;
-            for (const nb::bytes& state : states) {
-              const auto bytes = as_span(state);
-              all.emplace_back(bytes.begin(), bytes.end());
-            }
+          [](PySynchroniser& r, const std::vector<nb::bytes>& states) {
             const nb::gil_scoped_release free;
-            r.reducer().load_all(all);
+            r.sync().load_all(states.size(), [&](std::size_t rank) { return as_span(states[rank]); });
           },
           "states"_a,
-          "Collective: continues from the states of all ranks of an earlier run, in "
-          "rank order, whatever their number was.")
-      .def(
-          "forget", [](PyReducer& r) { r.reducer().forget(); },
-          "Drops what was not applied yet. All ranks should do it together.")
+          "Collective: continues from the states of all ranks of an earlier run, in rank order, whatever their number "
+          "was.");
+}
+
+void bind_unsent(ReducerClass& c) {
+  c.def("forget", &PyReducer::forget, "Drops what was not applied yet. All ranks should do it together.")
       .def("keep_snapshot", &PyReducer::keep_snapshot, nb::call_guard<nb::gil_scoped_release>(),
            "Remembers all that a step changes, for go_back().")
       .def("go_back", &PyReducer::go_back, nb::call_guard<nb::gil_scoped_release>(),
-           "As if the steps since keep_snapshot() had not been. All ranks must do it together.")
+           "Undoes the steps since keep_snapshot(). All ranks must do it together.")
       .def(
           "take_unsent",
           [](PyReducer& r, const HostFloats& out) {
             const nb::gil_scoped_release free;
-            r.reducer().unsent().take({out.data(), out.size()});
+            r.take_unsent({out.data(), out.size()});
           },
           "out"_a.noconvert(),
-          "Writes what is unsent, owner memory included, and forgets it. All ranks must do "
-          "it together.")
+          "Writes what is unsent, owner memory included, and forgets it. All ranks must do it together.")
       .def(
           "give_unsent",
           [](PyReducer& r, const HostFloats& values) {
             const nb::gil_scoped_release free;
-            r.reducer().unsent().give({values.data(), values.size()});
+            r.give_unsent({values.data(), values.size()});
           },
           "values"_a, "Adds n values to what is unsent on this rank.")
+      .def_prop_ro("ranks_led", &PyReducer::ranks_led,
+                   "Ranks whose unsent values this rank holds: 1; with group_size the ranks of its node, or 0.")
       .def_prop_ro(
           "pace",
           [](const PyReducer& r) {
-            const DensityPlan::Pace pace = r.reducer().density().pace();
+            const DensityPlan::Pace pace = r.own() ? r.own()->density().pace() : DensityPlan::Pace{.steps = r.steps()};
             return std::make_tuple(pace.steps, pace.adaptive_steps, pace.density, pace.spent);
           },
-          "(steps, steps of the adaptive density, its density, entries per value that it spent): "
-          "the place in the schedules.")
+          "The place in the schedules: (steps, steps of the adaptive density, its density, entries per value that it "
+          "spent).")
       .def(
           "begin_at",
           [](PyReducer& r, std::uint64_t steps, std::uint64_t adaptive_steps, double density, double spent) {
-            r.reducer().density().begin_at({steps, adaptive_steps, density, spent});
+            r.begin_at({steps, adaptive_steps, density, spent});
           },
           "steps"_a, "adaptive_steps"_a = 0, "density"_a = 0.0, "spent"_a = 0.0,
-          "Before the first step: goes on in the schedules where other Reducers were. All ranks "
-          "must do it together.")
+          "Before the first step: goes on in the schedules where other Reducers were. All ranks must do it together.")
       .def(
           "use_profile", [](PyReducer& r, const Profile& profile) { r.reducer().use(profile); }, "profile"_a,
           "Preset auto: decides by this profile instead of measuring one.");
@@ -214,7 +146,7 @@ void bind_state(nb::class_<PyReducer>& c) {
 
 using ExternalSeconds = std::optional<std::pair<double, double>>;
 
-void bind_external(nb::class_<PyReducer>& c) {
+void bind_external(ReducerClass& c) {
   c.def(
        "prepare",
        [](PyReducer& r, const ExternalSeconds& measured) {
@@ -248,35 +180,60 @@ void bind_external(nb::class_<PyReducer>& c) {
 }  // namespace
 
 void bind_reducer(nb::module_& m) {
-  nb::class_<PyReducer> reducer(m, "Reducer", "Synchronises one flat gradient per step.");
+  nb::class_<PySynchroniser> synchroniser(m, "Synchroniser", "Synchronises one flat gradient per step.");
+  synchroniser.def_prop_ro("n", [](const PySynchroniser& r) { return r.sync().n(); })
+      .def_prop_ro(
+          "unsent_norm", [](const PySynchroniser& r) { return r.sync().unsent_norm(); },
+          nb::call_guard<nb::gil_scoped_release>(), "Norm of the residual and owner memory of this rank; O(n).");
+  bind_steps(synchroniser);
+  bind_saving(synchroniser);
+
+  ReducerClass reducer(m, "Reducer", "A Reducer; with group_size a NodeReducer.");
   reducer
       .def(nb::init<Communicator&, std::uint64_t, const nb::dict&, bool>(), "comm"_a, "n"_a, "options"_a,
            "external_dense"_a = false, nb::keep_alive<1, 2>())
-      .def_prop_ro("n", [](const PyReducer& r) { return r.reducer().n(); })
-      .def_prop_ro("k", [](const PyReducer& r) { return r.reducer().k(); })
-      .def_prop_ro("steps", [](const PyReducer& r) { return r.reducer().steps(); })
+      .def_prop_ro("k", &PyReducer::k)
+      .def_prop_ro("steps", &PyReducer::steps)
       .def_prop_ro(
-          "residual", [](const PyReducer& r) { return copy_to_numpy(r.reducer().residual()); }, nb::rv_policy::move)
+          "residual",
+          [](const PyReducer& r) {
+            return r.own() ? copy_to_numpy(r.own()->residual()) : to_numpy(std::vector<float>(r.sync().n()));
+          },
+          nb::rv_policy::move)
       .def_prop_ro(
           "memory",
           [](const PyReducer& r) {
-            const OwnerMemory memory = r.reducer().memory();
+            const OwnerMemory memory = r.own() ? r.own()->memory() : OwnerMemory{};
             return std::make_pair(memory.region.begin, copy_to_numpy(memory.values));
           },
           nb::rv_policy::move, "(first index, values) of what this rank remembers for its region.")
-      .def_prop_ro(
-          "unsent_norm", [](const PyReducer& r) { return r.reducer().unsent_norm(); },
-          nb::call_guard<nb::gil_scoped_release>(), "Norm of this rank's residual and owner memory; O(n).")
       .def_prop_ro("profile",
                    [](const PyReducer& r) -> std::optional<Profile> {
-                     const Tuner* tuner = r.reducer().tuner();
+                     const Tuner* tuner = r.own() ? r.own()->tuner() : nullptr;
                      if (tuner == nullptr || !tuner->is_calibrated()) return std::nullopt;
                      return tuner->profile();
                    })
-      .def_prop_ro("stats", &PyReducer::stats, "Of the last step, by name.");
-  bind_steps(reducer);
-  bind_state(reducer);
+      .def_prop_ro("stats", &stats_of, "Of the last step, by name.")
+      .def_prop_ro(
+          "leaders",
+          [](const PyReducer& r) {
+            if (r.node() == nullptr) return std::vector<int>();
+            return std::vector<int>(r.node()->leaders().begin(), r.node()->leaders().end());
+          },
+          "With group_size: the ranks that lead a node, increasing.");
+  bind_unsent(reducer);
   bind_external(reducer);
+
+  nb::class_<PyBucketedReducer, PySynchroniser>(m, "BucketedReducer", "A gradient of many tensors, in buckets.")
+      .def(nb::init<Communicator&, std::vector<Index>, const nb::dict&, const std::string&, std::size_t>(), "comm"_a,
+           "tensors"_a, "options"_a, "fusion"_a, "bucket_values"_a, nb::keep_alive<1, 2>())
+      .def("begin", &PyBucketedReducer::begin, "gradient"_a, "scale"_a = 1.0F, "Collective: begins a step.")
+      .def("ready", &PyBucketedReducer::ready, "tensor"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "The values of this tensor are final. From any thread.")
+      .def("wait", &PyBucketedReducer::wait, "Collective: ends the step.")
+      .def_prop_ro("buckets", &PyBucketedReducer::buckets, "(first tensor, end) of each bucket, as they are exchanged.")
+      .def_prop_ro(
+          "stats", [](const PyBucketedReducer& r) { return as_dict(r.metrics()); }, "Sums over the buckets.");
 }
 
 }  // namespace oktopk::python

@@ -22,9 +22,9 @@ using nb::literals::operator""_a;
 namespace oktopk::python {
 namespace {
 
-Profile measure(Communicator& comm, double budget) {
+Profile measure(Communicator& comm, double budget, int ranks_per_host) {
   require(budget > 0, "calibrate: budget = ", budget, " s, but it must be positive");
-  return calibrate(comm, {.budget = budget});
+  return calibrate(comm, {.budget = budget, .ranks_per_host = ranks_per_host});
 }
 
 nb::bytes profile_bytes(const Profile& profile) {
@@ -111,8 +111,10 @@ void bind_tune(nb::module_& m) {
                std::to_string(1e3 * c.seconds) + " ms>";
       });
 
-  m.def("calibrate", &measure, "comm"_a, "budget"_a = 0.15, nb::call_guard<nb::gil_scoped_release>(),
-        "Collective: measures the network and the processor in about `budget` seconds.");
+  m.def("calibrate", &measure, "comm"_a, "budget"_a = 0.15, "ranks_per_host"_a = 1,
+        nb::call_guard<nb::gil_scoped_release>(),
+        "Collective: measures the network and the processor in about `budget` seconds. ranks_per_host > 1: also the "
+        "network between the first ranks of the hosts, for group_size.");
   m.def("explain", &explain, "n"_a, "density"_a, "ranks"_a, "profile"_a, "coarsest"_a = "bf16", "overrides"_a = "",
         "What preset \"auto\" would choose for n values at a density, and all that it compares, "
         "the choice first.");

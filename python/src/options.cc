@@ -47,6 +47,18 @@ DensitySchedule stages(nb::handle x) {
   return schedule;
 }
 
+// "host" or 0: the ranks of a host; g: g consecutive ranks.
+int group_size(nb::handle x) {
+  if (nb::isinstance<nb::str>(x)) {
+    require(text(x) == "host", "reducer: group_size = '", text(x), "', but it must be \"host\" or a number of ranks");
+    return 0;
+  }
+  refuse_bool(x);
+  const auto ranks = nb::cast<int>(x);
+  require(ranks >= 0, "reducer: group_size = ", ranks, ", but it must be \"host\" or a number of ranks");
+  return ranks;
+}
+
 struct Keyword {
   std::string_view name;
   void (*read)(ReducerOptions& o, nb::handle x);
@@ -77,6 +89,7 @@ constexpr auto kKeywords = std::to_array<Keyword>({
     {"coarsest", [](ReducerOptions& o, nb::handle x) { o.choice.coarsest = find_value_coding(text(x)); }},
     {"overrides", [](ReducerOptions& o, nb::handle x) { o.choice.overrides = Overrides::parse(text(x)); }},
     {"trace", [](ReducerOptions& o, nb::handle x) { o.trace = nb::cast<Trace*>(x); }},
+    {"group_size", [](ReducerOptions&, nb::handle x) { group_size(x); }},  // see read_group_size()
     {"profile", [](ReducerOptions& o, nb::handle x) { o.profile = nb::cast<Profile>(x); }},
 });
 
@@ -96,7 +109,14 @@ std::vector<std::string> option_names() {
 }
 
 std::string check_options(const nb::dict& keywords) {
-  return describe(read_options(keywords), std::numeric_limits<Index>::max());
+  const std::string words = describe(read_options(keywords), std::numeric_limits<Index>::max());
+  const std::optional<int> group = read_group_size(keywords);
+  return group ? words + ", group_size " + std::to_string(*group) : words;
+}
+
+std::optional<int> read_group_size(const nb::dict& keywords) {
+  if (!keywords.contains("group_size") || keywords["group_size"].is_none()) return std::nullopt;
+  return group_size(keywords["group_size"]);
 }
 
 ReducerOptions read_options(const nb::dict& keywords) {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Communicator whose messages a Python object moves: torch.distributed process groups, mpi4py,
-// or anything a user writes (python/oktopk/transport.py has the protocol). Called from C++ without
-// the GIL, which it takes for the time of each call. What the Python object raises becomes a
-// CommError, after which the communicator is dead.
+// A Communicator whose messages a Python object moves: torch.distributed process groups, mpi4py, or anything a user
+// writes (python/oktopk/transport.py has the protocol). Called from C++ without the GIL, which it takes for the time of
+// each call. An exception of the Python object becomes a CommError, after which the communicator is dead.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -14,7 +14,6 @@
 #include "oktopk/base/random.h"
 #include "oktopk/base/simd.h"
 #include "oktopk/optim/interval_clock.h"
-#include "oktopk/optim/power_table.h"
 #include "oktopk/optim/tensor_kernels.h"
 #include "tests/support/adamw.h"
 
@@ -25,7 +24,7 @@ constexpr std::size_t kSize = 300'007;  // more than one thread's worth
 
 template <class W>
 struct Trained {
-  using Real = typename Types<W>::Real;
+  using Real = RealOf<W>;
   static constexpr WeightType kType = std::is_same_v<W, float>  ? WeightType::fp32
                                       : std::is_same_v<W, Bf16> ? WeightType::bf16
                                       : std::is_same_v<W, Fp16> ? WeightType::fp16
@@ -69,13 +68,13 @@ enum class Kind { aware, by_steps, sgd };
 template <class W>
 Trained<W> train(Kind kind, std::size_t threads) {
   Trained<W> run(kSize);
-  RateHistory history;
+  IntervalClock history;
   PowerTable first;
   PowerTable second;
   for (int step = 1; step <= 5; ++step) {
     history.tick(0.01 / step, 0.1);
     const TensorState tensor = run.state(step);
-    EXPECT_EQ(find_bad_indices(std::span(&tensor, 1), threads), -1);
+    EXPECT_EQ(find_bad_indices(std::span(&tensor, 1)), -1);
     if (kind == Kind::sgd) {
       const SgdStep group{.momentum = 0.9,
                           .weight_decay = 0.1,
@@ -139,7 +138,7 @@ TEST(TensorStep, is_sparse_adam_bitwise) {
   with_adam(n, options, [&](SparseAdam& adam) {
     Trained<float> run(n);
     Weights weights = run.w;
-    RateHistory history;
+    IntervalClock history;
     PowerTable first;
     PowerTable second;
     for (int step = 1; step <= 20; ++step) {
@@ -196,7 +195,7 @@ TEST(TensorStep, bad_indices_are_found) {
       tensors.push_back({.size = 5, .indices = list.data(), .count = list.size()});
     tensors[1].indices = lists[bad].data();
     tensors[0].indices = lists[0].data();
-    EXPECT_EQ(find_bad_indices(tensors, 2), bad == 0 ? -1 : 1) << bad;
+    EXPECT_EQ(find_bad_indices(tensors), bad == 0 ? -1 : 1) << bad;
   }
 }
 

@@ -38,7 +38,7 @@ def test_mass_is_conserved_and_ranks_agree(preset, P):
         for step in range(6):
             update = reducer.step(gradients(comm.rank, step))
             dense = np.zeros(N, np.float32)
-            update.add_to(dense)
+            update.subtract_from(dense, -1.0)
             applied += dense
         return applied, unsent(reducer)
 
@@ -84,7 +84,7 @@ def test_density_one_is_the_mean(preset):
     )
     mean = sum(gradients(rank, 0) for rank in range(3)) / 3
     got = np.zeros(N, np.float32)
-    results[0].add_to(got)
+    results[0].subtract_from(got, -1.0)
     assert np.allclose(got, mean, rtol=1e-5, atol=1e-5)
 
 
@@ -144,7 +144,7 @@ def test_half_precision_gradients_are_taken():
         return reducer.step(gradients(comm.rank, 0).astype(np.float16))
 
     got = np.zeros(N, np.float32)
-    in_threads(2, body)[0].add_to(got)
+    in_threads(2, body)[0].subtract_from(got, -1.0)
     mean = sum(gradients(r, 0).astype(np.float16).astype(np.float32) for r in range(2)) / 2
     assert np.allclose(got, mean, rtol=1e-6, atol=1e-6)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a reader raises when a file is not there, or is not what it should be."""
+"""The error for a data file that is missing or damaged."""
 
 
 class DataError(Exception):

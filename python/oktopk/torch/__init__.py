@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """oktopk for PyTorch: three lines in a DDP script.
 
-    import oktopk.torch
     state = oktopk.torch.OkTopkState(density=0.01)
     ddp.register_comm_hook(state, oktopk.torch.oktopk_hook)
+    optimiser = oktopk.torch.SparseAdamW(model.parameters(), state, lr=1e-3)    # replaces AdamW
 
 Everything works over torch.distributed process groups.
 """
@@ -21,15 +21,6 @@ from oktopk.torch.reducer import Reducer  # noqa: E402
 from oktopk.torch.state import CompressionStats, OkTopkState  # noqa: E402
 
 __all__ = [
-    "CompressionStats",
-    "FsdpState",
-    "LocalSteps",
-    "OkTopkState",
-    "ProcessGroupTransport",
-    "Reducer",
-    "SparseAdamW",
-    "SparseSGD",
-    "communicator",
-    "oktopk_hook",
-    "register_fsdp",
+    "CompressionStats", "FsdpState", "LocalSteps", "OkTopkState", "ProcessGroupTransport", "Reducer", "SparseAdamW",
+    "SparseSGD", "communicator", "oktopk_hook", "register_fsdp",
 ]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Was a parameter's mean applied? A GradScaler leaves out steps, each optimiser's by itself, so the
-answer is what the optimiser did, and never what the scale is.
+"""Finds out whether the mean of a parameter was applied. A GradScaler may skip the step of each optimiser, so the
+answer depends on what the optimiser did, never on the scale.
 
-A step of a torch.optim.Optimizer that has the parameter counts, unless the optimiser was told to do
-nothing (`found_inf` of fused ones). For parameters that no such optimiser has ever stepped, as with
-updates written by hand, any change of the parameter in place counts.
+A step of a torch.optim.Optimizer that has the parameter counts, unless the optimiser was told to do nothing
+(`found_inf` of fused ones). For parameters that no such optimiser has ever stepped, as with updates written by hand,
+any change of the parameter in place counts.
 COST: a few operations of Python per parameter and step, none on its values.
 """
 
@@ -18,7 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 
 class Applied:
-    """Knows the parameters that watch() was given, since then: `parameter in applied`."""
+    """`parameter in applied`: whether it was applied since watch()."""
 
     def __init__(self) -> None:
         self._watched: Dict[int, Tuple[torch.Tensor, int]] = {}  # by id: parameter, its version
@@ -35,13 +35,13 @@ class Applied:
         weakref.finalize(self, handle.remove)
 
     def watch(self, parameters: Sequence[torch.Tensor]) -> None:
-        """From here on; what was before is forgotten."""
+        """Begins to watch these, and forgets earlier steps of them."""
         for p in parameters:
             self._watched[id(p)] = (p, _version(p))
             self._steps.pop(id(p), None)
 
     def __contains__(self, parameter: torch.Tensor) -> bool:
-        """Whether it was applied. Reads a value of a fused optimiser's device."""
+        """Whether it was applied. May read a value from the device of a fused optimiser."""
         key = id(parameter)
         if key in self._steps:
             return any(inf is None or float(inf) == 0 for inf in self._steps[key])
@@ -66,12 +66,10 @@ class Undoable(Protocol):
     def last_mean(self) -> torch.Tensor: ...
 
 
-def undo(
-    reducer: Undoable, spans: Sequence[Tuple[int, int]], applied: Sequence[bool]
-) -> None:
-    """After a step, where parameters at these spans were applied or not. A step of which nothing was
-    applied leaves no trace. Otherwise what arrived and was not applied is unsent again, on each rank
-    the mean, together their sum."""
+def undo(reducer: Undoable, spans: Sequence[Tuple[int, int]], applied: Sequence[bool]) -> None:
+    """Call it after a step; applied: for each span whether its parameter was applied. A step of which nothing was
+    applied leaves no trace. Otherwise what arrived and was not applied is unsent again: the mean once for each rank, on
+    the rank that holds what is unsent of it."""
     if all(applied):
         return
     if not any(applied):
@@ -83,10 +81,10 @@ def undo(
     for (begin, end), is_applied in zip(spans, applied):
         if is_applied:
             mean[begin:end] = 0
-    reducer.core.give_unsent(mean)
+    reducer.core.give_unsent(mean.mul_(reducer.core.ranks_led))
 
 
 def _version(parameter: torch.Tensor) -> int:
-    """Counts changes in place; a DTensor's are those of its shard."""
+    """The count of changes in place; of the shard where it is a DTensor."""
     part: torch.Tensor = getattr(parameter, "_local_tensor", parameter)
     return part._version

@@ -1,50 +1,126 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All channels of a model: one per bucket, made as buckets show up, replaced when DDP rebuilds them.
+"""One Reducer per DDP bucket (a channel), made when the bucket shows up and replaced when DDP rebuilds its buckets.
 
-Unsent mass belongs to parameters. A new layout takes it from the channels that it replaces, and
-goes on in the warm-up and with the adaptive density where they were; a saved state makes the
-channels that were saved, and the same rule takes it from there.
+Unsent mass belongs to parameters. When the layout changes, a new channel takes over what is unsent of its parameters,
+and continues the warm-up and the adaptive density of the channels that it replaces. A saved state makes the channels
+that were saved; a change of layout then works as always.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
 from oktopk import _core
 from oktopk._core import UsageError
-from oktopk.torch._channel import Channel
-from oktopk.torch._flat_reducer import Span, arrived_of
-from oktopk.torch._saved import Saved
+from oktopk.torch._applied import undo
+from oktopk.torch._flat_reducer import FlatReducer, Span, arrived_of
 
-# Steps of an adaptive density, its density now, entries per value that it spent so far.
+if TYPE_CHECKING:
+    from oktopk.torch._saved import Saved
+
+# Steps of an adaptive density, its present density, entries per value that it spent so far.
 Pace = Tuple[int, float, float]
 
 
-class Channels:
-    """Of one rank. `names`: of all parameters, by id(); None: they get numbers as they come."""
+class Slot(NamedTuple):
+    """The place of a parameter in the flat gradient."""
 
-    def __init__(
-        self, comm: _core.Communicator, options: Dict[str, Any], names: Optional[Dict[int, str]]
-    ):
+    name: str
+    begin: int
+    end: int
+
+
+class Channel:
+    """The parameters of one bucket and their Reducer. All ranks have the same channels in the same order."""
+
+    def __init__(self, comm: _core.Communicator, names: Sequence[str], sizes: Sequence[int], options: Dict[str, Any]):
+        self.slots: List[Slot] = []
+        self.n = 0
+        for name, size in zip(names, sizes):
+            self.slots.append(Slot(name, self.n, self.n + size))
+            self.n += size
+        self._reducer = FlatReducer(comm, self.n, options)
+        self.core = self._reducer.core
+
+    @property
+    def names(self) -> List[str]:
+        return [slot.name for slot in self.slots]
+
+    def step(self, buffer: torch.Tensor, scale: float) -> bool:
+        """Collective: the buffer becomes the mean over the ranks. The Reducer sees scale * gradient; the mean is
+        divided by scale again. False: the step was skipped, and the contents of the buffer are undefined."""
+        self._reducer.step(buffer, scale)
+        if self.core.skipped:
+            return False
+        self._reducer.write(buffer, 1.0 / scale)
+        return True
+
+    def span(self, place: int) -> Span:
+        """The span of the parameter at this place of the bucket."""
+        return Span(self._reducer, self.slots[place].begin, self.slots[place].end)
+
+    def keep_snapshot(self) -> None:
+        """Remembers all that the next step changes, for undo()."""
+        self._reducer.keep_snapshot()
+
+    def undo(self, applied: Sequence[bool]) -> None:
+        """After a step of which not all parameters were applied (_applied.py)."""
+        undo(self._reducer, [(slot.begin, slot.end) for slot in self.slots], applied)
+
+    def residual_norm(self) -> float:
+        """The norm of all that is unsent on this rank. COST: a pass over n values."""
+        return float(self.core.unsent_norm)
+
+    def unsent(self) -> Dict[str, torch.Tensor]:
+        """A copy of this rank's residual and owner memory, by parameter."""
+        flat = torch.from_numpy(self.core.residual)
+        first, memory = self.core.memory
+        flat[first : first + len(memory)] += torch.from_numpy(memory)
+        return self._by_name(flat)
+
+    def take_unsent(self) -> Dict[str, torch.Tensor]:
+        """The same, and nothing is unsent here afterwards."""
+        flat = torch.empty(self.n, dtype=torch.float32)
+        self.core.take_unsent(flat)
+        return self._by_name(flat)
+
+    def _by_name(self, flat: torch.Tensor) -> Dict[str, torch.Tensor]:
+        return {slot.name: flat[slot.begin : slot.end] for slot in self.slots}
+
+    def give_unsent(self, unsent: Dict[str, torch.Tensor]) -> None:
+        """Removes the entries of this channel's parameters from `unsent` and makes them unsent here."""
+        mine = [slot for slot in self.slots if slot.name in unsent]
+        if not mine:
+            return
+        flat = torch.zeros(self.n, dtype=torch.float32)
+        for slot in mine:
+            flat[slot.begin : slot.end] = unsent.pop(slot.name)
+        self.core.give_unsent(flat)
+
+
+class Channels:
+    """All channels of one rank. names: of all parameters, by id(); None: parameters get numbers as they come."""
+
+    def __init__(self, comm: _core.Communicator, options: Dict[str, Any], names: Optional[Dict[int, str]]):
         self._comm = comm
         self._options = options
         self._names = names if names is not None else {}
         self._are_all_known = names is not None
         self._channels: Dict[Tuple[int, ...], Channel] = {}  # by the ids of their parameters
-        self._home: Dict[int, Tuple[int, ...]] = {}  # by the id of a parameter: its channel's key
+        self._home: Dict[int, Tuple[int, ...]] = {}  # by the id of a parameter: the key of its channel
         # By name, while buckets are rebuilt: what is unsent, and the pace of the channel it was in.
         self._unsent: Dict[str, torch.Tensor] = {}
         self._paces: Dict[str, Pace] = {}
         self._iteration = -1
-        self._steps = 0  # sparse ones, made before this iteration
-        # By id: the channel and place of the last step; None: it was dense.
+        self._steps = 0  # sparse steps made before this iteration
+        # By id: the channel and place of the last step; None: the step was dense.
         self._last: Dict[int, Optional[Tuple[Channel, int]]] = {}
 
     def begin_step(self, iteration: int) -> None:
-        """Before each sparse bucket. At the first of an iteration no channel is at work: those that
-        are made in this iteration go on from here, whichever of the others has already made it."""
+        """Call it before each sparse bucket. The first call of an iteration counts the steps made so far; channels that
+        are made in this iteration continue from there, even if other channels already made their step."""
         if iteration == self._iteration:
             return
         self._iteration = iteration
@@ -52,11 +128,13 @@ class Channels:
         self._steps = max([self._steps, *steps])
 
     def of_bucket(self, parameters: Sequence[torch.Tensor]) -> Channel:
-        """The channel of these parameters in this order. Local, the same on all ranks."""
+        """The channel of these parameters in this order. Local, the same on all ranks; collective with group_size."""
         key = tuple(id(p) for p in parameters)
         channel = self._channels.get(key)
         if channel is None:
-            channel = self._rebuild(key, parameters)
+            self._dissolve(key)
+            names = [self._name(i) for i in key]
+            channel = self._new_channel(names, [p.numel() for p in parameters], self._unsent)
             self._keep(key, channel)
         for place, p in enumerate(parameters):
             self._last[id(p)] = (channel, place)
@@ -67,24 +145,20 @@ class Channels:
         return any(id(p) in self._home or self._name(id(p)) in self._unsent for p in parameters)
 
     def take_unsent(self, parameters: Sequence[torch.Tensor]) -> Dict[str, torch.Tensor]:
-        """What is unsent of these, by name, in their order; empty where nothing is. It is forgotten
-        here."""
+        """Gives what is unsent of these by name, in their order, and forgets it. Empty where nothing is unsent."""
         key = tuple(id(p) for p in parameters)
         self._dissolve(key)
         names = [self._name(i) for i in key]
         if not any(name in self._unsent for name in names):
             return {}
-        return {
-            name: self._unsent.pop(name, torch.zeros(p.numel()))
-            for name, p in zip(names, parameters)
-        }
+        return {name: self._unsent.pop(name, torch.zeros(p.numel())) for name, p in zip(names, parameters)}
 
     def give_unsent(self, unsent: Dict[str, torch.Tensor]) -> None:
         """Takes back what take_unsent() gave."""
         self._unsent.update(unsent)
 
     def note_dense(self, parameters: Sequence[torch.Tensor]) -> None:
-        """These were synchronised densely, by someone else."""
+        """The caller synchronised these densely."""
         for p in parameters:
             self._last[id(p)] = None
 
@@ -95,8 +169,8 @@ class Channels:
     def _span(self, parameter: torch.Tensor) -> Optional[Span]:
         if id(parameter) not in self._last:
             raise UsageError(
-                f"oktopk: a parameter of shape {tuple(parameter.shape)} has not been synchronised: "
-                "is it part of the DDP model that this state is registered on?"
+                f"oktopk: a parameter of shape {tuple(parameter.shape)} has not been synchronised: is it part of the "
+                "DDP model that this state is registered on?"
             )
         last = self._last[id(parameter)]
         if last is None:
@@ -111,22 +185,20 @@ class Channels:
             found.update(channel.unsent())
         return found
 
-    def save(self) -> Saved:
-        """What is between two layouts is saved as a bucket of its own."""
+    def to_save(self) -> List[Channel]:
+        """All channels. Values that are between two layouts get a channel of their own."""
         channels = list(self._channels.values())
         if self._unsent:
             sizes = [len(values) for values in self._unsent.values()]
-            rest = Channel(self._comm, list(self._unsent), sizes, self._options)
-            self._pass_on(rest, dict(self._unsent))
-            channels.append(rest)
-        return Saved.of(channels, self._comm)
+            channels.append(self._new_channel(list(self._unsent), sizes, dict(self._unsent)))
+        return channels
 
     def restore(self, saved: Saved) -> None:
         """Collective: makes the channels that were saved, all or none."""
         if not self._are_all_known:
             raise UsageError(
-                "oktopk: a state cannot be loaded without the names of the parameters, and no DDP "
-                "model has those of this hook's buckets"
+                "oktopk: a state cannot be loaded without the names of the parameters, and no DDP model has those of "
+                "this hook's buckets"
             )
         ids = {name: key for key, name in self._names.items()}
         restored: Dict[Tuple[int, ...], Channel] = {}
@@ -134,8 +206,8 @@ class Channels:
             unknown = [name for name in part.names if name not in ids]
             if unknown:
                 raise UsageError(
-                    f"oktopk: the saved state has a parameter '{unknown[0]}', which the model has "
-                    "not: was it saved from another model?"
+                    f"oktopk: the saved state has a parameter '{unknown[0]}', which the model has not: was it saved "
+                    "from another model?"
                 )
             channel = Channel(self._comm, part.names, part.sizes, self._options)
             saved.load_into(channel, part)
@@ -145,31 +217,25 @@ class Channels:
 
     @property
     def profile(self) -> Optional[_core.Profile]:
-        """Of the network, as one of the channels has measured it; None: none has."""
+        """The profile of the network that one of the channels measured; None: none did."""
         profiles = (channel.core.profile for channel in self._channels.values())
         return next((profile for profile in profiles if profile is not None), None)
-
-    def _rebuild(self, key: Tuple[int, ...], parameters: Sequence[torch.Tensor]) -> Channel:
-        self._dissolve(key)
-        names = [self._name(i) for i in key]
-        channel = Channel(self._comm, names, [p.numel() for p in parameters], self._options)
-        self._pass_on(channel, self._unsent)
-        return channel
 
     def _keep(self, key: Tuple[int, ...], channel: Channel) -> None:
         self._channels[key] = channel
         self._home.update((parameter, key) for parameter in key)
 
-    def _pass_on(self, channel: Channel, unsent: Dict[str, torch.Tensor]) -> None:
-        """To a new channel, what belongs to its parameters."""
+    def _new_channel(self, names: List[str], sizes: List[int], unsent: Dict[str, torch.Tensor]) -> Channel:
+        """A channel that takes over what belongs to its parameters."""
+        channel = Channel(self._comm, names, sizes, self._options)
         channel.give_unsent(unsent)
-        slots = [slot for slot in channel.slots if slot.name in self._paces]
-        sizes = [slot.end - slot.begin for slot in slots]
-        mean = mean_pace([self._paces[slot.name] for slot in slots], sizes)
+        known = [(self._paces[name], size) for name, size in zip(names, sizes) if name in self._paces]
+        mean = mean_pace([pace for pace, _ in known], [size for _, size in known])
         channel.core.begin_at(self._steps, *mean)
+        return channel
 
     def _dissolve(self, key: Tuple[int, ...]) -> None:
-        """The channels of an older layout that have some of these parameters give up all theirs."""
+        """Channels of an older layout that have some of these parameters give up all of theirs."""
         for other in {self._home[p]: None for p in key if p in self._home}:
             channel = self._channels.pop(other)
             self._unsent.update(channel.take_unsent())
@@ -181,13 +247,13 @@ class Channels:
     def _name(self, key: int) -> str:
         if self._are_all_known and key not in self._names:
             raise UsageError(
-                "oktopk: a gradient of a parameter that is not of the DDP model which this "
-                "OkTopkState is registered on: make one state per model"
+                "oktopk: a gradient of a parameter that is not of the DDP model which this OkTopkState is registered "
+                "on: make one state per model"
             )
         return self._names.setdefault(key, f"parameter {len(self._names)}")
 
     def clear(self) -> None:
-        """Before a state is loaded: what is unsent is dropped."""
+        """Before a state is loaded: drops what is unsent."""
         self._channels.clear()
         self._home.clear()
         self._unsent.clear()
@@ -196,8 +262,8 @@ class Channels:
 
 
 def mean_pace(paces: Sequence[Pace], sizes: Sequence[int]) -> Pace:
-    """Of parameters that come from channels of different adaptive densities. The sum over all
-    parameters of what is sent and of what was spent stays."""
+    """The pace for parameters from channels with different adaptive densities. It keeps, summed over all parameters,
+    the entries that are sent and those that were spent."""
     if not paces:
         return 0, 0.0, 0.0
     total = max(sum(sizes), 1)

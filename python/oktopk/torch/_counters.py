@@ -14,7 +14,7 @@ class _Three(NamedTuple):
 
 
 class CompressionStats(_Three):
-    """Since the state was made, on this rank. Unpacks as PowerSGDState.compression_stats() does:
+    """Counts of this rank since the state was made. Unpacks as PowerSGDState.compression_stats() does:
 
         rate, numel_before, numel_after = state.compression_stats()
 
@@ -41,7 +41,7 @@ def dense_bytes(numel: int, world: int, itemsize: int = 4) -> float:
 
 
 class Counters:
-    """Added to by the exchanging thread and by backward's."""
+    """Counts of the exchanging thread and of the thread of backward()."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

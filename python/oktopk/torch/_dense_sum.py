@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums over the ranks by a process group's own all_reduce: NCCL for a GPU's tensors where they lie,
-Gloo for the host's. Our own dense exchange passes host memory and messages, and is slower.
+"""Sums over the ranks by a process group's own all_reduce: NCCL for a GPU's tensors where they lie, Gloo for the
+host's. Our own dense exchange passes host memory and messages, and is slower.
 
 COST: one pass before and one after the all_reduce, in place.
 """
@@ -36,15 +36,15 @@ def all_reduce(tensor: torch.Tensor, group: Any) -> None:
 
 
 def is_finite(tensor: torch.Tensor) -> bool:
-    """Waits for the tensor's device. COST: one pass that reads; a second one only where the sum of
-    all values overflows."""
+    """Waits for the tensor's device. COST: one pass that reads; a second one only where the sum of all values
+    overflows."""
     x = tensor if tensor.layout == torch.strided else tensor._values()
     return math.isfinite(x.sum(dtype=torch.float32).item()) or bool(x.isfinite().all())
 
 
 class BucketMean:
-    """The mean of one bucket as DDP makes it without a hook, bit by bit. Begun in backward's thread,
-    in DDP's order; ended in the exchanging thread, which may wait for the device."""
+    """The mean of one bucket as DDP makes it without a hook, bit by bit. Begun in backward's thread, in DDP's order;
+    ended in the exchanging thread, which may wait for the device."""
 
     def __init__(self, buffer: torch.Tensor, group: Any, index: int):
         """buffer: becomes the mean."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library's Reducer on flat tensors, of any float type and on any device: what a Reducer of
-parameters (reducer.py) and a bucket of DDP (_channel.py) are made around.
+"""The library's Reducer on flat tensors of any float type and on any device. A Reducer of parameters (reducer.py) and a
+bucket of DDP (_channels.py) use it.
 
-Sparse steps happen in host memory. Dense ones (auto's choice, a warm-up, flush) are the process
-group's own all_reduce, on the device where the tensor is (_dense_sum.py), where the communicator
-has a process group. COST: for sparse steps of tensors that are not in host memory, n values there.
+Sparse steps happen in host memory. Dense steps (auto's choice, a warm-up, flush) are the process group's own all_reduce
+on the device of the tensor (_dense_sum.py), where the communicator has a process group and no group_size. COST: n values
+of host memory for sparse steps of tensors on another device.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ class FlatReducer:
         self._group_for_sums: Any = getattr(transport, "group_for_sums", None)
         if options.get("threads") is None:
             options = {**options, "threads": default_threads(transport, n)}
+        if options.get("group_size") is not None:
+            self._group_for_sums = None  # nodes make their dense sums themselves
         is_external = self._group_for_sums is not None
         self.core: Any = _core.Reducer(comm, n, options, is_external)  # Any: tensors and arrays
         self._P = comm.size
@@ -51,8 +53,8 @@ class FlatReducer:
         return bool(self.core.prepare(_dense_sum.measure(group, device) if due else None))
 
     def step(self, flat: torch.Tensor, scale: float) -> None:
-        """Collective: adds scale * flat to what is unsent, and synchronises; write() then gives the
-        mean. A dense step works in `flat`."""
+        """Collective: adds scale * flat to what is unsent, and synchronises; write() then gives the mean. A dense step
+        works in `flat`."""
         self._indices = np.empty(0, np.int64)  # what arrived, should the step fail
         self._mean = self._kept_mean = None
         if self.makes_dense(flat.device):
@@ -65,8 +67,8 @@ class FlatReducer:
         self._keeps_mean = False
 
     def flush(self) -> None:
-        """Collective: synchronises everything that is unsent, densely, in host memory, where it is:
-        the same bits whatever device the steps were made on."""
+        """Collective: synchronises everything that is unsent, densely, in host memory, where it is: the same bits
+        whatever device the steps were made on."""
         self._indices = None
         self._mean = None
         if self._sums(torch.device("cpu")) is None:
@@ -83,8 +85,8 @@ class FlatReducer:
         self._end(began, 4, unsent, is_flush=True)
 
     def keep_snapshot(self) -> None:
-        """Remembers all that a step changes, a copy of n floats, for go_back(); the step after it
-        keeps its mean for last_mean()."""
+        """Remembers all that a step changes, a copy of n floats, for go_back(); the step after it keeps its mean for
+        last_mean()."""
         self.core.keep_snapshot()
         self._keeps_mean = True
 
@@ -97,7 +99,7 @@ class FlatReducer:
         return mean
 
     def go_back(self) -> None:
-        """As if the steps since keep_snapshot() had not been. All ranks together."""
+        """Undoes the steps since keep_snapshot(). All ranks must do it together."""
         self._indices = None
         self._mean = None
         self.core.go_back()
@@ -120,9 +122,7 @@ class FlatReducer:
             indices = torch.from_numpy(self._indices).to(flat.device)
             flat.index_copy_(0, indices, torch.from_numpy(core.values).mul_(factor).to(flat))
 
-    def arrived(
-        self, bounds: Sequence[Tuple[int, int]], device: torch.device
-    ) -> List[Optional[torch.Tensor]]:
+    def arrived(self, bounds: Sequence[Tuple[int, int]], device: torch.device) -> List[Optional[torch.Tensor]]:
         """For each (begin, end): where in begin..end-1 the last mean arrived, counted from begin;
         None: everywhere. One copy to the device for all of them."""
         if self._indices is None:
@@ -138,8 +138,8 @@ class FlatReducer:
 
     @torch.no_grad()
     def _dense_step(self, flat: torch.Tensor, scale: float) -> None:
-        """As DDP without a hook does it, bit by bit, unless something is unsent: then the sum is
-        one of floats. 16-bit gradients are not scaled before the sum, where they could vanish."""
+        """As DDP without a hook does it, bit by bit, unless something is unsent: then the sum is one of floats. 16-bit
+        gradients are not scaled before the sum, where they could vanish."""
         began = time.perf_counter()
         unsent = self._take_unsent()
         if unsent is None and _dense_sum.sums_in_its_type(flat.dtype):
@@ -153,7 +153,7 @@ class FlatReducer:
         self._end(began, self._mean.element_size(), unsent, is_flush=False)
 
     def _average(self, tensor: torch.Tensor, share: float, factor: float) -> None:
-        """Collective: the sum over the ranks of share * tensor is the mean, but for factor."""
+        """Collective: the sum over the ranks of share * tensor; times factor it is the mean."""
         if math.isfinite(factor):
             tensor.mul_(share)
         else:
@@ -165,10 +165,8 @@ class FlatReducer:
             raise
         self._mean, self._factor = tensor, factor
 
-    def _end(
-        self, began: float, width: int, unsent: Optional[torch.Tensor], is_flush: bool
-    ) -> None:
-        """All ranks have the same sum, and come to the same end."""
+    def _end(self, began: float, width: int, unsent: Optional[torch.Tensor], is_flush: bool) -> None:
+        """Checks the sum, which is equal on all ranks, and ends the step."""
         mean = self._mean
         assert mean is not None
         good = _dense_sum.is_finite(mean)
@@ -184,13 +182,12 @@ class FlatReducer:
         elif not self._skips:
             i = int(mean.isfinite().logical_not_().nonzero()[0])
             raise UsageError(
-                f"oktopk: a dense step: the mean over the ranks is {float(mean[i])} at index {i}, "
-                "so the gradient of some rank is not finite there, or the sum overflowed: no rank "
-                "has taken it"
+                f"oktopk: a dense step: the mean over the ranks is {float(mean[i])} at index {i}, so the gradient of "
+                "some rank is not finite there, or the sum overflowed: no rank has taken it"
             )
 
     def _take_unsent(self) -> Optional[torch.Tensor]:
-        """What is unsent on this rank, in host memory; None: nothing is, on any rank."""
+        """Takes the unsent values of this rank, in host memory; None: no rank has any."""
         if not self.core.has_unsent:
             return None
         unsent = torch.empty(self.core.n, dtype=torch.float32)
@@ -214,11 +211,9 @@ class Span(NamedTuple):
     end: int
 
 
-def arrived_of(
-    spans: Sequence[Optional[Span]], parameters: Sequence[torch.Tensor]
-) -> List[Optional[torch.Tensor]]:
-    """Where the last mean arrived in each of the parameters, on their devices; None: everywhere, as
-    where there is no span. COST: a few microseconds per parameter, one copy to a device per reducer.
+def arrived_of(spans: Sequence[Optional[Span]], parameters: Sequence[torch.Tensor]) -> List[Optional[torch.Tensor]]:
+    """Where the last mean arrived in each of the parameters, on their devices; None: everywhere, as where there is no
+    span. COST: a few microseconds per parameter, one copy to a device per reducer.
     """
     arrived: List[Optional[torch.Tensor]] = [None] * len(spans)
     together: Dict[Tuple[FlatReducer, torch.device], List[int]] = {}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The common part of oktopk.lightning, oktopk.accelerate and oktopk.transformers. A front-end makes
-the DDP model itself, so the hook is registered after that, and SparseAdamW and SparseSGD, which were
-made without a source, get the hook's state as theirs. COST: once per training."""
+"""The common part of oktopk.lightning, oktopk.accelerate and oktopk.transformers. A front-end makes the DDP model
+itself, so the hook is registered after that, and SparseAdamW and SparseSGD, which were made without a source, get the
+hook's state as theirs. COST: once per training."""
 
 from __future__ import annotations
 
@@ -25,17 +25,15 @@ _SPARSE = (SparseAdamW, SparseSGD)
 
 
 def check_options(options: Dict[str, Any], who: str) -> None:
-    """UsageError now, and not when training begins, where an option is unfit."""
+    """UsageError at once, not when training begins, where an option is unfit."""
     if "grad_scaler" in options:
         raise UsageError(f"oktopk: {who} takes no grad_scaler: it finds that of the training itself")
     OkTopkState(**options)
 
 
-def register(
-    ddp: DistributedDataParallel, state: OkTopkState, optimisers: Iterable[Optimizer]
-) -> None:
-    """The hook on a DDP model, and the state as the source of its optimisers. A second call with
-    the same pair changes nothing."""
+def register(ddp: DistributedDataParallel, state: OkTopkState, optimisers: Iterable[Optimizer]) -> None:
+    """Registers the hook on a DDP model, and makes the state the source of its optimisers. A second call with the same
+    pair changes nothing."""
     if not any(other is state for _, other in getattr(ddp, "_comm_hooks", [])):
         _register_hook(ddp, state)
     give_source(of_model(optimisers, ddp), state)
@@ -48,8 +46,7 @@ def _register_hook(ddp: DistributedDataParallel, state: OkTopkState) -> None:
         if "only be called once" not in str(error):
             raise
         raise UsageError(
-            "oktopk: the DDP model has a communication hook already, and DDP takes one: leave the "
-            "other one out"
+            "oktopk: the DDP model has a communication hook already, and DDP takes one: leave the other one out"
         ) from error
 
 
@@ -76,9 +73,8 @@ def give_source(optimisers: Iterable[Optimizer], state: OkTopkState) -> None:
             optimiser.source = state
         else:
             raise UsageError(
-                f"oktopk: {type(optimiser).__name__} has a source of its own, a "
-                f"{type(optimiser.source).__name__} that is not this hook's state: leave source= "
-                "out, it is set when the hook is registered"
+                f"oktopk: {type(optimiser).__name__} has a source of its own, a {type(optimiser.source).__name__} "
+                "that is not this hook's state: leave source= out, it is set when the hook is registered"
             )
 
 
@@ -94,7 +90,7 @@ def _warn_about(optimiser: Optimizer) -> None:
 
 
 def catch_up(optimisers: Iterable[Optimizer]) -> None:
-    """The weight decay that is owed to silent coordinates, before weights are used. On all ranks."""
+    """Applies the weight decay that is owed to silent coordinates, before weights are used. On all ranks."""
     for optimiser in optimisers:
         bare = _unwrapped(optimiser)
         if isinstance(bare, _SPARSE):
@@ -109,9 +105,7 @@ def find_ddp(model: torch.nn.Module) -> Optional[DistributedDataParallel]:
         gc.collect()
         found = _live_ddp(model)
     if len(found) > 1:
-        raise UsageError(
-            f"oktopk: {len(found)} DDP modules are around this model: delete those of earlier trainings"
-        )
+        raise UsageError(f"oktopk: {len(found)} DDP modules are around this model: delete those of earlier trainings")
     return found[0] if found else None
 
 
@@ -126,7 +120,7 @@ def _live_ddp(model: torch.nn.Module) -> List[DistributedDataParallel]:
 
 
 def warn(text: str) -> None:
-    """Once, not once per rank."""
+    """Warns on one rank only."""
     if not dist.is_initialized() or dist.get_rank() == 0:
         warnings.warn(text, stacklevel=2)
 

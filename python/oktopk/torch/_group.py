@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Process groups: what a user may give as one, how long it waits, and new ones that their own ranks
-make by themselves, in every version of torch: one that moves host memory for our messages, and one
-that sums tensors where they live."""
+"""Process groups: which objects users may give as one, their timeouts, and new groups that only their own ranks make,
+in every version of torch: one moves host memory for our messages, one sums tensors where they live. Before the first
+exchange the ranks of a group compare their options here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d
 
-from oktopk._core import CommError, UsageError
+from oktopk._core import CommError, PythonCommunicator, UsageError, calibrate
 
 Timeout = Union[float, timedelta]
 DEFAULT_SECONDS = 1800.0  # torch.distributed's own
@@ -48,10 +48,7 @@ def check_timeout(timeout: Optional[Timeout]) -> None:
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
     if not (is_number and math.isfinite(seconds) and seconds > 0):
-        raise UsageError(
-            f"oktopk: timeout = {timeout!r}, but it must be positive: seconds or a "
-            "datetime.timedelta"
-        )
+        raise UsageError(f"oktopk: timeout = {timeout!r}, but it must be positive: seconds or a datetime.timedelta")
 
 
 def seconds_of(timeout: Optional[Timeout], group: Any) -> float:
@@ -85,9 +82,9 @@ def sibling(group: Any, seconds: float) -> Any:
 
 
 def sums_group(group: Any, ours: Any, seconds: float, concurrent: bool) -> Optional[Any]:
-    """Collective: the group for dense sums of tensors. `ours`, the sibling, where it has the same
-    backend; else the group itself, unless other threads use it at the same time; then a new one.
-    A new group of NCCL takes GPU memory only when it is used."""
+    """Collective: the group for dense sums of tensors. `ours`, the sibling, where it has the same backend; else the
+    group itself, unless other threads use it at the same time; then a new one. A new group of NCCL takes GPU memory
+    only when it is used."""
     backend = str(dist.get_backend(group)).lower()
     if backend in HOST_BACKENDS:
         return ours
@@ -121,8 +118,7 @@ def new_group(ranks: List[int], backend: str, seconds: float = 1800.0) -> Any:
 
 
 def _as_in_torch_2_0(ranks: List[int], timeout: timedelta, backend: str) -> Any:
-    """Its new_group() without what needs all ranks of the job: the count of groups as the name, and
-    the barrier."""
+    """Its new_group() without what needs all ranks of the job: the count of groups as the name, and the barrier."""
     c10d: Any = dist.distributed_c10d  # Any: newer versions differ
     name = "oktopk_" + "_".join(str(rank) for rank in ranks)
     while name in c10d._world.pg_names.values():  # on all members alike
@@ -138,3 +134,40 @@ def _as_in_torch_2_0(ranks: List[int], timeout: timedelta, backend: str) -> Any:
     )
     c10d._world.pg_group_ranks[group] = {rank: place for place, rank in enumerate(ranks)}
     return group
+
+
+def require_equal(comm: PythonCommunicator, description: str, trouble: str = "") -> None:
+    """Collective: UsageError on every rank, with what differs, unless all say the same. trouble: why this rank cannot
+    go on; then no rank does."""
+    transport: Any = comm.python_transport
+    said: List[Any] = [None] * comm.size
+    try:
+        dist.all_gather_object(said, (description, trouble), group=transport.group)
+    except RuntimeError as error:
+        raise CommError(f"oktopk: the ranks could not compare their options: {error}") from error
+    for rank, (_, other) in enumerate(said):
+        if other:
+            raise UsageError(f"oktopk: rank {rank}: {other}")
+    for rank, (other, _) in enumerate(said):
+        if other != said[0][0]:
+            here, there = _difference(said[0][0], other)
+            raise UsageError(
+                f"oktopk: ranks have different options: rank 0 has '{here}', rank {rank} has "
+                f"'{there}': give all ranks the same"
+            )
+
+
+def _difference(a: str, b: str) -> "tuple[str, str]":
+    pairs = zip(a.split(", ") + [""], b.split(", ") + [""])
+    return next(((x, y) for x, y in pairs if x != y), (a, b))
+
+
+def options_of_nodes(comm: PythonCommunicator, options: Dict[str, Any]) -> Dict[str, Any]:
+    """Collective, with group_size: all buckets share the communicators of their nodes, and one measured profile."""
+    transport: Any = comm.python_transport
+    transport.shares_parts = True
+    if options["preset"] != "auto" or options.get("profile") is not None:
+        return options
+    size = options["group_size"]
+    ranks = 1 if size == "host" else max(1, size)
+    return {**options, "profile": calibrate(comm, ranks_per_host=ranks)}

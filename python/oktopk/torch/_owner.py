@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which DistributedDataParallel a hook's state was registered on: DDP does not tell its hook, and
-the names of parameters, join() and a state that serves two models are its to know."""
+"""Finds the DistributedDataParallel that a state was registered on. DDP does not tell its hook, but only the DDP module
+knows the names of parameters, whether join() is active, and whether two models share a state."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Owner:
         self.names: Dict[int, str] = {id(p): plain_name(name) for name, p in named}
 
     def parameters(self) -> List[torch.Tensor]:
-        """Those that get gradients."""
+        """The parameters that get gradients."""
         ddp = self._ddp()
         return [p for p in ddp.parameters() if p.requires_grad] if ddp is not None else []
 
     def process_group(self, given: Optional[Any]) -> Any:
-        """DDP's own; UsageError where the state was given another one."""
+        """The process group of DDP; UsageError where the state was given another one."""
         ddp = self._ddp()
         own = getattr(ddp, "process_group", None)
         if given is None or own is None:
@@ -56,8 +56,8 @@ class Owner:
 
 
 def find_owner(state: Any, parameter: Optional[torch.Tensor]) -> Optional[Owner]:
-    """The one that has this state, or else the only one that has the parameter: torch 2.0 keeps no
-    list of hooks, and the state may be a part of another one. Looks once through all live objects."""
+    """The DDP module that has this state, or else the only one that has the parameter: torch 2.0 keeps no list of
+    hooks, and the state may be a part of another one. Looks once through all live objects."""
     models = [
         x
         for x in gc.get_objects()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hook's state beside a front-end's check-point: one file per rank in its folder, as
-<name>_rank_<r>_of_<P>.pt. Loading compares what the ranks have found before any of them goes on.
+"""The hook's state beside a front-end's check-point: one file per rank in its folder, as <name>_rank_<r>_of_<P>.pt.
+Loading compares what the ranks have found before any of them goes on.
 
 COST: a file of n floats and some more per rank. With another number of ranks, each reads all files.
 """
@@ -23,8 +23,8 @@ Folder = Union[str, "os.PathLike[str]"]
 
 
 def save_rank_file(state: OkTopkState, folder: Folder, name: str = "oktopk") -> None:
-    """Writes this rank's file. Files of a run with another number of ranks are removed: the folder
-    holds one check-point."""
+    """Writes this rank's file. Files of a run with another number of ranks are removed: the folder holds one
+    check-point."""
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     own = path / _file_name(name, dist.get_rank(), dist.get_world_size())
@@ -39,11 +39,9 @@ def save_rank_file(state: OkTopkState, folder: Folder, name: str = "oktopk") -> 
                 pass
 
 
-def load_rank_files(
-    state: OkTopkState, folder: Folder, name: str = "oktopk", hint: str = ""
-) -> None:
-    """Collective: continues from what was saved, on any number of ranks. UsageError on every rank
-    where one cannot. A folder without such files on any rank gives a warning, which ends with the
+def load_rank_files(state: OkTopkState, folder: Folder, name: str = "oktopk", hint: str = "") -> None:
+    """Collective: continues from what was saved, on any number of ranks. UsageError on every rank where one cannot. A
+    folder without such files on any rank gives a warning, which ends with the
     hint: the state stays as it is."""
     here = _read(Path(folder), name)
     everywhere: List[Any] = [None] * dist.get_world_size()
@@ -51,10 +49,7 @@ def load_rank_files(
         dist.all_gather_object(everywhere, here._replace(states=[]), group=group)
     _require_fit(everywhere, folder)
     if not here.states:
-        warn(
-            f"oktopk: no state of the hook in {folder}: it begins anew, with start_iter dense steps"
-            + hint
-        )
+        warn(f"oktopk: no state of the hook in {folder}: it begins anew, with start_iter dense steps" + hint)
     elif here.P == dist.get_world_size():
         state.load_state_dict(here.states[0])
     else:

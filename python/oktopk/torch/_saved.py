@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Seq
 
 from oktopk import _core
 from oktopk._core import UsageError
-from oktopk.torch._channel import Channel
+from oktopk.torch._channels import Channel
 from oktopk.torch.checkpoint import unwrap
 from oktopk.torch.flat import load_states, state_to_bytes, state_to_tensor
 
@@ -27,29 +27,19 @@ class Saved(NamedTuple):
 
     @staticmethod
     def of(channels: Iterable[Channel], comm: Optional[_core.Communicator]) -> "Saved":
-        parts = [
-            Part(c.names, [slot.end - slot.begin for slot in c.slots], [c.core.save()])
-            for c in channels
-        ]
+        parts = [Part(c.names, [slot.end - slot.begin for slot in c.slots], [c.core.save()]) for c in channels]
         return Saved(comm.size if comm else 0, comm.rank if comm else 0, parts)
 
     def as_dict(self, iteration: int) -> Dict[str, Any]:
         if any(len(part.states) != 1 for part in self.parts):
             raise UsageError(
-                "oktopk: states of several ranks were loaded and no step was made since: there is "
-                "nothing new to save"
+                "oktopk: states of several ranks were loaded and no step was made since: there is nothing new to save"
             )
         buckets = [
             {"names": part.names, "sizes": part.sizes, "reducer": state_to_tensor(part.states[0])}
             for part in self.parts
         ]
-        return {
-            "oktopk": VERSION,
-            "world": self.world,
-            "rank": self.rank,
-            "iteration": iteration,
-            "buckets": buckets,
-        }
+        return {"oktopk": VERSION, "world": self.world, "rank": self.rank, "iteration": iteration, "buckets": buckets}
 
     @staticmethod
     def read(wrapped: Sequence[Mapping[str, Any]]) -> Tuple["Saved", int]:
@@ -72,7 +62,7 @@ class Saved(NamedTuple):
         return Saved(first["world"], first["rank"], parts), first["iteration"]
 
     def load_into(self, channel: Channel, part: Part) -> None:
-        """Collective."""
+        """Collective: makes the channel continue from this state."""
         load_states(channel.core, part.states)
 
 
@@ -89,8 +79,7 @@ def _check_all(states: Sequence[Mapping[str, Any]]) -> None:
     ranks = [state["rank"] for state in states]
     if ranks != list(range(states[0]["world"])):
         raise UsageError(
-            f"oktopk: states of ranks {ranks}, but those of all {states[0]['world']} ranks are "
-            "needed, in rank order"
+            f"oktopk: states of ranks {ranks}, but those of all {states[0]['world']} ranks are needed, in rank order"
         )
     layouts = [[(b["names"], b["sizes"]) for b in state["buckets"]] for state in states]
     if any(layout != layouts[0] for layout in layouts):

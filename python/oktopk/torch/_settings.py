@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what a user gives to OkTopkState and register_fsdp, when it is given, and a guard for
-what cannot change later."""
+"""Checks of the settings of OkTopkState and register_fsdp, and a guard for settings that cannot change later."""
 
 from __future__ import annotations
 
@@ -20,9 +19,8 @@ def first_sparse_step(start_iter: Steps, total_steps: Any) -> int:
     if total is not None and 0 <= start_iter < 1:
         return round(start_iter * total)
     raise UsageError(
-        f"oktopk: start_iter = {start_iter}, but it is a number of steps, such as 500; or a share "
-        "of all steps, from 0 to below 1, together with their number: start_iter=0.05, "
-        "total_steps=20_000"
+        f"oktopk: start_iter = {start_iter}, but it is a number of steps, such as 500; or a share of all steps, from "
+        "0 to below 1, together with their number: start_iter=0.05, total_steps=20_000"
     )
 
 
@@ -33,9 +31,7 @@ def count(name: str, value: Any, least: int) -> int:
             raise TypeError
         number = operator.index(value)
     except TypeError:
-        raise UsageError(
-            f"oktopk: {name} = {value!r}, but it must be an integer of at least {least}"
-        ) from None
+        raise UsageError(f"oktopk: {name} = {value!r}, but it must be an integer of at least {least}") from None
     if number < least:
         raise UsageError(f"oktopk: {name} = {number}, but it must be at least {least}")
     return number
@@ -70,9 +66,7 @@ class Guarded:
     def __setattr__(self, name: str, value: Any) -> None:
         kind = type(self).__name__
         if name in self.UNTIL_FIRST_STEP and self._has_begun:
-            raise UsageError(
-                f"oktopk: {name} of an {kind} cannot be changed after its first step: set it before"
-            )
+            raise UsageError(f"oktopk: {name} of an {kind} cannot be changed after its first step: set it before")
         if not (name.startswith("_") or name in self.CHANGEABLE + self.UNTIL_FIRST_STEP):
             raise UsageError(
                 f"oktopk: {name} of an {kind} cannot be changed: give it to {kind}(...) when you "

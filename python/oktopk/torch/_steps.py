@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of an OkTopkState: what the hook does with each bucket that DDP hands over.
+"""The steps of an OkTopkState: the work of the hook on each bucket that DDP hands over.
 
 Backward's thread decides which buckets are dense and starts their all-reduces, in DDP's order. All
-else happens in one thread of ours, in the same order on all ranks: channels are made, entries
-exchanged, results checked. An error goes to the caller of backward() (_failure.py).
+else happens in one thread of ours, in the same order on all ranks: channels are made, entries exchanged, results
+checked. An error goes to the caller of backward() (_worker.py).
 """
 
 from __future__ import annotations
@@ -15,18 +15,15 @@ import torch.distributed as dist
 
 from oktopk import _core, metrics
 from oktopk._core import CommError, UsageError
-from oktopk.torch._agree import require_equal
 from oktopk.torch._applied import Applied
-from oktopk.torch._channel import Channel
-from oktopk.torch._channels import Channels
+from oktopk.torch._channels import Channel, Channels
 from oktopk.torch._counters import Counters, dense_bytes
 from oktopk.torch._dense_sum import BucketMean, is_finite
-from oktopk.torch._failure import Failure
-from oktopk.torch._group import as_group
+from oktopk.torch._group import as_group, options_of_nodes, require_equal
 from oktopk.torch._owner import Owner, find_owner
 from oktopk.torch._saved import Saved
 from oktopk.torch._settings import Guarded, active
-from oktopk.torch._worker import OrderedWorker, new_future
+from oktopk.torch._worker import Failure, OrderedWorker, new_future
 from oktopk.torch.flat import FLOATS
 from oktopk.torch.process_group import communicator
 
@@ -35,7 +32,7 @@ Metrics = Dict[str, Any]
 
 
 class Bucket(NamedTuple):
-    """A DDP bucket, asked in backward's thread, so that the exchanging one need not."""
+    """A DDP bucket, read in the thread of backward(), so that the exchanging thread need not."""
 
     buffer: torch.Tensor
     parameters: List[torch.Tensor]
@@ -58,7 +55,7 @@ class Steps(Guarded):
     iteration: int
 
     def _reset(self) -> None:
-        """All that is bound to this process."""
+        """Sets everything that is bound to this process."""
         self._has_begun = False
         self._owner: Optional[Owner] = None
         self._comm: Optional[_core.PythonCommunicator] = None
@@ -73,8 +70,8 @@ class Steps(Guarded):
         self._scaler: Any = None  # the GradScaler, where it does anything
         self._applied: Optional[Applied] = None  # with a GradScaler
         self._scale: Optional[float] = None  # the GradScaler's, in this iteration
-        # Not yet settled: channels that made a step in this iteration, and what was unsent before it
-        # of parameters whose bucket is dense now.
+        # Not yet settled: channels that made a step in this iteration, and what was unsent before it of parameters
+        # whose bucket is dense now.
         self._of_step: List[Tuple[Channel, Parameters]] = []
         self._gone_densely: List[Tuple[Parameters, Dict[str, torch.Tensor]]] = []
         self._counters = Counters()
@@ -116,7 +113,7 @@ class Steps(Guarded):
             self._submit(bucket, self._begin_scaled_step)
 
     def _begin_life(self, bucket: Bucket) -> None:
-        """All that later steps will need is checked here, before the first one."""
+        """Before the first step: checks everything that later steps need."""
         group = as_group(self.process_group)
         self._owner = find_owner(self, bucket.parameters[0])
         if self._owner is not None:
@@ -129,13 +126,16 @@ class Steps(Guarded):
         saved = "nothing" if self._saved is None else f"{len(self._saved.parts)} buckets"
         words = f"{self._description()}, iteration {self.iteration}, loaded {saved}"
         require_equal(comm, words, self._trouble(bucket))
-        _core.Reducer(comm, max(options.get("k") or 1, 1024), options)  # do they fit P ranks?
+        check = {**options, "group_size": None}  # its constructor is then local
+        _core.Reducer(comm, max(options.get("k") or 1, 1024), check)  # do the options fit P ranks?
+        if options.get("group_size") is not None:
+            options = options_of_nodes(comm, options)
         self._applied = Applied() if self._scaler is not None else None
         self._channels = Channels(comm, options, self._owner.names if self._owner else None)
         self._has_begun = True
 
     def _nan_policy(self) -> str:
-        """A GradScaler is to see what is not finite, and then leaves the step out."""
+        """With a GradScaler "skip": the scaler must see values that are not finite, and then skips the step."""
         return self.options.get("nan_policy") or ("skip" if active(self.grad_scaler) else "error")
 
     def _reducer_options(self) -> Dict[str, Any]:
@@ -144,9 +144,8 @@ class Steps(Guarded):
     def _description(self) -> str:
         """Words for all that ranks must have in common; UsageError where options are unfit."""
         return (
-            f"density {self.options['density']}, start_iter {self.start_iter}, min_numel "
-            f"{self.min_numel}, grad_scaler {active(self.grad_scaler) is not None}, "
-            f"{_core.check_options(self._reducer_options())}"
+            f"density {self.options['density']}, start_iter {self.start_iter}, min_numel {self.min_numel}, "
+            f"grad_scaler {active(self.grad_scaler) is not None}, {_core.check_options(self._reducer_options())}"
         )
 
     def _trouble(self, bucket: Bucket) -> str:
@@ -158,9 +157,8 @@ class Steps(Guarded):
         if not away:
             return ""
         return (
-            f"the gradients are on {away[0]}, but this build selects on the host: pass "
-            "OkTopkState(..., host_staging=True) to have them copied there and back in each step, "
-            "or move the model to the CPU"
+            f"the gradients are on {away[0]}, but this build selects on the host: pass OkTopkState(..., "
+            "host_staging=True) to have them copied there and back in each step, or move the model to the CPU"
         )
 
     def _start(self, bucket: Bucket) -> torch.futures.Future[torch.Tensor]:
@@ -198,7 +196,7 @@ class Steps(Guarded):
     # In the exchanging thread.
 
     def _stop(self, error: BaseException) -> None:
-        """The rest of this iteration is left out: on all ranks, where the error is that of all."""
+        """Leaves out the rest of this iteration; all ranks do so if the error is one of all ranks."""
         self._is_stopped = True
         self._note(error)
 
@@ -212,7 +210,7 @@ class Steps(Guarded):
         self._scale = float(self._scaler.get_scale())
 
     def _settle_step(self) -> None:
-        """Undoes what the GradScaler has left out, parameter by parameter (_applied.py)."""
+        """Undoes the step of each parameter that the GradScaler skipped (_applied.py)."""
         steps, self._of_step = self._of_step, []
         gone, self._gone_densely = self._gone_densely, []
         if self._applied is None or self._channels is None:
@@ -223,9 +221,7 @@ class Steps(Guarded):
             pairs = zip(parameters, unsent.items())
             self._channels.give_unsent(dict(u for p, u in pairs if p not in self._applied))
 
-    def _end_dense(
-        self, bucket: Bucket, mean: BucketMean, unsent: Dict[str, torch.Tensor]
-    ) -> None:
+    def _end_dense(self, bucket: Bucket, mean: BucketMean, unsent: Dict[str, torch.Tensor]) -> None:
         mean.wait()
         buffer = bucket.buffer
         sent = dense_bytes(buffer.numel(), self._world, buffer.element_size())
@@ -285,7 +281,7 @@ class Steps(Guarded):
         return channel
 
     def _report(self, channel: Channel, stats: Metrics, bucket: Bucket) -> None:
-        """An error of the callback is no reason to leave out the other buckets."""
+        """Calls the callback. Its error does not stop the other buckets."""
         try:
             if self.callback is not None and metrics.wants(self.callback, bucket.iteration):
                 place = {"iteration": bucket.iteration, "bucket": bucket.number}

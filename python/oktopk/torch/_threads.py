@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many threads share a rank's passes over its gradient, where the user does not say: the cores
-that this process may use, divided among the ranks of the host. Results do not depend on it."""
+"""How many threads share a rank's passes over its gradient, where the user does not say: the cores that this process
+may use, divided among the ranks of the host. Results do not depend on it."""
 
 from __future__ import annotations
 

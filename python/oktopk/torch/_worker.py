@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One thread that runs jobs in the order in which they come: buckets are exchanged while backward
-goes on, in the same order on all ranks."""
+"""One thread that runs jobs in the order of submit(): buckets are exchanged while backward goes on, in the same order
+on all ranks. C++'s OrderedWorker (oktopk/reduce/ordered_worker.h) sorts tasks that become ready in any order; DDP hands
+its buckets over sorted, so a queue is enough here.
+
+Errors of the hook reach the caller of backward() as they are: type, text and traceback. DDP would make a RuntimeError
+of an exception in the future of a hook, and cannot continue after one from the hook itself. So the hook always gives
+DDP a tensor, and the last callback of backward(), which runs after DDP has waited for all buckets, raises the error.
+"""
 
 from __future__ import annotations
 
 import queue
 import threading
+import traceback
 import weakref
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Optional
@@ -16,12 +23,11 @@ Job = Optional[Callable[[], None]]  # None: the end
 
 
 class OrderedWorker:
-    """The thread starts with the first job and ends with this object, or with the process. It holds
-    nothing of it while it waits."""
+    """The thread starts with the first job and ends with this object or with the process. While it waits, it holds no
+    reference to this object."""
 
     def __init__(self, name: str, on_error: Callable[[BaseException], None]):
-        """on_error: a method that gets what a job raises, in the worker's thread. Its object is not
-        kept alive."""
+        """on_error: a method that gets what a job raises, in the worker's thread. Its object is not kept alive."""
         self._name = name
         self._on_error = weakref.WeakMethod(on_error)
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
@@ -29,15 +35,11 @@ class OrderedWorker:
         self._thread: Optional[threading.Thread] = None
         self._stream: Optional[torch.cuda.Stream] = None
 
-    def submit(
-        self, job: Callable[[], None], result: torch.Tensor
-    ) -> "torch.futures.Future[torch.Tensor]":
-        """The future holds `result` when the job has ended, whether or not it raised: DDP waits for
-        it, and cannot read an exception."""
+    def submit(self, job: Callable[[], None], result: torch.Tensor) -> "torch.futures.Future[torch.Tensor]":
+        """The future holds `result` when the job has ended, even if it raised: DDP waits for the future and cannot read
+        an exception."""
         if self._thread is None:
-            self._thread = threading.Thread(
-                target=_run, args=(self._jobs,), name=self._name, daemon=True
-            )
+            self._thread = threading.Thread(target=_run, args=(self._jobs,), name=self._name, daemon=True)
             self._thread.start()
         device = result.device
         future = new_future(device)
@@ -63,7 +65,7 @@ class OrderedWorker:
             self._tell(error)
 
     def _tell(self, error: BaseException) -> None:
-        """The traceback goes without its first frame, one of this file's, which holds the job."""
+        """Drops the first frame of the traceback: it is one of this file and holds the job."""
         on_error, trace = self._on_error(), error.__traceback__
         if on_error is not None:
             on_error(error.with_traceback(trace.tb_next if trace is not None else None))
@@ -77,8 +79,8 @@ class OrderedWorker:
 
     @contextmanager
     def _behind(self, is_ready: Optional[Any], device: torch.device) -> Iterator[None]:
-        """A CUDA device's jobs run on a stream of their own, behind all that backward has queued
-        there so far; the future passes on where it ends."""
+        """Jobs for a CUDA device run on a stream of their own, after everything that backward has queued so far. The
+        future tells its reader where that stream ends."""
         if is_ready is None:
             yield
             return
@@ -95,9 +97,45 @@ def _run(jobs: queue.SimpleQueue[Job]) -> None:
         if job is None:
             return
         job()
-        del job  # before the next wait: it holds whatever it was made of
+        del job  # before the next wait, because it keeps its closure alive
 
 
 def new_future(device: torch.device) -> "torch.futures.Future[torch.Tensor]":
     """For a tensor on this device."""
     return torch.futures.Future(devices=None if device.type == "cpu" else [device])
+
+
+class Failure:
+    """The first error of a step, from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._error: Optional[BaseException] = None
+
+    def note(self, error: BaseException) -> None:
+        # Frames keep native objects alive as long as the error lives.
+        traceback.clear_frames(error.__traceback__)
+        with self._lock:
+            if self._error is None:
+                self._error = error
+
+    @property
+    def error(self) -> Optional[BaseException]:
+        return self._error
+
+    def clear(self) -> None:
+        self._error = None
+
+    def raise_after_backward(self) -> None:
+        """Call it in the hook of the last bucket. DDP queues its own last callback after the hook has returned, so a
+        callback that comes before it queues ours."""
+        queue = torch.autograd.Variable._execution_engine.queue_callback
+        queue(lambda: queue(self._raise))
+
+    def _raise(self) -> None:
+        error, self._error = self._error, None
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # its traceback has this frame

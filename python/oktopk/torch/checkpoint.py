@@ -5,11 +5,11 @@
     dcp.load({"model": ..., "hook": state}, checkpoint_id=path)                  # the same ranks
     dcp.load({"model": ..., "hook": Elastic(state, path)}, checkpoint_id=path)   # any number of ranks
 
-DCP writes values of equal names once for all ranks, and loads tensors into those that are there,
-of the same sizes. But what is unsent differs from rank to rank and changes its size. So state_dict()
-is one value under a name with the rank in it, and the value is a tuple, which DCP takes whole.
-COST: this rank's state once more in memory while it is saved; Elastic with another number of ranks
-reads those of all ranks, on every rank.
+DCP writes values of equal names once for all ranks, and loads tensors into those that are there, of the same sizes. But
+what is unsent differs from rank to rank and changes its size. So state_dict() is one value under a name with the rank
+in it, and the value is a tuple, which DCP takes whole.
+COST: this rank's state once more in memory while it is saved; Elastic with another number of ranks reads those of all
+ranks, on every rank.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _NAME = re.compile(r"(?:^|\.)oktopk_group_(\d+)_rank_(\d+)_of_(\d+)$")
 
 
 class Place(NamedTuple):
-    """Whose state it is. `first`: the lowest rank of the job in the group: groups that differ (of
-    the shards of FSDP, of the stages of a pipeline) may be saved side by side."""
+    """The owner of a state. `first`: the lowest rank of the job in the group: groups that differ (of the shards of
+    FSDP, of the stages of a pipeline) may be saved side by side."""
 
     first: int
     rank: int
@@ -40,7 +40,7 @@ class Place(NamedTuple):
 
     @staticmethod
     def of_group(group: Optional[Any]) -> "Place":
-        """In a process group; None: of all ranks, or alone where there are none yet."""
+        """The place in a process group; None: among all ranks, or alone where no group exists yet."""
         if not dist.is_initialized():
             return Place(0, 0, 1)
         members = dist.get_process_group_ranks(group if group is not None else dist.group.WORLD)
@@ -59,7 +59,7 @@ def wrap(place: Place, state: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def unwrap(wrapped: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The state in it; anything else as it is, for the reader to refuse."""
+    """The state in a wrapped one; anything else unchanged, for the reader to refuse."""
     if not isinstance(wrapped, Mapping) or len(wrapped) != 1:
         return wrapped
     name, value = next(iter(wrapped.items()))
@@ -68,8 +68,8 @@ def unwrap(wrapped: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class Elastic:
-    """For dcp.load(): goes on from the states of all ranks of the saved run, whatever their number
-    was; on the same number of ranks each reads its own alone, and goes on bitwise.
+    """For dcp.load(): goes on from the states of all ranks of the saved run, whatever their number was; on the same
+    number of ranks each reads its own alone, and goes on bitwise.
 
     state: an OkTopkState, FsdpState (the number of shards must stay), Reducer or LocalSteps.
     saved_in: the check-point: its path, or the StorageReader that dcp.load() gets.
@@ -89,7 +89,7 @@ class Elastic:
         return {place.name: _Awaited() for place in self._saved_places()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Collective: what dcp.load() has read."""
+        """Collective: continues from what dcp.load() has read."""
         names = sorted(state_dict, key=lambda name: _place_in(name).rank)
         states = [{name: state_dict[name]} for name in names]
         if names == [self._state.place().name]:
@@ -106,9 +106,8 @@ class Elastic:
         counts = sorted({place.ranks for place in saved if place.first == here.first})
         if len(counts) != 1:
             raise UsageError(
-                f"oktopk: {self._saved_in}: states of a group of ranks that begins with rank "
-                f"{here.first} are needed, from one run, but there are states of "
-                f"{sorted(place.name for place in saved) or 'nobody'}"
+                f"oktopk: {self._saved_in}: states of a group of ranks that begins with rank {here.first} are needed, "
+                f"from one run, but there are states of {sorted(place.name for place in saved) or 'nobody'}"
             )
         return [Place(here.first, rank, counts[0]) for rank in range(counts[0])]
 
@@ -122,12 +121,10 @@ class Elastic:
 
 
 class _Awaited:
-    """In the place of a state that is still to be read."""
+    """Stands for a state that is still to be read."""
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise UsageError(
-            "oktopk: Elastic(state, ...) is for dcp.load(): give dcp.save() the state itself"
-        )
+        raise UsageError("oktopk: Elastic(state, ...) is for dcp.load(): give dcp.save() the state itself")
 
 
 def _place_in(name: str) -> Place:

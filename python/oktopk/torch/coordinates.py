@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The coordinates of a parameter, its gradient and its optimiser state, in the order of the
-parameter's memory (that of DDP's buckets too), and the precision they are computed in. Of a sharded
-parameter (DTensor), those this rank holds.
+"""The coordinates of a parameter, its gradient and its optimiser state, in the order of the parameter's memory (that of
+DDP's buckets too), and the precision they are computed in. A sharded parameter (DTensor) has the coordinates that this
+rank holds.
 """
 
 from __future__ import annotations
@@ -18,12 +18,7 @@ from oktopk.torch.flat import local
 WEIGHT_TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.float64: 3}
 
 # Entries of a parameter's state that have no element per coordinate: tensors without dimensions.
-NUMBERS = {
-    "step": torch.float32,
-    "skew": torch.int64,
-    "caught_up": torch.int64,
-    "whole": torch.int64,
-}
+NUMBERS = {"step": torch.float32, "skew": torch.int64, "caught_up": torch.int64, "whole": torch.int64}
 
 
 class Layout(NamedTuple):
@@ -61,30 +56,28 @@ def has_no_gaps(own: Tensor) -> bool:
 
 
 def state_dtype(param: Tensor) -> torch.dtype:
-    """Moments of half precision would round away what a step adds to them."""
+    """float for half precision: moments of half precision would lose what a step adds to them."""
     return torch.float64 if param.dtype == torch.float64 else torch.float32
 
 
 def clock_of(state: Dict[str, Any]) -> int:
-    """The step of its group up to which a parameter has come."""
+    """The step of its group that a parameter has reached."""
     return int(state["step"].item()) + int(state["skew"].item())
 
 
 def checked_parameter(param: Tensor) -> None:
-    """UsageError where a parameter or its gradient is of a kind that no step is made with."""
+    """UsageError where the optimiser does not support the kind of a parameter or its gradient."""
     if param.grad is not None and param.grad.layout != torch.strided:
         raise UsageError(
             f"oktopk: the gradient of a parameter of shape {tuple(param.shape)} is a sparse "
             "tensor, but a dense one is needed: use Embedding(sparse=False)"
         )
     if not param.is_floating_point():
-        raise UsageError(
-            f"oktopk: a parameter of shape {tuple(param.shape)} is {param.dtype}, not real"
-        )
+        raise UsageError(f"oktopk: a parameter of shape {tuple(param.shape)} is {param.dtype}, not real")
 
 
 def checked_indices(indices: Tensor, param: Tensor, layout: Layout) -> Tensor:
-    """What arrived() gave, on the parameter's device; UsageError where it cannot be."""
+    """The result of arrived() on the device of the parameter; UsageError where it cannot be right."""
     shape = tuple(param.shape)
     if not (layout.is_native or has_no_gaps(local(param))):
         raise UsageError(
@@ -100,7 +93,7 @@ def checked_indices(indices: Tensor, param: Tensor, layout: Layout) -> Tensor:
 
 
 def bad_indices(job: Job) -> UsageError:
-    """What to say of indices that do not increase, or not within the parameter."""
+    """The error for indices that do not increase strictly within the parameter."""
     assert job.indices is not None
     first, last = int(job.indices.min()), int(job.indices.max())
     return UsageError(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters as one flat vector of float32 in host memory: where each lies, and the copies in
-and out. All ranks have the same layout, whichever gradients are missing on one of them.
+"""Parameters as one flat vector of float32 in host memory: where each lies, and the copies in and out. All ranks have
+the same layout, whichever gradients are missing on one of them.
 
-A parameter lies there in the order of its own memory, as in DDP's buckets and as the optimisers
-count. A DTensor (tensor parallelism, fully_shard) counts as this rank's shard of it.
+A parameter lies there in the order of its own memory, as in DDP's buckets and as the optimisers count. A DTensor
+(tensor parallelism, fully_shard) counts as this rank's shard of it.
 COST: n floats of memory, one pass over them in each direction.
 """
 
@@ -60,9 +60,7 @@ class Layout:
         end = 0
         for i, parameter in enumerate(parameters):
             if not isinstance(parameter, torch.Tensor):
-                raise UsageError(
-                    f"oktopk: parameter {i} is a {type(parameter).__name__}, no tensor"
-                )
+                raise UsageError(f"oktopk: parameter {i} is a {type(parameter).__name__}, no tensor")
             if not parameter.requires_grad or id(parameter) in self._place:
                 continue
             part = local(parameter)
@@ -87,7 +85,7 @@ class Layout:
 
     @property
     def device(self) -> torch.device:
-        """Of all parameters; the host where they are on several."""
+        """The device of all parameters; the host where they are on several devices."""
         devices = {local(p).device for p in self.parameters}
         return devices.pop() if len(devices) == 1 else torch.device("cpu")
 

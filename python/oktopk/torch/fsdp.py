@@ -5,10 +5,10 @@
     fully_shard(model, mesh=mesh["shard"])          # 1-D: FSDP itself does no all-reduce
     sync = oktopk.torch.register_fsdp(model, mesh["replicate"], density=0.01, host_staging=True)
 
-FSDP calls a hook with each parameter group's reduce-scatter output: this rank's shard of the
-gradient, one flat tensor in reduce_dtype, the mean over the shard ranks. The hook replaces it by
-the mean over the replicas, so p.grad becomes what FSDP's own 2-D mesh gives: the mean over all
-ranks, or, after set_gradient_divide_factor(F), their sum divided by F.
+FSDP calls a hook with each parameter group's reduce-scatter output: this rank's shard of the gradient, one flat tensor
+in reduce_dtype, the mean over the shard ranks. The hook replaces it by the mean over the replicas, so p.grad becomes
+what FSDP's own 2-D mesh gives: the mean over all ranks, or, after set_gradient_divide_factor(F), their sum divided by
+F.
 COST: one Reducer per parameter group: a float for each value of the shard, for what is unsent.
 """
 
@@ -28,13 +28,7 @@ from oktopk.torch._group import Timeout, as_group
 from oktopk.torch._settings import active, count, first_sparse_step, truth
 from oktopk.torch.checkpoint import Place, unwrap, wrap
 from oktopk.torch.flat import local
-from oktopk.torch.fsdp_unit import (
-    FSDPModule,
-    Unit,
-    check_gradients,
-    check_mesh,
-    parameter_groups,
-)
+from oktopk.torch.fsdp_unit import FSDPModule, Unit, check_gradients, check_mesh, parameter_groups
 from oktopk.torch.process_group import communicator
 from oktopk.torch.reducer import Reducer
 
@@ -59,19 +53,18 @@ def register_fsdp(
     decay: Optional[float] = None,
     **options: Unpack[MoreOptions],
 ) -> "FsdpState":
-    """Synchronises the gradients of a model sharded by fully_shard over a 1-D mesh between the
-    replicas of each shard. Collective over replicate_group.
+    """Synchronises the gradients of a model sharded by fully_shard over a 1-D mesh between the replicas of each shard.
+    Collective over replicate_group.
 
-    replicate_group: the ranks that hold the same shard as this one: a process group, or the
-    dimension of a DeviceMesh. Their weights must be equal at the start.
-    start_iter: so many dense steps first: a few percent of all (docs/learning.md); or, with
-    total_steps, their share of all. min_numel: parameter groups with fewer values in a shard are
-    synchronised densely. grad_scaler: the GradScaler of mixed precision training: what is unsent
-    is then kept unscaled, and a step that it leaves out leaves no trace; synchronise once per step.
-    The other options are those of `oktopk.torch.Reducer`.
+    replicate_group: the ranks that hold the same shard as this one: a process group, or the dimension of a DeviceMesh.
+    Their weights must be equal at the start.
+    start_iter: so many dense steps first: a few percent of all (docs/learning.md); or, with total_steps, their share of
+    all. min_numel: parameter groups with fewer values in a shard are synchronised densely. grad_scaler: the GradScaler
+    of mixed precision training: what is unsent is then kept unscaled, and a step that it leaves out leaves no trace;
+    synchronise once per step. The other options are those of `oktopk.torch.Reducer`.
 
-    Keep the result: it has the state to save. Parameters that were not used in a step count as
-    zero (set_reduce_scatter_unused_params), so that the layout stays.
+    Keep the result: it has the state to save. Parameters that were not used in a step count as zero
+    (set_reduce_scatter_unused_params), so that the layout stays.
     """
     if not hasattr(FSDPModule, "set_all_reduce_hook"):
         raise RuntimeError(
@@ -115,8 +108,8 @@ class Spot(NamedTuple):
 
 
 class FsdpState:
-    """One Reducer per parameter group of fully_shard, by the name of its module. Made by
-    `register_fsdp`; the Reducers are made when their first gradient comes."""
+    """One Reducer per parameter group of fully_shard, by the name of its module. Made by `register_fsdp`; the Reducers
+    are made when their first gradient comes."""
 
     def __init__(self, comm: Any, min_numel: int, grad_scaler: Any, settings: Dict[str, Any]):
         self._comm = comm
@@ -130,8 +123,8 @@ class FsdpState:
         self._spots: Dict[int, Spot] = {}  # by the id of a parameter
 
     def arrived(self, parameter: torch.Tensor) -> Optional[torch.Tensor]:
-        """Where the last mean arrived: int64 indices into the flattened local shard. None:
-        everywhere, after a dense step."""
+        """Where the last mean arrived: int64 indices into the flattened local shard. None: everywhere, after a dense
+        step."""
         return self.arrived_of([parameter])[0]
 
     def arrived_of(self, parameters: Sequence[torch.Tensor]) -> List[Optional[torch.Tensor]]:
@@ -142,8 +135,7 @@ class FsdpState:
         lost = next((p for p in parameters if not _is_spot_of(spots, p)), None)
         if lost is not None:
             raise UsageError(
-                f"oktopk: a parameter of shape {tuple(lost.shape)} that fully_shard was not given, "
-                "or that was frozen"
+                f"oktopk: a parameter of shape {tuple(lost.shape)} that fully_shard was not given, or that was frozen"
             )
         spans = [spots[id(p)].unit.span(spots[id(p)].begin, spots[id(p)].end) for p in parameters]
         return arrived_of(spans, parameters)
@@ -156,14 +148,14 @@ class FsdpState:
         }
 
     def flush(self) -> None:
-        """Collective: puts the mean of everything that is unsent into each p.grad, in place of
-        what is there; nothing is left. For a last optimizer.step()."""
+        """Collective: puts the mean of everything that is unsent into each p.grad, in place of what is there; nothing
+        is left. For a last optimizer.step()."""
         for unit in self._units.values():
             unit.flush()
 
     @property
     def stats(self) -> Dict[str, Dict[str, Any]]:
-        """Of each group's last step, by the name of its module."""
+        """Numbers of the last step of each parameter group, by the name of its module."""
         return {name: u.reducer.stats for name, u in self._units.items() if u.reducer is not None}
 
     def state_dict(self) -> Dict[str, Any]:
@@ -178,7 +170,7 @@ class FsdpState:
         return wrap(self.place(), {"version": 1, "groups": groups})
 
     def place(self) -> Place:
-        """Whose state it is: this rank's among the replicas of its shard."""
+        """The place of this rank among the replicas of its shard."""
         return Place.of_communicator(self._comm)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -189,8 +181,8 @@ class FsdpState:
             unit.need_reducer(saved["n"]).load_state_dict(saved["reducer"])
 
     def load_state_dicts(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Collective: continues from the states of all replicas of this shard, whatever their
-        number was; the number of shards must be the same."""
+        """Collective: continues from the states of all replicas of this shard, whatever their number was; the number of
+        shards must be the same."""
         own = self._own_states(states)
         for name, unit in self._saved_units(own[0]):
             saved = [unit.check_place(state["groups"][name]) for state in own]
@@ -210,7 +202,7 @@ class FsdpState:
         return states
 
     def _saved_units(self, state: Mapping[str, Any]) -> List[Tuple[str, Unit]]:
-        """In the order in which all ranks have them."""
+        """The units, in the same order on all ranks."""
         return [(name, unit) for name, unit in self._units.items() if name in state["groups"]]
 
     def add(self, name: str, group: Any) -> Callable[[torch.Tensor], None]:
@@ -226,7 +218,7 @@ class FsdpState:
         return Reducer(n, communicator=self._comm, **settings)
 
     def share_profile(self, reducer: Reducer) -> None:
-        """Before a step: what one group has measured of the network is used by all."""
+        """Before a step: all groups use the profile of the network that one of them measured."""
         is_open = self._settings["preset"] == "auto" and reducer.n >= self._min_numel
         if self._profile is not None and is_open and reducer.profile is None:
             reducer.use_profile(self._profile)
@@ -236,7 +228,7 @@ class FsdpState:
             self._profile = reducer.profile
 
     def settle(self) -> None:
-        """A GradScaler leaves out a step of all groups, or of none."""
+        """A GradScaler skips the step of all groups, or of none."""
         for unit in self._units.values():
             unit.settle()
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One parameter group of fully_shard: its all-reduce hook, its Reducer, where its parameters lie.
 
-All that knows FSDP2 from the inside is here: the parameter groups and their fields, as in torch
-2.13. COST: with a GradScaler n more floats, to undo a step that it leaves out.
+All that knows FSDP2 from the inside is here: the parameter groups and their fields, as in torch 2.13. COST: with a
+GradScaler n more floats, to undo a step that it leaves out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ except ImportError:  # older torch
 
 
 class Model(Protocol):
-    """What all units have in common."""
+    """Settings that all units share."""
 
     grad_scaler: Any
     applied: Optional[Applied]  # with a GradScaler
@@ -84,7 +84,7 @@ class Unit:
         self._owner.note_profile(reducer)
 
     def settle(self) -> None:
-        """Undoes what of the last step the GradScaler has left out (_applied.py)."""
+        """Undoes the parts of the last step that the GradScaler skipped (_applied.py)."""
         scale, self._scale = self._scale, None
         applied, reducer = self._owner.applied, self.reducer
         if scale is None or applied is None or reducer is None:
@@ -164,8 +164,7 @@ def parameter_groups(model: nn.Module) -> Iterator[Tuple[str, Any, Any]]:
             groups = [g for g in [state._fsdp_param_group] if g is not None]
         if len(groups) > 1:
             raise UsageError(
-                f"oktopk: module '{name}' has parameters on {len(groups)} meshes, but "
-                "set_all_reduce_hook() takes one"
+                f"oktopk: module '{name}' has parameters on {len(groups)} meshes, but set_all_reduce_hook() takes one"
             )
         for group in groups:
             if id(group) not in seen:  # one unit may have several modules
@@ -174,12 +173,10 @@ def parameter_groups(model: nn.Module) -> Iterator[Tuple[str, Any, Any]]:
 
 
 def check_gradients(name: str, group: Any, host_staging: bool) -> None:
-    """UsageError unless the gradients of this parameter group will be of a kind that can be
-    synchronised, and no one else does it."""
+    """UsageError unless the gradients of this parameter group will be of a kind that can be synchronised, and no one
+    else does it."""
     if getattr(group, "_all_reduce_hook", None) is not None:
-        raise UsageError(
-            f"oktopk: module '{name}' has an all-reduce hook: call register_fsdp() once per model"
-        )
+        raise UsageError(f"oktopk: module '{name}' has an all-reduce hook: call register_fsdp() once per model")
     if group.device.type != "cpu" and not host_staging:
         raise UsageError(
             f"oktopk: module '{name}': its gradients are on {group.device}, but messages leave from "

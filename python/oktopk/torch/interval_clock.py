@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happened to a coordinate since it last arrived: how many steps, the sum of their learning
-rates, the product of their weight decays; and the powers of a beta that go with them.
-
-The clock of one parameter group, which is oktopk/optim/interval_clock.h's. What is saved of it is
-plain numbers in the group's own dictionary: stretches of steps with one rate. For tensors on other
-devices than the host, the tables as tensors there. COST: O(1) per step. Memory: 16 B per step and
-group, and on each such device. Fewer than 2^31 steps.
+"""The interval clock of one parameter group: the C++ one (oktopk/optim/interval_clock.h), and its tables as tensors for
+parameters that are not in host memory. The dictionary of the group saves it as plain numbers: runs of steps with one
+rate.
+COST: O(1) per step; 16 B per step and group, on the host and on each such device.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ class IntervalClock:
     """The clock of one parameter group. It counts optimiser steps."""
 
     def __init__(self, group: Dict[str, Any], decays: bool):
-        """decays: weight decay is decoupled, and owed by who is silent."""
+        """decays: weight decay is decoupled, and coordinates owe it until they arrive."""
         self.group = group
         self.native = _core.LazyGroup()
         self._decays = decays
@@ -47,11 +44,11 @@ class IntervalClock:
 
     @property
     def kept(self) -> float:
-        """What decoupled weight decay leaves of a weight in this step."""
+        """The factor of decoupled weight decay in this step."""
         return 1 - self.rate * self.group["weight_decay"] if self._decays else 1.0
 
     def tick(self) -> None:
-        """A step begins."""
+        """Begins a step."""
         self.native.tick(self.rate, self.group["weight_decay"] if self._decays else 0.0)
 
     def note(self) -> None:
@@ -61,24 +58,23 @@ class IntervalClock:
     # As tensors, in double
 
     def rate_since(self, last: Tensor) -> Tensor:
-        """The sum of the rates since step `last` of each coordinate. One step is exact, not a
-        difference of sums: that is what makes SparseAdamW AdamW."""
+        """The sum of the rates since step `last` of each coordinate; exact for one step, as in C++."""
         rates = self._table(last)[0]
         since = rates[self.now] - rates.index_select(0, last)
         return since.masked_fill_(last == self.now - 1, self.rate)
 
     def kept_since(self, last: Tensor) -> Tensor:
-        """What weight decay leaves of each coordinate since step `last`."""
+        """The factor of weight decay for each coordinate since step `last`."""
         return self.kept_between(last, self.now).masked_fill_(last == self.now - 1, self.kept)
 
     def kept_between(self, last: Tensor, end: int) -> Tensor:
-        """The same up to step `end`; 1 where both are so long ago that only inf is left."""
+        """The same up to step `end`; 1 where both totals are infinite, because they are too long ago."""
         kept = self._table(last)[1]
         before = kept.index_select(0, last)
         return (kept[end] / before).masked_fill_(before == kept[end], 1.0)
 
     def _table(self, like: Tensor) -> Tensor:
-        """Rates and decays by step, on a tensor's device; what is new of them is copied there."""
+        """Rates and decays by step, on the device of a tensor; copies only the new steps there."""
         known, rescalings, table = self._totals.get(like.device, (0, 0, None))
         if table is None or table.shape[1] <= self.now:
             larger = torch.zeros(2, 2 * self.now + 2, dtype=torch.float64, device=like.device)
@@ -105,7 +101,7 @@ def _powers(beta: float, limit: int, device: str) -> Tensor:
 
 
 def checked_runs(group: Dict[str, Any]) -> List[float]:
-    """The clock of a saved group, whichever version saved it. Nothing: it has none."""
+    """The clock of a saved group, from any version. Empty: the group has none."""
     runs = group.get(RUNS, [])
     if "clock_totals" in group:  # version 0.1: sums of rates by step; decays follow from them
         sums = group["clock_totals"][0, : group["clock"] + 1].tolist()

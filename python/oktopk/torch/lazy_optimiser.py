@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What SparseAdamW and SparseSGD share: who arrived in this step, the state of a parameter, the clock
-of silent coordinates. Below it: owed_decay.py, saved_optimiser.py.
+"""The base of SparseAdamW and SparseSGD: which coordinates arrived, the state of a parameter, the clock of silent
+coordinates. Below it: owed_decay.py, saved_optimiser.py.
 
-While a parameter's gradient always arrived as a whole (warm-up, no source), a step is the plain dense
-optimiser's. From its first sparse step on, a step touches only the coordinates that arrived. The
-names in a parameter's state are the same from its first step on, and no shape depends on the number
-of steps. Beyond torch's it holds, by coordinate, the step in which it last arrived (`last`) and how
-often it did (`arrivals`), and three numbers: the clock of the group less the parameter's own steps
-(`skew`), the step up to which all its decay is paid (`caught_up`), and whether all of it arrived in
-all of its steps (`whole`). Numbers are tensors without dimensions, which every way to save and shard
-states understands. COST: O(k) per sparse step; 4 B per coordinate for the clock.
+While a parameter's gradient always arrived as a whole (warm-up, no source), a step is the plain dense optimiser's. From
+its first sparse step on, a step touches only the coordinates that arrived. The names in a parameter's state are the
+same from its first step on, and no shape depends on the number of steps. Beyond torch's it holds, by coordinate, the
+step in which it last arrived (`last`) and how often it did (`arrivals`), and three numbers: the clock of the group less
+the parameter's own steps (`skew`), the step up to which all its decay is paid (`caught_up`), and whether all of it
+arrived in all of its steps (`whole`). Numbers are tensors without dimensions, which every way to save and shard states
+understands. COST: O(k) per sparse step; 4 B per coordinate for the clock.
 """
 
 from __future__ import annotations
@@ -21,13 +20,7 @@ from torch import Tensor
 
 from oktopk._core import UsageError
 from oktopk.torch import native_step, torch_step
-from oktopk.torch.coordinates import (
-    Job,
-    checked_indices,
-    checked_parameter,
-    clock_of,
-    state_dtype,
-)
+from oktopk.torch.coordinates import Job, checked_indices, checked_parameter, clock_of, state_dtype
 from oktopk.torch.flat import local
 from oktopk.torch.interval_clock import RUNS, IntervalClock
 from oktopk.torch.owed_decay import OwedDecay
@@ -37,10 +30,9 @@ class Arrivals(Protocol):
     """Knows where the synchronised mean arrived: the DDP hook's state, a Reducer, ..."""
 
     def arrived(self, param: Tensor) -> Optional[Tensor]:
-        """Increasing int64 indices into the parameter, flat and in the order of its memory, where
-        the mean arrived in the last step; None: everywhere, a dense step. KeyError where the
-        parameter is not known. A source that also has arrived_of(params), the same for a list of
-        parameters in a list, is asked once per step."""
+        """Increasing int64 indices into the parameter, flat and in the order of its memory, where the mean arrived in
+        the last step; None: everywhere, a dense step. KeyError where the parameter is not known. A source that also has
+        arrived_of(params), the same for a list of parameters in a list, is asked once per step."""
 
 
 class LazyOptimiser(OwedDecay):
@@ -113,9 +105,8 @@ class LazyOptimiser(OwedDecay):
             self._check(group)
 
     def _only_makes_state(self) -> bool:
-        """torch.distributed.checkpoint makes a step of an optimiser without state, with rates and
-        gradients of zero, before any backward pass, so that there is something to load into. No
-        source knows anything by then."""
+        """torch.distributed.checkpoint makes a step of an optimiser without state, with rates and gradients of zero,
+        before any backward pass, so that there is something to load into. No source knows anything by then."""
         params = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
         return (
             not any(self.state.values())
@@ -179,8 +170,8 @@ class LazyOptimiser(OwedDecay):
         self._native(rows, clock)
 
     def _stays_dense(self, job: Job, state: Dict[str, Any], now: int) -> bool:
-        """Whether all of a parameter arrived, in this step and in all before: then nobody looks at
-        its clocks. They are set when that ends."""
+        """Whether the whole parameter arrived, in this step and in all before. Its clocks are not used until that ends;
+        then they are set."""
         if not state["whole"].item():
             return False
         if job.indices is None:
@@ -192,8 +183,7 @@ class LazyOptimiser(OwedDecay):
         return False
 
     def _complete(self, group: Dict[str, Any], params: List[Tensor]) -> None:
-        """Gives parameters whatever their state lacks, and lets the clock stand still for those
-        that had no gradient for some steps."""
+        """Completes the state of parameters, and stops the clock for parameters that had no gradient for some steps."""
         lazy = self._is_lazy(group)
         before = max(self._clock(group).now - 1, 0)
         names = self._names(group, lazy)
@@ -220,15 +210,15 @@ class LazyOptimiser(OwedDecay):
                     state[name] += missed
 
     def _names(self, group: Dict[str, Any], lazy: bool) -> List[str]:
-        """Of what has one element per coordinate."""
+        """The names of state tensors with one element per coordinate."""
         return [*self.moments, "last"] if lazy else list(self.moments)
 
     def _dense(self, job: Job, state: Dict[str, Any]) -> None:
-        """A step of a parameter of which all arrived in all steps so far, by torch."""
+        """A step by torch of a parameter that arrived as a whole in all steps so far."""
         raise NotImplementedError
 
     def _arrive(self, here: torch_step.Arrivers) -> None:
-        """A step of the coordinates that arrive, after their silence, by torch."""
+        """A step by torch of the coordinates that arrive after some silent steps."""
         raise NotImplementedError
 
     def _native(self, rows: native_step.Rows, clock: IntervalClock) -> None:

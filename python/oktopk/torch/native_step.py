@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of SparseAdamW and SparseSGD over parameters in host memory: one native call for all of a
-group (oktopk/optim/tensor_step.h), on as many threads as torch uses. The number of threads changes no
-result. COST: O(k) per sparse step, some microseconds per parameter here.
+"""The steps of SparseAdamW and SparseSGD over parameters in host memory: one native call for all of a group
+(oktopk/optim/tensor_step.h), on as many threads as torch uses. The number of threads changes no result. COST: O(k) per
+sparse step, some microseconds per parameter here.
 """
 
 from __future__ import annotations
@@ -13,14 +13,7 @@ from torch import Tensor
 
 from oktopk import _core
 from oktopk._core import UsageError
-from oktopk.torch.coordinates import (
-    WEIGHT_TYPES,
-    Job,
-    Layout,
-    bad_indices,
-    clock_of,
-    state_dtype,
-)
+from oktopk.torch.coordinates import WEIGHT_TYPES, Job, Layout, bad_indices, clock_of, state_dtype
 from oktopk.torch.interval_clock import IntervalClock
 
 Row = Tuple[int, ...]  # the fields of TensorState, in their order
@@ -30,13 +23,13 @@ _CHUNK = 1 << 22  # coordinates whose roots are in memory at a time
 
 
 def check_indices(jobs: List[Job]) -> None:
-    """UsageError where those of a parameter do not increase within it."""
+    """UsageError where the indices of a parameter do not increase strictly within its size."""
     lists, sparse = [], []
     for job in jobs:
         if job.indices is not None and job.layout.is_native and job.indices.numel() > 0:
             lists.append((job.indices.data_ptr(), job.indices.numel(), job.layout.size))
             sparse.append(job)
-    bad = _core.find_bad_indices(lists, torch.get_num_threads())
+    bad = _core.find_bad_indices(lists)
     if bad >= 0:
         raise bad_indices(sparse[bad])
 
@@ -48,7 +41,7 @@ def fits(job: Job) -> bool:
 
 
 class Rows:
-    """The parameters of a group as a native call wants them. Keeps alive what was copied for it."""
+    """The parameters of a group as rows for a native call. Keeps copies alive that were made for it."""
 
     def __init__(self, names: Tuple[str, ...]) -> None:
         """names: of the moments in the state."""
@@ -81,31 +74,26 @@ class Rows:
             self.seconds.extend(moments[1:])
             return
         last = self._tensor(state, "last", own, layout).data_ptr()
-        arrivals = (
-            self._tensor(state, "arrivals", own, layout).data_ptr() if "arrivals" in state else 0
-        )
+        arrivals = (self._tensor(state, "arrivals", own, layout).data_ptr() if "arrivals" in state else 0)
         caught_up = state["caught_up"].item() if "caught_up" in state else 0
-        self.lazy.append(
-            (*head, first, second, 0, last, arrivals, indices, count, steps, caught_up, 0)
-        )
+        self.lazy.append((*head, first, second, 0, last, arrivals, indices, count, steps, caught_up, 0))
 
     def _tensor(self, state: Dict[str, Any], name: str, own: Tensor, layout: Layout) -> Tensor:
-        """What a state holds by this name: in host memory, and laid out as the parameter."""
+        """The tensor of this name in a state, which must be in host memory and laid out as the parameter."""
         value: Tensor = state[name]
         if layout.is_sharded:
             value = value.to_local()  # type: ignore[attr-defined]
         dtype = torch.int32 if name in ("last", "arrivals") else state_dtype(own)
         if not value.is_cpu or value.dtype != dtype or value.stride() != layout.stride:
             raise UsageError(
-                f"oktopk: '{name}' in the state of a parameter of shape {tuple(own.shape)} is "
-                f"{value.dtype} on {value.device} with strides {value.stride()}, but it must be "
-                f"{dtype} on {own.device} with strides {layout.stride}: load states by "
-                "load_state_dict()"
+                f"oktopk: '{name}' in the state of a parameter of shape {tuple(own.shape)} is {value.dtype} on "
+                f"{value.device} with strides {value.stride()}, but it must be {dtype} on {own.device} with strides "
+                f"{layout.stride}: load states by load_state_dict()"
             )
         return value
 
     def owing(self, state: Dict[str, Any], param: Tensor, layout: Layout) -> None:
-        """A parameter whose decay is to be paid, as far as its clock has come."""
+        """Adds a parameter whose decay is to be paid up to the step of its clock."""
         own = param.to_local() if layout.is_sharded else param  # type: ignore[attr-defined]
         last = self._tensor(state, "last", own, layout).data_ptr()
         head = (WEIGHT_TYPES[layout.dtype], layout.size, own.data_ptr(), 0, 0, 0, 0, last)
@@ -113,8 +101,8 @@ class Rows:
 
 
 def adam(rows: Rows, clock: IntervalClock) -> None:
-    """Dense steps in two passes, with torch's square roots in between: torch takes them from a
-    library that does not round correctly, and steps in which all arrive are to be torch's."""
+    """Dense steps are made in two passes, with torch's square roots in between, to get the bits of torch: it takes
+    roots from a library that does not round correctly."""
     group, threads = clock.group, torch.get_num_threads()
     beta1, beta2 = group["betas"]
     options = {
@@ -131,15 +119,12 @@ def adam(rows: Rows, clock: IntervalClock) -> None:
         chunk = rows.dense[part]
         clock.native.adam_moments(chunk, options, threads)
         roots = torch._foreach_sqrt(rows.seconds[part])
-        moves = [
-            (*row[:_ROOTS_AT], root.data_ptr(), *row[_ROOTS_AT + 1 :])
-            for row, root in zip(chunk, roots)
-        ]
+        moves = [(*row[:_ROOTS_AT], root.data_ptr(), *row[_ROOTS_AT + 1 :]) for row, root in zip(chunk, roots)]
         clock.native.adam_move(moves, options, threads)
 
 
 def _chunks(rows: List[Row]) -> Iterator[slice]:
-    """Rows of some _CHUNK coordinates together, one row at least."""
+    """Slices of rows with about _CHUNK coordinates together, at least one row each."""
     begin = size = 0
     for end, row in enumerate(rows, 1):
         size += row[1]

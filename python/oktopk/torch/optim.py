@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AdamW and SGD for gradients that arrive sparsely: put them where torch's stood.
+"""AdamW and SGD for gradients that arrive sparsely; they replace those of torch.
 
     optimiser = SparseAdamW(model.parameters(), source=state, lr=1e-3)    # state: the DDP hook's
 
-A coordinate that arrives after tau silent steps brings S, the sum of what it gathered. In mode
-interval_aware (ours) it counts as tau steps; published (Li & Hoefler, PPoPP'22) takes silence for
-gradients of zero, as torch's own optimisers would. The rules are oktopk/optim/adam_rule.h and
-sgd_rule.h; docs/optimisers.md has the formulas' reasons. All are torch's AdamW and SGD while every
-coordinate arrives in every step.
-COST: O(k) per sparse step (published O(n)). Memory per coordinate: SparseAdamW 16 B (without a source,
-and published, 8), SparseSGD with momentum 8 B (4).
+A coordinate that arrives after tau silent steps brings S, the sum of what it gathered. In mode interval_aware (ours) it
+counts as tau steps; published (Li & Hoefler, PPoPP'22) takes silence for gradients of zero, as torch's own optimisers
+would. The rules are oktopk/optim/adam_rule.h and sgd_rule.h; docs/optimisers.md has the formulas' reasons. All are
+torch's AdamW and SGD while every coordinate arrives in every step.
+COST: O(k) per sparse step (published O(n)). Memory per coordinate: SparseAdamW 16 B (without a source, and published,
+8), SparseSGD with momentum 8 B (4).
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ class SparseAdamW(LazyOptimiser):
     """AdamW over a sparse mean.
 
     source: who knows where the mean arrived, the hook's state; None: everywhere, plain AdamW.
-    mode: interval_aware (ours: what arrives after tau steps counts as tau steps, and is moved on
-    through another such silence), interval_steps (its simpler form: moments age by steps, a move is
-    all at once), published (silence is a gradient of zero).
+    mode: interval_aware (ours: what arrives after tau steps counts as tau steps, and is moved on through another such
+    silence), interval_steps (its simpler form: moments age by steps, a move is all at once), published (silence is a
+    gradient of zero).
     """
 
     modes = ("interval_aware", "interval_steps", "published")
@@ -76,9 +75,8 @@ class SparseSGD(LazyOptimiser):
     """SGD with momentum over a sparse mean.
 
     source: who knows where the mean arrived, the hook's state; None: everywhere, plain SGD.
-    mode: interval_aware (ours: what arrives after tau steps is moved at once to where momentum
-    would bring it by the end of another such silence), published (silence is a gradient of zero).
-    weight_decay is coupled, as in torch.
+    mode: interval_aware (ours: what arrives after tau steps is moved at once to where momentum would bring it by the
+    end of another such silence), published (silence is a gradient of zero). weight_decay is coupled, as in torch.
     """
 
     modes = ("interval_aware", "published")
@@ -94,9 +92,7 @@ class SparseSGD(LazyOptimiser):
         weight_decay: float = 0.0,
         mode: str = "interval_aware",
     ):
-        defaults = dict(
-            lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay, mode=mode
-        )
+        defaults = dict(lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay, mode=mode)
         super().__init__(params, source, defaults)
 
     def _check_own(self, group: Dict[str, Any], require: Callable[[bool, str, str], None]) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Local steps with a sparse outer optimiser: ranks train by themselves and meet every H steps.
 
-In the manner of DiLoCo (Douillard et al. 2023, arXiv 2311.08105), with the error feedback and the
-sparse, coarse pseudo-gradients of SparseLoCo (arXiv 2508.15706). Every H-th step:
+In the manner of DiLoCo (Douillard et al. 2023, arXiv 2311.08105), with the error feedback and the sparse, coarse
+pseudo-gradients of SparseLoCo (arXiv 2508.15706). Every H-th step:
 
     d      = global weights - this rank's weights          the pseudo-gradient of H local steps
     mean   = sparse mean of decay * unsent + d             what is not sent stays unsent
@@ -38,15 +38,14 @@ class LocalSteps:
         for batch in data:
             ...; optimizer.step(); outer.step()
 
-    After each outer step the weights are bitwise equal on all ranks. At the start those of the
-    group's first rank are copied to the others. The inner optimiser's state stays local, and so do
-    buffers (such as the statistics of batch normalisation).
+    After each outer step the weights are bitwise equal on all ranks. At the start those of the group's first rank are
+    copied to the others. The inner optimiser's state stays local, and so do buffers (such as the statistics of batch
+    normalisation).
 
-    every: local steps per outer step. density: of the pseudo-gradient. decay: multiplies what is
-    unsent before each outer step; 1 forgets nothing. codec: of the exchange, "elias_fano+fp32" for
-    exact values. outer_lr, outer_momentum, nesterov: 1 and 0 add up what arrives, as SparseLoCo
-    does; DiLoCo has a momentum. timeout, communicator and the other options are those of
-    `oktopk.torch.Reducer`.
+    every: local steps per outer step. density: of the pseudo-gradient. decay: multiplies what is unsent before each
+    outer step; 1 forgets nothing. codec: of the exchange, "elias_fano+fp32" for exact values. outer_lr, outer_momentum,
+    nesterov: 1 and 0 add up what arrives, as SparseLoCo does; DiLoCo has a momentum. timeout, communicator and the
+    other options are those of `oktopk.torch.Reducer`.
     """
 
     @show_options
@@ -96,8 +95,7 @@ class LocalSteps:
             part.copy_(local(parameter))
 
     def step(self) -> bool:
-        """Counts a local step; each `every`-th is an outer step, which is collective. Returns
-        whether it was one."""
+        """Counts a local step; each `every`-th is an outer step, which is collective. Returns whether it was one."""
         self._local_steps += 1
         if self._local_steps < self.every:
             return False
@@ -105,7 +103,7 @@ class LocalSteps:
         return True
 
     def synchronise(self) -> None:
-        """Collective: an outer step now, as before an evaluation or at the end."""
+        """Collective: makes an outer step now, for example before an evaluation or at the end."""
         self._compute_delta()
         self._reducer.reduce(self._delta)
         self._apply()
@@ -118,12 +116,12 @@ class LocalSteps:
 
     @property
     def local_steps(self) -> int:
-        """Since the last outer step."""
+        """Local steps since the last outer step."""
         return self._local_steps
 
     @property
     def reducer(self) -> Reducer:
-        """What synchronises the pseudo-gradients: stats, steps, unsent_norm."""
+        """The Reducer of the pseudo-gradients, with stats, steps and unsent_norm."""
         return self._reducer
 
     def state_dict(self) -> Dict[str, Any]:
@@ -138,12 +136,11 @@ class LocalSteps:
         return wrap(self.place(), own)
 
     def place(self) -> Place:
-        """Whose state it is."""
+        """The place of this rank in its group."""
         return self._reducer.place()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Collective: continues from what this rank saved; load its model and inner optimiser
-        too."""
+        """Collective: continues from what this rank saved; load its model and inner optimiser too."""
         state = self._own_state(state)
         self._reducer.load_state_dict(state["reducer"])
         self._restore(state)
@@ -159,7 +156,7 @@ class LocalSteps:
 
     @torch.no_grad()
     def _compute_delta(self) -> None:
-        """From where the local steps started: the global weights in the parameter's own type."""
+        """The difference to where the local steps started: the global weights in the type of the parameter."""
         views = self._layout.views
         pairs = zip(self._layout.parameters, views(self._weights), views(self._delta))
         for parameter, weights, delta in pairs:
@@ -199,14 +196,9 @@ class LocalSteps:
         state = unwrap(wrapped)
         missing = {"version", "local_steps", "weights", "velocity", "reducer"} - set(state)
         if missing or state["version"] != 1:
-            raise UsageError(
-                f"oktopk: not a LocalSteps state of version 1 (lacks {sorted(missing)})"
-            )
+            raise UsageError(f"oktopk: not a LocalSteps state of version 1 (lacks {sorted(missing)})")
         if state["weights"].numel() != self._layout.n:
-            raise UsageError(
-                f"oktopk: a state of {state['weights'].numel()} weights, but here are "
-                f"{self._layout.n}"
-            )
+            raise UsageError(f"oktopk: a state of {state['weights'].numel()} weights, but here are {self._layout.n}")
         if (state["velocity"] is None) != (self._velocity is None):
             raise UsageError(
                 f"oktopk: a state {'without' if state['velocity'] is None else 'with'} outer "

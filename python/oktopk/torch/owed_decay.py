@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a lazy optimiser owes to coordinates that did not arrive, decoupled weight decay, and paying it:
-for good, by all ranks together; or for the length of a block, by any rank alone.
+"""The decoupled weight decay that a lazy optimiser owes to coordinates that did not arrive, and paying it: for good, by
+all ranks together; or for the length of a block, by any rank alone.
 COST: O(n) of the parameters that owe something.
 """
 
@@ -20,13 +20,13 @@ from oktopk.torch.saved_optimiser import SavedOptimiser
 
 
 class OwedDecay(SavedOptimiser):
-    """The part of a lazy optimiser that makes weights complete."""
+    """The part of a lazy optimiser that applies owed weight decay."""
 
     @torch.no_grad()
     def catch_up(self) -> None:
-        """Settles what is owed to coordinates that did not arrive: decoupled weight decay. Changes
-        the weights, so all ranks must call it together: at the end of training, before an export.
-        To evaluate on one rank in the middle of it, use `with optimiser.caught_up():`. O(n)."""
+        """Applies the decoupled weight decay that is owed to coordinates that did not arrive. Changes
+        the weights, so all ranks must call it together: at the end of training, before an export. To evaluate on one
+        rank in the middle of it, use `with optimiser.caught_up():`. O(n)."""
         self._refuse_while_caught_up("catch_up()")
         for clock, params in self._owing():
             self._pay(clock, params)
@@ -35,8 +35,8 @@ class OwedDecay(SavedOptimiser):
 
     @contextmanager
     def caught_up(self) -> Iterator[None]:
-        """Inside, the weights are as after catch_up(); afterwards they are bit by bit what they
-        were, so that a rank may do it alone. What else changes weights inside is undone, too.
+        """Inside, the weights are as after catch_up(); afterwards they are bit by bit what they were, so that a rank
+        may do it alone. Other changes of weights inside the block are undone, too.
         COST: O(n), and a copy of the weights that owe something."""
         self._refuse_while_caught_up("caught_up()")
         owing = self._owing()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ranks of a torch.distributed process group as a communicator: torchrun needs no MPI.
 
-Messages are the host's bytes, so they travel by Gloo (or MPI, UCC), whatever backend the group has
-for its tensors; a group of our own over the same ranks keeps them apart from the user's. A receive
-does not know its size: each message begins with it, and the first 64 KiB travel as one message,
-the rest as a second. COST: 8 bytes per message; one more latency above 64 KiB.
+Messages are the host's bytes, so they travel by Gloo (or MPI, UCC), whatever backend the group has for its tensors; a
+group of our own over the same ranks keeps them apart from the user's. A receive
+does not know its size: each message begins with it, and the first 64 KiB travel as one message, the rest as a second.
+COST: 8 bytes per message; one more latency above 64 KiB.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def communicator(
     *,
     concurrent: bool = False,
 ) -> PythonCommunicator:
-    """The ranks of a process group, or of a DeviceMesh of one dimension (default: all ranks).
-    Collective over the group.
+    """The ranks of a process group, or of a DeviceMesh of one dimension (default: all ranks). Collective over the
+    group.
 
-    timeout: after which a wait gives up, in seconds or as a datetime.timedelta; default: the one
-    that the group was made with, as by init_process_group(timeout=...).
+    timeout: after which a wait gives up, in seconds or as a datetime.timedelta; default: the one that the group was
+    made with, as by init_process_group(timeout=...).
     concurrent: the communicator is used by a thread while others use the process group. Dense sums
     then need a group of their own: the ranks could not keep the order of two threads.
     """
@@ -58,6 +58,7 @@ def communicator(
     transport = ProcessGroupTransport(ours, sums=sums_group(group, ours, seconds, concurrent))
     hosts: List[Any] = [None] * transport.size
     dist.all_gather_object(hosts, socket.gethostname(), group=ours)
+    transport.hosts = hosts
     transport.ranks_of_host = hosts.count(hosts[transport.rank])
     return PythonCommunicator(transport, seconds)
 
@@ -88,14 +89,16 @@ class ProcessGroupTransport:
 
     name = "torch"
 
-    def __init__(
-        self, group: Any, order: Optional[Sequence[int]] = None, sums: Optional[Any] = None
-    ):
-        """order: which of the group's ranks is rank 0, 1, ... here; default: as they are. sums: a
-        group of the same ranks for dense sums of tensors, on the devices that it serves."""
+    def __init__(self, group: Any, order: Optional[Sequence[int]] = None, sums: Optional[Any] = None):
+        """order: which of the group's ranks is rank 0, 1, ... here; default: as they are. sums: a group of the same
+        ranks for dense sums of tensors, on the devices that it serves."""
         self.group = group
         self._sums = sums
         self.ranks_of_host = 1  # of this group, on the host of this rank
+        self.hosts: List[Any] = []  # by rank, the name of its host; empty: not known
+        # split() gives the same object for the same ranks: for parts that are used one after the other, in one order.
+        self.shares_parts = False
+        self._parts: Dict[Tuple[int, ...], ProcessGroupTransport] = {}
         self.size: int = dist.get_world_size(group)
         self._peers = list(order) if order is not None else list(range(self.size))
         self.rank: int = self._peers.index(dist.get_rank(group))
@@ -136,20 +139,29 @@ class ProcessGroupTransport:
         return sizes
 
     def abandon(self, ticket: int) -> None:
-        # Works under way hold tensors of their own, which nobody uses again: nothing of the
-        # caller's is touched any more.
+        # Works under way hold tensors of their own, which nobody uses again: nothing of the caller's is touched any
+        # more.
         self._open.pop(ticket, None)
 
     def split(self, color: int, key: int) -> "ProcessGroupTransport":
         members: List[Any] = [None] * self.size
         everywhere = dist.get_rank()
         dist.all_gather_object(members, (color, key, self.rank, everywhere), group=self.group)
-        chosen = [r for c, _, _, r in sorted(members, key=lambda m: m[:3]) if c == color]
+        mine = [m for m in sorted(members, key=lambda m: m[:3]) if m[0] == color]
+        chosen = [r for _, _, _, r in mine]
+        if self.shares_parts and tuple(chosen) in self._parts:
+            return self._parts[tuple(chosen)]
         group = new_group(chosen, str(dist.get_backend(self.group)).lower())
         places = sorted(chosen)  # how torch numbers the ranks of a group
         part = ProcessGroupTransport(group, [places.index(r) for r in chosen])
         part.ranks_of_host = self.ranks_of_host
+        part.hosts = [self.hosts[r] for _, _, r, _ in mine] if self.hosts else []
+        self._parts[tuple(chosen)] = part
         return part
+
+    def host(self) -> int:
+        """The lowest rank on the host of this one."""
+        return self.hosts.index(self.hosts[self.rank]) if self.hosts else self.rank
 
     def group_for_sums(self, device: torch.device) -> Optional[Any]:
         """The group that sums tensors of this device; None: there is none."""
@@ -218,13 +230,11 @@ class ProcessGroupTransport:
 
 def _check_capacity(size: int, message: _Incoming) -> None:
     if size > len(message.into):
-        raise CommError(
-            f"a message of {size} bytes from rank {message.peer}, capacity {len(message.into)}"
-        )
+        raise CommError(f"a message of {size} bytes from rank {message.peer}, capacity {len(message.into)}")
 
 
 def _wait(work: Any, deadline: float, peer: Optional[int]) -> None:
-    """peer: of whom a message is waited for; None: for one of ours to leave."""
+    """peer: the rank whose message is awaited; None: a message of ours is to leave."""
     left = max(deadline - time.monotonic(), 1e-3)
     try:
         if work.wait(timedelta(seconds=left)) is not False:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explicit synchronisation for your own training loop, or any group of ranks: tensor- and
-pipeline-parallel jobs have one Reducer per data-parallel group.
+"""Explicit synchronisation for your own training loop, or any group of ranks: tensor- and pipeline-parallel jobs have
+one Reducer per data-parallel group.
 
     reducer = oktopk.torch.Reducer(model.parameters(), group, density=0.01)
     loss.backward()
@@ -33,20 +33,19 @@ if TYPE_CHECKING:
 
 
 class Reducer(ReducerBase):
-    """Synchronises the gradients of a list of parameters, or flat tensors of n values, over the
-    ranks of a process group (default: all of them; the constructor is collective over it).
+    """Synchronises the gradients of a list of parameters, or flat tensors of n values, over the ranks of a process
+    group (default: all of them; the constructor is collective over it).
 
-    Each step adds the gradient to what is unsent on this rank, exchanges about `density * n`
-    entries and gives the mean of the largest sums; what was not sent waits for a later step.
+    Each step adds the gradient to what is unsent on this rank, exchanges about `density * n` entries and gives the mean
+    of the largest sums; what was not sent waits for a later step.
 
     host_staging: tensors may be on another device, and are copied through host memory.
-    timeout: after which a wait for another rank gives up, in seconds or as a timedelta (default:
-    that of the process group).
-    communicator: used instead of one made of process_group. Reducers may share one as long as all
-    ranks use them in the same order.
-    The other options are those of `oktopk.Reducer` (oktopk/options.py). After
-    a step that nan_policy "skip" left out the result is NaN on all ranks, as it would be after a
-    dense mean, so that a GradScaler notices; without one, ask `skipped` before optimizer.step().
+    timeout: after which a wait for another rank gives up, in seconds or as a timedelta (default: that of the process
+    group).
+    communicator: used instead of one made of process_group. Reducers may share one as long as all ranks use them in the
+    same order. The other options are those of `oktopk.Reducer` (oktopk/options.py). After a step that nan_policy "skip"
+    left out the result is NaN on all ranks, as it would be after a dense mean, so that a GradScaler notices; without
+    one, ask `skipped` before optimizer.step().
     """
 
     @show_options
@@ -82,8 +81,8 @@ class Reducer(ReducerBase):
     def reduce_gradients(self, scale: float = 1.0) -> None:
         """Collective: replaces each p.grad by the mean over the ranks of scale * p.grad.
 
-        A gradient that is missing on this rank counts as zero, and is there afterwards: whatever
-        arrives must be applied on all ranks. With a loss scale S, pass scale=1/S and do not
+        A gradient that is missing on this rank counts as zero, and is there afterwards: whatever arrives must be
+        applied on all ranks. With a loss scale S, pass scale=1/S and do not
         unscale again: what is unsent must not change its meaning when S does.
         """
         layout = self._need_layout("reduce_gradients")
@@ -99,16 +98,16 @@ class Reducer(ReducerBase):
         self._write_gradients(flat)
 
     def reduce(self, flat: torch.Tensor, scale: float = 1.0, factor: float = 1.0) -> torch.Tensor:
-        """Collective: replaces a flat tensor by factor times the mean over the ranks of
-        scale * flat. With a loss scale S, scale=1/S and factor=S keep what is unsent unscaled."""
+        """Collective: replaces a flat tensor by factor times the mean over the ranks of scale * flat. With a loss scale
+        S, scale=1/S and factor=S keep what is unsent unscaled."""
         self._check_flat(flat)
         self._flat_reducer.step(flat, scale)
         self._write(flat, factor)
         return flat
 
     def flush(self, out: Optional[torch.Tensor] = None) -> Optional[torch.Tensor]:
-        """Collective: the mean of everything that is unsent, in one dense exchange; nothing is
-        left. Into `out` where given, else into each p.grad; a reducer made with n returns it."""
+        """Collective: the mean of everything that is unsent, in one dense exchange; nothing is left. Into `out` where
+        given, else into each p.grad; a reducer made with n returns it."""
         if out is not None:
             self._check_flat(out)
         self._flat_reducer.flush()
@@ -121,9 +120,9 @@ class Reducer(ReducerBase):
         return out
 
     def arrived(self, parameter: torch.Tensor) -> Optional[torch.Tensor]:
-        """Where the last mean arrived: int64 indices into the parameter (the local shard of a
-        DTensor), flat and in the order of its memory, increasing, on its device. None: everywhere,
-        after a dense step. What `oktopk.torch.SparseAdamW` asks its source."""
+        """Where the last mean arrived: int64 indices into the parameter (the local shard of a DTensor), flat and in the
+        order of its memory, increasing, on its device. None: everywhere, after a dense step. `oktopk.torch.SparseAdamW`
+        asks its source for this."""
         return self.arrived_of([parameter])[0]
 
     def arrived_of(self, parameters: Sequence[torch.Tensor]) -> List[Optional[torch.Tensor]]:
@@ -142,7 +141,7 @@ class Reducer(ReducerBase):
 
     @property
     def profile(self) -> Optional[_core.Profile]:
-        """Preset "auto", after the first step: what it measured of the network."""
+        """Preset "auto", after the first step: the measured profile of the network."""
         return self._core.profile
 
     def use_profile(self, profile: _core.Profile) -> None:
@@ -161,7 +160,7 @@ class Reducer(ReducerBase):
         return wrap(self.place(), own)
 
     def place(self) -> Place:
-        """Whose state it is."""
+        """The place of this rank in its group."""
         return Place.of_communicator(self._comm)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -175,15 +174,13 @@ class Reducer(ReducerBase):
         load_states(self._core, [state_to_bytes(state["state"])])
 
     def load_state_dicts(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Collective: continues from the states of all ranks of an earlier run, in any order,
-        whatever their number was. All ranks give the same states."""
+        """Collective: continues from the states of all ranks of an earlier run, in any order, whatever their number
+        was. All ranks give the same states."""
         own = [self._own_state(state) for state in states]
         ordered = sorted(own, key=lambda state: state["rank"])
         ranks = [state["rank"] for state in ordered]
         if ranks != list(range(ordered[0]["ranks"] if ordered else 1)):
-            raise UsageError(
-                f"oktopk: the states of ranks {ranks}, but all of the earlier run are needed"
-            )
+            raise UsageError(f"oktopk: the states of ranks {ranks}, but all of the earlier run are needed")
         self._core.load_all([state_to_bytes(state["state"]) for state in ordered])
 
     def keep_snapshot(self) -> None:
@@ -191,12 +188,12 @@ class Reducer(ReducerBase):
         self._flat_reducer.keep_snapshot()
 
     def go_back(self) -> None:
-        """As if the steps since keep_snapshot() had not been. All ranks must do it together."""
+        """Undoes the steps since keep_snapshot(). All ranks must do it together."""
         self._flat_reducer.go_back()
 
     def undo(self, spans: Sequence[Tuple[int, int]], applied: Sequence[bool]) -> None:
-        """After keep_snapshot() and a step, of which parameters at these spans of the flat gradient
-        were applied or not: what was not is undone. All ranks must do it together."""
+        """Call it after keep_snapshot() and a step: undoes the step for parameters at these spans of the flat gradient
+        that were not applied. All ranks must do it together."""
         undo(self._flat_reducer, spans, applied)
 
     def _vector(self, is_dense: bool) -> torch.Tensor:
@@ -236,9 +233,7 @@ class Reducer(ReducerBase):
         state = unwrap(wrapped)
         missing = {"version", "rank", "ranks", "n", "state"} - set(state)
         if missing or state["version"] != 1:
-            raise UsageError(
-                f"oktopk: not a Reducer's state of version 1 (lacks {sorted(missing)})"
-            )
+            raise UsageError(f"oktopk: not a Reducer's state of version 1 (lacks {sorted(missing)})")
         if state["n"] != self.n:
             raise UsageError(f"oktopk: a state of n = {state['n']} values, but here n = {self.n}")
         return state

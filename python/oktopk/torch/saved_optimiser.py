@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saving and loading of the optimisers, by themselves and by torch.distributed.checkpoint; takes over
-states of torch's AdamW and SGD. What of a group is saved beyond torch's: the clock, as plain numbers
-(interval_clock.py). The clock itself is made when it is first needed.
+"""Saving and loading of the optimisers, by themselves and by torch.distributed.checkpoint; takes over states of torch's
+AdamW and SGD. A saved group holds one thing more than torch's: the clock, as plain numbers (interval_clock.py). The
+clock itself is made when it is first needed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FOREIGN = {"amsgrad": False, "maximize": False, "dampening": 0}
 
 
 class SavedOptimiser(Optimizer):
-    """The part of a lazy optimiser that outlives it."""
+    """The part of a lazy optimiser that is saved and loaded."""
 
     decoupled_decay = False  # weight decay is owed by who is silent
     counts_steps = False  # "step" is in the state
@@ -58,8 +58,8 @@ class SavedOptimiser(Optimizer):
         return super().state_dict()
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """As in torch; takes a state of torch's AdamW or SGD too. Types are kept, where torch would
-        cast clocks to floats and moments to the precision of the weights."""
+        """As in torch; takes a state of torch's AdamW or SGD too. Types are kept, where torch would cast clocks to
+        floats and moments to the precision of the weights."""
         self._refuse_while_caught_up("load_state_dict()")
         groups = [self._read_group(group) for group in state_dict["param_groups"]]
         super().load_state_dict({**state_dict, "param_groups": groups})
@@ -95,7 +95,7 @@ class SavedOptimiser(Optimizer):
         return {**kept, "source": None} if self.source is None else kept
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
-        """Of torch's load_state_dict(), and of copies."""
+        """torch's load_state_dict() and copies call this."""
         self.is_copy = self.is_copy or ("defaults" in state and "source" not in state)
         super().__setstate__(state)
         self._forget_views()

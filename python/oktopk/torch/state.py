@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OkTopkState: what the DDP hook keeps between steps.
+"""OkTopkState: the state of the DDP hook between steps.
 
-Per step and bucket: gradient -> residual += gradient -> exchange of the largest entries -> mean into
-the bucket (_steps.py). Residuals belong to parameters, so DDP's rebuilding of its buckets loses
-nothing. Here: the settings, what users ask, and saving.
-Memory per rank: n floats of residual and n / P of owner memory; n more with a GradScaler, to be able
-to go back.
+Per step and bucket: gradient -> residual += gradient -> exchange of the largest entries -> mean into the bucket
+(_steps.py). Residuals belong to parameters, so DDP's rebuilding of its buckets loses nothing. Here: the settings, what
+users ask, and saving.
+Memory per rank: n floats of residual and n / P of owner memory; n more with a GradScaler, to be able to go back.
 """
 
 from __future__ import annotations
@@ -58,8 +57,8 @@ class OkTopkState(Steps):
         dense.
     The other options are those of oktopk.Reducer (oktopk/options.py).
 
-    Settings are fixed when the state is made; callback may be set at any time, process_group and
-    grad_scaler before the first step.
+    Settings are fixed when the state is made; callback may be set at any time, process_group and grad_scaler before the
+    first step.
     """
 
     CHANGEABLE = ("callback", "iteration")
@@ -107,15 +106,15 @@ class OkTopkState(Steps):
 
     @property
     def codec(self) -> Optional[str]:
-        """As given; None: the preset's own."""
+        """The codec as given; None: that of the preset."""
         codec: Optional[str] = self.options["codec"]
         return codec
 
     # What users ask.
 
     def arrived(self, parameter: torch.Tensor) -> Optional[torch.Tensor]:
-        """Flat indices into the parameter where the last step's mean arrived, increasing; None:
-        everywhere (a dense step). For optimisers; call it after backward."""
+        """Flat indices into the parameter where the last step's mean arrived, increasing; None: everywhere (a dense
+        step). For optimisers; call it after backward."""
         return self.arrived_of([parameter])[0]
 
     def arrived_of(self, parameters: Sequence[torch.Tensor]) -> List[Optional[torch.Tensor]]:
@@ -125,14 +124,14 @@ class OkTopkState(Steps):
         return self._channels.arrived_of(parameters)
 
     def unsent(self) -> Dict[str, torch.Tensor]:
-        """What of this rank's gradients was not applied yet, by parameter name, as flat tensors:
-        its residual and what it remembers for the regions it owns. A copy of n values. A step that
-        the GradScaler leaves out is undone when the next one begins, or by state_dict()."""
+        """The gradients of this rank that were not applied yet, by parameter name, as flat tensors: its residual and
+        what it remembers for the regions it owns. A copy of n values. A step that the GradScaler leaves out is undone
+        when the next one begins, or by state_dict()."""
         return self._channels.unsent() if self._channels is not None else {}
 
     def compression_stats(self) -> CompressionStats:
-        """How much less was sent than a dense fp32 allreduce would have, so far on this rank:
-        (rate, numel_before, numel_after); wire_bytes and dense_bytes are attributes."""
+        """How much less was sent than a dense fp32 allreduce would have, so far on this rank: (rate, numel_before,
+        numel_after); wire_bytes and dense_bytes are attributes."""
         return self._counters.stats()
 
     # Saving.
@@ -142,11 +141,11 @@ class OkTopkState(Steps):
         self._settle_step()
         saved = self._saved
         if saved is None:
-            saved = self._channels.save() if self._channels is not None else Saved(0, 0, [])
+            saved = Saved.of(self._channels.to_save() if self._channels is not None else [], self._comm)
         return wrap(self.place(), saved.as_dict(self.iteration))
 
     def place(self) -> Place:
-        """Whose state it is: this rank's in the group that DDP synchronises."""
+        """The place of this rank in the group that DDP synchronises."""
         return Place.of_group(group_of(self))
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:

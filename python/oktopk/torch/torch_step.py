@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of SparseAdamW and SparseSGD by torch's own operations: for parameters that are not in
-host memory, or not in one piece of it. native_step.py makes all others; both compute the formulas of
-docs/optimisers.md, and agree up to rounding.
+"""The steps of SparseAdamW and SparseSGD by torch's own operations: for parameters that are not in host memory, or not
+in one piece of it. native_step.py makes all others; both compute the formulas of docs/optimisers.md, and agree up to
+rounding.
 COST: O(k) per sparse step, some 50 operations per parameter.
 """
 
@@ -25,20 +25,18 @@ _SURPRISE = 5.0  # kSurprise of oktopk/optim/adam_rule.h
 class Arrivers:
     """The coordinates of one parameter that arrive: reads and writes their values by name."""
 
-    def __init__(
-        self, job: Job, state: Dict[str, Any], clock: IntervalClock, flats: Dict[str, Tensor]
-    ):
+    def __init__(self, job: Job, state: Dict[str, Any], clock: IntervalClock, flats: Dict[str, Tensor]):
         self.group, self.state, self.clock = job.group, state, clock
         self._silence_follows = job.indices is not None
         self._flats = flats
 
     def at(self, where: Where) -> Arrivers:
-        """The same object, from now on about these coordinates."""
+        """This object, set to these coordinates."""
         self._where = where
         self.last = self["last"]
         self.tau = self.clock.now - self.last  # steps since they last arrived, this one included
-        # Steps in which they are likely not to arrive, after this one: the best guess for a silence
-        # is the last one. After a dense step, none.
+        # Steps in which they are likely not to arrive, after this one: the best guess for a silence is the last one.
+        # After a dense step, none.
         self.silence = self.tau - 1 if self._silence_follows else torch.zeros_like(self.tau)
         return self
 
@@ -70,7 +68,7 @@ def blocks(indices: Optional[Tensor], size: int) -> Iterator[Where]:
 
 
 def arrivers(job: Job, state: Dict[str, Any], clock: IntervalClock) -> Iterator[Arrivers]:
-    """Those of a step, block by block; each has arrived when the next one is asked for."""
+    """Yields the arriving coordinates of a step block by block, and marks each block as arrived afterwards."""
     flats = flat_views(job.param, state)
     here = Arrivers(job, state, clock, flats)
     for where in blocks(job.indices, flats["param"].numel()):
@@ -120,8 +118,8 @@ def adam_dense(job: Job, state: Dict[str, Any]) -> None:
 
 
 def adam_arrive(here: Arrivers) -> None:
-    """S after tau steps: its mean per step is S / tau, and where noise dominates, S^2 / tau
-    estimates the mean of the squares."""
+    """S after tau steps: its mean per step is S / tau, and where noise dominates, S^2 / tau estimates the mean of the
+    squares."""
     beta1 = here.group["betas"][0]
     old, tau = here["exp_avg"], here.tau
     dtype = old.dtype
@@ -132,8 +130,8 @@ def adam_arrive(here: Arrivers) -> None:
     if here.group["mode"] == "interval_steps":
         drift, scale = m, _age_by_steps(here, total * mean)
     else:
-        # The mean of m over the tau steps, had S / tau come in each of them; and what m would move
-        # in the silence that is to come.
+        # The mean of m over the tau steps, had S / tau come in each of them; and what m would move in the silence that
+        # is to come.
         gone = one_minus_power(beta1, here.silence, here.clock.now)
         reach = beta1 / ((1 - beta1) * tau.double())
         share, ahead = (1 - reach * fresh).to(dtype), (reach * gone).to(dtype)
@@ -151,7 +149,7 @@ def adam_arrive(here: Arrivers) -> None:
 
 
 def _age_by_steps(here: Arrivers, square: Tensor) -> Tensor:
-    """Takes S^2 / tau into the second moment as that of tau steps. Gives sqrt(vhat)."""
+    """Adds S^2 / tau to the second moment as the squares of tau steps. Returns sqrt(vhat)."""
     beta2 = here.group["betas"][1]
     fresh = one_minus_power(beta2, here.tau, here.clock.now)
     v = (1 - fresh).to(square.dtype) * here["exp_avg_sq"] + fresh.to(square.dtype) * square
@@ -160,7 +158,7 @@ def _age_by_steps(here: Arrivers, square: Tensor) -> Tensor:
 
 
 def _age_by_arrivals(here: Arrivers, total: Tensor, mean: Tensor) -> Tensor:
-    """Takes S^2 / tau into the second moment as one observation. Gives sqrt(vhat)."""
+    """Adds S^2 / tau to the second moment as one observation. Returns sqrt(vhat)."""
     beta2 = here.group["betas"][1]
     arrivals = here["arrivals"] + 1
     bias = one_minus_power(beta2, arrivals, int(here.state["step"]))
@@ -188,7 +186,7 @@ def sgd_dense(job: Job, state: Dict[str, Any]) -> None:
 
 
 def sgd_arrive(here: Arrivers) -> None:
-    """Momentum over the tau steps, had S / tau come in each of them; at their mean rate."""
+    """Momentum over the tau steps as if S / tau had come in each, at their mean rate."""
     group, tau, mu = here.group, here.tau, here.group["momentum"]
     weight = here["param"].to(state_dtype(here["param"]))
     total = here["grad"].to(weight.dtype)
@@ -202,8 +200,7 @@ def sgd_arrive(here: Arrivers) -> None:
 
 
 def _move_with_momentum(here: Arrivers, total: Tensor) -> Tensor:
-    """The sum of the tau velocities v_j = mu v_(j-1) + S / tau, and of those in the silence that is
-    to come. Leaves the last one."""
+    """The sum of the tau velocities v_j = mu v_(j-1) + S / tau, plus those of the next silence. Keeps the last one."""
     mu, tau, old = here.group["momentum"], here.tau, here["momentum_buffer"]
     fresh = one_minus_power(mu, tau, here.clock.now)
     carried = mu * fresh / (1 - mu)  # mu + mu^2 + ... + mu^tau: what of v is still to be moved

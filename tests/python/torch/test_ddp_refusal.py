@@ -50,7 +50,11 @@ def other_start(rank):
 
 
 @pytest.mark.parametrize(
-    "options, words", [(other_density, "rank 0 has 'density 0.05', rank 1 has 'density 0.1'"), (other_start, "rank 0 has 'start_iter 0'")]
+    "options, words",
+    [
+        (other_density, "rank 0 has 'density 0.05', rank 1 has 'density 0.1'"),
+        (other_start, "rank 0 has 'start_iter 0'"),
+    ],
 )
 def test_different_states_on_ranks_are_refused_on_all(options, words):
     assert all(in_processes(2, backward_raises, words, options))

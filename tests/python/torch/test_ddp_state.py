@@ -30,11 +30,12 @@ import oktopk.torch
 BAD_STEPS = {3: 0, 6: 1}  # step -> the rank whose gradients overflow
 
 
-def with_scaler(rank, P, min_numel, bad_layer):
+def with_scaler(rank, P, min_numel, bad_layer, options=None):
     """Scaled gradients; in some steps one rank's are not finite in one layer, and the scaler leaves
     the step out. What is given counts only in steps that were taken."""
     scaler = torch.amp.GradScaler(DEVICE.type, init_scale=1024.0, growth_interval=2)
-    model, state = make_ddp(start_iter=0, grad_scaler=scaler, min_numel=min_numel)
+    settings = {"start_iter": 0, "grad_scaler": scaler, "min_numel": min_numel}
+    model, state = make_ddp(**settings, **(options or {}))
     optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
     own = small_model()
     given, applied, taken = {}, {}, 0
@@ -87,8 +88,8 @@ def test_nan_with_policy_skip_leaves_the_buckets_out(preset):
     assert np.array_equal(results[0][1], results[1][1])
 
 
-def save_and_go_on(rank, P, folder):
-    model, state = make_ddp()
+def save_and_go_on(rank, P, folder, options=None):
+    model, state = make_ddp(**(options or {}))
     train(model, rank, 6)
     file = io.BytesIO()
     torch.save({"model": model.state_dict(), "hook": state.state_dict()}, file)

@@ -23,6 +23,7 @@ needs_native = needs_torch((2, 8), "fully_shard's own all-reduce over Gloo")
 EXACT = (  # and by how much: at density 1 a threshold may keep the smallest entries back, up to 2e-5
     ({"preset": "dense"}, 1e-7),
     ({"preset": "circulant", "density": 0.999999, "start_iter": 0, "min_numel": 0}, 5e-5),
+    ({"preset": "circulant", "density": 0.999999, "start_iter": 0, "min_numel": 0, "group_size": 2}, 5e-5),
     ({"preset": "circulant", "density": 0.01, "start_iter": 10, "min_numel": 0}, 1e-7),
     ({"preset": "circulant", "density": 0.01, "start_iter": 0, "min_numel": 10_000}, 1e-7),
 )

@@ -84,7 +84,7 @@ def all_presets(rank, P):
         for _ in range(3):
             update = reducer.step(rng.standard_normal(3000).astype(np.float32))
         dense = np.zeros(3000, np.float32)
-        update.add_to(dense)
+        update.subtract_from(dense, -1.0)
         updates.append(dense)
     return updates
 
@@ -107,7 +107,7 @@ def in_subgroups(rank, P):
     update = reducer.step(np.full(10, float(rank), np.float32))
     part = communicator(timeout=20).split(0, -rank)
     dense = np.zeros(10, np.float32)
-    update.add_to(dense)
+    update.subtract_from(dense, -1.0)
     return comm.rank, comm.size, float(dense[3]), part.rank
 
 

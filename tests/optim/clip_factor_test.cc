@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One factor for all ranks, which bounds the norm of the mean gradient.
-#include "oktopk/optim/gradient_clip.h"
+#include "oktopk/optim/optimiser.h"
 
 #include <gtest/gtest.h>
 
@@ -10,24 +10,22 @@
 #include "tests/laws/inputs.h"
 #include "tests/support/world.h"
 
-namespace oktopk::gradient_clip_test {
+namespace oktopk::clip_factor_test {
 namespace {
 
 std::vector<float> factors(int P, float clip_norm, const std::function<std::vector<float>(int rank)>& gradient) {
-  return gather_world("threads", P, [&](Communicator& comm) {
-    Workspace work;
-    return clip_factor(comm, gradient(comm.rank()), clip_norm, work);
-  });
+  return gather_world("threads", P,
+                      [&](Communicator& comm) { return clip_factor(comm, gradient(comm.rank()), clip_norm); });
 }
 
-TEST(GradientClip, factor_of_one_rank_is_the_usual_one) {
+TEST(ClipFactor, of_one_rank_is_the_usual_one) {
   const auto gradient = [](int) { return std::vector<float>{3, 0, -4}; };
   EXPECT_EQ(factors(1, 2.5F, gradient)[0], 0.5F);
   EXPECT_EQ(factors(1, 5, gradient)[0], 1);
   EXPECT_EQ(factors(1, 6, gradient)[0], 1);
 }
 
-TEST(GradientClip, factor_is_equal_on_all_ranks_and_bounds_the_mean) {
+TEST(ClipFactor, is_equal_on_all_ranks_and_bounds_the_mean) {
   constexpr Index n = 50;
   const auto gradient = [](int rank) { return make_input(Input::gaussian, n, rank, 0, 3); };
   for (const int P : {3, 5}) {
@@ -43,22 +41,22 @@ TEST(GradientClip, factor_is_equal_on_all_ranks_and_bounds_the_mean) {
   }
 }
 
-TEST(GradientClip, factor_is_the_root_mean_square_of_the_norms) {
+TEST(ClipFactor, is_the_root_mean_square_of_the_norms) {
   const auto gradient = [](int rank) { return std::vector<float>(4, rank == 2 ? 3.0F : 0.0F); };
   for (const float factor : factors(3, 1, gradient)) EXPECT_FLOAT_EQ(factor, 1 / std::sqrt(36.0F / 3));
 }
 
-TEST(GradientClip, factor_is_one_when_a_rank_is_not_finite) {
+TEST(ClipFactor, is_one_when_a_rank_is_not_finite) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
     for (const float factor :
          factors(3, 1e-3F, [&](int rank) { return std::vector<float>(2, rank == 1 ? bad : 7.0F); }))
       EXPECT_EQ(factor, 1);
 }
 
-TEST(GradientClip, factor_of_nothing_and_of_zeros_is_one) {
+TEST(ClipFactor, of_nothing_and_of_zeros_is_one) {
   EXPECT_EQ(factors(3, 1, [](int) { return std::vector<float>(); })[0], 1);
   EXPECT_EQ(factors(3, 1, [](int) { return std::vector<float>(5); })[0], 1);
 }
 
 }  // namespace
-}  // namespace oktopk::gradient_clip_test
+}  // namespace oktopk::clip_factor_test
