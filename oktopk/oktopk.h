@@ -6,7 +6,7 @@
 //   (reduce/node_reducer.h) SparseSgd      Algorithm 2 of the paper, momentum before or after the
 //   exchange (optim/sgd.h) SparseAdam     AdamW that knows how long a coordinate was silent
 //   (optim/adam.h) presets        every algorithm by name (allreduce/presets.h) calibrate      what
-//   the network costs, for preset auto (tune/calibrate.h) Communicator   P ranks as threads
+//   the network costs, for preset auto (tune/profile.h) Communicator   P ranks as threads
 //   (comm/threads.h) or over MPI (comm/mpi.h) Trace          what every rank did when, for a viewer
 //   (trace/trace.h) StepMetrics    what a step did, in numbers (reduce/step_metrics.h) errors
 //   UsageError, CommError, DeviceError (base/error.h)
@@ -24,4 +24,4 @@
 #include "oktopk/reduce/node_reducer.h"
 #include "oktopk/reduce/reducer.h"
 #include "oktopk/trace/trace.h"
-#include "oktopk/tune/calibrate.h"
+#include "oktopk/tune/profile.h"

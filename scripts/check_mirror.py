@@ -27,6 +27,7 @@ TESTED_ELSEWHERE = {
     "oktopk/*/*_avx2.cc": (None, "a variant: tested beside the others by the caller's test"),
     "oktopk/*/*_avx512.cc": (None, "a variant: tested beside the others by the caller's test"),
     "oktopk/comm/mpi*.cc": ("tests/mpi", "needs real processes"),
+    "oktopk/tune/no_json.cc": (None, "a stub that throws; compiled only without nlohmann_json"),
     "oktopk/comm/no_mpi.cc": (None, "a stub that throws; compiled only without MPI"),
     "oktopk/comm/region_collectives.cc": ("tests/comm/collectives_test.cc", "declared in collectives.h"),
     "oktopk/reduce/node_reducer_nodes.cc": ("tests/reduce/node_reducer_test.cc", "what a NodeReducer does as it is made"),

@@ -3,113 +3,83 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
-#include <functional>
+#include <utility>
 
 namespace oktopk {
 namespace {
 
 double quotient(double a, double b) { return b > 0 ? a / b : 0; }
 
-std::string fixed(double value, int digits) { return fmt::format("{:.{}f}", value, digits); }
+std::string milliseconds(double seconds) { return format_fixed(seconds * 1e3, 3); }
 
-// A reference row has no more than its name, its time and what follows from it.
-Row reference_row(const Row& row, const std::string& name, double seconds) {
-  Row out;
-  out.preset = name;
-  out.n = row.n;
-  out.k = row.k;
-  out.P = row.P;
-  out.time = out.time_min = out.time_max = out.dense_time = seconds;
-  out.axpy_time = row.axpy_time;
-  return out;
+std::vector<TextTable::Column> texts_of(const auto& columns) {
+  std::vector<TextTable::Column> texts;
+  for (const auto& column : columns) texts.push_back(column.text);
+  return texts;
 }
 
 }  // namespace
 
-struct BenchTable::Column {
-  const char* head;
-  const char* unit;
-  int width;  // negative: to the left
-  std::function<std::string(const Row&, const References&)> cell;
-};
-
-std::vector<BenchTable::Column> BenchTable::columns() const {
+std::vector<BenchTable::Column> BenchTable::columns(const Options& options) {
   using R = const Row&;
-  using Refs = const References&;
-  std::vector<Column> all = {{"n", "(elements)", 11, [](R r, Refs) { return fixed(r.n, 0); }},
-                             {"k", "", 8, [](R r, Refs) { return fixed(r.k, 0); }},
-                             {"P", "", 4, [](R r, Refs) { return std::to_string(r.P); }},
-                             {"preset", "", -14, [](R r, Refs) { return r.preset; }},
-                             {"time", "(ms)", 9, [](R r, Refs) { return fixed(r.time * 1e3, 3); }}};
+  std::vector<Column> all = {{{"n", 11, "(elements)"}, [](R r) { return format_fixed(r.n, 0); }, true},
+                             {{"k", 8}, [](R r) { return format_fixed(r.k, 0); }, true},
+                             {{"P", 4}, [](R r) { return std::to_string(r.P); }, true},
+                             {{"preset", -14}, [](R r) { return r.preset; }, true},
+                             {{"time", 9, "(ms)"}, [](R r) { return milliseconds(r.time); }, true}};
   const auto add = [&](Column column) { all.push_back(std::move(column)); };
-  if (options_.spread) {
-    add({"min", "(ms)", 9, [](R r, Refs) { return fixed(r.time_min * 1e3, 3); }});
-    add({"max", "(ms)", 9, [](R r, Refs) { return fixed(r.time_max * 1e3, 3); }});
+  if (options.spread) {
+    add({{"min", 9, "(ms)"}, [](R r) { return milliseconds(r.time_min); }, true});
+    add({{"max", 9, "(ms)"}, [](R r) { return milliseconds(r.time_max); }, true});
   }
-  add({"dense", "result(ms)", 10, [](R r, Refs) { return fixed(r.dense_time * 1e3, 3); }});
-  add({"x axpy", "", 7, [](R r, Refs) { return fixed(r.times_axpy(), 2); }});
-  add({"x dense", "", 7, [](R r, Refs s) { return fixed(quotient(s.dense, r.time), 2); }});
-  if (options_.mpi) add({"x mpi", "", 7, [](R r, Refs s) { return fixed(quotient(s.mpi, r.time), 2); }});
-  add({"msgs", "(/rank)", 7, [](R r, Refs) { return fixed(r.messages, 0); }});
-  add({"wire", "(KiB/rank)", 10, [](R r, Refs) { return fixed(r.bytes / 1024, 1); }});
-  add({"words/k", "", 8, [](R r, Refs) { return fixed(r.words_per_k(), 3); }});
-  add({"mean", "", 8, [](R r, Refs) { return fixed(r.words_per_k_mean(), 3); }});
-  add({"predicted", "words/k", 9, [](R r, Refs) { return fixed(quotient(r.predicted.expected.bytes / 4, r.k), 3); }});
-  add({"x bound", "", 8, [](R r, Refs) { return fixed(r.bytes_over_bound(), 3); }});
-  add({"eff.bw", "(GB/s)", 7, [](R r, Refs) { return fixed(r.effective_bandwidth() / 1e9, 2); }});
-  add({"#wrong", "", 6, [](R r, Refs) { return r.wrong < 0 ? "N/A" : std::to_string(r.wrong); }});
+  add({{"dense", 10, "result(ms)"}, [](R r) { return milliseconds(r.dense_time); }, true});
+  add({{"x axpy", 7}, [](R r) { return format_fixed(r.times_axpy(), 2); }, true});
+  add({{"x dense", 7}, [](R r) { return format_fixed(quotient(r.dense_reference, r.time), 2); }, true});
+  if (options.mpi) add({{"x mpi", 7}, [](R r) { return format_fixed(quotient(r.mpi_reference, r.time), 2); }, true});
+  add({{"msgs", 7, "(/rank)"}, [](R r) { return format_fixed(r.messages, 0); }});
+  add({{"wire", 10, "(KiB/rank)"}, [](R r) { return format_fixed(r.bytes / 1024, 1); }});
+  add({{"words/k", 8}, [](R r) { return format_fixed(r.words_per_k(), 3); }});
+  add({{"mean", 8}, [](R r) { return format_fixed(r.words_per_k_mean(), 3); }});
+  add({{"predicted", 9, "words/k"},
+       [](R r) { return format_fixed(quotient(r.predicted.expected.bytes / 4, r.k), 3); }});
+  add({{"x bound", 8}, [](R r) { return format_fixed(r.bytes_over_bound(), 3); }});
+  add({{"eff.bw", 7, "(GB/s)"}, [](R r) { return format_fixed(r.effective_bandwidth() / 1e9, 2); }});
+  add({{"#wrong", 6}, [](R r) { return r.wrong < 0 ? "N/A" : std::to_string(r.wrong); }});
   return all;
 }
 
-namespace {
+BenchTable::BenchTable(const Options& options, std::vector<Column> columns)
+    : options_(options), columns_(std::move(columns)), table_(texts_of(columns_)) {}
 
-// Columns side by side; `text(column)` may give any string.
-template <class Columns, class Text>
-void print_line(const char* start, const Columns& columns, const Text& text) {
-  fmt::print("{}", start);
-  for (const auto& column : columns) {
-    if (column.width < 0)
-      fmt::print(" {:<{}}", text(column), -column.width);
-    else
-      fmt::print(" {:>{}}", text(column), column.width);
-  }
-  fmt::print("\n");
+void BenchTable::print_reference(Row row, const std::string& name, double seconds) const {
+  row.preset = name;
+  row.time = row.time_min = row.time_max = row.dense_time = seconds;
+  std::vector<std::string> cells;
+  for (const Column& column : columns_)
+    if (column.is_of_reference) cells.push_back(column.cell(row));
+  table_.print(cells);
 }
 
-}  // namespace
-
-void BenchTable::print_head() const {
-  print_line("#", columns(), [](const Column& column) { return column.head; });
-  print_line("#", columns(), [](const Column& column) { return column.unit; });
+void BenchTable::print_references(const Row& row) const {
+  print_reference(row, "axpy-limit", row.axpy_time);
+  if (row.mpi_reference > 0) print_reference(row, "MPI_Allreduce", row.mpi_reference);
 }
 
-void BenchTable::print_references(const Row& row, const References& references) const {
-  const auto print_time = [&](const std::string& name, double seconds) {
-    const Row reference = reference_row(row, name, seconds);
-    int column = 0;
-    const int last = 8 + (options_.spread ? 2 : 0) + (options_.mpi ? 1 : 0);
-    print_line(" ", columns(),
-               [&](const Column& c) { return column++ < last ? c.cell(reference, references) : std::string(); });
-  };
-  print_time("axpy-limit", row.axpy_time);
-  if (references.mpi > 0) print_time("MPI_Allreduce", references.mpi);
-}
-
-void BenchTable::print(const Row& row, const References& references) const {
-  print_line(" ", columns(), [&](const Column& column) { return column.cell(row, references); });
+void BenchTable::print(const Row& row) const {
+  std::vector<std::string> cells;
+  for (const Column& column : columns_) cells.push_back(column.cell(row));
+  table_.print(cells);
   if (options_.breakdown) {
     fmt::print("#   {}:", row.preset);
     for (const StepPhase& phase : row.phases)
-      if (phase.name != "inside" || phase.seconds > 0)  // none without nodes
+      if (phase.name != "inside" || phase.seconds > 0)  // without nodes there is no such phase
         fmt::print(" {} {:.3f} ms,", phase.name, phase.seconds * 1e3);
     fmt::print(" axpy {:.3f} ms\n", row.axpy_time * 1e3);
   }
   if (row.wrong > 0) fmt::print("# ^ {}\n", row.detail);
-  std::fflush(stdout);
 }
 
-nlohmann::json to_json(const Row& row, const References& references) {
+nlohmann::json to_json(const Row& row) {
   nlohmann::json phases;
   for (const StepPhase& phase : row.phases) phases[std::string(phase.name)] = phase.seconds;
   return {{"n", row.n},
@@ -122,7 +92,7 @@ nlohmann::json to_json(const Row& row, const References& references) {
           {"time_mad", row.time_deviation},
           {"dense_result_time", row.dense_time},
           {"axpy_time", row.axpy_time},
-          {"mpi_allreduce_time", references.mpi},
+          {"mpi_allreduce_time", row.mpi_reference},
           {"times_axpy", row.times_axpy()},
           {"phases", phases},
           {"messages", row.messages},
@@ -138,8 +108,8 @@ nlohmann::json to_json(const Row& row, const References& references) {
           {"bound_messages", row.predicted.bound.messages},
           {"bound_bytes", row.predicted.bound.bytes},
           {"effective_bandwidth", row.effective_bandwidth()},
-          {"speedup_over_dense", quotient(references.dense, row.time)},
-          {"speedup_over_mpi", quotient(references.mpi, row.time)},
+          {"speedup_over_dense", quotient(row.dense_reference, row.time)},
+          {"speedup_over_mpi", quotient(row.mpi_reference, row.time)},
           {"wrong", row.wrong}};
 }
 

@@ -7,7 +7,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
 #include "oktopk/reduce/inspect.h"
-#include "oktopk/tune/node.h"
+#include "oktopk/tune/cost.h"
 
 namespace oktopk {
 namespace {

@@ -7,7 +7,6 @@
 #include "oktopk/base/error.h"
 #include "oktopk/reduce/node_reducer.h"
 #include "oktopk/sparse/cuts.h"
-#include "oktopk/tune/calibrate.h"
 
 namespace oktopk {
 

@@ -8,7 +8,6 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
-#include "oktopk/tune/calibrate.h"
 
 namespace oktopk {
 

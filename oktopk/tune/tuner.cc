@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::uint64_t kFirstReview = 16;
 constexpr std::uint64_t kLongestPause = 1024;
-constexpr std::size_t kUnsettled = 4;  // steps after a change that say nothing yet
-constexpr double kGain = 0.9;          // another choice must be this much faster
+constexpr std::size_t kUnsettled = 4;  // steps after a change that do not count
+constexpr double kGain = 0.9;          // another choice must take at most this share of the time
 constexpr double kMostCorrection = 50;
 
 double upper_median(std::vector<double> values) {
@@ -63,7 +63,7 @@ Tuner::Summary Tuner::summary() const {
   return {upper_median(settled), arrived_ > 0 ? merged_ / arrived_ : 0.0};
 }
 
-// Names the methods that share one correction: a preset, but the caller's dense apart from ours.
+// Methods of one name share one correction: a preset, but the caller's dense and ours are two.
 std::string Tuner::corrected_name(const Method& method) const {
   const bool is_apart = options_.external_dense && method.preset == "dense";
   return is_apart ? to_string(method) : method.preset;
@@ -75,18 +75,15 @@ double Tuner::correction(const Candidate& candidate) const {
   return candidate.external || !options_.external_dense ? 1.0 : least_of_ours();
 }
 
-// The least correction seen among our methods. All of them use messages and the processor, so those
-// that were never run take it too: the caller's dense, which is measured as a whole, need not wait
-// until each of them was tried.
+// The least correction of our own methods that ran, at least 1. Our methods that never ran take it, too, because all
+// use the same messages and processor: so the caller's dense, measured as a whole, can win before each of them was
+// tried.
 double Tuner::least_of_ours() const {
   const std::string external = to_string(Method{.preset = "dense"});
   double least = kMostCorrection;
-  bool is_any = false;
-  for (const auto& [name, factor] : corrections_) {
-    if (name == external) continue;
-    least = std::min(least, factor);
-    is_any = true;
-  }
+  for (const auto& [name, factor] : corrections_)
+    if (name != external) least = std::min(least, factor);
+  const bool is_any = corrections_.size() > corrections_.count(external);
   return is_any ? std::max(1.0, least) : 1.0;
 }
 
@@ -108,12 +105,12 @@ bool Tuner::review(const Summary& reduced) {
     corrections_[corrected_name(choice_.method)] =
         std::clamp(observed / predicted, 1 / kMostCorrection, kMostCorrection);
   start_over();
-  if (options_.overrides.match(problem_) != nullptr) return false;  // the user knows better
+  if (options_.overrides.match(problem_) != nullptr) return false;  // a rule fixes the choice
   const auto best = corrected().front();
   const double present = predicted * correction(choice_);
   if (best.method == choice_.method || best.seconds > kGain * present) return false;
   choice_ = best;
-  steps_ = 0;  // what was not tried yet is looked at soon
+  steps_ = 0;  // the next review comes soon
   return true;
 }
 
