@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/base/error.h"
 #include "oktopk/base/timer.h"
 #include "oktopk/comm/collectives.h"

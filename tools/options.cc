@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/options.h"
 
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
 #include "oktopk/base/find_row.h"

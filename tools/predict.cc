@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/base/error.h"
 #include "oktopk/reduce/node_reducer.h"
 #include "tools/commands.h"

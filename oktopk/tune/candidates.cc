@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/allreduce/parts/reduce_scatter.h"
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"

@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "oktopk/allreduce/presets.h"
@@ -16,13 +17,12 @@
 namespace oktopk {
 namespace {
 
-using Kind = Condition::Kind;
-
 constexpr std::array<std::string_view, 4> kVariables = {"n", "k", "density", "P"};   // in the order of Variable
-constexpr std::array<std::string_view, 5> kRelations = {"<", "<=", ">", ">=", "="};  // in the order of Kind
-constexpr std::array kLongestFirst = {Kind::at_most, Kind::at_least, Kind::less, Kind::more, Kind::equal};
+constexpr std::array<std::string_view, 5> kRelations = {"<=", ">=", "<", ">", "="};  // "<=" before "<"
 constexpr std::array<std::string_view, 3> kSettings = {"codec", "skips", "group"};
 constexpr std::array<std::pair<char, double>, 3> kSuffixes = {{{'G', 0x1p30}, {'M', 0x1p20}, {'K', 0x1p10}}};
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
@@ -32,12 +32,6 @@ bool is_setting(std::string_view name) { return std::ranges::find(kSettings, nam
 void add_item(std::string& list, std::string_view separator, const std::string& item) {
   if (!list.empty()) list += separator;
   list += item;
-}
-
-double value_of(Variable variable, const Problem& problem) {
-  const double density = problem.n > 0 ? problem.k / problem.n : 0;
-  const std::array values = {problem.n, problem.k, density, static_cast<double>(problem.P)};
-  return values[static_cast<std::size_t>(variable)];
 }
 
 std::string number_text(double number) {
@@ -59,27 +53,27 @@ int parse_group(const std::string& text) {
 }
 
 // A list of skips names P itself; a word fits any P.
-void check_skips_text(const std::string& text) {
+std::string checked_skips(const std::string& text) {
   int P = 2;
   if (!text.empty() && is_digit(text.front())) std::from_chars(text.data(), text.data() + text.size(), P);
   parse_skips(text, P);
+  return text;
 }
 
 void set(PartialMethod& method, std::string_view name, const std::string& value) {
-  const bool is_repeated = name == "codec"   ? method.codec.has_value()
-                           : name == "skips" ? method.skips.has_value()
-                                             : method.group.has_value();
-  require(!is_repeated, name, " is given twice");
+  const auto set_once = [&](auto& setting, auto&& parsed) {
+    require(!setting, name, " is given twice");
+    setting = parsed;
+  };
   if (name == "codec") {
-    method.codec = parse_codec(value);
+    set_once(method.codec, parse_codec(value));
     require(method.preset != "dense" || method.codec->index == IndexCoding::coo32,
             "dense has no indices: expected a coding of values alone");
   } else if (name == "skips") {
     require(method.preset == "circulant", "only circulant has skips, not ", method.preset);
-    check_skips_text(value);
-    method.skips = value;
+    set_once(method.skips, checked_skips(value));
   } else {
-    method.group = parse_group(value);
+    set_once(method.group, parse_group(value));
   }
 }
 
@@ -176,26 +170,33 @@ class RuleReader {
   }
 
   Condition condition() {
-    Condition condition;
     const std::string_view name = name_at(at_);
     const auto variable = std::ranges::find(kVariables, name);
     if (variable == kVariables.end()) expected("n, k, density or P");
-    condition.variable = static_cast<Variable>(variable - kVariables.begin());
     at_ += name.size();
-    condition.kind = relation();
-    condition.number = number();
-    const std::size_t place = at_;
-    if (condition.kind != Kind::equal || !accept("..")) return condition;
-    condition.kind = Kind::range;
-    condition.last = number();
-    if (condition.last < condition.number) fail_at(place, "the range ends before it begins");
+    const auto relation = std::ranges::find_if(kRelations, [&](std::string_view r) { return accept(r); });
+    if (relation == kRelations.end()) expected("<, <=, >, >= or =");
+    Condition condition{static_cast<Variable>(variable - kVariables.begin()), -kInfinity, kInfinity};
+    set_bounds(*relation, condition);
     return condition;
   }
 
-  Kind relation() {
-    for (const Kind kind : kLongestFirst)  // "<=" begins like "<"
-      if (accept(kRelations[static_cast<std::size_t>(kind)])) return kind;
-    expected("<, <=, >, >= or =");
+  void set_bounds(std::string_view relation, Condition& condition) {
+    const double x = number();
+    condition.text = std::string(relation) + number_text(x);
+    if (relation == "<") condition.most = std::nextafter(x, -kInfinity);
+    if (relation == "<=") condition.most = x;
+    if (relation == ">") condition.least = std::nextafter(x, kInfinity);
+    if (relation == ">=") condition.least = x;
+    if (relation != "=") return;
+    condition.least = x - 1e-9 * x;  // up to rounding, because a density is a quotient
+    condition.most = x + 1e-9 * x;
+    const std::size_t place = at_;
+    if (!accept("..")) return;
+    condition.least = x;
+    condition.most = number();
+    condition.text += ".." + number_text(condition.most);
+    if (condition.most < x) fail_at(place, "the range ends before it begins");
   }
 
   double number() {
@@ -223,25 +224,6 @@ class RuleReader {
 
 }  // namespace
 
-bool Condition::holds(const Problem& problem) const {
-  const double value = value_of(variable, problem);
-  switch (kind) {
-    case Kind::less:
-      return value < number;
-    case Kind::at_most:
-      return value <= number;
-    case Kind::more:
-      return value > number;
-    case Kind::at_least:
-      return value >= number;
-    case Kind::equal:  // up to rounding, because a density is a quotient
-      return std::fabs(value - number) <= 1e-9 * number;
-    case Kind::range:
-      break;
-  }
-  return number <= value && value <= last;
-}
-
 Overrides Overrides::parse(std::string_view text) {
   Overrides overrides;
   overrides.rules_ = RuleReader(text).rules();
@@ -249,9 +231,14 @@ Overrides Overrides::parse(std::string_view text) {
 }
 
 const Rule* Overrides::match(const Problem& problem) const {
-  const auto matches = [&](const Rule& rule) {
-    return std::ranges::all_of(rule.conditions, [&](const Condition& c) { return c.holds(problem); });
+  const double density = problem.n > 0 ? problem.k / problem.n : 0;
+  const std::array values = {problem.n, problem.k, density,
+                             static_cast<double>(problem.P)};  // in the order of Variable
+  const auto holds = [&](const Condition& c) {
+    const double value = values[static_cast<std::size_t>(c.variable)];
+    return c.least <= value && value <= c.most;
   };
+  const auto matches = [&](const Rule& rule) { return std::ranges::all_of(rule.conditions, holds); };
   const auto found = std::ranges::find_if(rules_, matches);
   return found == rules_.end() ? nullptr : &*found;
 }
@@ -261,10 +248,7 @@ void Overrides::append(const Overrides& others) {
 }
 
 std::string to_string(const Condition& condition) {
-  const std::string name(kVariables[static_cast<std::size_t>(condition.variable)]);
-  if (condition.kind == Kind::range)
-    return name + '=' + number_text(condition.number) + ".." + number_text(condition.last);
-  return name + std::string(kRelations[static_cast<std::size_t>(condition.kind)]) + number_text(condition.number);
+  return std::string(kVariables[static_cast<std::size_t>(condition.variable)]) + condition.text;
 }
 
 std::string to_string(const Rule& rule) {

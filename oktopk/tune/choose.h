@@ -21,7 +21,7 @@
 #include <string_view>
 #include <vector>
 
-#include "oktopk/allreduce/allreduce.h"
+#include "oktopk/allreduce/presets.h"
 #include "oktopk/codec/codec.h"
 
 namespace oktopk {
@@ -39,14 +39,11 @@ struct PartialMethod {
 
 enum class Variable { n, k, density, ranks };
 
+// The variable is in [least, most].
 struct Condition {
-  enum class Kind { less, at_most, more, at_least, equal, range };
   Variable variable = Variable::n;
-  Kind kind = Kind::equal;
-  double number = 0;
-  double last = 0;  // of a range
-
-  bool holds(const Problem& problem) const;
+  double least = 0, most = 0;
+  std::string text;  // relation and number, such as ">=1M" or "=16..64"
   friend bool operator==(const Condition&, const Condition&) = default;
 };
 

@@ -125,22 +125,18 @@ std::string condition_text(const std::string& name, const Json& value, const std
   return has_relation ? name + text : name + '=' + text;
 }
 
+// A setting that is neither text nor a number is left to the parser, which refuses it.
 std::string method_text(JsonFields fields) {
-  std::string text = fields.text("preset");
-  char separator = '[';
-  const auto add = [&](const std::string& name, const std::string& value) {
-    text += separator + name + '=' + value;
-    separator = ',';
-  };
-  for (const std::string name : {"codec", "skips"})
-    if (fields.has(name)) add(name, fields.text(name));
-  if (fields.has("group")) {
-    const Json& group = fields.at("group");
-    require(group.is_number_integer(), fields.where(), ": group = ", group.dump(), ", but it must be a whole number");
-    add("group", group.dump());
+  std::string settings;
+  const std::string preset = fields.text("preset");
+  for (const std::string name : {"codec", "skips", "group"}) {
+    if (!fields.has(name)) continue;
+    const Json& value = fields.at(name);
+    settings +=
+        (settings.empty() ? "" : ",") + name + '=' + (value.is_string() ? value.get<std::string>() : value.dump());
   }
   fields.expect_no_others();
-  return separator == '[' ? text : text + ']';
+  return settings.empty() ? preset : preset + '[' + settings + ']';
 }
 
 std::string conditions_text(JsonFields fields) {
@@ -163,8 +159,7 @@ Json rule_json(const Rule& rule) {
   Json when = Json::object();
   for (const Condition& condition : rule.conditions) {
     const std::string text = to_string(condition);
-    const std::size_t relation = text.find_first_of("<>=");
-    when[text.substr(0, relation)].push_back(text.substr(relation));
+    when[text.substr(0, text.size() - condition.text.size())].push_back(condition.text);
   }
   return {{"use", use}, {"when", when}};
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/allreduce/parts/reduce_scatter.h"
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"

@@ -94,25 +94,25 @@ TEST(Overrides, fix_skips_and_group_as_they_are_given) {
   EXPECT_THROW(rank_candidates(problem(kMillion, 0.01, 64), {}, options), UsageError);
 }
 
-using Kind = Condition::Kind;
-
 TEST(OverridesParser, reads_settings_and_conditions) {
   const Overrides overrides = Overrides::parse(
       " oktopk : n >= 1M , density<0.02 ;dense:n<64K;\n"
       "circulant[codec=elias_fano+bf16, skips=64,8,1 ,group=8]:P=16..64,k=1.5K,n<=1e6,k>3g ; ");
   ASSERT_EQ(overrides.rules().size(), 3U);
-  EXPECT_EQ(
-      overrides.rules()[0],
-      (Rule{{.preset = "oktopk"}, {{Variable::n, Kind::at_least, 1048576}, {Variable::density, Kind::less, 0.02}}}));
-  EXPECT_EQ(overrides.rules()[1], (Rule{{.preset = "dense"}, {{Variable::n, Kind::less, 65536}}}));
-  EXPECT_EQ(overrides.rules()[2], (Rule{{.preset = "circulant",
-                                         .codec = Codec{IndexCoding::elias_fano, ValueCoding::bf16},
-                                         .skips = "64,8,1",
-                                         .group = 8},
-                                        {{Variable::ranks, Kind::range, 16, 64},
-                                         {Variable::k, Kind::equal, 1536},
-                                         {Variable::n, Kind::at_most, 1e6},
-                                         {Variable::k, Kind::more, 3 * 0x1p30}}}));
+  EXPECT_EQ(to_string(overrides),
+            "oktopk:n>=1M,density<0.02; dense:n<64K; "
+            "circulant[codec=elias_fano+bf16,skips=64,8,1,group=8]:P=16..64,k=1536,n<=1e+06,k>3G");
+  EXPECT_EQ(overrides.rules()[2].method, (PartialMethod{.preset = "circulant",
+                                                        .codec = Codec{IndexCoding::elias_fano, ValueCoding::bf16},
+                                                        .skips = "64,8,1",
+                                                        .group = 8}));
+  const auto& conditions = overrides.rules()[2].conditions;
+  ASSERT_EQ(conditions.size(), 4U);
+  EXPECT_EQ(conditions[0], (Condition{Variable::ranks, 16, 64, "=16..64"}));
+  EXPECT_NEAR(conditions[1].least, 1536, 1e-5);
+  EXPECT_NEAR(conditions[1].most, 1536, 1e-5);
+  EXPECT_EQ(conditions[2].most, 1e6);
+  EXPECT_GT(conditions[3].least, 3 * 0x1p30);
 }
 
 TEST(OverridesParser, reads_nothing_as_no_rules) {

@@ -118,8 +118,11 @@ TEST(OverridesJson, names_what_is_wrong) {
   EXPECT_EQ(complaint_about(R"([{"use": {"codec": "bf16"}}])"), "file: rule 1: use: the field \"preset\" is missing");
   EXPECT_EQ(complaint_about(R"([{"use": {"preset": "dense", "speed": 1}}])"),
             "file: rule 1: use: unknown field \"speed\"");
-  EXPECT_EQ(complaint_about(R"([{"use": {"preset": "dense", "group": 1.5}}])"),
-            "file: rule 1: use: group = 1.5, but it must be a whole number");
+  EXPECT_EQ(
+      complaint_about(R"([{"use": {"preset": "dense", "group": 1.5}}])"),
+      "file: rule 1: overrides \"dense[group=1.5]\", character 13 (\"1.5]\"): expected a number of ranks, 1 or more");
+  EXPECT_NE(complaint_about(R"([{"use": {"preset": "dense", "codec": [1]}}])").find("file: rule 1: overrides"),
+            std::string::npos);
   EXPECT_EQ(complaint_about(R"([{"use": {"preset": "dense"}, "when": {"m": 1}}])"),
             "file: rule 1: when: unknown field \"m\"");
   EXPECT_NE(complaint_about(R"([{"use": {"preset": "dense"}, "when": {"n": true}}])").find("must be a number or text"),
