@@ -3,61 +3,85 @@
 
 #include <fmt/format.h>
 
-#include <utility>
+#include <string_view>
 
 namespace oktopk {
 namespace {
 
 double quotient(double a, double b) { return b > 0 ? a / b : 0; }
 
-std::string milliseconds(double seconds) { return format_fixed(seconds * 1e3, 3); }
+using R = const Row&;
 
-std::vector<TextTable::Column> texts_of(const auto& columns) {
-  std::vector<TextTable::Column> texts;
-  for (const auto& column : columns) texts.push_back(column.text);
-  return texts;
+struct Field {
+  std::string_view key;  // in JSON; empty: not there
+  double (*value)(R);
+  TextTable::Column column = {};  // without a head: not in the table
+  double scale = 1;               // of the column
+  int digits = 3;                 // of the column
+  bool is_of_reference = false;   // follows from the time alone
+};
+
+const std::vector<Field> kFields = {
+    {"time", [](R r) { return r.time; }, {"time", 9, "(ms)"}, 1e3, 3, true},
+    {"time_min", [](R r) { return r.time_min; }, {"min", 9, "(ms)"}, 1e3, 3, true},
+    {"time_max", [](R r) { return r.time_max; }, {"max", 9, "(ms)"}, 1e3, 3, true},
+    {"dense_result_time", [](R r) { return r.dense_time; }, {"dense", 10, "result(ms)"}, 1e3, 3, true},
+    {"times_axpy", [](R r) { return r.times_axpy(); }, {"x axpy", 7}, 1, 2, true},
+    {"speedup_over_dense", [](R r) { return quotient(r.dense_reference, r.time); }, {"x dense", 7}, 1, 2, true},
+    {"speedup_over_mpi", [](R r) { return quotient(r.mpi_reference, r.time); }, {"x mpi", 7}, 1, 2, true},
+    {"messages", [](R r) { return r.messages; }, {"msgs", 7, "(/rank)"}, 1, 0},
+    {"wire_bytes", [](R r) { return r.bytes; }, {"wire", 10, "(KiB/rank)"}, 1.0 / 1024, 1},
+    {"words_per_k", [](R r) { return r.words_per_k(); }, {"words/k", 8}},
+    {"words_per_k_mean", [](R r) { return r.words_per_k_mean(); }, {"mean", 8}},
+    {"", [](R r) { return quotient(r.predicted.expected.bytes / 4, r.k); }, {"predicted", 9, "words/k"}},
+    {"wire_over_bound", [](R r) { return r.bytes_over_bound(); }, {"x bound", 8}},
+    {"effective_bandwidth", [](R r) { return r.effective_bandwidth(); }, {"eff.bw", 7, "(GB/s)"}, 1e-9, 2},
+    {"n", [](R r) { return r.n; }},
+    {"k", [](R r) { return r.k; }},
+    {"time_mad", [](R r) { return r.time_deviation; }},
+    {"axpy_time", [](R r) { return r.axpy_time; }},
+    {"mpi_allreduce_time", [](R r) { return r.mpi_reference; }},
+    {"messages_mean", [](R r) { return r.messages_mean; }},
+    {"wire_bytes_mean", [](R r) { return r.bytes_mean; }},
+    {"selected", [](R r) { return r.selected; }},
+    {"predicted_messages", [](R r) { return r.predicted.expected.messages; }},
+    {"predicted_bytes", [](R r) { return r.predicted.expected.bytes; }},
+    {"bound_messages", [](R r) { return r.predicted.bound.messages; }},
+    {"bound_bytes", [](R r) { return r.predicted.bound.bytes; }}};
+
+std::vector<Field> fields_of(const BenchTable::Options& options) {
+  std::vector<Field> fields = kFields;
+  std::erase_if(fields, [&](const Field& field) {
+    const bool is_spread = field.key == "time_min" || field.key == "time_max";
+    return field.column.head.empty() || (is_spread && !options.spread) ||
+           (field.key == "speedup_over_mpi" && !options.mpi);
+  });
+  return fields;
+}
+
+TextTable make_table(const BenchTable::Options& options) {
+  std::vector<TextTable::Column> columns = {{"n", 11, "(elements)"}, {"k", 8}, {"P", 4}, {"preset", -14}};
+  for (const Field& field : fields_of(options)) columns.push_back(field.column);
+  columns.push_back({"#wrong", 6});
+  return TextTable(columns);
+}
+
+std::vector<std::string> cells_of(const Row& row, const BenchTable::Options& options, bool is_reference) {
+  std::vector<std::string> cells = {format_fixed(row.n, 0), format_fixed(row.k, 0), std::to_string(row.P), row.preset};
+  for (const Field& field : fields_of(options))
+    if (!is_reference || field.is_of_reference)
+      cells.push_back(format_fixed(field.scale * field.value(row), field.digits));
+  return cells;
 }
 
 }  // namespace
 
-std::vector<BenchTable::Column> BenchTable::columns(const Options& options) {
-  using R = const Row&;
-  std::vector<Column> all = {{{"n", 11, "(elements)"}, [](R r) { return format_fixed(r.n, 0); }, true},
-                             {{"k", 8}, [](R r) { return format_fixed(r.k, 0); }, true},
-                             {{"P", 4}, [](R r) { return std::to_string(r.P); }, true},
-                             {{"preset", -14}, [](R r) { return r.preset; }, true},
-                             {{"time", 9, "(ms)"}, [](R r) { return milliseconds(r.time); }, true}};
-  const auto add = [&](Column column) { all.push_back(std::move(column)); };
-  if (options.spread) {
-    add({{"min", 9, "(ms)"}, [](R r) { return milliseconds(r.time_min); }, true});
-    add({{"max", 9, "(ms)"}, [](R r) { return milliseconds(r.time_max); }, true});
-  }
-  add({{"dense", 10, "result(ms)"}, [](R r) { return milliseconds(r.dense_time); }, true});
-  add({{"x axpy", 7}, [](R r) { return format_fixed(r.times_axpy(), 2); }, true});
-  add({{"x dense", 7}, [](R r) { return format_fixed(quotient(r.dense_reference, r.time), 2); }, true});
-  if (options.mpi) add({{"x mpi", 7}, [](R r) { return format_fixed(quotient(r.mpi_reference, r.time), 2); }, true});
-  add({{"msgs", 7, "(/rank)"}, [](R r) { return format_fixed(r.messages, 0); }});
-  add({{"wire", 10, "(KiB/rank)"}, [](R r) { return format_fixed(r.bytes / 1024, 1); }});
-  add({{"words/k", 8}, [](R r) { return format_fixed(r.words_per_k(), 3); }});
-  add({{"mean", 8}, [](R r) { return format_fixed(r.words_per_k_mean(), 3); }});
-  add({{"predicted", 9, "words/k"},
-       [](R r) { return format_fixed(quotient(r.predicted.expected.bytes / 4, r.k), 3); }});
-  add({{"x bound", 8}, [](R r) { return format_fixed(r.bytes_over_bound(), 3); }});
-  add({{"eff.bw", 7, "(GB/s)"}, [](R r) { return format_fixed(r.effective_bandwidth() / 1e9, 2); }});
-  add({{"#wrong", 6}, [](R r) { return r.wrong < 0 ? "N/A" : std::to_string(r.wrong); }});
-  return all;
-}
-
-BenchTable::BenchTable(const Options& options, std::vector<Column> columns)
-    : options_(options), columns_(std::move(columns)), table_(texts_of(columns_)) {}
+BenchTable::BenchTable(const Options& options) : options_(options), table_(make_table(options)) {}
 
 void BenchTable::print_reference(Row row, const std::string& name, double seconds) const {
   row.preset = name;
   row.time = row.time_min = row.time_max = row.dense_time = seconds;
-  std::vector<std::string> cells;
-  for (const Column& column : columns_)
-    if (column.is_of_reference) cells.push_back(column.cell(row));
-  table_.print(cells);
+  table_.print(cells_of(row, options_, true));
 }
 
 void BenchTable::print_references(const Row& row) const {
@@ -66,8 +90,8 @@ void BenchTable::print_references(const Row& row) const {
 }
 
 void BenchTable::print(const Row& row) const {
-  std::vector<std::string> cells;
-  for (const Column& column : columns_) cells.push_back(column.cell(row));
+  std::vector<std::string> cells = cells_of(row, options_, false);
+  cells.push_back(row.wrong < 0 ? "N/A" : std::to_string(row.wrong));
   table_.print(cells);
   if (options_.breakdown) {
     fmt::print("#   {}:", row.preset);
@@ -80,37 +104,11 @@ void BenchTable::print(const Row& row) const {
 }
 
 nlohmann::json to_json(const Row& row) {
-  nlohmann::json phases;
-  for (const StepPhase& phase : row.phases) phases[std::string(phase.name)] = phase.seconds;
-  return {{"n", row.n},
-          {"k", row.k},
-          {"ranks", row.P},
-          {"preset", row.preset},
-          {"time", row.time},
-          {"time_min", row.time_min},
-          {"time_max", row.time_max},
-          {"time_mad", row.time_deviation},
-          {"dense_result_time", row.dense_time},
-          {"axpy_time", row.axpy_time},
-          {"mpi_allreduce_time", row.mpi_reference},
-          {"times_axpy", row.times_axpy()},
-          {"phases", phases},
-          {"messages", row.messages},
-          {"messages_mean", row.messages_mean},
-          {"wire_bytes", row.bytes},
-          {"wire_bytes_mean", row.bytes_mean},
-          {"wire_over_bound", row.bytes_over_bound()},
-          {"words_per_k", row.words_per_k()},
-          {"words_per_k_mean", row.words_per_k_mean()},
-          {"selected", row.selected},
-          {"predicted_messages", row.predicted.expected.messages},
-          {"predicted_bytes", row.predicted.expected.bytes},
-          {"bound_messages", row.predicted.bound.messages},
-          {"bound_bytes", row.predicted.bound.bytes},
-          {"effective_bandwidth", row.effective_bandwidth()},
-          {"speedup_over_dense", quotient(row.dense_reference, row.time)},
-          {"speedup_over_mpi", quotient(row.mpi_reference, row.time)},
-          {"wrong", row.wrong}};
+  nlohmann::json json = {{"ranks", row.P}, {"preset", row.preset}, {"wrong", row.wrong}};
+  for (const Field& field : kFields)
+    if (!field.key.empty()) json[std::string(field.key)] = field.value(row);
+  for (const StepPhase& phase : row.phases) json["phases"][std::string(phase.name)] = phase.seconds;
+  return json;
 }
 
 }  // namespace oktopk

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of `oktopk bench` as text and as JSON.
+// The rows of `oktopk bench` as text and as JSON: one table of fields serves both.
 #pragma once
 
-#include <functional>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
 
 #include "tools/measure.h"
 #include "tools/text.h"
@@ -19,7 +16,7 @@ class BenchTable {
     bool spread = false;     // columns for the fastest and the slowest rank
     bool breakdown = false;  // a line for the phases of each row
   };
-  explicit BenchTable(const Options& options) : BenchTable(options, columns(options)) {}
+  explicit BenchTable(const Options& options);
 
   void print_head() const { table_.print_head(); }
   // The times of the in-place axpy and, where it was measured, of MPI_Allreduce.
@@ -27,17 +24,9 @@ class BenchTable {
   void print(const Row& row) const;
 
  private:
-  struct Column {
-    TextTable::Column text;
-    std::function<std::string(const Row&)> cell;
-    bool is_of_reference = false;  // follows from the time alone
-  };
-  static std::vector<Column> columns(const Options& options);
-  BenchTable(const Options& options, std::vector<Column> columns);
   void print_reference(Row row, const std::string& name, double seconds) const;
 
   Options options_;
-  std::vector<Column> columns_;
   TextTable table_;
 };
 

@@ -62,15 +62,6 @@ std::string count_text(double n) {
   return n >= 0x1p10 ? fmt::format("{:.3g}K", n / 0x1p10) : fmt::format("{:.0f}", n);
 }
 
-std::string join(const std::vector<std::string>& parts) {
-  std::string text;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (i > 0) text += i + 1 == parts.size() ? " or " : ", ";
-    text += parts[i];
-  }
-  return text;
-}
-
 const Candidate& best_dense(const std::vector<Candidate>& candidates) {
   return *std::find_if(candidates.begin(), candidates.end(),
                        [](const Candidate& c) { return c.method.preset == "dense"; });
@@ -99,21 +90,21 @@ std::string reason(const std::vector<Candidate>& candidates, const Problem& prob
 
 std::string limits(const Profile& profile, const Crossovers& found) {
   std::vector<std::string> where;
-  const auto add = [&](const std::optional<double>& at, const auto& text) {
-    if (at) where.push_back(text(*at));
-  };
-  add(found.n_below, [](double n) { return "below n = " + count_text(n); });
-  add(found.n_above, [](double n) { return "above n = " + count_text(n); });
-  add(found.density_below, [](double d) { return fmt::format("below density {:.3g}", d); });
-  add(found.density_above, [](double d) { return fmt::format("above density {:.3g}", d); });
   const std::string now = " (now " + format_bandwidth(profile.machine.beta) + ")";
-  add(found.beta_below, [&](double beta) { return "on a network faster than " + format_bandwidth(beta) + now; });
-  add(found.beta_above, [&](double beta) { return "on a network slower than " + format_bandwidth(beta) + now; });
+  if (found.n_below) where.push_back("below n = " + count_text(*found.n_below));
+  if (found.n_above) where.push_back("above n = " + count_text(*found.n_above));
+  if (found.density_below) where.push_back(fmt::format("below density {:.3g}", *found.density_below));
+  if (found.density_above) where.push_back(fmt::format("above density {:.3g}", *found.density_above));
+  if (found.beta_below) where.push_back("on a network faster than " + format_bandwidth(*found.beta_below) + now);
+  if (found.beta_above) where.push_back("on a network slower than " + format_bandwidth(*found.beta_above) + now);
   const char* other = found.dense_wins ? "A sparse method" : "Dense";
   if (where.empty())
     return fmt::format(
         "{} would be the better choice at no other n or density, nor at any bandwidth within a factor of 1024.", other);
-  return fmt::format("{} would be the better choice {}, all else equal.", other, join(where));
+  const std::string last = where.back();
+  where.pop_back();
+  return fmt::format("{} would be the better choice {}{}{}, all else equal.", other, fmt::join(where, ", "),
+                     where.empty() ? "" : " or ", last);
 }
 
 nlohmann::json to_json(const Crossovers& found) {

@@ -191,36 +191,26 @@ class Measurement {
   }
 
   Row gather() {
-    Dense mine = {median(seen_.seconds),  summarise(seen_.seconds).deviation,
-                  median(seen_.dense),    median(seen_.axpy),
-                  median(seen_.messages), mean_of(seen_.messages),
-                  median(seen_.bytes),    mean_of(seen_.bytes)};
-    for (const auto& phase : seen_.phases) mine.push_back(median(phase));
-    const auto ranks = gather_dense(comm_, mine);
-    const auto column = [&](std::size_t i) {
-      Dense values;
-      for (const Dense& rank : ranks) values.push_back(rank[i]);
-      return values;
-    };
-    Row row;
-    row.preset = name_of(options_);
+    const auto on_ranks = [&](double mine) { return ask_all(comm_, mine); };
+    Row row{.preset = name_of(options_)};
     if (const Method* choice = choice_of(subject_)) row.preset += ":" + choice->preset;
     row.n = options_.n;
     row.k = static_cast<double>(subject_.k());
     row.P = comm_.size();
-    const Dense times = column(0);
+    const std::vector<double> times = on_ranks(median(seen_.seconds));
     row.time = median(times);
     row.time_min = *std::min_element(times.begin(), times.end());
     row.time_max = max_of(times);
-    row.time_deviation = median(column(1));
-    row.dense_time = median(column(2));
-    row.axpy_time = median(column(3));
-    row.messages = max_of(column(4));
-    row.messages_mean = max_of(column(5));
-    row.bytes = max_of(column(6));
-    row.bytes_mean = max_of(column(7));
+    row.time_deviation = median(on_ranks(summarise(seen_.seconds).deviation));
+    row.dense_time = median(on_ranks(median(seen_.dense)));
+    row.axpy_time = median(on_ranks(median(seen_.axpy)));
+    row.messages = max_of(on_ranks(median(seen_.messages)));
+    row.messages_mean = max_of(on_ranks(mean_of(seen_.messages)));
+    row.bytes = max_of(on_ranks(median(seen_.bytes)));
+    row.bytes_mean = max_of(on_ranks(mean_of(seen_.bytes)));
     row.phases = all_phases();
-    for (std::size_t i = 0; i < row.phases.size(); ++i) row.phases[i].seconds = median(column(8 + i));
+    for (std::size_t i = 0; i < row.phases.size(); ++i)
+      row.phases[i].seconds = median(on_ranks(median(seen_.phases[i])));
     row.selected = median(seen_.selected);
     row.predicted = subject_.predict({.n = row.n, .k = row.k, .P = row.P});
     return row;

@@ -19,10 +19,7 @@ struct PredictOptions {
   MethodOptions method;
   std::string n = "25M";
   std::string ranks = "16";
-  double alpha = 3e-6;
-  double beta = 8e-11;
-  double gamma = 0;
-  double overhead = 0;
+  Machine machine = {.alpha = 3e-6, .beta = 8e-11};
   double union_exponent = 1;
   std::string json_file;
 };
@@ -32,7 +29,8 @@ const std::vector<TextTable::Column> kPredictColumns = {{"preset", -10},    {"P"
                                                         {"time", 12},       {"refresh", 12}, {"x dense", 8}};
 
 // Prints one preset and gives its row as JSON.
-nlohmann::json predict_row(const std::string& name, Problem problem, const PredictOptions& o, const Machine& machine) {
+nlohmann::json predict_row(const std::string& name, Problem problem, const PredictOptions& o) {
+  const Machine& machine = o.machine;
   const auto dense = make_allreduce(find_preset("dense"), {});
   const double dense_seconds = seconds(dense->predict(problem).expected, machine);
   const auto allreduce = make_allreduce(find_preset(name), o.method.reducer(name).allreduce);
@@ -60,7 +58,8 @@ nlohmann::json predict_row(const std::string& name, Problem problem, const Predi
 
 int run_predict(const PredictOptions& o) {
   const auto names = o.method.names();
-  require(o.alpha >= 0 && o.beta >= 0 && o.gamma >= 0 && o.overhead >= 0,
+  const Machine& m = o.machine;
+  require(m.alpha >= 0 && m.beta >= 0 && m.gamma >= 0 && m.overhead >= 0,
           "--alpha, --beta, --gamma and --overhead must not be negative");
   require(o.union_exponent >= 0 && o.union_exponent <= 1, "--overlap ", o.union_exponent, ": it must be in 0..1");
   const auto n = static_cast<double>(parse_count(o.n));
@@ -72,19 +71,18 @@ int run_predict(const PredictOptions& o) {
   check_writable(o.json_file);
   for (const std::string& name : names)
     require(name != "auto", "--preset auto: oktopk explain says what it would choose");
-  const Machine machine{.alpha = o.alpha, .beta = o.beta, .gamma = o.gamma, .overhead = o.overhead};
   fmt::print("# n = {:.0f}, k = {:.0f}, codec {}, skips {}, alpha = {}, beta = {} s/B, gamma = {} ns\n", n, k,
-             o.method.codec, o.method.skips, format_seconds(o.alpha), o.beta, o.gamma * 1e9);
+             o.method.codec, o.method.skips, format_seconds(m.alpha), m.beta, m.gamma * 1e9);
   TextTable(kPredictColumns).print_head();
   nlohmann::json rows = nlohmann::json::array();
   for (const int P : ranks)
     for (const std::string& name : names)
-      rows.push_back(predict_row(name, {.n = n, .k = k, .P = P, .union_exponent = o.union_exponent}, o, machine));
+      rows.push_back(predict_row(name, {.n = n, .k = k, .P = P, .union_exponent = o.union_exponent}, o));
   write_json(o.json_file, {{"tool", "oktopk predict"},
                            {"version", OKTOPK_VERSION},
-                           {"alpha", o.alpha},
-                           {"beta", o.beta},
-                           {"gamma", o.gamma},
+                           {"alpha", m.alpha},
+                           {"beta", m.beta},
+                           {"gamma", m.gamma},
                            {"options", o.method.json()},
                            {"rows", rows}});
   return 0;
@@ -97,11 +95,12 @@ void add_predict(CLI::App& app, Action& action) {
   auto o = std::make_shared<PredictOptions>();
   sub->add_option("-b,--size", o->n, "n in elements (K, M, G)")->capture_default_str();
   sub->add_option("--ranks", o->ranks, "number of ranks, or several with commas")->capture_default_str();
-  sub->add_option("--alpha", o->alpha, "seconds per round: the latency of a message")->capture_default_str();
-  sub->add_option("--overhead", o->overhead, "seconds per message, of the sender and the receiver")
+  sub->add_option("--alpha", o->machine.alpha, "seconds per round: the latency of a message")->capture_default_str();
+  sub->add_option("--overhead", o->machine.overhead, "seconds per message, of the sender and the receiver")
       ->capture_default_str();
-  sub->add_option("--beta", o->beta, "seconds per byte and direction (100 Gbit/s: 8e-11)")->capture_default_str();
-  sub->add_option("--gamma", o->gamma, "seconds per sparse entry that is merged")->capture_default_str();
+  sub->add_option("--beta", o->machine.beta, "seconds per byte and direction (100 Gbit/s: 8e-11)")
+      ->capture_default_str();
+  sub->add_option("--gamma", o->machine.gamma, "seconds per sparse entry that is merged")->capture_default_str();
   sub->add_option("--overlap", o->union_exponent,
                   "g: m ranks' selections overlap like those of m^g random ones; 0: identical")
       ->capture_default_str();

@@ -39,14 +39,12 @@ struct Verdict {
   std::map<std::string, Finding> laws;
   int trials = 0;
 
-  void add(const Finding& finding, const Trial& trial) {
-    auto [entry, is_new] = laws.try_emplace(finding.law, finding);
-    Finding& kept = entry->second;
-    if (!is_new && kept.holds && (!finding.holds || kept.detail.empty())) kept = finding;
-    if (!finding.holds && (is_new || kept.detail == finding.detail))
-      for (const InputInfo& info : inputs())
-        if (info.kind == trial.input)
-          kept.detail = fmt::format("n = {}, data {}, {}", trial.n, info.name, finding.detail);
+  // Keeps the first finding that breaks the law, or else the first one with a detail.
+  void add(Finding finding, const Trial& trial) {
+    const auto input = std::ranges::find(inputs(), trial.input, &InputInfo::kind);
+    if (!finding.holds) finding.detail = fmt::format("n = {}, data {}, {}", trial.n, input->name, finding.detail);
+    Finding& kept = laws.try_emplace(finding.law, finding).first->second;
+    if (kept.holds && (!finding.holds || kept.detail.empty())) kept = finding;
   }
   bool holds() const {
     return std::all_of(laws.begin(), laws.end(), [](const auto& law) { return law.second.holds; });
@@ -73,11 +71,7 @@ std::vector<Input> data(const VerifyOptions& o) {
 Finding check_volumes(Station& station, const Trial& like) {
   Finding all{"volume", true, ""};
   for (const VolumeStream& stream : volume_streams()) {
-    VolumeTrial trial{.options = like.options,
-                      .group = like.group,
-                      .stream = stream.spec,
-                      .slack = stream.slack,
-                      .steps = kVolumeSteps};
+    VolumeTrial trial{like.options, like.group, stream.spec, stream.slack, kVolumeSteps};
     trial.stream.n = kVolumeN;
     trial.stream.seed = like.seed;
     const Finding found = check_volume(station.comm, trial);

@@ -40,12 +40,19 @@ double seconds_of(const Clock& now, double budget, const std::function<void()>& 
 // The shares that an owner sums: one of each peer, and its own.
 class Shares {
  public:
-  Shares() : shares_(kPeers + 1), arrived_(kPeers) {
-    for (std::size_t p = 0; p < shares_.size(); ++p) fill(shares_[p], p);
+  Shares() : shares_(kPeers + 1) {
+    for (std::size_t p = 0; p < shares_.size(); ++p) {
+      Random random(7, p);
+      for (Index begin = 0; begin + kGap <= kWidth; begin += kGap) {
+        const auto value = static_cast<float>(1 + random.uniform());
+        shares_[p].push_back(begin + static_cast<Index>(random.below(kGap)), random.below(2) == 0 ? value : -value);
+      }
+    }
+    views_.assign(shares_.begin(), shares_.end());
   }
 
   double arriving() const { return static_cast<double>(kPeers * shares_[0].size()); }
-  double summed() const { return static_cast<double>((kPeers + 1) * shares_[0].size()); }
+  double summed() const { return static_cast<double>(shares_.size() * shares_[0].size()); }
 
   // Encodes and decodes all peers' shares.
   void code(Codec codec) {
@@ -53,30 +60,18 @@ class Shares {
     for (std::size_t p = 0; p < kPeers; ++p) {
       bytes_.clear();
       errors_.clear();
+      arrived_.clear();
       encode_frame(spec, shares_[p], bytes_, error_sink(codec, errors_));
-      arrived_[p].clear();
-      decode_frame(open_frame(bytes_, spec), arrived_[p]);
+      decode_frame(open_frame(bytes_, spec), arrived_);
     }
   }
 
-  void add_up() {
-    views_.assign(1, shares_[kPeers]);
-    views_.insert(views_.end(), arrived_.begin(), arrived_.end());
-    sum(views_, {0, kWidth}, sum_);
-  }
+  void add_up() { sum(views_, {0, kWidth}, sum_); }
 
  private:
-  static void fill(SparseVector& share, std::size_t p) {
-    Random random(7, p);
-    for (Index begin = 0; begin + kGap <= kWidth; begin += kGap) {
-      const auto value = static_cast<float>(1 + random.uniform());
-      share.push_back(begin + static_cast<Index>(random.below(kGap)), random.below(2) == 0 ? value : -value);
-    }
-  }
-
-  std::vector<SparseVector> shares_, arrived_;
+  std::vector<SparseVector> shares_;
   std::vector<CooView> views_;
-  SparseVector errors_, sum_;
+  SparseVector arrived_, errors_, sum_;
   Bytes bytes_;
 };
 

@@ -54,18 +54,18 @@ class Prober {
     return std::max(near, far);
   }
 
-  int largest_part() {
-    return static_cast<int>(allreduce_small(all_, std::int64_t{part_.size()}, Reduction::max, work_));
-  }
   std::size_t peers() const { return static_cast<std::size_t>(part_.size()) - 1; }
 
  private:
-  // Seconds of a round in each of `count` batches, on the slowest rank.
+  // Mean seconds of a round in each of `count` batches, on the slowest rank.
   std::vector<double> batches(std::size_t count, int repetitions) {
     std::vector<double> times(count);
     for (double& time : times) {
       barrier(all_);
-      time = rounds(repetitions);
+      const double begin = now_();
+      if (!sends_.empty())
+        for (int i = 0; i < repetitions; ++i) part_.exchange(sends_, recvs_);
+      time = (now_() - begin) / repetitions;
     }
     allreduce_small(all_, std::span<double>(times), Reduction::max, work_);
     return times;
@@ -75,24 +75,14 @@ class Prober {
     sends_.clear();
     recvs_.clear();
     if (part_.size() < 2) return;  // this rank has no peer: it takes part only in the agreement
-    outgoing_.resize(round.bytes);
-    incoming_.resize(round.bytes * round.messages);
-    std::fill(outgoing_.begin(), outgoing_.end(), std::byte{0});
-    std::fill(incoming_.begin(), incoming_.end(), std::byte{0});  // so that no page fault is timed
+    outgoing_.assign(round.bytes, std::byte{0});
+    incoming_.assign(round.bytes * round.messages, std::byte{0});  // so that no page fault is timed
     for (std::size_t m = 0; m < round.messages; ++m) {
       const std::size_t first = static_cast<std::size_t>(round.distance) - 1;
       const int distance = static_cast<int>((first + m) % peers()) + 1;
       sends_.push_back({neighbour(part_, distance), outgoing_});
       recvs_.push_back({neighbour(part_, -distance), std::span(incoming_).subspan(m * round.bytes, round.bytes)});
     }
-  }
-
-  // Mean seconds of one round.
-  double rounds(int repetitions) {
-    const double begin = now_();
-    if (!sends_.empty())
-      for (int i = 0; i < repetitions; ++i) part_.exchange(sends_, recvs_);
-    return (now_() - begin) / repetitions;
   }
 
   Communicator& all_;
@@ -133,7 +123,8 @@ double median_slope(std::span<const double> x, std::span<const double> y) {
 
 Machine measure_network(Communicator& all, Communicator& part, const Clock& now, double budget) {
   Prober prober(all, part, now, budget);
-  const int P = prober.largest_part();
+  Workspace work;
+  const auto P = static_cast<int>(allreduce_small(all, std::int64_t{part.size()}, Reduction::max, work));
   if (P < 2) return {};
   std::vector<double> sizes, messages;
   const double small = prober.pair_seconds(kSmall);

@@ -15,12 +15,6 @@ constexpr std::size_t kUnsettled = 4;  // steps after a change that do not count
 constexpr double kGain = 0.9;          // another choice must take at most this share of the time
 constexpr double kMostCorrection = 50;
 
-double upper_median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 }  // namespace
 
 Tuner::Tuner(const Problem& problem, const Profile& profile, const ChoiceOptions& options)
@@ -59,8 +53,10 @@ bool Tuner::is_review_due() const {
 
 Tuner::Summary Tuner::summary() const {
   if (recent_.size() <= kUnsettled) return {};
-  const std::vector<double> settled(recent_.begin() + kUnsettled, recent_.end());
-  return {upper_median(settled), arrived_ > 0 ? merged_ / arrived_ : 0.0};
+  std::vector<double> settled(recent_.begin() + kUnsettled, recent_.end());
+  const auto middle = settled.begin() + static_cast<std::ptrdiff_t>(settled.size() / 2);
+  std::nth_element(settled.begin(), middle, settled.end());
+  return {*middle, arrived_ > 0 ? merged_ / arrived_ : 0.0};
 }
 
 // Methods of one name share one correction: a preset, but the caller's dense and ours are two.
