@@ -26,3 +26,6 @@ if(NOT OKTOPK_WITH_MPI STREQUAL "OFF")
   endif()
 endif()
 message(STATUS "oktopk: MPI transport: ${OKTOPK_HAVE_MPI}")
+
+# Header-only, for profiles and override rules as JSON files; without it, reading one is a UsageError.
+find_package(nlohmann_json QUIET)

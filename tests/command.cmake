@@ -85,7 +85,7 @@ oktopk_add_command_test(explain_refuses_profile
 oktopk_add_command_test(explain_refuses_rule ARGS explain --override oktopk:m<3 EXIT 2
   OUTPUT "character 8 .*expected n, k, density or P")
 oktopk_add_command_test(explain_refuses_coding ARGS explain --coarsest fp8 EXIT 2
-  OUTPUT "--coarsest fp8: unknown value coding. there are: fp32, bf16, log8, log4")
+  OUTPUT "unknown value coding 'fp8'. there are: fp32, bf16, log8, log4")
 oktopk_add_command_test(explain_refuses_density ARGS explain --density 0 EXIT 2 OUTPUT "--density 0: it must be")
 oktopk_add_command_test(explain_refuses_group ARGS explain --ranks 4 --group 5 EXIT 2 OUTPUT "--group 5: it must be in 1..4")
 oktopk_add_command_test(verify ARGS verify --ranks 1,3 --preset oktopk,circulant -b 300 EXIT 0

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `oktopk bench`: whole steps (accumulate, select, exchange, settle) of any presets over a range of
-// sizes, in the manner of nccl-tests, beside an in-place axpy and MPI_Allreduce. Always says what
-// was moved, and with -c whether the result is right.
+// `oktopk bench`: whole steps (accumulate, select, exchange, settle) of any presets over a range of sizes, in the
+// manner of nccl-tests, beside an in-place axpy and MPI_Allreduce. Counts messages and bytes; with -c, checks the
+// result.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,9 +15,7 @@
 #include "tools/bench_table.h"
 #include "tools/commands.h"
 #include "tools/measure.h"
-#include "tools/results.h"
-#include "tools/text.h"
-#include "tools/trace_file.h"
+#include "tools/options.h"
 #include "tools/worlds.h"
 
 namespace oktopk {
@@ -31,8 +29,7 @@ struct BenchOptions {
   SizeOptions size;
   ComputeOptions compute;
   BenchTable::Options table;
-  std::string ranks;
-  std::string transport = "threads";
+  WorldOptions world;
   std::string data = "gaussian";
   std::string event = "none";
   std::string json_file, trace_file;
@@ -44,7 +41,7 @@ struct BenchOptions {
   bool in_place = false;
   std::uint64_t seed = 1;
 
-  // Residuals and owner memory grow from zero for about n/k steps before they are stationary.
+  // Residuals and owner memory start at zero and are stationary after about n/k steps.
   int sparse_warm_up() const {
     if (warm_up) return *warm_up;
     if (fresh) return kShortWarmUp;
@@ -59,9 +56,9 @@ void print_title(const BenchOptions& o) {
   fmt::print(
       "# oktopk {} bench: {}{}, density {}, codec {}, skips {}, data {}, shared {}, {}, "
       "{} warm-up, {} iterations, {}, {} thread{} per rank\n",
-      OKTOPK_VERSION, o.transport, o.in_place ? " in place" : "", o.method.density, o.method.codec, o.method.skips,
-      o.data, o.shared, o.fresh ? "fresh residuals" : "error feedback", o.sparse_warm_up(), o.iterations,
-      to_string(simd_level()), o.compute.threads, o.compute.threads == 1 ? "" : "s");
+      OKTOPK_VERSION, o.world.transport, o.in_place ? " in place" : "", o.method.density, o.method.codec,
+      o.method.skips, o.data, o.shared, o.fresh ? "fresh residuals" : "error feedback", o.sparse_warm_up(),
+      o.iterations, to_string(simd_level()), o.compute.threads, o.compute.threads == 1 ? "" : "s");
 }
 
 struct Results {
@@ -69,7 +66,7 @@ struct Results {
   bool wrong = false;
 };
 
-// The ranks do not compare notes: what is counted is the algorithm's own.
+// NanPolicy::local: the ranks exchange no notes, so that only messages of the algorithm are counted.
 MeasureOptions measure_options(const BenchOptions& o, const std::string& preset, Index n, Trace* trace) {
   ReducerOptions reducer = o.method.reducer(preset);
   reducer.nan_policy = NanPolicy::local;
@@ -93,18 +90,21 @@ void run_on(Communicator& comm, const BenchOptions& o, Trace* trace, const Bench
     MeasureOptions plain = measure_options(without_rule, "dense", n, trace);
     plain.group = 1;
     const bool is_lossless = plain.reducer.allreduce.codec.lossless();
-    plain.reducer.allreduce.codec = {};  // what others are compared with: floats
-    const Row dense = measure(comm, plain, stream);
-    const References references{.dense = dense.time, .mpi = measure_mpi_allreduce(comm, plain, stream)};
+    plain.reducer.allreduce.codec = {};  // the reference is in fp32
+    Row dense = measure(comm, plain, stream);
+    dense.dense_reference = dense.time;
+    dense.mpi_reference = measure_mpi_allreduce(comm, plain, stream);
     const bool prints = comm.rank() == 0;
-    if (prints) table.print_references(dense, references);
+    if (prints) table.print_references(dense);
     for (const std::string& preset : o.method.names()) {
       const MeasureOptions options = measure_options(o, preset, n, trace);
       const bool is_plain = preset == "dense" && options.group == 1 && is_lossless;
-      const Row row = is_plain ? dense : measure(comm, options, stream);
+      Row row = is_plain ? dense : measure(comm, options, stream);
       if (!prints) continue;
-      table.print(row, references);
-      results.rows.push_back(to_json(row, references));
+      row.dense_reference = dense.dense_reference;
+      row.mpi_reference = dense.mpi_reference;
+      table.print(row);
+      results.rows.push_back(to_json(row));
       results.wrong = results.wrong || row.wrong > 0;
     }
   }
@@ -116,17 +116,16 @@ int run_bench(const BenchOptions& o) {
   require(o.compute.simd != "all", "--simd all: one level at a time, please");
   require(o.sparse_warm_up() >= 0, "-w ", o.sparse_warm_up(), ": the number of warm-up steps cannot be negative");
   require(o.iterations >= 1, "-n ", o.iterations, ": at least one iteration is needed");
-  require(!o.in_place || o.transport == "mpi", "--in-place: for --transport mpi only");
-  Worlds worlds(o.transport, o.in_place);
-  const std::vector<int> ranks =
-      o.ranks.empty() ? std::vector<int>{worlds.default_size()} : parse_ranks(o.ranks, "--ranks");
+  require(!o.in_place || o.world.transport == "mpi", "--in-place: for --transport mpi only");
+  Worlds worlds(o.world.transport, o.in_place);
+  const std::vector<int> ranks = o.world.sizes(worlds);
   o.method.check(ranks);
   GradientStream(o.stream(0), 0);  // refuses bad options
   check_writable(o.json_file);
   TraceFile trace(o.trace_file, worlds);
   const SimdLimit limit(o.compute.levels().front());
   BenchTable::Options options = o.table;
-  options.mpi = o.transport == "mpi";
+  options.mpi = worlds.has_processes();
   const BenchTable table(options);
   Results results;
   if (worlds.is_root()) {
@@ -140,7 +139,7 @@ int run_bench(const BenchOptions& o) {
   if (o.check) fmt::print("# wrong values: {}\n", results.wrong ? "FAILED" : "0 OK");
   write_json(o.json_file, {{"tool", "oktopk bench"},
                            {"version", OKTOPK_VERSION},
-                           {"transport", o.transport},
+                           {"transport", o.world.transport},
                            {"in_place", o.in_place},
                            {"data", o.data},
                            {"shared", o.shared},
@@ -173,8 +172,7 @@ void add_bench(CLI::App& app, Action& action) {
   sub->add_flag("--spread", o->table.spread, "columns for the fastest and the slowest rank");
   sub->add_option("-J,--json", o->json_file, "also write the rows to this file");
   TraceFile::add_option(*sub, o->trace_file);
-  sub->add_option("--ranks", o->ranks, "number of ranks, or several with commas (default: 4, or all of MPI's)");
-  sub->add_option("--transport", o->transport, "threads or mpi")->capture_default_str();
+  o->world.add_to(*sub);
   sub->add_flag("--in-place", o->in_place, "mpi: without the copies that make a failed exchange safe");
   sub->add_option("--data", o->data, "gaussian, laplace, layered (oktopk list has all)")->capture_default_str();
   sub->add_option("--shared", o->shared, "share of the gradients' variance that is a signal common to all ranks")
@@ -185,25 +183,16 @@ void add_bench(CLI::App& app, Action& action) {
   o->compute.add_to(*sub, false);
   o->method.add_to(*sub);
   sub->footer(
-      "Every step has a new gradient, and what is not sent stays for later steps (error "
-      "feedback).\n"
-      "Columns: time (min, max): median over the ranks (fastest and slowest rank) of each rank's "
-      "median step.\n"
-      "dense result: the step, and its update as n values. x axpy: time over that of an in-place "
-      "axpy "
-      "of n floats,\n"
-      "which all ranks run at once, in turns with the steps. x dense, x mpi: how many times faster "
-      "than the\n"
+      "Every step has a new gradient; values that are not sent stay for later steps (error feedback).\n"
+      "time (min, max): median over the ranks (fastest and slowest rank) of each rank's median step.\n"
+      "dense result: the step, and its update as n values. x axpy: time over that of an in-place axpy of n floats,\n"
+      "which all ranks run at once, in turns with the steps. x dense, x mpi: how many times faster than the\n"
       "preset dense and than MPI_Allreduce (--transport mpi).\n"
-      "msgs, wire: per step on the busiest rank, the larger of sent and received exchange by "
-      "exchange.\n"
-      "words/k: 4-byte words of wire per k, median over the steps; mean: with the rare refresh "
-      "steps.\n"
-      "predicted: the cost model's words/k. x bound: wire over 2k(P-1)/P words, the paper's lower "
-      "bound for both\n"
+      "msgs, wire: per step on the busiest rank, the larger of sent and received exchange by exchange.\n"
+      "words/k: 4-byte words of wire per k, median over the steps; mean: with the rare refresh steps.\n"
+      "predicted: the cost model's words/k. x bound: wire over 2k(P-1)/P words, the paper's lower bound for both\n"
       "phases; plain coordinates (an index and a value) need twice that. eff.bw: 4n bytes / time.\n"
-      "#wrong: entries that differ from the oracle. With --group: msgs and wire count inside and "
-      "outside of nodes.");
+      "#wrong: entries that differ from the oracle. With --group: msgs and wire count inside and outside of nodes.");
   sub->callback([&action, o] { action = [o] { return run_bench(*o); }; });
 }
 

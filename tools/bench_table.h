@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of `oktopk bench` as text and as JSON.
+// The rows of `oktopk bench` as text and as JSON: one table of fields serves both.
 #pragma once
 
 #include <nlohmann/json.hpp>
 
 #include "tools/measure.h"
+#include "tools/text.h"
 
 namespace oktopk {
-
-// What the rows of one problem are compared with, in seconds; 0: not measured.
-struct References {
-  double dense = 0;
-  double mpi = 0;
-};
 
 class BenchTable {
  public:
@@ -21,20 +16,20 @@ class BenchTable {
     bool spread = false;     // columns for the fastest and the slowest rank
     bool breakdown = false;  // a line for the phases of each row
   };
-  explicit BenchTable(const Options& options) : options_(options) {}
+  explicit BenchTable(const Options& options);
 
-  void print_head() const;
-  // Of the in-place axpy, and of MPI_Allreduce where it was measured.
-  void print_references(const Row& row, const References& references) const;
-  void print(const Row& row, const References& references) const;
+  void print_head() const { table_.print_head(); }
+  // The times of the in-place axpy and, where it was measured, of MPI_Allreduce.
+  void print_references(const Row& row) const;
+  void print(const Row& row) const;
 
  private:
-  struct Column;
-  std::vector<Column> columns() const;
+  void print_reference(Row row, const std::string& name, double seconds) const;
 
   Options options_;
+  TextTable table_;
 };
 
-nlohmann::json to_json(const Row& row, const References& references);
+nlohmann::json to_json(const Row& row);
 
 }  // namespace oktopk

@@ -6,30 +6,14 @@
 #include <algorithm>
 
 #include "oktopk/base/error.h"
-#include "tools/profile_json.h"
-#include "tools/text.h"
+#include "tools/options.h"
 
 namespace oktopk {
 namespace {
 
-ValueCoding find_value_coding(const std::string& name) {
-  std::string known;
-  const auto codings = value_codings();
-  for (std::size_t i = 0; i < codings.size(); ++i) {
-    if (codings[i].name == name) return static_cast<ValueCoding>(i);
-    if (i > 0) known += ", ";
-    known += codings[i].name;
-  }
-  fail<UsageError>("--coarsest ", name, ": unknown value coding; there are: ", known);
-}
-
-std::string bandwidth(double beta) { return beta > 0 ? fmt::format("{:.3g} GB/s", 1e-9 / beta) : "unlimited"; }
-
 void print_machine(const char* title, const Machine& m) {
-  fmt::print(
-      "{:<9} latency {:.3g} us per round, {:.3g} us per message, {}, {:.3g}x slower with "
-      "everyone at once\n",
-      title, m.alpha * 1e6, m.overhead * 1e6, bandwidth(m.beta), m.contention);
+  fmt::print("{:<9} latency {:.3g} us per round, {:.3g} us per message, {}, {:.3g}x slower with everyone at once\n",
+             title, m.alpha * 1e6, m.overhead * 1e6, format_bandwidth(m.beta), m.contention);
 }
 
 template <std::size_t N>
@@ -40,86 +24,23 @@ void print_codings(const char* title, const std::array<double, N>& seconds, std:
   fmt::print(" per entry more than {}\n", codings[0].name);
 }
 
-// "16.0M", "40.1K", "12": as n is written on the command line.
-std::string count_text(double n) {
-  if (n >= 0x1p30) return fmt::format("{:.3g}G", n / 0x1p30);
-  if (n >= 0x1p20) return fmt::format("{:.3g}M", n / 0x1p20);
-  return n >= 0x1p10 ? fmt::format("{:.3g}K", n / 0x1p10) : fmt::format("{:.0f}", n);
-}
-
-std::string join(const std::vector<std::string>& parts) {
-  std::string text;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (i > 0) text += i + 1 == parts.size() ? " or " : ", ";
-    text += parts[i];
-  }
-  return text;
-}
-
-const Candidate& best_dense(const std::vector<Candidate>& candidates) {
-  return *std::find_if(candidates.begin(), candidates.end(),
-                       [](const Candidate& c) { return c.method.preset == "dense"; });
-}
-
-std::string reason(const std::vector<Candidate>& candidates, const Problem& problem, const ChoiceOptions& options) {
-  const Candidate& first = candidates.front();
-  const auto least = std::min_element(candidates.begin(), candidates.end(),
-                                      [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
-  if (first.overridden)
-    return fmt::format(
-        "because the rule \"{}\" says so; the model's fastest is {}, at {:.2f}x the "
-        "speed",
-        to_string(*options.overrides.match(problem)), to_string(least->method), first.seconds / least->seconds);
-  const Candidate& dense = best_dense(candidates);
-  std::string text =
-      first.method.preset != "dense"
-          ? fmt::format("because it is {:.3g}x as fast as dense ({} against {})", dense.seconds / first.seconds,
-                        format_seconds(first.seconds), format_seconds(dense.seconds))
-          : fmt::format("because nothing sparse is faster ({} takes {}, dense {})", to_string(candidates[1].method),
-                        format_seconds(candidates[1].seconds), format_seconds(first.seconds));
-  if (&*least != &first)
-    text += fmt::format("; {} is {:.1f}% faster still, too little to prefer it", to_string(least->method),
-                        100 * (first.seconds / least->seconds - 1));
-  return text;
-}
-
-std::string limits(const Profile& profile, const Crossovers& found) {
-  std::vector<std::string> where;
-  const auto add = [&](const std::optional<double>& at, const auto& text) {
-    if (at) where.push_back(text(*at));
-  };
-  add(found.n_below, [](double n) { return "below n = " + count_text(n); });
-  add(found.n_above, [](double n) { return "above n = " + count_text(n); });
-  add(found.density_below, [](double d) { return fmt::format("below density {:.3g}", d); });
-  add(found.density_above, [](double d) { return fmt::format("above density {:.3g}", d); });
-  const std::string now = " (now " + bandwidth(profile.machine.beta) + ")";
-  add(found.beta_below, [&](double beta) { return "on a network faster than " + bandwidth(beta) + now; });
-  add(found.beta_above, [&](double beta) { return "on a network slower than " + bandwidth(beta) + now; });
-  const char* other = found.dense_wins ? "A sparse method" : "Dense";
-  if (where.empty())
-    return fmt::format(
-        "{} would be the better choice at no other n or density, nor at any bandwidth within a "
-        "factor of "
-        "1024.",
-        other);
-  return fmt::format("{} would be the better choice {}, all else equal.", other, join(where));
-}
-
 }  // namespace
+
+std::string format_bandwidth(double beta) { return beta > 0 ? fmt::format("{:.3g} GB/s", 1e-9 / beta) : "unlimited"; }
 
 void ChoiceFlags::add_to(CLI::App& sub) {
   sub.add_option("--coarsest", coarsest, "the coarsest values on the wire: fp32, bf16, log8, log4")
       ->capture_default_str();
   sub.add_option("--override", overrides,
-                 "rules that come before the model, such as \"dense:n<64K; circulant:P>=16\", or "
-                 "@FILE with rules or JSON (docs/tuning.md)");
+                 "rules that come before the model, such as \"dense:n<64K; circulant:P>=16\", or @FILE with rules or "
+                 "JSON (docs/tuning.md)");
   sub.add_option("--overlap", overlap, "g: m ranks' selections overlap like those of m^g random ones; 0: identical")
       ->capture_default_str();
 }
 
 ChoiceOptions ChoiceFlags::options() const {
   require(overlap >= 0 && overlap <= 1, "--overlap ", overlap, ": it must be in 0..1");
-  return {.coarsest = find_value_coding(coarsest), .overrides = read_overrides(overrides)};
+  return {.coarsest = find_value_coding(coarsest), .overrides = parse_overrides(overrides)};
 }
 
 Problem make_problem(double n, double density, int P, double overlap) {
@@ -171,12 +92,6 @@ nlohmann::json to_json(const Candidate& c, const Problem& problem, const Profile
           {"compute_seconds", parts.compute},
           {"other_seconds", parts.other},
           {"seconds", c.seconds}};
-}
-
-std::string explanation(const std::vector<Candidate>& candidates, const Problem& problem, const Profile& profile,
-                        const ChoiceOptions& options, const Crossovers& crossovers) {
-  return to_string(candidates.front().method) + ", " + reason(candidates, problem, options) + ". " +
-         limits(profile, crossovers);
 }
 
 }  // namespace oktopk

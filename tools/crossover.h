@@ -7,7 +7,7 @@
 #include <functional>
 #include <optional>
 
-#include "oktopk/tune/choose.h"
+#include "oktopk/tune/candidates.h"
 
 namespace oktopk {
 

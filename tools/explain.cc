@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `oktopk explain`: what the tuner would choose for one problem, every candidate with its price,
-// and where the choice would be another. Local arithmetic, nothing is measured.
+// `oktopk explain`: the tuner's choice for one problem, every candidate with its price, and where the choice would
+// change. Pure arithmetic: nothing is measured.
 #include <fmt/format.h>
 
 #include <memory>
@@ -9,9 +9,8 @@
 #include "oktopk/base/error.h"
 #include "tools/choice_text.h"
 #include "tools/commands.h"
-#include "tools/profile_json.h"
-#include "tools/results.h"
-#include "tools/text.h"
+#include "tools/crossover.h"
+#include "tools/options.h"
 
 namespace oktopk {
 namespace {
@@ -19,7 +18,7 @@ namespace {
 struct ExplainOptions {
   ChoiceFlags choice;
   std::string n = "16M";
-  std::string end;  // as bench has it; the same as n, or nothing
+  std::string end;  // an option of bench; here the same as n, or empty
   std::string ranks = "16";
   double density = 0.01;
   int group = 0;
@@ -34,19 +33,78 @@ void print_candidates(const std::vector<Candidate>& candidates, const Problem& p
     if (c.method.preset == "dense" && dense == 0) dense = c.seconds;
     width = std::max(width, to_string(c.method).size());
   }
-  fmt::print("# {:<{}} {:>6} {:>8} {:>10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7}\n", "method", width, "rounds", "messages",
-             "bytes", "words/k", "network", "compute", "other", "total", "x dense");
-  fmt::print("# {:<{}} {:>6} {:>8} {:>10} {:>9} {:>9} {:>9} {:>9} {:>9}\n", "", width, "", "", "(/rank)", "", "(ms)",
-             "(ms)", "(ms)", "(ms)");
+  const TextTable table({{"method", -static_cast<int>(width)},
+                         {"rounds", 6},
+                         {"messages", 8},
+                         {"bytes", 10, "(/rank)"},
+                         {"words/k", 9},
+                         {"network", 9, "(ms)"},
+                         {"compute", 9, "(ms)"},
+                         {"other", 9, "(ms)"},
+                         {"total", 9, "(ms)"},
+                         {"x dense", 7},
+                         {"", -10}});
+  table.print_head();
   for (const Candidate& c : candidates) {
     const TimeParts parts = time_parts(c, profile);
-    fmt::print(
-        "  {:<{}} {:>6.0f} {:>8.0f} {:>10} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} "
-        "{:>7.2f}{}\n",
-        to_string(c.method), width, c.cost.rounds, c.cost.messages, format_bytes(c.cost.bytes),
-        c.cost.bytes / 4 / problem.k, parts.network * 1e3, parts.compute * 1e3, parts.other * 1e3, c.seconds * 1e3,
-        c.seconds > 0 ? dense / c.seconds : 1.0, c.overridden ? "  overridden" : "");
+    table.print({to_string(c.method), format_fixed(c.cost.rounds, 0), format_fixed(c.cost.messages, 0),
+                 format_bytes(c.cost.bytes), format_fixed(c.cost.bytes / 4 / problem.k, 3),
+                 format_fixed(parts.network * 1e3, 3), format_fixed(parts.compute * 1e3, 3),
+                 format_fixed(parts.other * 1e3, 3), format_fixed(c.seconds * 1e3, 3),
+                 format_fixed(c.seconds > 0 ? dense / c.seconds : 1.0, 2), c.overridden ? "overridden" : ""});
   }
+}
+
+// "16M", "40.1K", "12": as n is written on the command line.
+std::string count_text(double n) {
+  if (n >= 0x1p30) return fmt::format("{:.3g}G", n / 0x1p30);
+  if (n >= 0x1p20) return fmt::format("{:.3g}M", n / 0x1p20);
+  return n >= 0x1p10 ? fmt::format("{:.3g}K", n / 0x1p10) : fmt::format("{:.0f}", n);
+}
+
+const Candidate& best_dense(const std::vector<Candidate>& candidates) {
+  return *std::find_if(candidates.begin(), candidates.end(),
+                       [](const Candidate& c) { return c.method.preset == "dense"; });
+}
+
+std::string reason(const std::vector<Candidate>& candidates, const Problem& problem, const ChoiceOptions& options) {
+  const Candidate& first = candidates.front();
+  const auto least = std::min_element(candidates.begin(), candidates.end(),
+                                      [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
+  if (first.overridden)
+    return fmt::format("because the rule \"{}\" says so; the model's fastest is {}, at {:.2f}x the speed",
+                       to_string(*options.overrides.match(problem)), to_string(least->method),
+                       first.seconds / least->seconds);
+  const Candidate& dense = best_dense(candidates);
+  std::string text =
+      first.method.preset != "dense"
+          ? fmt::format("because it is {:.3g}x as fast as dense ({} against {})", dense.seconds / first.seconds,
+                        format_seconds(first.seconds), format_seconds(dense.seconds))
+          : fmt::format("because nothing sparse is faster ({} takes {}, dense {})", to_string(candidates[1].method),
+                        format_seconds(candidates[1].seconds), format_seconds(first.seconds));
+  if (&*least != &first)
+    text += fmt::format("; {} is {:.1f}% faster still, too little to prefer it", to_string(least->method),
+                        100 * (first.seconds / least->seconds - 1));
+  return text;
+}
+
+std::string limits(const Profile& profile, const Crossovers& found) {
+  std::vector<std::string> where;
+  const std::string now = " (now " + format_bandwidth(profile.machine.beta) + ")";
+  if (found.n_below) where.push_back("below n = " + count_text(*found.n_below));
+  if (found.n_above) where.push_back("above n = " + count_text(*found.n_above));
+  if (found.density_below) where.push_back(fmt::format("below density {:.3g}", *found.density_below));
+  if (found.density_above) where.push_back(fmt::format("above density {:.3g}", *found.density_above));
+  if (found.beta_below) where.push_back("on a network faster than " + format_bandwidth(*found.beta_below) + now);
+  if (found.beta_above) where.push_back("on a network slower than " + format_bandwidth(*found.beta_above) + now);
+  const char* other = found.dense_wins ? "A sparse method" : "Dense";
+  if (where.empty())
+    return fmt::format(
+        "{} would be the better choice at no other n or density, nor at any bandwidth within a factor of 1024.", other);
+  const std::string last = where.back();
+  where.pop_back();
+  return fmt::format("{} would be the better choice {}{}{}, all else equal.", other, fmt::join(where, ", "),
+                     where.empty() ? "" : " or ", last);
 }
 
 nlohmann::json to_json(const Crossovers& found) {
@@ -76,7 +134,8 @@ int run_explain(const ExplainOptions& o) {
   check_writable(o.json_file);
   const auto candidates = rank_candidates(problem, profile, options);
   const Crossovers crossovers = find_crossovers(problem, profile, options);
-  const std::string why = explanation(candidates, problem, profile, options, crossovers);
+  const std::string why = to_string(candidates.front().method) + ", " + reason(candidates, problem, options) + ". " +
+                          limits(profile, crossovers);
   fmt::print("problem   n = {:.0f}, k = {:.0f}, P = {}, values no coarser than {}\n", problem.n, problem.k, problem.P,
              o.choice.coarsest);
   print_profile(profile);
@@ -86,8 +145,8 @@ int run_explain(const ExplainOptions& o) {
   for (const Candidate& c : candidates) rows.push_back(to_json(c, problem, profile));
   write_json(o.json_file, {{"tool", "oktopk explain"},
                            {"version", OKTOPK_VERSION},
-                           {"profile", to_json(profile)},
-                           {"overrides", to_json(options.overrides)},
+                           {"profile", nlohmann::json::parse(to_json(profile))},
+                           {"overrides", nlohmann::json::parse(to_json(options.overrides))},
                            {"rows", rows},
                            {"crossovers", to_json(crossovers)},
                            {"why", why}});
@@ -97,22 +156,20 @@ int run_explain(const ExplainOptions& o) {
 }  // namespace
 
 void add_explain(CLI::App& app, Action& action) {
-  auto* sub = app.add_subcommand("explain", "what the tuner would choose for a problem, and why");
+  auto* sub = app.add_subcommand("explain", "the tuner's choice for a problem, and the reason");
   auto o = std::make_shared<ExplainOptions>();
   sub->add_option("-b,--size", o->n, "n in elements (K, M, G)")->capture_default_str();
-  sub->add_option("-e,--end", o->end, "as bench has it: here the same as -b, or left out");
+  sub->add_option("-e,--end", o->end, "for the command line of bench: the same as -b, or left out");
   sub->add_option("--density", o->density, "k / n, in (0, 1]")->capture_default_str();
   sub->add_option("--ranks", o->ranks, "number of ranks")->capture_default_str();
-  sub->add_option("--profile", o->profile_file, "what oktopk tune -o wrote (default: 25 Gbit/s Ethernet, assumed)");
+  sub->add_option("--profile", o->profile_file, "a file of oktopk tune -o (default: 25 Gbit/s Ethernet, assumed)");
   sub->add_option("--group", o->group, "ranks per host, which may sum densely before the sparse part");
   o->choice.add_to(*sub);
   sub->add_option("-J,--json", o->json_file, "also write all this to a file");
   sub->footer(
-      "network: rounds*latency + messages*overhead + bytes/bandwidth. compute: coding, merging and "
-      "adding what\n"
-      "arrives, and the pass over n. other: sums inside groups, and refresh steps shared among the "
-      "steps they serve.\n"
-      "words/k: 4-byte words per rank and selected entry. The first row is what would be chosen.");
+      "network: rounds*latency + messages*overhead + bytes/bandwidth. compute: coding, merging and adding entries and\n"
+      "values that arrive, and the pass over n. other: sums inside groups, and refresh steps shared among the steps\n"
+      "that they serve. words/k: 4-byte words per rank and selected entry. The first row is the choice.");
   sub->callback([&action, o] { action = [o] { return run_explain(*o); }; });
 }
 

@@ -12,11 +12,12 @@
 namespace oktopk {
 namespace {
 
-constexpr std::array<StreamEventInfo, 3> kEvents = {{
-    {StreamEvent::none, "none", "stationary"},
-    {StreamEvent::jump, "jump", "1,000 times larger from step 24 to 31"},
-    {StreamEvent::zero_first, "zero_first", "the first gradient is zero"},
-}};
+struct EventRow {
+  StreamEvent kind;
+  std::string_view name;
+};
+constexpr std::array<EventRow, 3> kEvents = {
+    {{StreamEvent::none, "none"}, {StreamEvent::jump, "jump"}, {StreamEvent::zero_first, "zero_first"}}};
 
 constexpr std::uint64_t kJumpFrom = 24;
 constexpr std::uint64_t kJumpTo = 32;
@@ -31,8 +32,6 @@ constexpr std::uint64_t kPlaces = 7919;       // separates the random places fro
 std::size_t places(Index n) { return std::clamp<std::size_t>(16 * std::size_t{n}, kLeastPlaces, kMostPlaces); }
 
 }  // namespace
-
-std::span<const StreamEventInfo> stream_events() { return kEvents; }
 
 StreamEvent find_stream_event(std::string_view name) { return find_row(kEvents, "stream event", name).kind; }
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's gradients as training makes them: a new one in every step, from a stationary
-// distribution, so that error feedback can be measured over any number of steps. Bench, laws and
-// tests use it; tools/study/stream.h has slower streams with learning-rate drops and spikes.
+// Gradients of one rank as in training: a new one in every step, from a stationary distribution, so that error feedback
+// can be measured over any number of steps. Bench, laws and tests use it; tools/study has slower streams with
+// learning-rate drops and spikes.
 //
-// A gradient is a window into a pool of n + W random values, at a random place in every step: an
-// index meets another value in each step, and a step costs nothing. A shared signal and layers
-// cost one pass over n. The inputs for exact laws (dyadic and those after it) are made anew.
-// The same numbers for the same (spec, rank, step).
+// A gradient is a window into a pool of n + W random values, at a random place in every step, which costs nothing. A
+// shared signal and layers cost one pass over n. The inputs for exact laws (dyadic and those after it) are made anew.
+// The same (spec, rank, step) gives the same numbers.
 #pragma once
 
 #include <cstdint>
@@ -24,19 +23,13 @@ enum class StreamEvent {
   zero_first,  // the first gradient is zero, as after a learning-rate warm-up from zero
 };
 
-struct StreamEventInfo {
-  StreamEvent kind;
-  std::string_view name;
-  std::string_view summary;
-};
-std::span<const StreamEventInfo> stream_events();
 StreamEvent find_stream_event(std::string_view name);
 
 struct StreamSpec {
   Input data = Input::gaussian;
   Index n = 0;
-  // Share of the variance that is a signal common to all ranks, which turns into another one
-  // within 16 steps. UsageError unless it is in [0, 1], and 0 for exact inputs.
+  // Share of the variance that is a signal common to all ranks, which turns into another one within 16 steps. In [0,
+  // 1], and 0 for exact inputs; otherwise UsageError.
   double shared = 0;
   StreamEvent event = StreamEvent::none;
   std::uint64_t seed = 1;
@@ -46,7 +39,7 @@ class GradientStream {
  public:
   GradientStream(const StreamSpec& spec, int rank);
 
-  // Steps may be asked for in any order. The span is good until the next call.
+  // Steps may come in any order. The span is valid until the next call.
   std::span<const float> at(std::uint64_t step);
 
  private:

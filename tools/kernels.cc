@@ -13,7 +13,7 @@
 #include "oktopk/reduce/density.h"
 #include "tools/commands.h"
 #include "tools/kernels/kernel_bench.h"
-#include "tools/results.h"
+#include "tools/options.h"
 #include "tools/text.h"
 
 namespace oktopk {

@@ -11,7 +11,7 @@
 #include "oktopk/comm/mpi.h"
 #include "tests/laws/inputs.h"
 #include "tools/commands.h"
-#include "tools/results.h"
+#include "tools/options.h"
 #include "tools/simulate/platforms.h"
 #include "tools/simulate/supports.h"
 

@@ -25,10 +25,10 @@
 namespace oktopk {
 namespace {
 
-constexpr double kRounding = 1e-5;        // relative, of float sums in another order
-constexpr double kBf16Rounding = 0x1p-9;  // relative, of each rank that rounds on the way
+constexpr double kRounding = 1e-5;        // relative error of float sums in another order
+constexpr double kBf16Rounding = 0x1p-9;  // relative error of each rank that rounds
 
-// Of an even number the upper one: a count stays a count.
+// The upper one of two middle values, so that a count stays a count.
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -36,7 +36,8 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// Dense sums by gathering piece by piece: slow, but another way than the one that is checked.
+// Counts the sums of a dense step that differ from those of gathered gradients: slow, but independent of what is
+// checked.
 std::size_t check_dense(Communicator& comm, Synchroniser& sync, std::span<const float> gradient, bool exact,
                         std::string& detail) {
   constexpr std::size_t kPiece = 1 << 16;
@@ -66,7 +67,7 @@ std::size_t check_dense(Communicator& comm, Synchroniser& sync, std::span<const 
   return wrong;
 }
 
-// What auto has chosen; nullptr: another preset.
+// The choice of preset auto; nullptr: another preset.
 const Method* choice_of(const Subject& subject) {
   const auto* reducer = dynamic_cast<const Reducer*>(&subject.sync());
   return reducer != nullptr && reducer->tuner() != nullptr ? &reducer->tuner()->choice().method : nullptr;
@@ -102,7 +103,7 @@ std::string name_of(const MeasureOptions& options) {
   return options.reducer.preset + "/" + (options.group == 0 ? std::string("host") : std::to_string(options.group));
 }
 
-// What this rank saw, one number per iteration.
+// Observations of this rank, one number per iteration.
 struct Series {
   std::vector<double> seconds, dense, axpy, messages, bytes, selected;
   std::vector<std::vector<double>> phases;  // by phase
@@ -135,7 +136,7 @@ class Measurement {
     Row row = gather();
     prepare();
     if (options_.check) {
-      if (choice_of(subject_) != nullptr) {  // a review that is due changes what is checked
+      if (choice_of(subject_) != nullptr) {  // a review that is due would change the choice in the checked step
         sync_->step(next());
         prepare();
       }
@@ -151,7 +152,7 @@ class Measurement {
     if (options_.fresh) subject_.forget();
   }
 
-  // A dense update is what it would be.
+  // A dense update is already n values.
   void show(const Update& update) {
     if (!update.is_dense()) mean_.show(update);
   }
@@ -175,7 +176,7 @@ class Measurement {
     for (std::size_t i = 0; i < phases.size(); ++i) seen_.phases[i].push_back(phases[i].seconds);
   }
 
-  // From the same state of the caches as the step.
+  // The caches are in the same state as before the step.
   void time_axpy(std::span<const float> gradient) {
     if (options_.fresh) std::fill(y_.begin(), y_.end(), 0.0F);
     barrier(comm_);
@@ -185,42 +186,32 @@ class Measurement {
   }
 
   std::vector<StepPhase> all_phases() const {
-    std::vector<StepPhase> phases = phases_of(sync_->times());
-    phases.push_back({"wire", timing_.seconds()});
-    return phases;
+    const StepTimes& times = sync_->times();
+    return {{"check", times.check},   {"select", times.select}, {"exchange", times.exchange},
+            {"settle", times.settle}, {"inside", times.inside}, {"wire", timing_.seconds()}};
   }
 
   Row gather() {
-    Dense mine = {median(seen_.seconds),  summarise(seen_.seconds).deviation,
-                  median(seen_.dense),    median(seen_.axpy),
-                  median(seen_.messages), mean_of(seen_.messages),
-                  median(seen_.bytes),    mean_of(seen_.bytes)};
-    for (const auto& phase : seen_.phases) mine.push_back(median(phase));
-    const auto ranks = gather_dense(comm_, mine);
-    const auto column = [&](std::size_t i) {
-      Dense values;
-      for (const Dense& rank : ranks) values.push_back(rank[i]);
-      return values;
-    };
-    Row row;
-    row.preset = name_of(options_);
+    const auto on_ranks = [&](double mine) { return ask_all(comm_, mine); };
+    Row row{.preset = name_of(options_)};
     if (const Method* choice = choice_of(subject_)) row.preset += ":" + choice->preset;
     row.n = options_.n;
     row.k = static_cast<double>(subject_.k());
     row.P = comm_.size();
-    const Dense times = column(0);
+    const std::vector<double> times = on_ranks(median(seen_.seconds));
     row.time = median(times);
     row.time_min = *std::min_element(times.begin(), times.end());
     row.time_max = max_of(times);
-    row.time_deviation = median(column(1));
-    row.dense_time = median(column(2));
-    row.axpy_time = median(column(3));
-    row.messages = max_of(column(4));
-    row.messages_mean = max_of(column(5));
-    row.bytes = max_of(column(6));
-    row.bytes_mean = max_of(column(7));
+    row.time_deviation = median(on_ranks(summarise(seen_.seconds).deviation));
+    row.dense_time = median(on_ranks(median(seen_.dense)));
+    row.axpy_time = median(on_ranks(median(seen_.axpy)));
+    row.messages = max_of(on_ranks(median(seen_.messages)));
+    row.messages_mean = max_of(on_ranks(mean_of(seen_.messages)));
+    row.bytes = max_of(on_ranks(median(seen_.bytes)));
+    row.bytes_mean = max_of(on_ranks(mean_of(seen_.bytes)));
     row.phases = all_phases();
-    for (std::size_t i = 0; i < row.phases.size(); ++i) row.phases[i].seconds = median(column(8 + i));
+    for (std::size_t i = 0; i < row.phases.size(); ++i)
+      row.phases[i].seconds = median(on_ranks(median(seen_.phases[i])));
     row.selected = median(seen_.selected);
     row.predicted = subject_.predict({.n = row.n, .k = row.k, .P = row.P});
     return row;
@@ -242,14 +233,6 @@ class Measurement {
 
 }  // namespace
 
-std::vector<StepPhase> phases_of(const StepTimes& times) {
-  return {{"check", times.check},
-          {"select", times.select},
-          {"exchange", times.exchange},
-          {"settle", times.settle},
-          {"inside", times.inside}};
-}
-
 Row measure(Communicator& comm, const MeasureOptions& options, GradientStream& stream) {
   const std::string name = name_of(options);
   Span span(options.reducer.trace.on_rank(comm.rank()), name, "bench");
@@ -259,8 +242,9 @@ Row measure(Communicator& comm, const MeasureOptions& options, GradientStream& s
 }
 
 double measure_mpi_allreduce(Communicator& comm, const MeasureOptions& options, GradientStream& stream) {
-  const auto mpi = comm.transport() == "mpi" ? make_mpi_reference(comm.size()) : nullptr;
-  if (!mpi) return 0;
+  if (comm.transport() != "mpi") return 0;
+  const MpiAllreduce allreduce = make_mpi_allreduce(comm.size());
+  if (!allreduce) return 0;
   Uninitialised<float> x(options.n);
   std::vector<double> seconds;
   for (int i = 0; i < options.warm_up + options.iterations; ++i) {
@@ -268,7 +252,7 @@ double measure_mpi_allreduce(Communicator& comm, const MeasureOptions& options, 
     std::copy(gradient.begin(), gradient.end(), x.begin());
     barrier(comm);
     Timer timer;
-    mpi->allreduce(x);
+    allreduce(x);
     if (i >= options.warm_up) seconds.push_back(timer.lap());
   }
   return median(ask_all(comm, median(seconds)));

@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI's own allreduce, to compare with. No MPI type appears here; without MPI (no_mpi_reference.cc)
-// nothing is available.
+// MPI's own allreduce, to compare with. No MPI type appears here.
 #pragma once
 
-#include <memory>
+#include <functional>
 #include <span>
 
 namespace oktopk {
 
-class MpiReference {
- public:
-  virtual ~MpiReference() = default;
-  // Collective: x becomes the sum over the ranks, in place.
-  virtual void allreduce(std::span<float> x) = 0;
-};
+// Sums x over the ranks, in place. Collective.
+using MpiAllreduce = std::function<void(std::span<float> x)>;
 
-// Collective over the first P ranks of the world. Null when MPI is not running.
-std::unique_ptr<MpiReference> make_mpi_reference(int P);
+// Collective over the first P ranks of the world. Empty if MPI is not running or not in this build.
+MpiAllreduce make_mpi_allreduce(int P);
 
 }  // namespace oktopk

@@ -12,7 +12,7 @@
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
 #include "tools/commands.h"
-#include "tools/results.h"
+#include "tools/options.h"
 #include "tools/simulate/experiment.h"
 #include "tools/simulate/methods.h"
 #include "tools/simulate/problem.h"

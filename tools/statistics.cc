@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace oktopk {
 
 double mean_of(std::span<const double> values) {
-  double sum = 0;
-  for (const double v : values) sum += v;
+  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
   return values.empty() ? 0 : sum / static_cast<double>(values.size());
 }
 
@@ -57,15 +57,11 @@ std::vector<double> mean_over_ranks(std::span<const std::vector<double>> by_rank
 }
 
 double norm1(std::span<const double> values) {
-  double sum = 0;
-  for (const double v : values) sum += std::fabs(v);
-  return sum;
+  return std::accumulate(values.begin(), values.end(), 0.0, [](double sum, double v) { return sum + std::fabs(v); });
 }
 
 double norm2(std::span<const double> values) {
-  double sum = 0;
-  for (const double v : values) sum += v * v;
-  return std::sqrt(sum);
+  return std::sqrt(std::inner_product(values.begin(), values.end(), values.begin(), 0.0));
 }
 
 }  // namespace oktopk

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A few numbers that stand for many.
+// Means, quantiles and norms.
 #pragma once
 
 #include <span>

@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <cstdio>
+#include <fstream>
 #include <sstream>
 
 #include "oktopk/base/error.h"
@@ -11,23 +14,22 @@
 namespace oktopk {
 
 std::uint64_t parse_count(std::string_view text) {
+  constexpr std::string_view kSuffixes = "KMG";
   std::uint64_t value = 0;
   const char* end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, value);
-  int shift = 0;
-  const std::string_view suffix(rest, static_cast<std::size_t>(end - rest));
-  if (suffix == "K" || suffix == "k")
-    shift = 10;
-  else if (suffix == "M" || suffix == "m")
-    shift = 20;
-  else if (suffix == "G" || suffix == "g")
-    shift = 30;
-  else
-    require(suffix.empty(), "'", text, "' is not a count: digits, then K, M or G");
-  require(error == std::errc() && rest != text.data() && value <= (UINT64_MAX >> shift), "'", text,
-          "' is not a count: digits, then K, M or G");
+  std::size_t shift = 0;
+  bool is_good = error == std::errc();
+  if (is_good && rest != end) {
+    const std::size_t suffix = kSuffixes.find(static_cast<char>(*rest & ~0x20));
+    is_good = suffix != std::string_view::npos && rest + 1 == end;
+    shift = is_good ? 10 * (suffix + 1) : 0;
+  }
+  require(is_good && value <= (UINT64_MAX >> shift), "'", text, "' is not a count: digits, then K, M or G");
   return value << shift;
 }
+
+std::string format_fixed(double value, int digits) { return fmt::format("{:.{}f}", value, digits); }
 
 std::string format_seconds(double seconds) {
   if (seconds < 1e-3) return fmt::format("{:.1f} us", seconds * 1e6);
@@ -74,6 +76,41 @@ std::vector<double> parse_densities(const std::string& text, std::string_view wh
     densities.push_back(density);
   }
   return densities;
+}
+
+void TextTable::print_line(char first, const std::vector<std::string>& cells) const {
+  std::string line(1, first);
+  for (std::size_t i = 0; i < columns_.size() && i < cells.size(); ++i) {
+    const int width = columns_[i].width;
+    line += width < 0 ? fmt::format(" {:<{}}", cells[i], -width) : fmt::format(" {:>{}}", cells[i], width);
+  }
+  line.resize(line.find_last_not_of(' ') + 1);
+  fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+void TextTable::print_head() const {
+  std::vector<std::string> heads, units;
+  for (const Column& column : columns_) {
+    heads.push_back(column.head);
+    units.push_back(column.unit);
+  }
+  print_line('#', heads);
+  if (std::any_of(units.begin(), units.end(), [](const std::string& unit) { return !unit.empty(); }))
+    print_line('#', units);
+}
+
+void TextTable::print(const std::vector<std::string>& cells) const { print_line(' ', cells); }
+
+void check_writable(const std::string& file) {
+  require(file.empty() || std::ofstream(file, std::ios::app).good(), "cannot write ", file);
+}
+
+void write_json(const std::string& file, const nlohmann::json& value) {
+  if (file.empty()) return;
+  std::ofstream out(file);
+  out << value.dump(2) << '\n';
+  require(out.good(), "cannot write ", file);
 }
 
 }  // namespace oktopk

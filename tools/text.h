@@ -1,27 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers and lists as people write and read them on the command line.
+// Numbers, lists and tables on the terminal, and results as JSON files: what all subcommands share.
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace oktopk {
 
-// "1000", "64K", "16M", "1G": K = 1024 and so on, as nccl-tests has it. UsageError names the text.
+// "1000", "64K", "16M", "1G": K = 1024 and so on, as in nccl-tests. UsageError names the text.
 std::uint64_t parse_count(std::string_view text);
 
+std::string format_fixed(double value, int digits);
 std::string format_seconds(double seconds);  // "12.3 us", "1.23 ms"
 std::string format_bytes(double bytes);      // "123 B", "12.3 KiB"
 
-// "a,b,c"; "all" stands for all of `known`. Every name is checked by the caller.
+// "a,b,c"; "all" stands for all of `known`. The caller checks every name.
 std::vector<std::string> split_names(const std::string& text, const std::vector<std::string>& known);
 
-// "1,2,3" as numbers >= 1. UsageError names the text and `what`.
+// "1,2,3" as numbers in 1..4096. UsageError names the text and `what`.
 std::vector<int> parse_ranks(const std::string& text, std::string_view what);
 
-// "0.01,0.1" as numbers in (0, 1]. UsageError likewise.
+// "0.01,0.1" as numbers in (0, 1]. UsageError names the text and `what`.
 std::vector<double> parse_densities(const std::string& text, std::string_view what);
+
+// A table whose rows are printed one by one as they are known.
+class TextTable {
+ public:
+  struct Column {
+    std::string head;
+    int width = 0;  // negative: aligned to the left
+    std::string unit = {};
+  };
+  explicit TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
+
+  void print_head() const;                                  // one line, or two if any column has a unit
+  void print(const std::vector<std::string>& cells) const;  // the last cells may be missing
+
+ private:
+  void print_line(char first, const std::vector<std::string>& cells) const;
+
+  std::vector<Column> columns_;
+};
+
+// UsageError if `file` is not empty and cannot be written: known before a long run.
+void check_writable(const std::string& file);
+
+// Writes `value` to `file`, unless its name is empty. UsageError if it cannot be written.
+void write_json(const std::string& file, const nlohmann::json& value);
 
 }  // namespace oktopk

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A communicator that knows how long its rank was inside it: starting exchanges and waiting for
-// them, which includes waiting for ranks that are late. Around another one, like those of
-// oktopk/comm/decorators.h.
+// A communicator around another one that adds up the time its rank spends inside: starting exchanges and waiting for
+// them, which includes waiting for late ranks.
 #pragma once
 
 #include <memory>
@@ -17,7 +16,7 @@ class TimingCommunicator final : public ForwardingCommunicator {
   explicit TimingCommunicator(Communicator& inner)
       : ForwardingCommunicator(inner), seconds_(std::make_shared<double>(0)) {}
 
-  // Since the last reset(); the parts of split() add to it.
+  // Since the last reset(), including communicators split from this one.
   double seconds() const { return *seconds_; }
   void reset() { *seconds_ = 0; }
 
@@ -25,23 +24,18 @@ class TimingCommunicator final : public ForwardingCommunicator {
     return std::unique_ptr<Communicator>(new TimingCommunicator(inner().split(color, key), seconds_));
   }
   std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) override {
-    const Lap lap{*seconds_};
-    return inner().begin(sends, recvs);
+    Timer timer;
+    const std::uint64_t ticket = inner().begin(sends, recvs);
+    *seconds_ += timer.lap();
+    return ticket;
   }
   void finish(std::uint64_t ticket) override {
-    const Lap lap{*seconds_};
+    Timer timer;
     inner().finish(ticket);
+    *seconds_ += timer.lap();
   }
 
  private:
-  struct Lap {
-    explicit Lap(double& to) : sum(to) {}
-    ~Lap() { sum += timer.lap(); }
-    Lap(const Lap&) = delete;
-    Lap& operator=(const Lap&) = delete;
-    double& sum;
-    Timer timer;
-  };
   TimingCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<double> seconds)
       : ForwardingCommunicator(std::move(inner)), seconds_(std::move(seconds)) {}
 

@@ -7,9 +7,8 @@
 
 #include "oktopk/base/error.h"
 #include "tools/commands.h"
-#include "tools/results.h"
+#include "tools/options.h"
 #include "tools/text.h"
-#include "tools/trace_file.h"
 #include "tools/train/checkpoint.h"
 #include "tools/train/idx.h"
 #include "tools/train/learning_study.h"

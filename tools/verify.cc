@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `oktopk verify`: runs the laws (tools/laws) on given presets, ranks and sizes, and says which
-// hold.
+// `oktopk verify`: runs the laws (tests/laws) on given presets, ranks and sizes, and says which of them hold.
 #include <fmt/format.h>
 
 #include <map>
@@ -11,8 +10,7 @@
 #include "oktopk/base/simd.h"
 #include "tests/laws/laws.h"
 #include "tools/commands.h"
-#include "tools/results.h"
-#include "tools/text.h"
+#include "tools/options.h"
 #include "tools/worlds.h"
 
 namespace oktopk {
@@ -21,15 +19,14 @@ namespace {
 const std::vector<std::string> kLaws = {"agreement", "truth", "mass",    "restore",  "honesty",
                                         "volume",    "calm",  "courage", "bad input"};
 
-constexpr Index kVolumeN = 20000;  // what is constant per message must not hide what grows with k
+constexpr Index kVolumeN = 20000;  // so large that fixed bytes per message do not hide bytes that grow with k
 constexpr int kVolumeSteps = 96;
 
 struct VerifyOptions {
   MethodOptions method;
   ComputeOptions compute;
-  std::string ranks;
+  WorldOptions world;
   std::string size;
-  std::string transport = "threads";
   std::string data;
   std::string json_file;
   int steps = 8;
@@ -37,19 +34,17 @@ struct VerifyOptions {
   std::uint64_t seed = 1;
 };
 
-// What was found about one preset on P ranks, over all inputs and sizes.
+// The findings about one preset on P ranks, over all inputs and sizes.
 struct Verdict {
   std::map<std::string, Finding> laws;
   int trials = 0;
 
-  void add(const Finding& finding, const Trial& trial) {
-    auto [entry, is_new] = laws.try_emplace(finding.law, finding);
-    Finding& kept = entry->second;
-    if (!is_new && kept.holds && (!finding.holds || kept.detail.empty())) kept = finding;
-    if (!finding.holds && (is_new || kept.detail == finding.detail))
-      for (const InputInfo& info : inputs())
-        if (info.kind == trial.input)
-          kept.detail = fmt::format("n = {}, data {}, {}", trial.n, info.name, finding.detail);
+  // Keeps the first finding that breaks the law, or else the first one with a detail.
+  void add(Finding finding, const Trial& trial) {
+    const auto input = std::ranges::find(inputs(), trial.input, &InputInfo::kind);
+    if (!finding.holds) finding.detail = fmt::format("n = {}, data {}, {}", trial.n, input->name, finding.detail);
+    Finding& kept = laws.try_emplace(finding.law, finding).first->second;
+    if (kept.holds && (!finding.holds || kept.detail.empty())) kept = finding;
   }
   bool holds() const {
     return std::all_of(laws.begin(), laws.end(), [](const auto& law) { return law.second.holds; });
@@ -72,15 +67,11 @@ std::vector<Input> data(const VerifyOptions& o) {
   return {Input::dyadic, Input::skewed, Input::tied, Input::equal, Input::zero, Input::lonely};
 }
 
-// Over all streams: the first that breaks it, or what was seen on each where nothing is promised.
+// Over all streams: the first one that breaks the law, or, where nothing is promised, the volumes of each.
 Finding check_volumes(Station& station, const Trial& like) {
   Finding all{"volume", true, ""};
   for (const VolumeStream& stream : volume_streams()) {
-    VolumeTrial trial{.options = like.options,
-                      .group = like.group,
-                      .stream = stream.spec,
-                      .slack = stream.slack,
-                      .steps = kVolumeSteps};
+    VolumeTrial trial{like.options, like.group, stream.spec, stream.slack, kVolumeSteps};
     trial.stream.n = kVolumeN;
     trial.stream.seed = like.seed;
     const Finding found = check_volume(station.comm, trial);
@@ -115,29 +106,27 @@ Verdict verify(Station& station, const VerifyOptions& o, const std::string& pres
   return verdict;
 }
 
-// A star: it holds for what was tried, and the detail below says what was not.
+// A star: the law holds as far as it was tried, and the detail below names the rest.
 const char* word_for(const Finding& finding) {
   if (!finding.holds) return "BROKEN";
   return finding.detail.empty() ? "holds" : "holds*";
 }
 
-void print(const std::string& preset, int P, const Verdict& verdict) {
-  fmt::print("{:<10} {:>4} {:>7}", preset, P, verdict.trials);
-  for (const std::string& law : kLaws) {
-    const auto found = verdict.laws.find(law);
-    fmt::print(" {:>10}", found == verdict.laws.end() ? "not run" : word_for(found->second));
-  }
-  fmt::print("\n");
-  for (const auto& [law, finding] : verdict.laws)
-    if (!finding.detail.empty()) fmt::print("  {}: {}\n", law, finding.detail);
-  std::fflush(stdout);
+TextTable verdict_table() {
+  std::vector<TextTable::Column> columns = {{"preset", -10}, {"P", 4}, {"trials", 7}};
+  for (const std::string& law : kLaws) columns.push_back({law, 10});
+  return TextTable(columns);
 }
 
-void print_head(const VerifyOptions& o) {
-  fmt::print("# oktopk {} verify: {}, codec {}, skips {}, group {}, {} steps\n# {:<8} {:>4} {:>7}", OKTOPK_VERSION,
-             o.transport, o.method.codec, o.method.skips, o.method.group, o.steps, "preset", "P", "trials");
-  for (const std::string& law : kLaws) fmt::print(" {:>10}", law);
-  fmt::print("\n");
+void print(const std::string& preset, int P, const Verdict& verdict) {
+  std::vector<std::string> cells = {preset, std::to_string(P), std::to_string(verdict.trials)};
+  for (const std::string& law : kLaws) {
+    const auto found = verdict.laws.find(law);
+    cells.emplace_back(found == verdict.laws.end() ? "not run" : word_for(found->second));
+  }
+  verdict_table().print(cells);
+  for (const auto& [law, finding] : verdict.laws)
+    if (!finding.detail.empty()) fmt::print("  {}: {}\n", law, finding.detail);
 }
 
 struct Results {
@@ -148,9 +137,7 @@ struct Results {
 // All presets on the ranks of one world, at the SIMD level in use.
 void run_on(Station& station, const VerifyOptions& o, Results& results) {
   for (const std::string& preset : o.method.names()) {
-    require(preset != "auto",
-            "--preset auto: its steps are those of the preset that it chooses; "
-            "verify that one");
+    require(preset != "auto", "--preset auto: its steps are those of the preset that it chooses; verify that one");
     const Verdict verdict = verify(station, o, preset);
     if (station.comm.rank() != 0) continue;
     print(preset, station.comm.size(), verdict);
@@ -168,13 +155,16 @@ void run_on(Station& station, const VerifyOptions& o, Results& results) {
 int run_verify(const VerifyOptions& o) {
   data(o);
   o.compute.check();
-  Worlds worlds(o.transport);
-  const std::vector<int> ranks =
-      o.ranks.empty() ? std::vector<int>{worlds.default_size()} : parse_ranks(o.ranks, "--ranks");
+  Worlds worlds(o.world.transport);
+  const std::vector<int> ranks = o.world.sizes(worlds);
   o.method.check(ranks);
   check_writable(o.json_file);
   Results results;
-  if (worlds.is_root()) print_head(o);
+  if (worlds.is_root()) {
+    fmt::print("# oktopk {} verify: {}, codec {}, skips {}, group {}, {} steps\n", OKTOPK_VERSION, o.world.transport,
+               o.method.codec, o.method.skips, o.method.group, o.steps);
+    verdict_table().print_head();
+  }
   for (const SimdLevel level : o.compute.levels()) {
     const SimdLimit limit(level);
     if (worlds.is_root())
@@ -186,7 +176,7 @@ int run_verify(const VerifyOptions& o) {
   fmt::print("# {}\n", results.all_hold ? "all laws hold" : "a law is BROKEN");
   write_json(o.json_file, {{"tool", "oktopk verify"},
                            {"version", OKTOPK_VERSION},
-                           {"transport", o.transport},
+                           {"transport", o.world.transport},
                            {"options", o.method.json()},
                            {"rows", results.rows}});
   return results.all_hold ? 0 : 1;
@@ -200,10 +190,9 @@ void add_verify(CLI::App& app, Action& action) {
   o->method.tau = 4;
   o->method.tau_prime = 3;
   o->method.density = 0.05;
-  sub->add_option("--ranks", o->ranks, "number of ranks, or several with commas (default: 4, or all of MPI's)");
+  o->world.add_to(*sub);
   sub->add_option("-b,--size", o->size, "n (default: 0, 1, P-1, 64 and 2000)");
   sub->add_option("--data", o->data, "one kind of data (default: all dyadic ones, where sums are exact)");
-  sub->add_option("--transport", o->transport, "threads or mpi")->capture_default_str();
   sub->add_option("--steps", o->steps, "steps per trial")->capture_default_str();
   sub->add_option("--seed", o->seed, "of data, delays and faults")->capture_default_str();
   sub->add_flag("--without-faults", o->without_faults, "leave out law 6, which waits for timeouts");
@@ -211,10 +200,8 @@ void add_verify(CLI::App& app, Action& action) {
   o->compute.add_to(*sub, true);
   o->method.add_to(*sub);
   sub->footer(
-      "The laws: agreement, truth, mass (also over a restart), honesty (also over a stream: "
-      "volume), "
-      "calm, courage, bad input "
-      "(docs/laws.md).");
+      "The laws: agreement, truth, mass (also over a restart), honesty (also over a stream: volume), calm, courage,\n"
+      "bad input (docs/laws.md).");
   sub->callback([&action, o] { action = [o] { return run_verify(*o); }; });
 }
 

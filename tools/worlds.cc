@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/worlds.h"
 
+#include <fmt/format.h>
+
 #include <map>
 #include <mutex>
-#include <vector>
+#include <utility>
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/threads.h"
+#include "oktopk/comm/tracing.h"
+#include "tools/text.h"
 
 namespace oktopk {
 namespace {
@@ -15,7 +19,7 @@ namespace {
 constexpr Communicator::Duration kDoomedThreads = std::chrono::milliseconds(500);
 constexpr Communicator::Duration kDoomedMpi = std::chrono::milliseconds(1000);
 
-// Fresh worlds of threads, made by whichever rank asks first and handed out by rank.
+// Fresh worlds of threads: the rank that asks first makes one, and every rank takes its own communicator.
 class DoomedWorlds {
  public:
   explicit DoomedWorlds(int P) : P_(P) {}
@@ -76,6 +80,36 @@ void Worlds::run_on_mpi(int P, const std::function<void(Station&)>& body) {
     body(station);
   }
   barrier(*world_);
+}
+
+void WorldOptions::add_to(CLI::App& sub) {
+  sub.add_option("--ranks", ranks, "number of ranks, or several with commas (default: 4, or all of MPI's)");
+  sub.add_option("--transport", transport, "threads or mpi")->capture_default_str();
+}
+
+std::vector<int> WorldOptions::sizes(const Worlds& worlds) const {
+  return ranks.empty() ? std::vector<int>{worlds.default_size()} : parse_ranks(ranks, "--ranks");
+}
+
+void TraceFile::add_option(CLI::App& sub, std::string& file) {
+  sub.add_option("--trace", file,
+                 "write the events of every rank to this file, for ui.perfetto.dev; slows steps down a little");
+}
+
+TraceFile::TraceFile(std::string file, const Worlds& worlds) : file_(std::move(file)) {
+  if (worlds.is_root()) check_writable(file_);
+}
+
+void TraceFile::write(Worlds& worlds, int P) {
+  if (file_.empty()) return;
+  if (worlds.has_processes()) worlds.run(P, [&](Station& station) { gather_trace(station.comm, trace_); });
+  if (!worlds.is_root()) return;
+  trace_.write(file_);
+  fmt::print("# trace: {}, {} events", file_, trace_.size());
+  if (trace_.dropped() > 0)
+    fmt::print(", {} later ones dropped: at most {} fit (fewer steps, sizes or presets)", trace_.dropped(),
+               Trace::kMostEvents);
+  fmt::print("\n");
 }
 
 }  // namespace oktopk

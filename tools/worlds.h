@@ -1,41 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a subcommand runs: P threads of this process, or the processes that mpirun started. One
-// body serves both; only the root of the whole command prints.
+// Where a subcommand runs: on P threads of this process, or on the processes that mpirun started. One body serves both;
+// only the root of the whole command prints.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "oktopk/comm/communicator.h"
 #include "oktopk/comm/mpi.h"
+#include "oktopk/trace/trace.h"
 
 namespace oktopk {
 
-// What a rank's body works with.
 struct Station {
   Communicator& comm;
-  // A communicator of the same ranks in a fresh world with a short timeout, to be ruined by a test
-  // of faults. Collective.
+  // A communicator of the same ranks in a fresh world with a short timeout: tests of faults ruin it. Collective.
   std::function<std::unique_ptr<Communicator>()> make_doomed;
 };
 
 class Worlds {
  public:
-  // transport: "threads" or "mpi". UsageError otherwise, or when built without MPI.
-  // in_place: as in MpiOptions.
+  // transport: "threads" or "mpi". UsageError otherwise, or when built without MPI. in_place: as in MpiOptions.
   explicit Worlds(const std::string& transport, bool in_place = false);
 
-  // The ranks to use when none are given: 4 threads, or all of MPI's.
-  int default_size() const;
-  // Whether this process prints. Always, with threads.
-  bool is_root() const;
-
-  // Whether ranks are processes, which share no memory.
+  int default_size() const;  // 4 threads, or all processes
+  bool is_root() const;      // whether this process prints; always true with threads
   bool has_processes() const { return world_ != nullptr; }
 
-  // Runs `body` on P ranks. With MPI, P may be smaller than the number of processes; the others
-  // wait.
+  // Runs `body` on P ranks. With MPI, P may be smaller than the number of processes; the others wait.
   void run(int P, const std::function<void(Station&)>& body);
 
  private:
@@ -44,6 +39,33 @@ class Worlds {
 
   std::unique_ptr<MpiSession> session_;
   std::unique_ptr<Communicator> world_;  // of MPI
+};
+
+// --transport and --ranks.
+struct WorldOptions {
+  std::string transport = "threads";
+  std::string ranks;  // with commas; empty: Worlds::default_size()
+
+  void add_to(CLI::App& sub);
+  std::vector<int> sizes(const Worlds& worlds) const;  // checked
+};
+
+// --trace FILE: the events of all ranks in one file, for ui.perfetto.dev (docs/observability.md). Threads share one
+// trace; processes have one each, gathered at the end.
+class TraceFile {
+ public:
+  static void add_option(CLI::App& sub, std::string& file);
+
+  // An empty name: no trace. UsageError if the file cannot be written.
+  TraceFile(std::string file, const Worlds& worlds);
+
+  Trace* trace() { return file_.empty() ? nullptr : &trace_; }
+  // Collective over the processes: gathers the events of ranks 0 ... P-1, writes the file and prints a line about it.
+  void write(Worlds& worlds, int P);
+
+ private:
+  std::string file_;
+  Trace trace_;
 };
 
 }  // namespace oktopk

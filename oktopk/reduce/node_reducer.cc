@@ -12,8 +12,7 @@
 #include "oktopk/reduce/notes.h"
 #include "oktopk/reduce/reducer_options.h"
 #include "oktopk/sparse/cuts.h"
-#include "oktopk/tune/calibrate.h"
-#include "oktopk/tune/node.h"
+#include "oktopk/tune/cost.h"
 #include "oktopk/tune/tuner.h"
 
 namespace oktopk {

@@ -6,7 +6,6 @@
 #include "oktopk/reduce/reducer.h"
 #include "oktopk/reduce/reducer_state.h"
 #include "oktopk/reduce/step_log.h"
-#include "oktopk/tune/calibrate.h"
 
 namespace oktopk {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "oktopk/tune/calibrate.h"
-
+// Joins the prices of network and processor (prices.h) to a profile. Every number is reduced over the ranks, so that
+// all ranks hold the same bits and decide alike.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -11,8 +11,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
-#include "oktopk/tune/kernel_prices.h"
-#include "oktopk/tune/network_prices.h"
+#include "oktopk/tune/prices.h"
 
 namespace oktopk {
 namespace {
@@ -47,26 +46,32 @@ void agree(Communicator& comm, const CalibrateOptions& o, Workspace& work) {
   require_equal(comm, "calibrate", text.str(), work);
 }
 
-void take_kernels(const KernelPrices& prices, Profile& profile) {
-  profile.machine.gamma = prices.gamma;
-  profile.machine.delta = prices.delta;
-  profile.machine.sigma = prices.sigma;
-  profile.index_seconds = prices.index;
-  profile.value_seconds = prices.value;
-}
-
 void take_external(Communicator& comm, const ExternalPrice& mine, Workspace& work, Profile& profile) {
   std::array<double, 2> dearest = {mine.latency, mine.per_byte};
   allreduce_small(comm, std::span<double>(dearest), Reduction::max, work);
   profile.external_dense = {.latency = dearest[0], .per_byte = dearest[1]};
 }
 
-// The network's prices into `machine`, whose other prices stay.
+// Changes only the network's prices of `machine`.
 void take_network(const Machine& network, Machine& machine) {
   machine.alpha = network.alpha;
   machine.beta = network.beta;
   machine.overhead = network.overhead;
   machine.contention = network.contention;
+}
+
+// Hosts of g ranks each: between hosts, inside a host, and between one rank of each host.
+void measure_hosts(Communicator& comm, int g, const Clock& now, double budget, Profile& profile) {
+  const int rank = comm.rank();
+  const auto prices = [&](int color) {
+    const auto part = comm.split(color, rank);
+    Machine machine = profile.machine;
+    take_network(measure_network(comm, *part, now, budget / 3), machine);
+    return machine;
+  };
+  profile.machine = prices(rank % g);
+  profile.inside = prices(rank / g);
+  profile.leaders = prices(rank % g == 0 ? 0 : 1 + rank);
 }
 
 }  // namespace
@@ -85,25 +90,13 @@ Profile calibrate(Communicator& comm, const CalibrateOptions& options) {
   profile.external_dense.reset();
   if (options.external_dense) take_external(comm, *options.external_dense, work, profile);
   profile.ranks_per_host = std::min(options.ranks_per_host, P);
-  double budget = options.budget;
-  if (options.kernels) {
-    budget /= 2;
-    take_kernels(measure_kernels(comm, now, {budget, options.values, options.cpu}), profile);
-  }
+  const double budget = options.kernels ? options.budget / 2 : options.budget;
+  if (options.kernels) measure_kernels(comm, now, budget, options, profile);
   const int g = profile.ranks_per_host;
-  if (g > 1 && g < P) {
-    const auto across = comm.split(comm.rank() % g, comm.rank());
-    take_network(measure_network(comm, *across, now, budget / 3), profile.machine);
-    const auto within = comm.split(comm.rank() / g, comm.rank());
-    profile.inside = profile.machine;
-    take_network(measure_network(comm, *within, now, budget / 3), *profile.inside);
-    const bool leads = comm.rank() % g == 0;
-    const auto leaders = comm.split(leads ? 0 : 1 + comm.rank(), comm.rank());
-    profile.leaders = profile.machine;
-    take_network(measure_network(comm, *leaders, now, budget / 3), *profile.leaders);
-  } else {
+  if (g > 1 && g < P)
+    measure_hosts(comm, g, now, budget, profile);
+  else
     take_network(measure_network(comm, comm, now, budget), profile.machine);
-  }
   return profile;
 }
 

@@ -1,65 +1,95 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which preset, schedule and coding a problem should be solved with: every candidate's predict(),
-// priced by a profile, the best first. Pure arithmetic of values that are equal on all ranks, so
-// all ranks choose alike without a message. dense (fp32 and, if allowed, bf16) is always among
-// them. An external dense is one in fp32 that the caller makes himself, such as the all_reduce of a
-// torch process group: it takes the place of ours, which has no way to be faster.
+// How a user steers preset auto: what the tuner may choose from, and override rules, which name a method for some
+// problems. The first rule that matches wins; the tuner chooses what the rule leaves open.
+//
+//   oktopk:n>=1M,density<0.02; dense:n<64K; circulant[codec=elias_fano+bf16,group=8]:P=16..64
+//
+//   rules     = [ rule { ";" rule } [ ";" ] ]
+//   rule      = preset [ "[" setting { "," setting } "]" ] [ ":" condition { "," condition } ]
+//   setting   = "codec=" codec | "skips=" skips (circulant) | "group=" ranks per group
+//   condition = variable ( "<" | "<=" | ">" | ">=" | "=" ) number
+//             | variable "=" number ".." number
+//   variable  = "n" | "k" | "density" | "P"
+//   number    = digits, perhaps a fraction and an exponent, perhaps K, M or G (K = 1024)
+//
+// A rule without conditions always matches. Ranges include both ends. All decisions are pure arithmetic of values that
+// are equal on all ranks.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "oktopk/allreduce/allreduce.h"
-#include "oktopk/tune/overrides.h"
-#include "oktopk/tune/profile.h"
+#include "oktopk/allreduce/presets.h"
+#include "oktopk/codec/codec.h"
 
 namespace oktopk {
 
-// What a choice fixes.
-struct Method {
-  std::string preset = "circulant";
-  Codec codec = {};
-  std::string skips = "halving";  // circulant
-  int group = 1;                  // ranks that sum densely before the sparse part
+struct Problem;
 
-  // `base` with this codec and these skips.
-  AllreduceOptions options(const AllreduceOptions& base) const;
-  friend bool operator==(const Method&, const Method&) = default;
+// A method with a preset, and perhaps more that is fixed.
+struct PartialMethod {
+  std::string preset;
+  std::optional<Codec> codec = std::nullopt;
+  std::optional<std::string> skips = std::nullopt;
+  std::optional<int> group = std::nullopt;
+  friend bool operator==(const PartialMethod&, const PartialMethod&) = default;
 };
-// "circulant elias_fano+bf16 skips 64,8,2,1", "dense fp32", "topka coo32+fp32 group 8".
-std::string to_string(const Method& method);
 
-struct Candidate {
-  Method method;
-  Cost cost;                // outside the groups
-  double compute = 0;       // seconds over n: accumulate and select, or accumulate
-  double inside = 0;        // seconds inside the groups
-  double seconds = 0;       // of a step, all together; a refresh shared among the steps it serves
-  bool overridden = false;  // a rule of the user's asks for it
-  bool external = false;    // the caller makes it
+enum class Variable { n, k, density, ranks };
+
+// The variable is in [least, most].
+struct Condition {
+  Variable variable = Variable::n;
+  double least = 0, most = 0;
+  std::string text;  // relation and number, such as ">=1M" or "=16..64"
+  friend bool operator==(const Condition&, const Condition&) = default;
 };
+
+struct Rule {
+  PartialMethod method;
+  std::vector<Condition> conditions;
+  friend bool operator==(const Rule&, const Rule&) = default;
+};
+
+class Overrides {
+ public:
+  // UsageError shows the text, the place and what was expected there.
+  static Overrides parse(std::string_view text);
+
+  const Rule* match(const Problem& problem) const;  // the first rule that matches; nullptr: none
+  void append(const Overrides& others);
+
+  bool empty() const { return rules_.empty(); }
+  const std::vector<Rule>& rules() const { return rules_; }
+  friend bool operator==(const Overrides&, const Overrides&) = default;
+
+ private:
+  std::vector<Rule> rules_;
+};
+
+// In the form that parse() reads.
+std::string to_string(const Condition& condition);
+std::string to_string(const Rule& rule);
+std::string to_string(const Overrides& overrides);
+
+// As JSON text: a list of {"use": {"preset", "codec", "skips", "group"}, "when": {"n", "k", "density", "P"}}. A
+// condition is a number, or text such as ">=1M" or "1M..64M", or a list of these. UsageError names `where` and the
+// field.
+std::string to_json(const Overrides& overrides);
+Overrides overrides_from_json(const std::string& text, const std::string& where);
+Overrides read_overrides(const std::string& file);  // JSON, or rules as parse() reads them
 
 struct ChoiceOptions {
-  std::vector<std::string> presets = {};     // besides dense; empty: all with predictable counts
-  ValueCoding coarsest = ValueCoding::bf16;  // that the wire may carry
+  std::vector<std::string> presets = {};     // besides dense; empty: all presets whose counts can be predicted
+  ValueCoding coarsest = ValueCoding::bf16;  // coarsest values that the wire may carry
   AllreduceOptions allreduce = {};           // tau, residual rule and the rest
   bool external_dense = false;               // the caller makes dense steps in fp32 himself
-  bool groups = false;                       // also node-sum-first, at profile.ranks_per_host
-  double preference = 0.03;                  // circulant and dense win over others that are faster by less
-  bool review = true;                        // false: no review after the first choice, so that two runs agree bitwise
-  Overrides overrides = {};                  // the first rule that matches comes first, whatever it takes
+  bool groups = false;                       // also node-sum-first, in groups of Profile::ranks_per_host
+  double preference = 0.03;  // dense and circulant win over others that are faster by at most this share
+  bool review = true;        // false: no review after the first choice, so that two runs agree bitwise
+  Overrides overrides = {};
 };
-
-// The one to take first, then by predicted time. Never empty.
-std::vector<Candidate> rank_candidates(const Problem& problem, const Profile& profile, const ChoiceOptions& options);
-
-// The best schedule and coding of one preset; or of what a rule leaves open.
-Candidate best_of(const std::string& preset, const Problem& problem, const Profile& profile,
-                  const ChoiceOptions& options);
-Candidate best_of(const PartialMethod& wanted, const Problem& problem, const Profile& profile,
-                  const ChoiceOptions& options);
-
-// A method as it is given, priced.
-Candidate price(const Method& method, const Problem& problem, const Profile& profile, const ChoiceOptions& options);
 
 }  // namespace oktopk

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "oktopk/tune/network_prices.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -8,6 +6,7 @@
 
 #include "oktopk/base/bytes.h"
 #include "oktopk/comm/collectives.h"
+#include "oktopk/tune/prices.h"
 
 namespace oktopk {
 namespace {
@@ -15,18 +14,17 @@ namespace {
 constexpr std::size_t kSmall = 8;
 constexpr std::array<double, 5> kSizes = {1 << 14, 1 << 16, 1 << 18, 1 << 19, 1 << 20};
 constexpr std::array<double, 5> kMessages = {1, 2, 4, 8, 16};
-constexpr double kScattered = 1 << 20;             // bytes of a round with everyone
-constexpr double kLeastScattered = 1024;           // of one of its messages
-constexpr int kNetworkProbes = 2 + 5 + 2 * 5 + 2;  // that share the budget
+constexpr double kScattered = 1 << 20;             // bytes that a rank sends in a round with all others
+constexpr double kLeastScattered = 1024;           // bytes of one message of that round
+constexpr int kNetworkProbes = 2 + 5 + 2 * 5 + 2;  // share the budget
 constexpr std::size_t kPilots = 3;
 constexpr double kLeastBatches = 3, kBatches = 9;
-constexpr double kMostRounds = 1000;  // of a batch
-// 100 TB/s: no wire is faster, but noise can give a slope of zero or less, and a price of zero
-// would call any number of bytes free.
+constexpr double kMostRounds = 1000;  // in a batch
+// 100 TB/s. Noise can give a slope of zero or less, and a price of zero would make any number of bytes free.
 constexpr double kLeastBeta = 1e-14;
 
-// Every rank sends `messages` messages of `bytes` each, the first to the rank `distance` further,
-// each of the others one further than the one before.
+// Every rank sends `messages` messages of `bytes` bytes: the first to the rank `distance` further, each other one to
+// the next rank.
 struct Round {
   std::size_t messages = 1;
   int distance = 1;
@@ -38,10 +36,10 @@ class Prober {
   Prober(Communicator& all, Communicator& part, const Clock& now, double budget)
       : all_(all), part_(part), now_(now), budget_(budget / kNetworkProbes) {}
 
-  // Seconds of such a round, equal on all ranks.
+  // Seconds of one round, equal on all ranks.
   double seconds(const Round& round) {
     prepare(round);
-    // The least: a pilot that was disturbed must not leave the rest with a single round.
+    // The fastest pilot: a disturbed one would leave time for a single round.
     const std::vector<double> pilots = batches(kPilots, 1);
     const double pilot = *std::min_element(pilots.begin(), pilots.end());
     const double fit = pilot > 0 ? budget_ / pilot : kBatches * kMostRounds;
@@ -49,25 +47,25 @@ class Prober {
                           static_cast<int>(std::clamp(fit / kBatches, 1.0, kMostRounds))));
   }
 
-  // Of one message of so many bytes: the dearer of a neighbour and of the farthest rank.
+  // Seconds of one message: the dearer of a neighbour and of the farthest rank.
   double pair_seconds(std::size_t bytes) {
     const double near = seconds({.bytes = bytes});
     const double far = seconds({.distance = std::max(1, part_.size() / 2), .bytes = bytes});
     return std::max(near, far);
   }
 
-  int largest_part() {
-    return static_cast<int>(allreduce_small(all_, std::int64_t{part_.size()}, Reduction::max, work_));
-  }
   std::size_t peers() const { return static_cast<std::size_t>(part_.size()) - 1; }
 
  private:
-  // Seconds of a round in each of so many batches, on the slowest rank.
+  // Mean seconds of a round in each of `count` batches, on the slowest rank.
   std::vector<double> batches(std::size_t count, int repetitions) {
     std::vector<double> times(count);
     for (double& time : times) {
       barrier(all_);
-      time = rounds(repetitions);
+      const double begin = now_();
+      if (!sends_.empty())
+        for (int i = 0; i < repetitions; ++i) part_.exchange(sends_, recvs_);
+      time = (now_() - begin) / repetitions;
     }
     allreduce_small(all_, std::span<double>(times), Reduction::max, work_);
     return times;
@@ -76,11 +74,9 @@ class Prober {
   void prepare(const Round& round) {
     sends_.clear();
     recvs_.clear();
-    if (part_.size() < 2) return;  // this rank has nobody: it only takes part in what is agreed
-    outgoing_.resize(round.bytes);
-    incoming_.resize(round.bytes * round.messages);
-    std::fill(outgoing_.begin(), outgoing_.end(), std::byte{0});
-    std::fill(incoming_.begin(), incoming_.end(), std::byte{0});  // no page fault is timed
+    if (part_.size() < 2) return;  // this rank has no peer: it takes part only in the agreement
+    outgoing_.assign(round.bytes, std::byte{0});
+    incoming_.assign(round.bytes * round.messages, std::byte{0});  // so that no page fault is timed
     for (std::size_t m = 0; m < round.messages; ++m) {
       const std::size_t first = static_cast<std::size_t>(round.distance) - 1;
       const int distance = static_cast<int>((first + m) % peers()) + 1;
@@ -89,25 +85,17 @@ class Prober {
     }
   }
 
-  // Seconds of one of so many rounds.
-  double rounds(int repetitions) {
-    const double begin = now_();
-    if (!sends_.empty())
-      for (int i = 0; i < repetitions; ++i) part_.exchange(sends_, recvs_);
-    return (now_() - begin) / repetitions;
-  }
-
   Communicator& all_;
   Communicator& part_;
   const Clock& now_;
-  double budget_;  // of one probe
+  double budget_;  // seconds of one probe
   Bytes outgoing_, incoming_;
   std::vector<Send> sends_;
   std::vector<Recv> recvs_;
   Workspace work_;
 };
 
-// At least 1: everyone with everyone is no faster than pairs, which may do the same.
+// At least 1: a round with all others is no faster than rounds in pairs.
 double measure_contention(Prober& prober, int P, double beta) {
   if (P < 3) return 1;
   const double bytes = std::max(kLeastScattered, std::floor(kScattered / (P - 1)));
@@ -119,9 +107,24 @@ double measure_contention(Prober& prober, int P, double beta) {
 
 }  // namespace
 
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+double median_slope(std::span<const double> x, std::span<const double> y) {
+  std::vector<double> slopes;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j) slopes.push_back((y[i] - y[j]) / (x[i] - x[j]));
+  return median(std::move(slopes));
+}
+
 Machine measure_network(Communicator& all, Communicator& part, const Clock& now, double budget) {
   Prober prober(all, part, now, budget);
-  const int P = prober.largest_part();
+  Workspace work;
+  const auto P = static_cast<int>(allreduce_small(all, std::int64_t{part.size()}, Reduction::max, work));
   if (P < 2) return {};
   std::vector<double> sizes, messages;
   const double small = prober.pair_seconds(kSmall);
@@ -129,7 +132,7 @@ Machine measure_network(Communicator& all, Communicator& part, const Clock& now,
   for (const double b : kSizes) sizes.push_back(prober.pair_seconds(static_cast<std::size_t>(b)));
   Machine machine;
   machine.beta = std::max(kLeastBeta, median_slope(kSizes, sizes));
-  // Neither can be negative, nor can a message take less than its own overhead: noise can say so.
+  // Noise must not make a price negative, nor a message cheaper than its overhead.
   machine.overhead = std::clamp(median_slope(kMessages, messages) - kSmall * machine.beta, 0.0, small);
   machine.alpha = std::max(0.0, small - machine.overhead - kSmall * machine.beta);
   machine.contention = measure_contention(prober, P, machine.beta);

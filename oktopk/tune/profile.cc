@@ -5,6 +5,7 @@
 #include <span>
 
 #include "oktopk/base/error.h"
+#include "oktopk/base/state.h"
 
 namespace oktopk {
 namespace {
@@ -20,8 +21,7 @@ Machine take_machine(StateReader& state) {
   return m;
 }
 
-// A flag in the word with the ranks per host: prices of an external dense follow at the end. States
-// from before there was one do not have it.
+// A flag in the word with the ranks per host: the prices of an external dense follow at the end. Older states lack it.
 constexpr std::uint32_t kHasExternal = std::uint32_t{1} << 31;
 
 void take_prices(StateReader& state, std::span<double> prices) {

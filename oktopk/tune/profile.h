@@ -1,28 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a tuner knows of the world that ranks run in: prices of rounds, messages, bytes and entries.
-// calibrate() measures one; it must be equal on all ranks that decide by it.
+// A profile is what preset auto decides by: the prices of rounds, messages, bytes, entries and values on the ranks at
+// hand. calibrate() measures one, read_profile() reads one from a JSON file (docs/tuning.md). All ranks that decide by
+// a profile must hold the same bits.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 
-#include "oktopk/base/state.h"
 #include "oktopk/codec/codec.h"
-#include "oktopk/tune/cost.h"
+#include "oktopk/comm/communicator.h"
+#include "oktopk/device/device.h"
 
 namespace oktopk {
 
-// A dense allreduce that the caller makes himself (choose.h): its time is a line in its bytes.
+class StateReader;
+class StateWriter;
+
+// Prices of the network and the processor, in seconds.
+struct Machine {
+  double alpha = 0;       // per round: the latency of a message
+  double beta = 0;        // per byte and direction, while all ranks exchange in pairs
+  double gamma = 0;       // per sparse entry that goes into a merge
+  double overhead = 0;    // per message: processor time, half of it on the sender
+  double contention = 1;  // factor of beta while every rank sends to every other
+  double delta = 0;       // per dense value
+  double sigma = 0;       // per gradient value that is accumulated and selected from
+};
+
+// A dense allreduce that the caller makes himself (ChoiceOptions::external_dense): a line in its bytes.
 struct ExternalPrice {
-  double latency = 0;   // seconds, whatever the size
-  double per_byte = 0;  // seconds per byte of the vector, 4 n of floats
+  double latency = 0;   // seconds for any size
+  double per_byte = 0;  // seconds per byte of the vector: n floats have 4 n bytes
 };
 
 struct Profile {
   std::string name = "assumed: 25 Gbit/s Ethernet";
-  // Ranks on different hosts, or all ranks where hosts make no difference.
+  // Between ranks on different hosts, or between all ranks where hosts make no difference.
   Machine machine = {.alpha = 16e-6,
                      .beta = 3.2e-10,
                      .gamma = 3e-9,
@@ -30,15 +46,15 @@ struct Profile {
                      .contention = 1,
                      .delta = 2.5e-10,
                      .sigma = 4e-10};
-  std::optional<Machine> inside = std::nullopt;   // ranks that share a host
-  std::optional<Machine> leaders = std::nullopt;  // one rank of each host, while the others wait
+  std::optional<Machine> inside = std::nullopt;   // between ranks that share a host
+  std::optional<Machine> leaders = std::nullopt;  // between one rank of each host, while the others wait
   int ranks_per_host = 1;
-  std::optional<ExternalPrice> external_dense = std::nullopt;  // absent: priced like our dense
-  // Seconds per entry, coding and decoding together, beyond those of coo32 and fp32; in enum order.
+  std::optional<ExternalPrice> external_dense = std::nullopt;  // absent: as dear as preset dense
+  // Seconds per entry, encoding and decoding together, beyond coo32 and fp32; in the order of the enums.
   std::array<double, 6> index_seconds = {0, 0.3e-9, 0.3e-9, 1e-9, 1e-9, 0};
   std::array<double, 4> value_seconds = {0, 0.1e-9, 2e-9, 2e-9};
 
-  // The prices with this coding on the wire; for_leaders: where one rank of each host exchanges.
+  // The prices with this codec on the wire. for_leaders: where only one rank of each host exchanges.
   Machine machine_with(Codec codec, bool for_leaders = false) const {
     Machine priced = for_leaders ? leaders.value_or(machine) : machine;
     priced.gamma +=
@@ -47,7 +63,35 @@ struct Profile {
   }
 };
 
+// As JSON text. Reading checks every field: UsageError names `where` and the field. A build without nlohmann_json
+// throws UsageError from all functions that read or write JSON.
+std::string to_json(const Profile& profile);
+Profile profile_from_json(const std::string& text, const std::string& where);
+Profile read_profile(const std::string& file);
+
+// In a saved state.
 void save(const Profile& profile, StateWriter& state);
 Profile take_profile(StateReader& state);
+
+using Clock = std::function<double()>;  // seconds since any moment
+
+// All but the clock must be equal on all ranks.
+struct CalibrateOptions {
+  double budget = 0.15;  // seconds, half of them for the network
+  Clock now = {};        // of this rank; empty: the steady clock
+  bool kernels = true;   // false: the prices of the processor are those of `assumed`
+  Profile assumed = {};
+  // Ranks 0 ... g-1 share a host, g ... 2g-1 the next one, and so on. Where 1 < g < P, three networks are measured:
+  // between hosts, inside a host, and between one rank of each host. 1: hosts make no difference.
+  int ranks_per_host = 1;
+  std::size_t values = std::size_t{1} << 22;  // length of the vectors in passes over gradient values
+  CpuOptions cpu = {};                        // threads that share these passes
+  // The price that the caller measured on this rank; the dearest rank counts. On all ranks or on none.
+  std::optional<ExternalPrice> external_dense = std::nullopt;
+};
+
+// Collective: measures a profile, equal bit by bit on all ranks. P = 1: sends nothing, and the network costs nothing.
+// UsageError on all ranks where their options differ. COST: about `budget` seconds, and 2 * values floats of memory.
+Profile calibrate(Communicator& comm, const CalibrateOptions& options = {});
 
 }  // namespace oktopk

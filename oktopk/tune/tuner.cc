@@ -11,15 +11,9 @@ namespace {
 
 constexpr std::uint64_t kFirstReview = 16;
 constexpr std::uint64_t kLongestPause = 1024;
-constexpr std::size_t kUnsettled = 4;  // steps after a change that say nothing yet
-constexpr double kGain = 0.9;          // another choice must be this much faster
+constexpr std::size_t kUnsettled = 4;  // steps after a change that do not count
+constexpr double kGain = 0.9;          // another choice must take at most this share of the time
 constexpr double kMostCorrection = 50;
-
-double upper_median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 }  // namespace
 
@@ -59,11 +53,13 @@ bool Tuner::is_review_due() const {
 
 Tuner::Summary Tuner::summary() const {
   if (recent_.size() <= kUnsettled) return {};
-  const std::vector<double> settled(recent_.begin() + kUnsettled, recent_.end());
-  return {upper_median(settled), arrived_ > 0 ? merged_ / arrived_ : 0.0};
+  std::vector<double> settled(recent_.begin() + kUnsettled, recent_.end());
+  const auto middle = settled.begin() + static_cast<std::ptrdiff_t>(settled.size() / 2);
+  std::nth_element(settled.begin(), middle, settled.end());
+  return {*middle, arrived_ > 0 ? merged_ / arrived_ : 0.0};
 }
 
-// Names the methods that share one correction: a preset, but the caller's dense apart from ours.
+// Methods of one name share one correction: a preset, but the caller's dense and ours are two.
 std::string Tuner::corrected_name(const Method& method) const {
   const bool is_apart = options_.external_dense && method.preset == "dense";
   return is_apart ? to_string(method) : method.preset;
@@ -75,18 +71,15 @@ double Tuner::correction(const Candidate& candidate) const {
   return candidate.external || !options_.external_dense ? 1.0 : least_of_ours();
 }
 
-// The least correction seen among our methods. All of them use messages and the processor, so those
-// that were never run take it too: the caller's dense, which is measured as a whole, need not wait
-// until each of them was tried.
+// The least correction of our own methods that ran, at least 1. Our methods that never ran take it, too, because all
+// use the same messages and processor: so the caller's dense, measured as a whole, can win before each of them was
+// tried.
 double Tuner::least_of_ours() const {
   const std::string external = to_string(Method{.preset = "dense"});
   double least = kMostCorrection;
-  bool is_any = false;
-  for (const auto& [name, factor] : corrections_) {
-    if (name == external) continue;
-    least = std::min(least, factor);
-    is_any = true;
-  }
+  for (const auto& [name, factor] : corrections_)
+    if (name != external) least = std::min(least, factor);
+  const bool is_any = corrections_.size() > corrections_.count(external);
   return is_any ? std::max(1.0, least) : 1.0;
 }
 
@@ -108,12 +101,12 @@ bool Tuner::review(const Summary& reduced) {
     corrections_[corrected_name(choice_.method)] =
         std::clamp(observed / predicted, 1 / kMostCorrection, kMostCorrection);
   start_over();
-  if (options_.overrides.match(problem_) != nullptr) return false;  // the user knows better
+  if (options_.overrides.match(problem_) != nullptr) return false;  // a rule fixes the choice
   const auto best = corrected().front();
   const double present = predicted * correction(choice_);
   if (best.method == choice_.method || best.seconds > kGain * present) return false;
   choice_ = best;
-  steps_ = 0;  // what was not tried yet is looked at soon
+  steps_ = 0;  // the next review comes soon
   return true;
 }
 

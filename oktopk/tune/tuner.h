@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choice for one stream of steps: made before the first, then corrected by what is observed.
-// Every decision depends only on values that are equal on all ranks: the problem, the profile, and
-// observations after they were reduced over the ranks.
+// The choice of preset auto for one stream of steps: made before the first step, then corrected by observed times.
+// Every decision depends only on values that are equal on all ranks: the problem, the profile, and observations that
+// were reduced over the ranks.
 //
-// A review compares the time of the steps with the prediction. The ratio corrects that preset's
-// predictions from then on, and observed unions correct the union curve of all. A preset that was
-// never run stays at its prediction; beside an external dense, at the least correction of those
-// that were. It changes the choice when another one is faster by more than the noise. Reviews come
-// 16, 64, 256, 1024 steps after the last change, then every 1024.
+// A review divides the observed time of the steps by the predicted time. This ratio corrects the predictions of the
+// present preset from then on; observed unions correct the union curve of all presets. A preset that never ran keeps
+// its prediction, or, beside an external dense, takes the least correction of the presets that ran. The choice changes
+// when another one is faster by more than the noise. Reviews come 16, 64, 256 and 1024 steps after a change, then every
+// 1024.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "oktopk/base/state.h"
-#include "oktopk/tune/choose.h"
+#include "oktopk/tune/candidates.h"
 
 namespace oktopk {
 
@@ -32,23 +32,21 @@ class Tuner {
 
   // Chooses anew, as if nothing had been observed.
   void use(const Profile& profile);
-  bool is_calibrated() const { return is_calibrated_; }  // use() was called
+  bool is_calibrated() const { return is_calibrated_; }  // by use()
 
-  // What this rank saw of a step with the present choice: its seconds; and, where the exchange
-  // reduces by regions, the entries that came to this rank's region and those left after merging.
-  // 0, 0 otherwise.
+  // One step of this rank with the present choice: its seconds and, where the exchange reduces by regions, the entries
+  // that arrived in this rank's region and those left after merging; otherwise 0 and 0.
   void observe(double seconds, double arrived, double merged);
   bool is_review_due() const;
 
-  // Seconds of a step, and the share of what arrived that was left. Reduced over the ranks, the
-  // first by minimum, the second by maximum, it is what review() takes. True: another choice.
+  // {seconds of a step, share of the arrived entries that was left}. review() takes it reduced over the ranks, the
+  // first by minimum and the second by maximum, and returns whether the choice has changed.
   using Summary = std::array<double, 2>;
   Summary summary() const;
   bool review(const Summary& reduced);
 
   void save(StateWriter& state) const;
-  // Into a tuner of the same problem and options.
-  void load(StateReader& state);
+  void load(StateReader& state);  // REQUIRES: the same problem and options
 
  private:
   std::vector<Candidate> corrected() const;

@@ -10,9 +10,9 @@
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
 #include "oktopk/base/find_row.h"
+#include "oktopk/base/state.h"
 #include "oktopk/reduce/density.h"
-#include "oktopk/tune/calibrate.h"
-#include "oktopk/tune/choose.h"
+#include "oktopk/tune/candidates.h"
 #include "python/src/module.h"
 #include "python/src/options.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Law 3 over a restart: what was saved in the middle of a run continues as if never stopped, and on
-// other ranks owes the weights what was owed.
+// Law 3 over a restart: a run that is saved in its middle continues as if never stopped; on another number of ranks it
+// still owes the weights the same values.
 #include <algorithm>
 #include <cmath>
 #include <sstream>
@@ -13,14 +13,6 @@
 namespace oktopk {
 namespace {
 
-std::uint64_t run_between(Synchroniser& sync, const Trial& trial, int from, int to) {
-  std::uint64_t hash = 0;
-  for (int step = from; step < to; ++step)
-    hash = fold(hash, sync.step(make_input(trial.input, trial.n, sync.comm().rank(), static_cast<std::uint64_t>(step),
-                                           trial.seed)));
-  return hash;
-}
-
 std::vector<Bytes> gather_states(Communicator& comm, const Bytes& mine) {
   Workspace work;
   const auto most = allreduce_small<std::uint64_t>(comm, mine.size(), Reduction::max, work);
@@ -32,7 +24,7 @@ std::vector<Bytes> gather_states(Communicator& comm, const Bytes& mine) {
   return states;
 }
 
-// What is owed to the weights, (sum of residuals + owner memory) / P, and the same of magnitudes.
+// The values owed to the weights, (sum of residuals + owner memory) / P, and the same of magnitudes.
 struct Owed {
   Dense mean;
   Dense size;
@@ -54,8 +46,8 @@ Owed owed_by(Synchroniser& sync) {
   return owed;
 }
 
-// The first index at which `is` is not what was owed, in words; empty if there is none. To
-// rounding: P'/P is seldom a power of two.
+// Names the first index at which `is` differs from what was owed by more than rounding (P'/P is seldom a power of two);
+// empty if there is none.
 std::string differs(const Dense& is, const Owed& owed, const char* what) {
   for (std::size_t i = 0; i < is.size(); ++i)
     if (std::fabs(is[i] - owed.mean[i]) > 1e-6 * owed.size[i]) {
@@ -66,7 +58,7 @@ std::string differs(const Dense& is, const Owed& owed, const char* what) {
   return "";
 }
 
-// On the ranks of `fewer`: what is wrong after the states of all are restored there, and flushed.
+// Restores the states of all ranks on the ranks of `fewer` and flushes them; says what is wrong then.
 std::string restore_on(Communicator& fewer, const Trial& trial, const std::vector<Bytes>& states, const Owed& owed) {
   ReducerOptions options = trial.options;
   options.allreduce.skips = "halving";  // a list fits one P only
@@ -83,13 +75,13 @@ std::string restore_on(Communicator& fewer, const Trial& trial, const std::vecto
 Finding check_restore(Communicator& comm, const Trial& trial) {
   const int middle = trial.steps / 2;
   const auto whole = make_synchroniser(comm, trial.n, trial.options, trial.group);
-  run_between(*whole, trial, 0, middle);
+  run_steps(*whole, trial, 0, middle);
   const Bytes state = whole->save();
   const Owed owed = owed_by(*whole);
   const auto resumed = make_synchroniser(comm, trial.n, trial.options, trial.group);
   resumed->load(state);
   std::string wrong;
-  if (run_between(*resumed, trial, middle, trial.steps) != run_between(*whole, trial, middle, trial.steps) ||
+  if (run_steps(*resumed, trial, middle, trial.steps) != run_steps(*whole, trial, middle, trial.steps) ||
       resumed->save() != whole->save())
     wrong = "the resumed run is another one";
   if (comm.size() > 1) {
@@ -100,12 +92,9 @@ Finding check_restore(Communicator& comm, const Trial& trial) {
     if (stays) of_fewer = restore_on(*part, trial, states, owed);
     if (wrong.empty()) wrong = of_fewer;
   }
-  Finding finding{"restore", true, ""};
-  const auto all = ask_all(comm, wrong.empty() ? 1 : 0);
-  for (std::size_t r = 0; r < all.size() && finding.holds; ++r)
-    if (all[r] == 0)
-      finding = {"restore", false, "rank " + std::to_string(r) + (wrong.empty() ? " differs" : ": " + wrong)};
-  return finding;
+  const int r = first_that_denies(comm, wrong.empty());
+  if (r < 0) return {"restore", true, ""};
+  return {"restore", false, "rank " + std::to_string(r) + (wrong.empty() ? " differs" : ": " + wrong)};
 }
 
 }  // namespace oktopk

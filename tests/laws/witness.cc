@@ -5,6 +5,7 @@
 
 #include "oktopk/base/hash.h"
 #include "oktopk/comm/collectives.h"
+#include "tests/laws/laws.h"
 
 namespace oktopk {
 namespace {
@@ -83,6 +84,20 @@ std::vector<double> ask_all(Communicator& comm, double mine) {
   std::vector<double> all;
   for (const Dense& d : gather_dense(comm, {mine})) all.push_back(d[0]);
   return all;
+}
+
+int first_that_denies(Communicator& comm, bool mine) {
+  const auto all = ask_all(comm, mine ? 1 : 0);
+  const auto no = std::ranges::find(all, 0.0);
+  return no == all.end() ? -1 : static_cast<int>(no - all.begin());
+}
+
+std::uint64_t run_steps(Synchroniser& sync, const Trial& trial, int from, int to) {
+  std::uint64_t hash = 0;
+  for (int step = from; step < to; ++step)
+    hash = fold(hash, sync.step(make_input(trial.input, trial.n, sync.comm().rank(), static_cast<std::uint64_t>(step),
+                                           trial.seed)));
+  return hash;
 }
 
 std::uint64_t fold(std::uint64_t hash, const Update& update) {

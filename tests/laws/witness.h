@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all ranks saw of one step, gathered as dense vectors, so that laws are plain arithmetic over
-// them.
+// One step as all ranks saw it, gathered as dense vectors, so that laws are plain arithmetic over them.
 #pragma once
 
 #include <vector>
@@ -10,6 +9,8 @@
 #include "tests/laws/truth.h"
 
 namespace oktopk {
+
+struct Trial;
 
 using Dense = std::vector<double>;  // by index
 
@@ -24,20 +25,17 @@ struct Witness {
   std::vector<Traffic> traffic;
 };
 
-// Runs one step and gathers over `report` (a sound communicator of the same ranks) what Truth
-// needs. Only rank `root` gets it, or everyone when root < 0. The accumulators of dense algorithms
-// are left out. `received`: what the step gave this rank.
+// Runs one step and gathers the data of Truth over `report` (a sound communicator of the same ranks), on rank `root`,
+// or on every rank when root < 0. Leaves out the accumulators of dense algorithms. `received`: the update of this rank.
 StepRecord record_step(Communicator& report, Subject& subject, std::span<const float> gradient, int root = -1,
                        Update* received = nullptr);
 
-// Runs one step of a Reducer or NodeReducer on `counting` and gathers over `report` (the sound
-// communicator beneath). What is by rank or by index is there on rank `root` only, or on every rank
-// when root < 0.
+// Runs one step of a Reducer or NodeReducer on `counting` and gathers over `report` (the sound communicator beneath).
+// Fields by rank or by index are filled on rank `root` only, or on every rank when root < 0.
 Witness witness_step(Communicator& report, CountingCommunicator& counting, Synchroniser& sync,
                      std::span<const float> gradient, int root = -1);
 
-// All ranks' vectors of equal length, in rank order, on rank `root`, or on every rank when root <
-// 0.
+// The vectors of all ranks, of equal length, in rank order, on rank `root`, or on every rank when root < 0.
 std::vector<Dense> gather_dense(Communicator& comm, const Dense& mine, int root = -1);
 
 // Every rank's entries, on rank `root`, or on every rank when root < 0.
@@ -46,8 +44,14 @@ std::vector<Entries> gather_entries(Communicator& comm, CooView mine, int root =
 // A number from each rank.
 std::vector<double> ask_all(Communicator& comm, double mine);
 
-// Changes when a bit of any update does, or their order.
+// The first rank that says no; -1: all say yes. Collective.
+int first_that_denies(Communicator& comm, bool mine);
+
+// A hash of updates in their order.
 std::uint64_t fold(std::uint64_t hash, const Update& update);
+
+// Makes the steps [from, to) of the trial and folds their updates.
+std::uint64_t run_steps(Synchroniser& sync, const Trial& trial, int from, int to);
 
 Dense add_up(std::span<const Dense> terms);
 

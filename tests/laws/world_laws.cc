@@ -14,18 +14,13 @@
 namespace oktopk {
 namespace {
 
-std::uint64_t run_steps(Communicator& comm, const Trial& trial) {
+std::uint64_t run_trial(Communicator& comm, const Trial& trial) {
   const auto sync = make_synchroniser(comm, trial.n, trial.options, trial.group);
-  std::uint64_t hash = 0;
-  for (int step = 0; step < trial.steps; ++step)
-    hash = fold(
-        hash, sync->step(make_input(trial.input, trial.n, comm.rank(), static_cast<std::uint64_t>(step), trial.seed)));
-  return hash;
+  return run_steps(*sync, trial, 0, trial.steps);
 }
 
 constexpr const char* kDenseTrusts =
-    "without drop and corrupt: dense blocks carry no tag or checksum, their transport must be "
-    "sound";
+    "without drop and corrupt: dense blocks carry no tag or checksum, their transport must be sound";
 
 struct Ended {
   bool raised = false;  // CommError, or UsageError where a peer's lie was seen while comparing n and k
@@ -38,7 +33,7 @@ Ended run_with_fault(Communicator& comm, const Trial& trial, bool faulty, const 
   std::optional<FaultyCommunicator> wrapped;
   if (faulty) wrapped.emplace(comm, fault);
   try {
-    end.hash = run_steps(faulty ? static_cast<Communicator&>(*wrapped) : comm, trial);
+    end.hash = run_trial(faulty ? static_cast<Communicator&>(*wrapped) : comm, trial);
   } catch (const CommError&) {
     end.raised = true;
   } catch (const UsageError&) {
@@ -62,28 +57,19 @@ bool refuses(Act act) {
 }  // namespace
 
 Finding check_calm(Communicator& comm, const Trial& trial) {
-  Finding finding{"calm", true, ""};
-  const std::uint64_t quiet = run_steps(comm, trial);
+  const std::uint64_t quiet = run_trial(comm, trial);
   JitterCommunicator jitter(comm, trial.seed, std::chrono::microseconds(300));
-  const bool same = run_steps(jitter, trial) == quiet;
-  const auto all = ask_all(comm, same ? 1 : 0);
-  for (std::size_t r = 0; r < all.size(); ++r)
-    if (all[r] == 0 && finding.holds) {
-      finding.holds = false;
-      finding.detail = "rank " + std::to_string(r) + " got another update under delays";
-    }
-  return finding;
+  const int r = first_that_denies(comm, run_trial(jitter, trial) == quiet);
+  if (r < 0) return {"calm", true, ""};
+  return {"calm", false, "rank " + std::to_string(r) + " got another update under delays"};
 }
 
 Finding check_courage(Communicator& report, const std::function<std::unique_ptr<Communicator>()>& make_comm,
                       const Trial& trial) {
   Finding finding{"courage", true, ""};
   const int P = report.size();
-  if (P == 1) {
-    finding.detail = "no peers";
-    return finding;
-  }
-  const std::uint64_t sound = run_steps(report, trial);
+  if (P == 1) return {"courage", true, "no peers"};
+  const std::uint64_t sound = run_trial(report, trial);
   const bool dense = find_preset(trial.options.preset).residuals[0] == ResidualKind::none || trial.group != 1;
   for (const FaultKind kind :
        {FaultKind::die, FaultKind::drop, FaultKind::corrupt, FaultKind::truncate, FaultKind::stall}) {
@@ -100,14 +86,12 @@ Finding check_courage(Communicator& report, const std::function<std::unique_ptr<
       }
       const bool struck = ask_all(report, end.struck ? 1 : 0)[static_cast<std::size_t>(culprit)] != 0;
       const bool good = struck ? end.raised : (!end.raised && end.hash == sound);
-      const auto all = ask_all(report, good ? 1 : 0);
-      for (std::size_t r = 0; r < all.size(); ++r)
-        if (all[r] == 0 && finding.holds) {
-          std::ostringstream text;
-          text << to_string(kind) << " of rank " << culprit << " at its message " << message
-               << (struck ? ": rank " : " (not reached): rank ") << r << (struck ? " saw no error" : " failed");
-          finding = {"courage", false, text.str()};
-        }
+      const int r = first_that_denies(report, good);
+      if (r < 0 || !finding.holds) continue;
+      std::ostringstream text;
+      text << to_string(kind) << " of rank " << culprit << " at its message " << message
+           << (struck ? ": rank " : " (not reached): rank ") << r << (struck ? " saw no error" : " failed");
+      finding = {"courage", false, text.str()};
     }
   }
   return finding;
@@ -116,8 +100,8 @@ Finding check_courage(Communicator& report, const std::function<std::unique_ptr<
 Finding check_bad_input(Communicator& comm, const Trial& trial) {
   Finding finding{"bad input", true, ""};
   const auto expect = [&](bool mine, const char* what) {
-    for (const double good : ask_all(comm, mine ? 1 : 0))
-      if (good == 0 && finding.holds) finding = {"bad input", false, what};
+    const bool is_denied = first_that_denies(comm, mine) >= 0;
+    if (is_denied && finding.holds) finding = {"bad input", false, what};
   };
   const auto with = [&](auto change) {
     ReducerOptions options = trial.options;

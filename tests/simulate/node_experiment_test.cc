@@ -6,7 +6,7 @@
 #include "oktopk/allreduce/parts/dense_sum.h"
 #include "oktopk/base/error.h"
 #include "oktopk/comm/decorators.h"
-#include "oktopk/tune/node.h"
+#include "oktopk/tune/cost.h"
 #include "tests/support/simulated_row.h"
 #include "tools/simulate/problem.h"
 

@@ -165,7 +165,9 @@ TEST(GradientStream, make_refuses_a_share_out_of_range_and_signals_in_exact_inpu
 }
 
 TEST(GradientStream, find_stream_event_knows_every_name_and_lists_them) {
-  for (const StreamEventInfo& info : stream_events()) EXPECT_EQ(find_stream_event(info.name), info.kind);
+  EXPECT_EQ(find_stream_event("none"), StreamEvent::none);
+  EXPECT_EQ(find_stream_event("jump"), StreamEvent::jump);
+  EXPECT_EQ(find_stream_event("zero_first"), StreamEvent::zero_first);
   try {
     find_stream_event("earthquake");
     FAIL() << "accepted";

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "oktopk/tune/calibrate.h"
-
 #include <gtest/gtest.h>
 
 #include "oktopk/base/error.h"
+#include "oktopk/tune/profile.h"
 #include "tests/support/faults.h"
 #include "tests/support/world.h"
 #include "tests/tune/priced_network.h"

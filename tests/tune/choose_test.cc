@@ -8,145 +8,170 @@
 #include "oktopk/allreduce/allreduce.h"
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
+#include "oktopk/tune/candidates.h"
 
 namespace oktopk::choose_test {
 namespace {
 
-Profile network(double alpha, double beta) {
-  Profile profile;
-  profile.machine.alpha = alpha;
-  profile.machine.beta = beta;
-  return profile;
+constexpr double kMillion = 1 << 20;
+
+Problem problem(double n, double density, int P) { return {.n = n, .k = n * density, .P = P}; }
+
+TEST(Overrides, first_match_wins) {
+  const Overrides overrides = Overrides::parse("oktopk:n>=1M,density<0.02; dense:n<64K; circulant:P>=16");
+  const auto preset = [&](const Problem& p) {
+    const Rule* rule = overrides.match(p);
+    return rule == nullptr ? "" : rule->method.preset;
+  };
+  EXPECT_EQ(preset(problem(kMillion, 0.01, 64)), "oktopk");
+  EXPECT_EQ(preset(problem(kMillion, 0.02, 64)), "circulant");
+  EXPECT_EQ(preset(problem(kMillion - 1, 0.01, 8)), "");
+  EXPECT_EQ(preset(problem(1000, 0.01, 64)), "dense");
+  EXPECT_EQ(preset(problem(65536, 0.01, 16)), "circulant");
+  EXPECT_EQ(preset(problem(65536, 0.01, 15)), "");
 }
 
-Problem problem_of(double n, double density, int P) { return {.n = n, .k = n * density, .P = P}; }
-
-TEST(Choose, takes_circulant_on_a_slow_network_and_dense_where_bytes_are_free) {
-  const Problem problem = problem_of(25e6, 0.01, 64);
-  const Candidate slow = rank_candidates(problem, network(2e-5, 3.2e-10), {}).front();
-  EXPECT_EQ(slow.method.preset, "circulant");
-  Profile fast = network(1e-6, 0);
-  fast.machine.sigma = 2e-9;
-  const Candidate free_bytes = rank_candidates(problem, fast, {}).front();
-  EXPECT_EQ(free_bytes.method.preset, "dense");
+TEST(Overrides, bounds_are_kept_to_the_letter) {
+  const auto matches = [](const char* text, const Problem& p) {
+    return Overrides::parse(std::string("dense:") + text).match(p) != nullptr;
+  };
+  const Problem p = problem(1000, 0.03, 4);  // k = 30
+  EXPECT_TRUE(matches("n<=1000,n>=1000,n=1000,n=1000..1000", p));
+  EXPECT_FALSE(matches("n<1000", p));
+  EXPECT_FALSE(matches("n>1000", p));
+  EXPECT_TRUE(matches("k=30,density=0.03,P=4", p));
+  EXPECT_TRUE(matches("n=10..1000,P=4..9", p));
+  EXPECT_FALSE(matches("n=10..999", p));
+  EXPECT_FALSE(matches("P=5..9", p));
+  EXPECT_FALSE(matches("density>0.1", Problem{.n = 0, .k = 0, .P = 1}));
 }
 
-TEST(Choose, takes_dense_when_everything_is_selected) {
-  for (const int P : {2, 3, 8, 64})
-    EXPECT_EQ(rank_candidates(problem_of(1e6, 1.0, P), {}, {}).front().method.preset, "dense") << P;
+TEST(Overrides, rule_without_conditions_always_matches) {
+  const Overrides overrides = Overrides::parse("topka");
+  EXPECT_NE(overrides.match({}), nullptr);
+  EXPECT_EQ(Overrides{}.match({}), nullptr);
 }
 
-TEST(Choose, never_predicts_more_than_dense) {
-  for (const double n : {1e3, 1e5, 1e7})
-    for (const double density : {0.001, 0.01, 0.1, 1.0})
-      for (const int P : {1, 2, 3, 16, 100}) {
-        const auto all = rank_candidates(problem_of(n, density, P), {}, {});
-        const ChoiceOptions options;
-        double dense = 0;
-        for (const Candidate& c : all)
-          if (c.method.preset == "dense") dense = c.seconds;
-        EXPECT_LE(all.front().seconds, dense * (1 + options.preference));
-        EXPECT_GT(dense, 0);
-      }
+TEST(Overrides, text_reads_back_as_the_same_rules) {
+  for (const char* text : {"oktopk:n>=1M,density<0.02; dense:n<64K; "
+                           "circulant[codec=elias_fano+bf16,skips=halving,group=8]:P>=16",
+                           "circulant[skips=64,8,1]:n=1M..64M", "dense[codec=bf16]:k>1000,k<=3G", "topka",
+                           "gtopk:density=0.001,n>1e-7,n<1234567890123", "spardl:n=0..1025K", ""}) {
+    const Overrides overrides = Overrides::parse(text);
+    EXPECT_EQ(Overrides::parse(to_string(overrides)), overrides) << to_string(overrides);
+  }
+  EXPECT_EQ(to_string(Overrides::parse(" circulant[ codec=elias_fano ]: n >= 1048576 ,P=3..4 ;")),
+            "circulant[codec=elias_fano+fp32]:n>=1M,P=3..4");
 }
 
-TEST(Choose, an_external_dense_takes_the_place_of_ours_at_its_own_price) {
-  const Problem problem = problem_of(1e6, 0.01, 8);
-  Profile profile = network(2e-5, 3.2e-10);
-  ChoiceOptions options{.external_dense = true};
-  const auto is_external = [](const Candidate& c) { return c.external; };
-  const auto priced_like_ours = rank_candidates(problem, profile, options);
-  const auto found = std::ranges::find_if(priced_like_ours, is_external);
-  ASSERT_NE(found, priced_like_ours.end());
-  const Candidate ours = price(found->method, problem, profile, {});
-  EXPECT_EQ(found->seconds, ours.seconds);
-  EXPECT_FALSE(ours.external);
-  profile.external_dense = {.latency = 1e-4, .per_byte = 1e-12};
-  const Candidate best = rank_candidates(problem, profile, options).front();
-  EXPECT_TRUE(best.external);
-  EXPECT_EQ(to_string(best.method), "dense fp32");
-  EXPECT_DOUBLE_EQ(best.seconds, 1e-4 + 4e6 * 1e-12);
-  int dense = 0;
-  for (const Candidate& c : rank_candidates(problem, profile, options)) dense += c.method.preset == "dense" ? 1 : 0;
-  EXPECT_EQ(dense, 2) << "the caller's in fp32, ours in bf16";
-  options.coarsest = ValueCoding::fp32;
-  for (const Candidate& c : rank_candidates(problem, profile, options))
-    EXPECT_EQ(c.external, c.method.preset == "dense");
+TEST(Overrides, append_keeps_the_order) {
+  Overrides overrides = Overrides::parse("dense:n<5");
+  overrides.append(Overrides::parse("topka"));
+  EXPECT_EQ(to_string(overrides), "dense:n<5; topka");
 }
 
-TEST(Choose, prefers_our_own_only_within_the_margin) {
-  const Problem problem = problem_of(1e6, 0.01, 16);
-  ChoiceOptions options;
-  options.preference = 0;
-  const auto strict = rank_candidates(problem, {}, options);
-  for (std::size_t i = 1; i < strict.size(); ++i) EXPECT_LE(strict[i - 1].seconds, strict[i].seconds);
-  options.preference = 1e9;
-  const auto lenient = rank_candidates(problem, {}, options);
-  EXPECT_EQ(lenient.size(), strict.size());
-  EXPECT_TRUE(lenient[0].method.preset == "circulant" || lenient[0].method.preset == "dense");
+TEST(Overrides, come_first_among_the_candidates_and_leave_the_rest_to_the_tuner) {
+  const Problem p = problem(16 * kMillion, 0.01, 16);
+  const auto free = rank_candidates(p, {}, {});
+  ASSERT_NE(free[0].method.preset, "oktopk");
+  EXPECT_FALSE(free[0].overridden);
+  ChoiceOptions options{.overrides = Overrides::parse("oktopk:n>=1M; circulant[codec=log8]:P=16")};
+  const auto all = rank_candidates(p, {}, options);
+  EXPECT_EQ(all[0].method.preset, "oktopk");
+  EXPECT_TRUE(all[0].overridden);
+  EXPECT_EQ(all.size(), free.size());  // the same, in another order
+  EXPECT_EQ(all[1].method, free[0].method);
+  const auto is_dense = [](const Candidate& c) { return c.method.preset == "dense"; };
+  EXPECT_EQ(std::count_if(all.begin(), all.end(), is_dense), 1);
+
+  const auto small = rank_candidates(problem(1000, 0.01, 16), {}, options);
+  EXPECT_EQ(small[0].method.codec, (Codec{IndexCoding::coo32, ValueCoding::log8}));
+  EXPECT_EQ(small.size(), free.size() + 1);  // beside the circulant that the tuner would take
 }
 
-TEST(Choose, codes_finely_only_where_bytes_are_dear) {
-  const Problem problem = problem_of(25e6, 0.01, 16);
-  ChoiceOptions options;
-  const Candidate slow = best_of("circulant", problem, network(2e-5, 1e-8), options);
-  EXPECT_EQ(slow.method.codec, (Codec{IndexCoding::elias_fano, ValueCoding::bf16}));
-  options.coarsest = ValueCoding::fp32;
-  const Candidate exact = best_of("circulant", problem, network(2e-5, 1e-8), options);
-  EXPECT_EQ(exact.method.codec, (Codec{IndexCoding::elias_fano, ValueCoding::fp32}));
-  const Candidate fast = best_of("circulant", problem, network(1e-7, 0), options);
-  EXPECT_EQ(fast.method.codec, Codec{});
+TEST(Overrides, fix_skips_and_group_as_they_are_given) {
+  const ChoiceOptions options{.groups = true, .overrides = Overrides::parse("circulant[skips=4,2,1,group=4]")};
+  const auto all = rank_candidates(problem(kMillion, 0.01, 16), {}, options);
+  EXPECT_EQ(all[0].method.skips, "4,2,1");
+  EXPECT_EQ(all[0].method.group, 4);
+  EXPECT_GT(all[0].inside, 0);
+  EXPECT_THROW(rank_candidates(problem(kMillion, 0.01, 64), {}, options), UsageError);
 }
 
-TEST(Choose, prices_a_step_as_network_compute_and_inside) {
-  const Problem problem = problem_of(1e6, 0.01, 16);
-  const Profile profile;
-  const Candidate c = price({.preset = "topka"}, problem, profile, {});
-  const auto topka = make_allreduce(find_preset("topka"), {});
-  const double exchange = seconds(topka->predict(problem).expected, profile.machine);
-  EXPECT_DOUBLE_EQ(c.compute, 1e6 * profile.machine.sigma);
-  EXPECT_DOUBLE_EQ(c.seconds, exchange + c.compute);
-  EXPECT_EQ(c.inside, 0);
-  // Its refresh, once in tau' steps, is part of the price.
-  Problem refresh = problem;
-  refresh.refresh = true;
-  const auto oktopk = make_allreduce(find_preset("oktopk"), {});
-  const double steady = seconds(oktopk->predict(problem).expected, profile.machine);
-  const double full = seconds(oktopk->predict(refresh).expected, profile.machine);
-  EXPECT_NEAR(price({.preset = "oktopk"}, problem, profile, {}).seconds, (31 * steady + full) / 32 + c.compute, 1e-12);
+TEST(OverridesParser, reads_settings_and_conditions) {
+  const Overrides overrides = Overrides::parse(
+      " oktopk : n >= 1M , density<0.02 ;dense:n<64K;\n"
+      "circulant[codec=elias_fano+bf16, skips=64,8,1 ,group=8]:P=16..64,k=1.5K,n<=1e6,k>3g ; ");
+  ASSERT_EQ(overrides.rules().size(), 3U);
+  EXPECT_EQ(to_string(overrides),
+            "oktopk:n>=1M,density<0.02; dense:n<64K; "
+            "circulant[codec=elias_fano+bf16,skips=64,8,1,group=8]:P=16..64,k=1536,n<=1e+06,k>3G");
+  EXPECT_EQ(overrides.rules()[2].method, (PartialMethod{.preset = "circulant",
+                                                        .codec = Codec{IndexCoding::elias_fano, ValueCoding::bf16},
+                                                        .skips = "64,8,1",
+                                                        .group = 8}));
+  const auto& conditions = overrides.rules()[2].conditions;
+  ASSERT_EQ(conditions.size(), 4U);
+  EXPECT_EQ(conditions[0], (Condition{Variable::ranks, 16, 64, "=16..64"}));
+  EXPECT_NEAR(conditions[1].least, 1536, 1e-5);
+  EXPECT_NEAR(conditions[1].most, 1536, 1e-5);
+  EXPECT_EQ(conditions[2].most, 1e6);
+  EXPECT_GT(conditions[3].least, 3 * 0x1p30);
 }
 
-TEST(Choose, sums_inside_nodes_first_where_the_inside_is_fast) {
-  Profile profile;
-  profile.ranks_per_host = 8;
-  profile.inside = Machine{.alpha = 2e-6, .beta = 5e-12, .gamma = 3e-9, .delta = 1e-11};
-  profile.machine.sigma = 1e-11;
-  ChoiceOptions options{.groups = true};
-  const Problem problem = problem_of(1e5, 0.01, 64);
-  const Candidate c = rank_candidates(problem, profile, options).front();
-  EXPECT_EQ(c.method.group, 8) << to_string(c.method);
-  EXPECT_GT(c.inside, 0);
-  options.groups = false;
-  EXPECT_EQ(rank_candidates(problem, profile, options).front().method.group, 1);
+TEST(OverridesParser, reads_nothing_as_no_rules) {
+  EXPECT_TRUE(Overrides::parse("").empty());
+  EXPECT_TRUE(Overrides::parse("  \n").empty());
 }
 
-TEST(Choose, keeps_to_the_presets_it_is_given) {
-  const auto all = rank_candidates(problem_of(1e6, 0.01, 8), {}, {.presets = {"oktopk", "dense"}});
-  ASSERT_EQ(all.size(), 2U);
-  EXPECT_NE(all[0].method.preset, all[1].method.preset);
-  EXPECT_THROW(rank_candidates(problem_of(1e6, 0.01, 8), {}, {.presets = {"nonesuch"}}), UsageError);
-}
-
-TEST(Choose, refuses_a_problem_that_cannot_be) {
-  EXPECT_THROW(rank_candidates({.n = 10, .k = 11, .P = 2}, {}, {}), UsageError);
-  EXPECT_THROW(rank_candidates({.n = 10, .k = 1, .P = 0}, {}, {}), UsageError);
-}
-
-TEST(Choose, says_a_method_in_words) {
-  EXPECT_EQ(to_string(Method{.preset = "dense", .codec = {IndexCoding::coo32, ValueCoding::bf16}}), "dense bf16");
-  EXPECT_EQ(to_string(Method{.preset = "circulant", .skips = "4,2,1", .group = 8}),
-            "circulant coo32+fp32 skips 4,2,1 group 8");
-  EXPECT_EQ(to_string(Method{.preset = "topka"}), "topka coo32+fp32");
+TEST(OverridesParser, says_where_and_what_was_expected) {
+  struct Case {
+    const char* text;
+    const char* place;
+    const char* expected;
+  };
+  const Case cases[] = {
+      {"nonsense:n<3", "character 1 (\"nonsense:n<3\")", "expected a preset: dense, topka"},
+      {"dense:n<3;", "", ""},
+      {"dense:n<3; ;", "character 12 (\";\")", "expected a preset"},
+      {"dense n<3", "character 7 (\"n<3\")", "expected '[', ':', ';' or the end"},
+      {"dense:n<3 k<4", "character 11 (\"k<4\")", "expected ',', ';' or the end"},
+      {"dense:m<3", "character 7 (\"m<3\")", "expected n, k, density or P"},
+      {"dense:", "character 7 (the end)", "expected n, k, density or P"},
+      {"dense:n", "character 8 (the end)", "expected <, <=, >, >= or ="},
+      {"dense:n!3", "character 8 (\"!3\")", "expected <, <=, >, >= or ="},
+      {"dense:n<", "character 9 (the end)", "expected a number"},
+      {"dense:n<-3", "character 9 (\"-3\")", "expected a number"},
+      {"dense:n<3T", "character 10 (\"T\")", "expected K, M, G or the end of the number"},
+      {"dense:n<1e999", "character 9 (\"1e999\")", "not too large"},
+      {"dense:n=9..3", "character 10 (\"..3\")", "the range ends before it begins"},
+      {"dense:n=9..", "character 12 (the end)", "expected a number"},
+      {"dense:n<9..12", "character 10 (\"..12\")", "expected ',', ';' or the end"},
+      {"circulant[size=3]", "character 11 (\"size=3]\")", "expected codec=, skips= or group="},
+      {"circulant[]", "character 11 (\"]\")", "expected codec=, skips= or group="},
+      {"circulant[group=3", "character 18 (the end)", "expected ',' or ']'"},
+      {"circulant[group=0]", "character 17 (\"0]\")", "expected a number of ranks"},
+      {"circulant[group=x]", "character 17 (\"x]\")", "expected a number of ranks"},
+      {"circulant[codec=zip]", "character 17 (\"zip]\")", "zip"},
+      {"circulant[skips=8,9,1]", "character 17 (\"8,9,1]\")", "8,9,1"},
+      {"circulant[skips=slow]", "character 17 (\"slow]\")", "expected direct, halving"},
+      {"circulant[group=2,group=3]", "character 25 (\"3]\")", "group is given twice"},
+      {"topka[skips=direct]", "character 13", "only circulant has skips, not topka"},
+      {"dense[codec=elias_fano]", "character 13", "dense has no indices"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.text);
+    try {
+      Overrides::parse(c.text);
+      EXPECT_STREQ(c.place, "") << "was accepted";
+    } catch (const UsageError& error) {
+      const std::string what = error.what();
+      EXPECT_STRNE(c.place, "") << what;
+      EXPECT_NE(what.find(std::string("overrides \"") + c.text + '"'), std::string::npos) << what;
+      EXPECT_NE(what.find(c.place), std::string::npos) << what;
+      EXPECT_NE(what.find(c.expected), std::string::npos) << what;
+    }
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "oktopk/base/error.h"
+#include "oktopk/base/state.h"
 
 namespace oktopk::profile_test {
 namespace {

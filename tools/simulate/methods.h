@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "oktopk/tune/choose.h"
+#include "oktopk/tune/candidates.h"
 #include "tools/simulate/platforms.h"
 
 namespace oktopk {

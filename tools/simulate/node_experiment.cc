@@ -6,7 +6,7 @@
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
 #include "oktopk/sparse/cuts.h"
-#include "oktopk/tune/node.h"
+#include "oktopk/tune/cost.h"
 #include "tools/simulate/timed_step.h"
 
 namespace oktopk {

@@ -10,7 +10,7 @@
 
 #include "oktopk/allreduce/allreduce.h"
 #include "oktopk/sparse/cuts.h"
-#include "oktopk/tune/choose.h"
+#include "oktopk/tune/candidates.h"
 
 namespace oktopk {
 

@@ -11,7 +11,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/base/find_row.h"
 #include "tools/commands.h"
-#include "tools/results.h"
+#include "tools/options.h"
 #include "tools/text.h"
 
 namespace oktopk {

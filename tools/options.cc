@@ -1,26 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/results.h"
-
-#include <algorithm>
-#include <fstream>
+#include "tools/options.h"
 
 #include "oktopk/allreduce/allreduce.h"
+#include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
-#include "tools/profile_json.h"
+#include "oktopk/base/find_row.h"
 #include "tools/text.h"
 
 namespace oktopk {
-
-void check_writable(const std::string& file) {
-  require(file.empty() || std::ofstream(file, std::ios::app).good(), "cannot write ", file);
-}
-
-void write_json(const std::string& file, const nlohmann::json& value) {
-  if (file.empty()) return;
-  std::ofstream out(file);
-  out << value.dump(2) << '\n';
-  require(out.good(), "cannot write ", file);
-}
 
 void SizeOptions::add_to(CLI::App& sub) {
   sub.add_option("-b,--begin", begin, "smallest n in elements (K, M, G)")->capture_default_str();
@@ -83,6 +70,14 @@ void MethodOptions::add_to(CLI::App& sub) {
   sub.add_option("--tau-prime", tau_prime, "oktopk: steps between exact thresholds")->capture_default_str();
 }
 
+ValueCoding find_value_coding(const std::string& name) {
+  return static_cast<ValueCoding>(&find_row(value_codings(), "value coding", name) - value_codings().data());
+}
+
+Overrides parse_overrides(const std::string& text) {
+  return text.starts_with('@') ? read_overrides(text.substr(1)) : Overrides::parse(text);
+}
+
 std::vector<std::string> MethodOptions::names() const {
   std::vector<std::string> known;
   for (const Preset& p : oktopk::presets()) known.emplace_back(p.name);
@@ -112,8 +107,8 @@ ReducerOptions MethodOptions::reducer(const std::string& preset) const {
   options.allreduce.thresholds = find_threshold_rule(thresholds);
   if (preset == "auto") {
     if (!profile_file.empty()) options.profile = read_profile(profile_file);
-    options.choice.overrides = read_overrides(overrides);
-    options.choice.coarsest = parse_codec("coo32+" + coarsest).value;
+    options.choice.overrides = parse_overrides(overrides);
+    options.choice.coarsest = find_value_coding(coarsest);
   }
   if (!residual.empty()) {
     const ResidualKind kind = find_residual(residual);
@@ -132,7 +127,7 @@ void MethodOptions::check(const std::vector<int>& ranks) const {
     if (name == "auto") continue;
     const auto allreduce = make_allreduce(find_preset(name), options.allreduce);
     for (const int all : ranks) {
-      if (per_node == 0) continue;  // who knows how many hosts there are
+      if (per_node == 0) continue;  // the number of hosts is not known yet
       const int P = (all + per_node - 1) / per_node;
       allreduce->check_ranks(P);
       make_selector(options.selector.value_or(default_selector(find_preset(name), options.allreduce)),

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/profile_json.h"
-
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "oktopk/base/error.h"
+#include "oktopk/tune/choose.h"
+#include "oktopk/tune/profile.h"
 
-namespace oktopk::profile_json_test {
+namespace oktopk::json_test {
 namespace {
 
 Profile sample() {
@@ -25,10 +26,10 @@ Profile sample() {
 // What is said about a profile after `change`.
 template <class Change>
 std::string complaint(const Change& change) {
-  nlohmann::json json = to_json(sample());
+  nlohmann::json json = nlohmann::json::parse(to_json(sample()));
   change(json);
   try {
-    profile_from_json(json, "profile x");
+    profile_from_json(json.dump(), "profile x");
   } catch (const UsageError& error) {
     return error.what();
   }
@@ -37,7 +38,7 @@ std::string complaint(const Change& change) {
 
 TEST(ProfileJson, text_reads_back_bit_by_bit) {
   const Profile before = sample();
-  const Profile after = profile_from_json(nlohmann::json::parse(to_json(before).dump()), "x");
+  const Profile after = profile_from_json(to_json(before), "x");
   EXPECT_EQ(to_json(after), to_json(before));
   EXPECT_EQ(after.name, before.name);
   EXPECT_EQ(after.machine.alpha, before.machine.alpha);
@@ -91,11 +92,11 @@ TEST(ProfileJson, refuses_files_that_are_not_there_or_not_json) {
 }
 
 TEST(OverridesJson, reads_the_same_rules_as_the_text) {
-  const auto json = nlohmann::json::parse(R"([
+  const std::string json = R"([
     {"use": {"preset": "dense"}, "when": {"n": "<64K"}},
     {"use": {"preset": "circulant", "codec": "elias_fano+bf16", "skips": "8,4,2,1", "group": 1},
      "when": {"n": [">=1M", "<1G"], "density": "0.001..0.02", "P": 8}},
-    {"use": {"preset": "oktopk"}}])");
+    {"use": {"preset": "oktopk"}}])";
   const Overrides overrides = overrides_from_json(json, "x");
   EXPECT_EQ(to_string(overrides),
             "dense:n<64K; circulant[codec=elias_fano+bf16,skips=8,4,2,1,group=1]:n>=1M,n<1G,"
@@ -106,7 +107,7 @@ TEST(OverridesJson, reads_the_same_rules_as_the_text) {
 TEST(OverridesJson, names_what_is_wrong) {
   const auto complaint_about = [](const char* text) -> std::string {
     try {
-      overrides_from_json(nlohmann::json::parse(text), "file");
+      overrides_from_json(text, "file");
     } catch (const UsageError& error) {
       return error.what();
     }
@@ -117,8 +118,11 @@ TEST(OverridesJson, names_what_is_wrong) {
   EXPECT_EQ(complaint_about(R"([{"use": {"codec": "bf16"}}])"), "file: rule 1: use: the field \"preset\" is missing");
   EXPECT_EQ(complaint_about(R"([{"use": {"preset": "dense", "speed": 1}}])"),
             "file: rule 1: use: unknown field \"speed\"");
-  EXPECT_EQ(complaint_about(R"([{"use": {"preset": "dense", "group": 1.5}}])"),
-            "file: rule 1: use: group = 1.5, but it must be a whole number");
+  EXPECT_EQ(
+      complaint_about(R"([{"use": {"preset": "dense", "group": 1.5}}])"),
+      "file: rule 1: overrides \"dense[group=1.5]\", character 13 (\"1.5]\"): expected a number of ranks, 1 or more");
+  EXPECT_NE(complaint_about(R"([{"use": {"preset": "dense", "codec": [1]}}])").find("file: rule 1: overrides"),
+            std::string::npos);
   EXPECT_EQ(complaint_about(R"([{"use": {"preset": "dense"}, "when": {"m": 1}}])"),
             "file: rule 1: when: unknown field \"m\"");
   EXPECT_NE(complaint_about(R"([{"use": {"preset": "dense"}, "when": {"n": true}}])").find("must be a number or text"),
@@ -129,16 +133,14 @@ TEST(OverridesJson, names_what_is_wrong) {
   EXPECT_NE(complaint_about(R"([{"use": {"preset": "dense;topka"}}])").find("expected one rule"), std::string::npos);
 }
 
-TEST(OverridesJson, come_as_text_or_from_files_of_either_kind) {
-  EXPECT_EQ(to_string(read_overrides("dense:n<5")), "dense:n<5");
-  EXPECT_TRUE(read_overrides("").empty());
+TEST(OverridesJson, come_from_files_of_either_kind) {
   const std::string file = testing::TempDir() + "oktopk_overrides_test";
   std::ofstream(file) << "dense:n<5;\ntopka\n";
-  EXPECT_EQ(to_string(read_overrides("@" + file)), "dense:n<5; topka");
+  EXPECT_EQ(to_string(read_overrides(file)), "dense:n<5; topka");
   std::ofstream(file) << " [{\"use\": {\"preset\": \"topka\"}}]\n";
-  EXPECT_EQ(to_string(read_overrides("@" + file)), "topka");
-  EXPECT_THROW(read_overrides("@no/such/file"), UsageError);
+  EXPECT_EQ(to_string(read_overrides(file)), "topka");
+  EXPECT_THROW(read_overrides("no/such/file"), UsageError);
 }
 
 }  // namespace
-}  // namespace oktopk::profile_json_test
+}  // namespace oktopk::json_test
