@@ -24,7 +24,6 @@
 #include "oktopk/allreduce/sparse_allreduce.h"  // sparse_allreduce: just the collective, without state
 
 // The choice of preset auto
-#include "oktopk/tune/calibrate.h"  // calibrate: measures a profile
 #include "oktopk/tune/choose.h"     // ChoiceOptions: what auto may choose
 #include "oktopk/tune/profile.h"    // Profile: the prices of network and processor
 
@@ -55,5 +54,3 @@
 #include "oktopk/select/selector.h"
 #include "oktopk/sparse/set_ops.h"
 #include "oktopk/tune/cost.h"
-#include "oktopk/tune/overrides.h"
-#include "oktopk/tune/robust.h"

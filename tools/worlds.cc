@@ -10,7 +10,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/threads.h"
-#include "oktopk/comm/tracing.h"
+#include "oktopk/comm/decorators.h"
 #include "tools/text.h"
 
 namespace oktopk {

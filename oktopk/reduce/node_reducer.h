@@ -22,6 +22,7 @@
 
 namespace oktopk {
 
+struct Cost;
 struct NodeOptions {
   // 0: the ranks that share a host (Communicator::host) are a node. g >= 1: g consecutive ranks
   // are one, the last of which may be smaller.

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "oktopk/comm/tracing.h"
+#include "oktopk/comm/decorators.h"
 
 namespace oktopk {
 

@@ -8,7 +8,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/base/find_row.h"
 #include "oktopk/base/hash.h"
-#include "oktopk/comm/tracing.h"
+#include "oktopk/comm/decorators.h"
 #include "oktopk/reduce/density.h"
 #include "oktopk/reduce/notes.h"
 #include "oktopk/tune/tuner.h"

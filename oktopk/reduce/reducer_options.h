@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "oktopk/reduce/reducer.h"
+#include "oktopk/tune/candidates.h"
 
 namespace oktopk {
 

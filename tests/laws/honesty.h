@@ -10,6 +10,7 @@
 #include <string>
 
 #include "oktopk/comm/decorators.h"
+#include "oktopk/tune/cost.h"
 #include "tests/laws/inputs.h"
 #include "tests/laws/laws.h"
 #include "tests/laws/subject.h"

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/reduce/node_reducer.h"
 #include "oktopk/reduce/reducer.h"
 
