@@ -29,18 +29,21 @@ json read_document(const std::string& file) {
   return json::parse(read_text(file), null_to_nan);
 }
 
-// The fields that all rows have and that are texts or numbers; the preset comes first.
+// The fields that matter most, as far as the rows have them.
 Table rows_table(const json& rows) {
   Table table{.head = {}};
-  for (const auto& [key, value] : rows.at(0).items())
-    if (value.is_string() || value.is_number())
-      table.head.insert(key == "preset" ? table.head.begin() : table.head.end(), key);
+  for (const char* key :
+       {"name",   "method",   "selector", "case",      "preset",      "residual", "codec",
+        "kernel", "platform", "data",     "ranks",     "n",           "k",        "density",
+        "time",   "mean",     "steady",   "predicted", "words_per_k", "messages", "speedup_over_dense",
+        "p5",     "p95",      "max",      "share"})
+    if (rows.at(0).contains(key) && !rows.at(0)[key].is_structured()) table.head.emplace_back(key);
   for (const json& row : rows) {
     table.rows.emplace_back();
     for (const std::string& key : table.head) {
-      const json& value = row.at(key);
-      table.rows.back().push_back(value.is_string() ? value.get<std::string>()
-                                                    : fmt::format("{:.4g}", value.get<double>()));
+      const json value = row.value(key, json(""));
+      table.rows.back().push_back(value.is_number() ? fmt::format("{:.4g}", value.get<double>())
+                                                    : value.get<std::string>());
     }
   }
   return table;

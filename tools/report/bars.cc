@@ -126,7 +126,7 @@ class Columns {
 
   const Bars& bars_;
   Axis y_;
-  Frame frame_;
+  PlotFrame frame_;
   double slot_ = 0, width_ = 0;  // of a group, of a bar
   bool slope_ = false;
   std::size_t label_every_ = 1;

@@ -164,7 +164,7 @@ std::string legend_entry(std::string_view name, std::string_view kind, const std
   return fmt::format("<span class=\"key {} {}\">{}</span>\n", kind, colour, escape(name));
 }
 
-std::string draw_y_axis(const Frame& frame, Axis& axis, std::string_view label) {
+std::string draw_y_axis(const PlotFrame& frame, Axis& axis, std::string_view label) {
   axis.first = frame.bottom;
   axis.last = frame.top;
   std::string out = svg_text(0, 12, "label", label);
@@ -177,7 +177,7 @@ std::string draw_y_axis(const Frame& frame, Axis& axis, std::string_view label) 
   return out + svg_text((frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2, "middle", "no data");
 }
 
-std::string make_figure(const FigureText& text, const Frame& frame, const std::string& marks) {
+std::string make_figure(const FigureText& text, const PlotFrame& frame, const std::string& marks) {
   std::string note = text.note;
   if (text.dropped > 0)
     note += fmt::format("{}Not shown on the logarithmic scale: {} {} at or below zero.", note.empty() ? "" : " ",
@@ -186,7 +186,7 @@ std::string make_figure(const FigureText& text, const Frame& frame, const std::s
       "<figure{}>\n<h3>{}</h3>\n<p class=\"legend\">{}</p>\n"
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n{}</svg>\n"
       "{}</figure>\n",
-      frame.width > Frame{}.width ? " class=\"wide\"" : "", escape(text.title), text.legend, px(frame.width),
+      frame.width > PlotFrame{}.width ? " class=\"wide\"" : "", escape(text.title), text.legend, px(frame.width),
       px(frame.bottom + frame.below), escape(text.title), marks,
       note.empty() ? "" : "<p class=\"note\">" + escape(note) + "</p>\n");
 }

@@ -49,19 +49,19 @@ std::string colour_class(int colour, std::size_t position);
 std::string legend_entry(std::string_view name, std::string_view kind, const std::string& colour);
 
 // The rectangle for the marks, and the room below it for the labels of the x axis.
-struct Frame {
+struct PlotFrame {
   double width = 520;
   double left = 40, right = 502, top = 28, bottom = 254;
   double below = 40;
 };
 
 // Grid lines, labels and the label of the axis; "no data" if the axis has no ticks. Sets the axis's positions.
-std::string draw_y_axis(const Frame& frame, Axis& axis, std::string_view label);
+std::string draw_y_axis(const PlotFrame& frame, Axis& axis, std::string_view label);
 
 struct FigureText {
   std::string title, legend, note;
   std::size_t dropped = 0;  // values that a logarithmic axis cannot show
 };
-std::string make_figure(const FigureText& text, const Frame& frame, const std::string& marks);
+std::string make_figure(const FigureText& text, const PlotFrame& frame, const std::string& marks);
 
 }  // namespace oktopk

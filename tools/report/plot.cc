@@ -32,7 +32,7 @@ class LinePlot {
   }
 
   std::string figure() {
-    Frame frame;
+    PlotFrame frame;
     frame.left = y_.label_width() + 10;
     std::string marks = draw_y_axis(frame, y_, plot_.y_label) + draw_x_axis(frame);
     std::string legend;
@@ -50,7 +50,7 @@ class LinePlot {
     return i < length(series) && can_show(series.x[i], plot_.log_x) && can_show(series.y[i], plot_.log_y);
   }
 
-  std::string draw_x_axis(const Frame& frame) {
+  std::string draw_x_axis(const PlotFrame& frame) {
     x_.first = frame.left;
     x_.last = frame.right;
     std::string out;

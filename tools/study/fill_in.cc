@@ -15,8 +15,6 @@
 namespace oktopk {
 namespace {
 
-using namespace nlohmann::literals;  // NOLINT: the only way to the suffix
-
 struct FillInRun {
   std::size_t k = 0;
   std::vector<std::pair<std::string, double>> updates;  // preset, mean entries of the update / k
@@ -144,7 +142,8 @@ Findings study_fill_in(const StudyTask& task) {
   for (const Preset& preset : presets())
     if (preset.name != "dense")
       columns.push_back({std::string(preset.name), [name = std::string(preset.name)](const auto& row) {
-                           return fmt::format("{:.2f}", row.value("/update_per_k/"_json_pointer / name, 0.0));
+                           const auto updates = row.value("update_per_k", nlohmann::json::object());
+                           return fmt::format("{:.2f}", updates.value(name, 0.0));
                          }});
   out.tables = {make_table("entries of the update / k", columns, out.rows), unions};
   out.notes = {

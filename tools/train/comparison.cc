@@ -98,7 +98,9 @@ Plot with_curves(Plot plot, const json& result, const char* x, const char* y, st
                            .y = run.at("curves").at(y),
                            .colour = colour_of(run.at("preset"))});
     const auto& xs = plot.series.back().x;
-    if (!xs.empty()) line.x = {std::min(xs.front(), line.x.empty() ? xs.front() : line.x[0]), xs.back()};
+    if (xs.empty()) continue;
+    if (line.x.empty()) line.x = {xs.front(), xs.back()};
+    line.x = {std::min(line.x[0], xs.front()), std::max(line.x[1], xs.back())};
   }
   line.y = {level.second, level.second};
   if (level.second > 0) plot.series.push_back(line);
