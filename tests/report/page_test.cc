@@ -23,7 +23,7 @@ json full_document(const std::string& text) {
           {"parts",
            {{{"heading", text}},
             {{"text", text}},
-            {{"numbers", {{text, text}, {"12x", "less"}}}},
+            {{"numbers", json::array({json::array({text, text}), json::array({"12x", "less"})})}},
             {{"table", Table{.head = {text, "b"}, .rows = {{"1", text}, {"2"}, {"3", "4", "5"}}, .caption = text}}},
             {{"plots",
               {Plot{.title = text, .series = {{text, {0, 1}, {1, 2}}}},

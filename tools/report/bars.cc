@@ -44,8 +44,9 @@ class Columns {
     frame_.right = frame_.width - 8;
     frame_.left = y_.label_width() + 10;
     slot_ = (frame_.right - frame_.left) / groups;
-    width_ = std::min(kWidestBar, 0.78 * slot_ / sets);
     choose_labels();
+    slot_ = (frame_.right - frame_.left) / groups;
+    width_ = std::min(kWidestBar, 0.78 * slot_ / sets);
     std::string marks = draw_y_axis(frame_, y_, bars_.y_label);
     for (std::size_t g = 0; g < bars_.groups.size(); ++g) marks += draw_group(g);
     const double base = bars_.log_y || y_.ticks.empty() ? frame_.bottom : y_.at(0);
@@ -87,7 +88,8 @@ class Columns {
     double longest = 0;
     for (const std::string& group : bars_.groups) longest = std::max(longest, text_width(shorten(group)));
     slope_ = longest + 10 > slot_;
-    frame_.below = slope_ ? 0.574 * longest + 18 : 22;  // the sine of 35 degrees
+    frame_.below = slope_ ? 0.574 * longest + 18 : 22;  // sine and cosine of 35 degrees
+    if (slope_) frame_.left = std::max(frame_.left, 0.819 * longest - slot_ / 2);
     label_every_ = slope_ ? static_cast<std::size_t>(std::ceil(17 / slot_)) : 1;
   }
 

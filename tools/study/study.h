@@ -73,7 +73,7 @@ struct Column {
 };
 Column plain(const std::string& head, const std::string& key);                // a text or number as it is
 Column fixed(const std::string& head, const std::string& key, int decimals);  // "-" if there is none
-// Of an array of numbers.
+// The field is an array of numbers.
 Column mean(const std::string& head, const std::string& key, int decimals);
 Column largest(const std::string& head, const std::string& key, int decimals);
 

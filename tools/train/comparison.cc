@@ -10,6 +10,10 @@
 #include "tools/text.h"
 
 namespace oktopk {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Curves, step, loss, bytes, selected, unsent, test_step, test_loss, test_accuracy,
+                                   test_bytes)
+
 namespace {
 
 using nlohmann::json;
@@ -27,7 +31,6 @@ std::string set_up(const Comparison& c) {
 }
 
 json to_json(const TrainingRun& r) {
-  const Curves& c = r.curves;
   return {{"preset", r.preset},
           {"test_loss", r.test.loss},
           {"test_accuracy", r.test.accuracy},
@@ -46,16 +49,7 @@ json to_json(const TrainingRun& r) {
           {"steps", r.steps},
           {"weights", fmt::format("{:016x}", r.weights_hash)},
           {"ranks_agree", r.ranks_agree},
-          {"curves",
-           {{"step", c.step},
-            {"loss", c.loss},
-            {"bytes", c.bytes},
-            {"selected", c.selected},
-            {"unsent", c.unsent},
-            {"test_step", c.test_step},
-            {"test_loss", c.test_loss},
-            {"test_accuracy", c.test_accuracy},
-            {"test_bytes", c.test_bytes}}}};
+          {"curves", r.curves}};
 }
 
 // "+0.31%" against dense; empty for dense itself, or without it.

@@ -41,7 +41,7 @@ void check(const Recipe& recipe);
 // At `step` of `steps`; the peak if there are none.
 float learning_rate_at(const Recipe& recipe, std::uint64_t step, std::uint64_t steps);
 
-// Of "dense:0.1" and the like, for a run of so many steps at `density`.
+// Reads "dense:0.1" and the like, for a run of so many steps at `density`.
 DensitySchedule parse_warmup(const std::string& text, std::uint64_t steps, double density);
 
 std::unique_ptr<Optimiser> make_optimiser(Synchroniser& sync, const Recipe& recipe);
