@@ -4,7 +4,7 @@
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
-# For the report's plots: the first one that has matplotlib.
+# For figures of the documentation: the first one that has matplotlib.
 REPORT_PYTHON = $(shell for p in .venv/bin/python python3 /usr/bin/python3; do "$$p" -c 'import matplotlib' 2>/dev/null && echo "$$p" && exit; done; echo python3)
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 SHELL := bash

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws docs/figures/learning.png from the JSON of `oktopk train --study -J FILE` (one or several files).
+"""Draws docs/figures/learning.png from the JSON of `oktopk study learning -J FILE` (one or several files).
 
     python3 scripts/plot_learning.py study.json docs/figures/learning.png        needs matplotlib
 """

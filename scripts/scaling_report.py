@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Simulates weak scaling on every platform of `oktopk simulate` and writes a page about it, with its plots and its data:
+"""Simulates weak scaling on every platform of `oktopk simulate` and writes a page about it, with its data:
 
     scripts/scaling_report.py [--oktopk build/oktopk] [--out report] [--quick] [--jobs 2] [--write-docs]
 
-    report/scaling.html    the page, self-contained         report/*.png          its plots
+    report/scaling.html    the page, self-contained         report/document.json  the page for `oktopk report`
     report/scaling.json    all rows                         report/cache/         results; delete to simulate again
 
-Results are kept under a key of the command line and of the program: interrupted, it continues. All of it takes an
-hour or so, most of it at P = 1024 and at n = 25M; --ranks, --sizes and --platforms ask for less. Needs matplotlib and
-SimGrid. --finished reports on what is there so far; --keep takes the rows of an earlier report for what is not asked for. --write-docs also writes the tables and figures of docs/scaling.md.
+Results are kept under a key of the command line and of the program: an interrupted report continues. All of it takes
+an hour or so, most of it at P = 1024 and at n = 25M; --ranks, --sizes and --platforms ask for less. Needs SimGrid.
+--finished reports on the simulations in the cache; --keep adds rows of an earlier report. --write-docs also writes the
+tables and figures of docs/scaling.md, and needs matplotlib.
 """
 
 import argparse
@@ -19,34 +20,30 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-from scaling import analysis, docs, page, plan, runs  # noqa: E402
-
-try:
-    from scaling import figures
-except ModuleNotFoundError as error:
-    sys.exit(f"scaling_report.py: no {error.name} here. Install python3-matplotlib (Debian, Ubuntu), or: python3 -m venv .venv && "
-             f".venv/bin/pip install matplotlib (make report uses .venv where it is)")
+from scaling import analysis, docs, document, plan, runs  # noqa: E402
 
 
 def make_images(rows):
-    """name -> PNG"""
-    sizes, platforms = rows.values("n"), rows.values("platform")
+    """name -> PNG, for docs/scaling.md"""
+    try:
+        from scaling import figures
+    except ModuleNotFoundError as error:
+        sys.exit(f"scaling_report.py: no {error.name} here, which --write-docs needs. Install python3-matplotlib (Debian, "
+                 f"Ubuntu), or: python3 -m venv .venv && .venv/bin/pip install matplotlib")
+    platforms = rows.values("platform")
     reference = "flat-25g" if "flat-25g" in platforms else platforms[0]
-    images = {f"time_{plan.count_text(n)}": figures.overview(rows, n) for n in sizes}
-    images |= {f"platform_{platform}": figures.platform_panels(rows, platform) for platform in platforms}
-    images |= {"predicted": figures.predicted(rows),
-               "traffic": figures.traffic(rows, reference, figures.most_ranks_size(rows, reference))}
-    if analysis.auto_rows(rows):
-        images["auto"] = figures.auto(rows)
-    return images
+    images = {f"time_{plan.count_text(n)}": figures.overview(rows, n) for n in rows.values("n")}
+    return images | {"predicted": figures.predicted(rows),
+                     "traffic": figures.traffic(rows, reference, figures.most_ranks_size(rows, reference))}
 
 
-def write_report(out, found, images, report):
-    rows = analysis.Rows(found)
-    for name, image in images.items():
-        (out / f"{name}.png").write_bytes(image)
+def write_report(out, found, report, runner):
+    page = document.build(analysis.Rows(found), report)
     (out / "scaling.json").write_text(json.dumps({"tool": "oktopk scaling report", **report, "rows": found}, indent=1) + "\n")
-    (out / "scaling.html").write_text(page.build(rows, images, report))
+    (out / "document.json").write_text(json.dumps(page, indent=1) + "\n")
+    code, output = runner.execute(["report", str(out / "document.json"), "-o", str(out / "scaling.html")])
+    if code != 0:
+        sys.exit(f"scaling_report.py: oktopk report: {output.strip()}")
 
 
 def parse_options(arguments):
@@ -126,10 +123,9 @@ def main(arguments=None):
     order = {name: i for i, name in enumerate(options.platforms)}
     found.sort(key=lambda row: (order[row["platform"]], row["n"], row["ranks"]))
     rows = analysis.Rows(found)
-    images = make_images(rows)
-    write_report(out, found, images, report)
+    write_report(out, found, report, runner)
     if options.write_docs:
-        docs.write(ROOT / "docs/scaling.md", rows, report["explained"], images, options.sizes[0])
+        docs.write(ROOT / "docs/scaling.md", rows, report["explained"], make_images(rows), options.sizes[0])
     print(f"{out / 'scaling.html'}: {len(found)} rows" + (f", {len(failures)} simulations failed" if failures else ""))
     return 1 if failures else 0
 

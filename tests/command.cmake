@@ -111,12 +111,13 @@ oktopk_add_command_test(train_refuses_buckets_in_nodes ARGS train --group 2 --fu
   OUTPUT "nodes sum the whole gradient")
 oktopk_add_command_test(predict_in_nodes ARGS predict --ranks 32 --group 8 --preset circulant EXIT 0 OUTPUT "circulant +32 ")
 oktopk_add_command_test(predict_refuses_hosts ARGS predict --group host EXIT 2 OUTPUT "predict knows no hosts")
-oktopk_add_command_test(train_study
-  ARGS train --study --optimiser sgd --ranks 2 --steps 20 --batch 2 --model mlp:8 --seeds 1 EXIT 0
+oktopk_add_command_test(study_learning
+  ARGS study learning -b 600 --ranks 2 --steps 20 --data sgd --seeds 1 EXIT 0
   OUTPUT "owner memory, look-ahead, dense 10%")
-oktopk_add_command_test(train_study_densities
-  ARGS train --study --densities --optimiser sgd --ranks 2 --steps 20 --batch 2 --model mlp:8 --seeds 1 EXIT 0
-  OUTPUT "adaptive, budget 1%")
+oktopk_add_command_test(study_density
+  ARGS study density -b 600 --ranks 2 --steps 20 --data sgd --seeds 1 EXIT 0 OUTPUT "adaptive, budget 1%")
+oktopk_add_command_test(study_learning_refuses_optimiser ARGS study learning --data lion EXIT 2
+  OUTPUT "unknown optimiser 'lion'. there are: sgd")
 oktopk_add_command_test(train_adaptive
   ARGS train --preset dense,circulant --adaptive-share 0.3 --adaptive-budget 0.02 --ranks 3 --steps 120 --batch 4
   --model mlp:16 EXIT 0 OUTPUT "equal on all ranks")
@@ -124,10 +125,13 @@ oktopk_add_command_test(train_refuses_adaptive_dense ARGS train --preset dense -
   OUTPUT "preset dense, which sends everything")
 oktopk_add_command_test(train_refuses_budget_without_share ARGS train --adaptive-budget 0.3 EXIT 2
   OUTPUT "without a target share")
-oktopk_add_command_test(train_refuses_densities_without_study ARGS train --densities EXIT 2 OUTPUT "kind of --study")
 oktopk_add_command_test(train_refuses_optimiser ARGS train --optimiser lion EXIT 2 OUTPUT "'lion'")
-oktopk_add_command_test(train_refuses_missing_data ARGS train --data /nonexistent EXIT 2
-  OUTPUT "train-labels-idx1-ubyte")
+oktopk_add_command_test(report_shows_a_document
+  ARGS report ${CMAKE_CURRENT_SOURCE_DIR}/tools/document.json -o document.html EXIT 0 OUTPUT "# report: document.html")
+oktopk_add_command_test(report_refuses_what_is_no_document
+  ARGS report ${CMAKE_CURRENT_SOURCE_DIR}/tools/profile.json -o none.html EXIT 2
+  OUTPUT "profile.json: neither a document nor results of oktopk")
+oktopk_add_command_test(report_refuses_missing_file ARGS report nowhere.json EXIT 2 OUTPUT "cannot read nowhere.json")
 oktopk_add_command_test(refuses_unknown_preset ARGS bench --preset nonsense EXIT 2
   OUTPUT "unknown preset 'nonsense'. there are: dense, topka")
 oktopk_add_command_test(refuses_wrong_skips ARGS bench --preset circulant --skips 9,3,1 EXIT 2
@@ -173,10 +177,10 @@ if(Python3_FOUND)
   set_tests_properties(command_compare command_check_includes PROPERTIES LABELS command TIMEOUT 60)
   # The scaling report, from rows that are made up. Its plots need matplotlib; without, reported as skipped.
   set(scaling_test ${plotting_python} ${CMAKE_CURRENT_SOURCE_DIR}/tools/scaling_test.py)
-  add_test(NAME command_scaling_numbers COMMAND ${scaling_test} Numbers Cache)
-  add_test(NAME command_scaling_page COMMAND ${scaling_test} Page)
-  set_tests_properties(command_scaling_numbers command_scaling_page PROPERTIES LABELS command TIMEOUT 120)
-  set_tests_properties(command_scaling_page PROPERTIES SKIP_RETURN_CODE 77)
+  add_test(NAME command_scaling_numbers COMMAND ${scaling_test} Numbers Cache Page)
+  add_test(NAME command_scaling_docs COMMAND ${scaling_test} Docs)
+  set_tests_properties(command_scaling_numbers command_scaling_docs PROPERTIES LABELS command TIMEOUT 120)
+  set_tests_properties(command_scaling_docs PROPERTIES SKIP_RETURN_CODE 77)
 endif()
 
 # Traces: valid, all ranks there, spans nested.
@@ -205,8 +209,6 @@ oktopk_add_command_test(bench_refuses_threads_in_place
   ARGS bench --in-place EXIT 2 OUTPUT "--in-place: for --transport mpi only")
 oktopk_add_command_test(bench_refuses_a_trace_it_cannot_write
   ARGS bench --trace /no_such_folder/t.json EXIT 2 OUTPUT "cannot write /no_such_folder/t.json")
-oktopk_add_command_test(train_refuses_a_trace_of_a_study
-  ARGS train --study --trace t.json EXIT 2 OUTPUT "--study runs too many steps for a --trace")
 
 add_test(NAME command_kill_and_resume COMMAND
   ${CMAKE_CURRENT_SOURCE_DIR}/kill_and_resume.sh $<TARGET_FILE:oktopk_tool>)

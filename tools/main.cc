@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
   oktopk::add_verify(app, action);
   oktopk::add_simulate(app, action);
   oktopk::add_study(app, action);
+  oktopk::add_report(app, action);
   oktopk::add_train(app, action, fmt::format("{}", fmt::join(argv, argv + argc, " ")));
   try {
     app.parse(argc, argv);

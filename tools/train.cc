@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// `oktopk train`: a real network, trained data-parallel with any presets on the same samples, and
-// `--study`: the learning study. The front door: `make demo` runs it.
+// `oktopk train`: a perceptron, trained data-parallel with any presets on the same samples. `make demo` runs it.
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <memory>
 
 #include "oktopk/base/error.h"
 #include "tools/commands.h"
-#include "tools/options.h"
+#include "tools/report/document.h"
+#include "tools/results.h"
 #include "tools/text.h"
-#include "tools/train/checkpoint.h"
-#include "tools/train/idx.h"
-#include "tools/train/learning_study.h"
-#include "tools/train/progress.h"
-#include "tools/train/teacher.h"
-#include "tools/train/train_report.h"
+#include "tools/trace_file.h"
+#include "tools/train/comparison.h"
 #include "tools/worlds.h"
 
 namespace oktopk {
@@ -23,7 +21,6 @@ namespace {
 struct TrainCommand {
   MethodOptions method;
   TrainOptions train;
-  std::string data;
   std::string transport = "threads";
   int ranks = 0;
   std::string optimiser = "momentum";
@@ -36,37 +33,33 @@ struct TrainCommand {
   AdaptiveDensityOptions adaptive;
   bool published_momentum = false;
   int flush = -1;  // -1: as recommended
-  bool study = false, densities = false;
-  int seeds = 3;
-  bool optimiser_given = false;
   std::string json_file, html_file, trace_file;
   std::string command;
 };
 
-// search and optimal weigh messages against what the backward pass hides: for a pass of about a
-// millisecond per 16 samples.
-FusionOptions parse_fusion(const std::string& text, const TrainCommand& c) {
+// search and optimal weigh messages against what the backward pass hides: for a pass of about a millisecond per 16
+// samples.
+FusionOptions parse_fusion(const TrainCommand& c) {
   FusionOptions options;
   options.machine = {c.alpha, c.beta, 0};
   options.backward_seconds = 1e-3 * c.train.batch / 16;
-  const std::size_t colon = text.find(':');
-  options.policy = find_fusion_policy(text.substr(0, colon));
-  if (colon != std::string::npos) options.values = parse_count(text.substr(colon + 1));
+  const std::size_t colon = c.fusion.find(':');
+  options.policy = find_fusion_policy(c.fusion.substr(0, colon));
+  if (colon != std::string::npos) options.values = parse_count(c.fusion.substr(colon + 1));
   return options;
 }
 
 void settle_options(TrainCommand& c) {
   Recipe& r = c.train.recipe;
-  const Recipe best = recommended_recipe(c.optimiser);
   r.optimiser = c.optimiser;
   r.adam = find_adam_mode(c.adam);
   r.sparsify = find_sparsify(c.sparsify);
   r.interval_momentum = !c.published_momentum;
-  r.flush = c.flush < 0 ? best.flush : c.flush == 1;
-  c.train.fusion = parse_fusion(c.fusion, c);
+  r.flush = c.flush < 0 ? recommends_flush(c.optimiser) : c.flush == 1;
+  c.train.fusion = parse_fusion(c);
   check(r);
   describe(c.adaptive);  // refuses unfit ones before anything runs
-  require(c.study || !c.densities, "--densities is a kind of --study");
+  require(c.ranks >= 0, "--ranks ", c.ranks, ": it must be positive");
 }
 
 TrainOptions options_for(const TrainCommand& c, const std::string& preset) {
@@ -75,107 +68,84 @@ TrainOptions options_for(const TrainCommand& c, const std::string& preset) {
   options.group = c.method.ranks_per_node();
   options.reducer.decay = static_cast<float>(c.decay);
   options.reducer.nan_policy = find_nan_policy(c.nan_policy);
-  // Beside other presets dense is what they are compared with.
+  // Beside other presets, dense is the one that they are compared with: it stays dense.
   if (preset != "dense" || c.method.names().size() == 1) options.reducer.adaptive = c.adaptive;
   return options;
 }
 
-LearningProblem load_problem(const TrainCommand& c) {
-  if (!c.data.empty()) return load_mnist(c.data);
-  return make_teacher({.seed = 1});
-}
+// Shows how a run goes on: a line that redraws itself on a terminal, a new line every tenth of the run elsewhere.
+class ProgressLine {
+ public:
+  explicit ProgressLine(std::string preset) : preset_(std::move(preset)), terminal_(isatty(fileno(stdout)) == 1) {}
 
-int run_comparison(const TrainCommand& c, Worlds& worlds, int P, const LearningProblem& problem) {
-  TraceFile trace(c.trace_file, worlds);
-  const auto presets = c.method.names();
-  Comparison comparison{.problem = problem.name,
-                        .floor = problem.floor,
-                        .transport = c.transport,
-                        .command = c.command,
-                        .P = P,
-                        .options = options_for(c, presets.front()),
-                        .adaptive = c.adaptive};
-  worlds.run(P, [&](Station& station) {
-    const bool prints = station.comm.rank() == 0;
-    bool resumes = false;  // unless there is nothing at all, which is an error
-    for (const std::string& preset : presets)
-      resumes = resumes || (!c.train.resume_dir.empty() && finds_checkpoint(station.comm, c.train.resume_dir, preset));
-    for (const std::string& preset : presets) {
-      std::unique_ptr<ProgressBar> bar;
-      if (prints) bar = std::make_unique<ProgressBar>(preset);
-      TrainOptions options = options_for(c, preset);
-      options.reducer.trace = trace.trace();
-      // A run that was killed may not have come to the later presets.
-      if (resumes && !finds_checkpoint(station.comm, options.resume_dir, preset)) options.resume_dir.clear();
-      const TrainingRun run = train(station.comm, problem, options, [&](const Progress& p) { bar->show(p); });
-      if (prints) comparison.runs.push_back(run);
-    }
-  });
-  trace.write(worlds, P);
-  if (!worlds.is_root()) return 0;
-  print_table(comparison);
-  write_json(c.json_file, to_json(comparison));
-  if (!c.html_file.empty()) {
-    write_page(c.html_file, make_page(comparison));
-    fmt::print("# report: {}\n", c.html_file);
-  }
-  for (const TrainingRun& run : comparison.runs)
-    if (!run.ranks_agree) return 1;
-  return 0;
-}
-
-int run_learning_study(const TrainCommand& c, Worlds& worlds, int P, const LearningProblem& problem) {
-  require(c.train.checkpoint_dir.empty() && c.train.resume_dir.empty() && c.train.stop_after == 0,
-          "--study runs from start to end: it takes no --checkpoint, --resume or --stop-after");
-  require(c.trace_file.empty(), "--study runs too many steps for a --trace");
-  require(c.adaptive.target_share == 0, "--study sets the densities: it takes no --adaptive-share");
-  require(c.seeds >= 1, "--seeds ", c.seeds, ": at least one is needed");
-  LearningStudy study{.problem = problem.name,
-                      .command = c.command,
-                      .floor = problem.floor,
-                      .P = P,
-                      .seeds = c.seeds,
-                      .base = options_for(c, "circulant")};
-  for (const std::string optimiser : {"sgd", "momentum", "adam"}) {
-    if (c.optimiser_given && c.optimiser != optimiser) continue;
-    for (StudyRow& row : c.densities ? density_rows(optimiser, study.base) : study_rows(optimiser, study.base))
-      study.rows.push_back(row);
-  }
-  if (worlds.is_root()) {
-    const double turns = static_cast<double>(c.train.steps) * c.method.density;
-    fmt::print("# {}, {}, {} ranks, {} steps x density {} = {:.0f} turns, {} seeds\n{}\n", problem.name, c.train.model,
-               P, c.train.steps, c.method.density, turns, c.seeds, study_head());
+  void show(const Progress& p) {
+    const std::uint64_t tenths = 10 * p.step / p.steps;
+    const bool done = p.step == p.steps;
+    if (!terminal_ && tenths == tenths_ && !done) return;
+    tenths_ = tenths;
+    const std::string accuracy = p.accuracy > 0 ? fmt::format("{:5.1f}%", 100 * p.accuracy) : std::string("     -");
+    fmt::print("{}  {:<10} step {:>6}/{}  loss {:.4f}  accuracy {}  moved {:>9}/rank{}", terminal_ ? "\r\x1b[2K" : "",
+               preset_, p.step, p.steps, p.loss, accuracy, format_bytes(p.bytes), !terminal_ || done ? "\n" : "");
     std::fflush(stdout);
   }
-  worlds.run(P, [&](Station& station) {
-    LearningStudy mine = study;
-    run_study(station.comm, problem, mine, [](const StudyRow& row) {
-      fmt::print("{}\n", study_line(row));
-      std::fflush(stdout);
-    });
-    if (station.comm.rank() == 0) study.rows = mine.rows;
-  });
-  if (!worlds.is_root()) return 0;
-  write_json(c.json_file, to_json(study));
-  if (!c.html_file.empty()) {
-    write_page(c.html_file, make_page(study));
-    fmt::print("# report: {}\n", c.html_file);
+
+ private:
+  std::string preset_;
+  bool terminal_;
+  std::uint64_t tenths_ = 0;
+};
+
+// All presets, one after the other, on the ranks of one world. Results are complete on rank 0.
+std::vector<TrainingRun> train_all(Communicator& comm, const TrainCommand& c, const LearningProblem& problem,
+                                   Trace* trace) {
+  const auto presets = c.method.names();
+  const std::string& dir = c.train.resume_dir;
+  bool resumes = false;
+  for (const std::string& preset : presets) resumes = (!dir.empty() && finds_checkpoint(comm, dir, preset)) || resumes;
+  std::vector<TrainingRun> runs;
+  for (const std::string& preset : presets) {
+    TrainOptions options = options_for(c, preset);
+    options.reducer.trace = trace;
+    // A run that was killed may not have come to the later presets. A folder without any state is an error.
+    if (resumes && !finds_checkpoint(comm, dir, preset)) options.resume_dir.clear();
+    ProgressLine line(preset);
+    runs.push_back(train(comm, problem, options, [&](const Progress& p) { line.show(p); }));
   }
-  return 0;
+  return runs;
 }
 
 int run_train(TrainCommand& c) {
   settle_options(c);
   Worlds worlds(c.transport);
   const int P = c.ranks > 0 ? c.ranks : worlds.default_size();
-  require(c.ranks >= 0, "--ranks ", c.ranks, ": it must be positive");
   c.method.check({P});
   if (worlds.is_root()) {
     check_writable(c.json_file);
     check_writable(c.html_file);
   }
-  const LearningProblem problem = load_problem(c);
-  return c.study ? run_learning_study(c, worlds, P, problem) : run_comparison(c, worlds, P, problem);
+  const LearningProblem problem = make_teacher({.seed = 1});
+  TraceFile trace(c.trace_file, worlds);
+  Comparison comparison{.floor = problem.floor,
+                        .transport = c.transport,
+                        .command = c.command,
+                        .P = P,
+                        .options = options_for(c, c.method.names().front()),
+                        .adaptive = c.adaptive,
+                        .runs = {}};
+  worlds.run(P, [&](Station& station) {
+    std::vector<TrainingRun> runs = train_all(station.comm, c, problem, trace.trace());
+    if (station.comm.rank() == 0) comparison.runs = std::move(runs);
+  });
+  trace.write(worlds, P);
+  if (!worlds.is_root()) return 0;
+  const nlohmann::json result = to_json(comparison);
+  print_training(result);
+  write_json(c.json_file, result);
+  if (!c.html_file.empty()) {
+    write_page(c.html_file, training_document(result));
+    fmt::print("# report: {}\n", c.html_file);
+  }
+  return std::ranges::all_of(comparison.runs, &TrainingRun::ranks_agree) ? 0 : 1;
 }
 
 // Options of one group of the help.
@@ -187,13 +157,15 @@ struct Group {
   CLI::Option* add(const std::string& option, T& value, const std::string& text) {
     return sub.add_option(option, value, text)->capture_default_str()->group(name);
   }
+  void flag(const std::string& option, bool& value, const std::string& text) {
+    sub.add_flag(option, value, text)->group(name);
+  }
 };
 
-void add_recipe(CLI::App& sub, TrainCommand& c) {
+void add_recipe(Group group, TrainCommand& c) {
   Recipe& r = c.train.recipe;
-  Group group{sub, "How to train"};
   group.add("--optimiser", c.optimiser, "sgd, momentum or adam");
-  sub.add_option("--lr", r.learning_rate, "learning rate (default: tuned for dense)")->group(group.name);
+  group.sub.add_option("--lr", r.learning_rate, "learning rate (default: tuned for dense)")->group(group.name);
   group.add("--schedule", r.schedule, "of the learning rate: cosine or constant");
   group.add("--momentum", r.momentum, "of optimiser momentum");
   group.add("--beta2", r.beta2, "of adam");
@@ -201,13 +173,13 @@ void add_recipe(CLI::App& sub, TrainCommand& c) {
   group.add("--clip", r.clip_norm, "bound of the gradient's norm; 0: none");
   group.add("--warmup", r.warmup, "none, dense:SHARE or dgc:SHARE of the steps");
   group.add("--adam", c.adam, "interval_aware (ours), interval_steps or published");
-  sub.add_flag("--published-momentum", c.published_momentum,
-               "momentum of the sparse mean, step by step (default: interval-aware, ours)")
-      ->group(group.name);
+  group.flag("--published-momentum", c.published_momentum,
+             "momentum of the sparse mean, step by step (default: interval-aware, ours)");
   group.add("--sparsify", c.sparsify, "gradients, or updates: momentum before the selection");
-  sub.add_flag("--factor-masking", r.factor_masking, "updates: clear momentum where it was sent")->group(group.name);
-  sub.add_flag("--look-ahead", r.look_ahead, "gradients at the weights minus own unsent updates")->group(group.name);
-  sub.add_option("--flush", c.flush, "1 applies what is unsent after the last step, 0 does not (default: recommended)")
+  group.flag("--factor-masking", r.factor_masking, "updates: clear momentum where it was sent");
+  group.flag("--look-ahead", r.look_ahead, "gradients at the weights minus own unsent updates");
+  group.sub
+      .add_option("--flush", c.flush, "1 applies unsent mass after the last step, 0 does not (default: recommended)")
       ->check(CLI::Range(0, 1))
       ->group(group.name);
   group.add("--decay", c.decay, "of error feedback, per step");
@@ -217,8 +189,7 @@ void add_recipe(CLI::App& sub, TrainCommand& c) {
   group.add("--beta", c.beta, "fusion search and optimal: seconds per byte");
 }
 
-void add_adaptive(CLI::App& sub, AdaptiveDensityOptions& a) {
-  Group group{sub, "Adaptive density (docs/adaptive_density.md)"};
+void add_adaptive(Group group, AdaptiveDensityOptions& a) {
   group.add("--adaptive-share", a.target_share,
             "share of the accumulators' squared norm to send in a step; 0: the density is fixed");
   group.add("--adaptive-budget", a.budget, "bound of the mean density; 0: none");
@@ -229,16 +200,12 @@ void add_adaptive(CLI::App& sub, AdaptiveDensityOptions& a) {
 
 void add_run(CLI::App& sub, TrainCommand& c) {
   TrainOptions& t = c.train;
-  sub.add_option("--data", c.data, "folder with MNIST's idx files, plain or gzip (default: a generated problem)");
-  sub.add_option("--model", t.model, "mlp, mlp:300,100, conv or conv:16,32")->capture_default_str();
+  sub.add_option("--model", t.model, "hidden layers of the perceptron: mlp, or mlp:300,100")->capture_default_str();
   sub.add_option("--steps", t.steps, "steps of training")->capture_default_str();
   sub.add_option("--batch", t.batch, "samples per rank and step")->capture_default_str();
   sub.add_option("--ranks", c.ranks, "number of ranks (default: 4, or all of MPI's)");
   sub.add_option("--transport", c.transport, "threads or mpi")->capture_default_str();
   sub.add_option("--seed", t.seed, "of weights and samples")->capture_default_str();
-  sub.add_flag("--study", c.study, "vary each choice of the recipe, for sgd, momentum and adam (or the one given)");
-  sub.add_flag("--densities", c.densities, "with --study: vary the density, fixed and adaptive, not the recipe");
-  sub.add_option("--seeds", c.seeds, "of the study")->capture_default_str();
   sub.add_option("-J,--json", c.json_file, "also write results and curves to this file");
   sub.add_option("--html", c.html_file, "write a page with plots to this file");
   TraceFile::add_option(sub, c.trace_file);
@@ -251,25 +218,21 @@ void add_run(CLI::App& sub, TrainCommand& c) {
 }  // namespace
 
 void add_train(CLI::App& app, Action& action, const std::string& command) {
-  auto* sub =
-      app.add_subcommand("train", "trains a network with any presets on the same samples; --study compares recipes");
+  auto* sub = app.add_subcommand("train", "trains a perceptron with any presets on the same generated samples");
   auto c = std::make_shared<TrainCommand>();
   c->method.presets = "dense,topka,oktopk,circulant";
   c->command = command;
   add_run(*sub, *c);
-  add_recipe(*sub, *c);
-  add_adaptive(*sub, c->adaptive);
+  add_recipe({*sub, "How to train"}, *c);
+  add_adaptive({*sub, "Adaptive density (docs/adaptive_density.md)"}, c->adaptive);
   c->method.add_to(*sub);
   sub->footer(
       "Examples:\n"
       "  oktopk train --html report.html\n"
-      "  oktopk train --data ~/mnist --model mlp:300,100 --preset dense,circulant\n"
+      "  oktopk train --model mlp:300,100 --preset dense,circulant\n"
       "  mpirun -n 4 oktopk train --transport mpi --preset circulant --optimiser adam\n"
-      "  oktopk train --study --steps 4000 --html study.html");
-  sub->callback([&action, sub, c] {
-    c->optimiser_given = sub->count("--optimiser") > 0;
-    action = [c] { return run_train(*c); };
-  });
+      "oktopk study learning compares recipes, oktopk study density densities.");
+  sub->callback([&action, c] { action = [c] { return run_train(*c); }; });
 }
 
 }  // namespace oktopk

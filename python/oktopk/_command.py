@@ -11,8 +11,8 @@ from pathlib import Path
 MISSING = """oktopk: this package was installed without the command; `import oktopk` works without it.
 To get the command, in a clone of oktopk:
   {python} -m pip install -v --force-reinstall --no-deps . -C cmake.define.OKTOPK_BUILD_TOOLS=ON
-(it needs CLI11, fmt, Eigen, zlib and nlohmann-json; on Debian and Ubuntu: apt install libcli11-dev libfmt-dev
-libeigen3-dev zlib1g-dev nlohmann-json3-dev), or `make build`, which leaves it at build/oktopk."""
+(it needs CLI11, fmt, Eigen and nlohmann-json; on Debian and Ubuntu: apt install libcli11-dev libfmt-dev
+libeigen3-dev nlohmann-json3-dev), or `make build`, which leaves it at build/oktopk."""
 
 
 def main() -> None:

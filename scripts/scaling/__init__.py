@@ -5,7 +5,7 @@
     runs      runs the commands, keeps their JSON, continues where it was interrupted
     analysis  what follows from the rows: crossovers, ratios, bounds; arithmetic only
     tables    the same as tables of text, for the page and for docs/scaling.md
-    figures   plots (the only part that needs matplotlib)
-    page      the HTML
+    document  the report as a document, which `oktopk report` shows as a page
+    figures   the figures of docs/scaling.md (the only part that needs matplotlib)
     docs      writes tables and figures into docs/scaling.md
 """

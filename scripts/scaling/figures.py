@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plots. One colour and one mark per preset everywhere: Okabe and Ito's palette, as tools/report/style.cc has it."""
+"""The figures of docs/scaling.md (PNG). One colour and one mark per preset everywhere: the palette of tools/report/style.h."""
 
 import io
 
@@ -138,29 +138,6 @@ def traffic(rows, platform, n):
     return finish(figure)
 
 
-def platform_panels(rows, platform):
-    """A platform: time over P for each n, words per k, messages."""
-    sizes = rows.values("n", platform=platform)
-    panels = len(sizes) + 2
-    columns = 3 if panels == 3 else 2
-    lines = -(-panels // columns)
-    figure, axes = plt.subplots(lines, columns, figsize=(11, 3.5 * lines), squeeze=False, layout="constrained")
-    for axis, n in zip(axes.flat, sizes):
-        draw_curves(axis, rows, platform, n, "mean", 1e3)
-        axis.set_title(f"time per step, n = {plan.count_text(n)}")
-        axis.set_ylabel("ms")
-    words, messages = axes.flat[len(sizes)], axes.flat[len(sizes) + 1]
-    n = most_ranks_size(rows, platform)
-    draw_words(words, rows, platform, n)
-    words.set_title(f"words per k, n = {plan.count_text(n)}")
-    draw_messages(messages, rows, platform, n)
-    messages.set_title(f"messages per rank, n = {plan.count_text(n)}")
-    for axis in axes.flat[panels:]:
-        axis.remove()
-    legend_above(figure, rows.values("preset", platform=platform), [Line2D([], [], label="lower bound", **BOUND_KEY)])
-    return finish(figure)
-
-
 def most_ranks_size(rows, platform):
     return max(rows.values("n", platform=platform), key=lambda n: len(rows.values("ranks", platform=platform, n=n)))
 
@@ -191,28 +168,4 @@ def predicted(rows):
     lines = [Line2D([], [], label="equal", color=MUTED, lw=1), Line2D([], [], label="factor 2", color="#c3cad4", ls=(0, (4, 3)))]
     figure.legend(handles=marks + lines, loc="lower left", bbox_to_anchor=(0.01, 1.0), ncols=6, frameon=False, fontsize=9,
                   columnspacing=1.4, handletextpad=0.5)
-    return finish(figure)
-
-
-def auto(rows):
-    """auto over the best fixed preset, over P."""
-    found = analysis.auto_rows(rows)
-    platforms = list(dict.fromkeys(r["platform"] for r in found))
-    colours = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#5a6270", "#8c4a2f"]
-    sizes = sorted({r["n"] for r in found})
-    figure, axes = plt.subplots(1, len(sizes), figsize=(10, 3.2), squeeze=False, layout="constrained", sharey=True)
-    for axis, n in zip(axes.flat, sizes):
-        for i, platform in enumerate(platforms):
-            mine = sorted((r["ranks"], r["over_best"]) for r in found if r["platform"] == platform and r["n"] == n)
-            axis.plot(*zip(*mine), label=platform, color=colours[i % 7], marker="os^DvPX"[i % 7], lw=1.6, ms=5, mec="white")
-        all_ranks = sorted({r["ranks"] for r in found if r["n"] == n})
-        axis.axhspan(0, 1 + analysis.AUTO_TOLERANCE, color="#eaf3fa", zorder=0)
-        axis.axhline(1, color=MUTED, lw=1)
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(all_ranks, [str(r) for r in all_ranks])
-        axis.xaxis.set_minor_locator(NullLocator())
-        axis.set(xlabel="ranks P", title=f"auto / best fixed preset, n = {plan.count_text(n)}")
-        axis.set_ylim(min(0.6, 0.9 * min(r["over_best"] for r in found)), 1.08 * max(1.3, *(r["over_best"] for r in found)))
-    handles, labels = axes.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="lower left", bbox_to_anchor=(0.01, 1.0), ncols=7, frameon=False, fontsize=9)
     return finish(figure)

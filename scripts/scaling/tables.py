@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of the report as text: dataclasses that page.py and docs.py write as HTML and as Markdown."""
+"""The tables of the report as text, for document.py and docs.py."""
 
 import math
 from dataclasses import dataclass, field
@@ -15,7 +15,6 @@ TEXT_COLUMNS = {"latency: messages", "bandwidth: words", "auto chose", "the tune
 class Table:
     head: list
     rows: list
-    caption: str = ""
     strong: set = field(default_factory=set)  # (row, column) to be seen first
 
     def markdown(self):

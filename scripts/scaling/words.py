@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the page says around its numbers: how they were made, and what to see in each figure and table."""
+"""The words around the numbers of the page: how they were made, and how to read each figure and table."""
 
 from . import plan
 
 CAPTIONS = {
-    "overview": "Time of a step over P (n = {n}, both axes logarithmic). What to see: dense is flat or nearly so, topka and "
+    "overview": "Time of a step over P, both axes logarithmic. To see: dense is flat or nearly so, topka and "
                 "gaussiank grow with P and pass it, oktopk pays P messages, spardl and circulant stay below dense.",
     "times": "Time of a step in ms, n = {n}, on average with refreshes. Shaded: the fastest of the row. "
              "Empty: not simulated.",
@@ -12,25 +12,25 @@ CAPTIONS = {
              "'never': faster than dense at all P simulated, and how many times so at the last. 'P <': dense wins below.",
     "sizes": "Where the simulated sizes lie on both sides of a crossover: below or above which n dense is faster, interpolated "
              "in log-log. Other rows do not cross between these sizes.",
-    "explained": "Beyond what was simulated: `oktopk explain` on the nominal machine of each platform, all else as in the row. What "
-                 "it compares with dense is the tuner's choice, which may use index coding and other skip lists than the "
+    "explained": "Beyond what was simulated: `oktopk explain` on the nominal machine of each platform, all else as in the row. It "
+                 "compares dense with the tuner's choice, which may use index coding and other skip lists than the "
                  "presets here. '-': dense does not win there; a column of nothing else is "
                  "left out. Its times include a pass over the gradient, alike for dense and sparse.",
-    "auto_figure": "auto over the fastest of the fixed presets. What to see: points inside the band are within 10% of the best; below 1, "
+    "auto_figure": "auto over the fastest of the fixed presets. To see: points up to 1.1 are within 10% of the best; below 1, "
                    "auto found something better, such as coded indices or another skip list.",
     "auto": "auto against the best fixed preset and against dense, by the time of a step. Shaded: more than 10% slower than the "
             "best, or more than 5% slower than dense.",
-    "predicted": "A steady step, predicted by the cost model and simulated, all rows. What to see: on the diagonal left, "
-                 "where nothing is shared; right, what lies above the diagonal waits for links that others use, which the model "
-                 "does not know; what lies below talks inside its node or switch, on shorter routes than the nominal one.",
+    "predicted": "A steady step, predicted by the cost model and simulated, all rows. To see: without contention "
+                 "the points lie on the diagonal; with shared links, points above the diagonal wait for links that others use, which the model "
+                 "does not know; points below it talk inside its node or switch, on shorter routes than the nominal one.",
     "ratios": "Simulated over predicted steady step, n = {n}. Shaded: more than 5% apart.",
     "complexity": "In the manner of Ok-Topk's Table 1, counted beside the formula, on {platform} at n = {n}: messages that the busiest rank "
                   "sends in a steady step, and 4-byte words, headers included, per selected entry k. log is base 2, rounded up. "
                   "Where k/P is small, the headers of the frames weigh.",
     "bounds": "Words on the wire over the lower bound of 2k(P-1)/P words for uncompressed (index, value) pairs: each rank must "
               "learn k pairs of which it has its share. On {platform} at n = {n}; the last row is the bound itself.",
-    "platform": "{platform}. Time of a step over P; words per selected entry on the busiest rank, the dotted line is the lower "
-                "bound, and gaussiank lies on topka; messages per rank, one label where curves coincide. What to see: words "
+    "platform": "{platform}. Time of a step over P; words per selected entry on the busiest rank, the dashed line is the lower "
+                "bound, and gaussiank lies on topka; messages per rank. To see: words "
                 "decide at large n, messages at small n and high latency.",
 }
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "tests/report/markup_checks.h"
-#include "tools/report/plot.h"
+#include "tools/report/document.h"
 
 namespace oktopk::bars_test {
 namespace {
@@ -27,7 +27,7 @@ std::vector<double> heights(const std::string& svg) {
 }
 
 TEST(Bars, heights_are_proportional_to_values) {
-  const std::string svg = to_svg(two_by_three());
+  const std::string svg = to_figure(two_by_three());
   expect_sound(svg);
   const auto h = heights(svg);
   ASSERT_EQ(h.size(), 6u);
@@ -36,13 +36,13 @@ TEST(Bars, heights_are_proportional_to_values) {
 }
 
 TEST(Bars, text_and_colours_are_there) {
-  const std::string svg = to_svg(two_by_three());
+  const std::string svg = to_figure(two_by_three());
   for (const char* part : {">T<", ">words<", ">dense<", ">P = 6<", "oktopk\nP = 8: 4<"})
     EXPECT_NE(svg.find(part), std::string::npos) << part;
   EXPECT_EQ(count(svg, "class=\"bar c0\""), 3u);
   EXPECT_EQ(count(svg, "class=\"bar c5\""), 3u);
-  EXPECT_EQ(count(svg, "<g class=\"c5\">"), 1u);
-  EXPECT_EQ(svg, to_svg(two_by_three()));
+  EXPECT_EQ(count(svg, "<span class=\"key box c5\">"), 1u);
+  EXPECT_EQ(svg, to_figure(two_by_three()));
 }
 
 TEST(Bars, special_characters_in_any_text_are_escaped) {
@@ -51,10 +51,10 @@ TEST(Bars, special_characters_in_any_text_are_escaped) {
                      .y_label = evil,
                      .groups = {evil, evil},
                      .sets = {{evil, {1, 2}}},
-                     .reference = 1,
+                     .references = {1},
                      .reference_label = evil,
                      .note = evil};
-  const std::string svg = to_svg(bars);
+  const std::string svg = to_figure(bars);
   expect_sound(svg);
   EXPECT_EQ(svg.find("<b>"), std::string::npos);
   EXPECT_GE(count(svg, "&lt;b&gt;&amp;&quot;x&quot;"), 8u);
@@ -63,7 +63,7 @@ TEST(Bars, special_characters_in_any_text_are_escaped) {
 TEST(Bars, absent_values_leave_a_gap) {
   Bars bars = two_by_three();
   bars.sets[0].values = {kNan, 2};
-  const std::string svg = to_svg(bars);
+  const std::string svg = to_figure(bars);
   expect_sound(svg);
   EXPECT_EQ(heights(svg).size(), 4u);
   EXPECT_EQ(svg.find("Not shown"), std::string::npos);
@@ -73,7 +73,7 @@ TEST(Bars, log_axis_drops_what_it_cannot_show_and_says_so) {
   Bars bars = two_by_three();
   bars.log_y = true;
   bars.sets[0].values = {0, -2, 1};
-  const std::string svg = to_svg(bars);
+  const std::string svg = to_figure(bars);
   expect_sound(svg);
   EXPECT_EQ(heights(svg).size(), 4u);
   EXPECT_NE(svg.find("2 values at or below zero"), std::string::npos);
@@ -83,7 +83,7 @@ TEST(Bars, log_axis_drops_what_it_cannot_show_and_says_so) {
 TEST(Bars, negative_values_hang_from_zero) {
   Bars bars = two_by_three();
   bars.sets = {{"", {-3, 0, 3}}};
-  const std::string svg = to_svg(bars);
+  const std::string svg = to_figure(bars);
   expect_sound(svg);
   const auto h = heights(svg);
   ASSERT_EQ(h.size(), 3u);
@@ -93,14 +93,15 @@ TEST(Bars, negative_values_hang_from_zero) {
 
 TEST(Bars, reference_is_a_line_in_the_legend_too) {
   Bars bars = two_by_three();
-  EXPECT_EQ(count(to_svg(bars), "class=\"reference\""), 0u);
-  bars.reference = 20;
+  EXPECT_EQ(count(to_figure(bars), "class=\"reference\""), 0u);
+  bars.references = {20};
   bars.reference_label = "lower bound";
-  const std::string svg = to_svg(bars);
+  const std::string svg = to_figure(bars);
   expect_sound(svg);
-  EXPECT_EQ(count(svg, "class=\"reference\""), 2u);
+  EXPECT_EQ(count(svg, "class=\"reference\""), 1u);
+  EXPECT_EQ(count(svg, "class=\"key reference \""), 1u);
   EXPECT_EQ(count(svg, ">lower bound<"), 1u);
-  EXPECT_LT(heights(svg)[1], heights(to_svg(two_by_three()))[1]);
+  EXPECT_LT(heights(svg)[1], heights(to_figure(two_by_three()))[1]);
 }
 
 TEST(Bars, degenerate_input_is_sound) {
@@ -108,15 +109,15 @@ TEST(Bars, degenerate_input_is_sound) {
   cases[1].groups = {"a", "b"};
   cases[2].sets = {{"no groups", {1, 2}}};
   cases[3] = {.groups = {"a"}, .sets = {{"x", {0}}}};
-  cases[4] = {.groups = {"a"}, .sets = {{"x", {kNan}}}, .reference = 3};
+  cases[4] = {.groups = {"a"}, .sets = {{"x", {kNan}}}, .references = {3}};
   cases[5] = {.groups = {"a", "b", "c"}, .sets = {{"x", {1e300, -1e300, 1.7e308}}}};
   cases[6] = {.groups = {"a", "b", "c"}, .sets = {{"x", {1e-300, 5e-324, 1e300}}, {"y", {}}}};
   for (Bars bars : cases) {
-    expect_sound(to_svg(bars));
+    expect_sound(to_figure(bars));
     bars.log_y = true;
-    expect_sound(to_svg(bars));
+    expect_sound(to_figure(bars));
   }
-  EXPECT_NE(to_svg(cases[4]).find("no data"), std::string::npos);
+  EXPECT_NE(to_figure(cases[4]).find("no data"), std::string::npos);
 }
 
 TEST(Bars, long_names_of_groups_slope_and_many_bars_are_wide) {
@@ -126,11 +127,11 @@ TEST(Bars, long_names_of_groups_slope_and_many_bars_are_wide) {
     bars.groups.push_back("a group with a long name, number " + std::to_string(g));
     for (auto& set : bars.sets) set.values.push_back(g);
   }
-  const std::string many = to_svg(bars);
+  const std::string many = to_figure(bars);
   expect_sound(many);
-  EXPECT_NE(many.find("class=\"plot wide\""), std::string::npos);
+  EXPECT_NE(many.find("<figure class=\"wide\">"), std::string::npos);
   EXPECT_NE(many.find("rotate(-35)"), std::string::npos);
-  EXPECT_EQ(to_svg(two_by_three()).find("rotate"), std::string::npos);
+  EXPECT_EQ(to_figure(two_by_three()).find("rotate"), std::string::npos);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of pages and plots look for in markup: that every tag is closed by its own kind,
-// that no attribute or text is left open, and how often something occurs.
+// The checks that tests of pages and plots make on markup: every tag is closed by its own kind, no
+// attribute or text is left open; and a count of occurrences.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -64,10 +64,10 @@ inline std::string markup_error(std::string_view text) {
   return open.empty() ? "" : "never closed: " + open.back();
 }
 
-// What can go wrong in any plot, whatever is in it.
+// Checks that hold for every plot.
 inline void expect_sound(const std::string& svg) {
   EXPECT_EQ(markup_error(svg), "") << svg.substr(0, 2000);
-  EXPECT_TRUE(svg.starts_with("<svg "));
+  EXPECT_TRUE(svg.starts_with("<figure"));
   for (const char* number : {"nan", "inf"})
     for (const char* before : {"\"", " ", "M", "L", "-"})
       EXPECT_EQ(count(svg, std::string(before) + number), 0u) << number;

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/report/page.h"
-
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -9,83 +7,87 @@
 
 #include "oktopk/base/error.h"
 #include "tests/report/markup_checks.h"
-#include "tools/report/plot.h"
+#include "tools/report/document.h"
 #include "tools/report/style.h"
 
 namespace oktopk::page_test {
 namespace {
 
-Page full_page(const std::string& text) {
-  Page page(text, text);
-  page.heading(text);
-  page.paragraph(text);
-  page.figures({{text, text}, {"12x", "less"}});
-  page.table({.head = {text, "b"}, .rows = {{"1", text}, {"2"}, {"3", "4", "5"}}, .caption = text});
-  page.plots({to_svg(Plot{.title = text, .series = {{text, {0, 1}, {1, 2}}}}),
-              to_svg(Bars{.title = text, .groups = {text}, .sets = {{text, {1}}}})});
-  page.code(text);
-  return page;
+using nlohmann::json;
+
+json with_parts(const json& parts) { return {{"title", "T"}, {"parts", parts}}; }
+
+json full_document(const std::string& text) {
+  return {{"title", text},
+          {"lead", text},
+          {"parts",
+           {{{"heading", text}},
+            {{"text", text}},
+            {{"numbers", json::array({json::array({text, text}), json::array({"12x", "less"})})}},
+            {{"table", Table{.head = {text, "b"}, .rows = {{"1", text}, {"2"}, {"3", "4", "5"}}, .caption = text}}},
+            {{"plots",
+              {Plot{.title = text, .series = {{text, {0, 1}, {1, 2}}}},
+               Bars{.title = text, .groups = {text}, .sets = {{text, {1}}}}}}},
+            {{"code", text}}}}};
 }
 
 TEST(Page, whole_page_is_well_formed_and_holds_its_parts_in_order) {
-  const std::string html = full_page("text").html();
+  const std::string html = to_html(full_document("text"));
   EXPECT_EQ(markup_error(html), "");
   EXPECT_TRUE(html.starts_with("<!DOCTYPE html>"));
   std::size_t at = 0;
   for (const char* part : {"<h1>text</h1>", "<h2>text</h2>", "<p>text</p>", "<dt>less</dt><dd>12x", "<table>", "<svg",
-                           "<pre><code>text</code></pre>"}) {
+                           "class=\"bar c0\"", "<pre><code>text</code></pre>"}) {
     const std::size_t found = html.find(part, at);
     ASSERT_NE(found, std::string::npos) << part;
     at = found;
   }
 }
 
+TEST(Page, document_as_text_gives_the_same_page) {
+  const json document = full_document("text");
+  EXPECT_EQ(to_html(json::parse(document.dump())), to_html(document));
+}
+
 TEST(Page, special_characters_in_any_text_are_escaped) {
-  const std::string html = full_page("<b>&\"x\"'</b>").html();
+  const std::string html = to_html(full_document("<b>&\"x\"'</b>"));
   EXPECT_EQ(markup_error(html), "");
   EXPECT_EQ(html.find("<b>"), std::string::npos);
   EXPECT_EQ(html.find("&\""), std::string::npos);
 }
 
 TEST(Page, empty_parts_are_well_formed) {
-  Page page("");
-  page.heading("");
-  page.figures({});
-  page.table({});
-  page.plots({});
-  page.code("");
-  EXPECT_EQ(markup_error(page.html()), "");
+  const json none = json::array();
+  const json parts = {{{"heading", ""}}, {{"numbers", none}}, {{"table", Table{}}}, {{"plots", none}}, {{"code", ""}}};
+  EXPECT_EQ(markup_error(to_html(with_parts(parts))), "");
 }
 
 TEST(Page, nothing_is_loaded_from_elsewhere) {
-  std::string html = full_page("text").html();
-  const std::string svg_namespace = "xmlns=\"http://www.w3.org/2000/svg\"";
-  EXPECT_EQ(count(html, "http://"), count(html, svg_namespace));
+  const std::string html = to_html(full_document("text"));
+  EXPECT_EQ(count(html, "http://"), count(html, "xmlns=\"http://www.w3.org/2000/svg\""));
   for (const char* part : {"https://", "src=", "href=", "url(", "@import", "<script", "<link"})
     EXPECT_EQ(count(html, part), 0u) << part;
 }
 
 TEST(Page, rows_of_a_table_are_as_long_as_the_longest) {
-  Page page("T");
-  page.table({.head = {"a", "b"}, .rows = {{"1"}, {"2", "3", "4"}, {}}, .highlight = 1});
-  const std::string html = page.html();
+  const Table table{.head = {"a", "b"}, .rows = {{"1"}, {"2", "3", "4"}, {}}, .strong = {{1, -1}, {0, 0}, {7, 7}}};
+  const std::string html = to_html(with_parts({{{"table", table}}}));
   EXPECT_EQ(count(html, "<th>"), 3u);
-  EXPECT_EQ(count(html, "<td>"), 9u);
-  EXPECT_EQ(count(html, "<tr class=\"best\"><td>2</td>"), 1u);
+  EXPECT_EQ(count(html, "<td"), 9u);
+  EXPECT_EQ(count(html, "<td class=\"strong\">"), 4u);
+  EXPECT_EQ(count(html, "<td class=\"strong\">1</td><td></td>"), 1u);
 }
 
-TEST(Page, highlight_outside_of_the_table_is_ignored) {
-  for (const int highlight : {-1, 1, 99}) {
-    Page page("T");
-    page.table({.rows = {{"1"}}, .highlight = highlight});
-    EXPECT_EQ(count(page.html(), "class=\"best\""), 0u) << highlight;
-  }
+TEST(Page, what_is_no_document_is_refused) {
+  EXPECT_THROW(to_html(json{{"parts", json::array()}}), json::exception);
+  EXPECT_THROW(to_html(json{{"title", "T"}}), json::exception);
+  EXPECT_THROW(to_html(with_parts({{{"picture", "x"}}})), UsageError);
+  EXPECT_THROW(to_html(with_parts({"text"})), UsageError);
+  EXPECT_THROW(to_html(with_parts({{{"plots", {{{"series", {{{"x", "no numbers"}}}}}}}}})), json::exception);
 }
-
-TEST(Page, same_calls_give_same_bytes) { EXPECT_EQ(full_page("text").html(), full_page("text").html()); }
 
 TEST(Page, style_has_every_colour_for_light_and_dark) {
-  const std::string style(page_style());
+  const std::string style(kPageStyle);
   for (int c = 0; c < kColours; ++c) {
     const std::string number = std::to_string(c);
     EXPECT_EQ(count(style, "--p" + number + ": #"), 2u) << c;
@@ -98,22 +100,20 @@ TEST(Page, style_has_every_colour_for_light_and_dark) {
 
 TEST(Page, written_file_is_the_page) {
   const auto file = std::filesystem::temp_directory_path() / "oktopk_page_test.html";
-  const Page page = full_page("text");
-  write_page(file.string(), page);
+  write_page(file.string(), full_document("text"));
   std::ostringstream read;
   read << std::ifstream(file, std::ios::binary).rdbuf();
   std::filesystem::remove(file);
-  EXPECT_EQ(read.str(), page.html());
+  EXPECT_EQ(read.str(), to_html(full_document("text")));
 }
 
 TEST(Page, file_that_cannot_be_written_is_a_usage_error) {
-  const std::string file = "/nowhere/at/all/report.html";
-  try {
-    write_page(file, Page("T"));
-    FAIL() << "no error";
-  } catch (const UsageError& error) {
-    EXPECT_NE(std::string(error.what()).find(file), std::string::npos);
-  }
+  EXPECT_THROW(write_page("/nowhere/at/all/report.html", full_document("T")), UsageError);
+}
+
+TEST(Table, text_has_aligned_columns) {
+  const Table table{.head = {"preset", "P"}, .rows = {{"oktopk", "4"}, {"dense", "16"}}};
+  EXPECT_EQ(to_text(table, "# ", "  "), "# preset   P\n  oktopk   4\n  dense   16\n");
 }
 
 }  // namespace

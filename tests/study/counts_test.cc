@@ -1,48 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "tools/study/counts.h"
+#include <algorithm>
 
-#include <map>
-
-#include "tests/support/world.h"
+#include "tests/study/small_task.h"
 
 namespace oktopk::counts_test {
 namespace {
 
-std::map<std::string, CountRun> counts(const std::string& data) {
-  const CountOptions options{.source = {.data = data, .n = 2000, .steps = 12}, .density = 0.05};
-  const auto by_rank = gather_world("threads", 3, [&](Communicator& comm) { return measure_counts(comm, options); });
-  std::map<std::string, CountRun> runs;
-  for (const CountRun& run : by_rank[0]) runs[run.name] = run;
-  return runs;
-}
+Findings counts(const std::string& data) { return study_counts(small_task(3, 2000, 12, 0.05, data)); }
 
 TEST(Counts, exact_selectors_give_k) {
-  auto runs = counts("rough");
-  for (const char* name : {"exact", "quota"})
-    for (const double ratio : runs[name].ratios) EXPECT_EQ(ratio, 1) << name;
-}
-
-TEST(Counts, no_selection_exceeds_2k) {
-  for (const auto& [name, run] : counts("rough")) {
-    EXPECT_FALSE(run.ratios.empty());
-    if (run.global) continue;
-    for (const double ratio : run.ratios) EXPECT_LE(ratio, 2) << name;
+  const Findings found = counts("rough");
+  for (const char* name : {"exact", "quota"}) {
+    const auto& row = row_with(found, "selector", name);
+    for (const char* value : {"mean", "p5", "p95", "max"}) EXPECT_EQ(row[value], 1) << name << ' ' << value;
+    EXPECT_EQ(row["per_step"].get<Dense>(), Dense(12, 1.0));
   }
 }
 
-TEST(Counts, leave_out_the_first_quarter) {
-  auto runs = counts("calm");
-  EXPECT_EQ(runs["exact"].ratios.size(), 3U * 9U);
-  EXPECT_EQ(runs["oktopk"].ratios.size(), 9U);
-  EXPECT_EQ(runs["exact"].per_step.size(), 12U);
-  EXPECT_TRUE(runs["circulant"].global);
+TEST(Counts, no_selection_exceeds_2k) {
+  int selections = 0;
+  for (const auto& row : counts("rough").rows) {
+    if (!row.contains("selector")) continue;
+    ++selections;
+    EXPECT_LE(row["max"], 2) << row;
+    for (const double count : row["per_step"].get<Dense>()) EXPECT_LE(count, 2) << row;
+  }
+  EXPECT_EQ(selections, static_cast<int>(selectors().size()));
+}
+
+TEST(Counts, the_first_quarter_is_in_the_curve_only) {
+  const Findings found = counts("calm");
+  const auto& row = row_with(found, "preset", "oktopk");
+  const Dense curve = row["per_step"];
+  ASSERT_EQ(curve.size(), 12u);
+  EXPECT_DOUBLE_EQ(row["max"], *std::max_element(curve.begin() + 3, curve.end()));
+  ASSERT_EQ(found.tables.size(), 2u);
+  EXPECT_EQ(found.tables[0].rows.size(), selectors().size());
+  EXPECT_EQ(found.tables[1].rows.size(), 2u);
 }
 
 TEST(Counts, updates_of_circulant_never_exceed_k) {
-  auto runs = counts("rough");
-  for (const double ratio : runs["circulant"].ratios) EXPECT_LE(ratio, 1);
+  EXPECT_LE(row_with(counts("rough"), "preset", "circulant")["max"], 1);
 }
 
 }  // namespace

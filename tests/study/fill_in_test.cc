@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "tools/study/fill_in.h"
-
-#include <cmath>
-#include <map>
-
-#include "tests/support/world.h"
+#include "tests/study/small_task.h"
 
 namespace oktopk::fill_in_test {
 namespace {
@@ -20,13 +15,14 @@ TEST(FillIn, unions_by_hand) {
   EXPECT_DOUBLE_EQ(sizes[1].per_k, (2 + 3) / 2.0 / 2);
   EXPECT_EQ(sizes[2].m, 4);
   EXPECT_DOUBLE_EQ(sizes[2].per_k, 2.5);
-  EXPECT_DOUBLE_EQ(sizes[2].exponent, std::log(2.5) / std::log(4));
 }
 
-TEST(FillIn, disjoint_supports_have_exponent_one) {
+TEST(FillIn, disjoint_supports_add_up) {
   const auto sizes = union_sizes({{1}, {2}, {3}}, 1);
-  ASSERT_EQ(sizes.back().m, 3);
-  EXPECT_DOUBLE_EQ(sizes.back().exponent, 1);
+  ASSERT_EQ(sizes.size(), 3u);
+  EXPECT_EQ(sizes[1].m, 2);
+  EXPECT_EQ(sizes.back().m, 3);
+  EXPECT_DOUBLE_EQ(sizes.back().per_k, 3);
 }
 
 TEST(FillIn, independent_union_counts_collisions) {
@@ -35,28 +31,36 @@ TEST(FillIn, independent_union_counts_collisions) {
   EXPECT_NEAR(independent_union(100, 10, 1000), 10, 1e-9);
 }
 
-FillInRun fill_in(const std::string& data, int P) {
-  const FillInOptions options{.source = {.data = data, .n = 2000, .steps = 2}, .density = 0.02};
-  return gather_world("threads", P, [&](Communicator& comm) { return measure_fill_in(comm, options); })[0];
+nlohmann::json fill_in(const std::string& data, int P) {
+  return study_fill_in(small_task(P, 2000, 2, 0.02, data)).rows[0];
 }
 
 TEST(FillIn, union_grows_with_independent_supports_only) {
   for (const int P : {3, 8}) {
-    const FillInRun same = fill_in("identical", P);
-    EXPECT_EQ(same.unions.back().per_k, 1);
-    EXPECT_EQ(same.unions.back().exponent, 0);
-    const FillInRun other = fill_in("gaussian", P);
-    EXPECT_NEAR(other.unions.back().per_k, independent_union(2000, 40, P), 0.05 * P);
+    const auto same = fill_in("identical", P)["unions"].back();
+    EXPECT_EQ(same["m"], P);
+    EXPECT_EQ(same["per_k"], 1);
+    EXPECT_EQ(same["exponent"], 0);
+    const auto other = fill_in("gaussian", P)["unions"].back();
+    EXPECT_NEAR(other["per_k"], independent_union(2000, 40, P), 0.05 * P);
   }
 }
 
 TEST(FillIn, only_union_presets_exceed_k) {
-  const FillInRun run = fill_in("gaussian", 5);
-  const std::map<std::string, double> updates(run.updates.begin(), run.updates.end());
-  EXPECT_GT(updates.at("topka"), 4);
-  EXPECT_EQ(updates.at("topka"), updates.at("topkdsa"));
-  EXPECT_EQ(updates.at("topka"), run.unions.back().per_k);
-  for (const char* preset : {"gtopk", "circulant", "spardl"}) EXPECT_LE(updates.at(preset), 1);
+  const auto row = fill_in("gaussian", 5);
+  const auto& updates = row["update_per_k"];
+  EXPECT_GT(updates["topka"], 4);
+  EXPECT_EQ(updates["topka"], updates["topkdsa"]);
+  EXPECT_DOUBLE_EQ(updates["topka"], row["unions"].back()["per_k"]);
+  for (const char* preset : {"gtopk", "circulant", "spardl"}) EXPECT_LE(updates[preset], 1);
+}
+
+TEST(FillIn, table_shows_the_updates) {
+  const Findings found = study_fill_in(small_task(3, 2000, 2, 0.02, "identical"));
+  ASSERT_EQ(found.tables.size(), 2u);
+  EXPECT_EQ(found.tables[0].head[2], "topka");
+  EXPECT_EQ(found.tables[0].rows[0][2], "1.00");
+  EXPECT_EQ(found.tables[1].rows.size(), 3u);
 }
 
 }  // namespace

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "tools/study/load.h"
-
 #include "oktopk/base/error.h"
-#include "tests/support/world.h"
+#include "tests/study/small_task.h"
 #include "tools/statistics.h"
 
 namespace oktopk::load_test {
@@ -28,38 +26,31 @@ TEST(Load, finds_split_and_share_among_exchanges) {
   EXPECT_EQ(load.after_split, 5U);
 }
 
-std::vector<LoadRun> loads(int P, const std::vector<ReducerOptions>& cases) {
-  const LoadOptions options{cases, {.data = "skewed", .n = 4000, .steps = 6}};
-  return gather_world("threads", P, [&](Communicator& comm) { return measure_load(comm, options); })[0];
+double mean_of_case(const Findings& found, const std::string& name, const char* column) {
+  return mean_of(row_with(found, "case", name)[column].get<Dense>());
 }
 
 TEST(Load, equal_regions_are_uneven_and_votes_are_not) {
-  const auto runs = loads(5, {{.preset = "topkdsa", .density = 0.05},
-                              {.preset = "oktopk", .density = 0.05},
-                              {.preset = "circulant", .density = 0.05}});
-  ASSERT_EQ(runs.size(), 3U);
-  EXPECT_GT(mean_of(runs[0].split), 3);
-  EXPECT_LT(mean_of(runs[1].split), 1.5);
-  EXPECT_LT(mean_of(runs[2].split), 1.5);
-  for (const LoadRun& run : runs) {
-    EXPECT_EQ(run.split.size(), 6U);
-    EXPECT_GT(run.bytes, 0);
+  const Findings found = study_load(small_task(5, 4000, 6, 0.05, "skewed"));
+  EXPECT_GT(mean_of_case(found, "topkdsa: equal regions", "split"), 3);
+  EXPECT_LT(mean_of_case(found, "oktopk: one vote", "split"), 1.5);
+  EXPECT_LT(mean_of_case(found, "circulant: recut on demand", "split"), 1.5);
+  for (const auto& row : found.rows) {
+    EXPECT_EQ(row["split"].size(), 6u);
+    EXPECT_GT(row["bytes"], 0);
   }
 }
 
 TEST(Load, sees_when_shares_are_balanced) {
-  ReducerOptions never{.preset = "oktopk", .density = 0.05};
-  never.allreduce.balance_trigger = 1e9;
-  ReducerOptions always = never;
-  always.allreduce.balance_trigger = 1.001;
-  const auto runs = loads(5, {never, always});
-  EXPECT_EQ(runs[0].balanced, 0);
-  EXPECT_GT(runs[1].balanced, 0.9);
-  EXPECT_LT(mean_of(runs[1].share), 1.05);
-  EXPECT_GT(mean_of(runs[0].share), mean_of(runs[1].share));
+  const Findings found = study_load(small_task(5, 4000, 6, 0.05, "layered"));
+  const std::string never = "oktopk: tau = 16", often = "oktopk: tau = 16, balance at 1.2";
+  EXPECT_EQ(row_with(found, "case", never)["balanced"], 0);
+  EXPECT_GT(row_with(found, "case", often)["balanced"], 0.5);
+  EXPECT_LT(mean_of_case(found, often, "share"), 1.2);
+  EXPECT_GT(mean_of_case(found, never, "share"), mean_of_case(found, often, "share"));
 }
 
-TEST(Load, needs_four_ranks) { EXPECT_THROW(loads(3, {{.preset = "oktopk", .density = 0.05}}), UsageError); }
+TEST(Load, needs_four_ranks) { EXPECT_THROW(study_load(small_task(3, 4000, 6, 0.05, "skewed")), UsageError); }
 
 TEST(Load, dealt_counts_give_tile_t_to_rank_t_mod_P) {
   const std::vector<Index> idx = {0, 255, 256, 511, 512, 768, 1024};

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "tools/study/xi.h"
-
 #include <cmath>
 #include <limits>
 
-#include "tests/support/world.h"
-#include "tools/study/stream.h"
-#include "tools/study/training.h"
+#include "tests/study/small_task.h"
 
 namespace oktopk::xi_test {
 namespace {
@@ -48,52 +44,33 @@ TEST(Xi, top_prefers_smaller_indices_among_equals) {
   EXPECT_EQ(top_of({1, 2}, 5), (Dense{1, 2}));
 }
 
-std::vector<XiRun> run(int P, const std::string& preset, double density) {
-  return gather_world("threads", P, [&](Communicator& comm) {
-    const Source source = make_source({.data = "calm", .n = 300, .steps = 12}, comm.rank());
-    XiOptions options{.weights = std::vector<float>(300), .steps = 12, .every = 3};
-    options.reducer.preset = preset;
-    options.reducer.density = density;
-    return measure_xi(comm, options, [&](int step, std::span<const float>, std::span<float> gradient) {
-      std::vector<float> out;
-      source(step, out);
-      std::copy(out.begin(), out.end(), gradient.begin());
-      return 1.0;
-    });
-  });
+nlohmann::json run(int P, double density, const std::string& data = "calm", int steps = 12) {
+  return study_xi(small_task(P, data == "calm" ? 300 : 2000, steps, density, data)).rows;
 }
 
 TEST(Xi, measures_on_three_ranks) {
-  for (const char* preset : {"oktopk", "circulant"}) {
-    const XiRun r = run(3, preset, 0.05).front();
-    EXPECT_EQ(r.steps, (std::vector<double>{0, 3, 6, 9}));
-    ASSERT_EQ(r.xi.size(), 4U);
-    for (const double xi : r.xi) EXPECT_GT(xi, 0);
-    EXPECT_EQ(r.k, 15U);
+  for (const auto& row : run(3, 0.05)) {
+    ASSERT_EQ(row["steps"].size(), 12u);
+    EXPECT_EQ(row["steps"][3], 3);
+    for (const double xi : row["xi"].get<Dense>()) EXPECT_GT(xi, 0);
+    EXPECT_EQ(row["xi_applied"].size(), 12u);
+    EXPECT_EQ(row["k"], 15);
+    EXPECT_FALSE(row.contains("last_loss"));
   }
 }
 
 TEST(Xi, vanishes_on_one_rank_and_at_full_density) {
-  const XiRun alone = run(1, "oktopk", 0.05).front();
-  const XiRun full = run(3, "oktopk", 1).front();
-  EXPECT_EQ(alone.xi, std::vector<double>(4, 0.0));
-  EXPECT_EQ(full.xi, std::vector<double>(4, 0.0));
+  EXPECT_EQ(run(1, 0.05)[0]["xi"].get<Dense>(), Dense(12, 0.0));
+  EXPECT_EQ(run(3, 1)[0]["xi"].get<Dense>(), Dense(12, 0.0));
 }
 
-TEST(Training, learns) {
-  const Training training(2000, 1);
-  EXPECT_LE(training.weights().size(), 2000U);
-  EXPECT_GT(training.weights().size(), 1500U);
-  const auto runs = gather_world("threads", 3, [&](Communicator& comm) {
-    XiOptions options{.weights = training.weights(), .steps = 80, .every = 40};
-    options.reducer.density = 0.1;
-    return measure_xi(comm, options, training.source(comm.rank()));
-  });
-  EXPECT_LT(runs[0].last_loss, 0.95 * runs[0].first_loss);
-  EXPECT_EQ(runs[0].last_loss, runs[2].last_loss);
+TEST(Xi, training_learns) {
+  for (const auto& row : run(3, 0.1, "training", 80)) {
+    EXPECT_LE(row["n"], 2000);
+    EXPECT_GT(row["n"], 1500);
+    EXPECT_LT(row["last_loss"], 0.95 * row["first_loss"].get<double>());
+  }
 }
-
-TEST(Training, refuses_too_few_weights) { EXPECT_THROW(Training(100, 1), UsageError); }
 
 }  // namespace
 }  // namespace oktopk::xi_test

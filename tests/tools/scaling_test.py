@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of scripts/scaling_report.py on made-up rows whose answers are known; nothing is simulated.
 
-    scaling_test.py Numbers Cache   crossovers, ratios, tables, kept results; the standard library only
-    scaling_test.py Page            the whole page with its plots; exits with 77 where there is no matplotlib
+    scaling_test.py Numbers Cache Page   crossovers, ratios, tables, kept results, the page; the standard library only
+    scaling_test.py Docs                 the tables and figures of docs/scaling.md; exits with 77 without matplotlib
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from scaling import analysis, docs, plan, runs, tables  # noqa: E402
+from scaling import analysis, docs, document, plan, runs, tables  # noqa: E402
 
 MEBI = 1 << 20
 
@@ -225,34 +225,48 @@ class Page(unittest.TestCase):
               "explained": [{"platform": "flat-25g", "n": MEBI, "ranks": 16, "method": "circulant", "x_dense": 5.07,
                              "crossovers": {"n_below": None, "density_above": 0.2968}}]}
 
-    def test_page_is_self_contained_and_has_the_numbers(self):
-        import scaling_report
-        found = fixture()
-        rows = analysis.Rows(found)
-        images = scaling_report.make_images(rows)
-        with tempfile.TemporaryDirectory() as folder:
-            scaling_report.write_report(Path(folder), found, images, self.REPORT)
-            text = (Path(folder) / "scaling.html").read_text()
-            self.assertEqual(len(json.loads((Path(folder) / "scaling.json").read_text())["rows"]), len(found))
-            self.assertEqual({p.stem for p in Path(folder).glob("*.png")}, set(images))
-        self.assertEqual(set(images), {"time_1M", "platform_flat-25g", "platform_fat-tree", "predicted", "traffic", "auto"})
-        self.assertTrue(all(image.startswith(b"\x89PNG") for image in images.values()))
-        self.assertEqual([link for link in re.findall(r'(?:src|href)="([^"]*)', text) if not link.startswith(("data:", "#"))], [])
-        self.assertNotIn("http://", text)
-        self.assertNotIn("https://", text)
-        for number in ("P &gt; 64", "never, 5.0x", "1.050", "6.000", "30%", "within 10% of the best fixed preset in 2 of 4"):
+    def test_document_has_the_numbers_and_one_part_for_each_figure(self):
+        page = document.build(analysis.Rows(fixture()), self.REPORT)
+        for part in page["parts"]:
+            self.assertEqual(len(part), 1)
+            self.assertIn(*part, ["heading", "text", "code", "numbers", "table", "plots"])
+        text = json.dumps(page)
+        for number in ("P > 64", "never, 5.0x", "1.050", "6.000", "30%", "within 10% of the best fixed preset in 2 of 4"):
             self.assertIn(number, text)
-        self.assertIn("oktopk simulate &lt;&amp;&gt;", text)
+        titles = [plot["title"] for part in page["parts"] for plot in part.get("plots", [])]
+        for title in ("flat-25g, n = 1M", "fat-tree: messages per rank and step, n = 1M", "No contention: flat-25g",
+                      "Shared links: fat-tree", "auto / best fixed preset, n = 1M"):
+            self.assertIn(title, titles)
+        self.assertIn("oktopk simulate <&>", text)
 
+    def test_report_hands_the_document_to_the_command(self):
+        import scaling_report
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            program = folder / "oktopk"
+            program.write_text('#!/bin/sh\necho "$@" >"$0.arguments"; cp "$2" "$4"\n')
+            program.chmod(program.stat().st_mode | stat.S_IXUSR)
+            runner = runs.Runner(program, folder, 60, print)
+            scaling_report.write_report(folder, fixture(), self.REPORT, runner)
+            self.assertEqual(len(json.loads((folder / "scaling.json").read_text())["rows"]), len(fixture()))
+            self.assertEqual(json.loads((folder / "scaling.html").read_text())["title"], "oktopk: scaling")
+            program.write_text("#!/bin/sh\necho 'no such part' >&2; exit 2\n")
+            with self.assertRaisesRegex(SystemExit, "no such part"):
+                scaling_report.write_report(folder, fixture(), self.REPORT, runner)
+
+
+class Docs(unittest.TestCase):
     def test_docs_are_written_between_their_marks(self):
         import scaling_report
         rows = analysis.Rows(fixture())
         images = scaling_report.make_images(rows)
+        self.assertEqual(set(images), {"time_1M", "predicted", "traffic"})
+        self.assertTrue(all(image.startswith(b"\x89PNG") for image in images.values()))
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder) / "scaling.md"
             (Path(folder) / "figures").mkdir()
             place.write_text((ROOT / "docs/scaling.md").read_text())
-            docs.write(place, rows, self.REPORT["explained"], images, MEBI)
+            docs.write(place, rows, Page.REPORT["explained"], images, MEBI)
             self.assertIn("| flat-25g | P > 64 | never, 5.0x |", place.read_text())
             self.assertIn("<!-- table times_large -->\n\nNot simulated.", place.read_text())
             self.assertTrue((Path(folder) / "figures/scaling_time.png").exists())
@@ -261,7 +275,7 @@ class Page(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if "Page" in sys.argv[1:] and importlib.util.find_spec("matplotlib") is None:
+    if "Docs" in sys.argv[1:] and importlib.util.find_spec("matplotlib") is None:
         print("SKIPPED: no matplotlib here, no plot was drawn; install python3-matplotlib")
         sys.exit(77)
     unittest.main()

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Interrupted and resumed: bitwise the same weights; with another number of ranks training goes on.
-#include "tools/train/checkpoint.h"
-
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -12,6 +10,7 @@
 #include "tests/support/message.h"
 #include "tests/support/world.h"
 #include "tests/train/small_problem.h"
+#include "tools/train/trainer.h"
 
 namespace oktopk::checkpoint_test {
 namespace {

@@ -11,53 +11,48 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/random.h"
-#include "tools/train/teacher.h"
+#include "tests/support/message.h"
 
 namespace oktopk::network_test {
 namespace {
 
-Dataset random_data(const Shape& shape, int classes, int samples) {
+Batch random_data(int features, int classes, int samples) {
   Random random(3);
-  Dataset data{.shape = shape, .classes = classes, .inputs = Matrix(shape.features(), samples)};
+  Batch data{.inputs = Matrix(features, samples), .labels = {}};
   for (float& x : data.inputs.reshaped()) x = static_cast<float>(random.normal());
   for (int i = 0; i < samples; ++i) data.labels.push_back(static_cast<int>(random.below(classes)));
   return data;
 }
 
-Batch whole(const Dataset& data) { return {.inputs = data.inputs, .labels = data.labels}; }
-
 // A network with weights and what belongs to it; biases are not zero.
 struct Student {
-  Student(const std::string& spec, const Dataset& data)
-      : network(make_network(spec, data.shape, data.classes)),
-        weights(network->parameters()),
-        gradient(network->parameters()) {
-    network->initialise(weights, 1);
+  Student(const std::string& spec, int features, int classes)
+      : network(spec, features, classes), weights(network.parameters()), gradient(network.parameters()) {
+    network.initialise(weights, 1);
     Random random(2);
     for (float& w : weights)
       if (w == 0) w = static_cast<float>(0.1 * random.normal());
   }
   double step(const Batch& batch, const TensorReady& ready = {}) {
-    return network->gradient(weights, batch, gradient, ready);
+    return network.gradient(weights, batch, gradient, ready);
   }
 
-  std::unique_ptr<Network> network;
+  Network network;
   std::vector<float> weights;
   std::vector<float> gradient;
 };
 
-class NetworkGradient : public testing::TestWithParam<std::pair<std::string, Shape>> {
+class NetworkGradient : public testing::TestWithParam<std::pair<std::string, int>> {
  protected:
   std::string spec() const { return GetParam().first; }
-  Shape shape() const { return GetParam().second; }
+  int features() const { return GetParam().second; }
 };
 
 // Along random directions: a coordinate alone can sit at a kink of a relu.
 TEST_P(NetworkGradient, gradient_equals_central_differences) {
-  const Dataset data = random_data(shape(), 3, 4);
-  const Batch batch = whole(data);
-  Student student(spec(), data);
-  student.step(batch);
+  const Batch data = random_data(features(), 3, 4);
+  Student student(spec(), features(), 3);
+  student.step(data);
   const auto gradient = student.gradient;
   const auto weights = student.weights;
   Random random(4);
@@ -73,7 +68,7 @@ TEST_P(NetworkGradient, gradient_equals_central_differences) {
     const auto loss_at = [&](double length) {
       for (std::size_t i = 0; i < weights.size(); ++i)
         student.weights[i] = static_cast<float>(weights[i] + length * way[i]);
-      return student.step(batch);
+      return student.step(data);
     };
     const double slope = (loss_at(kStep) - loss_at(-kStep)) / (2 * kStep);
     EXPECT_NEAR(slope, expected, 2e-3 * std::fabs(expected) + 1e-4) << direction;
@@ -81,9 +76,9 @@ TEST_P(NetworkGradient, gradient_equals_central_differences) {
 }
 
 TEST_P(NetworkGradient, ready_announces_every_tensor_once_last_first_and_final) {
-  const Dataset data = random_data(shape(), 3, 5);
-  Student student(spec(), data);
-  const auto& tensors = student.network->tensors();
+  const Batch data = random_data(features(), 3, 5);
+  Student student(spec(), features(), 3);
+  const auto& tensors = student.network.tensors();
   std::vector<std::size_t> order;
   std::vector<std::vector<float>> announced;
   student.gradient.assign(student.gradient.size(), std::numeric_limits<float>::quiet_NaN());
@@ -92,7 +87,7 @@ TEST_P(NetworkGradient, ready_announces_every_tensor_once_last_first_and_final) 
         student.gradient.begin() + std::accumulate(tensors.begin(), tensors.begin() + static_cast<long>(t), 0L);
     return std::vector<float>(begin, begin + tensors[t]);
   };
-  student.step(whole(data), [&](std::size_t t) {
+  student.step(data, [&](std::size_t t) {
     order.push_back(t);
     announced.push_back(values(t));
   });
@@ -104,33 +99,33 @@ TEST_P(NetworkGradient, ready_announces_every_tensor_once_last_first_and_final) 
 }
 
 TEST_P(NetworkGradient, gradient_again_gives_the_same_bits_whatever_came_before) {
-  const Dataset data = random_data(shape(), 3, 300);
+  const Batch data = random_data(features(), 3, 300);
   Batch batch;
   take_batch(data, std::vector<std::uint32_t>{5, 299, 5, 17, 0, 1, 2}, batch);
-  Student student(spec(), data);
+  Student student(spec(), features(), 3);
   const double loss = student.step(batch);
   const auto gradient = student.gradient;
-  student.network->evaluate(student.weights, data);
-  student.step(whole(data));
+  student.network.evaluate(student.weights, data);
+  student.step(data);
   EXPECT_EQ(student.step(batch), loss);
   EXPECT_EQ(student.gradient, gradient);
-  Student other(spec(), data);
+  Student other(spec(), features(), 3);
   EXPECT_EQ(other.step(batch), loss);
   EXPECT_EQ(other.gradient, gradient);
 }
 
 TEST_P(NetworkGradient, evaluate_equals_the_loss_of_gradient) {
   for (const int samples : {1, 256, 300, 600}) {
-    const Dataset data = random_data(shape(), 3, samples);
-    Student student(spec(), data);
-    EXPECT_NEAR(student.network->evaluate(student.weights, data).loss, student.step(whole(data)), 1e-5) << samples;
+    const Batch data = random_data(features(), 3, samples);
+    Student student(spec(), features(), 3);
+    EXPECT_NEAR(student.network.evaluate(student.weights, data).loss, student.step(data), 1e-5) << samples;
   }
 }
 
 TEST_P(NetworkGradient, gradient_of_a_batch_is_the_mean_of_its_parts) {
-  const Dataset data = random_data(shape(), 3, 6);
-  Student student(spec(), data);
-  student.step(whole(data));
+  const Batch data = random_data(features(), 3, 6);
+  Student student(spec(), features(), 3);
+  student.step(data);
   const auto gradient = student.gradient;
   std::vector<double> mean(gradient.size());
   for (std::uint32_t first = 0; first < 6; first += 2) {
@@ -142,37 +137,63 @@ TEST_P(NetworkGradient, gradient_of_a_batch_is_the_mean_of_its_parts) {
   for (std::size_t i = 0; i < mean.size(); ++i) EXPECT_NEAR(gradient[i], mean[i], 1e-5) << i;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, NetworkGradient,
-                         testing::Values(std::pair("mlp:6,5", Shape{7, 1, 1}), std::pair("mlp:1", Shape{2, 2, 1}),
-                                         std::pair("conv:2,3", Shape{1, 8, 8}), std::pair("conv:3,2", Shape{2, 9, 11})),
+INSTANTIATE_TEST_SUITE_P(All, NetworkGradient, testing::Values(std::pair("mlp:6,5", 7), std::pair("mlp:1", 4)),
                          [](const auto& row) { return "network_" + std::to_string(row.index); });
 
-TEST(Network, initialise_same_seed_gives_the_same_weights) {
-  const auto network = make_network("mlp:6,5", {7, 1, 1}, 3);
-  std::vector<float> a(network->parameters(), 9), b(network->parameters(), 8);
-  network->initialise(a, 1);
-  network->initialise(b, 1);
-  EXPECT_EQ(a, b);
-  network->initialise(b, 2);
-  EXPECT_NE(a, b);
+TEST(Network, gradient_of_a_linear_network_is_known) {
+  // relu passes the one positive sum: logits = {2x + 1, 0}.
+  Network network("mlp:1", 1, 2);
+  const Batch data{.inputs = Matrix::Constant(1, 1, 1.0F), .labels = {1}};
+  const std::vector<float> weights = {2, 0, 1, 0, 1, 0};  // hidden weight and bias, output weights, output biases
+  std::vector<float> gradient(6);
+  const double loss = network.gradient(weights, data, gradient);
+  const double p = 1 / (1 + std::exp(-3.0));
+  EXPECT_NEAR(loss, 3 + std::log1p(std::exp(-3.0)), 1e-6);
+  const std::vector<double> expected = {p, p, 2 * p, -2 * p, p, -p};
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(gradient[i], expected[i], 1e-6) << i;
 }
 
-TEST(Network, evaluate_counts_the_samples_whose_label_has_the_largest_logit) {
-  std::vector<std::unique_ptr<Layer>> layers;
-  layers.push_back(make_dense(2, 2));
-  Network network("identity", std::move(layers));
-  const Dataset data{.shape = {2, 1, 1},
-                     .classes = 2,
-                     .inputs = (Matrix(2, 4) << 3, 0, 1, 1, 0, 3, 0, 0).finished(),
-                     .labels = {0, 1, 1, 0}};
-  EXPECT_EQ(network.evaluate(std::vector<float>{1, 0, 0, 1, 0, 0}, data).accuracy, 0.75);
+TEST(Network, mlp_has_two_hidden_layers_by_default) {
+  const Network network("mlp", 64, 10);
+  EXPECT_EQ(network.tensors(), (std::vector<Index>{64 * 256, 256, 256 * 128, 128, 128 * 10, 10}));
+  EXPECT_EQ(network.parameters(), 50826u);
+  EXPECT_EQ(Network("mlp:300,100", 784, 10).parameters(), 266610u);
+  EXPECT_EQ(Network("mlp:7", 12, 2).tensors(), (std::vector<Index>{84, 7, 14, 2}));
+}
+
+TEST(Network, nonsense_throws_and_names_the_text_and_what_there_is) {
+  for (const std::string spec :
+       {"", "mpl", "mlp ", "mlp:", "mlp:0", "mlp:-5", "mlp:12,", "mlp:,12", "mlp:1,,2", "mlp:1x", "mlp:1 ,2",
+        "mlp:65537", "mlp:99999999999999999999", "mlp:1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1", "conv", "conv:8,16"}) {
+    const std::string text = message_of([&] { Network(spec, 784, 10); });
+    EXPECT_NE(text.find("'" + spec + "'"), std::string::npos) << text;
+    EXPECT_NE(text.find("mlp:H1"), std::string::npos) << text;
+  }
+}
+
+TEST(Network, impossible_ends_throw) {
+  EXPECT_THROW(Network("mlp", 0, 10), UsageError);
+  EXPECT_THROW(Network("mlp", 64, 1), UsageError);
+  EXPECT_THROW(Network("mlp:65536", 1 << 20, 10), UsageError);  // 2^36 weights
+}
+
+TEST(Network, initialise_same_seed_gives_the_same_weights) {
+  const Network network("mlp:6,5", 7, 3);
+  std::vector<float> a(network.parameters(), 9), b(network.parameters(), 8);
+  network.initialise(a, 1);
+  network.initialise(b, 1);
+  EXPECT_EQ(a, b);
+  network.initialise(b, 2);
+  EXPECT_NE(a, b);
+  for (const std::size_t bias : {42u, 47u, 78u}) EXPECT_EQ(a[bias], 0);
+  EXPECT_NE(a[41], 0);
 }
 
 TEST(Network, plain_descent_learns_the_teacher) {
   const LearningProblem problem =
       make_teacher({.features = 16, .classes = 4, .hidden = 8, .train = 2048, .test = 512, .seed = 3});
-  Student student("mlp:24", problem.train);
-  const auto before = student.network->evaluate(student.weights, problem.test);
+  Student student("mlp:24", problem.features(), problem.classes);
+  const auto before = student.network.evaluate(student.weights, problem.test);
   std::vector<std::uint32_t> samples;
   Batch batch;
   for (std::uint64_t step = 0; step < 400; ++step) {
@@ -181,30 +202,53 @@ TEST(Network, plain_descent_learns_the_teacher) {
     student.step(batch);
     for (std::size_t i = 0; i < student.weights.size(); ++i) student.weights[i] -= 0.1F * student.gradient[i];
   }
-  const auto after = student.network->evaluate(student.weights, problem.test);
+  const auto after = student.network.evaluate(student.weights, problem.test);
   EXPECT_LT(after.loss, 0.6 * before.loss);
   EXPECT_GT(after.loss, problem.floor);
   EXPECT_GT(after.accuracy, before.accuracy + 0.2);
 }
 
 TEST(Network, wrong_sizes_throw) {
-  const Dataset data = random_data({7, 1, 1}, 3, 4);
-  Student student("mlp:6", data);
+  const Batch data = random_data(7, 3, 4);
+  Student student("mlp:6", 7, 3);
   std::vector<float> short_one(student.weights.size() - 1);
-  EXPECT_THROW(student.network->initialise(short_one, 1), UsageError);
-  EXPECT_THROW(student.network->gradient(short_one, whole(data), student.gradient), UsageError);
-  EXPECT_THROW(student.network->gradient(student.weights, whole(data), short_one), UsageError);
-  EXPECT_THROW(student.network->evaluate(student.weights, random_data({8, 1, 1}, 3, 4)), UsageError);
+  EXPECT_THROW(student.network.initialise(short_one, 1), UsageError);
+  EXPECT_THROW(student.network.gradient(short_one, data, student.gradient), UsageError);
+  EXPECT_THROW(student.network.gradient(student.weights, data, short_one), UsageError);
+  EXPECT_THROW(student.network.evaluate(student.weights, random_data(8, 3, 4)), UsageError);
   EXPECT_THROW(student.step(Batch{.inputs = Matrix(7, 0)}), UsageError);
 }
 
-TEST(Network, layers_that_do_not_fit_throw) {
-  std::vector<std::unique_ptr<Layer>> layers;
-  EXPECT_THROW(Network("empty", std::move(layers)), UsageError);
-  std::vector<std::unique_ptr<Layer>> others;
-  others.push_back(make_dense(2, 3));
-  others.push_back(make_relu(4));
-  EXPECT_THROW(Network("odd", std::move(others)), UsageError);
+TEST(CrossEntropy, known_probabilities_give_their_logarithms) {
+  Matrix logits(3, 2);
+  logits << std::log(0.2F), 0, std::log(0.5F), 0, std::log(0.3F), 0;
+  const LossSum sum = cross_entropy(logits, std::vector{1, 2});
+  EXPECT_NEAR(sum.loss, -std::log(0.5) + std::log(3.0), 1e-6);
+  EXPECT_EQ(sum.correct, 1);
+}
+
+TEST(CrossEntropy, gradient_is_probability_minus_label_over_samples) {
+  Matrix logits(3, 2), gradient(3, 2), expected(3, 2);
+  logits << std::log(0.2F), 0, std::log(0.5F), 0, std::log(0.3F), 0;
+  const std::vector labels{1, 2};
+  EXPECT_EQ(cross_entropy(logits, labels, gradient).loss, cross_entropy(logits, labels).loss);
+  expected << 0.1F, 1 / 6.0F, -0.25F, 1 / 6.0F, 0.15F, -2 / 6.0F;
+  EXPECT_LT((gradient - expected).cwiseAbs().maxCoeff(), 1e-6);
+}
+
+TEST(CrossEntropy, huge_logits_stay_finite) {
+  Matrix logits(2, 2), gradient(2, 2);
+  logits << 1e4F, -1e4F, -1e4F, 1e4F;
+  const LossSum sum = cross_entropy(logits, std::vector{0, 0}, gradient);
+  EXPECT_NEAR(sum.loss, 2e4, 1e-3);
+  EXPECT_TRUE(gradient.allFinite());
+}
+
+TEST(CrossEntropy, wrong_labels_throw) {
+  const Matrix logits = Matrix::Zero(3, 2);
+  EXPECT_THROW(cross_entropy(logits, std::vector{0}), UsageError);
+  EXPECT_THROW(cross_entropy(logits, std::vector{0, 3}), UsageError);
+  EXPECT_THROW(cross_entropy(logits, std::vector{0, -1}), UsageError);
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 // A problem and a run that take milliseconds.
 #pragma once
 
-#include "tools/train/teacher.h"
+#include "tools/train/problem.h"
 #include "tools/train/trainer.h"
 
 namespace oktopk {

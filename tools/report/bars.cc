@@ -1,172 +1,135 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bars in groups. A linear axis includes zero, where the bars begin; on a logarithmic one they
-// begin at its lower end, and only their tips mean something. Labels of groups slope when they are
-// long, and with many bars the plot is as wide as the page.
+// Bars in groups. On a linear axis bars begin at zero; on a logarithmic one they begin at its lower end, and only
+// their tips mean something. Long labels of groups slope. A plot with many bars is as wide as the page.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "tools/report/axes.h"
-#include "tools/report/frame.h"
-#include "tools/report/markup.h"
-#include "tools/report/plot.h"
+#include "tools/report/document.h"
+#include "tools/report/drawing.h"
 
 namespace oktopk {
 namespace {
 
-constexpr double kWidth = 520;
 constexpr double kWideWidth = 1080;    // over both columns of the page
-constexpr std::size_t kManyBars = 48;  // from here on
+constexpr std::size_t kManyBars = 48;  // more bars than that are drawn over the whole width
 constexpr double kWidestBar = 46;
-constexpr double kLongestLabel = 120;
-constexpr double kSine = 0.5736;  // of 35 degrees, the slope of labels that do not fit
-constexpr double kCosine = 0.8192;
-constexpr double kNumberSize = 11;
+constexpr std::size_t kLongestLabel = 24;  // characters
+
+std::string shorten(const std::string& text) {
+  if (text.size() <= kLongestLabel) return text;
+  std::size_t end = kLongestLabel;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // not within a UTF-8 character
+  return text.substr(0, end) + "\u2026";
+}
 
 class Columns {
  public:
   explicit Columns(const Bars& bars) : bars_(bars) {
-    Extent values;
-    for (const Bars::Set& set : bars.sets)
+    std::vector<double> values;
+    for (const BarSet& set : bars.sets)
       for (std::size_t g = 0; g < size(set); ++g) add(set.values[g], values);
-    empty_ = values.empty;
-    if (!empty_) add(bars.reference, values);
-    if (!empty_) leave_room(values);
-    y_ = make_axis(values, {.log = bars.log_y, .round_ends = bars.log_y, .ticks = 6});
+    if (!values.empty()) {
+      for (const double reference : bars.references) add(reference, values);
+      leave_room(values);
+    }
+    y_ = make_axis(values, bars.log_y);
   }
 
-  std::string svg() {
-    const bool wide = bars_.groups.size() * std::max<std::size_t>(1, bars_.sets.size()) > kManyBars;
-    FrameRoom room = {.width = wide ? kWideWidth : kWidth, .left = label_width(y_) + 10};
-    choose_labels(room);
-    const Frame frame = lay_out({bars_.title, "", bars_.y_label, with_dropped(bars_.note, dropped_), legend()}, room);
-    y_.first = frame.bottom;
-    y_.last = frame.top;
-    std::string out = frame.begin() + draw_y_axis(frame, y_);
-    if (empty_) out += frame.nothing();
-    for (std::size_t g = 0; g < bars_.groups.size(); ++g) out += draw_group(frame, g);
-    out += draw_base(frame);
-    if (!empty_) out += draw_reference(frame);
-    return out + frame.end();
+  std::string figure() {
+    const auto groups = static_cast<double>(std::max<std::size_t>(1, bars_.groups.size()));
+    const auto sets = static_cast<double>(std::max<std::size_t>(1, bars_.sets.size()));
+    if (groups * sets > kManyBars) frame_.width = kWideWidth;
+    frame_.right = frame_.width - 8;
+    frame_.left = y_.label_width() + 10;
+    slot_ = (frame_.right - frame_.left) / groups;
+    choose_labels();
+    slot_ = (frame_.right - frame_.left) / groups;
+    width_ = std::min(kWidestBar, 0.78 * slot_ / sets);
+    std::string marks = draw_y_axis(frame_, y_, bars_.y_label);
+    for (std::size_t g = 0; g < bars_.groups.size(); ++g) marks += draw_group(g);
+    const double base = bars_.log_y || y_.ticks.empty() ? frame_.bottom : y_.at(0);
+    marks += svg_line(frame_.left, base, frame_.right, base, "axis");
+    std::string legend;
+    for (std::size_t s = 0; s < bars_.sets.size(); ++s)
+      legend += legend_entry(bars_.sets[s].name, "box", colour_class(bars_.sets[s].colour, s));
+    for (const double reference : bars_.references)
+      if (!y_.ticks.empty() && can_show(reference, bars_.log_y))
+        marks += svg_line(frame_.left, y_.at(reference), frame_.right, y_.at(reference), "reference");
+    legend += legend_entry(bars_.reference_label, "reference", "");
+    return make_figure({bars_.title, legend, bars_.note, dropped_}, frame_, marks);
   }
 
  private:
-  std::size_t size(const Bars::Set& set) const { return std::min(set.values.size(), bars_.groups.size()); }
+  std::size_t size(const BarSet& set) const { return std::min(set.values.size(), bars_.groups.size()); }
 
-  void add(double value, Extent& extent) {
+  void add(double value, std::vector<double>& values) {
     if (can_show(value, bars_.log_y))
-      extent.add(value);
+      values.push_back(value);
     else
       dropped_ += can_show(value, false);
   }
 
-  // For the numbers beyond the bars; on a logarithmic axis also for a foot to stand on.
-  void leave_room(Extent& values) const {
+  // For the numbers beyond the bars; on a logarithmic axis also for the foot of the smallest bar.
+  void leave_room(std::vector<double>& values) const {
+    if (!bars_.log_y) values.push_back(0);
+    const auto [lo, hi] = std::ranges::minmax(values);
     if (bars_.log_y) {
-      values.lo /= 1.5;
-      values.hi *= 1.2;
+      values.insert(values.end(), {lo / 1.5, hi * 1.2});
       return;
     }
-    values.add(0);
-    const double span = values.hi - values.lo;
-    if (values.hi > 0) values.hi += 0.07 * span;
-    if (values.lo < 0) values.lo -= 0.09 * span;
-  }
-
-  std::vector<LegendEntry> legend() const {
-    std::vector<LegendEntry> entries;
-    for (std::size_t s = 0; s < bars_.sets.size(); ++s) {
-      const Bars::Set& set = bars_.sets[s];
-      if (!set.name.empty())
-        entries.push_back({.name = set.name, .colour = palette_index(set.colour, s), .mark = LegendMark::box});
-    }
-    // In the legend and not on the line, where it would lie across the bars.
-    if (!bars_.reference_label.empty() && can_show(bars_.reference, bars_.log_y))
-      entries.push_back({.name = bars_.reference_label, .mark = LegendMark::reference});
-    return entries;
+    if (hi > 0) values.push_back(hi + 0.07 * (hi - lo));
+    if (lo < 0) values.push_back(lo - 0.09 * (hi - lo));
   }
 
   // Level if they fit beside each other, else sloping, and only as many as fit that way.
-  void choose_labels(FrameRoom& room) {
+  void choose_labels() {
     double longest = 0;
-    for (const std::string& group : bars_.groups)
-      longest = std::max(longest, std::min(kLongestLabel, text_width(group, kTickSize)));
-    const auto groups = static_cast<double>(std::max<std::size_t>(1, bars_.groups.size()));
-    const double slot = (room.width - room.left - room.right) / groups;
-    slope_ = longest + 10 > slot;
-    if (!slope_) return;
-    room.left = std::max(room.left, longest * kCosine - slot / 2);
-    room.tick_labels = longest * kSine + 16;
-    label_every_ = static_cast<std::size_t>(std::ceil(1.4 * kTickSize / slot));
+    for (const std::string& group : bars_.groups) longest = std::max(longest, text_width(shorten(group)));
+    slope_ = longest + 10 > slot_;
+    frame_.below = slope_ ? 0.574 * longest + 18 : 22;  // sine and cosine of 35 degrees
+    if (slope_) frame_.left = std::max(frame_.left, 0.819 * longest - slot_ / 2);
+    label_every_ = slope_ ? static_cast<std::size_t>(std::ceil(17 / slot_)) : 1;
   }
 
-  std::string draw_group(const Frame& frame, std::size_t g) const {
-    const double slot = (frame.right - frame.left) / static_cast<double>(bars_.groups.size());
-    const double centre = frame.left + (static_cast<double>(g) + 0.5) * slot;
-    const auto sets = static_cast<double>(std::max<std::size_t>(1, bars_.sets.size()));
-    const double width = std::min(kWidestBar, 0.78 * slot / sets);
+  std::string draw_group(std::size_t g) const {
+    const double centre = frame_.left + (static_cast<double>(g) + 0.5) * slot_;
     std::string out;
     for (std::size_t s = 0; s < bars_.sets.size(); ++s) {
-      const double left = centre + (static_cast<double>(s) - sets / 2) * width;
-      if (g < size(bars_.sets[s])) out += draw_bar(s, g, left, width);
+      const double place = static_cast<double>(s) - static_cast<double>(bars_.sets.size()) / 2;
+      if (g < size(bars_.sets[s])) out += draw_bar(s, g, centre + place * width_);
     }
-    return g % label_every_ == 0 ? out + group_label(frame, centre, g) : out;
+    if (g % label_every_ != 0) return out;
+    const std::string name = shorten(bars_.groups[g]);
+    if (!slope_) return out + svg_text(centre, frame_.bottom + 16, "middle", name);
+    return out + fmt::format("<text class=\"end\" transform=\"translate({} {}) rotate(-35)\">{}</text>\n",
+                             px(centre + 5), px(frame_.bottom + 15), escape(name));
   }
 
-  std::string draw_bar(std::size_t s, std::size_t g, double left, double width) const {
-    const Bars::Set& set = bars_.sets[s];
+  std::string draw_bar(std::size_t s, std::size_t g, double left) const {
+    const BarSet& set = bars_.sets[s];
     const double value = set.values[g];
     if (!can_show(value, bars_.log_y)) return "";
     const double tip = y_.at(value);
     const double foot = bars_.log_y ? y_.first : y_.at(0);
-    // A sliver even for zero, so that it differs from an absent value.
-    const double height = std::max(1.0, std::abs(foot - tip));
-    const double gap = std::min(1.5, 0.15 * width);
-    const std::string name = set.name.empty() ? bars_.y_label : set.name;
+    const double height = std::max(1.0, std::abs(foot - tip));  // zero differs from an absent value
+    const double gap = std::min(1.5, 0.15 * width_);
+    const std::string text =
+        fmt::format("{}\n{}: {}", bars_.groups[g], set.name.empty() ? bars_.y_label : set.name, format_value(value));
     std::string out =
-        fmt::format(R"(<rect class="bar c{}" x="{}" y="{}" width="{}" height="{}" rx="{}">)"
-                    R"(<title>{}</title></rect>)"
-                    "\n",
-                    palette_index(set.colour, s), px(left + gap / 2), px(foot - tip >= 0 ? foot - height : foot),
-                    px(width - gap), px(height), width > 6 ? "1.5" : "0",
-                    escape(fmt::format("{}\n{}: {}", bars_.groups[g], name, format_value(value))));
+        fmt::format("<rect class=\"bar {}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"><title>{}</title></rect>\n",
+                    colour_class(set.colour, s), px(left + gap / 2), px(foot >= tip ? foot - height : foot),
+                    px(width_ - gap), px(height), escape(text));
     const std::string number = format_value(value, 3);
-    if (text_width(number, kNumberSize) > width + 2) return out;
-    out += fmt::format(R"(<text class="number middle" x="{}" y="{}">{}</text>)"
-                       "\n",
-                       px(left + width / 2), px(value < 0 && !bars_.log_y ? tip + 12 : tip - 4), number);
-    return out;
-  }
-
-  std::string group_label(const Frame& frame, double centre, std::size_t g) const {
-    const std::string name = escape(shorten(bars_.groups[g], kLongestLabel, kTickSize));
-    const double y = frame.bottom + 16;
-    if (!slope_)
-      return fmt::format("<text class=\"tick middle\" x=\"{}\" y=\"{}\">{}</text>\n", px(centre), px(y), name);
-    return fmt::format("<text class=\"tick end\" transform=\"translate({} {}) rotate(-35)\">{}</text>\n",
-                       px(centre + 5), px(y - 1), name);
-  }
-
-  std::string draw_base(const Frame& frame) const {
-    const bool inside = !bars_.log_y && !empty_;
-    const std::string y = px(inside ? y_.at(0) : frame.bottom);
-    return fmt::format(R"(<line class="axis" x1="{}" y1="{}" x2="{}" y2="{}"/>)"
-                       "\n",
-                       px(frame.left), y, px(frame.right), y);
-  }
-
-  std::string draw_reference(const Frame& frame) const {
-    if (!can_show(bars_.reference, bars_.log_y)) return "";
-    const std::string y = px(y_.at(bars_.reference));
-    return fmt::format(R"(<line class="reference" x1="{}" y1="{}" x2="{}" y2="{}"/>)"
-                       "\n",
-                       px(frame.left), y, px(frame.right), y);
+    if (text_width(number) > width_ + 4) return out;
+    return out + svg_text(left + width_ / 2, value < 0 && !bars_.log_y ? tip + 12 : tip - 4, "number middle", number);
   }
 
   const Bars& bars_;
   Axis y_;
-  bool empty_ = false;
+  PlotFrame frame_;
+  double slot_ = 0, width_ = 0;  // of a group, of a bar
   bool slope_ = false;
   std::size_t label_every_ = 1;
   std::size_t dropped_ = 0;
@@ -174,6 +137,6 @@ class Columns {
 
 }  // namespace
 
-std::string to_svg(const Bars& bars) { return Columns(bars).svg(); }
+std::string to_figure(const Bars& bars) { return Columns(bars).figure(); }
 
 }  // namespace oktopk

@@ -1,33 +1,91 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/study/fill_in.h"
+// `oktopk study fill-in`: how the number of non-zeros grows when selections are added up. Every step starts anew
+// (no error feedback), with each preset's own selector.
+#include <fmt/format.h>
 
 #include <cmath>
 #include <memory>
 #include <set>
 
 #include "oktopk/reduce/reducer.h"
-#include "tests/laws/witness.h"
+#include "oktopk/tune/cost.h"
 #include "tools/statistics.h"
+#include "tools/study/study.h"
 
 namespace oktopk {
 namespace {
 
-// 1, 2, 4, ... below P, and P.
-std::vector<int> group_sizes(int P) {
-  std::vector<int> sizes;
-  for (int m = 1; m < P; m *= 2) sizes.push_back(m);
-  sizes.push_back(P);
-  return sizes;
-}
+struct FillInRun {
+  std::size_t k = 0;
+  std::vector<std::pair<std::string, double>> updates;  // preset, mean entries of the update / k
+  std::vector<UnionSize> unions;                        // m = 1, 2, 4, ... and P; mean over the steps
+};
 
-std::vector<std::vector<Index>> indices_of(const std::vector<Entries>& ranks) {
+// g with per_k = m^g.
+double exponent_of(const UnionSize& u) { return u.m > 1 && u.per_k > 0 ? std::log(u.per_k) / std::log(u.m) : 0; }
+
+std::vector<std::vector<Index>> gather_indices(Communicator& comm, CooView mine) {
   std::vector<std::vector<Index>> all;
-  for (const Entries& entries : ranks) {
-    std::vector<Index> mine;
-    for (const auto& [index, value] : entries) mine.push_back(index);
-    all.push_back(std::move(mine));
+  for (const Entries& entries : gather_entries(comm, mine)) {
+    all.emplace_back();
+    for (const auto& [index, value] : entries) all.back().push_back(index);
   }
   return all;
+}
+
+FillInRun measure_fill_in(Communicator& comm, const SourceOptions& data, double density) {
+  std::vector<std::unique_ptr<Reducer>> reducers;  // the first is topka, whose selector is exact
+  for (const Preset& preset : presets())
+    if (preset.name != "dense")
+      reducers.push_back(std::make_unique<Reducer>(comm, data.n, method_of(preset.name, density)));
+  FillInRun run{.k = reducers.front()->k()};
+  for (const auto& reducer : reducers) run.updates.emplace_back(reducer->allreduce().name(), 0.0);
+  const Source source = make_source(data, comm.rank());
+  std::vector<float> gradient;
+  for (int step = 0; step < data.steps; ++step) {
+    source(step, gradient);
+    for (std::size_t r = 0; r < reducers.size(); ++r) {
+      reducers[r]->forget();
+      reducers[r]->step(gradient);
+      run.updates[r].second += static_cast<double>(reducers[r]->outcome().update.size());
+    }
+    const auto unions = union_sizes(gather_indices(comm, reducers.front()->sent()), run.k);
+    run.unions.resize(unions.size(), {.per_k = 0});
+    for (std::size_t j = 0; j < unions.size(); ++j) {
+      run.unions[j].m = unions[j].m;
+      run.unions[j].per_k += unions[j].per_k / data.steps;
+    }
+  }
+  for (auto& [preset, entries] : run.updates) entries = entries / data.steps / static_cast<double>(run.k);
+  return run;
+}
+
+nlohmann::json row_of(const FillInRun& run, const std::string& data, int P) {
+  nlohmann::json row = {{"data", data}, {"ranks", P}, {"k", run.k}};
+  for (const auto& [preset, per_k] : run.updates) row["update_per_k"][preset] = per_k;
+  for (const UnionSize& u : run.unions)
+    row["unions"].push_back({{"m", u.m}, {"per_k", u.per_k}, {"exponent", exponent_of(u)}});
+  return row;
+}
+
+// Beside the cost model's union_of with the exponent that fits at m = P.
+void report_unions(const FillInRun& run, const std::string& data, Index n, Table& table, Plot& plot) {
+  if (run.unions.empty()) return;
+  Problem problem{.n = static_cast<double>(n), .k = static_cast<double>(run.k), .P = run.unions.back().m};
+  problem.union_exponent = problem.exponent_of(problem.k * run.unions.back().per_k);
+  Line observed{.name = data, .colour = static_cast<int>(plot.series.size() / 2)};
+  Line model{.name = data + ", union_of", .dashed = true, .colour = observed.colour};
+  for (const UnionSize& u : run.unions) {
+    const double modelled = problem.union_of(u.m) / problem.k;
+    table.rows.push_back({data, fmt::format("{}", u.m), fmt::format("{:.3f}", u.per_k),
+                          u.m == 1 ? "-" : fmt::format("{:.3f}", exponent_of(u)), fmt::format("{:.3f}", modelled),
+                          fmt::format("{:.3f}", independent_union(problem.n, problem.k, u.m))});
+    observed.x.push_back(u.m);
+    observed.y.push_back(u.per_k);
+    model.y.push_back(modelled);
+  }
+  model.x = observed.x;
+  plot.series.insert(plot.series.end(), {observed, model});
 }
 
 }  // namespace
@@ -37,56 +95,65 @@ double independent_union(double n, double k, int m) { return n / k * (1 - std::p
 std::vector<UnionSize> union_sizes(const std::vector<std::vector<Index>>& selections, std::size_t k) {
   const auto P = selections.size();
   std::vector<UnionSize> sizes;
-  for (const int m : group_sizes(static_cast<int>(P))) {
-    const auto members = static_cast<std::size_t>(m);
+  for (std::size_t m = 1;; m = std::min(2 * m, P)) {
     double total = 0;
     for (std::size_t i = 0; i < P; ++i) {
       std::set<Index> together;
-      for (std::size_t j = 0; j < members; ++j) {
-        const auto& mine = selections[(i + j * P / members) % P];
+      for (std::size_t j = 0; j < m; ++j) {
+        const auto& mine = selections[(i + j * P / m) % P];
         together.insert(mine.begin(), mine.end());
       }
       total += static_cast<double>(together.size());
     }
-    const double per_k = total / static_cast<double>(P * k);
-    sizes.push_back({m, per_k, m > 1 && per_k > 0 ? std::log(per_k) / std::log(m) : 0});
+    sizes.push_back({static_cast<int>(m), total / static_cast<double>(P * k)});
+    if (m == P) return sizes;
   }
-  return sizes;
 }
 
-FillInRun measure_fill_in(Communicator& comm, const FillInOptions& options) {
-  std::vector<std::unique_ptr<Reducer>> reducers;
-  std::vector<std::vector<double>> sizes;
-  for (const Preset& preset : presets()) {
-    if (preset.name == "dense") continue;
-    reducers.push_back(std::make_unique<Reducer>(
-        comm, options.source.n, ReducerOptions{.preset = std::string(preset.name), .density = options.density}));
-  }
-  sizes.resize(reducers.size());
-  const Source source = make_source(options.source, comm.rank());
-  std::vector<float> gradient;
-  FillInRun run{.k = reducers.front()->k()};
-  std::vector<std::vector<UnionSize>> unions;
-  for (int step = 0; step < options.source.steps; ++step) {
-    source(step, gradient);
-    for (std::size_t r = 0; r < reducers.size(); ++r) {
-      reducers[r]->forget();
-      reducers[r]->step(gradient);
-      sizes[r].push_back(static_cast<double>(reducers[r]->outcome().update.size()));
+Findings study_fill_in(const StudyTask& task) {
+  Findings out;
+  const double density = task.densities.front();
+  out.head = {fmt::format("n = {}, density {:g}, {} steps, each anew", task.n, density, task.steps)};
+  Table unions{.head = {"data", "m", "union / k", "g(m)", "union_of / k", "independent"},
+               .caption = fmt::format("the union of m selections, P = {}", task.ranks.back())};
+  Plot growth{.title = fmt::format("Union of m selections, P = {}", task.ranks.back()),
+              .x_label = "m",
+              .y_label = "entries / k",
+              .log_x = true,
+              .log_y = true};
+  for (const std::string& data : task.data) {
+    Plot plot{.title = "Update: " + data, .x_label = "P", .y_label = "entries / k", .log_x = true, .log_y = true};
+    for (const int P : task.ranks) {
+      const FillInRun run =
+          on_ranks(task, P, [&](Communicator& c) { return measure_fill_in(c, task.source(data), density); });
+      out.rows.push_back(row_of(run, data, P));
+      plot.series.resize(run.updates.size());
+      for (std::size_t p = 0; p < run.updates.size(); ++p) {
+        plot.series[p].name = run.updates[p].first;
+        plot.series[p].x.push_back(P);
+        plot.series[p].y.push_back(run.updates[p].second);
+      }
+      if (P == task.ranks.back()) report_unions(run, data, task.n, unions, growth);
     }
-    // The first is topka, whose selector is exact.
-    unions.push_back(union_sizes(indices_of(gather_entries(comm, reducers.front()->sent())), run.k));
+    out.plots.push_back(plot);
   }
-  for (std::size_t r = 0; r < reducers.size(); ++r)
-    run.updates.emplace_back(reducers[r]->allreduce().name(), mean_of(sizes[r]) / static_cast<double>(run.k));
-  run.unions = unions.front();
-  for (std::size_t j = 0; j < run.unions.size(); ++j) {
-    UnionSize& mean = run.unions[j];
-    mean.per_k = 0;
-    for (const auto& step : unions) mean.per_k += step[j].per_k / static_cast<double>(unions.size());
-    if (mean.m > 1) mean.exponent = std::log(mean.per_k) / std::log(mean.m);
-  }
-  return run;
+  out.plots.push_back(growth);
+  std::vector<Column> columns = {plain("data", "data"), plain("P", "ranks")};
+  for (const Preset& preset : presets())
+    if (preset.name != "dense")
+      columns.push_back({std::string(preset.name), [name = std::string(preset.name)](const auto& row) {
+                           const auto updates = row.value("update_per_k", nlohmann::json::object());
+                           return fmt::format("{:.2f}", updates.value(name, 0.0));
+                         }});
+  out.tables = {make_table("entries of the update / k", columns, out.rows), unions};
+  out.notes = {
+      "gaussian: independent supports; calm: a common signal and noise; identical: the same gradient everywhere.",
+      "g(m): the observed exponent, union / k = m^g. union_of: the cost model's, as of m^h independent selections, "
+      "with "
+      "the h of m = P. independent: n/k (1 - (1 - k/n)^m).",
+      "m selections are those of ranks i, i + P/m, ...: the selections that meet in a block in the phases of a halving "
+      "reduce-scatter."};
+  return out;
 }
 
 }  // namespace oktopk

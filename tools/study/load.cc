@@ -1,65 +1,162 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/study/load.h"
+// `oktopk study load`: how evenly the work is spread over the ranks, with and without re-cutting and balancing, seen
+// from outside by the exchanges of a step:
+//   split   the one exchange with P - 1 messages (oktopk is given a bucket of P, circulant direct skips): the bytes
+//           that an owner receives of its region from the others
+//   share   the bytes that a rank sends in the first round of the gather, which is the last ceil(log2 P) exchanges of
+//           the step: its own share and nothing else
+// Framing is included. All selections are exact, so that cuts alone make the difference.
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 
 #include "oktopk/base/error.h"
-#include "tests/laws/witness.h"
+#include "oktopk/comm/decorators.h"
+#include "oktopk/reduce/reducer.h"
 #include "tools/statistics.h"
+#include "tools/study/study.h"
 
 namespace oktopk {
 namespace {
 
-ReducerOptions traceable(ReducerOptions options, int P) {
+constexpr double kNeverBalance = 1e9;
+constexpr int kTau = 16;
+
+struct Case {
+  const char* name;
+  const char* preset;
+  bool recuts;     // oktopk: repartition every kTau steps, or once
+  double trigger;  // oktopk: of balancing
+};
+constexpr Case kCases[] = {
+    {"topkdsa: equal regions", "topkdsa", false, kNeverBalance},
+    {"oktopk: one vote", "oktopk", false, kNeverBalance},
+    {"oktopk: one vote, balance", "oktopk", false, 4},
+    {"oktopk: tau = 16", "oktopk", true, kNeverBalance},
+    {"oktopk: tau = 16, balance", "oktopk", true, 4},
+    {"oktopk: tau = 16, balance at 1.2", "oktopk", true, 1.2},
+    {"circulant: recut on demand", "circulant", true, kNeverBalance},
+};
+
+ReducerOptions options_of(const Case& c, double density, int P) {
+  ReducerOptions options = method_of(c.preset, density);
   options.selector = SelectorKind::exact;
+  options.allreduce.tau = c.recuts ? kTau : std::numeric_limits<int>::max();
+  options.allreduce.balance_trigger = c.trigger;
   options.allreduce.bucket = P;
   if (options.preset == "circulant") options.allreduce.skips = "direct";
   options.nan_policy = NanPolicy::local;
   return options;
 }
 
-std::vector<double> column(const std::vector<Dense>& by_rank, std::size_t c) {
-  std::vector<double> values;
-  for (const Dense& rank : by_rank) values.push_back(rank[c]);
-  return values;
-}
+struct LoggedExchange {
+  std::size_t at;  // in exchanges
+  std::span<const Recv> recvs;
+};
+
+// Logs every exchange of one step.
+class LoggingCommunicator final : public TrackingCommunicator<LoggedExchange> {
+ public:
+  explicit LoggingCommunicator(Communicator& inner) : TrackingCommunicator(inner) {}
+
+  std::unique_ptr<Communicator> split(int color, int key) override { return inner().split(color, key); }
+
+  std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) override {
+    const std::uint64_t ticket = inner().begin(sends, recvs);
+    keep(ticket, {exchanges.size(), recvs});
+    exchanges.emplace_back();
+    for (const Send& send : sends) exchanges.back().bytes_sent += send.bytes.size();
+    return ticket;
+  }
+
+  void finish(std::uint64_t ticket) override {
+    const LoggedExchange seen = take(ticket);
+    inner().finish(ticket);
+    exchanges[seen.at].messages_received = seen.recvs.size();
+    for (const Recv& recv : seen.recvs) exchanges[seen.at].bytes_received += recv.size;
+  }
+
+  std::vector<Exchange> exchanges;  // in the order begun
+};
+
+// Per step, largest / mean over the ranks. Shares: only of steps that do not evaluate thresholds, because those gather
+// everything. dealt: entries per owner if tiles of 256 indices were dealt round to the ranks instead of regions.
+struct LoadRun {
+  Dense split, share, total, dealt;
+  Dense bytes;     // received per rank
+  Dense balanced;  // oktopk: 1 if shares were balanced
+};
 
 class LoadRunner {
  public:
   LoadRunner(Communicator& comm, Index n, const ReducerOptions& options)
-      : comm_(comm), tracing_(comm), reducer_(tracing_, n, traceable(options, comm.size())) {}
+      : comm_(comm), logging_(comm), reducer_(logging_, n, options) {}
 
   void step(std::span<const float> gradient) {
-    tracing_.reset();
+    logging_.exchanges.clear();
     reducer_.step(gradient);
-    const StepLoad mine = load_of(tracing_.exchanges(), comm_.size());
-    const auto ranks = gather_dense(comm_, {mine.split, mine.share, mine.total});
-    run_.split.push_back(imbalance(column(ranks, 0)));
-    run_.total.push_back(imbalance(column(ranks, 2)));
-    bytes_.push_back(mean_of(column(ranks, 2)));
-    run_.dealt.push_back(imbalance(add_up(gather_dense(comm_, dealt_counts(reducer_.sent().idx, comm_.size())))));
+    const StepLoad mine = load_of(logging_.exchanges, comm_.size());
+    const auto totals = ask_all(comm_, mine.total);
+    run.split.push_back(imbalance(ask_all(comm_, mine.split)));
+    run.total.push_back(imbalance(totals));
+    run.bytes.push_back(mean_of(totals));
+    run.dealt.push_back(imbalance(add_up(gather_dense(comm_, dealt_counts(reducer_.sent().idx, comm_.size())))));
     if (reducer_.outcome().refreshed) return;
-    run_.share.push_back(imbalance(column(ranks, 1)));
+    run.share.push_back(imbalance(ask_all(comm_, mine.share)));
     // Sizes and shares are gathered in ceil(log2 P) exchanges each; one more is the balancing.
     const auto usual = 2 * static_cast<std::size_t>(ceil_log2(comm_.size()));
-    const bool balanced = reducer_.allreduce().name() == "oktopk" && mine.after_split > usual;
-    balanced_.push_back(balanced ? 1 : 0);
+    run.balanced.push_back(reducer_.allreduce().name() == "oktopk" && mine.after_split > usual ? 1 : 0);
   }
 
-  LoadRun result() {
-    run_.bytes = mean_of(bytes_);
-    run_.balanced = mean_of(balanced_);
-    return run_;
-  }
+  LoadRun run;
 
  private:
   Communicator& comm_;
-  LoggingCommunicator tracing_;
+  LoggingCommunicator logging_;
   Reducer reducer_;
-  std::vector<double> bytes_, balanced_;
-  LoadRun run_;
 };
+
+std::vector<LoadRun> measure_load(Communicator& comm, const SourceOptions& data, double density) {
+  std::vector<std::unique_ptr<LoadRunner>> runners;
+  for (const Case& c : kCases)
+    runners.push_back(std::make_unique<LoadRunner>(comm, data.n, options_of(c, density, comm.size())));
+  const Source source = make_source(data, comm.rank());
+  std::vector<float> gradient;
+  for (int step = 0; step < data.steps; ++step) {
+    source(step, gradient);
+    for (const auto& runner : runners) runner->step(gradient);
+  }
+  std::vector<LoadRun> runs;
+  for (const auto& runner : runners) runs.push_back(std::move(runner->run));
+  return runs;
+}
+
+// One bar per case and data.
+Bars bars_of(const std::string& title, const std::vector<std::string>& data) {
+  Bars bars{.title = title, .y_label = "largest / mean", .groups = data, .references = {1}, .reference_label = "even"};
+  for (const Case& c : kCases) bars.sets.push_back({.name = c.name});
+  return bars;
+}
+
+std::vector<Column> load_columns() {
+  const Column kib{"KiB/rank",
+                   [](const auto& row) { return fmt::format("{:.2f}", row["bytes"].template get<double>() / 1024); }};
+  const Column balanced{
+      "balanced", [](const auto& row) { return fmt::format("{:.0f}%", 100 * row["balanced"].template get<double>()); }};
+  return {plain("case", "case"),
+          plain("data", "data"),
+          plain("P", "ranks"),
+          mean("split mean", "split", 2),
+          largest("max", "split", 2),
+          mean("share mean", "share", 2),
+          largest("max", "share", 2),
+          mean("total mean", "total", 2),
+          mean("tiles", "dealt", 2),
+          kib,
+          balanced};
+}
 
 }  // namespace
 
@@ -73,9 +170,8 @@ std::vector<double> dealt_counts(std::span<const Index> idx, int P) {
 StepLoad load_of(std::span<const Exchange> exchanges, int P) {
   const auto peers = static_cast<std::size_t>(P) - 1;
   const auto gather = static_cast<std::size_t>(ceil_log2(P));
-  // The first: balancing, which comes later, may happen to have as many messages.
-  const auto split =
-      std::find_if(exchanges.begin(), exchanges.end(), [&](const Exchange& e) { return e.messages_received == peers; });
+  // The first one: balancing, which comes later, may have as many messages.
+  const auto split = std::ranges::find(exchanges, peers, &Exchange::messages_received);
   require(P >= 4 && split != exchanges.end() && exchanges.size() >= gather,
           "load: this step has no exchange with P - 1 messages");
   StepLoad load;
@@ -86,20 +182,52 @@ StepLoad load_of(std::span<const Exchange> exchanges, int P) {
   return load;
 }
 
-std::vector<LoadRun> measure_load(Communicator& comm, const LoadOptions& options) {
-  require(comm.size() >= 4, "--ranks ", comm.size(), ": the phases can be told apart only from 4 ranks on");
-  std::vector<std::unique_ptr<LoadRunner>> runners;
-  for (const ReducerOptions& reducer : options.cases)
-    runners.push_back(std::make_unique<LoadRunner>(comm, options.source.n, reducer));
-  const Source source = make_source(options.source, comm.rank());
-  std::vector<float> gradient;
-  for (int step = 0; step < options.source.steps; ++step) {
-    source(step, gradient);
-    for (const auto& runner : runners) runner->step(gradient);
+Findings study_load(const StudyTask& task) {
+  for (const int P : task.ranks) require(P >= 4, "--ranks ", P, ": the phases can be told apart only from 4 ranks on");
+  Findings out;
+  const double density = task.densities.front();
+  out.head = {
+      fmt::format("n = {}, density {:g}, {} steps; largest / mean over the ranks", task.n, density, task.steps)};
+  for (const int P : task.ranks) {
+    Bars split = bars_of(fmt::format("Split: received by owners, P = {}", P), task.data);
+    Bars share = bars_of(fmt::format("Gather: the owners' shares, P = {}", P), task.data);
+    for (const std::string& data : task.data) {
+      const auto runs = on_ranks(task, P, [&](Communicator& c) { return measure_load(c, task.source(data), density); });
+      Plot plot{.title = fmt::format("Split over the steps: {}, P = {}", data, P),
+                .x_label = "step",
+                .y_label = "largest / mean"};
+      for (std::size_t c = 0; c < runs.size(); ++c) {
+        const LoadRun& run = runs[c];
+        out.rows.push_back({{"case", kCases[c].name},
+                            {"preset", kCases[c].preset},
+                            {"data", data},
+                            {"ranks", P},
+                            {"split", run.split},
+                            {"share", run.share},
+                            {"total", run.total},
+                            {"dealt", run.dealt},
+                            {"bytes", mean_of(run.bytes)},
+                            {"balanced", mean_of(run.balanced)}});
+        split.sets[c].values.push_back(mean_of(run.split));
+        share.sets[c].values.push_back(mean_of(run.share));
+        // Balancing does not change the split.
+        if (kCases[c].trigger == kNeverBalance) plot.series.push_back(over_steps(kCases[c].name, run.split));
+      }
+      out.plots.push_back(plot);
+    }
+    out.plots.insert(out.plots.end(), {split, share});
   }
-  std::vector<LoadRun> runs;
-  for (const auto& runner : runners) runs.push_back(runner->result());
-  return runs;
+  out.tables = {make_table("bytes per rank, largest / mean", load_columns(), out.rows)};
+  out.notes = {
+      "tiles: entries per owner if tiles of 256 indices were dealt round to the ranks instead of regions; an owner's "
+      "own entries count.",
+      "split: received in the one exchange with P - 1 messages; an owner's own entries cross no wire and are not in "
+      "it. "
+      "share: sent in the first round of the gather, after balancing; only of steps that evaluate nothing. Frame "
+      "headers are included in both.",
+      "total: all bytes that a rank receives. balanced: part of those steps in which oktopk balanced.",
+      "Selections are exact everywhere; circulant runs with direct skips."};
+  return out;
 }
 
 }  // namespace oktopk

@@ -15,43 +15,33 @@ namespace oktopk {
 namespace {
 
 constexpr int kTurn = 16;                  // steps in which the signal turns to the next one
-constexpr int kCommonRank = 1 << 20;       // whose noise is the signal
+constexpr int kCommonRank = 1 << 20;       // the noise of this rank is the common signal
 constexpr std::uint64_t kSpikeEvery = 40;  // steps, on average
 constexpr std::uint64_t kPatternSeed = 1'000'003;
 
-int passed(const std::vector<int>& moments, int step) {
-  return static_cast<int>(std::count_if(moments.begin(), moments.end(), [step](int m) { return step >= m; }));
-}
-
 }  // namespace
 
-Stream::Stream(const StreamOptions& options) : options_(options) {
+Stream::Stream(const SourceOptions& options, double common) : options_(options), common_(common) {
   require(options.steps >= 1, "stream: steps = ", options.steps, ", but it must be at least 1");
-  require(options.common >= 0 && options.common <= 1, "stream: common = ", options.common, ", but it must be in 0..1");
-}
-
-std::vector<int> Stream::drops() const {
-  if (options_.kind == StreamKind::calm) return {};
-  return {options_.steps / 2, options_.steps * 3 / 4};
-}
-
-std::vector<int> Stream::shifts() const {
-  if (options_.kind == StreamKind::calm) return {};
-  return {options_.steps / 4, options_.steps * 5 / 8};
+  require(common >= 0 && common <= 1, "stream: common = ", common, ", but it must be in 0..1");
 }
 
 bool Stream::is_spike(int step) const {
-  if (options_.kind == StreamKind::calm || step == 0) return false;
+  if (options_.data == "calm" || step == 0) return false;
   return Random(options_.seed, 77, static_cast<std::uint64_t>(step)).below(kSpikeEvery) == 0;
 }
 
 double Stream::scale(int step) const {
-  if (options_.kind == StreamKind::calm) return 1;
+  if (options_.data == "calm") return 1;
+  const int drops = (step >= options_.steps / 2) + (step >= options_.steps * 3 / 4);
   const double drift = 0.7 * std::sin(4 * std::numbers::pi * step / options_.steps);
-  return std::exp(drift) * std::pow(0.1, passed(drops(), step)) * (is_spike(step) ? 10 : 1);
+  return std::exp(drift) * std::pow(0.1, drops) * (is_spike(step) ? 10 : 1);
 }
 
-int Stream::pattern(int step) const { return passed(shifts(), step); }
+int Stream::pattern(int step) const {
+  if (options_.data == "calm") return 0;
+  return (step >= options_.steps / 4) + (step >= options_.steps * 5 / 8);
+}
 
 std::uint64_t Stream::seed_of(int pattern) const {
   return options_.seed + kPatternSeed * static_cast<std::uint64_t>(pattern);
@@ -71,16 +61,16 @@ const std::vector<float>& Stream::key(std::size_t slot, int number, int pattern)
 void Stream::gradient(int rank, int step, std::vector<float>& out) {
   const int now = pattern(step);
   out = make_input(Input::layered, options_.n, rank, static_cast<std::uint64_t>(step), seed_of(now));
-  // A turn from one signal to the next keeps the variance.
+  // Sine and cosine keep the variance while one signal turns into the next.
   const int number = step / kTurn;
   const double angle = std::numbers::pi / 2 * (step % kTurn) / kTurn;
   const auto even = static_cast<std::size_t>(number % 2);
   const std::vector<float>& from = key(even, number, now);
   const std::vector<float>& to = key(1 - even, number + 1, now);
   const double whole = scale(step);
-  const auto noise = static_cast<float>(whole * std::sqrt(1 - options_.common));
-  const auto a = static_cast<float>(whole * std::sqrt(options_.common) * std::cos(angle));
-  const auto b = static_cast<float>(whole * std::sqrt(options_.common) * std::sin(angle));
+  const auto noise = static_cast<float>(whole * std::sqrt(1 - common_));
+  const auto a = static_cast<float>(whole * std::sqrt(common_) * std::cos(angle));
+  const auto b = static_cast<float>(whole * std::sqrt(common_) * std::sin(angle));
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = noise * out[i] + a * from[i] + b * to[i];
 }
 
@@ -96,9 +86,7 @@ void check_source(const std::string& data) {
 Source make_source(const SourceOptions& o, int rank) {
   check_source(o.data);
   if (o.data == "calm" || o.data == "rough") {
-    const StreamKind kind = o.data == "calm" ? StreamKind::calm : StreamKind::rough;
-    const auto stream =
-        std::make_shared<Stream>(StreamOptions{.kind = kind, .n = o.n, .steps = o.steps, .seed = o.seed});
+    const auto stream = std::make_shared<Stream>(o);
     return [stream, rank](int step, std::vector<float>& out) { stream->gradient(rank, step, out); };
   }
   const bool identical = o.data == "identical";

@@ -1,56 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-// `oktopk study NAME`: experiments about the algorithms themselves, not about their speed. A study
-// gets a task, runs it on the ranks and gives findings: tables for the terminal and the page, plots
-// for the page, rows for JSON. To add one: its measurement (tested), <name>_study.cc, a row in
-// study.cc, a section in docs/studies.md.
+// `oktopk study NAME`: experiments about the algorithms themselves, not about their speed. A study gets a task, runs it
+// on the ranks and gives findings: rows for JSON, tables for the terminal and the page, plots for the page. To add one:
+// a file with its measurement and its findings, a row in study.cc, a section in docs/studies.md.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "oktopk/reduce/density.h"
-#include "tools/report/page.h"
+#include "oktopk/comm/communicator.h"
+#include "oktopk/reduce/reducer.h"
+#include "tests/laws/witness.h"
+#include "tools/report/document.h"
 #include "tools/study/stream.h"
-#include "tools/worlds.h"
 
 namespace oktopk {
 
-// What to run, checked.
+// The settings of one study, checked.
 struct StudyTask {
-  Worlds& worlds;
+  std::function<void(int P, const std::function<void(Communicator&)>& body)> run_ranks;
   Index n = 0;
   std::vector<double> densities;
   std::vector<int> ranks;
   int steps = 0;
   std::uint64_t seed = 1;
+  int seeds = 3;  // learning and density: runs of each row
   std::vector<std::string> data;
 
   SourceOptions source(const std::string& name) const { return {.data = name, .n = n, .steps = steps, .seed = seed}; }
 };
 
 struct Findings {
-  std::vector<std::string> head;  // "# " lines: what was run
+  std::vector<std::string> head;                  // the settings, in words
+  nlohmann::json rows = nlohmann::json::array();  // for JSON
   std::vector<Table> tables;
-  std::vector<std::string> notes;  // how to read them
-  std::vector<std::string> plots;  // from to_svg()
-  nlohmann::json rows = nlohmann::json::array();
-};
-
-struct Study {
-  std::string_view name;
-  std::string_view summary;
-  std::string_view question;  // for the page
-  std::string_view size, densities, ranks;
-  int steps;
-  std::string_view data;
-  bool trains = false;          // knows the data `training`
-  bool many_densities = false;  // takes a list
-  Findings (*run)(const StudyTask& task);
+  nlohmann::json plots = nlohmann::json::array();  // Plot or Bars
+  std::vector<std::string> notes;                  // how to read the tables
 };
 
 Findings study_xi(const StudyTask& task);
@@ -58,18 +49,77 @@ Findings study_counts(const StudyTask& task);
 Findings study_load(const StudyTask& task);
 Findings study_fill_in(const StudyTask& task);
 Findings study_mass(const StudyTask& task);
+Findings study_learning(const StudyTask& task);  // recipes
+Findings study_density(const StudyTask& task);   // fixed and adaptive densities
 
-// Runs body(comm) on P ranks and returns what rank 0 got. Elsewhere than on rank 0's process, with
-// MPI, a default value: nothing is printed there.
+// Runs body(comm) on P ranks and returns rank 0's result. With MPI, the other processes get a default value.
 template <class Body>
-auto on_ranks(Worlds& worlds, int P, Body body) {
+auto on_ranks(const StudyTask& task, int P, Body body) {
   using Run = std::invoke_result_t<Body&, Communicator&>;
   Run first{};
-  worlds.run(P, [&](Station& station) {
-    Run run = body(station.comm);
-    if (station.comm.rank() == 0) first = std::move(run);
+  task.run_ranks(P, [&](Communicator& comm) {
+    Run run = body(comm);
+    if (comm.rank() == 0) first = std::move(run);
   });
   return first;
 }
+
+ReducerOptions method_of(std::string_view preset, double density);
+
+// A column of a table: its head, and the text of its cell for a row of JSON.
+struct Column {
+  std::string head;
+  std::function<std::string(const nlohmann::json& row)> text;
+};
+Column plain(const std::string& head, const std::string& key);                // a text or number as it is
+Column fixed(const std::string& head, const std::string& key, int decimals);  // "-" if there is none
+// The field is an array of numbers.
+Column mean(const std::string& head, const std::string& key, int decimals);
+Column largest(const std::string& head, const std::string& key, int decimals);
+
+// The rows that have the field `key`.
+Table make_table(const std::string& caption, const std::vector<Column>& columns, const nlohmann::json& rows,
+                 const std::string& key = "data");
+
+// y over 0, 1, 2, ...
+Line over_steps(const std::string& name, const std::vector<double>& y);
+
+// ---- Parts of the studies, for their tests ----
+
+struct XiState {
+  std::vector<Dense> accumulators;  // by rank: a G_i + e_i
+  // Owner memory of all ranks, or empty. The paper has none. Entries that were sent and not applied are in the memory
+  // and in no e_i, so the memory takes part in both sums.
+  Dense memory = {};
+  Dense gradient = {};  // a G_t, the mean over the ranks
+};
+Dense top_of(const Dense& x, std::size_t k);  // the rest is zero; among equals, smaller indices
+double xi_of(const XiState& state, std::size_t k);
+// The same with the applied update (the mean) in place of the second Topk.
+double xi_applied(const XiState& state, const Dense& applied, std::size_t k);
+
+// The union of m ranks' exact selections, as it arises in the phases of a halving reduce-scatter: ranks i, i + P/m,
+// i + 2P/m, ...; mean over i.
+struct UnionSize {
+  int m = 1;
+  double per_k = 1;
+};
+std::vector<UnionSize> union_sizes(const std::vector<std::vector<Index>>& selections, std::size_t k);
+// k of n entries at random and independent on m ranks: the expected union, per k.
+double independent_union(double n, double k, int m);
+
+// One exchange of a step, as a rank saw it.
+struct Exchange {
+  std::size_t messages_received = 0;
+  std::uint64_t bytes_sent = 0, bytes_received = 0;
+};
+// One rank's step, seen from outside. REQUIRES: P >= 4, so that the split cannot be mistaken.
+struct StepLoad {
+  double split = 0, share = 0, total = 0;  // bytes
+  std::size_t after_split = 0;             // exchanges
+};
+StepLoad load_of(std::span<const Exchange> exchanges, int P);
+// How many of the indices each of P owners has when tiles of 256 are dealt round.
+std::vector<double> dealt_counts(std::span<const Index> idx, int P);
 
 }  // namespace oktopk

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// A real training stream for the studies: a small multilayer perceptron that learns from a
-// generated teacher (tools/train/teacher.h), each rank on samples of its own.
+// The problem and the network that the studies xi, learning and density train.
 #pragma once
 
 #include <string>
 
-#include "tools/study/xi.h"
-#include "tools/train/dataset.h"
+#include "oktopk/base/error.h"
+#include "tools/train/network.h"
+#include "tools/train/problem.h"
 
 namespace oktopk {
 
-class Training {
- public:
-  // The largest mlp:h,h/2 with at most `most` weights. UsageError if there is none.
-  Training(Index most, std::uint64_t seed);
-
-  const std::string& network() const { return network_; }
-  std::vector<float> weights() const;  // initial, equal on all ranks
-
-  // For one rank; borrows this object, which is not changed: ranks may share it.
-  TrainingSource source(int rank) const;
-
- private:
-  std::uint64_t seed_;
-  LearningProblem problem_;
-  std::string network_;
+struct SmallTraining {
+  LearningProblem problem;
+  std::string model;
 };
+
+// The largest mlp:h,h/2 with at most `most` weights. UsageError if there is none to speak of.
+inline SmallTraining small_training(Index most, const TeacherOptions& options) {
+  constexpr Index kFewest = 512;
+  require(most >= kFewest, "n = ", most, ", but training needs at least ", kFewest, " weights");
+  const auto weights_of = [&](int hidden) {
+    return (options.features + 1) * hidden + (hidden + 1) * (hidden / 2) + (hidden / 2 + 1) * options.classes;
+  };
+  int hidden = 2;
+  while (weights_of(hidden + 2) <= static_cast<int>(most)) hidden += 2;
+  return {make_teacher(options), "mlp:" + std::to_string(hidden) + "," + std::to_string(hidden / 2)};
+}
 
 }  // namespace oktopk

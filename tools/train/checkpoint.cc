@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/train/checkpoint.h"
-
+// Checkpoints of a training run, as tools/train/trainer.h says.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "oktopk/base/state.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/reduce/notes.h"
+#include "tools/train/trainer.h"
 
 namespace oktopk {
 namespace {
@@ -23,7 +23,7 @@ std::string file_name(const std::string& preset, std::uint64_t step, int rank, i
   return fmt::format("{}-{:08}-{}-of-{}.state", preset, step, rank, P);
 }
 
-// The files of one preset in a folder: {step, ranks} -> how many ranks' files are there.
+// The files of one preset in a folder: {step, ranks} -> number of files.
 std::map<std::pair<std::uint64_t, int>, int> find_sets(const std::string& dir, const std::string& preset) {
   std::map<std::pair<std::uint64_t, int>, int> sets;
   std::error_code ignored;
@@ -40,7 +40,7 @@ std::map<std::pair<std::uint64_t, int>, int> find_sets(const std::string& dir, c
   return sets;
 }
 
-// The newest step of which all ranks' files are there, as {step, ranks}.
+// The newest step with the files of all ranks, as {step, ranks}.
 std::array<std::uint64_t, 2> newest(const std::string& dir, const std::string& preset) {
   std::array<std::uint64_t, 2> found = {0, 0};
   for (const auto& [set, files] : find_sets(dir, preset))
@@ -69,8 +69,8 @@ void write_file(const fs::path& path, std::span<const std::byte> bytes) {
   require(!failed, "cannot write ", path.string(), ": ", failed.message());
 }
 
-// What two runs must share for one to continue the other. Not the samples per rank: with another
-// number of ranks another one keeps the global batch.
+// The settings that two runs must share for one to continue the other. The samples per rank may differ: on another
+// number of ranks another value keeps the global batch.
 std::string description(const TrainOptions& o) {
   std::string text = fmt::format("model {}, {} steps, seed {}, {}", o.model, o.steps, o.seed, to_json(o.recipe).dump());
   if (o.group != 1) text += o.group == 0 ? ", nodes of a host" : fmt::format(", nodes of {}", o.group);
@@ -81,6 +81,8 @@ std::vector<std::vector<double>*> columns(Curves& c) {
   return {&c.step,      &c.loss,      &c.bytes,         &c.selected,  &c.unsent,
           &c.test_step, &c.test_loss, &c.test_accuracy, &c.test_bytes};
 }
+
+std::vector<double*> numbers(TrainState& s) { return {&s.bytes, &s.messages, &s.stretch_loss, &s.stretch}; }
 
 struct Loaded {
   Bytes file;
@@ -95,10 +97,7 @@ Loaded read_state(const fs::path& path, const TrainOptions& options, std::size_t
   const std::string saved = in.take_text();
   require(saved == description(options), path.string(), ": of another run (", saved, ")");
   loaded.state.step = in.take<std::uint64_t>();
-  loaded.state.bytes = in.take<double>();
-  loaded.state.messages = in.take<double>();
-  loaded.state.stretch_loss = in.take<double>();
-  loaded.state.stretch = in.take<double>();
+  for (double* number : numbers(loaded.state)) *number = in.take<double>();
   for (std::vector<double>* column : columns(loaded.state.curves)) *column = in.take_all<double>();
   loaded.weights = in.take_all<float>();
   require(loaded.weights.size() == n, path.string(), ": ", loaded.weights.size(), " weights, but the model has ", n);
@@ -115,17 +114,14 @@ void save_checkpoint(Communicator& comm, const TrainOptions& options, const Trai
   const Bytes bytes = write_state([&](StateWriter& out) {
     out.put_text(description(options));
     out.put(state.step);
-    out.put(state.bytes);
-    out.put(state.messages);
-    out.put(state.stretch_loss);
-    out.put(state.stretch);
+    for (const double* number : numbers(copy)) out.put(*number);
     for (const std::vector<double>* column : columns(copy.curves)) out.put_all(std::span<const double>(*column));
     out.put_all(weights);
     out.put_state([&](StateWriter& inner) { optimiser.write(inner); });
   });
   const fs::path dir(options.checkpoint_dir);
   const std::string& preset = options.reducer.preset;
-  // All have the new step before anyone drops an older one.
+  // All ranks have the new step before any rank drops an older one.
   Workspace work;
   agree_on_success(comm, work, [&] {
     std::error_code failed;

@@ -2,85 +2,157 @@
 #include "tools/train/network.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <limits>
+#include <string_view>
 
 #include "oktopk/base/error.h"
+#include "oktopk/base/random.h"
 
 namespace oktopk {
 namespace {
 
 constexpr Eigen::Index kChunk = 256;                     // samples evaluated at a time
 constexpr std::uint64_t kWeights = 0x7765696768747321U;  // keeps this use of a seed from others
+constexpr std::size_t kMostLayers = 16;
+constexpr int kLargestLayer = 1 << 16;
+
+// Adds one sample to `sum`; `powers` become exp(logits - largest). Returns their sum.
+template <class Column, class Powers>
+float add_sample(const Column& logits, int label, Powers&& powers, LossSum& sum) {
+  Eigen::Index best = 0;
+  const float largest = logits.maxCoeff(&best);
+  powers = (logits.array() - largest).exp();
+  const float total = powers.sum();
+  sum.loss += std::log(static_cast<double>(total)) - (static_cast<double>(logits[label]) - largest);
+  sum.correct += best == label ? 1 : 0;
+  return total;
+}
+
+void check_labels(const MatrixIn& logits, std::span<const int> labels) {
+  require(static_cast<Eigen::Index>(labels.size()) == logits.cols(), labels.size(), " labels for ", logits.cols(),
+          " samples");
+  for (const int label : labels)
+    require(label >= 0 && label < logits.rows(), "label ", label, " of ", logits.rows(), " classes");
+}
+
+// Empty when `text` is anything but numbers from 1 to kLargestLayer, separated by commas.
+std::vector<int> parse_sizes(std::string_view text) {
+  std::vector<int> sizes;
+  const char* p = text.data();
+  const char* end = p + text.size();
+  while (true) {
+    int size = 0;
+    const auto [next, error] = std::from_chars(p, end, size);
+    if (error != std::errc() || size < 1 || size > kLargestLayer) return {};
+    sizes.push_back(size);
+    if (next == end) return sizes;
+    if (*next != ',') return {};
+    p = next + 1;
+  }
+}
+
+std::vector<int> hidden_layers(std::string_view spec) {
+  std::vector<int> sizes;
+  if (spec == "mlp") sizes = {256, 128};
+  if (spec.starts_with("mlp:")) sizes = parse_sizes(spec.substr(4));
+  require(!sizes.empty() && sizes.size() <= kMostLayers, "network '", spec, "': there are mlp and mlp:H1,H2,... (1 to ",
+          kMostLayers, " hidden layers of 1 to ", kLargestLayer, ")");
+  return sizes;
+}
 
 }  // namespace
 
-Eigen::Map<Matrix> Network::Scratch::matrix(Eigen::Index rows, Eigen::Index columns) {
-  if (memory_.size() < rows * columns) memory_.resize(rows, columns);
-  return {memory_.data(), rows, columns};
+LossSum cross_entropy(const MatrixIn& logits, std::span<const int> labels) {
+  check_labels(logits, labels);
+  LossSum sum;
+  Eigen::ArrayXf powers(logits.rows());
+  for (Eigen::Index i = 0; i < logits.cols(); ++i)
+    add_sample(logits.col(i), labels[static_cast<std::size_t>(i)], powers, sum);
+  return sum;
 }
 
-Network::Network(std::string name, std::vector<std::unique_ptr<Layer>> layers) : name_(std::move(name)) {
-  require(!layers.empty(), "network ", name_, " has no layers");
-  std::size_t total = 0;
-  for (auto& layer : layers) {
-    require(stages_.empty() || stages_.back().layer->outputs() == layer->inputs(), "network ", name_, ": a layer of ",
-            layer->inputs(), " inputs follows one of ", stages_.empty() ? 0 : stages_.back().layer->outputs(),
-            " outputs");
-    const auto sizes = layer->tensors();
-    Stage stage{.first_tensor = tensors_.size(), .tensors = sizes.size(), .begin = total};
-    for (const Index size : sizes) stage.count += size;
-    total += stage.count;
-    stage.layer = std::move(layer);
-    tensors_.insert(tensors_.end(), sizes.begin(), sizes.end());
-    stages_.push_back(std::move(stage));
+LossSum cross_entropy(const MatrixIn& logits, std::span<const int> labels, MatrixOut gradient) {
+  check_labels(logits, labels);
+  LossSum sum;
+  const auto samples = static_cast<float>(logits.cols());
+  for (Eigen::Index i = 0; i < logits.cols(); ++i) {
+    const int label = labels[static_cast<std::size_t>(i)];
+    auto column = gradient.col(i).array();
+    const float total = add_sample(logits.col(i), label, column, sum);
+    column /= total * samples;
+    column[label] -= 1 / samples;
   }
-  require(total <= std::numeric_limits<Index>::max(), "network ", name_, " has ", total,
-          " weights: too many for an index");
+  return sum;
+}
+
+Network::Network(const std::string& spec, int features, int classes) {
+  require(features >= 1, features, " features: must be at least 1");
+  require(classes >= 2, classes, " classes: must be at least 2");
+  std::vector<int> sizes = hidden_layers(spec);
+  sizes.push_back(classes);
+  std::size_t total = 0;
+  for (const int size : sizes) {
+    const Layer layer{.inputs = layers_.empty() ? features : layers_.back().outputs, .outputs = size, .begin = total};
+    total += layer.product() + static_cast<std::size_t>(size);
+    require(total <= std::numeric_limits<Index>::max(), "network ", spec, " has ", total,
+            " weights or more: too many for an index");
+    tensors_.push_back(static_cast<Index>(layer.product()));
+    tensors_.push_back(static_cast<Index>(size));
+    layers_.push_back(layer);
+  }
   parameters_ = static_cast<Index>(total);
 }
 
 void Network::initialise(std::span<float> weights, std::uint64_t seed) const {
   require(weights.size() == parameters_, weights.size(), " weights for ", parameters_);
-  for (std::size_t i = 0; i < stages_.size(); ++i) {
-    Random random(seed ^ kWeights, i);
-    stages_[i].layer->initialise(weights.subspan(stages_[i].begin, stages_[i].count), random);
+  std::ranges::fill(weights, 0.0F);
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    Random random(seed ^ kWeights, 2 * i);
+    const double deviation = std::sqrt(2.0 / layers_[i].inputs);
+    for (float& w : weights.subspan(layers_[i].begin, layers_[i].product()))
+      w = static_cast<float>(deviation * random.normal());
   }
 }
 
-void Network::check(std::span<const float> weights, const MatrixIn& input) const {
+void Network::check(std::span<const float> weights, const Matrix& input) const {
   require(weights.size() == parameters_, weights.size(), " weights for ", parameters_);
-  require(input.rows() == stages_.front().layer->inputs(), "samples of ", input.rows(), " features for a network of ",
-          stages_.front().layer->inputs());
+  require(input.rows() == layers_.front().inputs, "samples of ", input.rows(), " features for a network of ",
+          layers_.front().inputs);
   require(input.cols() > 0, "no samples");
 }
 
-// The logits.
-MatrixOut Network::forward(std::span<const float> weights, const MatrixIn& input) {
-  const auto samples = input.cols();
-  const float* x = input.data();
-  for (Stage& stage : stages_) {
-    auto output = stage.output.matrix(stage.layer->outputs(), samples);
-    stage.layer->forward(weights.subspan(stage.begin, stage.count),
-                         Eigen::Map<const Matrix>(x, stage.layer->inputs(), samples), output);
-    x = output.data();
+// Returns the logits.
+const Matrix& Network::forward(std::span<const float> weights, const MatrixIn& input) {
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    Layer& layer = layers_[i];
+    const MatrixIn x = i == 0 ? input : MatrixIn(layers_[i - 1].out);
+    const Eigen::Map<const Matrix> matrix(weights.data() + layer.begin, layer.inputs, layer.outputs);
+    layer.sums.resize(layer.outputs, input.cols());
+    layer.sums.noalias() = matrix.transpose() * x;
+    layer.sums.colwise() +=
+        Eigen::Map<const Eigen::VectorXf>(weights.data() + layer.begin + layer.product(), layer.outputs);
+    if (i + 1 < layers_.size()) layer.out = layer.sums.cwiseMax(0.0F);
   }
-  return stages_.back().output.matrix(stages_.back().layer->outputs(), samples);
+  return layers_.back().sums;
 }
 
-// Begins with the gradient by the logits in deltas_[0].
-void Network::backward(std::span<const float> weights, const MatrixIn& input, std::span<float> gradient,
+// Begins with the gradient by the logits in delta_.
+void Network::backward(std::span<const float> weights, const Matrix& input, std::span<float> gradient,
                        const TensorReady& ready) {
-  const auto samples = input.cols();
-  for (std::size_t i = stages_.size(); i-- > 0;) {
-    Stage& stage = stages_[i];
-    const auto rows = stage.layer->inputs();
-    const MatrixIn x = i == 0 ? input : MatrixIn(stages_[i - 1].output.matrix(rows, samples));
-    const auto delta = deltas_[0].matrix(stage.layer->outputs(), samples);
-    stage.layer->weight_gradient(x, delta, gradient.subspan(stage.begin, stage.count));
-    for (std::size_t t = stage.tensors; ready && t-- > 0;) ready(stage.first_tensor + t);
+  for (std::size_t i = layers_.size(); i-- > 0;) {
+    const Layer& layer = layers_[i];
+    const Matrix& x = i == 0 ? input : layers_[i - 1].out;
+    float* begin = gradient.data() + layer.begin;
+    Eigen::Map<Matrix>(begin, layer.inputs, layer.outputs).noalias() = x * delta_.transpose();
+    Eigen::Map<Eigen::VectorXf>(begin + layer.product(), layer.outputs) = delta_.rowwise().sum();
+    for (std::size_t t = 2; ready && t-- > 0;) ready(2 * i + t);
     if (i == 0) break;
-    stage.layer->input_gradient(weights.subspan(stage.begin, stage.count), x, delta, deltas_[1].matrix(rows, samples));
-    std::swap(deltas_[0], deltas_[1]);
+    const Eigen::Map<const Matrix> matrix(weights.data() + layer.begin, layer.inputs, layer.outputs);
+    next_.resize(layer.inputs, input.cols());
+    next_.noalias() = matrix * delta_;
+    delta_ = (layers_[i - 1].sums.array() > 0.0F).select(next_, 0.0F);  // relu; at 0 the gradient is 0
   }
 }
 
@@ -88,19 +160,19 @@ double Network::gradient(std::span<const float> weights, const Batch& batch, std
                          const TensorReady& ready) {
   check(weights, batch.inputs);
   require(gradient.size() == parameters_, "gradient of ", gradient.size(), " for ", parameters_);
-  const auto logits = forward(weights, batch.inputs);
-  const auto samples = batch.inputs.cols();
-  const LossSum sum = cross_entropy(logits, batch.labels, deltas_[0].matrix(logits.rows(), samples));
+  const Matrix& logits = forward(weights, batch.inputs);
+  delta_.resize(logits.rows(), logits.cols());
+  const LossSum sum = cross_entropy(logits, batch.labels, delta_);
   backward(weights, batch.inputs, gradient, ready);
-  return sum.loss / static_cast<double>(samples);
+  return sum.loss / static_cast<double>(batch.inputs.cols());
 }
 
-Network::Score Network::evaluate(std::span<const float> weights, const Dataset& data) {
+Network::Score Network::evaluate(std::span<const float> weights, const Batch& data) {
   check(weights, data.inputs);
   Score score;
   for (Eigen::Index begin = 0; begin < data.inputs.cols(); begin += kChunk) {
     const auto count = std::min(kChunk, data.inputs.cols() - begin);
-    const auto logits = forward(weights, data.inputs.middleCols(begin, count));
+    const Matrix& logits = forward(weights, data.inputs.middleCols(begin, count));
     const LossSum sum = cross_entropy(logits, std::span(data.labels).subspan(begin, count));
     score.loss += sum.loss;
     score.accuracy += sum.correct;

@@ -1,74 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/train/recipe.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <numbers>
 
 #include "oktopk/base/error.h"
 
 namespace oktopk {
-namespace {
-
-struct Warmup {
-  std::string kind;
-  double share = 0;
-};
-
-Warmup split_warmup(const std::string& text) {
-  if (text == "none") return {"none", 0};
-  const std::size_t colon = text.find(':');
-  const std::string kind = text.substr(0, colon);
-  double share = -1;
-  try {
-    std::size_t used = 0;
-    if (colon != std::string::npos) share = std::stod(text.substr(colon + 1), &used);
-    if (colon != std::string::npos && colon + 1 + used != text.size()) share = -1;
-  } catch (const std::exception&) {
-    share = -1;
-  }
-  require((kind == "dense" || kind == "dgc") && share >= 0 && share <= 1, "warm-up '", text,
-          "': it must be none, dense:SHARE or dgc:SHARE with a share of the steps in [0, 1]");
-  return {kind, share};
-}
-
-}  // namespace
-
-// The defaults of a Recipe are what is best for all; but to Adam a flush brings coordinates of
-// which it knows least.
-Recipe recommended_recipe(const std::string& optimiser) {
-  Recipe recipe;
-  recipe.optimiser = optimiser;
-  recipe.flush = optimiser != "adam";
-  return recipe;
-}
 
 void check(const Recipe& recipe) {
-  require(recipe.optimiser == "sgd" || recipe.optimiser == "momentum" || recipe.optimiser == "adam",
-          "unknown optimiser '", recipe.optimiser, "'; there are: sgd, momentum, adam");
-  require(recipe.schedule == "cosine" || recipe.schedule == "constant", "unknown schedule '", recipe.schedule,
-          "'; there are: cosine, constant");
+  const auto one_of = [](const char* what, const std::string& value, std::initializer_list<const char*> names) {
+    std::string list;
+    for (const char* name : names) list += (list.empty() ? "" : ", ") + std::string(name);
+    require(std::ranges::find(names, value) != names.end(), "unknown ", what, " '", value, "'; there are: ", list);
+  };
+  one_of("optimiser", recipe.optimiser, {"sgd", "momentum", "adam"});
+  one_of("schedule", recipe.schedule, {"cosine", "constant"});
   require(recipe.learning_rate >= 0 && std::isfinite(recipe.learning_rate), "learning rate = ", recipe.learning_rate,
           ", but it must be positive (0: the optimiser's default)");
-  split_warmup(recipe.warmup);
-}
-
-float default_learning_rate(const Recipe& recipe) {
-  if (recipe.optimiser == "adam") return 4e-3F;
-  return recipe.optimiser == "sgd" ? 0.4F : 0.04F;
+  parse_warmup(recipe.warmup, 1, 1);
 }
 
 float learning_rate_at(const Recipe& recipe, std::uint64_t step, std::uint64_t steps) {
-  const float peak = recipe.learning_rate > 0 ? recipe.learning_rate : default_learning_rate(recipe);
+  const float tuned = recipe.optimiser == "adam" ? 4e-3F : recipe.optimiser == "sgd" ? 0.4F : 0.04F;
+  const float peak = recipe.learning_rate > 0 ? recipe.learning_rate : tuned;
   if (recipe.schedule == "constant" || steps == 0) return peak;
   const double share = static_cast<double>(step) / static_cast<double>(steps);
   return peak * static_cast<float>(0.5 * (1 + std::cos(std::numbers::pi * share)));
 }
 
 DensitySchedule parse_warmup(const std::string& text, std::uint64_t steps, double density) {
-  const Warmup warmup = split_warmup(text);
-  const auto length = static_cast<std::uint64_t>(warmup.share * static_cast<double>(steps));
-  if (warmup.kind == "none") return {};
-  return warmup.kind == "dense" ? dense_warmup(length) : dgc_warmup(length, density);
+  if (text == "none") return {};
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  const std::string kind = text.substr(0, colon);
+  const char* number = text.c_str() + std::min(colon + 1, text.size());
+  char* end = nullptr;
+  const double share = std::strtod(number, &end);
+  require((kind == "dense" || kind == "dgc") && end != number && *end == '\0' && share >= 0 && share <= 1, "warm-up '",
+          text, "': it must be none, dense:SHARE or dgc:SHARE with a share of the steps in [0, 1]");
+  const auto length = static_cast<std::uint64_t>(share * static_cast<double>(steps));
+  return kind == "dense" ? dense_warmup(length) : dgc_warmup(length, density);
 }
 
 std::unique_ptr<Optimiser> make_optimiser(Synchroniser& sync, const Recipe& recipe) {
@@ -115,10 +88,10 @@ nlohmann::json to_json(const Recipe& recipe) {
           {"clip_norm", recipe.clip_norm},
           {"schedule", recipe.schedule},
           {"adam", to_string(recipe.adam)},
-          {"interval_momentum", recipe.interval_momentum},
           {"sparsify", to_string(recipe.sparsify)},
-          {"factor_masking", recipe.factor_masking},
+          {"interval_momentum", recipe.interval_momentum},
           {"look_ahead", recipe.look_ahead},
+          {"factor_masking", recipe.factor_masking},
           {"flush", recipe.flush},
           {"warmup", recipe.warmup}};
 }

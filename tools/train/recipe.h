@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How to train: everything besides the allreduce that decides whether sparse training keeps up with
-// dense. Each axis of the learning study is a field here and an option of `oktopk train`.
+// How to train: everything besides the allreduce that decides whether sparse training keeps up with dense. Each axis
+// of the learning study (tools/study/learning.cc) is a field here and an option of `oktopk train`.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,10 @@
 
 namespace oktopk {
 
+// The defaults, together with owner memory, are what docs/learning.md recommends for SGD.
 struct Recipe {
   std::string optimiser = "sgd";  // sgd, momentum or adam
-  float learning_rate = 0;        // 0: default_learning_rate()
+  float learning_rate = 0;        // 0: tuned for dense on the generated problem
   float momentum = 0.9F;
   float beta2 = 0.999F;
   float weight_decay = 0;
@@ -31,24 +32,21 @@ struct Recipe {
   std::string warmup = "dense:0.02";  // none, dense:SHARE or dgc:SHARE of the steps
 };
 
-// What docs/learning.md recommends, together with owner memory.
-Recipe recommended_recipe(const std::string& optimiser);
+// A flush brings Adam the coordinates of which it knows least, and harms.
+inline bool recommends_flush(const std::string& optimiser) { return optimiser != "adam"; }
 
 // UsageError that names the value and the rule.
 void check(const Recipe& recipe);
 
-// Tuned for dense on the generated problem; good for MNIST too.
-float default_learning_rate(const Recipe& recipe);
-
-// At `step` of `steps`.
+// At `step` of `steps`; the peak if there are none.
 float learning_rate_at(const Recipe& recipe, std::uint64_t step, std::uint64_t steps);
 
-// Of "dense:0.1" and the like, for a run of so many steps at `density`.
+// Reads "dense:0.1" and the like, for a run of so many steps at `density`.
 DensitySchedule parse_warmup(const std::string& text, std::uint64_t steps, double density);
 
 std::unique_ptr<Optimiser> make_optimiser(Synchroniser& sync, const Recipe& recipe);
 
-// "momentum, updates, look-ahead, warm-up dense:0.1": what differs from the plainest recipe.
+// "momentum, updates, look-ahead, warm-up dense:0.1": the differences from the plainest recipe.
 std::string to_string(const Recipe& recipe);
 
 nlohmann::json to_json(const Recipe& recipe);

@@ -13,7 +13,6 @@
 #include "oktopk/reduce/bucketed_reducer.h"
 #include "oktopk/reduce/density.h"
 #include "tests/laws/subject.h"
-#include "tools/train/checkpoint.h"
 
 namespace oktopk {
 namespace {
@@ -37,8 +36,8 @@ class Trainer {
         counting_(comm),
         problem_(problem),
         options_(options),
-        network_(make_network(options.model, problem.train.shape, problem.train.classes)),
-        n_(network_->parameters()),
+        network_(options.model, problem.features(), problem.classes),
+        n_(network_.parameters()),
         weights_(n_),
         gradient_(n_) {
     options_.reducer.warmup = parse_warmup(options.recipe.warmup, options.steps, options.reducer.density);
@@ -46,12 +45,12 @@ class Trainer {
       sync_ = make_synchroniser(counting_, n_, options_.reducer, options_.group);
     } else {
       auto buckets =
-          std::make_unique<BucketedReducer>(counting_, network_->tensors(), options_.reducer, options_.fusion);
+          std::make_unique<BucketedReducer>(counting_, network_.tensors(), options_.reducer, options_.fusion);
       buckets_ = buckets.get();
       sync_ = std::move(buckets);
     }
     optimiser_ = make_optimiser(*sync_, options.recipe);
-    network_->initialise(weights_, options.seed);
+    network_.initialise(weights_, options.seed);
   }
 
   TrainingRun run(const Observer& observe);
@@ -70,7 +69,7 @@ class Trainer {
   CountingCommunicator counting_;
   const LearningProblem& problem_;
   TrainOptions options_;
-  std::unique_ptr<Network> network_;
+  Network network_;
   Index n_;
   std::vector<float> weights_, gradient_;
   std::unique_ptr<Synchroniser> sync_;
@@ -86,7 +85,7 @@ class Trainer {
   Timer whole_;
 };
 
-// Backward and communication overlap where the gradient needs nothing done to it as a whole.
+// The backward pass and communication overlap unless the optimiser needs the whole gradient first.
 bool Trainer::overlaps() const {
   const Recipe& r = options_.recipe;
   return buckets_ != nullptr && r.sparsify == Sparsify::gradients && r.clip_norm == 0 &&
@@ -102,12 +101,12 @@ double Trainer::gradient_and_step() {
   Update update;
   if (overlaps()) {
     buckets_->begin(gradient_, optimiser_->scale());
-    loss = network_->gradient(point, batch_, gradient_, [&](std::size_t t) { buckets_->ready(t); });
+    loss = network_.gradient(point, batch_, gradient_, [&](std::size_t t) { buckets_->ready(t); });
     compute_ += timer.lap("compute");
     update = buckets_->wait();
     optimiser_->apply(weights_, update);
   } else {
-    loss = network_->gradient(point, batch_, gradient_);
+    loss = network_.gradient(point, batch_, gradient_);
     compute_ += timer.lap("compute");
     update = optimiser_->step(weights_, gradient_);
   }
@@ -146,11 +145,12 @@ void Trainer::record(double loss, std::size_t selected, const Observer& observe)
              c.bytes.back()});
 }
 
-// Rank 0's work; the others wait in the next exchange.
+// Rank 0 evaluates; the other ranks wait in the next exchange.
 void Trainer::evaluate() {
   const Span span(options_.reducer.trace.on_rank(comm_.rank()), "evaluate", "train");
   Curves& c = state_.curves;
-  const Network::Score score = comm_.rank() == 0 ? network_->evaluate(weights_, problem_.test) : Network::Score{};
+  Network::Score score;
+  if (comm_.rank() == 0) score = network_.evaluate(weights_, problem_.test);
   c.test_step.push_back(static_cast<double>(state_.step));
   c.test_loss.push_back(score.loss);
   c.test_accuracy.push_back(score.accuracy);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The teacher computes in double: whatever the order in which a machine adds, no label will differ.
-#include "tools/train/teacher.h"
+// The teacher computes in double, so that rounding, which differs between machines, changes no label.
+#include "tools/train/problem.h"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/random.h"
@@ -11,13 +12,14 @@
 namespace oktopk {
 namespace {
 
-constexpr double kNoise = 0.3;      // entropy of the labels, as a share of log(classes)
-constexpr double kDecay = 0.75;     // deviation of feature j: (j + 1)^-kDecay, times a constant
-constexpr int kCalibration = 1024;  // samples that the temperature is found on
-constexpr Eigen::Index kChunk = 512;
+constexpr double kNoise = 0.3;                            // entropy of the labels, as a share of log(classes)
+constexpr double kDecay = 0.75;                           // deviation of feature j: (j + 1)^-kDecay, times a constant
+constexpr int kCalibration = 1024;                        // samples that the temperature is found on
+constexpr Eigen::Index kLabelled = 512;                   // samples that are labelled at a time
+constexpr std::uint64_t kSampling = 0x73616d706c657321U;  // keeps this use of a seed from others
 
-// Uses of the seed that must not see the same numbers.
-enum Stream : std::uint64_t { first_layer = 100, second_layer, calibration, train, test };
+// Streams of random numbers that must differ.
+enum Stream : std::uint64_t { first_layer = 100, second_layer, calibration, train_samples, test_samples };
 
 Eigen::MatrixXd normal_matrix(int rows, int columns, Random random) {
   Eigen::MatrixXd matrix(rows, columns);
@@ -40,7 +42,7 @@ class Teacher {
   }
 
   // Returns the samples; adds the loss of the true probabilities on them to `loss`.
-  Dataset draw(int count, Stream stream, double& loss) const;
+  Batch draw(int count, Stream stream, double& loss) const;
 
  private:
   Matrix draw_inputs(int count, Stream stream) const;
@@ -74,7 +76,7 @@ Eigen::MatrixXd softmax(const Eigen::MatrixXd& logits) {
   return powers.array().rowwise() / powers.array().colwise().sum();
 }
 
-// What to add to each class's logits so that on average all classes are about equally likely.
+// The shift of each class's logits that makes all classes about equally likely on average.
 Eigen::VectorXd balance(const Eigen::MatrixXd& logits) {
   Eigen::VectorXd shift = Eigen::VectorXd::Zero(logits.rows());
   for (int round = 0; round < 5; ++round)
@@ -87,7 +89,7 @@ double mean_entropy(const Eigen::MatrixXd& logits) {
   return -(p * p.max(1e-300).log()).sum() / static_cast<double>(logits.cols());
 }
 
-// Scales the logits so that labels are as noisy as wanted: entropy falls as the scale grows.
+// Finds the scale of the logits that makes labels as noisy as kNoise says: entropy falls as the scale grows.
 void Teacher::calibrate() {
   const Eigen::MatrixXd raw = logits(draw_inputs(kCalibration, calibration));
   double low = 1e-3;
@@ -102,12 +104,11 @@ void Teacher::calibrate() {
   shift_ = balance(low * raw);
 }
 
-Dataset Teacher::draw(int count, Stream stream, double& loss) const {
-  Dataset data{
-      .shape = {.channels = options_.features}, .classes = options_.classes, .inputs = draw_inputs(count, stream)};
+Batch Teacher::draw(int count, Stream stream, double& loss) const {
+  Batch data{.inputs = draw_inputs(count, stream), .labels = {}};
   data.labels.reserve(static_cast<std::size_t>(count));
-  for (Eigen::Index begin = 0; begin < count; begin += kChunk) {
-    const auto p = softmax(logits(data.inputs.middleCols(begin, std::min(kChunk, count - begin))));
+  for (Eigen::Index begin = 0; begin < count; begin += kLabelled) {
+    const auto p = softmax(logits(data.inputs.middleCols(begin, std::min(kLabelled, count - begin))));
     for (Eigen::Index i = 0; i < p.cols(); ++i) {
       const auto sample = static_cast<std::uint64_t>(begin + i);
       double rest = Random(options_.seed, stream, 2 * sample + 1).uniform();
@@ -129,11 +130,34 @@ LearningProblem make_teacher(const TeacherOptions& options) {
   const Teacher teacher(options);
   double train_loss = 0;
   double test_loss = 0;
-  LearningProblem problem{.name = "teacher",
-                          .train = teacher.draw(options.train, train, train_loss),
-                          .test = teacher.draw(options.test, test, test_loss)};
+  LearningProblem problem{.train = teacher.draw(options.train, train_samples, train_loss),
+                          .test = teacher.draw(options.test, test_samples, test_loss),
+                          .classes = options.classes};
   problem.floor = test_loss / options.test;
   return problem;
+}
+
+void take_batch(const Batch& data, std::span<const std::uint32_t> samples, Batch& out) {
+  out.inputs.resize(data.inputs.rows(), static_cast<Eigen::Index>(samples.size()));
+  out.labels.resize(samples.size());
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    require(samples[i] < data.size(), "sample ", samples[i], " of ", data.size());
+    out.inputs.col(static_cast<Eigen::Index>(i)) = data.inputs.col(samples[i]);
+    out.labels[i] = data.labels[samples[i]];
+  }
+}
+
+void draw_samples(std::size_t total, std::uint64_t seed, std::uint64_t step, int rank, int per_rank,
+                  std::vector<std::uint32_t>& out) {
+  require(total >= 1 && total <= std::numeric_limits<std::uint32_t>::max(), "dataset of ", total,
+          " samples: must be 1 to 2^32 - 1");
+  require(rank >= 0 && per_rank >= 1, "rank ", rank, " with ", per_rank,
+          " samples: rank must be at least 0, samples at least 1");
+  const auto count = static_cast<std::uint64_t>(per_rank);
+  const std::uint64_t first = static_cast<std::uint64_t>(rank) * count;
+  out.resize(count);
+  for (std::uint64_t i = 0; i < count; ++i)
+    out[i] = static_cast<std::uint32_t>(Random(seed ^ kSampling, step, first + i).below(total));
 }
 
 }  // namespace oktopk

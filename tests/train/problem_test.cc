@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/train/teacher.h"
+#include "tools/train/problem.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "oktopk/base/error.h"
 
-namespace oktopk::teacher_test {
+namespace oktopk::problem_test {
 namespace {
 
 TeacherOptions small(std::uint64_t seed) {
@@ -39,10 +39,9 @@ TEST(Teacher, make_gives_pinned_samples) {
 
 TEST(Teacher, make_has_the_sizes_asked_for) {
   const auto problem = make_teacher(small(1));
-  EXPECT_EQ(problem.name, "teacher");
-  for (const Dataset* data : {&problem.train, &problem.test}) {
-    EXPECT_EQ(data->shape, (Shape{16, 1, 1}));
-    EXPECT_EQ(data->classes, 10);
+  EXPECT_EQ(problem.features(), 16);
+  EXPECT_EQ(problem.classes, 10);
+  for (const Batch* data : {&problem.train, &problem.test}) {
     EXPECT_EQ(data->inputs.rows(), 16);
     EXPECT_EQ(static_cast<std::size_t>(data->inputs.cols()), data->size());
   }
@@ -93,5 +92,73 @@ TEST(Teacher, make_of_nothing_throws) {
   EXPECT_THROW(make_teacher({.test = -1}), UsageError);
 }
 
+using Samples = std::vector<std::uint32_t>;
+
+// The global batch, rank after rank.
+Samples draw_all(std::size_t size, std::uint64_t seed, std::uint64_t step, int ranks, int per_rank) {
+  Samples all, mine;
+  for (int rank = 0; rank < ranks; ++rank) {
+    draw_samples(size, seed, step, rank, per_rank, mine);
+    EXPECT_EQ(mine.size(), static_cast<std::size_t>(per_rank));
+    all.insert(all.end(), mine.begin(), mine.end());
+  }
+  return all;
+}
+
+TEST(DrawSamples, draw_on_other_numbers_of_ranks_gives_the_same_global_batch) {
+  const Samples one = draw_all(1000, 5, 17, 1, 60);
+  for (const int ranks : {2, 3, 5, 12}) EXPECT_EQ(draw_all(1000, 5, 17, ranks, 60 / ranks), one) << ranks;
+}
+
+TEST(DrawSamples, draw_other_step_or_seed_gives_other_samples) {
+  const Samples samples = draw_all(1000, 5, 17, 2, 30);
+  EXPECT_NE(draw_all(1000, 5, 18, 2, 30), samples);
+  EXPECT_NE(draw_all(1000, 6, 17, 2, 30), samples);
+}
+
+TEST(DrawSamples, draw_many_reaches_all_samples_evenly) {
+  std::vector<int> counts(50);
+  for (std::uint64_t step = 0; step < 200; ++step)
+    for (const std::uint32_t s : draw_all(50, 1, step, 3, 16)) ++counts.at(s);
+  const auto [fewest, most] = std::ranges::minmax(counts);
+  EXPECT_GT(fewest, 192 - 70);  // five deviations
+  EXPECT_LT(most, 192 + 70);
+}
+
+TEST(DrawSamples, draw_from_nothing_throws) {
+  Samples out;
+  EXPECT_THROW(draw_samples(0, 1, 0, 0, 1, out), UsageError);
+  EXPECT_THROW(draw_samples(9, 1, 0, -1, 1, out), UsageError);
+  EXPECT_THROW(draw_samples(9, 1, 0, 0, 0, out), UsageError);
+}
+
+Batch three_samples() {
+  Batch data{.inputs = Matrix(2, 3), .labels = {0, 2, 1}};
+  data.inputs << 1, 3, 5, 2, 4, 6;
+  return data;
+}
+
+TEST(TakeBatch, take_gathers_columns_and_labels_in_order) {
+  Batch batch;
+  take_batch(three_samples(), Samples{2, 0, 2, 1}, batch);
+  Matrix expected(2, 4);
+  expected << 5, 1, 5, 3, 6, 2, 6, 4;
+  EXPECT_EQ(batch.inputs, expected);
+  EXPECT_EQ(batch.labels, (std::vector{1, 0, 1, 2}));
+}
+
+TEST(TakeBatch, take_again_reuses_the_memory) {
+  Batch batch;
+  take_batch(three_samples(), Samples{0, 1}, batch);
+  const float* place = batch.inputs.data();
+  take_batch(three_samples(), Samples{1, 2}, batch);
+  EXPECT_EQ(batch.inputs.data(), place);
+}
+
+TEST(TakeBatch, take_sample_that_is_not_there_throws) {
+  Batch batch;
+  EXPECT_THROW(take_batch(three_samples(), Samples{3}, batch), UsageError);
+}
+
 }  // namespace
-}  // namespace oktopk::teacher_test
+}  // namespace oktopk::problem_test
