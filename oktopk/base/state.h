@@ -57,7 +57,7 @@ class StateWriter {
     append(bytes);
   }
 
-  // Another state that write(*this) puts, sealed in place: take_bytes() and take_view() read it.
+  // Another state that write(*this) puts, sealed in place; take_view() reads it.
   template <class Write>
   void put_state(const Write& write) {
     const std::size_t start = size();
@@ -151,11 +151,7 @@ class StateReader {
     const auto text = take_all<char>();
     return {text.begin(), text.end()};
   }
-  Bytes take_bytes() {
-    const auto bytes = take_view();
-    return {bytes.begin(), bytes.end()};
-  }
-  // The same, in place: good as long as the sealed bytes.
+  // Bytes or a nested state, in place: valid as long as the sealed bytes.
   std::span<const std::byte> take_view() { return next(take<std::uint64_t>()); }
   // UsageError when something is left: it was written by other code.
   void finish() const;
