@@ -21,7 +21,7 @@ CODE_FOLDERS = ["oktopk", "python", "tools", "tests", "bench", "examples", "scri
 
 # Source (a pattern) -> (where it is tested, why not in the mirrored place).
 TESTED_ELSEWHERE = {
-    "oktopk/base/simd_x86.cc": ("tests/base/simd_test.cc", "declared in simd_detect.h"),
+    "oktopk/base/simd_x86.cc": ("tests/base/simd_test.cc", "declared in simd.h"),
     "oktopk/*/no_simd.cc": (None, "a stub for processors other than x86-64"),
     "oktopk/*/*_scalar.cc": (None, "a variant: tested beside the others by the caller's test"),
     "oktopk/*/*_avx2.cc": (None, "a variant: tested beside the others by the caller's test"),

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The 16-bit floats in which gradients come from mixed-precision training. Both widen to float
-// exactly.
+// The 16-bit floats of gradients in mixed-precision training. Both widen to float exactly.
 #pragma once
 
 #include <bit>
@@ -17,10 +16,9 @@ struct Fp16 {
 };
 
 inline float to_float(float x) { return x; }
-
 inline float to_float(Bf16 x) { return std::bit_cast<float>(std::uint32_t{x.bits} << 16); }
 
-// By an exact multiplication: the exponents are 112 apart, and subnormal halves come out right.
+// An exact multiplication: the exponents are 112 apart, and subnormal halves come out right.
 inline float to_float(Fp16 x) {
   const std::uint32_t sign = (x.bits & 0x8000U) << 16;
   const std::uint32_t magnitude = (x.bits & 0x7FFFU) << 13;

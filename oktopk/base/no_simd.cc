@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For processors without variants of their own.
-#include "oktopk/base/simd_detect.h"
+// For processors other than x86-64.
+#include "oktopk/base/simd.h"
 
 namespace oktopk {
 
