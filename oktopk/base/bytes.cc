@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-constexpr std::size_t kLarge = 2 * kHugePage;  // below this most of a huge page might be wasted
+constexpr std::size_t kLarge = 2 * kHugePage;  // in smaller blocks most of a huge page might be wasted
 
 std::align_val_t alignment_of(std::size_t bytes) { return std::align_val_t{bytes >= kLarge ? kHugePage : kLine}; }
 
@@ -18,8 +18,7 @@ std::align_val_t alignment_of(std::size_t bytes) { return std::align_val_t{bytes
 
 void* allocate_pages(std::size_t bytes) {
   void* memory = ::operator new(bytes, alignment_of(bytes));
-  // Whole pages only: the rest of the last one may belong to somebody else. Advice, so a refusal
-  // changes nothing but the speed.
+  // Whole pages only: the rest of the last page may belong to other memory. It is advice: a refusal costs only speed.
   if (bytes >= kLarge) madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return memory;
 }

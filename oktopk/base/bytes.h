@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Growable memory whose resize() does not touch the new elements: receive buffers are posted with a
-// capacity, and pages that no message fills are never committed. Large blocks are aligned to, and
-// advised to lie in, huge pages: streaming over ordinary ones costs up to half of the bandwidth.
+// Growable memory whose resize() does not touch the new elements: receive buffers are posted with a capacity, and
+// pages that no message fills are never committed. Large blocks lie in huge pages where the system allows it:
+// streaming over ordinary pages costs up to half of the bandwidth.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors, by who has to act (docs/errors.md): the caller (UsageError), the world (CommError,
-// DeviceError), ourselves (OKTOPK_DCHECK, debug builds only).
-// After a CommError the communicator is dead: build a new one. After a UsageError the object that
-// threw it is unchanged.
+// Errors, sorted by who has to act (docs/errors.md): the caller (UsageError), the world (CommError, DeviceError), the
+// authors (OKTOPK_DCHECK, debug builds only). After a CommError the communicator is dead: build a new one. After a
+// UsageError the object that threw it is unchanged.
 #pragma once
 
 #include <cassert>

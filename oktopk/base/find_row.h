@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of named things (presets, selectors, residual rules, ...): the row with a name.
+// Looks up a row by its name in a table (presets, selectors, residual rules, ...).
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,7 @@
 
 namespace oktopk {
 
-// The row whose `name` it is; otherwise a UsageError that says `what` was asked for and lists all
-// names.
+// The row with this name; otherwise a UsageError that says `what` was asked for and lists all names.
 template <class Rows>
 const auto& find_row(const Rows& rows, std::string_view what, std::string_view name) {
   const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.name == name; });

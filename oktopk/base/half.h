@@ -32,10 +32,9 @@ constexpr FloatType float_type() {
 }
 
 inline float to_float(float x) { return x; }
-
 inline float to_float(Bf16 x) { return std::bit_cast<float>(std::uint32_t{x.bits} << 16); }
 
-// By an exact multiplication: the exponents are 112 apart, and subnormal halves come out right.
+// An exact multiplication: the exponents are 112 apart, and subnormal halves come out right.
 inline float to_float(Fp16 x) {
   const std::uint32_t sign = (x.bits & 0x8000U) << 16;
   const std::uint32_t magnitude = (x.bits & 0x7FFFU) << 13;

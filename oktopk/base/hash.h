@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A 64-bit hash of a few bytes: checks of small messages, fingerprints of options. Byte by byte, so
-// not for data on its way (frames have their own checksum); saved states can wait.
+// A 64-bit hash: checks of small messages and of saved states, tags of steps. It works byte by byte and is too slow for
+// payloads of frames, which have a checksum of their own (codec/checksum.h).
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For processors without variants of their own.
+// For processors other than x86-64.
 #include "oktopk/base/simd.h"
 
 namespace oktopk {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small reproducible random generator (SplitMix64): the same numbers on every machine, cheap to
-// seed, so that every (seed, rank, step) can have a stream of its own.
+// A small reproducible random generator (SplitMix64): the same numbers on every machine, cheap to seed, so that every
+// (seed, rank, step) can have a stream of its own.
 #pragma once
 
 #include <cmath>

@@ -15,32 +15,30 @@ struct LevelName {
   SimdLevel level;
   std::string_view name;
 };
-constexpr std::array<LevelName, 3> kLevels = {
-    {{SimdLevel::scalar, "scalar"}, {SimdLevel::avx2, "avx2"}, {SimdLevel::avx512, "avx512"}}};
-constexpr std::array<SimdLevel, 3> kOrder = {SimdLevel::scalar, SimdLevel::avx2, SimdLevel::avx512};
-
-SimdLevel best() {
-  static const SimdLevel level = detect_simd_level();
-  return level;
-}
+constexpr std::array<SimdLevel, 3> kLevels = {SimdLevel::scalar, SimdLevel::avx2, SimdLevel::avx512};
+constexpr std::array<LevelName, 3> kNames = {{{kLevels[0], "scalar"}, {kLevels[1], "avx2"}, {kLevels[2], "avx512"}}};
 
 std::atomic<SimdLevel>& level_in_use() {
-  static std::atomic<SimdLevel> level = best();
+  static std::atomic<SimdLevel> level = simd_levels().back();
   return level;
 }
 
 }  // namespace
 
-std::string_view to_string(SimdLevel level) { return kLevels[static_cast<std::size_t>(level)].name; }
+std::string_view to_string(SimdLevel level) { return kNames[static_cast<std::size_t>(level)].name; }
 
-SimdLevel find_simd_level(std::string_view name) { return find_row(kLevels, "SIMD level", name).level; }
+SimdLevel find_simd_level(std::string_view name) { return find_row(kNames, "SIMD level", name).level; }
 
-std::span<const SimdLevel> simd_levels() { return std::span(kOrder).first(static_cast<std::size_t>(best()) + 1); }
+std::span<const SimdLevel> simd_levels() {
+  static const std::size_t best = static_cast<std::size_t>(detect_simd_level());
+  return std::span(kLevels).first(best + 1);
+}
 
 SimdLevel simd_level() { return level_in_use().load(std::memory_order_relaxed); }
 
 void limit_simd_level(SimdLevel level) {
-  require(level <= best(), "SIMD level ", to_string(level), ": this machine goes up to ", to_string(best()));
+  const SimdLevel best = simd_levels().back();
+  require(level <= best, "SIMD level ", to_string(level), ": this machine goes up to ", to_string(best));
   level_in_use().store(level, std::memory_order_relaxed);
 }
 

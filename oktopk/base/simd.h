@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vector instructions that the kernels use. Chosen once from what the machine has; every level gives the same bits,
-// so the choice shows in time alone. That is why it may be the one setting of the process rather than a parameter of
-// every call (docs/decisions/0012): tests and benchmarks limit it to compare levels. (The processor must not be told to
-// treat subnormal numbers as zero, as -ffast-math does at start-up: then levels may differ where sums are subnormal.)
+// The vector instructions that kernels use. The level is chosen once from what the machine has. Every level gives the
+// same bits, so the choice changes only the time; therefore it may be the one setting of the process instead of a
+// parameter of every call (docs/decisions/0012). Tests and benchmarks limit it to compare levels. The processor must
+// not treat subnormal numbers as zero (-ffast-math at start-up does): levels could then differ.
 //
 // The kernels are in oktopk/cpu: each function that uses vector instructions is marked OKTOPK_AVX2 or OKTOPK_AVX512, so
 // that the build stays portable. On processors other than x86-64, files no_simd.cc stand in.
@@ -21,8 +21,7 @@ SimdLevel find_simd_level(std::string_view name);
 
 // All levels that this machine can run, the slowest first.
 std::span<const SimdLevel> simd_levels();
-
-// The machine's best level: simd_x86.cc asks the processor, no_simd.cc says scalar.
+// The best of them: simd_x86.cc asks the processor, no_simd.cc answers scalar.
 SimdLevel detect_simd_level();
 
 // The level in use: the machine's best, unless limited.
@@ -31,7 +30,7 @@ SimdLevel simd_level();
 // From now on no higher level is used, by any thread. UsageError when the machine lacks it.
 void limit_simd_level(SimdLevel level);
 
-// For a scope: tests that compare levels.
+// The same for a scope.
 class SimdLimit {
  public:
   explicit SimdLimit(SimdLevel level) : before_(simd_level()) { limit_simd_level(level); }
@@ -46,7 +45,7 @@ class SimdLimit {
 }  // namespace oktopk
 
 // Instructions that each level may assume. FMA is left out on purpose, though every machine of these levels has it: a
-// fused multiply-add rounds once where the scalar code rounds twice. Code that asks for std::fma itself
+// fused multiply-add rounds once where the scalar code rounds twice. Code that calls std::fma itself
 // (optim/tensor_kernels.h) gets the same bits at every level.
 #define OKTOPK_AVX2 __attribute__((target("avx2,bmi,bmi2,lzcnt,popcnt,f16c")))
 #define OKTOPK_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi,bmi2,lzcnt,popcnt,f16c")))

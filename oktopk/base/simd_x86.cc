@@ -6,22 +6,18 @@
 namespace oktopk {
 namespace {
 
-// The compilers' own check has no name for these.
+// __builtin_cpu_supports has no names for these two.
 bool has_f16c_and_lzcnt() {
-  unsigned a = 0;
-  unsigned b = 0;
-  unsigned basic = 0;
-  unsigned extended = 0;
-  unsigned d = 0;
   constexpr unsigned kF16c = 1U << 29U;
   constexpr unsigned kLzcnt = 1U << 5U;
+  unsigned a = 0, b = 0, basic = 0, extended = 0, d = 0;
   return __get_cpuid(1, &a, &b, &basic, &d) != 0 && __get_cpuid(0x80000001U, &a, &b, &extended, &d) != 0 &&
          (basic & kF16c) != 0 && (extended & kLzcnt) != 0;
 }
 
 }  // namespace
 
-// The compilers' check also asks whether the operating system saves the wide registers.
+// __builtin_cpu_supports also asks whether the operating system saves the wide registers.
 SimdLevel detect_simd_level() {
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("bmi") != 0 &&

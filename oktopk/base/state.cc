@@ -22,7 +22,7 @@ struct Seal {
 };
 static_assert(sizeof(Seal) == kStateHeadBytes);
 
-// Fills in the head of what stands behind it.
+// Writes the seal of a state before its content.
 void seal_in_place(std::span<std::byte> state) {
   const auto content = state.subspan(kStateHeadBytes);
   const Seal seal{.size = content.size(), .checksum = hash_bytes(content, kVersion)};
@@ -69,7 +69,5 @@ std::span<const std::byte> StateReader::next(std::size_t size) {
   bytes_ = bytes_.subspan(size);
   return taken;
 }
-
-void StateReader::finish() const { require(bytes_.empty(), "state: ", bytes_.size(), " bytes are left over"); }
 
 }  // namespace oktopk

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saved state as bytes: plain values, arrays and texts one after the other, little-endian, read
-// back in the order in which they were written. A seal of magic, version and checksum stands before
-// them; StateReader refuses anything else with a UsageError, before anything is allocated.
-// write_state() needs no more memory than the state: it measures, makes room once, and then writes.
+// Saved state as bytes: plain values, arrays and texts one after the other, little-endian, read back in the order in
+// which they were written. A seal of magic, version and checksum stands before them; StateReader refuses anything else
+// with a UsageError, before anything is allocated. write_state() needs no more memory than the state: it measures,
+// makes room once, and then writes.
 #pragma once
 
 #include <cmath>
@@ -31,7 +31,7 @@ class StateWriter {
     bytes_.reserve(size);
     bytes_.resize(kStateHeadBytes);
   }
-  // Writes nothing, but counts what it would: size() is for the constructor above.
+  // Writes nothing, but counts bytes: size() is for the constructor above.
   static StateWriter counter() {
     StateWriter writer;
     writer.counts_only_ = true;
@@ -51,23 +51,26 @@ class StateWriter {
     append(std::as_bytes(values));
   }
   void put_text(std::string_view text) { put_all(std::span<const char>(text)); }
-  // Another state, sealed, or anything else that is bytes.
+  // Another state, sealed, or any other bytes.
   void put_bytes(std::span<const std::byte> bytes) {
     put(std::uint64_t{bytes.size()});
     append(bytes);
   }
 
-  // Another state that write(*this) puts, sealed in place: take_bytes() and take_view() read it.
+  // Another state that write(*this) puts, sealed in place; take_view() reads it.
   template <class Write>
   void put_state(const Write& write) {
     const std::size_t start = size();
     put(std::uint64_t{0});
-    skip(kStateHeadBytes);
+    if (counts_only_)
+      counted_ += kStateHeadBytes;
+    else
+      bytes_.resize(bytes_.size() + kStateHeadBytes);
     write(*this);
     if (!counts_only_) seal_nested(start);
   }
 
-  // All that was put, sealed: a copy, or what was written itself.
+  // All that was put, sealed: a copy, or the written bytes themselves.
   Bytes seal() const&;
   Bytes seal() &&;
 
@@ -77,12 +80,6 @@ class StateWriter {
       counted_ += bytes.size();
     else
       bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
-  }
-  void skip(std::size_t size) {
-    if (counts_only_)
-      counted_ += size;
-    else
-      bytes_.resize(bytes_.size() + size);
   }
   void seal_nested(std::size_t start);
 
@@ -103,7 +100,7 @@ Bytes write_state(const Write& write) {
 
 class StateReader {
  public:
-  // UsageError unless `sealed` is what seal() gave, whole. REQUIRES: sealed outlives the reader.
+  // UsageError unless `sealed` is the whole of what seal() gave. REQUIRES: sealed outlives the reader.
   explicit StateReader(std::span<const std::byte> sealed);
 
   template <class T>
@@ -130,7 +127,7 @@ class StateReader {
     if (count > 0) std::memcpy(values.data(), from.data(), from.size());
     return values;
   }
-  // A number that must be finite and at least `least`; `what` it is, for the error.
+  // A number that must be finite and at least `least`; the error names it as `what`.
   template <class T>
   T take_finite(std::string_view what, T least = std::numeric_limits<T>::lowest()) {
     const T value = take<T>();
@@ -151,14 +148,10 @@ class StateReader {
     const auto text = take_all<char>();
     return {text.begin(), text.end()};
   }
-  Bytes take_bytes() {
-    const auto bytes = take_view();
-    return {bytes.begin(), bytes.end()};
-  }
-  // The same, in place: good as long as the sealed bytes.
+  // Bytes or a nested state, in place: valid as long as the sealed bytes.
   std::span<const std::byte> take_view() { return next(take<std::uint64_t>()); }
-  // UsageError when something is left: it was written by other code.
-  void finish() const;
+  // UsageError when something is left: other code wrote the state.
+  void finish() const { require(bytes_.empty(), "state: ", bytes_.size(), " bytes are left over"); }
 
  private:
   std::span<const std::byte> next(std::size_t size);

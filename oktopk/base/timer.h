@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the time of a step goes: lap() gives the seconds since the last lap.
+// A stopwatch: lap() gives the seconds since the last lap.
 #pragma once
 
 #include <chrono>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole numbers in as few bytes as they need (LEB128): seven bits per byte, the lowest first, bit 7
-// set in all bytes but the last. For the few numbers around the data on the wire: counts, sizes,
-// notes (docs/wire_format.md). A number has one encoding: what is longer than needed is refused.
+// Whole numbers in as few bytes as they need (LEB128): seven bits per byte, the lowest first, bit 7 set in all bytes
+// but the last. For the few numbers around the data on the wire: counts, sizes, notes (docs/wire_format.md). A number
+// has one encoding: a longer one than needed is refused.
 #pragma once
 
 #include <bit>
@@ -32,8 +32,8 @@ inline void append_varint(std::uint64_t value, Bytes& out) {
   put_varint(value, out.data() + start);
 }
 
-// Reads the number at the start of `bytes` and cuts it off. False, with `bytes` as they were, when
-// they end inside it, or it needs more than 64 bits or fewer bytes.
+// Reads the number at the start of `bytes` and cuts it off. Returns false and leaves `bytes` unchanged if they end
+// inside the number, if it needs more than 64 bits, or if it is longer than needed.
 inline bool take_varint(std::span<const std::byte>& bytes, std::uint64_t& value) {
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < bytes.size() && i < kMaxVarintBytes; ++i) {
@@ -48,7 +48,7 @@ inline bool take_varint(std::span<const std::byte>& bytes, std::uint64_t& value)
   return false;
 }
 
-// Signed numbers: 0, -1, 1, -2, ... become 0, 1, 2, 3, ..., so that small ones stay short.
+// Signed numbers: 0, -1, 1, -2, ... become 0, 1, 2, 3, ..., so that small magnitudes stay short.
 constexpr std::uint64_t zigzag(std::int64_t value) {
   return (static_cast<std::uint64_t>(value) << 1) ^ (value < 0 ? ~std::uint64_t{0} : 0);
 }

@@ -6,25 +6,26 @@
 
 namespace oktopk {
 
-MessageCount count_sent(std::span<const Send> sends, int self) {
+namespace {
+
+std::size_t size_of(const Send& send) { return send.bytes.size(); }
+std::size_t size_of(const Recv& recv) { return recv.size; }
+
+template <class Message>
+MessageCount count(std::span<const Message> messages, int self) {
   MessageCount count;
-  for (const Send& send : sends) {
-    if (send.peer == self) continue;
+  for (const Message& message : messages) {
+    if (message.peer == self) continue;
     ++count.messages;
-    count.bytes += send.bytes.size();
+    count.bytes += size_of(message);
   }
   return count;
 }
 
-MessageCount count_received(std::span<const Recv> recvs, int self) {
-  MessageCount count;
-  for (const Recv& recv : recvs) {
-    if (recv.peer == self) continue;
-    ++count.messages;
-    count.bytes += recv.size;
-  }
-  return count;
-}
+}  // namespace
+
+MessageCount count_sent(std::span<const Send> sends, int self) { return count(sends, self); }
+MessageCount count_received(std::span<const Recv> recvs, int self) { return count(recvs, self); }
 
 Pending::~Pending() {
   if (comm_ != nullptr) comm_->abandon(ticket_);
@@ -55,7 +56,7 @@ void Communicator::kill() noexcept {
   try {
     const Pending abandoned = start({}, {});
   } catch (...) {
-    // begin() throws where the communicator is dead already.
+    // begin() throws if the communicator is dead already.
   }
 }
 

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The byte waist: P ranks that exchange byte messages through one verb, start(sends, recvs).
-// Everything distributed in this library, collectives included, is written over this verb, so a
-// transport implements begin/finish/abandon and split, and host() if its ranks can share one.
+// P ranks that exchange byte messages through one verb, start(sends, recvs). Everything distributed in this library,
+// collectives included, is written over this verb, so a transport implements begin/finish/abandon and split, and host()
+// if its ranks can share a host.
 //
-// Matching: the messages from one rank to another arrive in the order in which they were started.
-// A receive states a capacity; the real size is in Recv::size after the wait. A message larger than
-// the capacity is a CommError on the receiver.
-// Buffers, and the span of Recv, must stay alive and untouched until wait() returns or throws, or
-// the exchange is abandoned: then no transport touches them any more. Several
-// started operations may be in flight; they may be waited for in any order. Timeouts: wait() throws
-// CommError when the operation is not complete within timeout(). After any CommError the
-// communicator is dead. Thread safety: one thread at a time per communicator object (each rank has
-// its own object); another one than made it where require_any_thread() allows it.
+// Matching: the messages from one rank to another arrive in the order in which they were started. A receive states a
+// capacity; the real size is in Recv::size after the wait. A message larger than the capacity is a CommError on the
+// receiver. Buffers, and the span of Recv, must stay alive and untouched until wait() returns or throws, or the
+// exchange is abandoned: then no transport touches them any more. Several exchanges may be in flight; they may be
+// waited for in any order.
+// Timeouts: wait() throws CommError when the exchange is not complete within timeout(). After any CommError the
+// communicator is dead.
+// Threads: one thread at a time per communicator object (each rank has its own object). A thread other than the one
+// that made the object may use it if require_any_thread() does not throw.
 #pragma once
 
 #include <chrono>
@@ -35,7 +35,7 @@ struct Recv {
   std::size_t size = 0;         // set by wait(): the bytes that arrived
 };
 
-// Messages between a rank and others, and their bytes; those to oneself cross no wire.
+// Messages between a rank and others, and their bytes; messages to oneself cross no wire.
 struct MessageCount {
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;
@@ -44,14 +44,13 @@ struct MessageCount {
     return {a.messages - b.messages, a.bytes - b.bytes};
   }
 };
-// Of one exchange of rank `self`; what it received is known when it was waited for.
+// The messages of one exchange of rank `self`; the received sizes are known after the wait.
 MessageCount count_sent(std::span<const Send> sends, int self);
 MessageCount count_received(std::span<const Recv> recvs, int self);
 
 class Communicator;
 
-// One started exchange. Destroying it before wait() abandons the exchange, which leaves the
-// communicator dead.
+// One started exchange. Destroying it before wait() abandons the exchange, which leaves the communicator dead.
 class Pending {
  public:
   Pending(Communicator& comm, std::uint64_t ticket) : comm_(&comm), ticket_(ticket) {}
@@ -81,28 +80,26 @@ class Communicator {
   // Collective: ranks with the same color form a new communicator, ordered by (key, rank).
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
-  // Collective: the lowest of the ranks that share a host, and so memory, with this one: equal on
-  // the ranks of a host, and a color for split(). A transport that cannot know where its ranks are
-  // takes each as a host of its own.
+  // Collective: the lowest of the ranks that share a host, and so memory, with this one. Equal on the ranks of a host,
+  // so it can be a color for split(). A transport that cannot know the hosts takes each rank as a host of its own.
   virtual int host() { return rank(); }
 
-  // UsageError where only the thread that made the communicator may use it, which says what to do.
+  // UsageError if only the thread that made the communicator may use it; the text says what to do.
   virtual void require_any_thread() const {}
 
   // Starts all sends and receives at once; cannot deadlock by call order.
   Pending start(std::span<const Send> sends, std::span<Recv> recvs);
   void exchange(std::span<const Send> sends, std::span<Recv> recvs) { start(sends, recvs).wait(); }
 
-  // Through this object; what parts of it sent is theirs.
+  // Counts traffic of this communicator only, not of communicators split from it.
   const MessageCount& sent_so_far() const { return sent_; }
 
-  // Leaves the communicator dead, for a caller who cannot go on (received bytes that make no
-  // sense). Local; peers learn of it at once where the transport can tell them, at their timeout
-  // elsewhere.
+  // Leaves the communicator dead, for a caller who cannot go on (received bytes that make no sense). Local; peers learn
+  // of it at once if the transport can tell them, at their timeout otherwise.
   void kill() noexcept;
 
-  // For transports and decorators. begin() starts an operation and names it with a ticket;
-  // finish() blocks until it is complete; abandon() withdraws it so that its buffers may be freed.
+  // For transports and decorators. begin() starts an exchange and names it with a ticket; finish() blocks until it is
+  // complete; abandon() withdraws it so that its buffers may be freed.
   virtual std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) = 0;
   virtual void finish(std::uint64_t ticket) = 0;
   virtual void abandon(std::uint64_t ticket) noexcept = 0;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Circulant schedules: a skip list P = s0 > s1 > ... > sm = 1 gives a reduce-scatter (and, run
-// backwards, an allgather) for any P. In phase (S, T), for j >= 1 with j*T < S, rank i sends blocks
-// [j*T, min((j+1)*T, S)) to rank i+j*T and receives the same blocks' worth from i-j*T; block d of
-// rank i belongs to region (i+d) mod P. Every contribution moves along one path and is added once.
-// Cost: sum of ceil(S/T)-1 messages. Halving is Traeff's circulant reduce-scatter (ceil(log2 P)
-// rounds); direct (P, 1) is Ok-Topk's split-and-reduce.
+// Circulant schedules: a skip list P = s0 > s1 > ... > sm = 1 gives a reduce-scatter (and, run backwards, an allgather)
+// for any P. In phase (S, T), for j >= 1 with j*T < S, rank i sends blocks [j*T, min((j+1)*T, S)) to rank i+j*T and
+// receives as many blocks from i-j*T; block d of rank i belongs to region (i+d) mod P. Every contribution moves along
+// one path and is added once. COST: sum of ceil(S/T)-1 messages. Halving is Traeff's circulant reduce-scatter
+// (ceil(log2 P) rounds); direct (P, 1) is Ok-Topk's split-and-reduce.
 #pragma once
 
 #include <string>
@@ -21,8 +20,8 @@ Skips power_skips(int P);             // P, 2^m, ..., 4, 2, 1 with 2^m < P (Spar
 Skips radix_skips(int P, int radix);  // P, ceil(P/r), ceil(P/r^2), ..., 1
 Skips grid_skips(int P);              // P, ceil(sqrt P), 1
 
-// "direct", "halving", "power", "grid", "radix:R" or an explicit list such as "8,4,2,1" (its P must
-// match). Throws UsageError that names the text and the rule.
+// "direct", "halving", "power", "grid", "radix:R" or an explicit list such as "8,4,2,1" (its P must match). Throws
+// UsageError that names the text and the rule.
 Skips parse_skips(std::string_view text, int P);
 std::string to_string(const Skips& skips);
 void check_skips(const Skips& skips, int P);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of the transport "threads" share; internal to threads.cc. One channel per ordered
-// pair of ranks holds what was posted and not yet matched, first in first out. Whoever comes second
-// copies, under the channel's lock: an operation that was withdrawn (each of its channels locked
-// once) has no copy in progress, and its buffers may be freed.
-// Locks nest in this order: Channel, World, Seat.
-// Cost per message: one copy, three lock operations, at most one wake-up, no allocation.
+// The state that the ranks of the transport "threads" share; internal to threads.cc. One channel per ordered pair of
+// ranks holds the sends and receives that were posted and not yet matched, first in first out. The side that comes
+// second copies, under the channel's lock: an operation that was withdrawn (each of its channels locked once) has no
+// copy in progress, and its buffers may be freed. Locks nest in this order: Channel, World, Seat.
+// COST: per message one copy, three lock operations, at most one wake-up, no allocation.
 #pragma once
 
 #include <atomic>
@@ -23,7 +22,7 @@ class ThreadWorld {
  public:
   struct Operation;
 
-  // One send or receive of an operation. Its channel's lock guards what changes once it is posted.
+  // One send or receive of an operation. Once it is posted, its channel's lock guards it.
   struct Slot {
     Operation* operation = nullptr;
     int owner = 0;
@@ -34,7 +33,7 @@ class ThreadWorld {
     bool posted = false;
   };
 
-  // What one start() began: complete when no slot is open.
+  // The messages of one start(): complete when no slot is open.
   struct Operation {
     std::atomic<std::size_t> open = 0;
     std::vector<Slot> slots;  // does not grow while in flight
@@ -54,18 +53,17 @@ class ThreadWorld {
   // The rank that killed the world; -1 while it lives.
   int killer();
 
-  // Matches every slot with what the peer posted, or leaves it for the peer to match.
+  // Matches every slot with a slot of the peer, or leaves it for the peer to match.
   void post(Operation& operation);
-  // Sleeps until the operation is complete. Otherwise kills the world, withdraws and throws.
+  // Sleeps until the operation is complete. On timeout kills the world, withdraws and throws.
   void await(int rank, Operation& operation);
-  // Takes back what is not matched. The world must be dead: the order of messages breaks here.
+  // Takes back the slots that are not matched. REQUIRES: the world is dead, because the order of messages breaks here.
   void withdraw(Operation& operation);
 
-  // Ends every present and later wait, here and in the parts split from this world. The first
-  // reason stays.
+  // Ends every present and later wait, here and in the parts split from this world. The first reason stays.
   void kill(int rank, const std::string& reason);
   [[noreturn]] void throw_dead(int rank);
-  // This rank posts nothing any more; whoever waits for it kills the world.
+  // This rank posts nothing any more; a rank that waits for it kills the world.
   void leave(int rank);
 
   // `turn` counts the splits of this rank: equal turns meet.
@@ -81,7 +79,7 @@ class ThreadWorld {
     void push(Slot& slot);
     void remove(Slot& slot);
   };
-  // Where a rank sleeps.
+  // A rank sleeps here.
   struct Seat {
     std::mutex mutex;
     std::condition_variable wake;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transport "threads" (threads.h): a rank's view of a ThreadWorld. Operations are pooled, so that a
-// warm communicator starts exchanges without allocating.
+// Transport "threads" (threads.h): a rank's view of a ThreadWorld. Operations are pooled, so that a warm communicator
+// starts exchanges without allocating.
 #include "oktopk/comm/threads.h"
 
 #include <exception>
@@ -58,12 +58,10 @@ class ThreadCommunicator final : public Communicator {
   }
 
   void abandon(std::uint64_t ticket) noexcept override {
-    die("rank " + std::to_string(rank_) + " abandoned an exchange");
+    world_->kill(rank_, "rank " + std::to_string(rank_) + " abandoned an exchange");
     world_->withdraw(operations_[ticket]);
     operations_.give_back(ticket);
   }
-
-  void die(const std::string& reason) { world_->kill(rank_, reason); }
 
  private:
   std::shared_ptr<ThreadWorld> world_;
@@ -78,62 +76,55 @@ std::shared_ptr<ThreadWorld> new_world(int P, Communicator::Duration timeout) {
   return std::make_shared<ThreadWorld>(P, timeout);
 }
 
-// The body of one rank. Its communicator ends with it: nobody waits for a rank that returned.
-std::exception_ptr run_rank(std::unique_ptr<ThreadCommunicator> comm, const std::function<void(Communicator&)>& body) {
-  const std::string failed = "rank " + std::to_string(comm->rank()) + " failed";
+std::vector<std::unique_ptr<Communicator>> make_ranks(const std::shared_ptr<ThreadWorld>& world) {
+  std::vector<std::unique_ptr<Communicator>> comms;
+  for (int rank = 0; rank < world->size(); ++rank) comms.push_back(std::make_unique<ThreadCommunicator>(world, rank));
+  return comms;
+}
+
+// Runs the body of one rank and kills the world if it throws. The communicator ends here, before the thread does:
+// nobody waits for a rank that returned.
+std::exception_ptr run_rank(ThreadWorld& world, std::unique_ptr<Communicator> comm,
+                            const std::function<void(Communicator&)>& body) {
+  const int rank = comm->rank();
+  const std::string failed = "rank " + std::to_string(rank) + " failed";
   try {
     body(*comm);
   } catch (const std::exception& error) {
-    comm->die(failed + ": " + error.what());
+    world.kill(rank, failed + ": " + error.what());
     return std::current_exception();
   } catch (...) {
-    comm->die(failed);
+    world.kill(rank, failed);
     return std::current_exception();
   }
   return nullptr;
 }
 
-void run_ranks(ThreadWorld& world, std::vector<std::unique_ptr<ThreadCommunicator>> comms,
-               const std::function<void(Communicator&)>& body, std::vector<std::exception_ptr>& errors) {
-  std::vector<std::jthread> ranks;
-  try {
-    for (std::size_t r = 0; r < comms.size(); ++r) {
-      ranks.emplace_back(
-          [&errors, &body, r, comm = std::move(comms[r])]() mutable { errors[r] = run_rank(std::move(comm), body); });
-    }
-  } catch (...) {
-    world.kill(-1, "a thread could not be started");
-    throw;
-  }
-}
-
 }  // namespace
 
 std::vector<std::unique_ptr<Communicator>> make_thread_world(int P, Communicator::Duration timeout) {
-  const auto world = new_world(P, timeout);
-  std::vector<std::unique_ptr<Communicator>> comms;
-  for (int rank = 0; rank < P; ++rank) {
-    comms.push_back(std::make_unique<ThreadCommunicator>(world, rank));
-  }
-  return comms;
+  return make_ranks(new_world(P, timeout));
 }
 
 void run_threads(int P, const std::function<void(Communicator&)>& body, Communicator::Duration timeout) {
   const auto world = new_world(P, timeout);
-  std::vector<std::unique_ptr<ThreadCommunicator>> comms;
-  for (int rank = 0; rank < P; ++rank) {
-    comms.push_back(std::make_unique<ThreadCommunicator>(world, rank));
-  }
+  auto comms = make_ranks(world);
   std::vector<std::exception_ptr> errors(comms.size());
-  run_ranks(*world, std::move(comms), body, errors);
+  std::vector<std::jthread> threads;
+  try {
+    for (std::size_t r = 0; r < comms.size(); ++r)
+      threads.emplace_back([&, r] { errors[r] = run_rank(*world, std::move(comms[r]), body); });
+  } catch (...) {
+    world->kill(-1, "a thread could not be started");  // before the others are joined
+    throw;
+  }
+  threads.clear();  // joins
   // Once the world is dead every rank fails; the one that killed it knows why.
   const int killer = world->killer();
-  if (killer >= 0 && errors[static_cast<std::size_t>(killer)] != nullptr) {
+  if (killer >= 0 && errors[static_cast<std::size_t>(killer)] != nullptr)
     std::rethrow_exception(errors[static_cast<std::size_t>(killer)]);
-  }
-  for (const std::exception_ptr& error : errors) {
+  for (const std::exception_ptr& error : errors)
     if (error != nullptr) std::rethrow_exception(error);
-  }
 }
 
 }  // namespace oktopk

@@ -1,6 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collecting and merging events (trace.h). Texts are stored once; an event is numbers.
+// Events become JSON as they are recorded, all but their times (trace.h): complete events ("ph": "X") with the rank
+// as process, and metadata events ("ph": "M") that name it. Written by hand, because the library depends on nothing.
 #include "oktopk/trace/trace.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <exception>
+#include <fstream>
+#include <set>
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/state.h"
@@ -8,31 +17,98 @@
 namespace oktopk {
 namespace {
 
+// Bytes of the UTF-8 character at the start of `text`; 0 when there is none.
+std::size_t utf8_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned lead = byte(0);
+  if (lead < 0x80) return 1;
+  const std::size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+  if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return 0;
+  for (std::size_t i = 1; i < length; ++i)
+    if ((byte(i) & 0xC0U) != 0x80) return 0;
+  const bool is_too_long = (lead == 0xE0 && byte(1) < 0xA0) || (lead == 0xF0 && byte(1) < 0x90);
+  const bool is_surrogate = lead == 0xED && byte(1) >= 0xA0;
+  const bool is_too_large = lead == 0xF4 && byte(1) >= 0x90;
+  return is_too_long || is_surrogate || is_too_large ? 0 : length;
+}
+
+// Bytes that are no UTF-8 become the replacement character.
+void append_text(std::string& json, std::string_view text) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  json += '"';
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    const auto c = static_cast<unsigned char>(text[0]);
+    if (length == 0) {
+      json += "\\ufffd";
+    } else if (c < 0x20) {
+      json += std::string("\\u00") + kHex[c >> 4U] + kHex[c & 15U];
+    } else {
+      if (c == '"' || c == '\\') json += '\\';
+      json += text.substr(0, length);
+    }
+    text.remove_prefix(std::max<std::size_t>(1, length));
+  }
+  json += '"';
+}
+
+// The fewest digits that give the same number again. JSON has no NaN and no infinity.
+void append_number(std::string& json, double x) {
+  constexpr double kExact = 0x1p53;
+  if (!std::isfinite(x)) {
+    json += "null";
+  } else if (std::fabs(x) < kExact && x == std::trunc(x)) {
+    json += std::to_string(static_cast<std::int64_t>(x));
+  } else {
+    std::array<char, 32> text{};
+    json.append(text.data(), std::to_chars(text.data(), text.data() + text.size(), x).ptr);
+  }
+}
+
+// Nanoseconds as microseconds.
+void append_time(std::string& json, std::int64_t nanoseconds) {
+  const std::string rest = std::to_string(nanoseconds % 1000);
+  json += std::to_string(nanoseconds / 1000) + '.' + std::string(3 - rest.size(), '0') + rest;
+}
+
+void append_row(std::string& json, int rank, int thread) {
+  json += R"(,"pid":)" + std::to_string(rank) + R"(,"tid":)" + std::to_string(thread) + R"(,"args":{)";
+}
+
+void append_name(std::string& json, std::string_view kind, int rank, int thread, std::string_view name) {
+  json += R"({"name":")" + std::string(kind) + R"(","ph":"M")";
+  append_row(json, rank, thread);
+  json += R"("name":)";
+  append_text(json, name);
+  json += "}},\n";
+}
+
 std::int64_t nanoseconds(Trace::Clock::duration time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
 }
 
 }  // namespace
 
-Trace::TextId Trace::intern(std::string_view text) {
-  const auto found = ids_.find(text);
-  if (found != ids_.end()) return found->second;
-  const auto id = static_cast<TextId>(texts_.size());
-  ids_.emplace(texts_.emplace_back(text), id);
-  return id;
-}
-
 void Trace::record(int rank, int thread, std::string_view name, std::string_view category, Clock::time_point begin,
                    Clock::time_point end, std::span<const TraceArg> args) {
+  Event event{rank, thread, nanoseconds(begin.time_since_epoch()), nanoseconds(end.time_since_epoch()), {}, {}};
+  event.head = R"({"name":)";
+  append_text(event.head, name);
+  event.head += R"(,"cat":)";
+  append_text(event.head, category);
+  for (const TraceArg& arg : args) {
+    if (!event.args.empty()) event.args += ',';
+    append_text(event.args, arg.name);
+    event.args += ':';
+    arg.is_text ? append_text(event.args, arg.text) : append_number(event.args, arg.value);
+  }
   const std::lock_guard lock(mutex_);
-  if (events_.size() >= most_events_ || args_.size() + args.size() > kArgsPerEvent * most_events_) {
+  if (events_.size() >= most_events_ || args_ + args.size() > kArgsPerEvent * most_events_) {
     ++dropped_;
     return;
   }
-  events_.push_back({intern(name), intern(category), rank, thread, nanoseconds(begin.time_since_epoch()),
-                     nanoseconds(end.time_since_epoch()), args_.size(), args.size()});
-  for (const TraceArg& arg : args)
-    args_.push_back({intern(arg.name), arg.is_text ? intern(arg.text) : kNumber, arg.value});
+  args_ += args.size();
+  events_.push_back(std::move(event));
 }
 
 void Trace::name_thread(int thread, std::string_view name) {
@@ -50,14 +126,49 @@ std::uint64_t Trace::dropped() const {
   return dropped_;
 }
 
-// What pack() writes, read and checked.
-struct Trace::Packed {
-  std::vector<std::string> texts;
-  std::vector<Event> events;
-  std::vector<Arg> args;
-  std::map<int, std::string> thread_names;
-  std::uint64_t dropped = 0;
-};
+void Trace::append_names(std::string& json) const {
+  std::set<std::pair<int, int>> rows;
+  for (const Event& event : events_) rows.insert({event.rank, event.thread});
+  int named = -1;
+  for (const auto& [rank, thread] : rows) {
+    if (rank != named) append_name(json, "process_name", rank, 0, "rank " + std::to_string(rank));
+    named = rank;
+    const auto name = thread_names_.find(thread);
+    const std::string otherwise = thread == 0 ? "main" : "thread " + std::to_string(thread);
+    append_name(json, "thread_name", rank, thread, name != thread_names_.end() ? name->second : otherwise);
+  }
+}
+
+std::string Trace::to_json() const {
+  const std::lock_guard lock(mutex_);
+  std::string json =
+      R"({"displayTimeUnit":"ms","otherData":{"dropped":)" + std::to_string(dropped_) + "},\"traceEvents\":[\n";
+  append_names(json);
+  // Row by row, then by time; a span comes before the spans inside it.
+  std::vector<const Event*> sorted;
+  for (const Event& event : events_) sorted.push_back(&event);
+  std::ranges::stable_sort(sorted, {}, [](const Event* e) {
+    return std::array<std::int64_t, 4>{e->rank, e->thread, e->begin, -e->end};
+  });
+  const auto first = std::ranges::min_element(events_, {}, &Event::begin);
+  for (const Event* event : sorted) {
+    json += event->head + R"(,"ph":"X","ts":)";
+    append_time(json, event->begin - first->begin);
+    json += R"(,"dur":)";
+    append_time(json, std::max<std::int64_t>(0, event->end - event->begin));
+    append_row(json, event->rank, event->thread);
+    json += event->args + "}},\n";
+  }
+  if (json.ends_with(",\n")) json.erase(json.size() - 2, 1);  // the last comma
+  return json + "]}\n";
+}
+
+void Trace::write(const std::string& file) const {
+  std::ofstream out(file, std::ios::binary);
+  out << to_json();
+  out.close();
+  require(out.good(), "trace: cannot write ", file);
+}
 
 Bytes Trace::pack() const {
   const std::lock_guard lock(mutex_);
@@ -68,79 +179,40 @@ Bytes Trace::pack() const {
     out.put(thread);
     out.put_text(name);
   }
-  out.put(std::uint64_t{texts_.size()});
-  for (const std::string& text : texts_) out.put_text(text);
   out.put(std::uint64_t{events_.size()});
   for (const Event& event : events_) {
-    out.put(event.name);
-    out.put(event.category);
     out.put(event.rank);
     out.put(event.thread);
     out.put(event.begin);
     out.put(event.end);
-    out.put(std::uint64_t{event.args});
-    for (std::size_t a = event.first_arg; a < event.first_arg + event.args; ++a) {
-      out.put(args_[a].name);
-      out.put(args_[a].text);
-      out.put(args_[a].value);
-    }
+    out.put_text(event.head);
+    out.put_text(event.args);
   }
-  return out.seal();
-}
-
-Trace::Packed Trace::unpack(std::span<const std::byte> packed) {
-  StateReader in(packed);
-  Packed out;
-  out.dropped = in.take<std::uint64_t>();
-  for (auto names = in.take<std::uint64_t>(); names > 0; --names) {
-    const int thread = in.take<int>();
-    out.thread_names[thread] = in.take_text();
-  }
-  for (auto texts = in.take<std::uint64_t>(); texts > 0; --texts) out.texts.push_back(in.take_text());
-  const auto take_text = [&] {
-    const auto id = in.take<TextId>();
-    require(id < out.texts.size(), "trace: text ", id, " of ", out.texts.size());
-    return id;
-  };
-  for (auto events = in.take<std::uint64_t>(); events > 0; --events) {
-    Event event{.name = take_text(), .category = take_text(), .first_arg = out.args.size()};
-    event.rank = in.take<int>();
-    event.thread = in.take<int>();
-    event.begin = in.take<std::int64_t>();
-    event.end = in.take<std::int64_t>();
-    event.args = in.take<std::uint64_t>();
-    for (std::size_t a = 0; a < event.args; ++a) {
-      Arg arg{.name = take_text(), .text = in.take<TextId>()};
-      require(arg.text == kNumber || arg.text < out.texts.size(), "trace: text ", arg.text, " of ", out.texts.size());
-      arg.value = in.take<double>();
-      out.args.push_back(arg);
-    }
-    out.events.push_back(event);
-  }
-  in.finish();
-  return out;
+  return std::move(out).seal();
 }
 
 void Trace::merge(std::span<const std::byte> packed, Clock::duration shift) {
-  const Packed other = unpack(packed);
+  StateReader in(packed);
+  const auto dropped = in.take<std::uint64_t>();
+  std::map<int, std::string> names;
+  for (auto left = in.take<std::uint64_t>(); left > 0; --left) {
+    const int thread = in.take<int>();
+    names[thread] = in.take_text();
+  }
+  std::vector<Event> events;
+  for (auto left = in.take<std::uint64_t>(); left > 0; --left) {
+    Event event{.rank = in.take<int>(), .thread = in.take<int>(), .begin = 0, .end = 0, .head = {}, .args = {}};
+    event.begin = in.take<std::int64_t>() + nanoseconds(shift);
+    event.end = in.take<std::int64_t>() + nanoseconds(shift);
+    event.head = in.take_text();
+    event.args = in.take_text();
+    events.push_back(std::move(event));
+  }
+  in.finish();
   const std::lock_guard lock(mutex_);
-  std::vector<TextId> here;
-  for (const std::string& text : other.texts) here.push_back(intern(text));
-  for (Event event : other.events) {
-    event.name = here[event.name];
-    event.category = here[event.category];
-    event.begin += nanoseconds(shift);
-    event.end += nanoseconds(shift);
-    event.first_arg += args_.size();
-    events_.push_back(event);
-  }
-  for (Arg arg : other.args) {
-    arg.name = here[arg.name];
-    if (arg.text != kNumber) arg.text = here[arg.text];
-    args_.push_back(arg);
-  }
-  for (const auto& [thread, name] : other.thread_names) thread_names_.try_emplace(thread, name);
-  dropped_ += other.dropped;
+  std::move(events.begin(), events.end(), std::back_inserter(events_));
+  thread_names_.merge(names);
+  dropped_ += dropped;
 }
 
 Span::Span(const TraceRow& row, std::string_view name, std::string_view category)
@@ -156,7 +228,7 @@ Span::~Span() {
     if (std::uncaught_exceptions() > exceptions_) args_.emplace_back("failed", 1);
     row_.record(name_, category_, begin_, Trace::Clock::now(), args_);
   } catch (...) {
-    // Out of memory: the step matters, its picture does not.
+    // Out of memory: a step without its event is better than no step.
   }
 }
 

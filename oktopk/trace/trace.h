@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the time goes, event by event: spans in the Trace Event Format of Chrome, which
-// ui.perfetto.dev and chrome://tracing show (docs/observability.md). A Trace collects in memory and
-// does nothing by itself: no file is written before write(). One Trace may serve all ranks of a
-// process and all their threads; ranks in other processes are merged (comm/decorators.h).
+// Events with their times, for a viewer: spans in the Trace Event Format of Chrome, which ui.perfetto.dev and
+// chrome://tracing show (docs/observability.md). A Trace collects in memory; only write() writes a file. One Trace may
+// serve all ranks of a process and all their threads; gather_trace() of comm/decorators.h merges those of other
+// processes.
 //
-// Cost: a lock, a clock and some tens of bytes per event. Without a trace (TraceRow{}) a Span reads
-// no clock. Memory is bounded: when the trace is full, later events are dropped and counted.
+// COST: a lock, a clock and about 150 bytes per event. Without a trace (TraceRow{}) a Span reads no clock. Memory is
+// bounded: when the trace is full, later events are dropped and counted.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <exception>
 #include <initializer_list>
 #include <map>
 #include <mutex>
@@ -19,14 +18,13 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <unordered_map>
 #include <vector>
 
 #include "oktopk/base/bytes.h"
 
 namespace oktopk {
 
-// A number or a text that belongs to an event. A view: texts are copied when the event is recorded.
+// A number or a text that belongs to an event. A view: record() copies the text.
 struct TraceArg {
   template <class T>
   requires std::is_arithmetic_v<T> TraceArg(std::string_view its_name, T number)
@@ -41,9 +39,8 @@ struct TraceArg {
 
 class Trace {
  public:
-  // The same for all processes of a host.
-  using Clock = std::chrono::steady_clock;
-  static constexpr std::size_t kMostEvents = 1'000'000;  // about 100 MB with their arguments
+  using Clock = std::chrono::steady_clock;               // the same for all processes of a host
+  static constexpr std::size_t kMostEvents = 1'000'000;  // about 150 MB with their arguments
   static constexpr std::size_t kArgsPerEvent = 8;        // on average, when it is full
 
   explicit Trace(std::size_t most_events = kMostEvents) : most_events_(most_events) {}
@@ -51,68 +48,48 @@ class Trace {
   // From any thread.
   void record(int rank, int thread, std::string_view name, std::string_view category, Clock::time_point begin,
               Clock::time_point end, std::span<const TraceArg> args = {});
-  // What thread number `thread` is called on all ranks; 0 is "main".
+  // The name of thread number `thread` on all ranks; 0 is "main" unless named.
   void name_thread(int thread, std::string_view name);
 
   std::size_t size() const;
   std::uint64_t dropped() const;
 
-  // {"traceEvents": [...]}, times in microseconds from the first event on; "otherData" has the
-  // number of dropped events.
+  // {"traceEvents": [...]}, times in microseconds since the first event; "otherData" has the number of dropped events.
   std::string to_json() const;
   // UsageError when the file cannot be written.
   void write(const std::string& file) const;
 
-  // All events as bytes, and those of another Trace added to this one, each `shift` later. What is
-  // merged does not count against this trace's bound. UsageError, with nothing changed, for bytes
-  // that pack() did not give.
+  // pack() gives all events as bytes; merge() adds those of another Trace to this one, each `shift` later, even beyond
+  // the bound. UsageError, with nothing changed, for bytes that pack() did not give.
   Bytes pack() const;
   void merge(std::span<const std::byte> packed, Clock::duration shift = {});
 
  private:
-  using TextId = std::uint32_t;
-  static constexpr TextId kNumber = ~TextId{0};  // no text
-
   struct Event {
-    TextId name = 0;
-    TextId category = 0;
     int rank = 0;
     int thread = 0;
     std::int64_t begin = 0;  // nanoseconds of the clock
     std::int64_t end = 0;
-    std::size_t first_arg = 0;
-    std::size_t args = 0;
+    std::string head;  // name and category, as JSON
+    std::string args;  // as JSON
   };
-  struct Arg {
-    TextId name = 0;
-    TextId text = kNumber;
-    double value = 0;
-  };
-  struct Packed;
-
-  TextId intern(std::string_view text);
-  static Packed unpack(std::span<const std::byte> packed);
-  std::vector<std::size_t> order() const;
   void append_names(std::string& json) const;
-  void append_event(std::string& json, const Event& event, std::int64_t origin) const;
 
   const std::size_t most_events_;
   mutable std::mutex mutex_;  // guards what follows
   std::vector<Event> events_;
-  std::vector<Arg> args_;
-  std::deque<std::string> texts_;  // by TextId
-  std::unordered_map<std::string_view, TextId> ids_;
+  std::size_t args_ = 0;  // number of arguments of all events
   std::map<int, std::string> thread_names_;
   std::uint64_t dropped_ = 0;
 };
 
-// Where someone's events go: a trace, or none, and the row of the picture. Trace* converts to it.
+// The destination of events: a trace, or none, and the row of the picture. Trace* converts to it.
 struct TraceRow {
   TraceRow() = default;
   TraceRow(Trace* to, int its_rank = -1, int its_thread = 0) : trace(to), rank(its_rank), thread(its_thread) {}
   explicit operator bool() const { return trace != nullptr; }
 
-  // The same, on the rank `r` unless one is given.
+  // The same row, on rank `r` unless the row has a rank.
   TraceRow on_rank(int r) const { return {trace, rank < 0 ? r : rank, thread}; }
   TraceRow on_thread(int t) const { return {trace, rank, t}; }
   void record(std::string_view name, std::string_view category, Trace::Clock::time_point begin,
@@ -120,12 +97,12 @@ struct TraceRow {
     if (trace != nullptr) trace->record(rank, thread, name, category, begin, end, args);
   }
 
-  Trace* trace = nullptr;  // outlives whoever has the row
-  int rank = -1;           // -1: that of the communicator
+  Trace* trace = nullptr;  // must outlive the row
+  int rank = -1;           // -1: the rank of the communicator
   int thread = 0;
 };
 
-// An event from here to the end of the scope; one that an exception ends says "failed".
+// An event from here to the end of the scope; if an exception ends it, it has the argument "failed".
 class Span {
  public:
   // REQUIRES: name, category and texts of arguments live as long as the span.
@@ -147,7 +124,7 @@ class Span {
   std::vector<TraceArg> args_;
 };
 
-// Timer (timer.h) whose laps are events as well.
+// A Timer (timer.h) whose laps are events.
 class PhaseTimer {
  public:
   PhaseTimer(const TraceRow& row, std::string_view category) : row_(row), category_(category) {}
