@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "oktopk/allreduce/parts/frames.h"
+#include "oktopk/allreduce/parts/gather.h"
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
 #include "oktopk/reduce/inspect.h"

@@ -125,7 +125,7 @@ void Reducer::replace(Parts&& parts) {
   tuner_ = std::move(parts.tuner);
   selector_ = std::move(parts.selector);
   allreduce_ = std::move(parts.allreduce);
-  rule_ = make_residual_rule(allreduce_->options().residual);
+  rule_ = &residual_rule(allreduce_->options().residual);
   selection_.clear();
   last_ = {};
   is_prepared_ = false;

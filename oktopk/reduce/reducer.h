@@ -10,13 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/allreduce/presets.h"
+#include "oktopk/allreduce/residual.h"
 #include "oktopk/comm/tracing.h"
 #include "oktopk/device/device.h"
 #include "oktopk/reduce/adaptive_density.h"
 #include "oktopk/reduce/density_schedule.h"
 #include "oktopk/reduce/notes.h"
-#include "oktopk/reduce/residual.h"
 #include "oktopk/reduce/step_metrics.h"
 #include "oktopk/reduce/synchroniser.h"
 #include "oktopk/trace/trace.h"
@@ -247,7 +248,7 @@ class Reducer final : public Synchroniser {
   std::unique_ptr<Selector> selector_;
   std::unique_ptr<Allreduce> allreduce_;
   std::unique_ptr<Allreduce> dense_;  // of floats, for warm-up and flush
-  std::unique_ptr<ResidualRule> rule_;
+  const ResidualRule* rule_ = nullptr;
   std::string description_;        // of all options
   std::uint64_t fingerprint_ = 0;  // of the description
   Residual residual_;
