@@ -135,18 +135,16 @@ void SparseReduceScatter::decode(const Run& run, const Phase& phase, std::size_t
   const Recv& recv = recvs_[hop];
   std::span<const std::byte> bytes = recv.buffer.first(recv.size);
   arrived_.resize(std::max(arrived_.size(), phase.hops.size()));
-  arrived_[hop].resize(std::max(arrived_[hop].size(), slot(count)));
+  std::vector<SparseVector>& blocks = arrived_[run.options.dense ? 0 : hop];  // dense: only until they are added
+  blocks.resize(std::max(blocks.size(), slot(count)));
   for (int d = 0; d < count; ++d) {
     const std::span<const std::byte> start = bytes;
     const BlockTally tally = run.options.tally == nullptr ? BlockTally{} : take_block_tally(bytes, recv.peer);
     const Frame frame = expect_frame(bytes, run.frame(d, start.first(start.size() - bytes.size())), recv.peer);
     tally_[slot(d)] += tally;
-    if (run.options.dense) {
-      decode_frame_add(frame, dense_);
-    } else {
-      arrived_[hop][slot(d)].clear();
-      decode_frame(frame, arrived_[hop][slot(d)]);
-    }
+    blocks[slot(d)].clear();
+    decode_frame(frame, blocks[slot(d)]);
+    if (run.options.dense) run.step.device.add_at(dense_, frame.range.begin, blocks[slot(d)]);
     bytes = bytes.subspan(frame.bytes());
   }
   if (!bytes.empty()) fail<CommError>("from rank ", recv.peer, ": ", bytes.size(), " bytes after the last frame");
