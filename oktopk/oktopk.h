@@ -52,5 +52,5 @@
 #include "oktopk/optim/sgd_rule.h"
 #include "oktopk/optim/tensor_step.h"
 #include "oktopk/select/selector.h"
-#include "oktopk/sparse/set_ops.h"
+#include "oktopk/sparse/sum.h"
 #include "oktopk/tune/cost.h"

@@ -9,6 +9,7 @@
 #include "oktopk/base/hash.h"
 #include "oktopk/select/selector.h"
 #include "oktopk/sparse/sum.h"
+#include "oktopk/tune/cost.h"
 
 namespace oktopk {
 namespace {
@@ -55,7 +56,7 @@ void check_finite(const Device& device, const Contribution& mine, bool dense) {
   fail<UsageError>("allreduce: the accumulator overflowed at index ", i, ": scale the gradient down");
 }
 
-// Decoded values are finite already: this finds the sums that every rank makes by itself.
+// Decoded values are finite already. This finds overflow in sums that every rank computes by itself.
 void check_sum(std::string_view algorithm, const Device& device, const Contribution& mine, const Outcome& out) {
   const std::size_t bad = device.first_nonfinite(out.update.val);
   if (bad < out.update.size()) fail_overflow(algorithm, out.update.idx[bad]);
@@ -84,9 +85,9 @@ void Allreduce::run(Communicator& comm, const Device& device, const Contribution
   out.arrived = out.merged = 0;
   const Statement statement = {n, k, fingerprint_};
   try {
-    do_run({comm, device, mine, n, k, step_tag(statement, steps_), steps_}, out);
+    do_run({comm, device, mine, n, k, options_.codec, step_tag(statement, steps_), steps_}, out);
   } catch (const UsageError& error) {
-    // This rank's own values were checked before: a value that cannot be sent now is a sum.
+    // This rank's own values were checked before, so the value that cannot be sent is a sum.
     comm.kill();
     fail<UsageError>(name(), ": a sum over the ranks overflowed: scale the gradients down (", error.what(), ")");
   } catch (...) {
@@ -95,7 +96,7 @@ void Allreduce::run(Communicator& comm, const Device& device, const Contribution
   }
   check_sum(name(), device, mine, out);
   out.shared.clear();
-  if (options_.residual == ResidualKind::sender_keeps) intersect(mine.selection, out.update.idx, out.shared);
+  if (residual_rule(options_.residual).needs_shared) intersect(mine.selection, out.update.idx, out.shared);
   make_canonical(out.returned, runs_);
   make_canonical(out.dropped, runs_);
   ++steps_;

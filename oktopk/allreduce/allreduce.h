@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// A sparse allreduce: every rank contributes a selection, all ranks receive the same update. One
-// subclass per algorithm; presets.h has the table. An object belongs to one rank and one stream of
-// steps: it keeps thresholds, cuts, owner memory and buffers between steps.
+// The base class of the algorithms: every rank contributes a selection, all ranks receive the same update. Each
+// subclass is one file, which arranges verbs of the Device (n elements), of the Communicator (bytes) and of the
+// entries' code in sparse/ and codec/ (about k entries, in host memory). An object belongs to one rank and one stream
+// of steps: it keeps thresholds, cuts, owner memory and buffers between steps.
 //
-// SPMD: all ranks call run() with the same n, k and options in the same order. The first run
-// compares them (UsageError on every rank, nothing lost); later frames carry a tag of them and the
-// step, so a rank that diverges is a CommError on whoever hears from it.
+// SPMD: all ranks call run() with the same n, k and options in the same order. The first run compares them (UsageError
+// on every rank, nothing lost). Later frames carry a tag of them and of the step, so that a rank that diverges causes a
+// CommError on every rank that receives from it.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "oktopk/allreduce/options.h"
 #include "oktopk/allreduce/presets.h"
+#include "oktopk/allreduce/residual.h"
 #include "oktopk/allreduce/sparse_allreduce.h"
 #include "oktopk/base/state.h"
+#include "oktopk/codec/frame.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/communicator.h"
-#include "oktopk/comm/skips.h"
 #include "oktopk/device/device.h"
 #include "oktopk/select/selector.h"
 #include "oktopk/sparse/coo.h"
@@ -30,12 +30,12 @@
 
 namespace oktopk {
 
-// What this rank brings: its selection, and for dense algorithms the whole accumulator.
+// The input of this rank: its selection; for dense algorithms the whole accumulator.
 struct Contribution {
   CooView selection;
   std::span<const float> dense = {};
-  Gradient gradient = {};   // what was just added to them, if anything: an error names its entries
-  bool checks_sum = false;  // the caller looks at a dense sum, in a pass that he makes anyway
+  Gradient gradient = {};   // the values that were just added to them, if any: an error names its entries
+  bool checks_sum = false;  // the caller checks a dense sum, in a pass that it makes anyway
 };
 
 // Throws SumOverflow that names the algorithm and the index.
@@ -49,52 +49,56 @@ class Allreduce {
   virtual std::string_view name() const = 0;
   virtual Prediction predict(const Problem& problem) const = 0;
   virtual OwnerMemory memory() const { return {}; }
-  // Owner memory times factor; 0 empties it. Thresholds and cuts stay.
+  // Multiplies owner memory by factor; 0 empties it. Thresholds and cuts stay.
   virtual void scale_memory(const Device& /*device*/, float /*factor*/) {}
   virtual bool is_dense() const { return false; }
-  // Whether predict()'s bound holds on any stream, from n, k, P and the options alone. Where
-  // nothing controls the counts (oktopk by the paper's thresholds, gaussiank) it needs the counts,
-  // too.
+  // Whether the bound of predict() holds on any stream. Where nothing controls the counts (oktopk by the paper's
+  // thresholds, gaussiank), predict() needs the counts, too.
   virtual bool promises_volume() const { return true; }
 
-  // Collective. REQUIRES: 1 <= k <= n (n = 0: k = 0); the selection canonical, finite, inside [0,
-  // n), at most max_selection(k) entries. Throws UsageError before anything is sent. ENSURES: the
-  // update is finite. A sum that overflows is an error on every rank: SumOverflow on all where all
-  // see it; elsewhere a UsageError on its owner, a CommError on the others, and comm is dead.
+  // Collective. REQUIRES: 1 <= k <= n (n = 0: k = 0); the selection canonical, finite, inside [0, n), at most
+  // max_selection(k) entries. Throws UsageError before anything is sent. ENSURES: the update is finite. A sum that
+  // overflows is an error on every rank: SumOverflow where all ranks see it; elsewhere a UsageError on its owner, a
+  // CommError on the others, and comm is dead.
   void run(Communicator& comm, const Device& device, const Contribution& mine, Index n, std::size_t k, Outcome& out);
 
-  // What the comparison in the first run adds to predict().
+  // The cost that the comparison in the first run adds to predict().
   static Cost agreement_cost(int P);
 
-  // Collective on its first call, nothing later: compares n, k and options over the ranks.
-  // UsageError on every rank when they differ. run() does it too; a caller that changes state of
-  // its own before run() calls it first, with its own options in words.
+  // Compares n, k and options over the ranks. Collective on its first call, nothing later. Throws UsageError on every
+  // rank when they differ. run() does it, too; a caller that changes state of its own before run() calls it first, with
+  // its own options in words.
   void agree(Communicator& comm, Index n, std::size_t k, std::string_view caller_options = "");
 
-  // All that the next run depends on, besides options and memory(), which the caller saves. load()
-  // and then load_memory() take it to a fresh object of the same options, n, rank and P; the next
-  // run compares n, k and options once more.
+  // The state that the next run depends on, besides options and memory(), which the caller saves. load() and then
+  // load_memory() take it to a fresh object of the same options, n, rank and P; the next run compares n, k and options
+  // once more.
   void save(StateWriter& state) const;
   void load(StateReader& state, Index n, int rank, int P);
-  // UsageError unless it is as long as this rank's region, or empty where nothing is remembered.
+  // Throws UsageError unless `values` is as long as this rank's region, or empty where nothing is remembered.
   virtual void load_memory(std::span<const float> values);
 
-  // UsageError when the options do not fit P ranks. Local.
+  // Throws UsageError when the options do not fit P ranks. Local.
   virtual void check_ranks(int /*P*/) const {}
 
   const AllreduceOptions& options() const { return options_; }
 
- protected:
-  // One call of run(), for the subclass.
+  // One call of run(), for the subclass and its parts.
   struct Step {
     Communicator& comm;
     const Device& device;
     const Contribution& mine;
     Index n;
     std::size_t k;
+    Codec codec;
     std::uint32_t tag;    // of every frame of this step
     std::uint64_t count;  // steps before this one
+
+    int P() const { return comm.size(); }
+    FrameSpec frame(Range range) const { return {codec, range, tag}; }
   };
+
+ protected:
   virtual void do_run(const Step& step, Outcome& out) = 0;
   virtual void do_save(StateWriter& /*state*/) const {}
   virtual void do_load(StateReader& /*state*/, Index /*n*/, int /*rank*/, int /*P*/) {}
@@ -116,5 +120,19 @@ std::unique_ptr<Allreduce> make_allreduce(const Preset& preset, AllreduceOptions
 
 // The part of the options that the preset's selector needs.
 SelectorOptions selector_options(const AllreduceOptions& options, int P);
+
+// The schedule that dense takes for n values on P ranks: ring, or else Rabenseifner's.
+bool dense_uses_ring(const AllreduceOptions& options, double n, int P);
+
+// Factories for the table in presets.cc, one per algorithm; topka.cc has two.
+std::unique_ptr<Allreduce> make_dense(const AllreduceOptions& options);
+std::unique_ptr<Allreduce> make_topka(const AllreduceOptions& options);
+std::unique_ptr<Allreduce> make_gaussiank(const AllreduceOptions& options);
+std::unique_ptr<Allreduce> make_topkdsa(const AllreduceOptions& options);
+std::unique_ptr<Allreduce> make_gtopk(const AllreduceOptions& options);
+std::unique_ptr<Allreduce> make_topka2a(const AllreduceOptions& options);
+std::unique_ptr<Allreduce> make_oktopk(const AllreduceOptions& options);
+std::unique_ptr<Allreduce> make_spardl(const AllreduceOptions& options);
+std::unique_ptr<Allreduce> make_circulant(const AllreduceOptions& options);
 
 }  // namespace oktopk

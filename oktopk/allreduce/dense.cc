@@ -10,7 +10,7 @@
 // COST: 2 ceil(log2 P) messages (ring:
 // 2(P-1)), 2n(P-1)/P values of 4 or 2 bytes; no framing. Dense blocks carry no frame and so no
 // checksum: integrity of their bytes is the transport's.
-#include "oktopk/allreduce/algorithms.h"
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/allreduce/parts/dense_sum.h"
 #include "oktopk/base/error.h"
 #include "oktopk/cpu/kernels.h"

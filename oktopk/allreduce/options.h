@@ -16,7 +16,7 @@ enum class ResidualKind { none, sender_keeps, all_sent_cleared, holder_keeps, ow
 // Rabenseifner: 2 log2(P) messages. Ring: 2(P - 1) messages, to neighbours only, for long vectors.
 enum class DenseSchedule { automatic, rabenseifner, ring };
 
-// How oktopk's global threshold changes between two exact evaluations (parts/sum_threshold.h): not at all (the paper's
+// How oktopk's global threshold changes between two exact evaluations (parts/thresholds.h): not at all (the paper's
 // pseudocode), by small corrections (the authors' released code), or following the counts (ours).
 enum class ThresholdRule { paper, published, steered };
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <string>
 
-#include "oktopk/allreduce/algorithms.h"
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/base/error.h"
 #include "oktopk/base/find_row.h"
 
@@ -32,18 +32,6 @@ constexpr std::array<Preset, 9> kPresets = {{
     {"spardl", "SparDL: log-step reduce-scatter, k/P kept per block", SelectorKind::quota, kHolder, make_spardl},
     {"circulant", "ours: any skip list, steered thresholds, owner memory", SelectorKind::controlled, kOwnerOrSender,
      make_circulant},
-}};
-
-struct ResidualName {
-  ResidualKind kind;
-  std::string_view name;
-};
-constexpr std::array<ResidualName, 5> kResiduals = {{
-    {ResidualKind::none, "none"},
-    {ResidualKind::sender_keeps, "sender_keeps"},
-    {ResidualKind::all_sent_cleared, "all_sent_cleared"},
-    {ResidualKind::holder_keeps, "holder_keeps"},
-    {ResidualKind::owner_memory, "owner_memory"},
 }};
 
 struct ThresholdRuleName {
@@ -101,12 +89,5 @@ std::string_view to_string(ThresholdRule rule) { return kThresholdRules[static_c
 ThresholdRule find_threshold_rule(std::string_view name) {
   return find_row(kThresholdRules, "threshold rule", name).rule;
 }
-
-std::string_view to_string(ResidualKind kind) {
-  return std::find_if(kResiduals.begin(), kResiduals.end(), [kind](const ResidualName& r) { return r.kind == kind; })
-      ->name;
-}
-
-ResidualKind find_residual(std::string_view name) { return find_row(kResiduals, "residual rule", name).kind; }
 
 }  // namespace oktopk

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // topka: every rank gathers every rank's selection and adds them up; the union is applied.
-// COST: ceil(log2 P) messages, 2k(P-1) words + (P-1) frames. Grows with P: beyond P = n/k it moves
-// more than dense.
+// COST: ceil(log2 P) messages, 2k(P-1) words + (P-1) frames. The words grow with P: beyond P = n/k they exceed dense.
 //
-// gaussiank: the same exchange for selections of unequal size, so a size exchange comes first
-// (2 ceil(log2 P) messages), as published with the Gaussian selector.
+// gaussiank: the same exchange for selections of unequal size, so that a size exchange comes first (2 ceil(log2 P)
+// messages), as published with the Gaussian selector.
 #include <algorithm>
 
-#include "oktopk/allreduce/algorithms.h"
-#include "oktopk/allreduce/parts/frames.h"
-#include "oktopk/select/selector.h"
+#include "oktopk/allreduce/allreduce.h"
+#include "oktopk/allreduce/parts/gather.h"
 #include "oktopk/sparse/sum.h"
 
 namespace oktopk {
@@ -23,43 +21,37 @@ class GatherAll final : public Allreduce {
   bool promises_volume() const override { return !sizes_first_; }  // a fitted threshold controls nothing
 
   Prediction predict(const Problem& problem) const override {
-    const double peers = problem.P - 1;
-    const double frame = gathered_bytes(expected_frame_bytes(options().codec, problem.k, problem.n));
-    const double L = ceil_log2(problem.P);
-    Cost cost = sequential(L, peers * frame, peers * problem.k);
-    if (sizes_first_) cost += sequential(L, peers * kSizesBytes);
+    const double frame = expected_frame_bytes(options().codec, problem.k, problem.n);
+    Cost cost = ShareGather::cost(problem.P, frame, problem.k);
+    if (sizes_first_) cost += sizes_cost(problem.P);
     return {cost, cost};
   }
 
  protected:
   void do_run(const Step& step, Outcome& out) override {
-    const auto P = static_cast<std::size_t>(step.comm.size());
-    const FrameSpec spec{options().codec, {0, step.n}, step.tag};
-    frame_.clear();
-    encode_frame(spec, step.mine.selection, frame_, error_sink(options().codec, out.returned));
-    capacities_.assign(P, max_frame_bytes(options().codec, max_selection(step.k), step.n));
-    if (sizes_first_) {
-      allgather_sizes(step.comm, {step.mine.selection.size(), frame_.size()}, sizes_, work_);
-      for (std::size_t r = 0; r < P; ++r) capacities_[r] = std::min<std::size_t>(capacities_[r], sizes_[r].bytes);
+    Bytes& mine = gather_.begin();
+    encode_frame(step.frame({0, step.n}), step.mine.selection, mine, error_sink(step.codec, out.returned));
+    if (sizes_first_) allgather_sizes(step.comm, {step.mine.selection.size(), mine.size()}, sizes_, work_);
+    const std::size_t most = max_frame_bytes(step.codec, max_selection(step.k), step.n);
+    const auto capacity = [&](int r, std::size_t) {
+      return sizes_first_ ? std::min<std::size_t>(most, sizes_[static_cast<std::size_t>(r)].bytes) : most;
+    };
+    gather_.run(step, {}, capacity, work_);
+    parts_.resize(static_cast<std::size_t>(step.P()));
+    for (int r = 0; r < step.P(); ++r) {
+      SparseVector& part = parts_[static_cast<std::size_t>(r)];
+      part.clear();
+      decode_frame(gather_.open(step, r), part);
     }
-    gather_.run(step.comm, frame_, capacities_, work_);
-    parts_.resize(P);
-    views_.clear();
-    for (std::size_t r = 0; r < P; ++r) {
-      parts_[r].clear();
-      gather_.decode(static_cast<int>(r), spec, parts_[r]);
-      views_.push_back(parts_[r]);
-    }
-    sum(views_, spec.range, out.update);
+    views_.assign(parts_.begin(), parts_.end());
+    sum(views_, {0, step.n}, out.update);
   }
 
  private:
   std::string_view name_;
   bool sizes_first_;
-  Bytes frame_;
-  std::vector<std::size_t> capacities_;
   std::vector<Sizes> sizes_;
-  FrameGather gather_;
+  ShareGather gather_;
   std::vector<SparseVector> parts_;
   std::vector<CooView> views_;
 };

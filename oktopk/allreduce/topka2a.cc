@@ -1,40 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-// topka2a: alltoall of the selected entries to the owners of equal regions, then a dense allgather
-// of the reduced regions (Peng et al., ICPP'24). With the quota selector (k/P entries per region)
-// all messages have the same size. The union is applied.
+// topka2a: alltoall of the selected entries to the owners of equal regions, then a dense allgather of the reduced
+// regions (Peng et al., ICPP'24). With the quota selector (k/P entries per region) all messages have the same size. The
+// union is applied.
 //
-// COST: (P-1) + ceil(log2 P) messages,
-// (2k+n)(P-1)/P words, plus frames. Between 1/(2(P-1)) and 1/2 of density it beats both gathering
-// everything and dense.
-#include "oktopk/allreduce/algorithms.h"
-#include "oktopk/allreduce/parts/equal_regions.h"
+// COST: (P-1) + ceil(log2 P) messages, (2k+n)(P-1)/P words, plus frames. Between densities 1/(2(P-1)) and 1/2 it beats
+// both gathering everything and dense.
+#include "oktopk/allreduce/allreduce.h"
+#include "oktopk/allreduce/parts/gather.h"
+#include "oktopk/allreduce/parts/reduce_scatter.h"
 
 namespace oktopk {
 namespace {
 
-class TopkA2A final : public EqualRegions {
+class TopkA2A final : public Allreduce {
  public:
-  using EqualRegions::EqualRegions;
+  using Allreduce::Allreduce;
   std::string_view name() const override { return "topka2a"; }
 
   Prediction predict(const Problem& problem) const override {
     const double P = problem.P;
-    const double value = options().codec.lossless() ? 4 : 2;
-    const Cost cost =
-        SparseReduceScatter::predict(direct_skips(problem.P), problem, options().codec, false) +
-        predict_gather(problem.P, expected_dense_frame_bytes(options().codec, problem.n / P), 0, problem.n / P);
+    const double width = problem.n / P;
+    const Cost cost = SparseReduceScatter::predict(direct_skips(problem.P), problem, options().codec, {}) +
+                      ShareGather::cost(problem.P, expected_dense_frame_bytes(options().codec, width), 0, width);
     // Regions differ by one value when P does not divide n.
-    return {cost, cost + Cost{.bytes = (P - 1) * value}};
+    return {cost, cost + Cost{.bytes = (P - 1) * (options().codec.lossless() ? 4 : 2)}};
   }
 
  protected:
   void do_run(const Step& step, Outcome& out) override {
-    scatter(step, direct_skips, 0, out);
-    frame_.clear();
-    encode_dense_frame(frame_spec(step), dense_sums(step), frame_, error_sink(options().codec, out.returned));
-    gather(
-        step, [&](int, std::size_t width) { return dense_frame_bytes(options().codec, width); }, out);
+    const Cuts& cuts = scatter_.equal_regions(step, direct_skips);
+    scatter_.run(step, cuts, {.dense = true}, out);
+    encode_dense_frame(step.frame(region(cuts, step.comm.rank())), scatter_.dense_sums(), gather_.begin(),
+                       error_sink(step.codec, out.returned));
+    const auto capacity = [&](int, std::size_t width) { return dense_frame_bytes(step.codec, width); };
+    gather_.run(step, cuts, capacity, work_);
+    gather_.decode(step, out.update);
   }
+
+ private:
+  SparseReduceScatter scatter_;
+  ShareGather gather_;
 };
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "oktopk/allreduce/parts/dense_sum.h"
-#include "oktopk/allreduce/parts/frames.h"
+#include "oktopk/allreduce/parts/gather.h"
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
 #include "oktopk/reduce/density.h"

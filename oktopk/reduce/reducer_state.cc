@@ -53,7 +53,7 @@ void ReducerState::use(const std::optional<Tuner>& its_tuner) {
   selector = make_selector(options.selector.value_or(default_selector(preset, options.allreduce)),
                            selector_options(options.allreduce, setting.P));
   allreduce = std::move(exchange);
-  rule = make_residual_rule(allreduce->options().residual);
+  rule = &residual_rule(allreduce->options().residual);
   tuner = its_tuner;
   unsent.belongs_to(*allreduce);
 }

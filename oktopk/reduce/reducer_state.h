@@ -67,7 +67,7 @@ class ReducerState {
   std::optional<Tuner> tuner;  // of preset auto
   std::unique_ptr<Selector> selector;
   std::unique_ptr<Allreduce> allreduce;
-  std::unique_ptr<ResidualRule> rule;
+  const ResidualRule* rule = nullptr;
   Unsent unsent;
   std::uint64_t source = 0;  // a hash of the states that were merged: must be equal on all ranks
 };

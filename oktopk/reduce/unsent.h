@@ -8,7 +8,7 @@
 
 #include "oktopk/allreduce/allreduce.h"
 #include "oktopk/device/device.h"
-#include "oktopk/reduce/residual.h"
+#include "oktopk/allreduce/residual.h"
 
 namespace oktopk {
 

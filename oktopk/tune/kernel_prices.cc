@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "oktopk/allreduce/parts/frames.h"
+#include "oktopk/allreduce/parts/gather.h"
 #include "oktopk/base/random.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/sparse/sum.h"

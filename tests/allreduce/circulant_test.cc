@@ -8,8 +8,8 @@
 #include <functional>
 
 #include "oktopk/allreduce/allreduce.h"
-#include "oktopk/allreduce/parts/frames.h"
-#include "oktopk/allreduce/parts/share.h"
+#include "oktopk/allreduce/parts/gather.h"
+#include "oktopk/allreduce/parts/tallies.h"
 #include "oktopk/base/error.h"
 #include "tests/laws/witness.h"
 #include "tests/support/runs.h"

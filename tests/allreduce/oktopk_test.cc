@@ -6,9 +6,8 @@
 #include <cmath>
 
 #include "oktopk/allreduce/allreduce.h"
-#include "oktopk/allreduce/parts/frames.h"
-#include "oktopk/allreduce/parts/kth_sum.h"
-#include "oktopk/allreduce/parts/sum_threshold.h"
+#include "oktopk/allreduce/parts/gather.h"
+#include "oktopk/allreduce/parts/thresholds.h"
 #include "oktopk/base/error.h"
 #include "tests/support/runs.h"
 #include "tools/gradient_stream.h"

@@ -2,7 +2,7 @@
 // topka and gaussiank: the union is applied; the published words grow with P.
 #include <gtest/gtest.h>
 
-#include "oktopk/allreduce/parts/frames.h"
+#include "oktopk/allreduce/parts/gather.h"
 #include "tests/support/runs.h"
 
 namespace oktopk::topka_test {

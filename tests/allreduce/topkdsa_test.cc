@@ -3,7 +3,7 @@
 // where the gathered blocks turn dense.
 #include <gtest/gtest.h>
 
-#include "oktopk/allreduce/parts/frames.h"
+#include "oktopk/allreduce/parts/gather.h"
 #include "tests/support/runs.h"
 
 namespace oktopk::topkdsa_test {

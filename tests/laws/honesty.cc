@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "oktopk/allreduce/allreduce.h"
-#include "oktopk/allreduce/parts/sum_threshold.h"
+#include "oktopk/allreduce/parts/thresholds.h"
 
 namespace oktopk {
 namespace {

@@ -5,7 +5,7 @@
 #include <limits>
 #include <sstream>
 
-#include "oktopk/allreduce/parts/sum_threshold.h"
+#include "oktopk/allreduce/parts/thresholds.h"
 
 namespace oktopk {
 namespace {

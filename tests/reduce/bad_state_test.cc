@@ -8,7 +8,7 @@
 #include <cstring>
 #include <limits>
 
-#include "oktopk/allreduce/parts/global_threshold.h"
+#include "oktopk/allreduce/parts/thresholds.h"
 #include "oktopk/base/hash.h"
 #include "oktopk/optim/adam.h"
 #include "oktopk/optim/sgd.h"

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "oktopk/allreduce/allreduce.h"
-#include "oktopk/allreduce/parts/sum_threshold.h"
+#include "oktopk/allreduce/parts/thresholds.h"
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
 #include "tools/simulate/node_experiment.h"

@@ -5,7 +5,7 @@
 #include <array>
 #include <cmath>
 
-#include "oktopk/allreduce/algorithms.h"
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/base/error.h"
 #include "oktopk/base/find_row.h"
 #include "oktopk/codec/frame.h"

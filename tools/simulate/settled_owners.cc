@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "oktopk/allreduce/parts/recut_rule.h"
+#include "oktopk/allreduce/parts/balance.h"
 #include "oktopk/base/random.h"
 #include "oktopk/comm/threads.h"
 #include "oktopk/sparse/top.h"
@@ -37,9 +37,9 @@ void start_memory(const SupportSpec& spec, RegionMemory& memory) {
 }
 
 // All ranks' selections of a step into the memory; what circulant's ranks tell each other of them.
-BlockNote add_selections(const SupportSpec& spec, std::uint64_t step, RegionMemory& memory,
+BlockTally add_selections(const SupportSpec& spec, std::uint64_t step, RegionMemory& memory,
                          std::vector<bool>& has_arrived) {
-  BlockNote note;
+  BlockTally note;
   has_arrived.assign(spec.n, false);
   SparseVector selection;
   for (int rank = 0; rank < spec.P; ++rank) {
@@ -48,7 +48,7 @@ BlockNote add_selections(const SupportSpec& spec, std::uint64_t step, RegionMemo
     for (const Index i : selection.idx) has_arrived[i] = true;
     ++note.contributors;
     note.load += selection.size();
-    note.log_threshold += std::llround(BlockNote::kOctave * std::log2(smallest_magnitude(selection.val)));
+    note.log_threshold += std::llround(BlockTally::kOctave * std::log2(smallest_magnitude(selection.val)));
   }
   return note;
 }
@@ -75,7 +75,7 @@ SettledOwners settle_owners(const SupportSpec& spec) {
   std::vector<bool> has_arrived;
   const std::uint64_t steps = settling_steps(spec);
   for (; owners.steps < steps; ++owners.steps) {
-    const BlockNote note = add_selections(spec, owners.steps, owners.memory, has_arrived);
+    const BlockTally note = add_selections(spec, owners.steps, owners.memory, has_arrived);
     if (owners.threshold.follow(note, spec.k)) {
       share.clear();
       owners.memory.append_largest(*device, owners.threshold.aim(spec.k), share);

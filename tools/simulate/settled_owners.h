@@ -16,8 +16,8 @@
 #pragma once
 
 #include "oktopk/allreduce/allreduce.h"
-#include "oktopk/allreduce/parts/global_threshold.h"
 #include "oktopk/allreduce/parts/region_memory.h"
+#include "oktopk/allreduce/parts/thresholds.h"
 #include "tools/simulate/supports.h"
 
 namespace oktopk {

@@ -7,8 +7,8 @@
 #include <array>
 #include <cmath>
 
-#include "oktopk/allreduce/algorithms.h"
-#include "oktopk/allreduce/parts/frames.h"
+#include "oktopk/allreduce/allreduce.h"
+#include "oktopk/allreduce/parts/gather.h"
 #include "oktopk/base/error.h"
 #include "oktopk/base/find_row.h"
 #include "oktopk/select/selector.h"

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
-#include "oktopk/allreduce/parts/frames.h"
+#include "oktopk/allreduce/parts/gather.h"
 #include "oktopk/base/error.h"
+#include "oktopk/select/selector.h"
 #include "oktopk/sparse/sum.h"
 #include "oktopk/sparse/top.h"
 
@@ -15,173 +15,179 @@ namespace {
 
 std::size_t slot(int i) { return static_cast<std::size_t>(i); }
 
-int region_of(int rank, int block, int P) { return (rank + block) % P; }
-
-// Sums beyond this come from no ranks' thresholds; P of those below cannot overflow.
-constexpr std::int64_t kMostLog = std::int64_t{1} << 44;
-
-// contributors, load, log_threshold (docs/wire_format.md).
-void put_note(const BlockNote& note, Bytes& out) {
-  append_varint(note.contributors, out);
-  append_varint(note.load, out);
-  append_varint(zigzag(note.log_threshold), out);
-}
-
-// Cuts the note off. Only the frame behind it tells whether it is undamaged.
-BlockNote take_note(std::span<const std::byte>& bytes, int peer) {
-  std::uint64_t contributors = 0;
-  std::uint64_t load = 0;
-  std::uint64_t log = 0;
-  if (!take_varint(bytes, contributors) || !take_varint(bytes, load) || !take_varint(bytes, log) ||
-      contributors > std::numeric_limits<std::uint32_t>::max() || log > zigzag(kMostLog))
-    fail<CommError>("from rank ", peer, ": a block note was due, ", bytes.size(), " bytes are something else");
-  return {static_cast<std::uint32_t>(contributors), load, unzigzag(log)};
-}
-
 }  // namespace
-
-std::size_t note_bytes(const BlockNote& note) {
-  return varint_bytes(note.contributors) + varint_bytes(note.load) + varint_bytes(zigzag(note.log_threshold));
-}
 
 void SparseReduceScatter::set_skips(const Skips& skips) {
   phases_ = circulant_phases(skips);
-  P_ = skips.front();
-  view_.resize(slot(P_));
-  storage_.resize(slot(P_));
-  note_.resize(slot(P_));
+  const std::size_t P = slot(skips.front());
+  view_.resize(P);
+  storage_.resize(P);
+  tally_.resize(P);
 }
 
-void SparseReduceScatter::run(Communicator& comm, CooView mine, const ReduceScatterPlan& plan, SparseVector& returned,
-                              SparseVector& dropped) {
-  OKTOPK_DCHECK(P_ == comm.size());
-  const int rank = comm.rank();
-  cut(mine, plan, rank);
+const Cuts& SparseReduceScatter::equal_regions(const Step& step, Skips (*skips)(int P)) {
+  if (equal_cuts_.empty()) {
+    equal_cuts_ = equal_cuts(step.n, step.P());
+    set_skips(skips(step.P()));
+  }
+  return equal_cuts_;
+}
+
+void SparseReduceScatter::run(const Step& step, const Cuts& cuts, const ReduceScatterOptions& options, Outcome& out) {
+  OKTOPK_DCHECK(view_.size() == slot(step.P()));
+  OKTOPK_DCHECK(phases_.size() <= 1 || (!options.dense && options.bucket == 0));
+  const Run run{step, cuts, options, out};
+  cut(run);
   std::size_t contributors = 1;  // ranks whose entries a block may hold
   for (const Phase& phase : phases_) {
-    if (plan.quota > 0)
-      for (int d = phase.to_blocks; d < phase.from_blocks; ++d) prune(d, plan.quota, dropped);
-    encode(phase, plan, rank, returned);
-    post(phase, plan, rank, contributors);
-    comm.exchange(sends_, recvs_);
-    for (std::size_t hop = 0; hop < phase.hops.size(); ++hop) decode(hop, phase, plan, rank);
-    merge(phase, plan, rank);
+    for (int d = phase.to_blocks; d < phase.from_blocks; ++d) prune(run, d);
+    encode(run, phase);
+    post(run, phase, contributors);
+    exchange(run, phase);
+    if (!options.dense) merge(run, phase);
     contributors *= phase.hops.size() + 1;
   }
-  if (plan.quota > 0) prune(0, plan.quota, dropped);
+  prune(run, 0);
 }
 
-void SparseReduceScatter::cut(CooView mine, const ReduceScatterPlan& plan, int rank) {
-  for (int d = 0; d < P_; ++d) {
-    view_[slot(d)] = part(mine, oktopk::region(plan.cuts, region_of(rank, d, P_)));
-    note_[slot(d)] = plan.note == nullptr ? BlockNote{} : *plan.note;
-    note_[slot(d)].load = view_[slot(d)].size();
+void SparseReduceScatter::cut(const Run& run) {
+  const CooView mine = run.step.mine.selection;
+  for (int d = 0; d < run.step.P(); ++d) {
+    view_[slot(d)] = part(mine, run.range(d));
+    tally_[slot(d)] = run.options.tally == nullptr ? BlockTally{} : *run.options.tally;
+    tally_[slot(d)].load = view_[slot(d)].size();
   }
+  if (!run.options.dense) return;
+  dense_.assign(run.range(0).width(), 0.0F);
+  run.step.device.add_at(dense_, run.range(0).begin, view_[0]);
 }
 
-void SparseReduceScatter::prune(int block, std::size_t quota, SparseVector& dropped) {
+void SparseReduceScatter::prune(const Run& run, int block) {
   CooView& view = view_[slot(block)];
-  if (view.size() <= quota) return;
+  if (run.options.quota == 0 || view.size() <= run.options.quota) return;
   merged_.clear();
   merged_.append(view);
-  keep_largest(merged_, quota, &dropped);
+  keep_largest(merged_, run.options.quota, &run.out.dropped);
   std::swap(storage_[slot(block)], merged_);
   view = storage_[slot(block)];
 }
 
-// The frame of block d stands behind the block's note: its checksum covers both.
-FrameSpec SparseReduceScatter::frame_spec(const ReduceScatterPlan& plan, int rank, int block,
-                                          std::span<const std::byte> note) const {
-  return {plan.codec, oktopk::region(plan.cuts, region_of(rank, block, P_)),
-          plan.note == nullptr ? plan.tag : tag_behind(note, plan.tag)};
+// The frame of a block stands behind the block's tally.
+FrameSpec SparseReduceScatter::Run::frame(int block, std::span<const std::byte> tally) const {
+  FrameSpec spec = step.frame(range(block));
+  if (options.tally != nullptr) spec.tag = tag_behind(tally, step.tag);
+  return spec;
 }
 
-void SparseReduceScatter::encode(const Phase& phase, const ReduceScatterPlan& plan, int rank, SparseVector& returned) {
+// Rotation of destinations: in hop j every rank sends to the same distance, so no rank is hit by all at once.
+void SparseReduceScatter::encode(const Run& run, const Phase& phase) {
   outgoing_.resize(std::max(outgoing_.size(), phase.hops.size()));
   sends_.clear();
   for (std::size_t hop = 0; hop < phase.hops.size(); ++hop) {
     const Hop& h = phase.hops[hop];
-    Bytes& out = outgoing_[hop];
-    out.clear();
+    Bytes& message = outgoing_[hop];
+    message.clear();
     for (int d = h.first; d < h.first + h.count; ++d) {
-      const std::size_t start = out.size();
-      if (plan.note != nullptr) put_note(note_[slot(d)], out);
-      encode_frame(frame_spec(plan, rank, d, std::span(out).subspan(start)), view_[slot(d)], out,
-                   error_sink(plan.codec, returned));
+      const std::size_t start = message.size();
+      if (run.options.tally != nullptr) put(tally_[slot(d)], message);
+      encode_frame(run.frame(d, std::span(message).subspan(start)), view_[slot(d)], message,
+                   error_sink(run.step.codec, run.out.returned));
     }
-    sends_.push_back({region_of(rank, h.shift, P_), out});
+    sends_.push_back({run.region_of(h.shift), message});
   }
 }
 
-void SparseReduceScatter::post(const Phase& phase, const ReduceScatterPlan& plan, int rank, std::size_t contributors) {
-  incoming_.resize(std::max(incoming_.size(), phase.hops.size()));
+void SparseReduceScatter::post(const Run& run, const Phase& phase, std::size_t contributors) {
+  const std::size_t hops = phase.hops.size();
+  const std::size_t buffers = run.options.bucket == 0 ? hops : std::min(hops, 2 * run.options.bucket);
+  incoming_.resize(std::max(incoming_.size(), buffers));
   recvs_.clear();
-  for (std::size_t hop = 0; hop < phase.hops.size(); ++hop) {
+  for (std::size_t hop = 0; hop < hops; ++hop) {
     const Hop& h = phase.hops[hop];
+    const std::size_t blocks = slot(h.count);
     std::size_t width = 0;
-    for (int d = 0; d < h.count; ++d) width += oktopk::region(plan.cuts, region_of(rank, d, P_)).width();
-    const std::size_t most = plan.quota > 0 ? plan.quota * slot(h.count) : plan.limit * contributors;
-    const std::size_t notes = plan.note == nullptr ? 0 : kMaxNoteBytes * slot(h.count);
-    incoming_[hop].resize(notes + max_frame_bytes(plan.codec, std::min(most, width), width, slot(h.count)));
-    recvs_.push_back({region_of(rank, P_ - h.shift, P_), incoming_[hop]});
+    for (int d = 0; d < h.count; ++d) width += run.range(d).width();
+    const std::size_t most =
+        run.options.quota > 0 ? run.options.quota * blocks : max_selection(run.step.k) * contributors;
+    const std::size_t tallies = run.options.tally == nullptr ? 0 : BlockTally::kMaxBytes * blocks;
+    Bytes& buffer = incoming_[hop % buffers];
+    buffer.resize(tallies + max_frame_bytes(run.step.codec, std::min(most, width), width, blocks));
+    recvs_.push_back({run.region_of(run.step.P() - h.shift), buffer});
   }
 }
 
-void SparseReduceScatter::decode(std::size_t hop, const Phase& phase, const ReduceScatterPlan& plan, int rank) {
+void SparseReduceScatter::exchange(const Run& run, const Phase& phase) {
+  const std::size_t hops = phase.hops.size();
+  const std::size_t bucket = run.options.bucket == 0 ? hops : run.options.bucket;
+  std::size_t decoded = 0;
+  for (std::size_t first = 0; first < hops; first += bucket) {
+    const std::size_t count = std::min(bucket, hops - first);
+    Pending pending =
+        run.step.comm.start(std::span(sends_).subspan(first, count), std::span(recvs_).subspan(first, count));
+    for (; decoded < first; ++decoded) decode(run, phase, decoded);
+    pending.wait();
+  }
+  for (; decoded < hops; ++decoded) decode(run, phase, decoded);
+}
+
+void SparseReduceScatter::decode(const Run& run, const Phase& phase, std::size_t hop) {
   const int count = phase.hops[hop].count;
   const Recv& recv = recvs_[hop];
   std::span<const std::byte> bytes = recv.buffer.first(recv.size);
   arrived_.resize(std::max(arrived_.size(), phase.hops.size()));
-  arrived_[hop].resize(std::max(arrived_[hop].size(), slot(count)));
+  std::vector<SparseVector>& blocks = arrived_[run.options.dense ? 0 : hop];  // dense: only until they are added
+  blocks.resize(std::max(blocks.size(), slot(count)));
   for (int d = 0; d < count; ++d) {
     const std::span<const std::byte> start = bytes;
-    const BlockNote note = plan.note == nullptr ? BlockNote{} : take_note(bytes, recv.peer);
-    const std::span<const std::byte> noted = start.first(start.size() - bytes.size());
-    const Frame frame = expect_frame(bytes, frame_spec(plan, rank, d, noted), recv.peer);
-    note_[slot(d)].contributors += note.contributors;
-    note_[slot(d)].load += note.load;
-    note_[slot(d)].log_threshold += note.log_threshold;
-    arrived_[hop][slot(d)].clear();
-    decode_frame(frame, arrived_[hop][slot(d)]);
+    const BlockTally tally = run.options.tally == nullptr ? BlockTally{} : take_block_tally(bytes, recv.peer);
+    const Frame frame = expect_frame(bytes, run.frame(d, start.first(start.size() - bytes.size())), recv.peer);
+    tally_[slot(d)] += tally;
+    blocks[slot(d)].clear();
+    decode_frame(frame, blocks[slot(d)]);
+    if (run.options.dense) run.step.device.add_at(dense_, frame.range.begin, blocks[slot(d)]);
     bytes = bytes.subspan(frame.bytes());
   }
   if (!bytes.empty()) fail<CommError>("from rank ", recv.peer, ": ", bytes.size(), " bytes after the last frame");
 }
 
-void SparseReduceScatter::merge(const Phase& phase, const ReduceScatterPlan& plan, int rank) {
+void SparseReduceScatter::merge(const Run& run, const Phase& phase) {
   for (int d = 0; d < phase.to_blocks; ++d) {
     parts_.assign(1, view_[slot(d)]);
     for (std::size_t hop = 0; hop < phase.hops.size(); ++hop)
       if (d < phase.hops[hop].count) parts_.push_back(arrived_[hop][slot(d)]);
-    sum(parts_, oktopk::region(plan.cuts, region_of(rank, d, P_)), merged_);
+    sum(parts_, run.range(d), merged_);
     std::swap(storage_[slot(d)], merged_);
     view_[slot(d)] = storage_[slot(d)];
   }
 }
 
-Cost SparseReduceScatter::predict_block(double blocks, const Problem& problem, Codec codec, bool notes, double quota) {
+Cost SparseReduceScatter::predict_block(double blocks, const Problem& problem, Codec codec, bool tallies,
+                                        double quota) {
   const double P = problem.P;
   double entries = problem.union_of(P / blocks) / P;
   if (quota > 0) entries = std::min(entries, quota);
   double bytes = expected_frame_bytes(codec, entries, problem.n / P);
-  if (notes) {
+  if (tallies) {
     // Thresholds are mostly within ten octaves of 1, and always within 128.
     const auto contributors = static_cast<std::uint32_t>(std::ceil(P / blocks));
     const std::int64_t octaves = (problem.disjoint ? 128 : 10) * std::int64_t{contributors};
     const auto load = static_cast<std::uint64_t>(std::ceil(problem.k / blocks));
-    bytes += static_cast<double>(note_bytes({contributors, load, -octaves * BlockNote::kOctave}));
+    bytes += tally_bytes(BlockTally{contributors, load, -octaves * BlockTally::kOctave});
   }
   return {.bytes = bytes, .entries = entries};
 }
 
-Cost SparseReduceScatter::predict(const Skips& skips, const Problem& problem, Codec codec, bool notes, double quota) {
+Cost SparseReduceScatter::predict(const Skips& skips, const Problem& problem, Codec codec,
+                                  const ReduceScatterOptions& options) {
   Cost cost;
+  const auto quota = static_cast<double>(options.quota);
   for (const Phase& phase : circulant_phases(skips)) {
-    const Cost block = predict_block(phase.from_blocks, problem, codec, notes, quota);
+    const Cost block = predict_block(phase.from_blocks, problem, codec, options.tally != nullptr, quota);
     const double blocks = phase.from_blocks - phase.to_blocks;
-    // Those that stay at home are merged, too, and a quota looks at what came of it.
+    // Blocks that stay at home are merged, too, and a quota visits the merged ones once more.
     const double merged = quota > 0 ? phase.from_blocks + 2 * phase.to_blocks : phase.from_blocks;
-    cost += concurrent(static_cast<double>(phase.hops.size()), blocks * block.bytes, merged * block.entries);
+    cost += concurrent(static_cast<double>(phase.hops.size()), blocks * block.bytes, merged * block.entries,
+                       static_cast<double>(options.bucket));
   }
   return cost;
 }

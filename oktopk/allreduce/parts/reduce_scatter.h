@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Circulant sparse reduce-scatter: every rank's selection is cut into P blocks, block d belongs to
-// region (rank + d) mod P, and after the phases of a skip list (comm/skips.h) each rank holds the
-// sum of its own region. The one code path behind topkdsa, topka2a, spardl and circulant; direct
-// skips make it Ok-Topk's split-and-reduce, a quota makes it SparDL's Spar-Reduce-Scatter.
+// The sparse reduce-scatter of circulant, oktopk, spardl, topkdsa and topka2a. Every rank's selection is cut into P
+// blocks; block d belongs to region (rank + d) mod P. After the phases of a skip list (comm/skips.h) each rank holds
+// the sum of its own region. Direct skips make it Ok-Topk's split-and-reduce, a quota makes it SparDL's
+// Spar-Reduce-Scatter. Sums are taken in a fixed order, own block first and then by hop, so results do not depend on
+// the transport.
 //
-// COST:
-// message_count(skips) messages; (S - T)/P of the union of P/S selections in phase (S, T). Sums are
-// taken in a fixed order, so results do not depend on the transport.
+// COST: message_count(skips) messages; (S - T)/P of the union of P/S selections in phase (S, T).
 #pragma once
 
-#include <cstdint>
+#include <span>
 #include <vector>
 
-#include "oktopk/base/varint.h"
+#include "oktopk/allreduce/allreduce.h"
+#include "oktopk/allreduce/parts/tallies.h"
 #include "oktopk/codec/frame.h"
 #include "oktopk/comm/communicator.h"
 #include "oktopk/comm/skips.h"
@@ -21,57 +21,60 @@
 
 namespace oktopk {
 
-// Integers that travel with each block and are added like the data: at the end every owner has the
-// sums over all ranks, at no extra message.
-struct BlockNote {
-  std::uint32_t contributors = 0;  // ranks with a non-empty selection
-  std::uint64_t load = 0;          // their entries in this block, before merging
-  std::int64_t log_threshold = 0;  // sum of their log2(threshold) in units of 1 / kOctave
-  static constexpr std::int64_t kOctave = 1024;
-};
-// As three varints (docs/wire_format.md).
-std::size_t note_bytes(const BlockNote& note);
-inline constexpr std::size_t kMaxNoteBytes = 5 + 2 * kMaxVarintBytes;
-
-struct ReduceScatterPlan {
-  const Cuts& cuts;
-  Codec codec;
-  std::uint32_t tag = 0;
-  std::size_t limit = 0;            // entries that a rank may bring at most
-  std::size_t quota = 0;            // entries that a block may hold when sent; 0: any number
-  const BlockNote* note = nullptr;  // what this rank contributes; nullptr: blocks carry no notes
+struct ReduceScatterOptions {
+  std::size_t quota = 0;              // entries that a block may hold when sent; 0: any number
+  const BlockTally* tally = nullptr;  // the contribution of this rank; nullptr: blocks carry no tallies
+  // Messages in flight at a time; 0: all of a phase. The sums of one bucket are taken while the next is in flight, so
+  // two buckets of receive buffers are enough for any P. REQUIRES: direct skips.
+  std::size_t bucket = 0;
+  bool dense = false;  // sums are taken in one float per index of the region. REQUIRES: direct skips.
 };
 
 class SparseReduceScatter {
  public:
+  using Step = Allreduce::Step;
+
   void set_skips(const Skips& skips);
+  // Regions of equal width, for all steps. The first call also sets the skips for P ranks.
+  const Cuts& equal_regions(const Step& step, Skips (*skips)(int P));
 
-  // Rounding errors go to `returned`, entries pruned by the quota to `dropped`.
-  void run(Communicator& comm, CooView mine, const ReduceScatterPlan& plan, SparseVector& returned,
-           SparseVector& dropped);
+  // Reduces all ranks' step.mine.selection. Rounding errors go to out.returned, entries pruned by the quota to
+  // out.dropped.
+  void run(const Step& step, const Cuts& cuts, const ReduceScatterOptions& options, Outcome& out);
 
-  CooView region() const { return view_[0]; }
-  const BlockNote& note() const { return note_[0]; }
+  CooView sums() const { return view_[0]; }                     // of this rank's region
+  std::span<const float> dense_sums() const { return dense_; }  // of all its indices, with options.dense
+  const BlockTally& tally() const { return tally_[0]; }         // summed over the ranks
 
   // Bytes and entries of one block while each rank holds `blocks` of them.
-  static Cost predict_block(double blocks, const Problem& problem, Codec codec, bool notes, double quota = 0);
-  // The reduce-scatter's share of predict(): uniformly spread blocks; a quota caps their entries.
-  static Cost predict(const Skips& skips, const Problem& problem, Codec codec, bool notes, double quota = 0);
+  static Cost predict_block(double blocks, const Problem& problem, Codec codec, bool tallies, double quota = 0);
+  // The part of predict() for the reduce-scatter, with uniformly spread blocks.
+  static Cost predict(const Skips& skips, const Problem& problem, Codec codec, const ReduceScatterOptions& options);
 
  private:
-  void cut(CooView mine, const ReduceScatterPlan& plan, int rank);
-  FrameSpec frame_spec(const ReduceScatterPlan& plan, int rank, int block, std::span<const std::byte> note) const;
-  void prune(int block, std::size_t quota, SparseVector& dropped);
-  void encode(const Phase& phase, const ReduceScatterPlan& plan, int rank, SparseVector& returned);
-  void post(const Phase& phase, const ReduceScatterPlan& plan, int rank, std::size_t contributors);
-  void decode(std::size_t hop, const Phase& phase, const ReduceScatterPlan& plan, int rank);
-  void merge(const Phase& phase, const ReduceScatterPlan& plan, int rank);
+  struct Run {
+    const Step& step;
+    const Cuts& cuts;
+    const ReduceScatterOptions& options;
+    Outcome& out;
+    int region_of(int block) const { return (step.comm.rank() + block) % step.P(); }
+    Range range(int block) const { return region(cuts, region_of(block)); }
+    FrameSpec frame(int block, std::span<const std::byte> tally) const;
+  };
+  void cut(const Run& run);
+  void prune(const Run& run, int block);
+  void encode(const Run& run, const Phase& phase);
+  void post(const Run& run, const Phase& phase, std::size_t contributors);
+  void exchange(const Run& run, const Phase& phase);
+  void decode(const Run& run, const Phase& phase, std::size_t hop);
+  void merge(const Run& run, const Phase& phase);
 
-  int P_ = 0;
   std::vector<Phase> phases_;
+  Cuts equal_cuts_;
   std::vector<CooView> view_;          // the blocks, by distance from this rank
-  std::vector<SparseVector> storage_;  // of those that were merged or pruned
-  std::vector<BlockNote> note_;
+  std::vector<SparseVector> storage_;  // of the blocks that were merged or pruned
+  std::vector<BlockTally> tally_;
+  std::vector<float> dense_;
   std::vector<Bytes> outgoing_;  // one message per hop
   std::vector<Bytes> incoming_;
   std::vector<std::vector<SparseVector>> arrived_;  // [hop][block]

@@ -1,38 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-// An owner's memory of its region: all that arrived and was not applied yet. While few entries are
-// remembered they are kept as a sorted vector, and a step is a merge; when it is well filled, as
-// one float per index with records that spare a pass over it (dense_region.h). Both give the same
-// bits.
+// An owner's memory of its region: one float per index, the sum of all that arrived and was not applied yet. A step
+// adds the arrivals and takes out the entries that reach the threshold.
 //
-// COST of a step: a few ns per entry that arrives, and per entry held while they are few.
+// An entry without arrivals is taken only if the threshold falls below it. So a log holds the entries that are large
+// enough to be taken soon, and a step costs as much as arrives, not a pass over the region. The region is scanned only
+// when the threshold falls below what the log covers, or when the log has grown long.
+//
+// COST of a step: one visit per entry that arrives, about a ns per entry of the log.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
+#include <vector>
 
-#include "oktopk/allreduce/parts/dense_region.h"
 #include "oktopk/device/device.h"
+#include "oktopk/sparse/tail.h"
 #include "oktopk/sparse/coo.h"
+#include "oktopk/sparse/sum.h"
 
 namespace oktopk {
 
 class RegionMemory {
  public:
-  // Empty.
+  // All zero.
   void reset(Range region);
   // REQUIRES: values.size() == region.width().
   void load(Range region, std::span<const float> values);
 
   Range region() const { return region_; }
   // One per index of the region; good until the next change.
-  std::span<const float> values() const;
-  // Appends what is not zero.
+  std::span<const float> values() const { return values_; }
+  // Appends the entries that are not zero.
   void append_to(const Device& device, SparseVector& out) const;
-  // Appends the count largest entries, all of them if there are fewer, and perhaps some more.
-  // COST: two passes over the region, once it is well filled.
+  // Appends the count largest entries, all of them if there are fewer, and perhaps some more. COST: two passes.
   void append_largest(const Device& device, std::size_t count, SparseVector& out) const;
 
-  // Adds v, then moves what has at least the threshold out: `taken` gets it, by index, and `near`
-  // what lies in its window. REQUIRES: v is canonical, inside the region.
+  // Adds v, then moves the entries that have at least the threshold, and are not zero, to `taken`, by index. `near`
+  // gets counts of the entries in the threshold's window. REQUIRES: v is canonical, inside the region.
   void add_take(const Device& device, CooView v, const Threshold& threshold, SparseVector& taken, NearTail& near);
 
   void add(CooView v);
@@ -41,14 +46,22 @@ class RegionMemory {
   void scale(const Device& device, float factor);
 
  private:
-  void fill_up() const;
+  void visit(CooView v, std::uint32_t threshold, SparseVector& taken);
+  void take_logged(const Threshold& threshold, NearTail& near);
+  void scan(const Device& device, float from);
+  void forget_log();
+  std::size_t most_logged() const;
 
   Range region_;
-  // The entries are in few_, or all values in all_: which one is no matter of the content.
-  mutable bool is_full_ = false;
-  mutable SparseVector few_;
-  mutable DenseRegion all_;
-  SparseVector sum_;
+  Uninitialised<float> values_;
+  // Holds every index whose magnitude (its bits) is at least logged_from_, and perhaps others.
+  Uninitialised<Index> log_;
+  std::vector<std::uint64_t> is_logged_;  // a bit for each index
+  std::uint32_t logged_from_ = 0;
+  std::size_t scanned_ = 0;  // entries that the last scan found
+  SparseVector large_;       // taken by the log, or found by a scan
+  SparseVector merged_;
+  RunScratch runs_;
 };
 
 }  // namespace oktopk

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The steered global threshold alone: what a refresh guarantees, how it follows and corrects, when
 // it asks for a refresh.
-#include "oktopk/allreduce/parts/global_threshold.h"
+#include "oktopk/allreduce/parts/thresholds.h"
 
 #include <gtest/gtest.h>
 
@@ -30,8 +30,8 @@ std::size_t count_above(std::span<const float> x, float threshold) {
   return count;
 }
 
-BlockNote note_of(double log2_threshold, std::uint32_t contributors = 4) {
-  return {contributors, 0, std::llround(log2_threshold * BlockNote::kOctave) * contributors};
+BlockTally tally_of(double log2_threshold, std::uint32_t contributors = 4) {
+  return {contributors, 0, std::llround(log2_threshold * BlockTally::kOctave) * contributors};
 }
 
 // A threshold that was set once from `x`, all of it on one rank.
@@ -39,7 +39,7 @@ GlobalThreshold refreshed(std::span<const float> x, std::size_t k = kK) {
   GlobalThreshold threshold;
   run_world("threads", 1, [&](Communicator& comm) {
     Workspace work;
-    EXPECT_TRUE(threshold.follow(note_of(0), k));
+    EXPECT_TRUE(threshold.follow(tally_of(0), k));
     threshold.refresh(comm, x, k, work);
   });
   return threshold;
@@ -76,12 +76,12 @@ TEST(GlobalThreshold, refresh_over_ranks_lets_exactly_the_aim_through) {
       run_world("threads", P, [&](Communicator& comm) {
         GlobalThreshold threshold;
         Workspace work;
-        EXPECT_TRUE(threshold.follow(note_of(0), kK));
+        EXPECT_TRUE(threshold.follow(tally_of(0), kK));
         threshold.refresh(comm, sums[static_cast<std::size_t>(comm.rank())], kK, work);
         std::size_t above = 0;
         for (const auto& x : sums) above += count_above(x, value_of(threshold));
         EXPECT_EQ(above, threshold.aim(kK));
-        EXPECT_FALSE(threshold.follow(note_of(0), kK));
+        EXPECT_FALSE(threshold.follow(tally_of(0), kK));
       });
     }
 }
@@ -105,7 +105,7 @@ TEST(GlobalThreshold, observe_steers_a_stationary_stream_to_the_aim) {
       const std::vector<float> x = normal_values(step, 50000);
       const auto aim = static_cast<double>(threshold.aim(k));
       const auto count = static_cast<double>(steady_step(threshold, x, k));
-      EXPECT_FALSE(threshold.follow(note_of(0), k)) << "step " << step << ", k " << k;
+      EXPECT_FALSE(threshold.follow(tally_of(0), k)) << "step " << step << ", k " << k;
       if (step < 10) continue;
       EXPECT_NEAR(count, aim, 0.2 * aim) << "step " << step << ", k " << k;
       off += (count - aim) / aim;
@@ -125,7 +125,7 @@ TEST(GlobalThreshold, observe_with_refreshes_on_demand_holds_a_small_aim) {
     int refreshes = 0;
     for (std::uint64_t step = 0; step < 200; ++step) {
       const std::vector<float> x = normal_values(step, 20000);
-      if (threshold.follow(note_of(0), k)) {
+      if (threshold.follow(tally_of(0), k)) {
         threshold.refresh(comm, x, k, work);
         ++refreshes;
       }
@@ -163,45 +163,45 @@ TEST(GlobalThreshold, observe_of_too_many_rises_above_what_was_trimmed) {
   const std::size_t again = count_above(gathered, value_of(threshold));
   EXPECT_GE(again, kK / 2);
   EXPECT_LE(again, 5 * kK / 2);
-  EXPECT_FALSE(threshold.follow(note_of(0), kK)) << "all ranks know what was gathered";
+  EXPECT_FALSE(threshold.follow(tally_of(0), kK)) << "all ranks know what was gathered";
 }
 
 TEST(GlobalThreshold, observe_of_all_sums_keeps_zero_until_they_are_too_many) {
   GlobalThreshold threshold = refreshed(normal_values(5, 300));
   steady_step(threshold, normal_values(6, 300));
   EXPECT_EQ(value_of(threshold), 0);
-  EXPECT_FALSE(threshold.follow(note_of(0), kK));
+  EXPECT_FALSE(threshold.follow(tally_of(0), kK));
   steady_step(threshold, normal_values(6, 3000));
-  EXPECT_TRUE(threshold.follow(note_of(0), kK));
+  EXPECT_TRUE(threshold.follow(tally_of(0), kK));
 }
 
 TEST(GlobalThreshold, observe_of_a_count_far_too_small_or_capped_asks_for_a_refresh) {
   GlobalThreshold small = refreshed(normal_values(7, 50000));
   steady_step(small, normal_values(30, 50000, 0.5));
-  EXPECT_TRUE(small.follow(note_of(0), kK));
+  EXPECT_TRUE(small.follow(tally_of(0), kK));
   GlobalThreshold capped = refreshed(normal_values(7, 50000));
   const std::vector<float> gathered(kK, 2 * value_of(capped));
   capped.observe({.values = gathered, .is_capped = true}, kK);
-  EXPECT_TRUE(capped.follow(note_of(0), kK));
+  EXPECT_TRUE(capped.follow(tally_of(0), kK));
 }
 
 TEST(GlobalThreshold, follow_rises_with_the_mean_local_threshold_and_falls_only_by_feedback) {
   GlobalThreshold threshold = refreshed(normal_values(8, 50000));
   const float before = value_of(threshold);
-  EXPECT_FALSE(threshold.follow(note_of(0.1), kK));
+  EXPECT_FALSE(threshold.follow(tally_of(0.1), kK));
   EXPECT_NEAR(value_of(threshold), before * std::exp2(0.1), 5e-4 * before);
-  EXPECT_FALSE(threshold.follow(note_of(0), kK));
+  EXPECT_FALSE(threshold.follow(tally_of(0), kK));
   EXPECT_NEAR(value_of(threshold), before * std::exp2(0.1), 5e-4 * before);
 }
 
 TEST(GlobalThreshold, follow_of_a_jump_or_of_another_k_asks_for_a_refresh) {
   for (const double jump : {0.2, -0.2, 7.0}) {
     GlobalThreshold threshold = refreshed(normal_values(9, 50000));
-    EXPECT_TRUE(threshold.follow(note_of(jump), kK)) << jump;
+    EXPECT_TRUE(threshold.follow(tally_of(jump), kK)) << jump;
   }
   for (const std::size_t k : {kK / 2, 2 * kK})
-    EXPECT_TRUE(refreshed(normal_values(9, 50000)).follow(note_of(0), k)) << k;
-  EXPECT_FALSE(refreshed(normal_values(9, 50000)).follow(note_of(0), kK + kK / 20));
+    EXPECT_TRUE(refreshed(normal_values(9, 50000)).follow(tally_of(0), k)) << k;
+  EXPECT_FALSE(refreshed(normal_values(9, 50000)).follow(tally_of(0), kK + kK / 20));
 }
 
 TEST(GlobalThreshold, follow_without_contributors_changes_nothing) {

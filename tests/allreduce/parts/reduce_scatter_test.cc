@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The circulant sparse reduce-scatter: the same sums for every skip list, notes that add up,
+// The circulant sparse reduce-scatter: the same sums for every skip list, tallies that add up,
 // pruning that loses nothing.
 #include "oktopk/allreduce/parts/reduce_scatter.h"
 
@@ -31,11 +31,13 @@ SparseVector selection_of(int rank) {
 
 struct Reduced {
   SparseVector region, returned, dropped;
-  BlockNote note;
+  std::vector<float> dense;
+  BlockTally tally;
   Traffic traffic;
 };
 
-std::vector<Reduced> reduce(int P, const Skips& skips, const Cuts& cuts, Codec codec = {}, std::size_t quota = 0) {
+std::vector<Reduced> reduce(int P, const Skips& skips, const Cuts& cuts, Codec codec = {},
+                            const ReduceScatterOptions& options = {}) {
   return gather_world("threads", P, [&](Communicator& comm) {
     CountingCommunicator counting(comm);
     SparseReduceScatter scatter;
@@ -43,19 +45,26 @@ std::vector<Reduced> reduce(int P, const Skips& skips, const Cuts& cuts, Codec c
     const auto rank = static_cast<std::uint64_t>(comm.rank());
     // Ranks 2, 5, 8, ... have nothing.
     const SparseVector mine = rank % 3 == 2 ? SparseVector{} : selection_of(comm.rank());
-    const BlockNote note{mine.empty() ? 0U : 1U, 0, mine.empty() ? 0 : -1000 - (1LL << 30) * comm.rank()};
-    Reduced out;
+    const BlockTally tally{mine.empty() ? 0U : 1U, 0, mine.empty() ? 0 : -1000 - (1LL << 30) * comm.rank()};
+    const auto device = make_cpu_device();
+    const Contribution contribution{mine};
+    ReduceScatterOptions with_tally = options;
+    with_tally.tally = &tally;
+    Outcome out;
     for (int repeat = 0; repeat < 2; ++repeat) {  // the second run must not see the first
       counting.reset();
       out.returned.clear();
       out.dropped.clear();
-      scatter.run(counting, mine, {.cuts = cuts, .codec = codec, .tag = 5, .limit = 150, .quota = quota, .note = &note},
-                  out.returned, out.dropped);
+      scatter.run({counting, *device, contribution, kN, 75, codec, 5, 0}, cuts, with_tally, out);
     }
-    out.region.append(scatter.region());
-    out.note = scatter.note();
-    out.traffic = counting.traffic();
-    return out;
+    Reduced reduced;
+    reduced.region.append(scatter.sums());
+    reduced.returned = out.returned;
+    reduced.dropped = out.dropped;
+    reduced.dense.assign(scatter.dense_sums().begin(), scatter.dense_sums().end());
+    reduced.tally = scatter.tally();
+    reduced.traffic = counting.traffic();
+    return reduced;
   });
 }
 
@@ -93,9 +102,9 @@ TEST(SparseReduceScatter, run_sends_the_messages_of_its_skips) {
       }
 }
 
-TEST(SparseReduceScatter, run_sums_the_notes_over_all_ranks) {
+TEST(SparseReduceScatter, run_sums_the_tallies_over_all_ranks) {
   for (const int P : kSizes) {
-    BlockNote expected;
+    BlockTally expected;
     for (int r = 0; r < P; ++r) {
       if (r % 3 == 2) continue;
       ++expected.contributors;
@@ -108,10 +117,10 @@ TEST(SparseReduceScatter, run_sums_the_notes_over_all_ranks) {
         std::uint64_t load = 0;
         for (int from = 0; from < P; ++from)
           if (from % 3 != 2) load += part(selection_of(from), region(cuts, r)).size();
-        const BlockNote& note = reduced[static_cast<std::size_t>(r)].note;
-        EXPECT_EQ(note.contributors, expected.contributors);
-        EXPECT_EQ(note.log_threshold, expected.log_threshold);
-        EXPECT_EQ(note.load, load);
+        const BlockTally& tally = reduced[static_cast<std::size_t>(r)].tally;
+        EXPECT_EQ(tally.contributors, expected.contributors);
+        EXPECT_EQ(tally.log_threshold, expected.log_threshold);
+        EXPECT_EQ(tally.load, load);
       }
     }
   }
@@ -122,7 +131,7 @@ TEST(SparseReduceScatter, run_with_a_quota_keeps_it_and_drops_no_mass) {
     for (const std::size_t quota : {1U, 7U, 40U})
       for (const Skips& skips : skip_lists(P)) {
         Entries total;
-        for (const Reduced& r : reduce(P, skips, equal_cuts(kN, P), {}, quota)) {
+        for (const Reduced& r : reduce(P, skips, equal_cuts(kN, P), {}, {.quota = quota})) {
           EXPECT_LE(r.region.size(), quota);
           for (const SparseVector* v : {&r.region, &r.dropped})
             for (const auto& [i, x] : list_of(*v)) oracle_add(total, {{i, x}});
@@ -147,37 +156,56 @@ TEST(SparseReduceScatter, run_with_a_lossy_codec_returns_the_rounding_errors) {
       }
 }
 
+// oktopk's way: buckets of peers, and sums in one float per index.
+TEST(SparseReduceScatter, run_in_buckets_or_into_a_dense_region_gives_the_same_sums) {
+  for (const int P : kSizes) {
+    const Cuts cuts = equal_cuts(kN, P);
+    const auto expected = reduce(P, direct_skips(P), cuts);
+    for (const std::size_t bucket : {0U, 1U, 2U, 4U, 100U})
+      for (const bool dense : {false, true}) {
+        const auto reduced = reduce(P, direct_skips(P), cuts, {}, {.bucket = bucket, .dense = dense});
+        for (int r = 0; r < P; ++r) {
+          const Reduced& mine = reduced[static_cast<std::size_t>(r)];
+          const Reduced& plain = expected[static_cast<std::size_t>(r)];
+          EXPECT_EQ(mine.tally.load, plain.tally.load);
+          EXPECT_EQ(mine.traffic.bytes_sent, plain.traffic.bytes_sent);
+          SparseVector sums = dense ? SparseVector{} : mine.region;
+          if (dense) make_cpu_device()->select_at_least(mine.dense, region(cuts, r).begin, 0.0F, sums);
+          EXPECT_EQ(list_of(sums), list_of(plain.region)) << "P = " << P << ", bucket " << bucket;
+        }
+      }
+  }
+}
+
 TEST(SparseReduceScatter, run_with_another_tag_on_one_rank_is_a_comm_error) {
-  for (const bool notes : {false, true})
+  for (const bool tallies : {false, true})
     EXPECT_THROW(run_world("threads", 3,
                            [&](Communicator& comm) {
                              SparseReduceScatter scatter;
                              scatter.set_skips(direct_skips(3));
-                             SparseVector returned, dropped;
-                             const BlockNote note;
-                             const Cuts cuts = equal_cuts(kN, 3);
-                             scatter.run(comm, selection_of(comm.rank()),
-                                         {.cuts = cuts,
-                                          .codec = {},
-                                          .tag = comm.rank() == 1 ? 6U : 5U,
-                                          .limit = 150,
-                                          .note = notes ? &note : nullptr},
-                                         returned, dropped);
+                             const BlockTally tally;
+                             const SparseVector mine = selection_of(comm.rank());
+                             const Contribution contribution{mine};
+                             const auto device = make_cpu_device();
+                             Outcome out;
+                             scatter.run({comm, *device, contribution, kN, 75, {}, comm.rank() == 1 ? 6U : 5U, 0},
+                                         equal_cuts(kN, 3), {.tally = tallies ? &tally : nullptr}, out);
                            }),
                  CommError);
 }
 
 TEST(SparseReduceScatter, predict_counts_messages_and_disjoint_blocks) {
   const Problem problem{.n = 1e6, .k = 800, .P = 8, .disjoint = true};
-  const Cost direct = SparseReduceScatter::predict(direct_skips(8), problem, {}, false);
+  const Cost direct = SparseReduceScatter::predict(direct_skips(8), problem, {}, {});
   EXPECT_DOUBLE_EQ(direct.messages, 7);
   EXPECT_DOUBLE_EQ(direct.bytes, 7 * (6 + 8 * 100.0));
   EXPECT_DOUBLE_EQ(direct.entries, 800);  // those at home included
-  const Cost halving = SparseReduceScatter::predict(halving_skips(8), problem, {}, true);
+  const BlockTally tally;
+  const Cost halving = SparseReduceScatter::predict(halving_skips(8), problem, {}, {.tally = &tally});
   EXPECT_DOUBLE_EQ(halving.messages, 3);
-  // Notes of 1, 2 and 4 contributors, loads of 100, 200 and 400, 128 octaves each.
+  // Tallies of 1, 2 and 4 contributors, loads of 100, 200 and 400, 128 octaves each.
   EXPECT_DOUBLE_EQ(halving.bytes, 7 * 6 + 4 * (1 + 1 + 3) + 2 * (1 + 2 + 3) + (1 + 2 + 3) + 8 * (400.0 + 400 + 400));
-  const Cost pruned = SparseReduceScatter::predict(halving_skips(8), problem, {}, false, 100);
+  const Cost pruned = SparseReduceScatter::predict(halving_skips(8), problem, {}, {.quota = 100});
   EXPECT_DOUBLE_EQ(pruned.bytes, 7 * (6 + 8 * 100.0));
 }
 

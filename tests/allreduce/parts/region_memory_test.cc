@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "oktopk/sparse/top.h"
 #include "tests/allreduce/parts/plain_region.h"
 #include "tests/support/sparse.h"
@@ -28,7 +30,6 @@ class RegionMemoryTest : public testing::Test {
   NearTail near_;
 };
 
-// The densities: entries stay few; they become many; they are many at once.
 TEST_F(RegionMemoryTest, add_take_equals_a_full_scan_whatever_it_holds) {
   for (const double density : {0.001, 0.02, 0.3})
     for (const Index width : {0U, 1U, 64U, 5000U}) {
@@ -94,6 +95,81 @@ TEST_F(RegionMemoryTest, append_largest_has_the_largest_entries_whatever_it_hold
       keep_largest(found, count);
       EXPECT_EQ(list_of(found), list_of(expected)) << density << ", " << count;
     }
+}
+
+std::uint64_t count_common(const SparseVector& a, const SparseVector& b) {
+  SparseVector common;
+  intersect(a, b.idx, common);
+  return common.size();
+}
+
+class RegionMemoryWidth : public testing::TestWithParam<std::tuple<Index, float>> {};
+
+TEST_P(RegionMemoryWidth, add_take_equals_a_full_scan_over_many_steps) {
+  const auto [width, window] = GetParam();
+  const Range region{1000, 1000 + width};
+  const auto device = make_cpu_device();
+  std::mt19937 random(width);
+  RegionMemory memory;
+  memory.reset(region);
+  PlainRegion plain(region);
+  Arrivals next;
+  for (int step = 0; step < 60; ++step) {
+    next.draw(random, region, 0.05, step);
+    memory.add(next.a);
+    SparseVector taken;
+    NearTail near;
+    memory.add_take(*device, next.b, {next.threshold, window}, taken, near);
+    plain.add(next.a);
+    plain.add(next.b);
+    ASSERT_EQ(list_of(taken), list_of(plain.take(next.threshold))) << "step " << step;
+    ASSERT_EQ(list(memory.values()), plain.values()) << "step " << step;
+    ASSERT_EQ(near.arrivals, count_common(taken, next.b)) << "step " << step;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Widths, RegionMemoryWidth,
+                         testing::Combine(testing::Values(0, 1, 63, 64, 8191, 8192, 20000),
+                                          testing::Values(0x1p-5F, 0x1p-12F)));
+
+// Without changes since the last scan the counts are exact.
+TEST(RegionMemory, add_take_counts_what_lies_in_the_window_below_the_threshold) {
+  const auto device = make_cpu_device();
+  RegionMemory memory;
+  memory.reset({0, 2000});
+  SparseVector v;
+  for (Index i = 0; i < 2000; ++i)  // 0.0005 .. 1, in steps of 0.0005
+    v.push_back(i, (i % 2 == 0 ? 1.0F : -1.0F) * static_cast<float>(i + 1) / 2000);
+  SparseVector taken;
+  NearTail near;
+  memory.add_take(*device, v, {0.80001F, 0.04F}, taken, near);
+  EXPECT_EQ(taken.size(), 400u);
+  EXPECT_EQ(near.arrivals, 400u);
+  for (const std::uint64_t count : near.below) EXPECT_NEAR(static_cast<double>(count), 8, 1);
+  memory.add_take(*device, {}, {0.79F, 0.04F}, taken, near);  // falls into what waited
+  EXPECT_EQ(taken.size(), 21u);
+  EXPECT_EQ(near.arrivals, 0u);
+}
+
+TEST(RegionMemory, scale_keeps_values_and_records_in_step) {
+  const auto device = make_cpu_device();
+  const Range region{5, 505};
+  std::mt19937 random(3);
+  const SparseVector v = random_part(random, region, 0.5);
+  PlainRegion plain(region);
+  plain.add(v);
+  RegionMemory memory;
+  memory.reset(region);
+  memory.add(v);
+  SparseVector taken;
+  NearTail near;
+  memory.add_take(*device, {}, {1.5F, 0.01F}, taken, near);
+  EXPECT_EQ(list_of(taken), list_of(plain.take(1.5F)));
+  memory.scale(*device, 4);
+  plain.scale(4);
+  memory.add_take(*device, {}, {1.5F, 0.01F}, taken, near);
+  EXPECT_EQ(list_of(taken), list_of(plain.take(1.5F)));
+  EXPECT_FALSE(taken.empty());
 }
 
 }  // namespace

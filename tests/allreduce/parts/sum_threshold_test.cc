@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The three rules of oktopk's global threshold, without any communication.
-#include "oktopk/allreduce/parts/sum_threshold.h"
+#include "oktopk/allreduce/parts/thresholds.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each residual rule by hand, on an accumulator of six values of which three were sent.
-#include "oktopk/reduce/residual.h"
+#include "oktopk/allreduce/residual.h"
 
 #include <gtest/gtest.h>
 
@@ -28,9 +28,9 @@ Values settled(ResidualKind kind) {
   outcome.shared = make_sparse({{3, 8}});
   outcome.returned = make_sparse({{1, 0.25F}, {3, 0.5F}});
   outcome.dropped = make_sparse({{5, 64}});
-  const auto rule = make_residual_rule(kind);
-  EXPECT_EQ(rule->kind(), kind);
-  rule->settle(residual, sent, outcome);
+  const ResidualRule& rule = residual_rule(kind);
+  EXPECT_EQ(rule.kind, kind);
+  rule.settle(residual, sent, outcome);
   return values_of(residual);
 }
 
@@ -44,7 +44,7 @@ TEST(ResidualRule, none_keeps_rounding_errors_of_a_dense_exchange) {
   Outcome outcome;
   outcome.dense_update = {1, 2, 3};
   outcome.dense_returned = {0, 0.25F, -0.5F};
-  make_residual_rule(ResidualKind::none)->settle(residual, {}, outcome);
+  residual_rule(ResidualKind::none).settle(residual, {}, outcome);
   EXPECT_EQ(values_of(residual), (Values{0, 0.25F, -0.5F}));
 }
 
@@ -70,7 +70,7 @@ TEST(ResidualRule, holder_keeps_a_sum_for_an_index_it_did_not_send) {
   residual.assign(Values{1, 2});
   Outcome outcome;
   outcome.dropped = make_sparse({{0, 7}});
-  make_residual_rule(ResidualKind::holder_keeps)->settle(residual, make_sparse({{1, 2}}), outcome);
+  residual_rule(ResidualKind::holder_keeps).settle(residual, make_sparse({{1, 2}}), outcome);
   EXPECT_EQ(values_of(residual), (Values{8, 0}));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "oktopk/allreduce/parts/frames.h"
+#include "oktopk/allreduce/parts/gather.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include "tests/support/sparse.h"
 #include "tests/support/world.h"
 
-namespace oktopk::frames_test {
+namespace oktopk::gather_test {
 namespace {
 
 constexpr Range kRange{100, 200};
@@ -44,19 +44,19 @@ TEST(Frames, expect_frame_of_another_step_or_range_names_peer_and_what_was_due) 
     EXPECT_NE(range.find(part), std::string::npos) << range;
 }
 
-TEST(Frames, expect_frame_behind_other_notes_is_refused) {
-  std::array<std::byte, 6> notes{};
+TEST(Frames, expect_frame_behind_another_head_is_refused) {
+  std::array<std::byte, 6> head{};
   Bytes bytes;
-  const auto spec = [&] { return FrameSpec{{}, kRange, tag_behind(notes, kTag)}; };
+  const auto spec = [&] { return FrameSpec{{}, kRange, tag_behind(head, kTag)}; };
   encode_frame(spec(), make_sparse({{100, 1}, {199, -2}}), bytes);
   EXPECT_EQ(expect_frame(bytes, spec(), 5).count, 2u);
-  for (std::size_t bit = 0; bit < 8 * notes.size(); ++bit) {
-    notes[bit / 8] ^= std::byte{1} << (bit % 8);
+  for (std::size_t bit = 0; bit < 8 * head.size(); ++bit) {
+    head[bit / 8] ^= std::byte{1} << (bit % 8);
     EXPECT_THROW(expect_frame(bytes, spec(), 5), CommError) << bit;
-    notes[bit / 8] ^= std::byte{1} << (bit % 8);
+    head[bit / 8] ^= std::byte{1} << (bit % 8);
   }
-  EXPECT_NE(tag_behind(std::span(notes).first(5), kTag), tag_behind(notes, kTag));
-  EXPECT_NE(tag_behind(notes, kTag), tag_behind(notes, kTag + 1));
+  EXPECT_NE(tag_behind(std::span(head).first(5), kTag), tag_behind(head, kTag));
+  EXPECT_NE(tag_behind(head, kTag), tag_behind(head, kTag + 1));
 }
 
 TEST(Frames, expect_frame_damaged_or_short_names_the_peer) {
@@ -76,41 +76,68 @@ TEST(Frames, error_sink_is_for_lossy_codecs_only) {
   EXPECT_EQ(error_sink({IndexCoding::coo32, ValueCoding::log8}, returned), &returned);
 }
 
-TEST(FrameGather, run_hands_every_rank_every_frame) {
+TEST(ShareGather, run_hands_every_rank_every_share) {
   for (const int P : {1, 2, 3, 5, 8})
     run_world("threads", P, [P](Communicator& comm) {
       const Cuts cuts = equal_cuts(1000, P);
       SparseVector expected;
-      std::vector<std::size_t> capacities;
       for (int r = 0; r < P; ++r) {
         Random random(1, static_cast<std::uint64_t>(r));
         const Range range = region(cuts, r);
         expected.append(random_sparse(random, 10 * static_cast<std::size_t>(r), range.begin, range.end));
-        capacities.push_back(max_frame_bytes({}, 100, range.width()));
       }
       const Range mine = region(cuts, comm.rank());
-      Bytes frame;
-      encode_frame({{}, mine, kTag}, part(expected, mine), frame);
-      FrameGather gather;
+      const auto device = make_cpu_device();
+      const Contribution nothing;
+      const Allreduce::Step step{comm, *device, nothing, 1000, 100, {}, kTag, 0};
+      const Allreduce::Step other{comm, *device, nothing, 1000, 100, {}, kTag + 1, 0};
+      const auto capacity = [](int, std::size_t width) { return max_frame_bytes({}, 100, width); };
+      ShareGather gather;
       Workspace work;
       for (int repeat = 0; repeat < 2; ++repeat) {
-        gather.run(comm, frame, capacities, work);
+        encode_frame(step.frame(mine), part(expected, mine), gather.begin());
+        gather.run(step, cuts, capacity, work);
         SparseVector out;
-        gather.decode_all(cuts, {}, kTag, out);
+        gather.decode(step, out);
         EXPECT_EQ(list_of(out), list_of(expected));
         SparseVector last;
-        gather.decode(P - 1, {{}, region(cuts, P - 1), kTag}, last);
+        decode_frame(gather.open(step, P - 1), last);
         EXPECT_EQ(list_of(last), list_of(part(expected, region(cuts, P - 1))));
-        EXPECT_THROW(gather.decode(0, {{}, region(cuts, 0), kTag + 1}, last), CommError);
+        EXPECT_THROW(gather.open(other, 0), CommError);
       }
     });
 }
 
-TEST(Frames, gathered_bytes_counts_the_size_before_the_block) {
-  EXPECT_EQ(gathered_bytes(0), 1);
-  EXPECT_EQ(gathered_bytes(127), 128);
-  EXPECT_EQ(gathered_bytes(127.5), 129.5);
-  EXPECT_EQ(gathered_bytes(1e6), 1e6 + 3);
+// Without cuts every share may lie anywhere; a head stands before the frame, whose checksum covers it.
+TEST(ShareGather, run_without_cuts_takes_shares_behind_a_head) {
+  run_world("threads", 3, [](Communicator& comm) {
+    const auto device = make_cpu_device();
+    const Contribution nothing;
+    const Allreduce::Step step{comm, *device, nothing, 1000, 100, {}, kTag, 0};
+    ShareGather gather;
+    Workspace work;
+    Bytes& message = gather.begin();
+    message.assign(static_cast<std::size_t>(comm.rank()) + 1, std::byte{7});
+    FrameSpec spec = step.frame({0, 1000});
+    spec.tag = tag_behind(message, kTag);
+    encode_frame(spec, make_sparse({{5, 1.5F}, {900, 2}}), message);
+    const auto capacity = [](int, std::size_t width) { return 3 + max_frame_bytes({}, 2, width); };
+    gather.run(step, {}, capacity, work);
+    for (int r = 0; r < 3; ++r) {
+      EXPECT_EQ(gather.open(step, r, static_cast<std::size_t>(r) + 1).count, 2u);
+      EXPECT_THROW(gather.open(step, r), CommError);
+    }
+  });
+}
+
+TEST(ShareGather, cost_counts_the_size_before_the_share) {
+  EXPECT_EQ(ShareGather::cost(2, 0, 0).bytes, 1);
+  EXPECT_EQ(ShareGather::cost(2, 127, 5).bytes, 128);
+  EXPECT_EQ(ShareGather::cost(3, 127.5, 5).bytes, 2 * 129.5);
+  EXPECT_EQ(ShareGather::cost(2, 1e6, 0).bytes, 1e6 + 3);
+  EXPECT_EQ(ShareGather::cost(5, 9, 4, 2).messages, 3);
+  EXPECT_EQ(ShareGather::cost(5, 9, 4, 2).entries, 16);
+  EXPECT_EQ(ShareGather::cost(5, 9, 4, 2).values, 8);
 }
 
 TEST(Frames, allgather_sizes_gives_all_in_rank_order) {
@@ -128,4 +155,4 @@ TEST(Frames, allgather_sizes_gives_all_in_rank_order) {
 }
 
 }  // namespace
-}  // namespace oktopk::frames_test
+}  // namespace oktopk::gather_test
