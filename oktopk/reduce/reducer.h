@@ -22,6 +22,7 @@
 
 namespace oktopk {
 
+class Allreduce;
 class DensityPlan;
 class ReducerState;
 class StateMerge;
@@ -29,6 +30,10 @@ class StepLog;
 class Tuner;
 class Unsent;
 struct Note;
+struct Outcome;
+struct OwnerMemory;
+struct Prediction;
+struct Problem;
 
 // The reaction to a gradient that holds NaN or Inf on some rank, or that has the wrong size.
 enum class NanPolicy {
