@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "oktopk/reduce/reducer.h"
-#include "oktopk/tune/cost.h"
+#include "oktopk/tune/profile.h"
 
 namespace oktopk {
 
@@ -65,8 +65,8 @@ class BucketedReducer final : public Synchroniser {
   explicit BucketedReducer(Communicator& comm, const std::vector<std::uint64_t>& tensors,
                            const ReducerOptions& options = {}, const FusionOptions& fusion = {});
   // The same for sizes of any integer type.
-  template <std::ranges::input_range Sizes>
-  explicit BucketedReducer(Communicator& comm, const Sizes& tensors, const ReducerOptions& options = {},
+  template <std::ranges::input_range AnySizes>
+  explicit BucketedReducer(Communicator& comm, const AnySizes& tensors, const ReducerOptions& options = {},
                            const FusionOptions& fusion = {})
       : BucketedReducer(comm, std::vector<std::uint64_t>(std::ranges::begin(tensors), std::ranges::end(tensors)),
                         options, fusion) {}
@@ -151,7 +151,7 @@ class BucketedReducer final : public Synchroniser {
   std::vector<char> is_ready_;        // by tensor
   std::vector<std::size_t> awaited_;  // tensors, by bucket
 
-  // Of the last step, in flat indices.
+  // Results of the last step, in flat indices.
   SparseVector mean_;
   std::vector<float> dense_mean_;
   SparseVector sent_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saving and restoring a BucketedReducer: the states of its buckets in one. They are loaded bucket
-// by bucket, each on all ranks or on none; when one is refused, those before it go back.
+// Saving and restoring a BucketedReducer: one state holds those of all buckets. They are loaded bucket by bucket, each
+// on all ranks or on none; when one is refused, the buckets before it go back.
 #include "oktopk/base/error.h"
 #include "oktopk/reduce/bucketed_reducer.h"
 #include "oktopk/reduce/notes.h"

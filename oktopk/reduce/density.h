@@ -102,7 +102,7 @@ class DensityPlan {
   const AdaptiveDensity& adaptive() const { return adaptive_; }
   AdaptiveDensity& adaptive() { return adaptive_; }
 
-  // Of the next step.
+  // Properties of the next step.
   bool is_warm() const { return density_at(warmup_, steps_) == 0; }  // the warm-up is over
   bool is_dense() const { return density_at(warmup_, steps_) == 1; }
   bool adapts() const { return is_warm() && adaptive_.is_on(); }

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans of buckets. The iteration time over the buffer size is only roughly unimodal: too small
-// pays messages, too large overlaps nothing, but in between it jumps wherever a tensor moves to
-// another bucket, and it is flat where no tensor does. So `search` does not trust the halving
-// alone: it also tries all powers of two, per-tensor and whole, and takes the best of all that it
-// saw, the one with fewer buckets among equals. `optimal` needs no such care: the time at which the
-// tensors from t on are all exchanged can only gain when a later border is passed earlier, so the
-// best plan up to a border extends the best plan up to the border before it: O(tensors^2).
+// The iteration time over the buffer size is only roughly unimodal: it jumps where a tensor moves to another bucket and
+// is flat where no tensor does. So `search` also tries all powers of two, per-tensor and whole, and takes the best plan
+// that it saw, the one with fewer buckets among equals. `optimal` is exact: the best plan up to a border extends the
+// best plan up to the border before it, because passing a border earlier never delays the later ones. O(tensors^2).
 #include "oktopk/reduce/fusion.h"
 
 #include <algorithm>
@@ -58,52 +55,36 @@ FusionPlan fuse_by_size(std::span<const Index> tensors, std::size_t values) {
   return plan;
 }
 
-// The best plan among those that were tried.
-class Best {
- public:
-  Best(std::span<const Index> tensors, const FusionModel& model) : tensors_(tensors), model_(model) {}
-
-  double try_plan(const FusionPlan& plan) {
-    std::vector<Bucket> buckets = lay_out(tensors_, plan);
-    const double seconds = predicted_iteration(buckets, model_);
-    const bool is_better = seconds < seconds_;
-    const bool is_simpler = seconds == seconds_ && buckets.size() < buckets_.size();
-    if (is_better || is_simpler) {
-      seconds_ = seconds;
-      buckets_ = std::move(buckets);
+std::vector<Bucket> search(std::span<const Index> tensors, const FusionModel& model) {
+  std::vector<Bucket> best;
+  double least = std::numeric_limits<double>::infinity();
+  const auto try_plan = [&](const FusionPlan& plan) {
+    std::vector<Bucket> buckets = lay_out(tensors, plan);
+    const double seconds = predicted_iteration(buckets, model);
+    if (seconds < least || (seconds == least && buckets.size() < best.size())) {
+      least = seconds;
+      best = std::move(buckets);
     }
     return seconds;
-  }
-  double try_size(double values) {
-    return try_plan(fuse_by_size(tensors_, static_cast<std::size_t>(std::lround(values))));
-  }
-  const std::vector<Bucket>& buckets() const { return buckets_; }
-
- private:
-  std::span<const Index> tensors_;
-  const FusionModel& model_;
-  std::vector<Bucket> buckets_;
-  double seconds_ = std::numeric_limits<double>::infinity();
-};
-
-std::vector<Bucket> search(std::span<const Index> tensors, const FusionModel& model) {
-  Best best(tensors, model);
+  };
+  const auto try_size = [&](double values) {
+    return try_plan(fuse_by_size(tensors, static_cast<std::size_t>(std::lround(values))));
+  };
   const double n = std::max<double>(1, count_values(tensors));
-  best.try_plan({.counts = {tensors.size()}});
-  best.try_plan({.counts = std::vector<std::size_t>(tensors.size(), 1)});
-  for (double values = 1; values < n; values *= 2) best.try_size(values);
-  // By ratio, not by difference: a size matters by how many buckets it makes.
+  try_plan({.counts = {tensors.size()}});
+  try_plan({.counts = std::vector<std::size_t>(tensors.size(), 1)});
+  for (double values = 1; values < n; values *= 2) try_size(values);
+  // By ratio, not by difference: a size matters by the number of buckets that it makes.
   for (double low = 1, high = n; high - low > 1;) {
     const double middle = std::sqrt(low * high);
-    const double left = best.try_size(std::sqrt(low * middle));
-    const double right = best.try_size(std::sqrt(middle * high));
+    const double left = try_size(std::sqrt(low * middle));
+    const double right = try_size(std::sqrt(middle * high));
     (left < right ? high : low) = middle;
   }
-  return best.buckets();
+  return best;
 }
 
-// Of the tensors from `first` on: when their exchange can be over, and where the last bucket of
-// that plan ends.
+// The best plan of the tensors from some tensor on: when their exchange is over, and where the last bucket ends.
 struct Border {
   double done = 0;
   std::size_t end = 0;

@@ -96,6 +96,7 @@ void NodeReducer::choose(int group) {
 
 std::size_t NodeReducer::k() const { return density_->k(); }
 std::uint64_t NodeReducer::steps() const { return density_->steps(); }
+void NodeReducer::set_steps(std::uint64_t steps) { density_->go_to(steps, density_->adaptive()); }
 std::span<const int> NodeReducer::leaders() const { return nodes_->leaders; }
 int NodeReducer::node_size() const { return nodes_->inside->size(); }
 

@@ -24,12 +24,12 @@ namespace oktopk {
 
 struct Cost;
 struct NodeOptions {
-  // 0: the ranks that share a host (Communicator::host) are a node. g >= 1: g consecutive ranks
-  // are one, the last of which may be smaller.
+  // 0: the ranks that share a host (Communicator::host) are a node. g >= 1: g consecutive ranks are a node; the last
+  // node may be smaller.
   int group = 0;
 };
 
-class DensityPlan;
+struct Cost;
 struct Nodes;
 
 class NodeReducer final : public Synchroniser {
@@ -40,15 +40,15 @@ class NodeReducer final : public Synchroniser {
                        const NodeOptions& node = {});
   ~NodeReducer() override;
 
-  // As Reducer's. NanPolicy::local looks at the gradients of ranks that share a node, because the
-  // sum would not tell whose it was.
+  // As Reducer::step(). NanPolicy::local looks at the gradients of ranks that share a node, because their sum would not
+  // tell which rank's gradient was not finite.
   Update step(Gradient gradient, float scale = 1.0F) override;
   Update flush() override;
   // Drops what was not applied yet. Local, but all ranks should do it together.
   void forget();
 
-  // A leader's state is a Reducer's, another rank's a few bytes. load() wants the same nodes;
-  // load_all() takes those of any nodes, and of a Reducer's ranks.
+  // The state of a leader holds that of its Reducer; the state of another rank has a few bytes. load() needs the same
+  // nodes; load_all() takes the states of any nodes, and of Reducers.
   void write(StateWriter& state) const override;
   void load(std::span<const std::byte> state) override;
   using Synchroniser::load_all;
@@ -59,9 +59,9 @@ class NodeReducer final : public Synchroniser {
   std::size_t k() const;
   std::uint64_t steps() const;
 
-  // What this rank's node sent, on all its ranks.
+  // The entries that this rank's node sent, on all its ranks.
   CooView sent() const override { return sent_; }
-  // The node's residual, on its leader; nothing elsewhere.
+  // Subtracts the node's residual on its leader, nothing on other ranks.
   void subtract_unsent(std::span<float> x) const override;
   double unsent_norm() const override;
   StepTimes times() const override { return times_; }
@@ -69,21 +69,21 @@ class NodeReducer final : public Synchroniser {
   // The ranks that lead a node, increasing; equal on all ranks.
   std::span<const int> leaders() const;
   int node_size() const;
-  // The leader's; null on other ranks. Its metrics() are those of what leaves the host, but for the
-  // notes of all ranks. There are none of the whole: most messages are the node's sum, in memory
-  // that its ranks share, and would drown what crosses the wire; times() has their part.
+  // The Reducer of a leader; null on other ranks. Its metrics() count what leaves the host, without the notes of all
+  // ranks. There are no metrics of the whole: most messages belong to the sum inside the node, in shared memory, and
+  // would hide those that cross the wire. times() has the time of both.
   const Reducer* reducer() const { return reducer_.get(); }
   // For a caller who moves unsent values and steps between reducers, on all ranks together.
   Reducer* reducer() { return reducer_.get(); }
   void set_steps(std::uint64_t steps);
 
-  // The cost of a step at k on the leader of the largest node. With another P than this one's, that
-  // many ranks in nodes of that size.
+  // The cost of a step at k on the leader of the largest node. With another P than this object's: of P ranks in nodes
+  // of that size.
   Prediction predict(const Problem& problem) const;
   // The same of any allreduce, for nodes of `group` ranks, without the notes.
   static Prediction predict(const Allreduce& outside, const Problem& problem, int group);
-  // The part of it that stays inside the host: the sum of n values, and sharing `entries` of update
-  // and of what was sent. A tuner prices it with the host's own Machine.
+  // The part of it that stays inside the host: the sum of n values, and sharing `entries` of the update and of the
+  // selection. A tuner prices it with the Machine of the host.
   static Cost predict_inside(double n, int group, double entries = 0);
 
  private:

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saving and restoring a NodeReducer. A state says where its rank stood among the nodes; a leader's
-// holds its Reducer's. As there, everything is read before anything changes, and one rank's trouble
-// is every rank's error.
-#include <array>
+// Saving and restoring a NodeReducer. A state says where its rank stood among the nodes; that of a leader holds its
+// Reducer's state. Everything is read before anything changes, and an error of one rank is an error of all.
 #include <sstream>
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/state.h"
-#include "oktopk/reduce/density.h"
 #include "oktopk/reduce/node_reducer.h"
 #include "oktopk/reduce/nodes.h"
 #include "oktopk/reduce/notes.h"
@@ -84,8 +81,7 @@ void NodeReducer::restore(const Load& load) {
   agree_on_success(comm_, work_, [&] {
     if (reducer_) load(*reducer_);
   });
-  const auto steps = allreduce_small(comm_, reducer_ ? reducer_->steps() : 0, Reduction::max, work_);
-  density_->go_to(steps, density_->adaptive());
+  set_steps(allreduce_small(comm_, reducer_ ? reducer_->steps() : 0, Reduction::max, work_));
   sent_ = {};
   spoilt_ = false;
 }

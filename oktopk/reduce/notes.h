@@ -58,7 +58,7 @@ bool all_own(Communicator& comm, Workspace& work, std::size_t count, const Owns&
 // Advice for the caller of an object whose step failed half-way.
 std::string_view way_out(bool is_comm_dead);
 
-// What compare_notes() adds to a step without trouble.
+// The cost of compare_notes() in a step without trouble.
 Cost notes_cost(int P);
 
 // The fewest digits that give the same number again, in every locale.
@@ -72,7 +72,7 @@ std::string digits(T x) {
 // Why the accumulator is not finite at i.
 std::string describe_nonfinite(Gradient gradient, std::size_t i);
 
-// What is wrong with scale * gradient for a residual of n values. An empty gradient is fine.
+// Says why scale * gradient does not fit a residual of n values. An empty gradient is fine.
 Note inspect_size(Gradient gradient, float scale, std::size_t n);
 // The same, and a pass over the gradient: skippable when an entry is not finite.
 Note inspect_values(const Device& device, Gradient gradient, float scale, std::size_t n);

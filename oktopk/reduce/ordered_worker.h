@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread that works off numbered tasks in their order, each not before it was released. What
-// makes the exchanges of buckets happen in the same order on all ranks, whatever order the tensors
-// come in. start(), finish() and stop() belong to one caller; release() and done() may be called
-// from any thread. What was written before a release is seen by the task; what the tasks wrote is
-// seen after finish().
+// One thread that does numbered tasks in their order, each not before it was released: so the buckets are exchanged in
+// the same order on all ranks, for any order in which tensors get ready. start(), finish() and stop() belong to one
+// caller; release() and done() may be called from any thread. A task sees what was written before its release; the
+// caller sees what the tasks wrote after finish().
 #pragma once
 
 #include <condition_variable>

@@ -25,7 +25,8 @@ Tuner make_tuner(const ReducerOptions& options, Index n, int P, const Profile& p
 // The preset, codec and skips of a method, with the caller's other options where they fit.
 AllreduceOptions options_of(const Method& method, const ReducerOptions& options);
 
-// What this class adds to an allreduce: comparing notes on P ranks, and shares of an adaptive density on `sharers`.
+// Adds the cost of agreement to that of an allreduce: comparing notes on P ranks, and shares of an adaptive density on
+// `sharers`.
 Prediction with_agreement(Prediction prediction, const ReducerOptions& options, int P, int sharers);
 
 }  // namespace oktopk

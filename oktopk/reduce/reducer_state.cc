@@ -151,7 +151,7 @@ void ReducerState::go_back(const Reducer::Snapshot& snapshot) {
 }
 
 StateMerge::StateMerge(const ReducerSetting& setting, std::size_t count, const std::optional<Tuner>& tuner)
-    : count_(count), state_(std::make_unique<ReducerState>(setting, tuner)), sum_(setting.n, 0.0F) {
+    : count_(count), state_(std::make_unique<ReducerState>(setting, tuner)) {
   require(count > 0, "state: no states were given");
 }
 
@@ -189,17 +189,17 @@ void StateMerge::add_next(std::span<const std::byte> bytes) {
   require(residual.size() == to.n && begin <= to.n && memory.size() <= to.n - begin,
           "its residual or owner memory does not fit n = ", to.n);
   const float scale = static_cast<float>(to.divisor()) / static_cast<float>(origin.divisor);
-  const std::span<float> sum = sum_;
   const Device& device = *to.options.device;
-  device.accumulate({sum, residual, scale});
-  device.accumulate({sum.subspan(begin, memory.size()), memory, scale});
-  const std::size_t bad = device.first_nonfinite(sum);
-  require(bad == sum.size(), "the sum of what the ranks had unsent overflows at index ", bad);
+  const Accumulation sum = state_->unsent.residual().begin(residual, scale);
+  device.accumulate(sum);
+  device.accumulate({sum.acc.subspan(begin, memory.size()), memory, scale});
+  const std::size_t bad = device.first_nonfinite(sum.acc);
+  require(bad == to.n, "the sum of what the ranks had unsent overflows at index ", bad);
 }
 
 std::unique_ptr<ReducerState> StateMerge::finish() {
   require(next_ == count_, "state: ", next_, " of ", count_, " states were merged");
-  state_->unsent.restore(sum_, true, false);
+  state_->unsent.set_may_exist(true);
   return std::move(state_);
 }
 

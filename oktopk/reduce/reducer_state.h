@@ -32,7 +32,7 @@ struct ReducerSetting {
   int divisor() const { return options.divisor > 0 ? options.divisor : P; }
 };
 
-// What a state says of itself before its content.
+// The head of a state: who saved it.
 struct StateOrigin {
   std::uint32_t P = 0;
   std::uint32_t rank = 0;
@@ -99,7 +99,6 @@ class StateMerge {
   std::size_t next_ = 0;  // rank
   StateOrigin first_;     // of the first state
   std::unique_ptr<ReducerState> state_;
-  std::vector<float> sum_;
 };
 
 }  // namespace oktopk

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the last step did, in numbers (StepMetrics): counts are noted as the step ends, the rest is looked up when
+// The record of the last step (StepMetrics): counts are noted as the step ends, the rest is looked up when
 // somebody asks. O(k).
 #pragma once
 

@@ -67,7 +67,7 @@ struct StepTimes {
   double inside = 0;    // NodeReducer: the sum inside the node and sharing its update, with the wait for its ranks
 };
 
-// What the last step, or flush(), did on this rank (docs/observability.md). Before the first step, and after a step
+// Numbers of the last step, or flush(), on this rank (docs/observability.md). Before the first step, and after a step
 // that threw, all numbers are zero except n, dense_bytes and the times so far.
 struct StepMetrics {
   std::uint64_t step = 0;       // training steps made, this one included; skipped steps do not count
