@@ -14,7 +14,6 @@ namespace {
 
 constexpr double kMostEntries = 3e8;
 constexpr std::uint64_t kLeastSteps = 24;
-constexpr double kBytesPerIndex = 20;      // the memory with its records, and how its first values come
 constexpr std::uint64_t kFirstMemory = 9;  // separates these random numbers from the supports'
 
 constexpr float kCorrelated = 0.5;  // of P: where the triangle of correlated supports ends
@@ -61,11 +60,9 @@ std::uint64_t settling_steps(const SupportSpec& spec) {
   return std::max(kLeastSteps, static_cast<std::uint64_t>(std::ceil(steps)));
 }
 
-double settling_bytes(double n) { return kBytesPerIndex * n; }
-
 SettledOwners settle_owners(const SupportSpec& spec) {
   SettledOwners owners;
-  owners.cuts = voted_cuts(spec, 0);
+  owners.cuts = voted_cuts(spec);
   start_memory(spec, owners.memory);
   const auto device = make_cpu_device();
   const auto alone = make_thread_world(1);  // one rank stands for all: its counts are their sums
