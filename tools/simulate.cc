@@ -42,7 +42,7 @@ struct TableRow {
   SimulatedRow result = {};
 
   std::string carries() const { return spec.scale == 1 ? "data" : fmt::format("1/{}", spec.scale); }
-  double words_per_k() const { return result.bytes / 4 / static_cast<double>(spec.k); }
+  double words_per_k() const { return result.wire_bytes / 4 / static_cast<double>(spec.k); }
   // Relative to the lower bound of Ok-Topk's paper, 2k(P-1)/P words. 0 for one rank.
   double over_bound() const { return spec.P > 1 ? words_per_k() / (2.0 * (spec.P - 1) / spec.P) : 0; }
 };
@@ -134,51 +134,44 @@ void print_row(const TableRow& row, double dense) {
   const SimulatedRow& r = row.result;
   fmt::print(kLine, " ", row.spec.n, row.spec.k, row.spec.P, row.preset, to_string(row.spec.method), row.carries(),
              milliseconds(r.steady), milliseconds(r.refresh), milliseconds(r.mean), fixed(r.messages, 0),
-             fixed(r.bytes / 1024, 1), fixed(row.words_per_k(), 3), milliseconds(row.predicted),
+             fixed(r.wire_bytes / 1024, 1), fixed(row.words_per_k(), 3), milliseconds(row.predicted),
              quotient(r.steady, row.predicted, 3), quotient(dense, r.mean, 2), fixed(row.over_bound(), 3));
   std::fflush(stdout);
 }
 
 nlohmann::json row_json(const TableRow& row, double dense) {
   const Method& method = row.spec.method;
-  return {{"preset", row.preset},
-          {"n", static_cast<double>(row.spec.n)},
-          {"k", static_cast<double>(row.spec.k)},
-          {"ranks", row.spec.P},
-          {"carries", row.carries()},
-          {"refresh_carries", row.carries()},
-          {"steady", row.result.steady},
-          {"refresh", row.result.refresh},
-          {"mean", row.result.mean},
-          {"messages", row.result.messages},
-          {"wire_bytes", row.result.bytes},
-          {"selected", row.result.selected},
-          {"method", to_string(method)},
-          {"codec", to_string(method.codec)},
-          {"skips", method.skips},
-          {"group", method.group},
-          {"predicted", row.predicted},
-          {"dense", dense},
-          {"words_per_k", row.words_per_k()},
-          {"wire_over_bound", row.over_bound()}};
+  nlohmann::json json = {{"preset", row.preset},
+                         {"n", static_cast<double>(row.spec.n)},
+                         {"k", static_cast<double>(row.spec.k)},
+                         {"ranks", row.spec.P},
+                         {"carries", row.carries()},
+                         {"refresh_carries", row.carries()},
+                         {"method", to_string(method)},
+                         {"codec", to_string(method.codec)},
+                         {"skips", method.skips},
+                         {"group", method.group},
+                         {"predicted", row.predicted},
+                         {"dense", dense},
+                         {"words_per_k", row.words_per_k()},
+                         {"wire_over_bound", row.over_bound()}};
+  json.update(nlohmann::json(row.result));
+  return json;
 }
 
 nlohmann::json header_json(const SimulateOptions& o, const Machine& machine) {
-  return {{"tool", "oktopk simulate"},
-          {"version", OKTOPK_VERSION},
-          {"platform", o.platform},
-          {"machine", {{"alpha", machine.alpha}, {"beta", machine.beta}, {"overhead", machine.overhead}}},
-          {"support", o.spec.support},
-          {"warm_up", o.spec.warm_up},
-          {"seed", o.spec.seed},
-          {"steps", o.spec.steps},
-          {"gamma", o.spec.gamma},
-          {"delta", o.spec.delta},
-          {"slow_host", o.slow_host},
-          {"slow_link", o.slow_link},
-          {"density", o.method.density},
-          {"tau_prime", o.spec.tau_prime},
-          {"thresholds", o.wishes.thresholds}};
+  nlohmann::json json = {
+      {"tool", "oktopk simulate"},
+      {"version", OKTOPK_VERSION},
+      {"platform", o.platform},
+      {"machine", {{"alpha", machine.alpha}, {"beta", machine.beta}, {"overhead", machine.overhead}}},
+      {"slow_host", o.slow_host},
+      {"slow_link", o.slow_link},
+      {"density", o.method.density},
+      {"thresholds", o.wishes.thresholds}};
+  const nlohmann::json spec = o.spec;
+  for (const char* key : {"support", "warm_up", "seed", "steps", "gamma", "delta", "tau_prime"}) json[key] = spec[key];
+  return json;
 }
 
 // Fills in the results; auto often takes a method that another row has. False, and a message, when one failed.

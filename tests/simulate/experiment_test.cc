@@ -44,7 +44,7 @@ TEST(Experiment, a_smaller_problem_stands_for_the_whole_one) {
     spec.scale = 4;
     const SimulatedRow smaller = simulate_on_threads(spec);
     EXPECT_EQ(smaller.messages, whole.messages) << preset.name;
-    EXPECT_NEAR(smaller.bytes, whole.bytes, 0.05 * whole.bytes) << preset.name;
+    EXPECT_NEAR(smaller.wire_bytes, whole.wire_bytes, 0.05 * whole.wire_bytes) << preset.name;
     EXPECT_NEAR(smaller.steady, whole.steady, 0.05 * whole.steady) << preset.name;
     EXPECT_NEAR(smaller.selected, whole.selected, 0.05 * whole.selected) << preset.name;
   }
@@ -76,7 +76,7 @@ TEST(Experiment, settled_owners_gather_about_k_from_the_first_step_on) {
     spec.steps = 4;
     const SimulatedRow row = simulate_on_threads(spec);
     EXPECT_NEAR(row.selected, 1000, 50) << support;
-    EXPECT_LT(row.bytes, 1.8 * 16 * 1000 * 12 / 13) << support;  // two words twice, and headers
+    EXPECT_LT(row.wire_bytes, 1.8 * 16 * 1000 * 12 / 13) << support;  // two words twice, and headers
     EXPECT_NEAR(row.mean, row.steady, 1e-12) << support;         // no refresh
   }
 }
@@ -115,7 +115,7 @@ TEST(Experiment, row_of_nodes_is_that_of_the_leaders_and_the_inside) {
     spec.method.group = 1;
     const SimulatedRow flat = simulate_on_threads(spec);
     EXPECT_EQ(row.messages, flat.messages);
-    EXPECT_EQ(row.bytes, flat.bytes);
+    EXPECT_EQ(row.wire_bytes, flat.wire_bytes);
     const Cost inside = node_sum_cost(6000, 2) + node_share_entries_cost(flat.selected + 120, 2);
     EXPECT_NEAR(row.steady - flat.steady, inside.values * spec.delta + inside.entries * spec.gamma, 1e-8);
   }

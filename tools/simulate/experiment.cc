@@ -176,10 +176,10 @@ void add_steady(const std::vector<Measured>& steps, SimulatedRow& row) {
     ++count;
     row.steady += m.seconds;
     row.messages += m.messages;
-    row.bytes += m.bytes;
+    row.wire_bytes += m.bytes;
     row.selected += m.selected;
   }
-  for (double* sum : {&row.steady, &row.messages, &row.bytes, &row.selected}) *sum /= count;
+  for (double* sum : {&row.steady, &row.messages, &row.wire_bytes, &row.selected}) *sum /= count;
 }
 
 SimulatedRow Experiment::run() {

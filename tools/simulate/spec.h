@@ -62,7 +62,7 @@ struct SimulatedRow {
   double refresh = 0;  // the first step, which sets thresholds and cuts
   double mean = 0;     // with refreshes as they came; where oktopk gathers unions, with one in tau' steps
   double messages = 0;
-  double bytes = 0;
+  double wire_bytes = 0;
   double selected = 0;  // entries of the update
 };
 
@@ -71,6 +71,6 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Method, preset, codec, skips, group)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SimulationSpec, P, n, k, scale, method, union_exponent, support, seed, steps,
                                    warm_up, tau, thresholds, tau_prime, gamma, delta, receive_overhead, slow_rank,
                                    slow_factor, provoke)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SimulatedRow, steady, refresh, mean, messages, bytes, selected)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SimulatedRow, steady, refresh, mean, messages, wire_bytes, selected)
 
 }  // namespace oktopk
