@@ -96,9 +96,7 @@ test-tsan:  ## unit tests that use threads, under the thread sanitizer
 	@cmake --build build-tsan -j $(JOBS) --target thread_tests
 	@$(call all_but,$(TSAN_SKIPS)) $(FIXED_LAYOUT) scripts/run_tests build-tsan $(TEST_JOBS) -L '^unit_threads$$'
 
-bench: build  ## micro-benchmarks, kernels beside their limits, top-k beside other tools, steps over sizes
-	@cmake --build build -j $(JOBS) --target benchmarks
-	@for b in build/bench/bench_*; do [ ! -x "$$b" ] || "$$b"; done
+bench: build  ## kernels beside their limits, top-k beside other tools, steps over sizes
 	build/oktopk kernels --density 0.01,0.001
 	@if python3 -c 'import numpy' 2>/dev/null; then python3 bench/compare_topk.py; else echo "NOT RUN: bench/compare_topk.py needs numpy"; fi
 	build/oktopk bench --preset all --ranks 4 -b 64K -e 16M --density 0.01

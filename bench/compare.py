@@ -4,63 +4,31 @@
 
     bench/compare.py before.json after.json [--threshold 0.05] [--sigmas 4] [--absolute]
 
-Reads what Google Benchmark writes (--benchmark_out=FILE --benchmark_repetitions=9) and what `oktopk kernels -J`
-and `oktopk bench -J` write. A row is slower when its median grew by more than the threshold and by more than
-the noise: `sigmas` robust standard deviations (1.48 times the median absolute deviation) of both runs together.
-Rows of `oktopk` carry the time of their limit, measured in turns with them (for bench: of an in-place axpy).
-They are compared by the ratio to it, so that another day's clock does not count; --absolute compares times.
+Reads the JSON files of `oktopk kernels -J` and `oktopk bench -J`. A row is slower when its median grew by more than
+the threshold and by more than the noise: `sigmas` robust standard deviations (1.48 times the median absolute
+deviation) of both runs together. A row has the time of its limit, measured in turns with it (for bench: an in-place
+axpy). Rows are compared by their ratio to the limit, so that another day's clock does not count; --absolute compares
+times.
 
 Exit code: 0 nothing got slower, 1 something did, 2 bad input.
 """
 
 import argparse
 import json
-import statistics
 import sys
 
 TO_ROBUST_DEVIATION = 1.4826  # of normal noise: standard deviation / median absolute deviation
-SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+LIMITS = {"oktopk kernels": "limit_time", "oktopk bench": "axpy_time"}  # the key of the limit's time
 
 
 class BadInput(Exception):
     pass
 
 
-def spread(samples):
-    """Median and median absolute deviation."""
-    middle = statistics.median(samples)
-    return middle, statistics.median([abs(s - middle) for s in samples])
-
-
-def google_benchmark(result):
-    samples, medians = {}, {}
-    for row in result["benchmarks"]:
-        seconds = row["real_time"] * SECONDS[row.get("time_unit", "ns")]
-        name = row.get("run_name", row["name"])
-        if row.get("run_type", "iteration") == "iteration":
-            samples.setdefault(name, []).append(seconds)
-        elif row.get("aggregate_name") == "median":  # written without the single repetitions
-            medians[name] = (seconds, 0.0)
-    return {**medians, **{name: spread(times) for name, times in samples.items()}}
-
-
-def kernels(result, absolute):
-    rows = {}
-    for row in result["rows"]:
-        name = f'{row["kernel"]}/{row["simd"]}/{row["data"]}/n={row["n"]:.0f}/k={row["k"]:.0f}'
-        limit = row["limit_time"] if not absolute and row["limit_time"] > 0 else 1.0
-        rows[name] = (row["time"] / limit, row["time_mad"] / limit)
-    return rows
-
-
-def bench(result, absolute):
-    rows = {}
-    for row in result["rows"]:
-        name = f'{row["preset"]}/n={row["n"]:.0f}/k={row["k"]:.0f}/P={row["ranks"]}'
-        axpy = row.get("axpy_time", 0.0)
-        limit = axpy if not absolute and axpy > 0 else 1.0
-        rows[name] = (row["time"] / limit, row.get("time_mad", 0.0) / limit)
-    return rows
+def name_of(tool, row):
+    if tool == "oktopk kernels":
+        return f'{row["kernel"]}/{row["simd"]}/{row["data"]}/n={row["n"]:.0f}/k={row["k"]:.0f}'
+    return f'{row["preset"]}/n={row["n"]:.0f}/k={row["k"]:.0f}/P={row["ranks"]}'
 
 
 def read(file, absolute):
@@ -68,15 +36,15 @@ def read(file, absolute):
     try:
         with open(file) as stream:
             result = json.load(stream)
-        if "benchmarks" in result:
-            rows = google_benchmark(result)
-        elif result.get("tool") == "oktopk kernels":
-            rows = kernels(result, absolute)
-        elif result.get("tool") == "oktopk bench":
-            rows = bench(result, absolute)
-        else:
-            raise BadInput(f"{file}: neither from Google Benchmark nor from oktopk kernels or bench")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        tool = result.get("tool")
+        if tool not in LIMITS:
+            raise BadInput(f"{file}: was not written by {' or '.join(LIMITS)}")
+        rows = {}
+        for row in result["rows"]:
+            limit = 0.0 if absolute else row.get(LIMITS[tool], 0.0)
+            unit = limit if limit > 0 else 1.0
+            rows[name_of(tool, row)] = (row["time"] / unit, row.get("time_mad", 0.0) / unit)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"{file}: {type(error).__name__}: {error}") from error
     if not rows:
         raise BadInput(f"{file}: it has no rows")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `oktopk kernels`: every kernel beside its limit, in one run: passes over n elements, sums and
-// trims of entries, codings (tools/kernels). docs/performance.md reads the results.
+// `oktopk kernels`: every kernel beside its limit, in one run: passes over n elements, sums and trims of entries,
+// codings (tools/kernels). docs/performance.md has results.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -100,26 +100,6 @@ void write_data(const std::string& file, const Uninitialised<float>& x) {
   require(out.good(), "cannot write ", file);
 }
 
-// Times of a busy machine say little: its limits, which are the same work each time, vary.
-class NoiseWatch {
- public:
-  void look_at(const Times& limit) {
-    ++rows_;
-    if (limit.deviation > 0.05 * limit.median) ++noisy_;
-  }
-  void print() const {
-    if (noisy_ > 0)
-      fmt::print(
-          "# {} of {} limits varied by more than 5%: where others use the machine, believe 'of "
-          "min' "
-          "rather than 'ratio'\n",
-          noisy_, rows_);
-  }
-
- private:
-  int rows_ = 0, noisy_ = 0;
-};
-
 int run_kernels(const KernelsOptions& o) {
   const auto sizes = o.size.sizes();
   const auto densities = parse_densities(o.densities, "--density");
@@ -131,7 +111,7 @@ int run_kernels(const KernelsOptions& o) {
           "--write-data: one size and one kind of data, please");
   check_writable(o.json_file);
   nlohmann::json rows = nlohmann::json::array();
-  NoiseWatch noise;
+  int noisy = 0;  // limits are the same work each time, so they show how busy the machine is
   print_head(o);
   KernelBench::Options options = o.bench;
   options.threads = o.compute.threads;
@@ -144,12 +124,14 @@ int run_kernels(const KernelsOptions& o) {
           const SimdLimit limit(level);
           KernelBench(values, entries_at(density, n), options, [&](const KernelRow& row) {
             print_row(row);
-            noise.look_at(row.times.limit);
+            if (row.times.limit.deviation > 0.05 * row.times.limit.median) ++noisy;
             rows.push_back(to_json(row));
           }).run();
         }
     }
-  noise.print();
+  if (noisy > 0)
+    fmt::print("# {} of {} limits varied by more than 5%: other programs run, so trust 'of min' more than 'ratio'\n",
+               noisy, rows.size());
   require(!rows.empty(), "--only ", o.bench.only, ": no kernel has that in its name");
   write_json(o.json_file, {{"tool", "oktopk kernels"},
                            {"version", OKTOPK_VERSION},
@@ -167,24 +149,23 @@ void add_kernels(CLI::App& app, Action& action) {
   auto o = std::make_shared<KernelsOptions>();
   o->size.begin = "16M";
   o->size.add_to(*sub);
-  sub->add_option("--density", o->densities, "k / n, in (0, 1]; several with commas")->capture_default_str();
-  sub->add_option("--data", o->data, "one kind, several with commas, or all (oktopk list)")->capture_default_str();
   o->compute.add_to(*sub, true);
-  sub->add_option("-n,--iters", o->bench.repetitions, "timed repetitions")->capture_default_str();
+  sub->option_defaults()->always_capture_default();
+  sub->add_option("--density", o->densities, "k / n, in (0, 1]; several with commas");
+  sub->add_option("--data", o->data, "one kind, several with commas, or all (oktopk list)");
+  sub->add_option("-n,--iters", o->bench.repetitions, "timed repetitions");
+  sub->add_option("--seed", o->seed, "of the generated values");
+  sub->option_defaults()->always_capture_default(false);
   sub->add_option("--only", o->bench.only, "only kernels with this in their name");
-  sub->add_flag("--baselines", o->bench.baselines, "also what the standard library would do");
+  sub->add_flag("--baselines", o->bench.baselines, "also selection by the standard library");
   sub->add_option("--write-data", o->data_file, "write the values to this file, as 4-byte floats");
-  sub->add_option("--seed", o->seed, "of the generated values")->capture_default_str();
   sub->add_option("-J,--json", o->json_file, "also write the rows to this file");
   sub->footer(
-      "Limits: read sums n floats, copy is memcpy of the bytes that the kernel takes in, axpy is "
-      "an "
-      "in-place\n"
-      "y += a*x; each by the fastest loop that this machine has, on as many threads. Kernel and "
-      "limit "
-      "take turns.\n"
+      "Limits: read sums n floats, copy is memcpy of the bytes that the kernel takes in, axpy is an in-place y += a*x, "
+      "in\n"
+      "the widest vectors of this machine, on as many threads. Kernel and limit take turns.\n"
       "ratio: median time over the limit's median; of min: least time over the limit's least.\n"
-      "reach: what the kernel should keep to (for n >= 16M, at 1% or less), and whether it does.\n"
+      "reach: the number that the kernel should keep to (for n >= 16M, at 1% or less), and whether it does.\n"
       "reduce: P parts of k/P entries within n/P indices. Beyond 1M values, data repeats itself.");
   sub->callback([&action, o] { action = [o] { return run_kernels(*o); }; });
 }

@@ -5,32 +5,30 @@
 
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
+#include "oktopk/tune/node.h"
 #include "tests/support/simulated_row.h"
-#include "tools/simulate/problem.h"
 
 namespace oktopk::experiment_test {
 namespace {
 
-constexpr int kRanks = 5;
-
-SimulationSpec make_spec(double data_bytes) {
+SimulationSpec make_spec(const std::string& preset, Index n = 3000) {
   SimulationSpec spec;
-  spec.P = kRanks;
-  spec.problems = {make_problem({.n = 3000, .k = 60, .P = kRanks}, true)};
-  spec.support = "iid";
-  spec.data_bytes = data_bytes;
+  spec.P = 5;
+  spec.n = n;
+  spec.k = n / 50;
+  spec.method = {.preset = preset};
   return spec;
 }
 
-SimulatedRow run_row(const SimulationSpec& spec, const std::string& preset) {
-  return simulate_on_threads(spec, spec.problems.front(), preset, {.preset = preset});
+SimulationSpec make_paper_spec() {
+  SimulationSpec spec = make_spec("oktopk");
+  spec.thresholds = ThresholdRule::paper;
+  return spec;
 }
 
 TEST(Experiment, counts_and_times_every_preset) {
-  const SimulationSpec spec = make_spec(1e9);
   for (const Preset& preset : presets()) {
-    const SimulatedRow row = run_row(spec, std::string(preset.name));
-    EXPECT_TRUE(row.carries_data && row.refresh_carries_data) << preset.name;
+    const SimulatedRow row = simulate_on_threads(make_spec(std::string(preset.name)));
     EXPECT_GT(row.steady, 0) << preset.name;
     EXPECT_GT(row.refresh, 0) << preset.name;
     EXPECT_GT(row.messages, 0) << preset.name;
@@ -38,87 +36,114 @@ TEST(Experiment, counts_and_times_every_preset) {
   }
 }
 
-TEST(Experiment, sizes_cost_what_data_cost) {
-  for (const std::string preset : {"dense", "topka", "gaussiank", "topkdsa", "topka2a"}) {
-    const SimulatedRow data = run_row(make_spec(1e9), preset);
-    const SimulatedRow sizes = run_row(make_spec(1), preset);
-    EXPECT_FALSE(sizes.carries_data) << preset;
-    EXPECT_EQ(sizes.messages, data.messages) << preset;
-    EXPECT_NEAR(sizes.bytes, data.bytes, 0.05 * data.bytes) << preset;
-    EXPECT_NEAR(sizes.steady, data.steady, 0.05 * data.steady) << preset;
+// The time is the processor's alone here: it follows the bytes that arrive.
+TEST(Experiment, a_smaller_problem_stands_for_the_whole_one) {
+  for (const Preset& preset : presets()) {
+    SimulationSpec spec = make_spec(std::string(preset.name), 200000);
+    const SimulatedRow whole = simulate_on_threads(spec);
+    spec.scale = 4;
+    const SimulatedRow smaller = simulate_on_threads(spec);
+    EXPECT_EQ(smaller.messages, whole.messages) << preset.name;
+    EXPECT_NEAR(smaller.wire_bytes, whole.wire_bytes, 0.05 * whole.wire_bytes) << preset.name;
+    EXPECT_NEAR(smaller.steady, whole.steady, 0.05 * whole.steady) << preset.name;
+    EXPECT_NEAR(smaller.selected, whole.selected, 0.05 * whole.selected) << preset.name;
   }
 }
 
-SimulationSpec make_paper_spec(double data_bytes) {
-  SimulationSpec spec = make_spec(data_bytes);
-  spec.thresholds = ThresholdRule::paper;
-  return spec;
-}
-
-TEST(Experiment, starts_from_a_survey_where_the_first_step_would_not_fit) {
-  const SimulatedRow data = run_row(make_paper_spec(1e9), "oktopk");
-  const SimulatedRow surveyed = run_row(make_paper_spec(1), "oktopk");
-  EXPECT_TRUE(surveyed.carries_data);
-  EXPECT_FALSE(surveyed.refresh_carries_data);
-  EXPECT_EQ(surveyed.messages, data.messages);
-  EXPECT_NEAR(surveyed.bytes, data.bytes, 0.15 * data.bytes);
-  EXPECT_NEAR(surveyed.selected, data.selected, 0.3 * data.selected);
-  EXPECT_NEAR(surveyed.refresh, data.refresh, 0.15 * data.refresh);
-}
-
-TEST(Experiment, steered_thresholds_need_no_survey) {
-  const SimulatedRow row = run_row(make_spec(1), "oktopk");
-  EXPECT_TRUE(row.carries_data && row.refresh_carries_data);
+TEST(Experiment, a_smaller_problem_takes_the_ring_where_the_whole_one_does) {
+  SimulationSpec spec = make_spec("dense", 5U << 20U);
+  spec.scale = 64;
+  EXPECT_EQ(simulate_on_threads(spec).messages, 8);  // 2(P - 1)
+  spec.n -= 5;
+  EXPECT_EQ(simulate_on_threads(spec).messages, 6);  // 2 ceil(log2 P)
 }
 
 TEST(Experiment, only_gathered_unions_are_shared_among_tau_prime_steps) {
-  const SimulatedRow paper = run_row(make_paper_spec(1e9), "oktopk");
+  const SimulatedRow paper = simulate_on_threads(make_paper_spec());
   EXPECT_NEAR(paper.mean, paper.steady + (paper.refresh - paper.steady) / 32, 1e-12);
-  const SimulatedRow steered = run_row(make_spec(1e9), "oktopk");
+  const SimulatedRow steered = simulate_on_threads(make_spec("oktopk"));
   EXPECT_NEAR(steered.mean, steered.steady, 1e-12);  // none of its two steps evaluated
 }
 
 // Owners that start with an empty memory gather up to twice as much, and refresh.
 TEST(Experiment, settled_owners_gather_about_k_from_the_first_step_on) {
   for (const char* support : {"iid", "correlated", "layered"}) {
-    SimulationSpec spec = make_spec(1e9);
+    SimulationSpec spec = make_spec("circulant", 100000);
+    spec.k = 1000;
     spec.P = 13;
     spec.support = support;
-    spec.problems = {make_problem({.n = 100000, .k = 1000, .P = spec.P, .kind = find_support(support)}, false)};
     spec.warm_up = 0;
     spec.steps = 4;
-    const SimulatedRow row = run_row(spec, "circulant");
+    const SimulatedRow row = simulate_on_threads(spec);
     EXPECT_NEAR(row.selected, 1000, 50) << support;
-    EXPECT_LT(row.bytes, 1.8 * 16 * 1000 * 12 / 13) << support;  // two words twice, and headers
+    EXPECT_LT(row.wire_bytes, 1.8 * 16 * 1000 * 12 / 13) << support;  // two words twice, and headers
     EXPECT_NEAR(row.mean, row.steady, 1e-12) << support;         // no refresh
   }
 }
 
-TEST(Experiment, settling_needs_memory_for_all_owners_at_once) {
-  const SimulationSpec spec = make_spec(1e9);
-  const SimulatedProblem& problem = spec.problems.front();
-  EXPECT_GT(needed_bytes({.preset = "circulant"}, spec, problem),
-            needed_bytes({.preset = "spardl"}, spec, problem) + 4.0 * problem.n);
-}
-
-TEST(Experiment, circulant_always_makes_its_first_step_with_data) {
-  const SimulatedRow row = run_row(make_spec(1), "circulant");
-  EXPECT_TRUE(row.carries_data && row.refresh_carries_data);
-}
-
 TEST(Experiment, slow_host_stretches_the_step) {
-  SimulationSpec spec = make_spec(1e9);
-  const double normal = run_row(spec, "topka").steady;
-  spec.slow_host = {.rank = 2, .factor = 3};
-  EXPECT_NEAR(run_row(spec, "topka").steady, 3 * normal, 0.01 * normal);
+  SimulationSpec spec = make_spec("topka");
+  const double normal = simulate_on_threads(spec).steady;
+  spec.slow_rank = 2;
+  spec.slow_factor = 3;
+  EXPECT_NEAR(simulate_on_threads(spec).steady, 3 * normal, 0.01 * normal);
+}
+
+TEST(Experiment, a_message_costs_its_overhead) {
+  SimulationSpec spec = make_spec("topka");
+  const double without = simulate_on_threads(spec).steady;
+  spec.receive_overhead = 1;
+  EXPECT_NEAR(simulate_on_threads(spec).steady, 3 + without, 1e-9);  // ceil(log2 P) messages
 }
 
 TEST(Experiment, refuses_so_many_steps_that_oktopk_would_refresh) {
-  SimulationSpec spec = make_paper_spec(1e9);
+  SimulationSpec spec = make_paper_spec();
   spec.steps = spec.tau_prime - spec.warm_up;
-  EXPECT_THROW(run_row(spec, "oktopk"), UsageError);
+  EXPECT_THROW(simulate_on_threads(spec), UsageError);
   spec.steps = 0;
-  EXPECT_THROW(run_row(spec, "topka"), UsageError);
+  EXPECT_THROW(simulate_on_threads(spec), UsageError);
+}
+
+TEST(Experiment, row_of_nodes_is_that_of_the_leaders_and_the_inside) {
+  for (const int scale : {1, 2}) {
+    SimulationSpec spec = make_spec("topka", 6000);
+    spec.P = 6;
+    spec.scale = scale;
+    spec.method.group = 2;
+    const SimulatedRow row = simulate_on_threads(spec);
+    spec.P = 3;
+    spec.method.group = 1;
+    const SimulatedRow flat = simulate_on_threads(spec);
+    EXPECT_EQ(row.messages, flat.messages);
+    EXPECT_EQ(row.wire_bytes, flat.wire_bytes);
+    const Cost inside = node_sum_cost(6000, 2) + node_share_entries_cost(flat.selected + 120, 2);
+    EXPECT_NEAR(row.steady - flat.steady, inside.values * spec.delta + inside.entries * spec.gamma, 1e-8);
+  }
+}
+
+TEST(SimulationSpec, survives_json) {
+  SimulationSpec spec = make_paper_spec();
+  spec.seed = 1234567890123456789U;
+  spec.method = {.preset = "oktopk", .codec = {IndexCoding::elias_fano, ValueCoding::bf16}, .skips = "3,1", .group = 2};
+  spec.union_exponent = 0.7;
+  const auto json = nlohmann::json::parse(nlohmann::json(spec).dump());
+  const auto read = json.get<SimulationSpec>();
+  EXPECT_EQ(nlohmann::json(read), json);
+  EXPECT_EQ(read.seed, spec.seed);
+  EXPECT_EQ(read.method, spec.method);
+  EXPECT_EQ(read.allreduce().thresholds, ThresholdRule::paper);
+  EXPECT_TRUE(read.gathers_unions());
+  EXPECT_FALSE(SimulationSpec{}.gathers_unions());
+}
+
+TEST(SimulationSpec, scales_n_and_k_and_keeps_one_of_each) {
+  SimulationSpec spec = make_spec("dense", 1000);
+  spec.scale = 8;
+  EXPECT_EQ(spec.scaled_n(), 125U);
+  EXPECT_EQ(spec.scaled_k(), 3U);
+  spec.scale = 4096;
+  EXPECT_EQ(spec.scaled_n(), 1U);
+  EXPECT_EQ(spec.scaled_k(), 1U);
 }
 
 }  // namespace

@@ -67,7 +67,14 @@ TEST(Platforms, refuse_what_they_cannot_be) {
   EXPECT_THROW(platform_xml(find_platform("dragonfly"), 384 * 17), UsageError);
 }
 
-TEST(Platforms, host_file_names_the_ranks_in_order) { EXPECT_EQ(host_file(3), "rank-0\nrank-1\nrank-2\n"); }
+TEST(Platforms, slower_links_keep_latency_and_overhead) {
+  const Platform slow = find_platform("gpu-nodes").with_slower_links(4);
+  EXPECT_DOUBLE_EQ(slow.bandwidth, 12.5e9 / 4);
+  EXPECT_DOUBLE_EQ(slow.inside_bandwidth, 200e9 / 4);
+  EXPECT_EQ(count(platform_xml(slow, 8), "\"50000000000Bps\""), 8U);
+  EXPECT_DOUBLE_EQ(slow.machine().alpha, 3e-6);
+  EXPECT_DOUBLE_EQ(slow.machine().overhead, 1e-6);
+}
 
 }  // namespace
 }  // namespace oktopk::platforms_test

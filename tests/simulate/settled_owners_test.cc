@@ -20,7 +20,6 @@ TEST(SettledOwners, make_as_many_steps_as_are_cheap) {
   EXPECT_EQ(settling_steps({.n = 25000000, .k = 250000, .P = 64}), 24U);
   EXPECT_EQ(settling_steps({.n = 25000000, .k = 250000, .P = 1024}), 24U);
   EXPECT_EQ(settling_steps({.n = 10, .k = 10, .P = 1}), 24U);
-  EXPECT_GT(settling_bytes(100), 400);
 }
 
 // Thresholds of many and of few steps: the start is near what it leads to.
@@ -38,7 +37,7 @@ TEST(SettledOwners, gather_slightly_more_than_k) {
     for (const SupportSpec spec : {SupportSpec{.n = 100000, .k = 1000, .P = 7, .kind = kind},
                                    SupportSpec{.n = 24000, .k = 2000, .P = 64, .kind = kind}}) {
       const SettledOwners owners = settle_owners(spec);
-      EXPECT_NEAR(owners.gathered, 1.05, 0.25) << to_string(kind) << " P = " << spec.P;
+      EXPECT_NEAR(owners.gathered, 1.05, 0.25) << static_cast<int>(kind) << " P = " << spec.P;
     }
   }
 }
@@ -48,7 +47,7 @@ TEST(SettledOwners, hold_less_than_the_threshold_everywhere) {
     const SettledOwners owners = settle_owners({.n = 50000, .k = 500, .P = 5, .kind = kind});
     std::size_t above = 0;
     for (const float x : owners.memory.values()) above += std::fabs(x) > 1.2F * owners.threshold.value().value ? 1 : 0;
-    EXPECT_LT(above, 50U) << to_string(kind);
+    EXPECT_LT(above, 50U) << static_cast<int>(kind);
   }
 }
 
@@ -70,9 +69,9 @@ TEST(SettledOwners, circulant_goes_on_from_them) {
         Outcome out;
         allreduce->run(comm, *device, {.selection = selection}, spec.n, spec.k, out);
         refreshes += out.refreshed ? 1 : 0;
-        EXPECT_NEAR(static_cast<double>(out.update.size()), 500, 100) << to_string(kind);
+        EXPECT_NEAR(static_cast<double>(out.update.size()), 500, 100) << static_cast<int>(kind);
       }
-      EXPECT_LE(refreshes, 2) << to_string(kind);
+      EXPECT_LE(refreshes, 2) << static_cast<int>(kind);
     });
   }
 }

@@ -62,10 +62,8 @@ TEST(Limits, threads_share_a_pass_without_gap_or_overlap) {
       EXPECT_EQ(limits.read(ones), static_cast<float>(n));
       limits.copy(std::as_writable_bytes(std::span(copied)), std::as_bytes(std::span(ones)));
       EXPECT_EQ(copied, ones);
-      limits.axpy(y, ones, 1.0F);  // tries all variants first
-      const std::vector<float> before = y;
       limits.axpy(y, ones, 1.0F);
-      for (std::size_t i = 0; i < n; ++i) EXPECT_EQ(y[i], before[i] + 1) << threads << ' ' << i;
+      EXPECT_EQ(y, ones) << threads;
     }
   }
 }

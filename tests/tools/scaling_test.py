@@ -137,15 +137,14 @@ class Numbers(unittest.TestCase):
 
     def test_plan_knows_the_platforms_of_the_command(self):
         source = (ROOT / "tools/simulate/platforms.cc").read_text()
-        found = re.findall(r'\{\.name = "([\w-]+)".*?\.latency = (\S+),\s*\.bandwidth = (\S+),\s*\.send_overhead = (\S+),'
-                           r"\s*\.receive_overhead = (\S+),(.*?)\.make_zone", source, re.DOTALL)
+        found = re.findall(r'^    \{"([\w-]+)", "[^"]*", (\S+), (\S+), (\S+),\s(.*?)\},$', source, re.DOTALL | re.MULTILINE)
         self.assertEqual([name for name, *_ in found], list(plan.PLATFORMS))
-        for name, latency, bandwidth, send, receive, rest in found:
+        for name, latency, bandwidth, overhead, rest in found:
             known = plan.PLATFORMS[name]
             self.assertAlmostEqual(known["latency"], float(latency))
             self.assertAlmostEqual(known["bandwidth"], float(bandwidth))
-            self.assertAlmostEqual(known["overhead"], float(send) + float(receive))
-            self.assertEqual(known["sharers"] > 1, ".sharers" in rest)
+            self.assertAlmostEqual(known["overhead"], 2 * float(overhead))
+            self.assertEqual(known["sharers"] > 1, "kRanksPerNode" in rest)
 
     def test_counts_are_read_as_the_command_reads_them(self):
         self.assertEqual([plan.parse_count(t) for t in ("64K", "25M", "1000")], [65536, 25 * MEBI, 1000])

@@ -1,25 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels that `oktopk kernels` times, on one problem. kernel_bench.cc makes the data, the
-// other files hold the rows: elements (passes over n), sparse (over k entries), codecs.
+// The kernels that `oktopk kernels` times, each beside its limit (limits.h), on one problem. kernel_bench.cc has the
+// loop that times a row and the numbers to reach, kernel_rows.cc the rows.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "oktopk/base/simd.h"
 #include "oktopk/codec/codec.h"
 #include "oktopk/device/device.h"
-#include "oktopk/select/selector.h"
 #include "tests/laws/inputs.h"
-#include "tools/kernels/kernel_row.h"
 #include "tools/kernels/limits.h"
+#include "tools/kernels/timing.h"
 
 namespace oktopk {
 
-// Values of n elements, and a gradient that leads from them to others of the same distribution, so
-// that x += gradient, x -= gradient in turns keeps its shape.
+enum class Measure { ratio, nanoseconds, bits };
+std::string_view unit_of(Measure measure);  // "x", "ns", "bits"
+
+// A number to reach: at most `most`.
+struct Reach {
+  Measure measure = Measure::ratio;
+  double most = 0;
+};
+
+struct KernelRow {
+  std::string kernel;
+  std::string data;
+  SimdLevel simd = SimdLevel::scalar;
+  double n = 0;
+  double k = 0;
+  double bytes = 0;             // that have to be moved
+  double entries = 0;           // > 0 where the time per entry is the measure
+  double bits = 0;              // > 0: size of the code, per entry
+  std::string_view limit = "";  // read, copy, axpy
+  std::vector<Reach> reach = {};
+  TimedPair times = {};
+
+  double nanoseconds() const { return entries > 0 ? 1e9 * times.kernel.median / entries : 0; }
+  double bandwidth() const { return times.kernel.median > 0 ? bytes / times.kernel.median : 0; }  // bytes/s
+  double value(Measure measure) const;
+  bool meets(const Reach& r) const { return value(r.measure) <= r.most; }
+  // "1.10 x ok", "10.1 bits, 0.2 ns over"; empty where nothing is to be reached.
+  std::string verdict() const;
+};
+
+// Values of n elements, and a gradient that leads from them to others of the same distribution, so that
+// x += gradient, x -= gradient in turns keeps its shape.
 struct KernelData {
   KernelData(const InputInfo& input, Index n, std::uint64_t seed);
 
@@ -48,36 +79,17 @@ class KernelBench {
   void run();
 
  private:
-  void time(KernelRow row, const Body& kernel, const Body& limit, const Body& prepare = {});
-  // prepare, then a look at so much other memory that caches hold nothing else.
-  void empty_caches(const Body& prepare);
-  // The limit is a copy of as many bytes as the row says.
-  void time_beside_copy(KernelRow row, const Body& kernel, const Body& prepare = {});
+  // Times the row unless it is not wanted. `prepare` is not timed.
+  void add(KernelRow row, const Body& kernel, const Body& prepare = {});
+  Body make_limit(const KernelRow& row);
 
-  // elements.cc
-  void scan();
-  void fused(const std::string& type, Gradient gradient, std::vector<Reach> reach);
-  void exact();
-  void passes();
-  void selector(const SelectorInfo& info);
-  void baselines();
-  // sparse.cc
-  void reduce(int P, std::vector<Reach> reach);
-  void trim();
-  void dense_mean();
-  // codecs.cc
-  void index_coding(IndexCoding coding, const CodingInfo& info);
-  void value_coding(ValueCoding coding, const CodingInfo& info);
-  void frame(const std::string& codec);
-
-  bool wants(const std::string& kernel) const;
-  // The numbers to reach hold for large n: few entries, seen again and again, are known by heart to
-  // caches and branch predictors. Some hold at a density of 1%.
-  bool is_large() const { return data_.n >= 1U << 24U; }
-  bool is_one_percent() const;
-
-  static constexpr double kCold = 1 << 25;                      // bytes
-  static constexpr std::size_t kOthers = std::size_t{1} << 25;  // floats
+  // kernel_rows.cc
+  void add_passes();
+  void add_selectors();
+  void add_baselines();
+  void add_sparse();
+  void add_codings();
+  void add_frames();
 
   const KernelData& data_;
   std::size_t k_;
@@ -89,7 +101,7 @@ class KernelBench {
   SparseVector selection_;       // the k largest of x
   SparseVector next_;            // those at the threshold after the gradient
   float sink_ = 0;               // keeps the compiler from leaving a read out
-  Uninitialised<float> others_;  // what empty_caches() looks at
+  Uninitialised<float> others_;  // fills the caches
 };
 
 }  // namespace oktopk

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel and its limit, timed in turns, so that both see the same machine: other programs, clock
-// and temperature change over a run, but hardly from one repetition to the next.
+// A kernel and its limit, timed in turns, so that both see the same machine: other programs, clock and temperature
+// change over a run, but hardly from one repetition to the next.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ using Body = std::function<void()>;
 struct Times {
   double median = 0;
   double least = 0;
-  double deviation = 0;  // median of |time - median|: what noise did to a repetition
+  double deviation = 0;  // median of |time - median|: the noise of a repetition
 };
 Times summarise(const std::vector<double>& seconds);
 
@@ -24,9 +24,9 @@ struct TimedPair {
   double least_ratio() const { return limit.least > 0 ? kernel.least / limit.least : 0; }
 };
 
-// One repetition: prepare (not timed), kernel, prepare, limit. The first is not counted: it warms
-// the buffers. Limit and prepare may be empty. What takes less than 20 us and needs no preparation
-// is run several times per repetition.
+// One repetition: prepare (not timed), kernel, prepare, limit. The first is not counted: it warms the buffers. Limit
+// and prepare may be empty. A body that takes less than 20 us and needs no preparation runs several times per
+// repetition.
 TimedPair time_in_turns(int repetitions, const Body& kernel, const Body& limit = {}, const Body& prepare = {});
 
 }  // namespace oktopk

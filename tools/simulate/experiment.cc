@@ -2,129 +2,160 @@
 #include "tools/simulate/experiment.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "oktopk/allreduce/allreduce.h"
-#include "oktopk/allreduce/parts/thresholds.h"
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
-#include "tools/simulate/node_experiment.h"
-#include "tools/simulate/problem.h"
-#include "tools/simulate/resident.h"
+#include "oktopk/comm/decorators.h"
+#include "oktopk/sparse/cuts.h"
+#include "oktopk/tune/cost.h"
 #include "tools/simulate/settled_owners.h"
-#include "tools/simulate/sized.h"
 #include "tools/simulate/supports.h"
-#include "tools/simulate/timed_step.h"
 
 namespace oktopk {
 namespace {
+
+constexpr double kPause = 60;      // seconds: longer than ranks take to agree on an instant, over any platform
+constexpr double kInstant = 1e-8;  // two clocks that are closer than this are at the same instant
+
+double seconds_per_byte(const Cost& cost, const Machine& kernels) {
+  const double work = cost.entries * kernels.gamma + cost.values * kernels.delta;
+  return cost.bytes > 0 ? work / cost.bytes : 0;
+}
+
+// Calls `charge` after every exchange that brought bytes from other ranks.
+class ChargingCommunicator final : public TrackingCommunicator<std::span<const Recv>> {
+ public:
+  using Charge = std::function<void(const MessageCount& received)>;
+
+  template <class Inner>
+  ChargingCommunicator(Inner&& inner, Charge charge)
+      : TrackingCommunicator(std::forward<Inner>(inner)), charge_(std::move(charge)) {}
+
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    return std::make_unique<ChargingCommunicator>(inner().split(color, key), charge_);
+  }
+  std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) override {
+    const std::uint64_t ticket = inner().begin(sends, recvs);
+    keep(ticket, recvs);
+    return ticket;
+  }
+  void finish(std::uint64_t ticket) override {
+    const std::span<const Recv> recvs = take(ticket);
+    inner().finish(ticket);
+    const MessageCount received = count_received(recvs, rank());
+    if (received.bytes > 0) charge_(received);
+  }
+
+ private:
+  Charge charge_;
+};
+
+// Of the slowest rank, and of the busiest one, duplex (see Traffic). Bytes are those of the whole problem.
+struct TimedStep {
+  double seconds = 0;
+  double messages = 0;
+  double bytes = 0;
+};
+
+struct StepTimer {
+  Communicator& all;
+  const SimulationSpec& spec;
+  const SimulatedClock& clock;
+  double slowness;  // stretches this rank's processor time
+
+  // Collective over `all`: the ranks begin at the same instant, and the last one ends it. `body` communicates with the
+  // ranks of `part` through its argument. A byte costs what `cost`, priced by `kernels`, says of the entries and values
+  // in it.
+  template <class Body>
+  TimedStep time(Communicator& part, const Cost& cost, const Machine& kernels, const Body& body) const;
+};
+
+template <class Body>
+TimedStep StepTimer::time(Communicator& part, const Cost& cost, const Machine& kernels, const Body& body) const {
+  const double per_byte = spec.scale * seconds_per_byte(cost, kernels);
+  Workspace work;
+  CountingCommunicator counting(part);
+  ChargingCommunicator charging(counting, [&](const MessageCount& received) {
+    clock.compute(slowness * (static_cast<double>(received.bytes) * per_byte +
+                              static_cast<double>(received.messages) * spec.receive_overhead));
+  });
+  const double begin = kPause + allreduce_small(all, clock.now(), Reduction::max, work);
+  clock.sleep_until(begin);
+  require(clock.now() < begin + kInstant, "simulate: rank ", all.rank(), " began a step late");
+  body(charging);
+  double most[] = {clock.now(), static_cast<double>(counting.traffic().duplex_messages),
+                   static_cast<double>(counting.traffic().duplex_bytes)};
+  allreduce_small(all, std::span<double>(most), Reduction::max, work);
+  return {.seconds = most[0] - begin, .messages = most[1], .bytes = spec.scale * most[2]};
+}
 
 struct Measured : TimedStep {
   double selected = 0;
   bool refreshed = false;
 };
 
-// The row's ranks, clock and counters.
-class Row {
+// The allreduce of a row, on the ranks of `comm`.
+class Experiment {
  public:
-  Row(Communicator& comm, const SimulationSpec& spec, const SimulatedProblem& problem, const Method& method,
-      const SimulatedClock& clock)
+  Experiment(Communicator& comm, const SimulationSpec& spec, StepTimer timer)
       : comm_(comm),
         spec_(spec),
-        problem_(problem),
-        method_(method),
-        clock_(clock),
-        allreduce_(make_allreduce(find_preset(method.preset), spec.allreduce(method))),
+        timer_(timer),
+        allreduce_(make_allreduce(find_preset(spec.method.preset), spec.allreduce())),
         device_(make_cpu_device()),
-        support_{.n = problem.n, .k = problem.k, .P = spec.P, .kind = find_support(spec.support), .seed = spec.seed} {}
+        support_{.n = spec.scaled_n(),
+                 .k = spec.scaled_k(),
+                 .P = comm.size(),
+                 .kind = find_support(spec.support),
+                 .seed = spec.seed} {}
 
-  Measured step_with_data(std::uint64_t step, bool refresh = false);
-  Measured step_with_sizes(const std::string& preset);
-  // oktopk as after a first step, with the true threshold.
-  void start_from_survey();
-  // circulant after many steps; returns how many.
-  std::uint64_t start_settled();
-  void agree() { allreduce_->agree(comm_, problem_.n, problem_.k); }
+  SimulatedRow run();
 
  private:
-  Measured measure(bool refresh, const std::function<void(Communicator&)>& body);
-  void select(std::uint64_t step) { make_selection(support_, comm_.rank(), step, selection_); }
+  Measured make_step(std::uint64_t step, bool refresh = false);
+  std::uint64_t settle();
 
   Communicator& comm_;
   const SimulationSpec& spec_;
-  const SimulatedProblem& problem_;
-  const Method& method_;
-  const SimulatedClock& clock_;
+  StepTimer timer_;
   std::unique_ptr<Allreduce> allreduce_;
   std::unique_ptr<Device> device_;
   SupportSpec support_;
   SparseVector selection_;
   std::vector<float> dense_;
   Outcome out_;
-  Workspace work_;
 };
 
-Measured Row::measure(bool refresh, const std::function<void(Communicator&)>& body) {
-  Problem problem = model_of(problem_, spec_.P);
-  problem.refresh = refresh;
-  const Profile kernels{.machine = spec_.kernel_prices()};
-  const double price = seconds_per_byte(allreduce_->predict(problem).expected, kernels.machine_with(method_.codec));
-  return {time_step(comm_, comm_, spec_, clock_, price, body, work_)};
-}
-
-Measured Row::step_with_data(std::uint64_t step, bool refresh) {
-  select(step);
+Measured Experiment::make_step(std::uint64_t step, bool refresh) {
+  make_selection(support_, comm_.rank(), step, selection_);
   if (allreduce_->is_dense()) {
-    dense_.assign(problem_.n, 0.0F);
+    dense_.assign(support_.n, 0.0F);
     device_->add_at(dense_, 0, selection_);
   }
   const Contribution mine{.selection = selection_, .dense = dense_};
-  Measured measured = measure(
-      refresh, [&](Communicator& comm) { allreduce_->run(comm, *device_, mine, problem_.n, problem_.k, out_); });
+  const Problem whole{.n = static_cast<double>(spec_.n),
+                      .k = static_cast<double>(spec_.k),
+                      .P = comm_.size(),
+                      .union_exponent = spec_.union_exponent,
+                      .refresh = refresh};
+  const Profile kernels{.machine = spec_.kernel_prices()};
+  Measured measured{
+      timer_.time(comm_, allreduce_->predict(whole).expected, kernels.machine_with(spec_.method.codec),
+                  [&](Communicator& comm) { allreduce_->run(comm, *device_, mine, support_.n, support_.k, out_); })};
   measured.refreshed = out_.refreshed;
-  measured.selected = static_cast<double>(allreduce_->is_dense() ? out_.dense_update.size() : out_.update.size());
+  const std::size_t entries = allreduce_->is_dense() ? out_.dense_update.size() : out_.update.size();
+  measured.selected = spec_.scale * static_cast<double>(entries);
   return measured;
 }
 
-Measured Row::step_with_sizes(const std::string& preset) {
-  select(0);
-  const bool voted = preset == "oktopk_refresh";
-  const Cuts cuts = voted ? problem_.cuts : equal_cuts(problem_.n, spec_.P);
-  const auto blocks = block_sizes(selection_, cuts);
-  SizedAllreduce sized(preset, spec_.allreduce(method_),
-                       {.n = problem_.n,
-                        .k = problem_.k,
-                        .P = spec_.P,
-                        .cuts = cuts,
-                        .region_unions = voted ? problem_.cut_unions : problem_.equal_unions,
-                        .blocks = blocks});
-  // One buffer for all ranks, by its address: its content means nothing.
-  Bytes owned;
-  std::uint64_t size = allreduce_small(comm_, std::uint64_t{sized.shared_bytes()}, Reduction::max, work_);
-  if (comm_.rank() == 0) owned.resize(size);
-  std::byte* address = owned.data();
-  broadcast(comm_, 0, std::as_writable_bytes(std::span(&address, 1)));
-  const Measured measured = measure(voted, [&](Communicator& comm) {
-    sized.run(comm, {address, static_cast<std::size_t>(size)});
-  });
-  barrier(comm_);
-  return measured;
-}
-
-void Row::start_from_survey() {
-  StateWriter state;
-  state.put(std::uint64_t{1});  // steps made; then as oktopk saves itself
-  state.put_all(std::span<const Index>(problem_.cuts));
-  SumThreshold threshold(allreduce_->options().thresholds, spec_.tau_prime);
-  threshold.set(static_cast<float>(problem_.kth_magnitude), problem_.k, 0, problem_.k);
-  threshold.save(state);
-  const Bytes sealed = state.seal();
-  StateReader reader(sealed);
-  allreduce_->load(reader, problem_.n, comm_.rank(), spec_.P);
-}
-
-// Rank 0 finds the state out for all, which read it where it lies.
-std::uint64_t Row::start_settled() {
+// circulant as after many steps; returns how many. Rank 0 makes them for all, which read its result where it lies.
+std::uint64_t Experiment::settle() {
   std::optional<SettledOwners> owned;
   if (comm_.rank() == 0) owned = settle_owners(support_);
   const SettledOwners* owners = owned ? &*owned : nullptr;
@@ -146,69 +177,76 @@ void add_steady(const std::vector<Measured>& steps, SimulatedRow& row) {
     ++count;
     row.steady += m.seconds;
     row.messages += m.messages;
-    row.bytes += m.bytes;
+    row.wire_bytes += m.bytes;
     row.selected += m.selected;
   }
-  for (double* sum : {&row.steady, &row.messages, &row.bytes, &row.selected}) *sum /= count;
+  for (double* sum : {&row.steady, &row.messages, &row.wire_bytes, &row.selected}) *sum /= count;
+}
+
+SimulatedRow Experiment::run() {
+  const bool has_owners = spec_.method.preset == "circulant";
+  const bool has_thresholds = has_owners || spec_.method.preset == "oktopk";
+  allreduce_->agree(comm_, support_.n, support_.k);
+  std::uint64_t step = 0;
+  SimulatedRow row{.refresh = make_step(step, true).seconds};
+  if (has_owners) step = settle() - 1;
+  for (int i = 0; has_thresholds && i < spec_.warm_up; ++i) make_step(++step);
+  std::vector<Measured> steady;
+  for (int i = 0; i < spec_.steps; ++i) steady.push_back(make_step(++step));
+  add_steady(steady, row);
+  if (spec_.gathers_unions()) row.mean += (row.refresh - row.mean) / spec_.tau_prime;
+  return row;
+}
+
+// As NodeReducer does it.
+void sum_in_node(Communicator& node, std::span<float> values, bool by_tree) {
+  Workspace work;
+  if (by_tree) return tree_reduce(node, values, work);
+  const Cuts regions = equal_cuts(static_cast<Index>(values.size()), node.size());
+  const std::vector<std::size_t> cuts(regions.begin(), regions.end());
+  reduce_scatter(node, values, cuts, halving_phases(node.size(), work), work);
+  gather_regions(node, values, cuts, work);
+}
+
+SimulatedRow simulate_nodes(Communicator& comm, const SimulationSpec& spec, const SimulatedClock& clock,
+                            double slowness) {
+  const int group = std::min(spec.method.group, comm.size());
+  const int leader = comm.rank() / group * group;
+  const auto node = comm.split(leader, comm.rank());
+  const auto outside = comm.split(leader == comm.rank() ? 0 : 1, comm.rank());
+  const StepTimer timer{comm, spec, clock, slowness};
+  const Machine kernels = spec.kernel_prices();
+  std::vector<float> values(spec.scaled_n());
+  const TimedStep sum = timer.time(*node, node_sum_cost(spec.n, group), kernels, [&](Communicator& inside) {
+    sum_in_node(inside, values, node_sums_by_tree(spec.n, group));
+  });
+  SimulatedRow row;
+  if (leader == comm.rank()) row = Experiment(*outside, spec, {*outside, spec, clock, slowness}).run();
+  // All ranks know how much comes back: the update, and the entries that the leader sent.
+  double selected = row.selected;
+  broadcast(comm, 0, std::as_writable_bytes(std::span(&selected, 1)));
+  const bool is_dense = find_preset(spec.method.preset).residuals.front() == ResidualKind::none;
+  const Cost back = is_dense ? node_share_values_cost(spec.n, group)
+                             : node_share_entries_cost(selected + static_cast<double>(spec.k), group);
+  const auto bytes = static_cast<std::size_t>(back.bytes / std::max(1, ceil_log2(group)) / spec.scale);
+  const auto shared = std::as_writable_bytes(std::span(values));
+  const TimedStep share = timer.time(*node, back, kernels, [&](Communicator& inside) {
+    broadcast(inside, 0, shared.first(std::min(bytes, shared.size())));
+  });
+  for (double* seconds : {&row.steady, &row.refresh, &row.mean}) *seconds += sum.seconds + share.seconds;
+  return row;
 }
 
 }  // namespace
 
-bool carries_data(const std::string& preset, const SimulationSpec& spec, const SimulatedProblem& problem) {
-  for (const char* never : {"gtopk", "oktopk", "spardl", "circulant"})
-    if (preset == never) return true;  // O(k) per rank
-  const double each = resident_bytes(preset, problem.n, static_cast<double>(problem.k), spec.P);
-  return each * spec.P <= spec.data_bytes;
-}
-
-bool starts_from_survey(const std::string& preset, const SimulationSpec& spec, const SimulatedProblem& problem) {
-  return preset == "oktopk" && spec.gathers_unions() && !carries_data("oktopk_refresh", spec, problem);
-}
-
-double needed_bytes(const Method& method, const SimulationSpec& spec, const SimulatedProblem& problem) {
-  const int P = (spec.P + method.group - 1) / method.group;
-  const auto n = static_cast<double>(problem.n);
-  const double bytes = P * resident_bytes(method.preset, n, static_cast<double>(problem.k), P);
-  return method.preset == "circulant" ? bytes + settling_bytes(n) : bytes;
-}
-
-SimulatedRow simulate_row(Communicator& comm, const SimulationSpec& spec, const SimulatedProblem& problem,
-                          const std::string& label, const Method& method, const SimulatedClock& clock) {
-  if (method.group > 1) return simulate_nodes(comm, spec, problem, label, method, clock);
-  const std::string& preset = method.preset;
+SimulatedRow simulate_row(Communicator& comm, const SimulationSpec& spec, const SimulatedClock& clock) {
   require(spec.steps >= 1, "simulate: ", spec.steps, " steps, but there must be at least 1");
-  const bool gathers_unions = preset == "oktopk" && spec.gathers_unions();
-  require(!gathers_unions || spec.warm_up + spec.steps < spec.tau_prime, "simulate: ", spec.warm_up, " + ", spec.steps,
-          " steps, but by oktopk's thresholds ", to_string(spec.thresholds),
+  require(!spec.gathers_unions() || spec.warm_up + spec.steps < spec.tau_prime, "simulate: ", spec.warm_up, " + ",
+          spec.steps, " steps, but by oktopk's thresholds ", to_string(spec.thresholds),
           " there must be fewer than tau' = ", spec.tau_prime);
-  SimulatedRow row{
-      .preset = label, .n = static_cast<double>(problem.n), .k = static_cast<double>(problem.k), .P = spec.P};
-  Row runs(comm, spec, problem, method, clock);
-  const bool surveyed = starts_from_survey(preset, spec, problem);
-  row.carries_data = carries_data(preset, spec, problem);
-  row.refresh_carries_data = row.carries_data && !surveyed;
-  std::vector<Measured> steady;
-  if (!row.carries_data) {
-    steady = {runs.step_with_sizes(preset)};
-    row.refresh = steady.front().seconds;
-    add_steady(steady, row);
-    return row;
-  }
-  if (surveyed) {
-    row.refresh = runs.step_with_sizes("oktopk_refresh").seconds;
-    runs.start_from_survey();
-  }
-  runs.agree();
-  std::uint64_t step = 0;
-  if (!surveyed) row.refresh = runs.step_with_data(step, true).seconds;
-  const bool has_owners = preset == "circulant";
-  if (has_owners) step = runs.start_settled() - 1;
-  const int warm_up = has_owners || preset == "oktopk" ? spec.warm_up : 0;
-  for (int i = 0; i < warm_up; ++i) runs.step_with_data(++step);
-  for (int i = 0; i < spec.steps; ++i) steady.push_back(runs.step_with_data(++step));
-  add_steady(steady, row);
-  if (gathers_unions) row.mean += (row.refresh - row.mean) / spec.tau_prime;
-  return row;
+  const double slowness = comm.rank() == spec.slow_rank ? spec.slow_factor : 1;
+  if (spec.method.group > 1) return simulate_nodes(comm, spec, clock, slowness);
+  return Experiment(comm, spec, {comm, spec, clock, slowness}).run();
 }
 
 }  // namespace oktopk

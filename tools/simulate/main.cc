@@ -1,63 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simulated program: what every rank runs under SimGrid's smpirun.
-//   oktopk-simulated SPEC ROWS    SPEC: tools/simulate/spec.h as JSON; rank 0 appends to ROWS, one
-//                                 line of JSON per row.
-// All ranks are in one process and run one at a time; nothing here or in the library is a global
-// that a rank changes, so they need no copies of the program.
+// The simulated program: every rank runs it under SimGrid's smpirun.
+//   oktopk-simulated SPEC ROW    SPEC: a SimulationSpec (spec.h) as JSON; rank 0 writes a SimulatedRow to ROW.
+// All ranks are in one process and run one at a time; no rank changes a global, so they need no copies of the program.
+// Only this file and the MPI transport see the simulator's headers.
 #include <fmt/format.h>
+#include <mpi.h>
+#include <simgrid/actor.h>
 
-#include <algorithm>
 #include <array>
 #include <exception>
 #include <fstream>
 
 #include "oktopk/base/error.h"
-#include "oktopk/comm/collectives.h"
 #include "oktopk/comm/mpi.h"
-#include "tools/simulate/simulator.h"
+#include "tools/simulate/experiment.h"
 
 namespace oktopk {
 namespace {
 
-SimulationSpec read_spec(const char* file) {
-  std::ifstream in(file);
-  require(in.good(), "cannot read ", file);
-  return spec_from_json(nlohmann::json::parse(in));
+constexpr double kHostFlops = 1e9;  // of every host of platforms.cc: 1 Gf
+
+SimulatedClock simulator_clock() {
+  return {.now = [] { return MPI_Wtime(); },
+          .sleep_until = [](double instant) { sg_actor_sleep_until(instant); },
+          .compute = [](double seconds) { smpi_execute_flops_benched(seconds * kHostFlops); }};
 }
 
-// For tests of whoever watches the simulator.
+// Ends all ranks; the simulator reports it.
+void abort_simulation() { MPI_Abort(MPI_COMM_WORLD, 1); }
+
+// For tests of the program that watches the simulator.
 void provoke(Communicator& comm, const std::string& what) {
-  if (what == "deadlock" && comm.rank() == 0) {
+  if (comm.rank() != 0) return;
+  if (what == "deadlock") {
     std::array<std::byte, 1> nothing{};
     Recv recv{comm.size() - 1, nothing, 0};
     comm.exchange({}, {&recv, 1});
   }
-  if (what == "abort" && comm.rank() == 0) abort_simulation();
-  if (what == "error" && comm.rank() == 0) fail<CommError>("provoked");
+  if (what == "abort") abort_simulation();
+  if (what == "error") fail<CommError>("provoked");
 }
 
-void run(const char* spec_file, const char* rows_file) {
+void run(const char* spec_file, const char* row_file) {
   const auto world = make_mpi_world({.blocking = true});
-  const SimulationSpec spec = read_spec(spec_file);
+  std::ifstream in(spec_file);
+  require(in.good(), "cannot read ", spec_file);
+  const auto spec = nlohmann::json::parse(in).get<SimulationSpec>();
   require(world->size() == spec.P, "started with ", world->size(), " ranks instead of ", spec.P);
   provoke(*world, spec.provoke);
-  const SimulatedClock clock = simulator_clock();
-  for (const SimulatedProblem& problem : spec.problems) {
-    std::vector<SimulatedRow> rows;
-    for (std::size_t i = 0; i < spec.presets.size(); ++i) {
-      // auto often takes what another row ran already.
-      const auto same = static_cast<std::size_t>(
-          std::find(problem.methods.begin(), problem.methods.end(), problem.methods[i]) - problem.methods.begin());
-      rows.push_back(same < i ? rows[same]
-                              : simulate_row(*world, spec, problem, spec.presets[i], problem.methods[i], clock));
-      rows.back().preset = spec.presets[i];
-      const SimulatedRow& row = rows.back();
-      barrier(*world);
-      if (world->rank() != 0) continue;
-      release_free_memory();
-      std::ofstream(rows_file, std::ios::app) << to_json(row).dump() << std::endl;
-    }
-  }
+  const SimulatedRow row = simulate_row(*world, spec, simulator_clock());
+  if (world->rank() == 0) std::ofstream(row_file) << nlohmann::json(row).dump();
 }
 
 }  // namespace
@@ -65,7 +57,7 @@ void run(const char* spec_file, const char* rows_file) {
 
 int main(int argc, char** argv) {
   if (argc != 3) {
-    fmt::print(stderr, "usage: smpirun ... oktopk-simulated SPEC ROWS\n");
+    fmt::print(stderr, "usage: smpirun ... oktopk-simulated SPEC ROW\n");
     return 2;
   }
   const oktopk::MpiSession session(oktopk::MpiThreads::first);

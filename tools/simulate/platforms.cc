@@ -13,20 +13,18 @@ namespace oktopk {
 namespace {
 
 constexpr int kRanksPerNode = 8;
-constexpr double kNodeLinkBandwidth = 200e9;
 constexpr double kNodeLinkLatency = 0.5e-6;
 constexpr int kRanksPerSwitch = 16;
 
 std::string link(const std::string& id, double bandwidth, double latency) {
-  return fmt::format(
-      "  <link id=\"{}\" bandwidth=\"{:.0f}Bps\" latency=\"{:.9f}s\" "
-      "sharing_policy=\"SPLITDUPLEX\"/>\n",
-      id, bandwidth, latency);
+  return fmt::format(R"(  <link id="{}" bandwidth="{:.0f}Bps" latency="{:.9f}s" sharing_policy="SPLITDUPLEX"/>)", id,
+                     bandwidth, latency) +
+         "\n";
 }
 
 // A host and its private link.
 std::string linked_host(int rank, double bandwidth, double latency) {
-  return fmt::format("  <host id=\"rank-{0}\" speed=\"1Gf\"/>\n", rank) +
+  return fmt::format("  <host id=\"rank-{}\" speed=\"1Gf\"/>\n", rank) +
          link(fmt::format("link-{}", rank), bandwidth, latency) +
          fmt::format("  <host_link id=\"rank-{0}\" up=\"link-{0}_UP\" down=\"link-{0}_DOWN\"/>\n", rank);
 }
@@ -49,7 +47,7 @@ std::string make_gpu_nodes(const Platform& p, int P, const SlowLink& slow) {
   for (int node = 0; node < nodes; ++node) {
     zones += fmt::format("<zone id=\"node-{}\" routing=\"Cluster\">\n", node);
     for (int r = node * kRanksPerNode; r < std::min(P, (node + 1) * kRanksPerNode); ++r)
-      zones += linked_host(r, kNodeLinkBandwidth / divisor(slow, r), kNodeLinkLatency);
+      zones += linked_host(r, p.inside_bandwidth / divisor(slow, r), kNodeLinkLatency);
     zones += fmt::format("  <router id=\"router-{}\"/>\n</zone>\n", node);
     links += link(fmt::format("network-{}", node), p.bandwidth, network_latency);
     routes += fmt::format(
@@ -91,54 +89,16 @@ std::string make_dragonfly(const Platform& p, int P, const SlowLink&) {
                        groups * kPerGroup, p.latency / 7);
 }
 
+// name, summary, latency, bandwidth, overhead, zone; what else differs.
 constexpr std::array<Platform, 6> kPlatforms = {{
-    {.name = "flat-100g",
-     .summary = "100 Gbit/s, 3 us with overheads (RDMA), no contention",
-     .latency = 2e-6,
-     .bandwidth = 12.5e9,
-     .send_overhead = 0.5e-6,
-     .receive_overhead = 0.5e-6,
-     .make_zone = make_flat},
-    {.name = "flat-25g",
-     .summary = "25 Gbit/s, 20 us with overheads (TCP), no contention",
-     .latency = 16e-6,
-     .bandwidth = 3.125e9,
-     .send_overhead = 2e-6,
-     .receive_overhead = 2e-6,
-     .make_zone = make_flat},
-    {.name = "dragonfly",
-     .summary = "Aries-like: groups of 384 ranks, minimal routes",
-     .latency = 1.4e-6,
-     .bandwidth = 10e9,
-     .send_overhead = 0.5e-6,
-     .receive_overhead = 0.5e-6,
-     .has_private_links = false,
-     .make_zone = make_dragonfly},
-    {.name = "fat-tree",
-     .summary = "100 Gbit/s, two levels, 16 ranks per switch, fixed routes",
-     .latency = 2e-6,
-     .bandwidth = 12.5e9,
-     .send_overhead = 0.5e-6,
-     .receive_overhead = 0.5e-6,
-     .has_private_links = false,
-     .make_zone = make_fat_tree},
-    {.name = "gpu-nodes",
-     .summary = "nodes of 8 ranks, 200 GB/s inside, one 100 Gbit/s link each between",
-     .latency = 3e-6,
-     .bandwidth = 12.5e9,
-     .send_overhead = 0.5e-6,
-     .receive_overhead = 0.5e-6,
-     .sharers = kRanksPerNode,
-     .inside_latency = 2 * kNodeLinkLatency,
-     .inside_bandwidth = kNodeLinkBandwidth,
-     .make_zone = make_gpu_nodes},
-    {.name = "wan",
-     .summary = "100 Mbit/s, 100 ms: ranks far apart",
-     .latency = 100e-3,
-     .bandwidth = 12.5e6,
-     .send_overhead = 2e-6,
-     .receive_overhead = 2e-6,
-     .make_zone = make_flat},
+    {"flat-100g", "100 Gbit/s, 3 us with overheads (RDMA), no contention", 2e-6, 12.5e9, 0.5e-6, make_flat},
+    {"flat-25g", "25 Gbit/s, 20 us with overheads (TCP), no contention", 16e-6, 3.125e9, 2e-6, make_flat},
+    {"dragonfly", "Aries-like: groups of 384 ranks, minimal routes", 1.4e-6, 10e9, 0.5e-6, make_dragonfly, false},
+    {"fat-tree", "100 Gbit/s, two levels, 16 ranks per switch, fixed routes", 2e-6, 12.5e9, 0.5e-6, make_fat_tree,
+     false},
+    {"gpu-nodes", "nodes of 8 ranks, 200 GB/s inside, one 100 Gbit/s link each between", 3e-6, 12.5e9, 0.5e-6,
+     make_gpu_nodes, true, kRanksPerNode, 2 * kNodeLinkLatency, 200e9},
+    {"wan", "100 Mbit/s, 100 ms: ranks far apart", 100e-3, 12.5e6, 2e-6, make_flat},
 }};
 
 }  // namespace
@@ -147,8 +107,13 @@ std::span<const Platform> platforms() { return kPlatforms; }
 
 const Platform& find_platform(std::string_view name) { return find_row(kPlatforms, "platform", name); }
 
-Machine Platform::machine() const {
-  return {.alpha = latency, .beta = sharers / bandwidth, .overhead = send_overhead + receive_overhead};
+Machine Platform::machine() const { return {.alpha = latency, .beta = sharers / bandwidth, .overhead = 2 * overhead}; }
+
+Platform Platform::with_slower_links(double factor) const {
+  Platform slower = *this;
+  slower.bandwidth /= factor;
+  slower.inside_bandwidth /= factor;
+  return slower;
 }
 
 std::string platform_xml(const Platform& platform, int P, const SlowLink& slow) {
@@ -161,12 +126,6 @@ std::string platform_xml(const Platform& platform, int P, const SlowLink& slow) 
          "<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n"
          "<platform version=\"4.1\">\n" +
          platform.make_zone(platform, P, slow) + "</platform>\n";
-}
-
-std::string host_file(int P) {
-  std::string text;
-  for (int r = 0; r < P; ++r) text += fmt::format("rank-{}\n", r);
-  return text;
 }
 
 }  // namespace oktopk

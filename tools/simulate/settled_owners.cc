@@ -14,29 +14,25 @@ namespace {
 
 constexpr double kMostEntries = 3e8;
 constexpr std::uint64_t kLeastSteps = 24;
-constexpr double kBytesPerIndex = 20;      // the memory with its records, and how its first values come
 constexpr std::uint64_t kFirstMemory = 9;  // separates these random numbers from the supports'
-
-constexpr float kCorrelated = 0.5;  // of P: where the triangle of correlated supports ends
 
 // In [0, 1), from 32 bits.
 float uniform(std::uint64_t bits) { return static_cast<float>(bits >> 8 & 0xffffffU) * 0x1p-24F; }
 
 // The difference of two uniform numbers has a triangular distribution.
 void start_memory(const SupportSpec& spec, RegionMemory& memory) {
-  const bool correlated = spec.kind == Support::correlated;
   const auto P = static_cast<float>(spec.P);
-  const float threshold = correlated ? kCorrelated * P : std::sqrt(P);
+  const float end = spec.kind == Support::correlated ? P / 2 : std::sqrt(P);
   Random random(spec.seed, kFirstMemory);
   Uninitialised<float> values(spec.n);
   for (float& x : values) {
     const std::uint64_t bits = random.next();
-    x = threshold * (uniform(bits) - uniform(bits >> 32));
+    x = end * (uniform(bits) - uniform(bits >> 32));
   }
   memory.load({0, spec.n}, values);
 }
 
-// All ranks' selections of a step into the memory; what circulant's ranks tell each other of them.
+// Adds all ranks' selections of a step to the memory; returns the sums that circulant's ranks exchange about them.
 BlockTally add_selections(const SupportSpec& spec, std::uint64_t step, RegionMemory& memory,
                          std::vector<bool>& has_arrived) {
   BlockTally note;
@@ -61,11 +57,9 @@ std::uint64_t settling_steps(const SupportSpec& spec) {
   return std::max(kLeastSteps, static_cast<std::uint64_t>(std::ceil(steps)));
 }
 
-double settling_bytes(double n) { return kBytesPerIndex * n; }
-
 SettledOwners settle_owners(const SupportSpec& spec) {
   SettledOwners owners;
-  owners.cuts = voted_cuts(spec, 0);
+  owners.cuts = voted_cuts(spec);
   start_memory(spec, owners.memory);
   const auto device = make_cpu_device();
   const auto alone = make_thread_world(1);  // one rank stands for all: its counts are their sums

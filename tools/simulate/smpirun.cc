@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <span>
 #include <sstream>
 
@@ -22,8 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What SMPI would do otherwise: multiply bandwidths and latencies by factors of a Gigabit Ethernet,
-// let acknowledgements take bandwidth, limit bandwidth by latency, and time the ranks' code.
+// Without these, SMPI multiplies bandwidths and latencies by factors of a Gigabit Ethernet, lets acknowledgements take
+// bandwidth, limits bandwidth by latency, and times the ranks' code.
 constexpr std::array kFlags = {
     "--cfg=smpi/privatization:no",   "--cfg=smpi/simulate-computation:no",
     "--cfg=smpi/host-speed:1Gf",     "--cfg=smpi/wtime:0",
@@ -34,25 +35,18 @@ constexpr std::array kFlags = {
     "--log=root.thres:warning",
 };
 
-// A fresh directory in TMPDIR, removed at the end.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    std::string name = (fs::temp_directory_path() / "oktopk-simulate-XXXXXX").string();
-    require(mkdtemp(name.data()) != nullptr, "cannot make a directory ", name, ": ", std::strerror(errno));
-    path_ = name;
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  const fs::path& path() const { return path_; }
+constexpr int kDetachedBytes = 65536;  // a send of fewer bytes does not wait for its receiver: SMPI's default
 
- private:
-  fs::path path_;
-};
+// A fresh directory in TMPDIR, removed with the last copy of the pointer.
+std::shared_ptr<const fs::path> make_directory() {
+  std::string name = (fs::temp_directory_path() / "oktopk-simulate-XXXXXX").string();
+  require(mkdtemp(name.data()) != nullptr, "cannot make a directory ", name, ": ", std::strerror(errno));
+  return {new fs::path(name), [](const fs::path* path) {
+            std::error_code ignored;
+            fs::remove_all(*path, ignored);
+            delete path;
+          }};
+}
 
 void write_text(const fs::path& file, const std::string& text) {
   std::ofstream out(file);
@@ -68,30 +62,8 @@ std::string read_text(const fs::path& file) {
   return text.str();
 }
 
-// While it lives, the signals that would end this program wait, so that it can clean up first.
-class PatientSignals {
- public:
-  PatientSignals() {
-    sigemptyset(&ours_);
-    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&ours_, number);
-    sigprocmask(SIG_BLOCK, &ours_, &before_);
-  }
-  PatientSignals(const PatientSignals&) = delete;
-  PatientSignals& operator=(const PatientSignals&) = delete;
-  ~PatientSignals() { restore(); }
-
-  void restore() const { sigprocmask(SIG_SETMASK, &before_, nullptr); }
-  // Which one came: SIGCHLD when a child changed.
-  int next() const { return sigwaitinfo(&ours_, nullptr); }
-
- private:
-  sigset_t ours_;
-  sigset_t before_;
-};
-
-// In the child: never comes back. smpirun does not quote names of files: it gets relative ones, for
-// itself in TMPDIR, too. Huge pages would be committed for buffers of a thousand ranks that are
-// hardly filled.
+// In the child: never returns. smpirun does not quote names of files, so it gets relative ones, also in TMPDIR. Huge
+// pages would be committed for buffers of a thousand ranks that are hardly filled.
 [[noreturn]] void become(const fs::path& directory, std::span<char* const> argv) {
   const bool is_ready = chdir(directory.c_str()) == 0 && setenv("TMPDIR", ".", 1) == 0 &&
                         prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0 && prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 &&
@@ -100,40 +72,34 @@ class PatientSignals {
   _exit(127);
 }
 
-// Runs the command in `directory` with its output in the file log there; its exit code. A signal
-// that asks this program to end ends the command, too.
+// Runs the command in `directory`, prints to the file log there, and returns the exit code. A signal that asks this
+// program to end ends the command instead, so that the caller can clean up.
 int run_in(const fs::path& directory, std::vector<std::string> command) {
   std::vector<char*> argv;
   for (std::string& word : command) argv.push_back(word.data());
   argv.push_back(nullptr);
   std::fflush(stdout);
-  const PatientSignals signals;
+  sigset_t ours, before;
+  sigemptyset(&ours);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&ours, number);
+  sigprocmask(SIG_BLOCK, &ours, &before);
   const pid_t child = fork();
-  require(child >= 0, "cannot start ", command.front(), ": ", std::strerror(errno));
   if (child == 0) {
-    signals.restore();
+    sigprocmask(SIG_SETMASK, &before, nullptr);
     become(directory, argv);
   }
   int asked = 0;
   int status = 0;
-  while (waitpid(child, &status, WNOHANG) == 0) {
-    const int number = signals.next();
+  while (child > 0 && waitpid(child, &status, WNOHANG) == 0) {
+    const int number = sigwaitinfo(&ours, nullptr);
     if (number == SIGCHLD || number < 0) continue;
     asked = number;
     kill(child, SIGTERM);
   }
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  require(child > 0, "cannot start ", command.front());
   if (asked != 0) fail<CommError>("the simulation was ended by signal ", asked);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-std::vector<SimulatedRow> read_rows(const fs::path& file) {
-  std::vector<SimulatedRow> rows;
-  std::ifstream in(file);
-  for (std::string line; std::getline(in, line);) {
-    const auto json = nlohmann::json::parse(line, nullptr, false);
-    if (!json.is_discarded()) rows.push_back(row_from_json(json));
-  }
-  return rows;
 }
 
 std::string find_in_path(const std::string& name) {
@@ -169,22 +135,24 @@ bool reports_failure(const std::string& log) {
 
 SimulatedRun run_simulator(const SimulatorPrograms& programs, const Platform& platform, const SlowLink& slow_link,
                            const SimulationSpec& spec) {
-  const TemporaryDirectory directory;
-  write_text(directory.path() / "platform.xml", platform_xml(platform, spec.P, slow_link));
-  write_text(directory.path() / "hosts", host_file(spec.P));
-  write_text(directory.path() / "spec.json", to_json(spec).dump());
+  const auto directory = make_directory();
+  write_text(*directory / "platform.xml", platform_xml(platform.with_slower_links(spec.scale), spec.P, slow_link));
+  std::string hosts;
+  for (int r = 0; r < spec.P; ++r) hosts += fmt::format("rank-{}\n", r);
+  write_text(*directory / "hosts", hosts);
+  write_text(*directory / "spec.json", nlohmann::json(spec).dump());
   std::vector<std::string> command = {programs.smpirun, "-np",  std::to_string(spec.P), "-platform", "platform.xml",
                                       "-hostfile",      "hosts"};
   command.insert(command.end(), kFlags.begin(), kFlags.end());
-  command.push_back(fmt::format("--cfg=smpi/ois:0:{}:0", platform.send_overhead));
-  for (const auto& word : {programs.simulated, std::string("spec.json"), std::string("rows")}) command.push_back(word);
-  const int code = run_in(directory.path(), std::move(command));
-  SimulatedRun run{.log = read_text(directory.path() / "log"), .rows = read_rows(directory.path() / "rows")};
-  const std::size_t expected = spec.problems.size() * spec.presets.size();
-  run.failed = code != 0 || reports_failure(run.log) || run.rows.size() != expected;
-  if (run.failed) {
-    run.log += fmt::format("exit code {}, {} of {} rows\n", code, run.rows.size(), expected);
-  }
+  command.push_back(fmt::format("--cfg=smpi/ois:0:{}:0", platform.overhead));
+  command.push_back(fmt::format("--cfg=smpi/send-is-detached-thresh:{}", kDetachedBytes / spec.scale));
+  command.insert(command.end(), {programs.simulated, "spec.json", "row.json"});
+  const int code = run_in(*directory, std::move(command));
+  SimulatedRun run{.log = read_text(*directory / "log")};
+  const auto row = nlohmann::json::parse(read_text(*directory / "row.json"), nullptr, false);
+  run.failed = code != 0 || reports_failure(run.log) || row.is_discarded();
+  if (!run.failed) run.row = row.get<SimulatedRow>();
+  if (run.failed) run.log += fmt::format("exit code {}, {}\n", code, row.is_discarded() ? "no result" : "a result");
   return run;
 }
 

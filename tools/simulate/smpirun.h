@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the simulated program under SimGrid's smpirun, in a temporary directory of its own, with the
-// flags without which its times mean something else. SimGrid's exit code is 0 after a deadlock and
-// after MPI_Abort: what it printed decides.
+// Runs the simulated program under SimGrid's smpirun, in a temporary directory of its own, with the flags that make its
+// times those of the platform. SimGrid's exit code is 0 after a deadlock and after MPI_Abort, so the log decides.
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "tools/simulate/platforms.h"
 #include "tools/simulate/spec.h"
@@ -22,13 +20,13 @@ SimulatorPrograms find_simulator();
 struct SimulatedRun {
   bool failed = false;
   std::string log;  // all that was printed
-  std::vector<SimulatedRow> rows;
+  SimulatedRow row;
 };
 
-// True for a log that reports the end of a simulation that did not finish its work.
+// True for the log of a simulation that did not finish its work.
 bool reports_failure(const std::string& log);
 
-// failed: besides, unless there is a row for every size and preset.
+// Links are spec.scale times slower than the platform's. CommError when a signal ended the simulation.
 SimulatedRun run_simulator(const SimulatorPrograms& programs, const Platform& platform, const SlowLink& slow_link,
                            const SimulationSpec& spec);
 

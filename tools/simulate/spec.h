@@ -1,88 +1,75 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `oktopk simulate` tells the simulated program, and what that answers: both as JSON, because
-// the two are different programs.
+// One row of `oktopk simulate`, as two programs exchange it in JSON: `oktopk` writes a SimulationSpec, the simulated
+// program (main.cc) answers with a SimulatedRow.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
 #include "oktopk/allreduce/allreduce.h"
-#include "oktopk/sparse/cuts.h"
 #include "oktopk/tune/candidates.h"
 
 namespace oktopk {
 
-// Seconds that a processor takes for what arrives, as in Machine: round numbers of one core.
-struct KernelCosts {
-  double gamma = 3e-9;     // per sparse entry: checked, decoded, merged
-  double delta = 0.25e-9;  // per dense value: added or stored
-};
-
-// Who is slow, and how many times.
-struct SlowHost {
-  int rank = -1;  // none
-  double factor = 1;
-};
-
-// One size, and what no rank alone knows of it: the sum of all first selections.
-struct SimulatedProblem {
-  Index n = 0;
-  std::size_t k = 0;
-  double kth_magnitude = 0;  // of the sum
-  std::size_t union_size = 0;
-  Cuts cuts;                              // voted, as oktopk's refresh makes them
-  std::vector<std::size_t> cut_unions;    // entries of the sum in each of those regions
-  std::vector<std::size_t> equal_unions;  // and in regions of equal width
-  std::vector<Method> methods;            // what each preset of the spec does with it
-  std::vector<SimulatedProblem> leaders;  // with methods in groups: that of the nodes' leaders
-};
-
 struct SimulationSpec {
   int P = 1;
-  std::vector<SimulatedProblem> problems;
-  std::vector<std::string> presets;
-  std::string support;
+  Index n = 0;
+  std::size_t k = 0;
+  // The ranks solve a problem that is so many times smaller, on links and processors that are so many times slower per
+  // byte: the time is that of the whole problem, the memory is not.
+  int scale = 1;
+  Method method;
+  double union_exponent = 1;  // of the ranks that run the allreduce; see Problem
+  std::string support = "iid";
   std::uint64_t seed = 1;
   int steps = 2;
-  int warm_up = 2;  // steps before those in which the thresholds of oktopk and circulant settle
+  int warm_up = 2;  // steps before those, in which the thresholds of oktopk and circulant settle
   int tau = 64;
   ThresholdRule thresholds = ThresholdRule::steered;  // oktopk's
   int tau_prime = 32;
-  KernelCosts kernels;
+  double gamma = 3e-9;          // seconds of a processor per sparse entry that is merged: a round number
+  double delta = 0.25e-9;       // per dense value that is added or stored
   double receive_overhead = 0;  // seconds per message
-  SlowHost slow_host;
-  double data_bytes = 0;  // a preset that needs more on all ranks together sends sizes, if it can
-  std::string provoke;    // for tests: deadlock, abort
+  int slow_rank = -1;           // none
+  double slow_factor = 1;
+  std::string provoke;  // for tests: deadlock, abort or error
 
-  AllreduceOptions allreduce(const Method& method) const;
+  // Ranks that run the allreduce: all, or the leaders of groups.
+  int allreduce_ranks() const { return (P + method.group - 1) / method.group; }
+  Index scaled_n() const { return std::max<Index>(1, n / static_cast<Index>(scale)); }
+  std::size_t scaled_k() const {
+    const auto divisor = static_cast<std::size_t>(scale);
+    return std::max<std::size_t>(1, (k + divisor / 2) / divisor);
+  }
   // Whether oktopk gathers the whole union every tau' steps.
-  bool gathers_unions() const { return thresholds != ThresholdRule::steered; }
-  // As the model takes them. Passes over n are not simulated, so they cost the same for all.
-  Machine kernel_prices() const { return {.gamma = kernels.gamma, .delta = kernels.delta, .sigma = kernels.delta}; }
+  bool gathers_unions() const { return method.preset == "oktopk" && thresholds != ThresholdRule::steered; }
+  // As the cost model takes them. Passes over n are not simulated, so they cost the same for all.
+  Machine kernel_prices() const { return {.gamma = gamma, .delta = delta, .sigma = delta}; }
+  AllreduceOptions allreduce() const {
+    AllreduceOptions options{.tau = tau, .thresholds = thresholds, .tau_prime = tau_prime};
+    const bool ring = dense_uses_ring(options, n, allreduce_ranks());  // by the whole n
+    options.dense = ring ? DenseSchedule::ring : DenseSchedule::rabenseifner;
+    return method.options(options);
+  }
 };
 
-nlohmann::json to_json(const SimulationSpec& spec);
-SimulationSpec spec_from_json(const nlohmann::json& json);
-
-// Times in seconds of simulated time; counts per step on the busiest rank, duplex (see Traffic).
+// Times in seconds of simulated time; counts per step on the busiest rank, duplex (see Traffic), of the whole problem.
 struct SimulatedRow {
-  std::string preset;
-  double n = 0;
-  double k = 0;
-  int P = 1;
-  bool carries_data = true;  // or messages of the same sizes
-  bool refresh_carries_data = true;
   double steady = 0;
   double refresh = 0;  // the first step, which sets thresholds and cuts
-  double mean = 0;     // with refreshes as they came; by the paper's rule oktopk's every tau' steps
+  double mean = 0;     // with refreshes as they came; where oktopk gathers unions, with one in tau' steps
   double messages = 0;
-  double bytes = 0;
+  double wire_bytes = 0;
   double selected = 0;  // entries of the update
 };
 
-nlohmann::json to_json(const SimulatedRow& row);
-SimulatedRow row_from_json(const nlohmann::json& json);
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Codec, index, value)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Method, preset, codec, skips, group)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SimulationSpec, P, n, k, scale, method, union_exponent, support, seed, steps,
+                                   warm_up, tau, thresholds, tau_prime, gamma, delta, receive_overhead, slow_rank,
+                                   slow_factor, provoke)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SimulatedRow, steady, refresh, mean, messages, wire_bytes, selected)
 
 }  // namespace oktopk
