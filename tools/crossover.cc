@@ -37,34 +37,28 @@ std::optional<double> crossover(const std::function<bool(double)>& holds, double
 
 Crossovers find_crossovers(const Problem& problem, const Profile& profile, ChoiceOptions options) {
   options.overrides = {};
-  Crossovers found;
-  found.dense_wins = chooses_dense(problem, profile, options);
-  if (problem.n < 1 || problem.k <= 0) return found;
-  const double density = problem.k / problem.n;
-  const auto by_n = [&](double n) {
+  Crossovers found{.dense_wins = chooses_dense(problem, profile, options)};
+  const auto search = [&](const std::string& name, double from, double least, double most, const auto& dense_at) {
+    const bool is_positive = from > 0 && least > 0;
+    found.at[name + "_below"] = is_positive ? crossover(dense_at, from, least) : std::nullopt;
+    found.at[name + "_above"] = is_positive ? crossover(dense_at, from, most) : std::nullopt;
+  };
+  const auto dense_of = [&](double n, double density) {
     Problem other = problem;
     other.n = n;
     other.k = std::min(n, std::max(1.0, density * n));
     return chooses_dense(other, profile, options);
   };
-  found.n_below = crossover(by_n, problem.n, 1);
-  found.n_above = crossover(by_n, problem.n, kLargestN);
-  const auto by_density = [&](double d) {
-    Problem other = problem;
-    other.k = std::min(problem.n, std::max(1.0, d * problem.n));
-    return chooses_dense(other, profile, options);
-  };
-  found.density_below = crossover(by_density, density, 1 / problem.n);
-  found.density_above = crossover(by_density, density, 1);
-  if (profile.machine.beta <= 0) return found;
-  const auto by_beta = [&](double beta) {
+  const double density = problem.n > 0 ? problem.k / problem.n : 0;
+  search("n", density > 0 ? problem.n : 0, 1, kLargestN, [&](double n) { return dense_of(n, density); });
+  search("density", density, 1 / problem.n, 1, [&](double d) { return dense_of(problem.n, d); });
+  const double beta = profile.machine.beta;
+  search("beta", density > 0 ? beta : 0, beta / kExtreme, beta * kExtreme, [&](double b) {
     Profile other = profile;
-    other.machine.beta = beta;
-    if (other.leaders) other.leaders->beta *= beta / profile.machine.beta;
+    other.machine.beta = b;
+    if (other.leaders) other.leaders->beta *= b / beta;
     return chooses_dense(problem, other, options);
-  };
-  found.beta_below = crossover(by_beta, profile.machine.beta, profile.machine.beta / kExtreme);
-  found.beta_above = crossover(by_beta, profile.machine.beta, profile.machine.beta * kExtreme);
+  });
   return found;
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where dense and sparse change places: the n, the density and the bandwidth nearest to those of a
-// problem at which the tuner's choice would be the other one. By search over the same model that
-// chooses, override rules left out.
+// Where dense and sparse change places: the n, the density and the bandwidth nearest to those of a problem at which the
+// tuner's choice would be the other one. A search over the same model that chooses, without override rules.
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
+#include <string>
 
 #include "oktopk/tune/candidates.h"
 
@@ -17,10 +18,11 @@ namespace oktopk {
 std::optional<double> crossover(const std::function<bool(double)>& holds, double from, double limit);
 
 struct Crossovers {
-  bool dense_wins = false;                             // now; what follows is where it would be the other way round
-  std::optional<double> n_below, n_above;              // at this density
-  std::optional<double> density_below, density_above;  // at this n
-  std::optional<double> beta_below, beta_above;        // seconds per byte between hosts
+  bool dense_wins = false;  // in the problem itself
+  // The nearest places where it would be the other way round; nullopt: nowhere. "n_below" and "n_above" at this
+  // density, "density_below" and "density_above" at this n, "beta_below" and "beta_above" in seconds per byte between
+  // hosts.
+  std::map<std::string, std::optional<double>> at;
 };
 Crossovers find_crossovers(const Problem& problem, const Profile& profile, ChoiceOptions options);
 

@@ -91,12 +91,16 @@ std::string reason(const std::vector<Candidate>& candidates, const Problem& prob
 std::string limits(const Profile& profile, const Crossovers& found) {
   std::vector<std::string> where;
   const std::string now = " (now " + format_bandwidth(profile.machine.beta) + ")";
-  if (found.n_below) where.push_back("below n = " + count_text(*found.n_below));
-  if (found.n_above) where.push_back("above n = " + count_text(*found.n_above));
-  if (found.density_below) where.push_back(fmt::format("below density {:.3g}", *found.density_below));
-  if (found.density_above) where.push_back(fmt::format("above density {:.3g}", *found.density_above));
-  if (found.beta_below) where.push_back("on a network faster than " + format_bandwidth(*found.beta_below) + now);
-  if (found.beta_above) where.push_back("on a network slower than " + format_bandwidth(*found.beta_above) + now);
+  const auto density_text = [](double density) { return fmt::format("{:.3g}", density); };
+  const auto add = [&](const char* name, const std::string& text, const auto& format, const std::string& end = "") {
+    if (const auto x = found.at.at(name)) where.push_back(text + format(*x) + end);
+  };
+  add("n_below", "below n = ", count_text);
+  add("n_above", "above n = ", count_text);
+  add("density_below", "below density ", density_text);
+  add("density_above", "above density ", density_text);
+  add("beta_below", "on a network faster than ", format_bandwidth, now);
+  add("beta_above", "on a network slower than ", format_bandwidth, now);
   const char* other = found.dense_wins ? "A sparse method" : "Dense";
   if (where.empty())
     return fmt::format(
@@ -108,14 +112,9 @@ std::string limits(const Profile& profile, const Crossovers& found) {
 }
 
 nlohmann::json to_json(const Crossovers& found) {
-  const auto value = [](const std::optional<double>& x) { return x ? nlohmann::json(*x) : nlohmann::json(nullptr); };
-  return {{"dense_wins", found.dense_wins},
-          {"n_below", value(found.n_below)},
-          {"n_above", value(found.n_above)},
-          {"density_below", value(found.density_below)},
-          {"density_above", value(found.density_above)},
-          {"beta_below", value(found.beta_below)},
-          {"beta_above", value(found.beta_above)}};
+  nlohmann::json json = {{"dense_wins", found.dense_wins}};
+  for (const auto& [name, x] : found.at) json[name] = x ? nlohmann::json(*x) : nlohmann::json(nullptr);
+  return json;
 }
 
 int run_explain(const ExplainOptions& o) {

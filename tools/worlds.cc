@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <map>
-#include <mutex>
 #include <utility>
 
 #include "oktopk/base/error.h"
@@ -18,24 +16,6 @@ namespace {
 
 constexpr Communicator::Duration kDoomedThreads = std::chrono::milliseconds(500);
 constexpr Communicator::Duration kDoomedMpi = std::chrono::milliseconds(1000);
-
-// Fresh worlds of threads: the rank that asks first makes one, and every rank takes its own communicator.
-class DoomedWorlds {
- public:
-  explicit DoomedWorlds(int P) : P_(P) {}
-
-  std::unique_ptr<Communicator> take(std::size_t call, int rank) {
-    const std::lock_guard lock(mutex_);
-    auto& world = worlds_[call];
-    if (world.empty()) world = make_thread_world(P_, kDoomedThreads);
-    return std::move(world[static_cast<std::size_t>(rank)]);
-  }
-
- private:
-  int P_;
-  std::mutex mutex_;
-  std::map<std::size_t, std::vector<std::unique_ptr<Communicator>>> worlds_;
-};
 
 }  // namespace
 
@@ -60,10 +40,14 @@ void Worlds::run(int P, const std::function<void(Station&)>& body) {
 }
 
 void Worlds::run_on_threads(int P, const std::function<void(Station&)>& body) {
-  DoomedWorlds doomed(P);
+  std::vector<std::unique_ptr<Communicator>> doomed;  // of the last call of make_doomed
   run_threads(P, [&](Communicator& comm) {
-    std::size_t calls = 0;
-    Station station{comm, [&] { return doomed.take(calls++, comm.rank()); }};
+    Station station{comm, [&] {
+                      barrier(comm);  // every rank has taken its part of the world before
+                      if (comm.rank() == 0) doomed = make_thread_world(P, kDoomedThreads);
+                      barrier(comm);
+                      return std::move(doomed[static_cast<std::size_t>(comm.rank())]);
+                    }};
     body(station);
   });
 }

@@ -244,10 +244,6 @@ const Rule* Overrides::match(const Problem& problem) const {
   return found == rules_.end() ? nullptr : &*found;
 }
 
-void Overrides::append(const Overrides& others) {
-  rules_.insert(rules_.end(), others.rules_.begin(), others.rules_.end());
-}
-
 std::string to_string(const Condition& condition) {
   return std::string(kVariables[static_cast<std::size_t>(condition.variable)]) + condition.text;
 }

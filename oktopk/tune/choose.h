@@ -59,7 +59,6 @@ class Overrides {
   static Overrides parse(std::string_view text);
 
   const Rule* match(const Problem& problem) const;  // the first rule that matches; nullptr: none
-  void append(const Overrides& others);
 
   bool empty() const { return rules_.empty(); }
   const std::vector<Rule>& rules() const { return rules_; }

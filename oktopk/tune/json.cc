@@ -208,20 +208,20 @@ std::string to_json(const Overrides& overrides) {
 Overrides overrides_from_json(const std::string& text, const std::string& where) {
   const Json json = parse_json(text, where);
   require(json.is_array(), where, ": expected a list of rules, not ", json.type_name());
-  Overrides overrides;
+  std::string rules;
   for (std::size_t i = 0; i < json.size(); ++i) {
     JsonFields fields(json[i], where + ": rule " + std::to_string(i + 1));
     std::string rule = method_text(fields.object("use"));
     if (fields.has("when")) rule += conditions_text(fields.object("when"));
     fields.expect_no_others();
     try {
-      overrides.append(Overrides::parse(rule));
+      require(Overrides::parse(rule).rules().size() == 1, "expected one rule, not \"", rule, "\"");
     } catch (const UsageError& error) {
       fail<UsageError>(fields.where(), ": ", error.what());
     }
-    require(overrides.rules().size() == i + 1, fields.where(), ": expected one rule, not \"", rule, "\"");
+    rules += rule + ';';
   }
-  return overrides;
+  return Overrides::parse(rules);
 }
 
 Overrides read_overrides(const std::string& file) {

@@ -18,7 +18,7 @@ bool may_send_more_than_k(const ReducerOptions& options) {
   return kind == SelectorKind::reused || kind == SelectorKind::gaussian;
 }
 
-// The most entries of a result, where it is not the union; 0: whatever predict() takes.
+// The most entries of a result that is not the union; 0: the number that predict() assumes.
 double most_in_result(const Allreduce& allreduce, double k, double leaders) {
   const std::string_view name = allreduce.name();
   if (name == "circulant") return k;
@@ -58,7 +58,7 @@ VolumePromise promise_of(const Subject& subject, const ReducerOptions& options) 
   return promise;
 }
 
-// The first violation is kept; later ones are not interesting.
+// Keeps the first violation.
 template <class... Parts>
 void Honesty::violate(const Parts&... parts) {
   if (!broken_.empty()) return;
@@ -79,7 +79,7 @@ void Honesty::add(std::span<const Traffic> ranks, bool refreshed) {
     received += t.bytes_received;
   }
   if (sent != received) violate("step ", steps_, ": ", sent, " bytes sent, ", received, " received");
-  // A stream may change in any step, which only its counts can tell, after they were gathered.
+  // A stream may change in any step, and only the gathered counts tell.
   const double refreshing = promise_.refresh.bound.bytes - promise_.steady.bound.bytes;
   const bool is_excused = judged_ == Judged::stream && !refreshed;
   if (promise_.holds_bytes) judge_bytes(ranks, bound.bytes + (is_excused ? refreshing : 0));
@@ -89,8 +89,8 @@ void Honesty::add(std::span<const Traffic> ranks, bool refreshed) {
   ++steps_;
 }
 
-// Uneven regions: at worst no rank has an entry in its own region, and sends all that it selected
-// instead of all but one part in P.
+// With uneven regions, a rank may have no entry in its own region; it then sends its whole selection instead of all but
+// one part in P.
 void Honesty::judge_bytes(std::span<const Traffic> ranks, double bound) {
   const double P = promise_.P;
   if (P < 2 || spread_ == Spread::tied) return;
@@ -100,8 +100,8 @@ void Honesty::judge_bytes(std::span<const Traffic> ranks, double bound) {
     sent += static_cast<double>(t.bytes_sent);
     largest = std::max(largest, static_cast<double>(t.duplex_bytes));
   }
-  // The entries that a rank sends for others' regions in ceil(log2 P) rounds vary by the root of
-  // their count; 8 standard deviations of entries of 8 B.
+  // The number of entries that a rank sends in ceil(log2 P) rounds varies by its root: 8 standard deviations of 8 B
+  // each.
   const double rounds = ceil_log2(promise_.P);
   const double chance = 8 * (8 * std::sqrt(promise_.k * rounds) + 4 * P);
   if (spread_ == Spread::even && largest > bound + chance)

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Law 4: counted messages and bytes against predict() of n, k, P and the options alone. Nothing
-// that a run did goes into the bound but one flag, whether a step says that it refreshed something.
-// step_laws.cc judges a few steps, each by its flag. volume_laws.cc judges streams with error
-// feedback: no step takes more bytes than one that refreshes, and the mean step no more than one
-// that does not, so that refreshes must be rare.
+// Law 4: counted messages and bytes against predict() of n, k, P and the options alone. Only one flag of the run enters
+// the bound: whether a step says that it refreshed something. step_laws.cc judges a few steps, each by its flag.
+// volume_laws.cc judges streams with error feedback: no step takes more bytes than one that refreshes, and the mean
+// step takes no more than one that does not, so refreshes must be rare.
 #pragma once
 
 #include <span>
@@ -32,8 +31,8 @@ struct VolumePromise {
   double k = 0;
   int P = 1;
   bool holds_bytes = true;     // Allreduce::promises_volume()
-  double slack = 1;            // times the bound of a stream's mean
-  bool sized_by_count = true;  // the codec's frames: however uneven the gaps between indices are
+  double slack = 1;            // factor of the bound of a stream's mean
+  bool sized_by_count = true;  // the size of a frame depends on its count alone, not on the gaps between indices
 };
 VolumePromise promise_of(const Subject& subject, const ReducerOptions& options);
 
@@ -44,11 +43,11 @@ class Honesty {
   Honesty(const VolumePromise& promise, Spread spread, Judged judged)
       : promise_(promise), spread_(spread), judged_(judged) {}
 
-  // The next step: what each rank counted, and whether the step says that it refreshed something.
+  // Adds the next step: the counts of each rank, and whether the step says that it refreshed something.
   void add(std::span<const Traffic> ranks, bool refreshed);
 
-  // The finding of all steps so far. The detail is the first violation; where bytes are not judged,
-  // the words that were seen.
+  // The finding of all steps so far. The detail is the first violation or, where bytes are not judged, the observed
+  // words.
   Finding finding(const std::string& law);
 
  private:

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The laws that every preset, codec, residual rule and transport is held to. One trial runs a
-// Reducer or NodeReducer for a few steps on any communicator, gathers what all ranks had and got,
-// and says which laws hold. The tests and `oktopk verify` run the same trials.
+// The laws that every preset, codec, residual rule and transport must keep. One trial runs a Reducer or NodeReducer for
+// a few steps on any communicator, gathers the inputs and results of all ranks, and says which laws hold. The tests and
+// `oktopk verify` run the same trials.
 //   1 agreement  the update is bitwise equal on all ranks
 //   2 truth      it equals the oracle's (exactly: inputs are dyadic)
 //   3 mass       sum of accumulators + m == update + sum of residuals + m', each step and over all
-//     restore    the same over a restart: a saved run continues bitwise, and on other ranks owes
-//                what was owed
+//     restore    the same over a restart: a saved run continues bitwise; on other ranks it owes the same values
 //   4 honesty    counted messages and bytes stay within predict() of n, k, P and the options
 //     volume     the same over a stream with error feedback, and so does their mean
 //   5 calm       unchanged under random delays
@@ -38,27 +37,24 @@ struct Trial {
   std::uint64_t seed = 1;
 };
 
-// What was found, equal on all ranks. A law that says nothing about this trial is not listed.
+// The verdict on one law, equal on all ranks. A law that does not apply to this trial is not listed.
 struct Finding {
   std::string law;
   bool holds = true;
-  std::string detail;  // of the first violation, or of what was seen
+  std::string detail;  // the first violation, or an observation
 };
 
 // Laws 1 to 4. Collective; `comm` survives.
 std::vector<Finding> check_steps(Communicator& comm, const Trial& trial);
 
-// Law 3 over a restart: stops in the middle, on the same ranks and on one rank less. Collective;
-// `comm` survives.
+// Law 3 over a restart in the middle, on the same ranks and on one rank less. Collective; `comm` survives.
 Finding check_restore(Communicator& comm, const Trial& trial);
 
-// A stream on which volume is judged.
+// A stream for the law of volume.
 struct VolumeStream {
   std::string_view name;
-  StreamSpec spec;  // n and seed are the caller's
-  // Times the bound of the mean step. 1, but for streams on which steered thresholds are known to
-  // refresh more often than rarely (docs/laws.md).
-  double slack = 1;
+  StreamSpec spec;   // n and seed are the caller's
+  double slack = 1;  // factor of the bound of the mean step; above 1 where refreshes are not rare (docs/laws.md)
 };
 std::span<const VolumeStream> volume_streams();
 
@@ -70,17 +66,15 @@ struct VolumeTrial {
   int steps = 128;
 };
 
-// Law 4 over a stream of steps with error feedback. Where nothing is promised
-// (Allreduce::promises_volume) it holds, and the detail says what was seen. Collective; `comm`
-// survives.
+// Law 4 over a stream of steps with error feedback. Where nothing is promised (Allreduce::promises_volume), it holds
+// and the detail has the observed volume. Collective; `comm` survives.
 Finding check_volume(Communicator& comm, const VolumeTrial& trial);
 
 // Law 5. Collective; `comm` survives.
 Finding check_calm(Communicator& comm, const Trial& trial);
 
-// Law 6. `make_comm` gives this rank's communicator of a fresh world with a short timeout; it is
-// called once per fault, collectively, and what it gave is dead afterwards. `report` is a sound
-// communicator of the same ranks on which they compare notes.
+// Law 6. `make_comm` is called collectively, once per fault, and gives this rank's communicator of a fresh world with a
+// short timeout, which is dead afterwards. `report` is a sound communicator of the same ranks, for their findings.
 Finding check_courage(Communicator& report, const std::function<std::unique_ptr<Communicator>()>& make_comm,
                       const Trial& trial);
 

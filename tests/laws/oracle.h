@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the update of a step must be, computed from all ranks' selections in one place, with
-// std::map and none of the library's machinery. The truth that every preset is compared with.
+// The oracle: the right update of a step, computed from the selections of all ranks in one place, with std::map and
+// none of the library's code. Every preset is compared with it.
 #pragma once
 
 #include <map>
@@ -13,13 +13,13 @@ namespace oktopk {
 
 using Entries = std::map<Index, double>;  // non-zero values by index
 
-// Sums are rounded to float after each addition, as the ranks do it.
+// Rounds to float after each addition, as the ranks do.
 void oracle_add(Entries& a, const Entries& b);
 Entries oracle_sum(std::span<const Entries> ranks);
 
 // The k largest magnitudes (ties: smaller index).
 Entries oracle_top(const Entries& x, std::size_t k);
-// Those with magnitude >= threshold.
+// The entries with magnitude >= threshold.
 Entries oracle_at_least(const Entries& x, double threshold);
 // The k-th largest magnitude, or the smallest when there are fewer than k; 0 if none.
 double oracle_kth(const Entries& x, std::size_t k);

@@ -14,7 +14,7 @@
 namespace oktopk {
 namespace {
 
-// The first violation is kept; later ones are not interesting.
+// Keeps the first violation.
 void violate(Finding& finding, int step, const auto&... parts) {
   if (!finding.holds) return;
   finding.holds = false;
@@ -29,15 +29,14 @@ void check_agreement(const Witness& w, int step, Finding& finding) {
     if (w.updates[r] != w.updates[0]) violate(finding, step, "rank ", r, " differs from rank 0");
 }
 
-// Whether dyadic values stay dyadic on the wire: then no sum of this size needs rounding. bf16
-// rounds to a multiple of the same unit, and what it cuts off is one too; logarithmic levels are
-// not.
+// Whether dyadic values stay dyadic on the wire: then no sum of this size needs rounding. bf16 rounds to a multiple of
+// the same unit, and its rounding error is one, too; logarithmic levels are not.
 bool is_exact(const Allreduce& allreduce) {
   const ValueCoding coding = allreduce.options().codec.value;
   return allreduce.is_dense() || coding == ValueCoding::fp32 || coding == ValueCoding::bf16;
 }
 
-// The oracle speaks of sums; what is applied is their mean.
+// The oracle has sums; the update is their mean.
 void check_mean(const Witness& w, int step, Finding& finding) {
   const auto P = static_cast<float>(w.updates.size());
   for (std::size_t i = 0; i < w.sum.size(); ++i)
@@ -90,7 +89,7 @@ void tell_all(Communicator& comm, std::vector<Finding>& findings) {
 
 }  // namespace
 
-// Rank 0 judges: were it all P ranks, on two cores each trial would take P times as long.
+// Only rank 0 judges: on a machine with few cores, a trial in which all ranks judge takes P times as long.
 std::vector<Finding> check_steps(Communicator& comm, const Trial& trial) {
   Finding agreement{"agreement", true, ""};
   Finding truth{"truth", true, ""};

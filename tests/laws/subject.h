@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who stands trial: a Reducer, or a NodeReducer, of which only the leaders hold anything. Laws and
-// bench look at both through the same window: a rank that is no leader has an empty residual.
+// The subject of a trial: a Reducer, or a NodeReducer, where only leaders hold a residual. Laws and bench see both
+// through one interface, in which a rank that is no leader has an empty residual.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,7 @@ class Subject {
 
   // The ranks that select, increasing.
   std::vector<int> leaders() const;
-  // What this rank holds: as a Reducer's; of another rank than a leader nothing, and n zeros.
+  // The state of this rank's Reducer. A rank that is no leader has n zeros and nothing else.
   std::vector<float> residual() const;
   OwnerMemory memory() const;
   CooView selection() const;

@@ -15,8 +15,8 @@ double at(const Entries& x, Index i) {
   return entry == x.end() ? 0.0 : entry->second;
 }
 
-// How far a lossy codec may move a sum: relative to its terms' magnitudes, and, since a logarithmic
-// block may round its smallest values to zero, relative to the largest sum.
+// The error of a sum under a lossy codec: relative to the magnitudes of its terms and, because a logarithmic block may
+// round its smallest values to zero, relative to the largest sum.
 struct Tolerance {
   double relative;
   double of_largest;
@@ -75,7 +75,7 @@ std::size_t Truth::compare(const Entries& update, const Entries& expected, const
   return count;
 }
 
-// Whatever the number of entries, they must be the largest sums.
+// The entries of the update must be the largest sums, however many they are.
 std::size_t Truth::check_largest(const Entries& update, const Entries& sum, const Entries& slack) {
   const Entries expected = oracle_top(sum, update.size());
   if (tolerance_ == 0) return compare(update, expected, slack);
@@ -108,8 +108,7 @@ std::size_t Truth::check_oktopk(const StepRecord& record, const Entries& sum, co
   return compare(record.update, evaluated ? oracle_top(sum, k_) : oracle_at_least(sum, threshold_), slack);
 }
 
-// The threshold is steered, so the count is not given, except just after an evaluation: then it is
-// k.
+// The threshold is steered, so the count is at most k; just after an evaluation it is k.
 std::size_t Truth::check_circulant(const StepRecord& record, const Entries& sum, const Entries& slack) {
   const std::size_t most = std::min(k_, sum.size());
   const std::size_t count = record.update.size();

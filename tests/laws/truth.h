@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Law 2 for one stream of steps: compares each update with the oracle. Exact when `tolerance` is 0
-// (dyadic inputs); otherwise sums may differ by that, relative to the sum of magnitudes, and so may
-// which of two nearly equal magnitudes is chosen.
+// Law 2 for one stream of steps: compares each update with the oracle. The comparison is exact when `tolerance` is 0
+// (dyadic inputs). Otherwise sums may differ by `tolerance`, relative to the sum of magnitudes, and so may the choice
+// between two nearly equal magnitudes.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace oktopk {
 
-// What a step started from and gave, as all ranks together saw it.
+// The inputs and the result of a step, of all ranks together.
 struct StepRecord {
   std::vector<Entries> selections;  // by rank; for dense algorithms, the accumulators
   Entries memory;                   // m before the step, of all owners
@@ -24,8 +24,8 @@ class Truth {
   Truth(const Allreduce& allreduce, Index n, std::size_t k, double tolerance = 0)
       : allreduce_(allreduce), n_(n), k_(k), tolerance_(tolerance) {}
 
-  // The number of wrong entries of the next step; steps are checked in order, starting at `step`
-  // (a check that starts in the middle cannot know oktopk's threshold and infers it).
+  // The number of wrong entries of the next step. Steps are checked in order, starting at `step`; a check that starts
+  // in the middle does not know oktopk's threshold and infers it.
   std::size_t check(const StepRecord& record, std::uint64_t step);
   const std::string& detail() const { return detail_; }  // of the first wrong entry found
 
@@ -41,7 +41,7 @@ class Truth {
   Index n_;
   std::size_t k_;
   double tolerance_;
-  double threshold_ = -1;  // oktopk's by the paper's rule, once seen
+  double threshold_ = -1;  // of oktopk by the paper's rule; negative: not known yet
   bool too_few_ = false;   // fewer than k sums at its last evaluation: the next step evaluates
   std::string detail_;
 };

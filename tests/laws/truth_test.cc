@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The judge must see what is wrong: updates that are right, and the same ones slightly off.
+// Truth accepts right updates and finds the errors in slightly wrong ones.
 #include "tests/laws/truth.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Law 4 on streams with error feedback. Only counts are gathered, once, at the end: a stream of a
-// hundred steps costs little more than its steps.
+// Law 4 on streams with error feedback. Only counts are gathered, once, at the end, so a stream of a hundred steps
+// costs little more than its steps.
 #include <algorithm>
 #include <array>
 

@@ -18,7 +18,7 @@ struct Witness {
   StepRecord record;
   std::vector<Dense> accumulators;  // by rank: residual + gradient, before the selection
   std::vector<Dense> updates;       // the mean, as each rank received it
-  Dense sum;                        // what the update applies of all ranks, not yet the mean
+  Dense sum;                        // over the ranks, before it is divided by P
   std::vector<Dense> residuals;     // after the step
   Dense memory_before;              // m of all owners, laid out over [0, n)
   Dense memory_after;

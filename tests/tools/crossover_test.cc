@@ -31,18 +31,18 @@ TEST(Crossover, of_a_choice_is_where_the_choice_changes) {
   profile.machine.sigma = 1e-9;  // selecting is dear: a fast network makes dense the better one
   const Crossovers found = find_crossovers(problem, profile, {});
   EXPECT_FALSE(found.dense_wins);
-  ASSERT_TRUE(found.density_above);
+  ASSERT_TRUE(found.at.at("density_above"));
   Problem other = problem;
-  other.k = problem.n * *found.density_above * 1.01;
+  other.k = problem.n * *found.at.at("density_above") * 1.01;
   EXPECT_TRUE(chooses_dense(other, profile));
-  other.k = problem.n * *found.density_above * 0.99;
+  other.k = problem.n * *found.at.at("density_above") * 0.99;
   EXPECT_FALSE(chooses_dense(other, profile));
-  ASSERT_TRUE(found.beta_below);
-  EXPECT_FALSE(found.beta_above);
+  ASSERT_TRUE(found.at.at("beta_below"));
+  EXPECT_FALSE(found.at.at("beta_above"));
   Profile faster = profile;
-  faster.machine.beta = *found.beta_below * 0.99;
+  faster.machine.beta = *found.at.at("beta_below") * 0.99;
   EXPECT_TRUE(chooses_dense(problem, faster));
-  faster.machine.beta = *found.beta_below * 1.01;
+  faster.machine.beta = *found.at.at("beta_below") * 1.01;
   EXPECT_FALSE(chooses_dense(problem, faster));
 
   const Crossovers reverse = find_crossovers(problem, faster, {});
@@ -53,10 +53,10 @@ TEST(Crossover, of_a_choice_leaves_rules_out_and_sees_dense_win) {
   const Problem problem{.n = 4e6, .k = 2e6, .P = 4};
   const Crossovers found = find_crossovers(problem, {}, {.overrides = Overrides::parse("topka")});
   EXPECT_TRUE(found.dense_wins);
-  ASSERT_TRUE(found.density_below);
-  EXPECT_LT(*found.density_below, 0.5);
+  ASSERT_TRUE(found.at.at("density_below"));
+  EXPECT_LT(*found.at.at("density_below"), 0.5);
   Problem other = problem;
-  other.k = problem.n * *found.density_below * 0.99;
+  other.k = problem.n * *found.at.at("density_below") * 0.99;
   EXPECT_FALSE(chooses_dense(other, {}));
 }
 

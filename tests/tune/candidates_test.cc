@@ -158,7 +158,7 @@ double time_of(const Skips& skips, const Problem& problem, Codec codec, const Ma
   return seconds(SparseReduceScatter::predict(skips, problem, codec, {.tally = &tally}), machine);
 }
 
-// Of all skip lists there are.
+// The least time of all possible skip lists.
 double least_time(const Problem& problem, Codec codec, const Machine& machine) {
   double least = 1e300;
   Skips skips = {problem.P};

@@ -64,12 +64,6 @@ TEST(Overrides, text_reads_back_as_the_same_rules) {
             "circulant[codec=elias_fano+fp32]:n>=1M,P=3..4");
 }
 
-TEST(Overrides, append_keeps_the_order) {
-  Overrides overrides = Overrides::parse("dense:n<5");
-  overrides.append(Overrides::parse("topka"));
-  EXPECT_EQ(to_string(overrides), "dense:n<5; topka");
-}
-
 TEST(Overrides, come_first_among_the_candidates_and_leave_the_rest_to_the_tuner) {
   const Problem p = problem(16 * kMillion, 0.01, 16);
   const auto free = rank_candidates(p, {}, {});

@@ -23,7 +23,7 @@ Profile sample() {
   return profile;
 }
 
-// What is said about a profile after `change`.
+// The error text about a profile after `change`.
 template <class Change>
 std::string complaint(const Change& change) {
   nlohmann::json json = nlohmann::json::parse(to_json(sample()));

@@ -10,7 +10,7 @@
 namespace oktopk::network_prices_test {
 namespace {
 
-// As rank 0 sees it; all ranks must see the same bits.
+// The prices on rank 0; all ranks must have the same bits.
 Machine measure(int P, const PricedNetwork::Prices& prices) {
   const auto all = gather_world("threads", P, [&](Communicator& comm) {
     PricedNetwork network(comm, prices);

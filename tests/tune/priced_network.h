@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A communicator with a clock of its own, which nothing moves but exchanges, at known prices.
+// A communicator with its own clock, which only exchanges move, at known prices.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ class PricedNetwork final : public ForwardingCommunicator {
   struct Prices {
     Machine across;
     Machine inside = {};
-    int ranks_per_host = 1;                          // ranks of a part that share a host pay what is inside
+    int ranks_per_host = 1;                          // ranks that share a host pay the prices of `inside`
     double far = 1;                                  // how many times dearer a byte is to the rank P/2 further
     std::function<double(double bytes)> extra = {};  // seconds more for a message
   };

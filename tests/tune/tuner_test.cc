@@ -10,8 +10,7 @@ namespace {
 
 const Problem kProblem{.n = 25e6, .k = 25e4, .P = 16};
 
-// Steps with the present choice, each `factor` times as long as it is predicted to be, until a
-// review is due.
+// Makes steps with the present choice, each `factor` times as long as predicted, until a review is due.
 bool run_until_review(Tuner& tuner, double factor, double arrived = 0, double merged = 0) {
   const double seconds = tuner.choice().seconds * factor;
   while (true) {
