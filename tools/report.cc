@@ -10,9 +10,8 @@
 
 #include "oktopk/base/error.h"
 #include "tools/commands.h"
-#include "tools/json_fields.h"
+#include "tools/options.h"
 #include "tools/report/document.h"
-#include "tools/results.h"
 #include "tools/train/comparison.h"
 
 namespace oktopk {

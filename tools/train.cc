@@ -8,10 +8,9 @@
 
 #include "oktopk/base/error.h"
 #include "tools/commands.h"
+#include "tools/options.h"
 #include "tools/report/document.h"
-#include "tools/results.h"
 #include "tools/text.h"
-#include "tools/trace_file.h"
 #include "tools/train/comparison.h"
 #include "tools/worlds.h"
 

@@ -7,8 +7,8 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
-#include "oktopk/comm/threads.h"
 #include "oktopk/comm/decorators.h"
+#include "oktopk/comm/threads.h"
 #include "tools/text.h"
 
 namespace oktopk {

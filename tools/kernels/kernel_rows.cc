@@ -6,10 +6,9 @@
 #include <numeric>
 #include <utility>
 
+#include "oktopk/codec/coding.h"
 #include "oktopk/codec/frame.h"
-#include "oktopk/codec/index_codec.h"
-#include "oktopk/codec/value_codec.h"
-#include "oktopk/reduce/dense_mean.h"
+#include "oktopk/reduce/synchroniser.h"
 #include "oktopk/select/selector.h"
 #include "oktopk/sparse/sum.h"
 #include "oktopk/sparse/top.h"
@@ -78,7 +77,7 @@ void KernelBench::add_selectors() {
     const auto step = [&] {
       const auto& gradient = turn % 2 == 0 ? data_.x : data_.gradient;
       const float sign = turn++ % 4 < 2 ? 1.0F : -1.0F;
-      selector->select(*device_, {acc, gradient, sign}, k_, out, Checked::yes);
+      selector->select(*device_, {acc, gradient, sign}, k_, out);
     };
     const auto clear = [&] { device_->clear_at(acc, 0, out.idx); };
     for (int i = 0; i < kSettle; ++i) {
@@ -182,7 +181,6 @@ void KernelBench::add_frames() {
     encode_frame(spec, selection_, code);
     const Frame opened = open_frame(code, spec);
     SparseVector decoded, error;
-    Uninitialised<float> sums(data_.n, 0.0F);
     const auto add_verb = [&](const char* verb, const Body& body) {
       add(entry_row("frame " + codec + verb, kEntryBytes, selection_.size(), code.size()), body);
     };
@@ -196,7 +194,6 @@ void KernelBench::add_frames() {
       decoded.clear();
       decode_frame(opened, decoded);
     });
-    add_verb(" decode_add", [&] { decode_frame_add(opened, sums); });
   }
 }
 

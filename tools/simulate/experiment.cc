@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "oktopk/allreduce/allreduce.h"
+#include "oktopk/allreduce/parts/dense_sum.h"
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
 #include "oktopk/comm/decorators.h"
@@ -204,7 +205,7 @@ void sum_in_node(Communicator& node, std::span<float> values, bool by_tree) {
   if (by_tree) return tree_reduce(node, values, work);
   const Cuts regions = equal_cuts(static_cast<Index>(values.size()), node.size());
   const std::vector<std::size_t> cuts(regions.begin(), regions.end());
-  reduce_scatter(node, values, cuts, halving_phases(node.size(), work), work);
+  dense_reduce_scatter(node, values, cuts, DenseRounds::halving, work);
   gather_regions(node, values, cuts, work);
 }
 

@@ -34,7 +34,7 @@ void start_memory(const SupportSpec& spec, RegionMemory& memory) {
 
 // Adds all ranks' selections of a step to the memory; returns the sums that circulant's ranks exchange about them.
 BlockTally add_selections(const SupportSpec& spec, std::uint64_t step, RegionMemory& memory,
-                         std::vector<bool>& has_arrived) {
+                          std::vector<bool>& has_arrived) {
   BlockTally note;
   has_arrived.assign(spec.n, false);
   SparseVector selection;
