@@ -38,8 +38,7 @@ std::vector<CountRun> measure_counts(Communicator& comm, const CountOptions& opt
     source(step, gradient);
     for (CountRunner& runner : runners) {
       runner.reducer->step(gradient);
-      const std::size_t count =
-          runner.global ? runner.reducer->outcome().update.size() : runner.reducer->sent().size();
+      const std::size_t count = runner.global ? runner.reducer->outcome().update.size() : runner.reducer->sent().size();
       runner.counts.push_back(static_cast<double>(count) / static_cast<double>(runner.reducer->k()));
     }
   }
