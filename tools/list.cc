@@ -9,6 +9,7 @@
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/codec/codec.h"
 #include "oktopk/comm/mpi.h"
+#include "oktopk/select/selector.h"
 #include "tests/laws/inputs.h"
 #include "tools/commands.h"
 #include "tools/options.h"

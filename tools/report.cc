@@ -3,6 +3,7 @@
 // with -J: of train its own page, of bench, simulate and others a table and a plot of the time.
 #include <fmt/format.h>
 
+#include <fstream>
 #include <limits>
 #include <map>
 #include <memory>
@@ -17,19 +18,19 @@
 namespace oktopk {
 namespace {
 
-using nlohmann::json;
-
-json read_document(const std::string& file) {
+nlohmann::json read_document(const std::string& file) {
   // An absent number is null in JSON and NaN in a plot.
-  const auto null_to_nan = [](int /*depth*/, json::parse_event_t event, json& value) {
-    if (event == json::parse_event_t::value && value.is_null()) value = std::numeric_limits<double>::quiet_NaN();
+  const auto null_to_nan = [](int /*depth*/, nlohmann::json::parse_event_t event, nlohmann::json& value) {
+    if (event == nlohmann::json::parse_event_t::value && value.is_null()) value = std::numeric_limits<double>::quiet_NaN();
     return true;
   };
-  return json::parse(read_text(file), null_to_nan);
+  std::ifstream in(file);
+  require(in.good(), "report: cannot read ", file);
+  return nlohmann::json::parse(in, null_to_nan);
 }
 
 // The fields that matter most, as far as the rows have them.
-Table rows_table(const json& rows) {
+Table rows_table(const nlohmann::json& rows) {
   Table table{.head = {}};
   for (const char* key :
        {"name",   "method",   "selector", "case",      "preset",      "residual", "codec",
@@ -37,10 +38,10 @@ Table rows_table(const json& rows) {
         "time",   "mean",     "steady",   "predicted", "words_per_k", "messages", "speedup_over_dense",
         "p5",     "p95",      "max",      "share"})
     if (rows.at(0).contains(key) && !rows.at(0)[key].is_structured()) table.head.emplace_back(key);
-  for (const json& row : rows) {
+  for (const nlohmann::json& row : rows) {
     table.rows.emplace_back();
     for (const std::string& key : table.head) {
-      const json value = row.value(key, json(""));
+      const nlohmann::json value = row.value(key, nlohmann::json(""));
       table.rows.back().push_back(value.is_number() ? fmt::format("{:.4g}", value.get<double>())
                                                     : value.get<std::string>());
     }
@@ -49,14 +50,14 @@ Table rows_table(const json& rows) {
 }
 
 // Time over n, or over the ranks if there is one n only; a line for each preset and other size.
-Plot times_of(const json& rows) {
+Plot times_of(const nlohmann::json& rows) {
   std::set<double> sizes;
-  for (const json& row : rows) sizes.insert(row.at("n").get<double>());
+  for (const nlohmann::json& row : rows) sizes.insert(row.at("n").get<double>());
   const std::string time = rows.at(0).contains("time") ? "time" : "mean";
   const std::string x = sizes.size() > 1 ? "n" : "ranks", other = sizes.size() > 1 ? "ranks" : "n";
   Plot plot{.title = "Time of a step", .x_label = x, .y_label = "seconds", .log_x = true, .log_y = true};
   std::map<std::string, std::size_t> lines;
-  for (const json& row : rows) {
+  for (const nlohmann::json& row : rows) {
     const std::string name =
         fmt::format("{}, {} = {:g}", row.at("preset").get<std::string>(), other, row.at(other).get<double>());
     if (lines.emplace(name, plot.series.size()).second) plot.series.push_back({.name = name});
@@ -66,12 +67,12 @@ Plot times_of(const json& rows) {
   return plot;
 }
 
-json to_document(const json& result) {
+nlohmann::json to_document(const nlohmann::json& result) {
   if (result.contains("parts")) return result;
   if (result.contains("runs")) return training_document(result);
-  const json& rows = result.at("rows");
+  const nlohmann::json& rows = result.at("rows");
   require(!rows.empty(), "it has no rows");
-  json parts = json::array();
+  nlohmann::json parts = nlohmann::json::array();
   if (rows[0].contains("n") && rows[0].contains("preset") && (rows[0].contains("time") || rows[0].contains("mean")))
     parts.push_back({{"plots", {times_of(rows)}}});
   parts.push_back({{"table", rows_table(rows)}});
@@ -81,14 +82,14 @@ json to_document(const json& result) {
 // Several files make one page: the title of the first one, the parts of all.
 int write_report(const std::vector<std::string>& files, const std::string& out) {
   check_writable(out);
-  json page;
+  nlohmann::json page;
   for (const std::string& file : files) {
     try {
-      const json document = to_document(read_document(file));
+      const nlohmann::json document = to_document(read_document(file));
       to_html(document);  // names the file that has a fault
       if (page.is_null()) page = {{"title", document.at("title")}, {"lead", document.value("lead", "")}};
-      for (const json& part : document.at("parts")) page["parts"].push_back(part);
-    } catch (const json::exception& error) {
+      for (const nlohmann::json& part : document.at("parts")) page["parts"].push_back(part);
+    } catch (const nlohmann::json::exception& error) {
       fail<UsageError>(file, ": neither a document nor results of oktopk: ", error.what());
     }
   }
@@ -107,7 +108,7 @@ void add_report(CLI::App& app, Action& action) {
   sub->add_option("-o,--output", *out, "the page")->capture_default_str();
   sub->footer(
       "Examples:\n"
-      "  oktopk bench --preset all -b 1M -e 16M -J bench.json && oktopk report bench.json -o bench.html\n"
+      "  oktopk bench --preset all -b 1M -e 16M -J bench.nlohmann::json && oktopk report bench.nlohmann::json -o bench.html\n"
       "A document: {\"title\": ..., \"lead\": ..., \"parts\": [...]}; tools/report/document.h lists the parts.");
   sub->callback([&action, files, out] { action = [files, out] { return write_report(*files, *out); }; });
 }

@@ -141,7 +141,7 @@ void Circulant::gather(const Step& step, Outcome& out) {
   const auto capacity = [&](int, std::size_t width) {
     return ShareTally::kMaxBytes + max_frame_bytes(step.codec, std::min(most_share(step.k), width), width);
   };
-  gather_.run(step, cuts_, capacity, work_);
+  gather_.run(step, cuts_, capacity);
   seen_ = {};
   load_.clear();
   for (int r = 0; r < step.P(); ++r) {

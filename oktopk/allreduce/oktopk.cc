@@ -160,7 +160,7 @@ void OkTopk::gather(const Step& step, const Cuts& cuts, Outcome& out) {
   const auto capacity = [&](int r, std::size_t width) {
     return max_frame_bytes(step.codec, std::min<std::size_t>(sizes_[at(r)].entries, width), width);
   };
-  gather_.run(step, cuts, capacity, work_);
+  gather_.run(step, cuts, capacity);
   gather_.decode(step, out.update);
   if (!is_canonical(out.update)) fail<CommError>("oktopk: the gathered shares are not in rank order");
 }

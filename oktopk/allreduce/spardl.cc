@@ -41,7 +41,7 @@ class SparDL final : public Allreduce {
     const auto capacity = [&](int, std::size_t width) {
       return max_frame_bytes(step.codec, std::min(quota, width), width);
     };
-    gather_.run(step, cuts, capacity, work_);
+    gather_.run(step, cuts, capacity);
     gather_.decode(step, out.update);
   }
 

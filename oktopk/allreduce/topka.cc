@@ -36,7 +36,7 @@ class GatherAll final : public Allreduce {
     const auto capacity = [&](int r, std::size_t) {
       return sizes_first_ ? std::min<std::size_t>(most, sizes_[static_cast<std::size_t>(r)].bytes) : most;
     };
-    gather_.run(step, {}, capacity, work_);
+    gather_.run(step, {}, capacity);
     parts_.resize(static_cast<std::size_t>(step.P()));
     for (int r = 0; r < step.P(); ++r) {
       SparseVector& part = parts_[static_cast<std::size_t>(r)];

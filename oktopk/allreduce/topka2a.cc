@@ -33,7 +33,7 @@ class TopkA2A final : public Allreduce {
     encode_dense_frame(step.frame(region(cuts, step.comm.rank())), scatter_.dense_sums(), gather_.begin(),
                        error_sink(step.codec, out.returned));
     const auto capacity = [&](int, std::size_t width) { return dense_frame_bytes(step.codec, width); };
-    gather_.run(step, cuts, capacity, work_);
+    gather_.run(step, cuts, capacity);
     gather_.decode(step, out.update);
   }
 

@@ -38,7 +38,7 @@ class TopkDsa final : public Allreduce {
     const auto capacity = [&](int r, std::size_t width) {
       return std::min<std::size_t>(sizes_[static_cast<std::size_t>(r)].bytes, dense_frame_bytes(step.codec, width));
     };
-    gather_.run(step, cuts, capacity, work_);
+    gather_.run(step, cuts, capacity);
     gather_.decode(step, out.update);
   }
 

@@ -80,8 +80,6 @@ NodeReducer::NodeReducer(Communicator& comm, std::uint64_t n, const ReducerOptio
 
 NodeReducer::~NodeReducer() = default;
 
-void NodeReducer::set_steps(std::uint64_t steps) { density_->go_to(steps, density_->adaptive()); }
-
 // Preset auto: chooses once, for the leaders. All ranks measure, so that all know the choice.
 void NodeReducer::choose(int group) {
   Profile profile = options_.profile ? *options_.profile

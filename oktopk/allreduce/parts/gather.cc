@@ -27,15 +27,15 @@ Bytes& ShareGather::begin() {
   return mine_;
 }
 
-void ShareGather::run(const Step& step, const Cuts& cuts, const std::function<std::size_t(int, std::size_t)>& capacity,
-                      Workspace& work) {
+void ShareGather::run(const Step& step, const Cuts& cuts,
+                      const std::function<std::size_t(int, std::size_t)>& capacity) {
   ranges_.clear();
   capacities_.clear();
   for (int r = 0; r < step.P(); ++r) {
     ranges_.push_back(cuts.empty() ? Range{0, step.n} : region(cuts, r));
     capacities_.push_back(capacity(r, ranges_.back().width()));
   }
-  allgatherv(step.comm, mine_, capacities_, gathered_, work);
+  allgatherv(step.comm, mine_, capacities_, gathered_);
 }
 
 Frame ShareGather::open(const Step& step, int r, std::size_t head) const {

@@ -36,8 +36,7 @@ class ShareGather {
   Bytes& begin();
   // The frame of rank r has region r of the cuts as its range; with empty cuts, all of [0, n). capacity(r, width of the
   // range): the most bytes that rank r's message may have, equal on all ranks.
-  void run(const Step& step, const Cuts& cuts, const std::function<std::size_t(int, std::size_t)>& capacity,
-           Workspace& work);
+  void run(const Step& step, const Cuts& cuts, const std::function<std::size_t(int, std::size_t)>& capacity);
 
   std::span<const std::byte> message(int r) const { return gathered_.of(r); }
   // Rank r's frame, behind a head of so many bytes.

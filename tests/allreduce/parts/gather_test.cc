@@ -96,7 +96,7 @@ TEST(ShareGather, run_hands_every_rank_every_share) {
       Workspace work;
       for (int repeat = 0; repeat < 2; ++repeat) {
         encode_frame(step.frame(mine), part(expected, mine), gather.begin());
-        gather.run(step, cuts, capacity, work);
+        gather.run(step, cuts, capacity);
         SparseVector out;
         gather.decode(step, out);
         EXPECT_EQ(list_of(out), list_of(expected));
@@ -122,7 +122,7 @@ TEST(ShareGather, run_without_cuts_takes_shares_behind_a_head) {
     spec.tag = tag_behind(message, kTag);
     encode_frame(spec, make_sparse({{5, 1.5F}, {900, 2}}), message);
     const auto capacity = [](int, std::size_t width) { return 3 + max_frame_bytes({}, 2, width); };
-    gather.run(step, {}, capacity, work);
+    gather.run(step, {}, capacity);
     for (int r = 0; r < 3; ++r) {
       EXPECT_EQ(gather.open(step, r, static_cast<std::size_t>(r) + 1).count, 2u);
       EXPECT_THROW(gather.open(step, r), CommError);
