@@ -77,7 +77,7 @@ TEST(Experiment, settled_owners_gather_about_k_from_the_first_step_on) {
     const SimulatedRow row = simulate_on_threads(spec);
     EXPECT_NEAR(row.selected, 1000, 50) << support;
     EXPECT_LT(row.wire_bytes, 1.8 * 16 * 1000 * 12 / 13) << support;  // two words twice, and headers
-    EXPECT_NEAR(row.mean, row.steady, 1e-12) << support;         // no refresh
+    EXPECT_NEAR(row.mean, row.steady, 1e-12) << support;              // no refresh
   }
 }
 
