@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// dense: the allreduce of all n values, the baseline and the fallback. Rabenseifner's scheme
-// (reduce-scatter, then allgather) in its circulant form, which needs no power of two; a ring for
-// long vectors, whose traffic goes to neighbours only.
+// dense: the allreduce of all n values, the baseline and the fallback. Rabenseifner's scheme (reduce-scatter, then
+// allgather) in its circulant form, which needs no power of two; a ring for long vectors, to neighbours only.
 //
-// With a lossy codec values travel as bf16 (a dense block has no logarithmic codings). Whoever
-// rounds a partial sum keeps what was cut off, exactly: senders for what they send, owners for
-// their region's sum, which all ranks apply as it was rounded, the owner included.
+// With a lossy codec values travel as bf16 (a dense block has no logarithmic codings). The rank that rounds a partial
+// sum keeps the exact rounding error. All ranks apply the rounded sum of a region, its owner included.
 //
-// COST: 2 ceil(log2 P) messages (ring:
-// 2(P-1)), 2n(P-1)/P values of 4 or 2 bytes; no framing. Dense blocks carry no frame and so no
-// checksum: integrity of their bytes is the transport's.
+// COST: 2 ceil(log2 P) messages (ring: 2(P-1)), 2n(P-1)/P values of 4 or 2 bytes. Dense blocks carry no frame and so no
+// checksum: the transport must protect their bytes.
 #include "oktopk/allreduce/allreduce.h"
 #include "oktopk/allreduce/parts/dense_sum.h"
 #include "oktopk/base/error.h"

@@ -36,7 +36,7 @@ struct Outcome {
   std::uint64_t merged = 0;
 };
 
-// What an owner remembers of its region between steps (owner memory); empty otherwise.
+// Owner memory: the sums of its region that an owner keeps between steps. Empty with other residual rules.
 struct OwnerMemory {
   Range region;
   std::span<const float> values;

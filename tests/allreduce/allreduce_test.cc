@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What run() refuses before anything is sent, and how ranks find out that they do not agree. topka
+// Tests that run() refuses bad input before anything is sent, and that ranks find out when they do not agree. topka
 // stands for all sparse algorithms: the checks are in the base class.
 #include "oktopk/allreduce/allreduce.h"
 
@@ -19,8 +19,7 @@ void expect_contains(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << text;
 }
 
-// What run() says to one bad call on rank 0 of two; checks that nothing was sent and that a good
-// call works afterwards.
+// The error text of one bad call on rank 0 of two; checks that nothing was sent and that a good call works afterwards.
 std::string refusal(const Contribution& bad, Index n, std::size_t k, const std::string& preset = "topka") {
   std::string message;
   run_world("threads", 2, [&](Communicator& comm) {
@@ -200,8 +199,7 @@ TEST(Allreduce, run_lists_as_shared_what_it_sent_and_was_applied) {
   EXPECT_EQ(list_of(run[1][0].outcome.shared), (EntryList{{2, 4}}));
 }
 
-// Finite values whose sum is not. Those who see it name it; nobody is given an update, nobody
-// hangs.
+// The values are finite and their sum is not. Ranks that see it name it; no rank gets an update, no rank hangs.
 TEST(Allreduce, run_whose_sum_overflows_is_an_error_on_every_rank) {
   for (const Preset& preset : presets())
     for (const std::string codec : {"coo32+fp32", "coo32+bf16"}) {

@@ -144,7 +144,7 @@ TEST(Dense, run_in_bf16_makes_up_for_its_rounding) {
         }
         double applied = 0;
         for (const RankStep& step : run[0]) applied += double{step.outcome.dense_update[i]};
-        // What is kept: at most a half of the last bit of each sum on the way.
+        // The residual is at most a half of the last bit of each sum on the way.
         ASSERT_NEAR(applied, kSteps * sum, 2 * (P + 1) * size / 256) << i;
       }
     }

@@ -12,7 +12,7 @@ namespace {
 // Per peer: the heads of two frames with 64 to 8191 entries, the size of the second, sizes.
 constexpr std::uint64_t kFraming = 6 + 6 + 2 + kSizesBytes;
 
-// What all ranks sent in a step, per rank.
+// The mean over the ranks of the bytes sent in a step.
 double mean_bytes(const History& run, std::size_t step) {
   double sum = 0;
   for (const auto& rank : run) sum += static_cast<double>(rank[step].traffic.bytes_sent);

@@ -23,7 +23,7 @@ struct BlockTally {
 
   static constexpr std::int64_t kOctave = 1024;
   static constexpr std::size_t kMaxBytes = 5 + 2 * kMaxVarintBytes;
-  // Of one rank; without the load, which differs from block to block.
+  // The tally of one rank, without the load, which differs from block to block.
   static BlockTally of(CooView selection);
   BlockTally& operator+=(const BlockTally& other);
 };

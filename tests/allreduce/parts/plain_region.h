@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an owner's memory must equal: a plain array that is scanned in every step.
+// The reference for an owner's memory: a plain array that is scanned in every step.
 #pragma once
 
 #include <cmath>
