@@ -108,7 +108,7 @@ void add_report(CLI::App& app, Action& action) {
   sub->add_option("-o,--output", *out, "the page")->capture_default_str();
   sub->footer(
       "Examples:\n"
-      "  oktopk bench --preset all -b 1M -e 16M -J bench.nlohmann::json && oktopk report bench.nlohmann::json -o bench.html\n"
+      "  oktopk bench --preset all -b 1M -e 16M -J bench.json && oktopk report bench.json -o bench.html\n"
       "A document: {\"title\": ..., \"lead\": ..., \"parts\": [...]}; tools/report/document.h lists the parts.");
   sub->callback([&action, files, out] { action = [files, out] { return write_report(*files, *out); }; });
 }

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
+// The 32-bit checksum of a frame (frame.h): 31 bits of a multiplicative hash in four lanes and one parity bit. The
+// parity catches every odd number of flipped bits, the hash any other damage but one in 2^31. It guards against
+// accidents, not against an adversary: decoders trust no byte. COST: about memory speed.
+//
 // Four lanes of h = fold((h ^ word0) * (word1 ^ constant)), the full 128-bit product folded by xor (the mixing step of
 // wyhash, Wang Yi 2019), so that four multiplications are in flight at once. A plain 64-bit multiplication would move
 // the top bits of a word nowhere, and two flips there could cancel.
-#include "oktopk/codec/checksum.h"
-
 #include <array>
 #include <bit>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <span>
 
+#include "oktopk/codec/frame.h"
 #include "oktopk/cpu/bits.h"
 
 namespace oktopk {
@@ -28,7 +34,7 @@ std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
   return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
 }
 
-struct Lanes {
+struct HashLanes {
   // Whole stripes. The lanes are locals, not an array: they have to stay in registers.
   void add(const std::byte* from, std::size_t stripes) {
     std::uint64_t h0 = hash[0], h1 = hash[1], h2 = hash[2], h3 = hash[3];
@@ -70,7 +76,7 @@ struct Lanes {
 }  // namespace
 
 std::uint32_t frame_checksum(std::span<const std::byte, 28> context, std::span<const std::byte> payload) {
-  Lanes lanes;
+  HashLanes lanes;
   lanes.add_padded(context);
   const std::size_t stripes = payload.size() / kStripeBytes;
   lanes.add(payload.data(), stripes);

@@ -8,7 +8,6 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <optional>
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/varint.h"
@@ -36,29 +35,22 @@ constexpr std::array<CodingInfo, 4> kValueCodings{{
 }};
 
 template <class Coding>
-std::optional<Coding> find(std::span<const CodingInfo> table, std::string_view name) {
-  for (std::size_t i = 0; i < table.size(); ++i) {
-    if (table[i].name == name) return static_cast<Coding>(i);
-  }
-  return std::nullopt;
+const CodingInfo& row_of(std::span<const CodingInfo> table, const char* kind, Coding coding) {
+  const auto at = static_cast<std::size_t>(coding);
+  require(at < table.size(), kind, " coding ", at, " does not exist: there are ", table.size());
+  return table[at];
+}
+
+// The name's place in the table, or the size of the table.
+std::size_t place_of(std::span<const CodingInfo> table, std::string_view name) {
+  const auto row = std::find_if(table.begin(), table.end(), [&](const CodingInfo& info) { return info.name == name; });
+  return static_cast<std::size_t>(row - table.begin());
 }
 
 std::string names(std::span<const CodingInfo> table) {
   std::string text;
   for (const CodingInfo& info : table) (text += text.empty() ? "" : ", ") += info.name;
   return text;
-}
-
-template <class Coding>
-const CodingInfo& row_of(std::span<const CodingInfo> table, const char* kind, Coding coding) {
-  const auto at = static_cast<std::size_t>(coding);
-  if (at >= table.size()) fail<UsageError>(kind, " coding ", at, " does not exist: use one of {", names(table), "}");
-  return table[at];
-}
-
-[[noreturn]] void fail_parse(std::string_view text) {
-  fail<UsageError>("parse_codec: '", text, "' is not INDEX+VALUE, INDEX or VALUE with INDEX in {", names(kIndexCodings),
-                   "} and VALUE in {", names(kValueCodings), "}");
 }
 
 }  // namespace
@@ -70,26 +62,25 @@ const IndexCodec& index_codec(IndexCoding coding) { return row_of(kIndexCodings,
 const ValueCodec& value_codec(ValueCoding coding) { return row_of(kValueCodings, "value", coding).value(); }
 
 std::string to_string(Codec codec) {
-  const auto index = static_cast<std::size_t>(codec.index);
-  const auto value = static_cast<std::size_t>(codec.value);
-  std::string text(index < kIndexCodings.size() ? kIndexCodings[index].name : "?");
-  text += '+';
-  text += value < kValueCodings.size() ? kValueCodings[value].name : "?";
-  return text;
+  const auto name = [](std::span<const CodingInfo> table, auto coding) {
+    const auto at = static_cast<std::size_t>(coding);
+    return std::string(at < table.size() ? table[at].name : "?");
+  };
+  return name(kIndexCodings, codec.index) + '+' + name(kValueCodings, codec.value);
 }
 
 Codec parse_codec(std::string_view text) {
   const std::size_t plus = text.find('+');
-  const auto index = find<IndexCoding>(kIndexCodings, text.substr(0, plus));
-  if (plus == std::string_view::npos) {
-    if (index) return {*index, ValueCoding::fp32};
-    const auto value = find<ValueCoding>(kValueCodings, text);
-    if (!value) fail_parse(text);
-    return {IndexCoding::coo32, *value};
-  }
-  const auto value = find<ValueCoding>(kValueCodings, text.substr(plus + 1));
-  if (!index || !value) fail_parse(text);
-  return {*index, *value};
+  const bool is_pair = plus != std::string_view::npos;
+  const std::size_t index = place_of(kIndexCodings, text.substr(0, plus));
+  const std::size_t value = place_of(kValueCodings, is_pair ? text.substr(plus + 1) : text);
+  const bool has_index = index < kIndexCodings.size();
+  const bool has_value = value < kValueCodings.size();
+  require(is_pair ? has_index && has_value : has_index || has_value, "parse_codec: '", text,
+          "' is not INDEX+VALUE, INDEX or VALUE with INDEX in {", names(kIndexCodings), "} and VALUE in {",
+          names(kValueCodings), "}");
+  return {has_index ? static_cast<IndexCoding>(index) : IndexCoding::coo32,
+          has_value ? static_cast<ValueCoding>(value) : ValueCoding::fp32};
 }
 
 std::size_t max_payload_bytes(Codec codec, std::size_t entries, std::size_t width, std::size_t frames) {

@@ -14,7 +14,6 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/varint.h"
-#include "oktopk/codec/checksum.h"
 #include "oktopk/codec/coding.h"
 #include "oktopk/cpu/kernels.h"
 
@@ -60,10 +59,11 @@ std::size_t size_field(Codec codec, std::size_t count) {
   return frame_head_bytes(codec, count) - kFrameChecksumBytes - varint_bytes(2 * std::uint64_t{count});
 }
 
+// Finds sums that overflowed; Allreduce::run has checked what this rank brought.
 void check_finite(std::span<const float> val) {
-  std::uint32_t wrong = 0;
-  for (const float v : val) wrong |= magnitude_bits(v) >= kInfinityBits ? 1u : 0u;
-  require(wrong == 0, "encode_frame: a value is NaN or infinite; only finite values travel");
+  const auto first_nonfinite = kernels().elements.first_nonfinite[static_cast<std::size_t>(FloatType::fp32)];
+  require(first_nonfinite(val.data(), val.size()) == val.size(),
+          "encode_frame: a value is NaN or infinite; only finite values travel");
 }
 
 // Appends head, indices (none of coding `all`) and values. Makes room for the most that they can take once, and gives
@@ -95,20 +95,18 @@ void append_frame(const FrameSpec& spec, CooView v, std::uint64_t first, Bytes& 
   std::memcpy(out.data() + start, &sum, sizeof sum);
 }
 
-// Appends the rounding error of each value. Decoding the bytes just written into the place of the result makes the
-// errors those of the receivers, and needs no scratch memory.
-template <class IndexAt>
-void append_errors(ValueCoding coding, std::span<const float> val, const Bytes& out, IndexAt index_at,
-                   SparseVector& error) {
-  if (val.empty() || coding == ValueCoding::fp32) return;
+// Appends the rounding error of each value; `idx` is empty for all indices from `begin` on. Decoding the bytes just
+// written into the place of the result makes the errors those of the receivers, and needs no scratch memory.
+void append_errors(ValueCoding coding, CooView v, Index begin, const Bytes& out, SparseVector& error) {
+  if (v.val.empty() || coding == ValueCoding::fp32) return;
   const ValueCodec& values = value_codec(coding);
   std::size_t at = error.size();
-  error.resize(at + val.size());
+  error.resize(at + v.val.size());
   const std::span<float> decoded = std::span(error.val).subspan(at);
-  values.decode(std::span<const std::byte>(out).last(values.bytes(val.size())), decoded);
-  for (std::size_t i = 0; i < val.size(); ++i) {
-    const float difference = val[i] - decoded[i];
-    error.idx[at] = index_at(i);
+  values.decode(std::span<const std::byte>(out).last(values.bytes(v.val.size())), decoded);
+  for (std::size_t i = 0; i < v.val.size(); ++i) {
+    const float difference = v.val[i] - decoded[i];
+    error.idx[at] = v.idx.empty() ? begin + static_cast<Index>(i) : v.idx[i];
     error.val[at] = difference;
     at += difference != 0;
   }
@@ -209,10 +207,7 @@ void encode_frame(const FrameSpec& spec, CooView v, Bytes& out, SparseVector* er
           range.width(), " entries, not ", v.size());
   check_finite(v.val);
   append_frame(spec, v, 2 * std::uint64_t{v.size()}, out);
-  if (error != nullptr) {
-    append_errors(
-        spec.codec.value, v.val, out, [v](std::size_t i) { return v.idx[i]; }, *error);
-  }
+  if (error != nullptr) append_errors(spec.codec.value, v, range.begin, out, *error);
 }
 
 void encode_dense_frame(const FrameSpec& spec, std::span<const float> dense, Bytes& out, SparseVector* error) {
@@ -222,11 +217,7 @@ void encode_dense_frame(const FrameSpec& spec, std::span<const float> dense, Byt
   FrameSpec all = spec;
   all.codec = dense_codec(spec.codec);
   append_frame(all, {{}, dense}, kDenseHead, out);
-  if (error != nullptr) {
-    const Index begin = spec.range.begin;
-    const auto index_at = [begin](std::size_t i) { return begin + static_cast<Index>(i); };
-    append_errors(all.codec.value, dense, out, index_at, *error);
-  }
+  if (error != nullptr) append_errors(all.codec.value, {{}, dense}, spec.range.begin, out, *error);
 }
 
 Frame open_frame(std::span<const std::byte> bytes, const FrameSpec& spec) {

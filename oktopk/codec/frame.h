@@ -17,8 +17,7 @@
 
 namespace oktopk {
 
-// Sender and receiver of a frame know this before it travels. The tag is any number that they share
-// (step and problem).
+// Sender and receiver of a frame know this before it travels. The tag is any number that they share (step and problem).
 struct FrameSpec {
   Codec codec;
   Range range;  // all indices lie inside; stored relative to range.begin
@@ -52,6 +51,7 @@ Frame open_frame(std::span<const std::byte> bytes, const FrameSpec& spec);
 // `bytes`; nothing else is checked. The checksum covers the payload, and all that both sides know of the frame.
 Frame read_frame_head(std::span<const std::byte> bytes, const FrameSpec& spec);
 std::uint32_t frame_checksum_of(const Frame& frame, std::uint32_t tag);
+std::uint32_t frame_checksum(std::span<const std::byte, 28> context, std::span<const std::byte> payload);
 
 // Appends the frame's entries to `out`; zeros of an `all` frame are left out.
 void decode_frame(const Frame& frame, SparseVector& out);

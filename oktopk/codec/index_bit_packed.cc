@@ -33,7 +33,7 @@ class BitPacked final : public IndexCodec {
     Index next = range.begin;
     for (; !idx.empty(); idx = idx.subspan(std::min(kFieldBlock, idx.size()))) {
       const auto block = idx.first(std::min(kFieldBlock, idx.size()));
-      const Index any = find_gaps(block, next, gaps);
+      const Index any = kernels().codings.gaps(block.data(), block.size(), next, gaps.data());
       const auto width = static_cast<unsigned>(std::bit_width(any));
       *to++ = static_cast<std::byte>(width);
       pack_block(std::span(gaps).first(block.size()), width, to);
@@ -81,17 +81,6 @@ class BitPacked final : public IndexCodec {
   }
 
  private:
-  static Index find_gaps(std::span<const Index> idx, Index next, std::span<Index> gaps) {
-    if (idx.size() == kFieldBlock) return kernels().codings.gaps(idx.data(), next, gaps.data());
-    Index any = 0;
-    for (std::size_t i = 0; i < idx.size(); ++i) {
-      gaps[i] = idx[i] - next;
-      next = idx[i] + 1;
-      any |= gaps[i];
-    }
-    return any;
-  }
-
   // Writes the indices of a block from `next` on; returns how far they reach beyond it.
   static std::uint64_t sum_gaps(std::span<const std::byte> block, Index next, std::span<Index> out) {
     const auto width = std::to_integer<unsigned>(block.front());

@@ -48,8 +48,12 @@ class U16Blocks final : public IndexCodec {
       if (count > rest.size()) fail_counts(out.size());
       const auto base = static_cast<Index>(range.begin + block * kU16Block);
       for_each_piece(rest.first(count), [&](std::span<Index> piece, std::size_t) {
-        widen(offsets, base, piece);
-        offsets += sizeof(std::uint16_t) * piece.size();
+        for (Index& i : piece) {
+          std::uint16_t offset;
+          std::memcpy(&offset, offsets, sizeof offset);
+          i = base + offset;
+          offsets += sizeof offset;
+        }
         next = accept(piece, range, next, "u16_blocks");
       });
       rest = rest.subspan(count);
@@ -72,14 +76,6 @@ class U16Blocks final : public IndexCodec {
   }
 
  private:
-  static void widen(const std::byte* offsets, Index base, std::span<Index> out) {
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      std::uint16_t offset;
-      std::memcpy(&offset, offsets + sizeof offset * i, sizeof offset);
-      out[i] = base + offset;
-    }
-  }
-
   [[noreturn]] static void fail_counts(std::size_t count) {
     fail<CommError>("u16_blocks: the blocks do not count ", count, " indices");
   }

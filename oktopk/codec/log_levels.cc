@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inverse of the logarithm, as a table of 1024 numbers with 9 fraction bits that the compiler
-// builds in integer arithmetic, and the levels. docs/wire_format.md states both: changing either is
-// a new wire version.
+// The inverse of the logarithm, as a table of 1024 numbers with 9 fraction bits that the compiler builds in integer
+// arithmetic, and the levels. docs/wire_format.md states both: changing either is a new wire version.
 #include "oktopk/codec/log_levels.h"
 
 #include <array>

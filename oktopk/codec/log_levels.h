@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The magnitudes that the logarithmic value codings can express in one block: `levels` steps of
-// equal ratio from lo to hi, optionally with zero in front. They are computed in integers from a
-// base-two logarithm with 16 fraction bits, so that every machine, with or without an accelerator,
-// gets the same bits; and they have 10 significant bits, so that sums of many of them stay exact in
+// The magnitudes that the logarithmic value codings can express in one block: `levels` steps of equal ratio from lo to
+// hi, optionally with zero in front. They are computed in integers from a base-two logarithm with 16 fraction bits, so
+// that every machine gets the same bits; and they have 10 significant bits, so that sums of many of them stay exact in
 // float.
 #pragma once
 

@@ -4,8 +4,6 @@
 //   bf16  the upper 16 bits of a float, rounded to nearest even; relative error at most 2^-9. Values that would round
 //   to
 //         infinity become the largest finite bf16, so that finite stays finite.
-#include <bit>
-#include <cstdint>
 #include <cstring>
 
 #include "oktopk/base/error.h"
@@ -24,14 +22,10 @@ class Fp32Values final : public ValueCodec {
   }
 
   void decode(std::span<const std::byte> payload, std::span<float> out) const override {
-    std::uint32_t wrong = 0;
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      std::uint32_t bits;
-      std::memcpy(&bits, payload.data() + sizeof bits * i, sizeof bits);
-      wrong |= (bits & kInfinityBits) == kInfinityBits ? 1u : 0u;
-      out[i] = std::bit_cast<float>(bits);
-    }
-    if (wrong != 0) fail<CommError>("fp32: a value among ", out.size(), " is not finite");
+    std::memcpy(out.data(), payload.data(), payload.size());
+    const auto first_nonfinite = kernels().elements.first_nonfinite[static_cast<std::size_t>(FloatType::fp32)];
+    if (first_nonfinite(out.data(), out.size()) != out.size())
+      fail<CommError>("fp32: a value among ", out.size(), " is not finite");
   }
 };
 

@@ -133,11 +133,8 @@ struct Extremes {
 };
 
 struct CodingKernels {
-  // Whether idx[0] < idx[1] < ...; count >= 1.
-  bool (*increasing)(const std::uint32_t* idx, std::size_t count);
-
-  // 512 gaps less one behind `next`, one past the index before; returns the or of all.
-  std::uint32_t (*gaps)(const std::uint32_t* idx, std::uint32_t next, std::uint32_t* gaps);
+  // The gaps less one between indices, from `next` on; returns the or of all. count >= 1.
+  std::uint32_t (*gaps)(const std::uint32_t* idx, std::size_t count, std::uint32_t next, std::uint32_t* gaps);
 
   // 512 fields of `width` <= 32 bits, without any bit above, and 64 * width bytes.
   void (*pack)(const std::uint32_t* fields, unsigned width, std::byte* out);
@@ -183,27 +180,6 @@ using Marks = std::array<std::uint64_t, kTile / 64>;
 
 constexpr std::size_t kEmitSlack = 2;  // emit needs room for the whole tile and this many more
 
-// The memory that a scan reads next. Memory would be idle while entries are written, so emit prefetches some of it
-// every few entries. A pass that also writes is better off without: its stores keep memory busy.
-class Following {
- public:
-  // Nothing: prefetches the line at `here`, which is in the cache, again and again.
-  static Following none(const float* here) { return Following(here, 0); }
-  // The kTile elements at x.
-  static Following tile(const float* x) { return Following(x, kLine); }
-
-  void prefetch() {
-    for (int line = 0; line < 4; ++line, next_ += step_) __builtin_prefetch(next_);
-  }
-
- private:
-  static constexpr std::size_t kLine = 64 / sizeof(float);
-  Following(const float* next, std::size_t step) : next_(next), step_(step) {}
-
-  const float* next_;
-  std::size_t step_;
-};
-
 struct Addend {
   const void* gradient = nullptr;  // as many elements as the tile has
   float scale = 1.0F;
@@ -224,8 +200,10 @@ struct ElementKernels {
   // words, as many as x needs.
   void (*mark)(std::span<const float> x, std::uint32_t bound, std::uint64_t* marks);
   PerType<void (*)(std::span<float> acc, const Addend& add, std::uint32_t bound, std::uint64_t* marks)> accumulate_mark;
-  // Writes the marked elements, with indices from `base` on; returns how many.
-  std::size_t (*emit)(const float* tile, const Marks& marks, std::uint32_t base, CooSink to, Following next);
+  // Writes the marked elements, with indices from `base` on; returns how many. `next` is the tile that a scan reads
+  // next: memory would be idle while entries are written, so some of it is prefetched. A pass that also writes gives
+  // null: its stores keep memory busy.
+  std::size_t (*emit)(const float* tile, const Marks& marks, std::uint32_t base, CooSink to, const float* next);
   // These take any number of elements.
   PerType<void (*)(std::span<float> acc, const Addend& add)> accumulate;
   void (*multiply)(std::span<float> x, float factor);

@@ -10,15 +10,10 @@
 
 typedef std::uint32_t Row __attribute__((vector_size(4 * kRowLanes)));
 
-OKTOPK_TARGET inline bool increasing(const std::uint32_t* idx, std::size_t count) {
-  std::uint32_t wrong = 0;
-  for (std::size_t i = 1; i < count; ++i) wrong |= idx[i - 1] < idx[i] ? 0u : 1u;
-  return wrong == 0;
-}
-
-OKTOPK_TARGET inline std::uint32_t gaps(const std::uint32_t* idx, std::uint32_t next, std::uint32_t* gaps) {
+OKTOPK_TARGET inline std::uint32_t gaps(const std::uint32_t* idx, std::size_t count, std::uint32_t next,
+                                        std::uint32_t* gaps) {
   std::uint32_t any = gaps[0] = idx[0] - next;
-  for (std::size_t i = 1; i < kFieldBlock; ++i) {
+  for (std::size_t i = 1; i < count; ++i) {
     gaps[i] = idx[i] - idx[i - 1] - 1;
     any |= gaps[i];
   }
@@ -159,7 +154,8 @@ OKTOPK_TARGET inline void log_codes(const LogQuantiser& quantiser, const float* 
 // Words of marks that are not zero are queued without a branch; most have one or two ones, which are written without
 // asking. COST: about 1 ns per entry.
 OKTOPK_TARGET inline std::size_t emit(const float* tile, const Marks& marks, std::uint32_t base, CooSink to,
-                                      Following next) {
+                                      const float* next) {
+  constexpr std::size_t kLine = 64 / sizeof(float);
   std::array<std::uint32_t, kTile / 64 + 1> queue;
   std::size_t queued = 0;
   for (std::uint32_t w = 0; w < marks.size(); ++w) {
@@ -168,7 +164,10 @@ OKTOPK_TARGET inline std::size_t emit(const float* tile, const Marks& marks, std
   }
   std::size_t count = 0;
   for (std::size_t q = 0; q < queued; ++q) {
-    next.prefetch();
+    if (next != nullptr) {
+      for (int line = 0; line < 4; ++line) __builtin_prefetch(next + kLine * line);
+      next += 4 * kLine;
+    }
     const std::uint32_t first = 64 * queue[q];
     std::uint64_t word = marks[queue[q]];
     const auto ones = static_cast<std::size_t>(std::popcount(word));
@@ -195,6 +194,18 @@ OKTOPK_TARGET inline std::size_t emit(const float* tile, const Marks& marks, std
 inline std::uint32_t bits_of(float x) { return std::bit_cast<std::uint32_t>(x); }
 inline std::uint16_t bits_of(Bf16 x) { return x.bits; }
 inline std::uint16_t bits_of(Fp16 x) { return x.bits; }
+
+template <class T>
+OKTOPK_TARGET inline void accumulate(std::span<float> acc, const Addend& add) {
+  const T* __restrict gradient = static_cast<const T*>(add.gradient);
+  float* __restrict to = acc.data();
+  const float scale = add.scale;
+  for (std::size_t i = 0; i < acc.size(); ++i) to[i] += scale * to_float(gradient[i]);
+}
+
+OKTOPK_TARGET inline void multiply(std::span<float> x, float factor) {
+  for (float& v : x) v *= factor;
+}
 
 // A value is not finite if and only if all bits of its exponent are set. Whole blocks are looked at first.
 template <class T>

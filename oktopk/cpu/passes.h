@@ -6,8 +6,6 @@
 // NOLINTBEGIN(misc-definitions-in-headers): this is no header in the usual sense.
 constexpr std::size_t kWidth = Lanes::kWidth;
 
-inline std::size_t whole(std::size_t n) { return n / kWidth * kWidth; }
-
 // Words are put together in registers: one that was stored in pieces could not be loaded as a whole
 // before all pieces have reached the cache.
 constexpr std::size_t kWord = 64;
@@ -26,8 +24,8 @@ OKTOPK_TARGET void mark(std::span<const float> x, std::uint32_t bound, std::uint
 }
 
 template <class T>
-OKTOPK_TARGET inline auto accumulated(float* acc, const T* gradient, Lanes::Floats scale) {
-  const auto sum = Lanes::add(Lanes::load(acc), Lanes::multiply(scale, Lanes::widen(gradient)));
+OKTOPK_TARGET inline auto accumulated(float* acc, const T* gradient, float scale) {
+  const auto sum = Lanes::load(acc) + scale * Lanes::widen(gradient);
   Lanes::store(acc, sum);
   return sum;
 }
@@ -37,7 +35,7 @@ OKTOPK_TARGET void accumulate_mark(std::span<float> acc, const Addend& add, std:
   const T* gradient = static_cast<const T*>(add.gradient);
   const std::size_t end = whole_words(acc.size());
   const auto least = Lanes::bound(bound);
-  const auto scale = Lanes::all(add.scale);
+  const float scale = add.scale;
   for (std::size_t i = 0; i < end; i += kWord) {
     std::uint64_t word = 0;
     for (std::size_t j = i; j < i + kWord; j += kWidth)
@@ -47,23 +45,6 @@ OKTOPK_TARGET void accumulate_mark(std::span<float> acc, const Addend& add, std:
   if (end == acc.size()) return;
   kScalarElements.accumulate_mark[static_cast<std::size_t>(float_type<T>())](
       acc.subspan(end), {gradient + end, add.scale}, bound, marks + end / kWord);
-}
-
-template <class T>
-OKTOPK_TARGET void accumulate(std::span<float> acc, const Addend& add) {
-  const T* gradient = static_cast<const T*>(add.gradient);
-  const std::size_t end = whole(acc.size());
-  const auto scale = Lanes::all(add.scale);
-  for (std::size_t i = 0; i < end; i += kWidth) accumulated(acc.data() + i, gradient + i, scale);
-  kScalarElements.accumulate[static_cast<std::size_t>(float_type<T>())](acc.subspan(end), {gradient + end, add.scale});
-}
-
-OKTOPK_TARGET void multiply(std::span<float> x, float factor) {
-  const std::size_t end = whole(x.size());
-  const auto by = Lanes::all(factor);
-  for (std::size_t i = 0; i < end; i += kWidth)
-    Lanes::store(x.data() + i, Lanes::multiply(Lanes::load(x.data() + i), by));
-  kScalarElements.multiply(x.subspan(end), factor);
 }
 
 constexpr ElementKernels kElements = {

@@ -53,23 +53,18 @@ std::size_t drain(SumBlock& block, std::size_t words, std::uint32_t begin, CooSi
 }
 
 std::size_t filter(CooSource from, std::uint32_t least, CooSink kept, CooSink dropped) {
+  std::uint32_t idx_nowhere = 0;
+  float val_nowhere = 0;
+  const std::size_t step = dropped.idx == nullptr ? 0 : 1;
+  if (step == 0) dropped = {&idx_nowhere, &val_nowhere};
   std::size_t to = 0;
-  if (dropped.idx == nullptr) {
-    for (std::size_t i = 0; i < from.size; ++i) {
-      const float x = from.val[i];
-      kept.idx[to] = from.idx[i];
-      kept.val[to] = x;
-      to += magnitude_bits(x) >= least;
-    }
-    return to;
-  }
   for (std::size_t i = 0; i < from.size; ++i) {
     const std::uint32_t index = from.idx[i];
     const float x = from.val[i];
     kept.idx[to] = index;
     kept.val[to] = x;
-    dropped.idx[i - to] = index;
-    dropped.val[i - to] = x;
+    dropped.idx[step * (i - to)] = index;
+    dropped.val[step * (i - to)] = x;
     to += magnitude_bits(x) >= least;
   }
   return to;
@@ -137,19 +132,9 @@ void mark(std::span<const float> x, std::uint32_t bound, std::uint64_t* marks) {
 }
 
 template <class T>
-void accumulate(std::span<float> acc, const Addend& add) {
-  const T* gradient = static_cast<const T*>(add.gradient);
-  for (std::size_t i = 0; i < acc.size(); ++i) acc[i] += add.scale * to_float(gradient[i]);
-}
-
-template <class T>
 void accumulate_mark(std::span<float> acc, const Addend& add, std::uint32_t bound, std::uint64_t* marks) {
   accumulate<T>(acc, add);
   mark(acc, bound, marks);
-}
-
-void multiply(std::span<float> x, float factor) {
-  for (float& v : x) v *= factor;
 }
 
 }  // namespace
@@ -177,17 +162,9 @@ std::size_t combine(CooSource sorted, CooSink out) {
   return to;
 }
 
-constexpr EntryKernels kScalarEntries{
-    .dense_block = 512,
-    .drain = scalar::drain,
-    .combine_pairs = combine,
-    .filter = scalar::filter,
-    .collect = scalar::collect,
-    .intersect = scalar::intersect,
-};
+constexpr EntryKernels kScalarEntries{512, scalar::drain, combine, scalar::filter, scalar::collect, scalar::intersect};
 
 constexpr CodingKernels kScalarCodings{
-    .increasing = scalar::increasing,
     .gaps = scalar::gaps,
     .pack = scalar::pack,
     .unpack = scalar::unpack,
@@ -204,13 +181,9 @@ constexpr CodingKernels kScalarCodings{
 };
 
 constexpr ElementKernels kScalarElements{
-    .mark = scalar::mark,
-    .accumulate_mark = {scalar::accumulate_mark<float>, scalar::accumulate_mark<Bf16>, scalar::accumulate_mark<Fp16>},
-    .emit = scalar::emit,
-    .accumulate = {scalar::accumulate<float>, scalar::accumulate<Bf16>, scalar::accumulate<Fp16>},
-    .multiply = scalar::multiply,
-    .first_nonfinite = {scalar::first_nonfinite<float>, scalar::first_nonfinite<Bf16>, scalar::first_nonfinite<Fp16>},
-    .add_moments = scalar::add_moments,
-};
+    scalar::mark,       {scalar::accumulate_mark<float>, scalar::accumulate_mark<Bf16>, scalar::accumulate_mark<Fp16>},
+    scalar::emit,       {scalar::accumulate<float>, scalar::accumulate<Bf16>, scalar::accumulate<Fp16>},
+    scalar::multiply,   {scalar::first_nonfinite<float>, scalar::first_nonfinite<Bf16>, scalar::first_nonfinite<Fp16>},
+    scalar::add_moments};
 
 }  // namespace oktopk

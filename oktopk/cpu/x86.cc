@@ -33,9 +33,6 @@ struct Lanes {
 
   OKTOPK_AVX512 static Floats load(const float* x) { return _mm512_loadu_ps(x); }
   OKTOPK_AVX512 static void store(float* x, Floats v) { _mm512_storeu_ps(x, v); }
-  OKTOPK_AVX512 static Floats all(float x) { return _mm512_set1_ps(x); }
-  OKTOPK_AVX512 static Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
-  OKTOPK_AVX512 static Floats multiply(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
 
   OKTOPK_AVX512 static Floats widen(const float* x) { return load(x); }
   OKTOPK_AVX512 static Floats widen(const Bf16* x) {
@@ -74,9 +71,6 @@ struct Lanes {
 
   OKTOPK_AVX2 static Floats load(const float* x) { return _mm256_loadu_ps(x); }
   OKTOPK_AVX2 static void store(float* x, Floats v) { _mm256_storeu_ps(x, v); }
-  OKTOPK_AVX2 static Floats all(float x) { return _mm256_set1_ps(x); }
-  OKTOPK_AVX2 static Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
-  OKTOPK_AVX2 static Floats multiply(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
 
   OKTOPK_AVX2 static Floats widen(const float* x) { return load(x); }
   OKTOPK_AVX2 static Floats widen(const Bf16* x) {
@@ -248,7 +242,6 @@ OKTOPK_AVX2 void set_high_bits(const LowPart& low, const std::uint32_t* idx, std
 }  // namespace avx2
 
 static constexpr CodingKernels kAvx2Codings{
-    .increasing = avx2::increasing,
     .gaps = avx2::gaps,
     .pack = avx2::pack,
     .unpack = avx2::unpack,

@@ -155,13 +155,6 @@ OKTOPK_AVX2 std::size_t intersect(CooSource a, std::span<const std::uint32_t> in
 }  // namespace
 }  // namespace avx2
 
-constexpr EntryKernels kAvx2Entries{
-    .dense_block = 48,
-    .drain = avx2::drain,
-    .combine_pairs = avx2::combine_pairs,
-    .filter = avx2::filter,
-    .collect = avx2::collect,
-    .intersect = avx2::intersect,
-};
+constexpr EntryKernels kAvx2Entries{48, avx2::drain, avx2::combine_pairs, avx2::filter, avx2::collect, avx2::intersect};
 
 }  // namespace oktopk

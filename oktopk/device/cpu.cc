@@ -12,8 +12,7 @@
 #include "oktopk/base/bytes.h"
 #include "oktopk/base/error.h"
 #include "oktopk/cpu/kernels.h"
-#include "oktopk/device/cpu_sample.h"
-#include "oktopk/device/cpu_tiles.h"
+#include "oktopk/device/cpu_parts.h"
 #include "oktopk/device/device.h"
 #include "oktopk/device/thread_pool.h"
 
@@ -81,46 +80,13 @@ class CpuDevice final : public Device {
   }
 
   void accumulate_select(const Accumulation& in, float threshold, SparseVector& out) const override {
-    OKTOPK_DCHECK(in.gradient.empty() || in.acc.size() == in.gradient.size());
     out.clear();
-    const ElementKernels& use = element_kernels();
-    const auto mark = scan_kernel(in.acc.size());
-    const auto accumulate_mark = use.accumulate_mark[static_cast<std::size_t>(in.gradient.type())];
-    const std::uint32_t bound = bound_of(threshold);
-    collect(in.acc.size(), out, [&](Section section, SparseVector& to) {
-      Cleared cleared(in, section);
-      Output output(to);
-      for_tiles(section, [&](Section tile) {
-        const auto acc = in.acc.subspan(tile.begin, tile.size());
-        std::uint64_t* const marks = output.marks(tile).data();
-        if (in.gradient.empty()) {
-          mark(acc, bound, marks);
-        } else {
-          accumulate_mark(acc, addend(in, tile), bound, marks);
-        }
-        cleared.before(tile.end, [marks, begin = tile.begin, bound](std::size_t i, float value) {
-          set_mark(marks, i - begin, magnitude_bits(value) >= bound);
-        });
-        output.append(use, acc.data(), static_cast<Index>(tile.begin),
-                      in.gradient.empty() ? following(in.acc, tile) : Following::none(acc.data()));
-      });
-      output.finish();
-    });
+    append_selected(in, 0, threshold, out);
   }
 
   void select_at_least(std::span<const float> x, Index base, float threshold, SparseVector& out) const override {
-    const ElementKernels& use = element_kernels();
-    const auto mark = scan_kernel(x.size());
-    const std::uint32_t bound = bound_of(threshold);
-    collect(x.size(), out, [&](Section section, SparseVector& to) {
-      Output output(to);
-      for_tiles(section, [&](Section tile) {
-        const auto piece = x.subspan(tile.begin, tile.size());
-        mark(piece, bound, output.marks(tile).data());
-        output.append(use, piece.data(), base + static_cast<Index>(tile.begin), following(x, tile));
-      });
-      output.finish();
-    });
+    // Nothing is added or cleared, so nothing is written.
+    append_selected({.acc = {const_cast<float*>(x.data()), x.size()}}, base, threshold, out);
   }
 
   void magnitude_histogram(std::span<const float> x, MagnitudeHistogram& bins) const override {
@@ -161,15 +127,38 @@ class CpuDevice final : public Device {
   }
 
  private:
+  void append_selected(const Accumulation& in, Index base, float threshold, SparseVector& out) const {
+    const bool adds = !in.gradient.empty();
+    OKTOPK_DCHECK(!adds || in.acc.size() == in.gradient.size());
+    const ElementKernels& use = element_kernels();
+    const auto mark = scan_kernel(in.acc.size());
+    const auto accumulate_mark = use.accumulate_mark[static_cast<std::size_t>(in.gradient.type())];
+    const std::uint32_t bound = bound_of(threshold);
+    collect(in.acc.size(), out, [&](Section section, SparseVector& to) {
+      Cleared cleared(in, section);
+      Output output(to);
+      for_tiles(section, [&](Section tile) {
+        const auto acc = in.acc.subspan(tile.begin, tile.size());
+        std::uint64_t* const marks = output.marks(tile).data();
+        adds ? accumulate_mark(acc, addend(in, tile), bound, marks) : mark(acc, bound, marks);
+        cleared.before(tile.end, [marks, begin = tile.begin, bound](std::size_t i, float value) {
+          set_mark(marks, i - begin, magnitude_bits(value) >= bound);
+        });
+        output.append(use, acc.data(), base + static_cast<Index>(tile.begin), adds ? nullptr : following(in.acc, tile));
+      });
+      output.finish();
+    });
+  }
+
   static std::uint32_t bound_of(float threshold) { return std::max(magnitude_bits(threshold), 1U); }
 
   static Addend addend(const Accumulation& in, Section tile) {
     return {in.gradient.subspan(tile.begin, tile.size()).as<void>(), in.scale};
   }
 
-  // The memory that a scan of x reads after this tile.
-  static Following following(std::span<const float> x, Section tile) {
-    return tile.end + kTile <= x.size() ? Following::tile(x.data() + tile.end) : Following::none(x.data() + tile.begin);
+  // The whole tile that a scan of x reads after this one, if any.
+  static const float* following(std::span<const float> x, Section tile) {
+    return tile.end + kTile <= x.size() ? x.data() + tile.end : nullptr;
   }
 
   template <class Visit>

@@ -66,13 +66,14 @@ struct SparseVector {
   operator CooView() const { return view(); }
 };
 
-inline bool is_canonical(CooView v) {
-  if (v.idx.size() != v.val.size()) return false;
-  // No early exit: so compilers turn the loop into vector instructions.
+// Whether idx[0] < idx[1] < ... No early exit: so compilers turn the loop into vector instructions.
+inline bool increases(std::span<const Index> idx) {
   unsigned falls = 0;
-  for (std::size_t i = 1; i < v.size(); ++i) falls |= static_cast<unsigned>(v.idx[i - 1] >= v.idx[i]);
+  for (std::size_t i = 1; i < idx.size(); ++i) falls |= static_cast<unsigned>(idx[i - 1] >= idx[i]);
   return falls == 0;
 }
+
+inline bool is_canonical(CooView v) { return v.idx.size() == v.val.size() && increases(v.idx); }
 
 // The part of canonical `v` whose indices lie in `range`. COST: O(log size).
 inline CooView part(CooView v, Range range) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "oktopk/codec/checksum.h"
+#include "oktopk/codec/frame.h"
 
 #include <gtest/gtest.h>
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "tests/support/sparse.h"
 
 namespace oktopk::coo_test {
@@ -73,6 +75,22 @@ TEST(SparseVector, clear_and_append_reuse_the_memory) {
 TEST(Range, width_of_the_whole_index_space_does_not_wrap) {
   EXPECT_EQ((Range{0, 0xffffffffU}).width(), 0xffffffffU);
   EXPECT_EQ((Range{0xfffffff0U, 0xffffffffU}).width(), 15u);
+}
+
+TEST(Coo, increases_finds_one_wrong_pair_anywhere) {
+  for (Index count = 1; count < 70; ++count) {
+    std::vector<Index> idx(count);
+    // Both halves of the numbers: a signed comparison would be wrong here.
+    for (Index i = 0; i < count; ++i) idx[i] = 5 + 3 * i + (i < count / 2 ? 0 : 0x7FFFFFF0u);
+    EXPECT_TRUE(increases(idx));
+    for (Index i = 1; i < count; ++i) {
+      std::vector<Index> wrong = idx;
+      wrong[i] = wrong[i - 1];
+      EXPECT_FALSE(increases(wrong)) << count << ' ' << i;
+      wrong[i] = wrong[i - 1] - 1;
+      EXPECT_FALSE(increases(wrong)) << count << ' ' << i;
+    }
+  }
 }
 
 }  // namespace
