@@ -31,7 +31,7 @@ ASAN_SKIPS = $(LAW_SKIPS) */avx2_1 */avx512_1
 TSAN_SKIPS = $(LAW_SKIPS) $(foreach i,skewed tied equal zero lonely,*AllreduceLaws.*_$i) \
   $(foreach c,coo32 u16_blocks bit_packed bitmap,*CodecLaws.*_$c) *CodecLaws.*_P4_* *Bf16Laws.*_P4 *NodeLaws.*_of_5 \
   $(foreach p,1 2 4 7 12,*/threads_$p_*) $(foreach l,scalar avx2 avx512,*/$l_1) */avx2_3 */avx512_3 *_widens_* *DenseRegion* \
-  RegionMemory* NetworkPrices.* *drain_everything* *of_values_with_few_bits* Circulant.run_* *beyond_24_bits* SparseSgd* SparseAdam* \
+  RegionMemory* NetworkPrices.* *drain_everything* *of_values_with_few_bits* Circulant.run_* *beyond_24_bits* SparseSGD* SparseAdamW* \
   TensorStep.result_for_other_types_* *ReducerAdaptive.ranks_agree_*
 all_but = GTEST_FILTER='-$(subst $(eval ) ,:,$(strip $(1)))'
 heading = @printf '\n=== %s\n' "$(1)"

@@ -5,6 +5,7 @@
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
 #include "oktopk/base/find_row.h"
+#include "oktopk/reduce/reducer_options.h"
 #include "tools/text.h"
 
 namespace oktopk {
@@ -98,7 +99,7 @@ ReducerOptions MethodOptions::reducer(const std::string& preset) const {
   ReducerOptions options;
   options.preset = preset;
   options.density = density;
-  if (!selector.empty()) options.selector = find_selector(selector);
+  options.selector = selector;
   // A Reducer refuses a codec and skips that it would ignore; a sweep over presets may have both.
   if (preset != "auto") options.allreduce.codec = parse_codec(codec);
   if (preset == "circulant") options.allreduce.skips = skips;
@@ -130,8 +131,7 @@ void MethodOptions::check(const std::vector<int>& ranks) const {
       if (per_node == 0) continue;  // the number of hosts is not known yet
       const int P = (all + per_node - 1) / per_node;
       allreduce->check_ranks(P);
-      make_selector(options.selector.value_or(default_selector(find_preset(name), options.allreduce)),
-                    selector_options(options.allreduce, P));
+      make_selector(selector_of(options, find_preset(name), options.allreduce), selector_options(options.allreduce, P));
     }
   }
 }

@@ -21,7 +21,8 @@ namespace {
 nlohmann::json read_document(const std::string& file) {
   // An absent number is null in JSON and NaN in a plot.
   const auto null_to_nan = [](int /*depth*/, nlohmann::json::parse_event_t event, nlohmann::json& value) {
-    if (event == nlohmann::json::parse_event_t::value && value.is_null()) value = std::numeric_limits<double>::quiet_NaN();
+    if (event == nlohmann::json::parse_event_t::value && value.is_null())
+      value = std::numeric_limits<double>::quiet_NaN();
     return true;
   };
   std::ifstream in(file);

@@ -14,10 +14,8 @@
 #include <span>
 #include <string_view>
 
-#include "oktopk/allreduce/options.h"
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/allreduce/residual.h"
-#include "oktopk/allreduce/sparse_allreduce.h"
 #include "oktopk/base/state.h"
 #include "oktopk/codec/frame.h"
 #include "oktopk/comm/collectives.h"

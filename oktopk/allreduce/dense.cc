@@ -84,7 +84,8 @@ class Dense final : public Allreduce {
     split_own(step.comm.rank(), sums);
     dense_allgather(step.comm, std::as_writable_bytes(std::span(halves_)), sizeof(Bf16), cuts_, rounds, work_);
     out.dense_update.resize(step.n);
-    check_arrived(kernels().codings.from_bf16(std::as_bytes(std::span(halves_)).data(), step.n, out.dense_update.data()));
+    check_arrived(
+        kernels().codings.from_bf16(std::as_bytes(std::span(halves_)).data(), step.n, out.dense_update.data()));
   }
 
   void split_own(int rank, std::span<float> sums) {

@@ -20,17 +20,15 @@ constexpr std::array kHolderOrSender = {ResidualKind::holder_keeps, ResidualKind
 constexpr std::array kOwnerOrSender = {ResidualKind::owner_memory, ResidualKind::sender_keeps};
 
 constexpr std::array<Preset, 9> kPresets = {{
-    {"dense", "all n values, fp32 or bf16: Rabenseifner, or a ring for long vectors", SelectorKind::exact, kNone,
-     make_dense},
-    {"topka", "allgather of the selections, union applied", SelectorKind::exact, kCleared, make_topka},
-    {"gaussiank", "topka with thresholds from a Gaussian fit", SelectorKind::gaussian, kCleared, make_gaussiank},
-    {"topkdsa", "SparCML: split and reduce, allgather sparse or dense", SelectorKind::exact, kCleared, make_topkdsa},
-    {"gtopk", "tree merge that keeps k, then broadcast", SelectorKind::exact, kHolderOrSender, make_gtopk, kSender},
-    {"topka2a", "alltoall of equal regions, dense allgather", SelectorKind::quota, kCleared, make_topka2a},
-    {"oktopk", "Ok-Topk, Algorithm 1: balanced split, reused thresholds, O(k) words", SelectorKind::reused, kSender,
-     make_oktopk},
-    {"spardl", "SparDL: log-step reduce-scatter, k/P kept per block", SelectorKind::quota, kHolder, make_spardl},
-    {"circulant", "ours: any skip list, steered thresholds, owner memory", SelectorKind::controlled, kOwnerOrSender,
+    {"dense", "all n values, fp32 or bf16: Rabenseifner, or a ring for long vectors", "exact", kNone, make_dense},
+    {"topka", "allgather of the selections, union applied", "exact", kCleared, make_topka},
+    {"gaussiank", "topka with thresholds from a Gaussian fit", "gaussian", kCleared, make_gaussiank},
+    {"topkdsa", "SparCML: split and reduce, allgather sparse or dense", "exact", kCleared, make_topkdsa},
+    {"gtopk", "tree merge that keeps k, then broadcast", "exact", kHolderOrSender, make_gtopk, kSender},
+    {"topka2a", "alltoall of equal regions, dense allgather", "quota", kCleared, make_topka2a},
+    {"oktopk", "Ok-Topk, Algorithm 1: balanced split, reused thresholds, O(k) words", "reused", kSender, make_oktopk},
+    {"spardl", "SparDL: log-step reduce-scatter, k/P kept per block", "quota", kHolder, make_spardl},
+    {"circulant", "ours: any skip list, steered thresholds, owner memory", "controlled", kOwnerOrSender,
      make_circulant},
 }};
 
@@ -75,9 +73,9 @@ AllreduceOptions fitting(const Preset& preset, AllreduceOptions options) {
   return options;
 }
 
-SelectorKind default_selector(const Preset& preset, const AllreduceOptions& options) {
+std::string_view default_selector(const Preset& preset, const AllreduceOptions& options) {
   const bool is_steered = options.thresholds == ThresholdRule::steered;
-  return preset.selector == SelectorKind::reused && is_steered ? SelectorKind::controlled : preset.selector;
+  return preset.selector == "reused" && is_steered ? "controlled" : preset.selector;
 }
 
 SelectorOptions selector_options(const AllreduceOptions& options, int P) {

@@ -9,7 +9,7 @@
 #include <span>
 #include <string_view>
 
-#include "oktopk/allreduce/sparse_allreduce.h"
+#include "oktopk/allreduce/presets.h"
 #include "oktopk/device/device.h"
 
 namespace oktopk {

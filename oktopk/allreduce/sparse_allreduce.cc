@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "oktopk/allreduce/sparse_allreduce.h"
+#include "oktopk/allreduce/presets.h"
 
 #include "oktopk/allreduce/allreduce.h"
 #include "oktopk/base/error.h"

@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <span>
 
-#include "oktopk/base/half.h"
+#include "oktopk/base/gradient.h"
 #include "oktopk/base/simd.h"
 
 namespace oktopk {

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <span>
 
-#include "oktopk/base/half.h"
+#include "oktopk/base/gradient.h"
 #include "oktopk/base/simd.h"
 #include "oktopk/cpu/avx2.h"
 #include "oktopk/cpu/bits.h"

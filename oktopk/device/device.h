@@ -17,7 +17,7 @@
 #include <span>
 #include <string_view>
 
-#include "oktopk/device/gradient.h"
+#include "oktopk/base/gradient.h"
 #include "oktopk/sparse/coo.h"
 
 namespace oktopk {

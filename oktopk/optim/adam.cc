@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "oktopk/optim/adam.h"
+#include "oktopk/optim/optimiser.h"
 
 #include <algorithm>
 #include <array>
@@ -216,11 +216,11 @@ std::string_view to_string(AdamMode mode) { return kAdamModes[static_cast<std::s
 
 AdamMode find_adam_mode(std::string_view name) { return find_row(kAdamModes, "Adam mode", name).mode; }
 
-SparseAdam::SparseAdam(Synchroniser& sync, const AdamOptions& options)
+SparseAdamW::SparseAdamW(Synchroniser& sync, const AdamOptions& options)
     : Optimiser(sync, std::make_unique<Adam>(sync.n(), options)) {}
 
-std::uint32_t SparseAdam::steps() const { return static_cast<const Adam&>(rule()).t; }
-std::span<const float> SparseAdam::first_moment() const { return static_cast<const Adam&>(rule()).m; }
-std::span<const float> SparseAdam::second_moment() const { return static_cast<const Adam&>(rule()).v; }
+std::uint32_t SparseAdamW::steps() const { return static_cast<const Adam&>(rule()).t; }
+std::span<const float> SparseAdamW::first_moment() const { return static_cast<const Adam&>(rule()).m; }
+std::span<const float> SparseAdamW::second_moment() const { return static_cast<const Adam&>(rule()).v; }
 
 }  // namespace oktopk

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Everything that optimisers do around one synchronisation: clip the gradient, prepare it, synchronise, apply the mean
-// to the weights. SparseSgd (optim/sgd.h) and SparseAdam (optim/adam.h) add their rules.
+// to the weights. SparseSGD and SparseAdamW add their rules.
 // An object belongs to one rank. All ranks make the same calls with the same options, and hold bitwise equal weights
 // before and after each call. Formulas and costs: docs/optimisers.md.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "oktopk/base/bytes.h"
-#include "oktopk/base/state.h"
 #include "oktopk/reduce/synchroniser.h"
 
 namespace oktopk {
@@ -30,6 +30,7 @@ Sparsify find_sparsify(std::string_view name);
 // COST: one pass over the gradient; ceil(log2 P) messages of a few bytes.
 float clip_factor(Communicator& comm, std::span<const float> gradient, float clip_norm);
 
+class StateWriter;
 class UpdateRule;
 
 class Optimiser {
@@ -97,6 +98,71 @@ class Optimiser {
   bool agreed_ = false;
   std::vector<float> zeros_;   // an empty gradient
   std::vector<float> looked_;  // point() with look-ahead
+};
+
+struct SgdOptions {
+  float learning_rate = 0.1F;
+  float momentum = 0;
+  bool nesterov = false;
+  float weight_decay = 0;  // coupled: added to the gradient, after clipping
+  float clip_norm = 0;     // bounds the norm of the mean gradient; 0: off
+  Sparsify sparsify = Sparsify::gradients;
+  bool interval_aware = true;   // with gradients: momentum moves when its coordinate arrives
+  bool factor_masking = false;  // with updates: momentum is cleared where this rank just sent
+  bool look_ahead = false;
+};
+
+// SGD over a sparse synchroniser: Algorithm 2 of Ok-Topk (Li & Hoefler, PPoPP'22), with the learning rate inside the
+// accumulator: acc += lr g; w -= mean of what is sent. Momentum is either global (after the exchange) or local (before
+// it: the momentum correction of Deep Gradient Compression, Lin et al., ICLR'18, arXiv 1712.01887). Interval-aware
+// global momentum is ours: a sum that arrives after tau steps counts as tau steps of its mean, and the weight moves at
+// once by the momentum of another such interval (after a dense step or a flush: by none). The rule: sgd_rule.h.
+// COST: O(k) per sparse step, also with interval-aware momentum (2n words); O(n) and n words with the other kinds of
+// momentum, and with weight decay.
+class SparseSGD final : public Optimiser {
+ public:
+  // REQUIRES: sync outlives the optimiser.
+  SparseSGD(Synchroniser& sync, const SgdOptions& options);
+
+  // Empty without momentum. With Sparsify::updates each rank has its own.
+  std::span<const float> momentum() const;
+};
+
+enum class AdamMode {
+  interval_aware,  // ours
+  interval_steps,  // its simpler form: moments age by steps, and momentum does not move ahead
+  published,       // a step without an arrival is a gradient of zero
+};
+std::string_view to_string(AdamMode mode);
+AdamMode find_adam_mode(std::string_view name);
+
+struct AdamOptions {
+  float learning_rate = 1e-3F;
+  float beta1 = 0.9F;
+  float beta2 = 0.999F;
+  float epsilon = 1e-8F;
+  float weight_decay = 0;                    // decoupled: w *= 1 - learning_rate * weight_decay
+  float clip_norm = 0;                       // bounds the norm of the mean gradient; 0: off
+  AdamMode mode = AdamMode::interval_aware;  // of Sparsify::gradients
+  Sparsify sparsify = Sparsify::gradients;
+  bool look_ahead = false;  // with Sparsify::updates only
+};
+
+// AdamW (Loshchilov & Hutter, ICLR'19, arXiv 1711.05101) over a sparse synchroniser. The interval-aware mode is ours: a
+// gradient that a coordinate accumulated over tau steps counts as tau steps, not as one huge gradient. The weight then
+// moves by the momentum of those steps and of another such interval, so no momentum is lost; the second moment averages
+// over arrivals, because each arrival is one observation. The published mode is how BERT was trained with Ok-Topk (Li &
+// Hoefler, PPoPP'22): a step without an arrival is a gradient of zero. All modes are AdamW, to the last bit, when every
+// coordinate arrives in every step. The rule of one coordinate: adam_rule.h. COST: interval_aware O(k) per sparse step,
+// memory 4n words; published and updates O(n), 3n words (published with dense steps only, 2n).
+class SparseAdamW final : public Optimiser {
+ public:
+  // REQUIRES: sync outlives the optimiser.
+  SparseAdamW(Synchroniser& sync, const AdamOptions& options);
+
+  std::uint32_t steps() const;
+  std::span<const float> first_moment() const;
+  std::span<const float> second_moment() const;
 };
 
 }  // namespace oktopk

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "oktopk/optim/sgd.h"
+#include "oktopk/optim/optimiser.h"
 
 #include <algorithm>
 #include <cmath>
@@ -162,9 +162,9 @@ class Sgd final : public UpdateRule {
 
 }  // namespace
 
-SparseSgd::SparseSgd(Synchroniser& sync, const SgdOptions& options)
+SparseSGD::SparseSGD(Synchroniser& sync, const SgdOptions& options)
     : Optimiser(sync, std::make_unique<Sgd>(sync.n(), options)) {}
 
-std::span<const float> SparseSgd::momentum() const { return static_cast<const Sgd&>(rule()).velocity; }
+std::span<const float> SparseSGD::momentum() const { return static_cast<const Sgd&>(rule()).velocity; }
 
 }  // namespace oktopk

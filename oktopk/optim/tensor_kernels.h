@@ -7,7 +7,7 @@
 #include <bit>
 #include <type_traits>
 
-#include "oktopk/base/half.h"
+#include "oktopk/base/gradient.h"
 #include "oktopk/optim/tensor_step.h"
 
 namespace oktopk {

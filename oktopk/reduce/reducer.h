@@ -17,7 +17,6 @@
 #include "oktopk/device/device.h"
 #include "oktopk/reduce/synchroniser.h"
 #include "oktopk/trace/trace.h"
-#include "oktopk/tune/choose.h"
 #include "oktopk/tune/profile.h"
 
 namespace oktopk {
@@ -72,15 +71,15 @@ struct AdaptiveDensityOptions {
 
 // An option that the preset would ignore is refused with a UsageError that names it.
 struct ReducerOptions {
-  std::string preset = "auto";  // a name of presets(); auto: the tuner chooses preset, codec, skips
-  std::size_t k = 0;            // entries per step; 0: by density
-  double density = 0.01;        // k = density * n, at least 1
-  std::optional<SelectorKind> selector = std::nullopt;  // default: the preset's own
-  AllreduceOptions allreduce = {};                      // codec, skips, residual rule, intervals
-  CpuOptions cpu = {};                                  // threads that share a pass over n
-  std::shared_ptr<const Device> device = nullptr;       // makes all passes over n; null: a CPU device by `cpu`
-  DensitySchedule warmup = {};                          // stages before the steps at k
-  AdaptiveDensityOptions adaptive = {};                 // k changes after the warm-up; not with preset dense
+  std::string preset = "auto";                     // a name of presets(); auto: the tuner chooses preset, codec, skips
+  std::size_t k = 0;                               // entries per step; 0: by density
+  double density = 0.01;                           // k = density * n, at least 1
+  std::string selector = {};                       // a name; empty: the preset's own
+  AllreduceOptions allreduce = {};                 // codec, skips, residual rule, intervals
+  CpuOptions cpu = {};                             // threads that share a pass over n
+  std::shared_ptr<const Device> device = nullptr;  // makes all passes over n; null: a CPU device by `cpu`
+  DensitySchedule warmup = {};                     // stages before the steps at k
+  AdaptiveDensityOptions adaptive = {};            // k changes after the warm-up; not with preset dense
   float decay = 1;  // error feedback: what is unsent is multiplied by this before each sparse step
   NanPolicy nan_policy = NanPolicy::error;
   ChoiceOptions choice = {};  // auto: what it may choose; its `allreduce` is the one above

@@ -70,7 +70,7 @@ void describe_auto(const ReducerOptions& options, std::ostream& text) {
   text << "preset auto, coarsest value coding "
        << value_codings()[static_cast<std::size_t>(options.choice.coarsest)].name << ", residual "
        << to_string(options.allreduce.residual) << ", selector "
-       << (options.selector ? static_cast<int>(*options.selector) : -1) << ", profile ";
+       << (options.selector.empty() ? "default" : options.selector) << ", profile ";
   if (options.profile) {
     StateWriter prices;
     save(*options.profile, prices);
@@ -88,8 +88,8 @@ AllreduceOptions describe_named(const ReducerOptions& options, std::ostream& tex
   check_named(options);
   const Preset& preset = find_preset(options.preset);
   const AllreduceOptions o = make_allreduce(preset, options.allreduce)->options();
-  const SelectorKind kind = options.selector.value_or(default_selector(preset, o));
-  text << "preset " << preset.name << ", selector " << make_selector(kind, selector_options(o, 1))->name() << ", codec "
+  text << "preset " << preset.name << ", selector "
+       << make_selector(selector_of(options, preset, o), selector_options(o, 1))->name() << ", codec "
        << to_string(o.codec) << ", skips " << o.skips << ", residual " << to_string(o.residual);
   return o;
 }

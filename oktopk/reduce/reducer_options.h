@@ -29,4 +29,9 @@ AllreduceOptions options_of(const Method& method, const ReducerOptions& options)
 // `sharers`.
 Prediction with_agreement(Prediction prediction, const ReducerOptions& options, int P, int sharers);
 
+// The selector that the options name, or the preset's own for these options of the allreduce.
+inline std::string_view selector_of(const ReducerOptions& options, const Preset& preset, const AllreduceOptions& o) {
+  return options.selector.empty() ? default_selector(preset, o) : std::string_view(options.selector);
+}
+
 }  // namespace oktopk

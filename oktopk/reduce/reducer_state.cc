@@ -50,8 +50,8 @@ void ReducerState::use(const std::optional<Tuner>& its_tuner) {
   const Preset& preset = find_preset(its_tuner ? its_tuner->choice().method.preset : options.preset);
   auto exchange =
       make_allreduce(preset, its_tuner ? options_of(its_tuner->choice().method, options) : options.allreduce);
-  selector = make_selector(options.selector.value_or(default_selector(preset, options.allreduce)),
-                           selector_options(options.allreduce, setting.P));
+  selector =
+      make_selector(selector_of(options, preset, options.allreduce), selector_options(options.allreduce, setting.P));
   allreduce = std::move(exchange);
   rule = &residual_rule(allreduce->options().residual);
   tuner = its_tuner;

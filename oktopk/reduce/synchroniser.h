@@ -11,9 +11,9 @@
 #include <string>
 
 #include "oktopk/base/bytes.h"
+#include "oktopk/base/gradient.h"
 #include "oktopk/comm/communicator.h"
 #include "oktopk/device/device.h"
-#include "oktopk/device/gradient.h"
 #include "oktopk/sparse/coo.h"
 
 namespace oktopk {

@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "oktopk/allreduce/allreduce.h"
-#include "oktopk/device/device.h"
 #include "oktopk/allreduce/residual.h"
+#include "oktopk/device/device.h"
 
 namespace oktopk {
 

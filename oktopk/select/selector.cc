@@ -12,12 +12,11 @@ namespace oktopk {
 namespace {
 
 constexpr std::array<SelectorInfo, 5> kSelectors = {{
-    {SelectorKind::exact, "exact", "the k largest magnitudes, exactly", make_exact},
-    {SelectorKind::quota, "quota", "the k/P largest of each of P equal regions", make_quota},
-    {SelectorKind::reused, "reused", "exact threshold every tau' steps, reused in between (Ok-Topk)", make_reused},
-    {SelectorKind::gaussian, "gaussian", "threshold from a fitted normal distribution (Gaussiank)", make_gaussian},
-    {SelectorKind::controlled, "controlled", "threshold steered by the counts it yields, trimmed to k (ours)",
-     make_controlled},
+    {"exact", "the k largest magnitudes, exactly", make_exact},
+    {"quota", "the k/P largest of each of P equal regions", make_quota},
+    {"reused", "exact threshold every tau' steps, reused in between (Ok-Topk)", make_reused},
+    {"gaussian", "threshold from a fitted normal distribution (Gaussiank)", make_gaussian},
+    {"controlled", "threshold steered by the counts it yields, trimmed to k (ours)", make_controlled},
 }};
 
 // A threshold that was far too low once let up to n entries through. Gives their memory back: a selection is O(k).
@@ -46,12 +45,8 @@ void Selector::select(const Device& device, const Accumulation& in, std::size_t 
 
 std::span<const SelectorInfo> selectors() { return kSelectors; }
 
-std::unique_ptr<Selector> make_selector(SelectorKind kind, const SelectorOptions& options) {
-  const auto at = static_cast<std::size_t>(kind);
-  require(at < kSelectors.size(), "make_selector: unknown kind ", at);
-  return kSelectors[at].make(options);
+std::unique_ptr<Selector> make_selector(std::string_view name, const SelectorOptions& options) {
+  return find_row(kSelectors, "selector", name).make(options);
 }
-
-SelectorKind find_selector(std::string_view name) { return find_row(kSelectors, "selector", name).kind; }
 
 }  // namespace oktopk

@@ -18,7 +18,6 @@
 
 #include "oktopk/base/state.h"
 #include "oktopk/device/device.h"
-#include "oktopk/select/selector_kind.h"
 #include "oktopk/sparse/coo.h"
 
 namespace oktopk {
@@ -49,15 +48,13 @@ struct SelectorOptions {
 };
 
 struct SelectorInfo {
-  SelectorKind kind;
   std::string_view name;
   std::string_view summary;
   std::unique_ptr<Selector> (*make)(const SelectorOptions& options);
 };
 std::span<const SelectorInfo> selectors();
-std::unique_ptr<Selector> make_selector(SelectorKind kind, const SelectorOptions& options = {});
-// By name; UsageError lists the names that exist.
-SelectorKind find_selector(std::string_view name);
+// UsageError lists the names that exist.
+std::unique_ptr<Selector> make_selector(std::string_view name, const SelectorOptions& options = {});
 
 // The factories.
 std::unique_ptr<Selector> make_exact(const SelectorOptions& options);

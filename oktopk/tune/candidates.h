@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "oktopk/comm/skips.h"
-#include "oktopk/tune/choose.h"
 #include "oktopk/tune/cost.h"
+#include "oktopk/tune/profile.h"
 
 namespace oktopk {
 

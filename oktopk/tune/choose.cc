@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Override rules: matching, reading and writing. Reading is a recursive descent over the grammar of choose.h.
-#include "oktopk/tune/choose.h"
+#include "oktopk/tune/profile.h"
 
 #include <algorithm>
 #include <array>

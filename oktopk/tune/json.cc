@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "oktopk/base/error.h"
-#include "oktopk/tune/choose.h"
 #include "oktopk/tune/profile.h"
 
 namespace oktopk {

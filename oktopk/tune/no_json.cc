@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // For builds without nlohmann_json: profiles and override rules cannot be read from JSON or written as JSON.
 #include "oktopk/base/error.h"
-#include "oktopk/tune/choose.h"
 #include "oktopk/tune/profile.h"
 
 namespace oktopk {

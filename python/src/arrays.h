@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "oktopk/base/error.h"
-#include "oktopk/device/gradient.h"
+#include "oktopk/base/gradient.h"
 
 namespace oktopk::python {
 

@@ -7,8 +7,8 @@
 #include <nanobind/stl/vector.h>
 
 #include "oktopk/base/error.h"
-#include "oktopk/comm/threads.h"
 #include "oktopk/comm/decorators.h"
+#include "oktopk/comm/threads.h"
 #include "oktopk/comm/transport_support.h"
 #include "python/src/module.h"
 #include "python/src/python_communicator.h"

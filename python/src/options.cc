@@ -71,7 +71,7 @@ constexpr auto kKeywords = std::to_array<Keyword>({
     {"codec", [](ReducerOptions& o, nb::handle x) { o.allreduce.codec = parse_codec(text(x)); }},
     {"skips", [](ReducerOptions& o, nb::handle x) { o.allreduce.skips = text(x); }},
     {"residual", [](ReducerOptions& o, nb::handle x) { o.allreduce.residual = find_residual(text(x)); }},
-    {"selector", [](ReducerOptions& o, nb::handle x) { o.selector = find_selector(text(x)); }},
+    {"selector", [](ReducerOptions& o, nb::handle x) { o.selector = text(x); }},
     {"tau", [](ReducerOptions& o, nb::handle x) { o.allreduce.tau = static_cast<int>(positive(x, "tau")); }},
     {"tau_prime",
      [](ReducerOptions& o, nb::handle x) { o.allreduce.tau_prime = static_cast<int>(positive(x, "tau_prime")); }},

@@ -11,6 +11,7 @@
 #include "oktopk/allreduce/parts/gather.h"
 #include "oktopk/allreduce/parts/tallies.h"
 #include "oktopk/base/error.h"
+#include "oktopk/comm/skips.h"
 #include "tests/laws/witness.h"
 #include "tests/support/runs.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The collective alone, against the oracle.
-#include "oktopk/allreduce/sparse_allreduce.h"
+#include "oktopk/allreduce/presets.h"
 
 #include <gtest/gtest.h>
 

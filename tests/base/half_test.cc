@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "oktopk/base/half.h"
+#include "oktopk/base/gradient.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <vector>
 
-#include "oktopk/base/half.h"
+#include "oktopk/base/gradient.h"
 
 namespace oktopk::log_levels_test {
 namespace {

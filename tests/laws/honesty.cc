@@ -8,14 +8,15 @@
 
 #include "oktopk/allreduce/allreduce.h"
 #include "oktopk/allreduce/parts/thresholds.h"
+#include "oktopk/reduce/reducer_options.h"
 
 namespace oktopk {
 namespace {
 
 // The selectors exact, quota and controlled trim to k.
 bool may_send_more_than_k(const ReducerOptions& options) {
-  const SelectorKind kind = options.selector.value_or(default_selector(find_preset(options.preset), options.allreduce));
-  return kind == SelectorKind::reused || kind == SelectorKind::gaussian;
+  const std::string_view name = selector_of(options, find_preset(options.preset), options.allreduce);
+  return name == "reused" || name == "gaussian";
 }
 
 // The most entries of a result that is not the union; 0: the number that predict() assumes.

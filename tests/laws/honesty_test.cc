@@ -100,7 +100,7 @@ TEST(Honesty, promise_of_paper_thresholds_has_no_bytes_and_of_steered_ones_the_b
     EXPECT_FALSE(promised().holds_bytes);
     options.preset = "topka";
     const double exact = promised().steady.bound.bytes;
-    options.selector = SelectorKind::reused;  // up to 2k
+    options.selector = "reused";  // up to 2k
     EXPECT_GT(promised().steady.bound.bytes, 1.8 * exact);
   });
 }

@@ -5,7 +5,7 @@
 
 #include <tuple>
 
-#include "oktopk/allreduce/sparse_allreduce.h"
+#include "oktopk/allreduce/presets.h"
 #include "oktopk/comm/mpi.h"
 #include "tests/support/collectives_conformance.h"
 #include "tests/support/communicator_conformance.h"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a coordinate's silence means to the two interval modes of SparseAdam.
+// What a coordinate's silence means to the two interval modes of SparseAdamW.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <numeric>
 
 #include "oktopk/base/random.h"
-#include "oktopk/optim/adam.h"
+#include "oktopk/optim/optimiser.h"
 #include "tests/support/adamw.h"
 #include "tests/support/sparse.h"
 
@@ -15,12 +15,12 @@ namespace {
 
 // Gradients with a drift that noise hides, as in training: after the same number of steps the
 // weights have moved as far whether they arrive in each step or their sum every 7 steps.
-TEST(SparseAdam, interval_aware_moves_as_far_as_dense_adam) {
+TEST(SparseAdamW, interval_aware_moves_as_far_as_dense_adam) {
   constexpr Index n = 400;
   constexpr int kInterval = 7;
   constexpr int kSteps = 140 * kInterval;
   const AdamOptions options{.learning_rate = 1e-3F, .beta2 = 0.999F};
-  with_adam(n, options, [&](SparseAdam& adam) {
+  with_adam(n, options, [&](SparseAdamW& adam) {
     AdamW dense(options, n);
     Weights often(n), rarely(n), gradient(n), sum(n);
     Random random(4);
@@ -38,8 +38,8 @@ TEST(SparseAdam, interval_aware_moves_as_far_as_dense_adam) {
 }
 
 // Without noise S^2 / tau exceeds the mean square tau-fold: more careful than dense Adam.
-TEST(SparseAdam, interval_aware_with_constant_gradients_moves_by_the_root_of_the_interval) {
-  with_adam(1, {.learning_rate = 1e-3F}, [](SparseAdam& adam) {
+TEST(SparseAdamW, interval_aware_with_constant_gradients_moves_by_the_root_of_the_interval) {
+  with_adam(1, {.learning_rate = 1e-3F}, [](SparseAdamW& adam) {
     Weights weights = {0};
     const SparseVector sum = make_sparse({{0, 9 * 0.5F}});
     for (int step = 1; step <= 180; ++step) adam.apply(weights, step % 9 == 0 ? Update{sum} : Update{});
@@ -48,11 +48,11 @@ TEST(SparseAdam, interval_aware_with_constant_gradients_moves_by_the_root_of_the
   });
 }
 
-TEST(SparseAdam, interval_aware_moves_by_the_learning_rates_of_the_silent_steps) {
+TEST(SparseAdamW, interval_aware_moves_by_the_learning_rates_of_the_silent_steps) {
   const SparseVector both = make_sparse({{0, 2}, {1, 2}});
   const Weights all = {2, 2};
   for (const Update& arrival : {Update{both}, Update{.dense = all}})
-    with_adam(2, {}, [&](SparseAdam& adam) {
+    with_adam(2, {}, [&](SparseAdamW& adam) {
       Weights weights = {0, 0};
       for (const float rate : {0.5F, 0.25F, 0.125F}) {
         adam.set_learning_rate(rate);
@@ -68,9 +68,9 @@ TEST(SparseAdam, interval_aware_moves_by_the_learning_rates_of_the_silent_steps)
 
 // An epsilon that dwarfs the second moment makes the moves linear: each S moves by S in the end,
 // whether it comes after many steps or few, and though most of it may still be in the momentum.
-TEST(SparseAdam, interval_aware_loses_no_momentum) {
+TEST(SparseAdamW, interval_aware_loses_no_momentum) {
   constexpr float kEpsilon = 1e6F;
-  with_adam(1, {.learning_rate = 1e6F, .epsilon = kEpsilon}, [](SparseAdam& adam) {
+  with_adam(1, {.learning_rate = 1e6F, .epsilon = kEpsilon}, [](SparseAdamW& adam) {
     Weights weights = {0};
     const Weights nothing = {0};
     for (int step = 1; step <= 1200; ++step) {  // late enough that no bias is left to correct
@@ -84,8 +84,8 @@ TEST(SparseAdam, interval_aware_loses_no_momentum) {
   });
 }
 
-TEST(SparseAdam, interval_aware_averages_the_second_moment_over_arrivals) {
-  with_adam(1, {.beta2 = 0.75F}, [](SparseAdam& adam) {
+TEST(SparseAdamW, interval_aware_averages_the_second_moment_over_arrivals) {
+  with_adam(1, {.beta2 = 0.75F}, [](SparseAdamW& adam) {
     Weights weights = {0};
     float expected = 0;
     for (int step = 1; step <= 60; ++step) {
@@ -98,8 +98,8 @@ TEST(SparseAdam, interval_aware_averages_the_second_moment_over_arrivals) {
 }
 
 // A unit that was dead for 200 steps: its second moment would be a thousandth of what it should be.
-TEST(SparseAdam, interval_aware_takes_the_second_moment_from_a_surprise) {
-  with_adam(1, {.learning_rate = 1e-3F}, [](SparseAdam& adam) {
+TEST(SparseAdamW, interval_aware_takes_the_second_moment_from_a_surprise) {
+  with_adam(1, {.learning_rate = 1e-3F}, [](SparseAdamW& adam) {
     Weights weights = {0};
     const Weights nothing = {0};
     for (int step = 1; step <= 200; ++step) adam.apply(weights, {.dense = nothing});
@@ -113,8 +113,8 @@ TEST(SparseAdam, interval_aware_takes_the_second_moment_from_a_surprise) {
 }
 
 // The simpler form: moments age by steps, a move is all at once.
-TEST(SparseAdam, interval_steps_moves_by_all_of_the_new_moment) {
-  with_adam(1, {.learning_rate = 1, .mode = AdamMode::interval_steps}, [](SparseAdam& adam) {
+TEST(SparseAdamW, interval_steps_moves_by_all_of_the_new_moment) {
+  with_adam(1, {.learning_rate = 1, .mode = AdamMode::interval_steps}, [](SparseAdamW& adam) {
     Weights weights = {0};
     const SparseVector sum = make_sparse({{0, 8}});
     for (int step = 1; step <= 4; ++step) adam.apply(weights, step == 4 ? Update{sum} : Update{});

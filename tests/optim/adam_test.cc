@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// SparseAdam: bitwise AdamW where everything arrives; what silence means in each mode; schedules,
+// SparseAdamW: bitwise AdamW where everything arrives; what silence means in each mode; schedules,
 // weight decay and flushes in between.
-#include "oktopk/optim/adam.h"
+#include "oktopk/optim/optimiser.h"
 
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ Weights mean_gradient(int P, int step) {
 
 const AdamOptions kDecaying{.beta2 = 0.99F, .weight_decay = 0.3F};
 
-TEST(SparseAdam, steps_where_everything_arrives_are_adamw_bitwise) {
+TEST(SparseAdamW, steps_where_everything_arrives_are_adamw_bitwise) {
   for (const AdamMode mode : {AdamMode::interval_aware, AdamMode::published})
     for (const std::string preset : {"dense", "topka"})
       for (const int P : {1, 3, 5})
@@ -47,7 +47,7 @@ TEST(SparseAdam, steps_where_everything_arrives_are_adamw_bitwise) {
           Reducer reducer(comm, kSize, preset_options(preset, kSize));
           AdamOptions options = kDecaying;
           options.mode = mode;
-          SparseAdam adam(reducer, options);
+          SparseAdamW adam(reducer, options);
           AdamW reference(options, kSize);
           Weights weights = first_weights(kSize);
           Weights expected = weights;
@@ -60,14 +60,14 @@ TEST(SparseAdam, steps_where_everything_arrives_are_adamw_bitwise) {
         });
 }
 
-TEST(SparseAdam, clipping_scales_what_adamw_sees) {
+TEST(SparseAdamW, clipping_scales_what_adamw_sees) {
   run_world("threads", 3, [](Communicator& comm) {
     ReducerOptions dense;
     dense.preset = "dense";
     Reducer reducer(comm, kSize, dense);
     AdamOptions options = kDecaying;
     options.clip_norm = 0.25F;
-    SparseAdam adam(reducer, options);
+    SparseAdamW adam(reducer, options);
     AdamW reference(options, kSize);
     Weights weights = first_weights(kSize);
     Weights expected = weights;
@@ -86,7 +86,7 @@ TEST(SparseAdam, clipping_scales_what_adamw_sees) {
 }
 
 // Every rank an Adam of its own; the mean of what they would do.
-TEST(SparseAdam, updates_mode_with_dense_steps_averages_local_adams) {
+TEST(SparseAdamW, updates_mode_with_dense_steps_averages_local_adams) {
   AdamOptions options = kDecaying;
   options.sparsify = Sparsify::updates;
   Training training{.P = 3, .n = kSize, .steps = 12};
@@ -107,10 +107,10 @@ TEST(SparseAdam, updates_mode_with_dense_steps_averages_local_adams) {
   EXPECT_LT(distance(weights[0], expected), 1e-5);
 }
 
-TEST(SparseAdam, interval_aware_touches_only_what_arrives) {
+TEST(SparseAdamW, interval_aware_touches_only_what_arrives) {
   run_world("threads", 3, [](Communicator& comm) {
     Reducer reducer(comm, kSize, preset_options("oktopk", 4));
-    SparseAdam adam(reducer, kDecaying);
+    SparseAdamW adam(reducer, kDecaying);
     for (int step = 0; step < 5; ++step) {
       Weights weights = first_weights(kSize);
       const Update update = adam.step(weights, dyadic(comm.rank(), step));
@@ -121,9 +121,9 @@ TEST(SparseAdam, interval_aware_touches_only_what_arrives) {
   });
 }
 
-TEST(SparseAdam, published_decays_moments_and_moves_weights_everywhere) {
+TEST(SparseAdamW, published_decays_moments_and_moves_weights_everywhere) {
   AdamOptions options{.learning_rate = 0.5F, .mode = AdamMode::published};
-  with_adam(3, options, [](SparseAdam& adam) {
+  with_adam(3, options, [](SparseAdamW& adam) {
     AdamW reference({}, 3);
     Weights weights = {0, 0, 0};
     Weights expected = weights;
@@ -138,9 +138,9 @@ TEST(SparseAdam, published_decays_moments_and_moves_weights_everywhere) {
 }
 
 // Weights that never arrive decay as those of a dense optimiser do, once they are caught up.
-TEST(SparseAdam, lazy_weight_decay_equals_eager_after_catching_up) {
+TEST(SparseAdamW, lazy_weight_decay_equals_eager_after_catching_up) {
   const SparseVector some = make_sparse({{1, 1}});
-  with_adam(2, kDecaying, [&](SparseAdam& lazy) {
+  with_adam(2, kDecaying, [&](SparseAdamW& lazy) {
     Weights weights = {1, 1};
     double expected = 1;
     for (int step = 0; step < 40; ++step) {
@@ -157,10 +157,10 @@ TEST(SparseAdam, lazy_weight_decay_equals_eager_after_catching_up) {
   });
 }
 
-TEST(SparseAdam, flush_ends_intervals_and_makes_no_step) {
+TEST(SparseAdamW, flush_ends_intervals_and_makes_no_step) {
   run_world("threads", 3, [](Communicator& comm) {
     Reducer reducer(comm, kSize, preset_options("circulant", 5));
-    SparseAdam adam(reducer, kDecaying);
+    SparseAdamW adam(reducer, kDecaying);
     Weights weights = first_weights(kSize);
     adam.flush(weights);
     EXPECT_EQ(weights, first_weights(kSize));
@@ -175,12 +175,12 @@ TEST(SparseAdam, flush_ends_intervals_and_makes_no_step) {
   });
 }
 
-TEST(SparseAdam, flush_in_published_mode_is_one_more_step_if_anything_is_unsent) {
+TEST(SparseAdamW, flush_in_published_mode_is_one_more_step_if_anything_is_unsent) {
   run_world("threads", 3, [](Communicator& comm) {
     AdamOptions options = kDecaying;
     options.mode = AdamMode::published;
     Reducer reducer(comm, kSize, preset_options("circulant", 5));
-    SparseAdam adam(reducer, options);
+    SparseAdamW adam(reducer, options);
     Weights weights = first_weights(kSize);
     adam.step(weights, dyadic(comm.rank(), 0));
     adam.flush(weights);
@@ -192,11 +192,11 @@ TEST(SparseAdam, flush_in_published_mode_is_one_more_step_if_anything_is_unsent)
   });
 }
 
-TEST(SparseAdam, construction_with_bad_options_says_which) {
+TEST(SparseAdamW, construction_with_bad_options_says_which) {
   run_world("threads", 1, [](Communicator& comm) {
     Reducer reducer(comm, kSize, {});
     const auto expect = [&](const AdamOptions& options, const std::string& part) {
-      const std::string message = message_of([&] { SparseAdam(reducer, options); });
+      const std::string message = message_of([&] { SparseAdamW(reducer, options); });
       EXPECT_NE(message.find(part), std::string::npos) << message;
     };
     expect({.beta1 = 1}, "beta1 = 1");

@@ -178,7 +178,7 @@ TEST_P(OptimiserOfKind, load_of_what_one_rank_cannot_read_changes_nothing) {
     Reducer other_reducer(comm, kSize, other_options);
     const auto other = GetParam().make(other_reducer);
     EXPECT_TRUE(says(refusal(other->save()), "options"));
-    SparseSgd alien(reducer, {.momentum = 0.123F});
+    SparseSGD alien(reducer, {.momentum = 0.123F});
     EXPECT_TRUE(says(refusal(comm.rank() == 0 ? alien.save() : earlier), "rank 0"));
     EXPECT_EQ(refusal(now), "accepted");
   });
@@ -208,8 +208,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, OptimiserOfKind, testing::ValuesIn(optimiser_kin
 TEST(Optimiser, point_with_look_ahead_is_past_what_is_unsent) {
   run_world("threads", 3, [](Communicator& comm) {
     Reducer reducer(comm, 4, preset_options("topka", 1));
-    SparseSgd plain(reducer, {});
-    SparseSgd ahead(reducer, {.learning_rate = 0.5F, .look_ahead = true});
+    SparseSGD plain(reducer, {});
+    SparseSGD ahead(reducer, {.learning_rate = 0.5F, .look_ahead = true});
     Weights weights = {1, 1, 1, 1};
     EXPECT_EQ(plain.point(weights).data(), weights.data());
     const auto r = static_cast<float>(comm.rank());
@@ -224,8 +224,8 @@ TEST(Optimiser, apply_is_for_callers_who_synchronise) {
   run_world("threads", 3, [](Communicator& comm) {
     Reducer reducer(comm, kSize, sparse_options());
     Reducer other_reducer(comm, kSize, sparse_options());
-    SparseAdam whole(reducer, {});
-    SparseAdam half(other_reducer, {});
+    SparseAdamW whole(reducer, {});
+    SparseAdamW half(other_reducer, {});
     Weights a = first_weights(kSize);
     Weights b = a;
     for (int step = 0; step < 8; ++step) {
@@ -234,7 +234,7 @@ TEST(Optimiser, apply_is_for_callers_who_synchronise) {
     }
     half.apply(b, {.skipped = true});
     EXPECT_EQ(a, b);
-    SparseSgd updates(reducer, {.sparsify = Sparsify::updates});
+    SparseSGD updates(reducer, {.sparsify = Sparsify::updates});
     EXPECT_TRUE(says(message_of([&] { updates.apply(a, {}); }), "updates"));
   });
 }
@@ -243,8 +243,8 @@ TEST(Optimiser, step_with_different_options_is_refused_on_all_ranks) {
   run_world("threads", 3, [](Communicator& comm) {
     Reducer reducer(comm, kSize, sparse_options());
     Weights weights = first_weights(kSize);
-    SparseSgd rates(reducer, {.learning_rate = comm.rank() == 1 ? 0.1F : 0.2F});
-    SparseSgd momenta(reducer, {.momentum = comm.rank() == 2 ? 0.9F : 0.8F});
+    SparseSGD rates(reducer, {.learning_rate = comm.rank() == 1 ? 0.1F : 0.2F});
+    SparseSGD momenta(reducer, {.momentum = comm.rank() == 2 ? 0.9F : 0.8F});
     for (Optimiser* optimiser : {&rates, &momenta})
       EXPECT_TRUE(says(message_of([&] { optimiser->step(weights, Weights(kSize)); }), "optimiser: rank "));
     EXPECT_EQ(weights, first_weights(kSize));
@@ -255,15 +255,15 @@ TEST(Optimiser, arguments_that_make_no_sense_are_refused) {
   run_world("threads", 1, [](Communicator& comm) {
     Reducer reducer(comm, kSize, sparse_options());
     Weights few(kSize - 1);
-    SparseSgd sgd(reducer, {});
+    SparseSGD sgd(reducer, {});
     EXPECT_TRUE(says(message_of([&] { sgd.step(few, Weights(kSize)); }), "119 weights"));
     EXPECT_TRUE(says(message_of([&] { sgd.point(few); }), "119 weights"));
     EXPECT_TRUE(says(message_of([&] { sgd.flush(few); }), "119 weights"));
     EXPECT_TRUE(says(message_of([&] { sgd.apply(few, {}); }), "119 weights"));
     for (const float rate : {-1.0F, kNan, std::numeric_limits<float>::infinity()}) {
       EXPECT_TRUE(says(message_of([&] { sgd.set_learning_rate(rate); }), "learning_rate = "));
-      EXPECT_TRUE(says(message_of([&] { SparseSgd(reducer, {.learning_rate = rate}); }), "rate"));
-      EXPECT_TRUE(says(message_of([&] { SparseSgd(reducer, {.clip_norm = rate}); }), "clip_norm"));
+      EXPECT_TRUE(says(message_of([&] { SparseSGD(reducer, {.learning_rate = rate}); }), "rate"));
+      EXPECT_TRUE(says(message_of([&] { SparseSGD(reducer, {.clip_norm = rate}); }), "clip_norm"));
     }
     EXPECT_EQ(find_sparsify("updates"), Sparsify::updates);
     EXPECT_EQ(to_string(Sparsify::gradients), "gradients");

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Interval-aware momentum of SparseSgd: what arrives late moves as if it had come in time, and as
+// Interval-aware momentum of SparseSGD: what arrives late moves as if it had come in time, and as
 // if as long a silence followed.
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "oktopk/optim/sgd.h"
+#include "oktopk/optim/optimiser.h"
 #include "oktopk/reduce/reducer.h"
 #include "tests/support/optimisers.h"
 #include "tests/support/sparse.h"
@@ -19,7 +19,7 @@ template <class Body>
 void with_sgd(const SgdOptions& options, Body body) {
   run_world("threads", 1, [&](Communicator& comm) {
     Reducer reducer(comm, 1, {});
-    SparseSgd sgd(reducer, options);
+    SparseSGD sgd(reducer, options);
     body(sgd);
   });
 }
@@ -27,10 +27,10 @@ void with_sgd(const SgdOptions& options, Body body) {
 Update one(const SparseVector& sum) { return {sum}; }
 
 // S after tau steps is S / tau in each of them and then a silence of tau - 1 steps, all at once.
-TEST(SparseSgd, interval_aware_momentum_is_where_another_silence_would_bring_it) {
+TEST(SparseSGD, interval_aware_momentum_is_where_another_silence_would_bring_it) {
   constexpr float kMu = 0.9F;
   for (const bool nesterov : {false, true})
-    with_sgd({.momentum = kMu, .nesterov = nesterov}, [&](SparseSgd& sgd) {
+    with_sgd({.momentum = kMu, .nesterov = nesterov}, [&](SparseSGD& sgd) {
       Weights weights = {0};
       double weight = 0;
       double velocity = 0;
@@ -52,15 +52,15 @@ TEST(SparseSgd, interval_aware_momentum_is_where_another_silence_would_bring_it)
 }
 
 // In a dense step and in a flush nobody is about to be silent: the weight goes where momentum is.
-TEST(SparseSgd, interval_aware_momentum_does_not_move_ahead_of_dense_steps_and_flushes) {
+TEST(SparseSGD, interval_aware_momentum_does_not_move_ahead_of_dense_steps_and_flushes) {
   for (const bool nesterov : {false, true})
     for (const bool flush : {false, true})
       run_world("threads", 1, [&](Communicator& comm) {
         const SgdOptions options{.learning_rate = 1, .momentum = 0.9F, .nesterov = nesterov};
         Reducer sparsely(comm, 2, {.preset = "topka", .k = 1});
         Reducer densely(comm, 2, {.preset = "dense"});
-        SparseSgd sparse(sparsely, options);
-        SparseSgd dense(densely, options);
+        SparseSGD sparse(sparsely, options);
+        SparseSGD dense(densely, options);
         Weights weights = {0, 0};
         Weights expected = {0, 0};
         const Weights gradient = {64, 1};  // the second one is never sent
@@ -80,8 +80,8 @@ TEST(SparseSgd, interval_aware_momentum_does_not_move_ahead_of_dense_steps_and_f
       });
 }
 
-TEST(SparseSgd, interval_aware_momentum_moves_by_all_that_arrives_in_the_end) {
-  with_sgd({.momentum = 0.9F}, [](SparseSgd& sgd) {
+TEST(SparseSGD, interval_aware_momentum_moves_by_all_that_arrives_in_the_end) {
+  with_sgd({.momentum = 0.9F}, [](SparseSGD& sgd) {
     Weights weights = {0};
     double brought = 0;
     for (int step = 1; step <= 900; ++step) {
@@ -94,10 +94,10 @@ TEST(SparseSgd, interval_aware_momentum_moves_by_all_that_arrives_in_the_end) {
   });
 }
 
-TEST(SparseSgd, interval_aware_momentum_touches_only_what_arrives) {
+TEST(SparseSGD, interval_aware_momentum_touches_only_what_arrives) {
   run_world("threads", 3, [](Communicator& comm) {
     Reducer reducer(comm, 40, {.preset = "oktopk", .k = 4});
-    SparseSgd sgd(reducer, {.momentum = 0.9F});
+    SparseSGD sgd(reducer, {.momentum = 0.9F});
     Weights gradient(40);
     for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = static_cast<float>(i + 1);
     for (int step = 0; step < 5; ++step) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// SparseSgd against plain SGD where everything is sent, by hand on a small example where it is not,
+// SparseSGD against plain SGD where everything is sent, by hand on a small example where it is not,
 // and what is special about local momentum.
-#include "oktopk/optim/sgd.h"
+#include "oktopk/optim/optimiser.h"
 
 #include <gtest/gtest.h>
 
@@ -63,7 +63,7 @@ std::vector<SgdOptions> varieties() {
           {.learning_rate = 0.1F, .momentum = 0.9F, .nesterov = true, .weight_decay = 0.1F, .clip_norm = 3}};
 }
 
-TEST(SparseSgd, dense_steps_are_ordinary_sgd_whatever_is_sparsified) {
+TEST(SparseSGD, dense_steps_are_ordinary_sgd_whatever_is_sparsified) {
   for (SgdOptions options : varieties())
     for (const Sparsify sparsify : {Sparsify::gradients, Sparsify::updates})
       for (const int P : {1, 3, 5}) {
@@ -77,7 +77,7 @@ TEST(SparseSgd, dense_steps_are_ordinary_sgd_whatever_is_sparsified) {
 }
 
 // All coordinates are sent in each step, so it is ordinary SGD once more.
-TEST(SparseSgd, sparse_steps_that_send_all_are_ordinary_sgd) {
+TEST(SparseSGD, sparse_steps_that_send_all_are_ordinary_sgd) {
   for (SgdOptions options : varieties())
     for (const Sparsify sparsify : {Sparsify::gradients, Sparsify::updates}) {
       options.sparsify = sparsify;
@@ -87,10 +87,10 @@ TEST(SparseSgd, sparse_steps_that_send_all_are_ordinary_sgd) {
 }
 
 // Two ranks, n = 3, k = 1, lr = 0.5: accumulate lr g, send the largest, apply the mean of the sums.
-TEST(SparseSgd, step_is_algorithm_2_by_hand) {
+TEST(SparseSGD, step_is_algorithm_2_by_hand) {
   const auto run = gather_world("threads", 2, [](Communicator& comm) {
     Reducer reducer(comm, 3, preset_options("topka", 1));
-    SparseSgd sgd(reducer, {.learning_rate = 0.5F});
+    SparseSGD sgd(reducer, {.learning_rate = 0.5F});
     Weights weights = {0, 0, 0};
     std::vector<Weights> history;
     const std::vector<std::vector<Weights>> gradients = {{{8, 2, 6}, {2, 8, 4}}, {{0, 2, 2}, {2, 2, 2}}};
@@ -110,10 +110,10 @@ TEST(SparseSgd, step_is_algorithm_2_by_hand) {
   EXPECT_EQ(run[1][2], (Weights{2, 1, 0}));
 }
 
-TEST(SparseSgd, learning_rate_enters_when_the_gradient_does) {
+TEST(SparseSGD, learning_rate_enters_when_the_gradient_does) {
   run_world("threads", 1, [](Communicator& comm) {
     Reducer reducer(comm, 2, preset_options("topka", 1));
-    SparseSgd sgd(reducer, {.learning_rate = 1});
+    SparseSGD sgd(reducer, {.learning_rate = 1});
     Weights weights = {0, 0};
     sgd.step(weights, Weights{4, 2});
     sgd.set_learning_rate(0);
@@ -122,10 +122,10 @@ TEST(SparseSgd, learning_rate_enters_when_the_gradient_does) {
   });
 }
 
-TEST(SparseSgd, published_momentum_moves_weights_that_did_not_arrive) {
+TEST(SparseSGD, published_momentum_moves_weights_that_did_not_arrive) {
   run_world("threads", 3, [](Communicator& comm) {
     Reducer reducer(comm, 2, preset_options("topka", 1));
-    SparseSgd sgd(reducer, {.learning_rate = 1, .momentum = 0.5F, .interval_aware = false});
+    SparseSGD sgd(reducer, {.learning_rate = 1, .momentum = 0.5F, .interval_aware = false});
     Weights weights = {0, 0};
     sgd.step(weights, Weights{4, 1});
     EXPECT_EQ(weights, (Weights{-4, 0}));
@@ -135,10 +135,10 @@ TEST(SparseSgd, published_momentum_moves_weights_that_did_not_arrive) {
   });
 }
 
-TEST(SparseSgd, local_momentum_is_accumulated_until_it_is_sent) {
+TEST(SparseSGD, local_momentum_is_accumulated_until_it_is_sent) {
   run_world("threads", 3, [](Communicator& comm) {
     Reducer reducer(comm, 2, preset_options("topka", 1));
-    SparseSgd sgd(reducer, {.learning_rate = 1, .momentum = 0.5F, .sparsify = Sparsify::updates});
+    SparseSGD sgd(reducer, {.learning_rate = 1, .momentum = 0.5F, .sparsify = Sparsify::updates});
     Weights weights = {0, 0};
     sgd.step(weights, Weights{4, 2});  // v = {4, 2}
     EXPECT_EQ(weights, (Weights{-4, 0}));
@@ -148,12 +148,12 @@ TEST(SparseSgd, local_momentum_is_accumulated_until_it_is_sent) {
   });
 }
 
-TEST(SparseSgd, factor_masking_clears_the_momentum_of_what_this_rank_sent) {
+TEST(SparseSGD, factor_masking_clears_the_momentum_of_what_this_rank_sent) {
   run_world("threads", 3, [](Communicator& comm) {
     ReducerOptions options = preset_options("topka", 1);
     options.warmup = dense_warmup(1);
     Reducer reducer(comm, 3, options);
-    SparseSgd sgd(reducer,
+    SparseSGD sgd(reducer,
                   {.learning_rate = 1, .momentum = 0.5F, .sparsify = Sparsify::updates, .factor_masking = true});
     const auto own = static_cast<std::size_t>(comm.rank());
     Weights weights = {0, 0, 0};
@@ -171,13 +171,13 @@ TEST(SparseSgd, factor_masking_clears_the_momentum_of_what_this_rank_sent) {
 
 // Dense steps first, then sparse ones: what is applied and what is unsent make up ordinary
 // momentum.
-TEST(SparseSgd, local_momentum_goes_on_after_the_warm_up) {
+TEST(SparseSGD, local_momentum_goes_on_after_the_warm_up) {
   const SgdOptions options{.learning_rate = 0.1F, .momentum = 0.9F, .sparsify = Sparsify::updates};
   const auto flushed = gather_world("threads", 3, [&](Communicator& comm) {
     ReducerOptions sparse = preset_options("circulant", 5);
     sparse.warmup = dense_warmup(kSteps / 2);
     Reducer reducer(comm, kSize, sparse);
-    SparseSgd sgd(reducer, options);
+    SparseSGD sgd(reducer, options);
     Weights weights = first_weights(kSize);
     for (int step = 0; step < kSteps; ++step) sgd.step(weights, gaussian(comm.rank(), step));
     sgd.flush(weights);
@@ -187,12 +187,12 @@ TEST(SparseSgd, local_momentum_goes_on_after_the_warm_up) {
 }
 
 // A flush makes up for the last step: as if everything had been sent in it.
-TEST(SparseSgd, flush_is_part_of_the_last_step) {
+TEST(SparseSGD, flush_is_part_of_the_last_step) {
   for (SgdOptions options : varieties()) {
     options.clip_norm = 0;
     run_world("threads", 3, [&](Communicator& comm) {
       Reducer reducer(comm, kSize, preset_options("circulant", 5));
-      SparseSgd sgd(reducer, options);
+      SparseSGD sgd(reducer, options);
       Weights weights = first_weights(kSize);
       for (int step = 0; step < 4; ++step) {
         sgd.step(weights, gaussian(comm.rank(), step));
@@ -206,10 +206,10 @@ TEST(SparseSgd, flush_is_part_of_the_last_step) {
   }
 }
 
-TEST(SparseSgd, step_without_momentum_touches_only_what_arrives) {
+TEST(SparseSGD, step_without_momentum_touches_only_what_arrives) {
   run_world("threads", 3, [](Communicator& comm) {
     Reducer reducer(comm, kSize, preset_options("oktopk", 4));
-    SparseSgd sgd(reducer, {});
+    SparseSGD sgd(reducer, {});
     for (int step = 0; step < 5; ++step) {
       Weights weights = first_weights(kSize);
       Weights expected = weights;
@@ -220,11 +220,11 @@ TEST(SparseSgd, step_without_momentum_touches_only_what_arrives) {
   });
 }
 
-TEST(SparseSgd, construction_with_bad_options_says_which) {
+TEST(SparseSGD, construction_with_bad_options_says_which) {
   run_world("threads", 1, [](Communicator& comm) {
     Reducer reducer(comm, kSize, {});
     const auto expect = [&](const SgdOptions& options, const std::string& part) {
-      const std::string message = message_of([&] { SparseSgd(reducer, options); });
+      const std::string message = message_of([&] { SparseSGD(reducer, options); });
       EXPECT_NE(message.find(part), std::string::npos) << message;
     };
     expect({.momentum = 1}, "momentum = 1");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps over many tensors: the same bits at every vector level and with any number of threads, in
-// blocks of any kind, for all types of weights; and those of SparseAdam.
+// blocks of any kind, for all types of weights; and those of SparseAdamW.
 #include "oktopk/optim/tensor_step.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <limits>
 #include <vector>
 
-#include "oktopk/base/half.h"
+#include "oktopk/base/gradient.h"
 #include "oktopk/base/random.h"
 #include "oktopk/base/simd.h"
 #include "oktopk/optim/interval_clock.h"
@@ -135,7 +135,7 @@ TEST(TensorStep, result_for_other_types_depends_on_neither_threads_nor_level) {
 TEST(TensorStep, is_sparse_adam_bitwise) {
   constexpr Index n = 500;
   const AdamOptions options{.learning_rate = 0.01F, .beta2 = 0.99F, .weight_decay = 0.1F};
-  with_adam(n, options, [&](SparseAdam& adam) {
+  with_adam(n, options, [&](SparseAdamW& adam) {
     Trained<float> run(n);
     Weights weights = run.w;
     IntervalClock history;

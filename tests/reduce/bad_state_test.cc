@@ -10,8 +10,7 @@
 
 #include "oktopk/allreduce/parts/thresholds.h"
 #include "oktopk/base/hash.h"
-#include "oktopk/optim/adam.h"
-#include "oktopk/optim/sgd.h"
+#include "oktopk/optim/optimiser.h"
 #include "oktopk/reduce/reducer.h"
 #include "oktopk/reduce/unsent.h"
 #include "tests/support/message.h"
@@ -98,7 +97,7 @@ TEST(BadState, slopes_and_steered_thresholds_that_are_not_finite_are_refused) {
     writer.put(std::uint64_t{0});
     const Bytes state = writer.seal();
     StateReader reader(state);
-    EXPECT_THROW(make_selector(SelectorKind::controlled, {})->load(reader), UsageError);
+    EXPECT_THROW(make_selector("controlled", {})->load(reader), UsageError);
   }
   StateWriter writer;
   writer.put(kNan);
@@ -135,10 +134,10 @@ TEST(BadState, moments_that_are_not_finite_are_refused_by_all) {
     std::vector<float> weights(n, 0.0F);
     Reducer reducer(comm, n, preset_options("dense", 3));
     const std::size_t nested = reducer.save().size();
-    SparseSgd sgd(reducer, {.learning_rate = 1, .momentum = 0.9F});
+    SparseSGD sgd(reducer, {.learning_rate = 1, .momentum = 0.9F});
     sgd.step(weights, gradient);
     expect_refusal(comm, sgd, poison(sgd.save(), 0.7F, nested), "momentum[4] = ");
-    SparseAdam adam(reducer, {});
+    SparseAdamW adam(reducer, {});
     adam.step(weights, gradient);
     const float first = (1 - 0.9F) * 0.7F;
     const float second = (1 - 0.999F) * (0.7F * 0.7F);

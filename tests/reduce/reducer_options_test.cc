@@ -76,6 +76,7 @@ class CountingDevice final : public Device {
  public:
   mutable int passes = 0;
   std::string_view name() const override { return "counting"; }
+  DeviceFloats allocate(std::size_t n) const override { return pass().allocate(n); }
   std::size_t first_nonfinite(Gradient x) const override { return pass().first_nonfinite(x); }
   void accumulate(const Accumulation& in) const override { pass().accumulate(in); }
   void multiply(std::span<float> x, float factor) const override { pass().multiply(x, factor); }

@@ -178,7 +178,7 @@ TEST(ReducerRefusals, step_with_other_options_on_one_rank_is_an_error_on_every_r
       [](auto& o) { o.decay = 0.99999994F; },
       [](auto& o) { o.nan_policy = NanPolicy::skip; },
       [](auto& o) { o.nan_policy = NanPolicy::local; },
-      [](auto& o) { o.selector = SelectorKind::gaussian; },
+      [](auto& o) { o.selector = "gaussian"; },
       [](auto& o) { o.allreduce.codec = parse_codec("elias_fano+log8"); },
       [](auto& o) { o.allreduce.bucket = 5; },
       [](auto& o) { o.allreduce.balance_trigger = 4.0000001; },

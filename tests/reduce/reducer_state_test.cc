@@ -194,7 +194,7 @@ TEST(ReducerStates, load_of_another_problem_or_other_options_says_what_differs) 
   expect_refusals("decay 0.5", of(n, [](auto& o) { o.decay = 0.5F; }));
   expect_refusals("bucket 3", of(n, [](auto& o) { o.allreduce.bucket = 3; }));
   expect_refusals("load_all()", of(n, [](auto& o) { o.allreduce.tau = 5; }));
-  expect_refusals("selector exact", of(n, [](auto& o) { o.selector = SelectorKind::exact; }));
+  expect_refusals("selector exact", of(n, [](auto& o) { o.selector = "exact"; }));
 }
 
 TEST(ReducerStates, load_of_states_from_different_steps_is_refused) {

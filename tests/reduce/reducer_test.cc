@@ -61,7 +61,7 @@ TEST(Reducer, construction_with_bad_options_says_which) {
     expect(refusal([](auto& o) { o.allreduce.residual = ResidualKind::holder_keeps; }), "holder_keeps");
     expect(refusal([](auto& o) { o.allreduce.skips = "nonsense"; }), "nonsense");
     expect(refusal([](auto& o) {
-             o.selector = SelectorKind::reused;
+             o.selector = "reused";
              o.allreduce.tau_prime = 0;
            }),
            "tau'");

@@ -5,7 +5,7 @@
 
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
-#include "oktopk/tune/node.h"
+#include "oktopk/tune/cost.h"
 #include "tests/support/simulated_row.h"
 
 namespace oktopk::experiment_test {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What SparseAdam is compared with, and a SparseAdam that is told what arrives.
+// What SparseAdamW is compared with, and a SparseAdamW that is told what arrives.
 #pragma once
 
 #include <cmath>
 #include <vector>
 
-#include "oktopk/optim/adam.h"
+#include "oktopk/optim/optimiser.h"
 #include "oktopk/reduce/reducer.h"
 #include "tests/support/optimisers.h"
 #include "tests/support/world.h"
@@ -40,7 +40,7 @@ template <class Body>
 inline void with_adam(Index n, const AdamOptions& options, Body body) {
   run_world("threads", 1, [&](Communicator& comm) {
     Reducer reducer(comm, n, {});
-    SparseAdam adam(reducer, options);
+    SparseAdamW adam(reducer, options);
     body(adam);
   });
 }

@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "oktopk/optim/adam.h"
-#include "oktopk/optim/sgd.h"
+#include "oktopk/optim/optimiser.h"
 #include "oktopk/reduce/reducer.h"
 #include "tests/support/world.h"
 
@@ -23,10 +22,10 @@ struct OptimiserKind {
 };
 
 inline OptimiserKind kind_of(const std::string& name, const SgdOptions& options) {
-  return {name, [options](Synchroniser& sync) { return std::make_unique<SparseSgd>(sync, options); }};
+  return {name, [options](Synchroniser& sync) { return std::make_unique<SparseSGD>(sync, options); }};
 }
 inline OptimiserKind kind_of(const std::string& name, const AdamOptions& options) {
-  return {name, [options](Synchroniser& sync) { return std::make_unique<SparseAdam>(sync, options); }};
+  return {name, [options](Synchroniser& sync) { return std::make_unique<SparseAdamW>(sync, options); }};
 }
 
 inline std::vector<OptimiserKind> optimiser_kinds() {

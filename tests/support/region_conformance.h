@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "oktopk/allreduce/parts/dense_sum.h"
-#include "oktopk/base/half.h"
+#include "oktopk/base/gradient.h"
 
 namespace oktopk::conformance {
 

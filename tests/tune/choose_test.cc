@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "oktopk/tune/choose.h"
+#include "oktopk/tune/profile.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "oktopk/base/error.h"
-#include "oktopk/tune/choose.h"
 #include "oktopk/tune/profile.h"
 
 namespace oktopk::json_test {

@@ -70,7 +70,7 @@ void KernelBench::add_passes() {
 void KernelBench::add_selectors() {
   constexpr int kSettle = 12;  // steps until a threshold has found its place
   for (const SelectorInfo& info : selectors()) {
-    const auto selector = make_selector(info.kind, {.P = 4});
+    const auto selector = make_selector(info.name, {.P = 4});
     Uninitialised<float> acc(data_.n, 0.0F);
     SparseVector out;
     int turn = 0;

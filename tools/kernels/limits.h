@@ -8,7 +8,7 @@
 #include <cstring>
 #include <span>
 
-#include "oktopk/device/gradient.h"
+#include "oktopk/base/gradient.h"
 #include "oktopk/device/thread_pool.h"
 
 namespace oktopk {

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "oktopk/tune/choose.h"
+#include "oktopk/tune/profile.h"
 #include "tools/simulate/platforms.h"
 #include "tools/simulate/spec.h"
 #include "tools/simulate/supports.h"

@@ -29,7 +29,7 @@ std::vector<CountRun> measure_counts(Communicator& comm, const SourceOptions& da
   };
   for (const SelectorInfo& selector : selectors()) {
     ReducerOptions options = method_of("topka", density);
-    options.selector = selector.kind;
+    options.selector = std::string(selector.name);
     add(selector.name, false, options);
   }
   for (const char* preset : {"oktopk", "circulant"}) add(preset, true, method_of(preset, density));

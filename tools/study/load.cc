@@ -42,7 +42,7 @@ constexpr Case kCases[] = {
 
 ReducerOptions options_of(const Case& c, double density, int P) {
   ReducerOptions options = method_of(c.preset, density);
-  options.selector = SelectorKind::exact;
+  options.selector = "exact";
   options.allreduce.tau = c.recuts ? kTau : std::numeric_limits<int>::max();
   options.allreduce.balance_trigger = c.trigger;
   options.allreduce.bucket = P;

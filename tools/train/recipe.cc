@@ -48,14 +48,14 @@ std::unique_ptr<Optimiser> make_optimiser(Synchroniser& sync, const Recipe& reci
   check(recipe);
   const float rate = learning_rate_at(recipe, 0, 0);
   if (recipe.optimiser == "adam")
-    return std::make_unique<SparseAdam>(sync, AdamOptions{.learning_rate = rate,
-                                                          .beta2 = recipe.beta2,
-                                                          .weight_decay = recipe.weight_decay,
-                                                          .clip_norm = recipe.clip_norm,
-                                                          .mode = recipe.adam,
-                                                          .sparsify = recipe.sparsify,
-                                                          .look_ahead = recipe.look_ahead});
-  return std::make_unique<SparseSgd>(sync, SgdOptions{.learning_rate = rate,
+    return std::make_unique<SparseAdamW>(sync, AdamOptions{.learning_rate = rate,
+                                                           .beta2 = recipe.beta2,
+                                                           .weight_decay = recipe.weight_decay,
+                                                           .clip_norm = recipe.clip_norm,
+                                                           .mode = recipe.adam,
+                                                           .sparsify = recipe.sparsify,
+                                                           .look_ahead = recipe.look_ahead});
+  return std::make_unique<SparseSGD>(sync, SgdOptions{.learning_rate = rate,
                                                       .momentum = recipe.optimiser == "sgd" ? 0 : recipe.momentum,
                                                       .weight_decay = recipe.weight_decay,
                                                       .clip_norm = recipe.clip_norm,

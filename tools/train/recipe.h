@@ -8,8 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "oktopk/optim/adam.h"
-#include "oktopk/optim/sgd.h"
+#include "oktopk/optim/optimiser.h"
 #include "oktopk/reduce/density.h"
 
 namespace oktopk {

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "oktopk/device/device.h"
-#include "oktopk/sparse/tail.h"
 #include "oktopk/sparse/coo.h"
 #include "oktopk/sparse/sum.h"
+#include "oktopk/sparse/tail.h"
 
 namespace oktopk {
 

@@ -9,8 +9,8 @@
 
 #include "oktopk/base/bytes.h"
 #include "oktopk/base/varint.h"
-#include "oktopk/sparse/tail.h"
 #include "oktopk/sparse/coo.h"
+#include "oktopk/sparse/tail.h"
 
 namespace oktopk {
 

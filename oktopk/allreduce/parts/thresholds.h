@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <span>
 
-#include "oktopk/allreduce/options.h"
 #include "oktopk/allreduce/parts/tallies.h"
+#include "oktopk/allreduce/presets.h"
 #include "oktopk/base/state.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/sparse/tail.h"

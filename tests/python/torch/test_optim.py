@@ -61,7 +61,7 @@ def test_sparse_steps_in_which_all_arrive_are_torch_up_to_rounding(ours, theirs,
     assert distance_to_torch(ours, theirs, options, Everywhere(listed=True)) < 2e-6
 
 
-# The weights that SparseAdam and SparseSgd of the C++ library (apply(), catch_up() after steps 35
+# The weights that SparseAdamW and SparseSGD of the C++ library (apply(), catch_up() after steps 35
 # and 60) make of the arrivals of reference_run(), in float.
 REFERENCE = {
     ("adamw", "interval_aware"): """

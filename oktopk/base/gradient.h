@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The floating types in which gradients come: float, and the 16-bit floats of mixed-precision training. Both widen to
-// float exactly.
+// The floating types in which gradients come: float, and the 16-bit floats of mixed-precision training, which widen to
+// float exactly. Gradient borrows a gradient in the type it was computed in; kernels widen it on the fly, and everything
+// after the accumulator is float.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <ranges>
 
 namespace oktopk {
 
@@ -52,5 +54,53 @@ inline Bf16 to_bf16(float x) {
   const std::uint32_t rounded = (magnitude + 0x7FFFU + ((magnitude >> 16) & 1U)) >> 16;
   return {static_cast<std::uint16_t>(std::min(rounded, 0x7F7FU) | ((bits >> 16) & 0x8000U))};
 }
+
+class Gradient {
+ public:
+  Gradient() = default;
+  // Any span, vector or array of float, Bf16 or Fp16.
+  template <class Values>
+  requires std::ranges::contiguous_range<Values> && IsFloat<std::ranges::range_value_t<Values>> Gradient(
+      const Values& x)
+      : Gradient(std::ranges::data(x), std::ranges::size(x), float_type<std::ranges::range_value_t<Values>>()) {}
+  // REQUIRES: `data` points to `size` elements of `type`.
+  Gradient(const void* data, std::size_t size, FloatType type) : data_(data), size_(size), type_(type) {}
+
+  FloatType type() const { return type_; }
+  std::size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+
+  template <class T>  // REQUIRES: T is the type
+  const T* as() const {
+    return static_cast<const T*>(data_);
+  }
+
+  // visit(const T*) with the type that the elements have.
+  template <class Visit>
+  auto dispatch(const Visit& visit) const {
+    switch (type_) {
+      case FloatType::bf16:
+        return visit(as<Bf16>());
+      case FloatType::fp16:
+        return visit(as<Fp16>());
+      case FloatType::fp32:
+        break;
+    }
+    return visit(as<float>());
+  }
+
+  float operator[](std::size_t i) const {
+    return dispatch([i](const auto* x) { return to_float(x[i]); });
+  }
+
+  Gradient subspan(std::size_t first, std::size_t count) const {
+    return {static_cast<const std::byte*>(data_) + first * size_of(type_), count, type_};
+  }
+
+ private:
+  const void* data_ = nullptr;
+  std::size_t size_ = 0;
+  FloatType type_ = FloatType::fp32;
+};
 
 }  // namespace oktopk
