@@ -57,7 +57,7 @@ oktopk_add_command_test(tune_refuses_to_guess_a_network ARGS tune --ranks 1 --fo
   OUTPUT "measures no network")
 oktopk_add_command_test(tune_refuses_transport ARGS tune --transport pigeon EXIT 2 OUTPUT "unknown transport 'pigeon'")
 oktopk_add_command_test(tune_refuses_unwritable ARGS tune -o /nonexistent/p.json EXIT 2 OUTPUT "cannot write")
-oktopk_add_command_test(bench_auto ARGS bench --preset auto --ranks 3 -b 20000 -n 2 -c EXIT 0 OUTPUT "auto:[a-z]+ .* 0 *\n")
+oktopk_add_command_test(bench_auto ARGS bench --preset auto --ranks 3 -b 20000 -n 2 -c EXIT 0 OUTPUT "auto:[a-z0-9]+ .* 0 *\n")
 oktopk_add_command_test(bench_auto_by_rule
   ARGS bench --preset auto --override gtopk:n>1K --profile ${CMAKE_CURRENT_SOURCE_DIR}/tools/profile.json
        --ranks 3 -b 20000 -n 2 -c

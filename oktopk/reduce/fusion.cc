@@ -13,6 +13,7 @@
 #include <memory>
 #include <numeric>
 
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/base/error.h"
 #include "oktopk/base/find_row.h"
 #include "oktopk/reduce/density.h"

@@ -5,12 +5,14 @@
 #include <limits>
 #include <sstream>
 
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/base/error.h"
 #include "oktopk/base/find_row.h"
 #include "oktopk/base/hash.h"
 #include "oktopk/comm/decorators.h"
 #include "oktopk/reduce/density.h"
 #include "oktopk/reduce/notes.h"
+#include "oktopk/select/selector.h"
 #include "oktopk/tune/tuner.h"
 
 namespace oktopk {

@@ -129,9 +129,14 @@ class PyReducer : public PySynchroniser {
   // A rank that does not lead its node sends to its leader only, which no metrics count.
   StepMetrics metrics() const {
     if (reducer_) return reducer_->metrics();
-    StepMetrics m{.n = sync_->n(), .k = k(), .times = sync_->times()};
-    m.note(steps(), sync_->sent(), update_, {});
-    return m;
+    return {.step = steps(),
+            .n = sync_->n(),
+            .k = k(),
+            .selected = sync_->sent().size(),
+            .gathered = update_.size(),
+            .times = sync_->times(),
+            .is_dense = update_.is_dense(),
+            .skipped = update_.skipped};
   }
 
  private:

@@ -24,8 +24,8 @@ def check(**sources):
     """The lines that the check prints about oktopk/base/<name>.cc with these sources, and its exit code."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        (root / "tools").mkdir()
-        shutil.copy(CHECK, root / "tools")
+        (root / "scripts").mkdir()
+        shutil.copy(CHECK, root / "scripts")
         (root / "oktopk/base").mkdir(parents=True)
         (root / "oktopk/base/sum.h").write_text(SUM_H)
         for name, text in sources.items():
