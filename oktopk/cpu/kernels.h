@@ -133,6 +133,8 @@ struct Extremes {
 };
 
 struct CodingKernels {
+  bool (*increases)(const std::uint32_t* idx, std::size_t count);
+
   // The gaps less one between indices, from `next` on; returns the or of all. count >= 1.
   std::uint32_t (*gaps)(const std::uint32_t* idx, std::size_t count, std::uint32_t next, std::uint32_t* gaps);
 

@@ -10,6 +10,12 @@
 
 typedef std::uint32_t Row __attribute__((vector_size(4 * kRowLanes)));
 
+OKTOPK_TARGET inline bool increases(const std::uint32_t* idx, std::size_t count) {
+  std::uint32_t wrong = 0;
+  for (std::size_t i = 1; i < count; ++i) wrong |= idx[i - 1] < idx[i] ? 0U : 1U;
+  return wrong == 0;
+}
+
 OKTOPK_TARGET inline std::uint32_t gaps(const std::uint32_t* idx, std::size_t count, std::uint32_t next,
                                         std::uint32_t* gaps) {
   std::uint32_t any = gaps[0] = idx[0] - next;

@@ -165,6 +165,7 @@ std::size_t combine(CooSource sorted, CooSink out) {
 constexpr EntryKernels kScalarEntries{512, scalar::drain, combine, scalar::filter, scalar::collect, scalar::intersect};
 
 constexpr CodingKernels kScalarCodings{
+    .increases = scalar::increases,
     .gaps = scalar::gaps,
     .pack = scalar::pack,
     .unpack = scalar::unpack,

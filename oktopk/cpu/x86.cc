@@ -242,6 +242,7 @@ OKTOPK_AVX2 void set_high_bits(const LowPart& low, const std::uint32_t* idx, std
 }  // namespace avx2
 
 static constexpr CodingKernels kAvx2Codings{
+    .increases = avx2::increases,
     .gaps = avx2::gaps,
     .pack = avx2::pack,
     .unpack = avx2::unpack,
