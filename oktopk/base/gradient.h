@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The floating types in which gradients come: float, and the 16-bit floats of mixed-precision training, which widen to
-// float exactly. Gradient borrows a gradient in the type it was computed in; kernels widen it on the fly, and everything
-// after the accumulator is float.
+// float exactly. Gradient borrows a gradient in the type it was computed in; kernels widen it on the fly, and
+// everything after the accumulator is float.
 #pragma once
 
 #include <algorithm>
