@@ -92,7 +92,7 @@ class Allreduce {
     std::uint32_t tag;    // of every frame of this step
     std::uint64_t count;  // steps before this one
 
-    int P() const { return comm.size(); }
+    int P() const { return comm.size(); }  // NOLINT(readability-identifier-naming): the symbol of the papers
     FrameSpec frame(Range range) const { return {codec, range, tag}; }
   };
 

@@ -212,6 +212,7 @@ void pay_block(const TensorState& t, const StepTotals* totals, Block block) {
 template <class W>
 constexpr TensorKernels kKernelsOf = {adam_block<W>, adam_part<W, Part::moments>, adam_part<W, Part::move>,
                                       sgd_block<W>, pay_block<W>};
+// NOLINTNEXTLINE(misc-definitions-in-headers): internal linkage is the point here.
 [[maybe_unused]] constexpr TensorKernels kTensorKernels[kWeightTypes] = {kKernelsOf<float>, kKernelsOf<Bf16>,
                                                                          kKernelsOf<Fp16>, kKernelsOf<double>};
 

@@ -89,7 +89,7 @@ void describe_auto(const ReducerOptions& options, std::ostream& text) {
 AllreduceOptions describe_named(const ReducerOptions& options, std::ostream& text) {
   check_named(options);
   const Preset& preset = find_preset(options.preset);
-  const AllreduceOptions o = make_allreduce(preset, options.allreduce)->options();
+  AllreduceOptions o = make_allreduce(preset, options.allreduce)->options();
   text << "preset " << preset.name << ", selector "
        << make_selector(selector_of(options, preset, o), selector_options(o, 1))->name() << ", codec "
        << to_string(o.codec) << ", skips " << o.skips << ", residual " << to_string(o.residual);
