@@ -37,7 +37,7 @@ all_but = GTEST_FILTER='-$(subst $(eval ) ,:,$(strip $(1)))'
 heading = @printf '\n=== %s\n' "$(1)"
 
 .PHONY: help bootstrap build demo test bench report format lint clean
-.PHONY: check-format check-layers check-mirror check-tidy test-release test-python test-asan test-tsan
+.PHONY: check-format check-layers check-mirror check-prose check-tidy test-release test-python test-asan test-tsan
 
 # Stages share folders: `make -j` would build in one of them twice at once.
 .NOTPARALLEL:
@@ -55,7 +55,7 @@ build: bootstrap  ## release build: the command at build/oktopk
 demo: build  ## train with dense, topka, oktopk and circulant on 4 ranks; ends with a report to open
 	build/oktopk train --ranks 4 --preset dense,topka,oktopk,circulant --density 0.01 --html oktopk-report.html
 
-test: bootstrap check-format check-layers check-mirror test-release test-python check-tidy test-asan test-tsan  ## everything CI runs
+test: bootstrap check-format check-layers check-mirror check-prose test-release test-python check-tidy test-asan test-tsan  ## everything CI runs
 	$(call heading,all stages passed)
 
 check-format:  ## clang-format finds nothing to change
@@ -70,6 +70,10 @@ check-layers:  ## includes point downwards only, and every file has those of the
 check-mirror:  ## every source has its test, every preset its page, no file is too long
 	$(call heading,mirror)
 	@python3 scripts/check_mirror.py
+
+check-prose:  ## no line above 120 columns, no sentence without its subject
+	$(call heading,prose)
+	@python3 scripts/check_prose.py
 
 test-release:  ## all tests of the release build, warnings as errors
 	$(call heading,release: build and all tests)

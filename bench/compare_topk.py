@@ -43,9 +43,9 @@ def median_seconds(repetitions, function):
 def run_oktopk(options, data_file, json_file):
     """The rows that C++ measures: kernel -> (seconds, k)."""
     def rows(only):
-        command = [options.oktopk, "kernels", "-b", options.n, "--density", str(options.density), "--data", options.data,
-                   "-n", str(options.repetitions), "--baselines", "--only", only, "-J", json_file, "--write-data",
-                   data_file]
+        command = [options.oktopk, "kernels", "-b", options.n, "--density", str(options.density),
+                   "--data", options.data, "-n", str(options.repetitions), "--baselines", "--only", only,
+                   "-J", json_file, "--write-data", data_file]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         with open(json_file) as stream:
             return json.load(stream)["rows"]
@@ -127,7 +127,8 @@ def main():
         result.append({"question": question, "tool": tool, "time": seconds, "times_oktopk": seconds / ours})
     if options.json:
         with open(options.json, "w") as stream:
-            json.dump({"n": int(x.size), "k": k, "data": options.data, "versions": versions, "rows": result}, stream, indent=2)
+            json.dump({"n": int(x.size), "k": k, "data": options.data, "versions": versions, "rows": result},
+                      stream, indent=2)
     return 0
 
 

@@ -15,14 +15,16 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Header of the standard library -> names in std that need it.
 STANDARD = {
-    "algorithm": "sort stable_sort nth_element min max minmax clamp copy copy_n copy_if fill fill_n lower_bound upper_bound "
-                 "all_of any_of none_of find find_if transform reverse rotate max_element min_element count count_if is_sorted "
-                 "partition stable_partition remove_if set_union set_intersection merge adjacent_find for_each generate",
+    "algorithm": "sort stable_sort nth_element min max minmax clamp copy copy_n copy_if fill fill_n lower_bound "
+                 "upper_bound all_of any_of none_of find find_if transform reverse rotate max_element min_element "
+                 "count count_if is_sorted partition stable_partition remove_if set_union set_intersection merge "
+                 "adjacent_find for_each generate",
     "array": "array to_array",
     "atomic": "atomic atomic_thread_fence memory_order_relaxed memory_order_acquire memory_order_release",
     "bit": "bit_cast popcount countl_zero countr_zero bit_width bit_ceil bit_floor has_single_bit",
     "chrono": "chrono",
-    "cmath": "sqrt log log2 log1p pow ceil floor fabs isfinite isnan isinf exp exp2 lround llround signbit ldexp frexp nextafter",
+    "cmath": "sqrt log log2 log1p pow ceil floor fabs isfinite isnan isinf exp exp2 lround llround signbit ldexp "
+             "frexp nextafter",
     "condition_variable": "condition_variable condition_variable_any",
     "cstdint": "int8_t uint8_t int16_t uint16_t int32_t uint32_t int64_t uint64_t",
     "cstring": "memcpy memset memcmp memmove strlen",
@@ -53,9 +55,10 @@ STANDARD = {
 }
 HEADER_OF = {name: header for header, names in STANDARD.items() for name in names.split()}
 # A header that brings another along by the standard's own words, or in every library there is.
-BRINGS = {"string": {"string_view"}, "sstream": {"string", "string_view"}, "stdexcept": {"string"}, "thread": {"chrono"},
-          "condition_variable": {"mutex", "chrono"}, "mutex": {"chrono"}, "functional": {"utility"}, "memory": {"utility"},
-          "map": {"utility"}, "algorithm": {"utility"}, "vector": {"utility"}, "array": {"utility"}, "optional": {"utility"}}
+BRINGS = {"string": {"string_view"}, "sstream": {"string", "string_view"}, "stdexcept": {"string"},
+          "thread": {"chrono"}, "condition_variable": {"mutex", "chrono"}, "mutex": {"chrono"},
+          "functional": {"utility"}, "memory": {"utility"}, "map": {"utility"}, "algorithm": {"utility"},
+          "vector": {"utility"}, "array": {"utility"}, "optional": {"utility"}}
 
 COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.S)
 TYPE = re.compile(r"^(?:template <[^\n]*>\n)?(?:class|struct|enum class|enum|using)\s+(\w+)(?![\w ]*;)", re.M)

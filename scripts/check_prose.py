@@ -3,7 +3,8 @@
 """Checks the prose of comments and docs, as far as a machine can: the rules are in CONTRIBUTING.md.
 
     no line is wider than 120 columns (rows of Markdown tables, code blocks and addresses excepted)
-    no sentence of a comment or of a docs page starts with What, Of, Who, Whose, Those or Through, unless it is a question
+    no sentence of a comment or of a docs page starts with What, Of, Who, Whose, Those or Through, unless it is a
+    question
 
 Prints each violation and exits 1 if any.
 """

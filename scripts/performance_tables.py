@@ -107,7 +107,8 @@ class Tables:
                             "-r", "3" if self.quick else "9", "--json", file], check=True, stdout=subprocess.DEVNULL)
             with open(file) as stream:
                 result = json.load(stream)
-        rows = [[r["tool"], r["question"], f'{1e3 * r["time"]:.2f}', f'{r["times_oktopk"]:.1f}'] for r in result["rows"]]
+        rows = [[r["tool"], r["question"], f'{1e3 * r["time"]:.2f}', f'{r["times_oktopk"]:.1f}']
+                for r in result["rows"]]
         return f'{result["versions"]}, one thread each:\n\n' + table(["tool", "question", "ms", "x slower"], rows)
 
     def bench(self, transport, ranks, presets, n, *options):
@@ -123,10 +124,10 @@ class Tables:
                 for r in self.bench("mpi", ranks, "circulant,oktopk,dense", n, "--codec", "bit_packed+fp32"):
                     rows.append([r["preset"], n, str(ranks), f'{1e3 * r["axpy_time"]:.2f}', f'{1e3 * r["time"]:.2f}',
                                  f'{r["times_axpy"]:.2f}', f'{1e3 * r["dense_result_time"]:.2f}',
-                                 f'{r["dense_result_time"] / r["axpy_time"]:.2f}', f'{1e3 * r["mpi_allreduce_time"]:.2f}',
-                                 f'{r["speedup_over_mpi"]:.2f}'])
-        return table(["preset", "n", "P", "axpy, ms", "step, ms", "x axpy", "dense result, ms", "x axpy", "MPI_Allreduce, ms",
-                      "x faster than it"], rows)
+                                 f'{r["dense_result_time"] / r["axpy_time"]:.2f}',
+                                 f'{1e3 * r["mpi_allreduce_time"]:.2f}', f'{r["speedup_over_mpi"]:.2f}'])
+        return table(["preset", "n", "P", "axpy, ms", "step, ms", "x axpy", "dense result, ms", "x axpy",
+                      "MPI_Allreduce, ms", "x faster than it"], rows)
 
     def phases(self):
         names = ["check", "select", "exchange", "settle", "wire"]
@@ -143,11 +144,12 @@ class Tables:
             for ranks in (2, 4, 8):
                 row = [codec, str(ranks)]
                 for skips in ("direct", "halving"):
-                    (r,) = self.bench("threads", ranks, "circulant", "256K" if self.quick else "4M", "--codec", codec, "--skips",
-                                      skips)
+                    (r,) = self.bench("threads", ranks, "circulant", "256K" if self.quick else "4M",
+                                      "--codec", codec, "--skips", skips)
                     row += [f'{r["messages"]:.0f}', f'{r["words_per_k"]:.3f}', f'{r["wire_over_bound"]:.3f}']
                 rows.append(row)
-        return table(["codec", "P", "direct: messages", "words/k", "x bound", "halving: messages", "words/k", "x bound"], rows)
+        return table(["codec", "P", "direct: messages", "words/k", "x bound",
+                      "halving: messages", "words/k", "x bound"], rows)
 
 
 NAMES = ["elements", "entries", "codecs", "topk", "steps", "phases", "wire"]

@@ -44,7 +44,8 @@ def main():
         axis.tick_params(axis="y", length=0)
         axis.grid(axis="x", color="#ddd", lw=0.6)
         axis.set_axisbelow(True)
-    axes[-1, 0].set_xlabel("test loss, percent above dense (same steps; mean and standard deviation over seeds)", fontsize=8.5)
+    axes[-1, 0].set_xlabel("test loss, percent above dense (same steps; mean and standard deviation over seeds)",
+                           fontsize=8.5)
     figure.tight_layout()
     figure.savefig(out, dpi=110, bbox_inches="tight")
 

@@ -28,8 +28,8 @@ def make_images(rows):
     try:
         from scaling import figures
     except ModuleNotFoundError as error:
-        sys.exit(f"scaling_report.py: no {error.name} here, which --write-docs needs. Install python3-matplotlib (Debian, "
-                 f"Ubuntu), or: python3 -m venv .venv && .venv/bin/pip install matplotlib")
+        sys.exit(f"scaling_report.py: no {error.name} here, which --write-docs needs. Install python3-matplotlib "
+                 f"(Debian, Ubuntu), or: python3 -m venv .venv && .venv/bin/pip install matplotlib")
     platforms = rows.values("platform")
     reference = "flat-25g" if "flat-25g" in platforms else platforms[0]
     images = {f"time_{plan.count_text(n)}": figures.overview(rows, n) for n in rows.values("n")}
@@ -39,7 +39,8 @@ def make_images(rows):
 
 def write_report(out, found, report, runner):
     page = document.build(analysis.Rows(found), report)
-    (out / "scaling.json").write_text(json.dumps({"tool": "oktopk scaling report", **report, "rows": found}, indent=1) + "\n")
+    everything = {"tool": "oktopk scaling report", **report, "rows": found}
+    (out / "scaling.json").write_text(json.dumps(everything, indent=1) + "\n")
     (out / "document.json").write_text(json.dumps(page, indent=1) + "\n")
     code, output = runner.execute(["report", str(out / "document.json"), "-o", str(out / "scaling.html")])
     if code != 0:
@@ -54,15 +55,20 @@ def parse_options(arguments):
     parser.add_argument("--platforms", help="names, with commas (default: all)")
     parser.add_argument("--ranks", help="with commas (default: 16,64,256,1024)")
     parser.add_argument("--sizes", help="n, with commas (default: 1M,25M)")
-    parser.add_argument("--presets", default=",".join([*plan.PRESETS, plan.AUTO]), help="with commas (default: all, and auto)")
+    parser.add_argument("--presets", default=",".join([*plan.PRESETS, plan.AUTO]),
+                        help="with commas (default: all, and auto)")
     parser.add_argument("--quick", action="store_true", help="two platforms, P = 16 and 64, n = 64K")
     parser.add_argument("--jobs", type=int, default=1, help="simulations at a time (default: 1)")
     parser.add_argument("--limit", type=float, default=3600, help="seconds for one simulation (default: 3600)")
-    parser.add_argument("--finished", action="store_true", help="a report of the simulations that are in the cache; none is started")
-    parser.add_argument("--keep", help="the scaling.json of an earlier report: its rows are taken for what is not simulated now")
+    parser.add_argument("--finished", action="store_true",
+                        help="a report of the simulations that are in the cache; none is started")
+    parser.add_argument("--keep", help="the scaling.json of an earlier report: its rows are taken for what is not "
+                                       "simulated now")
     parser.add_argument("--write-docs", action="store_true", help="also write docs/scaling.md")
     options = parser.parse_args(arguments)
-    usual = ("flat-25g,fat-tree", "16,64", "64K") if options.quick else (",".join(plan.PLATFORMS), "16,64,256,1024", "1M,25M")
+    usual = (",".join(plan.PLATFORMS), "16,64,256,1024", "1M,25M")
+    if options.quick:
+        usual = ("flat-25g,fat-tree", "16,64", "64K")
     options.platforms = (options.platforms or usual[0]).split(",")
     try:
         options.ranks = sorted({plan.parse_count(r) for r in (options.ranks or usual[1]).split(",")})
@@ -112,12 +118,14 @@ def main(arguments=None):
             sys.exit(f"scaling_report.py: --keep {error}")
     if not found:
         sys.exit(f"scaling_report.py: nothing could be simulated: {failures[0][1] if failures else 'no cells'}")
-    again = [f"scripts/scaling_report.py --platforms {','.join(options.platforms)} --ranks {','.join(map(str, options.ranks))} "
+    again = [f"scripts/scaling_report.py --platforms {','.join(options.platforms)} "
+             f"--ranks {','.join(map(str, options.ranks))} "
              f"--sizes {','.join(map(plan.count_text, options.sizes))} --presets {options.presets}"]
     report = {
         "version": runner.execute(["--version"])[1].strip() or "unknown version",
         "again": again, "commands": ["oktopk " + " ".join(cell.arguments()) for cell in cells],
-        "failures": [f"{cell.platform}, P = {cell.ranks}, n = {plan.count_text(cell.n)}: {why}" for cell, why in failures],
+        "failures": [f"{cell.platform}, P = {cell.ranks}, n = {plan.count_text(cell.n)}: {why}"
+                     for cell, why in failures],
         "explained": runs.explain(tuner, cells),
     }
     order = {name: i for i, name in enumerate(options.platforms)}

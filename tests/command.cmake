@@ -57,7 +57,8 @@ oktopk_add_command_test(tune_refuses_to_guess_a_network ARGS tune --ranks 1 --fo
   OUTPUT "measures no network")
 oktopk_add_command_test(tune_refuses_transport ARGS tune --transport pigeon EXIT 2 OUTPUT "unknown transport 'pigeon'")
 oktopk_add_command_test(tune_refuses_unwritable ARGS tune -o /nonexistent/p.json EXIT 2 OUTPUT "cannot write")
-oktopk_add_command_test(bench_auto ARGS bench --preset auto --ranks 3 -b 20000 -n 2 -c EXIT 0 OUTPUT "auto:[a-z0-9]+ .* 0 *\n")
+oktopk_add_command_test(bench_auto ARGS bench --preset auto --ranks 3 -b 20000 -n 2 -c EXIT 0
+  OUTPUT "auto:[a-z0-9]+ .* 0 *\n")
 oktopk_add_command_test(bench_auto_by_rule
   ARGS bench --preset auto --override gtopk:n>1K --profile ${CMAKE_CURRENT_SOURCE_DIR}/tools/profile.json
        --ranks 3 -b 20000 -n 2 -c
@@ -87,7 +88,8 @@ oktopk_add_command_test(explain_refuses_rule ARGS explain --override oktopk:m<3 
 oktopk_add_command_test(explain_refuses_coding ARGS explain --coarsest fp8 EXIT 2
   OUTPUT "unknown value coding 'fp8'. there are: fp32, bf16, log8, log4")
 oktopk_add_command_test(explain_refuses_density ARGS explain --density 0 EXIT 2 OUTPUT "--density 0: it must be")
-oktopk_add_command_test(explain_refuses_group ARGS explain --ranks 4 --group 5 EXIT 2 OUTPUT "--group 5: it must be in 1..4")
+oktopk_add_command_test(explain_refuses_group ARGS explain --ranks 4 --group 5 EXIT 2
+  OUTPUT "--group 5: it must be in 1..4")
 oktopk_add_command_test(verify ARGS verify --ranks 1,3 --preset oktopk,circulant -b 300 EXIT 0
   OUTPUT "all laws hold")
 oktopk_add_command_test(verify_in_nodes ARGS verify --ranks 5 --group 2 --preset oktopk,circulant -b 300 EXIT 0
@@ -109,7 +111,8 @@ oktopk_add_command_test(train_in_nodes
   OUTPUT "circulant +weights [0-9a-f]+ after 60 steps, equal on all ranks")
 oktopk_add_command_test(train_refuses_buckets_in_nodes ARGS train --group 2 --fusion tensor --steps 3 EXIT 2
   OUTPUT "nodes sum the whole gradient")
-oktopk_add_command_test(predict_in_nodes ARGS predict --ranks 32 --group 8 --preset circulant EXIT 0 OUTPUT "circulant +32 ")
+oktopk_add_command_test(predict_in_nodes ARGS predict --ranks 32 --group 8 --preset circulant EXIT 0
+  OUTPUT "circulant +32 ")
 oktopk_add_command_test(predict_refuses_hosts ARGS predict --group host EXIT 2 OUTPUT "predict knows no hosts")
 oktopk_add_command_test(study_learning
   ARGS study learning -b 600 --ranks 2 --steps 20 --data sgd --seeds 1 EXIT 0
@@ -159,7 +162,7 @@ oktopk_add_command_test(study_refuses_unknown_data ARGS study mass --data stormy
 oktopk_add_command_test(study_refuses_density ARGS study counts --density 0.1x EXIT 2 OUTPUT "--density 0.1x")
 oktopk_add_command_test(study_load_refuses_three_ranks ARGS study load --ranks 3 EXIT 2 OUTPUT "--ranks 3")
 
-# What compares results of benchmarks, and what checks includes.
+# The scripts that compare results of benchmarks and check includes have tests, too.
 find_package(Python3 QUIET COMPONENTS Interpreter)
 # The first Python that can plot, as `make report` takes it.
 set(plotting_python ${Python3_EXECUTABLE})
@@ -191,11 +194,13 @@ function(oktopk_add_trace_test name ranks spans file)
 endfunction()
 if(Python3_FOUND)
   oktopk_add_trace_test(command_bench_traces 3
-    reducer/step,reducer/select,reducer/exchange,reducer/settle,message/start,message/wait,bench/circulant bench_trace.json
+    reducer/step,reducer/select,reducer/exchange,reducer/settle,message/start,message/wait,bench/circulant
+    bench_trace.json
     $<TARGET_FILE:oktopk_tool> bench --preset circulant,oktopk --ranks 3 -b 8K -n 3 -c)
   oktopk_add_trace_test(command_bench_traces_nodes 5 node/step,node/check,node/inside node_trace.json
     $<TARGET_FILE:oktopk_tool> bench --preset circulant --ranks 5 --group 2 -b 8K -n 3)
-  oktopk_add_trace_test(command_train_traces 3 train/circulant,train/compute,bucketed/bucket,bucketed/wait train_trace.json
+  oktopk_add_trace_test(command_train_traces 3 train/circulant,train/compute,bucketed/bucket,bucketed/wait
+    train_trace.json
     $<TARGET_FILE:oktopk_tool> train --preset circulant --ranks 3 --steps 20 --fusion tensor)
   if(OKTOPK_HAVE_MPI)
     oktopk_add_trace_test(mpi_bench_traces 3 reducer/step,message/wait mpi_trace.json
@@ -223,7 +228,8 @@ if(OKTOPK_HAVE_MPI)
     PASS_REGULAR_EXPRESSION "the same weights"
     ENVIRONMENT "OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
   oktopk_add_mpi_test(mpi_bench_4 oktopk_tool 4 bench --transport mpi -b 16K -n 3 -c)
-  oktopk_add_mpi_test(mpi_bench_in_place_3 oktopk_tool 3 bench --transport mpi --in-place --preset dense,circulant -b 1M -n 3 -c)
+  oktopk_add_mpi_test(mpi_bench_in_place_3 oktopk_tool 3 bench --transport mpi --in-place
+    --preset dense,circulant -b 1M -n 3 -c)
   set_tests_properties(mpi_bench_in_place_3 PROPERTIES PASS_REGULAR_EXPRESSION "mpi in place.*wrong values: 0 OK")
   oktopk_add_mpi_test(mpi_tune_3 oktopk_tool 3 tune --transport mpi --budget 0.05 -e 64K)
   set_tests_properties(mpi_tune_3 PROPERTIES PASS_REGULAR_EXPRESSION "measured: mpi, 3 ranks.* 3 +65536 +0.05 ")
@@ -236,7 +242,8 @@ if(OKTOPK_HAVE_MPI)
   set_tests_properties(mpi_bench_4 PROPERTIES PASS_REGULAR_EXPRESSION "MPI_Allreduce.*wrong values: 0 OK")
   oktopk_add_mpi_test(mpi_verify_nodes_5 oktopk_tool 5 verify --transport mpi --without-faults --group 2
     --preset topka,oktopk,circulant)
-  oktopk_add_mpi_test(mpi_bench_host_3 oktopk_tool 3 bench --transport mpi --group host --preset circulant -b 16K -n 3 -c)
+  oktopk_add_mpi_test(mpi_bench_host_3 oktopk_tool 3 bench --transport mpi --group host
+    --preset circulant -b 16K -n 3 -c)
   set_tests_properties(mpi_bench_host_3 PROPERTIES PASS_REGULAR_EXPRESSION "circulant/host.*wrong values: 0 OK")
   set_tests_properties(mpi_courage_3 PROPERTIES PROCESSORS 1)
   set_tests_properties(mpi_verify_3 mpi_courage_3 mpi_verify_5 mpi_verify_nodes_5 PROPERTIES

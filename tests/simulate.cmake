@@ -23,23 +23,28 @@ function(oktopk_add_simulate_command_test name)
 endfunction()
 
 # Flat platforms obey the model: dense within 1% of 2 ceil(log2 P) alpha + 2 n (P-1)/P beta.
-oktopk_add_simulate_test(all_presets_at_16
-  "dense +dense fp32 +data[^\n]* (1\\.00|0\\.99)[0-9] +1\\.00 [^\n]*\n.*gtopk .*oktopk .*spardl .*circulant +circulant [a-z_0-9+]+ skips [0-9,]+ +data"
-  --ranks 16 -b 100000 --preset all)
-oktopk_add_simulate_test(all_presets_at_64
-  "dense +dense fp32 +data[^\n]* (1\\.00|0\\.99)[0-9] +1\\.00 [^\n]*\n.*gtopk .*oktopk .*spardl .*circulant +circulant [a-z_0-9+]+ skips [0-9,]+ +data"
-  --ranks 64 -b 100000 --preset all)
+string(CONCAT all_presets
+  "dense +dense fp32 +data[^\n]* (1\\.00|0\\.99)[0-9] +1\\.00 [^\n]*\n"
+  ".*gtopk .*oktopk .*spardl .*circulant +circulant [a-z_0-9+]+ skips [0-9,]+ +data")
+oktopk_add_simulate_test(all_presets_at_16 "${all_presets}" --ranks 16 -b 100000 --preset all)
+oktopk_add_simulate_test(all_presets_at_64 "${all_presets}" --ranks 64 -b 100000 --preset all)
 # Where memory is short, the problem is smaller and the time is the same.
-oktopk_add_simulate_test(smaller_problem "dense +dense fp32 +1/4 [^\n]* (1\\.00|0\\.99)[0-9] +1\\.00 [^\n]*\n[^\n]*oktopk [^\n]* data [^\n]*\n[^\n]*topka [^\n]* 1/[24] [^\n]* (1\\.0|0\\.99)[0-9]+ "
+string(CONCAT smaller_problem
+  "dense +dense fp32 +1/4 [^\n]* (1\\.00|0\\.99)[0-9] +1\\.00 [^\n]*\n"
+  "[^\n]*oktopk [^\n]* data [^\n]*\n"
+  "[^\n]*topka [^\n]* 1/[24] [^\n]* (1\\.0|0\\.99)[0-9]+ ")
+oktopk_add_simulate_test(smaller_problem "${smaller_problem}"
   --ranks 64 -b 100000 --preset dense,oktopk,topka --memory 0.05)
 oktopk_add_simulate_test(published_thresholds "oktopk +oktopk coo32.fp32 +data"
   --ranks 12 -b 20000 --preset oktopk --thresholds published --support correlated)
 oktopk_add_simulate_command_test(refuses_thresholds ARGS simulate --ranks 4 -b 1000 --thresholds guessed EXIT 2
   OUTPUT "unknown [a-z ]*'guessed'")
 oktopk_add_simulate_command_test(refuses_steps_beyond_an_evaluation
-  ARGS simulate --ranks 4 -b 1000 --preset oktopk --thresholds paper --steps 30 EXIT 2 OUTPUT "--steps 30: it must be 1 to 29")
+  ARGS simulate --ranks 4 -b 1000 --preset oktopk --thresholds paper --steps 30 EXIT 2
+  OUTPUT "--steps 30: it must be 1 to 29")
 foreach(platform IN ITEMS flat-100g dragonfly fat-tree gpu-nodes wan)
-  oktopk_add_simulate_test(${platform} "20 dense .* 20 circulant +circulant elias_fano.bf16 skips [0-9,]+ +data .* 20 auto +[a-z]+ "
+  oktopk_add_simulate_test(${platform}
+    "20 dense .* 20 circulant +circulant elias_fano.bf16 skips [0-9,]+ +data .* 20 auto +[a-z]+ "
     --platform ${platform} --ranks 20 -b 20000 --preset dense,circulant,auto --support layered --codec elias_fano+bf16)
 endforeach()
 oktopk_add_simulate_test(nodes "24 circulant +circulant coo32.fp32 skips [0-9,]+ group 8 +data"
@@ -53,8 +58,11 @@ oktopk_add_simulate_command_test(sees_an_abort
   ARGS simulate --ranks 4 -b 1000 --preset spardl --provoke abort EXIT 1 OUTPUT "MPI_Abort was called.*no result")
 oktopk_add_simulate_command_test(sees_an_error
   ARGS simulate --ranks 4 -b 1000 --preset spardl --provoke error EXIT 1 OUTPUT "CRITICAL: provoked")
-add_test(NAME simulate_cleans_up_when_it_is_ended COMMAND sh -c
-  "mkdir -p simulate_tmp && TMPDIR=simulate_tmp timeout 5 '$<TARGET_FILE:oktopk_tool>' simulate --ranks 512 -b 1M --preset oktopk; test -z \"$(ls simulate_tmp)\" && echo nothing is left")
+string(CONCAT end_and_list
+  "mkdir -p simulate_tmp && TMPDIR=simulate_tmp timeout 5 "
+  "'$<TARGET_FILE:oktopk_tool>' simulate --ranks 512 -b 1M --preset oktopk; "
+  "test -z \"$(ls simulate_tmp)\" && echo nothing is left")
+add_test(NAME simulate_cleans_up_when_it_is_ended COMMAND sh -c "${end_and_list}")
 set_tests_properties(simulate_cleans_up_when_it_is_ended PROPERTIES LABELS simulate TIMEOUT 60
   PASS_REGULAR_EXPRESSION "ended by signal 15.*nothing is left")
 oktopk_add_simulate_command_test(refuses_platform ARGS simulate --platform moon EXIT 2
@@ -63,18 +71,25 @@ oktopk_add_simulate_command_test(refuses_slow_link ARGS simulate --ranks 16 --pl
   OUTPUT "links of single ranks")
 oktopk_add_simulate_command_test(refuses_slow_rank ARGS simulate --ranks 16 --slow-host 16:2 EXIT 2
   OUTPUT "--slow-host 16:2: there is no rank 16 of 16")
-oktopk_add_simulate_command_test(refuses_too_much ARGS simulate --ranks 64 -b 1M --preset circulant --memory 0.0001 EXIT 2
-  OUTPUT "preset circulant on 64 ranks .* needs about")
+oktopk_add_simulate_command_test(refuses_too_much ARGS simulate --ranks 64 -b 1M --preset circulant
+  --memory 0.0001 EXIT 2 OUTPUT "preset circulant on 64 ranks .* needs about")
 
-add_test(NAME simulate_twice_the_same COMMAND sh -c
-  "'$<TARGET_FILE:oktopk_tool>' simulate --ranks 12 -b 50K --preset all >simulate_1.txt && '$<TARGET_FILE:oktopk_tool>' simulate --ranks 12 -b 50K --preset all >simulate_2.txt && cmp simulate_1.txt simulate_2.txt && grep -q circulant simulate_1.txt && echo the same bytes")
+string(CONCAT simulate_twice
+  "'$<TARGET_FILE:oktopk_tool>' simulate --ranks 12 -b 50K --preset all >simulate_1.txt && "
+  "'$<TARGET_FILE:oktopk_tool>' simulate --ranks 12 -b 50K --preset all >simulate_2.txt && "
+  "cmp simulate_1.txt simulate_2.txt && grep -q circulant simulate_1.txt && echo the same bytes")
+add_test(NAME simulate_twice_the_same COMMAND sh -c "${simulate_twice}")
 set_tests_properties(simulate_twice_the_same PROPERTIES LABELS simulate TIMEOUT 300
   PASS_REGULAR_EXPRESSION "the same bytes" FAIL_REGULAR_EXPRESSION "${simulation_failed}")
 
 # The scaling report from real simulations, the smallest there is.
 if(Python3_FOUND)
-  add_test(NAME simulate_report COMMAND sh -c
-    "if '${plotting_python}' -c 'import matplotlib' 2>/dev/null; then exec '${plotting_python}' '${PROJECT_SOURCE_DIR}/scripts/scaling_report.py' --quick --oktopk '$<TARGET_FILE:oktopk_tool>' --out scaling_report; fi; echo 'SKIPPED: no matplotlib here; install python3-matplotlib'; exit 77")
+  string(CONCAT report_or_skip
+    "if '${plotting_python}' -c 'import matplotlib' 2>/dev/null; then "
+    "exec '${plotting_python}' '${PROJECT_SOURCE_DIR}/scripts/scaling_report.py' --quick "
+    "--oktopk '$<TARGET_FILE:oktopk_tool>' --out scaling_report; fi; "
+    "echo 'SKIPPED: no matplotlib here; install python3-matplotlib'; exit 77")
+  add_test(NAME simulate_report COMMAND sh -c "${report_or_skip}")
   set_tests_properties(simulate_report PROPERTIES LABELS simulate TIMEOUT 300 SKIP_RETURN_CODE 77
     FAIL_REGULAR_EXPRESSION "NOT SIMULATED;Traceback")
 endif()

@@ -112,7 +112,7 @@ def check(started: list[subprocess.Popen], said: list[Path], timeout: float | No
     codes = [p.returncode for p in started]
     if not any(codes):
         return
-    # Who failed by itself knows more than who was ended for it.
+    # A rank that failed by itself knows more than one that was ended for it.
     rank = next(
         (r for r, code in enumerate(codes) if code > 0), codes.index(next(c for c in codes if c))
     )

@@ -47,7 +47,8 @@ class UpdateRule {
   virtual ~UpdateRule() = default;
 
   virtual float scale() const = 0;
-  // What this rank adds to its accumulator. Changes no state: the step may still be refused or skipped.
+  // prepare() gives what this rank adds to its accumulator. It changes no state: the step may still be refused or
+  // skipped.
   virtual ScaledValues prepare(std::span<const float> weights, const ScaledValues& gradient) = 0;
   // After the exchange: takes the local state forward. `weights` are still those before the step; `sent` are the
   // indices that this rank sent.

@@ -32,7 +32,7 @@ class Selector {
   // REQUIRES: 1 <= k <= n (or n = 0 and k = 0), n < 2^32, gradient empty or of size n.
   void select(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out);
 
-  // What the next selection depends on besides the accumulator.
+  // The state is all that the next selection depends on besides the accumulator.
   virtual void save(StateWriter& /*state*/) const {}
   virtual void load(StateReader& /*state*/) {}
 

@@ -14,7 +14,7 @@
 
 namespace oktopk::python {
 
-// Of any type and device, so that what is unfit is refused in our words.
+// AnyArray takes any type and device, so that unfit arrays are refused in our words.
 using AnyArray = nanobind::ndarray<nanobind::c_contig>;
 
 inline FloatType float_type_of(const AnyArray& x, const char* what) {

@@ -36,7 +36,8 @@ class Rows:
 
 
 def crossings(points):
-    """Where a positive ratio, known at increasing x, passes 1: [(x, rises)], a straight line between points in log-log."""
+    """Where a positive ratio, known at increasing x, passes 1: [(x, rises)]. Between points: a straight line in
+    log-log."""
     found = []
     for (x0, r0), (x1, r1) in zip(points, points[1:]):
         if (r0 < 1) != (r1 < 1):
@@ -59,8 +60,8 @@ def over_dense(rows, platform, preset, n=None, ranks=None):
 
 
 def dense_wins_over_ranks(rows, platform, n, preset):
-    """{kind: never | always | from | until, P, last: (P, how many times faster than dense there)}, or None without rows.
-    With several crossings the last one counts: it says who wins at scale."""
+    """{kind: never | always | from | until, P, last: (P, how many times faster than dense there)}, or None without
+    rows. With several crossings the last one counts: it says who wins at scale."""
     points = over_dense(rows, platform, preset, n=n)
     if not points:
         return None
@@ -107,7 +108,8 @@ def flat_outliers(rows):
 
 def contention(rows, platform):
     """(median, row of the least, row of the most) of simulated / predicted on a platform."""
-    found = sorted((r for r in rows.all if r["platform"] == platform and r["preset"] != AUTO and model_ratio(r)), key=model_ratio)
+    found = sorted((r for r in rows.all if r["platform"] == platform and r["preset"] != AUTO and model_ratio(r)),
+                   key=model_ratio)
     return (statistics.median(map(model_ratio, found)), found[0], found[-1]) if found else None
 
 
@@ -116,7 +118,8 @@ def auto_rows(rows):
     found = []
     for platform, n, ranks in rows.cells():
         auto, dense = rows.get(platform, n, ranks, AUTO), rows.get(platform, n, ranks, "dense")
-        fixed = [r for r in rows.all if (r["platform"], r["n"], r["ranks"]) == (platform, n, ranks) and r["preset"] != AUTO]
+        fixed = [r for r in rows.all
+                 if (r["platform"], r["n"], r["ranks"]) == (platform, n, ranks) and r["preset"] != AUTO]
         if auto and fixed:
             best = min(fixed, key=lambda r: r["mean"])
             found.append({"platform": platform, "n": n, "ranks": ranks, "method": auto.get("method") or "?",
@@ -147,7 +150,8 @@ FORMULAS = {
     "topkdsa": ("P-1 + 2 log P", "[4k, 2k+n](P-1)/P", lambda P: P - 1 + 2 * rounds_of(P),
                 lambda d, P: (4 * (P - 1) / P, (2 + d) * (P - 1) / P)),
     "gtopk": ("2 log P", "4k log P", lambda P: 2 * rounds_of(P), lambda d, P: (4 * rounds_of(P),) * 2),
-    "topka2a": ("P-1 + log P", "(2k+n)(P-1)/P", lambda P: P - 1 + rounds_of(P), lambda d, P: ((2 + d) * (P - 1) / P,) * 2),
+    "topka2a": ("P-1 + log P", "(2k+n)(P-1)/P", lambda P: P - 1 + rounds_of(P),
+                lambda d, P: ((2 + d) * (P - 1) / P,) * 2),
     "oktopk": ("P-1 + 2 log P", "[2k, 6k](P-1)/P", lambda P: P - 1 + 2 * rounds_of(P),
                lambda d, P: (2 * (P - 1) / P, 6 * (P - 1) / P)),
     "spardl": ("2 log P", "4k(P-1)/P", lambda P: 2 * rounds_of(P), lambda d, P: (4 * (P - 1) / P,) * 2),

@@ -17,7 +17,8 @@ def text_part(text):
 
 
 def table_part(table, caption):
-    return {"table": {"head": table.head, "rows": table.rows, "caption": caption, "strong": sorted(map(list, table.strong))}}
+    return {"table": {"head": table.head, "rows": table.rows, "caption": caption,
+                      "strong": sorted(map(list, table.strong))}}
 
 
 def curves(rows, platform, n, column, scale=1.0):
@@ -54,19 +55,21 @@ def platform_plots(rows, platform):
 def predicted_plots(rows):
     """Simulated over predicted steady steps, with the diagonal; platforms without contention apart."""
     plots = []
-    for title, names in (("No contention", plan.FLAT), ("Shared links", [p for p in plan.PLATFORMS if p not in plan.FLAT])):
+    for title, names in (("No contention", plan.FLAT),
+                         ("Shared links", [p for p in plan.PLATFORMS if p not in plan.FLAT])):
         found = [r for r in rows.all if r["platform"] in names and analysis.model_ratio(r)]
         if not found:
             continue
         series = []
         for preset in rows.values("preset"):
             mine = [r for r in found if r["preset"] == preset]
-            series.append({"name": preset, "x": [1e3 * r["predicted"] for r in mine], "y": [1e3 * r["steady"] for r in mine],
-                           "colour": COLOURS.get(preset, 6), "dots": True})
+            series.append({"name": preset, "x": [1e3 * r["predicted"] for r in mine],
+                           "y": [1e3 * r["steady"] for r in mine], "colour": COLOURS.get(preset, 6), "dots": True})
         ends = [f(1e3 * r["predicted"] for r in found) for f in (min, max)]
         series.append({"name": "equal", "x": ends, "y": ends, "colour": 6, "dashed": True})
         plots.append({"title": f"{title}: {', '.join(p for p in rows.values('platform') if p in names)}",
-                      "x_label": "predicted, ms", "y_label": "simulated, ms", "log_x": True, "log_y": True, "series": series})
+                      "x_label": "predicted, ms", "y_label": "simulated, ms", "log_x": True, "log_y": True,
+                      "series": series})
     return plots
 
 
@@ -108,10 +111,12 @@ def build(rows, report):
     reference = "flat-25g" if "flat-25g" in platforms else platforms[0]
     place = {"platform": reference, "n": plan.count_text(base)}
     auto = tables.auto_line(rows)
-    overview = [plot_over_ranks(f"{platform}, n = {plan.count_text(n)}", "ms per step", curves(rows, platform, n, "mean", 1e3))
+    overview = [plot_over_ranks(f"{platform}, n = {plan.count_text(n)}", "ms per step",
+                                curves(rows, platform, n, "mean", 1e3))
                 for n in sizes for platform in rows.values("platform", n=n)]
     parts = [{"numbers": headline(rows, base)}, heading("What was simulated"),
-             *map(text_part, method_paragraphs(rows, report)), {"code": "\n".join([*report["again"], *report["commands"]])}]
+             *map(text_part, method_paragraphs(rows, report)),
+             {"code": "\n".join([*report["again"], *report["commands"]])}]
     if report["failures"]:
         parts.append(text_part("Not simulated, because the command failed: " + "; ".join(report["failures"])))
     parts += [heading("Weak scaling"), text_part(CAPTIONS["overview"]), {"plots": overview},
@@ -121,8 +126,10 @@ def build(rows, report):
               table_part(tables.explained(report["explained"]), CAPTIONS["explained"]) if report["explained"] else
               text_part("No table of the tuner's crossovers: this command has no `explain`."),
               heading("auto"), text_part(auto or "Not simulated: this command does not know the preset auto."),
-              text_part(CAPTIONS["auto_figure"]), {"plots": auto_plots(rows)}, table_part(tables.auto(rows), CAPTIONS["auto"]),
-              heading("Predicted and simulated"), text_part(tables.model_line(rows)), text_part(tables.contention_line(rows)),
+              text_part(CAPTIONS["auto_figure"]), {"plots": auto_plots(rows)},
+              table_part(tables.auto(rows), CAPTIONS["auto"]),
+              heading("Predicted and simulated"), text_part(tables.model_line(rows)),
+              text_part(tables.contention_line(rows)),
               text_part(CAPTIONS["predicted"]), {"plots": predicted_plots(rows)},
               *for_sizes(rows, tables.model_ratios, "ratios"),
               heading("Latency and bandwidth"),

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of docs/scaling.md (PNG). One colour and one mark per preset everywhere: the palette of tools/report/style.h."""
+"""The figures of docs/scaling.md (PNG). One colour and one mark per preset everywhere: the palette of
+tools/report/style.h."""
 
 import io
 
@@ -21,8 +22,9 @@ LOOKS = {
 }
 INK, MUTED, GRID = "#1b2330", "#5c6675", "#e3e7ec"
 plt.rcParams.update({
-    "font.family": "sans-serif", "font.size": 9, "axes.edgecolor": "#8a94a3", "axes.labelcolor": MUTED, "text.color": INK,
-    "xtick.color": MUTED, "ytick.color": MUTED, "axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left",
+    "font.family": "sans-serif", "font.size": 9, "axes.edgecolor": "#8a94a3", "axes.labelcolor": MUTED,
+    "text.color": INK, "xtick.color": MUTED, "ytick.color": MUTED,
+    "axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left",
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": GRID, "axes.axisbelow": True,
 })
 
@@ -86,8 +88,9 @@ def draw_messages(axis, rows, platform, n):
 
 def legend_above(figure, presets, extra=()):
     keys = [Line2D([], [], label=p, **style_of(p)) for p in presets] + list(extra)
-    figure.legend(handles=keys, loc="lower left", bbox_to_anchor=(0.01, 1.0), ncols=min(len(keys), 6 if len(keys) > 7 else 7),
-                  frameon=False, fontsize=9, handlelength=2.6, columnspacing=1.4)
+    figure.legend(handles=keys, loc="lower left", bbox_to_anchor=(0.01, 1.0),
+                  ncols=min(len(keys), 6 if len(keys) > 7 else 7), frameon=False, fontsize=9, handlelength=2.6,
+                  columnspacing=1.4)
 
 
 def finish(figure):
@@ -115,7 +118,8 @@ def overview(rows, n):
     platforms = rows.values("platform", n=n)
     columns = min(3, len(platforms))
     lines = -(-len(platforms) // columns)
-    figure, axes = plt.subplots(lines, columns, figsize=(3.5 * columns + 0.6, 2.9 * lines), squeeze=False, layout="constrained")
+    figure, axes = plt.subplots(lines, columns, figsize=(3.5 * columns + 0.6, 2.9 * lines), squeeze=False,
+                                layout="constrained")
     for axis, platform in zip(axes.flat, platforms):
         draw_curves(axis, rows, platform, n, "mean", 1e3)
         axis.set_title(platform)
@@ -134,7 +138,8 @@ def traffic(rows, platform, n):
     axes[0].set_title(f"words per k on the busiest rank, n = {plan.count_text(n)}")
     draw_messages(axes[1], rows, platform, n)
     axes[1].set_title("messages per rank and step")
-    legend_above(figure, rows.values("preset", platform=platform, n=n), [Line2D([], [], label="lower bound", **BOUND_KEY)])
+    legend_above(figure, rows.values("preset", platform=platform, n=n),
+                 [Line2D([], [], label="lower bound", **BOUND_KEY)])
     return finish(figure)
 
 
@@ -153,8 +158,8 @@ def predicted(rows):
         for preset in rows.values("preset"):
             mine = [r for r in found if r["preset"] == preset]
             colour, mark, _ = look(preset)
-            axis.scatter([1e3 * r["predicted"] for r in mine], [1e3 * r["steady"] for r in mine], color=colour, marker=mark,
-                         s=34, lw=0.5, edgecolors="white", zorder=3)
+            axis.scatter([1e3 * r["predicted"] for r in mine], [1e3 * r["steady"] for r in mine], color=colour,
+                         marker=mark, s=34, lw=0.5, edgecolors="white", zorder=3)
         milliseconds = [1e3 * r[column] for r in found for column in ("predicted", "steady")]
         ends = [min(milliseconds) / 1.5, max(milliseconds) * 1.5]
         axis.plot(ends, ends, color=MUTED, lw=1, zorder=2)
@@ -164,8 +169,10 @@ def predicted(rows):
         axis.set_title(f"{title}: {', '.join(names)}")
         for side in (axis.xaxis, axis.yaxis):
             log_ticks(side, ends)
-    marks = [Line2D([], [], label=p, color=look(p)[0], marker=look(p)[1], ls="", ms=6, mec="white") for p in rows.values("preset")]
-    lines = [Line2D([], [], label="equal", color=MUTED, lw=1), Line2D([], [], label="factor 2", color="#c3cad4", ls=(0, (4, 3)))]
-    figure.legend(handles=marks + lines, loc="lower left", bbox_to_anchor=(0.01, 1.0), ncols=6, frameon=False, fontsize=9,
-                  columnspacing=1.4, handletextpad=0.5)
+    marks = [Line2D([], [], label=p, color=look(p)[0], marker=look(p)[1], ls="", ms=6, mec="white")
+             for p in rows.values("preset")]
+    lines = [Line2D([], [], label="equal", color=MUTED, lw=1),
+             Line2D([], [], label="factor 2", color="#c3cad4", ls=(0, (4, 3)))]
+    figure.legend(handles=marks + lines, loc="lower left", bbox_to_anchor=(0.01, 1.0), ncols=6, frameon=False,
+                  fontsize=9, columnspacing=1.4, handletextpad=0.5)
     return finish(figure)

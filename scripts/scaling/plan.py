@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 PRESETS = ["dense", "topka", "gaussiank", "topkdsa", "gtopk", "topka2a", "oktopk", "spardl", "circulant"]
 AUTO = "auto"
-# These send P - 1 messages per rank. P^2 of them cost the simulator many minutes, earlier where all are in flight at once.
+# These send P - 1 messages per rank. P^2 of them cost the simulator many minutes, earlier where all are in flight at
+# once.
 DIRECT_PRESETS = {"topkdsa", "topka2a", "oktopk"}
 DIRECT_LIMIT, FAR_DIRECT_LIMIT = 256, {"wan": 64}
-# What the simulator holds and copies grows with n P: longer vectors go up to LARGE_LIMIT ranks (P = 256 takes ten minutes
-# and more), and further only on one platform without contention and one with.
+# The memory and the copies of the simulator grow with n P. Vectors longer than LARGE_SIZE go up to LARGE_LIMIT ranks
+# (P = 256 takes ten minutes and more), and further only on one platform without contention and one with.
 LARGE_SIZE, LARGE_LIMIT = 4 << 20, 64
 LARGE_PLATFORMS, LARGEST_LIMIT = ("flat-25g", "fat-tree"), 256
 # The tuner decides how these run. Where rounds are dear (wan) it takes P - 1 messages at once for them, too.
@@ -36,7 +37,8 @@ FLAT = ["flat-100g", "flat-25g", "wan"]  # no contention: the model should hold
 SUMMARIES = {
     "flat-100g": "100 Gbit/s, 2 us on the wire and 1 us of overheads; no contention but at the ranks' own links",
     "flat-25g": "25 Gbit/s, 16 us on the wire and 4 us of overheads; no contention but at the ranks' own links",
-    "dragonfly": "Aries-like groups of 384 ranks, 80 Gbit/s, at most 1.4 us; minimal routes, one link between two groups",
+    "dragonfly": "Aries-like groups of 384 ranks, 80 Gbit/s, at most 1.4 us; minimal routes, one link between two "
+                 "groups",
     "fat-tree": "100 Gbit/s, at most 2 us, 16 ranks per switch, two levels; fixed routes, so that messages can collide",
     "gpu-nodes": "nodes of 8 ranks, 200 GB/s inside; the 8 share one link of 100 Gbit/s and 3 us to other nodes",
     "wan": "100 Mbit/s and 100 ms between any two ranks",
@@ -53,8 +55,8 @@ class Cell:
 
     def arguments(self):
         """Of `oktopk`, without -J."""
-        return ["simulate", "--platform", self.platform, "--ranks", str(self.ranks), "-b", count_text(self.n), "--density",
-                str(DENSITY), "--support", SUPPORT, "--preset", ",".join(self.presets)]
+        return ["simulate", "--platform", self.platform, "--ranks", str(self.ranks), "-b", count_text(self.n),
+                "--density", str(DENSITY), "--support", SUPPORT, "--preset", ",".join(self.presets)]
 
 
 def count_text(n):
@@ -99,9 +101,10 @@ def profile(platform, gamma=3e-9, delta=2.5e-10):
     p = PLATFORMS[platform]
     machine = {"alpha": p["latency"], "beta": p["sharers"] / p["bandwidth"], "gamma": gamma, "overhead": p["overhead"],
                "contention": 1.0, "delta": delta, "sigma": delta}
-    return {"name": f"nominal: {platform}", "machine": machine, "ranks_per_host": 1, "index_seconds": CODING_SECONDS["index"],
-            "value_seconds": CODING_SECONDS["value"]}
+    return {"name": f"nominal: {platform}", "machine": machine, "ranks_per_host": 1,
+            "index_seconds": CODING_SECONDS["index"], "value_seconds": CODING_SECONDS["value"]}
 
 
 def explain_arguments(cell):
-    return ["explain", "-b", count_text(cell.n), "--density", str(DENSITY), "--ranks", str(cell.ranks), "--coarsest", "fp32"]
+    return ["explain", "-b", count_text(cell.n), "--density", str(DENSITY), "--ranks", str(cell.ranks),
+            "--coarsest", "fp32"]

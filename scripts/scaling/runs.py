@@ -56,8 +56,8 @@ class Runner:
 
     def execute(self, arguments):
         """Exit code and output."""
-        process = subprocess.Popen([self.program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                   start_new_session=True)
+        process = subprocess.Popen([self.program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   text=True, start_new_session=True)
         self.running.add(process)
         try:
             output, _ = process.communicate(timeout=self.limit)
@@ -127,7 +127,8 @@ def kept_rows(file, found):
 
 
 def explain(runner, cells):
-    """What the tuner says of each (platform, n, P) on the platform's nominal machine; nothing where the command cannot."""
+    """What the tuner says of each (platform, n, P) on the platform's nominal machine; nothing where the command
+    cannot."""
     if not runner.knows(["explain", "--help"]) or not runner.knows(["explain", "-b", "64K"]):
         return []
     found = []

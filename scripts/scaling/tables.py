@@ -75,7 +75,8 @@ def rank_crossovers(rows, n):
     presets = [p for p in rows.values("preset", n=n) if p not in ("dense", plan.AUTO)]
     table = Table(["platform", *presets], [])
     for platform in rows.values("platform", n=n):
-        table.rows.append([platform, *[crossover_text(analysis.dense_wins_over_ranks(rows, platform, n, p)) for p in presets]])
+        found = [analysis.dense_wins_over_ranks(rows, platform, n, p) for p in presets]
+        table.rows.append([platform, *map(crossover_text, found)])
     return table
 
 
@@ -97,8 +98,8 @@ def size_crossovers(rows):
 
 def explained(found):
     """Where the tuner's choice would be dense, on the nominal machines."""
-    table = Table(["platform", "P", "n", "the tuner's choice", "x dense", "dense wins below n", "above n", "below density",
-                   "above density"], [])
+    table = Table(["platform", "P", "n", "the tuner's choice", "x dense", "dense wins below n", "above n",
+                   "below density", "above density"], [])
     order = list(plan.PLATFORMS)
     for e in sorted(found, key=lambda e: (order.index(e["platform"]), e["n"], e["ranks"])):
         c = e["crossovers"]
@@ -106,7 +107,8 @@ def explained(found):
                            digits(e["x_dense"], 2) if e.get("x_dense") else "",
                            *[size(c[key]) if c.get(key) else "-" for key in ("n_below", "n_above")],
                            *[percent(c[key]) if c.get(key) else "-" for key in ("density_below", "density_above")]])
-    for name in ("above density", "below density", "above n", "dense wins below n", "x dense"):  # where they say nothing
+    # Columns that say nothing are left out.
+    for name in ("above density", "below density", "above n", "dense wins below n", "x dense"):
         place = table.head.index(name)
         if all(row[place] in ("-", "") for row in table.rows):
             for row in [table.head, *table.rows]:
@@ -153,7 +155,8 @@ def complexity(rows, platform, n):
         latency, bandwidth, _, _ = analysis.FORMULAS[preset]
         formulas = [analysis.formula(preset, r) if r else None for r in found]
         table.rows.append([preset, latency, *[f'{r["messages"]:.4g}' if r else "" for r in found], bandwidth,
-                           *[digits(r["words_per_k"]) if r else "" for r in found], *[words_range(f) for f in formulas]])
+                           *[digits(r["words_per_k"]) if r else "" for r in found],
+                           *[words_range(f) for f in formulas]])
     return table
 
 
@@ -165,15 +168,16 @@ def words_range(formula):
 
 
 def auto(rows):
-    table = Table(["platform", "P", "n", "auto chose", "auto, ms", "best fixed", "ms", "auto / best", "auto / dense"], [])
+    table = Table(["platform", "P", "n", "auto chose", "auto, ms", "best fixed", "ms", "auto / best",
+                   "auto / dense"], [])
     order = {platform: i for i, platform in enumerate(rows.values("platform"))}
     for r in sorted(analysis.auto_rows(rows), key=lambda r: (order[r["platform"]], r["n"], r["ranks"])):
         if r["over_best"] > 1 + analysis.AUTO_TOLERANCE:
             table.strong.add((len(table.rows), 7))
         if (r["over_dense"] or 0) > 1 + analysis.DENSE_TOLERANCE:
             table.strong.add((len(table.rows), 8))
-        table.rows.append([r["platform"], str(r["ranks"]), plan.count_text(r["n"]), r["method"], milliseconds(r["auto"]),
-                           r["best_preset"], milliseconds(r["best"]), f"{r['over_best']:.3f}",
+        table.rows.append([r["platform"], str(r["ranks"]), plan.count_text(r["n"]), r["method"],
+                           milliseconds(r["auto"]), r["best_preset"], milliseconds(r["best"]), f"{r['over_best']:.3f}",
                            f"{r['over_dense']:.3f}" if r["over_dense"] is not None else ""])
     return table
 
@@ -183,15 +187,16 @@ def auto_line(rows):
     if not found:
         return ""
     s = analysis.auto_summary(found)
-    text = (f"auto is within {100 * analysis.AUTO_TOLERANCE:.0f}% of the best fixed preset in {s['near_best']} of {s['rows']} "
-            f"rows, and ")
+    text = (f"auto is within {100 * analysis.AUTO_TOLERANCE:.0f}% of the best fixed preset in {s['near_best']} of "
+            f"{s['rows']} rows, and ")
     limit = f"{100 * analysis.DENSE_TOLERANCE:.0f}%"
     slower = s["slower_than_dense"]
     if not slower:
         return text + f"never slower than dense by more than {limit}."
     worst = max(slower, key=lambda r: r["over_dense"])
     return text + (f"slower than dense by more than {limit} in {len(slower)} of {s['against_dense']} (the worst, "
-                   f"{worst['over_dense']:.2f}x: {worst['platform']}, P = {worst['ranks']}, n = {plan.count_text(worst['n'])}).")
+                   f"{worst['over_dense']:.2f}x: {worst['platform']}, P = {worst['ranks']}, "
+                   f"n = {plan.count_text(worst['n'])}).")
 
 
 def model_line(rows):
@@ -202,9 +207,10 @@ def model_line(rows):
     names = ", ".join(analysis.MODEL_PRESETS)
     beyond = ", ".join(f"{preset} (up to {ratio:.2f}x)" for preset, ratio in analysis.flat_outliers(rows).items())
     return (f"On the platforms without contention, {names} at P = {' and '.join(map(str, analysis.MODEL_RANKS))}: "
-            f"{check['within']} of {check['checked']} rows are within {100 * analysis.MODEL_TOLERANCE:.0f}% of the model; the "
-            f"furthest is {worst['preset']} on {worst['platform']}, P = {worst['ranks']}, n = {plan.count_text(worst['n'])}: "
-            f"{100 * check['deviation']:.2f}%. Beyond that, of all presets at any P: {beyond or 'none'}.")
+            f"{check['within']} of {check['checked']} rows are within {100 * analysis.MODEL_TOLERANCE:.0f}% of the "
+            f"model; the furthest is {worst['preset']} on {worst['platform']}, P = {worst['ranks']}, "
+            f"n = {plan.count_text(worst['n'])}: {100 * check['deviation']:.2f}%. "
+            f"Beyond that, of all presets at any P: {beyond or 'none'}.")
 
 
 def contention_line(rows):
@@ -217,4 +223,6 @@ def contention_line(rows):
             median, least, most = found
             parts.append(f"{platform} {median:.2f}x, from {analysis.model_ratio(least):.2f}x ({name(least)}) to "
                          f"{analysis.model_ratio(most):.2f}x ({name(most)})")
-    return "Simulated over predicted where routes share links, median and range: " + "; ".join(parts) + "." if parts else ""
+    if not parts:
+        return ""
+    return "Simulated over predicted where routes share links, median and range: " + "; ".join(parts) + "."

@@ -47,7 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     check(is_canonical(out));
     check(out.empty() || (out.idx.front() >= frame.range.begin && out.idx.back() < frame.range.end));
     for (const float v : out.val) check(std::isfinite(v));
-    // What decodes can be sent again without loss in full precision.
+    // Entries that decode can be sent again without loss in full precision.
     Bytes again;
     SparseVector back;
     const FrameSpec exact{{IndexCoding::elias_fano, ValueCoding::fp32}, frame.range, 0};

@@ -36,7 +36,7 @@ INSTANTIATE_TEST_SUITE_P(All, CollectivesConformance,
 
 class Collectives : public testing::TestWithParam<int> {
  protected:
-  // What one call sends on this rank.
+  // traffic_of() counts what one call sends on this rank.
   template <class Call>
   static Traffic traffic_of(Communicator& comm, Call call) {
     CountingCommunicator counting(comm);
@@ -94,7 +94,7 @@ TEST(Barrier, returns_only_after_all_have_entered) {
   });
 }
 
-// What a peer that lies about its blocks sends instead of allgatherv's message.
+// `lie` is sent in place of allgatherv's message by a peer that lies about its blocks.
 void expect_allgatherv_rejects(std::span<const std::byte> lie) {
   const std::vector<std::size_t> capacities{100, 100};
   run_world("threads", 2, [&](Communicator& comm) {

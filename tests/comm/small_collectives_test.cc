@@ -69,7 +69,7 @@ TEST(AllreduceSmall, sums_of_floats_are_in_rank_order) {
   }
 }
 
-// What std::max and std::min would decide by who comes first.
+// std::max and std::min would decide these cases by the order of their arguments.
 TEST(AllreduceSmall, max_and_min_of_floats_agree_on_zeros_and_nans) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const std::size_t P : {2U, 3U, 5U, 7U, 8U, 12U}) {

@@ -35,7 +35,7 @@ TEST_P(MpiNodes, laws_hold_in_nodes_of_two) {
   expect_all({check_restore(*comm, trial), check_calm(*comm, trial), check_bad_input(*comm, trial)});
 }
 
-// Of three or more ranks: summed by regions.
+// A node of three or more ranks sums by regions.
 TEST_P(MpiNodes, laws_hold_in_the_node_of_a_host) {
   const auto comm = make_mpi_world();
   const Trial trial = make_trial(GetParam(), 0, 6000);

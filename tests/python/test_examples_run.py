@@ -40,7 +40,7 @@ SMALL = {
 }
 
 
-# What a thread of torch (Gloo) says, now and then, when it aborts a process that has done its work
+# A thread of torch (Gloo) says this, now and then, when it aborts a process that has done its work
 # and ends: seen with plain DDP, without oktopk in the process.
 TORCH_ABORTS_AT_EXIT = "terminate called without an active exception"
 

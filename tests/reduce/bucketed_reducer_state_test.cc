@@ -31,7 +31,7 @@ TEST(BucketedReducerState, loaded_it_continues_bitwise) {
     });
 }
 
-// What load() says to a state that only rank 1 has; afterwards all ranks go on as before.
+// refusal() is what load() says to a bad state that only rank 1 has. Afterwards all ranks go on as before.
 std::string refusal(Communicator& comm, BucketedReducer& bucketed, const Bytes& good, const Bytes& bad) {
   const Bytes before = bucketed.save();
   std::string message = message_of([&] { bucketed.load(comm.rank() == 1 ? bad : good); });

@@ -211,7 +211,7 @@ TEST(BucketedReducer, wrong_use_is_refused_and_harmless) {
     };
     expect(message_of([&] { bucketed.ready(0); }), "no step is in flight");
     expect(message_of([&] { bucketed.wait(); }), "no step is in flight");
-    // Of the wrong size on one rank: refused on all, and the next step is as if nothing had been.
+    // A gradient of the wrong size on one rank is refused on all, and the next step is as if nothing had been.
     const std::size_t size = comm.rank() == 0 ? 290 : gradient.size();
     expect(message_of([&] { bucketed.step(std::span(gradient).first(size)); }), "290");
     bucketed.begin(gradient);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kSizes[] = {1, 2, 3, 5};
 
-// What every rank learns when rank r has notes[r].
+// compare() gives what every rank learns when rank r has notes[r].
 std::vector<Note> compare(const std::vector<Note>& notes) {
   return gather_world("threads", static_cast<int>(notes.size()), [&](Communicator& comm) {
     Workspace work;

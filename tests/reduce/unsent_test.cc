@@ -32,7 +32,7 @@ std::vector<T> in_new_order(const std::vector<T>& large, const std::vector<T>& s
   return both;
 }
 
-// What all ranks brought to a Reducer, less what it applied.
+// Balance keeps what all ranks brought to a Reducer, less what it applied.
 class Balance {
  public:
   explicit Balance(Index n) : owed(n, 0.0) {}

@@ -24,7 +24,7 @@ void* operator new(std::size_t bytes) { return allocate(bytes, alignof(std::max_
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return allocate(bytes, static_cast<std::size_t>(alignment));
 }
-// What sorting asks for: freed by the same operator delete, so it must come from here, too.
+// Sorting asks for this memory. The same operator delete frees it, so it must come from here, too.
 void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   ++count;
   return std::aligned_alloc(alignof(std::max_align_t),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs of an allreduce on threads for the tests of single algorithms: either from gradients (a
-// Reducer per rank) or from selections given by hand (problems too large for n-sized memory). What
-// every rank got and sent, step by step.
+// Reducer per rank) or from selections given by hand (problems too large for n-sized memory). A run
+// keeps what every rank got and sent, step by step.
 #pragma once
 
 #include <functional>

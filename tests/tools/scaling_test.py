@@ -27,8 +27,9 @@ MEBI = 1 << 20
 
 def row(platform, ranks, preset, mean, n=MEBI, predicted=None, words=4.0, messages=8.0, **more):
     bound = 2 * (ranks - 1) / ranks
-    return {"platform": platform, "n": float(n), "k": n / 100, "ranks": ranks, "preset": preset, "mean": mean, "steady": mean,
-            "predicted": predicted or mean, "words_per_k": words, "wire_over_bound": words / bound, "messages": messages, **more}
+    return {"platform": platform, "n": float(n), "k": n / 100, "ranks": ranks, "preset": preset, "mean": mean,
+            "steady": mean, "predicted": predicted or mean, "words_per_k": words, "wire_over_bound": words / bound,
+            "messages": messages, **more}
 
 
 def fixture():
@@ -37,7 +38,8 @@ def fixture():
     for platform, slower in (("flat-25g", 1.0), ("fat-tree", 1.5)):
         for ranks, topka, auto in ((16, 0.25e-3, 0.21e-3), (256, 4e-3, 1.2e-3)):
             found += [row(platform, ranks, "dense", 1e-3, words=200 * (ranks - 1) / ranks),
-                      row(platform, ranks, "topka", topka, predicted=topka / slower, words=2.0 * (ranks - 1), messages=4),
+                      row(platform, ranks, "topka", topka, predicted=topka / slower, words=2.0 * (ranks - 1),
+                          messages=4),
                       row(platform, ranks, "circulant", 0.2e-3, predicted=0.2e-3 / 1.04 / slower),
                       row(platform, ranks, "auto", auto, method="circulant bit_packed+fp32 skips 16,1", new_key=1)]
     return found
@@ -77,11 +79,13 @@ class Numbers(unittest.TestCase):
         self.assertAlmostEqual(near["over_dense"], 0.21)
         self.assertAlmostEqual(far["over_best"], 6.0)
         self.assertAlmostEqual(far["over_dense"], 1.2)
-        self.assertRegex(tables.auto_line(self.rows), r"best fixed preset in 2 of 4 rows, and slower than dense .* in 2 of 4 \(")
+        self.assertRegex(tables.auto_line(self.rows),
+                         r"best fixed preset in 2 of 4 rows, and slower than dense .* in 2 of 4 \(")
         good = analysis.Rows([r for r in fixture() if r["ranks"] == 16])
         self.assertRegex(tables.auto_line(good), "in 2 of 2 rows, and never slower than dense by more than 5%")
-        self.assertEqual(tables.auto(good).rows[0], ["flat-25g", "16", "1M", "circulant bit_packed+fp32 skips 16,1", "0.210",
-                                                     "circulant", "0.200", "1.050", "0.210"])
+        self.assertEqual(tables.auto(good).rows[0],
+                         ["flat-25g", "16", "1M", "circulant bit_packed+fp32 skips 16,1", "0.210",
+                          "circulant", "0.200", "1.050", "0.210"])
 
     def test_without_auto_nothing_is_said_of_it(self):
         rows = analysis.Rows([r for r in fixture() if r["preset"] != "auto"])
@@ -92,7 +96,8 @@ class Numbers(unittest.TestCase):
         self.assertEqual((check["checked"], check["within"], check["worst"]["preset"]), (3, 3, "circulant"))
         self.assertAlmostEqual(check["deviation"], 0.04)
         self.assertEqual(analysis.flat_outliers(self.rows), {})
-        slow = analysis.Rows([row("wan", 256, "gtopk", 1.5, predicted=1.2), row("wan", 64, "gtopk", 0.9, predicted=1.0)])
+        slow = analysis.Rows([row("wan", 256, "gtopk", 1.5, predicted=1.2),
+                              row("wan", 64, "gtopk", 0.9, predicted=1.0)])
         self.assertEqual(analysis.flat_outliers(slow), {"gtopk": 1.25})
         self.assertRegex(tables.model_line(self.rows), r"3 of 3 rows are within 5% .* 4\.00%\. Beyond that, .*: none\.")
         median, least, most = analysis.contention(self.rows, "fat-tree")
@@ -137,7 +142,8 @@ class Numbers(unittest.TestCase):
 
     def test_plan_knows_the_platforms_of_the_command(self):
         source = (ROOT / "tools/simulate/platforms.cc").read_text()
-        found = re.findall(r'^    \{"([\w-]+)", "[^"]*", (\S+), (\S+), (\S+),\s(.*?)\},$', source, re.DOTALL | re.MULTILINE)
+        found = re.findall(r'^    \{"([\w-]+)", "[^"]*", (\S+), (\S+), (\S+),\s(.*?)\},$', source,
+                           re.DOTALL | re.MULTILINE)
         self.assertEqual([name for name, *_ in found], list(plan.PLATFORMS))
         for name, latency, bandwidth, overhead, rest in found:
             known = plan.PLATFORMS[name]
@@ -165,7 +171,8 @@ class Cache(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
         self.program = self.folder / "oktopk"
-        self.write('echo run >>"$0.runs"; while [ $# -gt 1 ]; do shift; done; echo "{\\"rows\\": [{\\"n\\": 1}]}" >"$1"')
+        self.write('echo run >>"$0.runs"; while [ $# -gt 1 ]; do shift; done; '
+                   'echo "{\\"rows\\": [{\\"n\\": 1}]}" >"$1"')
         self.said = []
 
     def write(self, script):
@@ -220,7 +227,8 @@ class Cache(unittest.TestCase):
 
 
 class Page(unittest.TestCase):
-    REPORT = {"version": "0.1.0", "again": ["scripts/scaling_report.py"], "commands": ["oktopk simulate <&>"], "failures": [],
+    REPORT = {"version": "0.1.0", "again": ["scripts/scaling_report.py"], "commands": ["oktopk simulate <&>"],
+              "failures": [],
               "explained": [{"platform": "flat-25g", "n": MEBI, "ranks": 16, "method": "circulant", "x_dense": 5.07,
                              "crossovers": {"n_below": None, "density_above": 0.2968}}]}
 
@@ -230,7 +238,8 @@ class Page(unittest.TestCase):
             self.assertEqual(len(part), 1)
             self.assertIn(*part, ["heading", "text", "code", "numbers", "table", "plots"])
         text = json.dumps(page)
-        for number in ("P > 64", "never, 5.0x", "1.050", "6.000", "30%", "within 10% of the best fixed preset in 2 of 4"):
+        for number in ("P > 64", "never, 5.0x", "1.050", "6.000", "30%",
+                       "within 10% of the best fixed preset in 2 of 4"):
             self.assertIn(number, text)
         titles = [plot["title"] for part in page["parts"] for plot in part.get("plots", [])]
         for title in ("flat-25g, n = 1M", "fat-tree: messages per rank and step, n = 1M", "No contention: flat-25g",

@@ -41,7 +41,7 @@ TEST(TraceJson, of_a_small_trace_is_this) {
 )");
 }
 
-// What the JSON of a trace with one argument says of it.
+// argument() is what the JSON of a trace with the one argument `arg` says of it.
 std::string argument(const TraceArg& arg) {
   Trace trace;
   trace.record(0, 0, "e", "c", at(0s), at(1s), {&arg, 1});

@@ -13,7 +13,7 @@ namespace {
 constexpr double kShortest = 20e-6;  // a sample, so that the clock's own ticks do not count
 constexpr int kMostRuns = 1000;
 
-// Of one run, from so many at once.
+// seconds_of() gives the time of one run, from `runs` of them at once.
 double seconds_of(const Body& body, int runs) {
   Timer timer;
   for (int i = 0; i < runs; ++i) body();

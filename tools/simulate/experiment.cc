@@ -57,7 +57,8 @@ class ChargingCommunicator final : public TrackingCommunicator<std::span<const R
   Charge charge_;
 };
 
-// Of the slowest rank, and of the busiest one, duplex (see Traffic). Bytes are those of the whole problem.
+// `seconds` are those of the slowest rank; `messages` and `bytes` are those of the busiest one, duplex (see Traffic).
+// Bytes are those of the whole problem.
 struct TimedStep {
   double seconds = 0;
   double messages = 0;

@@ -3,8 +3,8 @@
 bucket of DDP (_channels.py) use it.
 
 Sparse steps happen in host memory. Dense steps (auto's choice, a warm-up, flush) are the process group's own all_reduce
-on the device of the tensor (_dense_sum.py), where the communicator has a process group and no group_size. COST: n values
-of host memory for sparse steps of tensors on another device.
+on the device of the tensor (_dense_sum.py), where the communicator has a process group and no group_size. COST: n
+values of host memory for sparse steps of tensors on another device.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class OkTopkState(Steps):
         codec: Optional[str] = self.options["codec"]
         return codec
 
-    # What users ask.
+    # The methods below answer users.
 
     def arrived(self, parameter: torch.Tensor) -> Optional[torch.Tensor]:
         """Flat indices into the parameter where the last step's mean arrived, increasing; None: everywhere (a dense

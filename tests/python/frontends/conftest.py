@@ -3,7 +3,8 @@
 
 from importlib.util import find_spec
 
-NEEDS = {"lightning": "test_lightning*.py", "accelerate": "test_accelerate*.py", "transformers": "test_transformers*.py"}
+NEEDS = {"lightning": "test_lightning*.py", "accelerate": "test_accelerate*.py",
+         "transformers": "test_transformers*.py"}
 
 collect_ignore_glob = [] if find_spec("torch") else ["test_*.py"]
 for package, tests in NEEDS.items():
