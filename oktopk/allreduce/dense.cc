@@ -74,7 +74,7 @@ class Dense final : public Allreduce {
     dense_allgather(step.comm, bytes, sizeof(float), cuts_, rounds, work_);
   }
 
-  // Where a partial sum was, what was cut off from it remains: at the end, n errors.
+  // `sums` keeps the rounding error of each partial sum that was sent: at the end it holds n errors.
   void sum_halves(const Step& step, Outcome& out) {
     Uninitialised<float>& sums = out.dense_returned;
     sums.assign(step.mine.dense.begin(), step.mine.dense.end());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A 64-bit hash: checks of small messages and of saved states, tags of steps. It works byte by byte and is too slow for
-// payloads of frames, which have a checksum of their own (codec/checksum.h).
+// payloads of frames, which have a checksum of their own (codec/frame.h).
 #pragma once
 
 #include <cstddef>

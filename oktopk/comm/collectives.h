@@ -26,6 +26,8 @@
 
 namespace oktopk {
 
+class Trace;
+
 // Scratch memory of collectives, for reuse between calls by one thread.
 struct Workspace {
   Bytes bytes;
@@ -113,5 +115,9 @@ struct HalvingRound {
 };
 int halving_rounds(int P);
 HalvingRound halving_round(int P, int i);
+
+// Collective, for ranks that have a trace each: afterwards rank 0's holds the events of all. Ranks of one host share
+// a clock; the clocks of other hosts are set by a barrier, right to within about the time of a message.
+void gather_trace(Communicator& comm, Trace& trace);
 
 }  // namespace oktopk

@@ -135,8 +135,4 @@ class TracingCommunicator final : public TrackingCommunicator<std::span<const Re
   std::vector<std::string> to_, from_;  // by peer
 };
 
-// Collective, for ranks that have a trace each: afterwards rank 0's holds the events of all. Ranks of one host share
-// a clock; the clocks of other hosts are set by a barrier, right to within about the time of a message.
-void gather_trace(Communicator& comm, Trace& trace);
-
 }  // namespace oktopk

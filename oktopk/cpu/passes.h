@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of elements, written once over `Lanes`, the primitives of one level. x86_elements.cc includes this file
+// The kernels of elements, written once over `Lanes`, the primitives of one level. x86.cc includes this file
 // in the namespace of each level, after it has defined Lanes and OKTOPK_TARGET (attributes, which templates over a type
 // could not carry); so there is no include guard. Elements that fill no vector are left to the scalar kernels.
 

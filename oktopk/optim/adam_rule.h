@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The update of one coordinate by AdamW, written once: SparseAdamW (adam.h), the PyTorch optimisers (tensor_step.h) and
-// kernels of other devices include it. Formulas and reasons: docs/optimisers.md. A step in which everything arrives
+// The update of one coordinate by AdamW, written once: SparseAdamW (adam.cc), the PyTorch optimisers (tensor_step.h)
+// and kernels of other devices include it. Formulas and reasons: docs/optimisers.md. A step in which everything arrives
 // rounds as torch.optim.AdamW does, except for the square root: torch takes it from a library that does not round
 // correctly. Therefore adam_moments() and adam_moved() are separate, and a caller may pass torch's root.
 #pragma once

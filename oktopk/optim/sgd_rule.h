@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The update of one coordinate by SGD with momentum, written once: SparseSGD (sgd.h), the PyTorch optimisers
+// The update of one coordinate by SGD with momentum, written once: SparseSGD (sgd.cc), the PyTorch optimisers
 // (tensor_step.h) and kernels of other devices include it. Formulas and reasons: docs/optimisers.md. A step in which
 // everything arrives equals that of torch.optim.SGD, bit by bit.
 #pragma once

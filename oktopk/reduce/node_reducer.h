@@ -22,7 +22,6 @@
 
 namespace oktopk {
 
-struct Cost;
 struct NodeOptions {
   // 0: the ranks that share a host (Communicator::host) are a node. g >= 1: g consecutive ranks are a node; the last
   // node may be smaller.

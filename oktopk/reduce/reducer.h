@@ -69,7 +69,8 @@ struct AdaptiveDensityOptions {
   int interval = 32;        // sparse steps between two looks at the share
 };
 
-// An option that the preset would ignore is refused with a UsageError that names it.
+// Codec, skips, profile and choice are refused, with a UsageError that names the option, where the preset would ignore
+// them. Options of preset oktopk (tau and the like) are taken with every preset.
 struct ReducerOptions {
   std::string preset = "auto";                     // a name of presets(); auto: the tuner chooses preset, codec, skips
   std::size_t k = 0;                               // entries per step; 0: by density

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kFewEntries = 8;
 constexpr std::size_t kFarLonger = 64;
 
-// CooSource [i, i_end) of a and [j, j_end) of b are still to be merged, to [i + j, i_end + j_end).
+// Entries [i, i_end) of a and [j, j_end) of b are still to be merged, to [i + j, i_end + j_end).
 struct Rest {
   std::size_t i, i_end;
   std::size_t j, j_end;

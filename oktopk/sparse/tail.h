@@ -33,7 +33,7 @@ inline double steering_slope(std::span<const float> values, float threshold) {
 // Two standard deviations of a count that is `count` on average.
 inline double count_noise(double count) { return 2 * std::sqrt(count); }
 
-// CooSource of at least `value` are taken; the window reaches down to value * (1 - window). An owner's memory is
+// Entries of at least `value` are taken; the window reaches down to value * (1 - window). An owner's memory is
 // densest just below the threshold, so the window is narrow; whoever steers the threshold chooses its width.
 struct Threshold {
   float value = 0;

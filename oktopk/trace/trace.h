@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Events with their times, for a viewer: spans in the Trace Event Format of Chrome, which ui.perfetto.dev and
 // chrome://tracing show (docs/observability.md). A Trace collects in memory; only write() writes a file. One Trace may
-// serve all ranks of a process and all their threads; gather_trace() of comm/decorators.h merges those of other
+// serve all ranks of a process and all their threads; gather_trace() of comm/collectives.h merges those of other
 // processes.
 //
 // COST: a lock, a clock and about 150 bytes per event. Without a trace (TraceRow{}) a Span reads no clock. Memory is

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Profiles (profile.h) and override rules (choose.h) as JSON. People write these files, so every field that is missing,
+// Profiles and override rules (profile.h) as JSON. People write these files, so every field that is missing,
 // unknown, of another type or out of its range is named in a UsageError. A rule becomes text for the parser of
-// choose.cc.
+// overrides.cc.
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>

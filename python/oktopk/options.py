@@ -21,7 +21,7 @@ class MoreOptions(TypedDict, total=False):
 
     k: Optional[int]  # entries per step, instead of density
     skips: Optional[str]  # preset circulant: its schedule
-    residual: Optional[str]  # which mass stays on this rank: "owner_memory", "sender", ...
+    residual: Optional[str]  # which mass stays on this rank: "owner_memory", "sender_keeps", ...
     selector: Optional[str]  # what leaves a rank: "exact", "reused", "controlled", ...
     tau: Optional[int]  # preset oktopk: steps between new cuts
     tau_prime: Optional[int]  # preset oktopk: steps between new thresholds
@@ -35,6 +35,7 @@ class MoreOptions(TypedDict, total=False):
     adaptive_interval: Optional[int]
     nan_policy: Optional[str]  # "error", "skip" or "local": docs/errors.md
     coarsest: Optional[str]  # preset auto: the coarsest coding of values that it may take
+    review: Optional[bool]  # preset auto: False keeps its first choice, so that runs can repeat (docs/tuning.md)
     overrides: Optional[str]  # preset auto: rules of the user (docs/tuning.md)
     group_size: Union[int, str, None]  # ranks that sum densely first; "host": those of a host (docs/hierarchy.md)
     profile: Optional[Profile]  # preset auto: of the network, instead of measuring one

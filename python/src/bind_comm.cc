@@ -7,7 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "oktopk/base/error.h"
-#include "oktopk/comm/decorators.h"
+#include "oktopk/comm/collectives.h"
 #include "oktopk/comm/threads.h"
 #include "oktopk/comm/transport_support.h"
 #include "python/src/module.h"

@@ -87,6 +87,7 @@ constexpr auto kKeywords = std::to_array<Keyword>({
     {"decay", [](ReducerOptions& o, nb::handle x) { o.decay = static_cast<float>(real(x, "decay")); }},
     {"nan_policy", [](ReducerOptions& o, nb::handle x) { o.nan_policy = find_nan_policy(text(x)); }},
     {"coarsest", [](ReducerOptions& o, nb::handle x) { o.choice.coarsest = find_value_coding(text(x)); }},
+    {"review", [](ReducerOptions& o, nb::handle x) { o.choice.review = nb::cast<bool>(x); }},
     {"overrides", [](ReducerOptions& o, nb::handle x) { o.choice.overrides = Overrides::parse(text(x)); }},
     {"trace", [](ReducerOptions& o, nb::handle x) { o.trace = nb::cast<Trace*>(x); }},
     {"group_size", [](ReducerOptions&, nb::handle x) { group_size(x); }},  // see read_group_size()

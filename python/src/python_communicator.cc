@@ -56,7 +56,7 @@ void PythonCommunicator::die(const std::string& reason) {
   fail<CommError>(name_, ": rank ", rank_, ": ", reason);
 }
 
-// With the GIL; what Python raises is the communicator's end.
+// With the GIL; an exception from Python leaves the communicator dead.
 template <class Act>
 auto PythonCommunicator::guarded(const char* what, const Act& act) {
   if (is_dead_) die("the communicator is dead: " + reason_);

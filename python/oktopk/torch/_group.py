@@ -117,6 +117,17 @@ def new_group(ranks: List[int], backend: str, seconds: float = 1800.0) -> Any:
     return _as_in_torch_2_0(sorted(ranks), timeout, backend)
 
 
+def count_groups() -> int:
+    """Groups that this process has made. Torch names a group of some ranks by this number on each of them."""
+    return len(dist.distributed_c10d._world.pg_names)
+
+
+def fill_groups(count: int) -> None:
+    """Makes groups of this rank alone until there are `count`: ranks that made fewer would wait under another name."""
+    while count_groups() < count:
+        new_group([dist.get_rank()], "gloo")
+
+
 def _as_in_torch_2_0(ranks: List[int], timeout: timedelta, backend: str) -> Any:
     """Its new_group() without what needs all ranks of the job: the count of groups as the name, and the barrier."""
     c10d: Any = dist.distributed_c10d  # Any: newer versions differ

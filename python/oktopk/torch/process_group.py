@@ -20,7 +20,17 @@ import torch
 import torch.distributed as dist
 
 from oktopk._core import CommError, PythonCommunicator, UsageError
-from oktopk.torch._group import Timeout, as_group, new_group, seconds_of, serves, sibling, sums_group
+from oktopk.torch._group import (
+    Timeout,
+    as_group,
+    count_groups,
+    fill_groups,
+    new_group,
+    seconds_of,
+    serves,
+    sibling,
+    sums_group,
+)
 from oktopk.transport import Bytes, Message
 
 FIRST_BYTES = 1 << 16  # of a message travel at once, its size before them
@@ -98,7 +108,7 @@ class ProcessGroupTransport:
         self.hosts: List[Any] = []  # by rank, the name of its host; empty: not known
         # split() gives the same object for the same ranks: for parts that are used one after the other, in one order.
         self.shares_parts = False
-        self._parts: Dict[Tuple[int, ...], ProcessGroupTransport] = {}
+        self._parts: Dict[Tuple[Any, ...], ProcessGroupTransport] = {}
         self.size: int = dist.get_world_size(group)
         self._peers = list(order) if order is not None else list(range(self.size))
         self.rank: int = self._peers.index(dist.get_rank(group))
@@ -146,17 +156,19 @@ class ProcessGroupTransport:
     def split(self, color: int, key: int) -> "ProcessGroupTransport":
         members: List[Any] = [None] * self.size
         everywhere = dist.get_rank()
-        dist.all_gather_object(members, (color, key, self.rank, everywhere), group=self.group)
-        mine = [m for m in sorted(members, key=lambda m: m[:3]) if m[0] == color]
+        dist.all_gather_object(members, (color, key, self.rank, everywhere, count_groups()), group=self.group)
+        partition = tuple(sorted(m[:4] for m in members))  # equal on all ranks: all of them find it, or none
+        if self.shares_parts and partition in self._parts:
+            return self._parts[partition]
+        fill_groups(max(m[4] for m in members))
+        mine = [m for m in partition if m[0] == color]
         chosen = [r for _, _, _, r in mine]
-        if self.shares_parts and tuple(chosen) in self._parts:
-            return self._parts[tuple(chosen)]
         group = new_group(chosen, str(dist.get_backend(self.group)).lower())
         places = sorted(chosen)  # how torch numbers the ranks of a group
         part = ProcessGroupTransport(group, [places.index(r) for r in chosen])
         part.ranks_of_host = self.ranks_of_host
         part.hosts = [self.hosts[r] for _, _, r, _ in mine] if self.hosts else []
-        self._parts[tuple(chosen)] = part
+        self._parts[partition] = part
         return part
 
     def host(self) -> int:

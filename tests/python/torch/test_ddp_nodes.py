@@ -13,6 +13,7 @@ from versions import needs_cpu_scaler
 import oktopk
 import oktopk.torch
 from oktopk.torch import LocalSteps, Reducer
+from oktopk.torch._group import new_group
 
 
 @pytest.mark.parametrize("preset, group_size", [("oktopk", 3), ("auto", 2), ("topka", "host")])
@@ -21,6 +22,22 @@ def test_all_ranks_hold_equal_weights(preset, group_size):
     results = in_processes(4, weights_after, "sparse", 30, options)
     assert all(np.array_equal(weights, results[0][0]) for weights, _, _ in results)
     assert all(np.isfinite(loss) for _, loss, _ in results)
+
+
+def train_twice(rank, P):
+    """Two states one after the other, then a group that the user makes."""
+    for _ in range(2):
+        model, _ = make_ddp(group_size=2)
+        train(model, rank, 3)
+    pair = [0, 1] if rank < 2 else [2, 3]
+    group = new_group(pair, "gloo")
+    total = torch.ones(1)
+    torch.distributed.all_reduce(total, group=group)
+    return total.item()
+
+
+def test_a_second_state_and_a_group_of_the_user_find_each_other():
+    assert in_processes(4, train_twice) == [2.0] * 4
 
 
 def test_nodes_of_one_rank_train_as_without_nodes_bitwise():

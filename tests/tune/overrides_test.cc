@@ -10,7 +10,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/tune/candidates.h"
 
-namespace oktopk::choose_test {
+namespace oktopk::overrides_test {
 namespace {
 
 constexpr double kMillion = 1 << 20;
@@ -169,4 +169,4 @@ TEST(OverridesParser, says_where_and_what_was_expected) {
 }
 
 }  // namespace
-}  // namespace oktopk::choose_test
+}  // namespace oktopk::overrides_test

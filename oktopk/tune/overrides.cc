@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Override rules: matching, reading and writing. Reading is a recursive descent over the grammar of choose.h.
+// Override rules: matching, reading and writing. Reading is a recursive descent over the grammar in profile.h.
 #include "oktopk/tune/profile.h"
 
 #include <algorithm>
