@@ -30,7 +30,7 @@ enum class ThresholdRule { paper, published, steered };
 
 struct AllreduceOptions {
   Codec codec = {};               // of every sparse frame; dense: fp32 or, if lossy, bf16
-  std::string skips = "halving";  // circulant: see parse_skips in comm/skips.h
+  std::string skips = "halving";  // circulant: halving, direct, power, grid, radix:R or a list such as "8,4,2,1"
   ResidualKind residual = ResidualKind::none;
   int tau = 64;                                       // oktopk: steps between repartitions
   ThresholdRule thresholds = ThresholdRule::steered;  // oktopk

@@ -68,7 +68,8 @@ void expect_size(Communicator& comm, std::string_view operation, const Recv& rec
 // Returns on no rank before every rank has entered.
 void barrier(Communicator& comm);
 
-// Copies the root's bytes to every rank. REQUIRES: data has the same size on all ranks.
+// Copies the root's bytes to every rank; for floats: std::as_writable_bytes(std::span(weights)). REQUIRES: data has the
+// same size on all ranks.
 void broadcast(Communicator& comm, int root, std::span<std::byte> data);
 
 // Copies the first `size` bytes of the root's buffer to every rank and returns their number; only the root's `size`

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transport "mpi" (mpi.h) over a communicator of the program's own. The only public header that includes <mpi.h>; it
-// needs a library that was built with MPI.
+// needs a library that was built with MPI, and MPI's headers: with CMake link MPI::MPI_CXX (find_package(MPI)) beside
+// oktopk::oktopk, or compile with mpicxx.
 #pragma once
 
 // Leaves out the C++ bindings, which MPI has removed.

@@ -131,7 +131,8 @@ std::string describe(const ReducerOptions& options, Index n) {
 }
 
 Index checked_size(std::string_view whose, std::uint64_t n) {
-  require(n <= std::numeric_limits<Index>::max(), whose, ": n = ", n, ", but n must be at most 2^32 - 1");
+  require(n <= std::numeric_limits<Index>::max(), whose, ": n = ", n,
+          ", but n must be at most 2^32 - 1: divide the gradient over several Reducers");
   return static_cast<Index>(n);
 }
 

@@ -10,6 +10,7 @@
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/threads.h"
 #include "oktopk/comm/transport_support.h"
+#include "oktopk/trace/trace.h"
 #include "python/src/module.h"
 #include "python/src/python_communicator.h"
 
