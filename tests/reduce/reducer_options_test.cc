@@ -53,13 +53,15 @@ TEST(ReducerOptions, describe_refuses_skips_except_with_circulant) {
 TEST(ReducerOptions, n_beyond_an_index_is_refused_by_name) {
   constexpr std::uint64_t kTooMany = std::uint64_t{1} << 32U;
   run_world("threads", 1, [&](Communicator& comm) {
-    EXPECT_EQ(message_of([&] { Reducer(comm, kTooMany); }), "reducer: n = 4294967296, but n must be at most 2^32 - 1");
+    EXPECT_EQ(message_of([&] { Reducer(comm, kTooMany); }),
+              "reducer: n = 4294967296, but n must be at most 2^32 - 1: divide the gradient over several Reducers");
     EXPECT_NE(message_of([&] { NodeReducer(comm, kTooMany); }).find("n = 4294967296, but n must be at most 2^32 - 1"),
               std::string::npos);
-    EXPECT_EQ(message_of([&] {
-                BucketedReducer(comm, std::vector<std::uint64_t>{kTooMany - 1, 1});
-              }),
-              "bucketed reducer: n = 4294967296, but n must be at most 2^32 - 1");
+    EXPECT_EQ(
+        message_of([&] {
+          BucketedReducer(comm, std::vector<std::uint64_t>{kTooMany - 1, 1});
+        }),
+        "bucketed reducer: n = 4294967296, but n must be at most 2^32 - 1: divide the gradient over several Reducers");
   });
 }
 

@@ -64,7 +64,7 @@ std::string part_of(const json& part) {
   require(part.is_object() && part.size() == 1, "a part of a document must be an object with one field, not ",
           part.dump());
   const std::string kind = part.begin().key();
-  const json& value = part.begin().value();
+  const json& value = part.at(kind);
   if (kind == "heading") return fmt::format("<h2>{}</h2>\n", escape(value.get<std::string>()));
   if (kind == "text") return fmt::format("<p>{}</p>\n", escape(value.get<std::string>()));
   if (kind == "code") return fmt::format("<pre><code>{}</code></pre>\n", escape(value.get<std::string>()));
