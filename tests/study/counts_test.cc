@@ -13,7 +13,7 @@ Findings counts(const std::string& data) { return study_counts(small_task(3, 200
 TEST(Counts, exact_selectors_give_k) {
   const Findings found = counts("rough");
   for (const char* name : {"exact", "quota"}) {
-    const auto& row = row_with(found, "selector", name);
+    const auto row = row_with(found, "selector", name);
     for (const char* value : {"mean", "p5", "p95", "max"}) EXPECT_EQ(row[value], 1) << name << ' ' << value;
     EXPECT_EQ(row["per_step"].get<Dense>(), Dense(12, 1.0));
   }
@@ -32,7 +32,7 @@ TEST(Counts, no_selection_exceeds_2k) {
 
 TEST(Counts, the_first_quarter_is_in_the_curve_only) {
   const Findings found = counts("calm");
-  const auto& row = row_with(found, "preset", "oktopk");
+  const auto row = row_with(found, "preset", "oktopk");
   const Dense curve = row["per_step"];
   ASSERT_EQ(curve.size(), 12u);
   EXPECT_DOUBLE_EQ(row["max"], *std::max_element(curve.begin() + 3, curve.end()));
