@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the library itself links: threads, and MPI when wanted and found. The imported targets are made
+# Libraries that the library itself links: threads, and MPI when wanted and found. The imported targets are made
 # global because a project that adds this one as a subdirectory links them through us.
 
 if(NOT TARGET Threads::Threads)

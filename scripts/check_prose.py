@@ -37,7 +37,7 @@ def comment_paragraphs(path, lines):
     start, words = 0, []
     for number, line in enumerate([*lines, ""], 1):
         text = line.strip()
-        if text.startswith(mark) and text[len(mark):].strip():
+        if text.startswith(mark) and text[len(mark):].strip() and "SPDX-License-Identifier" not in text:
             if not words:
                 start = number
             words.append(text[len(mark):].strip())

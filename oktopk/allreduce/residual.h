@@ -47,7 +47,7 @@ class Residual {
   SparseVector common_;
 };
 
-// A residual rule: which mass of a step stays on this rank. The table in residual.cc is the only place that knows a
+// A residual rule: which mass of a step stays on this rank. The table in residual.cc is the home of every
 // rule; presets.cc lists which rules fit a preset. Together with owner memory m, a rule that fits conserves mass: sum
 // of accumulators + m = update + sum of residuals + m'. (gtopk prunes, so its published rule, sender keeps, does not
 // fit.)

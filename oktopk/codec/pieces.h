@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the index codings share: pieces that stay in the nearest cache while they are checked, packed fields in blocks
-// of 512, and the ones of a bit sequence.
+// Parts that the index codings share: pieces that stay in the nearest cache while they are checked, packed fields in
+// blocks of 512, and the ones of a bit sequence.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the AVX2 kernels share: unaligned loads and stores, and the table of set bits. AVX-512 compresses lanes with an
-// instruction; here a permutation from this table of 2 KiB does it.
+// Parts that the AVX2 kernels share: unaligned loads and stores, and the table of set bits. AVX-512 compresses lanes
+// with an instruction; here a permutation from this table of 2 KiB does it.
 #pragma once
 
 #include <immintrin.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every pair of index and value coding has to do. The pairs come from the tables of codec.h: a
+// The contract of every pair of index and value coding. The pairs come from the tables of codec.h: a
 // new coding is tested as soon as it has a name.
 #include <gtest/gtest.h>
 

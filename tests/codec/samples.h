@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the codec tests share: every codec by name, sparse vectors of many shapes, damaged frames.
+// Parts that the codec tests share: every codec by name, sparse vectors of many shapes, damaged frames.
 #pragma once
 
 #include <algorithm>

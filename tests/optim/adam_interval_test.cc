@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a coordinate's silence means to the two interval modes of SparseAdamW.
+// Steps without an arrival of a coordinate, in the two interval modes of SparseAdamW.
 #include <gtest/gtest.h>
 
 #include <cmath>

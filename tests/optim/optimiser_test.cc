@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What holds for every optimiser: ranks agree bitwise with every preset and residual rule, it
+// Properties of every optimiser: ranks agree bitwise with every preset and residual rule, it
 // learns, a step that is refused or skipped leaves no trace, a saved state continues bitwise.
 #include "oktopk/optim/optimiser.h"
 

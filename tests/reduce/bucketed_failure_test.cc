@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes wrong in one bucket or on one rank: a step is all or nothing, errors come from wait()
+// Failures in one bucket or on one rank: a step is all or nothing, errors come from wait()
 // on every rank, and nothing ever hangs.
 #include <gtest/gtest.h>
 

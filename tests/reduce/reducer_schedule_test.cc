@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a Reducer does beside plain steps: warm-up, a k that changes, decay, flush. Inputs are
+// A Reducer beside plain steps: warm-up, a k that changes, decay, flush. Inputs are
 // dyadic, so that mass is compared to the last bit.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is unsent moves between Reducers of different layouts, and nothing of it is lost: gradients
+// Unsent mass moves between Reducers of different layouts, and nothing of it is lost: gradients
 // brought before and after the move are applied in full.
 #include <gtest/gtest.h>
 

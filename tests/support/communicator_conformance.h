@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every transport must do, as checks that all ranks of a communicator call together. The table
+// The contract of every transport, as checks that all ranks of a communicator call together. The table
 // at the end names them; a new transport runs the table. Checks marked `kills` leave the
 // communicator dead and need one with a short timeout.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an action that should be refused says.
+// The error text of an action that should be refused.
 #pragma once
 
 #include <string>
