@@ -32,15 +32,7 @@ constexpr std::array<Preset, 9> kPresets = {{
      make_circulant},
 }};
 
-struct ThresholdRuleName {
-  ThresholdRule rule;
-  std::string_view name;
-};
-constexpr std::array<ThresholdRuleName, 3> kThresholdRules = {{
-    {ThresholdRule::paper, "paper"},
-    {ThresholdRule::published, "published"},
-    {ThresholdRule::steered, "steered"},
-}};
+constexpr EnumNames<ThresholdRule, 3> kThresholdRules("threshold rule", "paper", "published", "steered");
 
 }  // namespace
 
@@ -82,10 +74,8 @@ SelectorOptions selector_options(const AllreduceOptions& options, int P) {
   return {.tau_prime = options.tau_prime, .follows_counts = options.thresholds == ThresholdRule::published, .P = P};
 }
 
-std::string_view to_string(ThresholdRule rule) { return kThresholdRules[static_cast<std::size_t>(rule)].name; }
+std::string_view to_string(ThresholdRule rule) { return kThresholdRules[rule]; }
 
-ThresholdRule find_threshold_rule(std::string_view name) {
-  return find_row(kThresholdRules, "threshold rule", name).rule;
-}
+ThresholdRule find_threshold_rule(std::string_view name) { return kThresholdRules.find(name); }
 
 }  // namespace oktopk

@@ -11,12 +11,8 @@
 namespace oktopk {
 namespace {
 
-struct LevelName {
-  SimdLevel level;
-  std::string_view name;
-};
 constexpr std::array<SimdLevel, 3> kLevels = {SimdLevel::scalar, SimdLevel::avx2, SimdLevel::avx512};
-constexpr std::array<LevelName, 3> kNames = {{{kLevels[0], "scalar"}, {kLevels[1], "avx2"}, {kLevels[2], "avx512"}}};
+constexpr EnumNames<SimdLevel, 3> kNames("SIMD level", "scalar", "avx2", "avx512");
 
 std::atomic<SimdLevel>& level_in_use() {
   static std::atomic<SimdLevel> level = simd_levels().back();
@@ -25,9 +21,9 @@ std::atomic<SimdLevel>& level_in_use() {
 
 }  // namespace
 
-std::string_view to_string(SimdLevel level) { return kNames[static_cast<std::size_t>(level)].name; }
+std::string_view to_string(SimdLevel level) { return kNames[level]; }
 
-SimdLevel find_simd_level(std::string_view name) { return find_row(kNames, "SIMD level", name).level; }
+SimdLevel find_simd_level(std::string_view name) { return kNames.find(name); }
 
 std::span<const SimdLevel> simd_levels() {
   static const std::size_t best = static_cast<std::size_t>(detect_simd_level());

@@ -24,15 +24,7 @@
 namespace oktopk {
 namespace {
 
-struct PolicyName {
-  FusionPolicy policy;
-  std::string_view name;
-};
-constexpr std::array<PolicyName, 5> kPolicies = {{{FusionPolicy::whole, "whole"},
-                                                  {FusionPolicy::tensor, "tensor"},
-                                                  {FusionPolicy::size, "size"},
-                                                  {FusionPolicy::search, "search"},
-                                                  {FusionPolicy::optimal, "optimal"}}};
+constexpr EnumNames<FusionPolicy, 5> kPolicies("fusion policy", "whole", "tensor", "size", "search", "optimal");
 
 Index count_values(std::span<const Index> tensors) {
   require(!tensors.empty(), "fusion: no tensors were given");
@@ -127,9 +119,9 @@ std::vector<double> backward_times(std::span<const Index> tensors, const FusionO
 
 }  // namespace
 
-std::string_view to_string(FusionPolicy policy) { return kPolicies[static_cast<std::size_t>(policy)].name; }
+std::string_view to_string(FusionPolicy policy) { return kPolicies[policy]; }
 
-FusionPolicy find_fusion_policy(std::string_view name) { return find_row(kPolicies, "fusion policy", name).policy; }
+FusionPolicy find_fusion_policy(std::string_view name) { return kPolicies.find(name); }
 
 std::size_t share_of_k(std::size_t k, Index n, Range bucket) {
   if (bucket.width() == 0) return 0;

@@ -18,12 +18,7 @@
 namespace oktopk {
 namespace {
 
-struct NanPolicyName {
-  NanPolicy policy;
-  std::string_view name;
-};
-constexpr std::array<NanPolicyName, 3> kNanPolicies = {
-    {{NanPolicy::error, "error"}, {NanPolicy::skip, "skip"}, {NanPolicy::local, "local"}}};
+constexpr EnumNames<NanPolicy, 3> kNanPolicies("NaN policy", "error", "skip", "local");
 
 // An option that is not at its default, although nobody would look at it.
 struct Ignored {
@@ -98,9 +93,9 @@ AllreduceOptions describe_named(const ReducerOptions& options, std::ostream& tex
 
 }  // namespace
 
-std::string_view to_string(NanPolicy policy) { return kNanPolicies[static_cast<std::size_t>(policy)].name; }
+std::string_view to_string(NanPolicy policy) { return kNanPolicies[policy]; }
 
-NanPolicy find_nan_policy(std::string_view name) { return find_row(kNanPolicies, "NaN policy", name).policy; }
+NanPolicy find_nan_policy(std::string_view name) { return kNanPolicies.find(name); }
 
 std::size_t entries_per_step(Index n, const ReducerOptions& options) {
   if (options.k == 0) {
