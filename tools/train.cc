@@ -171,7 +171,7 @@ void add_recipe(Group group, TrainCommand& c) {
   group.add("--weight-decay", r.weight_decay, "coupled for sgd, decoupled for adam");
   group.add("--clip", r.clip_norm, "bound of the gradient's norm; 0: none");
   group.add("--warmup", r.warmup, "none, dense:SHARE or dgc:SHARE of the steps");
-  group.add("--adam", c.adam, "interval_aware (ours), interval_steps or published");
+  group.add("--adam", c.adam, "interval_aware (ours) or published");
   group.flag("--published-momentum", c.published_momentum,
              "momentum of the sparse mean, step by step (default: interval-aware, ours)");
   group.add("--sparsify", c.sparsify, "gradients, or updates: momentum before the selection");

@@ -42,21 +42,17 @@ struct ClockView {
 // The sum of the learning rates after step `last`. One step gives the rate itself, not a difference of sums: this makes
 // interval-aware Adam equal to AdamW. No step counts as one.
 OKTOPK_RULE double rate_since(const ClockView& clock, std::uint32_t last) {
-  if (clock.now - last <= 1) return clock.rate;
-  return clock.totals[clock.now].rate - clock.totals[last].rate;
+  return clock.now - last <= 1 ? clock.rate : clock.totals[clock.now].rate - clock.totals[last].rate;
 }
 
 // The factor of weight decay between two steps. Both totals are infinite when they are too long ago.
 OKTOPK_RULE double kept_between(const StepTotals* totals, std::uint32_t begin, std::uint32_t end) {
-  const double before = totals[begin].kept;
-  const double after = totals[end].kept;
-  return before == after ? 1 : after / before;
+  return totals[begin].kept == totals[end].kept ? 1 : totals[end].kept / totals[begin].kept;
 }
 
 OKTOPK_RULE double kept_since(const ClockView& clock, std::uint32_t begin) {
   if (clock.now == begin) return 1;
-  if (clock.now - begin == 1) return clock.kept;
-  return kept_between(clock.totals, begin, clock.now);
+  return clock.now - begin == 1 ? clock.kept : kept_between(clock.totals, begin, clock.now);
 }
 
 // 1 - beta^j for j < size. From j = size - 1 on it is 1, or nobody asks.
@@ -96,10 +92,8 @@ class IntervalClock {
   ClockView view() const { return {now(), rate_, kept_, totals_.data()}; }
   std::span<const StepTotals> totals() const { return totals_; }
   std::span<const Run> runs() const { return runs_; }
-  // Whether the weight decay of some step was not zero.
-  bool has_decayed() const { return has_decayed_; }
-  // How often all totals were rescaled, because they became too small for a double.
-  std::uint32_t rescalings() const { return rescalings_; }
+  bool has_decayed() const { return has_decayed_; }         // the weight decay of some step was not zero
+  std::uint32_t rescalings() const { return rescalings_; }  // of all totals: they became too small for a double
 
   void save(StateWriter& state) const;
   // UsageError when the runs make no sense.

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "oktopk/optim/optimiser.h"
 
-#include <array>
 #include <cmath>
-#include <iomanip>
-#include <limits>
-#include <sstream>
 #include <utility>
 
 #include "oktopk/base/error.h"
@@ -17,18 +13,23 @@
 namespace oktopk {
 namespace {
 
-struct SparsifyName {
-  Sparsify sparsify;
-  std::string_view name;
-};
-constexpr auto kSparsify =
-    std::to_array<SparsifyName>({{Sparsify::gradients, "gradients"}, {Sparsify::updates, "updates"}});
+constexpr EnumNames<Sparsify, 2> kSparsify("thing to sparsify", "gradients", "updates");
+
+void check_not_negative(std::string_view name, float value) {
+  require(value >= 0 && std::isfinite(value), "optimiser: ", name, " = ", value,
+          ", but it must be finite and not negative");
+}
+
+void check_rate(float rate, float decay) {
+  check_not_negative("learning_rate", rate);
+  require(double{rate} * decay < 1, "optimiser: learning_rate = ", rate, ", weight_decay = ", decay,
+          ", but their product must be less than 1");
+}
 
 }  // namespace
 
-std::string_view to_string(Sparsify sparsify) { return kSparsify[static_cast<std::size_t>(sparsify)].name; }
-
-Sparsify find_sparsify(std::string_view name) { return find_row(kSparsify, "thing to sparsify", name).sparsify; }
+std::string_view to_string(Sparsify sparsify) { return kSparsify[sparsify]; }
+Sparsify find_sparsify(std::string_view name) { return kSparsify.find(name); }
 
 float clip_factor(Communicator& comm, std::span<const float> gradient, float clip_norm) {
   Workspace work;
@@ -41,41 +42,28 @@ float clip_factor(Communicator& comm, std::span<const float> gradient, float cli
 }
 
 Optimiser::Optimiser(Synchroniser& sync, std::unique_ptr<UpdateRule> rule) : sync_(sync), rule_(std::move(rule)) {
-  const RuleBasics& o = rule_->basics;
-  const auto check = [](std::string_view name, float value) {
-    require(value >= 0 && std::isfinite(value), "optimiser: ", name, " = ", value,
-            ", but it must be finite and not negative");
-  };
-  check("clip_norm", o.clip_norm);
-  check("weight_decay", o.decoupled_decay);
-  check_rate(o.learning_rate);
+  check_not_negative("clip_norm", rule_->clip_norm);
+  check_not_negative("weight_decay", rule_->decoupled_decay);
+  check_rate(rule_->learning_rate, rule_->decoupled_decay);
 }
 
 Optimiser::~Optimiser() = default;
 
 float Optimiser::scale() const { return rule_->scale(); }
-float Optimiser::learning_rate() const { return rule_->basics.learning_rate; }
+float Optimiser::learning_rate() const { return rule_->learning_rate; }
 
-void Optimiser::check_rate(float rate) const {
-  require(rate >= 0 && std::isfinite(rate), "optimiser: learning_rate = ", rate,
-          ", but it must be finite and not negative");
-  const float decay = rule_->basics.decoupled_decay;
-  require(double{rate} * decay < 1, "optimiser: learning_rate = ", rate, ", weight_decay = ", decay,
-          ", but their product must be less than 1");
+void Optimiser::set_learning_rate(float rate) {
+  check_rate(rate, rule_->decoupled_decay);
+  rule_->learning_rate = rate;
 }
 
 void Optimiser::check_weights(std::span<const float> weights) const {
   require(weights.size() == sync_.n(), "optimiser: ", weights.size(), " weights, but n = ", sync_.n());
 }
 
-void Optimiser::set_learning_rate(float rate) {
-  check_rate(rate);
-  rule_->basics.learning_rate = rate;
-}
-
 std::span<const float> Optimiser::point(std::span<const float> weights) {
   check_weights(weights);
-  if (!rule_->basics.look_ahead) return weights;
+  if (!rule_->looks_ahead) return weights;
   looked_.assign(weights.begin(), weights.end());
   sync_.subtract_unsent(looked_);
   return looked_;
@@ -89,11 +77,8 @@ void Optimiser::catch_up(std::span<float> weights) {
 // Once: with different options or learning rates, the weights of the ranks would drift apart silently.
 void Optimiser::agree() {
   if (agreed_) return;
-  std::ostringstream text;
-  text << std::setprecision(std::numeric_limits<float>::max_digits10) << rule_->description() << ", learning rate "
-       << learning_rate();
   Workspace work;
-  require_equal(sync_.comm(), "optimiser", text.str(), work);
+  require_equal(sync_.comm(), "optimiser", in_words(rule_->description(), ", learning rate ", learning_rate()), work);
   agreed_ = true;
 }
 
@@ -105,7 +90,7 @@ Update Optimiser::step(std::span<float> weights, std::span<const float> gradient
     gradient = zeros_;
   }
   ScaledValues input{gradient};
-  const float clip_norm = rule_->basics.clip_norm;
+  const float clip_norm = rule_->clip_norm;
   if (clip_norm > 0) input.scale = clip_factor(sync_.comm(), gradient, clip_norm);
   // The synchroniser refuses a gradient of the wrong size, on all ranks together.
   const ScaledValues mine = gradient.size() == sync_.n() ? rule_->prepare(weights, input) : input;
@@ -118,7 +103,7 @@ Update Optimiser::step(std::span<float> weights, std::span<const float> gradient
 
 void Optimiser::apply(std::span<float> weights, const Update& update) {
   check_weights(weights);
-  require(rule_->basics.sparsify == Sparsify::gradients,
+  require(!rule_->sparsifies_updates,
           "optimiser: apply() cannot prepare gradients: with sparsify = updates call step()");
   agree();
   if (!update.skipped) rule_->apply_mean(weights, update);
@@ -147,8 +132,8 @@ Optimiser::Saved Optimiser::open(std::span<const std::byte> bytes) const {
   const std::string mine = rule_->description();
   require(options == mine, "state: saved by another optimiser (", options, "), this is ", mine);
   Saved saved{rule_->fresh(), {}};
-  saved.rule->basics.learning_rate = state.take<float>();
-  check_rate(saved.rule->basics.learning_rate);
+  saved.rule->learning_rate = state.take<float>();
+  check_rate(saved.rule->learning_rate, saved.rule->decoupled_decay);
   saved.rule->load(state);
   saved.synchroniser = state.take_view();
   state.finish();

@@ -66,16 +66,12 @@ class Optimiser {
   float learning_rate() const;
   Synchroniser& synchroniser() { return sync_; }
 
-  // The state of this rank and of its synchroniser. Local. write() puts the same into a state of the caller
-  // (StateWriter::put_state).
+  // State of this rank and of its synchroniser, with the guarantees of Synchroniser::save(), load() and load_all(). The
+  // learning rate is part of it. With Sparsify::updates, load_all() gives rank r the optimiser state of rank r mod
+  // `count`. write() puts the state into one of the caller (StateWriter::put_state).
   Bytes save() const;
   void write(StateWriter& state) const;
-  // Collective: continues from what this rank saved, bitwise as if never stopped, the learning rate included.
-  // UsageError on every rank, with nothing changed on any, when the state of one rank is damaged, or of another
-  // problem, rank, P or other options.
   void load(std::span<const std::byte> state);
-  // Collective: continues from the states of all ranks of an earlier run, in rank order, whatever their number
-  // (Synchroniser::load_all). With Sparsify::updates, rank r takes the state of rank r mod the number of states.
   void load_all(std::size_t count, const ReadState& read);
   void load_all(std::span<const Bytes> states);
 
@@ -89,7 +85,6 @@ class Optimiser {
     std::span<const std::byte> synchroniser;  // in the state that was read
   };
   Saved open(std::span<const std::byte> state) const;
-  void check_rate(float rate) const;
   void check_weights(std::span<const float> weights) const;
   void agree();
 
@@ -114,11 +109,10 @@ struct SgdOptions {
 
 // SGD over a sparse synchroniser: Algorithm 2 of Ok-Topk (Li & Hoefler, PPoPP'22), with the learning rate inside the
 // accumulator: acc += lr g; w -= mean of what is sent. Momentum is either global (after the exchange) or local (before
-// it: the momentum correction of Deep Gradient Compression, Lin et al., ICLR'18, arXiv 1712.01887). Interval-aware
-// global momentum is ours: a sum that arrives after tau steps counts as tau steps of its mean, and the weight moves at
-// once by the momentum of another such interval (after a dense step or a flush: by none). The rule: sgd_rule.h.
-// COST: O(k) per sparse step, also with interval-aware momentum (2n words); O(n) and n words with the other kinds of
-// momentum, and with weight decay.
+// it: Deep Gradient Compression, Lin et al., ICLR'18, arXiv 1712.01887). Interval-aware global momentum is ours: a sum
+// that arrives after tau steps counts as tau steps of its mean.
+// COST: O(k) per sparse step without momentum or with interval-aware momentum (2n words), unless there is weight decay;
+// otherwise O(n), and n words each for momentum and a prepared vector.
 class SparseSGD final : public Optimiser {
  public:
   // REQUIRES: sync outlives the optimiser.
@@ -129,9 +123,8 @@ class SparseSGD final : public Optimiser {
 };
 
 enum class AdamMode {
-  interval_aware,  // ours
-  interval_steps,  // its simpler form: moments age by steps, and momentum does not move ahead
-  published,       // a step without an arrival is a gradient of zero
+  interval_aware,  // ours: a sum that arrives after tau steps counts as tau steps
+  published,       // Ok-Topk: a step without an arrival is a gradient of zero
 };
 std::string_view to_string(AdamMode mode);
 AdamMode find_adam_mode(std::string_view name);
@@ -148,21 +141,15 @@ struct AdamOptions {
   bool look_ahead = false;  // with Sparsify::updates only
 };
 
-// AdamW (Loshchilov & Hutter, ICLR'19, arXiv 1711.05101) over a sparse synchroniser. The interval-aware mode is ours: a
-// gradient that a coordinate accumulated over tau steps counts as tau steps, not as one huge gradient. The weight then
-// moves by the momentum of those steps and of another such interval, so no momentum is lost; the second moment averages
-// over arrivals, because each arrival is one observation. The published mode is how BERT was trained with Ok-Topk (Li &
-// Hoefler, PPoPP'22): a step without an arrival is a gradient of zero. All modes are AdamW, to the last bit, when every
-// coordinate arrives in every step. The rule of one coordinate: adam_rule.h. COST: interval_aware O(k) per sparse step,
-// memory 4n words; published and updates O(n), 3n words (published with dense steps only, 2n).
+// AdamW (Loshchilov & Hutter, ICLR'19, arXiv 1711.05101) over a sparse synchroniser. Both modes are AdamW, to the last
+// bit, when every coordinate arrives in every step. COST: interval_aware O(k) per sparse step, memory 4n words;
+// published and updates O(n), 3n words (published with dense steps only, 2n).
 class SparseAdamW final : public Optimiser {
  public:
   // REQUIRES: sync outlives the optimiser.
   SparseAdamW(Synchroniser& sync, const AdamOptions& options);
 
   std::uint32_t steps() const;
-  std::span<const float> first_moment() const;
-  std::span<const float> second_moment() const;
 };
 
 }  // namespace oktopk

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "oktopk/optim/optimiser.h"
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "oktopk/base/error.h"
-#include "oktopk/optim/sgd_rule.h"
+#include "oktopk/optim/optimiser.h"
+#include "oktopk/optim/tensor_step.h"
 #include "oktopk/optim/update_rule.h"
 
 namespace oktopk {
@@ -35,31 +34,28 @@ struct Pull {
 // The state of SGD and its steps.
 class Sgd final : public UpdateRule {
  public:
-  Sgd(std::size_t n, const SgdOptions& options)
-      : UpdateRule({.n = n,
-                    .learning_rate = options.learning_rate,
-                    .clip_norm = options.clip_norm,
-                    .sparsify = options.sparsify,
-                    .look_ahead = options.look_ahead}),
-        velocity(options.momentum > 0 ? n : 0, 0.0F),
+  Sgd(Index length, const SgdOptions& options)
+      : UpdateRule(length, options),
         options_(options),
+        velocity_(options.momentum > 0 ? n : 0, 0.0F),
         last_(is_lazy() ? n : 0, 0) {
     check(options);
   }
 
-  float scale() const override { return basics.learning_rate; }
-  std::unique_ptr<UpdateRule> fresh() const override { return std::make_unique<Sgd>(n(), options_); }
+  std::span<const float> momentum() const { return velocity_; }
+  float scale() const override { return learning_rate; }
+  std::unique_ptr<UpdateRule> fresh() const override { return std::make_unique<Sgd>(n, options_); }
   ScaledValues prepare(std::span<const float> weights, const ScaledValues& gradient) override {
     if (!has_local_momentum() && options_.weight_decay == 0) return {gradient.values, scale() * gradient.scale};
-    prepared_.resize(n());
+    prepared_.resize(n);
     const Pull pulled = pull(gradient);
-    for (std::size_t i = 0; i < prepared_.size(); ++i) prepared_[i] = pulled(gradient.values[i], weights[i]);
+    for (std::size_t i = 0; i < n; ++i) prepared_[i] = pulled(gradient.values[i], weights[i]);
     if (!has_local_momentum()) return {prepared_};
     const float mu = options_.momentum;
     // Nesterov: g + mu (mu v + g).
     const float fresh = options_.nesterov ? 1 + mu : 1;
     const float kept = options_.nesterov ? mu * mu : mu;
-    for (std::size_t i = 0; i < prepared_.size(); ++i) prepared_[i] = kept * velocity[i] + fresh * prepared_[i];
+    for (std::size_t i = 0; i < n; ++i) prepared_[i] = kept * velocity_[i] + fresh * prepared_[i];
     return {prepared_};
   }
 
@@ -67,93 +63,78 @@ class Sgd final : public UpdateRule {
     if (!has_local_momentum()) return;
     const Pull pulled = pull(gradient);
     const float mu = options_.momentum;
-    for (std::size_t i = 0; i < velocity.size(); ++i)
-      velocity[i] = mu * velocity[i] + pulled(gradient.values[i], weights[i]);
+    for (std::size_t i = 0; i < n; ++i) velocity_[i] = mu * velocity_[i] + pulled(gradient.values[i], weights[i]);
     if (options_.factor_masking)
-      for (const Index i : sent) velocity[i] = 0;
+      for (const Index i : sent) velocity_[i] = 0;
   }
 
   void apply_mean(std::span<float> weights, const Update& update) override {
     if (!has_global_momentum()) return update.subtract_from(weights);
     if (is_lazy()) {
       ++t_;
-      const SgdRule<float> rule = constants(!update.is_dense());
+      const SgdRule<float> rule{constants(), !update.is_dense()};
       return update.for_each([&](Index i, float sum) { weights[i] -= move(rule, i, sum); });
     }
-    // Momentum moves every weight, with a mean of zero where nothing arrived.
-    const SgdRule<float> rule = constants(false);
-    std::size_t next = 0;
-    const auto move_next = [&, v = std::span(velocity)](float mean) {
-      weights[next] -= sgd_once(rule, mean, v[next]);
-      ++next;
-    };
-    update.for_each([&](Index i, float mean) {
-      while (next < i) move_next(0.0F);
-      move_next(mean);
-    });
-    while (next < n()) move_next(0.0F);
+    // Momentum moves every weight.
+    const TensorState all{
+        .size = n, .weights = weights.data(), .mean = dense_mean(update).data(), .first = velocity_.data()};
+    sgd_step(std::span(&all, 1), constants(), 1);
   }
 
   // A flushed sum counts as part of the last step; intervals end here.
   void apply_flushed(std::span<float> weights, const Update& update) override {
     const float reach = has_global_momentum() && options_.nesterov ? 1 + options_.momentum : 1;
-    const SgdRule<float> rule = constants(false);
+    const SgdRule<float> rule{constants(), false};
     update.for_each([&](Index i, float mean) {
       if (is_lazy() && last_[i] < t_) {
         weights[i] -= move(rule, i, mean);
         return;
       }
-      if (has_global_momentum()) velocity[i] += mean;
+      if (has_global_momentum()) velocity_[i] += mean;
       weights[i] -= reach * mean;
     });
   }
 
   std::string description() const override {
-    return in_words("sgd, n ", n(), ", momentum ", options_.momentum, ", nesterov ", options_.nesterov,
-                    ", weight decay ", options_.weight_decay, ", clip norm ", options_.clip_norm, ", sparsify ",
+    return in_words("sgd, n ", n, ", momentum ", options_.momentum, ", nesterov ", options_.nesterov, ", weight decay ",
+                    options_.weight_decay, ", clip norm ", options_.clip_norm, ", sparsify ",
                     to_string(options_.sparsify), ", interval-aware ", options_.interval_aware, ", factor masking ",
                     options_.factor_masking, ", look-ahead ", options_.look_ahead);
   }
 
   void save(StateWriter& state) const override {
-    state.put_all(std::span<const float>(velocity));
+    state.put_all(std::span<const float>(velocity_));
     state.put(t_);
     state.put_all(std::span<const std::uint32_t>(last_));
   }
 
   void load(StateReader& state) override {
-    const std::size_t velocities = velocity.size();
-    const std::size_t clocks = last_.size();
-    velocity = state.take_all_finite<float>("momentum");
-    require(velocity.size() == velocities, "state: ", velocity.size(), " values of momentum, but ", velocities,
-            " are needed");
+    replace(velocity_, state.take_all_finite<float>("momentum"), "momentum");
     t_ = state.take<std::uint32_t>();
-    last_ = state.take_all<std::uint32_t>();
-    require(last_.size() == clocks && std::ranges::all_of(last_, [&](auto x) { return x <= t_; }),
-            "state: ", last_.size(), " arrivals that do not fit ", t_, " steps");
+    replace(last_, state.take_all<std::uint32_t>(), "the clocks");
+    require(std::ranges::all_of(last_, [&](auto x) { return x <= t_; }), "state: a clock above the ", t_,
+            " steps of SGD");
   }
-
-  std::vector<float> velocity;  // with momentum
 
  private:
-  bool has_local_momentum() const { return sparsifies_updates() && options_.momentum > 0; }
-  bool has_global_momentum() const { return !sparsifies_updates() && options_.momentum > 0; }
+  bool has_local_momentum() const { return sparsifies_updates && options_.momentum > 0; }
+  bool has_global_momentum() const { return !sparsifies_updates && options_.momentum > 0; }
   bool is_lazy() const { return has_global_momentum() && options_.interval_aware; }
-  Pull pull(const ScaledValues& gradient) const {
-    return {basics.learning_rate, gradient.scale, options_.weight_decay};
-  }
-  // The learning rate is in the mean already.
-  SgdRule<float> constants(bool silence_follows) {
-    return sgd_rule<float>(
-        {.momentum = options_.momentum, .nesterov = options_.nesterov, .powers = powers_.up_to(options_.momentum, t_)},
-        silence_follows);
+  Pull pull(const ScaledValues& gradient) const { return {learning_rate, gradient.scale, options_.weight_decay}; }
+  // The learning rate is in the mean already, and so is the weight decay.
+  SgdStep constants() {
+    return {.momentum = options_.momentum,
+            .nesterov = options_.nesterov,
+            .clock = {.rate = 1},
+            .powers = powers_.up_to(options_.momentum, t_)};
   }
 
   float move(const SgdRule<float>& rule, Index i, float sum) {
-    return sgd_move(rule, sum, t_ - std::exchange(last_[i], t_), &velocity[i]);
+    return sgd_move(rule, sum, t_ - std::exchange(last_[i], t_), &velocity_[i]);
   }
 
   SgdOptions options_;
+  std::vector<float> velocity_;      // with momentum
   std::uint32_t t_ = 0;              // steps made; of interval_aware, as the next two
   std::vector<std::uint32_t> last_;  // by coordinate, the step in which it last arrived
   PowerTable powers_;                // of the momentum
@@ -165,6 +146,6 @@ class Sgd final : public UpdateRule {
 SparseSGD::SparseSGD(Synchroniser& sync, const SgdOptions& options)
     : Optimiser(sync, std::make_unique<Sgd>(sync.n(), options)) {}
 
-std::span<const float> SparseSGD::momentum() const { return static_cast<const Sgd&>(rule()).velocity; }
+std::span<const float> SparseSGD::momentum() const { return static_cast<const Sgd&>(rule()).momentum(); }
 
 }  // namespace oktopk

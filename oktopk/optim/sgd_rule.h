@@ -17,20 +17,15 @@ struct SgdStep {
   PowerView powers;  // of the momentum
 };
 
+// The same in the type of the velocity. All but the first two follow from these.
 template <class Real>
 struct SgdRule {
   SgdStep group;
   bool silence_follows = false;  // false after dense steps
-  Real momentum = 0;
-  Real weight_decay = 0;
-  Real minus_rate = 0;
+  Real momentum = static_cast<Real>(group.momentum);
+  Real weight_decay = static_cast<Real>(group.weight_decay);
+  Real minus_rate = static_cast<Real>(-group.clock.rate);
 };
-
-template <class Real>
-OKTOPK_RULE SgdRule<Real> sgd_rule(const SgdStep& group, bool silence_follows) {
-  return {group, silence_follows, static_cast<Real>(group.momentum), static_cast<Real>(group.weight_decay),
-          static_cast<Real>(-group.clock.rate)};
-}
 
 // The move of a weight per rate in one step with a gradient. Takes the velocity forward.
 template <class Real>

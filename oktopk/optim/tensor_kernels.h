@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of tensor_step.h over one block of one tensor. tensor_kernels_scalar.cc and tensor_kernels_avx2.cc include
-// this file once each, with compiler flags of their own; the compiler makes the vectors. Everything here has internal
-// linkage, so that the linker never takes the code of one level for the other. All levels give the same bits.
+// The loops of tensor_step.h over one block of one tensor. tensor_step.cc and tensor_kernels_avx2.cc include this file
+// once each, with compiler flags of their own; the compiler makes the vectors. Everything here has internal linkage, so
+// that the linker never takes the code of one level for the other. All levels give the same bits.
 #pragma once
 
 #include <bit>
@@ -19,14 +19,11 @@ struct Block {
 
 // For one type of weights; the tables below are indexed by WeightType.
 struct TensorKernels {
-  using Adam = void (*)(const TensorState& tensor, const AdamStep& step, Block block);
-  Adam adam;
-  Adam adam_moments;
-  Adam adam_move;
+  void (*adam[kAdamParts])(const TensorState& tensor, const AdamStep& step, Block block);  // by AdamPart
   void (*sgd)(const TensorState& tensor, const SgdStep& step, Block block);
   void (*pay_decay)(const TensorState& tensor, const StepTotals* totals, Block block);
 };
-const TensorKernels* tensor_kernels_scalar();
+// For AVX2 and FMA; on processors other than x86-64, for any.
 const TensorKernels* tensor_kernels_avx2();
 
 namespace {
@@ -77,17 +74,7 @@ struct Arrivers {
   std::size_t operator[](std::size_t j) const {
     return indices == nullptr ? first + j : static_cast<std::size_t>(indices[j]);
   }
-  // A coordinate to prefetch: far enough after j that memory has answered by then.
-  std::size_t soon(std::size_t j) const {
-    constexpr std::size_t kAhead = 16;
-    return (*this)[j + kAhead < count ? j + kAhead : count - 1];
-  }
 };
-
-template <class... T>
-void prefetch(const T*... x) {
-  (__builtin_prefetch(x, 1), ...);
-}
 
 inline bool all_are(const std::uint32_t* x, std::size_t n, std::uint32_t value) {
   std::uint32_t difference = 0;
@@ -98,10 +85,32 @@ inline void fill(std::uint32_t* x, std::size_t n, std::uint32_t value) {
   for (std::size_t i = 0; i < n; ++i) x[i] = value;
 }
 
-// A dense step over coordinates begin .. begin + n - 1, or half of it: the moments, or the move with given roots.
-enum class Part { all, moments, move };
+template <class T>
+void prefetch(const T* x, std::size_t i) {
+  if (x != nullptr) __builtin_prefetch(x + i, 1);
+}
 
-template <class W, Part part = Part::all, class Real = RealOf<W>>
+// Moves the weight of every arriver i to arrive(i, weight, mean), and prefetches its state in time.
+template <class W, class Real = RealOf<W>, class Arrive>
+void for_arrivers(const TensorState& t, const Arrivers& who, const Arrive& arrive) {
+  constexpr std::size_t kAhead = 16;  // so that memory has answered by then
+  W* w = static_cast<W*>(t.weights);
+  const W* g = static_cast<const W*>(t.mean);
+  for (std::size_t j = 0; j < who.count; ++j) {
+    const std::size_t i = who[j];
+    const std::size_t soon = who[j + kAhead < who.count ? j + kAhead : who.count - 1];
+    prefetch(w, soon);
+    prefetch(g, soon);
+    prefetch(static_cast<Real*>(t.first), soon);
+    prefetch(static_cast<Real*>(t.second), soon);
+    prefetch(t.last, soon);
+    prefetch(t.arrivals, soon);
+    narrow(arrive(i, widen(w[i]), widen(g[i])), w[i]);
+  }
+}
+
+// A dense step over coordinates begin .. begin + n - 1, or half of it: the moments, or the move with given roots.
+template <class W, AdamPart part = AdamPart::all, class Real = RealOf<W>>
 void adam_dense(const AdamRule<Real> rule, const TensorState& t, std::size_t begin, std::size_t n) {
   W* __restrict w = static_cast<W*>(t.weights) + begin;
   const W* __restrict g = static_cast<const W*>(t.mean) + begin;
@@ -109,15 +118,15 @@ void adam_dense(const AdamRule<Real> rule, const TensorState& t, std::size_t beg
   Real* __restrict v = static_cast<Real*>(t.second) + begin;
   const Real* __restrict roots = static_cast<const Real*>(t.roots) + begin;
   for (std::size_t i = 0; i < n; ++i) {
-    if constexpr (part != Part::move) adam_moments(rule, widen(g[i]), m[i], v[i]);
-    if constexpr (part == Part::all) narrow(adam_moved(rule, widen(w[i]), m[i], std::sqrt(v[i])), w[i]);
-    if constexpr (part == Part::move) narrow(adam_moved(rule, widen(w[i]), m[i], roots[i]), w[i]);
+    if constexpr (part != AdamPart::move) adam_moments(rule, widen(g[i]), m[i], v[i]);
+    if constexpr (part == AdamPart::all) narrow(adam_moved(rule, widen(w[i]), m[i], std::sqrt(v[i])), w[i]);
+    if constexpr (part == AdamPart::move) narrow(adam_moved(rule, widen(w[i]), m[i], roots[i]), w[i]);
   }
 }
 
-template <class W, Part part>
+template <class W, AdamPart part>
 void adam_part(const TensorState& t, const AdamStep& step, Block block) {
-  adam_dense<W, part>(adam_rule<RealOf<W>>(step, t.steps, false), t, block.begin, block.end - block.begin);
+  adam_dense<W, part>({step, t.steps, false}, t, block.begin, block.end - block.begin);
 }
 
 // True, with counts and rule updated: every coordinate of the range arrived in the last step, too, and all of them
@@ -126,35 +135,26 @@ template <class Real>
 bool adam_is_dense(AdamRule<Real>& rule, const TensorState& t, const Arrivers& who) {
   const std::uint32_t now = rule.group.clock.now;
   if (!who.is_range() || !all_are(t.last + who.first, who.count, now - 1)) return false;
-  if (rule.group.ages_by_arrivals) {
-    std::uint32_t* arrivals = t.arrivals + who.first;
-    if (!all_are(arrivals, who.count, arrivals[0])) return false;
-    const std::uint32_t more = arrivals[0] < rule.steps ? arrivals[0] + 1 : rule.steps;
-    fill(arrivals, who.count, more);
-    rule.root2 = static_cast<Real>(std::sqrt(one_minus_power(rule.group.second, more)));
-  }
+  std::uint32_t* arrivals = t.arrivals + who.first;
+  if (!all_are(arrivals, who.count, arrivals[0])) return false;
+  const std::uint32_t more = one_more_arrival(arrivals[0], rule.steps);
+  fill(arrivals, who.count, more);
   fill(t.last + who.first, who.count, now);
+  rule.root2 = static_cast<Real>(std::sqrt(one_minus_power(rule.group.second, more)));
   return true;
 }
 
 template <class W, class Real = RealOf<W>>
 void adam_block(const TensorState& t, const AdamStep& step, Block block) {
-  AdamRule<Real> rule = adam_rule<Real>(step, t.steps, t.indices != nullptr);
+  AdamRule<Real> rule{step, t.steps, t.indices != nullptr};
   if (t.last == nullptr) return adam_dense<W>(rule, t, block.begin, block.end - block.begin);
   const Arrivers who(t, block);
   if (adam_is_dense(rule, t, who)) return adam_dense<W>(rule, t, who.first, who.count);
-  W* w = static_cast<W*>(t.weights);
-  const W* g = static_cast<const W*>(t.mean);
   Real* m = static_cast<Real*>(t.first);
   Real* v = static_cast<Real*>(t.second);
-  for (std::size_t j = 0; j < who.count; ++j) {
-    const std::size_t i = who[j];
-    const std::size_t soon = who.soon(j);
-    prefetch(w + soon, g + soon, m + soon, v + soon, t.last + soon);
-    if (t.arrivals != nullptr) prefetch(t.arrivals + soon);
-    const AdamCoordinate<Real> at{m[i], v[i], t.last[i], t.arrivals ? t.arrivals + i : nullptr};
-    narrow(adam_arrive(rule, widen(w[i]), widen(g[i]), t.caught_up, at), w[i]);
-  }
+  for_arrivers<W>(t, who, [&](std::size_t i, Real weight, Real mean) {
+    return adam_arrive<Real>(rule, weight, mean, t.caught_up, {m[i], v[i], t.last[i], t.arrivals[i]});
+  });
 }
 
 template <class W, class Real = RealOf<W>>
@@ -176,7 +176,7 @@ void sgd_dense(const SgdRule<Real> rule, const TensorState& t, std::size_t begin
 
 template <class W, class Real = RealOf<W>>
 void sgd_block(const TensorState& t, const SgdStep& step, Block block) {
-  const SgdRule<Real> rule = sgd_rule<Real>(step, t.indices != nullptr);
+  const SgdRule<Real> rule{step, t.indices != nullptr};
   if (t.last == nullptr) return sgd_dense<W>(rule, t, block.begin, block.end - block.begin);
   const Arrivers who(t, block);
   const std::uint32_t now = step.clock.now;
@@ -184,18 +184,12 @@ void sgd_block(const TensorState& t, const SgdStep& step, Block block) {
     fill(t.last + who.first, who.count, now);
     return sgd_dense<W>(rule, t, who.first, who.count);
   }
-  W* w = static_cast<W*>(t.weights);
-  const W* g = static_cast<const W*>(t.mean);
   Real* v = static_cast<Real*>(t.first);
-  for (std::size_t j = 0; j < who.count; ++j) {
-    const std::size_t i = who[j];
-    const std::size_t soon = who.soon(j);
-    prefetch(w + soon, g + soon, t.last + soon);
-    if (v != nullptr) prefetch(v + soon);
-    Real* velocity = v == nullptr ? nullptr : v + i;
-    narrow(sgd_arrive(rule, widen(w[i]), widen(g[i]), t.last[i], velocity), w[i]);
+  for_arrivers<W>(t, who, [&](std::size_t i, Real weight, Real mean) {
+    const std::uint32_t last = t.last[i];
     t.last[i] = now;
-  }
+    return sgd_arrive(rule, weight, mean, last, v == nullptr ? nullptr : v + i);
+  });
 }
 
 // Pays the weight decay since the last arrival, up to step t.end.
@@ -210,8 +204,8 @@ void pay_block(const TensorState& t, const StepTotals* totals, Block block) {
 }
 
 template <class W>
-constexpr TensorKernels kKernelsOf = {adam_block<W>, adam_part<W, Part::moments>, adam_part<W, Part::move>,
-                                      sgd_block<W>, pay_block<W>};
+constexpr TensorKernels kKernelsOf = {
+    {adam_block<W>, adam_part<W, AdamPart::moments>, adam_part<W, AdamPart::move>}, sgd_block<W>, pay_block<W>};
 // NOLINTNEXTLINE(misc-definitions-in-headers): internal linkage is the point here.
 [[maybe_unused]] constexpr TensorKernels kTensorKernels[kWeightTypes] = {kKernelsOf<float>, kKernelsOf<Bf16>,
                                                                          kKernelsOf<Fp16>, kKernelsOf<double>};

@@ -22,26 +22,25 @@ struct Work {
   Block block;
 };
 
-std::size_t work_of(const TensorState& tensor) { return tensor.indices == nullptr ? tensor.size : tensor.count; }
-
-std::vector<Work> divide(std::span<const TensorState> tensors) {
+// Runs the kernel that pick(TensorKernels) names over all blocks, each on the next free thread. Threads live for one
+// call: their start is cheap beside the work that they are started for. Every level above scalar has FMA (base/simd.h).
+template <class Pick, class Step>
+void run(const Pick& pick, std::span<const TensorState> tensors, const Step& step, std::size_t threads) {
   std::vector<Work> all;
-  for (const TensorState& tensor : tensors)
-    for (std::size_t begin = 0; begin < work_of(tensor); begin += kBlockSize)
-      all.push_back({&tensor, {begin, std::min(begin + kBlockSize, work_of(tensor))}});
-  return all;
-}
-
-// Calls act(tensor, block) for all blocks, each on the next free thread. Threads live for one call: their start is
-// cheap beside the work that they are started for.
-template <class Act>
-void for_blocks(std::span<const TensorState> tensors, std::size_t threads, const Act& act) {
-  const std::vector<Work> all = divide(tensors);
   std::size_t total = 0;
-  for (const TensorState& tensor : tensors) total += work_of(tensor);
+  for (const TensorState& tensor : tensors) {
+    const std::size_t size = tensor.indices == nullptr ? tensor.size : tensor.count;
+    for (std::size_t begin = 0; begin < size; begin += kBlockSize)
+      all.push_back({&tensor, {begin, std::min(begin + kBlockSize, size)}});
+    total += size;
+  }
+  const TensorKernels* kernels = simd_level() == SimdLevel::scalar ? kTensorKernels : tensor_kernels_avx2();
   std::atomic<std::size_t> next = 0;
   const auto work = [&] {
-    for (std::size_t i = next++; i < all.size(); i = next++) act(*all[i].tensor, all[i].block);
+    for (std::size_t i = next++; i < all.size(); i = next++) {
+      const auto& [tensor, block] = all[i];
+      pick(kernels[static_cast<std::size_t>(tensor->type)])(*tensor, step, block);
+    }
   };
   std::vector<std::jthread> helpers;
   const std::size_t wanted = std::min(threads, total / kThreadsWorth);
@@ -50,15 +49,6 @@ void for_blocks(std::span<const TensorState> tensors, std::size_t threads, const
   } catch (const std::system_error&) {  // no more threads to be had: the started ones do the work
   }
   work();
-}
-
-// Runs one kernel over all blocks. Every level above scalar has FMA (base/simd.h).
-template <class Kernel, class Step>
-void run(Kernel TensorKernels::*kernel, std::span<const TensorState> tensors, const Step& step, std::size_t threads) {
-  const TensorKernels* kernels = simd_level() == SimdLevel::scalar ? tensor_kernels_scalar() : tensor_kernels_avx2();
-  for_blocks(tensors, threads, [&](const TensorState& tensor, Block block) {
-    (kernels[static_cast<std::size_t>(tensor.type)].*kernel)(tensor, step, block);
-  });
 }
 
 }  // namespace
@@ -73,24 +63,16 @@ std::int64_t find_bad_indices(std::span<const TensorState> tensors) {
   return bad == tensors.end() ? -1 : bad - tensors.begin();
 }
 
-void adam_step(std::span<const TensorState> tensors, const AdamStep& step, std::size_t threads) {
-  run(&TensorKernels::adam, tensors, step, threads);
-}
-
-void adam_step_moments(std::span<const TensorState> tensors, const AdamStep& step, std::size_t threads) {
-  run(&TensorKernels::adam_moments, tensors, step, threads);
-}
-
-void adam_step_move(std::span<const TensorState> tensors, const AdamStep& step, std::size_t threads) {
-  run(&TensorKernels::adam_move, tensors, step, threads);
+void adam_step(std::span<const TensorState> tensors, const AdamStep& step, std::size_t threads, AdamPart part) {
+  run([part](const TensorKernels& k) { return k.adam[static_cast<std::size_t>(part)]; }, tensors, step, threads);
 }
 
 void sgd_step(std::span<const TensorState> tensors, const SgdStep& step, std::size_t threads) {
-  run(&TensorKernels::sgd, tensors, step, threads);
+  run([](const TensorKernels& k) { return k.sgd; }, tensors, step, threads);
 }
 
 void pay_decay(std::span<const TensorState> tensors, const StepTotals* totals, std::size_t threads) {
-  run(&TensorKernels::pay_decay, tensors, totals, threads);
+  run([](const TensorKernels& k) { return k.pay_decay; }, tensors, totals, threads);
 }
 
 }  // namespace oktopk

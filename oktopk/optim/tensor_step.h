@@ -17,6 +17,10 @@ namespace oktopk {
 enum class WeightType { fp32, bf16, fp16, fp64 };
 inline constexpr std::size_t kWeightTypes = 4;
 
+// A step of Adam, or half of it.
+enum class AdamPart { all, moments, move };
+inline constexpr std::size_t kAdamParts = 3;
+
 // A parameter, its mean gradient and its state, all in one order. State is in float, or in double for weights in
 // double. Pointers that a step does not need are null.
 struct TensorState {
@@ -26,7 +30,7 @@ struct TensorState {
   const void* mean = nullptr;             // of the weights' type
   void* first = nullptr;                  // Adam's first moment, SGD's velocity
   void* second = nullptr;                 // Adam's second moment
-  const void* roots = nullptr;            // adam_step_move(): of the second moment
+  const void* roots = nullptr;            // AdamPart::move: square roots of the second moment
   std::uint32_t* last = nullptr;          // the step in which a coordinate last arrived
   std::uint32_t* arrivals = nullptr;      // how often it did
   const std::int64_t* indices = nullptr;  // where the mean arrived; null: everywhere
@@ -39,11 +43,10 @@ struct TensorState {
 // The position of the first tensor whose indices do not increase strictly within its size; -1: all do.
 std::int64_t find_bad_indices(std::span<const TensorState> tensors);
 
-// Without a clock (last is null) a step is dense, as all steps before it. A caller may then divide it into
-// adam_step_moments() and adam_step_move(), and take the roots of the second moments in between.
-void adam_step(std::span<const TensorState> tensors, const AdamStep& step, std::size_t threads);
-void adam_step_moments(std::span<const TensorState> tensors, const AdamStep& step, std::size_t threads);
-void adam_step_move(std::span<const TensorState> tensors, const AdamStep& step, std::size_t threads);
+// Without a clock (last is null) a step is dense, as all steps before it. A caller may then make its two parts, and
+// take the roots of the second moments in between.
+void adam_step(std::span<const TensorState> tensors, const AdamStep& step, std::size_t threads,
+               AdamPart part = AdamPart::all);
 void sgd_step(std::span<const TensorState> tensors, const SgdStep& step, std::size_t threads);
 
 // Pays the weight decay that coordinates owe since they last arrived.

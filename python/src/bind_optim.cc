@@ -75,20 +75,19 @@ class LazyGroup {
   }
   const IntervalClock& clock() const { return clock_; }
 
-  template <auto run>
+  template <AdamPart part>
   void adam(const nb::list& rows, const nb::dict& options, std::size_t threads) {
     const std::vector<TensorState> tensors = as_tensors(rows);
     AdamStep step{.beta1 = nb::cast<double>(options["beta1"]),
                   .beta2 = nb::cast<double>(options["beta2"]),
                   .epsilon = nb::cast<double>(options["eps"]),
-                  .ages_by_arrivals = nb::cast<bool>(options["ages_by_arrivals"]),
                   .clock = view(options)};
     std::uint32_t most = step.clock.now;
     for (const TensorState& tensor : tensors) most = std::max(most, tensor.steps);
     step.first = first_.up_to(step.beta1, most);
     step.second = second_.up_to(step.beta2, most);
     const nb::gil_scoped_release free;
-    run(tensors, step, threads);
+    adam_step(tensors, step, threads, part);
   }
 
   void sgd(const nb::list& rows, const nb::dict& options, std::size_t threads) {
@@ -176,10 +175,10 @@ void bind_optim(nb::module_& m) {
       .def("runs", &runs, "Stretches of one rate, flat: steps, rate, weight decay, steps, ...")
       .def("totals", &totals, "begin"_a = 0,
            "Sums of the rates up to each step from `begin` on, then what decay has left.")
-      .def("adam", &LazyGroup::adam<&adam_step>, "tensors"_a, "options"_a, "threads"_a)
-      .def("adam_moments", &LazyGroup::adam<&adam_step_moments>, "tensors"_a, "options"_a, "threads"_a,
+      .def("adam", &LazyGroup::adam<AdamPart::all>, "tensors"_a, "options"_a, "threads"_a)
+      .def("adam_moments", &LazyGroup::adam<AdamPart::moments>, "tensors"_a, "options"_a, "threads"_a,
            "The first half of a dense step; the second needs roots.")
-      .def("adam_move", &LazyGroup::adam<&adam_step_move>, "tensors"_a, "options"_a, "threads"_a)
+      .def("adam_move", &LazyGroup::adam<AdamPart::move>, "tensors"_a, "options"_a, "threads"_a)
       .def("sgd", &LazyGroup::sgd, "tensors"_a, "options"_a, "threads"_a)
       .def("pay_decay", &LazyGroup::pay_decay, "tensors"_a, "threads"_a);
   m.def("find_bad_indices", &bad_indices, "lists"_a,

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps without an arrival of a coordinate, in the two interval modes of SparseAdamW.
+// Steps without an arrival of a coordinate, in interval-aware SparseAdamW and in its rule.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <numeric>
 
 #include "oktopk/base/random.h"
+#include "oktopk/optim/adam_rule.h"
 #include "oktopk/optim/optimiser.h"
 #include "tests/support/adamw.h"
 #include "tests/support/sparse.h"
@@ -84,42 +85,48 @@ TEST(SparseAdamW, interval_aware_loses_no_momentum) {
   });
 }
 
-TEST(SparseAdamW, interval_aware_averages_the_second_moment_over_arrivals) {
-  with_adam(1, {.beta2 = 0.75F}, [](SparseAdamW& adam) {
-    Weights weights = {0};
-    float expected = 0;
-    for (int step = 1; step <= 60; ++step) {
-      const auto sum = static_cast<float>(step);
-      adam.apply(weights, step % 20 == 0 ? Update{make_sparse({{0, sum}})} : Update{});
-      if (step % 20 == 0) expected = 0.75F * expected + 0.25F * (sum * (sum / 20));
-    }
-    EXPECT_FLOAT_EQ(adam.second_moment()[0], expected);
-  });
+// One coordinate under adam_arrive(), with a learning rate of 0.001 and no decay.
+struct Coordinate {
+  explicit Coordinate(double beta) : beta2(beta) {}
+
+  void arrive(int silent_steps, float sum) {
+    for (int step = 0; step <= silent_steps; ++step) clock.tick(1e-3, 0);
+    const AdamStep step{.beta1 = 0.9,
+                        .beta2 = beta2,
+                        .epsilon = 1e-8,
+                        .clock = clock.view(),
+                        .first = first.up_to(0.9, clock.now()),
+                        .second = second.up_to(beta2, clock.now())};
+    const AdamRule<float> rule{step, clock.now(), true};
+    weight = adam_arrive(rule, weight, sum, 0, {m, v, last, arrivals});
+  }
+
+  double beta2;
+  IntervalClock clock;
+  PowerTable first, second;
+  float weight = 0, m = 0, v = 0;
+  std::uint32_t last = 0, arrivals = 0;
+};
+
+TEST(AdamRule, averages_the_second_moment_over_arrivals) {
+  Coordinate at(0.75);
+  float expected = 0;
+  for (const float sum : {20.0F, 40.0F, 60.0F}) {
+    at.arrive(19, sum);
+    expected = 0.75F * expected + 0.25F * (sum * (sum / 20));
+  }
+  EXPECT_FLOAT_EQ(at.v, expected);
 }
 
 // A unit that was dead for 200 steps: its second moment would be a thousandth of what it should be.
-TEST(SparseAdamW, interval_aware_takes_the_second_moment_from_a_surprise) {
-  with_adam(1, {.learning_rate = 1e-3F}, [](SparseAdamW& adam) {
-    Weights weights = {0};
-    const Weights nothing = {0};
-    for (int step = 1; step <= 200; ++step) adam.apply(weights, {.dense = nothing});
-    for (int step = 1; step <= 99; ++step) adam.apply(weights, {});
-    adam.apply(weights, {make_sparse({{0, 50}})});
-    const double bias = 1 - std::pow(0.999, 201);
-    EXPECT_NEAR(adam.second_moment()[0], bias * 50 * 0.5 / 25, 1e-4);
-    EXPECT_GT(weights[0], -5 * 1e-3 * 10);  // five times the root of the interval at most
-    EXPECT_LT(weights[0], -4 * 1e-3 * 10);
-  });
-}
-
-// The simpler form: moments age by steps, a move is all at once.
-TEST(SparseAdamW, interval_steps_moves_by_all_of_the_new_moment) {
-  with_adam(1, {.learning_rate = 1, .mode = AdamMode::interval_steps}, [](SparseAdamW& adam) {
-    Weights weights = {0};
-    const SparseVector sum = make_sparse({{0, 8}});
-    for (int step = 1; step <= 4; ++step) adam.apply(weights, step == 4 ? Update{sum} : Update{});
-    EXPECT_NEAR(weights[0], -4 * 2.0 / std::sqrt(16.0), 1e-5);  // mhat = S / 4, vhat = S^2 / 4
-  });
+TEST(AdamRule, takes_the_second_moment_from_a_surprise) {
+  Coordinate at(0.999);
+  for (int step = 1; step <= 200; ++step) at.arrive(0, 0);
+  at.arrive(99, 50);
+  const double bias = 1 - std::pow(0.999, 201);
+  EXPECT_NEAR(at.v, bias * 50 * 0.5 / 25, 1e-4);
+  EXPECT_GT(at.weight, -5 * 1e-3 * 10);  // five times the root of the interval at most
+  EXPECT_LT(at.weight, -4 * 1e-3 * 10);
 }
 
 }  // namespace

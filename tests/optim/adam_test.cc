@@ -129,10 +129,8 @@ TEST(SparseAdamW, published_decays_moments_and_moves_weights_everywhere) {
     Weights expected = weights;
     adam.apply(weights, {make_sparse({{1, 2}})});
     reference.step(expected, {0, 2, 0}, 0.5F);
-    const float m = adam.first_moment()[1];
     adam.apply(weights, {make_sparse({{2, -1}})});
     reference.step(expected, {0, 0, -1}, 0.5F);
-    EXPECT_EQ(adam.first_moment()[1], 0.9F * m);
     EXPECT_EQ(weights, expected);
   });
 }

@@ -63,7 +63,7 @@ struct Trained {
   std::vector<std::int64_t> indices;
 };
 
-enum class Kind { aware, by_steps, sgd };
+enum class Kind { adam, sgd };
 
 template <class W>
 Trained<W> train(Kind kind, std::size_t threads) {
@@ -86,7 +86,6 @@ Trained<W> train(Kind kind, std::size_t threads) {
       const AdamStep group{.beta1 = 0.9,
                            .beta2 = 0.99,
                            .epsilon = 1e-8,
-                           .ages_by_arrivals = kind == Kind::aware,
                            .clock = history.view(),
                            .first = first.up_to(0.9, history.now()),
                            .second = second.up_to(0.99, history.now())};
@@ -121,11 +120,11 @@ void expect_one_result(Kind kind) {
 }
 
 TEST(TensorStep, result_for_floats_depends_on_neither_threads_nor_level) {
-  for (const Kind kind : {Kind::aware, Kind::by_steps, Kind::sgd}) expect_one_result<float>(kind);
+  for (const Kind kind : {Kind::adam, Kind::sgd}) expect_one_result<float>(kind);
 }
 
 TEST(TensorStep, result_for_other_types_depends_on_neither_threads_nor_level) {
-  for (const Kind kind : {Kind::aware, Kind::by_steps, Kind::sgd}) {
+  for (const Kind kind : {Kind::adam, Kind::sgd}) {
     expect_one_result<Bf16>(kind);
     expect_one_result<Fp16>(kind);
     expect_one_result<double>(kind);
@@ -153,7 +152,6 @@ TEST(TensorStep, is_sparse_adam_bitwise) {
       const AdamStep group{.beta1 = options.beta1,
                            .beta2 = options.beta2,
                            .epsilon = options.epsilon,
-                           .ages_by_arrivals = true,
                            .clock = history.view(),
                            .first = first.up_to(options.beta1, history.now()),
                            .second = second.up_to(options.beta2, history.now())};
@@ -177,11 +175,11 @@ TEST(TensorStep, moments_and_move_make_a_dense_step) {
     whole.last = parts.last = nullptr;
     whole.steps = parts.steps = static_cast<std::uint32_t>(step);
     adam_step(std::span(&whole, 1), group, 1);
-    adam_step_moments(std::span(&parts, 1), group, 1);
+    adam_step(std::span(&parts, 1), group, 1, AdamPart::moments);
     std::vector<float> roots = two.v;
     for (float& x : roots) x = std::sqrt(x);
     parts.roots = roots.data();
-    adam_step_move(std::span(&parts, 1), group, 1);
+    adam_step(std::span(&parts, 1), group, 1, AdamPart::move);
   }
   EXPECT_EQ(one.w, two.w);
   EXPECT_EQ(one.m, two.m);

@@ -50,8 +50,6 @@ inline std::vector<OptimiserKind> optimiser_kinds() {
   AdamOptions published = interval;
   published.clip_norm = 20;
   published.mode = AdamMode::published;
-  AdamOptions simpler = interval;
-  simpler.mode = AdamMode::interval_steps;
   AdamOptions local_adam = interval;
   local_adam.sparsify = kUpdates;
   local_adam.look_ahead = true;
@@ -62,7 +60,6 @@ inline std::vector<OptimiserKind> optimiser_kinds() {
           kind_of("sgd_updates", local),
           kind_of("sgd_dgc", dgc),
           kind_of("adam_interval_aware", interval),
-          kind_of("adam_interval_steps", simpler),
           kind_of("adam_published", published),
           kind_of("adam_updates", local_adam)};
 }

@@ -33,7 +33,6 @@ using Change = std::function<void(Recipe&)>;
 void none(Recipe& /*recipe*/) {}
 void updates(Recipe& r) { r.sparsify = Sparsify::updates; }
 void look_ahead(Recipe& r) { r.look_ahead = true; }
-void interval_steps(Recipe& r) { r.adam = AdamMode::interval_steps; }
 void masking(Recipe& r) {
   updates(r);
   r.factor_masking = true;
@@ -105,7 +104,6 @@ std::vector<LearningRow> recipe_rows(const std::string& optimiser, const TrainOp
     rows.warm("updates, masking, sender keeps", kSender, masking);
     rows.warm("updates, masking, owner memory", kOwner, masking);
   } else {
-    rows.warm("interval steps, owner memory", kOwner, interval_steps);
     rows.warm("updates, sender keeps", kSender, updates);
     rows.warm("updates, owner memory", kOwner, updates);
     rows.warm("updates, owner memory, look-ahead", kOwner, both(updates, look_ahead));

@@ -109,7 +109,6 @@ def adam(rows: Rows, clock: IntervalClock) -> None:
         "beta1": float(beta1),
         "beta2": float(beta2),
         "eps": group["eps"],
-        "ages_by_arrivals": group["mode"] == "interval_aware",
         "rate": clock.rate,
         "kept": clock.kept,
     }

@@ -28,11 +28,10 @@ class SparseAdamW(LazyOptimiser):
 
     source: who knows where the mean arrived, the hook's state; None: everywhere, plain AdamW.
     mode: interval_aware (ours: what arrives after tau steps counts as tau steps, and is moved on through another such
-    silence), interval_steps (its simpler form: moments age by steps, a move is all at once), published (silence is a
-    gradient of zero).
+    silence), published (silence is a gradient of zero).
     """
 
-    modes = ("interval_aware", "interval_steps", "published")
+    modes = ("interval_aware", "published")
     moments = ("exp_avg", "exp_avg_sq")
     decoupled_decay = True
     counts_steps = True
@@ -58,8 +57,7 @@ class SparseAdamW(LazyOptimiser):
         require(fits, "weight_decay", f"less than 1 / lr, and lr = {group['lr']}")
 
     def _names(self, group: Dict[str, Any], lazy: bool) -> List[str]:
-        counts = lazy and group["mode"] == "interval_aware"
-        return super()._names(group, lazy) + (["arrivals"] if counts else [])
+        return super()._names(group, lazy) + (["arrivals"] if lazy else [])
 
     def _dense(self, job: Job, state: Dict[str, Any]) -> None:
         torch_step.adam_dense(job, state)

@@ -127,17 +127,13 @@ def adam_arrive(here: Arrivers) -> None:
     mean = total / tau
     fresh = one_minus_power(beta1, tau, here.clock.now)
     m = torch.lerp(old, mean, fresh.to(dtype))
-    if here.group["mode"] == "interval_steps":
-        drift, scale = m, _age_by_steps(here, total * mean)
-    else:
-        # The mean of m over the tau steps, had S / tau come in each of them; and what m would move in the silence that
-        # is to come.
-        gone = one_minus_power(beta1, here.silence, here.clock.now)
-        reach = beta1 / ((1 - beta1) * tau.double())
-        share, ahead = (1 - reach * fresh).to(dtype), (reach * gone).to(dtype)
-        drift = torch.where(tau == 1, m, torch.lerp(old, mean, share) + ahead * m)
-        m = (1 - gone).to(dtype) * m
-        scale = _age_by_arrivals(here, total, mean)
+    # The mean of m over the tau steps, as if S / tau had come in each, plus the move of m in the next silence.
+    gone = one_minus_power(beta1, here.silence, here.clock.now)
+    reach = beta1 / ((1 - beta1) * tau.double())
+    share, ahead = (1 - reach * fresh).to(dtype), (reach * gone).to(dtype)
+    drift = torch.where(tau == 1, m, torch.lerp(old, mean, share) + ahead * m)
+    m = (1 - gone).to(dtype) * m
+    scale = _age_by_arrivals(here, total, mean)
     bias = 1 - beta1 ** int(here.state["step"])
     rate = (here.clock.rate_since(here.last) / bias).to(dtype)
     weight = here["param"].to(dtype)
@@ -146,15 +142,6 @@ def adam_arrive(here: Arrivers) -> None:
         weight = weight * here.clock.kept_since(begin).to(dtype)
     here["param"] = weight - rate * drift / scale.add_(here.group["eps"])
     here["exp_avg"] = m
-
-
-def _age_by_steps(here: Arrivers, square: Tensor) -> Tensor:
-    """Adds S^2 / tau to the second moment as the squares of tau steps. Returns sqrt(vhat)."""
-    beta2 = here.group["betas"][1]
-    fresh = one_minus_power(beta2, here.tau, here.clock.now)
-    v = (1 - fresh).to(square.dtype) * here["exp_avg_sq"] + fresh.to(square.dtype) * square
-    here["exp_avg_sq"] = v
-    return v.sqrt() / (1 - beta2 ** int(here.state["step"])) ** 0.5
 
 
 def _age_by_arrivals(here: Arrivers, total: Tensor, mean: Tensor) -> Tensor:

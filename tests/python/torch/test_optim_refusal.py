@@ -11,8 +11,8 @@ from oktopk import UsageError
 from oktopk.torch.optim import SparseAdamW, SparseSGD
 
 WRONG = [
-    (SparseAdamW, {"mode": "aware"}, "'aware'.*interval_aware, interval_steps, published"),
-    (SparseSGD, {"mode": "interval_steps"}, "interval_aware, published"),
+    (SparseAdamW, {"mode": "aware"}, "'aware'.*interval_aware, published"),
+    (SparseSGD, {"mode": "aware"}, "interval_aware, published"),
     (SparseAdamW, {"lr": -1.0}, "lr = -1.0"),
     (SparseAdamW, {"betas": (0.9, 1.0)}, r"betas = \(0.9, 1.0\)"),
     (SparseAdamW, {"eps": 0.0}, "eps = 0.0"),
