@@ -26,7 +26,6 @@ TESTED_ELSEWHERE = {
     "oktopk/cpu/*.cc": ("tests/cpu/kernels_test.cc", "variants of the same kernels, declared in kernels.h"),
     "oktopk/optim/tensor_kernels_*.cc": ("tests/optim/tensor_step_test.cc", "variants of the same kernels"),
     "oktopk/comm/mpi*.cc": ("tests/mpi", "needs real processes"),
-    "oktopk/tune/no_json.cc": (None, "a stub that throws; compiled only without nlohmann_json"),
     "oktopk/comm/no_mpi.cc": (None, "a stub that throws; compiled only without MPI"),
     "oktopk/comm/thread_world.cc": ("tests/comm/threads_test.cc", "the inside of threads.cc"),
 }

@@ -32,8 +32,8 @@ void ChoiceFlags::add_to(CLI::App& sub) {
   sub.add_option("--coarsest", coarsest, "the coarsest values on the wire: fp32, bf16, log8, log4")
       ->capture_default_str();
   sub.add_option("--override", overrides,
-                 "rules that come before the model, such as \"dense:n<64K; circulant:P>=16\", or @FILE with rules or "
-                 "JSON (docs/tuning.md)");
+                 "rules that come before the model, such as \"dense:n<64K; circulant:P>=16\", or @FILE "
+                 "(docs/tuning.md)");
   sub.add_option("--overlap", overlap, "g: m ranks' selections overlap like those of m^g random ones; 0: identical")
       ->capture_default_str();
 }

@@ -73,7 +73,7 @@ std::string reason(const std::vector<Candidate>& candidates, const Problem& prob
                                       [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
   if (first.overridden)
     return fmt::format("because the rule \"{}\" says so; the model's fastest is {}, at {:.2f}x the speed",
-                       to_string(*options.overrides.match(problem)), to_string(least->method),
+                       options.overrides.match(problem)->text, to_string(least->method),
                        first.seconds / least->seconds);
   const Candidate& dense = best_dense(candidates);
   std::string text =
@@ -145,7 +145,7 @@ int run_explain(const ExplainOptions& o) {
   write_json(o.json_file, {{"tool", "oktopk explain"},
                            {"version", OKTOPK_VERSION},
                            {"profile", nlohmann::json::parse(to_json(profile))},
-                           {"overrides", nlohmann::json::parse(to_json(options.overrides))},
+                           {"overrides", to_string(options.overrides)},
                            {"rows", rows},
                            {"crossovers", to_json(crossovers)},
                            {"why", why}});

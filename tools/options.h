@@ -60,6 +60,6 @@ struct MethodOptions {
 };
 
 ValueCoding find_value_coding(const std::string& name);
-Overrides parse_overrides(const std::string& text);  // rules, or @FILE with rules or JSON
+Overrides parse_overrides(const std::string& text);  // rules, or @FILE with rules
 
 }  // namespace oktopk

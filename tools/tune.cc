@@ -89,7 +89,7 @@ int run_tune(const TuneOptions& o) {
                            {"transport", o.world.transport},
                            {"ranks", P},
                            {"profile", nlohmann::json::parse(to_json(profile))},
-                           {"overrides", nlohmann::json::parse(to_json(options.overrides))},
+                           {"overrides", to_string(options.overrides)},
                            {"rows", rows}});
   return 0;
 }

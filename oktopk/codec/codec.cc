@@ -18,7 +18,7 @@
 namespace oktopk {
 namespace {
 
-constexpr std::array<CodingInfo, 6> kIndexCodings{{
+constexpr std::array<CodingInfo, kIndexCodingCount> kIndexCodings{{
     {"coo32", "32-bit indices; the fastest", index_coo32},
     {"u16_blocks", "16-bit offsets inside blocks of 65536", index_u16_blocks},
     {"bit_packed", "gaps, bit-packed with one width per 512", index_bit_packed},
@@ -27,12 +27,13 @@ constexpr std::array<CodingInfo, 6> kIndexCodings{{
     {"all", "every index of the range, no index bytes", index_all},
 }};
 
-constexpr std::array<CodingInfo, 4> kValueCodings{{
+constexpr std::array<CodingInfo, kValueCodingCount> kValueCodings{{
     {"fp32", "32-bit floats, lossless", nullptr, value_fp32},
     {"bf16", "the upper half of a float, rounded to nearest even", nullptr, value_bf16},
     {"log8", "sign and 7-bit logarithmic level per value, a scale per 256", nullptr, value_log8},
     {"log4", "sign and 3-bit logarithmic level per value, a scale per 256", nullptr, value_log4},
 }};
+static_assert(!kIndexCodings.back().name.empty() && !kValueCodings.back().name.empty(), "a coding lacks its row");
 
 template <class Coding>
 const CodingInfo& row_of(std::span<const CodingInfo> table, const char* kind, Coding coding) {

@@ -28,6 +28,10 @@ enum class ValueCoding : std::uint8_t {
   log4 = 3,  // sign + 3-bit level, the same way
 };
 
+// Numbers of enumerators: codec.cc has a row for each.
+inline constexpr std::size_t kIndexCodingCount = 6;
+inline constexpr std::size_t kValueCodingCount = 4;
+
 struct Codec {
   IndexCoding index = IndexCoding::coo32;
   ValueCoding value = ValueCoding::fp32;

@@ -30,8 +30,8 @@ void check(const CalibrateOptions& o) {
           " s and ", external.per_byte, " s per byte, but neither may be negative");
 }
 
-// Ranks that do different things wait for each other in vain, and prices taken from different
-// profiles would let them choose different methods: both are found before anything is measured.
+// Ranks with different options would wait for each other in vain, or choose different methods: this is found before
+// anything is measured.
 void agree(Communicator& comm, const CalibrateOptions& o, Workspace& work) {
   std::ostringstream text;
   text << std::setprecision(std::numeric_limits<double>::max_digits10) << "budget = " << o.budget
@@ -46,34 +46,6 @@ void agree(Communicator& comm, const CalibrateOptions& o, Workspace& work) {
   require_equal(comm, "calibrate", text.str(), work);
 }
 
-void take_external(Communicator& comm, const ExternalPrice& mine, Workspace& work, Profile& profile) {
-  std::array<double, 2> dearest = {mine.latency, mine.per_byte};
-  allreduce_small(comm, std::span<double>(dearest), Reduction::max, work);
-  profile.external_dense = {.latency = dearest[0], .per_byte = dearest[1]};
-}
-
-// Changes only the network's prices of `machine`.
-void take_network(const Machine& network, Machine& machine) {
-  machine.alpha = network.alpha;
-  machine.beta = network.beta;
-  machine.overhead = network.overhead;
-  machine.contention = network.contention;
-}
-
-// Hosts of g ranks each: between hosts, inside a host, and between one rank of each host.
-void measure_hosts(Communicator& comm, int g, const Clock& now, double budget, Profile& profile) {
-  const int rank = comm.rank();
-  const auto prices = [&](int color) {
-    const auto part = comm.split(color, rank);
-    Machine machine = profile.machine;
-    take_network(measure_network(comm, *part, now, budget / 3), machine);
-    return machine;
-  };
-  profile.machine = prices(rank % g);
-  profile.inside = prices(rank / g);
-  profile.leaders = prices(rank % g == 0 ? 0 : 1 + rank);
-}
-
 }  // namespace
 
 Profile calibrate(Communicator& comm, const CalibrateOptions& options) {
@@ -82,21 +54,32 @@ Profile calibrate(Communicator& comm, const CalibrateOptions& options) {
   Workspace work;
   agree(comm, options, work);
   check(options);
-  Profile profile = options.assumed;
-  profile.name =
-      "measured: " + std::string(comm.transport()) + ", " + std::to_string(P) + (P == 1 ? " rank" : " ranks");
-  profile.inside.reset();
-  profile.leaders.reset();
-  profile.external_dense.reset();
-  if (options.external_dense) take_external(comm, *options.external_dense, work, profile);
-  profile.ranks_per_host = std::min(options.ranks_per_host, P);
+  const int g = std::min(options.ranks_per_host, P);
+  Profile profile{
+      .name = "measured: " + std::string(comm.transport()) + ", " + std::to_string(P) + (P == 1 ? " rank" : " ranks"),
+      .machine = options.assumed.machine,
+      .ranks_per_host = g,
+      .index_seconds = options.assumed.index_seconds,
+      .value_seconds = options.assumed.value_seconds};
+  if (options.external_dense) {
+    std::array<double, 2> dearest = {options.external_dense->latency, options.external_dense->per_byte};
+    allreduce_small(comm, std::span<double>(dearest), Reduction::max, work);
+    profile.external_dense = {.latency = dearest[0], .per_byte = dearest[1]};
+  }
   const double budget = options.kernels ? options.budget / 2 : options.budget;
   if (options.kernels) measure_kernels(comm, now, budget, options, profile);
-  const int g = profile.ranks_per_host;
-  if (g > 1 && g < P)
-    measure_hosts(comm, g, now, budget, profile);
-  else
-    take_network(measure_network(comm, comm, now, budget), profile.machine);
+  if (g == 1 || g == P) {
+    profile.machine = measure_network(comm, comm, now, budget, profile.machine);
+    return profile;
+  }
+  const int rank = comm.rank();
+  const auto among = [&](int color) {
+    const auto part = comm.split(color, rank);
+    return measure_network(comm, *part, now, budget / 3, profile.machine);
+  };
+  profile.machine = among(rank % g);  // between hosts
+  profile.inside = among(rank / g);
+  profile.leaders = among(rank % g == 0 ? 0 : 1 + rank);
   return profile;
 }
 

@@ -14,7 +14,7 @@
 namespace oktopk {
 namespace {
 
-constexpr std::size_t kPeers = 4;
+constexpr int kPeers = 4;
 constexpr Index kWidth = Index{1} << 19;
 constexpr Index kGap = 100;  // a density of 1%
 constexpr float kThreshold = 0.99F;
@@ -51,17 +51,16 @@ class Shares {
     views_.assign(shares_.begin(), shares_.end());
   }
 
-  double arriving() const { return static_cast<double>(kPeers * shares_[0].size()); }
-  double summed() const { return static_cast<double>(shares_.size() * shares_[0].size()); }
+  double size() const { return static_cast<double>(shares_[0].size()); }  // of one
 
   // Encodes and decodes all peers' shares.
   void code(Codec codec) {
     const FrameSpec spec{.codec = codec, .range = {0, kWidth}};
-    for (std::size_t p = 0; p < kPeers; ++p) {
+    for (const CooView& share : std::span(views_).first(kPeers)) {
       bytes_.clear();
       errors_.clear();
       arrived_.clear();
-      encode_frame(spec, shares_[p], bytes_, error_sink(codec, errors_));
+      encode_frame(spec, share, bytes_, error_sink(codec, errors_));
       decode_frame(open_frame(bytes_, spec), arrived_);
     }
   }
@@ -78,22 +77,22 @@ class Shares {
 void measure_entries(const Clock& now, double budget, Profile& profile) {
   Shares shares;
   const auto coding = [&](Codec codec) {
-    return seconds_of(now, budget, [&] { shares.code(codec); }) / shares.arriving();
+    return seconds_of(now, budget, [&] { shares.code(codec); }) / (kPeers * shares.size());
   };
   const double plain = coding({});
+  // A coding that is faster than plain coordinates costs nothing. IndexCoding::all has no indices to code.
+  const auto beyond_plain = [&](Codec codec) {
+    return codec.index == IndexCoding::all ? 0 : std::max(0.0, coding(codec) - plain);
+  };
   const auto merge = [&] {
     shares.code({});
     shares.add_up();
   };
-  profile.machine.gamma = seconds_of(now, budget, merge) / shares.summed();
-  // A coding that is faster than plain coordinates costs nothing. IndexCoding::all has no indices to code.
-  for (std::size_t i = 1; i < profile.index_seconds.size(); ++i) {
-    const auto index = static_cast<IndexCoding>(i);
-    profile.index_seconds[i] =
-        index == IndexCoding::all ? 0 : std::max(0.0, coding({index, ValueCoding::fp32}) - plain);
-  }
-  for (std::size_t v = 1; v < profile.value_seconds.size(); ++v)
-    profile.value_seconds[v] = std::max(0.0, coding({IndexCoding::coo32, static_cast<ValueCoding>(v)}) - plain);
+  profile.machine.gamma = seconds_of(now, budget, merge) / ((kPeers + 1) * shares.size());
+  for (std::size_t i = 1; i < kIndexCodingCount; ++i)
+    profile.index_seconds[i] = beyond_plain({.index = static_cast<IndexCoding>(i)});
+  for (std::size_t v = 1; v < kValueCodingCount; ++v)
+    profile.value_seconds[v] = beyond_plain({.value = static_cast<ValueCoding>(v)});
 }
 
 void measure_passes(const Clock& now, double budget, const CalibrateOptions& options, Machine& machine) {

@@ -16,7 +16,7 @@ constexpr std::array<double, 5> kSizes = {1 << 14, 1 << 16, 1 << 18, 1 << 19, 1 
 constexpr std::array<double, 5> kMessages = {1, 2, 4, 8, 16};
 constexpr double kScattered = 1 << 20;             // bytes that a rank sends in a round with all others
 constexpr double kLeastScattered = 1024;           // bytes of one message of that round
-constexpr int kNetworkProbes = 2 + 5 + 2 * 5 + 2;  // share the budget
+constexpr int kNetworkProbes = 2 + 5 + 2 * 5 + 2;  // times of rounds: they share the budget
 constexpr std::size_t kPilots = 3;
 constexpr double kLeastBatches = 3, kBatches = 9;
 constexpr double kMostRounds = 1000;  // in a batch
@@ -47,11 +47,10 @@ class Prober {
                           static_cast<int>(std::clamp(fit / kBatches, 1.0, kMostRounds))));
   }
 
-  // Seconds of one message: the dearer of a neighbour and of the farthest rank.
+  // Seconds of one message: the dearer of the next rank and of the rank P/2 further.
   double pair_seconds(std::size_t bytes) {
     const double near = seconds({.bytes = bytes});
-    const double far = seconds({.distance = std::max(1, part_.size() / 2), .bytes = bytes});
-    return std::max(near, far);
+    return std::max(near, seconds({.distance = std::max(1, part_.size() / 2), .bytes = bytes}));
   }
 
   std::size_t peers() const { return static_cast<std::size_t>(part_.size()) - 1; }
@@ -121,16 +120,17 @@ double median_slope(std::span<const double> x, std::span<const double> y) {
   return median(std::move(slopes));
 }
 
-Machine measure_network(Communicator& all, Communicator& part, const Clock& now, double budget) {
+Machine measure_network(Communicator& all, Communicator& part, const Clock& now, double budget, Machine machine) {
   Prober prober(all, part, now, budget);
   Workspace work;
   const auto P = static_cast<int>(allreduce_small(all, std::int64_t{part.size()}, Reduction::max, work));
-  if (P < 2) return {};
+  machine.alpha = machine.beta = machine.overhead = 0;
+  machine.contention = 1;
+  if (P < 2) return machine;
   std::vector<double> sizes, messages;
   const double small = prober.pair_seconds(kSmall);
   for (const double m : kMessages) messages.push_back(prober.seconds({.messages = static_cast<std::size_t>(m)}));
   for (const double b : kSizes) sizes.push_back(prober.pair_seconds(static_cast<std::size_t>(b)));
-  Machine machine;
   machine.beta = std::max(kLeastBeta, median_slope(kSizes, sizes));
   // Noise must not make a price negative, nor a message cheaper than its overhead.
   machine.overhead = std::clamp(median_slope(kMessages, messages) - kSmall * machine.beta, 0.0, small);

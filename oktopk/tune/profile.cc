@@ -2,31 +2,37 @@
 #include "oktopk/tune/profile.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <span>
+#include <sstream>
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/state.h"
+#include "oktopk/tune/prices.h"
 
 namespace oktopk {
 namespace {
 
-void put(StateWriter& state, const Machine& m) {
-  for (const double price : {m.alpha, m.beta, m.gamma, m.overhead, m.contention, m.delta, m.sigma}) state.put(price);
+void put(StateWriter& state, const Machine& machine) {
+  for (const NamedPrice& named : kMachinePrices) state.put(machine.*named.price);
 }
 
 Machine take_machine(StateReader& state) {
-  Machine m;
-  for (double* price : {&m.alpha, &m.beta, &m.gamma, &m.overhead, &m.contention, &m.delta, &m.sigma})
-    *price = state.take_finite<double>("a price of the profile", 0);
-  return m;
+  Machine machine;
+  for (const NamedPrice& named : kMachinePrices)
+    machine.*named.price = state.take_finite<double>("a price of the profile", 0);
+  return machine;
 }
 
 // A flag in the word with the ranks per host: the prices of an external dense follow at the end. Older states lack it.
 constexpr std::uint32_t kHasExternal = std::uint32_t{1} << 31;
 
+// Older states have fewer codings.
 void take_prices(StateReader& state, std::span<double> prices) {
   const auto saved = state.take_all_finite<double>("price of a coding", 0);
-  require(saved.size() == prices.size(), "state: prices of ", saved.size(), " codings, but there are ", prices.size());
+  require(saved.size() <= prices.size(), "state: prices of ", saved.size(), " codings, but there are ", prices.size());
   std::copy(saved.begin(), saved.end(), prices.begin());
 }
 
@@ -65,6 +71,15 @@ Profile take_profile(StateReader& state) {
   external.latency = state.take_finite<double>("the latency of an external dense", 0);
   external.per_byte = state.take_finite<double>("the price of an external dense", 0);
   return profile;
+}
+
+std::string read_text(const std::string& file) {
+  errno = 0;
+  std::ifstream in(file);
+  std::ostringstream text;
+  text << in.rdbuf();
+  require(in.good() && text.good(), "cannot read ", file, ": ", errno != 0 ? std::strerror(errno) : "it is empty");
+  return text.str();
 }
 
 }  // namespace oktopk

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A profile is what preset auto decides by: the prices of rounds, messages, bytes, entries and values on the ranks at
-// hand. calibrate() measures one, read_profile() reads one from a JSON file (docs/tuning.md). All ranks that decide by
-// a profile must hold the same bits. ChoiceOptions says what auto may choose from.
+// A profile has the prices by which preset auto decides: rounds, messages, bytes, entries and values on the ranks at
+// hand. calibrate() measures one, read_profile() reads one from a JSON file. All ranks that decide by a profile must
+// hold the same bits. ChoiceOptions limits the choice. docs/tuning.md explains all of it.
 #pragma once
 
 #include <array>
@@ -16,23 +16,12 @@
 #include "oktopk/codec/codec.h"
 #include "oktopk/comm/communicator.h"
 #include "oktopk/device/device.h"
+#include "oktopk/tune/cost.h"
 
 namespace oktopk {
 
 class StateReader;
 class StateWriter;
-struct Problem;
-
-// Prices of the network and the processor, in seconds.
-struct Machine {
-  double alpha = 0;       // per round: the latency of a message
-  double beta = 0;        // per byte and direction, while all ranks exchange in pairs
-  double gamma = 0;       // per sparse entry that goes into a merge
-  double overhead = 0;    // per message: processor time, half of it on the sender
-  double contention = 1;  // factor of beta while every rank sends to every other
-  double delta = 0;       // per dense value
-  double sigma = 0;       // per gradient value that is accumulated and selected from
-};
 
 // A dense allreduce that the caller makes himself (ChoiceOptions::external_dense): a line in its bytes.
 struct ExternalPrice {
@@ -54,9 +43,10 @@ struct Profile {
   std::optional<Machine> leaders = std::nullopt;  // between one rank of each host, while the others wait
   int ranks_per_host = 1;
   std::optional<ExternalPrice> external_dense = std::nullopt;  // absent: as dear as preset dense
-  // Seconds per entry, encoding and decoding together, beyond coo32 and fp32; in the order of the enums.
-  std::array<double, 6> index_seconds = {0, 0.3e-9, 0.3e-9, 1e-9, 1e-9, 0};
-  std::array<double, 4> value_seconds = {0, 0.1e-9, 2e-9, 2e-9};
+  // Seconds per entry, encoding and decoding together, beyond coo32 and fp32; in the order of the enums. A coding
+  // without a price costs nothing.
+  std::array<double, kIndexCodingCount> index_seconds = {0, 0.3e-9, 0.3e-9, 1e-9, 1e-9, 0};
+  std::array<double, kValueCodingCount> value_seconds = {0, 0.1e-9, 2e-9, 2e-9};
 
   // The prices with this codec on the wire. for_leaders: where only one rank of each host exchanges.
   Machine machine_with(Codec codec, bool for_leaders = false) const {
@@ -67,8 +57,8 @@ struct Profile {
   }
 };
 
-// As JSON text. Reading checks every field: UsageError names `where` and the field. A build without nlohmann_json
-// throws UsageError from all functions that read or write JSON.
+// As JSON text. Reading checks every field: UsageError names `where` and the field. A coding that is missing keeps its
+// price of Profile{}. Only builds with nlohmann_json have these three functions.
 std::string to_json(const Profile& profile);
 Profile profile_from_json(const std::string& text, const std::string& where);
 Profile read_profile(const std::string& file);
@@ -98,21 +88,6 @@ struct CalibrateOptions {
 // UsageError on all ranks where their options differ. COST: about `budget` seconds, and 2 * values floats of memory.
 Profile calibrate(Communicator& comm, const CalibrateOptions& options = {});
 
-// How a user steers preset auto: what the tuner may choose from, and override rules, which name a method for some
-// problems. The first rule that matches wins; the tuner chooses what the rule leaves open.
-//
-//   oktopk:n>=1M,density<0.02; dense:n<64K; circulant[codec=elias_fano+bf16,group=8]:P=16..64
-//
-//   rules     = [ rule { ";" rule } [ ";" ] ]
-//   rule      = preset [ "[" setting { "," setting } "]" ] [ ":" condition { "," condition } ]
-//   setting   = "codec=" codec | "skips=" skips (circulant) | "group=" ranks per group
-//   condition = variable ( "<" | "<=" | ">" | ">=" | "=" ) number
-//             | variable "=" number ".." number
-//   variable  = "n" | "k" | "density" | "P"
-//   number    = digits, perhaps a fraction and an exponent, perhaps K, M or G (K = 1024)
-//
-// A rule without conditions always matches. Ranges include both ends. All decisions are pure arithmetic of values that
-// are equal on all ranks.
 // A method with a preset, and perhaps more that is fixed.
 struct PartialMethod {
   std::string preset;
@@ -122,22 +97,24 @@ struct PartialMethod {
   friend bool operator==(const PartialMethod&, const PartialMethod&) = default;
 };
 
-enum class Variable { n, k, density, ranks };
-
-// The variable is in [least, most].
-struct Condition {
-  Variable variable = Variable::n;
-  double least = 0, most = 0;
-  std::string text;  // relation and number, such as ">=1M" or "=16..64"
-  friend bool operator==(const Condition&, const Condition&) = default;
-};
-
+// An override rule: the method for all problems that meet the conditions.
 struct Rule {
+  enum class Variable { n, k, density, ranks };
+  // The variable is in [least, most].
+  struct Condition {
+    Variable variable = Variable::n;
+    double least = 0, most = 0;
+    friend bool operator==(const Condition&, const Condition&) = default;
+  };
+
   PartialMethod method;
   std::vector<Condition> conditions;
+  std::string text;  // in the form that Overrides::parse() reads
   friend bool operator==(const Rule&, const Rule&) = default;
 };
 
+// Rules of the user, such as "oktopk:n>=1M,density<0.02; dense:n<64K; circulant[codec=bf16,group=8]:P=16..64". The
+// first rule that matches wins; the tuner chooses what the rule leaves open. docs/tuning.md has the grammar.
 class Overrides {
  public:
   // UsageError shows the text, the place and what was expected there.
@@ -152,18 +129,8 @@ class Overrides {
  private:
   std::vector<Rule> rules_;
 };
-
-// In the form that parse() reads.
-std::string to_string(const Condition& condition);
-std::string to_string(const Rule& rule);
-std::string to_string(const Overrides& overrides);
-
-// As JSON text: a list of {"use": {"preset", "codec", "skips", "group"}, "when": {"n", "k", "density", "P"}}. A
-// condition is a number, or text such as ">=1M" or "1M..64M", or a list of these. UsageError names `where` and the
-// field.
-std::string to_json(const Overrides& overrides);
-Overrides overrides_from_json(const std::string& text, const std::string& where);
-Overrides read_overrides(const std::string& file);  // JSON, or rules as parse() reads them
+std::string to_string(const Overrides& overrides);  // in the form that parse() reads
+Overrides read_overrides(const std::string& file);
 
 struct ChoiceOptions {
   std::vector<std::string> presets = {};     // besides dense; empty: all presets whose counts can be predicted

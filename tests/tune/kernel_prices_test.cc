@@ -48,8 +48,8 @@ TEST(KernelPrices, are_per_entry_and_per_value) {
   EXPECT_DOUBLE_EQ(all[0].machine.delta, 2.0 / 1000);
   EXPECT_DOUBLE_EQ(all[0].machine.sigma, 2.0 / 1000);
   EXPECT_DOUBLE_EQ(all[0].machine.gamma, 2.0 / (5 * 5242));
-  EXPECT_EQ(all[0].index_seconds, (std::array<double, 6>{}));
-  EXPECT_EQ(all[0].value_seconds, (std::array<double, 4>{}));
+  EXPECT_EQ(all[0].index_seconds, (std::array<double, kIndexCodingCount>{}));
+  EXPECT_EQ(all[0].value_seconds, (std::array<double, kValueCodingCount>{}));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "oktopk/allreduce/allreduce.h"
 #include "oktopk/allreduce/presets.h"
@@ -106,7 +107,7 @@ TEST(OverridesParser, reads_settings_and_conditions) {
                                                         .group = 8}));
   const auto& conditions = overrides.rules()[2].conditions;
   ASSERT_EQ(conditions.size(), 4U);
-  EXPECT_EQ(conditions[0], (Condition{Variable::ranks, 16, 64, "=16..64"}));
+  EXPECT_EQ(conditions[0], (Rule::Condition{Rule::Variable::ranks, 16, 64}));
   EXPECT_NEAR(conditions[1].least, 1536, 1e-5);
   EXPECT_NEAR(conditions[1].most, 1536, 1e-5);
   EXPECT_EQ(conditions[2].most, 1e6);
@@ -127,31 +128,36 @@ TEST(OverridesParser, says_where_and_what_was_expected) {
   const Case cases[] = {
       {"nonsense:n<3", "character 1 (\"nonsense:n<3\")", "expected a preset: dense, topka"},
       {"dense:n<3;", "", ""},
-      {"dense:n<3; ;", "character 12 (\";\")", "expected a preset"},
-      {"dense n<3", "character 7 (\"n<3\")", "expected '[', ':', ';' or the end"},
-      {"dense:n<3 k<4", "character 11 (\"k<4\")", "expected ',', ';' or the end"},
+      {"dense:n<3; ;", "", ""},
+      {"dense:n<3; :n<4", "character 12 (\":n<4\")", "expected a preset"},
+      {"dense n<3", "character 1 (\"dense n<3\")", "then '[', ':', ';' or the end"},
+      {"dense:n<3 k<4", "character 9 (\"3 k<4\")", "expected a number"},
       {"dense:m<3", "character 7 (\"m<3\")", "expected n, k, density or P"},
       {"dense:", "character 7 (the end)", "expected n, k, density or P"},
+      {"dense:n<3,", "character 11 (the end)", "expected n, k, density or P"},
       {"dense:n", "character 8 (the end)", "expected <, <=, >, >= or ="},
-      {"dense:n!3", "character 8 (\"!3\")", "expected <, <=, >, >= or ="},
+      {"dense:n!3", "character 7 (\"n!3\")", "then <, <=, >, >= or ="},
       {"dense:n<", "character 9 (the end)", "expected a number"},
       {"dense:n<-3", "character 9 (\"-3\")", "expected a number"},
-      {"dense:n<3T", "character 10 (\"T\")", "expected K, M, G or the end of the number"},
-      {"dense:n<1e999", "character 9 (\"1e999\")", "not too large"},
+      {"dense:n==3", "character 9 (\"=3\")", "expected a number"},
+      {"dense:n<3T", "character 9 (\"3T\")", "expected a number, such as 64K"},
+      {"dense:n<1e999", "character 9 (\"1e999\")", "expected a number"},
       {"dense:n=9..3", "character 10 (\"..3\")", "the range ends before it begins"},
       {"dense:n=9..", "character 12 (the end)", "expected a number"},
-      {"dense:n<9..12", "character 10 (\"..12\")", "expected ',', ';' or the end"},
+      {"dense:n<9..12", "character 9 (\"9..12\")", "expected a number"},
       {"circulant[size=3]", "character 11 (\"size=3]\")", "expected codec=, skips= or group="},
       {"circulant[]", "character 11 (\"]\")", "expected codec=, skips= or group="},
-      {"circulant[group=3", "character 18 (the end)", "expected ',' or ']'"},
-      {"circulant[group=0]", "character 17 (\"0]\")", "expected a number of ranks"},
-      {"circulant[group=x]", "character 17 (\"x]\")", "expected a number of ranks"},
-      {"circulant[codec=zip]", "character 17 (\"zip]\")", "zip"},
-      {"circulant[skips=8,9,1]", "character 17 (\"8,9,1]\")", "8,9,1"},
-      {"circulant[skips=slow]", "character 17 (\"slow]\")", "expected direct, halving"},
-      {"circulant[group=2,group=3]", "character 25 (\"3]\")", "group is given twice"},
-      {"topka[skips=direct]", "character 13", "only circulant has skips, not topka"},
-      {"dense[codec=elias_fano]", "character 13", "dense has no indices"},
+      {"circulant[group=3", "character 18 (the end)", "expected ']'"},
+      {"circulant[group=3 :n<4", "character 18 (\" :n<4\")", "expected ']'"},
+      {"circulant[group=3]x", "character 20 (the end)", "expected ']'"},
+      {"circulant[group=0]", "character 11 (\"group=0]\")", "expected a number of ranks"},
+      {"circulant[group=x]", "character 11 (\"group=x]\")", "expected a number of ranks"},
+      {"circulant[codec=zip]", "character 11 (\"codec=zip]\")", "zip"},
+      {"circulant[skips=8,9,1]", "character 11 (\"skips=8,9,1]\")", "8,9,1"},
+      {"circulant[skips=slow]", "character 11 (\"skips=slow]\")", "expected direct, halving"},
+      {"circulant[group=2,group=3]", "character 19 (\"group=3]\")", "group is given twice"},
+      {"topka[skips=direct]", "character 7", "only circulant has skips, not topka"},
+      {"dense[codec=elias_fano]", "character 7", "dense has no indices"},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.text);
@@ -166,6 +172,18 @@ TEST(OverridesParser, says_where_and_what_was_expected) {
       EXPECT_NE(what.find(c.expected), std::string::npos) << what;
     }
   }
+}
+
+TEST(OverridesParser, reads_skips_with_a_colon) {
+  EXPECT_EQ(to_string(Overrides::parse("circulant[skips=radix:4]:P>=16")), "circulant[skips=radix:4]:P>=16");
+  EXPECT_EQ(to_string(Overrides::parse("circulant[group=2, skips=radix:4]")), "circulant[skips=radix:4,group=2]");
+}
+
+TEST(OverridesParser, reads_files) {
+  const std::string file = testing::TempDir() + "oktopk_overrides_test";
+  std::ofstream(file) << "dense:n<5;\ntopka\n";
+  EXPECT_EQ(to_string(read_overrides(file)), "dense:n<5; topka");
+  EXPECT_THROW(read_overrides("no/such/file"), UsageError);
 }
 
 }  // namespace
