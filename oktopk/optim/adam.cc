@@ -39,7 +39,6 @@ class Adam final : public UpdateRule {
     check(options);
   }
 
-  std::uint32_t steps() const { return t_; }
   float scale() const override { return 1.0F; }
   std::unique_ptr<UpdateRule> fresh() const override { return std::make_unique<Adam>(n, options_); }
   // With Sparsify::updates: the update that this rank would apply to weights of zero.
@@ -186,7 +185,5 @@ AdamMode find_adam_mode(std::string_view name) { return kAdamModes.find(name); }
 
 SparseAdamW::SparseAdamW(Synchroniser& sync, const AdamOptions& options)
     : Optimiser(sync, std::make_unique<Adam>(sync.n(), options)) {}
-
-std::uint32_t SparseAdamW::steps() const { return static_cast<const Adam&>(rule()).steps(); }
 
 }  // namespace oktopk

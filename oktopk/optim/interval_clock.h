@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables that lazy optimisers read when a coordinate arrives after steps without one: the sum of the learning rates
-// and the product of the weight decays since then (IntervalClock), and powers of a beta (PowerTable). The update rules
-// (adam_rule.h, sgd_rule.h) read both through views of plain pointers, so that a kernel of any device can hold them.
-//
-// The rules are static functions: each kernel file has its own copy, compiled for its own instructions. They use only
-// operations with one correct result (+ - * / sqrt fma), so all SIMD levels, thread counts and ranks agree bit by bit.
+// Tables for coordinates that arrive after steps without an arrival: the sum of the learning rates and the product of
+// the weight decays since then (IntervalClock), and powers of a beta (PowerTable). The update rules (adam_rule.h,
+// sgd_rule.h) read both through views of plain pointers, so that a kernel of any device can hold them. The rules are
+// static functions: each kernel file has its own copy, compiled for its own instructions. They use only operations with
+// one correct result (+ - * / sqrt fma), so all SIMD levels, thread counts and ranks agree bit by bit.
 // COST: O(1) and 16 B per step, 24 B per run of steps with one rate. Fewer than 2^31 steps.
 #pragma once
 

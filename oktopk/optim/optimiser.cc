@@ -160,8 +160,4 @@ void Optimiser::load_all(std::size_t count, const ReadState& read) {
   rule_ = std::move(mine.rule);
 }
 
-void Optimiser::load_all(std::span<const Bytes> states) {
-  load_all(states.size(), [&](std::size_t r) { return std::span<const std::byte>(states[r]); });
-}
-
 }  // namespace oktopk

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that optimisers do around one synchronisation: clip the gradient, prepare it, synchronise, apply the mean
-// to the weights. SparseSGD and SparseAdamW add their rules.
-// An object belongs to one rank. All ranks make the same calls with the same options, and hold bitwise equal weights
-// before and after each call. Formulas and costs: docs/optimisers.md.
+// SparseSGD and SparseAdamW over any synchroniser: clip the gradient, prepare it, synchronise, apply the mean to the
+// weights. An object belongs to one rank. All ranks make the same calls with the same options, and hold bitwise equal
+// weights before and after each call. Formulas and costs: docs/optimisers.md.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +17,14 @@ namespace oktopk {
 
 enum class Sparsify {
   gradients,  // all ranks hold the same optimiser state, which sees the sparse mean
-  updates,    // each rank holds a state of its own and sends its updates; for SGD this is the momentum correction of
-              // Deep Gradient Compression
+  updates,    // each rank holds its own state and sends its updates; SGD: as in Deep Gradient Compression
 };
 std::string_view to_string(Sparsify sparsify);
 Sparsify find_sparsify(std::string_view name);
 
 // Collective: the factor of clipping by global norm, min(1, clip_norm / sqrt(sum over the ranks of ||g_r||^2 / P)),
-// with equal bits on all ranks. ||mean g|| is at most this root mean square, so the factor bounds the norm of the mean;
-// with P = 1 it is the usual clipping. 1 when some gradient is not finite: the synchroniser decides what happens then.
-// COST: one pass over the gradient; ceil(log2 P) messages of a few bytes.
+// which bounds the norm of the mean; with equal bits on all ranks. 1 when some gradient is not finite: the synchroniser
+// decides what happens then. COST: one pass over the gradient; ceil(log2 P) messages of a few bytes.
 float clip_factor(Communicator& comm, std::span<const float> gradient, float clip_norm);
 
 class StateWriter;
@@ -53,11 +50,10 @@ class Optimiser {
   void apply(std::span<float> weights, const Update& update);
   float scale() const;
 
-  // Collective: applies everything unsent in one dense exchange, and the weight decay that a lazy optimiser still owes.
-  // Not a training step: it brings no gradient.
+  // Collective: applies everything unsent in one dense exchange, and catches up. Not a training step.
   void flush(std::span<float> weights);
 
-  // Applies the weight decay that a lazy optimiser owes to weights that did not arrive. Call it on all ranks before
+  // Applies the weight decay that interval-aware Adam owes to weights that did not arrive. Call it on all ranks before
   // weights are used elsewhere. Local. COST: O(n).
   void catch_up(std::span<float> weights);
 
@@ -73,11 +69,9 @@ class Optimiser {
   void write(StateWriter& state) const;
   void load(std::span<const std::byte> state);
   void load_all(std::size_t count, const ReadState& read);
-  void load_all(std::span<const Bytes> states);
 
  protected:
   Optimiser(Synchroniser& sync, std::unique_ptr<UpdateRule> rule);
-  const UpdateRule& rule() const { return *rule_; }
 
  private:
   struct Saved {
@@ -117,9 +111,6 @@ class SparseSGD final : public Optimiser {
  public:
   // REQUIRES: sync outlives the optimiser.
   SparseSGD(Synchroniser& sync, const SgdOptions& options);
-
-  // Empty without momentum. With Sparsify::updates each rank has its own.
-  std::span<const float> momentum() const;
 };
 
 enum class AdamMode {
@@ -148,8 +139,6 @@ class SparseAdamW final : public Optimiser {
  public:
   // REQUIRES: sync outlives the optimiser.
   SparseAdamW(Synchroniser& sync, const AdamOptions& options);
-
-  std::uint32_t steps() const;
 };
 
 }  // namespace oktopk

@@ -23,13 +23,9 @@ void check(const SgdOptions& o) {
 
 // The gradient that SGD sees, times the learning rate. Constants by value: the compiler would read members again after
 // each store to a float.
-struct Pull {
-  float rate;
-  float factor;
-  float weight_decay;
-
-  float operator()(float gradient, float weight) const { return rate * (factor * gradient + weight_decay * weight); }
-};
+auto pull(float rate, float factor, float decay) {
+  return [=](float gradient, float weight) { return rate * (factor * gradient + decay * weight); };
+}
 
 // The state of SGD and its steps.
 class Sgd final : public UpdateRule {
@@ -42,13 +38,12 @@ class Sgd final : public UpdateRule {
     check(options);
   }
 
-  std::span<const float> momentum() const { return velocity_; }
   float scale() const override { return learning_rate; }
   std::unique_ptr<UpdateRule> fresh() const override { return std::make_unique<Sgd>(n, options_); }
   ScaledValues prepare(std::span<const float> weights, const ScaledValues& gradient) override {
     if (!has_local_momentum() && options_.weight_decay == 0) return {gradient.values, scale() * gradient.scale};
     prepared_.resize(n);
-    const Pull pulled = pull(gradient);
+    const auto pulled = pull(learning_rate, gradient.scale, options_.weight_decay);
     for (std::size_t i = 0; i < n; ++i) prepared_[i] = pulled(gradient.values[i], weights[i]);
     if (!has_local_momentum()) return {prepared_};
     const float mu = options_.momentum;
@@ -61,7 +56,7 @@ class Sgd final : public UpdateRule {
 
   void settle(std::span<const float> weights, const ScaledValues& gradient, std::span<const Index> sent) override {
     if (!has_local_momentum()) return;
-    const Pull pulled = pull(gradient);
+    const auto pulled = pull(learning_rate, gradient.scale, options_.weight_decay);
     const float mu = options_.momentum;
     for (std::size_t i = 0; i < n; ++i) velocity_[i] = mu * velocity_[i] + pulled(gradient.values[i], weights[i]);
     if (options_.factor_masking)
@@ -120,7 +115,6 @@ class Sgd final : public UpdateRule {
   bool has_local_momentum() const { return sparsifies_updates && options_.momentum > 0; }
   bool has_global_momentum() const { return !sparsifies_updates && options_.momentum > 0; }
   bool is_lazy() const { return has_global_momentum() && options_.interval_aware; }
-  Pull pull(const ScaledValues& gradient) const { return {learning_rate, gradient.scale, options_.weight_decay}; }
   // The learning rate is in the mean already, and so is the weight decay.
   SgdStep constants() {
     return {.momentum = options_.momentum,
@@ -145,7 +139,5 @@ class Sgd final : public UpdateRule {
 
 SparseSGD::SparseSGD(Synchroniser& sync, const SgdOptions& options)
     : Optimiser(sync, std::make_unique<Sgd>(sync.n(), options)) {}
-
-std::span<const float> SparseSGD::momentum() const { return static_cast<const Sgd&>(rule()).momentum(); }
 
 }  // namespace oktopk

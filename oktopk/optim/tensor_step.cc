@@ -6,6 +6,7 @@
 #include <functional>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "oktopk/base/simd.h"
@@ -17,21 +18,16 @@ namespace {
 constexpr std::size_t kBlockSize = 1U << 14U;     // coordinates, or indices of those that arrive
 constexpr std::size_t kThreadsWorth = 1U << 17U;  // coordinates that make up for a thread's start
 
-struct Work {
-  const TensorState* tensor = nullptr;
-  Block block;
-};
-
 // Runs the kernel that pick(TensorKernels) names over all blocks, each on the next free thread. Threads live for one
 // call: their start is cheap beside the work that they are started for. Every level above scalar has FMA (base/simd.h).
 template <class Pick, class Step>
 void run(const Pick& pick, std::span<const TensorState> tensors, const Step& step, std::size_t threads) {
-  std::vector<Work> all;
+  std::vector<std::pair<const TensorState*, Block>> all;
   std::size_t total = 0;
   for (const TensorState& tensor : tensors) {
     const std::size_t size = tensor.indices == nullptr ? tensor.size : tensor.count;
     for (std::size_t begin = 0; begin < size; begin += kBlockSize)
-      all.push_back({&tensor, {begin, std::min(begin + kBlockSize, size)}});
+      all.emplace_back(&tensor, Block{begin, std::min(begin + kBlockSize, size)});
     total += size;
   }
   const TensorKernels* kernels = simd_level() == SimdLevel::scalar ? kTensorKernels : tensor_kernels_avx2();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joins the prices of network and processor (prices.h) to a profile. Every number is reduced over the ranks, so that
-// all ranks hold the same bits and decide alike.
+// Measures a profile: rounds of messages here, kernels in kernel_prices.cc. Every number is reduced over the ranks, so
+// that all ranks hold the same bits and decide alike. docs/tuning.md has a table of how each price is measured.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -9,12 +9,25 @@
 #include <limits>
 #include <sstream>
 
+#include "oktopk/base/bytes.h"
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/tune/prices.h"
 
 namespace oktopk {
 namespace {
+
+constexpr std::size_t kSmall = 8;
+constexpr std::array<double, 5> kSizes = {1 << 14, 1 << 16, 1 << 18, 1 << 19, 1 << 20};
+constexpr std::array<double, 5> kMessages = {1, 2, 4, 8, 16};
+constexpr double kScattered = 1 << 20;             // bytes that a rank sends in a round with all others
+constexpr double kLeastScattered = 1024;           // bytes of one message of that round
+constexpr int kNetworkProbes = 2 + 5 + 2 * 5 + 2;  // times of rounds: they share the budget
+constexpr std::size_t kPilots = 3;
+constexpr double kLeastBatches = 3, kBatches = 9;
+constexpr double kMostRounds = 1000;  // in a batch
+// 100 TB/s. Noise can give a slope of zero or less, and a price of zero would make any number of bytes free.
+constexpr double kLeastBeta = 1e-14;
 
 double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -46,10 +59,111 @@ void agree(Communicator& comm, const CalibrateOptions& o, Workspace& work) {
   require_equal(comm, "calibrate", text.str(), work);
 }
 
+// Times rounds of messages among the ranks of `part`, all parts of `all` at once.
+class Prober {
+ public:
+  Prober(Communicator& all, Communicator& part, const Clock& now, double budget)
+      : all_(all), part_(part), now_(now), budget_(budget / kNetworkProbes) {}
+
+  // `machine` with the prices of this network; those of a free one where no part has two ranks.
+  Machine prices(Machine machine) {
+    machine.alpha = machine.beta = machine.overhead = 0;
+    machine.contention = 1;
+    const auto P = static_cast<int>(allreduce_small(all_, std::int64_t{part_.size()}, Reduction::max, work_));
+    if (P < 2) return machine;
+    std::vector<double> messages, sizes;
+    const double small = pair_seconds(kSmall);
+    for (const double m : kMessages) messages.push_back(seconds(kSmall, 1, static_cast<std::size_t>(m)));
+    for (const double bytes : kSizes) sizes.push_back(pair_seconds(bytes));
+    machine.beta = std::max(kLeastBeta, median_slope(kSizes, sizes));
+    // Noise must not make a price negative, nor a message cheaper than its overhead.
+    machine.overhead = std::clamp(median_slope(kMessages, messages) - kSmall * machine.beta, 0.0, small);
+    machine.alpha = std::max(0.0, small - machine.overhead - kSmall * machine.beta);
+    if (P > 2) machine.contention = std::max(1.0, scattered_byte(P - 1) / machine.beta);  // no round is faster than 1
+    return machine;
+  }
+
+ private:
+  // Seconds of one message: the dearer of the next rank and of the rank P/2 further.
+  double pair_seconds(double bytes) {
+    const double near = seconds(bytes, 1, 1);
+    return std::max(near, seconds(bytes, std::max(1, part_.size() / 2), 1));
+  }
+
+  // Seconds per byte of a round in which every rank sends to all its peers.
+  double scattered_byte(int peers) {
+    const double bytes = std::max(kLeastScattered, std::floor(kScattered / peers));
+    const auto messages = static_cast<std::size_t>(part_.size()) - 1;
+    const double small = seconds(kSmall, 1, messages);
+    return (seconds(bytes, 1, messages) - small) / (peers * (bytes - kSmall));
+  }
+
+  // Seconds of one round, equal on all ranks: every rank sends `messages` messages of `bytes` bytes, the first to the
+  // rank `distance` further, each other one to the next rank.
+  double seconds(double bytes, int distance, std::size_t messages) {
+    prepare(static_cast<std::size_t>(bytes), distance, messages);
+    // The fastest pilot: a disturbed one would leave time for a single round.
+    const double pilot = std::ranges::min(batches(kPilots, 1));
+    const double fit = pilot > 0 ? budget_ / pilot : kBatches * kMostRounds;
+    return median(batches(static_cast<std::size_t>(std::clamp(fit, kLeastBatches, kBatches)),
+                          static_cast<int>(std::clamp(fit / kBatches, 1.0, kMostRounds))));
+  }
+
+  void prepare(std::size_t bytes, int distance, std::size_t messages) {
+    sends_.clear();
+    recvs_.clear();
+    if (part_.size() < 2) return;  // this rank has no peer: it takes part only in the agreement
+    outgoing_.assign(bytes, std::byte{0});
+    incoming_.assign(bytes * messages, std::byte{0});  // so that no page fault is timed
+    for (std::size_t m = 0; m < messages; ++m) {
+      const int hop = (distance - 1 + static_cast<int>(m)) % (part_.size() - 1) + 1;
+      sends_.push_back({neighbour(part_, hop), outgoing_});
+      recvs_.push_back({neighbour(part_, -hop), std::span(incoming_).subspan(m * bytes, bytes)});
+    }
+  }
+
+  // Mean seconds of a round in each of `count` batches, on the slowest rank.
+  std::vector<double> batches(std::size_t count, int repetitions) {
+    std::vector<double> times(count);
+    for (double& time : times) {
+      barrier(all_);
+      const double begin = now_();
+      if (!sends_.empty())
+        for (int i = 0; i < repetitions; ++i) part_.exchange(sends_, recvs_);
+      time = (now_() - begin) / repetitions;
+    }
+    allreduce_small(all_, std::span<double>(times), Reduction::max, work_);
+    return times;
+  }
+
+  Communicator& all_;
+  Communicator& part_;
+  const Clock& now_;
+  double budget_;  // seconds of one probe
+  Bytes outgoing_, incoming_;
+  std::vector<Send> sends_;
+  std::vector<Recv> recvs_;
+  Workspace work_;
+};
+
 }  // namespace
 
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+double median_slope(std::span<const double> x, std::span<const double> y) {
+  std::vector<double> slopes;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j) slopes.push_back((y[i] - y[j]) / (x[i] - x[j]));
+  return median(std::move(slopes));
+}
+
 Profile calibrate(Communicator& comm, const CalibrateOptions& options) {
-  const int P = comm.size();
+  const int P = comm.size(), rank = comm.rank();
   const Clock now = options.now ? options.now : Clock(steady_seconds);
   Workspace work;
   agree(comm, options, work);
@@ -69,13 +183,12 @@ Profile calibrate(Communicator& comm, const CalibrateOptions& options) {
   const double budget = options.kernels ? options.budget / 2 : options.budget;
   if (options.kernels) measure_kernels(comm, now, budget, options, profile);
   if (g == 1 || g == P) {
-    profile.machine = measure_network(comm, comm, now, budget, profile.machine);
+    profile.machine = Prober(comm, comm, now, budget).prices(profile.machine);
     return profile;
   }
-  const int rank = comm.rank();
   const auto among = [&](int color) {
     const auto part = comm.split(color, rank);
-    return measure_network(comm, *part, now, budget / 3, profile.machine);
+    return Prober(comm, *part, now, budget / 3).prices(profile.machine);
   };
   profile.machine = among(rank % g);  // between hosts
   profile.inside = among(rank / g);

@@ -53,7 +53,6 @@ double seconds_inside(int group, const Problem& problem, const Problem& outside,
   return seconds(node_sum_cost(problem.n, group) + share, machine);
 }
 
-bool is_faster(const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; }
 bool is_preferred(const Candidate& c) { return c.method.preset == "dense" || c.method.preset == "circulant"; }
 
 }  // namespace
@@ -124,25 +123,20 @@ Skips best_skips(const Problem& problem, Codec codec, const Machine& machine) {
 
 Candidate best_of(const PartialMethod& wanted, const Problem& problem, const Profile& profile,
                   const ChoiceOptions& options) {
-  find_preset(wanted.preset);
   Candidate best;
   best.seconds = std::numeric_limits<double>::infinity();
-  std::vector<int> groups = {1};
-  const int g = std::min(profile.ranks_per_host, problem.P);
-  if (options.groups && g > 1) groups.push_back(g);
-  if (wanted.group && options.groups) groups = {std::min(*wanted.group, problem.P)};
+  const int host = options.groups ? std::min(wanted.group.value_or(profile.ranks_per_host), problem.P) : 1;
+  const std::vector<int> groups = wanted.group || host == 1 ? std::vector{host} : std::vector{1, host};
   const auto codecs = wanted.codec ? std::vector<Codec>{*wanted.codec} : codecs_for(wanted.preset, options.coarsest);
   for (const int group : groups)
     for (const Codec codec : codecs) {
       Method method{.preset = wanted.preset, .codec = codec, .group = group};
-      if (wanted.skips) {
-        method.skips = *wanted.skips;
-      } else if (wanted.preset == "circulant") {
-        method.skips =
-            to_string(best_skips(outside_groups(problem, group), codec, profile.machine_with(codec, group > 1)));
-      }
+      const Machine machine = profile.machine_with(codec, group > 1);
+      if (wanted.skips) method.skips = *wanted.skips;
+      if (!wanted.skips && wanted.preset == "circulant")
+        method.skips = to_string(best_skips(outside_groups(problem, group), codec, machine));
       const Candidate c = price(method, problem, profile, options);
-      if (is_faster(c, best)) best = c;
+      if (c.seconds < best.seconds) best = c;
     }
   return best;
 }
@@ -161,8 +155,8 @@ std::vector<Candidate> rank_candidates(const Problem& problem, const Profile& pr
   if (names.empty()) names.assign(kCandidates.begin(), kCandidates.end());
   for (const std::string& name : names)
     if (name != "dense") all.push_back(best_of({.preset = name}, problem, profile, options));
-  std::stable_sort(all.begin(), all.end(), is_faster);
-  const auto preferred = std::find_if(all.begin(), all.end(), is_preferred);
+  std::ranges::stable_sort(all, {}, &Candidate::seconds);
+  const auto preferred = std::ranges::find_if(all, is_preferred);
   if (preferred->seconds <= all.front().seconds * (1 + options.preference))
     std::rotate(all.begin(), preferred, preferred + 1);
   if (const Rule* rule = options.overrides.match(problem)) {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The candidates of preset auto: the predict() of every preset, priced by a profile, the best first. Pure arithmetic of
-// values that are equal on all ranks, so all ranks choose alike without a message. dense (fp32 and, if allowed, bf16)
-// is always among them. An external dense is one in fp32 that the caller makes himself, such as the all_reduce of a
-// torch process group; it takes the place of our dense.
+// values that are equal on all ranks, so all ranks choose alike without a message. dense is always among them; an
+// external dense (docs/tuning.md) takes the place of ours in fp32.
 #pragma once
 
 #include <string>

@@ -5,17 +5,13 @@
 #include <bit>
 #include <cmath>
 
-#include "oktopk/base/varint.h"
+#include "oktopk/codec/frame.h"
+#include "oktopk/tune/profile.h"
 
 namespace oktopk {
 namespace {
 
 constexpr double kShort = 4096;  // a vector of so many values costs messages rather than bytes
-
-// Bytes of the head of a frame with `entries` entries (docs/wire_format.md): a checksum and twice the count.
-double frame_head(double entries) {
-  return 4 + static_cast<double>(varint_bytes(static_cast<std::uint64_t>(2 * std::ceil(entries))));
-}
 
 }  // namespace
 
@@ -80,7 +76,8 @@ Cost node_sum_cost(double n, int ranks) {
 
 Cost node_share_entries_cost(double entries, int ranks) {
   const double messages = ceil_log2(ranks);
-  return sequential(messages, messages * (2 * frame_head(entries) + 8 * entries), entries);
+  const auto head = static_cast<double>(frame_head_bytes({}, static_cast<std::size_t>(std::ceil(entries))));
+  return sequential(messages, messages * (2 * head + 8 * entries), entries);
 }
 
 Cost node_share_values_cost(double n, int ranks) {

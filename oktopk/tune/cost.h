@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The alpha-beta-gamma cost model: pure arithmetic. An algorithm's predict(Problem) is the only home of its cost
-// formula; the docs, the benchmark, the tuner and the tests all call it. A Machine prices a Cost.
+// formula; the docs, the benchmark, the tuner and the tests all call it. A Machine (profile.h) prices a Cost.
 #pragma once
 
 namespace oktopk {
+
+struct Machine;
 
 // The task of one step, as all ranks know it.
 struct Problem {
@@ -46,17 +48,6 @@ Cost concurrent(double messages, double bytes, double entries = 0, double width 
 struct Prediction {
   Cost expected;
   Cost bound;
-};
-
-// Prices of the network and the processor, in seconds.
-struct Machine {
-  double alpha = 0;       // per round: the latency of a message
-  double beta = 0;        // per byte and direction, while all ranks exchange in pairs
-  double gamma = 0;       // per sparse entry that goes into a merge
-  double overhead = 0;    // per message: processor time, half of it on the sender
-  double contention = 1;  // factor of beta while every rank sends to every other
-  double delta = 0;       // per dense value
-  double sigma = 0;       // per gradient value that is accumulated and selected from
 };
 
 // While one message of a round is on the wire, the processor sends the next one: the longer of the two times counts.

@@ -3,8 +3,6 @@
 // range is named in a UsageError.
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <utility>
 
 #include "oktopk/base/error.h"
 #include "oktopk/tune/prices.h"
@@ -14,57 +12,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The fields of one object. expect_no_others() refuses fields that were not asked for. REQUIRES: `json` outlives it.
-class JsonFields {
- public:
-  JsonFields(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
-    require(json.is_object(), where_, ": expected an object, not ", json.type_name());
-  }
-
-  bool has(const std::string& name) const { return json_.contains(name); }
-  JsonFields object(const std::string& name) { return {at(name), where_ + ": " + name}; }
-  double number(const std::string& name, double least = 0) {
-    const Json& value = at(name);
-    require(value.is_number(), where_, ": ", name, " = ", value.dump(), ", but it must be a number");
-    const auto number = value.get<double>();
-    require(std::isfinite(number) && number >= least, where_, ": ", name, " = ", number, ", but it must be at least ",
-            least);
-    return number;
-  }
-  int whole_number(const std::string& name, int least, int most) {
-    const double x = number(name, least);
-    require(x == std::floor(x) && x <= most, where_, ": ", name, " = ", x, ", but it must be a whole number");
-    return static_cast<int>(x);
-  }
-  std::string text(const std::string& name) {
-    const Json& value = at(name);
-    require(value.is_string(), where_, ": ", name, " = ", value.dump(), ", but it must be text");
-    return value.get<std::string>();
-  }
-  void expect_no_others() const {
-    for (const auto& item : json_.items())
-      require(known_.contains(item.key()), where_, ": unknown field \"", item.key(), "\"");
-  }
-
- private:
-  const Json& at(const std::string& name) {
-    require(has(name), where_, ": the field \"", name, "\" is missing");
-    known_.insert(name);
-    return json_.at(name);
-  }
-
-  const Json& json_;
-  std::string where_;
-  std::set<std::string> known_;
-};
-
 Json to_object(const Machine& machine) {
   Json json;
   for (const NamedPrice& named : kMachinePrices) json[std::string(named.name)] = machine.*named.price;
   return json;
 }
-
-Json to_object(const ExternalPrice& price) { return {{"latency", price.latency}, {"per_byte", price.per_byte}}; }
 
 Json to_object(std::span<const double> seconds, std::span<const CodingInfo> codings) {
   Json json;
@@ -72,27 +24,52 @@ Json to_object(std::span<const double> seconds, std::span<const CodingInfo> codi
   return json;
 }
 
-void read(JsonFields fields, Machine& machine) {
-  for (const NamedPrice& named : kMachinePrices)
-    machine.*named.price = fields.number(std::string(named.name), named.least);
-  fields.expect_no_others();
+Json to_object(const Profile& p) {
+  Json json = {{"name", p.name},
+               {"machine", to_object(p.machine)},
+               {"ranks_per_host", p.ranks_per_host},
+               {"index_seconds", to_object(p.index_seconds, index_codings())},
+               {"value_seconds", to_object(p.value_seconds, value_codings())}};
+  if (p.inside) json["inside"] = to_object(*p.inside);
+  if (p.leaders) json["leaders"] = to_object(*p.leaders);
+  if (p.external_dense)
+    json["external_dense"] = {{"latency", p.external_dense->latency}, {"per_byte", p.external_dense->per_byte}};
+  return json;
 }
 
-void read(JsonFields fields, ExternalPrice& price) {
-  price = {.latency = fields.number("latency"), .per_byte = fields.number("per_byte")};
-  fields.expect_no_others();
+// UsageError unless `json` has the fields of `least`, and numbers that are not below those of `least`.
+void check(const Json& json, const Json& least, const std::string& where) {
+  if (least.is_string()) return require(json.is_string(), where, " = ", json.dump(), ", but it must be text");
+  if (least.is_number()) {
+    require(json.is_number(), where, " = ", json.dump(), ", but it must be a number");
+    return require(json >= least, where, " = ", json.dump(), ", but it must be at least ", least.get<double>());
+  }
+  require(json.is_object(), where, ": expected an object, not ", json.type_name());
+  for (const auto& [name, field] : least.items()) {
+    require(json.contains(name), where, ": the field \"", name, "\" is missing");
+    check(json.at(name), field, where + ": " + name);
+  }
+  for (const auto& item : json.items())
+    require(least.contains(item.key()), where, ": unknown field \"", item.key(), "\"");
 }
 
-// Codings that a profile lacks are newer than it.
-void read(JsonFields fields, std::span<double> seconds, std::span<const CodingInfo> codings) {
-  for (std::size_t i = 0; i < seconds.size(); ++i)
-    if (const std::string name(codings[i].name); fields.has(name)) seconds[i] = fields.number(name);
-  fields.expect_no_others();
+// The least values of a profile with the optional parts that `json` has.
+Json least_values(const Json& json) {
+  Profile least{.machine = {}, .index_seconds = {}, .value_seconds = {}};
+  if (json.contains("inside")) least.inside.emplace();
+  if (json.contains("leaders")) least.leaders.emplace();
+  if (json.contains("external_dense")) least.external_dense.emplace();
+  return to_object(least);
 }
 
-template <class T>
-void read(JsonFields& fields, const std::string& name, std::optional<T>& part) {
-  if (fields.has(name)) read(fields.object(name), part.emplace());
+Machine to_machine(const Json& json) {
+  Machine machine;
+  for (const NamedPrice& named : kMachinePrices) machine.*named.price = json.at(std::string(named.name));
+  return machine;
+}
+
+void read_codings(const Json& json, std::span<const CodingInfo> codings, std::span<double> seconds) {
+  for (std::size_t i = 0; i < seconds.size(); ++i) seconds[i] = json.at(std::string(codings[i].name));
 }
 
 Json parse_json(const std::string& text, const std::string& where) {
@@ -105,30 +82,29 @@ Json parse_json(const std::string& text, const std::string& where) {
 
 }  // namespace
 
-std::string to_json(const Profile& p) {
-  Json json = {{"name", p.name},
-               {"machine", to_object(p.machine)},
-               {"ranks_per_host", p.ranks_per_host},
-               {"index_seconds", to_object(p.index_seconds, index_codings())},
-               {"value_seconds", to_object(p.value_seconds, value_codings())}};
-  if (p.inside) json["inside"] = to_object(*p.inside);
-  if (p.leaders) json["leaders"] = to_object(*p.leaders);
-  if (p.external_dense) json["external_dense"] = to_object(*p.external_dense);
-  return json.dump(2) + '\n';
-}
+std::string to_json(const Profile& profile) { return to_object(profile).dump(2) + '\n'; }
 
 Profile profile_from_json(const std::string& text, const std::string& where) {
-  const Json json = parse_json(text, where);
-  JsonFields fields(json, where);
-  Profile profile{.name = fields.text("name")};
-  read(fields.object("machine"), profile.machine);
-  read(fields, "inside", profile.inside);
-  read(fields, "leaders", profile.leaders);
-  read(fields, "external_dense", profile.external_dense);
-  profile.ranks_per_host = fields.whole_number("ranks_per_host", 1, 1 << 20);
-  read(fields.object("index_seconds"), profile.index_seconds, index_codings());
-  read(fields.object("value_seconds"), profile.value_seconds, value_codings());
-  fields.expect_no_others();
+  Json json = parse_json(text, where);
+  // Codings that are newer than the file.
+  const Json usual = to_object(Profile{});
+  for (const char* list : {"index_seconds", "value_seconds"})
+    if (json.contains(list) && json[list].is_object())
+      for (const auto& [name, seconds] : usual[list].items()) json[list].emplace(name, seconds);
+  check(json, least_values(json), where);
+  const double ranks = json["ranks_per_host"];
+  require(ranks == std::floor(ranks) && ranks <= 1 << 20, where, ": ranks_per_host = ", ranks,
+          ", but it must be a whole number");
+  Profile profile{
+      .name = json["name"], .machine = to_machine(json["machine"]), .ranks_per_host = static_cast<int>(ranks)};
+  if (json.contains("inside")) profile.inside = to_machine(json["inside"]);
+  if (json.contains("leaders")) profile.leaders = to_machine(json["leaders"]);
+  if (json.contains("external_dense")) {
+    const Json& price = json["external_dense"];
+    profile.external_dense = {.latency = price["latency"], .per_byte = price["per_byte"]};
+  }
+  read_codings(json["index_seconds"], index_codings(), profile.index_seconds);
+  read_codings(json["value_seconds"], value_codings(), profile.value_seconds);
   return profile;
 }
 

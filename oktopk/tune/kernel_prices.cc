@@ -38,57 +38,45 @@ double seconds_of(const Clock& now, double budget, const std::function<void()>& 
 }
 
 // The shares that an owner sums: one of each peer, and its own.
-class Shares {
- public:
-  Shares() : shares_(kPeers + 1) {
-    for (std::size_t p = 0; p < shares_.size(); ++p) {
-      Random random(7, p);
-      for (Index begin = 0; begin + kGap <= kWidth; begin += kGap) {
-        const auto value = static_cast<float>(1 + random.uniform());
-        shares_[p].push_back(begin + static_cast<Index>(random.below(kGap)), random.below(2) == 0 ? value : -value);
-      }
-    }
-    views_.assign(shares_.begin(), shares_.end());
-  }
-
-  double size() const { return static_cast<double>(shares_[0].size()); }  // of one
-
-  // Encodes and decodes all peers' shares.
-  void code(Codec codec) {
-    const FrameSpec spec{.codec = codec, .range = {0, kWidth}};
-    for (const CooView& share : std::span(views_).first(kPeers)) {
-      bytes_.clear();
-      errors_.clear();
-      arrived_.clear();
-      encode_frame(spec, share, bytes_, error_sink(codec, errors_));
-      decode_frame(open_frame(bytes_, spec), arrived_);
+std::vector<SparseVector> make_shares() {
+  std::vector<SparseVector> shares(kPeers + 1);
+  for (std::size_t p = 0; p < shares.size(); ++p) {
+    Random random(7, p);
+    for (Index begin = 0; begin + kGap <= kWidth; begin += kGap) {
+      const auto value = static_cast<float>(1 + random.uniform());
+      shares[p].push_back(begin + static_cast<Index>(random.below(kGap)), random.below(2) == 0 ? value : -value);
     }
   }
-
-  void add_up() { sum(views_, {0, kWidth}, sum_); }
-
- private:
-  std::vector<SparseVector> shares_;
-  std::vector<CooView> views_;
-  SparseVector arrived_, errors_, sum_;
-  Bytes bytes_;
-};
+  return shares;
+}
 
 void measure_entries(const Clock& now, double budget, Profile& profile) {
-  Shares shares;
-  const auto coding = [&](Codec codec) {
-    return seconds_of(now, budget, [&] { shares.code(codec); }) / (kPeers * shares.size());
+  const std::vector<SparseVector> shares = make_shares();
+  const std::vector<CooView> views(shares.begin(), shares.end());
+  const auto size = static_cast<double>(shares[0].size());
+  SparseVector arrived, errors, total;
+  Bytes bytes;
+  const auto code = [&](Codec codec) {  // encodes and decodes the shares of all peers
+    const FrameSpec spec{.codec = codec, .range = {0, kWidth}};
+    for (const CooView& share : std::span(views).first(kPeers)) {
+      bytes.clear();
+      errors.clear();
+      arrived.clear();
+      encode_frame(spec, share, bytes, error_sink(codec, errors));
+      decode_frame(open_frame(bytes, spec), arrived);
+    }
   };
+  const auto coding = [&](Codec codec) { return seconds_of(now, budget, [&] { code(codec); }) / (kPeers * size); };
   const double plain = coding({});
+  const auto merge = [&] {
+    code({});
+    sum(views, {0, kWidth}, total);
+  };
+  profile.machine.gamma = seconds_of(now, budget, merge) / ((kPeers + 1) * size);
   // A coding that is faster than plain coordinates costs nothing. IndexCoding::all has no indices to code.
   const auto beyond_plain = [&](Codec codec) {
     return codec.index == IndexCoding::all ? 0 : std::max(0.0, coding(codec) - plain);
   };
-  const auto merge = [&] {
-    shares.code({});
-    shares.add_up();
-  };
-  profile.machine.gamma = seconds_of(now, budget, merge) / ((kPeers + 1) * shares.size());
   for (std::size_t i = 1; i < kIndexCodingCount; ++i)
     profile.index_seconds[i] = beyond_plain({.index = static_cast<IndexCoding>(i)});
   for (std::size_t v = 1; v < kValueCodingCount; ++v)
@@ -120,13 +108,10 @@ void measure_kernels(Communicator& comm, const Clock& now, double budget, const 
   measure_passes(now, budget / kKernelProbes, options, machine);
   Workspace work;
   const auto take_slowest = [&](std::span<double> prices) { allreduce_small(comm, prices, Reduction::max, work); };
-  std::array<double, 3> prices = {machine.gamma, machine.delta, machine.sigma};
-  take_slowest(prices);
+  for (double* price : {&machine.gamma, &machine.delta, &machine.sigma}) take_slowest({price, 1});
   take_slowest(profile.index_seconds);
   take_slowest(profile.value_seconds);
-  machine.gamma = prices[0];
-  machine.sigma = prices[2];
-  machine.delta = std::min(prices[1], prices[2]);  // a pass that selects also adds, so it is not faster
+  machine.delta = std::min(machine.delta, machine.sigma);  // a pass that selects also adds, so it is not faster
 }
 
 }  // namespace oktopk

@@ -4,12 +4,14 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <utility>
 
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
 #include "oktopk/comm/skips.h"
+#include "oktopk/tune/cost.h"
 #include "oktopk/tune/prices.h"
 
 namespace oktopk {
@@ -17,7 +19,7 @@ namespace {
 
 using Text = std::string_view;
 
-constexpr std::array<Text, 4> kVariables = {"n", "k", "density", "P"};  // in the order of Variable
+constexpr std::array<Text, 4> kVariables = {"n", "k", "density", "P"};  // in the order of bounds
 constexpr std::array<std::pair<char, double>, 3> kSuffixes = {{{'G', 0x1p30}, {'M', 0x1p20}, {'K', 0x1p10}}};
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -50,10 +52,10 @@ std::string number_text(double number) {
   return {text.data(), end};
 }
 
-template <class Items>
-std::string joined(const Items& items, Text separator) {
+template <class Items, class Name = std::identity>
+std::string joined(const Items& items, Text separator, Name name = {}) {
   std::string list;
-  for (const auto& item : items) (list += list.empty() ? "" : separator) += item;
+  for (const auto& item : items) (list += list.empty() ? "" : separator) += std::invoke(name, item);
   return list;
 }
 
@@ -77,31 +79,30 @@ struct RuleReader {
 
   Rule rule(Text part) const {
     Rule rule;
+    rule.least.fill(-kInfinity);
+    rule.most.fill(kInfinity);
     const std::size_t open = part.find('['), close = part.find(']');
     const std::size_t colon = part.find(':', open < close && close != Text::npos ? close : 0);
     const Text name = trimmed(part.substr(0, std::min(open, colon)));
-    if (std::ranges::find(presets(), name, &Preset::name) == presets().end()) {
-      std::vector<Text> known;
-      for (const Preset& preset : presets()) known.push_back(preset.name);
-      fail_at(name, "expected a preset: " + joined(known, ", ") + "; then '[', ':', ';' or the end");
-    }
+    if (std::ranges::find(presets(), name, &Preset::name) == presets().end())
+      fail_at(name, "expected a preset: " + joined(presets(), ", ", &Preset::name) + "; then '[', ':', ';' or the end");
     rule.method.preset = name;
     if (open < colon) {
       const Text head = trimmed(part.substr(0, colon));
       if (head.back() != ']') fail_at(head.substr(head.size()), "expected ']'");
-      settings(head.substr(open + 1, head.size() - open - 2), rule.method);
+      read_settings(head.substr(open + 1, head.size() - open - 2), rule.method);
     }
     rule.text = text_of(rule.method);
     if (colon == Text::npos) return rule;
-    for (const Text condition : split(part.substr(colon + 1), ',')) {
-      rule.text += rule.conditions.empty() ? ':' : ',';
-      rule.conditions.push_back(read_condition(condition, rule.text));
-    }
+    std::vector<std::string> conditions;
+    for (const Text condition : split(part.substr(colon + 1), ','))
+      conditions.push_back(read_condition(condition, rule));
+    rule.text += ':' + joined(conditions, ",");
     return rule;
   }
 
   // A part without '=' belongs to the part before it: lists of skips have commas, too.
-  void settings(Text all, PartialMethod& method) const {
+  void read_settings(Text all, PartialMethod& method) const {
     std::vector<Text> parts;
     for (const Text part : split(all, ',')) {
       if (parts.empty() || part.find('=') != Text::npos)
@@ -143,8 +144,8 @@ struct RuleReader {
     }
   }
 
-  // Adds its text to `written`.
-  Rule::Condition read_condition(Text part, std::string& written) const {
+  // Narrows the bounds of the rule. Returns the text of the condition.
+  std::string read_condition(Text part, Rule& rule) const {
     const std::size_t at = std::min(part.find_first_of("<>="), part.size());
     const auto variable = std::ranges::find(kVariables, trimmed(part.substr(0, at)));
     if (variable == kVariables.end()) fail_at(part, "expected n, k, density or P, then <, <=, >, >= or =");
@@ -153,22 +154,21 @@ struct RuleReader {
     const Text right = part.substr(at + relation.size());
     const std::size_t dots = relation == "=" ? right.find("..") : Text::npos;
     const double x = number(right.substr(0, dots));
-    written += std::string(*variable) + std::string(relation) + number_text(x);
-    Rule::Condition condition{static_cast<Rule::Variable>(variable - kVariables.begin()), -kInfinity, kInfinity};
-    if (relation == "<") condition.most = std::nextafter(x, -kInfinity);
-    if (relation == "<=") condition.most = x;
-    if (relation == ">") condition.least = std::nextafter(x, kInfinity);
-    if (relation == ">=") condition.least = x;
-    if (relation == "=") {  // up to rounding, because a density is a quotient
-      condition.least = x - 1e-9 * x;
-      condition.most = x + 1e-9 * x;
+    const double rounding = dots == Text::npos ? 1e-9 * x : 0;  // of "=", because a density is a quotient
+    const double y = dots == Text::npos ? x : number(right.substr(dots + 2));
+    if (y < x) fail_at(right.substr(dots), "the range ends before it begins");
+    double& least = rule.least[static_cast<std::size_t>(variable - kVariables.begin())];
+    double& most = rule.most[static_cast<std::size_t>(variable - kVariables.begin())];
+    if (relation == "<") most = std::min(most, std::nextafter(x, -kInfinity));
+    if (relation == "<=") most = std::min(most, x);
+    if (relation == ">") least = std::max(least, std::nextafter(x, kInfinity));
+    if (relation == ">=") least = std::max(least, x);
+    if (relation == "=") {
+      least = std::max(least, x - rounding);
+      most = std::min(most, y + rounding);
     }
-    if (dots == Text::npos) return condition;
-    condition.least = x;
-    condition.most = number(right.substr(dots + 2));
-    if (condition.most < x) fail_at(right.substr(dots), "the range ends before it begins");
-    written += ".." + number_text(condition.most);
-    return condition;
+    const std::string end = dots == Text::npos ? "" : ".." + number_text(y);
+    return std::string(*variable) + std::string(relation) + number_text(x) + end;
   }
 
   double number(Text part) const {
@@ -190,27 +190,20 @@ struct RuleReader {
 Overrides Overrides::parse(std::string_view text) {
   Overrides overrides;
   for (const Text part : split(text, ';'))
-    if (!part.empty()) overrides.rules_.push_back(RuleReader{text}.rule(part));
+    if (!part.empty()) overrides.rules.push_back(RuleReader{text}.rule(part));
   return overrides;
 }
 
 const Rule* Overrides::match(const Problem& problem) const {
   const double density = problem.n > 0 ? problem.k / problem.n : 0;
-  const std::array values = {problem.n, problem.k, density, static_cast<double>(problem.P)};  // in order of Variable
-  const auto holds = [&](const Rule::Condition& c) {
-    const double value = values[static_cast<std::size_t>(c.variable)];
-    return c.least <= value && value <= c.most;
-  };
-  const auto found =
-      std::ranges::find_if(rules_, [&](const Rule& rule) { return std::ranges::all_of(rule.conditions, holds); });
-  return found == rules_.end() ? nullptr : &*found;
+  const std::array<double, 4> x = {problem.n, problem.k, density, static_cast<double>(problem.P)};
+  const auto found = std::ranges::find_if(rules, [&](const Rule& rule) {
+    return std::ranges::equal(rule.least, x, std::less_equal()) && std::ranges::equal(x, rule.most, std::less_equal());
+  });
+  return found == rules.end() ? nullptr : &*found;
 }
 
-std::string to_string(const Overrides& overrides) {
-  std::vector<std::string_view> texts;
-  for (const Rule& rule : overrides.rules()) texts.push_back(rule.text);
-  return joined(texts, "; ");
-}
+std::string to_string(const Overrides& overrides) { return joined(overrides.rules, "; ", &Rule::text); }
 
 Overrides read_overrides(const std::string& file) { return Overrides::parse(read_text(file)); }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A profile has the prices by which preset auto decides: rounds, messages, bytes, entries and values on the ranks at
-// hand. calibrate() measures one, read_profile() reads one from a JSON file. All ranks that decide by a profile must
-// hold the same bits. ChoiceOptions limits the choice. docs/tuning.md explains all of it.
+// A profile has the prices by which preset auto decides. calibrate() measures one, read_profile() reads one from a JSON
+// file. All ranks that decide by a profile must hold the same bits. ChoiceOptions limits the choice. docs/tuning.md
+// explains all of it.
 #pragma once
 
 #include <array>
@@ -16,12 +16,23 @@
 #include "oktopk/codec/codec.h"
 #include "oktopk/comm/communicator.h"
 #include "oktopk/device/device.h"
-#include "oktopk/tune/cost.h"
 
 namespace oktopk {
 
 class StateReader;
 class StateWriter;
+struct Problem;
+
+// Prices of the network and the processor, in seconds.
+struct Machine {
+  double alpha = 0;       // per round: the latency of a message
+  double beta = 0;        // per byte and direction, while all ranks exchange in pairs
+  double gamma = 0;       // per sparse entry that goes into a merge
+  double overhead = 0;    // per message: processor time, half of it on the sender
+  double contention = 1;  // factor of beta while every rank sends to every other
+  double delta = 0;       // per dense value
+  double sigma = 0;       // per gradient value that is accumulated and selected from
+};
 
 // A dense allreduce that the caller makes himself (ChoiceOptions::external_dense): a line in its bytes.
 struct ExternalPrice {
@@ -32,13 +43,8 @@ struct ExternalPrice {
 struct Profile {
   std::string name = "assumed: 25 Gbit/s Ethernet";
   // Between ranks on different hosts, or between all ranks where hosts make no difference.
-  Machine machine = {.alpha = 16e-6,
-                     .beta = 3.2e-10,
-                     .gamma = 3e-9,
-                     .overhead = 4e-6,
-                     .contention = 1,
-                     .delta = 2.5e-10,
-                     .sigma = 4e-10};
+  Machine machine = {
+      .alpha = 16e-6, .beta = 3.2e-10, .gamma = 3e-9, .overhead = 4e-6, .delta = 2.5e-10, .sigma = 4e-10};
   std::optional<Machine> inside = std::nullopt;   // between ranks that share a host
   std::optional<Machine> leaders = std::nullopt;  // between one rank of each host, while the others wait
   int ranks_per_host = 1;
@@ -97,37 +103,24 @@ struct PartialMethod {
   friend bool operator==(const PartialMethod&, const PartialMethod&) = default;
 };
 
-// An override rule: the method for all problems that meet the conditions.
+// An override rule: the method for all problems whose n, k, density and P are in [least, most].
 struct Rule {
-  enum class Variable { n, k, density, ranks };
-  // The variable is in [least, most].
-  struct Condition {
-    Variable variable = Variable::n;
-    double least = 0, most = 0;
-    friend bool operator==(const Condition&, const Condition&) = default;
-  };
-
   PartialMethod method;
-  std::vector<Condition> conditions;
+  std::array<double, 4> least, most;
   std::string text;  // in the form that Overrides::parse() reads
   friend bool operator==(const Rule&, const Rule&) = default;
 };
 
 // Rules of the user, such as "oktopk:n>=1M,density<0.02; dense:n<64K; circulant[codec=bf16,group=8]:P=16..64". The
 // first rule that matches wins; the tuner chooses what the rule leaves open. docs/tuning.md has the grammar.
-class Overrides {
- public:
+struct Overrides {
+  std::vector<Rule> rules;
+
   // UsageError shows the text, the place and what was expected there.
   static Overrides parse(std::string_view text);
-
   const Rule* match(const Problem& problem) const;  // the first rule that matches; nullptr: none
-
-  bool empty() const { return rules_.empty(); }
-  const std::vector<Rule>& rules() const { return rules_; }
+  bool empty() const { return rules.empty(); }
   friend bool operator==(const Overrides&, const Overrides&) = default;
-
- private:
-  std::vector<Rule> rules_;
 };
 std::string to_string(const Overrides& overrides);  // in the form that parse() reads
 Overrides read_overrides(const std::string& file);

@@ -2,17 +2,19 @@
 #include "oktopk/tune/tuner.h"
 
 #include <algorithm>
-#include <cmath>
+#include <array>
+#include <ranges>
 
 #include "oktopk/base/error.h"
+#include "oktopk/tune/prices.h"
 
 namespace oktopk {
 namespace {
 
-constexpr std::uint64_t kFirstReview = 16;
-constexpr std::uint64_t kLongestPause = 1024;
-constexpr std::size_t kUnsettled = 4;  // steps after a change that do not count
-constexpr double kGain = 0.9;          // another choice must take at most this share of the time
+constexpr std::array<std::uint64_t, 3> kFirstReviews = {16, 64, 256};  // steps after a change
+constexpr std::uint64_t kPause = 1024;                                 // steps between later reviews
+constexpr std::size_t kUnsettled = 4;                                  // steps after a change that do not count
+constexpr double kGain = 0.9;  // another choice must take at most this share of the time
 constexpr double kMostCorrection = 50;
 
 }  // namespace
@@ -23,17 +25,8 @@ Tuner::Tuner(const Problem& problem, const Profile& profile, const ChoiceOptions
 }
 
 void Tuner::use(const Profile& profile) {
-  profile_ = profile;
+  *this = Tuner(problem_, profile, options_);
   is_calibrated_ = true;
-  corrections_.clear();
-  steps_ = 0;
-  start_over();
-  choice_ = rank_candidates(problem_, profile_, options_).front();
-}
-
-void Tuner::start_over() {
-  recent_.clear();
-  arrived_ = merged_ = 0;
 }
 
 void Tuner::observe(double seconds, double arrived, double merged) {
@@ -44,19 +37,13 @@ void Tuner::observe(double seconds, double arrived, double merged) {
 }
 
 bool Tuner::is_review_due() const {
-  if (recent_.size() <= kUnsettled) return false;
-  if (steps_ % kLongestPause == 0) return true;
-  for (std::uint64_t s = kFirstReview; s < kLongestPause; s *= 4)
-    if (steps_ == s) return true;
-  return false;
+  const bool is_time = steps_ % kPause == 0 || std::ranges::find(kFirstReviews, steps_) != kFirstReviews.end();
+  return is_time && recent_.size() > kUnsettled;
 }
 
 Tuner::Summary Tuner::summary() const {
   if (recent_.size() <= kUnsettled) return {};
-  std::vector<double> settled(recent_.begin() + kUnsettled, recent_.end());
-  const auto middle = settled.begin() + static_cast<std::ptrdiff_t>(settled.size() / 2);
-  std::nth_element(settled.begin(), middle, settled.end());
-  return {*middle, arrived_ > 0 ? merged_ / arrived_ : 0.0};
+  return {median({recent_.begin() + kUnsettled, recent_.end()}), arrived_ > 0 ? merged_ / arrived_ : 0.0};
 }
 
 // Methods of one name share one correction: a preset, but the caller's dense and ours are two.
@@ -65,32 +52,15 @@ std::string Tuner::corrected_name(const Method& method) const {
   return is_apart ? to_string(method) : method.preset;
 }
 
+// Beside an external dense, our methods that never ran take the least correction of those that ran, at least 1, because
+// all use the same messages and processor: so the caller's dense, measured as a whole, can win before each was tried.
 double Tuner::correction(const Candidate& candidate) const {
   const auto found = corrections_.find(corrected_name(candidate.method));
   if (found != corrections_.end()) return found->second;
-  return candidate.external || !options_.external_dense ? 1.0 : least_of_ours();
-}
-
-// The least correction of our own methods that ran, at least 1. Our methods that never ran take it, too, because all
-// use the same messages and processor: so the caller's dense, measured as a whole, can win before each of them was
-// tried.
-double Tuner::least_of_ours() const {
-  const std::string external = to_string(Method{.preset = "dense"});
-  double least = kMostCorrection;
-  for (const auto& [name, factor] : corrections_)
-    if (name != external) least = std::min(least, factor);
-  const bool is_any = corrections_.size() > corrections_.count(external);
-  return is_any ? std::max(1.0, least) : 1.0;
-}
-
-std::vector<Candidate> Tuner::corrected() const {
-  ChoiceOptions plain = options_;
-  plain.preference = 0;
-  auto all = rank_candidates(problem_, profile_, plain);
-  for (Candidate& c : all) c.seconds *= correction(c);
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
-  return all;
+  if (candidate.external || !options_.external_dense) return 1;
+  std::map<std::string, double> ours = corrections_;
+  ours.erase(to_string(Method{.preset = "dense"}));
+  return ours.empty() ? 1 : std::max(1.0, std::ranges::min(std::views::values(ours)));
 }
 
 bool Tuner::review(const Summary& reduced) {
@@ -100,9 +70,12 @@ bool Tuner::review(const Summary& reduced) {
   if (observed > 0 && predicted > 0)
     corrections_[corrected_name(choice_.method)] =
         std::clamp(observed / predicted, 1 / kMostCorrection, kMostCorrection);
-  start_over();
+  recent_.clear();
+  arrived_ = merged_ = 0;
   if (options_.overrides.match(problem_) != nullptr) return false;  // a rule fixes the choice
-  const auto best = corrected().front();
+  auto all = rank_candidates(problem_, profile_, options_);
+  for (Candidate& c : all) c.seconds *= correction(c);
+  const Candidate& best = *std::ranges::min_element(all, {}, &Candidate::seconds);
   const double present = predicted * correction(choice_);
   if (best.method == choice_.method || best.seconds > kGain * present) return false;
   choice_ = best;
@@ -134,8 +107,7 @@ void Tuner::load(StateReader& state) {
   is_calibrated_ = state.take<bool>();
   problem_.union_exponent = state.take_finite<double>("the exponent of the union");
   steps_ = state.take<std::uint64_t>();
-  const auto recent = state.take_all_finite<double>("time of a step");
-  recent_.assign(recent.begin(), recent.end());
+  recent_ = state.take_all_finite<double>("time of a step");
   arrived_ = state.take_finite<double>("the count of entries that arrived", 0);
   merged_ = state.take_finite<double>("the count of entries that were merged", 0);
   corrections_.clear();

@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choice of preset auto for one stream of steps: made before the first step, then corrected by observed times.
-// Every decision depends only on values that are equal on all ranks: the problem, the profile, and observations that
-// were reduced over the ranks.
-//
-// A review divides the observed time of the steps by the predicted time. This ratio corrects the predictions of the
-// present preset from then on; observed unions correct the union curve of all presets. A preset that never ran keeps
-// its prediction, or, beside an external dense, takes the least correction of the presets that ran. The choice changes
-// when another one is faster by more than the noise. Reviews come 16, 64, 256 and 1024 steps after a change, then every
-// 1024.
+// The choice of preset auto for one stream of steps: made before the first step, then corrected by observed times in
+// reviews (docs/tuning.md). Every decision depends only on values that are equal on all ranks: the problem, the
+// profile, and observations that were reduced over the ranks.
 #pragma once
 
 #include <array>
@@ -49,11 +43,8 @@ class Tuner {
   void load(StateReader& state);  // REQUIRES: the same problem and options
 
  private:
-  std::vector<Candidate> corrected() const;
   double correction(const Candidate& candidate) const;
-  double least_of_ours() const;
   std::string corrected_name(const Method& method) const;
-  void start_over();
 
   Problem problem_;
   Profile profile_;

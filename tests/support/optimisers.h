@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "oktopk/base/state.h"
 #include "oktopk/optim/optimiser.h"
 #include "oktopk/reduce/reducer.h"
 #include "tests/support/world.h"
@@ -62,6 +63,22 @@ inline std::vector<OptimiserKind> optimiser_kinds() {
           kind_of("adam_interval_aware", interval),
           kind_of("adam_published", published),
           kind_of("adam_updates", local_adam)};
+}
+
+// From a saved state, after the options and the learning rate: the steps that Adam made, the momentum of SGD.
+inline std::uint32_t saved_steps(const SparseAdamW& adam) {
+  const Bytes bytes = adam.save();
+  StateReader state(bytes);
+  state.take_text();
+  state.take<float>();
+  return state.take<std::uint32_t>();
+}
+inline Weights saved_momentum(const SparseSGD& sgd) {
+  const Bytes bytes = sgd.save();
+  StateReader state(bytes);
+  state.take_text();
+  state.take<float>();
+  return state.take_all<float>();
 }
 
 // Multiples of 1/8 in [-1, 1).

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "oktopk/codec/frame.h"
+#include "oktopk/tune/profile.h"
 
 namespace oktopk::cost_test {
 namespace {

@@ -11,6 +11,7 @@
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/decorators.h"
 #include "oktopk/tune/cost.h"
+#include "oktopk/tune/profile.h"
 
 namespace oktopk {
 
