@@ -131,13 +131,13 @@ Optimiser::Saved Optimiser::open(std::span<const std::byte> bytes) const {
   const std::string options = state.take_text();
   const std::string mine = rule_->description();
   require(options == mine, "state: saved by another optimiser (", options, "), this is ", mine);
-  Saved saved{rule_->fresh(), {}};
-  saved.rule->learning_rate = state.take<float>();
-  check_rate(saved.rule->learning_rate, saved.rule->decoupled_decay);
-  saved.rule->load(state);
-  saved.synchroniser = state.take_view();
+  std::unique_ptr<UpdateRule> rule = rule_->fresh();
+  rule->learning_rate = state.take<float>();
+  check_rate(rule->learning_rate, rule->decoupled_decay);
+  rule->load(state);
+  const auto synchroniser = state.take_view();
   state.finish();
-  return saved;
+  return {std::move(rule), synchroniser};
 }
 
 // Every rank reads its part of the state, then the synchronisers read theirs; only then anything is replaced.
@@ -145,8 +145,8 @@ void Optimiser::load(std::span<const std::byte> state) {
   Saved saved;
   Workspace work;
   agree_on_success(sync_.comm(), work, [&] { saved = open(state); });
-  sync_.load(saved.synchroniser);
-  rule_ = std::move(saved.rule);
+  sync_.load(saved.second);
+  rule_ = std::move(saved.first);
 }
 
 void Optimiser::load_all(std::size_t count, const ReadState& read) {
@@ -156,8 +156,8 @@ void Optimiser::load_all(std::size_t count, const ReadState& read) {
     require(count > 0, "state: no states were given");
     mine = open(read(static_cast<std::size_t>(sync_.comm().rank()) % count));
   });
-  sync_.load_all(count, [&](std::size_t r) { return open(read(r)).synchroniser; });
-  rule_ = std::move(mine.rule);
+  sync_.load_all(count, [&](std::size_t r) { return open(read(r)).second; });
+  rule_ = std::move(mine.first);
 }
 
 }  // namespace oktopk

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "oktopk/base/bytes.h"
@@ -74,10 +75,8 @@ class Optimiser {
   Optimiser(Synchroniser& sync, std::unique_ptr<UpdateRule> rule);
 
  private:
-  struct Saved {
-    std::unique_ptr<UpdateRule> rule;
-    std::span<const std::byte> synchroniser;  // in the state that was read
-  };
+  // A rule, and the state of the synchroniser as a view.
+  using Saved = std::pair<std::unique_ptr<UpdateRule>, std::span<const std::byte>>;
   Saved open(std::span<const std::byte> state) const;
   void check_weights(std::span<const float> weights) const;
   void agree();

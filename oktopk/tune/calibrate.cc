@@ -17,6 +17,8 @@
 namespace oktopk {
 namespace {
 
+using Steady = std::chrono::steady_clock;
+
 constexpr std::size_t kSmall = 8;
 constexpr std::array<double, 5> kSizes = {1 << 14, 1 << 16, 1 << 18, 1 << 19, 1 << 20};
 constexpr std::array<double, 5> kMessages = {1, 2, 4, 8, 16};
@@ -28,10 +30,6 @@ constexpr double kLeastBatches = 3, kBatches = 9;
 constexpr double kMostRounds = 1000;  // in a batch
 // 100 TB/s. Noise can give a slope of zero or less, and a price of zero would make any number of bytes free.
 constexpr double kLeastBeta = 1e-14;
-
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 void check(const CalibrateOptions& o) {
   require(std::isfinite(o.budget) && o.budget > 0, "calibrate: budget = ", o.budget,
@@ -164,7 +162,8 @@ double median_slope(std::span<const double> x, std::span<const double> y) {
 
 Profile calibrate(Communicator& comm, const CalibrateOptions& options) {
   const int P = comm.size(), rank = comm.rank();
-  const Clock now = options.now ? options.now : Clock(steady_seconds);
+  const auto steady = [] { return std::chrono::duration<double>(Steady::now().time_since_epoch()).count(); };
+  const Clock now = options.now ? options.now : Clock(steady);
   Workspace work;
   agree(comm, options, work);
   check(options);
