@@ -71,7 +71,7 @@ oktopk_add_command_test(explain_dense ARGS explain -b 16M --density 0.6 --ranks 
   OUTPUT "dense fp32, because nothing sparse is faster.*A sparse method would be the better choice .*below density")
 oktopk_add_command_test(explain_reads_profile_and_rules
   ARGS explain -b 4M --ranks 8 --profile ${CMAKE_CURRENT_SOURCE_DIR}/tools/profile.json
-       --override @${CMAKE_CURRENT_SOURCE_DIR}/tools/overrides.json
+       --override @${CMAKE_CURRENT_SOURCE_DIR}/tools/overrides.txt
   EXIT 0 OUTPUT "two hosts of four.*circulant elias_fano.bf16 skips 8,4,2,1 .*overridden.*because the rule")
 oktopk_add_command_test(explain_knows_groups ARGS explain -b 64M --ranks 32 --group 8 --coarsest log4 EXIT 0
   OUTPUT "a host +8 ranks")
@@ -82,7 +82,7 @@ oktopk_add_command_test(explain_refuses_two_sizes ARGS explain -b 25M -e 50M EXI
 oktopk_add_command_test(explain_refuses_missing_profile ARGS explain --profile nowhere.json EXIT 2
   OUTPUT "cannot read nowhere.json")
 oktopk_add_command_test(explain_refuses_profile
-  ARGS explain --profile ${CMAKE_CURRENT_SOURCE_DIR}/tools/overrides.json EXIT 2 OUTPUT "expected an object, not array")
+  ARGS explain --profile ${CMAKE_CURRENT_SOURCE_DIR}/tools/overrides.txt EXIT 2 OUTPUT "overrides.txt: not JSON")
 oktopk_add_command_test(explain_refuses_rule ARGS explain --override oktopk:m<3 EXIT 2
   OUTPUT "character 8 .*expected n, k, density or P")
 oktopk_add_command_test(explain_refuses_coding ARGS explain --coarsest fp8 EXIT 2
