@@ -92,12 +92,12 @@ def require_module(name: str, purpose: str, least: str = "") -> None:
             name=name,
         ) from None
     version = getattr(module, "__version__", "")
-    if least and _numbers(version) < _numbers(least):
+    if least and version_numbers(version) < version_numbers(least):
         raise ImportError(
             f"oktopk: {purpose} needs {name} {least} or newer, this is {version}. Install it: {command}", name=name
         )
 
 
-def _numbers(version: str) -> List[int]:
+def version_numbers(version: str) -> List[int]:
     """'2.13.0+cpu' -> [2, 13]"""
     return [int(digits) for digits in re.findall(r"[0-9]+", version)[:2]]

@@ -4,9 +4,9 @@
     callback = oktopk.lightning.OkTopkCallback(density=0.01, start_iter=500)
     trainer = lightning.Trainer(strategy="ddp", devices=4, callbacks=[callback])
 
-configure_optimizers() returns SparseAdamW or SparseSGD without a source; the callback is it. Lightning's check-points
-carry the states of all ranks' hooks (docs/frontends.md). COST: rank 0 holds them all, about n floats each, while a
-check-point is written.
+configure_optimizers() returns SparseAdamW or SparseSGD without a source; the callback gives it the state of the hook.
+Lightning's check-points carry the states of all ranks' hooks (docs/frontends.md). COST: rank 0 holds them all, about n
+floats each, while a check-point is written.
 """
 
 from __future__ import annotations

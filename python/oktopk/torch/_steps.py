@@ -23,7 +23,7 @@ from oktopk.torch._group import as_group, options_of_nodes, require_equal
 from oktopk.torch._owner import Owner, find_owner
 from oktopk.torch._saved import Saved
 from oktopk.torch._settings import Guarded, active
-from oktopk.torch._worker import Failure, OrderedWorker, new_future
+from oktopk.torch._worker import Failure, HookThread, new_future
 from oktopk.torch.flat import FLOATS
 from oktopk.torch.process_group import communicator
 
@@ -65,7 +65,7 @@ class Steps(Guarded):
         self._is_refused = False  # this iteration, known before anything was exchanged
         self._is_stopped = False  # this iteration, by the exchanging thread
         self._dead: Optional[str] = None  # since a CommError
-        self._worker = OrderedWorker("oktopk", self._stop)
+        self._worker = HookThread("oktopk", self._stop)
         self._profile: Optional[_core.Profile] = None  # measured by preset auto
         self._scaler: Any = None  # the GradScaler, where it does anything
         self._applied: Optional[Applied] = None  # with a GradScaler
