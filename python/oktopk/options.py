@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every option of a Reducer, in one table, for type checkers, help() and messages.
 
-The Reducers, `OkTopkState`, `LocalSteps` and `register_fsdp` take these by keyword. The native module checks the values;
-a test compares this table with the names that it knows.
+The Reducers, `OkTopkState`, `LocalSteps` and `register_fsdp` take these by keyword. The native module checks the
+values; a test compares this table with the names that it knows.
 """
 
 from __future__ import annotations

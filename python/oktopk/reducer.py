@@ -135,10 +135,8 @@ class Reducer(_OnArrays, ReducerBase):
 @show_options
 class NodeReducer(Reducer):
     """A Reducer in which the ranks of a node sum their gradients densely first, and only the node's leader exchanges
-    entries with other nodes (docs/hierarchy.md). The constructor is collective. The leader holds what is unsent for its
-    node.
-
-    group_size: "host", the ranks that share a host; or the number of consecutive ranks of a node.
+    entries with other nodes (docs/hierarchy.md). The constructor is collective. The leader holds the unsent values of
+    its node. group_size is "host" unless given.
     """
 
     def __init__(self, comm: _core.Communicator, n: int, **options: Unpack[ReducerOptions]):

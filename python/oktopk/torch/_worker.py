@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The thread of the DDP hook: it runs jobs in the order of submit(), so buckets are exchanged while backward goes on, in
-the same order on all ranks. docs/decisions/0016-python-without-libtorch.md says why it is not C++'s OrderedWorker.
+"""The thread of the DDP hook. It runs jobs in the order of submit(), so buckets are exchanged while backward goes on,
+in the same order on all ranks. docs/decisions/0016-python-without-libtorch.md says why it is not C++'s OrderedWorker.
 
 Errors of the hook reach the caller of backward() as they are: type, text and traceback. DDP would make a RuntimeError
 of an exception in the future of a hook, and cannot continue after one from the hook itself. So the hook always gives

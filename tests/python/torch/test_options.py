@@ -50,7 +50,7 @@ def test_the_docstring_lists_every_argument(taker):
         ({"density": "0.01"}, "density = '0.01' is of the wrong type"),
         ({"threads": True}, "threads = True is of the wrong type"),
         ({"decay": float("inf")}, "decay = inf"),
-        ({"start_iter": 0.05}, "start_iter=0.05, total_steps=20_000"),
+        ({"start_iter": 0.05}, "start_iter=0.02, total_steps=20_000"),
         ({"start_iter": 100.0}, "it is a number of steps"),
         ({"start_iter": 1.5, "total_steps": 100}, "from 0 to below 1"),
         ({"start_iter": True}, "start_iter = True, but it must be an integer"),
