@@ -42,7 +42,7 @@ class OkTopkState(Steps):
         own).
     density: the share of each bucket's values that a step sends, above 0 and below 1: 0.01 is 1%.
     preset: "auto" measures the network before the first sparse step and takes the fastest one, dense included; or a
-        name of oktopk.presets(): "circulant" is ours, "oktopk" as published, "dense" is DDP's own allreduce.
+        name of oktopk.presets(): "circulant" is ours, "oktopk" is Ok-Topk, "dense" is DDP's own allreduce.
     start_iter: the number of dense steps at the start (docs/learning.md recommends how many); with total_steps, a share
         of all steps from 0 to below 1.
     min_numel: buckets with fewer values are always dense. So are buckets of other types than fp32, bf16 and fp16.
