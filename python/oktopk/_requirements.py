@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks, before anything else is imported, whether the native module, numpy and torch are there and fit.
+"""Checks, before anything else is imported, that the native module, numpy and torch are there and fit.
 
 Otherwise the import ends with an ImportError that says in plain words what is missing and which command installs it.
 Cost: three look-ups in the file system.
@@ -71,7 +71,7 @@ def _why_no_native() -> str:
 
 
 def _version_of_sources() -> Optional[str]:
-    """In a clone CMakeLists.txt says it. An installed package has got its files and _core together."""
+    """The version in CMakeLists.txt of a clone. None: an installed package, whose files came together with _core."""
     root = clone()
     if root is None:
         return None

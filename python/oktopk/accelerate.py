@@ -47,8 +47,8 @@ def prepare_hook(accelerator: Any, model: torch.nn.Module, **options: Any) -> Ok
 
 
 def _name(models: List[torch.nn.Module], model: DistributedDataParallel) -> str:
-    """As Accelerate names the files of its models: the first has no number. Its list has them as they were before DDP,
-    or with it."""
+    """The file name, numbered as Accelerate numbers the files of its models: the first has no number. The list of
+    models holds each with or without its DDP wrapper."""
     place = [other is model or other is model.module for other in models].index(True)
     return "oktopk" if place == 0 else f"oktopk_{place}"
 

@@ -66,7 +66,7 @@ class OkTopkCallback(*_callbacks()):  # type: ignore[misc]
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         register(trainer.strategy.model, self.state, trainer.optimizers)
 
-    # Weights are used: the weight decay that is owed comes first.
+    # The weight decay that is still owed is applied before weights are used elsewhere.
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         catch_up(trainer.optimizers)

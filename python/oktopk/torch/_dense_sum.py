@@ -17,8 +17,8 @@ import torch.distributed as dist
 from oktopk._core import CommError
 from oktopk._requirements import version_numbers
 
-_SIZES = (1 << 12, 1 << 18, 1 << 22)  # values, of which the last only where that is quick
-_QUICK = 4e-3  # seconds of the second
+_SIZES = (1 << 12, 1 << 18, 1 << 22)  # values; the last size only where the second one is quick
+_QUICK = 4e-3  # seconds
 _REPETITIONS = 5
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The steps of an OkTopkState: the work of the hook on each bucket that DDP hands over.
 
-Backward's thread decides which buckets are dense and starts their all-reduces, in DDP's order. All
-else happens in one thread of ours, in the same order on all ranks: channels are made, entries exchanged, results
-checked. An error goes to the caller of backward() (_worker.py).
+Backward's thread decides which buckets are dense and starts their all-reduces, in DDP's order. All else happens in one
+thread of ours, in the same order on all ranks: channels are made, entries exchanged, results checked. An error goes to
+the caller of backward() (_worker.py).
 """
 
 from __future__ import annotations

@@ -88,8 +88,8 @@ class Reducer(ReducerBase):
         """Collective: replaces each p.grad by the mean over the ranks of scale * p.grad.
 
         A gradient that is missing on this rank counts as zero, and is there afterwards: whatever arrives must be
-        applied on all ranks. With a loss scale S, pass scale=1/S and do not
-        unscale again: what is unsent must not change its meaning when S does.
+        applied on all ranks. With a loss scale S, pass scale=1/S and do not unscale again: what is unsent must not
+        change its meaning when S does.
         """
         layout = self._need_layout("reduce_gradients")
         flat = self._vector(self._flat_reducer.makes_dense(layout.device))
