@@ -25,7 +25,7 @@ def blocks():
 
 def with_torch_save(script, functions):
     head, rest = script.split("if os.path.exists", 1)
-    loop = rest[rest.index("for _ in range(20)") :].split("weights, moments = ")[0]
+    loop = rest[rest.index("torch.manual_seed") :].split("weights, moments = ")[0]
     last = script[script.index("if dist.get_rank() == 0:") :]
     resume = 'if "SAVED" in os.environ:\n    load(".", int(os.environ["SAVED"]))\n'
     return f'{head}\n{functions}\n{resume}\n{loop}\nsave(".")\n{last}'
