@@ -48,7 +48,7 @@ net = torch.nn.Sequential(torch.nn.Linear(784, 100), torch.nn.ReLU(), torch.nn.L
 model = torch.nn.parallel.DistributedDataParallel(net)
 state = oktopk.torch.OkTopkState(preset="circulant", density=0.02, start_iter=args.steps // 20)
 model.register_comm_hook(state, oktopk.torch.oktopk_hook)
-optimiser = oktopk.torch.SparseSGD(net.parameters(), state, lr=0.1, momentum=0.5)
+optimiser = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.5)
 
 first = 0
 found = newest(args.folder)
