@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks, before anything else is imported, whether the native module, numpy and torch are there and fit.
+"""Checks, before anything else is imported, that the native module, numpy and torch are there and fit.
 
 Otherwise the import ends with an ImportError that says in plain words what is missing and which command installs it.
 Cost: three look-ups in the file system.
@@ -71,7 +71,7 @@ def _why_no_native() -> str:
 
 
 def _version_of_sources() -> Optional[str]:
-    """In a clone CMakeLists.txt says it. An installed package has got its files and _core together."""
+    """The version in CMakeLists.txt of a clone. None: an installed package, whose files came together with _core."""
     root = clone()
     if root is None:
         return None
@@ -92,12 +92,12 @@ def require_module(name: str, purpose: str, least: str = "") -> None:
             name=name,
         ) from None
     version = getattr(module, "__version__", "")
-    if least and _numbers(version) < _numbers(least):
+    if least and version_numbers(version) < version_numbers(least):
         raise ImportError(
             f"oktopk: {purpose} needs {name} {least} or newer, this is {version}. Install it: {command}", name=name
         )
 
 
-def _numbers(version: str) -> List[int]:
+def version_numbers(version: str) -> List[int]:
     """'2.13.0+cpu' -> [2, 13]"""
     return [int(digits) for digits in re.findall(r"[0-9]+", version)[:2]]

@@ -2,7 +2,7 @@
 """oktopk for Accelerate: one call after accelerator.prepare().
 
     model, optimizer, loader = accelerator.prepare(model, SparseAdamW(model.parameters()), loader)
-    state = oktopk.accelerate.prepare_hook(accelerator, model, density=0.01, start_iter=500)
+    state = oktopk.accelerate.prepare_hook(accelerator, model, start_iter=0.02, total_steps=20_000)
 
 accelerator.save_state() and load_state() then carry the state of every rank's hook, a file per rank
 (docs/frontends.md).
@@ -47,8 +47,8 @@ def prepare_hook(accelerator: Any, model: torch.nn.Module, **options: Any) -> Ok
 
 
 def _name(models: List[torch.nn.Module], model: DistributedDataParallel) -> str:
-    """As Accelerate names the files of its models: the first has no number. Its list has them as they were before DDP,
-    or with it."""
+    """The file name, numbered as Accelerate numbers the files of its models: the first has no number. The list of
+    models holds each with or without its DDP wrapper."""
     place = [other is model or other is model.module for other in models].index(True)
     return "oktopk" if place == 0 else f"oktopk_{place}"
 

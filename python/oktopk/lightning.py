@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """oktopk for Lightning: a callback, for the package lightning and for pytorch_lightning.
 
-    callback = oktopk.lightning.OkTopkCallback(density=0.01, start_iter=500)
+    callback = oktopk.lightning.OkTopkCallback(density=0.01, start_iter=0.02, total_steps=20_000)
     trainer = lightning.Trainer(strategy="ddp", devices=4, callbacks=[callback])
 
-configure_optimizers() returns SparseAdamW or SparseSGD without a source; the callback is it. Lightning's check-points
-carry the states of all ranks' hooks (docs/frontends.md). COST: rank 0 holds them all, about n floats each, while a
-check-point is written.
+configure_optimizers() returns SparseAdamW or SparseSGD without a source; the callback gives it the state of the hook.
+Lightning's check-points carry the states of all ranks' hooks (docs/frontends.md). COST: rank 0 holds them all, about n
+floats each, while a check-point is written.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class OkTopkCallback(*_callbacks()):  # type: ignore[misc]
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         register(trainer.strategy.model, self.state, trainer.optimizers)
 
-    # Weights are used: the weight decay that is owed comes first.
+    # The weight decay that is still owed is applied before weights are used elsewhere.
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         catch_up(trainer.optimizers)

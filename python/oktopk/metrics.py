@@ -3,21 +3,21 @@
 
 A callback gets one dict per bucket and step:
 
-    iteration, bucket       which
+    iteration, bucket       the numbers of the step and of the bucket
     n, k                    values of the bucket; entries that a step aims at
     selected, gathered      entries that this rank sent; entries of the result
-    share                   of the squared norm of what was unsent, that which the ranks sent; 0 unless
-                            adaptive_share is set and the ranks compared it in this step
+    share                   the part of the unsent squared norm that the ranks sent; 0 unless adaptive_share is set and
+                            the ranks compared it in this step
     local_threshold, global_threshold
                             smallest magnitude that this rank sent; smallest of the result
-    wire_bytes, messages    what this rank sent (a transport's own heads not counted)
-    dense_bytes             what a dense fp32 allreduce would have sent
+    wire_bytes, messages    bytes and messages that this rank sent, without the transport's own heads
+    dense_bytes             bytes that a dense fp32 allreduce would have sent
     seconds_check, _select, _exchange, _settle
-                            where the time went; exchange has the waiting for slower ranks in it
+                            seconds of each phase; exchange includes the wait for slower ranks
     preset, codec           in force (auto may change them)
     dense, skipped, refreshed
-                            the step was dense; was left out; evaluated thresholds anew
-    residual_norm           of all that is unsent on this rank
+                            whether the step was dense; was left out; evaluated thresholds anew
+    residual_norm           the norm of all unsent values of this rank
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class every:
 
 
 class all_of:
-    """Calls those that want the step, one after the other."""
+    """Calls each callback that wants the step, one after the other."""
 
     def __init__(self, *callbacks: Callback):
         self._callbacks = callbacks

@@ -69,8 +69,8 @@ class _Exchange:
 
 
 class MpiTransport:
-    """Isend with one tag, so that MPI's own ordering rule is ours. Waits poll. A receive is posted
-    when its message is there: Open MPI 4.1 writes one that is too large behind the buffer's end."""
+    """Sends with one tag, so that MPI keeps the order of messages. Waits poll. A receive is posted when its message is
+    there: Open MPI 4.1 writes a message that is too large beyond the end of the buffer."""
 
     name = "mpi4py"
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every option of a Reducer, in one table, for type checkers, help() and messages.
 
-`Reducer`, `OkTopkState`, `LocalSteps` and `register_fsdp` take these by keyword. The native module checks the values; a
-test compares this table with the names that it knows.
+The Reducers, `OkTopkState`, `LocalSteps` and `register_fsdp` take these by keyword. The native module checks the
+values; a test compares this table with the names that it knows.
 """
 
 from __future__ import annotations
@@ -17,52 +17,86 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class MoreOptions(TypedDict, total=False):
-    """Taken by all of them by keyword. None: the default."""
+    """k: entries per step, an integer, instead of density.
+    skips: preset circulant: its schedule, such as "halving", "direct" or "8,2,1".
+    residual: the rule for values that were sent and not applied: "owner_memory", "sender_keeps", ...
+    selector: the rule that selects the entries of a rank: "exact", "reused", "controlled", ...
+    tau: preset oktopk: steps between new cuts of the regions.
+    tau_prime: preset oktopk: steps between new thresholds.
+    thresholds: preset oktopk: "steered" (the default), "published" or "paper".
+    threads: threads that share each pass over the gradient.
+    warmup: stages (steps, density) before all other steps, such as [(100, 1.0)].
+    adaptive_share: the target share of a density that follows it (docs/adaptive_density.md).
+    adaptive_budget: the bound of the mean density; with adaptive_share.
+    adaptive_least: the smallest density; with adaptive_share.
+    adaptive_most: the largest density; with adaptive_share.
+    adaptive_interval: sparse steps between two looks at the share; with adaptive_share.
+    nan_policy: NaN or Inf in a gradient: "error", "skip" or "local" (docs/errors.md).
+    coarsest: preset auto: the coarsest coding of values that it may choose, "bf16" by default.
+    review: preset auto: False keeps its first choice, so that two runs give the same bits (docs/tuning.md).
+    overrides: preset auto: rules of the user, such as "dense:n<64K" (docs/tuning.md).
+    group_size: "host": the ranks of a host sum densely first, and one of them exchanges entries; a number g does the
+        same with g consecutive ranks (docs/hierarchy.md).
+    profile: preset auto: an oktopk.Profile of the network; without it one is measured.
+    trace: an oktopk.Trace that collects events for a viewer (docs/observability.md).
+    """
 
-    k: Optional[int]  # entries per step, instead of density
-    skips: Optional[str]  # preset circulant: its schedule
-    residual: Optional[str]  # which mass stays on this rank: "owner_memory", "sender_keeps", ...
-    selector: Optional[str]  # what leaves a rank: "exact", "reused", "controlled", ...
-    tau: Optional[int]  # preset oktopk: steps between new cuts
-    tau_prime: Optional[int]  # preset oktopk: steps between new thresholds
-    thresholds: Optional[str]  # "steered", "published" or "paper"
-    threads: Optional[int]  # that share each pass over the gradient
-    warmup: Optional[Sequence[Tuple[int, float]]]  # stages (steps, density) before the others
-    adaptive_share: Optional[float]  # docs/adaptive_density.md, and the four below
+    k: Optional[int]
+    skips: Optional[str]
+    residual: Optional[str]
+    selector: Optional[str]
+    tau: Optional[int]
+    tau_prime: Optional[int]
+    thresholds: Optional[str]
+    threads: Optional[int]
+    warmup: Optional[Sequence[Tuple[int, float]]]
+    adaptive_share: Optional[float]
     adaptive_budget: Optional[float]
     adaptive_least: Optional[float]
     adaptive_most: Optional[float]
     adaptive_interval: Optional[int]
-    nan_policy: Optional[str]  # "error", "skip" or "local": docs/errors.md
-    coarsest: Optional[str]  # preset auto: the coarsest coding of values that it may take
-    review: Optional[bool]  # preset auto: False keeps its first choice, so that runs can repeat (docs/tuning.md)
-    overrides: Optional[str]  # preset auto: rules of the user (docs/tuning.md)
-    group_size: Union[int, str, None]  # ranks that sum densely first; "host": those of a host (docs/hierarchy.md)
-    profile: Optional[Profile]  # preset auto: of the network, instead of measuring one
-    trace: Optional[Trace]  # events for a viewer (docs/observability.md)
+    nan_policy: Optional[str]
+    coarsest: Optional[str]
+    review: Optional[bool]
+    overrides: Optional[str]
+    group_size: Union[int, str, None]
+    profile: Optional[Profile]
+    trace: Optional[Trace]
 
 
 class ReducerOptions(MoreOptions, total=False):
-    """All options. Classes of the PyTorch layer have these four in their signatures, with defaults."""
+    """preset: "auto" (the default), or a name of oktopk.presets().
+    density: the share of the values that a step sends, above 0 and below 1: 0.01 is 1%.
+    codec: the coding of entries on the wire, such as "elias_fano+bf16"; None: the preset's own.
+    decay: multiplies the unsent values in each step; 1 (the default) forgets nothing.
+    """
 
-    preset: Optional[str]  # "auto", or a name of oktopk.presets()
-    density: Optional[float]  # the share of the values that a step sends
-    codec: Optional[str]  # how entries are coded on the wire, such as "elias_fano+bf16"
-    decay: Optional[float]  # multiplies what is unsent in each step; 1: nothing is forgotten
+    preset: Optional[str]
+    density: Optional[float]
+    codec: Optional[str]
+    decay: Optional[float]
 
 
-def show_options(function: F) -> F:
-    """Replaces **options by the options in the signature that help() and inspect show."""
+def show_options(taker: F) -> F:
+    """Replaces **options of a function or class by the options themselves: in the signature that help() and inspect
+    show, and, one line each, at the end of the docstring."""
+    function: Any = taker.__init__ if isinstance(taker, type) else taker  # type: ignore[misc]
     signature = inspect.signature(function)
     shown = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     named = {p.name for p in shown}
+    is_more = named >= ReducerOptions.__annotations__.keys() - MoreOptions.__annotations__.keys()
     shown += [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_words(kind))
         for name, kind in ReducerOptions.__annotations__.items()
         if name not in named
     ]
-    function.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
-    return function
+    function.__signature__ = signature.replace(parameters=shown)
+    if taker.__doc__:  # python -OO leaves docstrings out
+        tables = [MoreOptions] if is_more else [ReducerOptions, MoreOptions]
+        lines = [inspect.cleandoc(table.__doc__ or "") for table in tables]
+        heading = "Options of every Reducer (None: the default):"
+        taker.__doc__ = "\n".join([inspect.cleandoc(taker.__doc__), "", heading, "", *lines])
+    return taker
 
 
 def _words(kind: Any) -> str:

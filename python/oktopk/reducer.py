@@ -106,17 +106,17 @@ class _OnArrays:
         self._core.load_all(list(states))
 
 
+@show_options
 class Reducer(_OnArrays, ReducerBase):
     """Synchronises the gradients of n values over the ranks of a communicator.
 
     Each step adds the gradient to what is unsent on this rank, exchanges about `density * n` entries, and gives the
     mean of the largest sums; the rest waits for a later step.
 
-    A Reducer belongs to one rank. All ranks make the same calls with the same options, all by
-    keyword: oktopk/options.py lists them. With group_size the constructor is collective.
+    A Reducer belongs to one rank. All ranks make the same calls with the same options, all by keyword. With group_size
+    the constructor is collective.
     """
 
-    @show_options
     def __init__(self, comm: _core.Communicator, n: int, **options: Unpack[ReducerOptions]):
         require_known(Reducer.__init__, options)
         ReducerBase.__init__(self, _core.Reducer(comm, n, dict(options)))
@@ -132,15 +132,13 @@ class Reducer(_OnArrays, ReducerBase):
         return self._core.memory
 
 
+@show_options
 class NodeReducer(Reducer):
     """A Reducer in which the ranks of a node sum their gradients densely first, and only the node's leader exchanges
-    entries with other nodes (docs/hierarchy.md). The constructor is collective. The leader holds what is unsent for its
-    node.
-
-    group_size: "host", the ranks that share a host; or the number of consecutive ranks of a node.
+    entries with other nodes (docs/hierarchy.md). The constructor is collective. The leader holds the unsent values of
+    its node. group_size is "host" unless given.
     """
 
-    @show_options
     def __init__(self, comm: _core.Communicator, n: int, **options: Unpack[ReducerOptions]):
         require_known(NodeReducer.__init__, options)
         if options.get("group_size") is None:
@@ -148,6 +146,7 @@ class NodeReducer(Reducer):
         super().__init__(comm, n, **options)
 
 
+@show_options
 class BucketedReducer(_OnArrays):
     """Synchronises a gradient of many tensors while the backward pass still computes it: buckets of tensors, each with
     a Reducer of its own, are exchanged by another thread, from the last bucket to the first (docs/many_tensors.md).
@@ -163,7 +162,6 @@ class BucketedReducer(_OnArrays):
     Reducer, without group_size.
     """
 
-    @show_options
     def __init__(
         self,
         comm: _core.Communicator,

@@ -47,15 +47,16 @@ DensitySchedule stages(nb::handle x) {
   return schedule;
 }
 
-// "host" or 0: the ranks of a host; g: g consecutive ranks.
+// "host": 0, the ranks of a host; g: g consecutive ranks.
 int group_size(nb::handle x) {
+  constexpr auto kRule = ", but it must be \"host\" or a number of ranks, at least 1";
   if (nb::isinstance<nb::str>(x)) {
-    require(text(x) == "host", "reducer: group_size = '", text(x), "', but it must be \"host\" or a number of ranks");
+    require(text(x) == "host", "reducer: group_size = '", text(x), "'", kRule);
     return 0;
   }
   refuse_bool(x);
   const auto ranks = nb::cast<int>(x);
-  require(ranks >= 0, "reducer: group_size = ", ranks, ", but it must be \"host\" or a number of ranks");
+  require(ranks >= 1, "reducer: group_size = ", ranks, kRule);
   return ranks;
 }
 
@@ -112,7 +113,8 @@ std::vector<std::string> option_names() {
 std::string check_options(const nb::dict& keywords) {
   const std::string words = describe(read_options(keywords), std::numeric_limits<Index>::max());
   const std::optional<int> group = read_group_size(keywords);
-  return group ? words + ", group_size " + std::to_string(*group) : words;
+  if (!group) return words;
+  return words + ", group_size " + (*group == 0 ? "host" : std::to_string(*group));
 }
 
 std::optional<int> read_group_size(const nb::dict& keywords) {

@@ -79,7 +79,16 @@ def test_states_of_ranks_without_nodes_go_on_in_nodes():
     assert np.allclose(4 * in_threads(4, nodes)[0], sum(left), atol=1e-3)
 
 
-@pytest.mark.parametrize("size, words", [(-1, "group_size = -1"), ("rack", "'rack'"), (True, "True"), (1.5, "1.5")])
+@pytest.mark.parametrize(
+    "size, words",
+    [
+        (-1, "group_size = -1"),
+        (0, "group_size = 0, but it must be \"host\" or a number of ranks, at least 1"),
+        ("rack", "'rack'"),
+        (True, "True"),
+        (1.5, "1.5"),
+    ],
+)
 def test_an_unfit_group_size_is_refused_in_words(size, words):
     (comm,) = oktopk.thread_world(1)
     with pytest.raises(oktopk.UsageError, match=words):

@@ -68,8 +68,8 @@ class Undoable(Protocol):
 
 def undo(reducer: Undoable, spans: Sequence[Tuple[int, int]], applied: Sequence[bool]) -> None:
     """Call it after a step; applied: for each span whether its parameter was applied. A step of which nothing was
-    applied leaves no trace. Otherwise what arrived and was not applied is unsent again: the mean once for each rank, on
-    the rank that holds what is unsent of it."""
+    applied leaves no trace. Otherwise the values that arrived and were not applied become unsent again: the mean, times
+    the number of ranks whose unsent values this rank holds."""
     if all(applied):
         return
     if not any(applied):

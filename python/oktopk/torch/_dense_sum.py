@@ -15,16 +15,16 @@ import torch
 import torch.distributed as dist
 
 from oktopk._core import CommError
+from oktopk._requirements import version_numbers
 
-_SIZES = (1 << 12, 1 << 18, 1 << 22)  # values, of which the last only where that is quick
-_QUICK = 4e-3  # seconds of the second
+_SIZES = (1 << 12, 1 << 18, 1 << 22)  # values; the last size only where the second one is quick
+_QUICK = 4e-3  # seconds
 _REPETITIONS = 5
 
 
 def sums_in_its_type(dtype: torch.dtype) -> bool:
     """Gloo sums bfloat16 from torch 2.2 on."""
-    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
-    return dtype != torch.bfloat16 or version >= (2, 2)
+    return dtype != torch.bfloat16 or version_numbers(torch.__version__) >= [2, 2]
 
 
 def all_reduce(tensor: torch.Tensor, group: Any) -> None:

@@ -40,8 +40,8 @@ class FlatReducer:
         self._staging: Optional[torch.Tensor] = None
         self._indices: Optional[np.ndarray] = None  # of the last mean; None: all of them
         self._mean: Optional[torch.Tensor] = None  # of a step by the group's all_reduce
-        self._factor = 1.0  # that it still lacks
-        self._keeps_mean = False  # of dense steps, whose tensor is the caller's
+        self._factor = 1.0  # _mean * _factor is the mean
+        self._keeps_mean = False  # keep a copy of a dense mean, because its tensor is the caller's
         self._kept_mean: Optional[torch.Tensor] = None
 
     def makes_dense(self, device: torch.device) -> bool:
@@ -55,7 +55,7 @@ class FlatReducer:
     def step(self, flat: torch.Tensor, scale: float) -> None:
         """Collective: adds scale * flat to what is unsent, and synchronises; write() then gives the mean. A dense step
         works in `flat`."""
-        self._indices = np.empty(0, np.int64)  # what arrived, should the step fail
+        self._indices = np.empty(0, np.int64)  # nothing has arrived, should the step fail
         self._mean = self._kept_mean = None
         if self.makes_dense(flat.device):
             self._dense_step(flat.detach(), scale)

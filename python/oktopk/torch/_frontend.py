@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from oktopk._core import UsageError
 from oktopk.torch._group import HOST_BACKENDS, new_group
+from oktopk.torch._owner import live_ddp_models
 from oktopk.torch.ddp import oktopk_hook
 from oktopk.torch.optim import SparseAdamW, SparseSGD
 from oktopk.torch.state import OkTopkState
@@ -111,12 +112,7 @@ def find_ddp(model: torch.nn.Module) -> Optional[DistributedDataParallel]:
 
 def _live_ddp(model: torch.nn.Module) -> List[DistributedDataParallel]:
     first = next(model.parameters(), None)
-    candidates = [
-        x
-        for x in gc.get_objects()
-        if issubclass(type(x), DistributedDataParallel)  # isinstance would ask proxies
-    ]
-    return [ddp for ddp in candidates if any(p is first for p in ddp.parameters())]
+    return [ddp for ddp in live_ddp_models() if any(p is first for p in ddp.parameters())]
 
 
 def warn(text: str) -> None:

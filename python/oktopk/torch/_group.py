@@ -180,5 +180,4 @@ def options_of_nodes(comm: PythonCommunicator, options: Dict[str, Any]) -> Dict[
     if options["preset"] != "auto" or options.get("profile") is not None:
         return options
     size = options["group_size"]
-    ranks = 1 if size == "host" else max(1, size)
-    return {**options, "profile": calibrate(comm, ranks_per_host=ranks)}
+    return {**options, "profile": calibrate(comm, ranks_per_host=1 if size == "host" else size)}

@@ -55,14 +55,16 @@ class Owner:
             )
 
 
+def live_ddp_models() -> List[DistributedDataParallel]:
+    """All DDP modules of this process. COST: looks through all live objects."""
+    # isinstance would ask proxies
+    return [x for x in gc.get_objects() if issubclass(type(x), DistributedDataParallel)]
+
+
 def find_owner(state: Any, parameter: Optional[torch.Tensor]) -> Optional[Owner]:
     """The DDP module that has this state, or else the only one that has the parameter: torch 2.0 keeps no list of
-    hooks, and the state may be a part of another one. Looks once through all live objects."""
-    models = [
-        x
-        for x in gc.get_objects()
-        if issubclass(type(x), DistributedDataParallel)  # isinstance would ask proxies
-    ]
+    hooks, and the state may be a part of another one."""
+    models = live_ddp_models()
     found = [m for m in models if any(s is state for _, s in getattr(m, "_comm_hooks", []))]
     if len(found) > 1:
         raise UsageError(f"oktopk: {len(found)} DDP models have this OkTopkState: make one per model")

@@ -40,9 +40,8 @@ def save_rank_file(state: OkTopkState, folder: Folder, name: str = "oktopk") -> 
 
 
 def load_rank_files(state: OkTopkState, folder: Folder, name: str = "oktopk", hint: str = "") -> None:
-    """Collective: continues from what was saved, on any number of ranks. UsageError on every rank where one cannot. A
-    folder without such files on any rank gives a warning, which ends with the
-    hint: the state stays as it is."""
+    """Collective: continues from what was saved, on any number of ranks. UsageError on every rank where one cannot. If
+    no rank finds such files, the state stays as it is, and a warning that ends with the hint is given."""
     here = _read(Path(folder), name)
     everywhere: List[Any] = [None] * dist.get_world_size()
     with host_group() as group:

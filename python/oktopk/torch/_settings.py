@@ -20,7 +20,7 @@ def first_sparse_step(start_iter: Steps, total_steps: Any) -> int:
         return round(start_iter * total)
     raise UsageError(
         f"oktopk: start_iter = {start_iter}, but it is a number of steps, such as 500; or a share of all steps, from "
-        "0 to below 1, together with their number: start_iter=0.05, total_steps=20_000"
+        "0 to below 1, together with their number: start_iter=0.02, total_steps=20_000"
     )
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The steps of an OkTopkState: the work of the hook on each bucket that DDP hands over.
 
-Backward's thread decides which buckets are dense and starts their all-reduces, in DDP's order. All
-else happens in one thread of ours, in the same order on all ranks: channels are made, entries exchanged, results
-checked. An error goes to the caller of backward() (_worker.py).
+Backward's thread decides which buckets are dense and starts their all-reduces, in DDP's order. All else happens in one
+thread of ours, in the same order on all ranks: channels are made, entries exchanged, results checked. An error goes to
+the caller of backward() (_worker.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from oktopk.torch._group import as_group, options_of_nodes, require_equal
 from oktopk.torch._owner import Owner, find_owner
 from oktopk.torch._saved import Saved
 from oktopk.torch._settings import Guarded, active
-from oktopk.torch._worker import Failure, OrderedWorker, new_future
+from oktopk.torch._worker import Failure, HookThread, new_future
 from oktopk.torch.flat import FLOATS
 from oktopk.torch.process_group import communicator
 
@@ -65,7 +65,7 @@ class Steps(Guarded):
         self._is_refused = False  # this iteration, known before anything was exchanged
         self._is_stopped = False  # this iteration, by the exchanging thread
         self._dead: Optional[str] = None  # since a CommError
-        self._worker = OrderedWorker("oktopk", self._stop)
+        self._worker = HookThread("oktopk", self._stop)
         self._profile: Optional[_core.Profile] = None  # measured by preset auto
         self._scaler: Any = None  # the GradScaler, where it does anything
         self._applied: Optional[Applied] = None  # with a GradScaler

@@ -7,8 +7,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-MOST = 4  # the passes are bound by memory, and a few cores fill it
-VALUES_PER_THREAD = 1 << 18  # below that a thread costs more than it does
+MOST = 4  # memory bandwidth bounds the passes, and a few cores use all of it
+VALUES_PER_THREAD = 1 << 18  # with fewer values a thread costs more time than it saves
 
 
 def default_threads(transport: Any, n: int) -> int:
@@ -20,13 +20,13 @@ def default_threads(transport: Any, n: int) -> int:
 
 
 def ranks_of_host(counted: Any) -> Any:
-    """torchrun's word, which counts the ranks of other groups, too; else those of the group."""
+    """The number that torchrun gives, ranks of other groups included; without torchrun those of the group."""
     said = os.environ.get("LOCAL_WORLD_SIZE", "")
     return int(said) if said.isdigit() and int(said) > 0 else counted
 
 
 def cores() -> int:
-    """That this process may use."""
+    """The cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on this system

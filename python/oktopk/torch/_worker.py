@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One thread that runs jobs in the order of submit(): buckets are exchanged while backward goes on, in the same order
-on all ranks. C++'s OrderedWorker (oktopk/reduce/ordered_worker.h) sorts tasks that become ready in any order; DDP hands
-its buckets over sorted, so a queue is enough here.
+"""The thread of the DDP hook. It runs jobs in the order of submit(), so buckets are exchanged while backward goes on,
+in the same order on all ranks. docs/decisions/0016-python-without-libtorch.md says why it is not C++'s OrderedWorker.
 
 Errors of the hook reach the caller of backward() as they are: type, text and traceback. DDP would make a RuntimeError
 of an exception in the future of a hook, and cannot continue after one from the hook itself. So the hook always gives
@@ -22,7 +21,7 @@ import torch
 Job = Optional[Callable[[], None]]  # None: the end
 
 
-class OrderedWorker:
+class HookThread:
     """The thread starts with the first job and ends with this object or with the process. While it waits, it holds no
     reference to this object."""
 

@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 
 from oktopk._core import UsageError
+from oktopk._requirements import version_numbers
 
 _NAME = re.compile(r"(?:^|\.)oktopk_group_(\d+)_rank_(\d+)_of_(\d+)$")
 
@@ -76,7 +77,7 @@ class Elastic:
     """
 
     def __init__(self, state: Any, saved_in: Union[str, "os.PathLike[str]", Any]):
-        if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 4):
+        if version_numbers(torch.__version__) < [2, 4]:
             raise RuntimeError(
                 "oktopk: torch.distributed.checkpoint saves the states of all ranks from torch 2.4 "
                 f"on: this is torch {torch.__version__}: use torch.save(), one file per rank"

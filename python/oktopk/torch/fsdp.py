@@ -56,15 +56,18 @@ def register_fsdp(
     """Synchronises the gradients of a model sharded by fully_shard over a 1-D mesh between the replicas of each shard.
     Collective over replicate_group.
 
-    replicate_group: the ranks that hold the same shard as this one: a process group, or the dimension of a DeviceMesh.
-    Their weights must be equal at the start.
-    start_iter: so many dense steps first: a few percent of all (docs/learning.md); or, with total_steps, their share of
-    all. min_numel: parameter groups with fewer values in a shard are synchronised densely. grad_scaler: the GradScaler
-    of mixed precision training: what is unsent is then kept unscaled, and a step that it leaves out leaves no trace;
-    synchronise once per step. The other options are those of `oktopk.torch.Reducer`.
-
     Keep the result: it has the state to save. Parameters that were not used in a step count as zero
-    (set_reduce_scatter_unused_params), so that the layout stays.
+    (set_reduce_scatter_unused_params), so that the layout stays. Arguments:
+
+    replicate_group: the ranks that hold the same shard as this one: a process group, or the dimension of a DeviceMesh.
+        Their weights must be equal at the start.
+    density, preset, host_staging, timeout, codec, decay: as in oktopk.torch.Reducer.
+    start_iter: the number of dense steps at the start (docs/learning.md recommends how many); with total_steps, a share
+        of all steps from 0 to below 1.
+    min_numel: parameter groups with fewer values in a shard are synchronised densely.
+    grad_scaler: the GradScaler of mixed precision training. Unsent values are then kept unscaled, and a step that the
+        GradScaler skips is undone; synchronise once per step.
+    total_steps: the steps of the whole run; needed for a start_iter that is a share.
     """
     if not hasattr(FSDPModule, "set_all_reduce_hook"):
         raise RuntimeError(

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+@show_options
 class LocalSteps:
     """Outer optimiser: call step() after every step of the inner one.
 
@@ -42,13 +43,14 @@ class LocalSteps:
     copied to the others. The inner optimiser's state stays local, and so do buffers (such as the statistics of batch
     normalisation).
 
-    every: local steps per outer step. density: of the pseudo-gradient. decay: multiplies what is unsent before each
-    outer step; 1 forgets nothing. codec: of the exchange, "elias_fano+fp32" for exact values. outer_lr, outer_momentum,
-    nesterov: 1 and 0 add up what arrives, as SparseLoCo does; DiLoCo has a momentum. timeout, communicator and the
-    other options are those of `oktopk.torch.Reducer`.
+    parameters, process_group, preset, host_staging, timeout, communicator: as in oktopk.torch.Reducer.
+    every: local steps per outer step.
+    density: the share of the pseudo-gradient's values that an outer step sends.
+    codec: the coding of the exchanged entries; "elias_fano+fp32" is exact.
+    decay: multiplies the unsent values before each outer step; 1 forgets nothing.
+    outer_lr, outer_momentum, nesterov: 1 and 0 add the mean to the weights, as SparseLoCo does; DiLoCo has a momentum.
     """
 
-    @show_options
     def __init__(
         self,
         parameters: Iterable[torch.Tensor],

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ranks of a torch.distributed process group as a communicator: torchrun needs no MPI.
 
-Messages are the host's bytes, so they travel by Gloo (or MPI, UCC), whatever backend the group has for its tensors; a
-group of our own over the same ranks keeps them apart from the user's. A receive
-does not know its size: each message begins with it, and the first 64 KiB travel as one message, the rest as a second.
+Messages lie in host memory, so they travel by Gloo (or MPI, UCC), whatever backend the group has for its tensors; a
+group of our own over the same ranks keeps them apart from the user's. A receive does not know its size: each message
+begins with it, and the first 64 KiB travel as one message, the rest as a second.
 COST: 8 bytes per message; one more latency above 64 KiB.
 """
 
@@ -50,10 +50,10 @@ def communicator(
     """The ranks of a process group, or of a DeviceMesh of one dimension (default: all ranks). Collective over the
     group.
 
-    timeout: after which a wait gives up, in seconds or as a datetime.timedelta; default: the one that the group was
-    made with, as by init_process_group(timeout=...).
-    concurrent: the communicator is used by a thread while others use the process group. Dense sums
-    then need a group of their own: the ranks could not keep the order of two threads.
+    timeout: seconds, or a datetime.timedelta, after which a wait gives up; default: the one that the group was made
+        with, as by init_process_group(timeout=...).
+    concurrent: True where one thread uses the communicator while others use the process group. Dense sums then get a
+        group of their own: the ranks could not keep the order of two threads.
     """
     if not (dist.is_available() and dist.is_initialized()):
         raise UsageError(

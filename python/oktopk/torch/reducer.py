@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+@show_options
 class Reducer(ReducerBase):
     """Synchronises the gradients of a list of parameters, or flat tensors of n values, over the ranks of a process
     group (default: all of them; the constructor is collective over it).
@@ -39,16 +40,21 @@ class Reducer(ReducerBase):
     Each step adds the gradient to what is unsent on this rank, exchanges about `density * n` entries and gives the mean
     of the largest sums; what was not sent waits for a later step.
 
-    host_staging: tensors may be on another device, and are copied through host memory.
-    timeout: after which a wait for another rank gives up, in seconds or as a timedelta (default: that of the process
-    group).
+    After a step that nan_policy "skip" left out, the result is NaN on all ranks, as it would be after a dense mean, so
+    that a GradScaler notices; without one, ask `skipped` before optimizer.step(). Arguments:
+
+    parameters: the parameters, or n for flat tensors of n values.
+    process_group: the ranks, as a process group or a DeviceMesh of one dimension (default: all ranks).
+    density: the share of the values that a step sends, above 0 and below 1.
+    preset: "auto", or a name of oktopk.presets().
+    host_staging: True allows tensors on another device. They are copied through host memory.
+    timeout: seconds, or a timedelta, after which a wait for another rank gives up (default: that of the process group).
     communicator: used instead of one made of process_group. Reducers may share one as long as all ranks use them in the
-    same order. The other options are those of `oktopk.Reducer` (oktopk/options.py). After a step that nan_policy "skip"
-    left out the result is NaN on all ranks, as it would be after a dense mean, so that a GradScaler notices; without
-    one, ask `skipped` before optimizer.step().
+        same order.
+    codec: the coding of entries on the wire; None: the preset's own.
+    decay: multiplies the unsent values in each step; 1 (the default) forgets nothing.
     """
 
-    @show_options
     def __init__(
         self,
         parameters: Union[int, Iterable[torch.Tensor]],
@@ -82,8 +88,8 @@ class Reducer(ReducerBase):
         """Collective: replaces each p.grad by the mean over the ranks of scale * p.grad.
 
         A gradient that is missing on this rank counts as zero, and is there afterwards: whatever arrives must be
-        applied on all ranks. With a loss scale S, pass scale=1/S and do not
-        unscale again: what is unsent must not change its meaning when S does.
+        applied on all ranks. With a loss scale S, pass scale=1/S and do not unscale again: what is unsent must not
+        change its meaning when S does.
         """
         layout = self._need_layout("reduce_gradients")
         flat = self._vector(self._flat_reducer.makes_dense(layout.device))

@@ -28,43 +28,39 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+@show_options
 class OkTopkState(Steps):
     """State of `oktopk_hook`, one per DDP model.
 
         state = OkTopkState(density=0.01)
         ddp.register_comm_hook(state, oktopk_hook)
 
-    process_group: the ranks that DDP synchronises, as a process group or a DeviceMesh of one
-        dimension (default: DDP's own).
-    density: the share of each bucket's values that a step sends, below 1: 0.01 is 1%.
-    preset: "auto" measures the network before the first sparse step and takes what is fastest,
-        dense included; or the name of one (`oktopk.presets()`): "circulant" is ours, "oktopk" as
-        published, "dense" is DDP's own allreduce.
-    start_iter: steps that are synchronised densely at first; or, with total_steps, the share of
-        all steps: start_iter=0.05, total_steps=20_000. The single most useful setting for the
-        final loss: a few percent of all steps (docs/learning.md).
-    min_numel: smaller buckets, and those that are not fp32, bf16 or fp16, are always dense.
-    codec: how entries are coded on the wire, such as "elias_fano+bf16"; None: the preset's own.
-    grad_scaler: the GradScaler of mixed precision training. Residuals are then kept unscaled, and
-        what no optimiser has applied, because some rank's gradients overflowed, leaves no trace.
-    host_staging: allow gradients on an accelerator, which are copied to the host and back.
-    timeout: after which a wait for another rank gives up, in seconds or as a timedelta (default:
-        that of the process group).
-    callback: called after each sparse bucket with a dict of metrics (see oktopk.metrics).
-    total_steps: of the whole run; only for a start_iter that is a share.
-    decay: multiplies what is unsent in each step; 1 (the default) forgets nothing.
-    k: entries per step of each bucket, instead of density; a bucket of no more than k values is
-        dense.
-    The other options are those of oktopk.Reducer (oktopk/options.py).
+    Settings are fixed when the state is made. callback may be set at any time, process_group and grad_scaler before the
+    first step. Arguments:
 
-    Settings are fixed when the state is made; callback may be set at any time, process_group and grad_scaler before the
-    first step.
+    process_group: the ranks that DDP synchronises, as a process group or a DeviceMesh of one dimension (default: DDP's
+        own).
+    density: the share of each bucket's values that a step sends, above 0 and below 1: 0.01 is 1%.
+    preset: "auto" measures the network before the first sparse step and takes the fastest one, dense included; or a
+        name of oktopk.presets(): "circulant" is ours, "oktopk" is Ok-Topk, "dense" is DDP's own allreduce.
+    start_iter: the number of dense steps at the start (docs/learning.md recommends how many); with total_steps, a share
+        of all steps from 0 to below 1.
+    min_numel: buckets with fewer values are always dense. So are buckets of other types than fp32, bf16 and fp16.
+    codec: the coding of entries on the wire, such as "elias_fano+bf16"; None: the preset's own.
+    grad_scaler: the GradScaler of mixed precision training. Residuals are then kept unscaled, and a step that the
+        GradScaler skips is undone.
+    host_staging: True allows gradients on an accelerator. They are copied to the host and back.
+    timeout: seconds, or a timedelta, after which a wait for another rank gives up (default: that of the process group).
+    callback: called after each sparse bucket with a dict of metrics (oktopk.metrics).
+    total_steps: the steps of the whole run; needed for a start_iter that is a share.
+    decay: multiplies the unsent values in each step; 1 (the default) forgets nothing.
+    options: those of every Reducer, at the end of this text (oktopk/options.py). Density, k and budget hold for each
+        bucket; a bucket of no more than k values is dense.
     """
 
     CHANGEABLE = ("callback", "iteration")
     UNTIL_FIRST_STEP = ("process_group", "grad_scaler")
 
-    @show_options
     def __init__(
         self,
         process_group: Optional[Any] = None,

@@ -2,6 +2,7 @@
 """Options as users give them: every signature names them all, and unfit values are refused at once."""
 
 import inspect
+import re
 from datetime import timedelta
 
 import pytest
@@ -18,12 +19,24 @@ from oktopk.torch import LocalSteps, OkTopkState, Reducer, communicator, registe
 from oktopk.torch._settings import count
 
 
-@pytest.mark.parametrize("taker", [oktopk.Reducer, Reducer, OkTopkState, LocalSteps, register_fsdp])
+TAKERS = [
+    oktopk.Reducer, oktopk.NodeReducer, oktopk.BucketedReducer, Reducer, OkTopkState, LocalSteps, register_fsdp,
+]
+
+
+@pytest.mark.parametrize("taker", TAKERS)
 def test_the_table_is_what_the_native_module_takes_and_every_signature_shows_it(taker):
     assert sorted(ReducerOptions.__annotations__) == sorted(_core.option_names())
     shown = inspect.signature(taker).parameters
     assert set(_core.option_names()) <= set(shown)
     assert all(p.kind is not p.VAR_KEYWORD for p in shown.values())
+
+
+@pytest.mark.parametrize("taker", [Reducer, OkTopkState, LocalSteps, register_fsdp])
+def test_the_docstring_lists_every_argument(taker):
+    heads = re.findall(r"^([a-z_, ]+): ", inspect.getdoc(taker), re.MULTILINE)
+    listed = {name for head in heads for name in head.split(", ")}
+    assert set(inspect.signature(taker).parameters) - {"model"} <= listed
 
 
 @pytest.mark.parametrize(
@@ -37,7 +50,7 @@ def test_the_table_is_what_the_native_module_takes_and_every_signature_shows_it(
         ({"density": "0.01"}, "density = '0.01' is of the wrong type"),
         ({"threads": True}, "threads = True is of the wrong type"),
         ({"decay": float("inf")}, "decay = inf"),
-        ({"start_iter": 0.05}, "start_iter=0.05, total_steps=20_000"),
+        ({"start_iter": 0.05}, "start_iter=0.02, total_steps=20_000"),
         ({"start_iter": 100.0}, "it is a number of steps"),
         ({"start_iter": 1.5, "total_steps": 100}, "from 0 to below 1"),
         ({"start_iter": True}, "start_iter = True, but it must be an integer"),
@@ -46,6 +59,7 @@ def test_the_table_is_what_the_native_module_takes_and_every_signature_shows_it(
         ({"host_staging": "no"}, "host_staging = 'no'"),
         ({"timeout": True}, "timeout = True"),
         ({"timeout": timedelta(0)}, "must be positive"),
+        ({"group_size": 0}, "group_size = 0, but it must be \"host\" or a number of ranks, at least 1"),
         ({"grad_scaler": 1024.0}, "grad_scaler is a float"),
         ({"grad_scalar": None}, "unknown option 'grad_scalar': did you mean 'grad_scaler'?"),
         ({"wramup": 3}, "unknown option 'wramup': did you mean 'warmup'?"),
