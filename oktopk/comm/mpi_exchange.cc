@@ -108,7 +108,7 @@ void MpiCommunicator::post(MpiOperation& operation) {
     }
     MpiOperation::Message& message = operation.messages()[i];
     const MpiShape shape(message.bytes, options_.chunk_bytes);
-    check(MPI_Isend(message.memory, shape.count(), shape.type(), world_rank(message.peer), place_.tag, world_->comm,
+    check(MPI_Isend(message.memory, shape.count(), shape.type(), world_rank(message.peer), place_.number, world_->comm,
                     &message.request),
           operation, i);
   }
@@ -117,28 +117,33 @@ void MpiCommunicator::post(MpiOperation& operation) {
 void MpiCommunicator::expect(MpiOperation& operation, std::size_t i) {
   MpiOperation::Message& message = operation.messages()[i];
   if (!options_.blocking) {
-    if (const auto arrived = inbox_.take(message.peer, MpiInbox::Receive{&operation, i}))
-      receive({&operation, i}, *arrived);
-    return;
+    const MpiInbox::Receive what{message.peer, &operation, i};
+    if (const auto arrived = MpiInbox::take(inbox_.unclaimed, message.peer)) return receive(what, *arrived);
+    return inbox_.waiting.push_back(what);
   }
   const MpiShape shape(message.bytes, options_.chunk_bytes);
-  check(MPI_Irecv(message.memory, shape.count(), shape.type(), world_rank(message.peer), place_.tag, world_->comm,
+  check(MPI_Irecv(message.memory, shape.count(), shape.type(), world_rank(message.peer), place_.number, world_->comm,
                   &message.request),
         operation, i);
 }
 
 // Matches what has arrived.
 void MpiCommunicator::collect() {
-  while (inbox_.is_awaited()) {
+  while (!inbox_.waiting.empty()) {
     int is_there = 0;
     MPI_Message handle = MPI_MESSAGE_NULL;
     MPI_Status status;
-    const int code = MPI_Improbe(MPI_ANY_SOURCE, place_.tag, world_->comm, &is_there, &handle, &status);
+    const int code = MPI_Improbe(MPI_ANY_SOURCE, place_.number, world_->comm, &is_there, &handle, &status);
     if (code != MPI_SUCCESS) die("looking for messages: " + mpi_error_text(code));
     if (is_there == 0) return;
     const auto from = std::find(place_.ranks.begin(), place_.ranks.end(), status.MPI_SOURCE);
-    const MpiInbox::Arrived arrived{handle, bytes_of(status)};
-    if (const auto what = inbox_.take(static_cast<int>(from - place_.ranks.begin()), arrived)) receive(*what, arrived);
+    const auto peer = static_cast<int>(from - place_.ranks.begin());
+    const MpiInbox::Arrived arrived{peer, handle, bytes_of(status)};
+    if (const auto what = MpiInbox::take(inbox_.waiting, peer)) {
+      receive(*what, arrived);
+    } else {
+      inbox_.unclaimed.push_back(arrived);
+    }
   }
 }
 

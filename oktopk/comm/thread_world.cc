@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matching, waiting, dying and splitting of ranks that are threads (thread_world.h).
+// How ranks that are threads match messages, wait, die and split (thread_world.h).
 #include "oktopk/comm/thread_world.h"
 
 #include <algorithm>
 #include <thread>
-#include <tuple>
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/transport_support.h"
@@ -16,13 +15,6 @@ using Clock = std::chrono::steady_clock;
 
 // Giving the core away a few times is cheaper than sleeping when the peer is about to answer.
 constexpr int kYieldsBeforeSleep = 16;
-
-template <class... Parts>
-std::string text(const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  return out.str();
-}
 
 }  // namespace
 
@@ -69,7 +61,7 @@ void ThreadWorld::post(Slot& slot) {
   if (match == nullptr || (match->recv == nullptr) == is_send) {
     at.push(slot);
     if (at.closed) {
-      kill(slot.owner, text("rank ", slot.owner, " waits for rank ", slot.peer, ", which left"));
+      kill(slot.owner, text_of("rank ", slot.owner, " waits for rank ", slot.peer, ", which left"));
     }
     return;
   }
@@ -77,7 +69,7 @@ void ThreadWorld::post(Slot& slot) {
   Recv& recv = is_send ? *match->recv : *slot.recv;
   if (send.source.size() > recv.buffer.size()) {
     at.push(slot);
-    kill(send.peer, text("rank ", send.peer, " received ", send.source.size(), " bytes from rank ", send.owner,
+    kill(send.peer, text_of("rank ", send.peer, " received ", send.source.size(), " bytes from rank ", send.owner,
                          ", capacity ", recv.buffer.size()));
     return;
   }
@@ -109,7 +101,7 @@ bool ThreadWorld::sleep(int rank, const Operation& operation) {
 void ThreadWorld::await(int rank, Operation& operation) {
   if (!sleep(rank, operation)) {
     std::vector<int> silent = silent_peers(operation);
-    if (!silent.empty()) kill(rank, text("rank ", rank, ": ", no_answer(timeout_, std::move(silent))));
+    if (!silent.empty()) kill(rank, text_of("rank ", rank, ": ", no_answer(timeout_, std::move(silent))));
   }
   // Looked at last: a message that overtook one withdrawn from a dead world must not count.
   if (!is_dead()) return;
@@ -144,7 +136,6 @@ void ThreadWorld::kill(int rank, const std::string& reason) {
     dead_ = true;
     children = children_;
   }
-  split_ready_.notify_all();
   for (Seat& place : seats_) {
     // Without the lock, a rank between its look at dead_ and its sleep would not be woken.
     { const std::lock_guard lock(place.mutex); }
@@ -176,51 +167,21 @@ void ThreadWorld::leave(int rank) {
     close(channel(rank, peer));
     close(channel(peer, rank));
   }
-  if (is_missed) kill(rank, text("rank ", rank, " left while others waited for it"));
+  if (is_missed) kill(rank, text_of("rank ", rank, " left while others waited for it"));
 }
 
-ThreadWorld::Part ThreadWorld::split(int rank, std::uint64_t turn, int color, int key) {
-  std::unique_lock lock(mutex_);
-  Split& split = splits_[turn];
-  split.wishes.push_back({color, key, rank});
-  if (split.wishes.size() == static_cast<std::size_t>(P_) && !is_dead()) {
-    make_parts(split);
-    split_ready_.notify_all();
+std::shared_ptr<ThreadWorld> ThreadWorld::part(int turn, const std::vector<int>& members) {
+  const std::lock_guard lock(mutex_);
+  if (is_dead()) fail<CommError>("threads: split: the world is dead: ", reason_);
+  NewPart& part = new_parts_[{turn, members.front()}];
+  if (part.world == nullptr) {
+    part.world = std::make_shared<ThreadWorld>(static_cast<int>(members.size()), timeout_);
+    std::erase_if(children_, [](const auto& child) { return child.expired(); });
+    children_.push_back(part.world);
   }
-  const bool is_over =
-      split_ready_.wait_until(lock, Clock::now() + timeout_, [&] { return !split.parts.empty() || is_dead(); });
-  if (!is_over) {
-    const std::string reason = text("rank ", rank, ": split: ", split.wishes.size(), " of ", P_, " ranks came within ",
-                                    in_seconds(timeout_), " s");
-    lock.unlock();
-    kill(rank, reason);
-    throw_dead(rank);
-  }
-  if (split.parts.empty()) {
-    lock.unlock();
-    throw_dead(rank);
-  }
-  Part part = split.parts[static_cast<std::size_t>(rank)];
-  if (++split.taken == P_) splits_.erase(turn);
-  return part;
-}
-
-void ThreadWorld::make_parts(Split& split) {
-  auto& wishes = split.wishes;
-  std::sort(wishes.begin(), wishes.end(), [](const Split::Wish& a, const Split::Wish& b) {
-    return std::tie(a.color, a.key, a.rank) < std::tie(b.color, b.key, b.rank);
-  });
-  std::erase_if(children_, [](const auto& child) { return child.expired(); });
-  std::vector<Part> parts(wishes.size());
-  for (auto begin = wishes.begin(); begin != wishes.end();) {
-    const auto end = std::find_if(begin, wishes.end(), [&](const auto& wish) { return wish.color != begin->color; });
-    const auto world = std::make_shared<ThreadWorld>(static_cast<int>(end - begin), timeout_);
-    children_.push_back(world);
-    for (int place = 0; begin != end; ++begin, ++place) {
-      parts[static_cast<std::size_t>(begin->rank)] = {world, place};
-    }
-  }
-  split.parts = std::move(parts);
+  const std::shared_ptr<ThreadWorld> world = part.world;
+  if (++part.taken == members.size()) new_parts_.erase({turn, members.front()});
+  return world;
 }
 
 }  // namespace oktopk

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state that the ranks of the transport "threads" share; internal to threads.cc. One channel per ordered pair of
 // ranks holds the sends and receives that were posted and not yet matched, first in first out. The side that comes
-// second copies, under the channel's lock: an operation that was withdrawn (each of its channels locked once) has no
-// copy in progress, and its buffers may be freed. Locks nest in this order: Channel, World, Seat.
+// second copies, under the channel's lock. withdraw() locks each channel of an operation: afterwards no copy is in
+// progress, and the buffers may be freed. Locks nest in this order: Channel, World, Seat.
 // COST: per message one copy, three lock operations, at most one wake-up, no allocation.
 #pragma once
 
@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "oktopk/comm/communicator.h"
@@ -39,12 +40,6 @@ class ThreadWorld {
     std::vector<Slot> slots;  // does not grow while in flight
   };
 
-  // A rank's place in the part that its color forms.
-  struct Part {
-    std::shared_ptr<ThreadWorld> world;
-    int rank = 0;
-  };
-
   ThreadWorld(int size, Communicator::Duration timeout);
 
   int size() const { return P_; }
@@ -66,8 +61,8 @@ class ThreadWorld {
   // This rank posts nothing any more; a rank that waits for it kills the world.
   void leave(int rank);
 
-  // `turn` counts the splits of this rank: equal turns meet.
-  Part split(int rank, std::uint64_t turn, int color, int key);
+  // The world of the ranks `members`, in split number `turn`: the first of them to come makes it.
+  std::shared_ptr<ThreadWorld> part(int turn, const std::vector<int>& members);
 
  private:
   struct Channel {
@@ -84,14 +79,10 @@ class ThreadWorld {
     std::mutex mutex;
     std::condition_variable wake;
   };
-  // A split under way: the last rank to come makes the parts.
-  struct Split {
-    struct Wish {
-      int color, key, rank;
-    };
-    std::vector<Wish> wishes;
-    std::vector<Part> parts;  // by rank; empty until all have come
-    int taken = 0;
+  // A part that not all of its members have taken yet.
+  struct NewPart {
+    std::shared_ptr<ThreadWorld> world;
+    std::size_t taken = 0;
   };
 
   Channel& channel(int from, int to);
@@ -101,7 +92,6 @@ class ThreadWorld {
   void complete(const Slot& slot);
   bool sleep(int rank, const Operation& operation);
   std::vector<int> silent_peers(const Operation& operation);
-  void make_parts(Split& split);
 
   const int P_;
   const Communicator::Duration timeout_;
@@ -113,8 +103,7 @@ class ThreadWorld {
   int killer_ = -1;
   std::string reason_;
   std::vector<std::weak_ptr<ThreadWorld>> children_;
-  std::map<std::uint64_t, Split> splits_;
-  std::condition_variable split_ready_;
+  std::map<std::pair<int, int>, NewPart> new_parts_;  // by turn and first member
 };
 
 }  // namespace oktopk

@@ -29,9 +29,8 @@ class ThreadCommunicator final : public Communicator {
   Duration timeout() const override { return world_->timeout(); }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
-    require(color >= 0, "split: color ", color, ", must not be negative");
-    ThreadWorld::Part part = world_->split(rank_, splits_++, color, key);
-    return std::make_unique<ThreadCommunicator>(std::move(part.world), part.rank);
+    const Part part = agree_on_part(*this, color, key, splits_++);
+    return std::make_unique<ThreadCommunicator>(world_->part(part.number, part.ranks), part.rank);
   }
 
   int host() override { return 0; }
@@ -66,7 +65,7 @@ class ThreadCommunicator final : public Communicator {
  private:
   std::shared_ptr<ThreadWorld> world_;
   int rank_;
-  std::uint64_t splits_ = 0;
+  int splits_ = 0;
   OperationPool<ThreadWorld::Operation> operations_;
 };
 

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts that transports share for begin(), finish() and abandon(): pooled operations named by tickets, polling, and
-// texts of errors. Nothing here communicates.
+// Parts that transports share: pooled operations named by tickets, polling, texts of errors, and the agreement on the
+// parts of split().
 #pragma once
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "oktopk/base/error.h"
+#include "oktopk/comm/collectives.h"
 #include "oktopk/comm/communicator.h"
 
 namespace oktopk {
@@ -25,10 +26,37 @@ inline double in_seconds(Communicator::Duration duration) { return std::chrono::
 inline std::string no_answer(Communicator::Duration timeout, std::vector<int> silent) {
   std::sort(silent.begin(), silent.end());
   silent.erase(std::unique(silent.begin(), silent.end()), silent.end());
-  std::ostringstream text;
-  text << "no answer within " << in_seconds(timeout) << " s from rank";
-  for (const int rank : silent) text << (rank == silent.front() ? " " : ", ") << rank;
-  return text.str();
+  std::string text = text_of("no answer within ", in_seconds(timeout), " s from rank");
+  for (const int rank : silent) text += (rank == silent.front() ? " " : ", ") + std::to_string(rank);
+  return text;
+}
+
+// The part of a communicator that the ranks of one color form.
+struct Part {
+  std::vector<int> ranks;  // of the whole, ordered by (key, rank)
+  int rank = 0;            // this rank's number in the part
+  int number = 0;          // the largest `number` that any rank of the whole brought
+};
+
+// Collective: all ranks of `comm` tell each other the arguments of split().
+inline Part agree_on_part(Communicator& comm, int color, int key, int number) {
+  require(color >= 0, "split: color ", color, ", must not be negative");
+  struct Wish {
+    int color, key, rank, number;
+  };
+  const Wish mine{color, key, comm.rank(), number};
+  std::vector<Wish> all(static_cast<std::size_t>(comm.size()));
+  Workspace work;
+  allgather_checked(comm, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), work);
+  std::ranges::stable_sort(all, {}, &Wish::key);
+  Part part;
+  for (const Wish& wish : all) {
+    part.number = std::max(part.number, wish.number);
+    if (wish.color != color) continue;
+    if (wish.rank == comm.rank()) part.rank = static_cast<int>(part.ranks.size());
+    part.ranks.push_back(wish.rank);
+  }
+  return part;
 }
 
 // Operations with stable addresses; a ticket is an index. An operation keeps its memory when it is given back, so that
