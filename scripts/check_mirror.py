@@ -28,7 +28,6 @@ TESTED_ELSEWHERE = {
     "oktopk/comm/mpi*.cc": ("tests/mpi", "needs real processes"),
     "oktopk/tune/no_json.cc": (None, "a stub that throws; compiled only without nlohmann_json"),
     "oktopk/comm/no_mpi.cc": (None, "a stub that throws; compiled only without MPI"),
-    "oktopk/comm/thread_world.cc": ("tests/comm/threads_test.cc", "the inside of threads.cc"),
 }
 
 # Source -> why it is longer than MAX_LINES.

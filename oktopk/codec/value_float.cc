@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The value codings that are floats:
 //   fp32  IEEE floats as they are, lossless.
-//   bf16  the upper 16 bits of a float, rounded to nearest even; relative error at most 2^-9. Values that would round
-//   to
-//         infinity become the largest finite bf16, so that finite stays finite.
+//   bf16  the upper 16 bits of a float, rounded to nearest even; relative error at most 2^-9. A finite value that
+//         would round to infinity becomes the largest finite bf16.
 #include <cstring>
 
 #include "oktopk/base/error.h"

@@ -112,7 +112,7 @@ class Log final : public ValueCodec {
 
   // The sum of the squared differences, in four parts to have several additions in flight.
   static double squared_error(std::span<const float> block, LogScale scale, const Codes& codes) {
-    std::array<float, kLevels> levels;
+    std::array<float, kLevels> levels{};
     fill_levels(scale, levels);
     std::array<double, 4> sums{};
     for (std::size_t i = 0; i < block.size(); ++i) {
@@ -178,7 +178,7 @@ class Log final : public ValueCodec {
   }
 
   static void decode_block(const std::byte* from, std::span<float> out) {
-    std::array<float, 2 * kLevels> signed_levels;
+    std::array<float, 2 * kLevels> signed_levels{};
     fill_levels(read_scale(from), std::span(signed_levels).template first<kLevels>());
     for (unsigned l = 0; l < kLevels; ++l) signed_levels[kLevels + l] = -signed_levels[l];
     from += kScaleBytes;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives that move bytes (collectives.h); small_collectives.cc has those by which ranks agree.
-// Circulant allgather: the halving rounds run backwards. After them up to S blocks, a rank holds the blocks of ranks
-// rank .. rank+S-1 (mod P), in this order, so that one contiguous message forwards them.
+// Collectives that move bytes (collectives.h); small_collectives.cc has those by which ranks agree. Both allgathers run
+// the rounds of the halving schedule backwards. A rank that has S blocks has those of ranks rank .. rank+S-1 (mod P),
+// in this order, so that one contiguous message forwards them.
 #include "oktopk/comm/collectives.h"
 
 #include <bit>
@@ -93,26 +93,6 @@ std::size_t broadcast_up_to(Communicator& comm, int root, std::span<std::byte> b
     comm.exchange({&send, 1}, {});
   }
   return size;
-}
-
-void allgather(Communicator& comm, std::span<const std::byte> mine, std::span<std::byte> all, Workspace& work) {
-  const auto P = static_cast<std::size_t>(comm.size());
-  const std::size_t m = mine.size();
-  require(all.size() == P * m, "allgather: result of ", all.size(), " bytes for ", P, " blocks of ", m);
-  work.bytes.resize(P * m);
-  copy_bytes(work.bytes.data(), mine);
-  const auto blocks = std::span(work.bytes);
-  for (int round = halving_rounds(comm.size()); round-- > 0;) {
-    const auto [whole, held] = halving_round(comm.size(), round);
-    const std::size_t length = static_cast<std::size_t>(whole - held) * m;
-    const Send send{neighbour(comm, -held), blocks.first(length)};
-    Recv recv{neighbour(comm, held), blocks.subspan(static_cast<std::size_t>(held) * m, length), 0};
-    comm.exchange({&send, 1}, {&recv, 1});
-    expect_size(comm, "allgather", recv, length);
-  }
-  const std::size_t mine_at = static_cast<std::size_t>(comm.rank()) * m;
-  copy_bytes(all.data() + mine_at, blocks.first(P * m - mine_at));
-  copy_bytes(all.data(), blocks.last(mine_at));
 }
 
 std::size_t prefix_bytes(std::size_t block) { return varint_bytes(block); }

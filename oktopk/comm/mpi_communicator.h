@@ -135,23 +135,70 @@ class MpiOperation {
   };
 
   // Receives first, then sends, in the order of start(). In place, MPI gets the caller's buffers.
-  void prepare(std::span<const Send> sends, std::span<Recv> recvs, bool in_place);
+  void prepare(std::span<const Send> sends, std::span<Recv> recvs, bool in_place) {
+    messages_.clear();
+    for (const Recv& recv : recvs) messages_.push_back({recv.peer, recv.buffer.data(), recv.buffer.size()});
+    for (const Send& send : sends)
+      messages_.push_back({send.peer, const_cast<std::byte*>(send.bytes.data()), send.bytes.size()});
+    recvs_ = recvs;
+    receives_ = recvs.size();
+    in_place_ = in_place;
+    if (in_place) return;
+    if (memory_.size() < messages_.size()) memory_.resize(messages_.size());
+    for (std::size_t i = receives_; i < messages_.size(); ++i) {
+      const std::byte* from = messages_[i].memory;
+      std::copy_n(from, messages_[i].bytes, make_room(i, messages_[i].bytes));
+    }
+  }
 
   std::vector<Message>& messages() { return messages_; }
   bool is_receive(std::size_t i) const { return i < receives_; }
-  std::string describe(std::size_t i) const;
+  std::string describe(std::size_t i) const {
+    const Message& message = messages_[i];
+    if (!is_receive(i)) return text_of("send to rank ", message.peer);
+    return text_of("receive from rank ", message.peer, ", capacity ", message.bytes, " bytes");
+  }
 
   // Memory for message i, which has this size.
-  std::byte* make_room(std::size_t i, std::size_t size);
+  std::byte* make_room(std::size_t i, std::size_t size) {
+    if (in_place_) return messages_[i].memory;
+    Bytes& room = memory_[i];
+    if (room.size() < size) {
+      room.clear();  // growing must not copy the old content
+      room.resize(size);
+    }
+    return messages_[i].memory = room.data();
+  }
+
   // Receive i is complete with this many bytes.
-  void arrived(std::size_t i, std::size_t size);
+  void arrived(std::size_t i, std::size_t size) {
+    recvs_[i].size = size;
+    if (!in_place_) std::copy_n(messages_[i].memory, size, recvs_[i].buffer.data());
+  }
+
   // Forgets the caller's buffers. True when MPI has no request of it any more.
-  bool withdraw() noexcept;
+  bool withdraw() noexcept {
+    recvs_ = {};
+    return !is_open();
+  }
+
   // In place: receives that have begun get `grace` to end; then MPI keeps the requests and the caller's buffers.
-  void let_go(Communicator::Duration grace) noexcept;
+  void let_go(Communicator::Duration grace) noexcept {
+    poll(grace, [&] { return !is_open(); });
+    for (Message& message : messages_)
+      if (message.request != MPI_REQUEST_NULL) MPI_Request_free(&message.request);
+  }
 
  private:
-  bool is_open() noexcept;
+  bool is_open() noexcept {
+    bool is_open = false;
+    for (Message& message : messages_) {
+      int is_done = 1;
+      if (message.request != MPI_REQUEST_NULL) MPI_Test(&message.request, &is_done, MPI_STATUS_IGNORE);
+      is_open = is_open || is_done == 0;
+    }
+    return is_open;
+  }
 
   std::vector<Message> messages_;
   std::vector<Bytes> memory_;  // by message

@@ -27,64 +27,6 @@ std::size_t bytes_of(MPI_Status& status) {
 
 }  // namespace
 
-void MpiOperation::prepare(std::span<const Send> sends, std::span<Recv> recvs, bool in_place) {
-  messages_.clear();
-  for (const Recv& recv : recvs) messages_.push_back({recv.peer, recv.buffer.data(), recv.buffer.size()});
-  for (const Send& send : sends)
-    messages_.push_back({send.peer, const_cast<std::byte*>(send.bytes.data()), send.bytes.size()});
-  recvs_ = recvs;
-  receives_ = recvs.size();
-  in_place_ = in_place;
-  if (in_place) return;
-  if (memory_.size() < messages_.size()) memory_.resize(messages_.size());
-  for (std::size_t i = receives_; i < messages_.size(); ++i) {
-    const std::byte* from = messages_[i].memory;
-    std::copy_n(from, messages_[i].bytes, make_room(i, messages_[i].bytes));
-  }
-}
-
-std::string MpiOperation::describe(std::size_t i) const {
-  const std::string peer = std::to_string(messages_[i].peer);
-  if (!is_receive(i)) return "send to rank " + peer;
-  return "receive from rank " + peer + ", capacity " + std::to_string(messages_[i].bytes) + " bytes";
-}
-
-std::byte* MpiOperation::make_room(std::size_t i, std::size_t size) {
-  if (in_place_) return messages_[i].memory;
-  Bytes& room = memory_[i];
-  if (room.size() < size) {
-    room.clear();  // growing must not copy the old content
-    room.resize(size);
-  }
-  return messages_[i].memory = room.data();
-}
-
-void MpiOperation::arrived(std::size_t i, std::size_t size) {
-  recvs_[i].size = size;
-  if (!in_place_) std::copy_n(messages_[i].memory, size, recvs_[i].buffer.data());
-}
-
-bool MpiOperation::is_open() noexcept {
-  bool is_open = false;
-  for (Message& message : messages_) {
-    int is_done = 1;
-    if (message.request != MPI_REQUEST_NULL) MPI_Test(&message.request, &is_done, MPI_STATUS_IGNORE);
-    is_open = is_open || is_done == 0;
-  }
-  return is_open;
-}
-
-bool MpiOperation::withdraw() noexcept {
-  recvs_ = {};
-  return !is_open();
-}
-
-void MpiOperation::let_go(Communicator::Duration grace) noexcept {
-  poll(grace, [&] { return !is_open(); });
-  for (Message& message : messages_)
-    if (message.request != MPI_REQUEST_NULL) MPI_Request_free(&message.request);
-}
-
 std::uint64_t MpiCommunicator::begin(std::span<const Send> sends, std::span<Recv> recvs) {
   require_alive();
   const std::uint64_t ticket = operations_->take();

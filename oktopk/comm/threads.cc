@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transport "threads" (threads.h): a rank's view of a ThreadWorld. Operations are pooled, so that a warm communicator
-// starts exchanges without allocating.
+// Transport "threads" (threads.h): a communicator is one rank of a ThreadWorld. Operations are pooled, so that a warm
+// communicator starts exchanges without allocating.
 #include "oktopk/comm/threads.h"
 
 #include <exception>
@@ -41,12 +41,8 @@ class ThreadCommunicator final : public Communicator {
     ThreadWorld::Operation& operation = operations_[ticket];
     operation.slots.clear();
     operation.slots.reserve(sends.size() + recvs.size());
-    for (Recv& recv : recvs) {
-      operation.slots.push_back({&operation, rank_, recv.peer, {}, &recv, nullptr, false});
-    }
-    for (const Send& send : sends) {
-      operation.slots.push_back({&operation, rank_, send.peer, send.bytes, nullptr, nullptr, false});
-    }
+    for (Recv& recv : recvs) operation.slots.push_back({&operation, rank_, recv.peer, {}, &recv});
+    for (const Send& send : sends) operation.slots.push_back({&operation, rank_, send.peer, send.bytes});
     world_->post(operation);
     return ticket;
   }
@@ -86,17 +82,16 @@ std::vector<std::unique_ptr<Communicator>> make_ranks(const std::shared_ptr<Thre
 std::exception_ptr run_rank(ThreadWorld& world, std::unique_ptr<Communicator> comm,
                             const std::function<void(Communicator&)>& body) {
   const int rank = comm->rank();
-  const std::string failed = "rank " + std::to_string(rank) + " failed";
   try {
     body(*comm);
+    return nullptr;
   } catch (const std::exception& error) {
-    world.kill(rank, failed + ": " + error.what());
+    world.kill(rank, text_of("rank ", rank, " failed: ", error.what()));
     return std::current_exception();
   } catch (...) {
-    world.kill(rank, failed);
+    world.kill(rank, text_of("rank ", rank, " failed"));
     return std::current_exception();
   }
-  return nullptr;
 }
 
 }  // namespace
@@ -118,10 +113,8 @@ void run_threads(int P, const std::function<void(Communicator&)>& body, Communic
     throw;
   }
   threads.clear();  // joins
-  // Once the world is dead every rank fails; the one that killed it knows why.
-  const int killer = world->killer();
-  if (killer >= 0 && errors[static_cast<std::size_t>(killer)] != nullptr)
-    std::rethrow_exception(errors[static_cast<std::size_t>(killer)]);
+  // Once the world is dead every rank fails. The error of the rank that killed it is the cause: it comes first.
+  if (world->killer() > 0) std::swap(errors.front(), errors[static_cast<std::size_t>(world->killer())]);
   for (const std::exception_ptr& error : errors)
     if (error != nullptr) std::rethrow_exception(error);
 }

@@ -24,7 +24,7 @@
 
 namespace oktopk {
 
-// A number or a text that belongs to an event. A view: record() copies the text.
+// A number or a text (UTF-8) that belongs to an event. A view: record() copies the text.
 struct TraceArg {
   template <class T>
   requires std::is_arithmetic_v<T> TraceArg(std::string_view its_name, T number)
@@ -124,7 +124,7 @@ class Span {
   std::vector<TraceArg> args_;
 };
 
-// A Timer (timer.h) whose laps are events.
+// A stopwatch whose laps are events.
 class PhaseTimer {
  public:
   PhaseTimer(const TraceRow& row, std::string_view category) : row_(row), category_(category) {}
