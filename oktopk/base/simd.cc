@@ -15,7 +15,7 @@ struct LevelName {
   SimdLevel level;
   std::string_view name;
 };
-constexpr std::array<SimdLevel, 3> kLevels = {SimdLevel::scalar, SimdLevel::avx2, SimdLevel::avx512};
+constexpr std::array kLevels = {SimdLevel::scalar, SimdLevel::avx2, SimdLevel::avx512};
 constexpr std::array<LevelName, 3> kNames = {{{kLevels[0], "scalar"}, {kLevels[1], "avx2"}, {kLevels[2], "avx512"}}};
 
 std::atomic<SimdLevel>& level_in_use() {
@@ -36,10 +36,12 @@ std::span<const SimdLevel> simd_levels() {
 
 SimdLevel simd_level() { return level_in_use().load(std::memory_order_relaxed); }
 
-void limit_simd_level(SimdLevel level) {
+SimdLimit::SimdLimit(SimdLevel level) : before_(simd_level()) {
   const SimdLevel best = simd_levels().back();
   require(level <= best, "SIMD level ", to_string(level), ": this machine goes up to ", to_string(best));
   level_in_use().store(level, std::memory_order_relaxed);
 }
+
+SimdLimit::~SimdLimit() { level_in_use().store(before_, std::memory_order_relaxed); }
 
 }  // namespace oktopk

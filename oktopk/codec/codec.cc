@@ -81,9 +81,7 @@ std::size_t max_payload_bytes(Codec codec, std::size_t entries, std::size_t widt
   const ValueCodec& values = value_codec(codec.value);
   std::size_t value_bytes = values.bytes(entries) + (frames - 1) * values.cut_bytes();
   // encode_dense_frame replaces the logarithmic codings by bf16.
-  if (all && !codec.lossless()) {
-    value_bytes = std::max(value_bytes, value_codec(ValueCoding::bf16).bytes(entries));
-  }
+  if (all && !codec.lossless()) value_bytes = std::max(value_bytes, value_codec(ValueCoding::bf16).bytes(entries));
   return index_codec(codec.index).max_bytes(entries, width, frames) + value_bytes;
 }
 

@@ -52,9 +52,8 @@ class BitPacked final : public IndexCodec {
     Index next = range.begin;
     for_each_piece(out, [&](std::span<Index> block, std::size_t) {
       const std::uint64_t sum = sum_gaps(take_block(payload, block.size()), next, block);
-      if (sum > range.end - next) {
+      if (sum > range.end - next)
         fail<CommError>("bit_packed: index ", next + sum - 1, " is not in [", range.begin, ", ", range.end, ")");
-      }
       next += static_cast<Index>(sum);
     });
     if (!payload.empty()) fail<CommError>("bit_packed: ", payload.size(), " bytes are left over");
@@ -107,9 +106,8 @@ class BitPacked final : public IndexCodec {
   static std::span<const std::byte> take_block(std::span<const std::byte>& rest, std::size_t count) {
     const unsigned width = rest.empty() ? 0 : std::to_integer<unsigned>(rest.front());
     const std::size_t size = 1 + bytes_for_bits(count * width);
-    if (width > kMaxFieldBits || size > rest.size()) {
+    if (width > kMaxFieldBits || size > rest.size())
       fail<CommError>("bit_packed: a block of ", count, " gaps of ", width, " bits in ", rest.size(), " bytes");
-    }
     const auto block = rest.first(size);
     if (!padding_is_zero(block, 8 + count * width)) fail<CommError>("bit_packed: padding bits are set");
     rest = rest.subspan(size);
@@ -119,9 +117,7 @@ class BitPacked final : public IndexCodec {
   // The largest of `count` geometric gaps needs more than b bits unless all are below 2^b.
   static double expected_width(double miss, double count) {
     double width = 0;
-    for (unsigned b = 0; b < kMaxFieldBits; ++b) {
-      width += 1 - std::pow(1 - std::pow(miss, std::exp2(b)), count);
-    }
+    for (unsigned b = 0; b < kMaxFieldBits; ++b) width += 1 - std::pow(1 - std::pow(miss, std::exp2(b)), count);
     return width;
   }
 };
@@ -164,9 +160,8 @@ class EliasFano final : public IndexCodec {
     const unsigned width = layout.low_width;
     const auto low = payload.first(layout.low_bytes());
     const auto high = payload.subspan(layout.low_bytes());
-    if (!padding_is_zero(low, layout.low_bits) || !padding_is_zero(high, layout.high_bits)) {
+    if (!padding_is_zero(low, layout.low_bits) || !padding_is_zero(high, layout.high_bits))
       fail<CommError>("elias_fano: padding bits are set");
-    }
     std::array<Index, kIndexPiece + kOnesSlack> ones;
     std::size_t at = 0;  // bit of the high part
     Index next = range.begin;

@@ -59,9 +59,8 @@ inline std::size_t next_ones(std::span<const std::byte> bytes, std::size_t& at, 
   const auto list_part = [&](unsigned skipped) {
     const std::size_t size = std::min<std::size_t>(8, bytes.size() - 8 * word);
     const std::uint64_t bits = load_tail(bytes.data() + 8 * word, size) >> skipped << skipped;
-    for (std::uint64_t rest = bits; rest != 0; rest &= rest - 1) {
+    for (std::uint64_t rest = bits; rest != 0; rest &= rest - 1)
       out[found++] = static_cast<Index>(64 * word + static_cast<unsigned>(std::countr_zero(rest)));
-    }
     ++word;
   };
   if (at % 64 != 0) list_part(static_cast<unsigned>(at % 64));

@@ -37,9 +37,8 @@ class Bf16Values final : public ValueCodec {
   }
 
   void decode(std::span<const std::byte> payload, std::span<float> out) const override {
-    if (!kernels().codings.from_bf16(payload.data(), out.size(), out.data())) {
+    if (!kernels().codings.from_bf16(payload.data(), out.size(), out.data()))
       fail<CommError>("bf16: a value among ", out.size(), " is not finite");
-    }
   }
 };
 

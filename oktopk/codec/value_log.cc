@@ -171,9 +171,8 @@ class Log final : public ValueCodec {
     std::memcpy(&lo, from, sizeof lo);
     std::memcpy(&hi, from + 2, sizeof hi);
     const LogScale scale{static_cast<std::uint16_t>(lo & ~kZeroFlag), hi, (lo & kZeroFlag) != 0};
-    if (!is_valid(scale)) {
+    if (!is_valid(scale))
       fail<CommError>(kName, ": a block's magnitudes from bf16 ", scale.lo, " to ", hi, " are no scale");
-    }
     return scale;
   }
 
@@ -183,9 +182,7 @@ class Log final : public ValueCodec {
     for (unsigned l = 0; l < kLevels; ++l) signed_levels[kLevels + l] = -signed_levels[l];
     from += kScaleBytes;
     if constexpr (LevelBits == 7) {
-      for (std::size_t i = 0; i < out.size(); ++i) {
-        out[i] = signed_levels[std::to_integer<unsigned>(from[i])];
-      }
+      for (std::size_t i = 0; i < out.size(); ++i) out[i] = signed_levels[std::to_integer<unsigned>(from[i])];
     } else {
       for (std::size_t i = 0; i + 1 < out.size(); i += 2) {
         const auto pair = std::to_integer<unsigned>(from[i / 2]);
@@ -195,9 +192,7 @@ class Log final : public ValueCodec {
       if (out.size() % 2 == 0) return;
       const auto last = std::to_integer<unsigned>(from[out.size() / 2]);
       out.back() = signed_levels[last & 15u];
-      if (last >> 4 != 0) {
-        fail<CommError>("log4: padding bits are set");
-      }
+      if (last >> 4 != 0) fail<CommError>("log4: padding bits are set");
     }
   }
 };

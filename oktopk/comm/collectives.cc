@@ -27,14 +27,12 @@ void open_blocks(Communicator& comm, std::span<const std::size_t> capacities, in
     const auto owner = static_cast<std::size_t>(wrap(first + b, comm.size()));
     std::uint64_t size = 0;
     auto rest = std::span<const std::byte>(out.bytes).subspan(at, end - at);
-    if (!take_varint(rest, size)) {
+    if (!take_varint(rest, size))
       fail_world(comm, "allgatherv: message from rank ", peer, " ends before the block of rank ", owner);
-    }
     at = end - rest.size();
-    if (size > capacities[owner] || size > end - at) {
+    if (size > capacities[owner] || size > end - at)
       fail_world(comm, "allgatherv: rank ", peer, " forwards ", size, " bytes of rank ", owner, ", whose capacity is ",
                  capacities[owner], " and of which ", end - at, " arrived");
-    }
     out.offsets[owner] = at;
     out.sizes[owner] = static_cast<std::size_t>(size);
     at += static_cast<std::size_t>(size);
@@ -67,9 +65,7 @@ void barrier(Communicator& comm) {
 
 void broadcast(Communicator& comm, int root, std::span<std::byte> data) {
   const std::size_t size = broadcast_up_to(comm, root, data, data.size());
-  if (size != data.size()) {
-    fail_world(comm, "broadcast: ", size, " bytes from root ", root, ", expected ", data.size());
-  }
+  if (size != data.size()) fail_world(comm, "broadcast: ", size, " bytes from root ", root, ", expected ", data.size());
 }
 
 std::size_t broadcast_up_to(Communicator& comm, int root, std::span<std::byte> buffer, std::size_t size) {
@@ -95,8 +91,6 @@ std::size_t broadcast_up_to(Communicator& comm, int root, std::span<std::byte> b
   return size;
 }
 
-std::size_t prefix_bytes(std::size_t block) { return varint_bytes(block); }
-
 void allgatherv(Communicator& comm, std::span<const std::byte> mine, std::span<const std::size_t> capacities,
                 Gathered& out) {
   const int P = comm.size();
@@ -106,7 +100,7 @@ void allgatherv(Communicator& comm, std::span<const std::byte> mine, std::span<c
   const std::size_t limit = capacities[static_cast<std::size_t>(rank)];
   require(mine.size() <= limit, "allgatherv: block of ", mine.size(), " bytes, capacity ", limit);
   std::size_t total = 0;
-  for (const std::size_t capacity : capacities) total += prefix_bytes(capacity) + capacity;
+  for (const std::size_t capacity : capacities) total += varint_bytes(capacity) + capacity;
   out.offsets.resize(capacities.size());
   out.sizes.resize(capacities.size());
   if (out.bytes.size() < total) {
@@ -114,7 +108,7 @@ void allgatherv(Communicator& comm, std::span<const std::byte> mine, std::span<c
     out.bytes.resize(total);
   }
   copy_bytes(put_varint(mine.size(), out.bytes.data()), mine);
-  std::size_t used = prefix_bytes(mine.size()) + mine.size();
+  std::size_t used = varint_bytes(mine.size()) + mine.size();
   open_blocks(comm, capacities, rank, rank, 1, 0, used, out);
 
   for (int round = halving_rounds(P); round-- > 0;) {

@@ -82,8 +82,7 @@ inline constexpr std::size_t kCheckBytes = 8;
 void allgather(Communicator& comm, std::span<const std::byte> mine, std::span<std::byte> all, Workspace& work);
 
 // Gathers blocks of different sizes; rank r's has at most capacities[r] bytes (equal on all ranks). Peers forward
-// each other's blocks unopened. prefix_bytes(size) bytes before each block hold its size.
-std::size_t prefix_bytes(std::size_t block);
+// each other's blocks unopened. A varint before each block is its size.
 void allgatherv(Communicator& comm, std::span<const std::byte> mine, std::span<const std::size_t> capacities,
                 Gathered& out);
 

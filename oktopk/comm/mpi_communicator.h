@@ -31,9 +31,7 @@ namespace oktopk {
 inline std::string mpi_error_text(int code) {
   char buffer[MPI_MAX_ERROR_STRING] = {};
   int length = 0;
-  if (MPI_Error_string(code, buffer, &length) != MPI_SUCCESS) {
-    return "MPI error " + std::to_string(code);
-  }
+  if (MPI_Error_string(code, buffer, &length) != MPI_SUCCESS) return "MPI error " + std::to_string(code);
   return std::string(buffer, static_cast<std::size_t>(length));
 }
 

@@ -27,7 +27,7 @@ inline std::string no_answer(Communicator::Duration timeout, std::vector<int> si
   std::sort(silent.begin(), silent.end());
   silent.erase(std::unique(silent.begin(), silent.end()), silent.end());
   std::string text = text_of("no answer within ", in_seconds(timeout), " s from rank");
-  for (const int rank : silent) text += (rank == silent.front() ? " " : ", ") + std::to_string(rank);
+  for (const int rank : silent) text += text_of(rank == silent.front() ? " " : ", ", rank);
   return text;
 }
 

@@ -5,6 +5,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
+#include "oktopk/base/varint.h"
 
 namespace oktopk {
 
@@ -49,7 +50,7 @@ void ShareGather::decode(const Step& step, SparseVector& out) const {
 }
 
 Cost ShareGather::cost(int P, double message, double entries, double values) {
-  const double prefix = static_cast<double>(prefix_bytes(static_cast<std::size_t>(std::ceil(message))));
+  const double prefix = static_cast<double>(varint_bytes(static_cast<std::size_t>(std::ceil(message))));
   const double peers = P - 1;
   return sequential(ceil_log2(P), peers * (message + prefix), peers * entries, peers * values);
 }
