@@ -5,6 +5,7 @@
 // makes room once, and then writes.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -52,10 +53,7 @@ class StateWriter {
   void put_state(const Write& write) {
     const std::size_t start = size();
     put(std::uint64_t{0});
-    if (counts_only_)
-      counted_ += kStateHeadBytes;
-    else
-      bytes_.resize(bytes_.size() + kStateHeadBytes);
+    append(std::array<std::byte, kStateHeadBytes>{});
     write(*this);
     if (!counts_only_) seal_nested(start);
   }

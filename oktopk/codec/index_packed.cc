@@ -26,10 +26,6 @@ namespace {
 // 512 gaps of this width add up to less than 2^32, so that a sum modulo 2^32 is the sum.
 constexpr unsigned kSafeWidth = 22;
 
-static_assert(kIndexPiece == kFieldBlock);
-
-std::size_t field_blocks(std::size_t count) { return (count + kFieldBlock - 1) / kFieldBlock; }
-
 class BitPacked final : public IndexCodec {
  public:
   std::size_t encode_to(std::span<const Index> idx, Range range, std::byte* out) const override {
@@ -60,7 +56,7 @@ class BitPacked final : public IndexCodec {
   }
 
   SizeBounds bounds(std::size_t count, std::size_t width) const override {
-    return {field_blocks(count), max_bytes(count, width, 1)};
+    return {(count + kFieldBlock - 1) / kFieldBlock, max_bytes(count, width, 1)};
   }
   bool has_fixed_size() const override { return false; }
 
@@ -162,7 +158,7 @@ class EliasFano final : public IndexCodec {
     const auto high = payload.subspan(layout.low_bytes());
     if (!padding_is_zero(low, layout.low_bits) || !padding_is_zero(high, layout.high_bits))
       fail<CommError>("elias_fano: padding bits are set");
-    std::array<Index, kIndexPiece + kOnesSlack> ones;
+    std::array<Index, kFieldBlock + kOnesSlack> ones;
     std::size_t at = 0;  // bit of the high part
     Index next = range.begin;
     for_each_piece(out, [&](std::span<Index> piece, std::size_t first) {

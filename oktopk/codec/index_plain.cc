@@ -118,7 +118,7 @@ class Bitmap final : public IndexCodec {
   void decode(std::span<const std::byte> payload, Range range, std::span<Index> out) const override {
     if (!padding_is_zero(payload, range.width()))
       fail<CommError>("bitmap: bits set beyond the range of ", range.width());
-    std::array<Index, kIndexPiece + kOnesSlack> ones;
+    std::array<Index, kFieldBlock + kOnesSlack> ones;
     std::size_t at = 0;
     for_each_piece(out, [&](std::span<Index> piece, std::size_t) {
       if (next_ones(payload, at, piece.size(), ones.data()) != piece.size())

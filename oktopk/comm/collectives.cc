@@ -4,8 +4,8 @@
 // in this order, so that one contiguous message forwards them.
 #include "oktopk/comm/collectives.h"
 
+#include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "oktopk/base/varint.h"
 
@@ -13,10 +13,6 @@ namespace oktopk {
 namespace {
 
 int wrap(int rank, int P) { return rank < 0 ? rank + P : rank >= P ? rank - P : rank; }
-
-void copy_bytes(std::byte* to, std::span<const std::byte> from) {
-  if (!from.empty()) std::memcpy(to, from.data(), from.size());
-}
 
 // Notes the `count` blocks that lie in out.bytes[begin, end): those of ranks first, first+1, ...
 // Sizes come from peers: each is checked before it is believed.
@@ -81,8 +77,7 @@ std::size_t broadcast_up_to(Communicator& comm, int root, std::span<std::byte> b
     comm.exchange({}, {&recv, 1});
     size = recv.size;
   }
-  // One after the other, the largest subtree first: at once they would share the link, and the
-  // longest path would wait for all of them.
+  // One after the other, the largest subtree first: at once they would share the link and delay the longest path.
   for (int step = reach / 2; step >= 1; step /= 2) {
     if (place + step >= P) continue;
     const Send send{wrap(place + step + root, P), buffer.first(size)};
@@ -107,7 +102,7 @@ void allgatherv(Communicator& comm, std::span<const std::byte> mine, std::span<c
     out.bytes.clear();  // growing must not copy the old content
     out.bytes.resize(total);
   }
-  copy_bytes(put_varint(mine.size(), out.bytes.data()), mine);
+  std::copy(mine.begin(), mine.end(), put_varint(mine.size(), out.bytes.data()));
   std::size_t used = varint_bytes(mine.size()) + mine.size();
   open_blocks(comm, capacities, rank, rank, 1, 0, used, out);
 

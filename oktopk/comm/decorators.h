@@ -60,19 +60,16 @@ class TrackingCommunicator : public ForwardingCommunicator {
 
   // Returns the Seen of the exchange and forgets it.
   Seen take(std::uint64_t ticket) {
-    const auto at = std::find_if(open_.begin(), open_.end(), [&](const Open& open) { return open.ticket == ticket; });
+    const auto at = std::ranges::find(open_, ticket, &Open::first);
     OKTOPK_DCHECK(at != open_.end());
-    const Seen seen = at->seen;
+    const Seen seen = at->second;
     *at = open_.back();
     open_.pop_back();
     return seen;
   }
 
  private:
-  struct Open {
-    std::uint64_t ticket;
-    Seen seen;
-  };
+  using Open = std::pair<std::uint64_t, Seen>;
   std::vector<Open> open_;
 };
 
