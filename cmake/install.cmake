@@ -4,7 +4,11 @@ include(CMakePackageConfigHelpers)
 
 set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/oktopk)
 
-install(TARGETS oktopk EXPORT oktopk-targets
+set(targets oktopk)
+if(TARGET oktopk_mpi)
+  list(APPEND targets oktopk_mpi)
+endif()
+install(TARGETS ${targets} EXPORT oktopk-targets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/oktopk/oktopk.h)
@@ -12,7 +16,7 @@ set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_
 file(STRINGS ${PROJECT_SOURCE_DIR}/oktopk/oktopk.h public_headers REGEX "^#include \"oktopk/")
 list(TRANSFORM public_headers REPLACE "^#include \"(oktopk/[^\"]+)\".*" "\\1")
 list(APPEND public_headers oktopk/oktopk.h)
-if(OKTOPK_HAVE_MPI AND EXISTS ${PROJECT_SOURCE_DIR}/oktopk/comm/mpi_comm.h)
+if(OKTOPK_HAVE_MPI)
   list(APPEND public_headers oktopk/comm/mpi_comm.h)
 endif()
 foreach(header IN LISTS public_headers)
@@ -49,12 +53,14 @@ install(FILES
   ${PROJECT_BINARY_DIR}/oktopkConfigVersion.cmake
   DESTINATION ${config_dir})
 
-# A static library passes on what it needs itself; a shared one has recorded it.
+# MPI's flags are for a static library, and for programs that include comm/mpi_comm.h.
+set(pc_cflags "")
 set(pc_libs "${CMAKE_THREAD_LIBS_INIT}")
-if(OKTOPK_IS_STATIC AND OKTOPK_HAVE_MPI)
-  foreach(library IN LISTS MPI_CXX_LIBRARIES)
-    string(APPEND pc_libs " ${library}")
-  endforeach()
+if(OKTOPK_HAVE_MPI)
+  list(TRANSFORM MPI_CXX_INCLUDE_DIRS PREPEND "-I" OUTPUT_VARIABLE pc_cflags)
+  list(JOIN pc_cflags " " pc_cflags)
+  list(JOIN MPI_CXX_LIBRARIES " " mpi_libs)
+  string(APPEND pc_libs " ${mpi_libs}")
 endif()
 file(RELATIVE_PATH pc_prefix_from_here
   /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)

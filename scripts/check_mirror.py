@@ -27,7 +27,6 @@ TESTED_ELSEWHERE = {
     "oktopk/optim/tensor_kernels_*.cc": ("tests/optim/tensor_step_test.cc", "variants of the same kernels"),
     "oktopk/comm/mpi*.cc": ("tests/mpi", "needs real processes"),
     "oktopk/comm/no_mpi.cc": (None, "a stub that throws; compiled only without MPI"),
-    "oktopk/comm/thread_world.cc": ("tests/comm/threads_test.cc", "the inside of threads.cc"),
 }
 
 # Source -> why it is longer than MAX_LINES.

@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <utility>
 #include <vector>
 
 namespace oktopk {
@@ -25,13 +24,10 @@ struct UninitialisedAllocator {
   T* allocate(std::size_t count) { return static_cast<T*>(allocate_pages(count * sizeof(T))); }
   void deallocate(T* memory, std::size_t count) noexcept { free_pages(memory, count * sizeof(T)); }
 
+  // Without arguments; std::allocator_traits has the other constructions.
   template <class U>
   void construct(U* place) noexcept {
     ::new (static_cast<void*>(place)) U;
-  }
-  template <class U, class... Args>
-  void construct(U* place, Args&&... args) {
-    ::new (static_cast<void*>(place)) U(std::forward<Args>(args)...);
   }
   friend bool operator==(const UninitialisedAllocator&, const UninitialisedAllocator&) { return true; }
 };

@@ -26,11 +26,17 @@ struct DeviceError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-template <class Error, class... Parts>
-[[noreturn]] void fail(const Parts&... parts) {
+// The parts, written one after the other.
+template <class... Parts>
+std::string text_of(const Parts&... parts) {
   std::ostringstream text;
   (text << ... << parts);
-  throw Error(text.str());
+  return text.str();
+}
+
+template <class Error, class... Parts>
+[[noreturn]] void fail(const Parts&... parts) {
+  throw Error(text_of(parts...));
 }
 
 // Throws UsageError with the concatenated parts unless `holds`.

@@ -78,14 +78,8 @@ class Gradient {
   // visit(const T*) with the type that the elements have.
   template <class Visit>
   auto dispatch(const Visit& visit) const {
-    switch (type_) {
-      case FloatType::bf16:
-        return visit(as<Bf16>());
-      case FloatType::fp16:
-        return visit(as<Fp16>());
-      case FloatType::fp32:
-        break;
-    }
+    if (type_ == FloatType::bf16) return visit(as<Bf16>());
+    if (type_ == FloatType::fp16) return visit(as<Fp16>());
     return visit(as<float>());
   }
 

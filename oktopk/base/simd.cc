@@ -32,10 +32,12 @@ std::span<const SimdLevel> simd_levels() {
 
 SimdLevel simd_level() { return level_in_use().load(std::memory_order_relaxed); }
 
-void limit_simd_level(SimdLevel level) {
+SimdLimit::SimdLimit(SimdLevel level) : before_(simd_level()) {
   const SimdLevel best = simd_levels().back();
   require(level <= best, "SIMD level ", to_string(level), ": this machine goes up to ", to_string(best));
   level_in_use().store(level, std::memory_order_relaxed);
 }
+
+SimdLimit::~SimdLimit() { level_in_use().store(before_, std::memory_order_relaxed); }
 
 }  // namespace oktopk

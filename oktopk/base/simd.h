@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The vector instructions that kernels use. The level is chosen once from what the machine has. Every level gives the
-// same bits, so the choice changes only the time; therefore it may be the one setting of the process instead of a
-// parameter of every call (docs/decisions/0012). Tests and benchmarks limit it to compare levels. The processor must
-// not treat subnormal numbers as zero (-ffast-math at start-up does): levels could then differ.
+// same bits, so the choice changes only the time; therefore it is a setting of the process, not a parameter of every
+// call (docs/decisions/0012). Tests and benchmarks limit it to compare levels. Levels can differ if the processor
+// treats subnormal numbers as zero, which a program that was linked with -ffast-math turns on.
 //
-// The kernels are in oktopk/cpu: each function that uses vector instructions is marked OKTOPK_AVX2 or OKTOPK_AVX512, so
-// that the build stays portable. On processors other than x86-64, files no_simd.cc stand in.
+// Each kernel (oktopk/cpu) that uses vector instructions is marked OKTOPK_AVX2 or OKTOPK_AVX512, so that the build
+// stays portable. The files no_simd.cc are for processors other than x86-64.
 #pragma once
 
 #include <span>
@@ -27,14 +27,11 @@ SimdLevel detect_simd_level();
 // The level in use: the machine's best, unless limited.
 SimdLevel simd_level();
 
-// From now on no higher level is used, by any thread. UsageError when the machine lacks it.
-void limit_simd_level(SimdLevel level);
-
-// The same for a scope.
+// While it lives, no thread uses a higher level. UsageError when the machine lacks it.
 class SimdLimit {
  public:
-  explicit SimdLimit(SimdLevel level) : before_(simd_level()) { limit_simd_level(level); }
-  ~SimdLimit() { limit_simd_level(before_); }
+  explicit SimdLimit(SimdLevel level);
+  ~SimdLimit();
   SimdLimit(const SimdLimit&) = delete;
   SimdLimit& operator=(const SimdLimit&) = delete;
 

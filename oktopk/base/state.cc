@@ -31,12 +31,6 @@ void seal_in_place(std::span<std::byte> state) {
 
 }  // namespace
 
-Bytes StateWriter::seal() const& {
-  Bytes out = bytes_;
-  seal_in_place(out);
-  return out;
-}
-
 Bytes StateWriter::seal() && {
   seal_in_place(bytes_);
   return std::move(bytes_);

@@ -5,6 +5,7 @@
 // makes room once, and then writes.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -25,19 +26,12 @@ inline constexpr std::size_t kStateHeadBytes = 32;  // the seal, before the cont
 
 class StateWriter {
  public:
-  StateWriter() : bytes_(kStateHeadBytes) {}
-  // Makes room for so many bytes, seal and content.
-  explicit StateWriter(std::size_t size) {
-    bytes_.reserve(size);
-    bytes_.resize(kStateHeadBytes);
-  }
-  // Writes nothing, but counts bytes: size() is for the constructor above.
-  static StateWriter counter() {
-    StateWriter writer;
-    writer.counts_only_ = true;
-    return writer;
-  }
+  StateWriter() : StateWriter(false) {}
+  // If `counts_only`, writes nothing but counts bytes.
+  explicit StateWriter(bool counts_only) : bytes_(kStateHeadBytes), counts_only_(counts_only) {}
+  // Bytes of seal and content so far; makes room for so many.
   std::size_t size() const { return bytes_.size() + counted_; }
+  void reserve(std::size_t size) { bytes_.reserve(size); }
 
   template <class T>
   void put(const T& value) {
@@ -46,32 +40,26 @@ class StateWriter {
   }
   template <class T>
   void put_all(std::span<const T> values) {
-    static_assert(std::is_arithmetic_v<T>);
+    static_assert(std::is_arithmetic_v<T> || std::is_same_v<T, std::byte>);
     put(std::uint64_t{values.size()});
     append(std::as_bytes(values));
   }
   void put_text(std::string_view text) { put_all(std::span<const char>(text)); }
   // Another state, sealed, or any other bytes.
-  void put_bytes(std::span<const std::byte> bytes) {
-    put(std::uint64_t{bytes.size()});
-    append(bytes);
-  }
+  void put_bytes(std::span<const std::byte> bytes) { put_all(bytes); }
 
   // Another state that write(*this) puts, sealed in place; take_view() reads it.
   template <class Write>
   void put_state(const Write& write) {
     const std::size_t start = size();
     put(std::uint64_t{0});
-    if (counts_only_)
-      counted_ += kStateHeadBytes;
-    else
-      bytes_.resize(bytes_.size() + kStateHeadBytes);
+    append(std::array<std::byte, kStateHeadBytes>{});
     write(*this);
     if (!counts_only_) seal_nested(start);
   }
 
   // All that was put, sealed: a copy, or the written bytes themselves.
-  Bytes seal() const&;
+  Bytes seal() const& { return StateWriter(*this).seal(); }
   Bytes seal() &&;
 
  private:
@@ -84,16 +72,17 @@ class StateWriter {
   void seal_nested(std::size_t start);
 
   Bytes bytes_;  // begins with room for the seal
-  bool counts_only_ = false;
+  bool counts_only_;
   std::size_t counted_ = 0;
 };
 
 // All that write(StateWriter&) puts, sealed. Calls it twice: first to count.
 template <class Write>
 Bytes write_state(const Write& write) {
-  StateWriter sizes = StateWriter::counter();
+  StateWriter sizes(true);
   write(sizes);
-  StateWriter state(sizes.size());
+  StateWriter state;
+  state.reserve(sizes.size());
   write(state);
   return std::move(state).seal();
 }
@@ -131,17 +120,14 @@ class StateReader {
   template <class T>
   T take_finite(std::string_view what, T least = std::numeric_limits<T>::lowest()) {
     const T value = take<T>();
-    require(std::isfinite(value) && value >= least, "state: ", what, " is ", value, ", but it must be finite",
-            least >= 0 ? " and not negative" : "");
+    check_finite(value, least, what);
     return value;
   }
   // The same of an array.
   template <class T>
   std::vector<T> take_all_finite(std::string_view what, T least = std::numeric_limits<T>::lowest()) {
     std::vector<T> values = take_all<T>();
-    for (std::size_t i = 0; i < values.size(); ++i)
-      require(std::isfinite(values[i]) && values[i] >= least, "state: ", what, "[", i, "] = ", values[i],
-              ", but all values must be finite", least >= 0 ? " and not negative" : "");
+    for (std::size_t i = 0; i < values.size(); ++i) check_finite(values[i], least, what, '[', i, ']');
     return values;
   }
   std::string take_text() {
@@ -154,6 +140,11 @@ class StateReader {
   void finish() const { require(bytes_.empty(), "state: ", bytes_.size(), " bytes are left over"); }
 
  private:
+  template <class T, class... Name>
+  static void check_finite(T value, T least, const Name&... name) {
+    require(std::isfinite(value) && value >= least, "state: ", name..., " is ", value, ", but it must be finite",
+            least >= 0 ? " and not negative" : "");
+  }
   std::span<const std::byte> next(std::size_t size);
   std::span<const std::byte> bytes_;
 };

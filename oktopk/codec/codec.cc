@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "oktopk/base/error.h"
+#include "oktopk/base/find_row.h"
 #include "oktopk/base/varint.h"
 #include "oktopk/codec/coding.h"
 #include "oktopk/codec/frame.h"
@@ -18,70 +19,60 @@
 namespace oktopk {
 namespace {
 
-constexpr std::array<CodingInfo, kIndexCodingCount> kIndexCodings{{
+// Index codings, then value codings.
+constexpr std::array<CodingInfo, kIndexCodingCount + kValueCodingCount> kCodings{{
     {"coo32", "32-bit indices; the fastest", index_coo32},
     {"u16_blocks", "16-bit offsets inside blocks of 65536", index_u16_blocks},
     {"bit_packed", "gaps, bit-packed with one width per 512", index_bit_packed},
     {"elias_fano", "packed low bits, unary high bits; near the entropy at any density", index_elias_fano},
     {"bitmap", "one bit per position of the range; best above 25% density", index_bitmap},
     {"all", "every index of the range, no index bytes", index_all},
-}};
-
-constexpr std::array<CodingInfo, kValueCodingCount> kValueCodings{{
     {"fp32", "32-bit floats, lossless", nullptr, value_fp32},
     {"bf16", "the upper half of a float, rounded to nearest even", nullptr, value_bf16},
     {"log8", "sign and 7-bit logarithmic level per value, a scale per 256", nullptr, value_log8},
     {"log4", "sign and 3-bit logarithmic level per value, a scale per 256", nullptr, value_log4},
 }};
-static_assert(!kIndexCodings.back().name.empty() && !kValueCodings.back().name.empty(), "a coding lacks its row");
+static_assert(kCodings[kIndexCodingCount - 1].index != nullptr && kCodings.back().value != nullptr,
+              "a coding lacks its row");
 
 template <class Coding>
-const CodingInfo& row_of(std::span<const CodingInfo> table, const char* kind, Coding coding) {
+const CodingInfo& row_of(std::span<const CodingInfo> table, Coding coding) {
   const auto at = static_cast<std::size_t>(coding);
-  require(at < table.size(), kind, " coding ", at, " does not exist: there are ", table.size());
+  require(at < table.size(), "coding number ", at, " does not exist: there are ", table.size());
   return table[at];
 }
 
-// The name's place in the table, or the size of the table.
-std::size_t place_of(std::span<const CodingInfo> table, std::string_view name) {
-  const auto row = std::find_if(table.begin(), table.end(), [&](const CodingInfo& info) { return info.name == name; });
-  return static_cast<std::size_t>(row - table.begin());
-}
-
-std::string names(std::span<const CodingInfo> table) {
-  std::string text;
-  for (const CodingInfo& info : table) (text += text.empty() ? "" : ", ") += info.name;
-  return text;
+template <class Coding>
+Coding find_coding(std::span<const CodingInfo> table, std::string_view what, std::string_view name) {
+  return static_cast<Coding>(&find_row(table, what, name) - table.data());
 }
 
 }  // namespace
 
-std::span<const CodingInfo> index_codings() { return kIndexCodings; }
-std::span<const CodingInfo> value_codings() { return kValueCodings; }
+std::span<const CodingInfo> index_codings() { return std::span(kCodings).first(kIndexCodingCount); }
+std::span<const CodingInfo> value_codings() { return std::span(kCodings).subspan(kIndexCodingCount); }
 
-const IndexCodec& index_codec(IndexCoding coding) { return row_of(kIndexCodings, "index", coding).index(); }
-const ValueCodec& value_codec(ValueCoding coding) { return row_of(kValueCodings, "value", coding).value(); }
+const IndexCodec& index_codec(IndexCoding coding) { return row_of(index_codings(), coding).index(); }
+const ValueCodec& value_codec(ValueCoding coding) { return row_of(value_codings(), coding).value(); }
+
+IndexCoding find_index_coding(std::string_view name) {
+  return find_coding<IndexCoding>(index_codings(), "index coding", name);
+}
+ValueCoding find_value_coding(std::string_view name) {
+  return find_coding<ValueCoding>(value_codings(), "value coding", name);
+}
 
 std::string to_string(Codec codec) {
-  const auto name = [](std::span<const CodingInfo> table, auto coding) {
-    const auto at = static_cast<std::size_t>(coding);
-    return std::string(at < table.size() ? table[at].name : "?");
-  };
-  return name(kIndexCodings, codec.index) + '+' + name(kValueCodings, codec.value);
+  std::string name(row_of(index_codings(), codec.index).name);
+  return (name += '+') += row_of(value_codings(), codec.value).name;
 }
 
 Codec parse_codec(std::string_view text) {
   const std::size_t plus = text.find('+');
-  const bool is_pair = plus != std::string_view::npos;
-  const std::size_t index = place_of(kIndexCodings, text.substr(0, plus));
-  const std::size_t value = place_of(kValueCodings, is_pair ? text.substr(plus + 1) : text);
-  const bool has_index = index < kIndexCodings.size();
-  const bool has_value = value < kValueCodings.size();
-  require(is_pair ? has_index && has_value : has_index || has_value, "parse_codec: '", text,
-          "' is not INDEX+VALUE, INDEX or VALUE with INDEX in {", names(kIndexCodings), "} and VALUE in {",
-          names(kValueCodings), "}");
-  return {has_index ? static_cast<IndexCoding>(index) : IndexCoding::coo32,
-          has_value ? static_cast<ValueCoding>(value) : ValueCoding::fp32};
+  if (plus != std::string_view::npos)
+    return {find_index_coding(text.substr(0, plus)), find_value_coding(text.substr(plus + 1))};
+  const bool is_index = find_row(kCodings, "codec", text).index != nullptr;
+  return is_index ? Codec{.index = find_index_coding(text)} : Codec{.value = find_value_coding(text)};
 }
 
 std::size_t max_payload_bytes(Codec codec, std::size_t entries, std::size_t width, std::size_t frames) {
@@ -92,9 +83,7 @@ std::size_t max_payload_bytes(Codec codec, std::size_t entries, std::size_t widt
   const ValueCodec& values = value_codec(codec.value);
   std::size_t value_bytes = values.bytes(entries) + (frames - 1) * values.cut_bytes();
   // encode_dense_frame replaces the logarithmic codings by bf16.
-  if (all && !codec.lossless()) {
-    value_bytes = std::max(value_bytes, value_codec(ValueCoding::bf16).bytes(entries));
-  }
+  if (all && !codec.lossless()) value_bytes = std::max(value_bytes, value_codec(ValueCoding::bf16).bytes(entries));
   return index_codec(codec.index).max_bytes(entries, width, frames) + value_bytes;
 }
 

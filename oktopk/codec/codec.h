@@ -39,10 +39,12 @@ struct Codec {
   friend bool operator==(const Codec&, const Codec&) = default;
 };
 
-// "elias_fano+bf16". parse_codec accepts either half alone, too (the other is coo32 or fp32); its UsageError names the
-// text and lists the codings that exist.
+// "elias_fano+bf16". parse_codec also accepts one half alone; the other one is then coo32 or fp32. For a name that does
+// not exist, all three throw UsageError with the name and a list of those that do.
 std::string to_string(Codec codec);
 Codec parse_codec(std::string_view text);
+IndexCoding find_index_coding(std::string_view name);
+ValueCoding find_value_coding(std::string_view name);
 
 class IndexCodec;
 class ValueCodec;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam between frames (frame.cc) and codings: one virtual call per frame. A coding knows its
-// own bytes only; frame.cc finds where they start and end. Codings have no state. Each is a local class in a file
-// index_*.cc or value_*.cc, with a factory below and a row in the table of codec.cc.
+// The interfaces of the codings, which frame.cc calls once per frame. A coding sees its own bytes only: frame.cc finds
+// where they start and end. Codings have no state. Each is a local class in a file index_*.cc or value_*.cc, with a
+// factory below and a row in the table of codec.cc.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +41,10 @@ class IndexCodec {
 
   // The size of a payload of `count` indices; checked before a decoder allocates anything. The upper bound holds for
   // any indices. REQUIRES: 1 <= count <= width.
-  virtual SizeBounds bounds(std::size_t count, std::size_t width) const = 0;
+  virtual SizeBounds bounds(std::size_t count, std::size_t width) const {
+    const std::size_t exact = max_bytes(count, width, 1);
+    return {exact, exact};
+  }
 
   // Whether least and most always agree. Otherwise the frame's head says how many index bytes it has.
   virtual bool has_fixed_size() const { return true; }

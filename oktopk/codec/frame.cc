@@ -47,9 +47,8 @@ static_assert(std::has_unique_object_representations_v<Context>);
 // Throws CommError unless a range of `width` can hold the entries.
 void check_count(Codec codec, std::size_t count, std::size_t width) {
   if (count > width) fail<CommError>("frame: ", count, " entries in a range of ", width);
-  if (codec.index == IndexCoding::all && count != width) {
+  if (codec.index == IndexCoding::all && count != width)
     fail<CommError>("frame: coding 'all' with ", count, " entries for a range of ", width);
-  }
 }
 
 constexpr std::uint64_t kDenseHead = 1;  // where a sparse frame has twice its count
@@ -59,17 +58,31 @@ std::size_t size_field(Codec codec, std::size_t count) {
   return frame_head_bytes(codec, count) - kFrameChecksumBytes - varint_bytes(2 * std::uint64_t{count});
 }
 
-// Finds sums that overflowed; Allreduce::run has checked what this rank brought.
-void check_finite(std::span<const float> val) {
-  const auto first_nonfinite = kernels().elements.first_nonfinite[static_cast<std::size_t>(FloatType::fp32)];
-  require(first_nonfinite(val.data(), val.size()) == val.size(),
-          "encode_frame: a value is NaN or infinite; only finite values travel");
+// Appends the rounding error of each value; `idx` is empty for all indices from `begin` on. Decoding the bytes just
+// written into the place of the result makes the errors those of the receivers, and needs no scratch memory.
+void append_errors(ValueCoding coding, CooView v, Index begin, const Bytes& out, SparseVector& error) {
+  if (v.val.empty() || coding == ValueCoding::fp32) return;
+  const ValueCodec& values = value_codec(coding);
+  std::size_t at = error.size();
+  error.resize(at + v.val.size());
+  const std::span<float> decoded = std::span(error.val).subspan(at);
+  values.decode(std::span<const std::byte>(out).last(values.bytes(v.val.size())), decoded);
+  for (std::size_t i = 0; i < v.val.size(); ++i) {
+    const float difference = v.val[i] - decoded[i];
+    error.idx[at] = v.idx.empty() ? begin + static_cast<Index>(i) : v.idx[i];
+    error.val[at] = difference;
+    at += difference != 0;
+  }
+  error.resize(at);
 }
 
-// Appends head, indices (none of coding `all`) and values. Makes room for the most that they can take once, and gives
-// back what was not needed: nothing is copied. `first` is the number that tells sparse frames and their count from
-// dense ones.
-void append_frame(const FrameSpec& spec, CooView v, std::uint64_t first, Bytes& out) {
+// Appends head, indices (none of coding `all`) and values. Makes room once for the most that they can take, and gives
+// back what was not needed: nothing is copied. `first` is the head's number: twice the count, or kDenseHead.
+void append_frame(const FrameSpec& spec, CooView v, std::uint64_t first, Bytes& out, SparseVector* error) {
+  // Allreduce::run has checked this rank's values; sums of finite values can overflow.
+  const auto first_nonfinite = kernels().elements.first_nonfinite[static_cast<std::size_t>(FloatType::fp32)];
+  require(first_nonfinite(v.val.data(), v.val.size()) == v.val.size(),
+          "encode_frame: a value is NaN or infinite; only finite values travel");
   const IndexCodec& indices = index_codec(spec.codec.index);
   const ValueCodec& values = value_codec(spec.codec.value);
   const std::size_t count = v.val.size();
@@ -93,37 +106,15 @@ void append_frame(const FrameSpec& spec, CooView v, std::uint64_t first, Bytes& 
   const Frame frame{spec.codec, spec.range, count, head, std::span<const std::byte>(out).subspan(start + head)};
   const std::uint32_t sum = frame_checksum_of(frame, spec.tag);
   std::memcpy(out.data() + start, &sum, sizeof sum);
+  if (error != nullptr) append_errors(spec.codec.value, v, spec.range.begin, out, *error);
 }
 
-// Appends the rounding error of each value; `idx` is empty for all indices from `begin` on. Decoding the bytes just
-// written into the place of the result makes the errors those of the receivers, and needs no scratch memory.
-void append_errors(ValueCoding coding, CooView v, Index begin, const Bytes& out, SparseVector& error) {
-  if (v.val.empty() || coding == ValueCoding::fp32) return;
-  const ValueCodec& values = value_codec(coding);
-  std::size_t at = error.size();
-  error.resize(at + v.val.size());
-  const std::span<float> decoded = std::span(error.val).subspan(at);
-  values.decode(std::span<const std::byte>(out).last(values.bytes(v.val.size())), decoded);
-  for (std::size_t i = 0; i < v.val.size(); ++i) {
-    const float difference = v.val[i] - decoded[i];
-    error.idx[at] = v.idx.empty() ? begin + static_cast<Index>(i) : v.idx[i];
-    error.val[at] = difference;
-    at += difference != 0;
-  }
-  error.resize(at);
-}
-
-struct Parts {
-  std::span<const std::byte> index;
-  std::span<const std::byte> value;
-};
-
-// REQUIRES: known codings. Throws CommError unless the payload can hold exactly the entries.
-Parts split(const Frame& frame) {
+// The size of the index bytes; the values follow them. Throws CommError unless the payload can hold exactly the
+// entries. REQUIRES: known codings, frame.count > 0.
+std::size_t index_bytes_of(const Frame& frame) {
   const std::size_t width = frame.range.width();
   const std::size_t size = frame.payload.size();
   check_count(frame.codec, frame.count, width);
-  if (frame.count == 0) return {};
   const std::size_t value_bytes = value_codec(frame.codec.value).bytes(frame.count);
   const SizeBounds bounds = index_codec(frame.codec.index).bounds(frame.count, width);
   if (size < value_bytes || size - value_bytes < bounds.least || size - value_bytes > bounds.most) {
@@ -131,17 +122,7 @@ Parts split(const Frame& frame) {
                     " in a range of ", width, "; expected ", value_bytes, " for the values and ", bounds.least, " to ",
                     bounds.most, " for the indices");
   }
-  return {frame.payload.first(size - value_bytes), frame.payload.last(value_bytes)};
-}
-
-// Appends the entries of a frame that is not empty.
-void append_entries(const Frame& frame, SparseVector& out) {
-  const Parts parts = split(frame);
-  const std::size_t start = out.size();
-  out.resize(start + frame.count);
-  const std::span<Index> idx = std::span(out.idx).subspan(start);
-  index_codec(frame.codec.index).decode(parts.index, frame.range, idx);
-  value_codec(frame.codec.value).decode(parts.value, std::span(out.val).subspan(start));
+  return size - value_bytes;
 }
 
 void drop_zeros(SparseVector& out, std::size_t start) {
@@ -189,9 +170,8 @@ Frame read_frame_head(std::span<const std::byte> bytes, const FrameSpec& spec) {
     if (field == 0) size = indices.bounds(frame.count, frame.range.width()).least;
     size += value_codec(frame.codec.value).bytes(frame.count);
   }
-  if (size > rest.size()) {
+  if (size > rest.size())
     fail<CommError>("frame: truncated, ", size, " payload bytes announced, ", rest.size(), " there");
-  }
   frame.head = bytes.size() - rest.size();
   frame.payload = rest.first(size);
   return frame;
@@ -205,26 +185,20 @@ void encode_frame(const FrameSpec& spec, CooView v, Bytes& out, SparseVector* er
           "encode_frame: the ", v.size(), " indices do not lie inside [", range.begin, ", ", range.end, ")");
   require(spec.codec.index != IndexCoding::all || v.size() == range.width(), "encode_frame: coding 'all' needs all ",
           range.width(), " entries, not ", v.size());
-  check_finite(v.val);
-  append_frame(spec, v, 2 * std::uint64_t{v.size()}, out);
-  if (error != nullptr) append_errors(spec.codec.value, v, range.begin, out, *error);
+  append_frame(spec, v, 2 * std::uint64_t{v.size()}, out, error);
 }
 
 void encode_dense_frame(const FrameSpec& spec, std::span<const float> dense, Bytes& out, SparseVector* error) {
   require(spec.range.begin <= spec.range.end && dense.size() == spec.range.width(),
           "encode_dense_frame: ", dense.size(), " values for [", spec.range.begin, ", ", spec.range.end, ")");
-  check_finite(dense);
-  FrameSpec all = spec;
-  all.codec = dense_codec(spec.codec);
-  append_frame(all, {{}, dense}, kDenseHead, out);
-  if (error != nullptr) append_errors(all.codec.value, {{}, dense}, spec.range.begin, out, *error);
+  append_frame({dense_codec(spec.codec), spec.range, spec.tag}, {{}, dense}, kDenseHead, out, error);
 }
 
 Frame open_frame(std::span<const std::byte> bytes, const FrameSpec& spec) {
   require(spec.range.begin <= spec.range.end, "open_frame: range [", spec.range.begin, ", ", spec.range.end,
           ") is reversed");
   const Frame frame = read_frame_head(bytes, spec);
-  split(frame);
+  if (frame.count > 0) index_bytes_of(frame);
   std::uint32_t announced = 0;
   std::memcpy(&announced, bytes.data(), kFrameChecksumBytes);
   if (const std::uint32_t sum = frame_checksum_of(frame, spec.tag); sum != announced) {
@@ -237,9 +211,13 @@ Frame open_frame(std::span<const std::byte> bytes, const FrameSpec& spec) {
 
 void decode_frame(const Frame& frame, SparseVector& out) {
   if (frame.count == 0) return;
+  const std::size_t index_bytes = index_bytes_of(frame);
   const std::size_t start = out.size();
   try {
-    append_entries(frame, out);
+    out.resize(start + frame.count);
+    const auto idx = std::span(out.idx).subspan(start);
+    index_codec(frame.codec.index).decode(frame.payload.first(index_bytes), frame.range, idx);
+    value_codec(frame.codec.value).decode(frame.payload.subspan(index_bytes), std::span(out.val).subspan(start));
   } catch (...) {
     out.resize(std::min(start, out.size()));
     throw;

@@ -25,8 +25,8 @@ struct FrameSpec {
 };
 
 // Appends one frame to `out`. With a lossy codec, appends (index, value - decoded value) of every entry that changed to
-// `error`, if given. REQUIRES: v canonical; inside spec.range; with IndexCoding::all, v has every index of the range;
-// values finite, which sums of finite values may not be. Nothing is appended on a UsageError.
+// `error`, if given. REQUIRES: v canonical; inside spec.range; with IndexCoding::all, v has every index of the range.
+// UsageError if a value is not finite: nothing is appended.
 void encode_frame(const FrameSpec& spec, CooView v, Bytes& out, SparseVector* error = nullptr);
 
 // Appends one frame of coding `all` that holds every value of `dense` (range.width() of them). Logarithmic value
@@ -47,8 +47,8 @@ struct Frame {
 // unless it was encoded with the same spec and is undamaged.
 Frame open_frame(std::span<const std::byte> bytes, const FrameSpec& spec);
 
-// The two halves of open_frame. The head: throws CommError unless the count fits the range and the payload lies inside
-// `bytes`; nothing else is checked. The checksum covers the payload, and all that both sides know of the frame.
+// The two halves of open_frame. read_frame_head throws CommError unless the count fits the range and the payload lies
+// inside `bytes`. The checksum covers the payload, and all that both sides know of the frame.
 Frame read_frame_head(std::span<const std::byte> bytes, const FrameSpec& spec);
 std::uint32_t frame_checksum_of(const Frame& frame, std::uint32_t tag);
 std::uint32_t frame_checksum(std::span<const std::byte, 28> context, std::span<const std::byte> payload);

@@ -16,15 +16,12 @@
 
 namespace oktopk {
 
-// Pieces of indices stay in the nearest cache while they are decoded and checked.
-inline constexpr std::size_t kIndexPiece = 512;
-
-// Calls decode(piece, first) for parts of `out` of kIndexPiece indices, of which the last may be shorter; `first` is
-// the number of the piece's first index.
+// Calls decode(piece, first) for parts of `out` of kFieldBlock indices, which stay in the nearest cache while they are
+// decoded and checked. The last part may be shorter; `first` is the number of the part's first index.
 template <class Decode>
 void for_each_piece(std::span<Index> out, Decode decode) {
-  for (std::size_t first = 0; first < out.size(); first += kIndexPiece)
-    decode(out.subspan(first, std::min(kIndexPiece, out.size() - first)), first);
+  for (std::size_t first = 0; first < out.size(); first += kFieldBlock)
+    decode(out.subspan(first, std::min(kFieldBlock, out.size() - first)), first);
 }
 
 // Throws CommError unless the decoded indices of a piece increase and lie in [next, range.end); returns one past the
@@ -59,9 +56,8 @@ inline std::size_t next_ones(std::span<const std::byte> bytes, std::size_t& at, 
   const auto list_part = [&](unsigned skipped) {
     const std::size_t size = std::min<std::size_t>(8, bytes.size() - 8 * word);
     const std::uint64_t bits = load_tail(bytes.data() + 8 * word, size) >> skipped << skipped;
-    for (std::uint64_t rest = bits; rest != 0; rest &= rest - 1) {
+    for (std::uint64_t rest = bits; rest != 0; rest &= rest - 1)
       out[found++] = static_cast<Index>(64 * word + static_cast<unsigned>(std::countr_zero(rest)));
-    }
     ++word;
   };
   if (at % 64 != 0) list_part(static_cast<unsigned>(at % 64));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives that move bytes (collectives.h); small_collectives.cc has those by which ranks agree.
-// Circulant allgather: the halving rounds run backwards. After them up to S blocks, a rank holds the blocks of ranks
-// rank .. rank+S-1 (mod P), in this order, so that one contiguous message forwards them.
+// Collectives that move bytes (collectives.h); small_collectives.cc has those by which ranks agree. Both allgathers run
+// the rounds of the halving schedule backwards. A rank that has S blocks has those of ranks rank .. rank+S-1 (mod P),
+// in this order, so that one contiguous message forwards them.
 #include "oktopk/comm/collectives.h"
 
+#include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "oktopk/base/varint.h"
 
@@ -13,10 +13,6 @@ namespace oktopk {
 namespace {
 
 int wrap(int rank, int P) { return rank < 0 ? rank + P : rank >= P ? rank - P : rank; }
-
-void copy_bytes(std::byte* to, std::span<const std::byte> from) {
-  if (!from.empty()) std::memcpy(to, from.data(), from.size());
-}
 
 // Notes the `count` blocks that lie in out.bytes[begin, end): those of ranks first, first+1, ...
 // Sizes come from peers: each is checked before it is believed.
@@ -27,14 +23,12 @@ void open_blocks(Communicator& comm, std::span<const std::size_t> capacities, in
     const auto owner = static_cast<std::size_t>(wrap(first + b, comm.size()));
     std::uint64_t size = 0;
     auto rest = std::span<const std::byte>(out.bytes).subspan(at, end - at);
-    if (!take_varint(rest, size)) {
+    if (!take_varint(rest, size))
       fail_world(comm, "allgatherv: message from rank ", peer, " ends before the block of rank ", owner);
-    }
     at = end - rest.size();
-    if (size > capacities[owner] || size > end - at) {
+    if (size > capacities[owner] || size > end - at)
       fail_world(comm, "allgatherv: rank ", peer, " forwards ", size, " bytes of rank ", owner, ", whose capacity is ",
                  capacities[owner], " and of which ", end - at, " arrived");
-    }
     out.offsets[owner] = at;
     out.sizes[owner] = static_cast<std::size_t>(size);
     at += static_cast<std::size_t>(size);
@@ -67,9 +61,7 @@ void barrier(Communicator& comm) {
 
 void broadcast(Communicator& comm, int root, std::span<std::byte> data) {
   const std::size_t size = broadcast_up_to(comm, root, data, data.size());
-  if (size != data.size()) {
-    fail_world(comm, "broadcast: ", size, " bytes from root ", root, ", expected ", data.size());
-  }
+  if (size != data.size()) fail_world(comm, "broadcast: ", size, " bytes from root ", root, ", expected ", data.size());
 }
 
 std::size_t broadcast_up_to(Communicator& comm, int root, std::span<std::byte> buffer, std::size_t size) {
@@ -85,8 +77,7 @@ std::size_t broadcast_up_to(Communicator& comm, int root, std::span<std::byte> b
     comm.exchange({}, {&recv, 1});
     size = recv.size;
   }
-  // One after the other, the largest subtree first: at once they would share the link, and the
-  // longest path would wait for all of them.
+  // One after the other, the largest subtree first: at once they would share the link and delay the longest path.
   for (int step = reach / 2; step >= 1; step /= 2) {
     if (place + step >= P) continue;
     const Send send{wrap(place + step + root, P), buffer.first(size)};
@@ -94,28 +85,6 @@ std::size_t broadcast_up_to(Communicator& comm, int root, std::span<std::byte> b
   }
   return size;
 }
-
-void allgather(Communicator& comm, std::span<const std::byte> mine, std::span<std::byte> all, Workspace& work) {
-  const auto P = static_cast<std::size_t>(comm.size());
-  const std::size_t m = mine.size();
-  require(all.size() == P * m, "allgather: result of ", all.size(), " bytes for ", P, " blocks of ", m);
-  work.bytes.resize(P * m);
-  copy_bytes(work.bytes.data(), mine);
-  const auto blocks = std::span(work.bytes);
-  for (int round = halving_rounds(comm.size()); round-- > 0;) {
-    const auto [whole, held] = halving_round(comm.size(), round);
-    const std::size_t length = static_cast<std::size_t>(whole - held) * m;
-    const Send send{neighbour(comm, -held), blocks.first(length)};
-    Recv recv{neighbour(comm, held), blocks.subspan(static_cast<std::size_t>(held) * m, length), 0};
-    comm.exchange({&send, 1}, {&recv, 1});
-    expect_size(comm, "allgather", recv, length);
-  }
-  const std::size_t mine_at = static_cast<std::size_t>(comm.rank()) * m;
-  copy_bytes(all.data() + mine_at, blocks.first(P * m - mine_at));
-  copy_bytes(all.data(), blocks.last(mine_at));
-}
-
-std::size_t prefix_bytes(std::size_t block) { return varint_bytes(block); }
 
 void allgatherv(Communicator& comm, std::span<const std::byte> mine, std::span<const std::size_t> capacities,
                 Gathered& out) {
@@ -126,15 +95,15 @@ void allgatherv(Communicator& comm, std::span<const std::byte> mine, std::span<c
   const std::size_t limit = capacities[static_cast<std::size_t>(rank)];
   require(mine.size() <= limit, "allgatherv: block of ", mine.size(), " bytes, capacity ", limit);
   std::size_t total = 0;
-  for (const std::size_t capacity : capacities) total += prefix_bytes(capacity) + capacity;
+  for (const std::size_t capacity : capacities) total += varint_bytes(capacity) + capacity;
   out.offsets.resize(capacities.size());
   out.sizes.resize(capacities.size());
   if (out.bytes.size() < total) {
     out.bytes.clear();  // growing must not copy the old content
     out.bytes.resize(total);
   }
-  copy_bytes(put_varint(mine.size(), out.bytes.data()), mine);
-  std::size_t used = prefix_bytes(mine.size()) + mine.size();
+  std::copy(mine.begin(), mine.end(), put_varint(mine.size(), out.bytes.data()));
+  std::size_t used = varint_bytes(mine.size()) + mine.size();
   open_blocks(comm, capacities, rank, rank, 1, 0, used, out);
 
   for (int round = halving_rounds(P); round-- > 0;) {

@@ -5,10 +5,10 @@
 //                       messages sent per rank   bytes sent per rank       schedule
 //   barrier             L                        0                         dissemination
 //   broadcast           <= L                     <= L m                    binomial tree
-//   allgather           L                        (P-1) m                   circulant, halving
+//   allgather           L                        (P-1) (m + 8)             circulant, halving
 //   allgatherv          L                        P-1 blocks with sizes     circulant, halving
 //   allreduce_small     L                        L (m + 8)                 circulant partial results
-//     sums of floats    L                        (P-1) (m + 8)             checked allgather, then a local sum
+//     sums of floats    L                        (P-1) (m + 8)             allgather, then a local sum
 //
 // Received bytes are checked against what was expected; a mismatch leaves the communicator dead and throws CommError.
 // Workspace and Gathered keep memory between calls: nothing is allocated once they are warm.
@@ -76,16 +76,13 @@ void broadcast(Communicator& comm, int root, std::span<std::byte> data);
 // counts. REQUIRES: every rank's buffer holds that many.
 std::size_t broadcast_up_to(Communicator& comm, int root, std::span<std::byte> buffer, std::size_t size);
 
-// all = the blocks of ranks 0..P-1. REQUIRES: mine.size() equal on all ranks, all.size() == P * mine.size().
+// all = the blocks of ranks 0..P-1, a few bytes each. A check of kCheckBytes travels with each block: damage is a
+// CommError. REQUIRES: mine.size() equal on all ranks, all.size() == P * mine.size().
+inline constexpr std::size_t kCheckBytes = 8;
 void allgather(Communicator& comm, std::span<const std::byte> mine, std::span<std::byte> all, Workspace& work);
 
-// The same for a few bytes, with a check of kCheckBytes per block: damage is a CommError.
-inline constexpr std::size_t kCheckBytes = 8;
-void allgather_checked(Communicator& comm, std::span<const std::byte> mine, std::span<std::byte> all, Workspace& work);
-
 // Gathers blocks of different sizes; rank r's has at most capacities[r] bytes (equal on all ranks). Peers forward
-// each other's blocks unopened. prefix_bytes(size) bytes before each block hold its size.
-std::size_t prefix_bytes(std::size_t block);
+// each other's blocks unopened. A varint before each block is its size.
 void allgatherv(Communicator& comm, std::span<const std::byte> mine, std::span<const std::size_t> capacities,
                 Gathered& out);
 

@@ -38,9 +38,8 @@ void Pending::wait() {
 
 Pending Communicator::start(std::span<const Send> sends, std::span<Recv> recvs) {
   const int P = size();
-  for (const Send& send : sends) {
+  for (const Send& send : sends)
     require(send.peer >= 0 && send.peer < P, "start: send to rank ", send.peer, " in a world of size ", P);
-  }
   for (Recv& recv : recvs) {
     require(recv.peer >= 0 && recv.peer < P, "start: receive from rank ", recv.peer, " in a world of size ", P);
     recv.size = 0;

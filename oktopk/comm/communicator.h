@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// P ranks that exchange byte messages through one verb, start(sends, recvs). Everything distributed in this library,
-// collectives included, is written over this verb, so a transport implements begin/finish/abandon and split, and host()
-// if its ranks can share a host.
+// P ranks that exchange byte messages by one verb, start(sends, recvs). All collectives and algorithms are written over
+// this verb. A transport implements begin, finish, abandon and split, and host() if its ranks can share a host.
 //
 // Matching: the messages from one rank to another arrive in the order in which they were started. A receive states a
 // capacity; the real size is in Recv::size after the wait. A message larger than the capacity is a CommError on the
-// receiver. Buffers, and the span of Recv, must stay alive and untouched until wait() returns or throws, or the
-// exchange is abandoned: then no transport touches them any more. Several exchanges may be in flight; they may be
-// waited for in any order.
+// receiver. Buffers, and the span of Recv, must stay alive and untouched until wait() returns or throws, or until the
+// exchange is abandoned. Several exchanges may be in flight; they may be waited for in any order.
 // Timeouts: wait() throws CommError when the exchange is not complete within timeout(). After any CommError the
 // communicator is dead.
 // Threads: one thread at a time per communicator object (each rank has its own object). A thread other than the one

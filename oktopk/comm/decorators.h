@@ -60,19 +60,16 @@ class TrackingCommunicator : public ForwardingCommunicator {
 
   // Returns the Seen of the exchange and forgets it.
   Seen take(std::uint64_t ticket) {
-    const auto at = std::find_if(open_.begin(), open_.end(), [&](const Open& open) { return open.ticket == ticket; });
+    const auto at = std::ranges::find(open_, ticket, &Open::first);
     OKTOPK_DCHECK(at != open_.end());
-    const Seen seen = at->seen;
+    const Seen seen = at->second;
     *at = open_.back();
     open_.pop_back();
     return seen;
   }
 
  private:
-  struct Open {
-    std::uint64_t ticket;
-    Seen seen;
-  };
+  using Open = std::pair<std::uint64_t, Seen>;
   std::vector<Open> open_;
 };
 
@@ -117,11 +114,14 @@ class CountingCommunicator final : public TrackingCommunicator<CountedExchange> 
 // Records every start and every wait as a span, with the peers and the bytes of its messages to others.
 class TracingCommunicator final : public TrackingCommunicator<std::span<const Recv>> {
  public:
-  // ranks[r] is the number under which the trace shows rank r; empty: r itself. The parts of split() show their own
-  // ranks, in category "part".
-  TracingCommunicator(Communicator& inner, const TraceRow& row, const std::vector<int>& ranks = {});
-  TracingCommunicator(std::unique_ptr<Communicator> inner, const TraceRow& row, const std::vector<int>& ranks = {},
-                      std::string_view category = "message");
+  // inner: a Communicator& or its unique_ptr. ranks[r] is the number under which the trace shows rank r; empty: r
+  // itself. The parts of split() show their own ranks, in category "part".
+  template <class Inner>
+  TracingCommunicator(Inner&& inner, const TraceRow& row, const std::vector<int>& ranks = {},
+                      std::string_view category = "message")
+      : TrackingCommunicator(std::forward<Inner>(inner)), row_(row.on_rank(rank())), category_(category) {
+    name_peers(ranks);
+  }
 
   std::unique_ptr<Communicator> split(int color, int key) override;
   std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) override;
@@ -131,7 +131,7 @@ class TracingCommunicator final : public TrackingCommunicator<std::span<const Re
   void name_peers(const std::vector<int>& ranks);
 
   TraceRow row_;
-  std::string_view category_ = "message";
+  std::string_view category_;
   std::vector<std::string> to_, from_;  // by peer
 };
 

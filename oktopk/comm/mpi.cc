@@ -12,15 +12,11 @@
 #include <vector>
 
 #include "oktopk/base/error.h"
+#include "oktopk/comm/collectives.h"
 #include "oktopk/comm/mpi_communicator.h"
 
 namespace oktopk {
 namespace {
-
-// The message of a rank to the others in a split.
-struct Wish {
-  int color, key, next_tag;
-};
 
 int last_tag() {
   constexpr int kSmallestLast = 32767;  // that MPI allows
@@ -28,29 +24,6 @@ int last_tag() {
   int is_known = 0;
   MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&last), &is_known);
   return is_known != 0 ? *last : kSmallestLast;
-}
-
-// The place of this rank in its part. The largest next tag of the ranks is new to each of them. UsageError on all
-// ranks when no tag is left.
-MpiPlace place_in_part(MpiWorld& world, const MpiPlace& whole, std::span<const Wish> wishes) {
-  const auto me = static_cast<std::size_t>(whole.rank);
-  MpiPlace part;
-  std::vector<std::size_t> members;
-  for (std::size_t r = 0; r < wishes.size(); ++r) {
-    part.tag = std::max(part.tag, wishes[r].next_tag);
-    if (wishes[r].color == wishes[me].color) members.push_back(r);
-  }
-  const int last = last_tag();
-  require(part.tag <= last, "split: this is part ", part.tag, " of one MPI communicator, and MPI has tags for ", last,
-          "; make another communicator");
-  world.next_tag = part.tag + 1;
-  std::stable_sort(members.begin(), members.end(),
-                   [&](std::size_t a, std::size_t b) { return wishes[a].key < wishes[b].key; });
-  for (const std::size_t r : members) {
-    if (r == me) part.rank = static_cast<int>(part.ranks.size());
-    part.ranks.push_back(whole.ranks[r]);
-  }
-  return part;
 }
 
 // Collective over `original`. CommError when not all ranks come in time.
@@ -119,7 +92,7 @@ std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm comm, const MpiOpti
   MpiOptions limited = options;
   limited.timeout = std::min(options.timeout, kLongestTimeout);
   const auto world = std::make_shared<MpiWorld>(duplicate(comm, limited));
-  MpiPlace place{.tag = world->next_tag++};
+  Part place{.ranks = {}, .number = world->next_tag++};
   int size = 0;
   MPI_Comm_rank(world->comm, &place.rank);
   MPI_Comm_size(world->comm, &size);
@@ -132,12 +105,11 @@ std::unique_ptr<Communicator> make_mpi_world(const MpiOptions& options) {
   return make_mpi_communicator(MPI_COMM_WORLD, options);
 }
 
-MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiWorld> world, MpiPlace place, const MpiOptions& options)
+MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiWorld> world, Part place, const MpiOptions& options)
     : world_(std::move(world)),
       place_(std::move(place)),
       options_(options),
-      operations_(std::make_unique<OperationPool<MpiOperation>>()),
-      inbox_(place_.ranks.size()) {}
+      operations_(std::make_unique<OperationPool<MpiOperation>>()) {}
 
 MpiCommunicator::~MpiCommunicator() {
   if (!mpi_is_running()) return;
@@ -146,7 +118,7 @@ MpiCommunicator::~MpiCommunicator() {
     give_up("destroyed");
     if (!withdraw((*operations_)[ticket])) is_open = true;
   });
-  if (inbox_.has_unclaimed()) world_->is_kept = true;
+  if (!inbox_.unclaimed.empty()) world_->is_kept = true;
   if (is_open) static_cast<void>(operations_.release());  // MPI's until the program ends
 }
 
@@ -165,13 +137,16 @@ void MpiCommunicator::require_alive() {
   if (is_dead_) die("the communicator is dead: " + reason_);
 }
 
+// The largest next tag of the ranks is new to each of them. UsageError on all ranks when no tag is left.
 std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
-  require(color >= 0, "split: color ", color, ", must not be negative");
   require_alive();
-  const Wish mine{color, key, world_->next_tag};
-  std::vector<Wish> all(place_.ranks.size());
-  allgather_checked(*this, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), work_);
-  return std::make_unique<MpiCommunicator>(world_, place_in_part(*world_, place_, all), options_);
+  Part part = agree_on_part(*this, color, key, world_->next_tag);
+  const int last = last_tag();
+  require(part.number <= last, "split: this is part ", part.number, " of one MPI communicator, and MPI has tags for ",
+          last, "; make another communicator");
+  world_->next_tag = part.number + 1;
+  for (int& rank : part.ranks) rank = world_rank(rank);
+  return std::make_unique<MpiCommunicator>(world_, std::move(part), options_);
 }
 
 // Compares host names: MPI_Comm_split_type, which knows the ranks that share memory, has no timeout.
@@ -184,7 +159,8 @@ int MpiCommunicator::host() {
   if (code != MPI_SUCCESS) die("host: " + mpi_error_text(code));
   std::fill(mine.begin() + length, mine.end(), '\0');
   std::vector<Name> all(place_.ranks.size());
-  allgather_checked(*this, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), work_);
+  Workspace work;
+  allgather(*this, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), work);
   return static_cast<int>(std::find(all.begin(), all.end(), mine) - all.begin());
 }
 

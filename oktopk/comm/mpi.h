@@ -19,8 +19,7 @@ bool mpi_is_running();
 enum class MpiThreads { first, any };
 
 // Initialises MPI unless the program already did, and finalises what it initialised. CommError when this MPI does not
-// allow those threads (any: MPI_THREAD_SERIALIZED). If the program initialised MPI, code that needs another thread
-// asks Communicator::require_any_thread().
+// allow those threads (any: MPI_THREAD_SERIALIZED). See also Communicator::require_any_thread().
 class MpiSession {
  public:
   explicit MpiSession(MpiThreads threads = MpiThreads::any);

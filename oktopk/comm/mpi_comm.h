@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transport "mpi" (mpi.h) over a communicator of the program's own. The only public header that includes <mpi.h>; it
-// needs a library that was built with MPI, and MPI's headers: with CMake link MPI::MPI_CXX (find_package(MPI)) beside
-// oktopk::oktopk, or compile with mpicxx.
+// Transport "mpi" (mpi.h) over a communicator of the program's own. The only public header that includes <mpi.h>. It is
+// installed if the library was built with MPI: with CMake link oktopk::mpi; the flags of pkg-config have it, too.
 #pragma once
 
 // Leaves out the C++ bindings, which MPI has removed.

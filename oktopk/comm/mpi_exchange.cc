@@ -27,64 +27,6 @@ std::size_t bytes_of(MPI_Status& status) {
 
 }  // namespace
 
-void MpiOperation::prepare(std::span<const Send> sends, std::span<Recv> recvs, bool in_place) {
-  messages_.clear();
-  for (const Recv& recv : recvs) messages_.push_back({recv.peer, recv.buffer.data(), recv.buffer.size()});
-  for (const Send& send : sends)
-    messages_.push_back({send.peer, const_cast<std::byte*>(send.bytes.data()), send.bytes.size()});
-  recvs_ = recvs;
-  receives_ = recvs.size();
-  in_place_ = in_place;
-  if (in_place) return;
-  if (memory_.size() < messages_.size()) memory_.resize(messages_.size());
-  for (std::size_t i = receives_; i < messages_.size(); ++i) {
-    const std::byte* from = messages_[i].memory;
-    std::copy_n(from, messages_[i].bytes, make_room(i, messages_[i].bytes));
-  }
-}
-
-std::string MpiOperation::describe(std::size_t i) const {
-  const std::string peer = std::to_string(messages_[i].peer);
-  if (!is_receive(i)) return "send to rank " + peer;
-  return "receive from rank " + peer + ", capacity " + std::to_string(messages_[i].bytes) + " bytes";
-}
-
-std::byte* MpiOperation::make_room(std::size_t i, std::size_t size) {
-  if (in_place_) return messages_[i].memory;
-  Bytes& room = memory_[i];
-  if (room.size() < size) {
-    room.clear();  // growing must not copy the old content
-    room.resize(size);
-  }
-  return messages_[i].memory = room.data();
-}
-
-void MpiOperation::arrived(std::size_t i, std::size_t size) {
-  recvs_[i].size = size;
-  if (!in_place_) std::copy_n(messages_[i].memory, size, recvs_[i].buffer.data());
-}
-
-bool MpiOperation::is_open() noexcept {
-  bool is_open = false;
-  for (Message& message : messages_) {
-    int is_done = 1;
-    if (message.request != MPI_REQUEST_NULL) MPI_Test(&message.request, &is_done, MPI_STATUS_IGNORE);
-    is_open = is_open || is_done == 0;
-  }
-  return is_open;
-}
-
-bool MpiOperation::withdraw() noexcept {
-  recvs_ = {};
-  return !is_open();
-}
-
-void MpiOperation::let_go(Communicator::Duration grace) noexcept {
-  poll(grace, [&] { return !is_open(); });
-  for (Message& message : messages_)
-    if (message.request != MPI_REQUEST_NULL) MPI_Request_free(&message.request);
-}
-
 std::uint64_t MpiCommunicator::begin(std::span<const Send> sends, std::span<Recv> recvs) {
   require_alive();
   const std::uint64_t ticket = operations_->take();
@@ -108,7 +50,7 @@ void MpiCommunicator::post(MpiOperation& operation) {
     }
     MpiOperation::Message& message = operation.messages()[i];
     const MpiShape shape(message.bytes, options_.chunk_bytes);
-    check(MPI_Isend(message.memory, shape.count(), shape.type(), world_rank(message.peer), place_.tag, world_->comm,
+    check(MPI_Isend(message.memory, shape.count(), shape.type(), world_rank(message.peer), place_.number, world_->comm,
                     &message.request),
           operation, i);
   }
@@ -117,28 +59,33 @@ void MpiCommunicator::post(MpiOperation& operation) {
 void MpiCommunicator::expect(MpiOperation& operation, std::size_t i) {
   MpiOperation::Message& message = operation.messages()[i];
   if (!options_.blocking) {
-    if (const auto arrived = inbox_.take(message.peer, MpiInbox::Receive{&operation, i}))
-      receive({&operation, i}, *arrived);
-    return;
+    const MpiInbox::Receive what{message.peer, &operation, i};
+    if (const auto arrived = MpiInbox::take(inbox_.unclaimed, message.peer)) return receive(what, *arrived);
+    return inbox_.waiting.push_back(what);
   }
   const MpiShape shape(message.bytes, options_.chunk_bytes);
-  check(MPI_Irecv(message.memory, shape.count(), shape.type(), world_rank(message.peer), place_.tag, world_->comm,
+  check(MPI_Irecv(message.memory, shape.count(), shape.type(), world_rank(message.peer), place_.number, world_->comm,
                   &message.request),
         operation, i);
 }
 
 // Matches what has arrived.
 void MpiCommunicator::collect() {
-  while (inbox_.is_awaited()) {
+  while (!inbox_.waiting.empty()) {
     int is_there = 0;
     MPI_Message handle = MPI_MESSAGE_NULL;
     MPI_Status status;
-    const int code = MPI_Improbe(MPI_ANY_SOURCE, place_.tag, world_->comm, &is_there, &handle, &status);
+    const int code = MPI_Improbe(MPI_ANY_SOURCE, place_.number, world_->comm, &is_there, &handle, &status);
     if (code != MPI_SUCCESS) die("looking for messages: " + mpi_error_text(code));
     if (is_there == 0) return;
     const auto from = std::find(place_.ranks.begin(), place_.ranks.end(), status.MPI_SOURCE);
-    const MpiInbox::Arrived arrived{handle, bytes_of(status)};
-    if (const auto what = inbox_.take(static_cast<int>(from - place_.ranks.begin()), arrived)) receive(*what, arrived);
+    const auto peer = static_cast<int>(from - place_.ranks.begin());
+    const MpiInbox::Arrived arrived{peer, handle, bytes_of(status)};
+    if (const auto what = MpiInbox::take(inbox_.waiting, peer)) {
+      receive(*what, arrived);
+    } else {
+      inbox_.unclaimed.push_back(arrived);
+    }
   }
 }
 

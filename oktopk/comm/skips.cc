@@ -20,8 +20,7 @@ int parse_number(std::string_view text, std::string_view all) {
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   require(error == std::errc() && end == text.data() + text.size(), "skips \"", all, "\": \"", text,
-          "\" is not a number; expected direct, halving, power, grid, radix:R or a list such as "
-          "8,4,2,1");
+          "\" is not a number; expected direct, halving, power, grid, radix:R or a list such as 8,4,2,1");
   return number;
 }
 
@@ -64,9 +63,7 @@ Skips parse_skips(std::string_view text, int P) {
   if (text == "power") return power_skips(P);
   if (text == "grid") return grid_skips(P);
   constexpr std::string_view kRadix = "radix:";
-  if (text.starts_with(kRadix)) {
-    return radix_skips(P, parse_number(text.substr(kRadix.size()), text));
-  }
+  if (text.starts_with(kRadix)) return radix_skips(P, parse_number(text.substr(kRadix.size()), text));
   Skips skips;
   for (std::string_view rest = text;;) {
     const std::size_t comma = rest.find(',');
@@ -80,10 +77,7 @@ Skips parse_skips(std::string_view text, int P) {
 
 std::string to_string(const Skips& skips) {
   std::string text;
-  for (const int skip : skips) {
-    if (!text.empty()) text += ',';
-    text += std::to_string(skip);
-  }
+  for (const int skip : skips) text += text_of(text.empty() ? "" : ",", skip);
   return text;
 }
 
@@ -103,11 +97,7 @@ std::vector<Phase> circulant_phases(const Skips& skips) {
     const int S = skips[i];
     const int T = skips[i + 1];
     Phase phase{S, T, {}};
-    for (int first = T; first < S;) {
-      const int count = std::min(T, S - first);
-      phase.hops.push_back({first, first, count});
-      first += count;
-    }
+    for (int first = T; first < S; first += T) phase.hops.push_back({first, first, std::min(T, S - first)});
     phases.push_back(std::move(phase));
   }
   return phases;
@@ -115,9 +105,7 @@ std::vector<Phase> circulant_phases(const Skips& skips) {
 
 int message_count(const Skips& skips) {
   int messages = 0;
-  for (std::size_t i = 0; i + 1 < skips.size(); ++i) {
-    messages += ceil_div(skips[i], skips[i + 1]) - 1;
-  }
+  for (std::size_t i = 0; i + 1 < skips.size(); ++i) messages += ceil_div(skips[i], skips[i + 1]) - 1;
   return messages;
 }
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of a few bytes (collectives.h), by which the ranks agree. Every block travels with a hash of itself
-// and of a seed that both sides know, so that damage and a message of another round are found.
+// Collectives of a few bytes (collectives.h), by which the ranks agree. Each block travels with a hash of its bytes and
+// of a seed that both sides have. The receiver so finds damaged blocks and blocks of another round.
 //
 // allreduce_small takes ceil(log2 P) rounds for any P: the circulant schedule of Bar-Noy, Kipnis and Schieber ("An
-// optimal algorithm for computing census functions in message-passing systems", 1993). A rank holds the result of
-// ranks rank .. rank+S-1 (mod P), and the same without itself. The first, from rank+S, makes it 2S ranks; the
-// second, from rank+S-1, makes it 2S-1: the numbers of the halving schedule, up to P.
-// The order of reduction differs between ranks. Sums of floats depend on the order: there all ranks gather all
-// values and add them in rank order.
+// optimal algorithm for computing census functions in message-passing systems", 1993). After some rounds, rank r has
+// two results: `all` of the S ranks r .. r+S-1 (mod P), and `others` of the same ranks without r. In the next round it
+// adds `all` of rank r+S, which gives 2S ranks, or `others` of rank r+S-1, which gives 2S-1 ranks. The halving schedule
+// says which, so that the last round gives P ranks.
+// Each rank reduces in another order. A sum of floats depends on the order: for it, all ranks gather all values and add
+// them in rank order.
 #include <algorithm>
 #include <compare>
 #include <concepts>
@@ -101,7 +102,7 @@ template <class T>
 void reduce_in_rank_order(Communicator& comm, std::span<std::byte> all, Reduction reduction, Workspace& work) {
   const std::size_t m = all.size();
   work.gathered.resize(static_cast<std::size_t>(comm.size()) * m);
-  allgather_checked(comm, all, work.gathered, work);
+  allgather(comm, all, work.gathered, work);
   const auto blocks = std::span<const std::byte>(work.gathered);
   std::copy_n(blocks.begin(), m, all.begin());
   for (std::size_t at = m; at < blocks.size(); at += m) fold<T>(all, blocks.subspan(at, m), reduction);
@@ -158,26 +159,34 @@ static_assert(sizeof(Digest) + kCheckBytes == kAgreementBytes);
 
 }  // namespace
 
-void allgather_checked(Communicator& comm, std::span<const std::byte> mine, std::span<std::byte> all, Workspace& work) {
+void allgather(Communicator& comm, std::span<const std::byte> mine, std::span<std::byte> all, Workspace& work) {
   const auto P = static_cast<std::size_t>(comm.size());
   const std::size_t m = mine.size();
   const std::size_t block = m + kCheckBytes;
-  work.checked.resize((P + 1) * block);
-  const auto own = std::span(work.checked).first(block);
-  const auto received = std::span(work.checked).subspan(block);
-  seal(mine, 0, own);
-  allgather(comm, own, received, work);
-  for (std::size_t r = 0; r < P; ++r) {
-    const auto bytes = received.subspan(r * block, block);
-    if (!is_intact(bytes, 0)) fail_world(comm, "allgather: the block of rank ", r, " is damaged");
-    std::copy_n(bytes.begin(), m, all.begin() + static_cast<std::ptrdiff_t>(r * m));
+  require(all.size() == P * m, "allgather: result of ", all.size(), " bytes for ", P, " blocks of ", m);
+  work.checked.resize(P * block);
+  const auto blocks = std::span(work.checked);  // of ranks rank, rank+1, ...
+  seal(mine, 0, blocks.first(block));
+  for (int round = halving_rounds(comm.size()); round-- > 0;) {
+    const auto [whole, held] = halving_round(comm.size(), round);
+    const std::size_t length = static_cast<std::size_t>(whole - held) * block;
+    const Send send{neighbour(comm, -held), blocks.first(length)};
+    Recv recv{neighbour(comm, held), blocks.subspan(static_cast<std::size_t>(held) * block, length), 0};
+    comm.exchange({&send, 1}, {&recv, 1});
+    expect_size(comm, "allgather", recv, length);
+  }
+  for (std::size_t i = 0; i < P; ++i) {
+    const auto owner = static_cast<std::size_t>(neighbour(comm, static_cast<int>(i)));
+    const auto bytes = blocks.subspan(i * block, block);
+    if (!is_intact(bytes, 0)) fail_world(comm, "allgather: the block of rank ", owner, " is damaged");
+    std::copy_n(bytes.begin(), m, all.begin() + static_cast<std::ptrdiff_t>(owner * m));
   }
 }
 
 void require_equal(Communicator& comm, std::string_view who, std::string_view mine, Workspace& work) {
   const Digest digest{hash_text(mine), mine.size()};
   std::vector<Digest> all(static_cast<std::size_t>(comm.size()));
-  allgather_checked(comm, std::as_bytes(std::span(&digest, 1)), std::as_writable_bytes(std::span(all)), work);
+  allgather(comm, std::as_bytes(std::span(&digest, 1)), std::as_writable_bytes(std::span(all)), work);
   const bool is_equal = std::all_of(all.begin(), all.end(), [&](const Digest& other) { return other == all[0]; });
   if (!is_equal) report_difference(comm, who, mine, all);
 }

@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state that the ranks of the transport "threads" share; internal to threads.cc. One channel per ordered pair of
 // ranks holds the sends and receives that were posted and not yet matched, first in first out. The side that comes
-// second copies, under the channel's lock: an operation that was withdrawn (each of its channels locked once) has no
-// copy in progress, and its buffers may be freed. Locks nest in this order: Channel, World, Seat.
+// second copies, under the channel's lock. withdraw() locks each channel of an operation: afterwards no copy is in
+// progress, and the buffers may be freed. Locks nest in this order: Channel, World, Seat.
 // COST: per message one copy, three lock operations, at most one wake-up, no allocation.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include "oktopk/base/error.h"
 #include "oktopk/comm/communicator.h"
+#include "oktopk/comm/transport_support.h"
 
 namespace oktopk {
 
@@ -39,35 +44,104 @@ class ThreadWorld {
     std::vector<Slot> slots;  // does not grow while in flight
   };
 
-  // A rank's place in the part that its color forms.
-  struct Part {
-    std::shared_ptr<ThreadWorld> world;
-    int rank = 0;
-  };
-
-  ThreadWorld(int size, Communicator::Duration timeout);
+  ThreadWorld(int size, Communicator::Duration timeout)
+      : P_(size),
+        timeout_(std::min(timeout, kLongestTimeout)),
+        channels_(static_cast<std::size_t>(size) * static_cast<std::size_t>(size)),
+        seats_(static_cast<std::size_t>(size)) {}
 
   int size() const { return P_; }
   Communicator::Duration timeout() const { return timeout_; }
   bool is_dead() const { return dead_.load(); }
+
   // The rank that killed the world; -1 while it lives.
-  int killer();
+  int killer() {
+    const std::lock_guard lock(mutex_);
+    return killer_;
+  }
+
+  [[noreturn]] void throw_dead(int rank) {
+    const std::lock_guard lock(mutex_);
+    fail<CommError>("threads: rank ", rank, ": the world is dead: ", reason_);
+  }
 
   // Matches every slot with a slot of the peer, or leaves it for the peer to match.
-  void post(Operation& operation);
+  void post(Operation& operation) {
+    // Set before the first slot can be completed by a peer.
+    operation.open.store(operation.slots.size());
+    for (Slot& slot : operation.slots) post(slot);
+  }
+
   // Sleeps until the operation is complete. On timeout kills the world, withdraws and throws.
-  void await(int rank, Operation& operation);
+  void await(int rank, Operation& operation) {
+    if (!sleep(rank, operation)) {
+      std::vector<int> silent = silent_peers(operation);
+      if (!silent.empty()) kill(rank, text_of("rank ", rank, ": ", no_answer(timeout_, std::move(silent))));
+    }
+    // Looked at last: a message that overtook one withdrawn from a dead world must not count.
+    if (!is_dead()) return;
+    withdraw(operation);
+    throw_dead(rank);
+  }
+
   // Takes back the slots that are not matched. REQUIRES: the world is dead, because the order of messages breaks here.
-  void withdraw(Operation& operation);
+  void withdraw(Operation& operation) {
+    for (Slot& slot : operation.slots) {
+      Channel& at = channel(slot);
+      const std::lock_guard lock(at.mutex);
+      if (slot.posted) at.remove(slot);
+    }
+  }
 
   // Ends every present and later wait, here and in the parts split from this world. The first reason stays.
-  void kill(int rank, const std::string& reason);
-  [[noreturn]] void throw_dead(int rank);
-  // This rank posts nothing any more; a rank that waits for it kills the world.
-  void leave(int rank);
+  void kill(int rank, const std::string& reason) {
+    std::vector<std::weak_ptr<ThreadWorld>> parts;
+    {
+      const std::lock_guard lock(mutex_);
+      if (is_dead()) return;
+      killer_ = rank;
+      reason_ = reason;
+      dead_ = true;
+      parts = parts_;
+    }
+    for (Seat& place : seats_) {
+      // Without the lock, a rank between its look at dead_ and its sleep would not be woken.
+      { const std::lock_guard lock(place.mutex); }
+      place.wake.notify_all();
+    }
+    for (const auto& part : parts)
+      if (const auto world = part.lock()) world->kill(rank, reason);
+  }
 
-  // `turn` counts the splits of this rank: equal turns meet.
-  Part split(int rank, std::uint64_t turn, int color, int key);
+  // This rank posts nothing any more; a rank that waits for it kills the world.
+  void leave(int rank) {
+    bool is_missed = false;
+    const auto close = [&](Channel& end) {
+      const std::lock_guard lock(end.mutex);
+      end.closed = true;
+      is_missed = is_missed || end.first != nullptr;
+    };
+    for (int peer = 0; peer < P_; ++peer) {
+      close(channel(rank, peer));
+      close(channel(peer, rank));
+    }
+    if (is_missed) kill(rank, text_of("rank ", rank, " left while others waited for it"));
+  }
+
+  // The world of the ranks `members`, in split number `turn`: the first of them to come makes it.
+  std::shared_ptr<ThreadWorld> part(int turn, const std::vector<int>& members) {
+    const std::lock_guard lock(mutex_);
+    if (is_dead()) fail<CommError>("threads: split: the world is dead: ", reason_);
+    NewPart& part = new_parts_[{turn, members.front()}];
+    if (part.world == nullptr) {
+      part.world = std::make_shared<ThreadWorld>(static_cast<int>(members.size()), timeout_);
+      std::erase_if(parts_, [](const auto& old) { return old.expired(); });
+      parts_.push_back(part.world);
+    }
+    const std::shared_ptr<ThreadWorld> world = part.world;
+    if (++part.taken == members.size()) new_parts_.erase({turn, members.front()});
+    return world;
+  }
 
  private:
   struct Channel {
@@ -76,32 +150,91 @@ class ThreadWorld {
     Slot* last = nullptr;
     bool closed = false;  // one end has left
 
-    void push(Slot& slot);
-    void remove(Slot& slot);
+    void push(Slot& slot) {
+      slot.posted = true;
+      slot.next = nullptr;
+      (first == nullptr ? first : last->next) = &slot;
+      last = &slot;
+    }
+    void remove(Slot& slot) {
+      Slot* before = nullptr;
+      for (Slot* at = first; at != &slot; at = at->next) before = at;
+      (before == nullptr ? first : before->next) = slot.next;
+      if (last == &slot) last = before;
+      slot.posted = false;
+    }
   };
   // A rank sleeps here.
   struct Seat {
     std::mutex mutex;
     std::condition_variable wake;
   };
-  // A split under way: the last rank to come makes the parts.
-  struct Split {
-    struct Wish {
-      int color, key, rank;
-    };
-    std::vector<Wish> wishes;
-    std::vector<Part> parts;  // by rank; empty until all have come
-    int taken = 0;
+  // A part that not all of its members have taken yet.
+  struct NewPart {
+    std::shared_ptr<ThreadWorld> world;
+    std::size_t taken = 0;
   };
 
-  Channel& channel(int from, int to);
-  Channel& channel(const Slot& slot);
-  Seat& seat(int rank) { return seats_[static_cast<std::size_t>(rank)]; }
-  void post(Slot& slot);
-  void complete(const Slot& slot);
-  bool sleep(int rank, const Operation& operation);
-  std::vector<int> silent_peers(const Operation& operation);
-  void make_parts(Split& split);
+  Channel& channel(int from, int to) {
+    return channels_[static_cast<std::size_t>(from) * static_cast<std::size_t>(P_) + static_cast<std::size_t>(to)];
+  }
+  Channel& channel(const Slot& slot) {
+    return slot.recv == nullptr ? channel(slot.owner, slot.peer) : channel(slot.peer, slot.owner);
+  }
+
+  void post(Slot& slot) {
+    Channel& at = channel(slot);
+    const std::lock_guard lock(at.mutex);
+    Slot* const match = at.first;
+    const bool is_send = slot.recv == nullptr;
+    if (match == nullptr || (match->recv == nullptr) == is_send) {
+      at.push(slot);
+      if (at.closed) kill(slot.owner, text_of("rank ", slot.owner, " waits for rank ", slot.peer, ", which left"));
+      return;
+    }
+    const Slot& send = is_send ? slot : *match;
+    Recv& recv = is_send ? *match->recv : *slot.recv;
+    if (send.source.size() > recv.buffer.size()) {
+      at.push(slot);
+      return kill(send.peer, text_of("rank ", send.peer, " received ", send.source.size(), " bytes from rank ",
+                                     send.owner, ", capacity ", recv.buffer.size()));
+    }
+    std::copy(send.source.begin(), send.source.end(), recv.buffer.begin());
+    recv.size = send.source.size();
+    at.remove(*match);
+    complete(*match);
+    complete(slot);
+  }
+
+  void complete(const Slot& slot) {
+    // At zero the owner may reuse the operation with its slots; its seat stays.
+    Seat& place = seats_[static_cast<std::size_t>(slot.owner)];
+    if (slot.operation->open.fetch_sub(1) > 1) return;
+    { const std::lock_guard lock(place.mutex); }
+    place.wake.notify_one();
+  }
+
+  // False on timeout. Giving the core away a few times is cheaper than sleeping when the peer is about to answer.
+  bool sleep(int rank, const Operation& operation) {
+    constexpr int kYieldsBeforeSleep = 16;
+    const auto is_over = [&] { return operation.open.load() == 0 || is_dead(); };
+    for (int i = 0; i < kYieldsBeforeSleep; ++i) {
+      if (is_over()) return true;
+      std::this_thread::yield();
+    }
+    Seat& place = seats_[static_cast<std::size_t>(rank)];
+    std::unique_lock lock(place.mutex);
+    return place.wake.wait_until(lock, std::chrono::steady_clock::now() + timeout_, is_over);
+  }
+
+  std::vector<int> silent_peers(const Operation& operation) {
+    std::vector<int> peers;
+    for (const Slot& slot : operation.slots) {
+      const std::lock_guard lock(channel(slot).mutex);
+      if (slot.posted) peers.push_back(slot.peer);
+    }
+    return peers;
+  }
 
   const int P_;
   const Communicator::Duration timeout_;
@@ -112,9 +245,8 @@ class ThreadWorld {
   std::mutex mutex_;  // guards what follows, and the setting of dead_
   int killer_ = -1;
   std::string reason_;
-  std::vector<std::weak_ptr<ThreadWorld>> children_;
-  std::map<std::uint64_t, Split> splits_;
-  std::condition_variable split_ready_;
+  std::vector<std::weak_ptr<ThreadWorld>> parts_;
+  std::map<std::pair<int, int>, NewPart> new_parts_;  // by turn and first member
 };
 
 }  // namespace oktopk

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transport "threads" (threads.h): a rank's view of a ThreadWorld. Operations are pooled, so that a warm communicator
-// starts exchanges without allocating.
+// Transport "threads" (threads.h): a communicator is one rank of a ThreadWorld. Operations are pooled, so that a warm
+// communicator starts exchanges without allocating.
 #include "oktopk/comm/threads.h"
 
 #include <exception>
@@ -29,9 +29,8 @@ class ThreadCommunicator final : public Communicator {
   Duration timeout() const override { return world_->timeout(); }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
-    require(color >= 0, "split: color ", color, ", must not be negative");
-    ThreadWorld::Part part = world_->split(rank_, splits_++, color, key);
-    return std::make_unique<ThreadCommunicator>(std::move(part.world), part.rank);
+    const Part part = agree_on_part(*this, color, key, splits_++);
+    return std::make_unique<ThreadCommunicator>(world_->part(part.number, part.ranks), part.rank);
   }
 
   int host() override { return 0; }
@@ -42,12 +41,8 @@ class ThreadCommunicator final : public Communicator {
     ThreadWorld::Operation& operation = operations_[ticket];
     operation.slots.clear();
     operation.slots.reserve(sends.size() + recvs.size());
-    for (Recv& recv : recvs) {
-      operation.slots.push_back({&operation, rank_, recv.peer, {}, &recv, nullptr, false});
-    }
-    for (const Send& send : sends) {
-      operation.slots.push_back({&operation, rank_, send.peer, send.bytes, nullptr, nullptr, false});
-    }
+    for (Recv& recv : recvs) operation.slots.push_back({&operation, rank_, recv.peer, {}, &recv});
+    for (const Send& send : sends) operation.slots.push_back({&operation, rank_, send.peer, send.bytes});
     world_->post(operation);
     return ticket;
   }
@@ -66,7 +61,7 @@ class ThreadCommunicator final : public Communicator {
  private:
   std::shared_ptr<ThreadWorld> world_;
   int rank_;
-  std::uint64_t splits_ = 0;
+  int splits_ = 0;
   OperationPool<ThreadWorld::Operation> operations_;
 };
 
@@ -87,17 +82,16 @@ std::vector<std::unique_ptr<Communicator>> make_ranks(const std::shared_ptr<Thre
 std::exception_ptr run_rank(ThreadWorld& world, std::unique_ptr<Communicator> comm,
                             const std::function<void(Communicator&)>& body) {
   const int rank = comm->rank();
-  const std::string failed = "rank " + std::to_string(rank) + " failed";
   try {
     body(*comm);
+    return nullptr;
   } catch (const std::exception& error) {
-    world.kill(rank, failed + ": " + error.what());
+    world.kill(rank, text_of("rank ", rank, " failed: ", error.what()));
     return std::current_exception();
   } catch (...) {
-    world.kill(rank, failed);
+    world.kill(rank, text_of("rank ", rank, " failed"));
     return std::current_exception();
   }
-  return nullptr;
 }
 
 }  // namespace
@@ -119,10 +113,8 @@ void run_threads(int P, const std::function<void(Communicator&)>& body, Communic
     throw;
   }
   threads.clear();  // joins
-  // Once the world is dead every rank fails; the one that killed it knows why.
-  const int killer = world->killer();
-  if (killer >= 0 && errors[static_cast<std::size_t>(killer)] != nullptr)
-    std::rethrow_exception(errors[static_cast<std::size_t>(killer)]);
+  // Once the world is dead every rank fails. The error of the rank that killed it is the cause: it comes first.
+  if (world->killer() > 0) std::swap(errors.front(), errors[static_cast<std::size_t>(world->killer())]);
   for (const std::exception_ptr& error : errors)
     if (error != nullptr) std::rethrow_exception(error);
 }

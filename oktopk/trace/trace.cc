@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events become JSON as they are recorded, all but their times (trace.h): complete events ("ph": "X") with the rank
-// as process, and metadata events ("ph": "M") that name it. Written by hand, because the library depends on nothing.
+// Events become JSON when they are recorded, except for their times (trace.h): complete events ("ph": "X") with the
+// rank as process, and metadata events ("ph": "M") that name it. The JSON is written by hand, because the library can
+// be built without any JSON library.
 #include "oktopk/trace/trace.h"
 
 #include <algorithm>
@@ -17,37 +18,13 @@
 namespace oktopk {
 namespace {
 
-// Bytes of the UTF-8 character at the start of `text`; 0 when there is none.
-std::size_t utf8_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned lead = byte(0);
-  if (lead < 0x80) return 1;
-  const std::size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return 0;
-  for (std::size_t i = 1; i < length; ++i)
-    if ((byte(i) & 0xC0U) != 0x80) return 0;
-  const bool is_too_long = (lead == 0xE0 && byte(1) < 0xA0) || (lead == 0xF0 && byte(1) < 0x90);
-  const bool is_surrogate = lead == 0xED && byte(1) >= 0xA0;
-  const bool is_too_large = lead == 0xF4 && byte(1) >= 0x90;
-  return is_too_long || is_surrogate || is_too_large ? 0 : length;
-}
-
-// Bytes that are no UTF-8 become the replacement character.
 void append_text(std::string& json, std::string_view text) {
   constexpr std::string_view kHex = "0123456789abcdef";
   json += '"';
-  while (!text.empty()) {
-    const std::size_t length = utf8_length(text);
-    const auto c = static_cast<unsigned char>(text[0]);
-    if (length == 0) {
-      json += "\\ufffd";
-    } else if (c < 0x20) {
-      json += std::string("\\u00") + kHex[c >> 4U] + kHex[c & 15U];
-    } else {
-      if (c == '"' || c == '\\') json += '\\';
-      json += text.substr(0, length);
-    }
-    text.remove_prefix(std::max<std::size_t>(1, length));
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') json += '\\';
+    code >= 0x20 ? json += c : json += std::string("\\u00") + kHex[code >> 4U] + kHex[code & 15U];
   }
   json += '"';
 }
@@ -71,14 +48,12 @@ void append_time(std::string& json, std::int64_t nanoseconds) {
   json += std::to_string(nanoseconds / 1000) + '.' + std::string(3 - rest.size(), '0') + rest;
 }
 
-void append_row(std::string& json, int rank, int thread) {
-  json += R"(,"pid":)" + std::to_string(rank) + R"(,"tid":)" + std::to_string(thread) + R"(,"args":{)";
+std::string row_of(int rank, int thread) {
+  return R"(,"pid":)" + std::to_string(rank) + R"(,"tid":)" + std::to_string(thread) + R"(,"args":{)";
 }
 
 void append_name(std::string& json, std::string_view kind, int rank, int thread, std::string_view name) {
-  json += R"({"name":")" + std::string(kind) + R"(","ph":"M")";
-  append_row(json, rank, thread);
-  json += R"("name":)";
+  json += R"({"name":")" + std::string(kind) + R"(","ph":"M")" + row_of(rank, thread) + R"("name":)";
   append_text(json, name);
   json += "}},\n";
 }
@@ -156,8 +131,7 @@ std::string Trace::to_json() const {
     append_time(json, event->begin - first->begin);
     json += R"(,"dur":)";
     append_time(json, std::max<std::int64_t>(0, event->end - event->begin));
-    append_row(json, event->rank, event->thread);
-    json += event->args + "}},\n";
+    json += row_of(event->rank, event->thread) + event->args + "}},\n";
   }
   if (json.ends_with(",\n")) json.erase(json.size() - 2, 1);  // the last comma
   return json + "]}\n";

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events with their times, for a viewer: spans in the Trace Event Format of Chrome, which ui.perfetto.dev and
-// chrome://tracing show (docs/observability.md). A Trace collects in memory; only write() writes a file. One Trace may
-// serve all ranks of a process and all their threads; gather_trace() of comm/collectives.h merges those of other
-// processes.
-//
-// COST: a lock, a clock and about 150 bytes per event. Without a trace (TraceRow{}) a Span reads no clock. Memory is
-// bounded: when the trace is full, later events are dropped and counted.
+// Spans of time for a viewer, in the Trace Event Format of Chrome, which ui.perfetto.dev and chrome://tracing show
+// (docs/observability.md). A Trace collects them in memory; only write() writes a file. All ranks and threads of a
+// process may use one Trace; gather_trace() of comm/collectives.h merges those of other processes.
+// COST: a lock, a clock and about 150 bytes per event. Without a trace (TraceRow{}) a Span reads no clock. A full trace
+// drops later events and counts them.
 #pragma once
 
 #include <chrono>
@@ -24,7 +22,7 @@
 
 namespace oktopk {
 
-// A number or a text that belongs to an event. A view: record() copies the text.
+// A number or a text (UTF-8) that belongs to an event. A view: record() copies the text.
 struct TraceArg {
   template <class T>
   requires std::is_arithmetic_v<T> TraceArg(std::string_view its_name, T number)
@@ -124,7 +122,7 @@ class Span {
   std::vector<TraceArg> args_;
 };
 
-// A Timer (timer.h) whose laps are events.
+// A stopwatch whose laps are events.
 class PhaseTimer {
  public:
   PhaseTimer(const TraceRow& row, std::string_view category) : row_(row), category_(category) {}

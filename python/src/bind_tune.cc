@@ -9,8 +9,8 @@
 
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
-#include "oktopk/base/find_row.h"
 #include "oktopk/base/state.h"
+#include "oktopk/codec/codec.h"
 #include "oktopk/reduce/density.h"
 #include "oktopk/tune/candidates.h"
 #include "python/src/module.h"
@@ -68,10 +68,6 @@ std::vector<Candidate> explain(std::uint64_t n, double density, int P, const Pro
 }
 
 }  // namespace
-
-ValueCoding find_value_coding(const std::string& name) {
-  return static_cast<ValueCoding>(&find_row(value_codings(), "value coding", name) - value_codings().data());
-}
 
 void bind_tune(nb::module_& m) {
   nb::class_<Machine>(m, "Machine", "What the network and the processor charge, in seconds.")

@@ -12,6 +12,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/find_row.h"
+#include "oktopk/codec/codec.h"
 
 namespace nb = nanobind;
 

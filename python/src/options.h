@@ -21,7 +21,6 @@ std::optional<int> read_group_size(const nanobind::dict& keywords);
 std::vector<std::string> option_names();
 // The options in words, for any n: k is compared with n when a Reducer is made.
 std::string check_options(const nanobind::dict& keywords);
-ValueCoding find_value_coding(const std::string& name);
 Index checked_n(std::uint64_t n);
 
 }  // namespace oktopk::python

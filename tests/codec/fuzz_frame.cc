@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: any bytes as a stream of frames, with the checksums made right so that the
-// fuzzer gets past them. Not part of the build:
+// A target for libFuzzer: any bytes as a frame. reseal() corrects the checksum, so that the fuzzer gets past it. It is
+// not part of the build:
 //   clang++ -std=c++20 -O1 -g -fsanitize=fuzzer,address,undefined -I. tests/codec/fuzz_frame.cc
-//       oktopk/codec/[!n]*.cc oktopk/base/[!n]*.cc oktopk/sparse/coo.cc -o fuzz_frame &&
-//       ./fuzz_frame -max_total_time=120
+//       oktopk/{base,codec,cpu}/[!n]*.cc -o fuzz_frame && ./fuzz_frame -max_total_time=120
 #include <cmath>
 #include <cstdlib>
 

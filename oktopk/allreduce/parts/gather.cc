@@ -5,6 +5,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
+#include "oktopk/base/varint.h"
 
 namespace oktopk {
 
@@ -49,14 +50,14 @@ void ShareGather::decode(const Step& step, SparseVector& out) const {
 }
 
 Cost ShareGather::cost(int P, double message, double entries, double values) {
-  const double prefix = static_cast<double>(prefix_bytes(static_cast<std::size_t>(std::ceil(message))));
+  const double prefix = static_cast<double>(varint_bytes(static_cast<std::size_t>(std::ceil(message))));
   const double peers = P - 1;
   return sequential(ceil_log2(P), peers * (message + prefix), peers * entries, peers * values);
 }
 
 void allgather_sizes(Communicator& comm, Sizes mine, std::vector<Sizes>& all, Workspace& work) {
   all.resize(static_cast<std::size_t>(comm.size()));
-  allgather_checked(comm, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), work);
+  allgather(comm, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), work);
 }
 
 Cost sizes_cost(int P) { return sequential(ceil_log2(P), (P - 1.0) * kSizesBytes); }

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// log8 and log4: sign and a 7-bit (3-bit) level per value, blocks of 256 values with their own logarithmic scale.
-// Layout of a block: u16 lo (bf16; bit 15: level 0 is zero), u16 hi (bf16), then one code per value, log8 a byte (bit 7
-// the sign), log4 a nibble (bit 3 the sign, the first value in the low half). 8.125 (4.125) bits per value. Selected
-// values all exceed a threshold, so a scale that starts there wastes no level on the empty interval around zero.
+// The value codings:
+//   fp32        IEEE floats as they are, lossless.
+//   bf16        the upper 16 bits of a float, rounded to nearest even; relative error at most 2^-9. A finite value that
+//               would round to infinity becomes the largest finite bf16.
+//   log8, log4  sign and a 7-bit (3-bit) level per value, blocks of 256 values with their own logarithmic scale. Layout
+//               of a block: u16 lo (bf16; bit 15: level 0 is zero), u16 hi (bf16), then one code per value, log8 a byte
+//               (bit 7 the sign), log4 a nibble (bit 3 the sign, the first value in the low half). 8.125 (4.125) bits
+//               per value. Selected values all exceed a threshold: a scale that starts there wastes no level.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -17,6 +21,36 @@
 
 namespace oktopk {
 namespace {
+
+class Fp32Values final : public ValueCodec {
+ public:
+  std::size_t bytes(std::size_t count) const override { return sizeof(float) * count; }
+
+  void encode(std::span<const float> val, std::span<std::byte> out) const override {
+    std::memcpy(out.data(), val.data(), out.size());
+  }
+
+  void decode(std::span<const std::byte> payload, std::span<float> out) const override {
+    std::memcpy(out.data(), payload.data(), payload.size());
+    const auto first_nonfinite = kernels().elements.first_nonfinite[static_cast<std::size_t>(FloatType::fp32)];
+    if (first_nonfinite(out.data(), out.size()) != out.size())
+      fail<CommError>("fp32: a value among ", out.size(), " is not finite");
+  }
+};
+
+class Bf16Values final : public ValueCodec {
+ public:
+  std::size_t bytes(std::size_t count) const override { return sizeof(Bf16) * count; }
+
+  void encode(std::span<const float> val, std::span<std::byte> out) const override {
+    kernels().codings.to_bf16(val.data(), val.size(), out.data());
+  }
+
+  void decode(std::span<const std::byte> payload, std::span<float> out) const override {
+    if (!kernels().codings.from_bf16(payload.data(), out.size(), out.data()))
+      fail<CommError>("bf16: a value among ", out.size(), " is not finite");
+  }
+};
 
 constexpr std::size_t kScaledBlock = 256;
 constexpr std::size_t kScaleBytes = 4;
@@ -112,7 +146,7 @@ class Log final : public ValueCodec {
 
   // The sum of the squared differences, in four parts to have several additions in flight.
   static double squared_error(std::span<const float> block, LogScale scale, const Codes& codes) {
-    std::array<float, kLevels> levels;
+    std::array<float, kLevels> levels{};
     fill_levels(scale, levels);
     std::array<double, 4> sums{};
     for (std::size_t i = 0; i < block.size(); ++i) {
@@ -171,21 +205,18 @@ class Log final : public ValueCodec {
     std::memcpy(&lo, from, sizeof lo);
     std::memcpy(&hi, from + 2, sizeof hi);
     const LogScale scale{static_cast<std::uint16_t>(lo & ~kZeroFlag), hi, (lo & kZeroFlag) != 0};
-    if (!is_valid(scale)) {
+    if (!is_valid(scale))
       fail<CommError>(kName, ": a block's magnitudes from bf16 ", scale.lo, " to ", hi, " are no scale");
-    }
     return scale;
   }
 
   static void decode_block(const std::byte* from, std::span<float> out) {
-    std::array<float, 2 * kLevels> signed_levels;
+    std::array<float, 2 * kLevels> signed_levels{};
     fill_levels(read_scale(from), std::span(signed_levels).template first<kLevels>());
     for (unsigned l = 0; l < kLevels; ++l) signed_levels[kLevels + l] = -signed_levels[l];
     from += kScaleBytes;
     if constexpr (LevelBits == 7) {
-      for (std::size_t i = 0; i < out.size(); ++i) {
-        out[i] = signed_levels[std::to_integer<unsigned>(from[i])];
-      }
+      for (std::size_t i = 0; i < out.size(); ++i) out[i] = signed_levels[std::to_integer<unsigned>(from[i])];
     } else {
       for (std::size_t i = 0; i + 1 < out.size(); i += 2) {
         const auto pair = std::to_integer<unsigned>(from[i / 2]);
@@ -195,18 +226,20 @@ class Log final : public ValueCodec {
       if (out.size() % 2 == 0) return;
       const auto last = std::to_integer<unsigned>(from[out.size() / 2]);
       out.back() = signed_levels[last & 15u];
-      if (last >> 4 != 0) {
-        fail<CommError>("log4: padding bits are set");
-      }
+      if (last >> 4 != 0) fail<CommError>("log4: padding bits are set");
     }
   }
 };
 
+constexpr Fp32Values kFp32;
+constexpr Bf16Values kBf16;
 constexpr Log<7> kLog8;
 constexpr Log<3> kLog4;
 
 }  // namespace
 
+const ValueCodec& value_fp32() { return kFp32; }
+const ValueCodec& value_bf16() { return kBf16; }
 const ValueCodec& value_log8() { return kLog8; }
 const ValueCodec& value_log4() { return kLog4; }
 
