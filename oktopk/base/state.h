@@ -50,6 +50,17 @@ class StateWriter {
     put(std::uint64_t{values.size()});
     append(std::as_bytes(values));
   }
+  // As put_all(): `count` values of `width` bytes, which fill(std::byte*) writes in place.
+  template <class Fill>
+  void put_filled(std::size_t count, std::size_t width, const Fill& fill) {
+    put(std::uint64_t{count});
+    if (counts_only_) {
+      counted_ += count * width;
+    } else {
+      bytes_.resize(bytes_.size() + count * width);
+      fill(bytes_.data() + bytes_.size() - count * width);
+    }
+  }
   void put_text(std::string_view text) { put_all(std::span<const char>(text)); }
   // Another state, sealed, or any other bytes.
   void put_bytes(std::span<const std::byte> bytes) {
