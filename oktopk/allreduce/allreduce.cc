@@ -7,8 +7,6 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
-#include "oktopk/select/selector.h"
-#include "oktopk/sparse/sum.h"
 #include "oktopk/sparse/top.h"
 
 namespace oktopk {

@@ -23,6 +23,12 @@ namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
+// Sums of a rank, compared with the k-th largest of all.
+struct Counts {
+  std::uint64_t larger = 0;
+  std::uint64_t equal = 0;
+};
+
 class OkTopk final : public Allreduce {
  public:
   explicit OkTopk(const AllreduceOptions& options)
@@ -65,7 +71,7 @@ class OkTopk final : public Allreduce {
   bool reuse_threshold(const Step& step, Outcome& out);
   void evaluate_by_gathering(const Step& step, Outcome& out);
   void evaluate_by_counts(const Step& step, Outcome& out);
-  void keep_exact(std::uint64_t k, const KthSum& kth, int rank);
+  void keep_exact(std::uint64_t places, int rank);
   void balance_and_gather(const Step& step, Outcome& out);
   void gather(const Step& step, const Cuts& cuts, Outcome& out);
 
@@ -113,39 +119,28 @@ void OkTopk::evaluate_by_gathering(const Step& step, Outcome& out) {
 void OkTopk::evaluate_by_counts(const Step& step, Outcome& out) {
   take_share(0.0F);
   const KthSum kth = find_kth_sum(step.comm, share_.val, step.k, work_);
-  Sizes mine{};
+  Counts mine;
   for (const float v : share_.val) {
-    mine.entries += std::fabs(v) > kth.magnitude ? 1 : 0;
-    mine.bytes += std::fabs(v) == kth.magnitude ? 1 : 0;
+    mine.larger += std::fabs(v) > kth.magnitude ? 1 : 0;
+    mine.equal += std::fabs(v) == kth.magnitude ? 1 : 0;
   }
-  allgather_sizes(step.comm, mine, sizes_, work_);
-  keep_exact(std::min<std::uint64_t>(step.k, kth.total), kth, step.comm.rank());
+  allgather_sizes(step.comm, {mine.larger, mine.equal}, sizes_, work_);
+  keep_exact(std::min<std::uint64_t>(step.k, kth.total) - kth.larger, step.comm.rank());
   balance_and_gather(step, out);
   threshold_.set(kth.magnitude, kth.total, step.count, step.k);
 }
 
-// Shrinks this rank's share to its part of the k largest sums: among sums equal to the k-th, those with the lowest
-// indices. On entry sizes_[r] counts the larger sums (entries) and the equal sums (bytes) of rank r; on return
-// sizes_[r].entries is the size of its share.
-void OkTopk::keep_exact(std::uint64_t k, const KthSum& kth, int rank) {
-  std::uint64_t places = k - kth.larger;  // for sums equal to the k-th
-  std::uint64_t mine = 0;
-  for (std::size_t r = 0; r < sizes_.size(); ++r) {
-    const std::uint64_t taken = std::min(places, sizes_[r].bytes);
-    if (r == at(rank)) mine = taken;
+// Shrinks this rank's share to its part of the k largest sums. There are `places` for sums equal to the k-th, which go
+// to the lowest indices. On entry sizes_[r] has the Counts of rank r; on return sizes_[r].entries is the size of its
+// share.
+void OkTopk::keep_exact(std::uint64_t places, int rank) {
+  for (Sizes& size : sizes_) {
+    const Counts counts{size.entries, size.bytes};
+    const std::uint64_t taken = std::min(places, counts.equal);
     places -= taken;
-    sizes_[r] = {sizes_[r].entries + taken, 0};
+    size = {counts.larger + taken, 0};
   }
-  std::size_t kept = 0;
-  for (std::size_t j = 0; j < share_.size(); ++j) {
-    const float magnitude = std::fabs(share_.val[j]);
-    const bool is_tie = magnitude == kth.magnitude;
-    if (magnitude < kth.magnitude || (is_tie && mine == 0)) continue;
-    mine -= is_tie ? 1 : 0;
-    share_.idx[kept] = share_.idx[j];
-    share_.val[kept++] = share_.val[j];
-  }
-  share_.resize(kept);
+  keep_largest(share_, sizes_[at(rank)].entries);
 }
 
 void OkTopk::balance_and_gather(const Step& step, Outcome& out) {

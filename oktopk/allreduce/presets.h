@@ -79,8 +79,8 @@ struct SumOverflow : UsageError {
   using UsageError::UsageError;
 };
 
-// The result of a step, in host memory. Mass: the sum over ranks of what they brought, plus what owners remembered, equals update +
-// what residual rules and owners keep.
+// The result of a step, in host memory. Mass: the sum over ranks of what they brought, plus what owners remembered,
+// equals update + what residual rules and owners keep.
 struct Outcome {
   SparseVector update;                  // the global sum, bitwise equal on all ranks
   Uninitialised<float> dense_update;    // dense algorithms: the sum of all; update is then empty

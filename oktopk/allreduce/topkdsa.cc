@@ -2,13 +2,13 @@
 // Two algorithms on regions of equal width: every rank sends its entries to the owners of their regions, the owners sum
 // them, and all ranks gather all regions. The union is applied.
 //
-// topkdsa: SparCML's split-allgather with a dynamic switch (Renggli et al., SC'19). An owner sends its region sparse, or
-// dense where fill-in has made the dense block smaller; the sizes are exchanged first. COST: (P-1) + 2 ceil(log2 P)
+// topkdsa: SparCML's split-allgather with a dynamic switch (Renggli et al., SC'19). An owner sends its region sparse,
+// or dense where fill-in has made the dense block smaller; the sizes are exchanged first. COST: (P-1) + 2 ceil(log2 P)
 // messages; between 4k(P-1)/P words (supports equal) and (2k+n)(P-1)/P (fill-in complete), plus frames and sizes.
 //
 // topka2a: always dense (Peng et al., ICPP'24). With the quota selector (k/P entries per region) all messages have the
-// same size. COST: (P-1) + ceil(log2 P) messages, (2k+n)(P-1)/P words, plus frames. Between densities 1/(2(P-1)) and 1/2
-// it beats both gathering everything and dense.
+// same size. COST: (P-1) + ceil(log2 P) messages, (2k+n)(P-1)/P words, plus frames. Between densities 1/(2(P-1)) and
+// 1/2 it beats both gathering everything and dense.
 #include <algorithm>
 
 #include "oktopk/allreduce/allreduce.h"

@@ -15,7 +15,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/base/varint.h"
 #include "oktopk/codec/coding.h"
-#include "oktopk/cpu/kernels.h"
+#include "oktopk/sparse/top.h"
 
 namespace oktopk {
 namespace {
@@ -61,9 +61,7 @@ std::size_t size_field(Codec codec, std::size_t count) {
 
 // Finds sums that overflowed; Allreduce::run has checked what this rank brought.
 void check_finite(std::span<const float> val) {
-  const auto first_nonfinite = kernels().elements.first_nonfinite[static_cast<std::size_t>(FloatType::fp32)];
-  require(first_nonfinite(val.data(), val.size()) == val.size(),
-          "encode_frame: a value is NaN or infinite; only finite values travel");
+  require(first_nonfinite(val) == val.size(), "encode_frame: a value is NaN or infinite; only finite values travel");
 }
 
 // Appends head, indices (none of coding `all`) and values. Makes room for the most that they can take once, and gives

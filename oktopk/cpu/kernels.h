@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// All vector code of the library: one table of kernels per SIMD level (base/simd.h), and one dispatch, kernels().
-// Three groups of kernels: entries (used by sparse/), codings (codec/) and elements (device/). Kernels take raw
-// pointers; this folder knows neither sparse vectors nor frames.
-//
-// The scalar kernels are the reference: every other level gives the same bits. Files are named after their level;
-// loops.h and passes.h hold code that is written once and compiled for several levels.
+// All vector code of the library: one table of kernels per SIMD level (base/simd.h), and one dispatch, kernels(). Three
+// groups: entries (used by sparse/), codings (codec/) and elements (device/). Kernels take raw pointers. The scalar
+// kernels are the reference: every level gives their bits. Files are named after their level; loops.h and passes.h are
+// written once and compiled for several levels.
 #pragma once
 
 #include <array>

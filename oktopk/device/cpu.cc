@@ -215,17 +215,7 @@ class CpuDevice final : public Device {
     if (parts_.size() == 1) return select(Section{0, n}, out);
     for (SparseVector& part : parts_) part.clear();
     for_sections(n, [&](std::size_t part, Section section) { select(section, parts_[part]); });
-    const std::size_t before = out.size();
-    std::size_t total = before;
-    for (const SparseVector& part : parts_) total += part.size();
-    out.resize(total);
-    pool_->run(parts_.size(), [&](std::size_t part) {
-      std::size_t first = before;
-      for (std::size_t other = 0; other < part; ++other) first += parts_[other].size();
-      const auto at = static_cast<std::ptrdiff_t>(first);
-      std::copy(parts_[part].idx.begin(), parts_[part].idx.end(), out.idx.begin() + at);
-      std::copy(parts_[part].val.begin(), parts_[part].val.end(), out.val.begin() + at);
-    });
+    for (const SparseVector& part : parts_) out.append(part);
   }
 
   // Memory of passes, kept so that none allocates.

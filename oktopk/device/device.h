@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Device owns what is of length n (or n/P): gradient, residual and an owner's memory. No other code reads or writes
-// that memory, because the host may be unable to (tests/device/hidden_device.h is such a device). Sparse entries, about k
-// of them, and buffers on their way to or from the wire live in host memory (sparse/, codec/). One virtual call per
-// pass, never per element. Every device, SIMD level and number of threads gives the bits of the scalar code.
+// that memory: the host of a GPU cannot. Sparse entries, about k of them, and buffers on their way to or from the wire
+// live in host memory (sparse/, codec/). A pass costs one virtual call, never one per element. Every device, SIMD level
+// and number of threads gives the bits of the scalar code.
 //
 // A pass that selects compares magnitude_bits(), so it never misses a value that is not finite. It never selects zeros,
 // whatever the threshold. Thresholds are finite and not negative.
@@ -47,10 +47,10 @@ struct Accumulation {
   std::span<const Index> cleared = {};  // increasing
 };
 
-// What add_take does with an entry, by the bits of its magnitude.
+// Bounds of add_take, as bits of magnitudes.
 struct TakeBounds {
-  std::uint32_t take;    // at least this: the entry is taken out; at least 1, so zeros stay
-  std::uint32_t report;  // of the others, at least this: the entry is reported
+  std::uint32_t take;    // entries from here on are taken out; at least 1, so zeros stay
+  std::uint32_t report;  // smaller entries from here on are reported
 };
 
 using DeviceFloats = std::unique_ptr<float[], std::function<void(float*)>>;
@@ -95,9 +95,9 @@ class Device {
   virtual void add_at(std::span<float> x, Index base, CooView v) const = 0;
   // x[idx - base] = 0, for every index of v.
   virtual void clear_at(std::span<float> x, Index base, std::span<const Index> idx) const = 0;
-  // x[idx - base] += val, for every entry of v; v without values adds nothing. `taken` becomes the entries that are then
-  // taken out of x, which leaves zeros; `reported` the reported ones, which stay. Both are in the order of v. REQUIRES:
-  // no index occurs twice.
+  // x[idx - base] += val, for every entry of v; v without values adds nothing. Then `taken` receives the entries that
+  // are taken out of x, which leaves zeros, and `reported` the reported ones, which stay; both in the order of v.
+  // REQUIRES: no index occurs twice.
   virtual void add_take(std::span<float> x, Index base, CooView v, const TakeBounds& bounds, SparseVector& taken,
                         SparseVector& reported) const = 0;
 };

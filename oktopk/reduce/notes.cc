@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "oktopk/allreduce/allreduce.h"
+
 namespace oktopk {
 namespace {
 

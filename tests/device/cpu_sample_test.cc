@@ -93,7 +93,8 @@ TEST_P(DeviceSamples, add_take_takes_out_large_sums_and_reports_others) {
         float& place = expected[i - base];
         if (adds) place += value;
         const auto bits = std::bit_cast<std::uint32_t>(place);
-        if (std::fabs(place) >= 0.25F) (std::fabs(place) >= 1 ? expected_taken : expected_reported).emplace_back(i, bits);
+        if (std::fabs(place) >= 0.25F)
+          (std::fabs(place) >= 1 ? expected_taken : expected_reported).emplace_back(i, bits);
         if (std::fabs(place) >= 1) place = 0;
       }
       SparseVector taken = make_sparse({{1, 1}}), reported = taken;

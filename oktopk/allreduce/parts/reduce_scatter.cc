@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "oktopk/allreduce/parts/gather.h"
 #include "oktopk/base/error.h"
 #include "oktopk/select/selector.h"
 #include "oktopk/sparse/sum.h"

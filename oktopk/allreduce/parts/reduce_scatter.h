@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "oktopk/allreduce/allreduce.h"
-#include "oktopk/allreduce/parts/tallies.h"
+#include "oktopk/allreduce/parts/gather.h"
 #include "oktopk/codec/frame.h"
 #include "oktopk/comm/communicator.h"
 #include "oktopk/comm/skips.h"

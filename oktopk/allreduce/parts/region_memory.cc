@@ -7,8 +7,6 @@
 #include "oktopk/cpu/kernels.h"
 #include "oktopk/select/selector.h"
 #include "oktopk/sparse/merge.h"
-#include "oktopk/sparse/sum.h"
-#include "oktopk/sparse/top.h"
 
 namespace oktopk {
 namespace {
