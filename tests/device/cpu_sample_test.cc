@@ -114,7 +114,9 @@ TEST_P(DeviceSamples, read_and_write_copy_all_elements) {
     device_->write(x, values);
     device_->read(x, back.data());
     EXPECT_EQ(bits_of(back), bits_of(values));
-    if (n > 0) EXPECT_EQ(value_at(*device_, x, n / 2), values[n / 2]);
+    if (n > 0) {
+      EXPECT_EQ(value_at(*device_, x, n / 2), values[n / 2]);
+    }
     device_->write(x, {});
     device_->read(x, back.data());
     EXPECT_EQ(back, std::vector<float>(n, 0.0F));
