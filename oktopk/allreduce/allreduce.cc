@@ -7,9 +7,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
-#include "oktopk/select/selector.h"
-#include "oktopk/sparse/sum.h"
-#include "oktopk/tune/cost.h"
+#include "oktopk/sparse/top.h"
 
 namespace oktopk {
 namespace {
@@ -46,22 +44,20 @@ void check(const Contribution& mine, Index n, std::size_t k, bool dense) {
 
 // Values that are not finite count as the largest, so a selection has one if the accumulator has any.
 void check_finite(const Device& device, const Contribution& mine, bool dense) {
-  const std::span<const float> values = dense ? mine.dense : mine.selection.val;
-  const std::size_t bad = device.first_nonfinite(values);
-  if (bad == values.size()) return;
-  const std::size_t i = dense ? bad : mine.selection.idx[bad];
+  const CooView sent = mine.selection;
+  const std::size_t bad = dense ? device.first_nonfinite(mine.dense) : first_nonfinite(sent.val);
+  if (bad == (dense ? mine.dense.size() : sent.size())) return;
+  const std::size_t i = dense ? bad : sent.idx[bad];
   require(!mine.gradient.empty(), "allreduce: the value at index ", i, " is not finite, or the accumulator overflowed");
-  require(std::isfinite(mine.gradient[i]), "allreduce: gradient[", i, "] = ", mine.gradient[i],
-          ", but all entries must be finite");
-  fail<UsageError>("allreduce: the accumulator overflowed at index ", i, ": scale the gradient down");
+  fail<UsageError>("allreduce: ", describe_nonfinite(device, mine.gradient, i));
 }
 
 // Decoded values are finite already. This finds overflow in sums that every rank computes by itself.
-void check_sum(std::string_view algorithm, const Device& device, const Contribution& mine, const Outcome& out) {
-  const std::size_t bad = device.first_nonfinite(out.update.val);
+void check_sum(std::string_view algorithm, const Contribution& mine, const Outcome& out) {
+  const std::size_t bad = first_nonfinite(out.update.val);
   if (bad < out.update.size()) fail_overflow(algorithm, out.update.idx[bad]);
   if (mine.checks_sum) return;
-  const std::size_t dense = device.first_nonfinite(out.dense_update);
+  const std::size_t dense = first_nonfinite(out.dense_update);
   if (dense < out.dense_update.size()) fail_overflow(algorithm, dense);
 }
 
@@ -69,6 +65,13 @@ void check_sum(std::string_view algorithm, const Device& device, const Contribut
 
 void fail_overflow(std::string_view algorithm, std::size_t i) {
   fail<SumOverflow>(algorithm, ": the sum over the ranks overflowed at index ", i, ": scale the gradients down");
+}
+
+std::string describe_nonfinite(const Device& device, Gradient gradient, std::size_t i) {
+  const std::string at = std::to_string(i);
+  const float value = i < gradient.size() ? value_at(device, gradient, i) : 0;
+  return std::isfinite(value) ? "the accumulator overflowed at index " + at + ": scale the gradient down"
+                              : "gradient[" + at + "] = " + std::to_string(value) + ", but all entries must be finite";
 }
 
 void Allreduce::run(Communicator& comm, const Device& device, const Contribution& mine, Index n, std::size_t k,
@@ -94,7 +97,7 @@ void Allreduce::run(Communicator& comm, const Device& device, const Contribution
     comm.kill();  // the ranks are no longer in step
     throw;
   }
-  check_sum(name(), device, mine, out);
+  check_sum(name(), mine, out);
   out.shared.clear();
   if (residual_rule(options_.residual).needs_shared) intersect(mine.selection, out.update.idx, out.shared);
   make_canonical(out.returned, runs_);
@@ -102,8 +105,6 @@ void Allreduce::run(Communicator& comm, const Device& device, const Contribution
   ++steps_;
   OKTOPK_DCHECK(is_canonical(out.update));
 }
-
-Cost Allreduce::agreement_cost(int P) { return sequential(ceil_log2(P), (P - 1.0) * kAgreementBytes); }
 
 void Allreduce::agree(Communicator& comm, Index n, std::size_t k, std::string_view caller_options) {
   if (agreed_) {
@@ -120,7 +121,7 @@ void Allreduce::agree(Communicator& comm, Index n, std::size_t k, std::string_vi
   n_ = n;
 }
 
-void Allreduce::load_memory(std::span<const float> values) {
+void Allreduce::load_memory(const Device& /*device*/, std::span<const float> values) {
   require(values.empty(), "state: ", values.size(), " values of owner memory, but ", name(), " remembers none");
 }
 

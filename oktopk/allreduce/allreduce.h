@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "oktopk/allreduce/presets.h"
@@ -28,16 +29,18 @@
 
 namespace oktopk {
 
-// The input of this rank: its selection; for dense algorithms the whole accumulator.
+// The input of this rank: its selection, in host memory; for dense algorithms the whole accumulator, in the device's.
 struct Contribution {
   CooView selection;
   std::span<const float> dense = {};
-  Gradient gradient = {};   // the values that were just added to them, if any: an error names its entries
+  Gradient gradient = {};   // the values that were just added to them, if any: an error names its entries; the device's
   bool checks_sum = false;  // the caller checks a dense sum, in a pass that it makes anyway
 };
 
 // Throws SumOverflow that names the algorithm and the index.
 [[noreturn]] void fail_overflow(std::string_view algorithm, std::size_t i);
+// Says why element i of an accumulator is not finite after `gradient` was added.
+std::string describe_nonfinite(const Device& device, Gradient gradient, std::size_t i);
 
 class Allreduce {
  public:
@@ -60,9 +63,6 @@ class Allreduce {
   // CommError on the others, and comm is dead.
   void run(Communicator& comm, const Device& device, const Contribution& mine, Index n, std::size_t k, Outcome& out);
 
-  // The cost that the comparison in the first run adds to predict().
-  static Cost agreement_cost(int P);
-
   // Compares n, k and options over the ranks. Collective on its first call, nothing later. Throws UsageError on every
   // rank when they differ. run() does it, too; a caller that changes state of its own before run() calls it first, with
   // its own options in words.
@@ -73,8 +73,9 @@ class Allreduce {
   // once more.
   void save(StateWriter& state) const;
   void load(StateReader& state, Index n, int rank, int P);
-  // Throws UsageError unless `values` is as long as this rank's region, or empty where nothing is remembered.
-  virtual void load_memory(std::span<const float> values);
+  // Throws UsageError unless `values`, in host memory, is as long as this rank's region, or empty where nothing is
+  // remembered.
+  virtual void load_memory(const Device& device, std::span<const float> values);
 
   // Throws UsageError when the options do not fit P ranks. Local.
   virtual void check_ranks(int /*P*/) const {}
@@ -122,7 +123,7 @@ SelectorOptions selector_options(const AllreduceOptions& options, int P);
 // The schedule that dense takes for n values on P ranks: ring, or else Rabenseifner's.
 bool dense_uses_ring(const AllreduceOptions& options, double n, int P);
 
-// Factories for the table in presets.cc, one per algorithm; topka.cc has two.
+// Factories for the table in presets.cc, one per algorithm; topka.cc and topkdsa.cc have two each.
 std::unique_ptr<Allreduce> make_dense(const AllreduceOptions& options);
 std::unique_ptr<Allreduce> make_topka(const AllreduceOptions& options);
 std::unique_ptr<Allreduce> make_gaussiank(const AllreduceOptions& options);

@@ -31,13 +31,10 @@ class Circulant final : public Allreduce {
   using Allreduce::Allreduce;
   std::string_view name() const override { return "circulant"; }
   Prediction predict(const Problem& problem) const override;
-  OwnerMemory memory() const override {
-    if (!remembers()) return {mine_, {}};
-    return {mine_, memory_.values()};
-  }
+  OwnerMemory memory() const override { return {mine_, memory_.values()}; }
   void check_ranks(int P) const override { parse_skips(options().skips, P); }
   void scale_memory(const Device& device, float factor) override { memory_.scale(device, factor); }
-  void load_memory(std::span<const float> values) override;
+  void load_memory(const Device& device, std::span<const float> values) override;
 
  protected:
   void do_run(const Step& step, Outcome& out) override {
@@ -57,6 +54,9 @@ class Circulant final : public Allreduce {
   bool remembers() const { return residual_rule(options().residual).owner_remembers; }
   void prepare(const Step& step);
   void set_cuts(const Cuts& cuts, int rank);
+  void clear_memory(const Device& device) {
+    if (remembers()) memory_.load(device, mine_);
+  }
   void reduce(const Step& step, Outcome& out);
   void take_from_memory(const Step& step);
   void take_from_sums(const Step& step);
@@ -82,12 +82,12 @@ class Circulant final : public Allreduce {
 void Circulant::prepare(const Step& step) {
   scatter_.set_skips(parse_skips(options().skips, step.P()));
   set_cuts(vote_on_cuts(step, work_), step.comm.rank());
+  clear_memory(step.device);
 }
 
 void Circulant::set_cuts(const Cuts& cuts, int rank) {
   cuts_ = cuts;
   mine_ = region(cuts_, rank);
-  if (remembers()) memory_.reset(mine_);
 }
 
 void Circulant::reduce(const Step& step, Outcome& out) {
@@ -101,7 +101,7 @@ void Circulant::take_from_memory(const Step& step) {
   CooView arrived = scatter_.sums();
   const bool was_known = threshold_.is_known();
   if (!was_known) {  // the threshold depends on the new sums, so they are added first
-    memory_.add(arrived);
+    memory_.add(step.device, arrived);
     arrived = {};
     share_.clear();
     memory_.append_largest(step.device, threshold_.aim(step.k), share_);
@@ -114,7 +114,7 @@ void Circulant::take_from_memory(const Step& step) {
   }
   put_back_.clear();
   keep_largest(share_, most_share(step.k), &put_back_);
-  memory_.add(put_back_);
+  memory_.add(step.device, put_back_);
 }
 
 void Circulant::take_from_sums(const Step& step) {
@@ -137,7 +137,7 @@ void Circulant::gather(const Step& step, Outcome& out) {
   // With owner memory the rounding error stays in m.
   put_back_.clear();
   encode_frame(spec, share_, message, error_sink(step.codec, remembers() ? put_back_ : out.returned));
-  memory_.add(put_back_);
+  memory_.add(step.device, put_back_);
   const auto capacity = [&](int, std::size_t width) {
     return ShareTally::kMaxBytes + max_frame_bytes(step.codec, std::min(most_share(step.k), width), width);
   };
@@ -162,7 +162,7 @@ void Circulant::trim(const Step& step, Outcome& out) {
   threshold_.observe(seen_, step.k);
   put_back_.clear();
   keep_largest(out.update, step.k, remembers() ? &put_back_ : nullptr);
-  memory_.add(part(put_back_, mine_));
+  memory_.add(step.device, part(put_back_, mine_));
 }
 
 // Every rank knows all loads, so no message is needed. An owner moves the memory of the region that it gives up into
@@ -171,6 +171,7 @@ void Circulant::recut(const Step& step, Outcome& out) {
   if (!recut_rule_.is_due(step.count, cuts_, load_)) return;
   memory_.append_to(step.device, out.returned);
   set_cuts(cuts_from_load(cuts_, load_), step.comm.rank());
+  clear_memory(step.device);
 }
 
 void Circulant::do_save(StateWriter& state) const {
@@ -186,10 +187,10 @@ void Circulant::do_load(StateReader& state, Index n, int rank, int P) {
   recut_rule_.load(state);
 }
 
-void Circulant::load_memory(std::span<const float> values) {
+void Circulant::load_memory(const Device& device, std::span<const float> values) {
   require(values.size() == (remembers() ? mine_.width() : 0), "state: ", values.size(),
           " values of owner memory for a region of ", mine_.width());
-  if (remembers()) memory_.load(mine_, values);
+  if (remembers()) memory_.load(device, mine_, values);
 }
 
 Prediction Circulant::predict(const Problem& problem) const {

@@ -67,7 +67,8 @@ class Dense final : public Allreduce {
   }
 
   void sum_floats(const Step& step, Outcome& out) {
-    out.dense_update.assign(step.mine.dense.begin(), step.mine.dense.end());
+    out.dense_update.resize(step.n);
+    step.device.read(step.mine.dense, out.dense_update.data());
     const DenseRounds rounds = rounds_of(step);
     dense_reduce_scatter(step.comm, out.dense_update, cuts_, rounds, work_);
     const auto bytes = std::as_writable_bytes(std::span(out.dense_update));
@@ -77,7 +78,8 @@ class Dense final : public Allreduce {
   // `sums` keeps the rounding error of each partial sum that was sent: at the end it holds n errors.
   void sum_halves(const Step& step, Outcome& out) {
     Uninitialised<float>& sums = out.dense_returned;
-    sums.assign(step.mine.dense.begin(), step.mine.dense.end());
+    sums.resize(step.n);
+    step.device.read(step.mine.dense, sums.data());
     halves_.resize(step.n);
     const DenseRounds rounds = rounds_of(step);
     dense_reduce_scatter(step.comm, sums, cuts_, rounds, work_, kBf16);

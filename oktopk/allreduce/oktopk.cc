@@ -7,7 +7,6 @@
 // COST (reuse step): (P-1) + 2 ceil(log2 P) messages and 4k(P-1)/P words; with the balance step at most 2(P-1) + 2
 // ceil(log2 P) and 6k(P-1)/P; plus frames. An evaluation adds 6 ceil(log2 P) small messages (find_kth_sum); by the
 // paper's rule it gathers all non-zero sums instead, 2 words per entry of the union. Every tau steps P-1 votes.
-// Buffers: O(k), and one dense region of n/P floats.
 #include <algorithm>
 #include <cmath>
 
@@ -23,6 +22,12 @@ namespace oktopk {
 namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+// Sums of a rank, compared with the k-th largest of all.
+struct Counts {
+  std::uint64_t larger = 0;
+  std::uint64_t equal = 0;
+};
 
 class OkTopk final : public Allreduce {
  public:
@@ -40,10 +45,10 @@ class OkTopk final : public Allreduce {
 
  protected:
   void do_run(const Step& step, Outcome& out) override {
-    if (scatter_.dense_sums().empty()) scatter_.set_skips(direct_skips(step.P()));
+    if (step.count == 0) scatter_.set_skips(direct_skips(step.P()));
     out.refreshed = step.count % at(options().tau) == 0;
     if (out.refreshed) cuts_ = vote_on_cuts(step, work_);
-    scatter_.run(step, cuts_, {.bucket = at(options().bucket), .dense = true}, out);
+    scatter_.run(step, cuts_, {.bucket = at(options().bucket)}, out);
     if (threshold_.is_unknown(step.count, step.k) || !reuse_threshold(step, out)) {
       out.refreshed = true;
       is_steered() ? evaluate_by_counts(step, out) : evaluate_by_gathering(step, out);
@@ -55,17 +60,18 @@ class OkTopk final : public Allreduce {
     threshold_.save(state);
   }
   void do_load(StateReader& state, Index n, int /*rank*/, int P) override {
+    scatter_.set_skips(direct_skips(P));
     cuts_ = take_cuts(state, n, P);
     threshold_.load(state);
   }
 
  private:
   bool is_steered() const { return options().thresholds == ThresholdRule::steered; }
-  void take_share(const Step& step, float threshold);
+  void take_share(float threshold);
   bool reuse_threshold(const Step& step, Outcome& out);
   void evaluate_by_gathering(const Step& step, Outcome& out);
   void evaluate_by_counts(const Step& step, Outcome& out);
-  void keep_exact(std::uint64_t k, const KthSum& kth, int rank);
+  void keep_exact(std::uint64_t places, int rank);
   void balance_and_gather(const Step& step, Outcome& out);
   void gather(const Step& step, const Cuts& cuts, Outcome& out);
 
@@ -78,15 +84,16 @@ class OkTopk final : public Allreduce {
   ShareGather gather_;
 };
 
-void OkTopk::take_share(const Step& step, float threshold) {
+void OkTopk::take_share(float threshold) {
   share_.clear();
-  step.device.select_at_least(scatter_.dense_sums(), region(cuts_, step.comm.rank()).begin, threshold, share_);
+  share_.append(scatter_.sums());
+  keep_at_least(share_, threshold);
 }
 
 // Gathers the sums that reach the threshold. Returns false, with nothing gathered, when their number shows that the
 // threshold must be evaluated.
 bool OkTopk::reuse_threshold(const Step& step, Outcome& out) {
-  take_share(step, threshold_.value());
+  take_share(threshold_.value());
   allgather_sizes(step.comm, {share_.size(), 0}, sizes_, work_);
   std::uint64_t reached = 0;
   for (const Sizes& s : sizes_) reached += s.entries;
@@ -99,7 +106,7 @@ bool OkTopk::reuse_threshold(const Step& step, Outcome& out) {
 // The paper's way: gathers every non-zero sum. The k largest are this step's result and give the threshold for the next
 // tau' steps. Not O(k); amortised over tau'.
 void OkTopk::evaluate_by_gathering(const Step& step, Outcome& out) {
-  take_share(step, 0.0F);
+  take_share(0.0F);
   allgather_sizes(step.comm, {share_.size(), 0}, sizes_, work_);
   gather(step, cuts_, out);
   const std::uint64_t available = out.update.size();
@@ -110,41 +117,30 @@ void OkTopk::evaluate_by_gathering(const Step& step, Outcome& out) {
 
 // Ours: the ranks find the k-th largest sum by counting, and gather no more than the k largest.
 void OkTopk::evaluate_by_counts(const Step& step, Outcome& out) {
-  take_share(step, 0.0F);
+  take_share(0.0F);
   const KthSum kth = find_kth_sum(step.comm, share_.val, step.k, work_);
-  Sizes mine{};
+  Counts mine;
   for (const float v : share_.val) {
-    mine.entries += std::fabs(v) > kth.magnitude ? 1 : 0;
-    mine.bytes += std::fabs(v) == kth.magnitude ? 1 : 0;
+    mine.larger += std::fabs(v) > kth.magnitude ? 1 : 0;
+    mine.equal += std::fabs(v) == kth.magnitude ? 1 : 0;
   }
-  allgather_sizes(step.comm, mine, sizes_, work_);
-  keep_exact(std::min<std::uint64_t>(step.k, kth.total), kth, step.comm.rank());
+  allgather_sizes(step.comm, {mine.larger, mine.equal}, sizes_, work_);
+  keep_exact(std::min<std::uint64_t>(step.k, kth.total) - kth.larger, step.comm.rank());
   balance_and_gather(step, out);
   threshold_.set(kth.magnitude, kth.total, step.count, step.k);
 }
 
-// Shrinks this rank's share to its part of the k largest sums: among sums equal to the k-th, those with the lowest
-// indices. On entry sizes_[r] counts the larger sums (entries) and the equal sums (bytes) of rank r; on return
-// sizes_[r].entries is the size of its share.
-void OkTopk::keep_exact(std::uint64_t k, const KthSum& kth, int rank) {
-  std::uint64_t places = k - kth.larger;  // for sums equal to the k-th
-  std::uint64_t mine = 0;
-  for (std::size_t r = 0; r < sizes_.size(); ++r) {
-    const std::uint64_t taken = std::min(places, sizes_[r].bytes);
-    if (r == at(rank)) mine = taken;
+// Shrinks this rank's share to its part of the k largest sums. There are `places` for sums equal to the k-th, which go
+// to the lowest indices. On entry sizes_[r] has the Counts of rank r; on return sizes_[r].entries is the size of its
+// share.
+void OkTopk::keep_exact(std::uint64_t places, int rank) {
+  for (Sizes& size : sizes_) {
+    const Counts counts{size.entries, size.bytes};
+    const std::uint64_t taken = std::min(places, counts.equal);
     places -= taken;
-    sizes_[r] = {sizes_[r].entries + taken, 0};
+    size = {counts.larger + taken, 0};
   }
-  std::size_t kept = 0;
-  for (std::size_t j = 0; j < share_.size(); ++j) {
-    const float magnitude = std::fabs(share_.val[j]);
-    const bool is_tie = magnitude == kth.magnitude;
-    if (magnitude < kth.magnitude || (is_tie && mine == 0)) continue;
-    mine -= is_tie ? 1 : 0;
-    share_.idx[kept] = share_.idx[j];
-    share_.val[kept++] = share_.val[j];
-  }
-  share_.resize(kept);
+  keep_largest(share_, sizes_[at(rank)].entries);
 }
 
 void OkTopk::balance_and_gather(const Step& step, Outcome& out) {

@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
 
 #include "oktopk/allreduce/allreduce.h"
-#include "oktopk/base/error.h"
 #include "oktopk/base/find_row.h"
 
 namespace oktopk {
@@ -77,5 +75,20 @@ SelectorOptions selector_options(const AllreduceOptions& options, int P) {
 std::string_view to_string(ThresholdRule rule) { return kThresholdRules[rule]; }
 
 ThresholdRule find_threshold_rule(std::string_view name) { return kThresholdRules.find(name); }
+
+Outcome sparse_allreduce(Communicator& comm, CooView selection, Index n, std::size_t k, const std::string& preset,
+                         AllreduceOptions options) {
+  const Preset& row = find_preset(preset);
+  require(options.residual != ResidualKind::owner_memory,
+          "sparse_allreduce: owner memory needs a Reducer, which keeps it between steps");
+  if (options.residual == ResidualKind::none && row.residuals.front() == ResidualKind::owner_memory)
+    options.residual = ResidualKind::sender_keeps;
+  const auto allreduce = make_allreduce(row, options);
+  require(!allreduce->is_dense(), "sparse_allreduce: preset ", preset, " sends all n values");
+  const auto device = make_cpu_device();
+  Outcome out;
+  allreduce->run(comm, *device, {.selection = selection}, n, k, out);
+  return out;
+}
 
 }  // namespace oktopk

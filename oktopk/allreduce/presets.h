@@ -79,8 +79,8 @@ struct SumOverflow : UsageError {
   using UsageError::UsageError;
 };
 
-// The result of a step. Mass: the sum over ranks of what they brought, plus what owners remembered, equals update +
-// what residual rules and owners keep.
+// The result of a step, in host memory. Mass: the sum over ranks of what they brought, plus what owners remembered,
+// equals update + what residual rules and owners keep.
 struct Outcome {
   SparseVector update;                  // the global sum, bitwise equal on all ranks
   Uninitialised<float> dense_update;    // dense algorithms: the sum of all; update is then empty
@@ -94,7 +94,8 @@ struct Outcome {
   std::uint64_t merged = 0;
 };
 
-// Owner memory: the sums of its region that an owner keeps between steps. Empty with other residual rules.
+// Owner memory: the sums of its region that an owner keeps between steps, in the device's memory. Empty with other
+// residual rules.
 struct OwnerMemory {
   Range region;
   std::span<const float> values;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "oktopk/allreduce/residual.h"
 
-#include <algorithm>
 #include <array>
 
 #include "oktopk/base/error.h"
@@ -46,20 +45,20 @@ void Residual::multiply(float factor) {
   device_.multiply(values_, factor);  // entries at to_clear_ may hold any value
 }
 
-void Residual::assign(std::span<const float> values) {
-  OKTOPK_DCHECK(values.size() == values_.size());
-  std::copy(values.begin(), values.end(), values_.begin());
+void Residual::add_host(Index begin, std::span<const float> host, float scale) {
+  settle();
+  const DeviceFloats staged = device_.allocate(host.size());
+  const std::span<float> values(staged.get(), host.size());
+  device_.write(values, host);
+  device_.accumulate({values_.subspan(begin, host.size()), values, scale});
+}
+
+void Residual::assign(std::span<const float> host) {
+  device_.write(values_, host);
   to_clear_.clear();
 }
 
-void Residual::clear() {
-  std::fill(values_.begin(), values_.end(), 0.0F);
-  to_clear_.clear();
-}
-
-void settle_dense(Residual& residual, const Outcome& outcome) {
-  outcome.dense_returned.empty() ? residual.clear() : residual.assign(outcome.dense_returned);
-}
+void settle_dense(Residual& residual, const Outcome& outcome) { residual.assign(outcome.dense_returned); }
 
 namespace {
 
@@ -88,9 +87,9 @@ void settle_all(Residual& residual, CooView /*sent*/, const Outcome& outcome) { 
 constexpr std::array<ResidualRule, 5> kRules = {{
     {ResidualKind::none, "none", settle_all},
     {ResidualKind::sender_keeps, "sender_keeps", settle_sender_keeps, /*needs_shared=*/true},
-    {ResidualKind::all_sent_cleared, "all_sent_cleared", settle_sent},
+    {ResidualKind::all_sent_cleared, "all_sent_cleared", settle_sent, false, /*takes_union=*/true},
     {ResidualKind::holder_keeps, "holder_keeps", settle_holder_keeps},
-    {ResidualKind::owner_memory, "owner_memory", settle_sent, false, /*owner_remembers=*/true},
+    {ResidualKind::owner_memory, "owner_memory", settle_sent, false, false, /*owner_remembers=*/true},
 }};
 
 }  // namespace

@@ -20,7 +20,7 @@ class Residual {
   Residual(const Device& device, Index n) : device_(device), memory_(device.allocate(n)), values_(memory_.get(), n) {}
 
   std::size_t size() const { return values_.size(); }
-  std::span<const float> values() const;
+  std::span<const float> values() const;  // in the device's memory
 
   // The input of the pass that adds a gradient and clears what is due; accumulated() must follow it.
   Accumulation begin(Gradient gradient, float scale) { return {values_, gradient, scale, to_clear_}; }
@@ -31,10 +31,13 @@ class Residual {
   void add(CooView v);
   // Adds the entries of v whose index is in idx. Both are increasing.
   void add_common(CooView v, std::span<const Index> idx);
+  // Adds values of the device's memory, from `begin` on.
   void accumulate(Index begin, std::span<const float> values);
+  // Adds scale * host, which lies in host memory, from `begin` on.
+  void add_host(Index begin, std::span<const float> host, float scale);
   void multiply(float factor);
-  void assign(std::span<const float> values);
-  void clear();
+  // Takes n values from host memory; none: all become zero.
+  void assign(std::span<const float> host = {});
 
  private:
   void settle() const;
@@ -57,6 +60,7 @@ struct ResidualRule {
   // Turns the accumulator into the residual of the next step. `sent` is the selection that this rank contributed.
   void (*settle)(Residual& residual, CooView sent, const Outcome& outcome);
   bool needs_shared = false;     // Allreduce::run() computes Outcome::shared
+  bool takes_union = false;      // the update is the union of all selections
   bool owner_remembers = false;  // the algorithm keeps a memory of each region at its owner
 };
 const ResidualRule& residual_rule(ResidualKind kind);

@@ -47,10 +47,14 @@ inline float to_float(Fp16 x) {
   return std::bit_cast<float>(bits | sign);
 }
 
+// Magnitudes are compared as the bits of |x|. That is the order of the numbers, with infinities and then NaNs on top.
+inline constexpr std::uint32_t kMagnitude = 0x7fffffffU;
+inline std::uint32_t magnitude_bits(float x) { return std::bit_cast<std::uint32_t>(x) & kMagnitude; }
+
 // Rounds to nearest even, large values to the largest finite bf16. REQUIRES: x finite.
 inline Bf16 to_bf16(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
-  const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
+  const std::uint32_t magnitude = magnitude_bits(x);
   const std::uint32_t rounded = (magnitude + 0x7FFFU + ((magnitude >> 16) & 1U)) >> 16;
   return {static_cast<std::uint16_t>(std::min(rounded, 0x7F7FU) | ((bits >> 16) & 0x8000U))};
 }

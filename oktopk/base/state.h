@@ -33,16 +33,27 @@ class StateWriter {
   std::size_t size() const { return bytes_.size() + counted_; }
   void reserve(std::size_t size) { bytes_.reserve(size); }
 
-  template <class T>
-  void put(const T& value) {
-    static_assert(std::is_arithmetic_v<T>);
-    append(std::as_bytes(std::span(&value, 1)));
+  template <class... T>
+  void put(const T&... values) {
+    static_assert((std::is_arithmetic_v<T> && ...));
+    (append(std::as_bytes(std::span(&values, 1))), ...);
   }
   template <class T>
   void put_all(std::span<const T> values) {
     static_assert(std::is_arithmetic_v<T> || std::is_same_v<T, std::byte>);
     put(std::uint64_t{values.size()});
     append(std::as_bytes(values));
+  }
+  // As put_all(): `count` values of `width` bytes, which copy_to(std::byte*) writes in place.
+  template <class CopyTo>
+  void put_filled(std::size_t count, std::size_t width, const CopyTo& copy_to) {
+    put(std::uint64_t{count});
+    if (counts_only_) {
+      counted_ += count * width;
+    } else {
+      bytes_.resize(bytes_.size() + count * width);
+      copy_to(bytes_.data() + bytes_.size() - count * width);
+    }
   }
   void put_text(std::string_view text) { put_all(std::span<const char>(text)); }
   // Another state, sealed, or any other bytes.
@@ -104,6 +115,10 @@ class StateReader {
       std::memcpy(&value, next(sizeof(T)).data(), sizeof(T));
       return value;
     }
+  }
+  template <class... T>
+  void take_to(T&... values) {
+    ((values = take<T>()), ...);
   }
   template <class T>
   std::vector<T> take_all() {

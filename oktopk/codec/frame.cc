@@ -15,7 +15,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/base/varint.h"
 #include "oktopk/codec/coding.h"
-#include "oktopk/cpu/kernels.h"
+#include "oktopk/sparse/top.h"
 
 namespace oktopk {
 namespace {
@@ -80,8 +80,7 @@ void append_errors(ValueCoding coding, CooView v, Index begin, const Bytes& out,
 // back what was not needed: nothing is copied. `first` is the head's number: twice the count, or kDenseHead.
 void append_frame(const FrameSpec& spec, CooView v, std::uint64_t first, Bytes& out, SparseVector* error) {
   // Allreduce::run has checked this rank's values; sums of finite values can overflow.
-  const auto first_nonfinite = kernels().elements.first_nonfinite[static_cast<std::size_t>(FloatType::fp32)];
-  require(first_nonfinite(v.val.data(), v.val.size()) == v.val.size(),
+  require(first_nonfinite(v.val) == v.val.size(),
           "encode_frame: a value is NaN or infinite; only finite values travel");
   const IndexCodec& indices = index_codec(spec.codec.index);
   const ValueCodec& values = value_codec(spec.codec.value);

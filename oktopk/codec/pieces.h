@@ -27,8 +27,7 @@ void for_each_piece(std::span<Index> out, Decode decode) {
 // Throws CommError unless the decoded indices of a piece increase and lie in [next, range.end); returns one past the
 // last. Indices that wrapped around are found, too: they lie below `next`, or break the order.
 inline Index accept(std::span<const Index> piece, Range range, Index next, const char* coding) {
-  const bool is_sorted = kernels().codings.increases(piece.data(), piece.size());
-  if (!is_sorted || piece.front() < next) fail<CommError>(coding, ": the indices are not increasing");
+  if (!increases(piece) || piece.front() < next) fail<CommError>(coding, ": the indices are not increasing");
   if (piece.back() >= range.end)
     fail<CommError>(coding, ": index ", piece.back(), " is not in [", range.begin, ", ", range.end, ")");
   return piece.back() + 1;

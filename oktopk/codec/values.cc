@@ -18,6 +18,7 @@
 #include "oktopk/codec/coding.h"
 #include "oktopk/codec/log_levels.h"
 #include "oktopk/cpu/kernels.h"
+#include "oktopk/sparse/top.h"
 
 namespace oktopk {
 namespace {
@@ -32,9 +33,7 @@ class Fp32Values final : public ValueCodec {
 
   void decode(std::span<const std::byte> payload, std::span<float> out) const override {
     std::memcpy(out.data(), payload.data(), payload.size());
-    const auto first_nonfinite = kernels().elements.first_nonfinite[static_cast<std::size_t>(FloatType::fp32)];
-    if (first_nonfinite(out.data(), out.size()) != out.size())
-      fail<CommError>("fp32: a value among ", out.size(), " is not finite");
+    if (first_nonfinite(out) != out.size()) fail<CommError>("fp32: a value among ", out.size(), " is not finite");
   }
 };
 

@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// All vector code of the library: one table of kernels per SIMD level (base/simd.h), and one dispatch, kernels().
-// Three groups of kernels: entries (used by sparse/), codings (codec/) and elements (device/). Kernels take raw
-// pointers; this folder knows neither sparse vectors nor frames.
-//
-// The scalar kernels are the reference: every other level gives the same bits. Files are named after their level;
-// loops.h and passes.h hold code that is written once and compiled for several levels.
-//
-// Magnitudes are compared as the bits of |x|. That is the order of the numbers, with infinities and then NaNs as the
-// largest, so no input is undefined.
+// All vector code of the library: one table of kernels per SIMD level (base/simd.h), and one dispatch, kernels(). Three
+// groups: entries (used by sparse/), codings (codec/) and elements (device/). Kernels take raw pointers. The scalar
+// kernels are the reference: every level gives their bits. Files are named after their level; loops.h and passes.h are
+// written once and compiled for several levels.
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -21,10 +15,8 @@
 
 namespace oktopk {
 
-constexpr std::uint32_t kMagnitude = 0x7fffffffU;
 constexpr std::uint32_t kAboveAll = kMagnitude + 1;  // no magnitude is as large
 constexpr std::uint32_t kInfinityBits = 0x7f800000U;
-inline std::uint32_t magnitude_bits(float x) { return std::bit_cast<std::uint32_t>(x) & kMagnitude; }
 
 // ---- Entries: indices and values in two parallel arrays ----
 

@@ -21,7 +21,7 @@ constexpr unsigned kRowLanes = 4;  // every 64-bit processor has such registers
 #include "oktopk/cpu/loops.h"
 #undef OKTOPK_TARGET
 
-// One bit per byte, of 64 bytes that are 0 or 1; they are 0 then.
+// Packs 64 bytes, each 0 or 1, into the bits of one word, and sets the bytes to zero.
 std::uint64_t take_bits(std::uint8_t* bytes) {
   std::uint64_t bits = 0;
   for (unsigned eight = 0; eight < 8; ++eight) {
@@ -164,22 +164,10 @@ std::size_t combine(CooSource sorted, CooSink out) {
 
 constexpr EntryKernels kScalarEntries{512, scalar::drain, combine, scalar::filter, scalar::collect, scalar::intersect};
 
-constexpr CodingKernels kScalarCodings{
-    .increases = scalar::increases,
-    .gaps = scalar::gaps,
-    .pack = scalar::pack,
-    .unpack = scalar::unpack,
-    .unpack_gaps = scalar::unpack_gaps,
-    .list_ones = scalar::list_ones,
-    .set_high_bits = scalar::set_high_bits,
-    .join = scalar::join,
-    .to_bf16 = scalar::to_bf16,
-    .from_bf16 = scalar::from_bf16,
-    .split_bf16 = scalar::split_bf16,
-    .add_bf16 = scalar::add_bf16,
-    .extremes = scalar::extremes,
-    .log_codes = scalar::log_codes,
-};
+constexpr CodingKernels kScalarCodings{scalar::increases,   scalar::gaps,      scalar::pack,          scalar::unpack,
+                                       scalar::unpack_gaps, scalar::list_ones, scalar::set_high_bits, scalar::join,
+                                       scalar::to_bf16,     scalar::from_bf16, scalar::split_bf16,    scalar::add_bf16,
+                                       scalar::extremes,    scalar::log_codes};
 
 constexpr ElementKernels kScalarElements{
     scalar::mark,       {scalar::accumulate_mark<float>, scalar::accumulate_mark<Bf16>, scalar::accumulate_mark<Fp16>},

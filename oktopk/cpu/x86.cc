@@ -241,22 +241,10 @@ OKTOPK_AVX2 void set_high_bits(const LowPart& low, const std::uint32_t* idx, std
 }  // namespace
 }  // namespace avx2
 
-static constexpr CodingKernels kAvx2Codings{
-    .increases = avx2::increases,
-    .gaps = avx2::gaps,
-    .pack = avx2::pack,
-    .unpack = avx2::unpack,
-    .unpack_gaps = avx2::unpack_gaps,
-    .list_ones = avx2::list_ones,
-    .set_high_bits = avx2::set_high_bits,
-    .join = avx2::join,
-    .to_bf16 = avx2::to_bf16,
-    .from_bf16 = avx2::from_bf16,
-    .split_bf16 = avx2::split_bf16,
-    .add_bf16 = avx2::add_bf16,
-    .extremes = avx2::extremes,
-    .log_codes = avx2::log_codes,
-};
+static constexpr CodingKernels kAvx2Codings{avx2::increases,   avx2::gaps,      avx2::pack,          avx2::unpack,
+                                            avx2::unpack_gaps, avx2::list_ones, avx2::set_high_bits, avx2::join,
+                                            avx2::to_bf16,     avx2::from_bf16, avx2::split_bf16,    avx2::add_bf16,
+                                            avx2::extremes,    avx2::log_codes};
 
 static constexpr CodingKernels kAvx512Codings = [] {
   CodingKernels codings = kAvx2Codings;

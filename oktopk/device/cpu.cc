@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -47,6 +48,16 @@ class CpuDevice final : public Device {
                         [n](float* x) { free_pages(x, n * sizeof(float)); });
     std::fill_n(memory.get(), n, 0.0F);
     return memory;
+  }
+
+  void read(Gradient x, void* host) const override {
+    if (!x.empty()) std::memcpy(host, x.as<void>(), x.size() * size_of(x.type()));
+  }
+
+  void write(std::span<float> x, std::span<const float> host) const override {
+    OKTOPK_DCHECK(host.empty() || host.size() == x.size());
+    std::fill(x.begin() + static_cast<std::ptrdiff_t>(host.size()), x.end(), 0.0F);
+    std::copy(host.begin(), host.end(), x.begin());
   }
 
   std::size_t first_nonfinite(Gradient x) const override {
@@ -126,6 +137,26 @@ class CpuDevice final : public Device {
     for_entries(x, base, idx, [](float& place, std::size_t) { place = 0.0F; });
   }
 
+  // Every entry is written to `taken`; where it stays, the next one overwrites it.
+  void add_take(std::span<float> x, Index base, CooView v, const TakeBounds& bounds, SparseVector& taken,
+                SparseVector& reported) const override {
+    const bool adds = !v.val.empty();
+    std::size_t count = 0;
+    taken.resize(v.size());
+    reported.clear();
+    const CooSink out{taken.idx.data(), taken.val.data()};
+    for_entries(x, base, v.idx, [&, out, take = bounds.take, report = bounds.report](float& place, std::size_t i) {
+      const float after = adds ? place + v.val[i] : place;
+      const bool leaves = magnitude_bits(after) >= take;
+      if (adds || leaves) place = leaves ? 0.0F : after;
+      out.idx[count] = v.idx[i];
+      out.val[count] = after;
+      count += static_cast<std::size_t>(leaves);
+      if (!leaves && magnitude_bits(after) >= report) reported.push_back(v.idx[i], after);
+    });
+    taken.resize(count);
+  }
+
  private:
   void append_selected(const Accumulation& in, Index base, float threshold, SparseVector& out) const {
     const bool adds = !in.gradient.empty();
@@ -184,17 +215,7 @@ class CpuDevice final : public Device {
     if (parts_.size() == 1) return select(Section{0, n}, out);
     for (SparseVector& part : parts_) part.clear();
     for_sections(n, [&](std::size_t part, Section section) { select(section, parts_[part]); });
-    const std::size_t before = out.size();
-    std::size_t total = before;
-    for (const SparseVector& part : parts_) total += part.size();
-    out.resize(total);
-    pool_->run(parts_.size(), [&](std::size_t part) {
-      std::size_t first = before;
-      for (std::size_t other = 0; other < part; ++other) first += parts_[other].size();
-      const auto at = static_cast<std::ptrdiff_t>(first);
-      std::copy(parts_[part].idx.begin(), parts_[part].idx.end(), out.idx.begin() + at);
-      std::copy(parts_[part].val.begin(), parts_[part].val.end(), out.val.begin() + at);
-    });
+    for (const SparseVector& part : parts_) out.append(part);
   }
 
   // Memory of passes, kept so that none allocates.

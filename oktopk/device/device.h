@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Device owns what is of length n (or n/P): gradient, residual and an owner's memory; and it has every verb that
-// walks over them. Sparse entries, about k of them, live in host memory (sparse/, codec/). One virtual call per pass,
-// never per element. Every device, SIMD level and number of threads gives the bits of the scalar code.
+// A Device owns what is of length n (or n/P): gradient, residual and an owner's memory. No other code reads or writes
+// that memory: the host of a GPU cannot. Sparse entries, about k of them, and buffers on their way to or from the wire
+// live in host memory (sparse/, codec/). A pass costs one virtual call, never one per element. Every device, SIMD level
+// and number of threads gives the bits of the scalar code.
 //
-// Magnitudes are compared as the bits of |x|, which is the order of the numbers with Inf and then NaN on top: a pass
-// that selects never misses a value that is not finite. Zeros are never selected, whatever the threshold. Thresholds
-// are finite and not negative.
+// A pass that selects compares magnitude_bits(), so it never misses a value that is not finite. It never selects zeros,
+// whatever the threshold. Thresholds are finite and not negative.
 #pragma once
 
 #include <array>
@@ -25,10 +25,9 @@ namespace oktopk {
 // Magnitudes sorted into 8192 bins by the 13 leading bits of the number (8 exponent, 5 mantissa): 32 bins per octave,
 // exact edges, any scale. Counts are 64-bit so that they can be summed over ranks.
 inline constexpr std::size_t kMagnitudeBins = 8192;
-inline constexpr std::size_t kBinsPerOctave = 32;
 using MagnitudeHistogram = std::array<std::uint64_t, kMagnitudeBins>;
 
-inline std::size_t magnitude_bin(float x) { return (std::bit_cast<std::uint32_t>(x) & 0x7fffffffU) >> 18U; }
+inline std::size_t magnitude_bin(float x) { return magnitude_bits(x) >> 18U; }
 // The smallest magnitude in the bin.
 inline float magnitude_bin_edge(std::size_t bin) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bin) << 18U);
@@ -48,6 +47,12 @@ struct Accumulation {
   std::span<const Index> cleared = {};  // increasing
 };
 
+// Bounds of add_take, as bits of magnitudes.
+struct TakeBounds {
+  std::uint32_t take;    // entries from here on are taken out; at least 1, so zeros stay
+  std::uint32_t report;  // smaller entries from here on are reported
+};
+
 using DeviceFloats = std::unique_ptr<float[], std::function<void(float*)>>;
 
 // One thread at a time may use a device.
@@ -58,6 +63,10 @@ class Device {
 
   // Memory of this device for n floats, all zero; given back with its owner.
   virtual DeviceFloats allocate(std::size_t n) const = 0;
+  // Copies all elements of x, in their type, to host memory.
+  virtual void read(Gradient x, void* host) const = 0;
+  // Copies host memory of the size of x to x. An empty `host` sets x to zero.
+  virtual void write(std::span<float> x, std::span<const float> host) const = 0;
 
   // The first i with x[i] NaN or infinite; x.size() when all are finite.
   virtual std::size_t first_nonfinite(Gradient x) const = 0;
@@ -86,7 +95,19 @@ class Device {
   virtual void add_at(std::span<float> x, Index base, CooView v) const = 0;
   // x[idx - base] = 0, for every index of v.
   virtual void clear_at(std::span<float> x, Index base, std::span<const Index> idx) const = 0;
+  // x[idx - base] += val, for every entry of v; v without values adds nothing. Then `taken` receives the entries that
+  // are taken out of x, which leaves zeros, and `reported` the reported ones, which stay; both in the order of v.
+  // REQUIRES: no index occurs twice.
+  virtual void add_take(std::span<float> x, Index base, CooView v, const TakeBounds& bounds, SparseVector& taken,
+                        SparseVector& reported) const = 0;
 };
+
+// x[i], wherever it lies; for error messages.
+inline float value_at(const Device& device, Gradient x, std::size_t i) {
+  alignas(float) std::array<std::byte, sizeof(float)> host;
+  device.read(x.subspan(i, 1), host.data());
+  return Gradient(host.data(), 1, x.type())[0];
+}
 
 struct CpuOptions {
   int threads = 1;  // that share each pass; the results do not depend on it

@@ -3,11 +3,10 @@
 // between. Nothing is allocated per run. Belongs to one thread at a time.
 #pragma once
 
-#include <condition_variable>
+#include <barrier>
 #include <cstddef>
 #include <exception>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -17,12 +16,13 @@ namespace oktopk {
 class ThreadPool {
  public:
   // `threads` includes the caller. REQUIRES: threads >= 1.
-  explicit ThreadPool(std::size_t threads) {
-    errors_.resize(threads);
+  explicit ThreadPool(std::size_t threads) : meeting_(static_cast<std::ptrdiff_t>(threads)), errors_(threads) {
     try {
       for (std::size_t part = 1; part < threads; ++part) workers_.emplace_back([this, part] { work(part); });
     } catch (...) {
-      stop();  // the system has no more threads: those that started must not outlive this
+      // The system has no more threads: nobody waits for the missing ones, and those that started end.
+      for (std::size_t part = workers_.size() + 1; part < threads; ++part) meeting_.arrive_and_drop();
+      stop();
       throw;
     }
   }
@@ -37,19 +37,11 @@ class ThreadPool {
   template <class F>
   void run(std::size_t parts, const F& f) {
     if (parts == 0) return;
-    {
-      const std::lock_guard lock(mutex_);
-      task_ = std::ref(f);
-      parts_ = parts;
-      running_ = workers_.size();
-      ++round_;
-    }
-    begin_.notify_all();
+    task_ = std::ref(f);
+    parts_ = parts;
+    meeting_.arrive_and_wait();  // workers begin
     call(0);
-    {
-      std::unique_lock lock(mutex_);
-      end_.wait(lock, [this] { return running_ == 0; });
-    }
+    meeting_.arrive_and_wait();  // all have finished
     std::exception_ptr first;
     for (std::exception_ptr& error : errors_)
       if (const std::exception_ptr thrown = std::exchange(error, nullptr); !first) first = thrown;
@@ -66,37 +58,23 @@ class ThreadPool {
   }
 
   void work(std::size_t part) {
-    std::unique_lock lock(mutex_);
-    for (std::size_t seen = 0;;) {
-      begin_.wait(lock, [&] { return stopping_ || round_ != seen; });
-      if (stopping_) return;
-      seen = round_;
-      if (part < parts_) {
-        lock.unlock();
-        call(part);
-        lock.lock();
-      }
-      if (--running_ == 0) end_.notify_one();
+    for (;;) {
+      meeting_.arrive_and_wait();
+      if (parts_ == 0) return;
+      if (part < parts_) call(part);
+      meeting_.arrive_and_wait();
     }
   }
 
   void stop() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    begin_.notify_all();
+    parts_ = 0;
+    meeting_.arrive_and_wait();
     for (std::thread& worker : workers_) worker.join();
   }
 
-  std::mutex mutex_;
-  std::condition_variable begin_;
-  std::condition_variable end_;
+  std::barrier<> meeting_;
   std::function<void(std::size_t)> task_;
-  std::size_t parts_ = 0;
-  std::size_t running_ = 0;  // workers that have not finished the task
-  std::size_t round_ = 0;
-  bool stopping_ = false;
+  std::size_t parts_ = 0;                   // 0: the workers end
   std::vector<std::exception_ptr> errors_;  // by part
   std::vector<std::thread> workers_;
 };

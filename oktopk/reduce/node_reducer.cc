@@ -32,7 +32,7 @@ Prediction predict_nodes(const Allreduce& outside, const Problem& problem, int n
   leaders.P = nodes;
   Prediction prediction = outside.predict(leaders);
   if (ranks <= 1) return prediction;
-  const bool takes_union = outside.options().residual == ResidualKind::all_sent_cleared;
+  const bool takes_union = residual_rule(outside.options().residual).takes_union;
   const auto applied = [&](double of_union) {
     return problem.gathered > 0 ? problem.gathered : takes_union ? of_union : problem.k;
   };

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "oktopk/allreduce/allreduce.h"
+
 namespace oktopk {
 namespace {
 
@@ -53,13 +55,6 @@ Cost notes_cost(int P) {
   return sequential(rounds, rounds * (sizeof(std::uint32_t) + kCheckBytes));
 }
 
-std::string describe_nonfinite(Gradient gradient, std::size_t i) {
-  const std::string at = std::to_string(i);
-  if (i < gradient.size() && !std::isfinite(gradient[i]))
-    return "gradient[" + at + "] = " + digits(gradient[i]) + ", but all entries must be finite";
-  return "the accumulator overflowed at index " + at + ": scale the gradient down";
-}
-
 Note inspect_size(Gradient gradient, float scale, std::size_t n) {
   if (!gradient.empty() && gradient.size() != n)
     return {Severity::error,
@@ -72,7 +67,7 @@ Note inspect_values(const Device& device, Gradient gradient, float scale, std::s
   Note note = inspect_size(gradient, scale, n);
   if (note.severity != Severity::fine) return note;
   const std::size_t bad = device.first_nonfinite(gradient);
-  if (bad < gradient.size()) note = {Severity::skippable, describe_nonfinite(gradient, bad)};
+  if (bad < gradient.size()) note = {Severity::skippable, describe_nonfinite(device, gradient, bad)};
   return note;
 }
 

@@ -69,9 +69,6 @@ std::string digits(T x) {
   return {text.data(), end};
 }
 
-// Why the accumulator is not finite at i.
-std::string describe_nonfinite(Gradient gradient, std::size_t i);
-
 // Says why scale * gradient does not fit a residual of n values. An empty gradient is fine.
 Note inspect_size(Gradient gradient, float scale, std::size_t n);
 // The same, and a pass over the gradient: skippable when an entry is not finite.

@@ -10,6 +10,7 @@
 #include "oktopk/reduce/reducer_options.h"
 #include "oktopk/reduce/reducer_state.h"
 #include "oktopk/reduce/step_log.h"
+#include "oktopk/sparse/top.h"
 
 namespace oktopk {
 namespace {
@@ -205,7 +206,7 @@ void Reducer::dense_step(Gradient gradient, float scale, Allreduce& exchange) {
   mean_.clear();
   dense_mean_.resize(outcome_->dense_update.size());
   if (!divide(outcome_->dense_update, state_->setting.divisor(), dense_mean_))
-    fail_overflow(exchange.name(), device.first_nonfinite(outcome_->dense_update));
+    fail_overflow(exchange.name(), first_nonfinite(outcome_->dense_update));
   settle_dense(residual, *outcome_);
   unsent().set_may_exist(!outcome_->dense_returned.empty());
   log_->times.settle = timer.lap("settle");

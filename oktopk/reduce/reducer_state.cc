@@ -12,6 +12,11 @@
 namespace oktopk {
 namespace {
 
+// As put_all(), from the device's memory.
+void put_values(const Device& device, std::span<const float> values, StateWriter& state) {
+  state.put_filled(values.size(), sizeof(float), [&](std::byte* to) { device.read(values, to); });
+}
+
 bool is_adaptive(const StateOrigin& origin) { return origin.options.find(kAdaptiveMark) != std::string::npos; }
 
 }  // namespace
@@ -69,9 +74,9 @@ void ReducerState::write(StateWriter& state) const {
               density.steps(),
               density.adaptive().words()}
       .write(state);
-  state.put_all(unsent.values());
+  put_values(*setting.options.device, unsent.values(), state);
   state.put(unsent.memory().region.begin);
-  state.put_all(unsent.memory().values);
+  put_values(*setting.options.device, unsent.memory().values, state);
   if (tuner) tuner->save(state);
   selector->save(state);
   allreduce->save(state);
@@ -102,7 +107,7 @@ void ReducerState::read(std::span<const std::byte> bytes) {
   selector->load(state);
   allreduce->load(state, setting.n, setting.rank, setting.P);
   state.finish();
-  allreduce->load_memory(memory);
+  allreduce->load_memory(*setting.options.device, memory);
   require(begin == allreduce->memory().region.begin, "state: owner memory from ", begin,
           " on, but this rank's region begins at ", allreduce->memory().region.begin);
 }
@@ -130,12 +135,13 @@ void ReducerState::copy_to(Reducer::Snapshot& snapshot) const {
   snapshot.residual.clear();
   if (unsent.may_exist()) {
     const auto residual = unsent.values();
-    snapshot.residual.assign(residual.begin(), residual.end());
+    snapshot.residual.resize(residual.size());
+    setting.options.device->read(residual, snapshot.residual.data());
   }
   snapshot.rest = {};
   selector->save(snapshot.rest);
   allreduce->save(snapshot.rest);
-  snapshot.rest.put_all(unsent.memory().values);
+  put_values(*setting.options.device, unsent.memory().values, snapshot.rest);
 }
 
 void ReducerState::go_back(const Reducer::Snapshot& snapshot) {
@@ -144,7 +150,7 @@ void ReducerState::go_back(const Reducer::Snapshot& snapshot) {
   use(snapshot.tuner);
   selector->load(state);
   allreduce->load(state, setting.n, setting.rank, setting.P);
-  allreduce->load_memory(state.take_all<float>());
+  allreduce->load_memory(*setting.options.device, state.take_all<float>());
   state.finish();
   density.go_to(snapshot.steps, snapshot.adaptive);
   unsent.restore(snapshot.residual, snapshot.has_unsent, snapshot.is_spoilt);
@@ -190,10 +196,10 @@ void StateMerge::add_next(std::span<const std::byte> bytes) {
           "its residual or owner memory does not fit n = ", to.n);
   const float scale = static_cast<float>(to.divisor()) / static_cast<float>(origin.divisor);
   const Device& device = *to.options.device;
-  const Accumulation sum = state_->unsent.residual().begin(residual, scale);
-  device.accumulate(sum);
-  device.accumulate({sum.acc.subspan(begin, memory.size()), memory, scale});
-  const std::size_t bad = device.first_nonfinite(sum.acc);
+  Residual& sum = state_->unsent.residual();
+  sum.add_host(0, residual, scale);
+  sum.add_host(begin, memory, scale);
+  const std::size_t bad = device.first_nonfinite(sum.values());
   require(bad == to.n, "the sum of what the ranks had unsent overflows at index ", bad);
 }
 

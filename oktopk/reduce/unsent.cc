@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "oktopk/reduce/unsent.h"
 
-#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "oktopk/base/error.h"
 #include "oktopk/reduce/notes.h"
@@ -25,21 +25,23 @@ void Unsent::take(std::span<float> out) {
   require_size("take_unsent", out.size());
   check_sound();
   fold_memory();
-  std::ranges::copy(values(), out.begin());
-  residual_.clear();
+  device_.read(values(), out.data());
+  residual_.assign();
   may_exist_ = false;
 }
 
 void Unsent::give(std::span<const float> given) {
   require_size("give_unsent", given.size());
   check_sound();
-  const auto before = values();
+  Uninitialised<float> sum(given.size());
+  device_.read(values(), sum.data());
   for (std::size_t i = 0; i < given.size(); ++i) {
-    if (std::isfinite(before[i] + given[i])) continue;
-    fail<UsageError>("give_unsent: value ", i, " is ", digits(given[i]), " where the residual is ", digits(before[i]),
+    const float before = std::exchange(sum[i], sum[i] + given[i]);
+    if (std::isfinite(sum[i])) continue;
+    fail<UsageError>("give_unsent: value ", i, " is ", digits(given[i]), " where the residual is ", digits(before),
                      ", but both and their sum must be finite");
   }
-  residual_.accumulate(0, given);
+  residual_.assign(sum);
   may_exist_ = true;
 }
 
@@ -64,11 +66,11 @@ void Unsent::fold_memory() {
 void Unsent::clear() {
   is_spoilt_ = may_exist_ = false;
   owner_->scale_memory(device_, 0);
-  residual_.clear();
+  residual_.assign();
 }
 
 void Unsent::restore(std::span<const float> residual, bool may_exist, bool is_spoilt) {
-  residual.empty() ? residual_.clear() : residual_.assign(residual);
+  residual_.assign(residual);
   may_exist_ = may_exist;
   is_spoilt_ = is_spoilt;
 }

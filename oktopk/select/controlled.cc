@@ -2,8 +2,7 @@
 // controlled (ours, the default): one fused pass with a threshold theta that is steered by the counts it yields. Aims
 // at 1.1k and trims to exactly k.
 //   * Newton step in log-log: theta *= exp(0.4 * H * ln(count/aim)), with H the mean of ln(|v|/theta) over some
-//   selected
-//     entries (Hill's estimator of the tail's slope), which costs next to nothing.
+//     selected entries (Hill's estimator of the tail's slope).
 //   * Before the pass a sample checks theta. If it is far off (a spike, a drop of the learning rate), the sample's
 //     quantile replaces it.
 //   * A pass that still yields fewer than 2k/3 is repeated once with a lower theta, then made exactly.
@@ -33,11 +32,7 @@ class Controlled final : public Selector {
  public:
   std::string_view name() const override { return "controlled"; }
 
-  void save(StateWriter& state) const override {
-    state.put(threshold_);
-    state.put(slope_);
-    state.put(std::uint64_t{offset_});
-  }
+  void save(StateWriter& state) const override { state.put(threshold_, slope_, std::uint64_t{offset_}); }
 
   void load(StateReader& state) override {
     threshold_ = state.take_finite<float>("the local threshold", 0);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <numeric>
 
 #include "oktopk/select/sample.h"
 #include "oktopk/select/selector.h"
@@ -23,14 +24,8 @@ constexpr double kDeviations = 3;
 // Three passes, whatever the data.
 void select_by_histogram(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out) {
   device.accumulate(in);
-  MagnitudeHistogram bins{};
-  device.magnitude_histogram(in.acc, bins);
-  std::size_t bin = magnitude_bin(std::numeric_limits<float>::max());
-  std::uint64_t above = 0;
-  for (std::size_t b = kMagnitudeBins - 1; b >= bin; --b) above += bins[b];
-  for (; above < k && bin > 0; above += bins[bin]) --bin;
   out.clear();
-  device.select_at_least(in.acc, 0, magnitude_bin_edge(bin), out);
+  select_bins(device, in.acc, 0, k, out);
   keep_largest(out, k);
 }
 
@@ -58,6 +53,15 @@ class Exact final : public Selector {
 }  // namespace
 
 std::unique_ptr<Selector> make_exact(const SelectorOptions& /*options*/) { return std::make_unique<Exact>(); }
+
+void select_bins(const Device& device, std::span<const float> x, Index base, std::size_t count, SparseVector& out) {
+  MagnitudeHistogram bins{};
+  device.magnitude_histogram(x, bins);
+  std::size_t bin = magnitude_bin(std::numeric_limits<float>::max());  // a threshold must be finite
+  std::uint64_t above = std::accumulate(bins.begin() + static_cast<std::ptrdiff_t>(bin), bins.end(), std::uint64_t{0});
+  for (; above < count && bin > 0; above += bins[bin]) --bin;
+  device.select_at_least(x, base, magnitude_bin_edge(bin), out);
+}
 
 void select_exact(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out) {
   const std::size_t n = in.acc.size();

@@ -7,6 +7,7 @@
 
 #include "oktopk/select/selector.h"
 #include "oktopk/sparse/cuts.h"
+#include "oktopk/sparse/top.h"
 
 namespace oktopk {
 namespace {
@@ -25,7 +26,7 @@ class Quota final : public Selector {
     const auto P = static_cast<std::size_t>(P_);
     // Regions without a turn are not looked at, so this pass must find what is not finite.
     device.accumulate_select(in, std::numeric_limits<float>::max(), out);
-    if (device.first_nonfinite(out.val) < out.size()) return;
+    if (first_nonfinite(out.val) < out.size()) return;
     out.clear();
     for (std::size_t r = 0; r < P; ++r) {
       const std::size_t turn = (r + step_) % P;

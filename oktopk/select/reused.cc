@@ -21,11 +21,7 @@ class Reused final : public Selector {
   }
   std::string_view name() const override { return "reused"; }
 
-  void save(StateWriter& state) const override {
-    state.put(step_);
-    state.put(std::uint64_t{k_});
-    state.put(threshold_);
-  }
+  void save(StateWriter& state) const override { state.put(step_, std::uint64_t{k_}, threshold_); }
 
   void load(StateReader& state) override {
     step_ = state.take<int>();

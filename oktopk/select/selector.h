@@ -66,6 +66,10 @@ std::unique_ptr<Selector> make_controlled(const SelectorOptions& options);
 // Folds the gradient in and writes the k largest entries. COST: one pass over n, three where a sample does not help.
 void select_exact(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out);
 
+// Appends the `count` largest entries of x, all of them if there are fewer, and those that share a bin of the magnitude
+// histogram with the last. COST: two passes.
+void select_bins(const Device& device, std::span<const float> x, Index base, std::size_t count, SparseVector& out);
+
 // x with P(Z <= x) = p for a standard normal Z; |error| < 1e-11. REQUIRES: 0 < p < 1.
 double normal_quantile(double p);
 

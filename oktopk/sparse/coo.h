@@ -66,12 +66,8 @@ struct SparseVector {
   operator CooView() const { return view(); }
 };
 
-// Whether idx[0] < idx[1] < ... No early exit: so compilers turn the loop into vector instructions.
-inline bool increases(std::span<const Index> idx) {
-  unsigned falls = 0;
-  for (std::size_t i = 1; i < idx.size(); ++i) falls |= static_cast<unsigned>(idx[i - 1] >= idx[i]);
-  return falls == 0;
-}
+// Whether idx[0] < idx[1] < ...
+bool increases(std::span<const Index> idx);
 
 inline bool is_canonical(CooView v) { return v.idx.size() == v.val.size() && increases(v.idx); }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Merges of sorted vectors, for sums of few or far-scattered entries (sum.cc). A merge has no
-// branch that depends on the data: supports are random, and a wrong guess costs more than three entries. The result is
-// built from both ends at once, so that the dependent loads of one end hide those of the other.
-// COST: about 5 cycles per entry and merge, whatever the supports.
+// Sparse vectors as kernels take them, and merges of sorted vectors (sum.cc). COST: about 5 cycles per entry and merge,
+// whatever the supports.
 #pragma once
 
 #include <cstddef>

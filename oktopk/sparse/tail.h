@@ -47,27 +47,15 @@ struct NearTail {
   std::uint64_t arrivals = 0;                // entries that were taken because something was added to them
   std::array<std::uint64_t, kBins> below{};  // from the threshold downwards, equal widths
 
+  // Sorts the magnitudes that lie in the window into the bins.
   void count(const Threshold& threshold, std::span<const float> values) {
-    const Window window(threshold);
-    for (const float x : values) window.count(x, *this);
-  }
-
-  // Sorts magnitudes into the bins.
-  class Window {
-   public:
-    explicit Window(const Threshold& threshold)
-        : top_(threshold.value),
-          scale_(threshold.value > 0 && threshold.window > 0 ? kBins / (threshold.value * threshold.window) : 0) {}
-
-    void count(float x, NearTail& tail) const {
-      const float place = (top_ - std::fabs(x)) * scale_;
-      if (place > 0 && place < static_cast<float>(kBins)) ++tail.below[static_cast<std::size_t>(place)];
+    const float width = threshold.value * threshold.window;
+    const float scale = width > 0 ? kBins / width : 0;
+    for (const float x : values) {
+      const float place = (threshold.value - std::fabs(x)) * scale;
+      if (place > 0 && place < static_cast<float>(kBins)) ++below[static_cast<std::size_t>(place)];
     }
-
-   private:
-    float top_;
-    float scale_;
-  };
+  }
 
   NearTail& operator+=(const NearTail& other) {
     arrivals += other.arrivals;

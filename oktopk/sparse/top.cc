@@ -101,6 +101,10 @@ class Dropped {
 
 }  // namespace
 
+std::size_t first_nonfinite(std::span<const float> values) {
+  return kernels().elements.first_nonfinite[static_cast<std::size_t>(FloatType::fp32)](values.data(), values.size());
+}
+
 float smallest_magnitude(std::span<const float> values) {
   if (values.empty()) return 0;
   return std::bit_cast<float>(kernels().codings.extremes(values.data(), values.size(), 0).least);

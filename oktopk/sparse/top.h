@@ -13,6 +13,9 @@
 
 namespace oktopk {
 
+// The first i with values[i] NaN or infinite; values.size() when all are finite.
+std::size_t first_nonfinite(std::span<const float> values);
+
 // The smallest magnitude; 0 if there are no values.
 float smallest_magnitude(std::span<const float> values);
 

@@ -39,8 +39,7 @@ Problem outside_groups(Problem problem, int group) {
 
 // Presets that clear everything they sent apply the union of all selections.
 double applied_entries(const Problem& problem, const Allreduce& allreduce) {
-  return allreduce.options().residual == ResidualKind::all_sent_cleared ? problem.union_of(problem.P)
-                                                                        : problem.result();
+  return residual_rule(allreduce.options().residual).takes_union ? problem.union_of(problem.P) : problem.result();
 }
 
 // Seconds to sum n values inside a group and to share the update and the leader's own selection there.

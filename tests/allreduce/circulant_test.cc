@@ -9,7 +9,6 @@
 
 #include "oktopk/allreduce/allreduce.h"
 #include "oktopk/allreduce/parts/gather.h"
-#include "oktopk/allreduce/parts/tallies.h"
 #include "oktopk/base/error.h"
 #include "oktopk/comm/skips.h"
 #include "tests/laws/witness.h"

@@ -108,7 +108,10 @@ TEST_F(ResidualStore, every_other_use_sees_it_cleared_already) {
   residual_.clear_later(std::vector<Index>{1});
   residual_.assign(Values{1, 2, 3, 4});
   EXPECT_EQ(values_of(residual_), (Values{1, 2, 3, 4}));
-  residual_.clear();
+  residual_.clear_later(std::vector<Index>{1});
+  residual_.add_host(1, Values{5, 6}, 2);
+  EXPECT_EQ(values_of(residual_), (Values{1, 10, 15, 4}));
+  residual_.assign();
   EXPECT_EQ(values_of(residual_), (Values{0, 0, 0, 0}));
 }
 

@@ -78,6 +78,51 @@ TEST_P(DeviceSamples, verbs_at_indices_touch_those_and_no_others) {
   }
 }
 
+TEST_P(DeviceSamples, add_take_takes_out_large_sums_and_reports_others) {
+  Random random(12);
+  for (const std::size_t n : lengths())
+    for (const bool adds : {true, false}) {
+      const Index base = 1000;
+      std::vector<float> x = make_values(n, 12);
+      const SparseVector v =
+          n == 0 ? SparseVector{} : random_sparse(random, (n + 2) / 3, base, base + static_cast<Index>(n));
+      const TakeBounds bounds{.take = magnitude_bits(1.0F), .report = magnitude_bits(0.25F)};
+      std::vector<float> expected = x;
+      BitsList expected_taken, expected_reported;
+      for (const auto& [i, value] : list_of(v)) {
+        float& place = expected[i - base];
+        if (adds) place += value;
+        const auto bits = std::bit_cast<std::uint32_t>(place);
+        if (std::fabs(place) >= 0.25F)
+          (std::fabs(place) >= 1 ? expected_taken : expected_reported).emplace_back(i, bits);
+        if (std::fabs(place) >= 1) place = 0;
+      }
+      SparseVector taken = make_sparse({{1, 1}}), reported = taken;
+      device_->add_take(x, base, adds ? v.view() : CooView{v.idx, {}}, bounds, taken, reported);
+      ASSERT_EQ(bits_of(x), bits_of(expected));
+      ASSERT_EQ(bits_list_of(taken), expected_taken);
+      ASSERT_EQ(bits_list_of(reported), expected_reported);
+    }
+}
+
+TEST_P(DeviceSamples, read_and_write_copy_all_elements) {
+  for (const std::size_t n : {0U, 1U, 1000U}) {
+    const DeviceFloats memory = device_->allocate(n);
+    const std::span<float> x(memory.get(), n);
+    const std::vector<float> values = make_values(n, 13);
+    std::vector<float> back(n, 1.0F);
+    device_->write(x, values);
+    device_->read(x, back.data());
+    EXPECT_EQ(bits_of(back), bits_of(values));
+    if (n > 0) {
+      EXPECT_EQ(value_at(*device_, x, n / 2), values[n / 2]);
+    }
+    device_->write(x, {});
+    device_->read(x, back.data());
+    EXPECT_EQ(back, std::vector<float>(n, 0.0F));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, DeviceSamples, testing::ValuesIn(devices()), device_name);
 
 }  // namespace

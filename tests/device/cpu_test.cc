@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeviceConformance of the verbs that go over all elements; selecting: cpu_select_test.cc; verbs at
-// scattered places: cpu_sparse_test.cc.
+// DeviceConformance of memory, of the verbs that go over all elements, and of those at scattered places. Selecting:
+// cpu_select_test.cc; samples and histograms: cpu_sample_test.cc.
 #include <gtest/gtest.h>
 
 #include "oktopk/base/error.h"
@@ -171,8 +171,8 @@ TEST(MagnitudeBin, edge_belongs_to_its_bin_and_the_value_below_to_the_one_before
 }
 
 TEST(MagnitudeBin, thirty_two_bins_make_an_octave) {
-  EXPECT_EQ(magnitude_bin(2.0F), magnitude_bin(1.0F) + kBinsPerOctave);
-  EXPECT_EQ(magnitude_bin_edge(magnitude_bin(1.0F) + kBinsPerOctave / 2), 1.5F);
+  EXPECT_EQ(magnitude_bin(2.0F), magnitude_bin(1.0F) + 32);
+  EXPECT_EQ(magnitude_bin_edge(magnitude_bin(1.0F) + 16), 1.5F);
 }
 
 }  // namespace

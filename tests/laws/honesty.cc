@@ -13,6 +13,9 @@
 namespace oktopk {
 namespace {
 
+// The comparison of n, k and options in the first run.
+Cost agreement_cost(int P) { return sequential(ceil_log2(P), (P - 1.0) * kAgreementBytes); }
+
 // The selectors exact, quota and controlled trim to k.
 bool may_send_more_than_k(const ReducerOptions& options) {
   const std::string_view name = selector_of(options, find_preset(options.preset), options.allreduce);
@@ -70,7 +73,7 @@ void Honesty::violate(const Parts&... parts) {
 
 void Honesty::add(std::span<const Traffic> ranks, bool refreshed) {
   Cost bound = refreshed ? promise_.refresh.bound : promise_.steady.bound;
-  if (steps_ == 0) bound += Allreduce::agreement_cost(promise_.P);
+  if (steps_ == 0) bound += agreement_cost(promise_.P);
   std::uint64_t sent = 0;
   std::uint64_t received = 0;
   for (const Traffic& t : ranks) {
@@ -114,7 +117,7 @@ void Honesty::judge_bytes(std::span<const Traffic> ranks, double bound) {
 void Honesty::judge_mean() {
   if (spread_ == Spread::tied || (spread_ == Spread::uneven && !promise_.sized_by_count)) return;
   const double P = promise_.P;
-  const double once = Allreduce::agreement_cost(promise_.P).bytes / steps_;
+  const double once = agreement_cost(promise_.P).bytes / steps_;
   const double rounding = 4 * P;  // predict() has the mean size of a coded frame
   const double even = spread_ == Spread::even ? 1 : P / (P - 1);
   const double bound = promise_.slack * promise_.steady.bound.bytes * even;

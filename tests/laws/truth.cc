@@ -123,7 +123,7 @@ std::size_t Truth::check_lossy(const StepRecord& record, const Entries& sum, con
   const Tolerance tolerance = codec_tolerance(dense ? ValueCoding::bf16 : allreduce_.options().codec.value);
   double largest = 0;
   for (const auto& [i, v] : sum) largest = std::max(largest, std::fabs(v));
-  const bool applies_union = dense || allreduce_.options().residual == ResidualKind::all_sent_cleared;
+  const bool applies_union = dense || residual_rule(allreduce_.options().residual).takes_union;
   std::size_t count = 0;
   for (const auto& [i, v] : record.update)
     if (!magnitude.contains(i)) count += wrong(i, v, 0);

@@ -5,6 +5,7 @@
 
 #include "oktopk/reduce/bucketed_reducer.h"
 #include "oktopk/reduce/node_reducer.h"
+#include "tests/device/hidden_device.h"
 #include "tests/laws/inputs.h"
 #include "tests/support/message.h"
 #include "tests/support/training.h"
@@ -73,45 +74,9 @@ TEST(ReducerOptions, reducer_needs_no_options) {
   });
 }
 
-// A CPU device that counts its passes.
-class CountingDevice final : public Device {
- public:
-  mutable int passes = 0;
-  std::string_view name() const override { return "counting"; }
-  DeviceFloats allocate(std::size_t n) const override { return pass().allocate(n); }
-  std::size_t first_nonfinite(Gradient x) const override { return pass().first_nonfinite(x); }
-  void accumulate(const Accumulation& in) const override { pass().accumulate(in); }
-  void multiply(std::span<float> x, float factor) const override { pass().multiply(x, factor); }
-  void accumulate_select(const Accumulation& in, float threshold, SparseVector& out) const override {
-    pass().accumulate_select(in, threshold, out);
-  }
-  void select_at_least(std::span<const float> x, Index base, float threshold, SparseVector& out) const override {
-    pass().select_at_least(x, base, threshold, out);
-  }
-  void magnitude_histogram(std::span<const float> x, MagnitudeHistogram& bins) const override {
-    pass().magnitude_histogram(x, bins);
-  }
-  void sample_magnitudes(const Accumulation& in, std::size_t offset, std::size_t stride,
-                         Uninitialised<std::uint32_t>& out) const override {
-    pass().sample_magnitudes(in, offset, stride, out);
-  }
-  Moments moments(std::span<const float> x) const override { return pass().moments(x); }
-  void add_at(std::span<float> x, Index base, CooView v) const override { pass().add_at(x, base, v); }
-  void clear_at(std::span<float> x, Index base, std::span<const Index> idx) const override {
-    pass().clear_at(x, base, idx);
-  }
-
- private:
-  const Device& pass() const {
-    ++passes;
-    return *cpu_;
-  }
-  std::unique_ptr<Device> cpu_ = make_cpu_device();
-};
-
 TEST(ReducerOptions, a_given_device_makes_the_passes_and_changes_no_bit) {
   run_world("threads", 3, [](Communicator& comm) {
-    const auto device = std::make_shared<CountingDevice>();
+    const auto device = std::make_shared<HiddenDevice>(/*is_strict=*/false);  // gradients lie in host memory
     const ReducerOptions plain{.preset = "circulant", .density = 0.1, .warmup = dense_warmup(1)};
     ReducerOptions given = plain;
     given.device = device;

@@ -20,7 +20,7 @@ constexpr std::uint64_t kFirstMemory = 9;  // separates these random numbers fro
 float uniform(std::uint64_t bits) { return static_cast<float>(bits >> 8 & 0xffffffU) * 0x1p-24F; }
 
 // The difference of two uniform numbers has a triangular distribution.
-void start_memory(const SupportSpec& spec, RegionMemory& memory) {
+void start_memory(const Device& device, const SupportSpec& spec, RegionMemory& memory) {
   const auto P = static_cast<float>(spec.P);
   const float end = spec.kind == Support::correlated ? P / 2 : std::sqrt(P);
   Random random(spec.seed, kFirstMemory);
@@ -29,18 +29,18 @@ void start_memory(const SupportSpec& spec, RegionMemory& memory) {
     const std::uint64_t bits = random.next();
     x = end * (uniform(bits) - uniform(bits >> 32));
   }
-  memory.load({0, spec.n}, values);
+  memory.load(device, {0, spec.n}, values);
 }
 
 // Adds all ranks' selections of a step to the memory; returns the sums that circulant's ranks exchange about them.
-BlockTally add_selections(const SupportSpec& spec, std::uint64_t step, RegionMemory& memory,
+BlockTally add_selections(const Device& device, const SupportSpec& spec, std::uint64_t step, RegionMemory& memory,
                           std::vector<bool>& has_arrived) {
   BlockTally note;
   has_arrived.assign(spec.n, false);
   SparseVector selection;
   for (int rank = 0; rank < spec.P; ++rank) {
     make_selection(spec, rank, step, selection);
-    memory.add(selection);
+    memory.add(device, selection);
     for (const Index i : selection.idx) has_arrived[i] = true;
     ++note.contributors;
     note.load += selection.size();
@@ -60,8 +60,8 @@ std::uint64_t settling_steps(const SupportSpec& spec) {
 SettledOwners settle_owners(const SupportSpec& spec) {
   SettledOwners owners;
   owners.cuts = voted_cuts(spec);
-  start_memory(spec, owners.memory);
   const auto device = make_cpu_device();
+  start_memory(*device, spec, owners.memory);
   const auto alone = make_thread_world(1);  // one rank stands for all: its counts are their sums
   Workspace work;
   SparseVector share;
@@ -69,7 +69,7 @@ SettledOwners settle_owners(const SupportSpec& spec) {
   std::vector<bool> has_arrived;
   const std::uint64_t steps = settling_steps(spec);
   for (; owners.steps < steps; ++owners.steps) {
-    const BlockTally note = add_selections(spec, owners.steps, owners.memory, has_arrived);
+    const BlockTally note = add_selections(*device, spec, owners.steps, owners.memory, has_arrived);
     if (owners.threshold.follow(note, spec.k)) {
       share.clear();
       owners.memory.append_largest(*device, owners.threshold.aim(spec.k), share);
@@ -84,7 +84,7 @@ SettledOwners settle_owners(const SupportSpec& spec) {
     owners.gathered = static_cast<double>(share.size()) / static_cast<double>(spec.k);
     put_back.clear();
     keep_largest(share, spec.k, &put_back);
-    owners.memory.add(put_back);
+    owners.memory.add(*device, put_back);
   }
   return owners;
 }
@@ -100,7 +100,7 @@ void SettledOwners::load_into(Allreduce& circulant, const SupportSpec& spec, int
   circulant.load(reader, spec.n, rank, spec.P);
   reader.finish();
   const Range mine = region(cuts, rank);
-  circulant.load_memory(memory.values().subspan(mine.begin, mine.width()));
+  circulant.load_memory(*make_cpu_device(), memory.values().subspan(mine.begin, mine.width()));
 }
 
 }  // namespace oktopk

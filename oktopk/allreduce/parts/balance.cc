@@ -123,12 +123,10 @@ bool RecutRule::is_due(std::uint64_t step, const Cuts& cuts, std::span<const std
   return true;
 }
 
-void RecutRule::save(StateWriter& state) const {
-  for (const std::uint64_t number : {last_, pause_, uneven_, width_}) state.put(number);
-}
+void RecutRule::save(StateWriter& state) const { state.put(last_, pause_, uneven_, width_); }
 
 void RecutRule::load(StateReader& state) {
-  for (std::uint64_t* number : {&last_, &pause_, &uneven_, &width_}) *number = state.take<std::uint64_t>();
+  state.take_to(last_, pause_, uneven_, width_);
   require(pause_ >= kPause && pause_ <= kLongestPause, "state: a pause of ", pause_,
           " steps between two changes of the cuts, must be in ", kPause, "..", kLongestPause);
 }

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "oktopk/allreduce/parts/gather.h"
 #include "oktopk/base/error.h"
 #include "oktopk/select/selector.h"
 #include "oktopk/sparse/sum.h"
@@ -35,7 +34,6 @@ const Cuts& SparseReduceScatter::equal_regions(const Step& step, Skips (*skips)(
 
 void SparseReduceScatter::run(const Step& step, const Cuts& cuts, const ReduceScatterOptions& options, Outcome& out) {
   OKTOPK_DCHECK(view_.size() == slot(step.P()));
-  OKTOPK_DCHECK(phases_.size() <= 1 || (!options.dense && options.bucket == 0));
   const Run run{step, cuts, options, out};
   cut(run);
   std::size_t contributors = 1;  // ranks whose entries a block may hold
@@ -44,7 +42,7 @@ void SparseReduceScatter::run(const Step& step, const Cuts& cuts, const ReduceSc
     encode(run, phase);
     post(run, phase, contributors);
     exchange(run, phase);
-    if (!options.dense) merge(run, phase);
+    merge(run, phase);
     contributors *= phase.hops.size() + 1;
   }
   prune(run, 0);
@@ -57,9 +55,6 @@ void SparseReduceScatter::cut(const Run& run) {
     tally_[slot(d)] = run.options.tally == nullptr ? BlockTally{} : *run.options.tally;
     tally_[slot(d)].load = view_[slot(d)].size();
   }
-  if (!run.options.dense) return;
-  dense_.assign(run.range(0).width(), 0.0F);
-  run.step.device.add_at(dense_, run.range(0).begin, view_[0]);
 }
 
 void SparseReduceScatter::prune(const Run& run, int block) {
@@ -135,7 +130,7 @@ void SparseReduceScatter::decode(const Run& run, const Phase& phase, std::size_t
   const Recv& recv = recvs_[hop];
   std::span<const std::byte> bytes = recv.buffer.first(recv.size);
   arrived_.resize(std::max(arrived_.size(), phase.hops.size()));
-  std::vector<SparseVector>& blocks = arrived_[run.options.dense ? 0 : hop];  // dense: only until they are added
+  std::vector<SparseVector>& blocks = arrived_[hop];
   blocks.resize(std::max(blocks.size(), slot(count)));
   for (int d = 0; d < count; ++d) {
     const std::span<const std::byte> start = bytes;
@@ -144,7 +139,6 @@ void SparseReduceScatter::decode(const Run& run, const Phase& phase, std::size_t
     tally_[slot(d)] += tally;
     blocks[slot(d)].clear();
     decode_frame(frame, blocks[slot(d)]);
-    if (run.options.dense) run.step.device.add_at(dense_, frame.range.begin, blocks[slot(d)]);
     bytes = bytes.subspan(frame.bytes());
   }
   if (!bytes.empty()) fail<CommError>("from rank ", recv.peer, ": ", bytes.size(), " bytes after the last frame");

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "oktopk/allreduce/allreduce.h"
-#include "oktopk/allreduce/parts/tallies.h"
+#include "oktopk/allreduce/parts/gather.h"
 #include "oktopk/codec/frame.h"
 #include "oktopk/comm/communicator.h"
 #include "oktopk/comm/skips.h"
@@ -24,10 +24,9 @@ namespace oktopk {
 struct ReduceScatterOptions {
   std::size_t quota = 0;              // entries that a block may hold when sent; 0: any number
   const BlockTally* tally = nullptr;  // the contribution of this rank; nullptr: blocks carry no tallies
-  // Messages in flight at a time; 0: all of a phase. The sums of one bucket are taken while the next is in flight, so
-  // two buckets of receive buffers are enough for any P. REQUIRES: direct skips.
+  // Messages in flight at a time; 0: all of a phase. One bucket is decoded while the next is in flight, so two buckets
+  // of receive buffers are enough for any P.
   std::size_t bucket = 0;
-  bool dense = false;  // sums are taken in one float per index of the region. REQUIRES: direct skips.
 };
 
 class SparseReduceScatter {
@@ -42,9 +41,8 @@ class SparseReduceScatter {
   // out.dropped.
   void run(const Step& step, const Cuts& cuts, const ReduceScatterOptions& options, Outcome& out);
 
-  CooView sums() const { return view_[0]; }                     // of this rank's region
-  std::span<const float> dense_sums() const { return dense_; }  // of all its indices, with options.dense
-  const BlockTally& tally() const { return tally_[0]; }         // summed over the ranks
+  CooView sums() const { return view_[0]; }              // of this rank's region
+  const BlockTally& tally() const { return tally_[0]; }  // summed over the ranks
 
   // Bytes and entries of one block while each rank holds `blocks` of them.
   static Cost predict_block(double blocks, const Problem& problem, Codec codec, bool tallies, double quota = 0);
@@ -74,7 +72,6 @@ class SparseReduceScatter {
   std::vector<CooView> view_;          // the blocks, by distance from this rank
   std::vector<SparseVector> storage_;  // of the blocks that were merged or pruned
   std::vector<BlockTally> tally_;
-  std::vector<float> dense_;
   std::vector<Bytes> outgoing_;  // one message per hop
   std::vector<Bytes> incoming_;
   std::vector<std::vector<SparseVector>> arrived_;  // [hop][block]

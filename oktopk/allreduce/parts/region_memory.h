@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An owner's memory of its region: one float per index, the sum of all that arrived and was not applied yet. A step
-// adds the arrivals and takes out the entries that reach the threshold.
+// An owner's memory of its region, in the device's memory: one float per index, the sum of all that arrived and was not
+// applied yet. A step adds the arrivals and takes out the entries that reach the threshold.
 //
 // An entry without arrivals is taken only if the threshold falls below it. So a log holds the entries that are large
 // enough to be taken soon, and a step costs as much as arrives, not a pass over the region. The region is scanned only
@@ -21,16 +21,15 @@
 
 namespace oktopk {
 
+// All calls of an object get the same device.
 class RegionMemory {
  public:
-  // All zero.
-  void reset(Range region);
-  // REQUIRES: values.size() == region.width().
-  void load(Range region, std::span<const float> values);
+  // Takes the values of the region from host memory; all zero if there are none.
+  void load(const Device& device, Range region, std::span<const float> host = {});
 
   Range region() const { return region_; }
-  // One per index of the region; good until the next change.
-  std::span<const float> values() const { return values_; }
+  // One per index of the region, in the device's memory; good until the next change.
+  std::span<const float> values() const { return {memory_.get(), region_.width()}; }
   // Appends the entries that are not zero.
   void append_to(const Device& device, SparseVector& out) const;
   // Appends the count largest entries, all of them if there are fewer, and perhaps some more. COST: two passes.
@@ -40,26 +39,30 @@ class RegionMemory {
   // gets counts of the entries in the threshold's window. REQUIRES: v is canonical, inside the region.
   void add_take(const Device& device, CooView v, const Threshold& threshold, SparseVector& taken, NearTail& near);
 
-  void add(CooView v);
+  void add(const Device& device, CooView v);
 
   // factor 0 empties it.
   void scale(const Device& device, float factor);
 
  private:
-  void visit(CooView v, std::uint32_t threshold, SparseVector& taken);
-  void take_logged(const Threshold& threshold, NearTail& near);
+  std::span<float> floats() { return {memory_.get(), region_.width()}; }
+  void visit(const Device& device, CooView v, std::uint32_t threshold, SparseVector& taken);
+  void take_logged(const Device& device, const Threshold& threshold, NearTail& near);
   void scan(const Device& device, float from);
   void forget_log();
+  void log(Index i);
   std::size_t most_logged() const;
 
   Range region_;
-  Uninitialised<float> values_;
+  DeviceFloats memory_;
+  std::size_t capacity_ = 0;  // floats of memory_
   // Holds every index whose magnitude (its bits) is at least logged_from_, and perhaps others.
   Uninitialised<Index> log_;
   std::vector<std::uint64_t> is_logged_;  // a bit for each index
   std::uint32_t logged_from_ = 0;
   std::size_t scanned_ = 0;  // entries that the last scan found
   SparseVector large_;       // taken by the log, or found by a scan
+  SparseVector near_;        // entries that add_take reported
   SparseVector merged_;
   RunScratch runs_;
 };

@@ -9,7 +9,6 @@
 
 #include "oktopk/base/bytes.h"
 #include "oktopk/base/error.h"
-#include "oktopk/sparse/tail.h"
 #include "oktopk/sparse/top.h"
 
 namespace oktopk {
@@ -46,7 +45,7 @@ KthSum find_kth_sum(Communicator& comm, std::span<const float> values, std::uint
   Uninitialised<std::uint32_t> candidates;  // bits of the magnitudes that may be the k-th
   candidates.reserve(values.size());
   for (const float x : values)
-    if (x != 0) candidates.push_back(std::bit_cast<std::uint32_t>(x) & 0x7fffffffU);
+    if (x != 0) candidates.push_back(magnitude_bits(x));
   KthSum kth;
   std::uint32_t prefix = 0;
   for (std::size_t round = 0; round < kShifts.size(); ++round) {
@@ -94,7 +93,7 @@ bool SumThreshold::is_refuted(std::uint64_t count, std::uint64_t reached, std::s
   }
   if (!is_due) return false;
   interval_ = std::min(2 * interval_, kMostStretch * tau_prime_);
-  evaluated_ = count;  // it would have changed next to nothing
+  evaluated_ = count;  // the threshold is good: counts as an evaluation
   exact_ = value_;
   return false;
 }
@@ -123,7 +122,7 @@ void SumThreshold::observe(std::span<const float> gathered, std::size_t k) {
     if (3 * reached > 4 * target) value_ *= kPublishedStep;
   }
   if (rule_ != ThresholdRule::steered || reached == 0) return;
-  // Sums that one step leaves out come in the next one: the mean of two counts says more than the last count.
+  // A sum that one step leaves out is sent in the next, so the mean of two counts is steadier than the last count.
   const double off = std::log(reached / target);
   const double correction = kGain * steering_slope(gathered, value_) * (off + off_) / 2;
   value_ *= static_cast<float>(std::exp(trend_ + correction));
@@ -131,14 +130,7 @@ void SumThreshold::observe(std::span<const float> gathered, std::size_t k) {
 }
 
 void SumThreshold::save(StateWriter& state) const {
-  state.put(value_);
-  state.put(exact_);
-  state.put(trend_);
-  state.put(off_);
-  state.put(known_);
-  state.put(k_);
-  state.put(evaluated_);
-  state.put(interval_);
+  state.put(value_, exact_, trend_, off_, known_, k_, evaluated_, interval_);
 }
 
 void SumThreshold::load(StateReader& state) {
@@ -146,10 +138,7 @@ void SumThreshold::load(StateReader& state) {
   exact_ = state.take_finite<float>("the global threshold", 0);
   trend_ = state.take_finite<double>("the threshold's trend");
   off_ = state.take_finite<double>("the threshold's last deviation");
-  known_ = state.take<bool>();
-  k_ = state.take<std::uint64_t>();
-  evaluated_ = state.take<std::uint64_t>();
-  interval_ = state.take<std::uint64_t>();
+  state.take_to(known_, k_, evaluated_, interval_);
   require(interval_ >= 1, "state: ", interval_, " steps between two evaluations of a threshold");
 }
 
@@ -172,7 +161,7 @@ bool GlobalThreshold::follow(const BlockTally& summed, std::size_t k) {
   const std::int64_t change = known_ ? mean - last_log_threshold_ : 0;
   if (std::abs(change) > kJump) known_ = false;
   if (known_ && std::abs(change) < kNotice) return false;
-  // A lower threshold would let the entries through that wait just below it: only feedback knows how far to fall.
+  // The threshold does not fall here: many entries wait just below it, and only observe() has their counts.
   if (change > 0)
     value_.value *=
         static_cast<float>(std::exp2(static_cast<double>(change) / static_cast<double>(BlockTally::kOctave)));
@@ -205,8 +194,8 @@ void GlobalThreshold::observe(const Gathered& seen, std::size_t k) {
   if (arrivals + carried < target) {
     fall(seen.near, target - arrivals - carried);
   } else {
-    // Expects in the next step as many arrivals, of which the same share passes as `keep` of this step's entries, and
-    // all trimmed entries that pass.
+    // The next step is expected to have as many arrivals as this one, and the entries trimmed now. If the threshold
+    // rises so far that `keep` of this step's entries pass, the same share of both passes.
     const double part = arrivals / count;
     const double keep = carried > 0 ? (target + count - carried) / (1 + part) : target / part;
     rise(seen.values, std::clamp(keep, 1.0, count));
@@ -214,8 +203,8 @@ void GlobalThreshold::observe(const Gathered& seen, std::size_t k) {
   resize_window(seen.near, k);
 }
 
-// Lets `missing` entries more pass. Where the window holds fewer, nobody knows how far to fall: the threshold falls to
-// the end of the window, and the next window is wider.
+// Lowers the threshold so that `missing` more entries pass. Where the window holds fewer, the threshold falls to the
+// end of the window, and the next window is wider.
 void GlobalThreshold::fall(const NearTail& near, double missing) {
   double bins = 0;
   for (const std::uint64_t count : near.below) {
@@ -229,7 +218,8 @@ void GlobalThreshold::fall(const NearTail& near, double missing) {
   if (missing > 0) value_.window = std::min(kWidest, value_.window * 8);
 }
 
-// Lets `keep` of the entries pass: by the tail's slope, or exactly where that is far away.
+// Raises the threshold so that `keep` of the entries pass: by the tail's slope, or exactly where `keep` is far below
+// their number.
 void GlobalThreshold::rise(std::span<const float> gathered, double keep) {
   const auto count = static_cast<double>(gathered.size());
   if (keep < kSlopeReach * count) {
@@ -250,21 +240,13 @@ void GlobalThreshold::resize_window(const NearTail& near, std::size_t k) {
 }
 
 void GlobalThreshold::save(StateWriter& state) const {
-  state.put(value_.value);
-  state.put(value_.window);
-  state.put(known_);
-  state.put(k_);
-  state.put(last_log_threshold_);
-  state.put(deviation_);
+  state.put(value_.value, value_.window, known_, k_, last_log_threshold_, deviation_);
 }
 
 void GlobalThreshold::load(StateReader& state) {
   value_.value = state.take_finite<float>("the global threshold", 0);
   value_.window = state.take_finite<float>("the threshold's window", kNarrowest);
-  known_ = state.take<bool>();
-  k_ = state.take<std::uint64_t>();
-  last_log_threshold_ = state.take<std::int64_t>();
-  deviation_ = state.take<std::uint64_t>();
+  state.take_to(known_, k_, last_log_threshold_, deviation_);
 }
 
 }  // namespace oktopk

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <span>
 
-#include "oktopk/allreduce/parts/tallies.h"
+#include "oktopk/allreduce/parts/gather.h"
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/state.h"
 #include "oktopk/comm/collectives.h"

@@ -35,12 +35,12 @@ TEST_F(RegionMemoryTest, add_take_equals_a_full_scan_whatever_it_holds) {
     for (const Index width : {0U, 1U, 64U, 5000U}) {
       const Range region{1000, 1000 + width};
       std::mt19937 random(width);
-      memory_.reset(region);
+      memory_.load(*device_, region);
       PlainRegion plain(region);
       Arrivals next;
       for (int step = 0; step < 60; ++step) {
         next.draw(random, region, density, step);
-        memory_.add(next.a);
+        memory_.add(*device_, next.a);
         const EntryList taken = take(next.b, next.threshold);
         plain.add(next.a);
         plain.add(next.b);
@@ -54,8 +54,8 @@ TEST_F(RegionMemoryTest, add_take_equals_a_full_scan_whatever_it_holds) {
 }
 
 TEST_F(RegionMemoryTest, add_take_goes_on_after_someone_looked_at_the_values) {
-  memory_.reset({10, 200});
-  memory_.add(make_sparse({{10, 1}, {50, -3}, {199, 2}}));
+  memory_.load(*device_, {10, 200});
+  memory_.add(*device_, make_sparse({{10, 1}, {50, -3}, {199, 2}}));
   EXPECT_EQ(memory_.values()[40], -3);
   EXPECT_EQ(take(make_sparse({{10, 1}}), 2.0F), (EntryList{{10, 2}, {50, -3}, {199, 2}}));
   EXPECT_EQ(near_.arrivals, 1u);
@@ -68,7 +68,7 @@ TEST_F(RegionMemoryTest, load_takes_few_and_many_values) {
   for (const double density : {0.01, 0.5}) {
     PlainRegion plain(region);
     plain.add(random_part(random, region, density));
-    memory_.load(region, plain.values());
+    memory_.load(*device_, region, plain.values());
     EXPECT_EQ(memory_.region(), region);
     memory_.scale(*device_, 4);
     plain.scale(4);
@@ -87,7 +87,7 @@ TEST_F(RegionMemoryTest, append_largest_has_the_largest_entries_whatever_it_hold
     for (const std::size_t count : {1U, 30U, 100000U}) {
       PlainRegion plain(region);
       plain.add(random_part(random, region, density));
-      memory_.load(region, plain.values());
+      memory_.load(*device_, region, plain.values());
       SparseVector found;
       memory_.append_largest(*device_, count, found);
       SparseVector expected = plain.take(0);
@@ -111,12 +111,12 @@ TEST_P(RegionMemoryWidth, add_take_equals_a_full_scan_over_many_steps) {
   const auto device = make_cpu_device();
   std::mt19937 random(width);
   RegionMemory memory;
-  memory.reset(region);
+  memory.load(*device, region);
   PlainRegion plain(region);
   Arrivals next;
   for (int step = 0; step < 60; ++step) {
     next.draw(random, region, 0.05, step);
-    memory.add(next.a);
+    memory.add(*device, next.a);
     SparseVector taken;
     NearTail near;
     memory.add_take(*device, next.b, {next.threshold, window}, taken, near);
@@ -136,7 +136,7 @@ INSTANTIATE_TEST_SUITE_P(Widths, RegionMemoryWidth,
 TEST(RegionMemory, add_take_counts_what_lies_in_the_window_below_the_threshold) {
   const auto device = make_cpu_device();
   RegionMemory memory;
-  memory.reset({0, 2000});
+  memory.load(*device, {0, 2000});
   SparseVector v;
   for (Index i = 0; i < 2000; ++i)  // 0.0005 .. 1, in steps of 0.0005
     v.push_back(i, (i % 2 == 0 ? 1.0F : -1.0F) * static_cast<float>(i + 1) / 2000);
@@ -159,8 +159,8 @@ TEST(RegionMemory, scale_keeps_values_and_records_in_step) {
   PlainRegion plain(region);
   plain.add(v);
   RegionMemory memory;
-  memory.reset(region);
-  memory.add(v);
+  memory.load(*device, region);
+  memory.add(*device, v);
   SparseVector taken;
   NearTail near;
   memory.add_take(*device, {}, {1.5F, 0.01F}, taken, near);

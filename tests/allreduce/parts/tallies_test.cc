@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "oktopk/allreduce/parts/tallies.h"
+#include "oktopk/allreduce/parts/gather.h"
 
 #include <gtest/gtest.h>
 
