@@ -2,11 +2,13 @@
 // Profiles and override rules (profile.h) as JSON. People write these files, so every field that is missing,
 // unknown, of another type or out of its range is named in a UsageError. A rule becomes text for the parser of
 // overrides.cc.
+#include <cerrno>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
+#include <system_error>
 #include <utility>
 
 #include "oktopk/base/error.h"
@@ -18,10 +20,12 @@ namespace {
 using Json = nlohmann::json;
 
 std::string read_text(const std::string& file) {
+  errno = 0;
   std::ifstream in(file);
   std::ostringstream text;
-  text << in.rdbuf();
-  require(in.good() && text.good(), "cannot read ", file);
+  if (in) text << in.rdbuf();
+  require(in.good() && text.good(), "cannot read ", file, ": ",
+          errno != 0 ? std::generic_category().message(errno) : "it is empty");
   return text.str();
 }
 
@@ -175,7 +179,7 @@ std::string to_json(const Profile& profile) {
   if (p.inside) json["inside"] = prices_json(prices_of(*p.inside));
   if (p.leaders) json["leaders"] = prices_json(prices_of(*p.leaders));
   if (p.external_dense) json["external_dense"] = prices_json(prices_of(*p.external_dense));
-  return json.dump(2);
+  return json.dump(2) + "\n";
 }
 
 Profile profile_from_json(const std::string& text, const std::string& where) {
@@ -201,7 +205,7 @@ Profile read_profile(const std::string& file) { return profile_from_json(read_te
 std::string to_json(const Overrides& overrides) {
   Json list = Json::array();
   for (const Rule& rule : overrides.rules()) list.push_back(rule_json(rule));
-  return list.dump(2);
+  return list.dump(2) + "\n";
 }
 
 Overrides overrides_from_json(const std::string& text, const std::string& where) {
