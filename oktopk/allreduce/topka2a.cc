@@ -20,10 +20,10 @@ class TopkA2A final : public Allreduce {
   Prediction predict(const Problem& problem) const override {
     const double P = problem.P;
     const double width = problem.n / P;
-    const Cost cost = SparseReduceScatter::predict(direct_skips(problem.P), problem, options().codec, {}) +
-                      ShareGather::cost(problem.P, expected_dense_frame_bytes(options().codec, width), 0, width);
+    const Cost cost = SparseReduceScatter::predict(direct_skips(problem.P), problem, codec(), {}) +
+                      ShareGather::cost(problem.P, expected_dense_frame_bytes(codec(), width), 0, width);
     // Regions differ by one value when P does not divide n.
-    return {cost, cost + Cost{.bytes = (P - 1) * (options().codec.lossless() ? 4 : 2)}};
+    return {cost, cost + Cost{.bytes = (P - 1) * (codec().lossless() ? 4 : 2)}};
   }
 
  protected:

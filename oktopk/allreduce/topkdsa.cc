@@ -64,9 +64,9 @@ class TopkDsa final : public Allreduce {
     const double P = problem.P;
     const double width = problem.n / P;
     const double entries = problem.union_of(P) / P;
-    const double sparse = expected_frame_bytes(options().codec, entries, width);
-    const double dense = expected_dense_frame_bytes(options().codec, width);
-    return SparseReduceScatter::predict(direct_skips(problem.P), problem, options().codec, {}) + sizes_cost(problem.P) +
+    const double sparse = expected_frame_bytes(codec(), entries, width);
+    const double dense = expected_dense_frame_bytes(codec(), width);
+    return SparseReduceScatter::predict(direct_skips(problem.P), problem, codec(), {}) + sizes_cost(problem.P) +
            (sparse <= dense ? ShareGather::cost(problem.P, sparse, entries)
                             : ShareGather::cost(problem.P, dense, 0, width));
   }

@@ -28,7 +28,7 @@ Sparsify find_sparsify(std::string_view name);
 // with equal bits on all ranks. ||mean g|| is at most this root mean square, so the factor bounds the norm of the mean;
 // with P = 1 it is the usual clipping. 1 when some gradient is not finite: the synchroniser decides what happens then.
 // COST: one pass over the gradient; ceil(log2 P) messages of a few bytes.
-float clip_factor(Communicator& comm, std::span<const float> gradient, float clip_norm);
+float clip_factor(Communicator& comm, Gradient gradient, float clip_norm);
 
 class StateWriter;
 class UpdateRule;
@@ -115,8 +115,8 @@ struct SgdOptions {
 // SGD over a sparse synchroniser: Algorithm 2 of Ok-Topk (Li & Hoefler, PPoPP'22), with the learning rate inside the
 // accumulator: acc += lr g; w -= mean of what is sent. Momentum is either global (after the exchange) or local (before
 // it: the momentum correction of Deep Gradient Compression, Lin et al., ICLR'18, arXiv 1712.01887). Interval-aware
-// global momentum is ours: a sum that arrives after tau steps counts as tau steps of its mean, and the weight moves at
-// once by the momentum of another such interval (after a dense step or a flush: by none). The rule: sgd_rule.h.
+// global momentum is ours: a sum that arrives after q silent steps counts as q steps of its mean, and the weight moves
+// at once by the momentum of another such interval (after a dense step or a flush: by none). The rule: sgd_rule.h.
 // COST: O(k) per sparse step, also with interval-aware momentum (2n words); O(n) and n words with the other kinds of
 // momentum, and with weight decay.
 class SparseSGD final : public Optimiser {
@@ -149,7 +149,7 @@ struct AdamOptions {
 };
 
 // AdamW (Loshchilov & Hutter, ICLR'19, arXiv 1711.05101) over a sparse synchroniser. The interval-aware mode is ours: a
-// gradient that a coordinate accumulated over tau steps counts as tau steps, not as one huge gradient. The weight then
+// gradient that a coordinate accumulated over q steps counts as q steps, not as one huge gradient. The weight then
 // moves by the momentum of those steps and of another such interval, so no momentum is lost; the second moment averages
 // over arrivals, because each arrival is one observation. The published mode is how BERT was trained with Ok-Topk (Li &
 // Hoefler, PPoPP'22): a step without an arrival is a gradient of zero. All modes are AdamW, to the last bit, when every

@@ -53,13 +53,6 @@ Cost notes_cost(int P) {
   return sequential(rounds, rounds * (sizeof(std::uint32_t) + kCheckBytes));
 }
 
-std::string describe_nonfinite(Gradient gradient, std::size_t i) {
-  const std::string at = std::to_string(i);
-  if (i < gradient.size() && !std::isfinite(gradient[i]))
-    return "gradient[" + at + "] = " + digits(gradient[i]) + ", but all entries must be finite";
-  return "the accumulator overflowed at index " + at + ": scale the gradient down";
-}
-
 Note inspect_size(Gradient gradient, float scale, std::size_t n) {
   if (!gradient.empty() && gradient.size() != n)
     return {Severity::error,
@@ -72,8 +65,25 @@ Note inspect_values(const Device& device, Gradient gradient, float scale, std::s
   Note note = inspect_size(gradient, scale, n);
   if (note.severity != Severity::fine) return note;
   const std::size_t bad = device.first_nonfinite(gradient);
-  if (bad < gradient.size()) note = {Severity::skippable, describe_nonfinite(gradient, bad)};
-  return note;
+  if (bad == gradient.size()) return {};
+  return {Severity::skippable,
+          "gradient[" + std::to_string(bad) + "] = " + digits(gradient[bad]) + ", but all entries must be finite"};
+}
+
+// NanPolicy::local finds values that are not finite where they were added. One rank alone saves no message by that, and
+// looks first.
+bool fits_on_all_ranks(Communicator& comm, const StepInput& in, PhaseTimer& timer, StepTimes& times) {
+  const bool compares = in.policy != NanPolicy::local;
+  Note note = in.note;
+  if (note.severity == Severity::fine)
+    note = compares || comm.size() == 1 ? inspect_values(in.device, in.gradient, in.scale, in.n)
+                                        : inspect_size(in.gradient, in.scale, in.n);
+  times.check += timer.lap("check");
+  if (compares) note = compare_notes(comm, note, in.work);
+  times.exchange += timer.lap("notes");
+  if (note.severity == Severity::fine) return true;
+  require(in.policy == NanPolicy::skip && note.severity == Severity::skippable, "reducer: ", note.text);
+  return false;
 }
 
 }  // namespace oktopk

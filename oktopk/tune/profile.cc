@@ -6,6 +6,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/state.h"
+#include "oktopk/tune/tuner.h"
 
 namespace oktopk {
 namespace {
