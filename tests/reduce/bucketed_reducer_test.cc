@@ -81,6 +81,7 @@ TEST_P(BucketedReducerOfPreset, steps_equal_reducers_by_hand) {
           for (std::size_t b = buckets.size(); b-- > 0;) {
             for (std::size_t i = 0; i < buckets[b].range.width(); ++i)
               ASSERT_EQ(-x[buckets[b].range.begin + i], state_of(by_hand.reducer(b)).unsent.values()[i]);
+            if (buckets[b].range.width() == 0) continue;
             for (const auto& [i, v] : list_of(by_hand.reducer(b).sent()))
               sent.emplace_back(i + buckets[b].range.begin, v);
           }
