@@ -95,7 +95,7 @@ struct ExternalStep {
 
 class Reducer final : public Synchroniser {
  public:
-  // REQUIRES: comm outlives the Reducer. Local: nothing is sent yet. UsageError unless 1 <= n <= 2^32 - 1.
+  // REQUIRES: comm outlives the Reducer. Local: nothing is sent yet. UsageError unless n <= 2^32 - 1; n = 0 is legal.
   explicit Reducer(Communicator& comm, std::uint64_t n, const ReducerOptions& options = {});
   ~Reducer() override;
 
@@ -150,7 +150,7 @@ class Reducer final : public Synchroniser {
   friend ReducerState& state_of(Reducer& reducer) { return *reducer.state_; }
   friend const ReducerState& state_of(const Reducer& reducer) { return *reducer.state_; }
 
-  // As a part of another synchroniser: n may be 0, and options may be ignored. divisor: makes the mean of the sum; 0:
+  // As a part of another synchroniser: options may be ignored. divisor: makes the mean of the sum; 0:
   // the number of ranks.
   Reducer(Communicator& comm, Index n, const ReducerOptions& options, int divisor);
   Update step(Gradient gradient, float scale, const Note& note);

@@ -199,7 +199,6 @@ std::string describe(const ReducerOptions& options, Index n, int divisor) {
 }
 
 Index checked_size(std::string_view whose, std::uint64_t n) {
-  require(n >= 1, whose, ": n = 0, but a gradient has at least one value");
   require(n <= std::numeric_limits<Index>::max(), whose, ": n = ", n,
           ", but n must be at most 2^32 - 1: divide the gradient over several Reducers");
   return static_cast<Index>(n);

@@ -13,7 +13,7 @@
 
 namespace oktopk {
 
-// n as an index. UsageError, which names `whose` n it is, unless it is in 1..2^32 - 1.
+// n as an index. UsageError, which names `whose` n it is, above 2^32 - 1.
 Index checked_size(std::string_view whose, std::uint64_t n);
 
 // k of the steps after the warm-up. UsageError unless it is in 1..n.
