@@ -180,6 +180,13 @@ TEST(ReducerAuto, what_was_sent_is_known_after_every_step) {
   });
 }
 
+TEST(ReducerAuto, step_of_nothing_works) {
+  run_world("threads", 3, [](Communicator& comm) {
+    Reducer reducer(comm, 0, {});
+    for (int step = 0; step < 3; ++step) EXPECT_EQ(reducer.step({}).size(), 0U);
+  });
+}
+
 TEST(ReducerAuto, dense_and_sparse_buckets_join_to_a_sparse_update) {
   run_world("threads", 2, [](Communicator& comm) {
     ReducerOptions options = auto_options(slow_network());

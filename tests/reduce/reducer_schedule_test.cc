@@ -118,11 +118,13 @@ std::string method_name(const testing::TestParamInfo<TestedMethod>& info) { retu
 
 INSTANTIATE_TEST_SUITE_P(Methods, ReducerSchedule, testing::ValuesIn(all_methods()), method_name);
 
-TEST(Reducer, flush_before_the_first_step_works) {
+TEST(Reducer, flush_before_the_first_step_and_of_nothing_works) {
   run_world("threads", 3, [](Communicator& comm) {
     Reducer reducer(comm, 10, preset_options("circulant", 2));
     for (const float mean : reducer.flush().dense) EXPECT_EQ(mean, 0);
     EXPECT_EQ(reducer.steps(), 0u);
+    Reducer nothing(comm, 0, {});
+    EXPECT_EQ(nothing.flush().size(), 0u);
   });
 }
 

@@ -114,6 +114,17 @@ TEST(ReducerStates, resumed_around_a_change_of_cuts_is_the_same) {
     });
 }
 
+TEST(ReducerStates, load_of_a_reducer_of_nothing_works) {
+  run_world("threads", 3, [](Communicator& comm) {
+    Reducer reducer(comm, 0, {});
+    reducer.step({});
+    Reducer resumed(comm, 0, {});
+    resumed.load(reducer.save());
+    EXPECT_EQ(resumed.step({}).size(), 0u);
+    EXPECT_EQ(resumed.steps(), 2u);
+  });
+}
+
 // The messages of all ranks when each loads what `choose` gives it. Asserts that the reducer and
 // its next step are as if nothing had happened.
 std::vector<std::string> refusals(int P, const std::string& preset,

@@ -33,6 +33,7 @@ TEST(Reducer, k_follows_from_the_density_and_is_at_least_one) {
   EXPECT_EQ(k_of(1049, 0.01), 10u);
   EXPECT_EQ(k_of(1051, 0.01), 11u);
   EXPECT_EQ(k_of(5, 0.01), 1u);
+  EXPECT_EQ(k_of(0, 0.01), 0u);
 }
 
 TEST(Reducer, construction_with_bad_options_says_which) {
@@ -81,6 +82,15 @@ TEST_P(ReducerOfPreset, step_refused_changes_nothing) {
                 std::vector<float>(state_of(reducer).unsent.values().begin(), state_of(reducer).unsent.values().end()));
       EXPECT_EQ(message_of([&] { reducer.step(gradient); }), "accepted");
     });
+}
+
+TEST_P(ReducerOfPreset, step_of_nothing_works) {
+  run_world("threads", 3, [&](Communicator& comm) {
+    ReducerOptions options;
+    options.preset = GetParam();
+    Reducer reducer(comm, 0, options);
+    for (int step = 0; step < 3; ++step) EXPECT_EQ(reducer.step({}).size(), 0u);
+  });
 }
 
 TEST_P(ReducerOfPreset, step_scales_the_gradient) {
