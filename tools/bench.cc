@@ -89,8 +89,8 @@ void run_on(Communicator& comm, const BenchOptions& o, Trace* trace, const Bench
     without_rule.method.residual.clear();
     MeasureOptions plain = measure_options(without_rule, "dense", n, trace);
     plain.group = 1;
-    const bool is_lossless = plain.reducer.allreduce.codec.lossless();
-    plain.reducer.allreduce.codec = {};  // the reference is in fp32
+    const bool is_lossless = plain.reducer.allreduce.codec.value_or(Codec{}).lossless();
+    plain.reducer.allreduce.codec.reset();  // the reference is in fp32
     Row dense = measure(comm, plain, stream);
     dense.dense_reference = dense.time;
     dense.mpi_reference = measure_mpi_allreduce(comm, plain, stream);

@@ -11,6 +11,7 @@
 #include "oktopk/base/timer.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/decorators.h"
+#include "oktopk/reduce/reducer_state.h"
 #include "oktopk/reduce/synchroniser.h"
 #include "oktopk/tune/tuner.h"
 #include "tests/laws/subject.h"
@@ -70,7 +71,7 @@ std::size_t check_dense(Communicator& comm, Synchroniser& sync, std::span<const 
 // The choice of preset auto; nullptr: another preset.
 const Method* choice_of(const Subject& subject) {
   const auto* reducer = dynamic_cast<const Reducer*>(&subject.sync());
-  return reducer != nullptr && reducer->tuner() != nullptr ? &reducer->tuner()->choice().method : nullptr;
+  return reducer != nullptr && state_of(*reducer).tuner ? &state_of(*reducer).tuner->choice().method : nullptr;
 }
 
 std::unique_ptr<Allreduce> make_measured(const Subject& subject, const ReducerOptions& options) {
@@ -86,8 +87,8 @@ void check(Communicator& comm, Subject& subject, std::span<const float> gradient
            Row& row) {
   const auto allreduce = make_measured(subject, options.reducer);
   if (allreduce->is_dense()) {
-    row.wrong = static_cast<long>(
-        check_dense(comm, subject.sync(), gradient, allreduce->options().codec.lossless(), row.detail));
+    row.wrong =
+        static_cast<long>(check_dense(comm, subject.sync(), gradient, allreduce->codec().lossless(), row.detail));
     return;
   }
   const StepRecord record = record_step(comm, subject, gradient, 0);

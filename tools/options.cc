@@ -100,17 +100,14 @@ ReducerOptions MethodOptions::reducer(const std::string& preset) const {
   options.preset = preset;
   options.density = density;
   options.selector = selector;
-  // A Reducer refuses a codec and skips that it would ignore; a sweep over presets may have both.
-  if (preset != "auto") options.allreduce.codec = parse_codec(codec);
-  if (preset == "circulant") options.allreduce.skips = skips;
+  options.allreduce.codec = parse_codec(codec);
+  options.allreduce.skips = skips;
   options.allreduce.tau = tau;
   options.allreduce.tau_prime = tau_prime;
   options.allreduce.thresholds = find_threshold_rule(thresholds);
-  if (preset == "auto") {
-    if (!profile_file.empty()) options.profile = read_profile(profile_file);
-    options.choice.overrides = parse_overrides(overrides);
-    options.choice.coarsest = find_value_coding(coarsest);
-  }
+  if (!profile_file.empty()) options.profile = read_profile(profile_file);
+  options.choice.overrides = parse_overrides(overrides);
+  options.choice.coarsest = find_value_coding(coarsest);
   if (!residual.empty()) {
     const ResidualKind kind = find_residual(residual);
     const bool fits = preset == "auto" || find_preset(preset).takes(kind);

@@ -52,7 +52,8 @@ struct MethodOptions {
   void add_to(CLI::App& sub);
   std::vector<std::string> names() const;  // checked
   int ranks_per_node() const;              // checked; as NodeOptions::group, 1: no nodes
-  // For one preset of several: a residual rule that only others can use is left out.
+  // For one preset of several: a residual rule that only others can use is left out. Options that the preset ignores
+  // are in it; make_synchroniser() drops them.
   ReducerOptions reducer(const std::string& preset) const;
   nlohmann::json json() const;
   // UsageError now, rather than in the middle of a run, if a preset cannot work with these options on so many ranks.

@@ -8,7 +8,7 @@
 
 #include "oktopk/allreduce/allreduce.h"
 #include "oktopk/base/error.h"
-#include "oktopk/reduce/node_reducer.h"
+#include "oktopk/reduce/nodes.h"
 #include "tools/commands.h"
 #include "tools/options.h"
 
@@ -35,9 +35,9 @@ nlohmann::json predict_row(const std::string& name, Problem problem, const Predi
   const double dense_seconds = seconds(dense->predict(problem).expected, machine);
   const auto allreduce = make_allreduce(find_preset(name), o.method.reducer(name).allreduce);
   const int group = o.method.ranks_per_node();
-  const Prediction steady = NodeReducer::predict(*allreduce, problem, group);
+  const Prediction steady = predict_in_nodes(*allreduce, problem, group);
   problem.refresh = true;
-  const double refresh = seconds(NodeReducer::predict(*allreduce, problem, group).expected, machine);
+  const double refresh = seconds(predict_in_nodes(*allreduce, problem, group).expected, machine);
   const double time = seconds(steady.expected, machine);
   TextTable(kPredictColumns)
       .print({name, std::to_string(problem.P), format_fixed(steady.expected.messages, 0),

@@ -26,7 +26,6 @@ struct TrainCommand {
   std::string adam = "interval_aware";
   std::string sparsify = "gradients";
   std::string fusion = "whole";
-  double alpha = 2e-5, beta = 3.2e-10;  // 25 Gbit/s Ethernet
   std::string nan_policy = "error";
   double decay = 1;
   AdaptiveDensityOptions adaptive;
@@ -36,12 +35,8 @@ struct TrainCommand {
   std::string command;
 };
 
-// search and optimal weigh messages against what the backward pass hides: for a pass of about a millisecond per 16
-// samples.
 FusionOptions parse_fusion(const TrainCommand& c) {
   FusionOptions options;
-  options.machine = {c.alpha, c.beta, 0};
-  options.backward_seconds = 1e-3 * c.train.batch / 16;
   const std::size_t colon = c.fusion.find(':');
   options.policy = find_fusion_policy(c.fusion.substr(0, colon));
   if (colon != std::string::npos) options.values = parse_count(c.fusion.substr(colon + 1));
@@ -183,9 +178,7 @@ void add_recipe(Group group, TrainCommand& c) {
       ->group(group.name);
   group.add("--decay", c.decay, "of error feedback, per step");
   group.add("--nan", c.nan_policy, "a gradient that is not finite: error, skip or local");
-  group.add("--fusion", c.fusion, "whole, tensor, size:VALUES, search or optimal; all but whole overlap with backward");
-  group.add("--alpha", c.alpha, "fusion search and optimal: seconds per message");
-  group.add("--beta", c.beta, "fusion search and optimal: seconds per byte");
+  group.add("--fusion", c.fusion, "whole, tensor or size:VALUES; all but whole overlap with backward");
 }
 
 void add_adaptive(Group group, AdaptiveDensityOptions& a) {

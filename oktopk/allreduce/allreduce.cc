@@ -17,9 +17,9 @@ using Statement = std::array<std::uint64_t, 3>;  // n, k, fingerprint
 // All that must be equal on all ranks besides n and k.
 std::string settings(std::string_view name, const AllreduceOptions& o) {
   std::ostringstream text;
-  text << name << ' ' << to_string(o.codec) << ' ' << o.skips << ' ' << static_cast<int>(o.residual) << ' ' << o.tau
-       << ' ' << static_cast<int>(o.thresholds) << ' ' << o.tau_prime << ' ' << o.bucket << ' ' << o.balance_trigger
-       << ' ' << static_cast<int>(o.dense);
+  text << name << ' ' << to_string(o.codec.value_or(Codec{})) << ' ' << o.skips << ' ' << static_cast<int>(o.residual)
+       << ' ' << o.tau << ' ' << static_cast<int>(o.thresholds) << ' ' << o.tau_prime << ' ' << o.bucket << ' '
+       << o.balance_trigger << ' ' << static_cast<int>(o.dense);
   return text.str();
 }
 
@@ -88,7 +88,7 @@ void Allreduce::run(Communicator& comm, const Device& device, const Contribution
   out.arrived = out.merged = 0;
   const Statement statement = {n, k, fingerprint_};
   try {
-    do_run({comm, device, mine, n, k, options_.codec, step_tag(statement, steps_), steps_}, out);
+    do_run({comm, device, mine, n, k, codec(), step_tag(statement, steps_), steps_}, out);
   } catch (const UsageError& error) {
     // This rank's own values were checked before, so the value that cannot be sent is a sum.
     comm.kill();

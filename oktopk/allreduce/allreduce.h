@@ -81,6 +81,7 @@ class Allreduce {
   virtual void check_ranks(int /*P*/) const {}
 
   const AllreduceOptions& options() const { return options_; }
+  Codec codec() const { return options_.codec.value_or(Codec{}); }
 
   // One call of run(), for the subclass and its parts.
   struct Step {

@@ -199,13 +199,13 @@ Prediction Circulant::predict(const Problem& problem) const {
     const auto whole = [](double number) { return static_cast<std::uint64_t>(std::ceil(number)); };
     ShareTally tally{.load = whole(load), .near = {.arrivals = whole(arrivals)}};
     tally.near.below.fill(whole(below));
-    return tally_bytes(tally) + expected_frame_bytes(options().codec, entries, problem.n / P);
+    return tally_bytes(tally) + expected_frame_bytes(codec(), entries, problem.n / P);
   };
   const Skips skips = parse_skips(options().skips, problem.P);
   const auto total = [&](const Problem& p, double bytes, double entries) {
     const BlockTally tally;
-    Cost cost = SparseReduceScatter::predict(skips, p, options().codec, {.tally = &tally}) +
-                ShareGather::cost(p.P, bytes, entries);
+    Cost cost =
+        SparseReduceScatter::predict(skips, p, codec(), {.tally = &tally}) + ShareGather::cost(p.P, bytes, entries);
     if (p.refresh) cost += kth_sum_cost(p.P) + vote_cost(p.P);
     return cost;
   };

@@ -45,7 +45,7 @@ class Dense final : public Allreduce {
     const double messages = dense_uses_ring(options(), problem.n, problem.P) ? 2 * (P - 1) : 2 * ceil_log2(problem.P);
     const double n = problem.n;
     const double values = 2 * n * (P - 1) / P;
-    const double width = options().codec.lossless() ? sizeof(float) : sizeof(Bf16);
+    const double width = codec().lossless() ? sizeof(float) : sizeof(Bf16);
     const Cost expected = sequential(messages, width * values, 0, values);
     // Regions differ by one value when P does not divide n.
     return {expected, expected + Cost{.bytes = width * 2 * (P - 1), .values = 2 * (P - 1)}};
@@ -58,7 +58,7 @@ class Dense final : public Allreduce {
       const Cuts regions = equal_cuts(step.n, P);
       cuts_.assign(regions.begin(), regions.end());
     }
-    options().codec.lossless() ? sum_floats(step, out) : sum_halves(step, out);
+    codec().lossless() ? sum_floats(step, out) : sum_halves(step, out);
   }
 
  private:

@@ -22,7 +22,7 @@ class GTopk final : public Allreduce {
 
   Prediction predict(const Problem& problem) const override {
     const double rounds = 2 * ceil_log2(problem.P);
-    const double frame = expected_frame_bytes(options().codec, problem.k, problem.n);
+    const double frame = expected_frame_bytes(codec(), problem.k, problem.n);
     // Half of the rounds merge two lists and prune the result.
     const Cost cost = sequential(rounds, rounds * frame, (2 * rounds + 1) * problem.k);
     return {cost, cost};

@@ -163,13 +163,11 @@ void OkTopk::gather(const Step& step, const Cuts& cuts, Outcome& out) {
 
 Prediction OkTopk::predict(const Problem& problem) const {
   const double P = problem.P;
-  const auto frame = [&](double entries, double width) {
-    return expected_frame_bytes(options().codec, entries, width);
-  };
+  const auto frame = [&](double entries, double width) { return expected_frame_bytes(codec(), entries, width); };
   const bool gathers_union = problem.refresh && !is_steered();
   const auto unbalanced = [&](const Problem& p, double result) {
     const double share = (gathers_union ? p.union_of(P) : result) / P;
-    Cost cost = SparseReduceScatter::predict(direct_skips(p.P), p, options().codec, {.bucket = at(options().bucket)}) +
+    Cost cost = SparseReduceScatter::predict(direct_skips(p.P), p, codec(), {.bucket = at(options().bucket)}) +
                 sizes_cost(p.P) + ShareGather::cost(p.P, frame(share, p.n / P), share);
     if (p.refresh) cost += vote_cost(p.P);
     if (p.refresh && is_steered()) cost += kth_sum_cost(p.P) + sizes_cost(p.P);
@@ -181,7 +179,7 @@ Prediction OkTopk::predict(const Problem& problem) const {
   // Balancing moves at most all but its own share of each piece, to at most P - 1 ranks. Shares are then encoded
   // relative to all of [0, n).
   const double share = most / P;
-  const Codec exact{options().codec.index, ValueCoding::fp32};
+  const Codec exact{codec().index, ValueCoding::fp32};
   const double widened = std::max(0.0, frame(share, problem.n) - frame(share, problem.n / P));
   const double head = expected_frame_bytes(exact, share, problem.n) - expected_payload_bytes(exact, share, problem.n);
   const Cost balance = concurrent(

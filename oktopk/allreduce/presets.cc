@@ -53,8 +53,8 @@ std::unique_ptr<Allreduce> make_allreduce(const Preset& preset, AllreduceOptions
     allowed += (allowed.empty() ? "" : ", ") + std::string(to_string(kind));
   require(preset.takes(options.residual), "preset ", preset.name, " cannot work with residual rule ",
           to_string(options.residual), "; it takes: ", allowed);
-  require(options.codec.index != IndexCoding::all, "codec ", to_string(options.codec),
-          ": index coding all is for dense blocks only");
+  const Codec codec = options.codec.value_or(Codec{});
+  require(codec.index != IndexCoding::all, "codec ", to_string(codec), ": index coding all is for dense blocks only");
   return preset.make(options);
 }
 

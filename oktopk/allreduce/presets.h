@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,15 +30,16 @@ enum class DenseSchedule { automatic, rabenseifner, ring };
 enum class ThresholdRule { paper, published, steered };
 
 struct AllreduceOptions {
-  Codec codec = {};               // of every sparse frame; dense: fp32 or, if lossy, bf16
-  std::string skips = "halving";  // circulant: halving, direct, power, grid, radix:R or a list such as "8,4,2,1"
+  std::optional<Codec> codec = {};  // of every sparse frame; absent: coo32+fp32. dense: fp32 or, if lossy, bf16
+  std::string skips = "halving";    // circulant: halving, direct, power, grid, radix:R or a list such as "8,4,2,1"
   ResidualKind residual = ResidualKind::none;
-  int tau = 64;                                       // oktopk: steps between repartitions
+  int tau = 64;  // oktopk: steps between repartitions; no silence of a coordinate (q in docs/optimisers.md)
   ThresholdRule thresholds = ThresholdRule::steered;  // oktopk
   int tau_prime = 32;                                 // oktopk: steps between exact global thresholds, at first
   int bucket = 4;                                     // oktopk: peers per bucket of the split
   double balance_trigger = 4;  // oktopk: balance when the largest share exceeds this times the mean
   DenseSchedule dense = DenseSchedule::automatic;
+  friend bool operator==(const AllreduceOptions&, const AllreduceOptions&) = default;
 };
 
 // Names in text. find_*() throws UsageError that lists the names that exist.

@@ -22,8 +22,8 @@ class SparDL final : public Allreduce {
   Prediction predict(const Problem& problem) const override {
     const double P = problem.P;
     const double quota = std::ceil(problem.k / P);
-    const auto frame = [&](double entries) { return expected_frame_bytes(options().codec, entries, problem.n / P); };
-    const Cost cost = SparseReduceScatter::predict(power_skips(problem.P), problem, options().codec,
+    const auto frame = [&](double entries) { return expected_frame_bytes(codec(), entries, problem.n / P); };
+    const Cost cost = SparseReduceScatter::predict(power_skips(problem.P), problem, codec(),
                                                    {.quota = static_cast<std::size_t>(quota)}) +
                       ShareGather::cost(problem.P, frame(quota), quota);
     const double rounding = (P - 1) * (frame(quota) - frame(problem.k / P));

@@ -21,7 +21,7 @@ class GatherAll final : public Allreduce {
   bool promises_volume() const override { return !sizes_first_; }  // a fitted threshold controls nothing
 
   Prediction predict(const Problem& problem) const override {
-    const double frame = expected_frame_bytes(options().codec, problem.k, problem.n);
+    const double frame = expected_frame_bytes(codec(), problem.k, problem.n);
     Cost cost = ShareGather::cost(problem.P, frame, problem.k);
     if (sizes_first_) cost += sizes_cost(problem.P);
     return {cost, cost};

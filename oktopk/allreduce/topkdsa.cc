@@ -28,7 +28,7 @@ class SplitGather final : public Allreduce {
     const Cost expected = cost(problem);
     // Regions differ by one value when P does not divide n.
     if (always_dense_)
-      return {expected, expected + Cost{.bytes = (problem.P - 1.0) * (options().codec.lossless() ? 4 : 2)}};
+      return {expected, expected + Cost{.bytes = (problem.P - 1.0) * (codec().lossless() ? 4 : 2)}};
     Problem disjoint = problem;
     disjoint.disjoint = true;
     Cost bound = cost(disjoint);
@@ -75,9 +75,9 @@ class SplitGather final : public Allreduce {
     const double P = problem.P;
     const double width = problem.n / P;
     const double entries = problem.union_of(P) / P;
-    const double sparse = expected_frame_bytes(options().codec, entries, width);
-    const double dense = expected_dense_frame_bytes(options().codec, width);
-    Cost cost = SparseReduceScatter::predict(direct_skips(problem.P), problem, options().codec, {});
+    const double sparse = expected_frame_bytes(codec(), entries, width);
+    const double dense = expected_dense_frame_bytes(codec(), width);
+    Cost cost = SparseReduceScatter::predict(direct_skips(problem.P), problem, codec(), {});
     if (!always_dense_) cost += sizes_cost(problem.P);
     return cost + (always_dense_ || sparse > dense ? ShareGather::cost(problem.P, dense, 0, width)
                                                    : ShareGather::cost(problem.P, sparse, entries));

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "oktopk/base/bytes.h"
@@ -68,9 +69,11 @@ void expect_size(Communicator& comm, std::string_view operation, const Recv& rec
 // Returns on no rank before every rank has entered.
 void barrier(Communicator& comm);
 
-// Copies the root's bytes to every rank; for floats: std::as_writable_bytes(std::span(weights)). REQUIRES: data has the
-// same size on all ranks.
+// Copies the root's bytes to every rank. REQUIRES: data has the same size on all ranks.
 void broadcast(Communicator& comm, int root, std::span<std::byte> data);
+inline void broadcast(Communicator& comm, int root, std::span<float> data) {
+  broadcast(comm, root, std::as_writable_bytes(data));
+}
 
 // Copies the first `size` bytes of the root's buffer to every rank and returns their number; only the root's `size`
 // counts. REQUIRES: every rank's buffer holds that many.
@@ -105,6 +108,9 @@ T allreduce_small(Communicator& comm, T value, Reduction reduction, Workspace& w
 // COST: an allgather of kAgreementBytes per rank; the texts travel only when they differ.
 inline constexpr std::size_t kAgreementBytes = 2 * sizeof(std::uint64_t) + kCheckBytes;
 void require_equal(Communicator& comm, std::string_view who, std::string_view mine, Workspace& work);
+
+// The first items that differ in two such lists. Long items are cut around the difference.
+std::pair<std::string_view, std::string_view> first_difference(std::string_view a, std::string_view b);
 
 // Round i of the halving schedule goes from ceil(P/2^i) blocks to half of them (a reduce-scatter), or back (an
 // allgather). It is circulant_phases(halving_skips(P)) of skips.h without memory.

@@ -145,16 +145,8 @@ static_assert(sizeof(Digest) + kCheckBytes == kAgreementBytes);
   };
   const auto other = std::find_if(digests.begin(), digests.end(), [&](const Digest& d) { return d != digests[0]; });
   const auto rank = static_cast<int>(other - digests.begin());
-  std::string_view here = text_of(0);
-  std::string_view there = text_of(rank);
-  std::string_view first, second;
-  do {
-    first = next_item(here);
-    second = next_item(there);
-  } while (first == second && !(here.empty() && there.empty()));
-  const auto differ = std::mismatch(first.begin(), first.end(), second.begin(), second.end()).first;
-  const auto at = static_cast<std::size_t>(differ - first.begin());
-  fail<UsageError>(who, ": rank ", rank, " has ", excerpt(second, at), ", rank 0 has ", excerpt(first, at));
+  const auto [first, second] = first_difference(text_of(0), text_of(rank));
+  fail<UsageError>(who, ": rank ", rank, " has ", second, ", rank 0 has ", first);
 }
 
 }  // namespace
@@ -181,6 +173,17 @@ void allgather(Communicator& comm, std::span<const std::byte> mine, std::span<st
     if (!is_intact(bytes, 0)) fail_world(comm, "allgather: the block of rank ", owner, " is damaged");
     std::copy_n(bytes.begin(), m, all.begin() + static_cast<std::ptrdiff_t>(owner * m));
   }
+}
+
+std::pair<std::string_view, std::string_view> first_difference(std::string_view a, std::string_view b) {
+  std::string_view first, second;
+  do {
+    first = next_item(a);
+    second = next_item(b);
+  } while (first == second && !(a.empty() && b.empty()));
+  const auto differ = std::mismatch(first.begin(), first.end(), second.begin(), second.end()).first;
+  const auto at = static_cast<std::size_t>(differ - first.begin());
+  return {excerpt(first, at), excerpt(second, at)};
 }
 
 void require_equal(Communicator& comm, std::string_view who, std::string_view mine, Workspace& work) {

@@ -9,6 +9,7 @@
 #include "oktopk/comm/collectives.h"
 #include "oktopk/optim/update_rule.h"
 #include "oktopk/reduce/notes.h"
+#include "oktopk/reduce/reducer_state.h"
 
 namespace oktopk {
 namespace {
@@ -31,10 +32,13 @@ void check_rate(float rate, float decay) {
 std::string_view to_string(Sparsify sparsify) { return kSparsify[sparsify]; }
 Sparsify find_sparsify(std::string_view name) { return kSparsify.find(name); }
 
-float clip_factor(Communicator& comm, std::span<const float> gradient, float clip_norm) {
+float clip_factor(Communicator& comm, Gradient gradient, float clip_norm) {
   Workspace work;
-  double squares = 0;
-  for (const float g : gradient) squares += double{g} * g;
+  double squares = gradient.dispatch([&](const auto* values) {
+    double sum = 0;
+    for (std::size_t i = 0; i < gradient.size(); ++i) sum += double{to_float(values[i])} * to_float(values[i]);
+    return sum;
+  });
   squares = allreduce_small(comm, squares, Reduction::sum, work);
   const double norm = std::sqrt(squares / comm.size());
   if (!std::isfinite(norm) || norm <= clip_norm) return 1;
@@ -128,6 +132,7 @@ void Optimiser::write(StateWriter& state) const {
 
 Optimiser::Saved Optimiser::open(std::span<const std::byte> bytes) const {
   StateReader state(bytes);
+  require_saver(state, "an optimiser");
   const std::string options = state.take_text();
   const std::string mine = rule_->description();
   require(options == mine, "state: saved by another optimiser (", options, "), this is ", mine);

@@ -26,7 +26,7 @@ Sparsify find_sparsify(std::string_view name);
 // Collective: the factor of clipping by global norm, min(1, clip_norm / sqrt(sum over the ranks of ||g_r||^2 / P)),
 // which bounds the norm of the mean; with equal bits on all ranks. 1 when some gradient is not finite: the synchroniser
 // decides what happens then. COST: one pass over the gradient; ceil(log2 P) messages of a few bytes.
-float clip_factor(Communicator& comm, std::span<const float> gradient, float clip_norm);
+float clip_factor(Communicator& comm, Gradient gradient, float clip_norm);
 
 class StateWriter;
 class UpdateRule;
@@ -103,7 +103,7 @@ struct SgdOptions {
 // SGD over a sparse synchroniser: Algorithm 2 of Ok-Topk (Li & Hoefler, PPoPP'22), with the learning rate inside the
 // accumulator: acc += lr g; w -= mean of what is sent. Momentum is either global (after the exchange) or local (before
 // it: Deep Gradient Compression, Lin et al., ICLR'18, arXiv 1712.01887). Interval-aware global momentum is ours: a sum
-// that arrives after tau steps counts as tau steps of its mean.
+// that arrives after q silent steps counts as q steps of its mean.
 // COST: O(k) per sparse step without momentum or with interval-aware momentum (2n words), unless there is weight decay;
 // otherwise O(n), and n words each for momentum and a prepared vector.
 class SparseSGD final : public Optimiser {

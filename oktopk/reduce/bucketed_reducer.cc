@@ -6,7 +6,6 @@
 #include <sstream>
 
 #include "oktopk/base/error.h"
-#include "oktopk/base/hash.h"
 #include "oktopk/reduce/fusion.h"
 #include "oktopk/reduce/notes.h"
 #include "oktopk/reduce/ordered_worker.h"
@@ -17,18 +16,28 @@
 namespace oktopk {
 namespace {
 
+// options.k is the whole model's.
 ReducerOptions options_of(const Bucket& bucket, Index n, ReducerOptions options) {
   if (options.k == 0) return options;
-  require(options.k <= n, "bucketed reducer: k = ", options.k, ", but k must be in 1..n with n = ", n);
   options.k = share_of_k(options.k, n, bucket.range);
   return options;
 }
 
 std::vector<Index> checked_sizes(const std::vector<std::uint64_t>& tensors) {
+  require(!tensors.empty(), "bucketed reducer: no tensors were given");
   std::uint64_t n = 0;
-  for (const std::uint64_t size : tensors)
-    n = checked_size("bucketed reducer", n + checked_size("bucketed reducer: a tensor", size));
+  for (const std::uint64_t size : tensors) n += std::min<std::uint64_t>(size, std::uint64_t{1} << 32U);  // no overflow
+  checked_size("bucketed reducer", n);
   return {tensors.begin(), tensors.end()};
+}
+
+std::string describe(std::span<const Index> tensors, std::span<const Bucket> buckets) {
+  std::ostringstream text;
+  text << "tensors";
+  for (const Index size : tensors) text << ' ' << size;
+  text << ", buckets from";
+  for (const Bucket& bucket : buckets) text << ' ' << bucket.first;
+  return text.str();
 }
 
 // The buckets' events, on the exchanging thread's row.
@@ -52,21 +61,25 @@ BucketedReducer::BucketedReducer(Communicator& comm, const std::vector<std::uint
       comm_(traced_ ? *traced_ : comm),
       nan_policy_(options.nan_policy),
       trace_(options.trace.on_rank(comm.rank())),
-      buckets_(plan_buckets(tensors_, fusion, fusion_model(tensors_, options, comm.size(), fusion))),
+      buckets_(plan_buckets(tensors_, fusion)),
       n_(buckets_.front().range.end),
+      description_(describe(tensors_, buckets_)),
       bucket_of_(tensors_.size()),
       updates_(buckets_.size()),
       snapshots_(buckets_.size()),
       log_(std::make_unique<StepLog>()),
       worker_(std::make_unique<OrderedWorker>()) {
   comm.require_any_thread();
+  check_used(options);
+  entries_per_step(n_, options);  // k <= n
   ReducerOptions each = on_exchanging_row(options);
   each.device = device_of(options);
   each.trace_messages = false;  // comm_ does
   if (trace_) trace_.trace->name_thread(each.trace.thread, "exchange");
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const Bucket& bucket = buckets_[b];
-    reducers_.push_back(std::make_unique<Reducer>(comm_, bucket.range.width(), options_of(bucket, n_, each)));
+    const auto values = static_cast<Index>(bucket.range.width());
+    reducers_.emplace_back(new Reducer(comm_, values, options_of(bucket, n_, each), 0));
     std::fill(bucket_of_.begin() + static_cast<std::ptrdiff_t>(bucket.first),
               bucket_of_.begin() + static_cast<std::ptrdiff_t>(bucket.end), b);
   }
@@ -94,10 +107,10 @@ void BucketedReducer::launch(Exchange exchange) {
   in_flight_ = true;
   log_->begin(comm_);
   is_ready_.assign(tensors_.size(), 0);
-  awaited_.clear();
-  for (const Bucket& bucket : buckets_) awaited_.push_back(bucket.end - bucket.first);
   exchange_ = std::move(exchange);
-  worker_->start(buckets_.size(), [this](std::size_t b) { return run(b); });
+  std::vector<std::size_t> tensors;
+  for (const Bucket& bucket : buckets_) tensors.push_back(bucket.end - bucket.first);
+  worker_->start(std::move(tensors), [this](std::size_t b) { return run(b); });
 }
 
 void BucketedReducer::ready(std::size_t tensor) {
@@ -106,8 +119,7 @@ void BucketedReducer::ready(std::size_t tensor) {
   require(tensor < tensors_.size(), "ready: tensor ", tensor, ", but there are ", tensors_.size());
   require(is_ready_[tensor] == 0, "ready: tensor ", tensor, " was ready before");
   is_ready_[tensor] = 1;
-  const std::size_t bucket = bucket_of_[tensor];
-  if (--awaited_[bucket] == 0) worker_->release(bucket);
+  worker_->release(bucket_of_[tensor]);
 }
 
 bool BucketedReducer::can_undo() const { return nan_policy_ != NanPolicy::local || comm_.size() == 1; }
@@ -119,9 +131,10 @@ bool BucketedReducer::run(std::size_t bucket) {
   span.arg("first tensor", buckets_[bucket].first);
   span.arg("tensors", buckets_[bucket].end - buckets_[bucket].first);
   try {
-    if (!agreed_) agree();
+    if (!agreed_) require_equal(comm_, "bucketed reducer", description_, work_);
+    agreed_ = true;
     share_profile(bucket);
-    if (can_undo() && bucket + 1 < buckets_.size()) reducers_[bucket]->copy_to(snapshots_[bucket]);
+    if (can_undo() && bucket + 1 < buckets_.size()) state_of(*reducers_[bucket]).copy_to(snapshots_[bucket]);
     updates_[bucket] = exchange_(bucket);
     return !updates_[bucket].skipped;
   } catch (const UsageError& error) {
@@ -136,26 +149,11 @@ bool BucketedReducer::run(std::size_t bucket) {
   }
 }
 
-// Preset auto: what the first bucket measured serves all.
+// Preset auto: the profile that the first bucket measured serves all.
 void BucketedReducer::share_profile(std::size_t bucket) {
-  const Tuner* first = reducers_.front()->tuner();
-  Reducer& reducer = *reducers_[bucket];
-  if (bucket == 0 || first == nullptr || !first->is_calibrated()) return;
-  if (!reducer.tuner()->is_calibrated()) reducer.use(first->profile());
-}
-
-void BucketedReducer::agree() {
-  require_equal(comm_, "bucketed reducer", description(), work_);
-  agreed_ = true;
-}
-
-std::string BucketedReducer::description() const {
-  std::ostringstream text;
-  text << "tensors";
-  for (const Index size : tensors_) text << ' ' << size;
-  text << ", buckets from";
-  for (const Bucket& bucket : buckets_) text << ' ' << bucket.first;
-  return text.str();
+  const std::optional<Tuner>& first = state_of(*reducers_.front()).tuner;
+  ReducerState& state = state_of(*reducers_[bucket]);
+  if (first && first->is_calibrated() && !state.tuner->is_calibrated()) state.use_profile(first->profile());
 }
 
 Update BucketedReducer::wait() {
@@ -183,16 +181,18 @@ Update BucketedReducer::wait() {
     throw;
   }
   end();
-  if (!updates_[exchanged() - 1].skipped) return finish(join());
-  undo();
-  return finish({.sparse = {}, .skipped = true});
+  const bool skipped = updates_[exchanged() - 1].skipped;
+  if (skipped) undo();
+  const Update update = skipped ? Update{.sparse = {}, .skipped = true} : join();
+  log_->end(reducers_.front()->steps(), sent_, update, comm_);
+  return update;
 }
 
 // Takes back the buckets before the one that was refused or skipped.
 void BucketedReducer::undo() {
   sent_.clear();
   if (!can_undo()) return;
-  for (std::size_t b = 0; b < exchanged() && !updates_[b].skipped; ++b) reducers_[b]->go_back(snapshots_[b]);
+  for (std::size_t b = 0; b < exchanged() && !updates_[b].skipped; ++b) state_of(*reducers_[b]).go_back(snapshots_[b]);
 }
 
 // Bucket 0 holds the largest indices.
@@ -237,18 +237,13 @@ Update BucketedReducer::finish_all() {
   return wait();
 }
 
-Update BucketedReducer::finish(const Update& update) {
-  log_->end(reducers_.front()->steps(), sent_, update, comm_);
-  return update;
-}
-
 StepMetrics BucketedReducer::metrics() const {
   StepMetrics metrics = log_->metrics(n_, comm_.size(), {}, {});
   metrics.times = times();
-  metrics.preset = reducers_.front()->allreduce().name();
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const StepMetrics bucket = reducers_[b]->metrics();
-    if (bucket.preset != metrics.preset) metrics.preset.clear();
+    metrics.preset = b == 0 || bucket.preset == metrics.preset ? bucket.preset : "";
+    metrics.codec = b == 0 || bucket.codec == metrics.codec ? bucket.codec : "";
     if (b >= exchanged()) continue;  // left out; what was taken back is zero
     metrics.k += bucket.k;
     metrics.refreshed = metrics.refreshed || bucket.refreshed;
@@ -283,13 +278,7 @@ double BucketedReducer::unsent_norm() const {
 StepTimes BucketedReducer::times() const {
   check_idle("times");
   StepTimes sum;
-  for (std::size_t b = 0; b < exchanged(); ++b) {
-    const StepTimes times = reducers_[b]->times();
-    sum.check += times.check;
-    sum.select += times.select;
-    sum.exchange += times.exchange;
-    sum.settle += times.settle;
-  }
+  for (std::size_t b = 0; b < exchanged(); ++b) sum += reducers_[b]->times();
   return sum;
 }
 

@@ -20,20 +20,18 @@
 #include <vector>
 
 #include "oktopk/reduce/reducer.h"
-#include "oktopk/tune/profile.h"
 
 namespace oktopk {
 
 class OrderedWorker;
+struct ReducerSnapshot;
+struct StepLog;
 
 // Which tensors are exchanged together. More buckets overlap more of the backward pass and pay more messages.
 enum class FusionPolicy {
-  whole,    // one bucket: k is the model's, nothing overlaps; the choice of Ok-Topk (PPoPP'22)
-  tensor,   // one bucket per tensor
-  size,     // fuse until a bucket holds at least so many values
-  search,   // the best size by binary search on the iteration time, after TopKA2A (Peng, Li, Shi, Li, ICPP'24), with
-            // the time from the cost model in place of a measured one
-  optimal,  // ours: the best of all plans under the same model, by dynamic programming
+  whole,   // one bucket: k is the model's, nothing overlaps; the choice of Ok-Topk (PPoPP'22)
+  tensor,  // one bucket per tensor
+  size,    // fuse until a bucket holds at least so many values
 };
 std::string_view to_string(FusionPolicy policy);
 FusionPolicy find_fusion_policy(std::string_view name);  // UsageError lists the names
@@ -41,11 +39,6 @@ FusionPolicy find_fusion_policy(std::string_view name);  // UsageError lists the
 struct FusionOptions {
   FusionPolicy policy = FusionPolicy::whole;
   std::size_t values = std::size_t{1} << 20;  // size: of a full bucket
-  // search and optimal: the prices of a message, a byte and a merged entry, and the seconds of the backward pass,
-  // either per tensor in flat order, or altogether, divided by size.
-  Machine machine = {};
-  double backward_seconds = 0;
-  std::vector<double> tensor_seconds = {};
 };
 
 // Tensors first <= t < end; their values in the flat gradient.
@@ -97,7 +90,6 @@ class BucketedReducer final : public Synchroniser {
   // Sums over the buckets; the first step's comparison of tensors counts as well. Thresholds belong to each bucket
   // (reducer(b).metrics()) and are 0 here; preset is empty where auto chose several.
   StepMetrics metrics() const;
-  void write(StateWriter& state) const override;
   void load(std::span<const std::byte> state) override;
   // REQUIRES: the same tensors and buckets.
   using Synchroniser::load_all;
@@ -116,18 +108,15 @@ class BucketedReducer final : public Synchroniser {
 
   void launch(Exchange exchange);
   bool run(std::size_t bucket);
-  void agree();
   void share_profile(std::size_t bucket);
   void undo();
   Update join();
   Update finish_all();
-  Update finish(const Update& update);
   void check_idle(std::string_view what) const;
   bool can_undo() const;
-  std::string description() const;
+  void write(StateWriter& state) const override;
   std::vector<std::span<const std::byte>> read(std::span<const std::byte> state) const;
-  template <class Load>
-  void load_buckets(const Load& load);
+  void load_buckets(const std::function<void(std::size_t bucket)>& load);
 
   std::vector<Index> tensors_;
   std::unique_ptr<Communicator> traced_;  // around the caller's, when messages are traced
@@ -136,6 +125,7 @@ class BucketedReducer final : public Synchroniser {
   TraceRow trace_;  // the caller's; the exchanging thread has the next one
   std::vector<Bucket> buckets_;
   Index n_;
+  std::string description_;             // tensors and buckets
   std::vector<std::size_t> bucket_of_;  // by tensor
   std::vector<std::unique_ptr<Reducer>> reducers_;
   Workspace work_;
@@ -143,13 +133,12 @@ class BucketedReducer final : public Synchroniser {
   // The step in flight; the exchanging thread's until it is over.
   Exchange exchange_;
   bool agreed_ = false;
-  std::vector<Update> updates_;               // by bucket
-  std::vector<Reducer::Snapshot> snapshots_;  // by bucket, the last one's unused
+  std::vector<Update> updates_;             // by bucket
+  std::vector<ReducerSnapshot> snapshots_;  // by bucket, the last one's unused
 
-  mutable std::mutex mutex_;  // guards the next three
+  mutable std::mutex mutex_;  // guards the next two
   bool in_flight_ = false;
-  std::vector<char> is_ready_;        // by tensor
-  std::vector<std::size_t> awaited_;  // tensors, by bucket
+  std::vector<char> is_ready_;  // by tensor
 
   // Results of the last step, in flat indices.
   SparseVector mean_;

@@ -5,21 +5,20 @@
 #include "oktopk/reduce/bucketed_reducer.h"
 #include "oktopk/reduce/notes.h"
 #include "oktopk/reduce/reducer_state.h"
-#include "oktopk/reduce/step_log.h"
 
 namespace oktopk {
 
 void BucketedReducer::write(StateWriter& state) const {
   check_idle("save");
-  state.put_text(description());
-  for (const auto& reducer : reducers_) state.put_state([&](StateWriter& inner) { reducer->write(inner); });
+  state.put_text(description_);
+  for (const auto& reducer : reducers_) state.put_state([&](StateWriter& inner) { state_of(*reducer).write(inner); });
 }
 
 // The states of the buckets, not yet looked into.
 std::vector<std::span<const std::byte>> BucketedReducer::read(std::span<const std::byte> bytes) const {
   StateReader state(bytes);
-  const std::string saved = state.take_text();
-  require(saved == description(), "state: saved with other tensors or buckets (", saved, ")");
+  require_saver(state, "a BucketedReducer");
+  require_same(state.take_text(), description_);
   std::vector<std::span<const std::byte>> states;
   for (std::size_t b = 0; b < buckets_.size(); ++b) states.push_back(state.take_view());
   state.finish();
@@ -27,17 +26,16 @@ std::vector<std::span<const std::byte>> BucketedReducer::read(std::span<const st
 }
 
 // load(bucket) for all, or for none.
-template <class Load>
-void BucketedReducer::load_buckets(const Load& load) {
+void BucketedReducer::load_buckets(const std::function<void(std::size_t bucket)>& load) {
   std::size_t loaded = 0;
-  log_->clear();
+  log_->last = {};
   try {
     for (; loaded < buckets_.size(); ++loaded) {
-      reducers_[loaded]->copy_to(snapshots_[loaded]);
+      state_of(*reducers_[loaded]).copy_to(snapshots_[loaded]);
       load(loaded);
     }
   } catch (const UsageError&) {
-    while (loaded-- > 0) reducers_[loaded]->go_back(snapshots_[loaded]);
+    while (loaded-- > 0) state_of(*reducers_[loaded]).go_back(snapshots_[loaded]);
     throw;
   }
   sent_.clear();
@@ -57,19 +55,19 @@ void BucketedReducer::load_all(std::size_t count, const ReadState& read_state) {
   const auto owns = [&] {
     const auto states = read(read_state(rank));
     for (std::size_t b = 0; b < states.size(); ++b)
-      if (!reducers_[b]->is_own(count, states[b])) return false;
+      if (!state_of(*reducers_[b]).is_own(states[b])) return false;
     return true;
   };
   if (all_own(comm_, work_, count, owns)) return load(read_state(rank));
   std::vector<StateMerge> merges;
   agree_on_success(comm_, work_, [&] {
-    for (const auto& reducer : reducers_) merges.push_back(reducer->merge(count));
+    for (const auto& reducer : reducers_) merges.emplace_back(state_of(*reducer), count);
     for (std::size_t r = 0; r < count; ++r) {
       const auto states = read(read_state(r));
       for (std::size_t b = 0; b < states.size(); ++b) merges[b].add(states[b]);
     }
   });
-  load_buckets([&](std::size_t b) { reducers_[b]->load(std::move(merges[b])); });
+  load_buckets([&](std::size_t b) { reducers_[b]->restore([&] { return merges[b].finish(); }); });
 }
 
 }  // namespace oktopk

@@ -9,6 +9,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/reduce/notes.h"
+#include "oktopk/reduce/reducer_options.h"
 
 namespace oktopk {
 namespace {
@@ -167,11 +168,6 @@ std::size_t DensityPlan::most_entries() const {
   const double density = density_at(warmup_, steps_);
   if (density > 0) return entries_at(density, n_);
   return adaptive_.is_on() ? adaptive_.most() : k_;
-}
-
-void DensityPlan::go_to(std::uint64_t steps, const AdaptiveDensity& adaptive) {
-  steps_ = steps;
-  adaptive_ = adaptive;
 }
 
 DensityPlan::Pace DensityPlan::pace() const {

@@ -26,15 +26,12 @@ namespace oktopk {
 
 // k = density * n, at least 1 (n = 0: 0).
 std::size_t entries_at(double density, Index n);
-
 // The density of step `step`; 0 when the stages are over.
 double density_at(const DensitySchedule& schedule, std::uint64_t step);
-
 // UsageError unless all densities are in (0, 1].
 void check_schedule(const DensitySchedule& schedule);
 
-// ", adaptive share 0.1, ..." with every digit; empty when it is off. UsageError that names the value and the rule when
-// an option is unfit.
+// ", adaptive share 0.1, ..." with every digit; empty when it is off. UsageError when an option is unfit.
 std::string describe(const AdaptiveDensityOptions& options);
 inline constexpr std::string_view kAdaptiveMark = ", adaptive share ";  // begins the description
 
@@ -63,12 +60,10 @@ class AdaptiveDensity {
   bool is_on() const { return interval_ > 0; }
   std::size_t k() const;                                                // of the next step
   std::size_t most() const { return static_cast<std::size_t>(most_); }  // the most that k() can become
-  // Whether the next step is one in which the ranks look at the share.
+  // Whether the ranks look at the share in the next step.
   bool is_due() const { return is_on() && (steps_ + 1) % interval_ == 0; }
-  // A step at k() was made.
-  void count();
-  // The same step's share, summed over the ranks: after count().
-  void observe(const SentShare& sum);
+  void count();                        // a step at k() was made
+  void observe(const SentShare& sum);  // after count(): the step's share, summed over the ranks
 
   std::uint64_t steps() const { return steps_; }
   std::uint64_t spent() const { return spent_; }  // entries, over all steps
@@ -110,10 +105,10 @@ class DensityPlan {
   std::size_t most_entries() const;  // for a rank that does not know what the adaptive density observed
 
   void count_step() { ++steps_; }
-  void go_to(std::uint64_t steps, const AdaptiveDensity& adaptive);
+  void set_steps(std::uint64_t steps) { steps_ = steps; }
 
-  // The place, for Reducers that continue where those of another layout were. All numbers are per value of the
-  // gradient, so that Reducers of any n can begin there; equal on all ranks.
+  // The place, for Reducers of another layout that continue there: numbers per value of the gradient, equal on all
+  // ranks.
   struct Pace {
     std::uint64_t steps = 0;           // made so far: the place in the warm-up
     std::uint64_t adaptive_steps = 0;  // of an adaptive density; 0: it has not begun, or is off
@@ -121,8 +116,8 @@ class DensityPlan {
     double spent = 0;                  // entries per value, over all its steps
   };
   Pace pace() const;
-  // Local, but all ranks must do it together, with the same pace. UsageError, with nothing changed, after the first
-  // step, or when a number is no part of a pace.
+  // Local, but all ranks must do it together. UsageError, with nothing changed, after the first step, or when a number
+  // is no part of a pace.
   void begin_at(const Pace& pace);
 
  private:

@@ -26,26 +26,6 @@ std::size_t most_shared(std::size_t n, std::size_t k, std::size_t nodes) {
   return std::min(n, max_selection(k) * nodes) + std::min(n, max_selection(k));
 }
 
-// The leader's part, of a node of `ranks` ranks among `nodes` nodes.
-Prediction predict_nodes(const Allreduce& outside, const Problem& problem, int nodes, int ranks) {
-  Problem leaders = problem;
-  leaders.P = nodes;
-  Prediction prediction = outside.predict(leaders);
-  if (ranks <= 1) return prediction;
-  const bool takes_union = residual_rule(outside.options().residual).takes_union;
-  const auto applied = [&](double of_union) {
-    return problem.gathered > 0 ? problem.gathered : takes_union ? of_union : problem.k;
-  };
-  const auto inside = [&](double entries) {
-    return outside.is_dense() ? node_sum_cost(problem.n, ranks) + node_share_values_cost(problem.n, ranks)
-                              : NodeReducer::predict_inside(problem.n, ranks, entries + problem.k);
-  };
-  prediction.expected += inside(applied(leaders.union_of(nodes)));
-  prediction.bound += inside(applied(std::min(problem.n, nodes * problem.k)));
-  prediction.bound += Cost{.bytes = 8.0 * ranks};  // regions differ by one value
-  return prediction;
-}
-
 }  // namespace
 
 NodeReducer::NodeReducer(Communicator& comm, std::uint64_t n, const ReducerOptions& options, const NodeOptions& node)
@@ -57,6 +37,7 @@ NodeReducer::NodeReducer(Communicator& comm, std::uint64_t n, const ReducerOptio
             ", but it must be 0 (ranks that share a host) or the number of ranks of a node");
     description_ =
         describe(options, n_) + ", nodes of " + (node.group == 0 ? std::string("a host") : digits(node.group));
+    check_used(options);
     density_ = std::make_unique<DensityPlan>(options, n_);
     options_.device = device_of(options);
   });
@@ -66,15 +47,13 @@ NodeReducer::NodeReducer(Communicator& comm, std::uint64_t n, const ReducerOptio
   const Cuts regions = equal_cuts(n_, nodes_->inside->size());
   cuts_.assign(regions.begin(), regions.end());
   if (options.preset == "auto") choose(node.group);
-  is_dense_ = make_allreduce(find_preset(options_.preset), options_.allreduce)->is_dense();
+  is_dense_ = options_.preset == "dense";
   agree_on_success(comm_, work_, [&] {
     if (nodes_->inside->rank() != 0) return;
     ReducerOptions inner = options_;
     inner.nan_policy = NanPolicy::local;  // all P ranks compare notes, not only the leaders
-    inner.divisor = comm_.size();
-    inner.trace_messages = false;        // the communicator between the nodes does
-    if (is_dense_) inner.adaptive = {};  // auto's choice: dense has no density
-    reducer_ = std::make_unique<Reducer>(*nodes_->outside, n_, inner);
+    inner.trace_messages = false;         // the communicator between the nodes does
+    reducer_.reset(new Reducer(*nodes_->outside, n_, inner, comm_.size()));
   });
 }
 
@@ -88,13 +67,12 @@ void NodeReducer::choose(int group) {
   const Method method = make_tuner(options_, n_, nodes_->count(), profile).choice().method;
   options_.allreduce = options_of(method, options_);
   options_.preset = method.preset;
-  options_.profile.reset();
-  options_.choice = {};
+  options_ = only_used(options_);
 }
 
 std::size_t NodeReducer::k() const { return density_->k(); }
 std::uint64_t NodeReducer::steps() const { return density_->steps(); }
-void NodeReducer::set_steps(std::uint64_t steps) { density_->go_to(steps, density_->adaptive()); }
+void NodeReducer::set_steps(std::uint64_t steps) { density_->set_steps(steps); }
 std::span<const int> NodeReducer::leaders() const { return nodes_->leaders; }
 int NodeReducer::node_size() const { return nodes_->inside->size(); }
 
@@ -118,14 +96,9 @@ Update NodeReducer::step(Gradient gradient, float scale) {
   check_sound();
   Span span(options_.trace, "step", "node");
   PhaseTimer timer(options_.trace, "node");
-  const bool notes = options_.nan_policy != NanPolicy::local;
-  const bool looks = notes || comm_.size() == 1;
-  Note note = looks ? inspect_values(*options_.device, gradient, scale, n_) : inspect_size(gradient, scale, n_);
-  times_ = {.check = timer.lap("check")};
-  if (notes) note = compare_notes(comm_, note, work_);
-  times_.exchange = timer.lap("notes");
-  if (note.severity != Severity::fine) {
-    require(options_.nan_policy == NanPolicy::skip && note.severity == Severity::skippable, "reducer: ", note.text);
+  times_ = {};
+  const StepInput input{gradient, scale, n_, *options_.device, options_.nan_policy, work_};
+  if (!fits_on_all_ranks(comm_, input, timer, times_)) {
     sent_ = {};
     return {.sparse = {}, .skipped = true};
   }
@@ -146,11 +119,7 @@ Update NodeReducer::synchronise(Gradient gradient, float scale) {
   Update update;
   if (reducer_) {
     update = is_alone ? reducer_->step(gradient, scale) : step_of_sum();
-    const StepTimes outside = reducer_->times();
-    times_.check += outside.check;
-    times_.select = outside.select;
-    times_.exchange += outside.exchange;
-    times_.settle = outside.settle;
+    times_ += reducer_->times();
   }
   PhaseTimer sharing(options_.trace, "node");
   update = share(update, density_->is_dense() || is_dense_);
@@ -242,25 +211,5 @@ void NodeReducer::subtract_unsent(std::span<float> x) const {
 }
 
 double NodeReducer::unsent_norm() const { return reducer_ ? reducer_->unsent_norm() : 0; }
-
-Cost NodeReducer::predict_inside(double n, int group, double entries) {
-  if (group <= 1) return {};
-  return node_sum_cost(n, group) + node_share_entries_cost(entries, group);
-}
-
-Prediction NodeReducer::predict(const Allreduce& outside, const Problem& problem, int group) {
-  return predict_nodes(outside, problem, (problem.P + group - 1) / group, std::min(group, problem.P));
-}
-
-Prediction NodeReducer::predict(const Problem& problem) const {
-  const auto outside = make_allreduce(find_preset(options_.preset), options_.allreduce);
-  const bool is_here = problem.P == comm_.size();
-  const int nodes = is_here ? nodes_->count() : (problem.P + nodes_->largest - 1) / nodes_->largest;
-  const Prediction prediction =
-      predict_nodes(*outside, problem, nodes, is_here ? nodes_->largest : std::min(nodes_->largest, problem.P));
-  ReducerOptions options = options_;
-  if (is_dense_) options.adaptive = {};
-  return with_agreement(prediction, options, problem.P, nodes);
-}
 
 }  // namespace oktopk

@@ -28,8 +28,10 @@ struct NodeOptions {
   int group = 0;
 };
 
-struct Cost;
+class DensityPlan;
 struct Nodes;
+struct Prediction;
+struct Problem;
 
 class NodeReducer final : public Synchroniser {
  public:
@@ -48,7 +50,6 @@ class NodeReducer final : public Synchroniser {
 
   // The state of a leader holds that of its Reducer; the state of another rank has a few bytes. load() needs the same
   // nodes; load_all() takes the states of any nodes, and of Reducers.
-  void write(StateWriter& state) const override;
   void load(std::span<const std::byte> state) override;
   using Synchroniser::load_all;
   void load_all(std::size_t count, const ReadState& read) override;
@@ -72,20 +73,13 @@ class NodeReducer final : public Synchroniser {
   // ranks. There are no metrics of the whole: most messages belong to the sum inside the node, in shared memory, and
   // would hide those that cross the wire. times() has the time of both.
   const Reducer* reducer() const { return reducer_.get(); }
-  // For a caller who moves unsent values and steps between reducers, on all ranks together.
+  // To move unsent values and steps between reducers, on all ranks together.
   Reducer* reducer() { return reducer_.get(); }
   void set_steps(std::uint64_t steps);
 
-  // The cost of a step at k on the leader of the largest node. With another P than this object's: of P ranks in nodes
-  // of that size.
-  Prediction predict(const Problem& problem) const;
-  // The same of any allreduce, for nodes of `group` ranks, without the notes.
-  static Prediction predict(const Allreduce& outside, const Problem& problem, int group);
-  // The part of it that stays inside the host: the sum of n values, and sharing `entries` of the update and of the
-  // selection. A tuner prices it with the Machine of the host.
-  static Cost predict_inside(double n, int group, double entries = 0);
-
  private:
+  friend Prediction predict_step(const NodeReducer& reducer, const Problem& problem);  // nodes.h
+
   void choose(int group);
   Update synchronise(Gradient gradient, float scale);
   void sum_in_node(Gradient gradient, float scale);
@@ -96,6 +90,7 @@ class NodeReducer final : public Synchroniser {
   auto all_or_dead(const Act& act);
   void check_sound() const;
 
+  void write(StateWriter& state) const override;
   struct Saved;
   Saved read(std::span<const std::byte> state) const;
   template <class Load>

@@ -8,11 +8,10 @@
 #include "oktopk/reduce/node_reducer.h"
 #include "oktopk/reduce/nodes.h"
 #include "oktopk/reduce/notes.h"
+#include "oktopk/reduce/reducer_state.h"
 
 namespace oktopk {
 namespace {
-
-constexpr std::uint64_t kNodeState = 0x6e6f64652d73756d;  // no Reducer's state begins like this
 
 std::string list(std::span<const int> leader_of) {
   std::ostringstream text;
@@ -29,9 +28,10 @@ struct NodeReducer::Saved {
   std::vector<int> leader_of;
   std::span<const std::byte> reducer;  // in the state that was read; empty unless of a leader
 
-  // REQUIRES: kNodeState was taken.
   static Saved take(StateReader& state) {
+    require_saver(state, "a NodeReducer", ": load_all() takes the states of all ranks");
     Saved saved;
+    state.take<std::uint64_t>();  // kNodeState
     saved.P = state.take<std::uint32_t>();
     saved.rank = state.take<std::uint32_t>();
     saved.steps = state.take<std::uint64_t>();
@@ -55,20 +55,15 @@ void NodeReducer::write(StateWriter& state) const {
   state.put(steps());
   state.put_all(std::span<const int>(nodes_->leader_of));
   if (reducer_)
-    state.put_state([&](StateWriter& inner) { reducer_->write(inner); });
+    state.put_state([&](StateWriter& inner) { state_of(*reducer_).write(inner); });
   else
     state.put_bytes({});
 }
 
 NodeReducer::Saved NodeReducer::read(std::span<const std::byte> bytes) const {
   StateReader state(bytes);
-  require(state.take<std::uint64_t>() == kNodeState,
-          "state: not saved by ranks in nodes: load_all() takes the states of all ranks");
   Saved saved = Saved::take(state);
-  require(saved.P == static_cast<std::uint32_t>(comm_.size()), "state: saved by one of ", saved.P,
-          " ranks, but there are ", comm_.size(), " now: load_all() takes the states of all");
-  require(saved.rank == static_cast<std::uint32_t>(comm_.rank()), "state: saved by rank ", saved.rank,
-          ", but this is rank ", comm_.rank());
+  require_own(saved.P, saved.rank, comm_.size(), comm_.rank());
   require(saved.leader_of == nodes_->leader_of,
           "state: saved with other nodes (leaders of the ranks: ", list(saved.leader_of),
           "; now: ", list(nodes_->leader_of), "): load_all() takes the states of all");
@@ -101,11 +96,9 @@ void NodeReducer::load_all(std::size_t count, const ReadState& read_state) {
   const auto open = [&](std::size_t r) {
     const auto bytes = read_state(r);
     StateReader state(bytes);
-    if (state.take<std::uint64_t>() != kNodeState) return bytes;  // no nodes: all ranks led
+    if (StateReader(state).take<std::uint64_t>() != kNodeState) return bytes;  // no nodes: all ranks led
     const Saved saved = Saved::take(state);
-    require(saved.P == count, "state ", r, " of ", count, ": saved by one of ", saved.P, " ranks, but all are needed");
-    require(saved.rank == r, "state ", r, " of ", count, ": saved by rank ", saved.rank,
-            ": states must be in rank order");
+    look_into_state(r, count, [&] { require_place(saved.P, saved.rank, count, r); });
     return saved.reducer;
   };
   agree_on_success(comm_, work_, [&] {

@@ -67,8 +67,24 @@ Note inspect_values(const Device& device, Gradient gradient, float scale, std::s
   Note note = inspect_size(gradient, scale, n);
   if (note.severity != Severity::fine) return note;
   const std::size_t bad = device.first_nonfinite(gradient);
-  if (bad < gradient.size()) note = {Severity::skippable, describe_nonfinite(device, gradient, bad)};
-  return note;
+  if (bad == gradient.size()) return {};
+  return {Severity::skippable, describe_nonfinite(device, gradient, bad)};
+}
+
+// NanPolicy::local finds values that are not finite where they were added. One rank alone saves no message by that, and
+// looks first.
+bool fits_on_all_ranks(Communicator& comm, const StepInput& in, PhaseTimer& timer, StepTimes& times) {
+  const bool compares = in.policy != NanPolicy::local;
+  Note note = in.note;
+  if (note.severity == Severity::fine)
+    note = compares || comm.size() == 1 ? inspect_values(in.device, in.gradient, in.scale, in.n)
+                                        : inspect_size(in.gradient, in.scale, in.n);
+  times.check += timer.lap("check");
+  if (compares) note = compare_notes(comm, note, in.work);
+  times.exchange += timer.lap("notes");
+  if (note.severity == Severity::fine) return true;
+  require(in.policy == NanPolicy::skip && note.severity == Severity::skippable, "reducer: ", note.text);
+  return false;
 }
 
 }  // namespace oktopk

@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/device/device.h"
+#include "oktopk/reduce/reducer.h"
 #include "oktopk/tune/cost.h"
 
 namespace oktopk {
@@ -73,5 +73,20 @@ std::string digits(T x) {
 Note inspect_size(Gradient gradient, float scale, std::size_t n);
 // The same, and a pass over the gradient: skippable when an entry is not finite.
 Note inspect_values(const Device& device, Gradient gradient, float scale, std::size_t n);
+
+// The input of a step on this rank, before anything has changed.
+struct StepInput {
+  Gradient gradient;
+  float scale;
+  std::size_t n;  // of the residual
+  const Device& device;
+  NanPolicy policy;
+  Workspace& work;
+  Note note = {};  // an error that the caller has found
+};
+
+// Collective, except with NanPolicy::local: whether the inputs of all ranks fit. False: the step is to be skipped.
+// UsageError otherwise, the same on every rank. The seconds are added to `times`.
+bool fits_on_all_ranks(Communicator& comm, const StepInput& input, PhaseTimer& timer, StepTimes& times);
 
 }  // namespace oktopk

@@ -11,21 +11,20 @@ OrderedWorker::OrderedWorker() : thread_([this] { work(); }) {}
 
 OrderedWorker::~OrderedWorker() { stop(); }
 
-void OrderedWorker::start(std::size_t count, Task task) {
+void OrderedWorker::start(std::vector<std::size_t> needs, Task task) {
   const std::lock_guard lock(mutex_);
   OKTOPK_DCHECK(is_over() && !stopped_);
   task_ = std::move(task);
-  released_.assign(count, 0);
-  next_ = 0;
-  done_ = 0;
+  needs_ = std::move(needs);
+  next_ = done_ = 0;
   error_ = nullptr;
+  wake_.notify_one();
 }
 
 void OrderedWorker::release(std::size_t i) {
   const std::lock_guard lock(mutex_);
   if (is_over()) return;  // a task before it failed
-  released_[i] = 1;
-  wake_.notify_one();
+  if (--needs_[i] == 0) wake_.notify_one();
 }
 
 void OrderedWorker::finish() {
@@ -52,7 +51,7 @@ bool OrderedWorker::stop() noexcept {
 void OrderedWorker::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    wake_.wait(lock, [&] { return stopped_ || may_go_on(); });
+    wake_.wait(lock, [&] { return stopped_ || (!is_over() && needs_[next_] == 0); });
     if (stopped_) return;
     const std::size_t i = next_;
     lock.unlock();
@@ -66,7 +65,7 @@ void OrderedWorker::work() {
     lock.lock();
     error_ = error;
     if (error == nullptr) ++done_;
-    next_ = goes_on ? next_ + 1 : released_.size();
+    next_ = goes_on ? next_ + 1 : needs_.size();
     if (is_over()) over_.notify_all();
   }
 }

@@ -25,11 +25,11 @@ class OrderedWorker {
   OrderedWorker(const OrderedWorker&) = delete;
   OrderedWorker& operator=(const OrderedWorker&) = delete;
 
-  // A new run of tasks 0 ... count-1. REQUIRES: the run before it is finished.
-  void start(std::size_t count, Task task);
+  // A new run: task i may begin after needs[i] calls of release(i). REQUIRES: the run before it is finished.
+  void start(std::vector<std::size_t> needs, Task task);
   void release(std::size_t i);
-  // Blocks until the run is over: all tasks done, or some left out. Rethrows what a task threw.
-  // REQUIRES: all tasks are released.
+  // Blocks until the run is over: all tasks are done, or some left out. Rethrows the exception of a task. REQUIRES: all
+  // tasks are released.
   void finish();
 
   // Tasks of this run that came to their end without an exception.
@@ -39,15 +39,13 @@ class OrderedWorker {
 
  private:
   void work();
-  bool may_go_on() const { return next_ < released_.size() && released_[next_] != 0; }
-  bool is_over() const { return next_ == released_.size(); }
+  bool is_over() const { return next_ == needs_.size(); }
 
   mutable std::mutex mutex_;  // guards what follows
-  std::condition_variable wake_;
-  std::condition_variable over_;
+  std::condition_variable wake_, over_;
   Task task_;
-  std::vector<char> released_;  // by task
-  std::size_t next_ = 0;        // the task that is under way or awaited
+  std::vector<std::size_t> needs_;  // releases that are missing, by task
+  std::size_t next_ = 0;            // the task that is under way or awaited
   std::size_t done_ = 0;
   std::exception_ptr error_;
   bool stopped_ = false;

@@ -5,21 +5,13 @@
 #include <bit>
 
 #include "oktopk/base/error.h"
-#include "oktopk/base/hash.h"
 #include "oktopk/reduce/notes.h"
 #include "oktopk/reduce/reducer_options.h"
 #include "oktopk/reduce/reducer_state.h"
-#include "oktopk/reduce/step_log.h"
 #include "oktopk/sparse/top.h"
 
 namespace oktopk {
 namespace {
-
-AllreduceOptions dense_options(const ReducerOptions& options) {
-  AllreduceOptions dense;
-  dense.dense = options.allreduce.dense;
-  return dense;
-}
 
 // False if a sum is not finite: looking here saves a pass.
 bool divide(std::span<const float> sum, int by, std::span<float> mean) {
@@ -46,57 +38,85 @@ SentShare sent_share(const Device& device, std::span<const float> acc, CooView s
 }  // namespace
 
 Reducer::Reducer(Communicator& comm, std::uint64_t n, const ReducerOptions& options)
-    : n_(checked_size("reducer", n)),
+    : Reducer(comm, checked_size("reducer", n), options, 0) {
+  check_used(options);
+}
+
+Reducer::Reducer(Communicator& comm, Index n, const ReducerOptions& options, int divisor)
+    : n_(n),
       traced_(trace_messages(comm, options)),
       comm_(traced_ ? *traced_ : comm),
       options_(options),
-      k_(entries_per_step(n_, options)),
-      description_(describe(options, n_)),
+      k_(entries_per_step(n, options)),
+      description_(describe(options, n, divisor)),
       // No part of the description: a state may continue with the caller's dense or with ours.
       settings_(description_ + (options.choice.external_dense ? ", external dense" : "")),
-      dense_(make_allreduce(find_preset("dense"), dense_options(options))),
-      outcome_(std::make_unique<Outcome>()),
-      log_(std::make_unique<StepLog>()) {
+      dense_(make_allreduce(find_preset("dense"), {.dense = options.allreduce.dense})) {
   options_.trace = options.trace.on_rank(comm.rank());
   options_.device = device_of(options);
   std::optional<Tuner> tuner;
   if (options.preset == "auto") tuner = make_tuner(options_, n_, comm.size(), options.profile.value_or(Profile{}));
-  state_ = std::make_unique<ReducerState>(ReducerSetting{n_, comm.rank(), comm.size(), options_, description_}, tuner);
+  const ReducerSetting setting{n_,       comm.rank(),  comm.size(),
+                               options_, description_, divisor > 0 ? divisor : comm.size()};
+  state_ = std::make_unique<ReducerState>(setting, tuner);
   state_->allreduce->check_ranks(comm.size());
 }
 
 Reducer::~Reducer() = default;
 
-Unsent& Reducer::unsent() { return state_->unsent; }
-const Unsent& Reducer::unsent() const { return state_->unsent; }
-DensityPlan& Reducer::density() { return state_->density; }
-const DensityPlan& Reducer::density() const { return state_->density; }
-const Tuner* Reducer::tuner() const { return state_->tuner ? &*state_->tuner : nullptr; }
-const Allreduce& Reducer::allreduce() const { return *state_->allreduce; }
-const Outcome& Reducer::outcome() const { return *outcome_; }
-std::span<const float> Reducer::residual() const { return unsent().values(); }
-OwnerMemory Reducer::memory() const { return unsent().memory(); }
-std::uint64_t Reducer::steps() const { return density().steps(); }
-StepTimes Reducer::times() const { return log_->times; }
-void Reducer::forget() { unsent().clear(); }
-void Reducer::subtract_unsent(std::span<float> x) const { unsent().subtract_from(x); }
-double Reducer::unsent_norm() const { return unsent().norm(); }
+void Reducer::take_unsent(std::span<float> out) { state_->unsent.take(out); }
+void Reducer::give_unsent(std::span<const float> values) { state_->unsent.give(values); }
+void Reducer::forget() { state_->unsent.clear(); }
+CooView Reducer::sent() const { return state_->selection; }
+void Reducer::subtract_unsent(std::span<float> x) const { state_->unsent.subtract_from(x); }
+double Reducer::unsent_norm() const { return state_->unsent.norm(); }
+StepTimes Reducer::times() const { return state_->log.last.times; }
+std::uint64_t Reducer::steps() const { return state_->density.steps(); }
 
 StepMetrics Reducer::metrics() const {
-  StepMetrics metrics = log_->metrics(n_, comm_.size(), selection_, outcome_->update);
-  metrics.preset = allreduce().name();
+  StepMetrics metrics = state_->log.metrics(n_, comm_.size(), state_->selection, state_->outcome.update);
+  metrics.preset = state_->allreduce->name();
+  metrics.codec = to_string(state_->allreduce->codec());
   return metrics;
 }
 
-Prediction Reducer::predict(const Problem& problem) const {
-  return with_agreement(allreduce().predict(problem), options_, problem.P, problem.P);
+bool Reducer::prepare(std::optional<ExternalPrice> measured) {
+  state_->unsent.check_sound();
+  if (state_->is_prepared) return next_is_external();
+  PhaseTimer timer(options_.trace, "reducer");
+  state_->log.begin(comm_);
+  review();
+  state_->allreduce->agree(comm_, n_, k_, settings_);
+  if (state_->is_calibration_due())
+    state_->use_profile(calibrate(comm_, {.cpu = options_.cpu, .external_dense = measured}));
+  state_->log.last.times = {.exchange = timer.lap("agree")};
+  state_->is_prepared = true;
+  return next_is_external();
 }
 
-// After the exchange was replaced.
-void Reducer::clear_results() {
-  selection_.clear();
-  log_->clear();
-  is_prepared_ = false;
+void Reducer::prepare_flush() {
+  state_->unsent.check_sound();
+  state_->log.begin(comm_);
+  state_->allreduce->agree(comm_, n_, k_, settings_);
+  state_->is_prepared = true;
+}
+
+// Decides as step() does.
+bool Reducer::next_is_external() const {
+  if (!options_.choice.external_dense) return false;
+  return state_->allreduce->is_dense() ? state_->allreduce->codec().lossless() : state_->density.is_dense();
+}
+
+// Preset auto: collective when it is due, which depends on the number of steps alone. It runs between two steps,
+// because the caller still looks at the results of the last one after it.
+void Reducer::review() {
+  if (!state_->tuner || comm_.size() == 1 || !state_->tuner->is_review_due()) return;
+  // The shortest time counts: the rank that came last waited for nobody.
+  Tuner::Summary summary = state_->tuner->summary();
+  summary[0] = -summary[0];
+  allreduce_small(comm_, std::span<double>(summary), Reduction::max, work_);
+  summary[0] = -summary[0];
+  if (state_->tuner->review(summary)) state_->adopt_choice();
 }
 
 template <class Act>
@@ -104,7 +124,7 @@ void Reducer::guard(const Act& act) {
   try {
     act();
   } catch (const SumOverflow&) {
-    unsent().spoil(false);  // on every rank: all are in step, and can load() or forget()
+    state_->unsent.spoil(false);  // on every rank: all are in step, and can load() or forget()
     throw;
   } catch (...) {
     // The ranks are no longer in step. This rank may hold a residual with NaN in it, or entries that left owner memory
@@ -116,59 +136,48 @@ void Reducer::guard(const Act& act) {
 
 Update Reducer::step(Gradient gradient, float scale) { return step(gradient, scale, Note{}); }
 
-Update Reducer::step(Gradient gradient, float scale, Note note) {
+Update Reducer::step(Gradient gradient, float scale, const Note& note) {
   Span span(options_.trace, "step", "reducer");
   prepare();
-  is_prepared_ = false;
+  state_->is_prepared = false;
   PhaseTimer timer(options_.trace, "reducer");
-  if (note.severity == Severity::fine) note = inspect(gradient, scale);
-  log_->times.check = timer.lap("check");
-  if (options_.nan_policy != NanPolicy::local) note = compare_notes(comm_, note, work_);
-  log_->times.exchange += timer.lap("notes");
-  if (note.severity != Severity::fine) {
-    require(options_.nan_policy == NanPolicy::skip && note.severity == Severity::skippable, "reducer: ", note.text);
-    selection_.clear();
+  const StepInput input{gradient, scale, n_, *options_.device, options_.nan_policy, work_, note};
+  if (!fits_on_all_ranks(comm_, input, timer, state_->log.last.times)) {
+    state_->selection.clear();
     return finish({.sparse = {}, .skipped = true}, span);
   }
-  const bool is_warm = density().is_warm();
   guard([&] {
-    if (allreduce().is_dense())
+    if (state_->allreduce->is_dense())
       dense_step(gradient, scale, *state_->allreduce);
-    else if (density().is_dense())
+    else if (state_->density.is_dense())
       dense_step(gradient, scale, *dense_);
     else
       sparse_step(gradient, scale);
   });
-  density().count_step();
-  if (is_warm) observe();
-  return finish({{outcome_->update.idx, mean_}, dense_mean_}, span);
-}
-
-// Says why this rank's input is unfit for a step. NanPolicy::local finds values that are not finite where they were
-// added; a rank alone saves no message by that, and looks first.
-Note Reducer::inspect(Gradient gradient, float scale) const {
-  const bool looks = options_.nan_policy != NanPolicy::local || comm_.size() == 1;
-  return looks ? inspect_values(*options_.device, gradient, scale, n_) : inspect_size(gradient, scale, n_);
+  count_step();
+  return finish({{state_->outcome.update.idx, mean_}, dense_mean_}, span);
 }
 
 void Reducer::sparse_step(Gradient gradient, float scale) {
   PhaseTimer timer(options_.trace, "reducer");
   const Device& device = *options_.device;
-  Residual& residual = unsent().residual();
-  StepTimes& times = log_->times;
-  const std::size_t k = density().entries();
-  log_->counts.k = k;
-  if (options_.decay != 1) unsent().multiply(options_.decay);
-  unsent().set_may_exist(true);
-  state_->selector->select(device, residual.begin(gradient, scale), k, selection_);
+  Residual& residual = state_->unsent.residual();
+  SparseVector& selection = state_->selection;
+  Outcome& outcome = state_->outcome;
+  StepTimes& times = state_->log.last.times;
+  const std::size_t k = state_->density.entries();
+  state_->log.last.k = k;
+  if (options_.decay != 1) state_->unsent.multiply(options_.decay);
+  state_->unsent.set_may_exist(true);
+  state_->selector->select(device, residual.begin(gradient, scale), k, selection);
   residual.accumulated();
-  times.select = timer.lap("select", {{"k", k}, {"selected", selection_.size()}});
-  if (density().adapts()) compare_shares();
-  state_->allreduce->run(comm_, device, {.selection = selection_, .gradient = gradient}, n_, k, *outcome_);
-  times.exchange += timer.lap("exchange", {{"gathered", outcome_->update.size()}});
-  state_->rule->settle(residual, selection_, *outcome_);
-  mean_.resize(outcome_->update.size());
-  divide(outcome_->update.val, state_->setting.divisor(), mean_);
+  times.select = timer.lap("select", {{"k", k}, {"selected", selection.size()}});
+  if (state_->density.adapts()) compare_shares();
+  state_->allreduce->run(comm_, device, {.selection = selection, .gradient = gradient}, n_, k, outcome);
+  times.exchange += timer.lap("exchange", {{"gathered", outcome.update.size()}});
+  state_->rule->settle(residual, selection, outcome);
+  mean_.resize(outcome.update.size());
+  divide(outcome.update.val, state_->setting.divisor, mean_);
   dense_mean_.clear();
   times.settle = timer.lap("settle");
 }
@@ -176,63 +185,99 @@ void Reducer::sparse_step(Gradient gradient, float scale) {
 // Adaptive density: collective when it is due, which depends on the number of sparse steps alone.
 // COST: every `interval` steps a pass over n that only reads, and ceil(log2 P) messages of 24 B.
 void Reducer::compare_shares() {
-  AdaptiveDensity& adaptive = density().adaptive();
+  AdaptiveDensity& adaptive = state_->density.adaptive();
   const bool is_due = adaptive.is_due();
   adaptive.count();
   if (!is_due) return;
-  const SentShare mine = sent_share(*options_.device, residual(), selection_);
+  const SentShare mine = sent_share(*options_.device, state_->unsent.values(), state_->selection);
   std::array<std::uint64_t, 2> sum = {mine.units, mine.ranks};
   allreduce_small(comm_, std::span<std::uint64_t>(sum), Reduction::sum, work_);
   const SentShare all{sum[0], sum[1]};
-  log_->counts.share = all.mean();
+  state_->log.last.share = all.mean();
   adaptive.observe(all);
 }
 
-// Sends everything that is unsent too: nothing is left afterwards, or rounding errors only.
+// Sends all unsent values too: nothing is left afterwards, or rounding errors only.
 void Reducer::dense_step(Gradient gradient, float scale, Allreduce& exchange) {
   PhaseTimer timer(options_.trace, "reducer");
   const Device& device = *options_.device;
-  Residual& residual = unsent().residual();
-  log_->counts.k = n_;
-  unsent().fold_memory();
+  Residual& residual = state_->unsent.residual();
+  Outcome& outcome = state_->outcome;
+  StepMetrics& log = state_->log.last;
+  log.k = n_;
+  state_->unsent.fold_memory();
   device.accumulate(residual.begin(gradient, scale));
   residual.accumulated();
-  const auto acc = residual.values();
-  selection_.clear();
-  log_->times.select = timer.lap("select");
-  exchange.run(comm_, device, {.selection = {}, .dense = acc, .gradient = gradient, .checks_sum = true}, n_, k_,
-               *outcome_);
-  log_->times.exchange += timer.lap("exchange", {{"gathered", n_}});
+  state_->selection.clear();
+  log.times.select = timer.lap("select");
+  exchange.run(comm_, device, {.selection = {}, .dense = residual.values(), .gradient = gradient, .checks_sum = true},
+               n_, k_, outcome);
+  log.times.exchange += timer.lap("exchange", {{"gathered", n_}});
   mean_.clear();
-  dense_mean_.resize(outcome_->dense_update.size());
-  if (!divide(outcome_->dense_update, state_->setting.divisor(), dense_mean_))
-    fail_overflow(exchange.name(), first_nonfinite(outcome_->dense_update));
-  settle_dense(residual, *outcome_);
-  unsent().set_may_exist(!outcome_->dense_returned.empty());
-  log_->times.settle = timer.lap("settle");
+  dense_mean_.resize(outcome.dense_update.size());
+  if (!divide(outcome.dense_update, state_->setting.divisor, dense_mean_))
+    fail_overflow(exchange.name(), first_nonfinite(outcome.dense_update));
+  settle_dense(residual, outcome);
+  state_->unsent.set_may_exist(!outcome.dense_returned.empty());
+  log.times.settle = timer.lap("settle");
 }
 
 Update Reducer::flush() {
   Span span(options_.trace, "flush", "reducer");
   prepare_flush();
-  is_prepared_ = false;
+  state_->is_prepared = false;
   guard([&] { dense_step({}, 1.0F, *dense_); });  // floats, so that nothing is left
-  return finish({{outcome_->update.idx, mean_}, dense_mean_}, span);
+  return finish({{state_->outcome.update.idx, mean_}, dense_mean_}, span);
+}
+
+// Preset auto learns from the times of steps after the warm-up.
+void Reducer::count_step() {
+  const bool is_warm = state_->density.is_warm();
+  state_->density.count_step();
+  if (!is_warm || !state_->tuner || comm_.size() == 1 || !options_.choice.review) return;
+  const StepTimes& times = state_->log.last.times;
+  state_->tuner->observe(times.select + times.exchange + times.settle, static_cast<double>(state_->outcome.arrived),
+                         static_cast<double>(state_->outcome.merged));
 }
 
 Update Reducer::finish(const Update& update, Span& span) {
-  StepMetrics& counts = log_->counts;
-  log_->end(steps(), selection_, update, comm_);
-  counts.refreshed = !update.skipped && outcome_->refreshed;
-  span.arg("step", counts.step);
+  StepMetrics& log = state_->log.last;
+  state_->log.end(steps(), state_->selection, update, comm_);
+  log.refreshed = !update.skipped && state_->outcome.refreshed;
+  span.arg("step", log.step);
   span.arg("n", n_);
-  span.arg("k", counts.k);
-  span.arg("selected", counts.selected);
-  span.arg("gathered", counts.gathered);
-  span.arg("messages", counts.messages);
-  span.arg("bytes", counts.wire_bytes);
-  span.arg("preset", allreduce().name());
+  span.arg("k", log.k);
+  span.arg("selected", log.selected);
+  span.arg("gathered", log.gathered);
+  span.arg("messages", log.messages);
+  span.arg("bytes", log.wire_bytes);
+  span.arg("preset", state_->allreduce->name());
   return update;
+}
+
+Update Reducer::end_external(const ExternalStep& made) {
+  require(state_->is_prepared, "reducer: end_external() without prepare()");
+  require(made.skipped || !state_->unsent.may_exist(), "reducer: end_external(), but take_unsent() was not called");
+  state_->is_prepared = false;
+  state_->selection.clear();
+  state_->outcome = {};
+  mean_.clear();
+  dense_mean_.clear();
+  StepMetrics& log = state_->log.last;
+  log.times.exchange += made.seconds;
+  log.k = n_;
+  if (!made.skipped && !made.is_flush) count_step();
+  const Update update{.sparse = {}, .dense = {}, .skipped = made.skipped};
+  state_->log.end(steps(), {}, update, comm_);
+  log.wire_bytes += made.bytes;
+  log.is_dense = !made.skipped;
+  log.gathered = made.skipped ? 0 : n_;
+  return update;
+}
+
+void Reducer::fail_external() {
+  state_->unsent.spoil(comm_.size() > 1);
+  comm_.kill();
 }
 
 }  // namespace oktopk

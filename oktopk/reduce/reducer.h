@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,17 +23,8 @@
 namespace oktopk {
 
 class Allreduce;
-class DensityPlan;
 class ReducerState;
-class StateMerge;
-class StepLog;
-class Tuner;
-class Unsent;
 struct Note;
-struct Outcome;
-struct OwnerMemory;
-struct Prediction;
-struct Problem;
 
 // The reaction to a gradient that holds NaN or Inf on some rank, or that has the wrong size.
 enum class NanPolicy {
@@ -51,6 +43,7 @@ NanPolicy find_nan_policy(std::string_view name);  // UsageError lists the names
 struct DensityStage {
   std::uint64_t steps = 0;
   double density = 1;
+  friend bool operator==(const DensityStage&, const DensityStage&) = default;
 };
 using DensitySchedule = std::vector<DensityStage>;
 
@@ -67,42 +60,32 @@ struct AdaptiveDensityOptions {
   double most = 0;          // largest density; 0: ten times the first one, at most 1
   double budget = 0;        // bound of the mean density over all steps so far; 0: none
   int interval = 32;        // sparse steps between two looks at the share
+  friend bool operator==(const AdaptiveDensityOptions&, const AdaptiveDensityOptions&) = default;
 };
 
-// Codec, skips, profile and choice are refused, with a UsageError that names the option, where the preset would ignore
-// them. Options of preset oktopk (tau and the like) are taken with every preset.
+// An option that the preset would ignore is refused: the UsageError names the option, its value and the rule.
 struct ReducerOptions {
-  std::string preset = "auto";                     // a name of presets(); auto: the tuner chooses preset, codec, skips
-  std::size_t k = 0;                               // entries per step; 0: by density
-  double density = 0.01;                           // k = density * n, at least 1
-  std::string selector = {};                       // a name; empty: the preset's own
-  AllreduceOptions allreduce = {};                 // codec, skips, residual rule, intervals
-  CpuOptions cpu = {};                             // threads that share a pass over n
+  std::string preset = "auto";         // a name of presets(); auto: the tuner chooses preset, codec and skips
+  std::size_t k = 0;                   // entries per step; 0: by density
+  std::optional<double> density = {};  // k = density * n, at least 1; absent: 0.01, unless k is given
+  std::string selector = {};           // a name; empty: the preset's own
+  AllreduceOptions allreduce = {};     // codec, skips, residual rule, oktopk's intervals
+  CpuOptions cpu = {};                 // threads that share a pass over n
   std::shared_ptr<const Device> device = nullptr;  // makes all passes over n; null: a CPU device by `cpu`
   DensitySchedule warmup = {};                     // stages before the steps at k
-  AdaptiveDensityOptions adaptive = {};            // k changes after the warm-up; not with preset dense
-  float decay = 1;  // error feedback: what is unsent is multiplied by this before each sparse step
+  AdaptiveDensityOptions adaptive = {};            // k changes after the warm-up
+  float decay = 1;  // error feedback: multiplies the unsent values before each sparse step
   NanPolicy nan_policy = NanPolicy::error;
-  ChoiceOptions choice = {};  // auto: what it may choose; its `allreduce` is the one above
+  ChoiceOptions choice = {};  // auto: its candidates; leave `allreduce` and `groups` as they are
   // auto: the prices of network and processor, equal on all ranks; absent: measured before the first step.
   std::optional<Profile> profile = std::nullopt;
-  // The sum over the ranks is divided by this to give the mean; 0: by the number of ranks. For ranks that bring the
-  // gradients of others too (node_reducer.h).
-  int divisor = 0;
   // Events of each step and its phases go here (docs/observability.md). It changes nothing else and may differ from
   // rank to rank. Rank -1: the communicator's.
   TraceRow trace = {};
   bool trace_messages = true;  // with a trace: also every start and wait of the communicator
 };
 
-// k of the steps after the warm-up. UsageError unless it is in 1..n.
-std::size_t entries_per_step(Index n, const ReducerOptions& options);
-
-// All options that must be equal on all ranks and in a state that is loaded, in words. UsageError that names the option
-// and the rule when one is unfit or would be ignored.
-std::string describe(const ReducerOptions& options, Index n);
-
-// A dense step that the caller made himself.
+// A dense step that the caller made.
 struct ExternalStep {
   double seconds = 0;
   std::uint64_t bytes = 0;  // that this rank sent
@@ -112,7 +95,7 @@ struct ExternalStep {
 
 class Reducer final : public Synchroniser {
  public:
-  // REQUIRES: comm outlives the Reducer. Local: nothing is sent yet. UsageError unless n <= 2^32 - 1.
+  // REQUIRES: comm outlives the Reducer. Local: nothing is sent yet. UsageError unless n <= 2^32 - 1; n = 0 is legal.
   explicit Reducer(Communicator& comm, std::uint64_t n, const ReducerOptions& options = {});
   ~Reducer() override;
 
@@ -123,17 +106,21 @@ class Reducer final : public Synchroniser {
   Update step(Gradient gradient, float scale = 1.0F) override;
   Update flush() override;
 
-  // Drops everything that was not applied yet, here and in owner memory; thresholds and cuts stay. Local, but all
-  // ranks should do it together.
+  // Moves unsent values between Reducers, when the layout of the gradient changes: every value that take_unsent()
+  // writes is given once, at its new index, on the rank that took it. Local, but all ranks must do both together.
+  // UsageError, with nothing changed, when the size is not n, or a given value is not finite or makes the residual
+  // overflow. take_unsent() writes residual + owner memory; both are zero afterwards, thresholds and cuts stay.
+  void take_unsent(std::span<float> out);
+  void give_unsent(std::span<const float> values);
+  // Drops all unsent values. Local, but all ranks should do it together.
   void forget();
 
-  CooView sent() const override { return selection_; }
+  CooView sent() const override;
   void subtract_unsent(std::span<float> x) const override;
   double unsent_norm() const override;
   StepTimes times() const override;
   StepMetrics metrics() const;  // of the last step; O(k)
 
-  void write(StateWriter& state) const override;
   void load(std::span<const std::byte> state) override;
   using Synchroniser::load_all;
   void load_all(std::size_t count, const ReadState& read) override;
@@ -143,64 +130,40 @@ class Reducer final : public Synchroniser {
   std::size_t k() const { return k_; }  // after the warm-up; the first one where the density is adaptive
   std::uint64_t steps() const;          // made so far; skipped steps do not count
 
-  // Preset auto: decides by this profile instead of measuring one, unless the options have one. Only before one was
-  // measured; local, but all ranks must do it together.
-  void use(const Profile& profile);
-
-  // Dense steps that the caller makes himself, with options.choice.external_dense: a framework's own allreduce works
-  // on its tensors where they live. prepare(), unsent().take() where unsent().may_exist(), the sum by any means,
-  // end_external().
-  // Collective: all that comes before a step, once; step() calls it where the caller did not. True: the next step is
-  // dense and in floats, and the caller may make it instead of step(). The answer is equal on all ranks. `measured`:
-  // the price of this rank's external dense step, wanted where is_calibration_due().
+  // Dense steps that the caller makes, with options.choice.external_dense: the allreduce of a framework works on its
+  // tensors where they are. The calls: prepare(), take_unsent(), the sum by any means, end_external().
+  // Collective: everything that comes before a step, once; step() calls it where the caller did not. True: the next
+  // step is dense and in floats, and the caller may make it instead of step(). The answer is equal on all ranks.
+  // `measured`: the price of this rank's external dense step, for preset auto, which needs it before the first step.
   bool prepare(std::optional<ExternalPrice> measured = {});
-  bool is_calibration_due() const;
   // Collective: the same before a flush().
   void prepare_flush();
-  // Local: the step was made, or left out by all ranks; in that case the mass that was taken has been given back.
+  // Local: the step was made, or left out by all ranks; in that case the taken values have been given back.
   Update end_external(const ExternalStep& made);
-  // Local: it failed half-way, on this rank at least. The communicator is dead.
+  // Local: the step failed half-way, on this rank at least. The communicator is dead.
   void fail_external();
-
-  // All that a step changes (reducer_state.h). go_back() undoes the steps since the copy, bitwise, except that a
-  // profile measured since (preset auto) stays. Local, but all ranks must do it together.
-  struct Snapshot;
-  void copy_to(Snapshot& snapshot) const;
-  void go_back(const Snapshot& snapshot);
-
-  // The parts of a Reducer, for studies and for layers that move mass between Reducers (headers that are not
-  // installed). References are valid until the next load() or step.
-  Unsent& unsent();  // unsent.h: take, give, norm
-  const Unsent& unsent() const;
-  DensityPlan& density();  // density.h: the place in the schedules
-  const DensityPlan& density() const;
-  const Tuner* tuner() const;          // tune/tuner.h: of preset auto; nullptr otherwise
-  const Allreduce& allreduce() const;  // allreduce/allreduce.h
-  const Outcome& outcome() const;      // of the last step: the sum over the ranks, not the mean
-  std::span<const float> residual() const;
-  OwnerMemory memory() const;
-  // The cost of a step at k, with what this class adds to the allreduce's.
-  Prediction predict(const Problem& problem) const;
 
  private:
   friend class BucketedReducer;  // brings notes of its own and loads the states of all buckets together
-  Update step(Gradient gradient, float scale, Note note);
-  bool is_own(std::size_t count, std::span<const std::byte> state) const;
-  StateMerge merge(std::size_t count) const;
-  void load(StateMerge&& merge);
-  template <class Make>
-  void restore(const Make& make);
+  friend class NodeReducer;
+  // The parts of a Reducer (reducer_state.h), for the Python layer, tools and tests. Valid until the next load().
+  friend ReducerState& state_of(Reducer& reducer) { return *reducer.state_; }
+  friend const ReducerState& state_of(const Reducer& reducer) { return *reducer.state_; }
 
-  Note inspect(Gradient gradient, float scale) const;
+  // As a part of another synchroniser: options may be ignored. divisor: makes the mean of the sum; 0:
+  // the number of ranks.
+  Reducer(Communicator& comm, Index n, const ReducerOptions& options, int divisor);
+  Update step(Gradient gradient, float scale, const Note& note);
+  void write(StateWriter& state) const override;
+  void restore(const std::function<std::unique_ptr<ReducerState>()>& make);
+
   template <class Act>
   void guard(const Act& act);
   void sparse_step(Gradient gradient, float scale);
   void dense_step(Gradient gradient, float scale, Allreduce& exchange);
   void compare_shares();
-  void adopt_choice();
-  void clear_results();
   void review();
-  void observe();
+  void count_step();
   bool next_is_external() const;
   Update finish(const Update& update, Span& span);
 
@@ -211,15 +174,10 @@ class Reducer final : public Synchroniser {
   std::size_t k_;
   std::string description_;              // of all options
   std::string settings_;                 // must be equal on all ranks
-  std::unique_ptr<ReducerState> state_;  // all that a step changes
+  std::unique_ptr<ReducerState> state_;  // all that a step changes, and its results
   std::unique_ptr<Allreduce> dense_;     // of floats, for warm-up and flush
-  std::optional<Profile> measured_;      // by this object, once
-  bool is_prepared_ = false;             // for the next step: its first messages are over
-  SparseVector selection_;               // of the last step, as the following members
-  std::unique_ptr<Outcome> outcome_;
-  Uninitialised<float> mean_;        // of outcome_->update, after a sparse step
-  Uninitialised<float> dense_mean_;  // after a dense step
-  std::unique_ptr<StepLog> log_;
+  Uninitialised<float> mean_;            // of the entries, after a sparse step
+  Uninitialised<float> dense_mean_;      // after a dense step
   Workspace work_;
 };
 

@@ -2,6 +2,7 @@
 #include "oktopk/reduce/reducer_options.h"
 
 #include <array>
+#include <concepts>
 #include <limits>
 #include <sstream>
 
@@ -18,52 +19,106 @@
 namespace oktopk {
 namespace {
 
+constexpr double kDensity = 0.01;  // where neither density nor k is given
+
 constexpr EnumNames<NanPolicy, 3> kNanPolicies("NaN policy", "error", "skip", "local");
 
-// An option that is not at its default, although nobody would look at it.
-struct Ignored {
-  bool is_given;
-  std::string_view option;
-  std::string_view reason;
-};
+template <class T>
+bool differ(const T& a, const T& b) {
+  return a != b;
+}
+bool differ(const std::optional<Profile>& a, const std::optional<Profile>& b) { return a.has_value() != b.has_value(); }
 
-void refuse(std::string_view preset, std::initializer_list<Ignored> all) {
-  for (const Ignored& each : all)
-    require(!each.is_given, "reducer: ", each.option, " with preset ", preset, ", ", each.reason);
+// " = value" where a value has words.
+template <class T>
+std::string value_text(const T& x) {
+  std::ostringstream text;
+  if constexpr (requires { x.has_value(); })
+    return x ? value_text(*x) : "";
+  else if constexpr (std::same_as<T, ValueCoding>)
+    text << " = " << value_codings()[static_cast<std::size_t>(x)].name;
+  else if constexpr (requires { to_string(x); })
+    text << " = " << to_string(x);
+  else if constexpr (requires { text << x; })
+    text << " = " << x;
+  return text.str();
 }
 
-void check_auto(const ReducerOptions& options) {
-  const AllreduceOptions defaults;
-  constexpr std::string_view kHint =
-      "which chooses the coding itself: name a preset, or say the coarsest value coding that it may take "
-      "(coarsest = fp32 for a lossless one)";
-  refuse("auto", {{options.allreduce.codec != defaults.codec, "codec", kHint},
-                  {options.allreduce.skips != defaults.skips, "skips", "which chooses them itself: name a preset"}});
+template <class Options, class T>
+auto& member(Options& o, T ReducerOptions::*which) {
+  return o.*which;
+}
+template <class Options, class T>
+auto& member(Options& o, T AllreduceOptions::*which) {
+  return o.allreduce.*which;
+}
+template <class Options, class T>
+auto& member(Options& o, T ChoiceOptions::*which) {
+  return o.choice.*which;
 }
 
-// The intervals and thresholds of oktopk are no part of it: sweeps over presets set them once for all.
-void check_named(const ReducerOptions& options) {
+// Visits every option that the preset ignores: visit_one(name, member, value, reason), where `value` is the one that
+// the member has when nobody asked for another.
+template <class Visit>
+void for_each_ignored(const ReducerOptions& o, const Visit& visit_one) {
+  const ReducerOptions standard;
+  const auto visit = [&](std::string_view name, auto which, std::string_view reason) {
+    visit_one(name, which, member(standard, which), reason);
+  };
+  visit("choice.allreduce", &ChoiceOptions::allreduce, "but options.allreduce counts");
+  visit("choice.groups", &ChoiceOptions::groups, "but only NodeReducer forms groups");
+  if (o.k > 0) visit("density", &ReducerOptions::density, "but k was given, too");
+  if (o.preset == "auto") {
+    visit("codec", &AllreduceOptions::codec,
+          "which chooses the coding itself: name a preset, or set choice.coarsest, the coarsest value coding that it "
+          "may take (fp32: lossless)");
+    return visit("skips", &AllreduceOptions::skips, "which chooses them itself: name a preset");
+  }
   constexpr std::string_view kAuto = "but only auto uses it";
-  const ChoiceOptions& choice = options.choice;
-  const bool has_skips = options.preset != "circulant" && options.allreduce.skips != AllreduceOptions{}.skips;
-  refuse(options.preset, {{options.profile.has_value(), "profile", kAuto},
-                          {!choice.presets.empty(), "choice.presets", kAuto},
-                          {!choice.overrides.empty(), "choice.overrides", kAuto},
-                          {choice.coarsest != ChoiceOptions{}.coarsest, "choice.coarsest", kAuto},
-                          {!choice.review, "choice.review", kAuto},
-                          {has_skips, "skips", "but only circulant uses them"}});
+  visit("profile", &ReducerOptions::profile, kAuto);
+  visit("choice.presets", &ChoiceOptions::presets, kAuto);
+  visit("choice.overrides", &ChoiceOptions::overrides, kAuto);
+  visit("choice.coarsest", &ChoiceOptions::coarsest, kAuto);
+  visit("choice.preference", &ChoiceOptions::preference, kAuto);
+  visit("choice.review", &ChoiceOptions::review, kAuto);
+  if (o.preset != "circulant") visit("skips", &AllreduceOptions::skips, "but only circulant uses them");
+  if (o.preset != "oktopk") {
+    constexpr std::string_view kOkTopk = "but only oktopk uses it";
+    constexpr std::string_view kReused = "but only oktopk and the selector reused use it";
+    visit("tau", &AllreduceOptions::tau, kOkTopk);
+    visit("bucket", &AllreduceOptions::bucket, kOkTopk);
+    visit("balance_trigger", &AllreduceOptions::balance_trigger, kOkTopk);
+    if (o.selector != "reused") visit("tau_prime", &AllreduceOptions::tau_prime, kReused);
+    if (o.selector != "reused") visit("thresholds", &AllreduceOptions::thresholds, kReused);
+  }
+  if (o.preset != "dense") return;
+  constexpr std::string_view kAll = "which sends all values in every step";
+  visit("density", &ReducerOptions::density, kAll);
+  visit("warmup", &ReducerOptions::warmup, kAll);
+  visit("adaptive", &ReducerOptions::adaptive, kAll);
+  visit("selector", &ReducerOptions::selector, kAll);
+  visit("decay", &ReducerOptions::decay, kAll);
+  if (!o.allreduce.codec) return;
+  const Codec used{IndexCoding::coo32, o.allreduce.codec->lossless() ? ValueCoding::fp32 : ValueCoding::bf16};
+  visit_one("codec", &AllreduceOptions::codec, std::optional(used),
+            "which sends values without indices, in fp32 or bf16");
 }
 
 void check(const ReducerOptions& options) {
   check_schedule(options.warmup);
   require(options.decay > 0 && options.decay <= 1, "reducer: decay = ", options.decay, ", but it must be in (0, 1]");
-  require(options.divisor >= 0, "reducer: divisor = ", options.divisor, ", but it must be positive");
-  require(options.adaptive.target_share == 0 || options.preset != "dense",
-          "reducer: an adaptive density with preset dense, which sends everything");
+}
+
+// The error also names auto.
+const Preset& named_preset(std::string_view name) {
+  try {
+    return find_preset(name);
+  } catch (const UsageError& error) {
+    fail<UsageError>(error.what(), ", auto");
+  }
 }
 
 void describe_auto(const ReducerOptions& options, std::ostream& text) {
-  check_auto(options);
   text << "preset auto, coarsest value coding "
        << value_codings()[static_cast<std::size_t>(options.choice.coarsest)].name << ", residual "
        << to_string(options.allreduce.residual) << ", selector "
@@ -82,12 +137,11 @@ void describe_auto(const ReducerOptions& options, std::ostream& text) {
 
 // Returns the options as the algorithm resolves them.
 AllreduceOptions describe_named(const ReducerOptions& options, std::ostream& text) {
-  check_named(options);
-  const Preset& preset = find_preset(options.preset);
+  const Preset& preset = named_preset(options.preset);
   AllreduceOptions o = make_allreduce(preset, options.allreduce)->options();
   text << "preset " << preset.name << ", selector "
        << make_selector(selector_of(options, preset, o), selector_options(o, 1))->name() << ", codec "
-       << to_string(o.codec) << ", skips " << o.skips << ", residual " << to_string(o.residual);
+       << to_string(o.codec.value_or(Codec{})) << ", skips " << o.skips << ", residual " << to_string(o.residual);
   return o;
 }
 
@@ -99,15 +153,29 @@ NanPolicy find_nan_policy(std::string_view name) { return kNanPolicies.find(name
 
 std::size_t entries_per_step(Index n, const ReducerOptions& options) {
   if (options.k == 0) {
-    require(options.density > 0 && options.density <= 1, "reducer: density = ", options.density,
-            ", but it must be in (0, 1]");
-    return entries_at(options.density, n);
+    const double density = options.density.value_or(kDensity);
+    require(density > 0 && density <= 1, "reducer: density = ", density, ", but it must be in (0, 1]");
+    return entries_at(density, n);
   }
   require(options.k <= n, "reducer: k = ", options.k, ", but k must be in 1..n with n = ", n);
   return options.k;
 }
 
-std::string describe(const ReducerOptions& options, Index n) {
+void check_used(const ReducerOptions& options) {
+  for_each_ignored(options, [&](std::string_view name, auto which, const auto& value, std::string_view reason) {
+    const auto& given = member(options, which);
+    require(!differ(given, value), "reducer: ", name, value_text(given), " with preset ", options.preset, ", ", reason);
+  });
+}
+
+ReducerOptions only_used(ReducerOptions options) {
+  for_each_ignored(options, [&](std::string_view, auto which, const auto& value, std::string_view) {
+    member(options, which) = value;
+  });
+  return options;
+}
+
+std::string describe(const ReducerOptions& options, Index n, int divisor) {
   check(options);
   std::ostringstream text;
   AllreduceOptions o = options.allreduce;
@@ -120,7 +188,7 @@ std::string describe(const ReducerOptions& options, Index n) {
        << ", balance trigger " << digits(o.balance_trigger) << ", dense schedule " << digits(static_cast<int>(o.dense))
        << ", decay " << digits(options.decay) << ", NaN policy " << to_string(options.nan_policy) << ", warm-up";
   for (const DensityStage& stage : options.warmup) text << ' ' << digits(stage.steps) << " x " << digits(stage.density);
-  if (options.divisor > 0) text << ", divisor " << digits(options.divisor);
+  if (divisor > 0) text << ", divisor " << digits(divisor);
   text << describe(options.adaptive);
   return text.str();
 }

@@ -1,18 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the options of a Reducer become objects; Reducer, BucketedReducer and NodeReducer share it.
+// How the options of a Reducer are checked, put into words and become objects; Reducer, BucketedReducer and NodeReducer
+// share it.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "oktopk/reduce/reducer.h"
-#include "oktopk/tune/candidates.h"
+#include "oktopk/tune/tuner.h"
 
 namespace oktopk {
 
 // n as an index. UsageError, which names `whose` n it is, above 2^32 - 1.
 Index checked_size(std::string_view whose, std::uint64_t n);
+
+// k of the steps after the warm-up. UsageError unless it is in 1..n.
+std::size_t entries_per_step(Index n, const ReducerOptions& options);
+
+// UsageError for the first option that the preset would ignore; it names option, value and rule.
+void check_used(const ReducerOptions& options);
+// The same options without those, for sweeps over presets.
+ReducerOptions only_used(ReducerOptions options);
+
+// All options that must be equal on all ranks and in a state that is loaded, in words. UsageError that names the option
+// and the rule when one is unfit. divisor: as in Reducer's second constructor.
+std::string describe(const ReducerOptions& options, Index n, int divisor = 0);
 
 // The device of the options, or a CPU device.
 std::shared_ptr<const Device> device_of(const ReducerOptions& options);

@@ -2,12 +2,12 @@
 #include "oktopk/reduce/reducer_state.h"
 
 #include <array>
+#include <cctype>
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
 #include "oktopk/reduce/notes.h"
 #include "oktopk/reduce/reducer_options.h"
-#include "oktopk/reduce/step_log.h"
 
 namespace oktopk {
 namespace {
@@ -19,7 +19,49 @@ void put_values(const Device& device, std::span<const float> values, StateWriter
 
 bool is_adaptive(const StateOrigin& origin) { return origin.options.find(kAdaptiveMark) != std::string::npos; }
 
+// By the first bytes of the content. A BucketedReducer and an optimiser begin with a text, after its length. A Reducer
+// begins with P, rank and divisor; three letters there would be a divisor of millions.
+std::string_view saver_of(StateReader state) {
+  if (state.take<std::uint64_t>() == kNodeState) return "a NodeReducer";
+  std::array<char, 3> text{};
+  for (char& letter : text) letter = state.take<char>();
+  for (const char letter : text)
+    if (std::isalpha(static_cast<unsigned char>(letter)) == 0) return "a Reducer";
+  return std::string_view(text.data(), text.size()) == "ten" ? "a BucketedReducer" : "an optimiser";
+}
+
 }  // namespace
+
+void require_saver(StateReader state, std::string_view wanted, std::string_view hint) {
+  const std::string_view saver = saver_of(state);
+  require(saver == wanted, "state: saved by ", saver, ", but ", wanted, " loads it", hint);
+}
+
+void require_own(std::uint32_t saved_P, std::uint32_t saved_rank, int P, int rank) {
+  require(saved_P == static_cast<std::uint32_t>(P), "state: saved by one of ", saved_P, " ranks, but there are ", P,
+          " now: load_all() takes the states of all");
+  require(saved_rank == static_cast<std::uint32_t>(rank), "state: saved by rank ", saved_rank, ", but this is rank ",
+          rank);
+}
+
+void require_place(std::uint32_t saved_P, std::uint32_t saved_rank, std::size_t count, std::size_t r) {
+  require(saved_P == count, "saved by one of ", saved_P, " ranks, but ", count, " states were given: all are needed");
+  require(saved_rank == r, "saved by rank ", saved_rank, ": states must be in rank order");
+}
+
+void look_into_state(std::size_t r, std::size_t count, const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const UsageError& error) {
+    fail<UsageError>("state ", r, " of ", count, ": ", error.what());
+  }
+}
+
+void require_same(std::string_view saved, std::string_view mine, std::string_view hint) {
+  if (saved == mine) return;
+  const auto [theirs, ours] = first_difference(saved, mine);
+  fail<UsageError>("state: saved with ", theirs, ", but this reducer has ", ours, hint);
+}
 
 void StateOrigin::write(StateWriter& state) const {
   state.put(P);
@@ -33,6 +75,7 @@ void StateOrigin::write(StateWriter& state) const {
 }
 
 StateOrigin StateOrigin::read(StateReader& state) {
+  require_saver(state, "a Reducer");
   StateOrigin origin;
   origin.P = state.take<std::uint32_t>();
   origin.rank = state.take<std::uint32_t>();
@@ -63,12 +106,40 @@ void ReducerState::use(const std::optional<Tuner>& its_tuner) {
   unsent.belongs_to(*allreduce);
 }
 
+void ReducerState::adopt_choice() {
+  unsent.fold_memory();
+  use(std::optional<Tuner>(tuner));
+  clear_results();
+}
+
+void ReducerState::use_profile(const Profile& profile) {
+  require(tuner && !tuner->is_calibrated(), "reducer: a profile is for preset auto, before the first step");
+  if (setting.options.profile) return;
+  const Method before = tuner->choice().method;
+  tuner->use(profile);
+  if (tuner->choice().method != before) adopt_choice();
+}
+
+bool ReducerState::is_calibration_due() const {
+  return tuner && !tuner->is_calibrated() && !setting.options.profile && setting.P > 1;
+}
+
+void ReducerState::clear_results() {
+  selection.clear();
+  log.last = {};
+  is_prepared = false;
+}
+
+Prediction ReducerState::predict(const Problem& problem) const {
+  return with_agreement(allreduce->predict(problem), setting.options, problem.P, problem.P);
+}
+
 // Residual and owner memory come first, so that a merge can read them with any options.
 void ReducerState::write(StateWriter& state) const {
   require(!unsent.is_spoilt(), "reducer: an earlier step failed half-way: what is left of it is not worth saving");
   StateOrigin{static_cast<std::uint32_t>(setting.P),
               static_cast<std::uint32_t>(setting.rank),
-              static_cast<std::uint32_t>(setting.divisor()),
+              static_cast<std::uint32_t>(setting.divisor),
               setting.n,
               setting.description,
               density.steps(),
@@ -86,13 +157,8 @@ void ReducerState::read(std::span<const std::byte> bytes) {
   StateReader state(bytes);
   const StateOrigin origin = StateOrigin::read(state);
   require(origin.n == setting.n, "state: saved with n = ", origin.n, ", but this reducer has n = ", setting.n);
-  require(origin.P == static_cast<std::uint32_t>(setting.P), "state: saved by one of ", origin.P,
-          " ranks, but there are ", setting.P, " now: load_all() takes the states of all");
-  require(origin.rank == static_cast<std::uint32_t>(setting.rank), "state: saved by rank ", origin.rank,
-          ", but this is rank ", setting.rank);
-  require(origin.options == setting.description,
-          "state: saved with other options (load_all() takes the states of all ranks): ", origin.options,
-          "; this reducer has ", setting.description);
+  require_own(origin.P, origin.rank, setting.P, setting.rank);
+  require_same(origin.options, setting.description, ": load_all() takes the states of all ranks");
   const auto residual = state.take_all_finite<float>("residual");
   require(residual.size() == setting.n, "state: ", residual.size(), " values of residual");
   const auto begin = state.take<Index>();
@@ -112,23 +178,16 @@ void ReducerState::read(std::span<const std::byte> bytes) {
           " on, but this rank's region begins at ", allreduce->memory().region.begin);
 }
 
-// A damaged state is found by the one who reads it next.
-bool ReducerState::is_own(std::size_t count, std::span<const std::byte> bytes) const {
-  if (count != static_cast<std::size_t>(setting.P)) return false;
-  try {
-    StateReader state(bytes);
-    const StateOrigin origin = StateOrigin::read(state);
-    return origin.options == setting.description && origin.n == setting.n && origin.P == count &&
-           origin.rank == static_cast<std::uint32_t>(setting.rank);
-  } catch (const UsageError&) {
-    return false;
-  }
+bool ReducerState::is_own(std::span<const std::byte> bytes) const {
+  StateReader state(bytes);
+  const StateOrigin origin = StateOrigin::read(state);
+  return origin.options == setting.description && origin.n == setting.n &&
+         origin.P == static_cast<std::uint32_t>(setting.P) && origin.rank == static_cast<std::uint32_t>(setting.rank);
 }
 
 // Cheap enough for every step: the residual is copied as it is, and nothing is sealed before it is needed.
-void ReducerState::copy_to(Reducer::Snapshot& snapshot) const {
-  snapshot.steps = density.steps();
-  snapshot.adaptive = density.adaptive();
+void ReducerState::copy_to(ReducerSnapshot& snapshot) const {
+  snapshot.density = density;
   snapshot.tuner = tuner;
   snapshot.is_spoilt = unsent.is_spoilt();
   snapshot.has_unsent = unsent.may_exist();
@@ -144,7 +203,8 @@ void ReducerState::copy_to(Reducer::Snapshot& snapshot) const {
   put_values(*setting.options.device, unsent.memory().values, snapshot.rest);
 }
 
-void ReducerState::go_back(const Reducer::Snapshot& snapshot) {
+void ReducerState::go_back(const ReducerSnapshot& snapshot) {
+  const std::optional<Tuner> now = tuner;
   const Bytes rest = snapshot.rest.seal();
   StateReader state(rest);
   use(snapshot.tuner);
@@ -152,21 +212,19 @@ void ReducerState::go_back(const Reducer::Snapshot& snapshot) {
   allreduce->load(state, setting.n, setting.rank, setting.P);
   allreduce->load_memory(*setting.options.device, state.take_all<float>());
   state.finish();
-  density.go_to(snapshot.steps, snapshot.adaptive);
+  density = *snapshot.density;
   unsent.restore(snapshot.residual, snapshot.has_unsent, snapshot.is_spoilt);
+  clear_results();
+  if (now && now->is_calibrated() && !tuner->is_calibrated()) use_profile(now->profile());  // nobody measures again
 }
 
-StateMerge::StateMerge(const ReducerSetting& setting, std::size_t count, const std::optional<Tuner>& tuner)
-    : count_(count), state_(std::make_unique<ReducerState>(setting, tuner)) {
+StateMerge::StateMerge(const ReducerState& state, std::size_t count)
+    : count_(count), state_(std::make_unique<ReducerState>(state.setting, state.tuner)) {
   require(count > 0, "state: no states were given");
 }
 
 void StateMerge::add(std::span<const std::byte> state) {
-  try {
-    add_next(state);
-  } catch (const UsageError& error) {
-    fail<UsageError>("state ", next_, " of ", count_, ": ", error.what());
-  }
+  look_into_state(next_, count_, [&] { add_next(state); });
   ++next_;
 }
 
@@ -175,9 +233,7 @@ void StateMerge::add_next(std::span<const std::byte> bytes) {
   StateReader state(bytes);
   const StateOrigin origin = StateOrigin::read(state);
   require(origin.n == to.n, "saved with n = ", origin.n, ", but this reducer has n = ", to.n);
-  require(origin.P == count_, "saved by one of ", origin.P, " ranks, but ", count_,
-          " states were given: all are needed");
-  require(origin.rank == next_, "saved by rank ", origin.rank, ": states must be in rank order");
+  require_place(origin.P, origin.rank, count_, next_);
   if (next_ == 0) {
     first_ = origin;
     state_->density.begin_at({.steps = origin.steps});
@@ -194,7 +250,7 @@ void StateMerge::add_next(std::span<const std::byte> bytes) {
   const auto memory = state.take_all_finite<float>("owner memory");
   require(residual.size() == to.n && begin <= to.n && memory.size() <= to.n - begin,
           "its residual or owner memory does not fit n = ", to.n);
-  const float scale = static_cast<float>(to.divisor()) / static_cast<float>(origin.divisor);
+  const float scale = static_cast<float>(to.divisor) / static_cast<float>(origin.divisor);
   const Device& device = *to.options.device;
   Residual& sum = state_->unsent.residual();
   sum.add_host(0, residual, scale);
@@ -210,18 +266,8 @@ std::unique_ptr<ReducerState> StateMerge::finish() {
 }
 
 void Reducer::write(StateWriter& state) const { state_->write(state); }
-bool Reducer::is_own(std::size_t count, std::span<const std::byte> state) const { return state_->is_own(count, state); }
-StateMerge Reducer::merge(std::size_t count) const { return {state_->setting, count, state_->tuner}; }
-void Reducer::copy_to(Snapshot& snapshot) const { state_->copy_to(snapshot); }
 
-void Reducer::go_back(const Snapshot& snapshot) {
-  state_->go_back(snapshot);
-  clear_results();
-  if (measured_ && !state_->tuner->is_calibrated()) use(*measured_);  // nobody measures again
-}
-
-template <class Make>
-void Reducer::restore(const Make& make) {
+void Reducer::restore(const std::function<std::unique_ptr<ReducerState>()>& make) {
   std::unique_ptr<ReducerState> state;
   agree_on_success(comm_, work_, [&] { state = make(); });
   const AdaptiveDensity::Words k = state->density.adaptive().words();
@@ -232,8 +278,8 @@ void Reducer::restore(const Make& make) {
   require(least[0] == most[0], "state: the ranks' states were saved after different numbers of steps, ", least[0],
           " to ", most[0]);
   require(least == most, "state: the ranks were given different states");
+  state->outcome = std::move(state_->outcome);  // the caller may still look at the last update
   state_ = std::move(state);
-  clear_results();
 }
 
 void Reducer::load(std::span<const std::byte> bytes) {
@@ -244,18 +290,14 @@ void Reducer::load(std::span<const std::byte> bytes) {
   });
 }
 
-void Reducer::load(StateMerge&& merge) {
-  restore([&] { return merge.finish(); });
-}
-
 // Either every rank takes its own state as it is, or all merge.
 void Reducer::load_all(std::size_t count, const ReadState& read) {
   const auto rank = static_cast<std::size_t>(comm_.rank());
-  if (all_own(comm_, work_, count, [&] { return is_own(count, read(rank)); })) return load(read(rank));
+  if (all_own(comm_, work_, count, [&] { return state_->is_own(read(rank)); })) return load(read(rank));
   restore([&] {
-    StateMerge all = merge(count);
-    for (std::size_t r = 0; r < count; ++r) all.add(read(r));
-    return all.finish();
+    StateMerge merge(*state_, count);
+    for (std::size_t r = 0; r < count; ++r) merge.add(read(r));
+    return merge.finish();
   });
 }
 

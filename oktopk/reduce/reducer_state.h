@@ -1,25 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that a step of a Reducer changes: the place in the schedules, the exchange in force, the unsent mass. It
-// can be written as a state, read from one, merged from the states of other ranks, and copied to take steps back.
-// A state is read in full into a fresh object and the ranks compare notes before it replaces anything: a state that one
-// rank cannot read changes nothing anywhere.
+// Everything that a step of a Reducer changes: the place in the schedules, the exchange in force, the unsent values,
+// and the results of the last step. All but the results can be written as a state, read from one, merged from the
+// states of other ranks, and copied to take steps back. A state is read in full into a fresh object, and the ranks
+// compare notes before it replaces anything: a state that one rank cannot read changes nothing anywhere.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "oktopk/allreduce/allreduce.h"
 #include "oktopk/base/state.h"
 #include "oktopk/reduce/density.h"
+#include "oktopk/reduce/step_log.h"
 #include "oktopk/reduce/unsent.h"
 #include "oktopk/select/selector.h"
 #include "oktopk/tune/tuner.h"
 
 namespace oktopk {
+
+// The content of a NodeReducer's state begins with it, and no other state does.
+inline constexpr std::uint64_t kNodeState = 0x6e6f64652d73756d;
+
+// UsageError unless `wanted` saved the state: "a Reducer", "a BucketedReducer", "a NodeReducer" or "an optimiser". The
+// error names both. REQUIRES: nothing was taken from the state.
+void require_saver(StateReader state, std::string_view wanted, std::string_view hint = "");
+// UsageError unless rank `rank` of P saved the state.
+void require_own(std::uint32_t saved_P, std::uint32_t saved_rank, int P, int rank);
+// The same for state `r` of `count` states that load_all() was given.
+void require_place(std::uint32_t saved_P, std::uint32_t saved_rank, std::size_t count, std::size_t r);
+// Calls act(); its UsageErrors then name the state: "state 2 of 4: ...".
+void look_into_state(std::size_t r, std::size_t count, const std::function<void()>& act);
+// UsageError that names the first difference of two descriptions.
+void require_same(std::string_view saved, std::string_view mine, std::string_view hint = "");
 
 // Equal for all steps of a Reducer.
 struct ReducerSetting {
@@ -28,15 +46,14 @@ struct ReducerSetting {
   int P;
   const ReducerOptions& options;
   const std::string& description;  // of the options
-
-  int divisor() const { return options.divisor > 0 ? options.divisor : P; }
+  int divisor;                     // makes the mean of the sum over the ranks
 };
 
 // The head of a state: who saved it.
 struct StateOrigin {
   std::uint32_t P = 0;
   std::uint32_t rank = 0;
-  std::uint32_t divisor = 1;  // makes the mean of the sum over the ranks
+  std::uint32_t divisor = 1;
   std::uint64_t n = 0;
   std::string options;
   std::uint64_t steps = 0;
@@ -46,21 +63,41 @@ struct StateOrigin {
   static StateOrigin read(StateReader& state);
 };
 
+// A copy of everything that a step changes, without the results.
+struct ReducerSnapshot {
+  std::optional<DensityPlan> density;
+  std::optional<Tuner> tuner;
+  bool is_spoilt = false;
+  bool has_unsent = false;
+  std::vector<float> residual;  // empty where nothing is unsent
+  StateWriter rest;
+};
+
 class ReducerState {
  public:
   // New: nothing is unsent. REQUIRES: the setting's references outlive the object; options.device is set.
   explicit ReducerState(const ReducerSetting& setting, const std::optional<Tuner>& tuner);
 
-  // The exchange in force becomes the tuner's choice. Its owner memory is lost: Unsent::fold_memory() comes first.
-  void use(const std::optional<Tuner>& tuner);
+  // Preset auto: decides by this profile instead of measuring one, unless the options have one. Only before one was
+  // measured; local, but all ranks must do it together.
+  void use_profile(const Profile& profile);
+  // The exchange becomes the tuner's choice. Nothing is lost: an owner takes its memory into its residual.
+  void adopt_choice();
+  bool is_calibration_due() const;
+
+  // The cost of a step at k: the allreduce's, and that of the ranks' agreement.
+  Prediction predict(const Problem& problem) const;
 
   void write(StateWriter& state) const;
   // REQUIRES: a new object. UsageError unless the state is of this rank, n, P and options.
   void read(std::span<const std::byte> bytes);
-  bool is_own(std::size_t count, std::span<const std::byte> bytes) const;
+  // Whether read() would take it, by its head. UsageError where the head cannot be read.
+  bool is_own(std::span<const std::byte> bytes) const;
 
-  void copy_to(Reducer::Snapshot& snapshot) const;
-  void go_back(const Reducer::Snapshot& snapshot);
+  void copy_to(ReducerSnapshot& snapshot) const;
+  // Undoes the steps since the copy, bitwise, except that a profile that was measured since stays. Local, but all ranks
+  // must do it together.
+  void go_back(const ReducerSnapshot& snapshot);
 
   ReducerSetting setting;
   DensityPlan density;
@@ -70,23 +107,24 @@ class ReducerState {
   const ResidualRule* rule = nullptr;
   Unsent unsent;
   std::uint64_t source = 0;  // a hash of the states that were merged: must be equal on all ranks
-};
 
-struct Reducer::Snapshot {
-  std::uint64_t steps = 0;
-  AdaptiveDensity adaptive;
-  std::optional<Tuner> tuner;
-  bool is_spoilt = false;
-  bool has_unsent = false;
-  std::vector<float> residual;  // empty where nothing is unsent
-  StateWriter rest;
+  // The last step.
+  bool is_prepared = false;  // for the next step: its first messages are over
+  SparseVector selection;
+  Outcome outcome;  // the sum over the ranks, not the mean
+  StepLog log;
+
+ private:
+  void use(const std::optional<Tuner>& its_tuner);
+  void clear_results();
 };
 
 // Joins the states of all ranks of an earlier run, one by one in rank order: rank r continues with what ranks r, r + P,
 // r + 2P, ... had.
 class StateMerge {
  public:
-  StateMerge(const ReducerSetting& setting, std::size_t count, const std::optional<Tuner>& tuner);
+  // An empty merge, for a Reducer that has this state.
+  StateMerge(const ReducerState& state, std::size_t count);
   // UsageError, which names the state, when it is not the next rank's of the same run.
   void add(std::span<const std::byte> state);
   // The result. UsageError when states are missing.

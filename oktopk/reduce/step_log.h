@@ -1,26 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-// The record of the last step (StepMetrics): counts are noted as the step ends, the rest is looked up when
-// somebody asks. O(k).
+// The record of the last step: counts and times are noted during the step, the rest is computed when somebody asks.
 #pragma once
+
+#include <algorithm>
+#include <cmath>
 
 #include "oktopk/reduce/synchroniser.h"
 
 namespace oktopk {
 
-class StepLog {
- public:
-  void begin(const Communicator& comm);
-  void end(std::uint64_t steps, CooView selection, const Update& update, const Communicator& comm);
-  void clear() { counts = {}; }
+struct StepLog {
+  StepMetrics last;  // counts and times
+  MessageCount before;
 
-  // The counts and times of the last step, its thresholds, and what a dense step of n values would send.
-  StepMetrics metrics(Index n, int P, CooView selection, CooView sum) const;
+  void begin(const Communicator& comm) {
+    last = {};
+    before = comm.sent_so_far();
+  }
 
-  StepMetrics counts;
-  StepTimes times;
+  void end(std::uint64_t steps, CooView selection, const Update& update, const Communicator& comm) {
+    const MessageCount sent = comm.sent_so_far() - before;
+    last.step = steps;
+    last.selected = selection.size();
+    last.gathered = update.size();
+    last.messages = sent.messages;
+    last.wire_bytes = sent.bytes;
+    last.is_dense = update.is_dense();
+    last.skipped = update.skipped;
+  }
 
- private:
-  MessageCount before_;  // the step
+  // The last step, with its thresholds and the bytes of a dense step of n values. O(k).
+  StepMetrics metrics(Index n, int P, CooView selection, CooView sum) const {
+    const auto smallest_magnitude = [](CooView v) {
+      double least = v.empty() ? 0 : std::fabs(v.val[0]);
+      for (const float x : v.val) least = std::min(least, double{std::fabs(x)});
+      return least;
+    };
+    StepMetrics metrics = last;
+    metrics.n = n;
+    metrics.dense_bytes = 2.0 * n * (P - 1.0) / P * sizeof(float);
+    if (last.selected > 0) metrics.local_threshold = smallest_magnitude(selection);
+    if (last.gathered > 0 && !last.is_dense) metrics.global_threshold = smallest_magnitude(sum);
+    return metrics;
+  }
 };
 
 }  // namespace oktopk

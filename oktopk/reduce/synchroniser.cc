@@ -12,6 +12,15 @@ Bytes Synchroniser::save() const {
   return write_state([&](StateWriter& state) { write(state); });
 }
 
+StepTimes& StepTimes::operator+=(const StepTimes& other) {
+  check += other.check;
+  select += other.select;
+  exchange += other.exchange;
+  settle += other.settle;
+  inside += other.inside;
+  return *this;
+}
+
 std::span<const float> DenseMean::show(const Update& update) {
   require(!update.is_dense() || update.dense.size() == values_.size(), "dense mean: an update of ", update.dense.size(),
           " values, but n = ", values_.size());

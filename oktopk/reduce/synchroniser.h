@@ -18,6 +18,7 @@
 
 namespace oktopk {
 
+class Optimiser;
 class StateWriter;
 
 // The mean over the ranks, bitwise equal on all of them. A sparse step gives entries, a dense step all n values. These
@@ -65,6 +66,8 @@ struct StepTimes {
   double exchange = 0;  // the allreduce with its sums and codecs, and the wait for slower ranks
   double settle = 0;    // residual rule, mean
   double inside = 0;    // NodeReducer: the sum inside the node and sharing its update, with the wait for its ranks
+
+  StepTimes& operator+=(const StepTimes& other);
 };
 
 // Numbers of the last step, or flush(), on this rank (docs/observability.md). Before the first step, and after a step
@@ -85,6 +88,7 @@ struct StepMetrics {
   double dense_bytes = 0;        // that a dense allreduce of floats would send: 2n(P-1)/P * 4
   StepTimes times;               // seconds on this rank
   std::string preset;            // the preset in force, chosen by auto or by name
+  std::string codec;             // its coding of entries, such as "elias_fano+bf16"
   bool refreshed = false;        // thresholds or cuts were evaluated anew, with extra messages
   bool is_dense = false;         // all n values were exchanged: preset dense, warm-up or flush
   bool skipped = false;          // left out: a gradient of some rank was not finite
@@ -117,8 +121,6 @@ class Synchroniser {
 
   // This rank's state: everything that later steps depend on. Local. Needs no more memory than the state itself.
   Bytes save() const;
-  // Puts the same into a state of the caller's (StateWriter::put_state).
-  virtual void write(StateWriter& state) const = 0;
   // Collective: continues from what this rank saved, bitwise as if never stopped. UsageError on every rank, with
   // nothing changed on any, when one rank's state is damaged or belongs to another problem, rank, P or options.
   virtual void load(std::span<const std::byte> state) = 0;
@@ -131,6 +133,10 @@ class Synchroniser {
   void load_all(std::span<const Bytes> states) {
     load_all(states.size(), [&](std::size_t r) { return std::span<const std::byte>(states[r]); });
   }
+
+ private:
+  friend class Optimiser;  // saves the state inside its own
+  virtual void write(StateWriter& state) const = 0;
 };
 
 }  // namespace oktopk

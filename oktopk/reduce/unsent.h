@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mass that a rank owes to the weights: its residual, and the memory of the region that it owns. It can be looked
-// at, dropped, or moved to Reducers of another layout. COST: O(n) per call, no messages.
+// The mass that a rank owes to the weights: its residual, and the memory of the region that it owns. COST: O(n) per
+// call, no messages.
 #pragma once
 
 #include <span>
@@ -28,12 +28,8 @@ class Unsent {
   bool may_exist() const { return may_exist_; }
   void set_may_exist(bool may) { may_exist_ = may; }
 
-  // To move mass when the layout of the gradient changes: every value of `out` is given once, at its new index, on the
-  // rank that took it. Local, but all ranks must do both together. UsageError, with nothing changed, when the size is
-  // not n, or a given value is not finite or makes the residual overflow.
-  // out = residual + owner memory; both are zero afterwards. Thresholds and cuts stay.
+  // As Reducer::take_unsent() and give_unsent().
   void take(std::span<float> out);
-  // Adds the values to this rank's residual.
   void give(std::span<const float> values);
 
   void subtract_from(std::span<float> x) const;  // x -= residual

@@ -19,8 +19,6 @@
 
 namespace oktopk {
 
-class StateReader;
-class StateWriter;
 struct Problem;
 
 // Prices of the network and the processor, in seconds.
@@ -68,10 +66,6 @@ struct Profile {
 std::string to_json(const Profile& profile);
 Profile profile_from_json(const std::string& text, const std::string& where);
 Profile read_profile(const std::string& file);
-
-// In a saved state.
-void save(const Profile& profile, StateWriter& state);
-Profile take_profile(StateReader& state);
 
 using Clock = std::function<double()>;  // seconds since any moment
 

@@ -16,6 +16,10 @@
 
 namespace oktopk {
 
+// A profile in a saved state.
+void save(const Profile& profile, StateWriter& state);
+Profile take_profile(StateReader& state);
+
 class Tuner {
  public:
   Tuner(const Problem& problem, const Profile& profile, const ChoiceOptions& options);

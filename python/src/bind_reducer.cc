@@ -40,15 +40,10 @@ nb::dict as_dict(const StepMetrics& m) {
   stats["seconds_exchange"] = m.times.exchange;
   stats["seconds_settle"] = m.times.settle;
   stats["preset"] = m.preset;
+  stats["codec"] = m.codec;
   stats["dense"] = m.is_dense;
   stats["skipped"] = m.skipped;
   stats["refreshed"] = m.refreshed;
-  return stats;
-}
-
-nb::dict stats_of(const PyReducer& r) {
-  nb::dict stats = as_dict(r.metrics());
-  stats["codec"] = r.own() ? to_string(r.own()->allreduce().options().codec) : std::string();
   return stats;
 }
 
@@ -127,7 +122,8 @@ void bind_unsent(ReducerClass& c) {
       .def_prop_ro(
           "pace",
           [](const PyReducer& r) {
-            const DensityPlan::Pace pace = r.own() ? r.own()->density().pace() : DensityPlan::Pace{.steps = r.steps()};
+            const DensityPlan::Pace pace =
+                r.own() ? state_of(*r.own()).density.pace() : DensityPlan::Pace{.steps = r.steps()};
             return std::make_tuple(pace.steps, pace.adaptive_steps, pace.density, pace.spent);
           },
           "The place in the schedules: (steps, steps of the adaptive density, its density, entries per value that it "
@@ -140,8 +136,8 @@ void bind_unsent(ReducerClass& c) {
           "steps"_a, "adaptive_steps"_a = 0, "density"_a = 0.0, "spent"_a = 0.0,
           "Before the first step: goes on in the schedules where other Reducers were. All ranks must do it together.")
       .def(
-          "use_profile", [](PyReducer& r, const Profile& profile) { r.reducer().use(profile); }, "profile"_a,
-          "Preset auto: decides by this profile instead of measuring one.");
+          "use_profile", [](PyReducer& r, const Profile& profile) { state_of(r.reducer()).use_profile(profile); },
+          "profile"_a, "Preset auto: decides by this profile instead of measuring one.");
 }
 
 using ExternalSeconds = std::optional<std::pair<double, double>>;
@@ -161,9 +157,9 @@ void bind_external(ReducerClass& c) {
       .def(
           "prepare_flush", [](PyReducer& r) { r.reducer().prepare_flush(); }, nb::call_guard<nb::gil_scoped_release>(),
           "Collective: the same before a flush.")
-      .def_prop_ro("is_calibration_due", [](const PyReducer& r) { return r.reducer().is_calibration_due(); })
+      .def_prop_ro("is_calibration_due", [](const PyReducer& r) { return state_of(r.reducer()).is_calibration_due(); })
       .def_prop_ro(
-          "has_unsent", [](const PyReducer& r) { return r.reducer().unsent().may_exist(); },
+          "has_unsent", [](const PyReducer& r) { return state_of(r.reducer()).unsent.may_exist(); },
           "False: nothing is unsent, on any rank. O(1).")
       .def(
           "end_external",
@@ -197,23 +193,25 @@ void bind_reducer(nb::module_& m) {
       .def_prop_ro(
           "residual",
           [](const PyReducer& r) {
-            return r.own() ? copy_to_numpy(r.own()->residual()) : to_numpy(std::vector<float>(r.sync().n()));
+            return r.own() ? copy_to_numpy(state_of(*r.own()).unsent.values())
+                           : to_numpy(std::vector<float>(r.sync().n()));
           },
           nb::rv_policy::move)
       .def_prop_ro(
           "memory",
           [](const PyReducer& r) {
-            const OwnerMemory memory = r.own() ? r.own()->memory() : OwnerMemory{};
+            const OwnerMemory memory = r.own() ? state_of(*r.own()).unsent.memory() : OwnerMemory{};
             return std::make_pair(memory.region.begin, copy_to_numpy(memory.values));
           },
           nb::rv_policy::move, "(first index, values) of what this rank remembers for its region.")
       .def_prop_ro("profile",
                    [](const PyReducer& r) -> std::optional<Profile> {
-                     const Tuner* tuner = r.own() ? r.own()->tuner() : nullptr;
-                     if (tuner == nullptr || !tuner->is_calibrated()) return std::nullopt;
-                     return tuner->profile();
+                     if (!r.own() || !state_of(*r.own()).tuner) return std::nullopt;
+                     const Tuner& tuner = *state_of(*r.own()).tuner;
+                     return tuner.is_calibrated() ? std::optional(tuner.profile()) : std::nullopt;
                    })
-      .def_prop_ro("stats", &stats_of, "Of the last step, by name.")
+      .def_prop_ro(
+          "stats", [](const PyReducer& r) { return as_dict(r.metrics()); }, "Of the last step, by name.")
       .def_prop_ro(
           "leaders",
           [](const PyReducer& r) {

@@ -13,6 +13,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/base/find_row.h"
 #include "oktopk/codec/codec.h"
+#include "oktopk/reduce/reducer_options.h"
 
 namespace nb = nanobind;
 
@@ -96,9 +97,11 @@ constexpr auto kKeywords = std::to_array<Keyword>({
     {"profile", [](ReducerOptions& o, nb::handle x) { o.profile = nb::cast<Profile>(x); }},
 });
 
-void check_density(const ReducerOptions& options) {
-  if (options.k > 0 || options.preset == "dense") return;
-  require(options.density > 0 && options.density < 1, "reducer: density = ", options.density,
+// The classes of the PyTorch layer always give a density.
+void check_density(ReducerOptions& options) {
+  if (options.k > 0 || options.preset == "dense") return options.density.reset();
+  const double density = options.density.value_or(0.01);
+  require(density > 0 && density < 1, "reducer: density = ", density,
           ", but it is the share of the values that a step sends, above 0 and below 1: 0.01 is 1%; "
           "preset=\"dense\" sends all");
 }
@@ -112,7 +115,9 @@ std::vector<std::string> option_names() {
 }
 
 std::string check_options(const nb::dict& keywords) {
-  const std::string words = describe(read_options(keywords), std::numeric_limits<Index>::max());
+  const ReducerOptions options = read_options(keywords);
+  const std::string words = describe(options, std::numeric_limits<Index>::max());
+  check_used(options);
   const std::optional<int> group = read_group_size(keywords);
   if (!group) return words;
   return words + ", group_size " + (*group == 0 ? "host" : std::to_string(*group));

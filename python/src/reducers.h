@@ -101,27 +101,27 @@ class PyReducer : public PySynchroniser {
   void take_unsent(std::span<float> out) {
     require(out.size() == sync_->n(), "take_unsent: ", out.size(), " values, but n = ", sync_->n());
     if (reducer_)
-      reducer_->unsent().take(out);
+      reducer_->take_unsent(out);
     else
       std::fill(out.begin(), out.end(), 0.0F);
   }
   void give_unsent(std::span<const float> values) {
-    if (reducer_) return reducer_->unsent().give(values);
+    if (reducer_) return reducer_->give_unsent(values);
     require(std::all_of(values.begin(), values.end(), [](float x) { return x == 0; }),
             "give_unsent: this rank does not lead its node, so only zeros can be unsent here");
   }
   void begin_at(const DensityPlan::Pace& pace) {
-    if (reducer_) reducer_->density().begin_at(pace);
+    if (reducer_) state_of(*reducer_).density.begin_at(pace);
     if (node_) node_->set_steps(pace.steps);
   }
 
   void keep_snapshot() {
-    if (reducer_) reducer_->copy_to(snapshot_.emplace());
+    if (reducer_) state_of(*reducer_).copy_to(snapshot_.emplace());
     steps_before_ = steps();
   }
   void go_back() {
     require(steps_before_.has_value(), "go_back: no snapshot was kept");
-    if (reducer_) reducer_->go_back(*snapshot_);
+    if (reducer_) state_of(*reducer_).go_back(*snapshot_);
     if (node_) node_->set_steps(*steps_before_);
     update_ = {};
   }
@@ -142,7 +142,7 @@ class PyReducer : public PySynchroniser {
  private:
   Reducer* reducer_ = nullptr;
   NodeReducer* node_ = nullptr;
-  std::optional<Reducer::Snapshot> snapshot_;
+  std::optional<ReducerSnapshot> snapshot_;
   std::optional<std::uint64_t> steps_before_;  // the snapshot
 };
 

@@ -118,8 +118,8 @@ TEST(Allreduce, run_with_another_n_or_k_on_one_rank_tells_every_rank_and_recover
 
 TEST(Allreduce, run_with_any_other_option_on_one_rank_tells_every_rank) {
   const std::function<void(AllreduceOptions&)> changes[] = {
-      [](AllreduceOptions& o) { o.codec.index = IndexCoding::elias_fano; },
-      [](AllreduceOptions& o) { o.codec.value = ValueCoding::bf16; },
+      [](AllreduceOptions& o) { o.codec = parse_codec("elias_fano+fp32"); },
+      [](AllreduceOptions& o) { o.codec = parse_codec("coo32+bf16"); },
       [](AllreduceOptions& o) { o.skips = "direct"; },
       [](AllreduceOptions& o) { o.residual = ResidualKind::sender_keeps; },
       [](AllreduceOptions& o) { o.tau = 63; },

@@ -11,6 +11,7 @@
 #include "oktopk/allreduce/parts/gather.h"
 #include "oktopk/base/error.h"
 #include "oktopk/comm/skips.h"
+#include "oktopk/reduce/reducer_state.h"
 #include "tests/laws/witness.h"
 #include "tests/support/runs.h"
 
@@ -141,7 +142,7 @@ TEST(Circulant, run_recuts_when_the_load_moves_and_conserves_mass_across_it) {
       CountingCommunicator counting(comm);
       Reducer reducer(counting, n, circulant_options(80, "halving", rule));
       for (int step = 0; step < 60; ++step) {
-        const Range before = reducer.memory().region;
+        const Range before = state_of(reducer).unsent.memory().region;
         const Witness w = witness_step(comm, counting, reducer, moving_gradient(n, comm.rank(), step));
         Dense had = add_up(w.accumulators);
         Dense has = add_up(w.residuals);
@@ -150,14 +151,14 @@ TEST(Circulant, run_recuts_when_the_load_moves_and_conserves_mass_across_it) {
           has[i] += w.memory_after[i] + w.sum[i];
         }
         ASSERT_EQ(had, has) << "step " << step;
-        if (step == 0 || reducer.memory().region == before) continue;
+        if (step == 0 || state_of(reducer).unsent.memory().region == before) continue;
         ++recuts[static_cast<std::size_t>(comm.rank())];
-        EXPECT_EQ(reducer.outcome().returned.empty(), rule == ResidualKind::sender_keeps);
-        for (const float m : reducer.memory().values) EXPECT_EQ(m, 0);
+        EXPECT_EQ(state_of(reducer).outcome.returned.empty(), rule == ResidualKind::sender_keeps);
+        for (const float m : state_of(reducer).unsent.memory().values) EXPECT_EQ(m, 0);
       }
-      EXPECT_LE(reducer.memory().region.begin, n);
+      EXPECT_LE(state_of(reducer).unsent.memory().region.begin, n);
       if (comm.rank() == 0) {
-        EXPECT_LT(reducer.memory().region.end, n / 16);
+        EXPECT_LT(state_of(reducer).unsent.memory().region.end, n / 16);
       }
     });
     EXPECT_GE(recuts[0], 1) << to_string(rule);
@@ -184,7 +185,7 @@ std::vector<int> recut_steps(int P, Index n, std::size_t k, int steps,
     Reducer reducer(comm, n, circulant_options(k, "halving", ResidualKind::owner_memory));
     for (int step = 0; step < steps; ++step) {
       reducer.step(gradient(comm.rank(), step));
-      regions[static_cast<std::size_t>(comm.rank())].push_back(reducer.memory().region);
+      regions[static_cast<std::size_t>(comm.rank())].push_back(state_of(reducer).unsent.memory().region);
     }
   });
   std::vector<int> changed;
@@ -238,7 +239,7 @@ TEST(Circulant, save_and_load_keep_the_pause_between_recuts) {
     for (int step = 70; step < 200; ++step) {
       reducer.step(gradient(comm.rank(), step));
       resumed.step(gradient(comm.rank(), step));
-      ASSERT_EQ(resumed.memory().region, reducer.memory().region) << step;
+      ASSERT_EQ(state_of(resumed).unsent.memory().region, state_of(reducer).unsent.memory().region) << step;
     }
   });
 }
@@ -248,8 +249,8 @@ TEST(Circulant, forget_empties_residual_and_memory) {
     Reducer reducer(comm, 300, circulant_options(10, "halving", ResidualKind::owner_memory));
     reducer.step(make_input(Input::dyadic, 300, comm.rank(), 0, 1));
     reducer.forget();
-    for (const float x : reducer.residual()) EXPECT_EQ(x, 0);
-    for (const float x : reducer.memory().values) EXPECT_EQ(x, 0);
+    for (const float x : state_of(reducer).unsent.values()) EXPECT_EQ(x, 0);
+    for (const float x : state_of(reducer).unsent.memory().values) EXPECT_EQ(x, 0);
     EXPECT_TRUE(reducer.step(std::vector<float>(300, 0.0F)).sparse.empty());
   });
 }

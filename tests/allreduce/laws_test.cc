@@ -61,8 +61,8 @@ std::string describe(const Trial& trial) {
   std::string input;
   for (const InputInfo& info : inputs())
     if (info.kind == trial.input) input = info.name;
-  return input + ", n = " + std::to_string(trial.n) + ", codec " + to_string(trial.options.allreduce.codec) +
-         ", skips " + trial.options.allreduce.skips;
+  return input + ", n = " + std::to_string(trial.n) + ", codec " +
+         to_string(trial.options.allreduce.codec.value_or(Codec{})) + ", skips " + trial.options.allreduce.skips;
 }
 
 std::vector<Finding> findings_of(int P, const Trial& trial) {

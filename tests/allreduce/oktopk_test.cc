@@ -9,6 +9,7 @@
 #include "oktopk/allreduce/parts/gather.h"
 #include "oktopk/allreduce/parts/thresholds.h"
 #include "oktopk/base/error.h"
+#include "oktopk/reduce/reducer_state.h"
 #include "tests/support/runs.h"
 #include "tools/gradient_stream.h"
 
@@ -190,8 +191,8 @@ TEST(Oktopk, run_saved_in_the_middle_goes_on_bit_by_bit_by_every_rule) {
       for (std::uint64_t step = 21; step < 60; ++step) {
         whole.step(stream.at(step));
         resumed.step(stream.at(step));
-        ASSERT_EQ(list_of(whole.outcome().update), list_of(resumed.outcome().update)) << step;
-        ASSERT_EQ(whole.outcome().refreshed, resumed.outcome().refreshed) << step;
+        ASSERT_EQ(list_of(state_of(whole).outcome.update), list_of(state_of(resumed).outcome.update)) << step;
+        ASSERT_EQ(state_of(whole).outcome.refreshed, state_of(resumed).outcome.refreshed) << step;
       }
       EXPECT_EQ(whole.save(), resumed.save());
     });

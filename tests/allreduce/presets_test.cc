@@ -78,7 +78,7 @@ TEST(Presets, fitting_keeps_a_rule_that_conserves_mass_and_replaces_all_others) 
 TEST(Presets, make_with_the_codec_of_dense_blocks_is_refused) {
   for (const Preset& preset : presets()) {
     AllreduceOptions options;
-    options.codec.index = IndexCoding::all;
+    options.codec = Codec{.index = IndexCoding::all};
     if (make_allreduce(preset, {})->is_dense()) continue;
     EXPECT_NE(message_of([&] { make_allreduce(preset, options); }), "accepted") << preset.name;
   }

@@ -55,7 +55,7 @@ VolumePromise promise_of(const Subject& subject, const ReducerOptions& options) 
                   .P = subject.sync().comm().size()};
   problem.gathered = most_in_result(*allreduce, k, static_cast<double>(subject.leaders().size()));
   VolumePromise promise{.k = k, .P = problem.P, .holds_bytes = allreduce->promises_volume()};
-  promise.sized_by_count = options.allreduce.codec.index == IndexCoding::coo32;
+  promise.sized_by_count = options.allreduce.codec.value_or(Codec{}).index == IndexCoding::coo32;
   promise.steady = subject.predict(problem);
   problem.refresh = true;
   promise.refresh = subject.predict(problem);

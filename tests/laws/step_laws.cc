@@ -32,7 +32,7 @@ void check_agreement(const Witness& w, int step, Finding& finding) {
 // Whether dyadic values stay dyadic on the wire: then no sum of this size needs rounding. bf16 rounds to a multiple of
 // the same unit, and its rounding error is one, too; logarithmic levels are not.
 bool is_exact(const Allreduce& allreduce) {
-  const ValueCoding coding = allreduce.options().codec.value;
+  const ValueCoding coding = allreduce.codec().value;
   return allreduce.is_dense() || coding == ValueCoding::fp32 || coding == ValueCoding::bf16;
 }
 

@@ -4,12 +4,16 @@
 #include <numeric>
 
 #include "oktopk/base/error.h"
+#include "oktopk/reduce/nodes.h"
+#include "oktopk/reduce/reducer_options.h"
+#include "oktopk/reduce/reducer_state.h"
 
 namespace oktopk {
 
 std::unique_ptr<Synchroniser> make_synchroniser(Communicator& comm, Index n, const ReducerOptions& options, int group) {
-  if (group == 1) return std::make_unique<Reducer>(comm, n, options);
-  return std::make_unique<NodeReducer>(comm, n, options, NodeOptions{.group = group});
+  const ReducerOptions used = only_used(options);  // trials of several presets share their options
+  if (group == 1) return std::make_unique<Reducer>(comm, n, used);
+  return std::make_unique<NodeReducer>(comm, n, used, NodeOptions{.group = group});
 }
 
 Subject::Subject(Synchroniser& sync)
@@ -22,7 +26,7 @@ const Reducer* Subject::holder() const { return flat_ != nullptr ? flat_ : node_
 std::size_t Subject::k() const { return flat_ != nullptr ? flat_->k() : node_->k(); }
 
 Prediction Subject::predict(const Problem& problem) const {
-  return flat_ != nullptr ? flat_->predict(problem) : node_->predict(problem);
+  return flat_ != nullptr ? state_of(*flat_).predict(problem) : predict_step(*node_, problem);
 }
 
 void Subject::forget() {
@@ -39,14 +43,16 @@ std::vector<int> Subject::leaders() const {
 
 std::vector<float> Subject::residual() const {
   if (holder() == nullptr) return std::vector<float>(n(), 0.0F);
-  const auto values = holder()->residual();
+  const auto values = state_of(*holder()).unsent.values();
   return {values.begin(), values.end()};
 }
 
-OwnerMemory Subject::memory() const { return holder() == nullptr ? OwnerMemory{} : holder()->memory(); }
+OwnerMemory Subject::memory() const {
+  return holder() == nullptr ? OwnerMemory{} : state_of(*holder()).unsent.memory();
+}
 
 CooView Subject::selection() const { return holder() == nullptr ? CooView{} : CooView(holder()->sent()); }
 
-const Outcome& Subject::outcome() const { return holder() == nullptr ? nothing_ : holder()->outcome(); }
+const Outcome& Subject::outcome() const { return holder() == nullptr ? nothing_ : state_of(*holder()).outcome; }
 
 }  // namespace oktopk

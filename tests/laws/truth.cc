@@ -58,7 +58,7 @@ std::size_t Truth::check(const StepRecord& record, std::uint64_t step) {
     for (const auto& [i, m] : magnitude) slack[i] = tolerance_ * m;
 
   const std::string_view name = allreduce_.name();
-  if (!allreduce_.options().codec.lossless()) return check_lossy(record, sum, magnitude);
+  if (!allreduce_.codec().lossless()) return check_lossy(record, sum, magnitude);
   if (name == "gtopk") return compare(record.update, oracle_gtopk(record.selections, k_), slack);
   if (name == "spardl") return compare(record.update, oracle_spardl(record.selections, n_, k_), slack);
   if (name == "oktopk") return check_oktopk(record, sum, slack, step);
@@ -120,7 +120,7 @@ std::size_t Truth::check_circulant(const StepRecord& record, const Entries& sum,
 
 std::size_t Truth::check_lossy(const StepRecord& record, const Entries& sum, const Entries& magnitude) {
   const bool dense = allreduce_.is_dense();  // with any lossy codec, bf16
-  const Tolerance tolerance = codec_tolerance(dense ? ValueCoding::bf16 : allreduce_.options().codec.value);
+  const Tolerance tolerance = codec_tolerance(dense ? ValueCoding::bf16 : allreduce_.codec().value);
   double largest = 0;
   for (const auto& [i, v] : sum) largest = std::max(largest, std::fabs(v));
   const bool applies_union = dense || residual_rule(allreduce_.options().residual).takes_union;

@@ -19,6 +19,7 @@ TEST_P(MpiState, resumed_run_is_the_uninterrupted_one) {
   options.allreduce.tau = 4;
   options.allreduce.tau_prime = 3;
   options.warmup = dense_warmup(1);
+  options = only_used(options);
   Reducer whole(*comm, 500, options);
   for (std::uint64_t step = 0; step < 6; ++step) whole.step(gradient_of(whole, step));
   const Bytes state = whole.save();

@@ -25,6 +25,13 @@ TEST(ClipFactor, of_one_rank_is_the_usual_one) {
   EXPECT_EQ(factors(1, 6, gradient)[0], 1);
 }
 
+TEST(ClipFactor, takes_a_gradient_in_bf16) {
+  run_world("threads", 1, [](Communicator& comm) {
+    const std::vector<Bf16> gradient = {to_bf16(3), to_bf16(0), to_bf16(-4)};
+    EXPECT_EQ(clip_factor(comm, gradient, 2.5F), 0.5F);
+  });
+}
+
 TEST(ClipFactor, is_equal_on_all_ranks_and_bounds_the_mean) {
   constexpr Index n = 50;
   const auto gradient = [](int rank) { return make_input(Input::gaussian, n, rank, 0, 3); };

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "oktopk/base/error.h"
+#include "oktopk/reduce/reducer_state.h"
 #include "tests/support/message.h"
 #include "tests/support/optimisers.h"
 #include "tests/support/runs.h"
@@ -98,7 +99,7 @@ TEST(SparseSGD, step_is_algorithm_2_by_hand) {
       sgd.step(weights, step[static_cast<std::size_t>(comm.rank())]);
       history.push_back(weights);
     }
-    history.emplace_back(reducer.residual().begin(), reducer.residual().end());
+    history.emplace_back(state_of(reducer).unsent.values().begin(), state_of(reducer).unsent.values().end());
     return history;
   });
   // acc {4, 1, 3} and {1, 4, 2}: 4 at 0 and 4 at 1 go; left {0, 1, 3}, {1, 0, 2}.

@@ -71,7 +71,7 @@ def test_states_of_ranks_without_nodes_go_on_in_nodes():
 
     def nodes(comm):
         reducer = oktopk.NodeReducer(comm, N, group_size=2, **OPTIONS)
-        with pytest.raises(oktopk.UsageError, match="not saved by ranks in nodes"):
+        with pytest.raises(oktopk.UsageError, match="saved by a Reducer, but a NodeReducer loads it"):
             reducer.load(saved[comm.rank])
         reducer.load_all(saved)
         return as_dense(reducer.flush())

@@ -7,6 +7,7 @@
 #include "oktopk/reduce/bucketed_reducer.h"
 #include "oktopk/reduce/density.h"
 #include "oktopk/reduce/node_reducer.h"
+#include "oktopk/reduce/reducer_state.h"
 #include "tests/support/training.h"
 
 namespace oktopk::adaptive_synchronisers_test {
@@ -29,7 +30,7 @@ TEST(AdaptiveSynchronisers, nodes_share_updates_of_any_k) {
         for (const Dense& theirs : gather_dense(comm, spread(update, n))) ASSERT_EQ(theirs, spread(update, n));
       }
       if (nodes.reducer() != nullptr) {
-        EXPECT_GT(nodes.reducer()->density().adaptive().k(), 3 * k);
+        EXPECT_GT(state_of(*nodes.reducer()).density.adaptive().k(), 3 * k);
       }
     });
 }
@@ -47,8 +48,8 @@ TEST(AdaptiveSynchronisers, buckets_adapt_one_by_one_and_go_back_together) {
     EXPECT_EQ(buckets.save(), before);
     for (std::size_t b = 0; b < 3; ++b) {
       const Reducer& reducer = buckets.reducer(b);
-      EXPECT_EQ(reducer.density().adaptive().steps(), 12u);
-      EXPECT_LE(static_cast<double>(reducer.density().adaptive().spent()), 12 * 0.06 * reducer.n());
+      EXPECT_EQ(state_of(reducer).density.adaptive().steps(), 12u);
+      EXPECT_LE(static_cast<double>(state_of(reducer).density.adaptive().spent()), 12 * 0.06 * reducer.n());
     }
   });
 }

@@ -12,6 +12,7 @@
 #include "oktopk/base/hash.h"
 #include "oktopk/optim/optimiser.h"
 #include "oktopk/reduce/reducer.h"
+#include "oktopk/reduce/reducer_state.h"
 #include "oktopk/reduce/unsent.h"
 #include "tests/support/message.h"
 #include "tests/support/training.h"
@@ -58,7 +59,7 @@ TEST(BadState, residual_that_is_not_finite_is_refused_by_all) {
       for (std::size_t i = 0; i < 30; ++i) gradient[i] = 100.0F + static_cast<float>(i);
       gradient[41] = 0.3141592F;
       reducer.step(gradient);
-      ASSERT_EQ(reducer.residual()[41], 0.3141592F);
+      ASSERT_EQ(state_of(reducer).unsent.values()[41], 0.3141592F);
       expect_refusal(comm, reducer, poison(reducer.save(), 0.3141592F), "residual[41] = ");
     });
 }
@@ -67,7 +68,7 @@ TEST(BadState, owner_memory_that_is_not_finite_is_refused_by_all) {
   run_world("threads", 2, [&](Communicator& comm) {
     Reducer reducer(comm, n, preset_options("circulant", 10));
     for (std::uint64_t step = 0; step < 3; ++step) reducer.step(gradient_of(reducer, step));
-    const auto memory = reducer.memory().values;
+    const auto memory = state_of(reducer).unsent.memory().values;
     const auto some = std::find_if(memory.begin(), memory.end(), [](float m) { return m != 0; });
     ASSERT_NE(some, memory.end());
     expect_refusal(comm, reducer, poison(reducer.save(), *some), "owner memory[");
@@ -112,7 +113,7 @@ TEST(BadState, merged_states_that_are_not_finite_or_overflow_are_refused) {
       Reducer reducer(comm, n, preset_options("topka", 3));
       std::vector<float> unsent(n, 0.0F);
       unsent[41] = value;
-      reducer.unsent().give(unsent);
+      reducer.give_unsent(unsent);
       return reducer.save();
     });
     if (value < 1) states[1] = poison(states[1], value);

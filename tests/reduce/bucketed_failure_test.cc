@@ -9,6 +9,8 @@
 #include <thread>
 
 #include "oktopk/comm/collectives.h"
+#include "oktopk/reduce/reducer_options.h"
+#include "oktopk/reduce/reducer_state.h"
 #include "oktopk/tune/tuner.h"
 #include "tests/reduce/bucketed.h"
 #include "tests/support/faults.h"
@@ -35,8 +37,8 @@ TEST_P(BucketedFailure, bad_value_in_any_bucket_leaves_the_step_out_on_all_ranks
         ReducerOptions options = preset_options(GetParam(), 30);
         options.nan_policy = policy;
         options.warmup = {{1, 1.0}, {2, 0.25}};
-        BucketedReducer bucketed(comm, kTensors, options, kSize);
-        BucketedReducer spared(comm, kTensors, options, kSize);
+        BucketedReducer bucketed(comm, kTensors, only_used(options), kSize);
+        BucketedReducer spared(comm, kTensors, only_used(options), kSize);
         for (std::uint64_t step = 0; step < 8; ++step) {
           if (step == 0 || step == 1 || step == 5) {
             const Bytes before = bucketed.save();
@@ -80,7 +82,7 @@ TEST(BucketedFailures, skipped_steps_calibrate_once) {
           else
             EXPECT_THROW(bucketed.step(bad), UsageError);
           messages.push_back(counting.traffic().messages_sent);
-          EXPECT_TRUE(bucketed.reducer(0).tuner()->is_calibrated());
+          EXPECT_TRUE(state_of(bucketed.reducer(0)).tuner->is_calibrated());
         }
         for (std::size_t step = 1; step < messages.size(); ++step)
           EXPECT_LT(messages[step], 100U) << "bucket " << bucket << ", step " << step;
@@ -98,7 +100,7 @@ TEST(BucketedReducerFailure, local_policy_kills_the_world) {
         [&](Communicator& comm) {
           ReducerOptions options = preset_options("topka", 30);
           options.nan_policy = NanPolicy::local;
-          BucketedReducer bucketed(comm, kTensors, options, kSize);
+          BucketedReducer bucketed(comm, kTensors, only_used(options), kSize);
           const auto gradient = exploded(comm, bucket, 1);
           const auto step = [&] { bucketed.step(gradient); };
           if (comm.rank() == 1) {
@@ -115,7 +117,7 @@ TEST(BucketedReducerFailure, lone_rank_can_go_on_under_any_policy) {
   run_world("threads", 1, [&](Communicator& comm) {
     ReducerOptions options = preset_options("topka", 30);
     options.nan_policy = NanPolicy::local;
-    BucketedReducer bucketed(comm, kTensors, options, kSize);
+    BucketedReducer bucketed(comm, kTensors, only_used(options), kSize);
     const Bytes before = bucketed.save();
     EXPECT_THROW(bucketed.step(exploded(comm, 2, 0)), UsageError);
     EXPECT_EQ(bucketed.save(), before);

@@ -51,7 +51,7 @@ TEST_P(BucketedMetrics, agree_with_what_all_buckets_sent_and_applied) {
         for (std::size_t b = 0; b < bucketed.buckets().size(); ++b) {
           const Reducer& reducer = bucketed.reducer(b);
           aimed_at += metrics.is_dense ? reducer.n() : reducer.k();
-          refreshed = refreshed || reducer.outcome().refreshed;
+          refreshed = refreshed || state_of(reducer).outcome.refreshed;
         }
         EXPECT_EQ(metrics.k, aimed_at);
         EXPECT_EQ(metrics.refreshed, refreshed);

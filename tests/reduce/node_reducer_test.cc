@@ -10,6 +10,9 @@
 #include <numeric>
 
 #include "oktopk/allreduce/allreduce.h"
+#include "oktopk/reduce/nodes.h"
+#include "oktopk/reduce/reducer_options.h"
+#include "oktopk/reduce/reducer_state.h"
 #include "tests/support/allocations.h"
 #include "tests/support/message.h"
 #include "tests/support/training.h"
@@ -28,7 +31,7 @@ TEST_P(NodeReducerOfMethod, step_is_a_reducers_over_the_nodes_sums) {
       run_world("threads", P, [&](Communicator& comm) {
         ReducerOptions options = GetParam().options(n / 20);
         options.warmup = {{1, 1}, {1, 0.5}};
-        NodeReducer nodes(comm, n, options, {.group = group});
+        NodeReducer nodes(comm, n, only_used(options), {.group = group});
         const auto node = comm.split(comm.rank() / group, 0);
         const bool leads = node->rank() == 0;
         EXPECT_EQ(nodes.reducer() != nullptr, leads);
@@ -44,7 +47,7 @@ TEST_P(NodeReducerOfMethod, step_is_a_reducers_over_the_nodes_sums) {
           const std::vector<float> brought(sum.begin(), sum.end());
           flat.step(brought, 0.5F);
           ASSERT_EQ(sum_applied(*nodes.reducer()), sum_applied(flat)) << "step " << step;
-          ASSERT_TRUE(std::ranges::equal(nodes.reducer()->residual(), flat.residual()));
+          ASSERT_TRUE(std::ranges::equal(state_of(*nodes.reducer()).unsent.values(), state_of(flat).unsent.values()));
         }
       });
 }
@@ -128,7 +131,7 @@ TEST(NodeReducer, unsent_is_the_leaders) {
       EXPECT_EQ(x, std::vector<float>(100, 1.0F));
     } else {
       EXPECT_GT(nodes.unsent_norm(), 0);
-      for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(x[i], 1.0F - nodes.reducer()->residual()[i]);
+      for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(x[i], 1.0F - state_of(*nodes.reducer()).unsent.values()[i]);
     }
     EXPECT_THROW(nodes.subtract_unsent(std::span(x).first(99)), UsageError);
     nodes.forget();
@@ -145,13 +148,13 @@ TEST(NodeReducer, nan_on_any_rank_is_refused_or_skipped_by_all) {
       auto broken = gradient;
       if (comm.rank() == culprit) broken[7] = kNaN;
       ReducerOptions options = preset_options("circulant", 10);
-      NodeReducer refuses(comm, 100, options, {.group = 2});
-      NodeReducer fresh(comm, 100, options, {.group = 2});
+      NodeReducer refuses(comm, 100, only_used(options), {.group = 2});
+      NodeReducer fresh(comm, 100, only_used(options), {.group = 2});
       const std::string message = message_of([&] { refuses.step(broken); });
       EXPECT_NE(message.find("rank " + std::to_string(culprit) + ": gradient[7] = nan"), std::string::npos) << message;
       EXPECT_EQ(bits_of(refuses.step(gradient)), bits_of(fresh.step(gradient)));
       options.nan_policy = NanPolicy::skip;
-      NodeReducer skips(comm, 100, options, {.group = 2});
+      NodeReducer skips(comm, 100, only_used(options), {.group = 2});
       skips.step(gradient);
       const Bytes before = skips.save();
       EXPECT_TRUE(skips.step(broken).skipped);
@@ -167,7 +170,7 @@ TEST(NodeReducer, nan_with_policy_local_is_that_ranks_error_and_the_others_notic
     run_world("threads", 5, [&](Communicator& comm) {
       ReducerOptions options = preset_options("circulant", 10);
       options.nan_policy = NanPolicy::local;
-      NodeReducer nodes(comm, 100, options, {.group = 2});
+      NodeReducer nodes(comm, 100, only_used(options), {.group = 2});
       auto gradient = make_input(Input::dyadic, 100, comm.rank(), 0, 1);
       nodes.step(gradient);
       all_stepped.arrive_and_wait();
@@ -234,15 +237,14 @@ TEST(NodeReducer, predict_adds_the_inside_to_the_leaders_exchange) {
   Problem leaders = all;
   leaders.P = 8;
   const Cost outside = circulant->predict(leaders).expected;
-  const Cost whole = NodeReducer::predict(*circulant, all, 4).expected;
-  const Cost inside = NodeReducer::predict_inside(1e6, 4, 2e4);
+  const Cost whole = predict_in_nodes(*circulant, all, 4).expected;
+  const Cost inside = node_sum_cost(1e6, 4) + node_share_entries_cost(2e4, 4);
   EXPECT_DOUBLE_EQ(whole.bytes, outside.bytes + inside.bytes);
   EXPECT_DOUBLE_EQ(whole.messages, outside.messages + inside.messages);
   // Reduce-scatter and gather: 2 * 3/4 of all values; 2 + 3 messages; then two with the entries.
   EXPECT_DOUBLE_EQ(inside.bytes, 2 * 0.75 * 4e6 + 2 * (2 * 7 + 8 * 2e4));
   EXPECT_DOUBLE_EQ(inside.messages, 7);
-  EXPECT_EQ(NodeReducer::predict(*circulant, all, 1).expected.bytes, circulant->predict(all).expected.bytes);
-  EXPECT_EQ(NodeReducer::predict_inside(1e6, 1).bytes, 0);
+  EXPECT_EQ(predict_in_nodes(*circulant, all, 1).expected.bytes, circulant->predict(all).expected.bytes);
 }
 
 TEST(NodeReducer, step_allocates_nothing_once_warm) {
@@ -256,7 +258,7 @@ TEST(NodeReducer, step_allocates_nothing_once_warm) {
       for (std::size_t step = 0; step < 258; ++step) {
         const std::size_t before = allocations_of_this_thread();
         nodes.step(gradients[step % 4]);
-        const bool refreshed = nodes.reducer() != nullptr && nodes.reducer()->outcome().refreshed;
+        const bool refreshed = nodes.reducer() != nullptr && state_of(*nodes.reducer()).outcome.refreshed;
         if (step >= 250 && !refreshed) late += allocations_of_this_thread() - before;
       }
       return late;

@@ -14,7 +14,7 @@ TEST(OrderedWorker, tasks_run_in_order_whatever_the_order_of_release) {
   OrderedWorker worker;
   for (const std::vector<std::size_t>& order : {std::vector<std::size_t>{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}}) {
     std::vector<std::size_t> ran;
-    worker.start(4, [&](std::size_t i) {
+    worker.start(std::vector<std::size_t>(4, 1), [&](std::size_t i) {
       ran.push_back(i);
       return true;
     });
@@ -30,7 +30,7 @@ TEST(OrderedWorker, release_from_many_threads_runs_each_task_once) {
   OrderedWorker worker;
   std::vector<int> given(count, 0);
   std::vector<int> seen(count, 0);
-  worker.start(count, [&](std::size_t i) {
+  worker.start(std::vector<std::size_t>(count, 1), [&](std::size_t i) {
     seen[i] += given[i];
     return true;
   });
@@ -49,7 +49,7 @@ TEST(OrderedWorker, release_from_many_threads_runs_each_task_once) {
 
 TEST(OrderedWorker, tasks_done_are_visible_while_others_are_awaited) {
   OrderedWorker worker;
-  worker.start(2, [](std::size_t) { return true; });
+  worker.start(std::vector<std::size_t>(2, 1), [](std::size_t) { return true; });
   worker.release(0);
   while (worker.done() == 0) std::this_thread::yield();
   EXPECT_EQ(worker.done(), 1u);
@@ -60,7 +60,7 @@ TEST(OrderedWorker, tasks_done_are_visible_while_others_are_awaited) {
 TEST(OrderedWorker, exception_ends_the_run_and_the_next_one_works) {
   OrderedWorker worker;
   std::size_t ran = 0;
-  worker.start(3, [&](std::size_t i) {
+  worker.start(std::vector<std::size_t>(3, 1), [&](std::size_t i) {
     ++ran;
     if (i == 1) throw std::runtime_error("one");
     return true;
@@ -69,14 +69,14 @@ TEST(OrderedWorker, exception_ends_the_run_and_the_next_one_works) {
   EXPECT_THROW(worker.finish(), std::runtime_error);
   EXPECT_EQ(ran, 2u);
   EXPECT_EQ(worker.done(), 1u);
-  worker.start(1, [&](std::size_t) { return true; });
+  worker.start(std::vector<std::size_t>(1, 1), [&](std::size_t) { return true; });
   worker.release(0);
   EXPECT_NO_THROW(worker.finish());
 }
 
 TEST(OrderedWorker, task_that_says_no_leaves_the_rest_out) {
   OrderedWorker worker;
-  worker.start(3, [](std::size_t i) { return i != 1; });
+  worker.start(std::vector<std::size_t>(3, 1), [](std::size_t i) { return i != 1; });
   for (const std::size_t i : {0, 1, 2}) worker.release(i);
   worker.finish();
   EXPECT_EQ(worker.done(), 2u);
@@ -86,12 +86,12 @@ TEST(OrderedWorker, stop_tells_whether_the_run_was_over) {
   OrderedWorker never;
   EXPECT_TRUE(never.stop());
   OrderedWorker complete;
-  complete.start(1, [](std::size_t) { return true; });
+  complete.start(std::vector<std::size_t>(1, 1), [](std::size_t) { return true; });
   complete.release(0);
   complete.finish();
   EXPECT_TRUE(complete.stop());
   OrderedWorker halfway;
-  halfway.start(2, [](std::size_t) { return true; });
+  halfway.start(std::vector<std::size_t>(2, 1), [](std::size_t) { return true; });
   halfway.release(0);
   EXPECT_FALSE(halfway.stop());
 }

@@ -51,8 +51,8 @@ TEST_P(ReducerAdaptive, ranks_agree_on_k_and_on_the_update_and_no_mass_is_lost) 
           checked_step(reducer, gradient_of(reducer, step));
           common_k(reducer);
         }
-        EXPECT_EQ(reducer.density().adaptive().k() > k, share > 0.5);
-        EXPECT_NE(reducer.density().adaptive().k(), k);
+        EXPECT_EQ(state_of(reducer).density.adaptive().k() > k, share > 0.5);
+        EXPECT_NE(state_of(reducer).density.adaptive().k(), k);
       });
 }
 
@@ -90,11 +90,11 @@ TEST(ReducerAdapts, going_back_repeats_the_steps_bitwise) {
       return bits;
     };
     run(0, 4);
-    Reducer::Snapshot snapshot;
-    reducer.copy_to(snapshot);
+    ReducerSnapshot snapshot;
+    state_of(reducer).copy_to(snapshot);
     const Bytes before = reducer.save();
     const std::uint64_t once = run(4, 12);
-    reducer.go_back(snapshot);
+    state_of(reducer).go_back(snapshot);
     EXPECT_EQ(reducer.save(), before);
     EXPECT_EQ(run(4, 12), once);
   });
@@ -111,7 +111,7 @@ TEST(ReducerAdapts, budget_is_never_exceeded) {
         ASSERT_LE(spent, budget * n * static_cast<double>(step + 1));
       }
       EXPECT_GT(spent, 0.99 * budget * n * 40 - 1);
-      EXPECT_EQ(static_cast<double>(reducer.density().adaptive().spent()), spent);
+      EXPECT_EQ(static_cast<double>(state_of(reducer).density.adaptive().spent()), spent);
     });
 }
 
@@ -121,7 +121,7 @@ TEST(ReducerAdapts, share_is_the_mean_over_the_ranks_of_what_they_sent) {
       Reducer reducer(comm, n, circulant());
       for (std::uint64_t step = 0; step < 9; ++step) {
         const auto gradient = gradient_of(reducer, step, Input::gaussian);
-        Dense acc(reducer.residual().begin(), reducer.residual().end());
+        Dense acc(state_of(reducer).unsent.values().begin(), state_of(reducer).unsent.values().end());
         acc = plus(acc, Dense(gradient.begin(), gradient.end()));
         reducer.step(gradient);
         double sent = 0;
@@ -139,7 +139,7 @@ TEST(ReducerAdapts, zero_gradients_change_nothing_and_scales_do_not_matter) {
     Reducer reducer(comm, n, circulant());
     const std::vector<float> zeros(n, 0.0F);
     for (int step = 0; step < 7; ++step) reducer.step(zeros);
-    EXPECT_EQ(reducer.density().adaptive().k(), k);
+    EXPECT_EQ(state_of(reducer).density.adaptive().k(), k);
     for (std::uint64_t step = 0; step < 30; ++step) {
       const float scale = step % 10 < 5 ? 0x1p60F : 0x1p-60F;
       reducer.step(comm.rank() == 1 ? zeros : gradient_of(reducer, step), scale);
@@ -156,16 +156,16 @@ TEST(ReducerAdapts, k_begins_after_the_warmup_and_skipped_steps_do_not_count) {
     options.nan_policy = NanPolicy::skip;
     Reducer reducer(comm, n, options);
     for (std::uint64_t step = 0; step < 6; ++step) reducer.step(gradient_of(reducer, step));
-    EXPECT_EQ(reducer.density().adaptive().steps(), 0u);
-    EXPECT_EQ(reducer.density().adaptive().k(), k);
+    EXPECT_EQ(state_of(reducer).density.adaptive().steps(), 0u);
+    EXPECT_EQ(state_of(reducer).density.adaptive().k(), k);
     const std::vector<float> bad(n, std::nanf(""));
     EXPECT_TRUE(reducer.step(comm.rank() == 2 ? bad : gradient_of(reducer, 6)).skipped);
-    EXPECT_EQ(reducer.density().adaptive().steps(), 0u);
+    EXPECT_EQ(state_of(reducer).density.adaptive().steps(), 0u);
     for (std::uint64_t step = 6; step < 9; ++step) reducer.step(gradient_of(reducer, step));
-    EXPECT_EQ(reducer.density().adaptive().steps(), 3u);
-    EXPECT_GT(reducer.density().adaptive().k(), k);
+    EXPECT_EQ(state_of(reducer).density.adaptive().steps(), 3u);
+    EXPECT_GT(state_of(reducer).density.adaptive().k(), k);
     reducer.flush();
-    EXPECT_EQ(reducer.density().adaptive().steps(), 3u);
+    EXPECT_EQ(state_of(reducer).density.adaptive().steps(), 3u);
   });
 }
 
@@ -180,15 +180,15 @@ TEST(ReducerAdapts, fewer_ranks_and_other_options_go_on_from_the_same_k) {
     states[static_cast<std::size_t>(comm.rank())] = reducer.save();
     barrier(comm);
     if (comm.rank() != 0) return;
-    next = reducer.density().adaptive().k();
-    spent = reducer.density().adaptive().spent();
+    next = state_of(reducer).density.adaptive().k();
+    spent = state_of(reducer).density.adaptive().spent();
   });
   ASSERT_GT(next, k);
   run_world("threads", 3, [&](Communicator& comm) {
     Reducer reducer(comm, n, circulant(0.95));
     reducer.load_all(states);
-    EXPECT_EQ(reducer.density().adaptive().k(), next);
-    EXPECT_EQ(reducer.density().adaptive().spent(), spent);
+    EXPECT_EQ(state_of(reducer).density.adaptive().k(), next);
+    EXPECT_EQ(state_of(reducer).density.adaptive().spent(), spent);
     Reducer fixed(comm, n, preset_options("circulant", k));
     fixed.load_all(states);
     fixed.step(gradient_of(fixed, 8));
@@ -196,7 +196,7 @@ TEST(ReducerAdapts, fewer_ranks_and_other_options_go_on_from_the_same_k) {
     Reducer thrifty(comm, n, circulant(0.95, 0.02));
     thrifty.load_all(states);
     for (std::uint64_t step = 8; step < 20; ++step) thrifty.step(gradient_of(thrifty, step));
-    EXPECT_EQ(thrifty.density().adaptive().k(), 8u);
+    EXPECT_EQ(state_of(thrifty).density.adaptive().k(), 8u);
   });
 }
 
@@ -209,11 +209,11 @@ TEST(ReducerAdapts, load_of_different_densities_is_refused_by_all) {
       one.step(gradient_of(one, step));
       other.step(std::vector<float>(n, 0.0F));
     }
-    ASSERT_NE(one.density().adaptive().words(), other.density().adaptive().words());
+    ASSERT_NE(state_of(one).density.adaptive().words(), state_of(other).density.adaptive().words());
     Reducer fresh(comm, n, options);
     const std::string message = message_of([&] { fresh.load((comm.rank() == 1 ? other : one).save()); });
     EXPECT_NE(message.find("different states"), std::string::npos) << message;
-    EXPECT_EQ(fresh.density().adaptive().steps(), 0u);
+    EXPECT_EQ(state_of(fresh).density.adaptive().steps(), 0u);
     barrier(comm);
   });
 }
@@ -259,7 +259,7 @@ TEST(ReducerAdapts, auto_keeps_k_over_a_change_of_the_exchange) {
       checked_step(reducer, gradient_of(reducer, step));
       common_k(reducer);
     }
-    EXPECT_GT(reducer.density().adaptive().k(), k);
+    EXPECT_GT(state_of(reducer).density.adaptive().k(), k);
   });
 }
 

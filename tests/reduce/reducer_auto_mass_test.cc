@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "oktopk/reduce/reducer.h"
+#include "oktopk/reduce/reducer_state.h"
 #include "tests/support/world.h"
 
 namespace oktopk::reducer_auto_mass_test {
@@ -23,8 +24,8 @@ void subtract_applied(std::vector<double>& balance, const Outcome& applied) {
 }
 
 void subtract_unsent(std::vector<double>& balance, const Reducer& reducer) {
-  for (std::size_t i = 0; i < balance.size(); ++i) balance[i] -= reducer.residual()[i];
-  const OwnerMemory memory = reducer.memory();
+  for (std::size_t i = 0; i < balance.size(); ++i) balance[i] -= state_of(reducer).unsent.values()[i];
+  const OwnerMemory memory = state_of(reducer).unsent.memory();
   for (std::size_t i = 0; i < memory.values.size(); ++i) balance[memory.region.begin + i] -= memory.values[i];
 }
 
@@ -46,12 +47,12 @@ Ledger keep_ledger(int P, Index n, const ReducerOptions& options, int steps) {
       const auto gradient = hot_gradient(n, comm.rank(), step);
       for (std::size_t i = 0; i < n; ++i) balance[i] += gradient[i];
       reducer.step(gradient);
-      if (comm.rank() == 0) subtract_applied(balance, reducer.outcome());
+      if (comm.rank() == 0) subtract_applied(balance, state_of(reducer).outcome);
     }
     subtract_unsent(balance, reducer);
     if (comm.rank() == 0) {
-      ledger.preset = reducer.allreduce().name();
-      ledger.rule = reducer.allreduce().options().residual;
+      ledger.preset = state_of(reducer).allreduce->name();
+      ledger.rule = state_of(reducer).allreduce->options().residual;
     }
     return balance;
   });

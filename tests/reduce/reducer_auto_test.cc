@@ -64,12 +64,12 @@ TEST(ReducerAuto, without_reviews_two_runs_give_the_same_bits) {
       ReducerOptions options = auto_options(boundless_hope());
       options.choice.review = review;
       Reducer reducer(comm, n, options);
-      const Method first = reducer.tuner()->choice().method;
+      const Method first = state_of(reducer).tuner->choice().method;
       std::vector<float> weights(n);
       bool has_changed = false;
       for (int step = 0; step < kReviews; ++step) {
         reducer.step(gradient_of(comm.rank(), step)).subtract_from(weights);
-        has_changed = has_changed || reducer.tuner()->choice().method != first;
+        has_changed = has_changed || state_of(reducer).tuner->choice().method != first;
       }
       EXPECT_EQ(has_changed, review);
       return std::pair(weights, review ? Bytes{} : reducer.save());
@@ -84,15 +84,15 @@ TEST(ReducerAuto, is_the_default) { EXPECT_EQ(ReducerOptions{}.preset, "auto"); 
 TEST(ReducerAuto, takes_the_preset_of_the_profile) {
   for (const int P : {2, 3, 5})
     run_world("threads", P, [](Communicator& comm) {
-      EXPECT_EQ(Reducer(comm, n, auto_options(slow_network())).allreduce().name(), "circulant");
-      EXPECT_EQ(Reducer(comm, n, auto_options(slow_processor())).allreduce().name(), "dense");
+      EXPECT_EQ(Reducer(comm, n, auto_options(slow_network())).metrics().preset, "circulant");
+      EXPECT_EQ(Reducer(comm, n, auto_options(slow_processor())).metrics().preset, "dense");
     });
 }
 
 TEST(ReducerAuto, gives_what_the_chosen_method_gives) {
   run_world("threads", 3, [](Communicator& comm) {
     Reducer reducer(comm, n, auto_options(slow_network()));
-    const Method method = reducer.tuner()->choice().method;
+    const Method method = state_of(reducer).tuner->choice().method;
     ReducerOptions same;
     same.preset = method.preset;
     same.allreduce = method.options({});
@@ -115,8 +115,8 @@ TEST(ReducerAuto, measures_before_the_first_step_and_all_ranks_choose_alike) {
     const auto methods = gather_world("threads", P, [](Communicator& comm) {
       Reducer reducer(comm, n, {});
       reducer.step(gradient_of(comm.rank(), 0));
-      EXPECT_EQ(reducer.tuner()->is_calibrated(), comm.size() > 1);
-      return to_string(reducer.tuner()->choice().method);
+      EXPECT_EQ(state_of(reducer).tuner->is_calibrated(), comm.size() > 1);
+      return to_string(state_of(reducer).tuner->choice().method);
     });
     for (const std::string& method : methods) EXPECT_EQ(method, methods[0]);
   }
@@ -131,13 +131,13 @@ TEST(ReducerAuto, changes_its_choice_and_loses_no_mass) {
       for (int step = 0; step < kReviews; ++step) {
         const auto gradient = gradient_of(comm.rank(), step);
         for (std::size_t i = 0; i < n; ++i) balance[i] += gradient[i];
-        const std::string name(reducer.allreduce().name());
+        const std::string name(state_of(reducer).allreduce->name());
         if (!names.ends_with(name)) names += " " + name;
         reducer.step(gradient);
-        if (comm.rank() == 0) subtract(balance, reducer.outcome());
+        if (comm.rank() == 0) subtract(balance, state_of(reducer).outcome);
       }
-      for (std::size_t i = 0; i < n; ++i) balance[i] -= reducer.residual()[i];
-      const OwnerMemory memory = reducer.memory();
+      for (std::size_t i = 0; i < n; ++i) balance[i] -= state_of(reducer).unsent.values()[i];
+      const OwnerMemory memory = state_of(reducer).unsent.memory();
       for (std::size_t i = 0; i < memory.values.size(); ++i) balance[memory.region.begin + i] -= memory.values[i];
       return std::pair(names, balance);
     });
@@ -155,10 +155,10 @@ TEST(ReducerAuto, continues_from_a_state_saved_after_a_change) {
   run_world("threads", 3, [](Communicator& comm) {
     Reducer reducer(comm, n, auto_options(boundless_hope()));
     for (int step = 0; step < 20; ++step) reducer.step(gradient_of(comm.rank(), step));
-    ASSERT_EQ(reducer.allreduce().name(), "dense");
+    ASSERT_EQ(state_of(reducer).allreduce->name(), "dense");
     Reducer restored(comm, n, auto_options(boundless_hope()));
     restored.load(reducer.save());
-    EXPECT_EQ(restored.allreduce().name(), "dense");
+    EXPECT_EQ(state_of(restored).allreduce->name(), "dense");
     EXPECT_EQ(restored.steps(), 20U);
     // Up to the next review, which follows the clock.
     for (int step = 20; step < 30; ++step) {
@@ -215,9 +215,9 @@ TEST(ReducerAuto, measures_anew_after_states_of_other_ranks_were_merged) {
   run_world("threads", 2, [&](Communicator& comm) {
     Reducer reducer(comm, n, {});
     reducer.load_all(states);
-    EXPECT_FALSE(reducer.tuner()->is_calibrated());
+    EXPECT_FALSE(state_of(reducer).tuner->is_calibrated());
     reducer.step(gradient_of(comm.rank(), 1));
-    EXPECT_TRUE(reducer.tuner()->is_calibrated());
+    EXPECT_TRUE(state_of(reducer).tuner->is_calibrated());
   });
 }
 
@@ -235,13 +235,13 @@ TEST(ReducerAuto, goes_back_to_an_earlier_choice) {
   run_world("threads", 2, [](Communicator& comm) {
     Reducer reducer(comm, n, auto_options(boundless_hope()));
     for (int step = 0; step < 10; ++step) reducer.step(gradient_of(comm.rank(), step));
-    Reducer::Snapshot snapshot;
-    reducer.copy_to(snapshot);
+    ReducerSnapshot snapshot;
+    state_of(reducer).copy_to(snapshot);
     const Bytes before = reducer.save();
     for (int step = 10; step < 20; ++step) reducer.step(gradient_of(comm.rank(), step));
-    ASSERT_EQ(reducer.allreduce().name(), "dense");
-    reducer.go_back(snapshot);
-    EXPECT_EQ(reducer.allreduce().name(), "circulant");
+    ASSERT_EQ(state_of(reducer).allreduce->name(), "dense");
+    state_of(reducer).go_back(snapshot);
+    EXPECT_EQ(state_of(reducer).allreduce->name(), "circulant");
     EXPECT_EQ(reducer.save(), before);
   });
 }
@@ -261,10 +261,10 @@ TEST(ReducerAuto, a_profile_comes_before_the_first_step) {
     ReducerOptions options = auto_options({});
     options.profile.reset();
     Reducer reducer(comm, n, options);
-    reducer.use(slow_processor());
-    EXPECT_EQ(reducer.allreduce().name(), "dense");
+    state_of(reducer).use_profile(slow_processor());
+    EXPECT_EQ(state_of(reducer).allreduce->name(), "dense");
     reducer.step(gradient_of(comm.rank(), 0));
-    EXPECT_THROW(reducer.use(slow_network()), UsageError);
+    EXPECT_THROW(state_of(reducer).use_profile(slow_network()), UsageError);
   });
 }
 
@@ -278,9 +278,9 @@ TEST(ReducerAuto, buckets_share_one_measurement) {
       const Update update = bucketed.step(gradient);
       EXPECT_FALSE(update.skipped);
     }
-    const Machine& first = bucketed.reducer(0).tuner()->profile().machine;
+    const Machine& first = state_of(bucketed.reducer(0)).tuner->profile().machine;
     for (std::size_t b = 0; b < 3; ++b) {
-      const Machine& machine = bucketed.reducer(b).tuner()->profile().machine;
+      const Machine& machine = state_of(bucketed.reducer(b)).tuner->profile().machine;
       EXPECT_EQ(machine.alpha, first.alpha);
       EXPECT_EQ(machine.beta, first.beta);
       EXPECT_EQ(machine.gamma, first.gamma);

@@ -6,6 +6,8 @@
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/reduce/reducer.h"
+#include "oktopk/reduce/reducer_options.h"
+#include "oktopk/reduce/reducer_state.h"
 #include "oktopk/reduce/unsent.h"
 #include "oktopk/tune/tuner.h"
 #include "tests/laws/inputs.h"
@@ -22,7 +24,7 @@ ReducerOptions external_options(const std::string& preset) {
   options.preset = preset;
   options.density = 0.05;
   options.choice.external_dense = true;
-  return options;
+  return only_used(options);
 }
 
 std::vector<float> gradient_of(int rank, int step) {
@@ -32,7 +34,7 @@ std::vector<float> gradient_of(int rank, int step) {
 // The caller's sum over the ranks of his gradient and of what is unsent.
 std::vector<float> external_sum(Reducer& reducer, std::vector<float> mine) {
   std::vector<float> unsent(n, 0.0F);
-  if (reducer.unsent().may_exist()) reducer.unsent().take(unsent);
+  if (state_of(reducer).unsent.may_exist()) reducer.take_unsent(unsent);
   for (Index i = 0; i < n; ++i) mine[i] += unsent[i];
   Workspace work;
   allreduce_small(reducer.comm(), std::span<float>(mine), Reduction::sum, work);
@@ -79,20 +81,20 @@ TEST(ReducerExternal, loses_nothing_between_sparse_and_dense_steps) {
       const auto apply = [&](const Update& update) {
         update.for_each([&](Index i, float mean) { owed[i] -= double{mean} * comm.size(); });
       };
-      EXPECT_FALSE(reducer.unsent().may_exist());
+      EXPECT_FALSE(state_of(reducer).unsent.may_exist());
       for (int step = 0; step < 6; ++step) {
         std::vector<float> given = gradient_of(comm.rank(), step);
         apply(reducer.step(given));
         Workspace work;
         allreduce_small(comm, std::span<float>(given), Reduction::sum, work);
         for (Index i = 0; i < n; ++i) owed[i] += given[i];
-        EXPECT_TRUE(reducer.unsent().may_exist());
+        EXPECT_TRUE(state_of(reducer).unsent.may_exist());
       }
       reducer.prepare_flush();
       const std::vector<float> rest = external_sum(reducer, std::vector<float>(n, 0.0F));
       reducer.end_external({.is_flush = true});
       for (Index i = 0; i < n; ++i) EXPECT_NEAR(owed[i], rest[i], 1e-4) << i;
-      EXPECT_FALSE(reducer.unsent().may_exist());
+      EXPECT_FALSE(state_of(reducer).unsent.may_exist());
       EXPECT_EQ(reducer.unsent_norm(), 0);
       EXPECT_EQ(reducer.steps(), 6U) << "a flush is no step";
     });
@@ -108,9 +110,9 @@ TEST(ReducerExternal, step_left_out_does_not_count) {
     EXPECT_EQ(reducer.steps(), 0U);
     EXPECT_NE(message_of<UsageError>([&] { reducer.end_external({}); }).find("without prepare()"), std::string::npos);
     const std::vector<float> given(n, 1.0F);
-    reducer.unsent().give(given);
+    reducer.give_unsent(given);
     ASSERT_TRUE(reducer.prepare());
-    EXPECT_NE(message_of<UsageError>([&] { reducer.end_external({}); }).find("did not take what is unsent"),
+    EXPECT_NE(message_of<UsageError>([&] { reducer.end_external({}); }).find("take_unsent() was not called"),
               std::string::npos);
   });
 }
@@ -137,14 +139,14 @@ TEST(ReducerExternal, auto_takes_the_callers_dense_where_its_price_is_the_least)
   run_world("threads", 3, [](Communicator& comm) {
     ReducerOptions options = external_options("auto");
     Reducer cheap(comm, n, options);
-    ASSERT_TRUE(cheap.is_calibration_due());
+    ASSERT_TRUE(state_of(cheap).is_calibration_due());
     EXPECT_TRUE(cheap.prepare(ExternalPrice{.latency = 1e-12, .per_byte = 0}));
-    EXPECT_EQ(cheap.tuner()->profile().external_dense->latency, 1e-12);
-    EXPECT_FALSE(cheap.is_calibration_due());
+    EXPECT_EQ(state_of(cheap).tuner->profile().external_dense->latency, 1e-12);
+    EXPECT_FALSE(state_of(cheap).is_calibration_due());
     Reducer dear(comm, n, options);
     const double mine = comm.rank() == 2 ? 1000 : 1e-12;  // the dearest rank's counts
     EXPECT_FALSE(dear.prepare(ExternalPrice{.latency = mine, .per_byte = 0}));
-    EXPECT_EQ(dear.tuner()->profile().external_dense->latency, 1000);
+    EXPECT_EQ(state_of(dear).tuner->profile().external_dense->latency, 1000);
     options.profile = Profile{.external_dense = ExternalPrice{.latency = 1e-6, .per_byte = 0}};
     Reducer hopeful(comm, n, options);
     int made = 0;  // steps that disappoint are reviewed as all others are

@@ -18,37 +18,87 @@ using Change = std::function<void(ReducerOptions&)>;
 std::string answer(const std::string& preset, const Change& change) {
   ReducerOptions options{.preset = preset};
   change(options);
-  return message_of([&] { describe(options, 100); });
+  const std::string message = message_of([&] { check_used(options); });
+  EXPECT_EQ(message_of([&] { check_used(only_used(options)); }), "accepted");
+  return message;
 }
 
-TEST(ReducerOptions, describe_refuses_what_auto_chooses_itself) {
+TEST(ReducerOptions, check_refuses_what_auto_chooses_itself) {
   EXPECT_EQ(answer("auto", [](auto&) {}), "accepted");
-  EXPECT_NE(answer("auto", [](auto& o) { o.allreduce.codec.value = ValueCoding::bf16; })
-                .find("codec with preset auto, which chooses the coding itself"),
-            std::string::npos);
+  EXPECT_EQ(answer("auto", [](auto& o) { o.allreduce.codec = Codec{}; }),
+            "reducer: codec = coo32+fp32 with preset auto, which chooses the coding itself: name a preset, or set "
+            "choice.coarsest, the coarsest value coding that it may take (fp32: lossless)");
   EXPECT_EQ(answer("auto", [](auto& o) { o.allreduce.skips = "1"; }),
-            "reducer: skips with preset auto, which chooses them itself: name a preset");
+            "reducer: skips = 1 with preset auto, which chooses them itself: name a preset");
   EXPECT_EQ(answer("auto", [](auto& o) { o.allreduce.tau = 8; }), "accepted");
   EXPECT_EQ(answer("auto", [](auto& o) { o.allreduce.residual = ResidualKind::sender_keeps; }), "accepted");
 }
 
-TEST(ReducerOptions, describe_refuses_what_only_auto_uses) {
+TEST(ReducerOptions, check_refuses_what_only_auto_uses) {
   const std::vector<std::pair<std::string, Change>> changes = {
       {"profile", [](auto& o) { o.profile = Profile{}; }},
       {"choice.presets", [](auto& o) { o.choice.presets = {"topka"}; }},
-      {"choice.overrides", [](auto& o) { o.choice.overrides = Overrides::parse("dense"); }},
-      {"choice.coarsest", [](auto& o) { o.choice.coarsest = ValueCoding::fp32; }},
-      {"choice.review", [](auto& o) { o.choice.review = false; }}};
+      {"choice.overrides = dense", [](auto& o) { o.choice.overrides = Overrides::parse("dense"); }},
+      {"choice.coarsest = fp32", [](auto& o) { o.choice.coarsest = ValueCoding::fp32; }},
+      {"choice.preference = 0.5", [](auto& o) { o.choice.preference = 0.5; }},
+      {"choice.review = 0", [](auto& o) { o.choice.review = false; }}};
   for (const auto& [option, change] : changes) {
     EXPECT_EQ(answer("circulant", change), "reducer: " + option + " with preset circulant, but only auto uses it");
     EXPECT_EQ(answer("auto", change), "accepted");
   }
 }
 
-TEST(ReducerOptions, describe_refuses_skips_except_with_circulant) {
-  const Change change = [](auto& o) { o.allreduce.skips = "direct"; };
-  EXPECT_EQ(answer("oktopk", change), "reducer: skips with preset oktopk, but only circulant uses them");
-  EXPECT_EQ(answer("circulant", change), "accepted");
+TEST(ReducerOptions, check_refuses_what_only_one_preset_uses) {
+  const Change skips = [](auto& o) { o.allreduce.skips = "direct"; };
+  EXPECT_EQ(answer("oktopk", skips), "reducer: skips = direct with preset oktopk, but only circulant uses them");
+  EXPECT_EQ(answer("circulant", skips), "accepted");
+  const Change tau = [](auto& o) { o.allreduce.tau = 8; };
+  EXPECT_EQ(answer("circulant", tau), "reducer: tau = 8 with preset circulant, but only oktopk uses it");
+  EXPECT_EQ(answer("oktopk", tau), "accepted");
+  const Change thresholds = [](auto& o) { o.allreduce.thresholds = ThresholdRule::paper; };
+  EXPECT_EQ(answer("topka", thresholds),
+            "reducer: thresholds = paper with preset topka, but only oktopk and the selector reused use it");
+  const Change reused = [](auto& o) { o.allreduce.tau_prime = 5, o.selector = "reused"; };
+  EXPECT_EQ(answer("topka", reused), "accepted");
+}
+
+TEST(ReducerOptions, check_refuses_what_dense_ignores) {
+  const std::vector<std::pair<std::string, Change>> changes = {
+      {"density = 0.5", [](auto& o) { o.density = 0.5; }},
+      {"warmup", [](auto& o) { o.warmup = dense_warmup(3); }},
+      {"adaptive", [](auto& o) { o.adaptive.target_share = 0.5; }},
+      {"selector = exact", [](auto& o) { o.selector = "exact"; }},
+      {"decay = 0.5", [](auto& o) { o.decay = 0.5F; }}};
+  for (const auto& [option, change] : changes) {
+    EXPECT_EQ(answer("dense", change),
+              "reducer: " + option + " with preset dense, which sends all values in every step");
+    EXPECT_EQ(answer("topka", change), "accepted");
+  }
+  EXPECT_EQ(answer("dense", [](auto& o) { o.allreduce.codec = parse_codec("coo32+bf16"); }), "accepted");
+  EXPECT_EQ(answer("dense", [](auto& o) { o.allreduce.codec = parse_codec("elias_fano+log8"); }),
+            "reducer: codec = elias_fano+log8 with preset dense, which sends values without indices, in fp32 or bf16");
+}
+
+TEST(ReducerOptions, check_refuses_two_sources_of_one_value) {
+  EXPECT_EQ(answer("topka", [](auto& o) { o.k = 7, o.density = 0.01; }),
+            "reducer: density = 0.01 with preset topka, but k was given, too");
+  EXPECT_EQ(answer("auto", [](auto& o) { o.choice.allreduce.tau = 7; }),
+            "reducer: choice.allreduce with preset auto, but options.allreduce counts");
+  EXPECT_EQ(answer("auto", [](auto& o) { o.choice.groups = true; }),
+            "reducer: choice.groups = 1 with preset auto, but only NodeReducer forms groups");
+}
+
+TEST(ReducerOptions, constructors_check_and_name_auto_among_the_presets) {
+  run_world("threads", 1, [](Communicator& comm) {
+    const ReducerOptions ignored{.preset = "topka", .allreduce = {.tau = 8}};
+    const std::string text = "reducer: tau = 8 with preset topka, but only oktopk uses it";
+    EXPECT_EQ(message_of([&] { Reducer(comm, 10, ignored); }), text);
+    EXPECT_EQ(message_of([&] { NodeReducer(comm, 10, ignored); }), "rank 0: " + text);
+    EXPECT_EQ(message_of([&] { BucketedReducer(comm, std::vector<int>{10}, ignored); }), text);
+    const std::string unknown = message_of([&] { Reducer(comm, 10, {.preset = "best"}); });
+    EXPECT_NE(unknown.find("circulant, auto"), std::string::npos) << unknown;
+    EXPECT_EQ(Reducer(comm, 0).step({}).size(), 0u);
+  });
 }
 
 TEST(ReducerOptions, n_beyond_an_index_is_refused_by_name) {

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "oktopk/reduce/notes.h"
+#include "oktopk/reduce/reducer_state.h"
 #include "tests/support/message.h"
 #include "tests/support/training.h"
 
@@ -155,7 +156,7 @@ TEST(ReducerRefusals, notes_cost_what_predict_adds_and_policy_local_sends_none) 
         reducer.step(gradient_of(reducer, 0));
         counting.reset();
         reducer.step(gradient_of(reducer, 1));
-        return std::pair{counting.traffic(), reducer.predict({.n = n, .k = k, .P = P}).expected};
+        return std::pair{counting.traffic(), state_of(reducer).predict({.n = n, .k = k, .P = P}).expected};
       };
       const auto [with, with_cost] = run(NanPolicy::error);
       const auto [without, without_cost] = run(NanPolicy::local);

@@ -3,6 +3,7 @@
 // dyadic, so that mass is compared to the last bit.
 #include <gtest/gtest.h>
 
+#include "oktopk/reduce/reducer_options.h"
 #include "tests/support/training.h"
 
 namespace oktopk::reducer_schedule_test {
@@ -35,7 +36,7 @@ TEST_P(ReducerSchedule, warmup_steps_are_dense_and_leave_nothing) {
     run_world("threads", P, [&](Communicator& comm) {
       ReducerOptions options = GetParam().options(k);
       options.warmup = dense_warmup(3);
-      Reducer reducer(comm, n, options);
+      Reducer reducer(comm, n, only_used(options));
       Reducer fresh(comm, n, GetParam().options(k));
       for (std::uint64_t step = 0; step < 3; ++step) {
         const auto gradient = gradient_of(reducer, step);
@@ -59,7 +60,7 @@ TEST_P(ReducerSchedule, step_with_a_changing_k_keeps_agreement_and_mass) {
     run_world("threads", P, [&](Communicator& comm) {
       ReducerOptions options = GetParam().options(k);
       options.warmup = {{3, 0.25}, {2, 0.0625}, {1, 1}, {2, 0.0025}, {3, 0.5}};
-      Reducer reducer(comm, n, options);
+      Reducer reducer(comm, n, only_used(options));
       for (std::uint64_t step = 0; step < 14; ++step) checked_step(reducer, step);
     });
 }
@@ -69,9 +70,9 @@ TEST_P(ReducerSchedule, decay_fades_what_was_not_sent) {
     ReducerOptions options = GetParam().options(k);
     options.decay = 0.5F;
     options.warmup = {{2, 0.1}, {1, 1}};
-    Reducer reducer(comm, n, options);
+    Reducer reducer(comm, n, only_used(options));
     for (std::uint64_t step = 0; step < 8; ++step)
-      checked_step(reducer, step, step == 2 || reducer.allreduce().is_dense() ? 1 : 0.5);
+      checked_step(reducer, step, step == 2 || state_of(reducer).allreduce->is_dense() ? 1 : 0.5);
   });
 }
 
@@ -131,7 +132,7 @@ TEST(Reducer, dgc_warmup_selects_as_many_as_its_stages_say) {
   run_world("threads", 3, [](Communicator& comm) {
     ReducerOptions options = preset_options("topka", 4);
     options.warmup = dgc_warmup(6, 0.01);
-    Reducer reducer(comm, n, options);
+    Reducer reducer(comm, n, only_used(options));
     for (const std::size_t expected : {100U, 100U, 25U, 25U, 6U, 6U, 4U, 4U}) {
       reducer.step(gradient_of(reducer, reducer.steps()));
       EXPECT_EQ(reducer.sent().size(), expected);
@@ -148,17 +149,17 @@ TEST(Reducer, step_with_another_k_makes_oktopk_evaluate_its_thresholds) {
       ReducerOptions options = preset_options("oktopk", 8);
       options.allreduce.thresholds = rule;
       options.warmup = {{3, 0.1}, {3, 0.05}};
-      Reducer reducer(comm, n, options);
+      Reducer reducer(comm, n, only_used(options));
       for (std::uint64_t step = 0; step < 9; ++step) {
         reducer.step(gradient_of(reducer, step));
         const bool has_another_k = step % 3 == 0;
         if (has_another_k || rule == ThresholdRule::paper) {
-          EXPECT_EQ(reducer.outcome().refreshed, has_another_k) << "step " << step;
+          EXPECT_EQ(state_of(reducer).outcome.refreshed, has_another_k) << "step " << step;
         }
         if (!has_another_k) continue;
         const std::size_t now = step == 0 ? 40 : step == 3 ? 20 : 8;
         EXPECT_EQ(reducer.sent().size(), now);
-        EXPECT_EQ(reducer.outcome().update.size(), now);
+        EXPECT_EQ(state_of(reducer).outcome.update.size(), now);
       }
     });
 }

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include "oktopk/optim/optimiser.h"
+#include "oktopk/reduce/bucketed_reducer.h"
+#include "oktopk/reduce/node_reducer.h"
+#include "oktopk/reduce/reducer_options.h"
 #include "tests/support/message.h"
 #include "tests/support/runs.h"
 #include "tests/support/training.h"
@@ -31,7 +35,7 @@ void expect_resumption(Communicator& comm, const ReducerOptions& options, int st
   std::vector<Bytes> states;
   std::vector<std::uint64_t> bits;
   {
-    Reducer whole(comm, n, options);
+    Reducer whole(comm, n, only_used(options));
     for (int step = 0; step < steps; ++step) {
       states.push_back(whole.save());
       bits.push_back(bits_of(whole.step(gradient(whole, static_cast<std::uint64_t>(step)))));
@@ -39,7 +43,7 @@ void expect_resumption(Communicator& comm, const ReducerOptions& options, int st
     states.push_back(whole.save());
   }
   for (const int pause : pauses) {
-    Reducer resumed(comm, n, options);
+    Reducer resumed(comm, n, only_used(options));
     resumed.load(states[static_cast<std::size_t>(pause)]);
     EXPECT_EQ(resumed.steps(), static_cast<std::uint64_t>(pause));
     for (int step = pause; step < std::min(steps, pause + more); ++step) {
@@ -94,14 +98,15 @@ TEST(ReducerStates, resumed_around_a_change_of_cuts_is_the_same) {
   for (const ResidualKind rule : {ResidualKind::owner_memory, ResidualKind::sender_keeps})
     run_world("threads", 3, [&](Communicator& comm) {
       const ReducerOptions options = TestedMethod{"circulant", rule}.options(k);
-      Reducer reducer(comm, n, options);
+      Reducer reducer(comm, n, only_used(options));
       std::vector<int> around;
       constexpr int steps = 24;
       for (int step = 0; step < steps; ++step) {
-        const Index begin = reducer.memory().region.begin;
+        const Index begin = state_of(reducer).unsent.memory().region.begin;
         reducer.step(wandering(reducer, static_cast<std::uint64_t>(step)));
         const bool moved =
-            sum_over_ranks(comm, std::vector<float>{begin != reducer.memory().region.begin ? 1.0F : 0.0F})[0] > 0;
+            sum_over_ranks(
+                comm, std::vector<float>{begin != state_of(reducer).unsent.memory().region.begin ? 1.0F : 0.0F})[0] > 0;
         if (step > 0 && moved) around.insert(around.end(), {step, step + 1, step + 2});
       }
       ASSERT_FALSE(around.empty()) << to_string(rule);
@@ -140,8 +145,9 @@ std::vector<std::string> refusals(int P, const std::string& preset,
   });
 }
 
-void expect_refusals(const std::string& part, const std::function<Bytes(Communicator&, Reducer&)>& choose) {
-  for (const std::string preset : {"oktopk", "circulant"})
+void expect_refusals(const std::string& part, const std::function<Bytes(Communicator&, Reducer&)>& choose,
+                     const std::vector<std::string>& presets = {"oktopk", "circulant"}) {
+  for (const std::string& preset : presets)
     for (const int P : {2, 3}) {
       const auto messages = refusals(P, preset, choose);
       for (const std::string& message : messages) {
@@ -181,25 +187,44 @@ TEST(ReducerStates, load_of_another_rank_s_state_names_both) {
 TEST(ReducerStates, load_of_another_problem_or_other_options_says_what_differs) {
   const auto of = [](Index other_n, auto change) {
     return [=](Communicator& comm, Reducer& reducer) {
-      TestedMethod method{std::string(reducer.allreduce().name()), ResidualKind::none};
+      TestedMethod method{std::string(state_of(reducer).allreduce->name()), ResidualKind::none};
       ReducerOptions options = method.options(k);
       change(options);
-      Reducer other(comm, other_n, options);
+      Reducer other(comm, other_n, only_used(options));
       for (std::uint64_t step = 0; step < 4; ++step) other.step(gradient_of(other, step));
       return comm.rank() == 1 ? other.save() : reducer.save();
     };
   };
   expect_refusals("n = 301", of(n + 1, [](auto&) {}));
-  expect_refusals("k 16", of(n, [](auto& o) { o.k = k + 1; }));
+  expect_refusals("saved with k 16, but this reducer has k 15: load_all() takes", of(n, [](auto& o) { o.k = k + 1; }));
   expect_refusals("decay 0.5", of(n, [](auto& o) { o.decay = 0.5F; }));
-  expect_refusals("bucket 3", of(n, [](auto& o) { o.allreduce.bucket = 3; }));
-  expect_refusals("load_all()", of(n, [](auto& o) { o.allreduce.tau = 5; }));
+  expect_refusals("saved with bucket 3, but this reducer has bucket 4", of(n, [](auto& o) { o.allreduce.bucket = 3; }),
+                  {"oktopk"});
+  expect_refusals("saved with tau 5", of(n, [](auto& o) { o.allreduce.tau = 5; }), {"oktopk"});
   expect_refusals("selector exact", of(n, [](auto& o) { o.selector = "exact"; }));
+}
+
+TEST(ReducerStates, load_of_another_kind_of_state_names_both_kinds) {
+  expect_refusals("state: saved by a NodeReducer, but a Reducer loads it", [](Communicator& comm, Reducer&) {
+    return NodeReducer(comm, n, preset_options("circulant", k), {.group = 2}).save();
+  });
+  expect_refusals("state: saved by a BucketedReducer, but a Reducer loads it", [](Communicator& comm, Reducer&) {
+    return BucketedReducer(comm, std::vector<int>{100, 200}, preset_options("circulant", k)).save();
+  });
+  expect_refusals("state: saved by an optimiser, but a Reducer loads it",
+                  [](Communicator&, Reducer& reducer) { return SparseSGD(reducer, {}).save(); });
+  run_world("threads", 2, [](Communicator& comm) {
+    Reducer reducer(comm, n, preset_options("circulant", k));
+    SparseAdamW optimiser(reducer, {});
+    EXPECT_EQ(message_of([&] { optimiser.load(reducer.save()); }),
+              "rank 0: state: saved by a Reducer, but an optimiser loads it");
+  });
 }
 
 TEST(ReducerStates, load_of_states_from_different_steps_is_refused) {
   expect_refusals("3 to 4", [](Communicator& comm, Reducer& reducer) {
-    Reducer earlier(comm, n, TestedMethod{std::string(reducer.allreduce().name()), ResidualKind::none}.options(k));
+    Reducer earlier(comm, n,
+                    TestedMethod{std::string(state_of(reducer).allreduce->name()), ResidualKind::none}.options(k));
     for (std::uint64_t step = 0; step < 3; ++step) earlier.step(gradient_of(earlier, step));
     return comm.rank() == 1 ? earlier.save() : reducer.save();
   });
@@ -211,7 +236,7 @@ TEST(ReducerSnapshot, going_back_repeats_the_steps_bitwise) {
       ReducerOptions options = preset_options(std::string(preset.name), 20);
       options.warmup = {{1, 1.0}, {2, 0.25}};
       options.decay = 0.5F;
-      Reducer reducer(comm, n, options);
+      Reducer reducer(comm, n, only_used(options));
       const auto run = [&](std::uint64_t from, std::uint64_t to) {
         std::vector<float> applied(n, 0.0F);
         for (std::uint64_t step = from; step < to; ++step)
@@ -219,12 +244,12 @@ TEST(ReducerSnapshot, going_back_repeats_the_steps_bitwise) {
         return applied;
       };
       run(0, 2);
-      Reducer::Snapshot snapshot;
-      reducer.copy_to(snapshot);
+      ReducerSnapshot snapshot;
+      state_of(reducer).copy_to(snapshot);
       const Bytes before = reducer.save();
       const auto once = run(2, 8);
       EXPECT_NE(reducer.save(), before);
-      reducer.go_back(snapshot);
+      state_of(reducer).go_back(snapshot);
       EXPECT_EQ(reducer.steps(), 2u);
       EXPECT_EQ(reducer.save(), before) << preset.name;
       EXPECT_EQ(run(2, 8), once) << preset.name;

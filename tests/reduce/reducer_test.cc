@@ -9,6 +9,8 @@
 #include <limits>
 
 #include "oktopk/base/error.h"
+#include "oktopk/reduce/reducer_options.h"
+#include "oktopk/reduce/reducer_state.h"
 #include "tests/support/message.h"
 #include "tests/support/training.h"
 
@@ -32,14 +34,6 @@ TEST(Reducer, k_follows_from_the_density_and_is_at_least_one) {
   EXPECT_EQ(k_of(1051, 0.01), 11u);
   EXPECT_EQ(k_of(5, 0.01), 1u);
   EXPECT_EQ(k_of(0, 0.01), 0u);
-}
-
-TEST(Reducer, k_given_goes_before_the_density) {
-  run_world("threads", 1, [&](Communicator& comm) {
-    ReducerOptions options = preset_options("topka", 7);
-    options.density = 0.5;
-    EXPECT_EQ(Reducer(comm, 100, options).k(), 7u);
-  });
 }
 
 TEST(Reducer, construction_with_bad_options_says_which) {
@@ -76,14 +70,16 @@ TEST_P(ReducerOfPreset, step_refused_changes_nothing) {
       Reducer reducer(comm, 100, preset_options(GetParam(), 10));
       const auto gradient = make_input(Input::dyadic, 100, comm.rank(), 0, 1);
       reducer.step(gradient);
-      const std::vector<float> before(reducer.residual().begin(), reducer.residual().end());
+      const std::vector<float> before(state_of(reducer).unsent.values().begin(),
+                                      state_of(reducer).unsent.values().end());
       auto broken = gradient;
       broken[3] = std::numeric_limits<float>::quiet_NaN();
       EXPECT_NE(message_of([&] { reducer.step(broken); }).find("[3]"), std::string::npos);
       EXPECT_NE(message_of([&] { reducer.step(std::span(gradient).first(99)); }).find("99"), std::string::npos);
       for (const float scale : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
         EXPECT_NE(message_of([&] { reducer.step(gradient, scale); }).find("scale"), std::string::npos);
-      EXPECT_EQ(before, std::vector<float>(reducer.residual().begin(), reducer.residual().end()));
+      EXPECT_EQ(before,
+                std::vector<float>(state_of(reducer).unsent.values().begin(), state_of(reducer).unsent.values().end()));
       EXPECT_EQ(message_of([&] { reducer.step(gradient); }), "accepted");
     });
 }
@@ -123,7 +119,7 @@ TEST_P(ReducerOfPreset, steps_without_gradients_drain_everything) {
         options.allreduce.residual = rule;
         options.allreduce.tau_prime = 4;
         CountingCommunicator counting(comm);
-        Reducer reducer(counting, n, options);
+        Reducer reducer(counting, n, only_used(options));
         const auto gradient = make_input(Input::dyadic, n, comm.rank(), 0, 1);
         const Dense brought = add_up(gather_dense(comm, Dense(gradient.begin(), gradient.end())));
         Dense applied(n, 0.0);
@@ -177,11 +173,11 @@ TEST_P(ReducerOfPreset, unsent_is_what_the_residual_and_the_memory_hold) {
     for (std::uint64_t step = 0; step < 3; ++step) reducer.step(gradient_of(reducer, step));
     std::vector<float> x(100, 1.0F);
     double squares = 0;
-    for (const float v : reducer.memory().values) squares += double{v} * v;
-    for (const float v : reducer.residual()) squares += double{v} * v;
+    for (const float v : state_of(reducer).unsent.memory().values) squares += double{v} * v;
+    for (const float v : state_of(reducer).unsent.values()) squares += double{v} * v;
     EXPECT_NEAR(reducer.unsent_norm(), std::sqrt(squares), 1e-12);
     reducer.subtract_unsent(x);
-    for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(x[i], 1.0F - reducer.residual()[i]);
+    for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(x[i], 1.0F - state_of(reducer).unsent.values()[i]);
     EXPECT_THROW(reducer.subtract_unsent(std::span(x).first(99)), UsageError);
   });
 }
@@ -192,7 +188,7 @@ TEST_P(ReducerOfPreset, step_whose_accumulator_overflows_ends_on_every_rank) {
     run_world("threads", 3, [&](Communicator& comm) {
       ReducerOptions options = preset_options(GetParam(), 10);
       if (dense) options.warmup = dense_warmup(9);
-      Reducer reducer(comm, 100, options);
+      Reducer reducer(comm, 100, only_used(options));
       std::vector<float> gradient(100, 1.0F);
       reducer.step(gradient);
       if (comm.rank() == 1) gradient[42] = 3e38F;

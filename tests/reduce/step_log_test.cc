@@ -38,7 +38,7 @@ TEST_P(ReducerMetrics, agree_with_what_was_sent_and_applied) {
       EXPECT_DOUBLE_EQ(metrics.dense_bytes, 2.0 * n * 2 / 3 * 4);
       EXPECT_EQ(metrics.is_dense, update.is_dense());
       EXPECT_EQ(metrics.gathered, update.size());
-      EXPECT_EQ(metrics.refreshed, reducer.outcome().refreshed);
+      EXPECT_EQ(metrics.refreshed, state_of(reducer).outcome.refreshed);
       EXPECT_FALSE(metrics.skipped);
       EXPECT_EQ(metrics.k, metrics.is_dense ? n : k);
       EXPECT_EQ(metrics.selected, reducer.sent().size());
@@ -48,7 +48,7 @@ TEST_P(ReducerMetrics, agree_with_what_was_sent_and_applied) {
         EXPECT_EQ(metrics.global_threshold, 0);
       } else {
         EXPECT_EQ(metrics.local_threshold, smallest(reducer.sent()));
-        EXPECT_EQ(metrics.global_threshold, smallest(reducer.outcome().update));
+        EXPECT_EQ(metrics.global_threshold, smallest(state_of(reducer).outcome.update));
       }
     }
   });

@@ -8,6 +8,8 @@
 #include "oktopk/reduce/bucketed_reducer.h"
 #include "oktopk/reduce/node_reducer.h"
 #include "oktopk/reduce/reducer.h"
+#include "oktopk/reduce/reducer_options.h"
+#include "oktopk/reduce/reducer_state.h"
 #include "oktopk/reduce/unsent.h"
 #include "tests/support/message.h"
 #include "tests/support/world.h"
@@ -23,7 +25,7 @@ ReducerOptions options_of(std::string_view preset, const std::string& codec = "c
   options.preset = preset;
   options.k = 10;
   options.allreduce.codec = parse_codec(codec);
-  return options;
+  return only_used(options);
 }
 
 std::vector<float> large_at(std::size_t i, float value = kLarge) {
@@ -86,7 +88,7 @@ void expect_no_state_from_half_way(const Reducer& reducer, const auto& before, b
 
 std::vector<std::string> ends_of_step(int P, const ReducerOptions& options) {
   return gather_world("threads", P, [&](Communicator& comm) {
-    Reducer reducer(comm, n, options);
+    Reducer reducer(comm, n, only_used(options));
     const auto before = reducer.save();
     const std::string end = end_for_good(reducer, large_at(7));
     expect_no_state_from_half_way(reducer, before, end == "comm");
@@ -169,13 +171,13 @@ TEST(SumOverflow, flush_is_the_same_error_everywhere) {
       const auto ends = gather_world("threads", P, [&](Communicator& comm) {
         ReducerOptions options = options_of(preset);
         options.k = 1;
-        Reducer reducer(comm, n, options);
+        Reducer reducer(comm, n, only_used(options));
         std::vector<float> gradient = large_at(7);
         gradient[static_cast<std::size_t>(comm.rank())] = 3e38F;
         // A quota of another region takes the largest of that region.
         if (preset == "topka2a" || preset == "spardl") gradient[7] = 0;
         reducer.step(gradient);
-        if (gradient[7] == 0) reducer.unsent().give(large_at(7));
+        if (gradient[7] == 0) reducer.give_unsent(large_at(7));
         const std::string end = end_of([&] { reducer.flush(); });
         EXPECT_THROW(reducer.flush(), CommError);
         return end;

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "oktopk/reduce/density.h"
+#include "oktopk/reduce/reducer_state.h"
 #include "oktopk/reduce/unsent.h"
 #include "tests/support/message.h"
 #include "tests/support/training.h"
@@ -20,7 +21,7 @@ constexpr Index kBoth = kLarge + kSmall;
 
 std::vector<float> take(Reducer& reducer) {
   std::vector<float> out(reducer.n(), -1.0F);
-  reducer.unsent().take(out);
+  reducer.take_unsent(out);
   return out;
 }
 
@@ -58,7 +59,7 @@ TEST_P(ReducerUnsent, move_from_two_to_one_in_another_order_loses_nothing) {
       of_small.step(small, step + 100);
     }
     Reducer both(comm, kBoth, GetParam().options(31));
-    both.unsent().give(in_new_order(take(large), take(small)));
+    both.give_unsent(in_new_order(take(large), take(small)));
     of_both.owed = in_new_order(of_large.owed, of_small.owed);
     EXPECT_EQ(sum_unsent(both), of_both.owed);
     EXPECT_EQ(large.unsent_norm(), 0);
@@ -91,8 +92,8 @@ TEST(ReducerUnsents, take_holds_the_owner_memory_in_the_rank_s_own_region) {
   const auto remembered = gather_world("threads", 3, [](Communicator& comm) {
     Reducer reducer(comm, kLarge, kCirculant.options(20));
     for (std::uint64_t step = 0; step < 5; ++step) reducer.step(gradient_of(reducer, step));
-    std::vector<float> expected(reducer.residual().begin(), reducer.residual().end());
-    const OwnerMemory memory = reducer.memory();
+    std::vector<float> expected(state_of(reducer).unsent.values().begin(), state_of(reducer).unsent.values().end());
+    const OwnerMemory memory = state_of(reducer).unsent.memory();
     std::size_t count = 0;
     for (std::size_t i = 0; i < memory.values.size(); ++i) {
       expected[memory.region.begin + i] += memory.values[i];
@@ -109,8 +110,8 @@ TEST(ReducerUnsents, norm_is_that_of_residual_and_owner_memory) {
     Reducer reducer(comm, kLarge, kCirculant.options(20));
     for (std::uint64_t step = 0; step < 5; ++step) reducer.step(gradient_of(reducer, step));
     double squares = 0;
-    for (const float x : reducer.residual()) squares += double{x} * x;
-    for (const float x : reducer.memory().values) squares += double{x} * x;
+    for (const float x : state_of(reducer).unsent.values()) squares += double{x} * x;
+    for (const float x : state_of(reducer).unsent.memory().values) squares += double{x} * x;
     EXPECT_NEAR(reducer.unsent_norm(), std::sqrt(squares), 1e-12 * std::sqrt(squares));
   });
 }
@@ -118,8 +119,8 @@ TEST(ReducerUnsents, norm_is_that_of_residual_and_owner_memory) {
 TEST(ReducerUnsents, give_adds_to_what_is_there) {
   run_world("threads", 1, [](Communicator& comm) {
     Reducer reducer(comm, 3, kCirculant.options(1));
-    reducer.unsent().give(std::vector<float>{1, -2, 0});
-    reducer.unsent().give(std::vector<float>{0.5F, 1, 4});
+    reducer.give_unsent(std::vector<float>{1, -2, 0});
+    reducer.give_unsent(std::vector<float>{0.5F, 1, 4});
     EXPECT_EQ(take(reducer), (std::vector<float>{1.5F, -1, 4}));
   });
 }
@@ -128,15 +129,15 @@ TEST(ReducerUnsents, unfit_values_are_refused_and_change_nothing) {
   run_world("threads", 1, [](Communicator& comm) {
     Reducer reducer(comm, 3, kCirculant.options(1));
     const float most = std::numeric_limits<float>::max();
-    reducer.unsent().give(std::vector<float>{1, most, 3});
+    reducer.give_unsent(std::vector<float>{1, most, 3});
     const Bytes before = reducer.save();
-    const auto refusal = [&](std::vector<float> values) { return message_of([&] { reducer.unsent().give(values); }); };
+    const auto refusal = [&](std::vector<float> values) { return message_of([&] { reducer.give_unsent(values); }); };
     EXPECT_EQ(refusal({1, 2}), "give_unsent: 2 values, but n = 3");
     EXPECT_NE(refusal({1, 2, std::numeric_limits<float>::quiet_NaN()}).find("value 2 is nan"), std::string::npos);
     EXPECT_NE(refusal({std::numeric_limits<float>::infinity(), 2, 3}).find("value 0 is inf"), std::string::npos);
     EXPECT_NE(refusal({1, most, 3}).find("value 1"), std::string::npos);
     std::vector<float> room(4);
-    EXPECT_EQ(message_of([&] { reducer.unsent().take(room); }), "take_unsent: 4 values, but n = 3");
+    EXPECT_EQ(message_of([&] { reducer.take_unsent(room); }), "take_unsent: 4 values, but n = 3");
     EXPECT_EQ(reducer.save(), before);
   });
 }
@@ -154,7 +155,7 @@ TEST(ReducerUnsents, a_new_layout_begins_in_the_stage_of_the_old_one) {
     Reducer large(comm, kLarge, in_stages());
     for (std::uint64_t step = 0; step < 4; ++step) large.step(gradient_of(large, step));
     Reducer small(comm, kSmall, in_stages());
-    small.density().begin_at(large.density().pace());
+    state_of(small).density.begin_at(state_of(large).density.pace());
     EXPECT_EQ(small.steps(), 4u);
     std::vector<std::size_t> k;
     for (std::uint64_t step = 4; step < 8; ++step) {
@@ -173,22 +174,24 @@ TEST(ReducerUnsents, a_new_layout_begins_at_the_adaptive_density_of_the_old_one)
     options.adaptive = {.target_share = 0.9, .budget = 0.05, .interval = 2};
     Reducer large(comm, kLarge, options);
     for (std::uint64_t step = 0; step < 9; ++step) large.step(gradient_of(large, step));
-    ASSERT_GT(large.density().adaptive().k(), large.k());
+    ASSERT_GT(state_of(large).density.adaptive().k(), large.k());
     Reducer same(comm, kLarge, options), small(comm, kSmall, options);
-    same.density().begin_at(large.density().pace());
-    small.density().begin_at(large.density().pace());
-    EXPECT_EQ(same.density().adaptive().words(), large.density().adaptive().words());
-    EXPECT_EQ(small.density().adaptive().steps(), 9u);
-    EXPECT_NEAR(static_cast<double>(small.density().adaptive().k()) / kSmall,
-                static_cast<double>(large.density().adaptive().k()) / kLarge, 2.0 / kSmall);
-    EXPECT_LE(static_cast<double>(small.density().adaptive().spent()), 0.05 * kSmall * 9);
+    state_of(same).density.begin_at(state_of(large).density.pace());
+    state_of(small).density.begin_at(state_of(large).density.pace());
+    EXPECT_EQ(state_of(same).density.adaptive().words(), state_of(large).density.adaptive().words());
+    EXPECT_EQ(state_of(small).density.adaptive().steps(), 9u);
+    EXPECT_NEAR(static_cast<double>(state_of(small).density.adaptive().k()) / kSmall,
+                static_cast<double>(state_of(large).density.adaptive().k()) / kLarge, 2.0 / kSmall);
+    EXPECT_LE(static_cast<double>(state_of(small).density.adaptive().spent()), 0.05 * kSmall * 9);
   });
 }
 
 TEST(ReducerUnsents, an_unfit_pace_is_refused) {
   run_world("threads", 1, [](Communicator& comm) {
     Reducer reducer(comm, kSmall, in_stages());
-    const auto refusal = [&](DensityPlan::Pace pace) { return message_of([&] { reducer.density().begin_at(pace); }); };
+    const auto refusal = [&](DensityPlan::Pace pace) {
+      return message_of([&] { state_of(reducer).density.begin_at(pace); });
+    };
     EXPECT_NE(refusal({.density = 2}).find("density = 2"), std::string::npos);
     EXPECT_NE(refusal({.adaptive_steps = 3, .spent = 4}).find("4 entries"), std::string::npos);
     EXPECT_EQ(reducer.steps(), 0u);
@@ -202,12 +205,12 @@ TEST(ReducerUnsents, after_a_failed_step_nothing_can_be_moved) {
     ReducerOptions options = kCirculant.options(1);
     Reducer reducer(comm, 2, options);
     const float most = std::numeric_limits<float>::max();
-    reducer.unsent().give(std::vector<float>{most, most});
+    reducer.give_unsent(std::vector<float>{most, most});
     EXPECT_THROW(reducer.step(std::vector<float>{most, most}), UsageError);
     std::vector<float> room(2, 7.0F);
-    EXPECT_THROW(reducer.unsent().take(room), CommError);
+    EXPECT_THROW(reducer.take_unsent(room), CommError);
     EXPECT_EQ(room, (std::vector<float>{7, 7}));
-    EXPECT_THROW(reducer.unsent().give(room), CommError);
+    EXPECT_THROW(reducer.give_unsent(room), CommError);
   });
 }
 

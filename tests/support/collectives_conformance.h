@@ -37,7 +37,7 @@ inline void broadcast_reaches_everyone_from_any_root(Communicator& comm) {
       EXPECT_EQ(roomy, truth);
     }
   }
-  EXPECT_THROW(broadcast(comm, comm.size(), {}), UsageError);
+  EXPECT_THROW(broadcast(comm, comm.size(), std::span<float>{}), UsageError);
 }
 
 inline void allgather_collects_in_rank_order(Communicator& comm) {

@@ -11,6 +11,8 @@
 #include "oktopk/allreduce/allreduce.h"
 #include "oktopk/comm/decorators.h"
 #include "oktopk/reduce/reducer.h"
+#include "oktopk/reduce/reducer_options.h"
+#include "oktopk/reduce/reducer_state.h"
 #include "tests/laws/inputs.h"
 #include "tests/laws/oracle.h"
 #include "tests/support/sparse.h"
@@ -31,7 +33,7 @@ inline ReducerOptions preset_options(const std::string& preset, std::size_t k) {
   ReducerOptions options;
   options.preset = preset;
   options.k = k;
-  return options;
+  return only_used(options);
 }
 
 inline AllreduceOptions with_codec(const std::string& codec) {
@@ -46,19 +48,19 @@ inline History run_gradients(int P, const ReducerOptions& options, Index n, int 
     CountingCommunicator counting(comm);
     ReducerOptions quiet = options;
     quiet.nan_policy = NanPolicy::local;  // the algorithm's own messages only
-    Reducer reducer(counting, n, quiet);
+    Reducer reducer(counting, n, only_used(quiet));
     std::vector<RankStep> ran;
     for (int step = 0; step < steps; ++step) {
       counting.reset();
       reducer.step(gradient(comm.rank(), step));
-      const Outcome& outcome = reducer.outcome();
+      const Outcome& outcome = state_of(reducer).outcome;
       SparseVector sent;
       sent.append(reducer.sent());
       ran.push_back({outcome,
                      sent,
                      counting.traffic(),
-                     {reducer.residual().begin(), reducer.residual().end()},
-                     reducer.memory().region});
+                     {state_of(reducer).unsent.values().begin(), state_of(reducer).unsent.values().end()},
+                     state_of(reducer).unsent.memory().region});
     }
     return ran;
   });

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "oktopk/reduce/reducer.h"
+#include "oktopk/reduce/reducer_state.h"
 #include "tests/laws/witness.h"
 #include "tests/support/runs.h"
 
@@ -25,10 +26,10 @@ struct TestedMethod {
   ReducerOptions options(std::size_t k) const {
     ReducerOptions options = preset_options(preset, k);
     options.allreduce.residual = rule;
-    options.allreduce.codec.value = value;
+    options.allreduce.codec = Codec{.value = value};
     options.allreduce.tau = 4;
     options.allreduce.tau_prime = 3;
-    return options;
+    return only_used(options);
   }
 };
 
@@ -66,7 +67,7 @@ inline Dense spread(const Update& update, std::size_t n, double factor = 1) {
 
 // The sum that the last step applied, from its outcome.
 inline Dense sum_applied(const Reducer& reducer) {
-  const Outcome& outcome = reducer.outcome();
+  const Outcome& outcome = state_of(reducer).outcome;
   if (!outcome.dense_update.empty()) return {outcome.dense_update.begin(), outcome.dense_update.end()};
   return spread({outcome.update}, reducer.n());
 }
@@ -77,8 +78,8 @@ inline Dense sum_over_ranks(Communicator& comm, std::span<const float> x) {
 
 // Residuals and owner memory of all ranks. Collective.
 inline Dense sum_unsent(Reducer& reducer) {
-  Dense mine(reducer.residual().begin(), reducer.residual().end());
-  const OwnerMemory memory = reducer.memory();
+  Dense mine(state_of(reducer).unsent.values().begin(), state_of(reducer).unsent.values().end());
+  const OwnerMemory memory = state_of(reducer).unsent.memory();
   for (std::size_t i = 0; i < memory.values.size(); ++i) mine[memory.region.begin + i] += double{memory.values[i]};
   return add_up(gather_dense(reducer.comm(), mine));
 }

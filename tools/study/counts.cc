@@ -7,6 +7,8 @@
 #include <memory>
 
 #include "oktopk/reduce/reducer.h"
+#include "oktopk/reduce/reducer_options.h"
+#include "oktopk/reduce/reducer_state.h"
 #include "tools/statistics.h"
 #include "tools/study/study.h"
 
@@ -25,7 +27,7 @@ std::vector<CountRun> measure_counts(Communicator& comm, const SourceOptions& da
   std::vector<std::unique_ptr<Reducer>> reducers;
   const auto add = [&](std::string_view name, bool global, const ReducerOptions& options) {
     runs.push_back({.name = std::string(name), .global = global});
-    reducers.push_back(std::make_unique<Reducer>(comm, data.n, options));
+    reducers.push_back(std::make_unique<Reducer>(comm, data.n, only_used(options)));
   };
   for (const SelectorInfo& selector : selectors()) {
     ReducerOptions options = method_of("topka", density);
@@ -41,7 +43,7 @@ std::vector<CountRun> measure_counts(Communicator& comm, const SourceOptions& da
     for (std::size_t r = 0; r < runs.size(); ++r) {
       Reducer& reducer = *reducers[r];
       reducer.step(gradient);
-      const std::size_t count = runs[r].global ? reducer.outcome().update.size() : reducer.sent().size();
+      const std::size_t count = runs[r].global ? state_of(reducer).outcome.update.size() : reducer.sent().size();
       counts[r].push_back(static_cast<double>(count) / static_cast<double>(reducer.k()));
     }
   }

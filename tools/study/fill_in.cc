@@ -8,6 +8,8 @@
 #include <set>
 
 #include "oktopk/reduce/reducer.h"
+#include "oktopk/reduce/reducer_options.h"
+#include "oktopk/reduce/reducer_state.h"
 #include "oktopk/tune/cost.h"
 #include "tools/statistics.h"
 #include "tools/study/study.h"
@@ -37,9 +39,9 @@ FillInRun measure_fill_in(Communicator& comm, const SourceOptions& data, double 
   std::vector<std::unique_ptr<Reducer>> reducers;  // the first is topka, whose selector is exact
   for (const Preset& preset : presets())
     if (preset.name != "dense")
-      reducers.push_back(std::make_unique<Reducer>(comm, data.n, method_of(preset.name, density)));
+      reducers.push_back(std::make_unique<Reducer>(comm, data.n, only_used(method_of(preset.name, density))));
   FillInRun run{.k = reducers.front()->k()};
-  for (const auto& reducer : reducers) run.updates.emplace_back(reducer->allreduce().name(), 0.0);
+  for (const auto& reducer : reducers) run.updates.emplace_back(state_of(*reducer).allreduce->name(), 0.0);
   const Source source = make_source(data, comm.rank());
   std::vector<float> gradient;
   for (int step = 0; step < data.steps; ++step) {
@@ -47,7 +49,7 @@ FillInRun measure_fill_in(Communicator& comm, const SourceOptions& data, double 
     for (std::size_t r = 0; r < reducers.size(); ++r) {
       reducers[r]->forget();
       reducers[r]->step(gradient);
-      run.updates[r].second += static_cast<double>(reducers[r]->outcome().update.size());
+      run.updates[r].second += static_cast<double>(state_of(*reducers[r]).outcome.update.size());
     }
     const auto unions = union_sizes(gather_indices(comm, reducers.front()->sent()), run.k);
     run.unions.resize(unions.size(), {.per_k = 0});

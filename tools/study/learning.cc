@@ -167,7 +167,7 @@ nlohmann::json run_row(Communicator& comm, const LearningProblem& problem, const
           {"recipe", to_json(row.options.recipe)},
           {"preset", reducer.preset},
           {"residual", to_string(reducer.allreduce.residual)},
-          {"density", reducer.density},
+          {"density", reducer.density.value_or(0.01)},
           {"adaptive_share", reducer.adaptive.target_share},
           {"adaptive_budget", reducer.adaptive.budget},
           {"losses", losses},
@@ -222,7 +222,7 @@ Findings run_rows(const StudyTask& task, std::vector<LearningRow> (*rows_of)(con
   Findings out;
   const int P = task.ranks.front();
   out.head = {fmt::format("{}, {} ranks, {} steps x density {} = {:.0f} turns, {} seeds", training.model, P, task.steps,
-                          base.reducer.density, task.steps * base.reducer.density, task.seeds)};
+                          *base.reducer.density, task.steps * *base.reducer.density, task.seeds)};
   for (const std::string& optimiser : task.data) {
     const auto rows = on_ranks(task, P, [&](Communicator& comm) {
       DenseLosses known;

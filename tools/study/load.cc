@@ -15,6 +15,8 @@
 #include "oktopk/base/error.h"
 #include "oktopk/comm/decorators.h"
 #include "oktopk/reduce/reducer.h"
+#include "oktopk/reduce/reducer_options.h"
+#include "oktopk/reduce/reducer_state.h"
 #include "tools/statistics.h"
 #include "tools/study/study.h"
 
@@ -92,7 +94,7 @@ struct LoadRun {
 class LoadRunner {
  public:
   LoadRunner(Communicator& comm, Index n, const ReducerOptions& options)
-      : comm_(comm), logging_(comm), reducer_(logging_, n, options) {}
+      : comm_(comm), logging_(comm), reducer_(logging_, n, only_used(options)) {}
 
   void step(std::span<const float> gradient) {
     logging_.exchanges.clear();
@@ -103,11 +105,11 @@ class LoadRunner {
     run.total.push_back(imbalance(totals));
     run.bytes.push_back(mean_of(totals));
     run.dealt.push_back(imbalance(add_up(gather_dense(comm_, dealt_counts(reducer_.sent().idx, comm_.size())))));
-    if (reducer_.outcome().refreshed) return;
+    if (state_of(reducer_).outcome.refreshed) return;
     run.share.push_back(imbalance(ask_all(comm_, mine.share)));
     // Sizes and shares are gathered in ceil(log2 P) exchanges each; one more is the balancing.
     const auto usual = 2 * static_cast<std::size_t>(ceil_log2(comm_.size()));
-    run.balanced.push_back(reducer_.allreduce().name() == "oktopk" && mine.after_split > usual ? 1 : 0);
+    run.balanced.push_back(state_of(reducer_).allreduce->name() == "oktopk" && mine.after_split > usual ? 1 : 0);
   }
 
   LoadRun run;

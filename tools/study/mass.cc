@@ -8,6 +8,8 @@
 #include <memory>
 
 #include "oktopk/reduce/reducer.h"
+#include "oktopk/reduce/reducer_options.h"
+#include "oktopk/reduce/reducer_state.h"
 #include "tools/statistics.h"
 #include "tools/study/study.h"
 
@@ -32,8 +34,8 @@ std::vector<ReducerOptions> studied_methods(double density) {
 
 // The mass that this rank holds and that is not applied yet.
 Dense unsent(const Reducer& reducer) {
-  Dense held(reducer.residual().begin(), reducer.residual().end());
-  const OwnerMemory memory = reducer.memory();
+  Dense held(state_of(reducer).unsent.values().begin(), state_of(reducer).unsent.values().end());
+  const OwnerMemory memory = state_of(reducer).unsent.memory();
   for (std::size_t i = 0; i < memory.values.size(); ++i) held[memory.region.begin + i] += memory.values[i];
   return held;
 }
@@ -50,8 +52,8 @@ Dense sum_over_ranks(Communicator& comm, Dense mine) {
 }
 
 Dense update_of(const Reducer& reducer) {
-  const Outcome& outcome = reducer.outcome();
-  if (reducer.allreduce().is_dense()) return {outcome.dense_update.begin(), outcome.dense_update.end()};
+  const Outcome& outcome = state_of(reducer).outcome;
+  if (state_of(reducer).allreduce->is_dense()) return {outcome.dense_update.begin(), outcome.dense_update.end()};
   Dense update(reducer.n(), 0.0);
   for (std::size_t j = 0; j < outcome.update.size(); ++j) update[outcome.update.idx[j]] = outcome.update.val[j];
   return update;
@@ -69,7 +71,7 @@ struct MassRun {
 class MassRunner {
  public:
   MassRunner(Communicator& comm, Index n, const ReducerOptions& options)
-      : comm_(comm), reducer_(comm, n, options), lost_(n, 0.0) {}
+      : comm_(comm), reducer_(comm, n, only_used(options)), lost_(n, 0.0) {}
 
   void step(std::span<const float> gradient, double brought) {
     Dense balance = unsent(reducer_);

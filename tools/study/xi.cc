@@ -15,6 +15,8 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/reduce/reducer.h"
+#include "oktopk/reduce/reducer_options.h"
+#include "oktopk/reduce/reducer_state.h"
 #include "tools/statistics.h"
 #include "tools/study/study.h"
 #include "tools/study/training.h"
@@ -57,11 +59,12 @@ Dense mean_with(const std::vector<Dense>& terms, const Dense& memory) {
 
 // The state of all ranks before the step that takes `gradient`.
 XiState state_before(Communicator& comm, const Reducer& reducer, std::span<const float> gradient) {
-  Dense accumulator(reducer.residual().begin(), reducer.residual().end());
+  Dense accumulator(state_of(reducer).unsent.values().begin(), state_of(reducer).unsent.values().end());
   Dense scaled(gradient.begin(), gradient.end());
   for (std::size_t i = 0; i < scaled.size(); ++i) accumulator[i] += scaled[i] *= double{kLearningRate};
   Dense memory(reducer.n(), 0.0);
-  std::ranges::copy(reducer.memory().values, memory.begin() + reducer.memory().region.begin);
+  std::ranges::copy(state_of(reducer).unsent.memory().values,
+                    memory.begin() + state_of(reducer).unsent.memory().region.begin);
   Workspace work;
   allreduce_small(comm, std::span(memory), Reduction::sum, work);
   allreduce_small(comm, std::span(scaled), Reduction::sum, work);
@@ -72,7 +75,7 @@ XiState state_before(Communicator& comm, const Reducer& reducer, std::span<const
 XiRun measure_xi(Communicator& comm, const ReducerOptions& options, int steps, std::vector<float> weights,
                  const TrainingSource& source) {
   std::vector<float> gradient(weights.size());
-  Reducer reducer(comm, static_cast<Index>(weights.size()), options);
+  Reducer reducer(comm, static_cast<Index>(weights.size()), only_used(options));
   XiRun run{.n = weights.size(), .k = reducer.k()};
   Dense losses;
   for (int step = 0; step < steps; ++step) {

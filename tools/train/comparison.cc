@@ -20,14 +20,14 @@ using nlohmann::json;
 
 std::string set_up(const Comparison& c) {
   const TrainOptions& o = c.options;
-  std::string density = fmt::format("density {}", o.reducer.density);
+  std::string density = fmt::format("density {}", o.reducer.density.value_or(0.01));
   if (c.adaptive.target_share > 0) density += fmt::format(", then by share {}", c.adaptive.target_share);
   if (c.adaptive.budget > 0) density += fmt::format(" within {}", c.adaptive.budget);
   return fmt::format(
       "teacher, {} with {:.0f} parameters, {} ranks ({}), {} samples per rank and step, {} steps, "
       "{}, {}, codec {}, seed {}",
       o.model, c.runs.empty() ? 0 : c.runs.front().parameters, c.P, c.transport, o.batch, o.steps, density,
-      to_string(o.recipe), to_string(o.reducer.allreduce.codec), o.seed);
+      to_string(o.recipe), to_string(o.reducer.allreduce.codec.value_or(Codec{})), o.seed);
 }
 
 json to_json(const TrainingRun& r) {
@@ -140,7 +140,7 @@ json to_json(const Comparison& c) {
           {"steps", c.options.steps},
           {"batch_per_rank", c.options.batch},
           {"seed", c.options.seed},
-          {"density", c.options.reducer.density},
+          {"density", c.options.reducer.density.value_or(0.01)},
           {"adaptive_share", c.adaptive.target_share},
           {"adaptive_budget", c.adaptive.budget},
           {"recipe", to_json(c.options.recipe)},

@@ -11,7 +11,7 @@
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/decorators.h"
 #include "oktopk/reduce/bucketed_reducer.h"
-#include "oktopk/reduce/density.h"
+#include "oktopk/reduce/reducer_options.h"
 #include "tests/laws/subject.h"
 
 namespace oktopk {
@@ -40,12 +40,13 @@ class Trainer {
         n_(network_.parameters()),
         weights_(n_),
         gradient_(n_) {
-    options_.reducer.warmup = parse_warmup(options.recipe.warmup, options.steps, options.reducer.density);
+    options_.reducer.warmup =
+        parse_warmup(options.recipe.warmup, options.steps, options.reducer.density.value_or(0.01));
     if (options.fusion.policy == FusionPolicy::whole) {
       sync_ = make_synchroniser(counting_, n_, options_.reducer, options_.group);
     } else {
-      auto buckets =
-          std::make_unique<BucketedReducer>(counting_, network_.tensors(), options_.reducer, options_.fusion);
+      auto buckets = std::make_unique<BucketedReducer>(counting_, network_.tensors(), only_used(options_.reducer),
+                                                       options_.fusion);
       buckets_ = buckets.get();
       sync_ = std::move(buckets);
     }
@@ -200,7 +201,7 @@ TrainingRun Trainer::finish() {
     run.train_loss = std::accumulate(c.loss.end() - static_cast<std::ptrdiff_t>(last), c.loss.end(), 0.0) /
                      static_cast<double>(last);
   run.parameters = n_;
-  run.k = static_cast<double>(options_.reducer.k > 0 ? options_.reducer.k : entries_at(options_.reducer.density, n_));
+  run.k = static_cast<double>(entries_per_step(n_, options_.reducer));
   const Traffic& traffic = counting_.traffic();
   run.wire = largest(state_.bytes + static_cast<double>(traffic.duplex_bytes)) / steps;
   run.messages = largest(state_.messages + static_cast<double>(traffic.duplex_messages)) / steps;

@@ -20,7 +20,7 @@ import oktopk.torch
         ({"start_iter": -1}, "start_iter = -1"),
         ({"codec": "zip", "preset": "circulant"}, "zip"),
         ({"wramup": 3}, "unknown option 'wramup'"),
-        ({"codec": "elias_fano+fp32"}, "codec with preset auto"),
+        ({"codec": "elias_fano+fp32"}, "fp32 with preset auto"),
         ({"adaptive_share": 2.0}, "target share = 2"),
         ({"adaptive_budget": 0.1}, "without a target share"),
         ({"adaptive_share": 0.1, "preset": "dense"}, "preset dense"),
