@@ -29,7 +29,7 @@ for preset in circulant oktopk; do
   train --ranks $ranks --checkpoint "$states" --checkpoint-every 50 >"$dir/killed" 2>&1 &
   run=$!
   # However slow the machine is: until there is one, or the run ends without.
-  until compgen -G "$states/$preset-*-0-of-$ranks.state" >/dev/null; do
+  until [ -e "$states/$preset.state" ]; do
     kill -0 $run 2>/dev/null || { echo "no checkpoint appeared"; exit 1; }
     sleep 0.02
   done

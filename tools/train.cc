@@ -22,42 +22,17 @@ struct TrainCommand {
   TrainOptions train;
   std::string transport = "threads";
   int ranks = 0;
-  std::string optimiser = "momentum";
-  std::string adam = "interval_aware";
-  std::string sparsify = "gradients";
-  std::string fusion = "whole";
-  double alpha = 2e-5, beta = 3.2e-10;  // 25 Gbit/s Ethernet
   std::string nan_policy = "error";
   double decay = 1;
-  AdaptiveDensityOptions adaptive;
-  bool published_momentum = false;
   int flush = -1;  // -1: as recommended
   std::string json_file, html_file, trace_file;
   std::string command;
 };
 
-// search and optimal weigh messages against what the backward pass hides: for a pass of about a millisecond per 16
-// samples.
-FusionOptions parse_fusion(const TrainCommand& c) {
-  FusionOptions options;
-  options.machine = {c.alpha, c.beta, 0};
-  options.backward_seconds = 1e-3 * c.train.batch / 16;
-  const std::size_t colon = c.fusion.find(':');
-  options.policy = find_fusion_policy(c.fusion.substr(0, colon));
-  if (colon != std::string::npos) options.values = parse_count(c.fusion.substr(colon + 1));
-  return options;
-}
-
 void settle_options(TrainCommand& c) {
   Recipe& r = c.train.recipe;
-  r.optimiser = c.optimiser;
-  r.adam = find_adam_mode(c.adam);
-  r.sparsify = find_sparsify(c.sparsify);
-  r.interval_momentum = !c.published_momentum;
-  r.flush = c.flush < 0 ? recommends_flush(c.optimiser) : c.flush == 1;
-  c.train.fusion = parse_fusion(c);
+  r.flush = c.flush < 0 ? recommends_flush(r.optimiser) : c.flush == 1;
   check(r);
-  describe(c.adaptive);  // refuses unfit ones before anything runs
   require(c.ranks >= 0, "--ranks ", c.ranks, ": it must be positive");
 }
 
@@ -67,8 +42,6 @@ TrainOptions options_for(const TrainCommand& c, const std::string& preset) {
   options.group = c.method.ranks_per_node();
   options.reducer.decay = static_cast<float>(c.decay);
   options.reducer.nan_policy = find_nan_policy(c.nan_policy);
-  // Beside other presets, dense is the one that they are compared with: it stays dense.
-  if (preset != "dense" || c.method.names().size() == 1) options.reducer.adaptive = c.adaptive;
   return options;
 }
 
@@ -129,7 +102,6 @@ int run_train(TrainCommand& c) {
                         .command = c.command,
                         .P = P,
                         .options = options_for(c, c.method.names().front()),
-                        .adaptive = c.adaptive,
                         .runs = {}};
   worlds.run(P, [&](Station& station) {
     std::vector<TrainingRun> runs = train_all(station.comm, c, problem, trace.trace());
@@ -163,7 +135,7 @@ struct Group {
 
 void add_recipe(Group group, TrainCommand& c) {
   Recipe& r = c.train.recipe;
-  group.add("--optimiser", c.optimiser, "sgd, momentum or adam");
+  group.add("--optimiser", r.optimiser, "sgd, momentum or adam");
   group.sub.add_option("--lr", r.learning_rate, "learning rate (default: tuned for dense)")->group(group.name);
   group.add("--schedule", r.schedule, "of the learning rate: cosine or constant");
   group.add("--momentum", r.momentum, "of optimiser momentum");
@@ -171,10 +143,10 @@ void add_recipe(Group group, TrainCommand& c) {
   group.add("--weight-decay", r.weight_decay, "coupled for sgd, decoupled for adam");
   group.add("--clip", r.clip_norm, "bound of the gradient's norm; 0: none");
   group.add("--warmup", r.warmup, "none, dense:SHARE or dgc:SHARE of the steps");
-  group.add("--adam", c.adam, "interval_aware (ours), interval_steps or published");
-  group.flag("--published-momentum", c.published_momentum,
+  group.add("--adam", r.adam, "interval_aware (ours), interval_steps or published");
+  group.flag("--published-momentum{false}", r.interval_momentum,
              "momentum of the sparse mean, step by step (default: interval-aware, ours)");
-  group.add("--sparsify", c.sparsify, "gradients, or updates: momentum before the selection");
+  group.add("--sparsify", r.sparsify, "gradients, or updates: momentum before the selection");
   group.flag("--factor-masking", r.factor_masking, "updates: clear momentum where it was sent");
   group.flag("--look-ahead", r.look_ahead, "gradients at the weights minus own unsent updates");
   group.sub
@@ -183,18 +155,6 @@ void add_recipe(Group group, TrainCommand& c) {
       ->group(group.name);
   group.add("--decay", c.decay, "of error feedback, per step");
   group.add("--nan", c.nan_policy, "a gradient that is not finite: error, skip or local");
-  group.add("--fusion", c.fusion, "whole, tensor, size:VALUES, search or optimal; all but whole overlap with backward");
-  group.add("--alpha", c.alpha, "fusion search and optimal: seconds per message");
-  group.add("--beta", c.beta, "fusion search and optimal: seconds per byte");
-}
-
-void add_adaptive(Group group, AdaptiveDensityOptions& a) {
-  group.add("--adaptive-share", a.target_share,
-            "share of the accumulators' squared norm to send in a step; 0: the density is fixed");
-  group.add("--adaptive-budget", a.budget, "bound of the mean density; 0: none");
-  group.add("--adaptive-least", a.least, "smallest density; 0: a tenth of --density");
-  group.add("--adaptive-most", a.most, "largest density; 0: ten times --density");
-  group.add("--adaptive-interval", a.interval, "sparse steps between two looks at the share");
 }
 
 void add_run(CLI::App& sub, TrainCommand& c) {
@@ -208,9 +168,9 @@ void add_run(CLI::App& sub, TrainCommand& c) {
   sub.add_option("-J,--json", c.json_file, "also write results and curves to this file");
   sub.add_option("--html", c.html_file, "write a page with plots to this file");
   TraceFile::add_option(sub, c.trace_file);
-  sub.add_option("--checkpoint", t.checkpoint_dir, "write states into this folder");
+  sub.add_option("--checkpoint", t.checkpoint_dir, "write a checkpoint into this folder");
   sub.add_option("--checkpoint-every", t.checkpoint_every, "steps between two checkpoints")->capture_default_str();
-  sub.add_option("--resume", t.resume_dir, "continue from the states in this folder");
+  sub.add_option("--resume", t.resume_dir, "continue from the checkpoint in this folder");
   sub.add_option("--stop-after", t.stop_after, "end after this step, as if interrupted");
 }
 
@@ -220,17 +180,17 @@ void add_train(CLI::App& app, Action& action, const std::string& command) {
   auto* sub = app.add_subcommand("train", "trains a perceptron with any presets on the same generated samples");
   auto c = std::make_shared<TrainCommand>();
   c->method.presets = "dense,topka,oktopk,circulant";
+  c->train.recipe.optimiser = "momentum";
   c->command = command;
   add_run(*sub, *c);
   add_recipe({*sub, "How to train"}, *c);
-  add_adaptive({*sub, "Adaptive density (docs/adaptive_density.md)"}, c->adaptive);
   c->method.add_to(*sub);
   sub->footer(
       "Examples:\n"
       "  oktopk train --html report.html\n"
       "  oktopk train --model mlp:300,100 --preset dense,circulant\n"
       "  mpirun -n 4 oktopk train --transport mpi --preset circulant --optimiser adam\n"
-      "oktopk study learning compares recipes, oktopk study density densities.");
+      "oktopk study learning compares recipes.");
   sub->callback([&action, c] { action = [c] { return run_train(*c); }; });
 }
 

@@ -52,41 +52,27 @@ TEST_F(Checkpoint, resume_continues_bitwise) {
       const TrainingRun whole = run_on(3, options);
       run_on(3, interrupted(options, 17));
       const TrainingRun rest = run_on(3, resumed(options));
-      EXPECT_EQ(rest.weights_hash, whole.weights_hash) << preset << ", " << optimiser;
+      EXPECT_EQ(rest.weights, whole.weights) << preset << ", " << optimiser;
       EXPECT_EQ(rest.curves.step, whole.curves.step);
       EXPECT_EQ(rest.curves.loss.back(), whole.curves.loss.back());
       fs::remove_all(dir_);
     }
 }
 
-TEST_F(Checkpoint, resume_in_buckets_continues_bitwise) {
-  TrainOptions options = small_run("circulant", 40);
-  options.fusion.policy = FusionPolicy::tensor;
-  const TrainingRun whole = run_on(3, options);
-  run_on(3, interrupted(options, 20));
-  EXPECT_EQ(run_on(3, resumed(options)).weights_hash, whole.weights_hash);
-}
-
-TEST_F(Checkpoint, save_keeps_the_newest_step_only) {
-  run_on(2, interrupted(small_run("circulant", 40), 35));
+TEST_F(Checkpoint, save_leaves_one_complete_file_however_often_it_is_called) {
+  const TrainOptions options = small_run("circulant", 40);
+  run_on(2, interrupted(options, 35));
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(dir_)) names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
-  EXPECT_EQ(names, (std::vector<std::string>{"circulant-00000035-0-of-2.state", "circulant-00000035-1-of-2.state"}));
-}
-
-TEST_F(Checkpoint, resume_takes_the_newest_step_that_all_ranks_have) {
-  const TrainOptions options = small_run("circulant", 40);
-  run_on(2, interrupted(options, 20));
-  const TrainingRun whole = run_on(2, options);
-  // As if killed while step 30 was being written.
-  fs::copy(dir_ / "circulant-00000020-0-of-2.state", dir_ / "circulant-00000030-0-of-2.state");
-  EXPECT_EQ(run_on(2, resumed(options)).weights_hash, whole.weights_hash);
+  EXPECT_EQ(names, std::vector<std::string>{"circulant.state"});
+  // As if killed while the next one was being written.
+  std::ofstream(dir_ / "circulant.state.new") << "half";
+  EXPECT_EQ(run_on(2, resumed(options)).weights, run_on(2, options).weights);
 }
 
 TEST_F(Checkpoint, resume_with_another_number_of_ranks_goes_on) {
   for (const std::string optimiser : {"momentum", "adam"})
-    for (const Sparsify sparsify : {Sparsify::gradients, Sparsify::updates})
+    for (const std::string sparsify : {"gradients", "updates"})
       for (const int P : {1, 2, 5}) {
         TrainOptions options = small_run("circulant", 120);
         options.recipe.optimiser = optimiser;
@@ -100,7 +86,7 @@ TEST_F(Checkpoint, resume_with_another_number_of_ranks_goes_on) {
         ASSERT_EQ(loss.size(), 10u);
         EXPECT_EQ(std::vector<double>(loss.begin(), loss.begin() + 5), first.curves.loss);
         // One that lost its state would end far above where it was.
-        EXPECT_LT(rest.test.loss, first.test.loss * 1.2);
+        EXPECT_LT(rest.test_loss, first.test_loss * 1.2);
         fs::remove_all(dir_);
       }
 }
@@ -109,7 +95,7 @@ TEST_F(Checkpoint, resume_with_another_number_of_ranks_goes_on) {
 // which the flush applies.
 TEST_F(Checkpoint, resume_after_the_last_step_ends_as_the_run_did_on_any_number_of_ranks) {
   for (const std::string optimiser : {"momentum", "adam"})
-    for (const Sparsify sparsify : {Sparsify::gradients, Sparsify::updates})
+    for (const std::string sparsify : {"gradients", "updates"})
       for (const bool flush : {false, true}) {
         TrainOptions options = small_run("circulant", 40);
         options.recipe.optimiser = optimiser;
@@ -118,16 +104,16 @@ TEST_F(Checkpoint, resume_after_the_last_step_ends_as_the_run_did_on_any_number_
         const TrainingRun whole = run_on(3, interrupted(options, 40));
         for (const int P : {1, 2, 5}) {
           const TrainingRun same = run_on(P, resumed(options));
-          EXPECT_NEAR(same.test.loss, whole.test.loss, 1e-5) << optimiser << ", P = " << P;
+          EXPECT_NEAR(same.test_loss, whole.test_loss, 1e-5) << optimiser << ", P = " << P;
           if (!flush) {
-            EXPECT_EQ(same.weights_hash, whole.weights_hash) << optimiser << ", P = " << P;
+            EXPECT_EQ(same.weights, whole.weights) << optimiser << ", P = " << P;
           }
         }
         fs::remove_all(dir_);
       }
 }
 
-TEST_F(Checkpoint, resume_from_damaged_or_missing_files_is_a_clear_error_on_every_rank) {
+TEST_F(Checkpoint, resume_from_a_damaged_or_missing_file_is_a_clear_error_on_every_rank) {
   const TrainOptions options = small_run("circulant", 40);
   const auto refusal = [&](const TrainOptions& o) {
     return gather_world("threads", 2,
@@ -140,11 +126,11 @@ TEST_F(Checkpoint, resume_from_damaged_or_missing_files_is_a_clear_error_on_ever
   other.seed = 9;
   for (const std::string& text : refusal(resumed(other)))
     EXPECT_NE(text.find("of another run"), std::string::npos) << text;
-  std::fstream file(dir_ / "circulant-00000020-1-of-2.state", std::ios::in | std::ios::out | std::ios::binary);
+  std::fstream file(dir_ / "circulant.state", std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(500);
   file.put('\x55');
   file.close();
-  for (const std::string& text : refusal(resumed(options))) EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
+  for (const std::string& text : refusal(resumed(options))) EXPECT_NE(text.find("state"), std::string::npos) << text;
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ struct StudyTask {
   std::vector<int> ranks;
   int steps = 0;
   std::uint64_t seed = 1;
-  int seeds = 3;  // learning and density: runs of each row
+  int seeds = 3;  // learning: runs of each row
   std::vector<std::string> data;
 
   SourceOptions source(const std::string& name) const { return {.data = name, .n = n, .steps = steps, .seed = seed}; }
@@ -49,8 +49,7 @@ Findings study_counts(const StudyTask& task);
 Findings study_load(const StudyTask& task);
 Findings study_fill_in(const StudyTask& task);
 Findings study_mass(const StudyTask& task);
-Findings study_learning(const StudyTask& task);  // recipes
-Findings study_density(const StudyTask& task);   // fixed and adaptive densities
+Findings study_learning(const StudyTask& task);
 
 // Runs body(comm) on P ranks and returns rank 0's result. With MPI, the other processes get a default value.
 template <class Body>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The problem and the network that the studies xi, learning and density train.
+// The problem and the network that the studies xi and learning train.
 #pragma once
 
 #include <string>

@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <fstream>
-#include <map>
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/state.h"
@@ -19,38 +17,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string file_name(const std::string& preset, std::uint64_t step, int rank, int P) {
-  return fmt::format("{}-{:08}-{}-of-{}.state", preset, step, rank, P);
-}
-
-// The files of one preset in a folder: {step, ranks} -> number of files.
-std::map<std::pair<std::uint64_t, int>, int> find_sets(const std::string& dir, const std::string& preset) {
-  std::map<std::pair<std::uint64_t, int>, int> sets;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(dir, ignored)) {
-    const std::string name = entry.path().filename().string();
-    unsigned long long step = 0;
-    int rank = 0;
-    int P = 0;
-    if (!name.starts_with(preset + "-")) continue;
-    if (std::sscanf(name.c_str() + preset.size(), "-%llu-%d-of-%d.state", &step, &rank, &P) == 3 &&
-        name == file_name(preset, step, rank, P))
-      ++sets[{step, P}];
-  }
-  return sets;
-}
-
-// The newest step with the files of all ranks, as {step, ranks}.
-std::array<std::uint64_t, 2> newest(const std::string& dir, const std::string& preset) {
-  std::array<std::uint64_t, 2> found = {0, 0};
-  for (const auto& [set, files] : find_sets(dir, preset))
-    if (files == set.second) found = {set.first, static_cast<std::uint64_t>(set.second)};
-  return found;
-}
+fs::path file_of(const std::string& dir, const std::string& preset) { return fs::path(dir) / (preset + ".state"); }
 
 Bytes read_file(const fs::path& path) {
   std::ifstream in(path, std::ios::binary | std::ios::ate);
-  require(in.good(), "cannot read ", path.string());
+  require(in.good(), "nothing to resume: cannot read ", path.string());
   Bytes bytes(static_cast<std::size_t>(in.tellg()));
   in.seekg(0);
   in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
@@ -59,12 +30,13 @@ Bytes read_file(const fs::path& path) {
 }
 
 void write_file(const fs::path& path, std::span<const std::byte> bytes) {
+  std::error_code failed;
+  fs::create_directories(path.parent_path(), failed);
   const fs::path beside = path.string() + ".new";
   std::ofstream out(beside, std::ios::binary);
   out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   out.close();
   require(out.good(), "cannot write ", beside.string());
-  std::error_code failed;
   fs::rename(beside, path, failed);
   require(!failed, "cannot write ", path.string(), ": ", failed.message());
 }
@@ -72,101 +44,79 @@ void write_file(const fs::path& path, std::span<const std::byte> bytes) {
 // The settings that two runs must share for one to continue the other. The samples per rank may differ: on another
 // number of ranks another value keeps the global batch.
 std::string description(const TrainOptions& o) {
-  std::string text = fmt::format("model {}, {} steps, seed {}, {}", o.model, o.steps, o.seed, to_json(o.recipe).dump());
-  if (o.group != 1) text += o.group == 0 ? ", nodes of a host" : fmt::format(", nodes of {}", o.group);
-  return text;
+  return fmt::format("model {}, {} steps, seed {}, nodes of {}, {}", o.model, o.steps, o.seed,
+                     o.group == 0 ? "a host" : std::to_string(o.group), to_json(o.recipe).dump());
 }
 
-std::vector<std::vector<double>*> columns(Curves& c) {
-  return {&c.step,      &c.loss,      &c.bytes,         &c.selected,  &c.unsent,
-          &c.test_step, &c.test_loss, &c.test_accuracy, &c.test_bytes};
-}
-
-std::vector<double*> numbers(TrainState& s) { return {&s.bytes, &s.messages, &s.stretch_loss, &s.stretch}; }
-
-struct Loaded {
-  Bytes file;
-  TrainState state;
-  std::vector<float> weights;
-  std::span<const std::byte> optimiser;  // in the file
-};
-
-Loaded read_state(const fs::path& path, const TrainOptions& options, std::size_t n) {
-  Loaded loaded{.file = read_file(path), .state = {}, .weights = {}, .optimiser = {}};
-  StateReader in(loaded.file);
-  const std::string saved = in.take_text();
-  require(saved == description(options), path.string(), ": of another run (", saved, ")");
-  loaded.state.step = in.take<std::uint64_t>();
-  for (double* number : numbers(loaded.state)) *number = in.take<double>();
-  for (std::vector<double>* column : columns(loaded.state.curves)) *column = in.take_all<double>();
-  loaded.weights = in.take_all<float>();
-  require(loaded.weights.size() == n, path.string(), ": ", loaded.weights.size(), " weights, but the model has ", n);
-  loaded.optimiser = in.take_view();
-  in.finish();
-  return loaded;
+Gathered gather_bytes(Communicator& comm, const Bytes& mine, Workspace& work) {
+  const std::size_t size = mine.size();
+  std::vector<std::size_t> sizes(static_cast<std::size_t>(comm.size()));
+  allgather(comm, std::as_bytes(std::span(&size, 1)), std::as_writable_bytes(std::span(sizes)), work);
+  Gathered all;
+  allgatherv(comm, mine, sizes, all);
+  return all;
 }
 
 }  // namespace
 
 void save_checkpoint(Communicator& comm, const TrainOptions& options, const TrainState& state,
                      std::span<const float> weights, const Optimiser& optimiser) {
-  TrainState copy = state;
-  const Bytes bytes = write_state([&](StateWriter& out) {
-    out.put_text(description(options));
-    out.put(state.step);
-    for (const double* number : numbers(copy)) out.put(*number);
-    for (const std::vector<double>* column : columns(copy.curves)) out.put_all(std::span<const double>(*column));
-    out.put_all(weights);
-    out.put_state([&](StateWriter& inner) { optimiser.write(inner); });
-  });
-  const fs::path dir(options.checkpoint_dir);
-  const std::string& preset = options.reducer.preset;
-  // All ranks have the new step before any rank drops an older one.
   Workspace work;
+  const std::string progress = nlohmann::json(state).dump();
+  const Gathered ranks = gather_bytes(comm, write_state([&](StateWriter& out) {
+                                        out.put_text(progress);
+                                        out.put_state([&](StateWriter& inner) { optimiser.write(inner); });
+                                      }),
+                                      work);
   agree_on_success(comm, work, [&] {
-    std::error_code failed;
-    fs::create_directories(dir, failed);
-    write_file(dir / file_name(preset, state.step, comm.rank(), comm.size()), bytes);
+    if (comm.rank() != 0) return;
+    write_file(file_of(options.checkpoint_dir, options.reducer.preset), write_state([&](StateWriter& out) {
+                 out.put_text(description(options));
+                 out.put_all(weights);
+                 out.put(comm.size());
+                 for (int r = 0; r < comm.size(); ++r) out.put_bytes(ranks.of(r));
+               }));
   });
-  std::error_code ignored;
-  for (const auto& [set, files] : find_sets(dir.string(), preset))
-    if (set.first < state.step) fs::remove(dir / file_name(preset, set.first, comm.rank(), set.second), ignored);
 }
 
 bool finds_checkpoint(Communicator& comm, const std::string& dir, const std::string& preset) {
-  std::array<std::uint64_t, 2> set = newest(dir, preset);
-  broadcast(comm, 0, std::as_writable_bytes(std::span(set)));
-  return set[1] > 0;
+  bool found = fs::exists(file_of(dir, preset));
+  broadcast(comm, 0, std::as_writable_bytes(std::span(&found, 1)));
+  return found;
 }
 
 void load_checkpoint(Communicator& comm, const TrainOptions& options, TrainState& state, std::span<float> weights,
                      Optimiser& optimiser) {
-  const fs::path dir(options.resume_dir);
-  const std::string& preset = options.reducer.preset;
-  std::array<std::uint64_t, 2> set = newest(dir.string(), preset);
-  broadcast(comm, 0, std::as_writable_bytes(std::span(set)));
-  const std::uint64_t step = set[0];
-  const auto ranks = static_cast<int>(set[1]);
-  require(ranks > 0, "nothing to resume in ", dir.string(), ": no complete set of files ", preset,
-          "-STEP-RANK-of-RANKS.state");
-  const bool same_P = ranks == comm.size();
-  const auto read = [&](int r) { return read_state(dir / file_name(preset, step, r, ranks), options, weights.size()); };
-  Loaded own;
+  const fs::path path = file_of(options.resume_dir, options.reducer.preset);
+  Bytes file;
+  std::vector<float> saved;
+  std::vector<std::string> progress;
+  std::vector<std::span<const std::byte>> optimisers;  // by rank of the earlier run
   Workspace work;
-  agree_on_success(comm, work, [&] { own = read(same_P ? comm.rank() : 0); });
-  if (same_P) {
-    optimiser.load(own.optimiser);
-  } else {
-    Loaded one;  // at a time
-    own.file = {};
-    optimiser.load_all(set[1], [&](std::size_t r) {
-      one = {};
-      one = read(static_cast<int>(r));
-      return one.optimiser;
-    });
-  }
-  state = std::move(own.state);
-  std::copy(own.weights.begin(), own.weights.end(), weights.begin());
+  agree_on_success(comm, work, [&] {
+    file = read_file(path);
+    StateReader in(file);
+    const std::string run = in.take_text();
+    require(run == description(options), path.string(), ": of another run (", run, ")");
+    saved = in.take_all<float>();
+    require(saved.size() == weights.size(), path.string(), ": ", saved.size(), " weights, but the model has ",
+            weights.size());
+    for (int rest = in.take<int>(); rest > 0; --rest) {
+      StateReader rank(in.take_view());
+      progress.push_back(rank.take_text());
+      optimisers.push_back(rank.take_view());
+      rank.finish();
+    }
+    in.finish();
+  });
+  const bool is_same_P = static_cast<int>(optimisers.size()) == comm.size();
+  const auto mine = static_cast<std::size_t>(is_same_P ? comm.rank() : 0);
+  if (is_same_P)
+    optimiser.load(optimisers[mine]);
+  else
+    optimiser.load_all(optimisers.size(), [&](std::size_t r) { return optimisers[r]; });
+  state = nlohmann::json::parse(progress[mine]).get<TrainState>();
+  std::copy(saved.begin(), saved.end(), weights.begin());
 }
 
 }  // namespace oktopk

@@ -11,45 +11,17 @@
 
 namespace oktopk {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Curves, step, loss, bytes, selected, unsent, test_step, test_loss, test_accuracy,
-                                   test_bytes)
-
 namespace {
 
 using nlohmann::json;
 
 std::string set_up(const Comparison& c) {
   const TrainOptions& o = c.options;
-  std::string density = fmt::format("density {}", o.reducer.density);
-  if (c.adaptive.target_share > 0) density += fmt::format(", then by share {}", c.adaptive.target_share);
-  if (c.adaptive.budget > 0) density += fmt::format(" within {}", c.adaptive.budget);
   return fmt::format(
       "teacher, {} with {:.0f} parameters, {} ranks ({}), {} samples per rank and step, {} steps, "
-      "{}, {}, codec {}, seed {}",
-      o.model, c.runs.empty() ? 0 : c.runs.front().parameters, c.P, c.transport, o.batch, o.steps, density,
+      "density {}, {}, codec {}, seed {}",
+      o.model, c.runs.empty() ? 0 : c.runs.front().parameters, c.P, c.transport, o.batch, o.steps, o.reducer.density,
       to_string(o.recipe), to_string(o.reducer.allreduce.codec), o.seed);
-}
-
-json to_json(const TrainingRun& r) {
-  return {{"preset", r.preset},
-          {"test_loss", r.test.loss},
-          {"test_accuracy", r.test.accuracy},
-          {"train_loss", r.train_loss},
-          {"parameters", r.parameters},
-          {"k", r.k},
-          {"wire_bytes", r.wire},
-          {"messages", r.messages},
-          {"compression", r.wire > 0 ? r.dense_wire / r.wire : 0},
-          {"seconds",
-           {{"select", r.select},
-            {"exchange", r.exchange},
-            {"apply", r.apply},
-            {"compute", r.compute},
-            {"run", r.seconds}}},
-          {"steps", r.steps},
-          {"weights", fmt::format("{:016x}", r.weights_hash)},
-          {"ranks_agree", r.ranks_agree},
-          {"curves", r.curves}};
 }
 
 // "+0.31%" against dense; empty for dense itself, or without it.
@@ -127,8 +99,6 @@ json plots_of(const json& result) {
 }  // namespace
 
 json to_json(const Comparison& c) {
-  json runs = json::array();
-  for (const TrainingRun& run : c.runs) runs.push_back(to_json(run));
   return {{"tool", "oktopk train"},
           {"problem", "teacher"},
           {"best_possible_loss", c.floor},
@@ -141,10 +111,8 @@ json to_json(const Comparison& c) {
           {"batch_per_rank", c.options.batch},
           {"seed", c.options.seed},
           {"density", c.options.reducer.density},
-          {"adaptive_share", c.adaptive.target_share},
-          {"adaptive_budget", c.adaptive.budget},
           {"recipe", to_json(c.options.recipe)},
-          {"runs", runs}};
+          {"runs", c.runs}};
 }
 
 void print_training(const json& result) {

@@ -17,7 +17,6 @@ struct Comparison {
   std::string command;  // that repeats it
   int P = 1;
   TrainOptions options;
-  AdaptiveDensityOptions adaptive;  // of the sparse runs
   std::vector<TrainingRun> runs;
 };
 

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/train/trainer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
 #include "oktopk/base/timer.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/decorators.h"
-#include "oktopk/reduce/bucketed_reducer.h"
 #include "oktopk/reduce/density.h"
 #include "tests/laws/subject.h"
+#include "tools/statistics.h"
 
 namespace oktopk {
 namespace {
@@ -23,8 +24,6 @@ void check(const TrainOptions& o) {
   require(o.batch >= 1, "batch = ", o.batch, ", but it must be at least 1");
   require(o.checkpoint_dir.empty() || o.checkpoint_every > 0 || o.stop_after > 0, "checkpoints in ", o.checkpoint_dir,
           ": after how many steps?");
-  require(o.group == 1 || o.fusion.policy == FusionPolicy::whole, "fusion ", to_string(o.fusion.policy),
-          " with nodes: nodes sum the whole gradient at once");
   require(o.checkpoint_every == 0 || !o.checkpoint_dir.empty(), "a checkpoint every ", o.checkpoint_every,
           " steps: in which folder?");
 }
@@ -41,14 +40,7 @@ class Trainer {
         weights_(n_),
         gradient_(n_) {
     options_.reducer.warmup = parse_warmup(options.recipe.warmup, options.steps, options.reducer.density);
-    if (options.fusion.policy == FusionPolicy::whole) {
-      sync_ = make_synchroniser(counting_, n_, options_.reducer, options_.group);
-    } else {
-      auto buckets =
-          std::make_unique<BucketedReducer>(counting_, network_.tensors(), options_.reducer, options_.fusion);
-      buckets_ = buckets.get();
-      sync_ = std::move(buckets);
-    }
+    sync_ = make_synchroniser(counting_, n_, options_.reducer, options_.group);
     optimiser_ = make_optimiser(*sync_, options.recipe);
     network_.initialise(weights_, options.seed);
   }
@@ -56,7 +48,6 @@ class Trainer {
   TrainingRun run(const Observer& observe);
 
  private:
-  bool overlaps() const;
   double gradient_and_step();
   void record(double loss, std::size_t selected, const Observer& observe);
   void evaluate();
@@ -73,48 +64,30 @@ class Trainer {
   Index n_;
   std::vector<float> weights_, gradient_;
   std::unique_ptr<Synchroniser> sync_;
-  BucketedReducer* buckets_ = nullptr;  // sync_, when it is one
   std::unique_ptr<Optimiser> optimiser_;
   std::vector<std::uint32_t> samples_;
   Batch batch_;
   Workspace work_;
   TrainState state_;
   std::size_t selected_ = 0;
-  double made_ = 0;  // steps of this process
-  double compute_ = 0, select_ = 0, exchange_ = 0, apply_ = 0;
+  double made_ = 0;      // steps of this process
+  TrainingTimes times_;  // of this rank, all steps of this process
   Timer whole_;
 };
-
-// The backward pass and communication overlap unless the optimiser needs the whole gradient first.
-bool Trainer::overlaps() const {
-  const Recipe& r = options_.recipe;
-  return buckets_ != nullptr && r.sparsify == Sparsify::gradients && r.clip_norm == 0 &&
-         (r.weight_decay == 0 || r.optimiser == "adam");
-}
 
 double Trainer::gradient_and_step() {
   PhaseTimer timer(options_.reducer.trace.on_rank(comm_.rank()), "train");
   const auto point = optimiser_->point(weights_);
   draw_samples(problem_.train.size(), options_.seed, state_.step, comm_.rank(), options_.batch, samples_);
   take_batch(problem_.train, samples_, batch_);
-  double loss = 0;
-  Update update;
-  if (overlaps()) {
-    buckets_->begin(gradient_, optimiser_->scale());
-    loss = network_.gradient(point, batch_, gradient_, [&](std::size_t t) { buckets_->ready(t); });
-    compute_ += timer.lap("compute");
-    update = buckets_->wait();
-    optimiser_->apply(weights_, update);
-  } else {
-    loss = network_.gradient(point, batch_, gradient_);
-    compute_ += timer.lap("compute");
-    update = optimiser_->step(weights_, gradient_);
-  }
+  const double loss = network_.gradient(point, batch_, gradient_);
+  times_.compute += timer.lap("compute");
+  const Update update = optimiser_->step(weights_, gradient_);
   const double seconds = timer.lap("optimiser");
   const StepTimes times = sync_->times();
-  select_ += times.check + times.select;
-  exchange_ += times.exchange;
-  apply_ += std::max(0.0, seconds - times.check - times.select - times.exchange);
+  times_.select += times.check + times.select;
+  times_.exchange += times.exchange;
+  times_.apply += std::max(0.0, seconds - times.check - times.select - times.exchange);
   selected_ = update.size();
   return loss;
 }
@@ -192,29 +165,28 @@ TrainingRun Trainer::finish() {
   const auto steps = static_cast<double>(state_.step);
   const double made = std::max(1.0, made_);
   const double P = comm_.size();
-  TrainingRun run;
-  run.preset = options_.reducer.preset;
-  run.test = {c.test_loss.back(), c.test_accuracy.back()};
+  TrainingRun run{.preset = options_.reducer.preset,
+                  .curves = c,
+                  .test_loss = c.test_loss.back(),
+                  .test_accuracy = c.test_accuracy.back(),
+                  .parameters = static_cast<double>(n_),
+                  .steps = state_.step};
   const std::size_t last = std::max<std::size_t>(1, c.loss.size() / 10);
-  if (!c.loss.empty())
-    run.train_loss = std::accumulate(c.loss.end() - static_cast<std::ptrdiff_t>(last), c.loss.end(), 0.0) /
-                     static_cast<double>(last);
-  run.parameters = n_;
+  if (!c.loss.empty()) run.train_loss = mean_of(std::span(c.loss).last(last));
   run.k = static_cast<double>(options_.reducer.k > 0 ? options_.reducer.k : entries_at(options_.reducer.density, n_));
   const Traffic& traffic = counting_.traffic();
-  run.wire = largest(state_.bytes + static_cast<double>(traffic.duplex_bytes)) / steps;
+  run.wire_bytes = largest(state_.bytes + static_cast<double>(traffic.duplex_bytes)) / steps;
   run.messages = largest(state_.messages + static_cast<double>(traffic.duplex_messages)) / steps;
-  run.dense_wire = 8.0 * n_ * (P - 1) / P;
-  run.select = total(select_) / P / made;
-  run.exchange = total(exchange_) / P / made;
-  run.apply = total(apply_) / P / made;
-  run.compute = total(compute_) / P / made;
-  run.seconds = seconds;
-  run.steps = state_.step;
-  run.weights_hash = hash_bytes(std::as_bytes(std::span(weights_)));
-  run.ranks_agree = allreduce_small(comm_, run.weights_hash, Reduction::max, work_) ==
-                    allreduce_small(comm_, run.weights_hash, Reduction::min, work_);
-  run.curves = c;
+  run.dense_bytes = 8.0 * n_ * (P - 1) / P;
+  run.compression = run.wire_bytes > 0 ? run.dense_bytes / run.wire_bytes : 0;
+  for (double TrainingTimes::*part :
+       {&TrainingTimes::select, &TrainingTimes::exchange, &TrainingTimes::apply, &TrainingTimes::compute})
+    run.seconds.*part = total(times_.*part) / P / made;
+  run.seconds.run = seconds;
+  const std::uint64_t hash = hash_bytes(std::as_bytes(std::span(weights_)));
+  run.weights = fmt::format("{:016x}", hash);
+  run.ranks_agree =
+      allreduce_small(comm_, hash, Reduction::max, work_) == allreduce_small(comm_, hash, Reduction::min, work_);
   return run;
 }
 
