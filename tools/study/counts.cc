@@ -56,9 +56,15 @@ std::vector<CountRun> measure_counts(Communicator& comm, const SourceOptions& da
 }
 
 std::vector<Column> count_columns(const std::string& name) {
-  return {plain(name, name),        plain("data", "data"), plain("P", "ranks"),    plain("density", "density"),
-          fixed("mean", "mean", 3), fixed("p5", "p5", 3),  fixed("p95", "p95", 3), fixed("|dev|", "mean_deviation", 3),
-          fixed("max", "max", 3)};
+  return {{name, name},
+          {"data", "data"},
+          {"P", "ranks"},
+          {"density", "density"},
+          {"mean", "mean", fixed(3)},
+          {"p5", "p5", fixed(3)},
+          {"p95", "p95", fixed(3)},
+          {"|dev|", "mean_deviation", fixed(3)},
+          {"max", "max", fixed(3)}};
 }
 
 }  // namespace

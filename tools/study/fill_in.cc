@@ -138,12 +138,11 @@ Findings study_fill_in(const StudyTask& task) {
     out.plots.push_back(plot);
   }
   out.plots.push_back(growth);
-  std::vector<Column> columns = {plain("data", "data"), plain("P", "ranks")};
+  std::vector<Column> columns = {{"data", "data"}, {"P", "ranks"}};
   for (const Preset& preset : presets())
     if (preset.name != "dense")
-      columns.push_back({std::string(preset.name), [name = std::string(preset.name)](const auto& row) {
-                           const auto updates = row.value("update_per_k", nlohmann::json::object());
-                           return fmt::format("{:.2f}", updates.value(name, 0.0));
+      columns.push_back({std::string(preset.name), "update_per_k", [name = preset.name](const nlohmann::json& per_k) {
+                           return format_fixed(per_k.value(name, 0.0), 2);
                          }});
   out.tables = {make_table("entries of the update / k", columns, out.rows), unions};
   out.notes = {

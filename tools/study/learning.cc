@@ -159,23 +159,23 @@ nlohmann::json run_row(Communicator& comm, const LearningProblem& problem, const
 }
 
 std::vector<Column> learning_columns() {
-  using Row = nlohmann::json;
-  return {plain("recipe", "name"),
-          mean("test loss", "losses", 4),
-          {"vs dense",
-           [](const Row& row) {
-             const Dense gaps = row["gaps"];
-             return row["preset"] == "dense"
-                        ? ""
-                        : fmt::format("{:+.2f}% ± {:.2f}", 100 * mean_of(gaps), 100 * deviation_of(gaps));
-           }},
-          {"accuracy",
-           [](const Row& row) { return fmt::format("{:.2f}%", 100 * mean_of(row["accuracies"].get<Dense>())); }},
-          {"bytes / rank", [](const Row& row) { return format_bytes(row["bytes"]); }},
-          {"dense with these bytes", [](const Row& row) {
-             return fmt::format("{:.4f} ({:.0f} steps)", row["equal_bytes_loss"].get<double>(),
-                                row["equal_bytes_steps"].get<double>());
-           }}};
+  using nlohmann::json;
+  const auto gap = [](const json& row) {
+    const Dense gaps = row["gaps"];
+    return row["preset"] == "dense" ? ""
+                                    : fmt::format("{:+.2f}% ± {:.2f}", 100 * mean_of(gaps), 100 * deviation_of(gaps));
+  };
+  const auto percent = [](const json& shares) { return fmt::format("{:.2f}%", 100 * mean_of(shares.get<Dense>())); };
+  const auto equal_bytes = [](const json& row) {
+    return fmt::format("{:.4f} ({:.0f} steps)", row["equal_bytes_loss"].get<double>(),
+                       row["equal_bytes_steps"].get<double>());
+  };
+  return {{"recipe", "name"},
+          {"test loss", "losses", mean(4)},
+          {"vs dense", "", gap},
+          {"accuracy", "accuracies", percent},
+          {"bytes / rank", "bytes", format_bytes},
+          {"dense with these bytes", "", equal_bytes}};
 }
 
 Bars gap_bars(const std::string& optimiser, const nlohmann::json& rows) {

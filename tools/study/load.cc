@@ -141,21 +141,18 @@ Bars bars_of(const std::string& title, const std::vector<std::string>& data) {
 }
 
 std::vector<Column> load_columns() {
-  const Column kib{"KiB/rank",
-                   [](const auto& row) { return fmt::format("{:.2f}", row["bytes"].template get<double>() / 1024); }};
-  const Column balanced{
-      "balanced", [](const auto& row) { return fmt::format("{:.0f}%", 100 * row["balanced"].template get<double>()); }};
-  return {plain("case", "case"),
-          plain("data", "data"),
-          plain("P", "ranks"),
-          mean("split mean", "split", 2),
-          largest("max", "split", 2),
-          mean("share mean", "share", 2),
-          largest("max", "share", 2),
-          mean("total mean", "total", 2),
-          mean("tiles", "dealt", 2),
-          kib,
-          balanced};
+  const auto percent = [](double share) { return fmt::format("{:.0f}%", 100 * share); };
+  return {{"case", "case"},
+          {"data", "data"},
+          {"P", "ranks"},
+          {"split mean", "split", mean(2)},
+          {"max", "split", largest(2)},
+          {"share mean", "share", mean(2)},
+          {"max", "share", largest(2)},
+          {"total mean", "total", mean(2)},
+          {"tiles", "dealt", mean(2)},
+          {"KiB/rank", "bytes", fixed(2, 1.0 / 1024)},
+          {"balanced", "balanced", percent}};
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "tests/laws/witness.h"
 #include "tools/report/document.h"
 #include "tools/study/stream.h"
+#include "tools/text.h"
 
 namespace oktopk {
 
@@ -65,16 +66,9 @@ auto on_ranks(const StudyTask& task, int P, Body body) {
 
 ReducerOptions method_of(std::string_view preset, double density);
 
-// A column of a table: its head, and the text of its cell for a row of JSON.
-struct Column {
-  std::string head;
-  std::function<std::string(const nlohmann::json& row)> text;
-};
-Column plain(const std::string& head, const std::string& key);                // a text or number as it is
-Column fixed(const std::string& head, const std::string& key, int decimals);  // "-" if there is none
-// The field is an array of numbers.
-Column mean(const std::string& head, const std::string& key, int decimals);
-Column largest(const std::string& head, const std::string& key, int decimals);
+// Formats of a field that is an array of numbers.
+Column::Format mean(int decimals);
+Column::Format largest(int decimals);
 
 // The rows that have the field `key`.
 Table make_table(const std::string& caption, const std::vector<Column>& columns, const nlohmann::json& rows,

@@ -188,13 +188,20 @@ Findings study_xi(const StudyTask& task) {
                                    training ? " (" + training->model + ")" : "", task.steps,
                                    std::max(1, task.steps / kPoints)));
   }
-  const Column p95{"p95", [](const auto& row) { return fmt::format("{:.3f}", quantile(row["xi"], 0.95)); }};
-  out.tables = {make_table(
-      "xi over the run",
-      {plain("method", "method"), plain("data", "data"), plain("P", "ranks"), plain("density", "density"),
-       mean("xi mean", "xi", 3), p95, largest("max", "xi", 3), mean("applied mean", "xi_applied", 3),
-       largest("max", "xi_applied", 3), fixed("first loss", "first_loss", 3), fixed("last loss", "last_loss", 3)},
-      out.rows)};
+  const Column p95{"p95", "xi", [](const nlohmann::json& xi) { return format_fixed(quantile(xi, 0.95), 3); }};
+  out.tables = {make_table("xi over the run",
+                           {{"method", "method"},
+                            {"data", "data"},
+                            {"P", "ranks"},
+                            {"density", "density"},
+                            {"xi mean", "xi", mean(3)},
+                            p95,
+                            {"max", "xi", largest(3)},
+                            {"applied mean", "xi_applied", mean(3)},
+                            {"max", "xi_applied", largest(3)},
+                            {"first loss", "first_loss", fixed(3)},
+                            {"last loss", "last_loss", fixed(3)}},
+                           out.rows)};
   out.notes = {
       "xi = |Topk(mean of accumulators) - Topk(mean of their Topk)| / |learning rate * mean gradient| (Li & Hoefler, "
       "PPoPP'22, Eq. 5), exact Topk throughout.",
