@@ -48,7 +48,12 @@ struct BenchOptions {
     return std::clamp(static_cast<int>(std::ceil(2 / method.density)), kShortWarmUp, kLongWarmUp);
   }
   StreamSpec stream(Index n) const {
-    return {.data = find_input(data), .n = n, .shared = shared, .event = find_stream_event(event), .seed = seed};
+    return {.data = find_input(data),
+            .n = n,
+            .shared = shared,
+            .event = find_stream_event(event),
+            .steps = static_cast<std::uint64_t>(std::max(1, sparse_warm_up() + iterations)),
+            .seed = seed};
   }
 };
 
@@ -241,7 +246,7 @@ void add_bench(CLI::App& app, Action& action) {
   sub->add_option("-w,--warmup", o->warm_up,
                   "steps before the clock starts (default: 2/density, from 5 to 400, until residuals "
                   "are stationary; 5 for dense and with --fresh)");
-  sub->add_option("-n,--iters", o->iterations, "timed steps")->capture_default_str();
+  sub->add_option("-n,--iters", o->iterations, "timed steps");
   sub->add_flag("-c,--check", o->check, "compare one more step with the oracle; exit 1 if it is wrong");
   sub->add_flag("--fresh", o->fresh, "empty residuals and owner memory before each step, as no training does");
   sub->add_flag("--breakdown", o->breakdown,
@@ -251,12 +256,10 @@ void add_bench(CLI::App& app, Action& action) {
   TraceFile::add_option(*sub, o->trace_file);
   o->world.add_to(*sub);
   sub->add_flag("--in-place", o->in_place, "mpi: without the copies that make a failed exchange safe");
-  sub->add_option("--data", o->data, "gaussian, laplace, layered (oktopk list has all)")->capture_default_str();
-  sub->add_option("--shared", o->shared, "share of the gradients' variance that is a signal common to all ranks")
-      ->capture_default_str();
-  sub->add_option("--event", o->event, "none, jump (1,000 times larger from step 24 to 31) or zero_first")
-      ->capture_default_str();
-  sub->add_option("--seed", o->seed, "of the generated gradients")->capture_default_str();
+  sub->add_option("--data", o->data, "gaussian, laplace, layered (oktopk list has all)");
+  sub->add_option("--shared", o->shared, "share of the gradients' variance that is a signal common to all ranks");
+  sub->add_option("--event", o->event, "none, jump (1,000 times larger from step 24 to 31), zero_first or rough");
+  sub->add_option("--seed", o->seed, "of the generated gradients");
   o->compute.add_to(*sub, false);
   o->method.add_to(*sub);
   sub->footer(

@@ -29,13 +29,11 @@ void print_codings(const char* title, const std::array<double, N>& seconds, std:
 std::string format_bandwidth(double beta) { return beta > 0 ? fmt::format("{:.3g} GB/s", 1e-9 / beta) : "unlimited"; }
 
 void ChoiceFlags::add_to(CLI::App& sub) {
-  sub.add_option("--coarsest", coarsest, "the coarsest values on the wire: fp32, bf16, log8, log4")
-      ->capture_default_str();
+  sub.add_option("--coarsest", coarsest, "the coarsest values on the wire: fp32, bf16, log8, log4");
   sub.add_option("--override", overrides,
                  "rules that come before the model, such as \"dense:n<64K; circulant:P>=16\", or @FILE with rules or "
                  "JSON (docs/tuning.md)");
-  sub.add_option("--overlap", overlap, "g: m ranks' selections overlap like those of m^g random ones; 0: identical")
-      ->capture_default_str();
+  sub.add_option("--overlap", overlap, "g: m ranks' selections overlap like those of m^g random ones; 0: identical");
 }
 
 ChoiceOptions ChoiceFlags::options() const {

@@ -148,10 +148,10 @@ int run_explain(const ExplainOptions& o) {
 void add_explain(CLI::App& app, Action& action) {
   auto* sub = app.add_subcommand("explain", "the tuner's choice for a problem, and the reason");
   auto o = std::make_shared<ExplainOptions>();
-  sub->add_option("-b,--size", o->n, "n in elements (K, M, G)")->capture_default_str();
+  sub->add_option("-b,--size", o->n, "n in elements (K, M, G)");
   sub->add_option("-e,--end", o->end, "for the command line of bench: the same as -b, or left out");
-  sub->add_option("--density", o->density, "k / n, in (0, 1]")->capture_default_str();
-  sub->add_option("--ranks", o->ranks, "number of ranks")->capture_default_str();
+  sub->add_option("--density", o->density, "k / n, in (0, 1]");
+  sub->add_option("--ranks", o->ranks, "number of ranks");
   sub->add_option("--profile", o->profile_file, "a file of oktopk tune -o (default: 25 Gbit/s Ethernet, assumed)");
   sub->add_option("--group", o->group, "ranks per host, which may sum densely before the sparse part");
   o->choice.add_to(*sub);

@@ -134,12 +134,10 @@ void add_kernels(CLI::App& app, Action& action) {
   o->size.begin = "16M";
   o->size.add_to(*sub);
   o->compute.add_to(*sub, true);
-  sub->option_defaults()->always_capture_default();
   sub->add_option("--density", o->densities, "k / n, in (0, 1]; several with commas");
   sub->add_option("--data", o->data, "one kind, several with commas, or all (oktopk list)");
   sub->add_option("-n,--iters", o->bench.repetitions, "timed repetitions");
   sub->add_option("--seed", o->seed, "of the generated values");
-  sub->option_defaults()->always_capture_default(false);
   sub->add_option("--only", o->bench.only, "only kernels with this in their name");
   sub->add_flag("--baselines", o->bench.baselines, "also selection by the standard library");
   sub->add_option("--write-data", o->data_file, "write the values to this file, as 4-byte floats");

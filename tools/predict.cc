@@ -92,16 +92,14 @@ int run_predict(const PredictOptions& o) {
 void add_predict(CLI::App& app, Action& action) {
   auto* sub = app.add_subcommand("predict", "the cost model's table of all presets");
   auto o = std::make_shared<PredictOptions>();
-  sub->add_option("-b,--size", o->n, "n in elements (K, M, G)")->capture_default_str();
-  sub->add_option("--ranks", o->ranks, "number of ranks, or several with commas")->capture_default_str();
-  sub->add_option("--alpha", o->machine.alpha, "seconds per round: the latency of a message")->capture_default_str();
-  sub->add_option("--overhead", o->machine.overhead, "seconds per message, of the sender and the receiver")
-      ->capture_default_str();
-  sub->add_option("--beta", o->machine.beta, "seconds per byte and direction (100 Gbit/s: 8e-11)")
-      ->capture_default_str();
-  sub->add_option("--gamma", o->machine.gamma, "seconds per sparse entry that is merged")->capture_default_str();
-  sub->add_option("--overlap", o->overlap, "g: m ranks' selections overlap like those of m^g random ones; 0: identical")
-      ->capture_default_str();
+  sub->add_option("-b,--size", o->n, "n in elements (K, M, G)");
+  sub->add_option("--ranks", o->ranks, "number of ranks, or several with commas");
+  sub->add_option("--alpha", o->machine.alpha, "seconds per round: the latency of a message");
+  sub->add_option("--overhead", o->machine.overhead, "seconds per message, of the sender and the receiver");
+  sub->add_option("--beta", o->machine.beta, "seconds per byte and direction (100 Gbit/s: 8e-11)");
+  sub->add_option("--gamma", o->machine.gamma, "seconds per sparse entry that is merged");
+  sub->add_option("--overlap", o->overlap,
+                  "g: m ranks' selections overlap like those of m^g random ones; 0: identical");
   sub->add_option("-J,--json", o->json_file, "also write the rows to this file");
   o->method.add_to(*sub);
   sub->footer(

@@ -232,7 +232,6 @@ void add_options(CLI::App& sub, SimulateOptions& o) {
   std::string names;
   for (const Platform& p : platforms()) names += fmt::format("{}{}", names.empty() ? "" : ", ", p.name);
   o.size.add_to(sub);
-  sub.option_defaults()->always_capture_default();
   sub.add_option("--platform", o.platform, names);
   sub.add_option("--ranks", o.ranks, "number of ranks, or several with commas");
   sub.add_option("--preset", o.method.presets, "one preset, several with commas, all, or auto");
@@ -249,7 +248,6 @@ void add_options(CLI::App& sub, SimulateOptions& o) {
   sub.add_option("--gamma", o.spec.gamma, "seconds of the processor per sparse entry")->check(CLI::NonNegativeNumber);
   sub.add_option("--delta", o.spec.delta, "seconds of the processor per dense value")->check(CLI::NonNegativeNumber);
   sub.add_option("--memory", o.memory, "GiB that all ranks of a row may need together")->check(CLI::PositiveNumber);
-  sub.option_defaults()->always_capture_default(false);
   sub.add_option("--slow-host", o.slow_host, "RANK:FACTOR: this rank computes so much slower");
   sub.add_option("--slow-link", o.slow_link, "RANK:FACTOR: this rank's link is so much slower");
   sub.add_option("-J,--json", o.json_file, "also write the rows to this file");

@@ -126,7 +126,7 @@ struct Group {
 
   template <class T>
   CLI::Option* add(const std::string& option, T& value, const std::string& text) {
-    return sub.add_option(option, value, text)->capture_default_str()->group(name);
+    return sub.add_option(option, value, text)->group(name);
   }
   void flag(const std::string& option, bool& value, const std::string& text) {
     sub.add_flag(option, value, text)->group(name);
@@ -159,17 +159,17 @@ void add_recipe(Group group, TrainCommand& c) {
 
 void add_run(CLI::App& sub, TrainCommand& c) {
   TrainOptions& t = c.train;
-  sub.add_option("--model", t.model, "hidden layers of the perceptron: mlp, or mlp:300,100")->capture_default_str();
-  sub.add_option("--steps", t.steps, "steps of training")->capture_default_str();
-  sub.add_option("--batch", t.batch, "samples per rank and step")->capture_default_str();
+  sub.add_option("--model", t.model, "hidden layers of the perceptron: mlp, or mlp:300,100");
+  sub.add_option("--steps", t.steps, "steps of training");
+  sub.add_option("--batch", t.batch, "samples per rank and step");
   sub.add_option("--ranks", c.ranks, "number of ranks (default: 4, or all of MPI's)");
-  sub.add_option("--transport", c.transport, "threads or mpi")->capture_default_str();
-  sub.add_option("--seed", t.seed, "of weights and samples")->capture_default_str();
+  sub.add_option("--transport", c.transport, "threads or mpi");
+  sub.add_option("--seed", t.seed, "of weights and samples");
   sub.add_option("-J,--json", c.json_file, "also write results and curves to this file");
   sub.add_option("--html", c.html_file, "write a page with plots to this file");
   TraceFile::add_option(sub, c.trace_file);
   sub.add_option("--checkpoint", t.checkpoint_dir, "write a checkpoint into this folder");
-  sub.add_option("--checkpoint-every", t.checkpoint_every, "steps between two checkpoints")->capture_default_str();
+  sub.add_option("--checkpoint-every", t.checkpoint_every, "steps between two checkpoints");
   sub.add_option("--resume", t.resume_dir, "continue from the checkpoint in this folder");
   sub.add_option("--stop-after", t.stop_after, "end after this step, as if interrupted");
 }

@@ -112,13 +112,11 @@ void add_tune(CLI::App& app, Action& action) {
   auto o = std::make_shared<TuneOptions>();
   o->world.add_to(*sub);
   sub->add_option("--ranks-per-host", o->calibrate.ranks_per_host,
-                  "consecutive ranks that share a host: measured apart, and may sum densely first")
-      ->capture_default_str();
+                  "consecutive ranks that share a host: measured apart, and may sum densely first");
   sub->add_option("--for-ranks", o->for_ranks, "numbers of ranks to decide for, with commas (default: --ranks)");
-  sub->add_option("--budget", o->calibrate.budget, "seconds to measure for, about")->capture_default_str();
-  sub->add_option("--threads", o->calibrate.cpu.threads, "threads of each rank that share a pass over n elements")
-      ->capture_default_str();
-  sub->add_option("--density", o->densities, "k / n, in (0, 1]; several with commas")->capture_default_str();
+  sub->add_option("--budget", o->calibrate.budget, "seconds to measure for, about");
+  sub->add_option("--threads", o->calibrate.cpu.threads, "threads of each rank that share a pass over n elements");
+  sub->add_option("--density", o->densities, "k / n, in (0, 1]; several with commas");
   o->size.add_to(*sub);
   o->choice.add_to(*sub);
   sub->add_option("-o,--profile", o->profile_file, "write the profile here, for oktopk explain --profile");

@@ -190,8 +190,8 @@ void add_verify(CLI::App& app, Action& action) {
   o->world.add_to(*sub);
   sub->add_option("-b,--size", o->size, "n (default: 0, 1, P-1, 64 and 2000)");
   sub->add_option("--data", o->data, "one kind of data (default: all dyadic ones, where sums are exact)");
-  sub->add_option("--steps", o->steps, "steps per trial")->capture_default_str();
-  sub->add_option("--seed", o->seed, "of data, delays and faults")->capture_default_str();
+  sub->add_option("--steps", o->steps, "steps per trial");
+  sub->add_option("--seed", o->seed, "of data, delays and faults");
   sub->add_flag("--without-faults", o->without_faults, "leave out law 6, which waits for timeouts");
   sub->add_option("-J,--json", o->json_file, "also write the verdicts to this file");
   o->compute.add_to(*sub, true);

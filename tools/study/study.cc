@@ -62,9 +62,9 @@ struct StudyOptions {
 };
 
 void check_data(const Study& study, const std::string& data) {
-  if (study.name == "xi" && data == "training") return;
-  if (study.name != "learning") return check_source(data);
-  check(Recipe{.optimiser = data});
+  if (study.name == "learning") return check(Recipe{.optimiser = data});
+  if (study.name != "xi") return check_stream(data);
+  require(data == "training", "--data ", data, ": study xi trains a network; it takes no other data");
 }
 
 StudyTask make_task(const Study& study, const StudyOptions& o) {
@@ -152,11 +152,10 @@ void add_study(CLI::App& app, Action& action) {
   sub->add_option("--density", o->densities, "k / n, in (0, 1]; xi and counts take several with commas");
   sub->add_option("--ranks", o->ranks, "number of ranks, or several with commas");
   sub->add_option("--steps", o->steps, "of each run");
-  sub->add_option("--seed", o->seed, "of everything that is generated")->capture_default_str();
-  sub->add_option("--seeds", o->seeds, "learning: runs of each row")->capture_default_str();
-  sub->add_option("--data", o->data,
-                  "calm, rough, identical, an input of `oktopk list`; xi: training; learning: optimisers");
-  sub->add_option("--transport", o->transport, "threads or mpi")->capture_default_str();
+  sub->add_option("--seed", o->seed, "of everything that is generated");
+  sub->add_option("--seeds", o->seeds, "learning: runs of each row");
+  sub->add_option("--data", o->data, "calm, rough, identical or an input of `oktopk list`; learning: optimisers");
+  sub->add_option("--transport", o->transport, "threads or mpi");
   sub->add_option("-J,--json", o->json_file, "also write the results to this file");
   sub->add_option("--html", o->html_file, "also write a page with plots to this file");
   sub->footer(footer());

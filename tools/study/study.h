@@ -17,8 +17,8 @@
 #include "oktopk/comm/communicator.h"
 #include "oktopk/reduce/reducer.h"
 #include "tests/laws/witness.h"
+#include "tools/gradient_stream.h"
 #include "tools/report/document.h"
-#include "tools/study/stream.h"
 #include "tools/text.h"
 
 namespace oktopk {
@@ -34,8 +34,21 @@ struct StudyTask {
   int seeds = 3;  // learning: runs of each row
   std::vector<std::string> data;
 
-  SourceOptions source(const std::string& name) const { return {.data = name, .n = n, .steps = steps, .seed = seed}; }
+  // The gradients of one rank, from a stream of these data: an input of tests/laws/inputs.h, or
+  //   calm       layered, half of the variance a signal that all ranks share and that turns slowly
+  //   rough      the same with the events of StreamEvent::rough
+  //   identical  gaussian, the same on all ranks
+  GradientStream stream(const std::string& data, int rank) const;
+
+  template <class Use>
+  void for_each_gradient(const std::string& name, int rank, const Use& use) const {
+    GradientStream gradients = stream(name, rank);
+    for (int step = 0; step < steps; ++step) use(gradients.at(static_cast<std::uint64_t>(step)));
+  }
 };
+
+// UsageError lists the names that exist.
+void check_stream(const std::string& data);
 
 struct Findings {
   std::vector<std::string> head;                  // the settings, in words
