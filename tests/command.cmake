@@ -204,18 +204,7 @@ oktopk_add_command_test(bench_refuses_threads_in_place
 oktopk_add_command_test(bench_refuses_a_trace_it_cannot_write
   ARGS bench --trace /no_such_folder/t.json EXIT 2 OUTPUT "cannot write /no_such_folder/t.json")
 
-add_test(NAME command_kill_and_resume COMMAND
-  ${CMAKE_CURRENT_SOURCE_DIR}/kill_and_resume.sh $<TARGET_FILE:oktopk_tool>)
-set_tests_properties(command_kill_and_resume PROPERTIES LABELS command TIMEOUT 300
-  PASS_REGULAR_EXPRESSION "the same weights")
-
 if(OKTOPK_HAVE_MPI)
-  add_test(NAME mpi_kill_and_resume COMMAND
-    ${CMAKE_CURRENT_SOURCE_DIR}/kill_and_resume.sh $<TARGET_FILE:oktopk_tool>
-    ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 3 ${MPIEXEC_PREFLAGS})
-  set_tests_properties(mpi_kill_and_resume PROPERTIES LABELS mpi TIMEOUT 300 PROCESSORS 6
-    PASS_REGULAR_EXPRESSION "the same weights"
-    ENVIRONMENT "OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
   oktopk_add_mpi_test(mpi_bench_4 oktopk_tool 4 bench --transport mpi -b 16K -n 3 -c)
   oktopk_add_mpi_test(mpi_bench_in_place_3 oktopk_tool 3 bench --transport mpi --in-place
     --preset dense,circulant -b 1M -n 3 -c)

@@ -70,16 +70,10 @@ class ProgressLine {
 // All presets, one after the other, on the ranks of one world. Results are complete on rank 0.
 std::vector<TrainingRun> train_all(Communicator& comm, const TrainCommand& c, const LearningProblem& problem,
                                    Trace* trace) {
-  const auto presets = c.method.names();
-  const std::string& dir = c.train.resume_dir;
-  bool resumes = false;
-  for (const std::string& preset : presets) resumes = (!dir.empty() && finds_checkpoint(comm, dir, preset)) || resumes;
   std::vector<TrainingRun> runs;
-  for (const std::string& preset : presets) {
+  for (const std::string& preset : c.method.names()) {
     TrainOptions options = options_for(c, preset);
     options.reducer.trace = trace;
-    // A run that was killed may not have come to the later presets. A folder without any state is an error.
-    if (resumes && !finds_checkpoint(comm, dir, preset)) options.resume_dir.clear();
     ProgressLine line(preset);
     runs.push_back(train(comm, problem, options, [&](const Progress& p) { line.show(p); }));
   }
@@ -119,42 +113,28 @@ int run_train(TrainCommand& c) {
   return std::ranges::all_of(comparison.runs, &TrainingRun::ranks_agree) ? 0 : 1;
 }
 
-// Options of one group of the help.
-struct Group {
-  CLI::App& sub;
-  const char* name;
-
-  template <class T>
-  CLI::Option* add(const std::string& option, T& value, const std::string& text) {
-    return sub.add_option(option, value, text)->group(name);
-  }
-  void flag(const std::string& option, bool& value, const std::string& text) {
-    sub.add_flag(option, value, text)->group(name);
-  }
-};
-
-void add_recipe(Group group, TrainCommand& c) {
+void add_recipe(CLI::App& sub, TrainCommand& c) {
   Recipe& r = c.train.recipe;
-  group.add("--optimiser", r.optimiser, "sgd, momentum or adam");
-  group.sub.add_option("--lr", r.learning_rate, "learning rate (default: tuned for dense)")->group(group.name);
-  group.add("--schedule", r.schedule, "of the learning rate: cosine or constant");
-  group.add("--momentum", r.momentum, "of optimiser momentum");
-  group.add("--beta2", r.beta2, "of adam");
-  group.add("--weight-decay", r.weight_decay, "coupled for sgd, decoupled for adam");
-  group.add("--clip", r.clip_norm, "bound of the gradient's norm; 0: none");
-  group.add("--warmup", r.warmup, "none, dense:SHARE or dgc:SHARE of the steps");
-  group.add("--adam", r.adam, "interval_aware (ours), interval_steps or published");
-  group.flag("--published-momentum{false}", r.interval_momentum,
-             "momentum of the sparse mean, step by step (default: interval-aware, ours)");
-  group.add("--sparsify", r.sparsify, "gradients, or updates: momentum before the selection");
-  group.flag("--factor-masking", r.factor_masking, "updates: clear momentum where it was sent");
-  group.flag("--look-ahead", r.look_ahead, "gradients at the weights minus own unsent updates");
-  group.sub
-      .add_option("--flush", c.flush, "1 applies unsent mass after the last step, 0 does not (default: recommended)")
-      ->check(CLI::Range(0, 1))
-      ->group(group.name);
-  group.add("--decay", c.decay, "of error feedback, per step");
-  group.add("--nan", c.nan_policy, "a gradient that is not finite: error, skip or local");
+  sub.option_defaults()->group("How to train");
+  sub.add_option("--optimiser", r.optimiser, "sgd, momentum or adam");
+  sub.add_option("--lr", r.learning_rate, "learning rate; 0: tuned for dense");
+  sub.add_option("--schedule", r.schedule, "of the learning rate: cosine or constant");
+  sub.add_option("--momentum", r.momentum, "of optimiser momentum");
+  sub.add_option("--beta2", r.beta2, "of adam");
+  sub.add_option("--weight-decay", r.weight_decay, "coupled for sgd, decoupled for adam");
+  sub.add_option("--clip", r.clip_norm, "bound of the gradient's norm; 0: none");
+  sub.add_option("--warmup", r.warmup, "none, dense:SHARE or dgc:SHARE of the steps");
+  sub.add_option("--adam", r.adam, "interval_aware (ours), interval_steps or published");
+  sub.add_flag("--published-momentum{false}", r.interval_momentum,
+               "momentum of the sparse mean, step by step (default: interval-aware, ours)");
+  sub.add_option("--sparsify", r.sparsify, "gradients, or updates: momentum before the selection");
+  sub.add_flag("--factor-masking", r.factor_masking, "updates: clear momentum where it was sent");
+  sub.add_flag("--look-ahead", r.look_ahead, "gradients at the weights minus own unsent updates");
+  sub.add_option("--flush", c.flush, "1 applies unsent mass after the last step, 0 does not, -1: as recommended")
+      ->check(CLI::Range(-1, 1));
+  sub.add_option("--decay", c.decay, "of error feedback, per step");
+  sub.add_option("--nan", c.nan_policy, "a gradient that is not finite: error, skip or local");
+  sub.option_defaults()->group("Options");
 }
 
 void add_run(CLI::App& sub, TrainCommand& c) {
@@ -162,16 +142,12 @@ void add_run(CLI::App& sub, TrainCommand& c) {
   sub.add_option("--model", t.model, "hidden layers of the perceptron: mlp, or mlp:300,100");
   sub.add_option("--steps", t.steps, "steps of training");
   sub.add_option("--batch", t.batch, "samples per rank and step");
-  sub.add_option("--ranks", c.ranks, "number of ranks (default: 4, or all of MPI's)");
+  sub.add_option("--ranks", c.ranks, "number of ranks; 0: 4, or all of MPI's");
   sub.add_option("--transport", c.transport, "threads or mpi");
   sub.add_option("--seed", t.seed, "of weights and samples");
   sub.add_option("-J,--json", c.json_file, "also write results and curves to this file");
   sub.add_option("--html", c.html_file, "write a page with plots to this file");
   TraceFile::add_option(sub, c.trace_file);
-  sub.add_option("--checkpoint", t.checkpoint_dir, "write a checkpoint into this folder");
-  sub.add_option("--checkpoint-every", t.checkpoint_every, "steps between two checkpoints");
-  sub.add_option("--resume", t.resume_dir, "continue from the checkpoint in this folder");
-  sub.add_option("--stop-after", t.stop_after, "end after this step, as if interrupted");
 }
 
 }  // namespace
@@ -183,7 +159,7 @@ void add_train(CLI::App& app, Action& action, const std::string& command) {
   c->train.recipe.optimiser = "momentum";
   c->command = command;
   add_run(*sub, *c);
-  add_recipe({*sub, "How to train"}, *c);
+  add_recipe(*sub, *c);
   c->method.add_to(*sub);
   sub->footer(
       "Examples:\n"

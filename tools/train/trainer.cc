@@ -22,10 +22,6 @@ void check(const TrainOptions& o) {
   check(o.recipe);
   require(o.steps >= 1, "steps = ", o.steps, ", but at least one is needed");
   require(o.batch >= 1, "batch = ", o.batch, ", but it must be at least 1");
-  require(o.checkpoint_dir.empty() || o.checkpoint_every > 0 || o.stop_after > 0, "checkpoints in ", o.checkpoint_dir,
-          ": after how many steps?");
-  require(o.checkpoint_every == 0 || !o.checkpoint_dir.empty(), "a checkpoint every ", o.checkpoint_every,
-          " steps: in which folder?");
 }
 
 class Trainer {
@@ -51,7 +47,6 @@ class Trainer {
   double gradient_and_step();
   void record(double loss, std::size_t selected, const Observer& observe);
   void evaluate();
-  void save_if_due();
   TrainingRun finish();
   double total(double mine) { return allreduce_small(comm_, mine, Reduction::sum, work_); }
   double largest(double mine) { return allreduce_small(comm_, mine, Reduction::max, work_); }
@@ -68,17 +63,19 @@ class Trainer {
   std::vector<std::uint32_t> samples_;
   Batch batch_;
   Workspace work_;
-  TrainState state_;
+  std::uint64_t step_ = 0;
+  Curves curves_;
+  double stretch_loss_ = 0, stretch_ = 0;  // since the last record: sum of the losses, steps
   std::size_t selected_ = 0;
   double made_ = 0;      // steps of this process
-  TrainingTimes times_;  // of this rank, all steps of this process
+  TrainingTimes times_;  // of this rank, all steps
   Timer whole_;
 };
 
 double Trainer::gradient_and_step() {
   PhaseTimer timer(options_.reducer.trace.on_rank(comm_.rank()), "train");
   const auto point = optimiser_->point(weights_);
-  draw_samples(problem_.train.size(), options_.seed, state_.step, comm_.rank(), options_.batch, samples_);
+  draw_samples(problem_.train.size(), options_.seed, step_, comm_.rank(), options_.batch, samples_);
   take_batch(problem_.train, samples_, batch_);
   const double loss = network_.gradient(point, batch_, gradient_);
   times_.compute += timer.lap("compute");
@@ -93,95 +90,75 @@ double Trainer::gradient_and_step() {
 }
 
 void Trainer::record(double loss, std::size_t selected, const Observer& observe) {
-  state_.stretch_loss += loss;
-  state_.stretch += 1;
-  ++made_;
+  stretch_loss_ += loss;
+  stretch_ += 1;
   const auto points = static_cast<std::uint64_t>(std::max(1, options_.points));
-  const bool due = state_.step * points / options_.steps != (state_.step - 1) * points / options_.steps ||
-                   state_.step == options_.steps;
+  const bool due = step_ * points / options_.steps != (step_ - 1) * points / options_.steps || step_ == options_.steps;
   if (!due) return;
-  Curves& c = state_.curves;
-  c.step.push_back(static_cast<double>(state_.step));
-  c.loss.push_back(total(state_.stretch_loss / state_.stretch) / comm_.size());
-  c.bytes.push_back(state_.bytes + static_cast<double>(counting_.traffic().duplex_bytes));
+  Curves& c = curves_;
+  c.step.push_back(static_cast<double>(step_));
+  c.loss.push_back(total(stretch_loss_ / stretch_) / comm_.size());
+  c.bytes.push_back(static_cast<double>(counting_.traffic().duplex_bytes));
   c.selected.push_back(static_cast<double>(selected));
   const double norm = sync_->unsent_norm();
   c.unsent.push_back(std::sqrt(total(norm * norm)));
-  state_.stretch_loss = 0;
-  state_.stretch = 0;
+  stretch_loss_ = 0;
+  stretch_ = 0;
   const auto evaluations = static_cast<std::uint64_t>(std::max(1, options_.evaluations));
-  if (state_.step * evaluations / options_.steps != static_cast<std::uint64_t>(c.test_step.size()) &&
-      state_.step < options_.steps)
+  if (step_ * evaluations / options_.steps != static_cast<std::uint64_t>(c.test_step.size()) && step_ < options_.steps)
     evaluate();
   if (observe && comm_.rank() == 0)
-    observe({state_.step, options_.steps, c.loss.back(), c.test_accuracy.empty() ? 0 : c.test_accuracy.back(),
-             c.bytes.back()});
+    observe(
+        {step_, options_.steps, c.loss.back(), c.test_accuracy.empty() ? 0 : c.test_accuracy.back(), c.bytes.back()});
 }
 
 // Rank 0 evaluates; the other ranks wait in the next exchange.
 void Trainer::evaluate() {
   const Span span(options_.reducer.trace.on_rank(comm_.rank()), "evaluate", "train");
-  Curves& c = state_.curves;
+  Curves& c = curves_;
   Network::Score score;
   if (comm_.rank() == 0) score = network_.evaluate(weights_, problem_.test);
-  c.test_step.push_back(static_cast<double>(state_.step));
+  c.test_step.push_back(static_cast<double>(step_));
   c.test_loss.push_back(score.loss);
   c.test_accuracy.push_back(score.accuracy);
-  c.test_bytes.push_back(state_.bytes + static_cast<double>(counting_.traffic().duplex_bytes));
-}
-
-void Trainer::save_if_due() {
-  if (options_.checkpoint_dir.empty()) return;
-  const std::uint64_t every = options_.checkpoint_every;
-  const bool due = every > 0 && state_.step % every == 0;
-  if (!due && state_.step != options_.stop_after) return;
-  TrainState now = state_;
-  now.bytes += static_cast<double>(counting_.traffic().duplex_bytes);
-  now.messages += static_cast<double>(counting_.traffic().duplex_messages);
-  save_checkpoint(comm_, options_, now, weights_, *optimiser_);
+  c.test_bytes.push_back(static_cast<double>(counting_.traffic().duplex_bytes));
 }
 
 TrainingRun Trainer::run(const Observer& observe) {
-  if (!options_.resume_dir.empty()) load_checkpoint(comm_, options_, state_, weights_, *optimiser_);
-  while (state_.step < options_.steps) {
-    optimiser_->set_learning_rate(learning_rate_at(options_.recipe, state_.step, options_.steps));
+  while (step_ < options_.steps) {
+    optimiser_->set_learning_rate(learning_rate_at(options_.recipe, step_, options_.steps));
     const double loss = gradient_and_step();
-    ++state_.step;
+    ++step_;
     record(loss, selected_, observe);
-    save_if_due();
-    if (state_.step == options_.stop_after) break;
   }
-  if (state_.step == options_.steps) {
-    if (options_.recipe.flush) optimiser_->flush(weights_);
-    optimiser_->catch_up(weights_);
-  }
+  if (options_.recipe.flush) optimiser_->flush(weights_);
+  optimiser_->catch_up(weights_);
   return finish();
 }
 
 TrainingRun Trainer::finish() {
   const double seconds = whole_.lap();
   evaluate();
-  const Curves& c = state_.curves;
-  const auto steps = static_cast<double>(state_.step);
-  const double made = std::max(1.0, made_);
+  const Curves& c = curves_;
+  const auto steps = static_cast<double>(step_);
   const double P = comm_.size();
   TrainingRun run{.preset = options_.reducer.preset,
                   .curves = c,
                   .test_loss = c.test_loss.back(),
                   .test_accuracy = c.test_accuracy.back(),
                   .parameters = static_cast<double>(n_),
-                  .steps = state_.step};
+                  .steps = step_};
   const std::size_t last = std::max<std::size_t>(1, c.loss.size() / 10);
   if (!c.loss.empty()) run.train_loss = mean_of(std::span(c.loss).last(last));
   run.k = static_cast<double>(options_.reducer.k > 0 ? options_.reducer.k : entries_at(options_.reducer.density, n_));
   const Traffic& traffic = counting_.traffic();
-  run.wire_bytes = largest(state_.bytes + static_cast<double>(traffic.duplex_bytes)) / steps;
-  run.messages = largest(state_.messages + static_cast<double>(traffic.duplex_messages)) / steps;
+  run.wire_bytes = largest(static_cast<double>(traffic.duplex_bytes)) / steps;
+  run.messages = largest(static_cast<double>(traffic.duplex_messages)) / steps;
   run.dense_bytes = 8.0 * n_ * (P - 1) / P;
   run.compression = run.wire_bytes > 0 ? run.dense_bytes / run.wire_bytes : 0;
   for (double TrainingTimes::*part :
        {&TrainingTimes::select, &TrainingTimes::exchange, &TrainingTimes::apply, &TrainingTimes::compute})
-    run.seconds.*part = total(times_.*part) / P / made;
+    run.seconds.*part = total(times_.*part) / P / steps;
   run.seconds.run = seconds;
   const std::uint64_t hash = hash_bytes(std::as_bytes(std::span(weights_)));
   run.weights = fmt::format("{:016x}", hash);

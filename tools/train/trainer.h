@@ -29,10 +29,6 @@ struct TrainOptions {
   std::uint64_t seed = 1;
   int points = 200;      // of the curves
   int evaluations = 20;  // of the test set on the way
-  std::string checkpoint_dir;
-  std::uint64_t checkpoint_every = 0;  // steps; 0: never
-  std::string resume_dir;              // start from this checkpoint, of any number of ranks
-  std::uint64_t stop_after = 0;        // end early after this step, as if interrupted; 0: never
 };
 
 // One value per recorded step. loss: of training, mean since the last record.
@@ -76,37 +72,10 @@ using Observer = std::function<void(const Progress&)>;
 TrainingRun train(Communicator& comm, const LearningProblem& problem, const TrainOptions& options,
                   const Observer& observe = {});
 
-// The progress of a run, besides weights and optimiser.
-struct TrainState {
-  std::uint64_t step = 0;
-  double bytes = 0;  // moved by this rank before this process
-  double messages = 0;
-  double stretch_loss = 0;  // since the last record
-  double stretch = 0;       // steps since then
-  Curves curves;
-};
-
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Curves, step, loss, bytes, selected, unsent, test_step, test_loss, test_accuracy,
                                    test_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainingTimes, select, exchange, apply, compute, run)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainingRun, preset, curves, test_loss, test_accuracy, train_loss, parameters, k,
                                    wire_bytes, messages, compression, seconds, steps, weights, ranks_agree)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainState, step, bytes, messages, stretch_loss, stretch, curves)
-
-// A checkpoint is one file per preset, PRESET.state, with the states of all ranks. Rank 0 writes it beside its name and
-// then renames it, so that a run that is killed leaves the last complete one. All ranks read it.
-
-// Collective. UsageError on every rank when the file cannot be written.
-void save_checkpoint(Communicator& comm, const TrainOptions& options, const TrainState& state,
-                     std::span<const float> weights, const Optimiser& optimiser);
-
-// Collective: whether there is something to resume for a preset.
-bool finds_checkpoint(Communicator& comm, const std::string& dir, const std::string& preset);
-
-// Collective. On as many ranks as wrote it: continues bitwise. On another number: the unsent mass is shared out among
-// the present ranks. UsageError on every rank, and nothing changed, when the file is missing, damaged or of another
-// run.
-void load_checkpoint(Communicator& comm, const TrainOptions& options, TrainState& state, std::span<float> weights,
-                     Optimiser& optimiser);
 
 }  // namespace oktopk
