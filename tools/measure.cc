@@ -9,7 +9,6 @@
 
 #include "oktopk/allreduce/allreduce.h"
 #include "oktopk/base/error.h"
-#include "oktopk/base/timer.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/decorators.h"
 #include "oktopk/reduce/synchroniser.h"
@@ -19,9 +18,7 @@
 #include "tests/laws/witness.h"
 #include "tools/kernels/limits.h"
 #include "tools/kernels/timing.h"
-#include "tools/mpi_reference.h"
 #include "tools/statistics.h"
-#include "tools/timing_communicator.h"
 
 namespace oktopk {
 namespace {

@@ -3,7 +3,9 @@
 // checked.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "oktopk/comm/communicator.h"
 #include "oktopk/reduce/reducer.h"
@@ -34,6 +36,11 @@ struct MeasureOptions {
 //   phases                seconds; "wire" is part of "exchange"
 //   wrong                 entries that differ from the oracle; -1: not checked
 nlohmann::json measure(Communicator& comm, const MeasureOptions& options, GradientStream& stream);
+
+// Sums x over the ranks, in place, by MPI's own allreduce. Collective.
+using MpiAllreduce = std::function<void(std::span<float> x)>;
+// Collective over the first P ranks of the world. Empty if MPI is not running or not in this build.
+MpiAllreduce make_mpi_allreduce(int P);
 
 // Collective: MPI_Allreduce of n floats in place, seconds as `time` above; 0 where there is no MPI.
 double measure_mpi_allreduce(Communicator& comm, const MeasureOptions& options, GradientStream& stream);

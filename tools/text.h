@@ -44,7 +44,7 @@ struct Column {
 // Formats: so many decimals of scale * value; the same, with "-" for zero.
 Column::Format fixed(int decimals, double scale = 1);
 Column::Format fixed_or_dash(int decimals, double scale = 1);
-// Of a whole row: 4-byte words per k of a field in bytes.
+// Formats the whole row: 4-byte words per k of a field in bytes.
 Column::Format words_per_k(const std::string& key);
 
 // A table for the terminal. Rows are printed one by one as they are known.

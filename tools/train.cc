@@ -91,26 +91,23 @@ int run_train(TrainCommand& c) {
   }
   const LearningProblem problem = make_teacher({.seed = 1});
   TraceFile trace(c.trace_file, worlds);
-  Comparison comparison{.floor = problem.floor,
-                        .transport = c.transport,
-                        .command = c.command,
-                        .P = P,
-                        .options = options_for(c, c.method.names().front()),
-                        .runs = {}};
+  std::vector<TrainingRun> runs;
   worlds.run(P, [&](Station& station) {
-    std::vector<TrainingRun> runs = train_all(station.comm, c, problem, trace.trace());
-    if (station.comm.rank() == 0) comparison.runs = std::move(runs);
+    std::vector<TrainingRun> mine = train_all(station.comm, c, problem, trace.trace());
+    if (station.comm.rank() == 0) runs = std::move(mine);
   });
   trace.write(worlds, P);
   if (!worlds.is_root()) return 0;
-  const nlohmann::json result = to_json(comparison);
+  nlohmann::json result = training_result(options_for(c, c.method.names().front()),
+                                          fmt::format("{} ranks ({})", P, c.transport), problem.floor, runs);
+  result.update({{"ranks", P}, {"transport", c.transport}, {"command", c.command}});
   print_training(result);
   write_json(c.json_file, result);
   if (!c.html_file.empty()) {
     write_page(c.html_file, training_document(result));
     fmt::print("# report: {}\n", c.html_file);
   }
-  return std::ranges::all_of(comparison.runs, &TrainingRun::ranks_agree) ? 0 : 1;
+  return std::ranges::all_of(runs, &TrainingRun::ranks_agree) ? 0 : 1;
 }
 
 void add_recipe(CLI::App& sub, TrainCommand& c) {

@@ -152,41 +152,6 @@ TEST_P(OptimiserOfKind, load_continues_bitwise) {
   });
 }
 
-// No gradient differs, so the weights differ only by the order of the sums that share out unsent values.
-TEST_P(OptimiserOfKind, load_all_continues_on_any_number_of_ranks) {
-  struct Saved {
-    Bytes state;
-    Weights weights, flushed;
-  };
-  const auto saved = gather_world("threads", 3, [&](Communicator& comm) {
-    Reducer reducer(comm, kSize, sparse_options());
-    const auto optimiser = GetParam().make(reducer);
-    Weights weights = first_weights(kSize);
-    train_on(*optimiser, weights, 0, 20);
-    Saved mine{optimiser->save(), weights, weights};
-    optimiser->flush(mine.flushed);
-    optimiser->catch_up(mine.flushed);
-    return mine;
-  });
-  std::vector<Bytes> states;
-  for (const Saved& rank : saved) states.push_back(rank.state);
-  for (const int P : {1, 2, 5}) {
-    const auto continued = gather_world("threads", P, [&](Communicator& comm) {
-      Reducer reducer(comm, kSize, sparse_options());
-      const auto optimiser = GetParam().make(reducer);
-      optimiser->load_all(states);
-      Weights weights = saved[0].weights, flushed = weights;
-      train_on(*optimiser, weights, 20, 30);
-      optimiser->load_all(states);
-      optimiser->flush(flushed);
-      optimiser->catch_up(flushed);
-      EXPECT_LT(distance(flushed, saved[0].flushed), 1e-4 * distance(saved[0].flushed, first_weights(kSize)));
-      return weights;
-    });
-    for (const Weights& weights : continued) EXPECT_EQ(weights, continued[0]) << P;
-  }
-}
-
 TEST_P(OptimiserOfKind, load_of_what_one_rank_cannot_read_changes_nothing) {
   run_world("threads", 3, [&](Communicator& comm) {
     Reducer reducer(comm, kSize, sparse_options());

@@ -5,7 +5,7 @@
 
 #include "oktopk/base/error.h"
 #include "tests/study/small_task.h"
-#include "tools/study/training.h"
+#include "tools/study/study.h"
 
 namespace oktopk::learning_test {
 namespace {

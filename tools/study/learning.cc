@@ -10,7 +10,6 @@
 
 #include "tools/statistics.h"
 #include "tools/study/study.h"
-#include "tools/study/training.h"
 #include "tools/text.h"
 #include "tools/train/trainer.h"
 

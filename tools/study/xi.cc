@@ -16,7 +16,6 @@
 #include "oktopk/reduce/reducer.h"
 #include "tools/statistics.h"
 #include "tools/study/study.h"
-#include "tools/study/training.h"
 
 namespace oktopk {
 namespace {

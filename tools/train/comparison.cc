@@ -15,15 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-std::string set_up(const Comparison& c) {
-  const TrainOptions& o = c.options;
-  return fmt::format(
-      "teacher, {} with {:.0f} parameters, {} ranks ({}), {} samples per rank and step, {} steps, "
-      "density {}, {}, codec {}, seed {}",
-      o.model, c.runs.empty() ? 0 : c.runs.front().parameters, c.P, c.transport, o.batch, o.steps, o.reducer.density,
-      to_string(o.recipe), to_string(o.reducer.allreduce.codec), o.seed);
-}
-
 // "+0.31%" against dense; empty for dense itself, or without it.
 std::string gap(const json& result, const json& run) {
   for (const json& dense : result.at("runs"))
@@ -98,21 +89,23 @@ json plots_of(const json& result) {
 
 }  // namespace
 
-json to_json(const Comparison& c) {
-  return {{"tool", "oktopk train"},
-          {"problem", "teacher"},
-          {"best_possible_loss", c.floor},
-          {"transport", c.transport},
-          {"command", c.command},
-          {"set_up", set_up(c)},
-          {"ranks", c.P},
-          {"model", c.options.model},
-          {"steps", c.options.steps},
-          {"batch_per_rank", c.options.batch},
-          {"seed", c.options.seed},
-          {"density", c.options.reducer.density},
-          {"recipe", to_json(c.options.recipe)},
-          {"runs", c.runs}};
+json training_result(const TrainOptions& o, const std::string& world, double floor,
+                     const std::vector<TrainingRun>& runs) {
+  return {
+      {"tool", "oktopk train"},
+      {"problem", "teacher"},
+      {"best_possible_loss", floor},
+      {"set_up", fmt::format("teacher, {} with {:.0f} parameters, {}, {} samples per rank and step, {} steps, density "
+                             "{}, {}, codec {}, seed {}",
+                             o.model, runs.empty() ? 0 : runs.front().parameters, world, o.batch, o.steps,
+                             o.reducer.density, to_string(o.recipe), to_string(o.reducer.allreduce.codec), o.seed)},
+      {"model", o.model},
+      {"steps", o.steps},
+      {"batch_per_rank", o.batch},
+      {"seed", o.seed},
+      {"density", o.reducer.density},
+      {"recipe", to_json(o.recipe)},
+      {"runs", runs}};
 }
 
 void print_training(const json& result) {

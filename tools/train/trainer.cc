@@ -8,11 +8,11 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
-#include "oktopk/base/timer.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/decorators.h"
 #include "oktopk/reduce/density.h"
 #include "tests/laws/subject.h"
+#include "tools/kernels/timing.h"
 #include "tools/statistics.h"
 
 namespace oktopk {
