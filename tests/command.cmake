@@ -109,25 +109,14 @@ oktopk_add_command_test(train
 oktopk_add_command_test(train_in_nodes
   ARGS train --ranks 3 --group 2 --steps 60 --batch 4 --model mlp:16 --preset dense,circulant EXIT 0
   OUTPUT "circulant +weights [0-9a-f]+ after 60 steps, equal on all ranks")
-oktopk_add_command_test(train_refuses_buckets_in_nodes ARGS train --group 2 --fusion tensor --steps 3 EXIT 2
-  OUTPUT "nodes sum the whole gradient")
 oktopk_add_command_test(predict_in_nodes ARGS predict --ranks 32 --group 8 --preset circulant EXIT 0
   OUTPUT "circulant +32 ")
 oktopk_add_command_test(predict_refuses_hosts ARGS predict --group host EXIT 2 OUTPUT "predict knows no hosts")
 oktopk_add_command_test(study_learning
   ARGS study learning -b 600 --ranks 2 --steps 20 --data sgd --seeds 1 EXIT 0
   OUTPUT "owner memory, look-ahead, dense 10%")
-oktopk_add_command_test(study_density
-  ARGS study density -b 600 --ranks 2 --steps 20 --data sgd --seeds 1 EXIT 0 OUTPUT "adaptive, budget 1%")
 oktopk_add_command_test(study_learning_refuses_optimiser ARGS study learning --data lion EXIT 2
   OUTPUT "unknown optimiser 'lion'. there are: sgd")
-oktopk_add_command_test(train_adaptive
-  ARGS train --preset dense,circulant --adaptive-share 0.3 --adaptive-budget 0.02 --ranks 3 --steps 120 --batch 4
-  --model mlp:16 EXIT 0 OUTPUT "equal on all ranks")
-oktopk_add_command_test(train_refuses_adaptive_dense ARGS train --preset dense --adaptive-share 0.3 EXIT 2
-  OUTPUT "preset dense, which sends everything")
-oktopk_add_command_test(train_refuses_budget_without_share ARGS train --adaptive-budget 0.3 EXIT 2
-  OUTPUT "without a target share")
 oktopk_add_command_test(train_refuses_optimiser ARGS train --optimiser lion EXIT 2 OUTPUT "'lion'")
 oktopk_add_command_test(report_shows_a_document
   ARGS report ${CMAKE_CURRENT_SOURCE_DIR}/tools/document.json -o document.html EXIT 0 OUTPUT "# report: document.html")
@@ -199,9 +188,9 @@ if(Python3_FOUND)
     $<TARGET_FILE:oktopk_tool> bench --preset circulant,oktopk --ranks 3 -b 8K -n 3 -c)
   oktopk_add_trace_test(command_bench_traces_nodes 5 node/step,node/check,node/inside node_trace.json
     $<TARGET_FILE:oktopk_tool> bench --preset circulant --ranks 5 --group 2 -b 8K -n 3)
-  oktopk_add_trace_test(command_train_traces 3 train/circulant,train/compute,bucketed/bucket,bucketed/wait
+  oktopk_add_trace_test(command_train_traces 3 train/circulant,train/compute,reducer/step
     train_trace.json
-    $<TARGET_FILE:oktopk_tool> train --preset circulant --ranks 3 --steps 20 --fusion tensor)
+    $<TARGET_FILE:oktopk_tool> train --preset circulant --ranks 3 --steps 20)
   if(OKTOPK_HAVE_MPI)
     oktopk_add_trace_test(mpi_bench_traces 3 reducer/step,message/wait mpi_trace.json
       ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 3 ${MPIEXEC_PREFLAGS}
@@ -215,18 +204,7 @@ oktopk_add_command_test(bench_refuses_threads_in_place
 oktopk_add_command_test(bench_refuses_a_trace_it_cannot_write
   ARGS bench --trace /no_such_folder/t.json EXIT 2 OUTPUT "cannot write /no_such_folder/t.json")
 
-add_test(NAME command_kill_and_resume COMMAND
-  ${CMAKE_CURRENT_SOURCE_DIR}/kill_and_resume.sh $<TARGET_FILE:oktopk_tool>)
-set_tests_properties(command_kill_and_resume PROPERTIES LABELS command TIMEOUT 300
-  PASS_REGULAR_EXPRESSION "the same weights")
-
 if(OKTOPK_HAVE_MPI)
-  add_test(NAME mpi_kill_and_resume COMMAND
-    ${CMAKE_CURRENT_SOURCE_DIR}/kill_and_resume.sh $<TARGET_FILE:oktopk_tool>
-    ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 3 ${MPIEXEC_PREFLAGS})
-  set_tests_properties(mpi_kill_and_resume PROPERTIES LABELS mpi TIMEOUT 300 PROCESSORS 6
-    PASS_REGULAR_EXPRESSION "the same weights"
-    ENVIRONMENT "OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
   oktopk_add_mpi_test(mpi_bench_4 oktopk_tool 4 bench --transport mpi -b 16K -n 3 -c)
   oktopk_add_mpi_test(mpi_bench_in_place_3 oktopk_tool 3 bench --transport mpi --in-place
     --preset dense,circulant -b 1M -n 3 -c)

@@ -12,7 +12,6 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/simd.h"
-#include "tools/bench_table.h"
 #include "tools/commands.h"
 #include "tools/measure.h"
 #include "tools/options.h"
@@ -28,7 +27,6 @@ struct BenchOptions {
   MethodOptions method;
   SizeOptions size;
   ComputeOptions compute;
-  BenchTable::Options table;
   WorldOptions world;
   std::string data = "gaussian";
   std::string event = "none";
@@ -39,6 +37,8 @@ struct BenchOptions {
   bool check = false;
   bool fresh = false;
   bool in_place = false;
+  bool breakdown = false;
+  bool spread = false;
   std::uint64_t seed = 1;
 
   // Residuals and owner memory start at zero and are stationary after about n/k steps.
@@ -48,7 +48,12 @@ struct BenchOptions {
     return std::clamp(static_cast<int>(std::ceil(2 / method.density)), kShortWarmUp, kLongWarmUp);
   }
   StreamSpec stream(Index n) const {
-    return {.data = find_input(data), .n = n, .shared = shared, .event = find_stream_event(event), .seed = seed};
+    return {.data = find_input(data),
+            .n = n,
+            .shared = shared,
+            .event = find_stream_event(event),
+            .steps = static_cast<std::uint64_t>(std::max(1, sparse_warm_up() + iterations)),
+            .seed = seed};
   }
 };
 
@@ -60,6 +65,89 @@ void print_title(const BenchOptions& o) {
       o.method.skips, o.data, o.shared, o.fresh ? "fresh residuals" : "error feedback", o.sparse_warm_up(),
       o.iterations, to_string(simd_level()), o.compute.threads, o.compute.threads == 1 ? "" : "s");
 }
+
+std::string wrong_entries(const nlohmann::json& wrong) { return wrong < 0 ? "N/A" : wrong.dump(); }
+
+TextTable bench_table(const BenchOptions& o, bool has_mpi) {
+  const auto ms = fixed(3, 1e3);
+  std::vector<Column> columns = {{"n", "n", fixed(0), 11, "(elements)"},
+                                 {"k", "k", fixed(0), 8},
+                                 {"P", "ranks", {}, 4},
+                                 {"preset", "preset", {}, -14},
+                                 {"time", "time", ms, 9, "(ms)"},
+                                 {"min", "time_min", ms, 9, "(ms)"},
+                                 {"max", "time_max", ms, 9, "(ms)"},
+                                 {"dense", "dense_result_time", ms, 10, "result(ms)"},
+                                 {"x axpy", "times_axpy", fixed(2), 7},
+                                 {"x dense", "speedup_over_dense", fixed(2), 7},
+                                 {"x mpi", "speedup_over_mpi", fixed(2), 7},
+                                 {"msgs", "messages", fixed(0), 7, "(/rank)"},
+                                 {"wire", "wire_bytes", fixed(1, 1.0 / 1024), 10, "(KiB/rank)"},
+                                 {"words/k", "words_per_k", fixed(3), 8},
+                                 {"mean", "words_per_k_mean", fixed(3), 8},
+                                 {"predicted", "", words_per_k("predicted_bytes"), 9, "words/k"},
+                                 {"x bound", "wire_over_bound", fixed(3), 8},
+                                 {"eff.bw", "effective_bandwidth", fixed(2, 1e-9), 7, "(GB/s)"},
+                                 {"#wrong", "wrong", wrong_entries, 6}};
+  std::erase_if(columns, [&](const Column& column) {
+    const bool is_spread = column.head == "min" || column.head == "max";
+    return (is_spread && !o.spread) || (column.head == "x mpi" && !has_mpi);
+  });
+  return TextTable(columns);
+}
+
+// Prints the rows of one n on one world, beside the times of what they are compared with.
+class Printer {
+ public:
+  Printer(const BenchOptions& o, const TextTable& table, nlohmann::json dense, double mpi_seconds)
+      : o_(o), table_(table), dense_(std::move(dense)), mpi_seconds_(mpi_seconds) {}
+
+  void print_references() const {
+    print_reference("axpy-limit", dense_["axpy_time"]);
+    if (mpi_seconds_ > 0) print_reference("MPI_Allreduce", mpi_seconds_);
+  }
+
+  // Returns the row with its comparisons.
+  nlohmann::json print(nlohmann::json row) const {
+    compare(row);
+    table_.print(row);
+    if (o_.breakdown) print_phases(row);
+    if (row.contains("detail")) fmt::print("# ^ {}\n", row["detail"].get<std::string>());
+    return row;
+  }
+
+ private:
+  void compare(nlohmann::json& row) const {
+    const auto quotient = [](double a, double b) { return b > 0 ? a / b : 0; };
+    row["times_axpy"] = quotient(row["time"], row["axpy_time"]);
+    row["speedup_over_dense"] = quotient(dense_["time"], row["time"]);
+    row["speedup_over_mpi"] = quotient(mpi_seconds_, row["time"]);
+    row["mpi_allreduce_time"] = mpi_seconds_;
+  }
+
+  void print_reference(const char* name, double seconds) const {
+    nlohmann::json row = {{"preset", name}};
+    for (const char* key : {"n", "k", "ranks", "axpy_time"}) row[key] = dense_[key];
+    for (const char* key : {"time", "time_min", "time_max", "dense_result_time"}) row[key] = seconds;
+    compare(row);
+    table_.print(row);
+  }
+
+  static void print_phases(const nlohmann::json& row) {
+    fmt::print("#   {}:", row["preset"].get<std::string>());
+    for (const char* phase : {"check", "select", "exchange", "settle", "inside", "wire"}) {
+      const double seconds = row["phases"][phase];
+      if (phase != std::string_view("inside") || seconds > 0)  // without nodes there is no such phase
+        fmt::print(" {} {:.3f} ms,", phase, seconds * 1e3);
+    }
+    fmt::print(" axpy {:.3f} ms\n", row["axpy_time"].get<double>() * 1e3);
+  }
+
+  const BenchOptions& o_;
+  const TextTable& table_;
+  nlohmann::json dense_;  // in fp32, without nodes
+  double mpi_seconds_;
+};
 
 struct Results {
   nlohmann::json rows = nlohmann::json::array();
@@ -82,7 +170,7 @@ MeasureOptions measure_options(const BenchOptions& o, const std::string& preset,
 }
 
 // All rows on the ranks of one world.
-void run_on(Communicator& comm, const BenchOptions& o, Trace* trace, const BenchTable& table, Results& results) {
+void run_on(Communicator& comm, const BenchOptions& o, Trace* trace, const TextTable& table, Results& results) {
   for (const Index n : o.size.sizes()) {
     GradientStream stream(o.stream(n), comm.rank());
     BenchOptions without_rule = o;
@@ -91,21 +179,17 @@ void run_on(Communicator& comm, const BenchOptions& o, Trace* trace, const Bench
     plain.group = 1;
     const bool is_lossless = plain.reducer.allreduce.codec.value_or(Codec{}).lossless();
     plain.reducer.allreduce.codec.reset();  // the reference is in fp32
-    Row dense = measure(comm, plain, stream);
-    dense.dense_reference = dense.time;
-    dense.mpi_reference = measure_mpi_allreduce(comm, plain, stream);
+    const nlohmann::json dense = measure(comm, plain, stream);
+    const Printer printer(o, table, dense, measure_mpi_allreduce(comm, plain, stream));
     const bool prints = comm.rank() == 0;
-    if (prints) table.print_references(dense);
+    if (prints) printer.print_references();
     for (const std::string& preset : o.method.names()) {
       const MeasureOptions options = measure_options(o, preset, n, trace);
       const bool is_plain = preset == "dense" && options.group == 1 && is_lossless;
-      Row row = is_plain ? dense : measure(comm, options, stream);
+      const nlohmann::json row = is_plain ? dense : measure(comm, options, stream);
       if (!prints) continue;
-      row.dense_reference = dense.dense_reference;
-      row.mpi_reference = dense.mpi_reference;
-      table.print(row);
-      results.rows.push_back(to_json(row));
-      results.wrong = results.wrong || row.wrong > 0;
+      results.rows.push_back(printer.print(row));
+      results.wrong = results.wrong || row["wrong"] > 0;
     }
   }
 }
@@ -124,9 +208,7 @@ int run_bench(const BenchOptions& o) {
   check_writable(o.json_file);
   TraceFile trace(o.trace_file, worlds);
   const SimdLimit limit(o.compute.levels().front());
-  BenchTable::Options options = o.table;
-  options.mpi = worlds.has_processes();
-  const BenchTable table(options);
+  const TextTable table = bench_table(o, worlds.has_processes());
   Results results;
   if (worlds.is_root()) {
     print_title(o);
@@ -164,22 +246,20 @@ void add_bench(CLI::App& app, Action& action) {
   sub->add_option("-w,--warmup", o->warm_up,
                   "steps before the clock starts (default: 2/density, from 5 to 400, until residuals "
                   "are stationary; 5 for dense and with --fresh)");
-  sub->add_option("-n,--iters", o->iterations, "timed steps")->capture_default_str();
+  sub->add_option("-n,--iters", o->iterations, "timed steps");
   sub->add_flag("-c,--check", o->check, "compare one more step with the oracle; exit 1 if it is wrong");
   sub->add_flag("--fresh", o->fresh, "empty residuals and owner memory before each step, as no training does");
-  sub->add_flag("--breakdown", o->table.breakdown,
+  sub->add_flag("--breakdown", o->breakdown,
                 "below each row: median time in each phase of the step, and inside the communicator");
-  sub->add_flag("--spread", o->table.spread, "columns for the fastest and the slowest rank");
+  sub->add_flag("--spread", o->spread, "columns for the fastest and the slowest rank");
   sub->add_option("-J,--json", o->json_file, "also write the rows to this file");
   TraceFile::add_option(*sub, o->trace_file);
   o->world.add_to(*sub);
   sub->add_flag("--in-place", o->in_place, "mpi: without the copies that make a failed exchange safe");
-  sub->add_option("--data", o->data, "gaussian, laplace, layered (oktopk list has all)")->capture_default_str();
-  sub->add_option("--shared", o->shared, "share of the gradients' variance that is a signal common to all ranks")
-      ->capture_default_str();
-  sub->add_option("--event", o->event, "none, jump (1,000 times larger from step 24 to 31) or zero_first")
-      ->capture_default_str();
-  sub->add_option("--seed", o->seed, "of the generated gradients")->capture_default_str();
+  sub->add_option("--data", o->data, "gaussian, laplace, layered (oktopk list has all)");
+  sub->add_option("--shared", o->shared, "share of the gradients' variance that is a signal common to all ranks");
+  sub->add_option("--event", o->event, "none, jump (1,000 times larger from step 24 to 31), zero_first or rough");
+  sub->add_option("--seed", o->seed, "of the generated gradients");
   o->compute.add_to(*sub, false);
   o->method.add_to(*sub);
   sub->footer(

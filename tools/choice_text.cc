@@ -29,24 +29,36 @@ void print_codings(const char* title, const std::array<double, N>& seconds, std:
 std::string format_bandwidth(double beta) { return beta > 0 ? fmt::format("{:.3g} GB/s", 1e-9 / beta) : "unlimited"; }
 
 void ChoiceFlags::add_to(CLI::App& sub) {
-  sub.add_option("--coarsest", coarsest, "the coarsest values on the wire: fp32, bf16, log8, log4")
-      ->capture_default_str();
+  sub.add_option("--coarsest", coarsest, "the coarsest values on the wire: fp32, bf16, log8, log4");
   sub.add_option("--override", overrides,
                  "rules that come before the model, such as \"dense:n<64K; circulant:P>=16\", or @FILE "
                  "(docs/tuning.md)");
-  sub.add_option("--overlap", overlap, "g: m ranks' selections overlap like those of m^g random ones; 0: identical")
-      ->capture_default_str();
+  sub.add_option("--overlap", overlap, "g: m ranks' selections overlap like those of m^g random ones; 0: identical");
 }
 
 ChoiceOptions ChoiceFlags::options() const {
-  require(overlap >= 0 && overlap <= 1, "--overlap ", overlap, ": it must be in 0..1");
   return {.coarsest = find_value_coding(coarsest), .overrides = parse_overrides(overrides)};
 }
 
 Problem make_problem(double n, double density, int P, double overlap) {
   require(n >= 1 && n < 0x1p32, "n = ", n, ", but it must be in 1..2^32 - 1");
   require(density > 0 && density <= 1, "--density ", density, ": it must be in (0, 1]");
+  require(overlap >= 0 && overlap <= 1, "--overlap ", overlap, ": it must be in 0..1");
   return {.n = n, .k = std::max(1.0, n * density), .P = P, .union_exponent = overlap};
+}
+
+Problem make_problem(const std::string& n, double density, int P, double overlap) {
+  return make_problem(static_cast<double>(parse_count(n)), density, P, overlap);
+}
+
+nlohmann::json with_dense(nlohmann::json row, double dense_seconds) {
+  row["dense_seconds"] = dense_seconds;
+  return row;
+}
+
+std::string times_dense(const nlohmann::json& row) {
+  const double seconds = row["seconds"];
+  return format_fixed(seconds > 0 ? row["dense_seconds"].get<double>() / seconds : 1.0, 2);
 }
 
 void print_profile(const Profile& profile) {
@@ -63,19 +75,12 @@ void print_profile(const Profile& profile) {
   print_codings("values", profile.value_seconds, value_codings());
 }
 
-TimeParts time_parts(const Candidate& candidate, const Profile& profile) {
-  Machine machine = profile.machine_with(candidate.method.codec, candidate.method.group > 1);
-  const double exchange = seconds(candidate.cost, machine);
-  machine.gamma = machine.delta = 0;
-  TimeParts parts;
-  parts.network = seconds(candidate.cost, machine);
-  parts.compute = exchange - parts.network + candidate.compute;
-  parts.other = std::max(0.0, candidate.seconds - parts.network - parts.compute);
-  return parts;
-}
-
 nlohmann::json to_json(const Candidate& c, const Problem& problem, const Profile& profile) {
-  const TimeParts parts = time_parts(c, profile);
+  Machine machine = profile.machine_with(c.method.codec, c.method.group > 1);
+  const double exchange = seconds(c.cost, machine);
+  machine.gamma = machine.delta = 0;
+  const double network = seconds(c.cost, machine);
+  const double compute = exchange - network + c.compute;
   return {{"method", to_string(c.method)},
           {"preset", c.method.preset},
           {"codec", to_string(c.method.codec)},
@@ -88,9 +93,9 @@ nlohmann::json to_json(const Candidate& c, const Problem& problem, const Profile
           {"rounds", c.cost.rounds},
           {"messages", c.cost.messages},
           {"bytes", c.cost.bytes},
-          {"network_seconds", parts.network},
-          {"compute_seconds", parts.compute},
-          {"other_seconds", parts.other},
+          {"network_seconds", network},
+          {"compute_seconds", compute},
+          {"other_seconds", std::max(0.0, c.seconds - network - compute)},
           {"seconds", c.seconds}};
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Profiles and candidates as `oktopk tune` and `oktopk explain` show them, and the options that both share.
+// Problems, profiles and candidates as predict, tune and explain show them, and the options that they share.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -22,18 +22,17 @@ struct ChoiceFlags {
 
 // n, k = density * n (at least 1) and P, checked.
 Problem make_problem(double n, double density, int P, double overlap);
+Problem make_problem(const std::string& n, double density, int P, double overlap);
+
+// For columns of tables: the row with the time of dense, and how many times faster than dense its time is.
+nlohmann::json with_dense(nlohmann::json row, double dense_seconds);
+std::string times_dense(const nlohmann::json& row);
 
 std::string format_bandwidth(double beta);
 void print_profile(const Profile& profile);
 
-// The parts of a candidate's time, in seconds.
-struct TimeParts {
-  double network = 0;
-  double compute = 0;  // entries and values that arrive, and the pass over n
-  double other = 0;    // inside groups; refresh steps, shared among the steps that they serve
-};
-TimeParts time_parts(const Candidate& candidate, const Profile& profile);
-
+// Its time in seconds has three parts: network; compute (entries and values that arrive, and the pass over n); other
+// (inside groups, and refresh steps, shared among the steps that they serve).
 nlohmann::json to_json(const Candidate& candidate, const Problem& problem, const Profile& profile);
 
 }  // namespace oktopk

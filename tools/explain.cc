@@ -26,33 +26,31 @@ struct ExplainOptions {
   std::string json_file;
 };
 
-void print_candidates(const std::vector<Candidate>& candidates, const Problem& problem, const Profile& profile) {
-  double dense = 0;
+// The rows of all candidates, printed with the time of `dense`.
+nlohmann::json print_candidates(const std::vector<Candidate>& candidates, const Problem& problem,
+                                const Profile& profile, double dense) {
+  nlohmann::json rows = nlohmann::json::array();
   std::size_t width = 6;
   for (const Candidate& c : candidates) {
-    if (c.method.preset == "dense" && dense == 0) dense = c.seconds;
+    rows.push_back(to_json(c, problem, profile));
     width = std::max(width, to_string(c.method).size());
   }
-  const TextTable table({{"method", -static_cast<int>(width)},
-                         {"rounds", 6},
-                         {"messages", 8},
-                         {"bytes", 10, "(/rank)"},
-                         {"words/k", 9},
-                         {"network", 9, "(ms)"},
-                         {"compute", 9, "(ms)"},
-                         {"other", 9, "(ms)"},
-                         {"total", 9, "(ms)"},
-                         {"x dense", 7},
-                         {"", -10}});
+  const auto ms = fixed(3, 1e3);
+  const auto is_overridden = [](bool overridden) { return overridden ? "overridden" : ""; };
+  const TextTable table({{"method", "method", {}, -static_cast<int>(width)},
+                         {"rounds", "rounds", fixed(0), 6},
+                         {"messages", "messages", fixed(0), 8},
+                         {"bytes", "bytes", format_bytes, 10, "(/rank)"},
+                         {"words/k", "", words_per_k("bytes"), 9},
+                         {"network", "network_seconds", ms, 9, "(ms)"},
+                         {"compute", "compute_seconds", ms, 9, "(ms)"},
+                         {"other", "other_seconds", ms, 9, "(ms)"},
+                         {"total", "seconds", ms, 9, "(ms)"},
+                         {"x dense", "", times_dense, 7},
+                         {"", "overridden", is_overridden, -10}});
   table.print_head();
-  for (const Candidate& c : candidates) {
-    const TimeParts parts = time_parts(c, profile);
-    table.print({to_string(c.method), format_fixed(c.cost.rounds, 0), format_fixed(c.cost.messages, 0),
-                 format_bytes(c.cost.bytes), format_fixed(c.cost.bytes / 4 / problem.k, 3),
-                 format_fixed(parts.network * 1e3, 3), format_fixed(parts.compute * 1e3, 3),
-                 format_fixed(parts.other * 1e3, 3), format_fixed(c.seconds * 1e3, 3),
-                 format_fixed(c.seconds > 0 ? dense / c.seconds : 1.0, 2), c.overridden ? "overridden" : ""});
-  }
+  for (const nlohmann::json& row : rows) table.print(with_dense(row, dense));
+  return rows;
 }
 
 // "16M", "40.1K", "12": as n is written on the command line.
@@ -62,24 +60,18 @@ std::string count_text(double n) {
   return n >= 0x1p10 ? fmt::format("{:.3g}K", n / 0x1p10) : fmt::format("{:.0f}", n);
 }
 
-const Candidate& best_dense(const std::vector<Candidate>& candidates) {
-  return *std::find_if(candidates.begin(), candidates.end(),
-                       [](const Candidate& c) { return c.method.preset == "dense"; });
-}
-
-std::string reason(const std::vector<Candidate>& candidates, const Problem& problem, const ChoiceOptions& options) {
+std::string reason(const std::vector<Candidate>& candidates, const Problem& problem, const ChoiceOptions& options,
+                   double dense) {
   const Candidate& first = candidates.front();
-  const auto least = std::min_element(candidates.begin(), candidates.end(),
-                                      [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
+  const auto least = std::ranges::min_element(candidates, {}, &Candidate::seconds);
   if (first.overridden)
     return fmt::format("because the rule \"{}\" says so; the model's fastest is {}, at {:.2f}x the speed",
                        options.overrides.match(problem)->text, to_string(least->method),
                        first.seconds / least->seconds);
-  const Candidate& dense = best_dense(candidates);
   std::string text =
       first.method.preset != "dense"
-          ? fmt::format("because it is {:.3g}x as fast as dense ({} against {})", dense.seconds / first.seconds,
-                        format_seconds(first.seconds), format_seconds(dense.seconds))
+          ? fmt::format("because it is {:.3g}x as fast as dense ({} against {})", dense / first.seconds,
+                        format_seconds(first.seconds), format_seconds(dense))
           : fmt::format("because nothing sparse is faster ({} takes {}, dense {})", to_string(candidates[1].method),
                         format_seconds(candidates[1].seconds), format_seconds(first.seconds));
   if (&*least != &first)
@@ -120,10 +112,9 @@ nlohmann::json to_json(const Crossovers& found) {
 int run_explain(const ExplainOptions& o) {
   const std::vector<int> ranks = parse_ranks(o.ranks, "--ranks");
   require(ranks.size() == 1, "--ranks ", o.ranks, ": one number of ranks, please");
-  const std::uint64_t n = parse_count(o.n);
-  require(o.end.empty() || parse_count(o.end) == n, "-e ", o.end, ": explain takes one size, and -b is ", o.n,
-          ": leave -e out, or give both the same");
-  const Problem problem = make_problem(static_cast<double>(n), o.density, ranks.front(), o.choice.overlap);
+  require(o.end.empty() || parse_count(o.end) == parse_count(o.n), "-e ", o.end, ": explain takes one size, and -b is ",
+          o.n, ": leave -e out, or give both the same");
+  const Problem problem = make_problem(o.n, o.density, ranks.front(), o.choice.overlap);
   Profile profile = o.profile_file.empty() ? Profile{} : read_profile(o.profile_file);
   ChoiceOptions options = o.choice.options();
   require(o.group >= 0 && o.group <= problem.P, "--group ", o.group, ": it must be in 1..", problem.P);
@@ -133,15 +124,15 @@ int run_explain(const ExplainOptions& o) {
   check_writable(o.json_file);
   const auto candidates = rank_candidates(problem, profile, options);
   const Crossovers crossovers = find_crossovers(problem, profile, options);
-  const std::string why = to_string(candidates.front().method) + ", " + reason(candidates, problem, options) + ". " +
-                          limits(profile, crossovers);
+  const double dense =
+      std::ranges::find_if(candidates, [](const Candidate& c) { return c.method.preset == "dense"; })->seconds;
+  const std::string why = fmt::format("{}, {}. {}", to_string(candidates.front().method),
+                                      reason(candidates, problem, options, dense), limits(profile, crossovers));
   fmt::print("problem   n = {:.0f}, k = {:.0f}, P = {}, values no coarser than {}\n", problem.n, problem.k, problem.P,
              o.choice.coarsest);
   print_profile(profile);
-  print_candidates(candidates, problem, profile);
+  const nlohmann::json rows = print_candidates(candidates, problem, profile, dense);
   fmt::print("{}\n", why);
-  nlohmann::json rows = nlohmann::json::array();
-  for (const Candidate& c : candidates) rows.push_back(to_json(c, problem, profile));
   write_json(o.json_file, {{"tool", "oktopk explain"},
                            {"version", OKTOPK_VERSION},
                            {"profile", nlohmann::json::parse(to_json(profile))},
@@ -157,10 +148,10 @@ int run_explain(const ExplainOptions& o) {
 void add_explain(CLI::App& app, Action& action) {
   auto* sub = app.add_subcommand("explain", "the tuner's choice for a problem, and the reason");
   auto o = std::make_shared<ExplainOptions>();
-  sub->add_option("-b,--size", o->n, "n in elements (K, M, G)")->capture_default_str();
+  sub->add_option("-b,--size", o->n, "n in elements (K, M, G)");
   sub->add_option("-e,--end", o->end, "for the command line of bench: the same as -b, or left out");
-  sub->add_option("--density", o->density, "k / n, in (0, 1]")->capture_default_str();
-  sub->add_option("--ranks", o->ranks, "number of ranks")->capture_default_str();
+  sub->add_option("--density", o->density, "k / n, in (0, 1]");
+  sub->add_option("--ranks", o->ranks, "number of ranks");
   sub->add_option("--profile", o->profile_file, "a file of oktopk tune -o (default: 25 Gbit/s Ethernet, assumed)");
   sub->add_option("--group", o->group, "ranks per host, which may sum densely before the sparse part");
   o->choice.add_to(*sub);

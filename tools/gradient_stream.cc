@@ -16,8 +16,10 @@ struct EventRow {
   StreamEvent kind;
   std::string_view name;
 };
-constexpr std::array<EventRow, 3> kEvents = {
-    {{StreamEvent::none, "none"}, {StreamEvent::jump, "jump"}, {StreamEvent::zero_first, "zero_first"}}};
+constexpr std::array<EventRow, 4> kEvents = {{{StreamEvent::none, "none"},
+                                              {StreamEvent::jump, "jump"},
+                                              {StreamEvent::zero_first, "zero_first"},
+                                              {StreamEvent::rough, "rough"}}};
 
 constexpr std::uint64_t kJumpFrom = 24;
 constexpr std::uint64_t kJumpTo = 32;
@@ -28,6 +30,8 @@ constexpr std::size_t kMostPlaces = 1U << 20U;
 constexpr std::uint64_t kTurn = 16;           // steps in which the signal turns into the next one
 constexpr std::uint64_t kSignal = 1U << 20U;  // stands for the rank of the shared signal
 constexpr std::uint64_t kPlaces = 7919;       // separates the random places from the values
+constexpr std::uint64_t kSpikeEvery = 40;     // steps, on average
+constexpr std::uint64_t kLayoutSeed = 1'000'003;
 
 std::size_t places(Index n) { return std::clamp<std::size_t>(16 * std::size_t{n}, kLeastPlaces, kMostPlaces); }
 
@@ -36,6 +40,7 @@ std::size_t places(Index n) { return std::clamp<std::size_t>(16 * std::size_t{n}
 StreamEvent find_stream_event(std::string_view name) { return find_row(kEvents, "stream event", name).kind; }
 
 GradientStream::GradientStream(const StreamSpec& spec, int rank) : spec_(spec), rank_(rank) {
+  require(spec.steps >= 1, "stream: steps = ", spec.steps, ", but it must be at least 1");
   require(spec.shared >= 0 && spec.shared <= 1, "stream: shared = ", spec.shared, ", but it must be in [0, 1]");
   const bool is_exact = spec.data >= Input::dyadic;
   require(!is_exact || spec.shared == 0, "stream: shared = ", spec.shared,
@@ -43,10 +48,7 @@ GradientStream::GradientStream(const StreamSpec& spec, int rank) : spec_(spec), 
   if (is_exact) return;
   own_ = make_pool(static_cast<std::uint64_t>(rank));
   if (spec.shared > 0) common_ = make_pool(kSignal);
-  if (spec.data == Input::layered) {
-    layers_.assign(spec.n, 1.0F);
-    scale_layers(layers_, spec.seed);
-  }
+  if (spec.data == Input::layered) lay_out(0);
 }
 
 Uninitialised<float> GradientStream::make_pool(std::uint64_t whose) const {
@@ -66,7 +68,21 @@ std::span<const float> GradientStream::window(const Uninitialised<float>& pool, 
 float GradientStream::scale_at(std::uint64_t step) const {
   if (spec_.event == StreamEvent::jump && step >= kJumpFrom && step < kJumpTo) return kJump;
   if (spec_.event == StreamEvent::zero_first && step == 0) return 0;
-  return 1;
+  if (spec_.event != StreamEvent::rough) return 1;
+  const double share = static_cast<double>(step) / static_cast<double>(spec_.steps);
+  const bool is_spike = step > 0 && Random(spec_.seed, 77, step).below(kSpikeEvery) == 0;
+  const int drops = (share >= 0.5) + (share >= 0.75);
+  const double drift = 0.7 * std::sin(4 * std::numbers::pi * share);
+  return static_cast<float>(std::exp(drift) * std::pow(0.1, drops) * (is_spike ? 10 : 1));
+}
+
+void GradientStream::lay_out(std::uint64_t step) {
+  const bool moves = spec_.event == StreamEvent::rough;
+  const std::uint64_t layout = moves ? (4 * step >= spec_.steps) + (8 * step >= 5 * spec_.steps) : 0;
+  if (layout == layout_ && !layers_.empty()) return;
+  layout_ = layout;
+  layers_.assign(spec_.n, 1.0F);
+  scale_layers(layers_, spec_.seed + kLayoutSeed * layout);
 }
 
 std::span<const float> GradientStream::at(std::uint64_t step) {
@@ -99,8 +115,9 @@ void GradientStream::compose(std::uint64_t step, float scale) {
     const auto c = static_cast<float>(scale * std::sqrt(spec_.shared) * std::sin(angle));
     for (std::size_t i = 0; i < out_.size(); ++i) out_[i] += b * from[i] + c * to[i];
   }
-  if (!layers_.empty())
-    for (std::size_t i = 0; i < out_.size(); ++i) out_[i] *= layers_[i];
+  if (layers_.empty()) return;
+  lay_out(step);
+  for (std::size_t i = 0; i < out_.size(); ++i) out_[i] *= layers_[i];
 }
 
 }  // namespace oktopk

@@ -3,7 +3,6 @@
 // codings (tools/kernels). docs/performance.md has results.
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -43,53 +42,35 @@ std::vector<InputInfo> chosen_inputs(const std::string& names) {
   return chosen;
 }
 
-constexpr const char* kLine =
-    "{:<33} {:<7} {:<8} {:>10} {:>8} {:>9} {:>9} {:>8} {:>8} {:>7} {:>6} {:>9} {:>7} {:>7}  {}\n";
-
-void print_head(const KernelsOptions& o) {
-  fmt::print("# oktopk {} kernels: {} thread{}, {} repetitions, kernel and limit in turns\n", OKTOPK_VERSION,
-             o.compute.threads, o.compute.threads == 1 ? "" : "s", o.bench.repetitions);
-  fmt::print(fmt::runtime(kLine), "# kernel", "simd", "data", "n", "k", "time", "min", "GB/s", "ns", "bits", "limit",
-             "limit", "ratio", "of min", "reach");
-  fmt::print(fmt::runtime(kLine), "#", "", "", "", "", "(ms)", "(ms)", "", "/entry", "/entry", "", "(ms)", "", "", "");
+// "1.10 x ok", "10.1 bits, 0.2 ns over"; empty where nothing is to be reached.
+std::string verdict(const nlohmann::json& reach) {
+  std::string text;
+  bool is_met = true;
+  for (const nlohmann::json& goal : reach) {
+    text +=
+        fmt::format("{}{} {}", text.empty() ? "" : ", ", goal["most"].get<double>(), goal["unit"].get<std::string>());
+    is_met = is_met && goal["met"].get<bool>();
+  }
+  return text.empty() ? text : text + (is_met ? " ok" : " over");
 }
 
-std::string number_or_dash(double value, const char* format) {
-  return value > 0 ? fmt::format(fmt::runtime(format), value) : "-";
-}
-
-void print_row(const KernelRow& row) {
-  fmt::print(fmt::runtime(kLine), row.kernel, to_string(row.simd), row.data, row.n, row.k,
-             fmt::format("{:.4f}", row.times.kernel.median * 1e3), fmt::format("{:.4f}", row.times.kernel.least * 1e3),
-             fmt::format("{:.2f}", row.bandwidth() / 1e9), number_or_dash(row.nanoseconds(), "{:.3f}"),
-             number_or_dash(row.bits, "{:.3f}"), row.limit, number_or_dash(row.times.limit.median * 1e3, "{:.4f}"),
-             number_or_dash(row.times.ratio(), "{:.3f}"), number_or_dash(row.times.least_ratio(), "{:.3f}"),
-             row.verdict());
-  std::fflush(stdout);
-}
-
-nlohmann::json to_json(const KernelRow& row) {
-  nlohmann::json reach = nlohmann::json::array();
-  for (const Reach& r : row.reach)
-    reach.push_back(
-        {{"unit", unit_of(r.measure)}, {"most", r.most}, {"value", row.value(r.measure)}, {"met", row.meets(r)}});
-  return {{"kernel", row.kernel},
-          {"simd", to_string(row.simd)},
-          {"data", row.data},
-          {"n", row.n},
-          {"k", row.k},
-          {"time", row.times.kernel.median},
-          {"time_min", row.times.kernel.least},
-          {"time_mad", row.times.kernel.deviation},
-          {"bandwidth", row.bandwidth()},
-          {"ns_per_entry", row.nanoseconds()},
-          {"bits_per_entry", row.bits},
-          {"limit", row.limit},
-          {"limit_time", row.times.limit.median},
-          {"limit_time_min", row.times.limit.least},
-          {"ratio", row.times.ratio()},
-          {"ratio_min", row.times.least_ratio()},
-          {"reach", reach}};
+TextTable kernel_table() {
+  const auto ms = fixed(4, 1e3);
+  return TextTable({{"kernel", "kernel", {}, -31},
+                    {"simd", "simd", {}, -7},
+                    {"data", "data", {}, -8},
+                    {"n", "n", fixed(0), 10},
+                    {"k", "k", fixed(0), 8},
+                    {"time", "time", ms, 9, "(ms)"},
+                    {"min", "time_min", ms, 9, "(ms)"},
+                    {"GB/s", "bandwidth", fixed(2, 1e-9), 8},
+                    {"ns", "ns_per_entry", fixed_or_dash(3), 8, "/entry"},
+                    {"bits", "bits_per_entry", fixed_or_dash(3), 7, "/entry"},
+                    {"limit", "limit", {}, 6},
+                    {"limit", "limit_time", fixed_or_dash(4, 1e3), 9, "(ms)"},
+                    {"ratio", "ratio", fixed_or_dash(3), 7},
+                    {"of min", "ratio_min", fixed_or_dash(3), 7},
+                    {"reach", "reach", verdict, -20}});
 }
 
 // The values as they are, for programs that compare themselves on the same ones.
@@ -112,7 +93,10 @@ int run_kernels(const KernelsOptions& o) {
   check_writable(o.json_file);
   nlohmann::json rows = nlohmann::json::array();
   int noisy = 0;  // limits are the same work each time, so they show how busy the machine is
-  print_head(o);
+  const TextTable table = kernel_table();
+  fmt::print("# oktopk {} kernels: {} thread{}, {} repetitions, kernel and limit in turns\n", OKTOPK_VERSION,
+             o.compute.threads, o.compute.threads == 1 ? "" : "s", o.bench.repetitions);
+  table.print_head();
   KernelBench::Options options = o.bench;
   options.threads = o.compute.threads;
   for (const InputInfo& input : data)
@@ -122,10 +106,10 @@ int run_kernels(const KernelsOptions& o) {
       for (const double density : densities)
         for (const SimdLevel level : levels) {
           const SimdLimit limit(level);
-          KernelBench(values, entries_at(density, n), options, [&](const KernelRow& row) {
-            print_row(row);
-            if (row.times.limit.deviation > 0.05 * row.times.limit.median) ++noisy;
-            rows.push_back(to_json(row));
+          KernelBench(values, entries_at(density, n), options, [&](const nlohmann::json& row) {
+            table.print(row);
+            if (row["limit_time_mad"] > 0.05 * row["limit_time"].get<double>()) ++noisy;
+            rows.push_back(row);
           }).run();
         }
     }
@@ -150,12 +134,10 @@ void add_kernels(CLI::App& app, Action& action) {
   o->size.begin = "16M";
   o->size.add_to(*sub);
   o->compute.add_to(*sub, true);
-  sub->option_defaults()->always_capture_default();
   sub->add_option("--density", o->densities, "k / n, in (0, 1]; several with commas");
   sub->add_option("--data", o->data, "one kind, several with commas, or all (oktopk list)");
   sub->add_option("-n,--iters", o->bench.repetitions, "timed repetitions");
   sub->add_option("--seed", o->seed, "of the generated values");
-  sub->option_defaults()->always_capture_default(false);
   sub->add_option("--only", o->bench.only, "only kernels with this in their name");
   sub->add_flag("--baselines", o->bench.baselines, "also selection by the standard library");
   sub->add_option("--write-data", o->data_file, "write the values to this file, as 4-byte floats");

@@ -14,17 +14,12 @@ int main(int argc, char** argv) {
   app.footer(
       "Exit codes: 0 fine, 1 a wrong result or a broken law, 2 bad usage, 3 communication failed.\n"
       "oktopk <subcommand> --help explains each.");
+  app.option_defaults()->always_capture_default();
   oktopk::Action action;
-  oktopk::add_list(app, action);
-  oktopk::add_bench(app, action);
-  oktopk::add_kernels(app, action);
-  oktopk::add_predict(app, action);
-  oktopk::add_tune(app, action);
-  oktopk::add_explain(app, action);
-  oktopk::add_verify(app, action);
-  oktopk::add_simulate(app, action);
-  oktopk::add_study(app, action);
-  oktopk::add_report(app, action);
+  for (const auto add :
+       {oktopk::add_list, oktopk::add_bench, oktopk::add_kernels, oktopk::add_predict, oktopk::add_tune,
+        oktopk::add_explain, oktopk::add_verify, oktopk::add_simulate, oktopk::add_study, oktopk::add_report})
+    add(app, action);
   oktopk::add_train(app, action, fmt::format("{}", fmt::join(argv, argv + argc, " ")));
   try {
     app.parse(argc, argv);

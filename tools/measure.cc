@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "oktopk/allreduce/allreduce.h"
 #include "oktopk/base/error.h"
-#include "oktopk/base/timer.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/decorators.h"
 #include "oktopk/reduce/reducer_state.h"
@@ -19,9 +19,7 @@
 #include "tests/laws/witness.h"
 #include "tools/kernels/limits.h"
 #include "tools/kernels/timing.h"
-#include "tools/mpi_reference.h"
 #include "tools/statistics.h"
-#include "tools/timing_communicator.h"
 
 namespace oktopk {
 namespace {
@@ -84,19 +82,20 @@ std::unique_ptr<Allreduce> make_measured(const Subject& subject, const ReducerOp
 
 // One more step, compared with the oracle on rank 0.
 void check(Communicator& comm, Subject& subject, std::span<const float> gradient, const MeasureOptions& options,
-           Row& row) {
+           nlohmann::json& row) {
   const auto allreduce = make_measured(subject, options.reducer);
   if (allreduce->is_dense()) {
-    row.wrong =
-        static_cast<long>(check_dense(comm, subject.sync(), gradient, allreduce->codec().lossless(), row.detail));
+    std::string detail;
+    row["wrong"] = check_dense(comm, subject.sync(), gradient, allreduce->codec().lossless(), detail);
+    if (!detail.empty()) row["detail"] = detail;
     return;
   }
   const StepRecord record = record_step(comm, subject, gradient, 0);
   if (comm.rank() != 0) return;
   Truth truth(*allreduce, subject.n(), subject.k(), kRounding);
   const int steps = options.warm_up + options.iterations;
-  row.wrong = static_cast<long>(truth.check(record, static_cast<std::uint64_t>(steps)));
-  row.detail = truth.detail();
+  row["wrong"] = truth.check(record, static_cast<std::uint64_t>(steps));
+  if (row["wrong"] > 0) row["detail"] = truth.detail();
 }
 
 std::string name_of(const MeasureOptions& options) {
@@ -107,7 +106,7 @@ std::string name_of(const MeasureOptions& options) {
 // Observations of this rank, one number per iteration.
 struct Series {
   std::vector<double> seconds, dense, axpy, messages, bytes, selected;
-  std::vector<std::vector<double>> phases;  // by phase
+  std::map<std::string, std::vector<double>> phases;
 };
 
 class Measurement {
@@ -123,7 +122,7 @@ class Measurement {
         mean_(options.n),
         y_(options.n, 0.0F) {}
 
-  Row run() {
+  nlohmann::json run() {
     for (int i = 0; i < options_.warm_up; ++i) {
       prepare();
       show(sync_->step(next()));
@@ -134,7 +133,7 @@ class Measurement {
       time_step(gradient);
       time_axpy(gradient);
     }
-    Row row = gather();
+    nlohmann::json row = gather();
     prepare();
     if (options_.check) {
       if (choice_of(subject_) != nullptr) {  // a review that is due would change the choice in the checked step
@@ -172,9 +171,15 @@ class Measurement {
     seen_.messages.push_back(static_cast<double>(counting_.traffic().duplex_messages));
     seen_.bytes.push_back(static_cast<double>(counting_.traffic().duplex_bytes));
     seen_.selected.push_back(static_cast<double>(update.sparse.size()));
-    const auto phases = all_phases();
-    seen_.phases.resize(phases.size());
-    for (std::size_t i = 0; i < phases.size(); ++i) seen_.phases[i].push_back(phases[i].seconds);
+    const StepTimes times = sync_->times();
+    for (const auto& [phase, spent] :
+         std::initializer_list<std::pair<const char*, double>>{{"check", times.check},
+                                                               {"select", times.select},
+                                                               {"exchange", times.exchange},
+                                                               {"settle", times.settle},
+                                                               {"inside", times.inside},
+                                                               {"wire", timing_.seconds()}})
+      seen_.phases[phase].push_back(spent);
   }
 
   // The caches are in the same state as before the step.
@@ -186,35 +191,44 @@ class Measurement {
     seen_.axpy.push_back(timer.lap());
   }
 
-  std::vector<StepPhase> all_phases() const {
-    const StepTimes& times = sync_->times();
-    return {{"check", times.check},   {"select", times.select}, {"exchange", times.exchange},
-            {"settle", times.settle}, {"inside", times.inside}, {"wire", timing_.seconds()}};
-  }
+  // The median and the largest over the ranks of this rank's number.
+  double middle(double mine) { return median(ask_all(comm_, mine)); }
+  double most(double mine) { return max_of(ask_all(comm_, mine)); }
 
-  Row gather() {
-    const auto on_ranks = [&](double mine) { return ask_all(comm_, mine); };
-    Row row{.preset = name_of(options_)};
-    if (const Method* choice = choice_of(subject_)) row.preset += ":" + choice->preset;
-    row.n = options_.n;
-    row.k = static_cast<double>(subject_.k());
-    row.P = comm_.size();
-    const std::vector<double> times = on_ranks(median(seen_.seconds));
-    row.time = median(times);
-    row.time_min = *std::min_element(times.begin(), times.end());
-    row.time_max = max_of(times);
-    row.time_deviation = median(on_ranks(summarise(seen_.seconds).deviation));
-    row.dense_time = median(on_ranks(median(seen_.dense)));
-    row.axpy_time = median(on_ranks(median(seen_.axpy)));
-    row.messages = max_of(on_ranks(median(seen_.messages)));
-    row.messages_mean = max_of(on_ranks(mean_of(seen_.messages)));
-    row.bytes = max_of(on_ranks(median(seen_.bytes)));
-    row.bytes_mean = max_of(on_ranks(mean_of(seen_.bytes)));
-    row.phases = all_phases();
-    for (std::size_t i = 0; i < row.phases.size(); ++i)
-      row.phases[i].seconds = median(on_ranks(median(seen_.phases[i])));
-    row.selected = median(seen_.selected);
-    row.predicted = subject_.predict({.n = row.n, .k = row.k, .P = row.P});
+  nlohmann::json gather() {
+    const auto k = static_cast<double>(subject_.k());
+    const double n = options_.n, P = comm_.size();
+    const Prediction predicted = subject_.predict({.n = n, .k = k, .P = comm_.size()});
+    const Method* choice = choice_of(subject_);
+    nlohmann::json row = {{"preset", name_of(options_) + (choice != nullptr ? ":" + choice->preset : "")},
+                          {"ranks", comm_.size()},
+                          {"n", n},
+                          {"k", k},
+                          {"wrong", -1},
+                          {"predicted_messages", predicted.expected.messages},
+                          {"predicted_bytes", predicted.expected.bytes},
+                          {"bound_messages", predicted.bound.messages},
+                          {"bound_bytes", predicted.bound.bytes}};
+    const std::vector<double> times = ask_all(comm_, median(seen_.seconds));
+    const double time = median(times);
+    row["time"] = time;
+    row["time_min"] = *std::min_element(times.begin(), times.end());
+    row["time_max"] = max_of(times);
+    row["time_mad"] = middle(summarise(seen_.seconds).deviation);
+    row["dense_result_time"] = middle(median(seen_.dense));
+    row["axpy_time"] = middle(median(seen_.axpy));
+    row["effective_bandwidth"] = time > 0 ? 4 * n / time : 0;  // bytes/s of dense gradient
+    row["messages"] = most(median(seen_.messages));
+    row["messages_mean"] = most(mean_of(seen_.messages));
+    const double bytes = most(median(seen_.bytes)), mean_bytes = most(mean_of(seen_.bytes));
+    const double bound = 4 * 2 * k * (P - 1) / P;
+    row["wire_bytes"] = bytes;
+    row["wire_bytes_mean"] = mean_bytes;
+    row["words_per_k"] = k > 0 ? bytes / 4 / k : 0;
+    row["words_per_k_mean"] = k > 0 ? mean_bytes / 4 / k : 0;
+    row["wire_over_bound"] = bound > 0 ? bytes / bound : 0;
+    row["selected"] = median(seen_.selected);
+    for (const auto& [phase, seconds] : seen_.phases) row["phases"][phase] = middle(median(seconds));
     return row;
   }
 
@@ -234,7 +248,7 @@ class Measurement {
 
 }  // namespace
 
-Row measure(Communicator& comm, const MeasureOptions& options, GradientStream& stream) {
+nlohmann::json measure(Communicator& comm, const MeasureOptions& options, GradientStream& stream) {
   const std::string name = name_of(options);
   Span span(options.reducer.trace.on_rank(comm.rank()), name, "bench");
   span.arg("n", options.n);

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// One row of the bench: a preset on one problem, timed beside an in-place axpy, counted and, if asked, checked.
+// One row of the bench, as JSON: a preset on one problem, timed beside an in-place axpy, counted and, if asked,
+// checked.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <string_view>
-#include <vector>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <span>
 
 #include "oktopk/comm/communicator.h"
 #include "oktopk/reduce/reducer.h"
-#include "oktopk/tune/cost.h"
 #include "tools/gradient_stream.h"
 
 namespace oktopk {
@@ -24,49 +23,26 @@ struct MeasureOptions {
   bool fresh = false;  // every step starts with an empty residual and empty owner memory, as no training does
 };
 
-struct StepPhase {
-  std::string_view name;
-  double seconds = 0;
-};
-
-// Times: each rank's median over the iterations; then median, least and largest over the ranks. Counts: per step, on
-// the rank with most, full-duplex (Traffic); their median over the iterations, which leaves out the rare refresh steps,
-// and their mean, which includes them.
-struct Row {
-  std::string preset;  // "circulant/4": in nodes of four
-  double n = 0;
-  double k = 0;
-  int P = 1;
-  double time = 0, time_min = 0, time_max = 0;  // seconds
-  double time_deviation = 0;                    // of the median rank: median over the iterations of |time - median|
-  double dense_time = 0;                        // step and DenseMean::show: the update as n values
-  double axpy_time = 0;                         // n floats in place, on all ranks at once, in turns with the steps
-  std::vector<StepPhase> phases;                // "wire" is part of "exchange"
-  double dense_reference = 0;                   // time of preset dense; 0: not measured
-  double mpi_reference = 0;                     // time of MPI_Allreduce; 0: not measured
-  double messages = 0, messages_mean = 0;
-  double bytes = 0, bytes_mean = 0;
-  double selected = 0;  // entries in the update, median
-  Prediction predicted;
-  long wrong = -1;  // entries that differ from the oracle; -1: not checked
-  std::string detail;
-
-  double words_per_k() const { return k > 0 ? bytes / 4 / k : 0; }
-  double words_per_k_mean() const { return k > 0 ? bytes_mean / 4 / k : 0; }
-  double effective_bandwidth() const { return time > 0 ? 4 * n / time : 0; }  // bytes/s of dense gradient
-  // Relative to the lower bound of Ok-Topk's paper for both phases together: 2k(P-1)/P words of 4 bytes. Coordinates
-  // (an entry is two words) take twice that. 0 for one rank.
-  double bytes_over_bound() const {
-    const double bound = 4 * 2 * k * (P - 1) / P;
-    return bound > 0 ? bytes / bound : 0;
-  }
-  double times_axpy() const { return axpy_time > 0 ? time / axpy_time : 0; }
-};
-
 // Collective; the row is complete on rank 0 only. The stream gives this rank's gradients of n values.
-Row measure(Communicator& comm, const MeasureOptions& options, GradientStream& stream);
+//   preset                "circulant/4": in nodes of four; "auto:oktopk": chosen
+//   time, time_min, ...   seconds: each rank's median over the iterations; then median, least and largest over the
+//   ranks time_mad              of the median rank: median over the iterations of |time - median| dense_result_time
+//   step and DenseMean::show: the update as n values axpy_time             of n floats in place, on all ranks at once,
+//   in turns with the steps messages, wire_bytes  per step, on the rank with most, full-duplex (Traffic): the median
+//   over the iterations, which
+//                         leaves out the rare refresh steps; ..._mean includes them
+//   wire_over_bound       relative to the lower bound of Ok-Topk's paper for both phases, 2k(P-1)/P words of 4 bytes;
+//                         coordinates (an entry is two words) take twice that; 0 for one rank
+//   phases                seconds; "wire" is part of "exchange"
+//   wrong                 entries that differ from the oracle; -1: not checked
+nlohmann::json measure(Communicator& comm, const MeasureOptions& options, GradientStream& stream);
 
-// Collective: MPI_Allreduce of n floats in place, seconds as in Row::time; 0 where there is no MPI.
+// Sums x over the ranks, in place, by MPI's own allreduce. Collective.
+using MpiAllreduce = std::function<void(std::span<float> x)>;
+// Collective over the first P ranks of the world. Empty if MPI is not running or not in this build.
+MpiAllreduce make_mpi_allreduce(int P);
+
+// Collective: MPI_Allreduce of n floats in place, seconds as `time` above; 0 where there is no MPI.
 double measure_mpi_allreduce(Communicator& comm, const MeasureOptions& options, GradientStream& stream);
 
 }  // namespace oktopk

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/mpi_reference.h"
+#include "tools/measure.h"
 
 #include <mpi.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // For builds without MPI.
-#include "tools/mpi_reference.h"
+#include "tools/measure.h"
 
 namespace oktopk {
 

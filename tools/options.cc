@@ -11,9 +11,9 @@
 namespace oktopk {
 
 void SizeOptions::add_to(CLI::App& sub) {
-  sub.add_option("-b,--begin", begin, "smallest n in elements (K, M, G)")->capture_default_str();
+  sub.add_option("-b,--begin", begin, "smallest n in elements (K, M, G)");
   sub.add_option("-e,--end", end, "largest n (default: the smallest)");
-  sub.add_option("-f,--factor", factor, "from one n to the next")->capture_default_str();
+  sub.add_option("-f,--factor", factor, "from one n to the next");
 }
 
 std::vector<Index> SizeOptions::sizes() const {
@@ -31,9 +31,8 @@ std::vector<Index> SizeOptions::sizes() const {
 void ComputeOptions::add_to(CLI::App& sub, bool many) {
   sub.add_option("--simd", simd,
                  many ? "vector instructions: scalar, avx2, avx512, best, or all that there are"
-                      : "vector instructions: scalar, avx2, avx512 or best")
-      ->capture_default_str();
-  sub.add_option("--threads", threads, "threads of each rank that share a pass over n elements")->capture_default_str();
+                      : "vector instructions: scalar, avx2, avx512 or best");
+  sub.add_option("--threads", threads, "threads of each rank that share a pass over n elements");
 }
 
 std::vector<SimdLevel> ComputeOptions::levels() const {
@@ -51,28 +50,20 @@ void ComputeOptions::check() const {
 }
 
 void MethodOptions::add_to(CLI::App& sub) {
-  sub.add_option("--preset", presets, "one preset, several with commas, all (oktopk list), or auto")
-      ->capture_default_str();
-  sub.add_option("--density", density, "k / n, in (0, 1]")->capture_default_str();
-  sub.add_option("--codec", codec, "index+value coding of all frames; of dense, the values'")->capture_default_str();
-  sub.add_option("--skips", skips, "circulant's schedule: direct, halving, grid, radix:R or a list")
-      ->capture_default_str();
+  sub.add_option("--preset", presets, "one preset, several with commas, all (oktopk list), or auto");
+  sub.add_option("--density", density, "k / n, in (0, 1]");
+  sub.add_option("--codec", codec, "index+value coding of all frames; of dense, the values'");
+  sub.add_option("--skips", skips, "circulant's schedule: direct, halving, grid, radix:R or a list");
   sub.add_option("--selector", selector, "another selector than the preset's own");
   sub.add_option("--residual", residual, "another residual rule than the preset's own, where it can");
-  sub.add_option("--group", group, "G ranks, or those of a host, sum densely first and act as one: a number or host")
-      ->capture_default_str();
-  sub.add_option("--tau", tau, "oktopk: steps between repartitions")->capture_default_str();
+  sub.add_option("--group", group, "G ranks, or those of a host, sum densely first and act as one: a number or host");
+  sub.add_option("--tau", tau, "oktopk: steps between repartitions");
   sub.add_option("--thresholds", thresholds,
-                 "oktopk: paper (tau' only), published (the released code's drift control) or steered")
-      ->capture_default_str();
+                 "oktopk: paper (tau' only), published (the released code's drift control) or steered");
   sub.add_option("--profile", profile_file, "auto: decide by this profile (oktopk tune -o), not by a measurement");
   sub.add_option("--override", overrides, "auto: rules, or @FILE: docs/tuning.md");
-  sub.add_option("--coarsest", coarsest, "auto: value coding that the wire may carry")->capture_default_str();
-  sub.add_option("--tau-prime", tau_prime, "oktopk: steps between exact thresholds")->capture_default_str();
-}
-
-ValueCoding find_value_coding(const std::string& name) {
-  return static_cast<ValueCoding>(&find_row(value_codings(), "value coding", name) - value_codings().data());
+  sub.add_option("--coarsest", coarsest, "auto: value coding that the wire may carry");
+  sub.add_option("--tau-prime", tau_prime, "oktopk: steps between exact thresholds");
 }
 
 Overrides parse_overrides(const std::string& text) {

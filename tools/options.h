@@ -60,7 +60,6 @@ struct MethodOptions {
   void check(const std::vector<int>& ranks) const;
 };
 
-ValueCoding find_value_coding(const std::string& name);
 Overrides parse_overrides(const std::string& text);  // rules, or @FILE with rules
 
 }  // namespace oktopk

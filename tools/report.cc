@@ -106,7 +106,7 @@ void add_report(CLI::App& app, Action& action) {
   auto files = std::make_shared<std::vector<std::string>>();
   auto out = std::make_shared<std::string>("report.html");
   sub->add_option("files", *files, "documents, or results written with -J")->required();
-  sub->add_option("-o,--output", *out, "the page")->capture_default_str();
+  sub->add_option("-o,--output", *out, "the page");
   sub->footer(
       "Examples:\n"
       "  oktopk bench --preset all -b 1M -e 16M -J bench.json && oktopk report bench.json -o bench.html\n"

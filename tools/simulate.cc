@@ -40,11 +40,6 @@ struct TableRow {
   SimulationSpec spec;
   double predicted = 0;  // seconds of a steady step by the cost model
   SimulatedRow result = {};
-
-  std::string carries() const { return spec.scale == 1 ? "data" : fmt::format("1/{}", spec.scale); }
-  double words_per_k() const { return result.wire_bytes / 4 / static_cast<double>(spec.k); }
-  // Relative to the lower bound of Ok-Topk's paper, 2k(P-1)/P words. 0 for one rank.
-  double over_bound() const { return spec.P > 1 ? words_per_k() / (2.0 * (spec.P - 1) / spec.P) : 0; }
 };
 
 // "RANK:FACTOR"; empty: rank -1.
@@ -116,47 +111,54 @@ std::vector<TableRow> plan_rows(const SimulateOptions& o, const Platform& platfo
   return rows;
 }
 
-constexpr auto kLine =
-    "{} {:>10} {:>8} {:>5} {:<10} {:<46} {:<7} {:>11} {:>11} {:>11} {:>6} {:>10} {:>8} {:>11} {:>8} {:>7} {:>8}\n";
-
-std::string fixed(double value, int digits) { return fmt::format("{:.{}f}", value, digits); }
-std::string milliseconds(double seconds) { return fixed(seconds * 1e3, 4); }
-std::string quotient(double a, double b, int digits) { return a > 0 && b > 0 ? fixed(a / b, digits) : "-"; }
-
-void print_head() {
-  fmt::print(kLine, "#", "n", "k", "P", "preset", "method", "carries", "steady", "refresh", "mean", "msgs", "wire",
-             "words/k", "predicted", "sim/pred", "x dense", "x bound");
-  fmt::print(kLine, "#", "(elements)", "", "", "", "", "", "(ms)", "(ms)", "(ms)", "(/rank)", "(KiB/rank)", "", "(ms)",
-             "", "", "");
-}
-
-void print_row(const TableRow& row, double dense) {
-  const SimulatedRow& r = row.result;
-  fmt::print(kLine, " ", row.spec.n, row.spec.k, row.spec.P, row.preset, to_string(row.spec.method), row.carries(),
-             milliseconds(r.steady), milliseconds(r.refresh), milliseconds(r.mean), fixed(r.messages, 0),
-             fixed(r.wire_bytes / 1024, 1), fixed(row.words_per_k(), 3), milliseconds(row.predicted),
-             quotient(r.steady, row.predicted, 3), quotient(dense, r.mean, 2), fixed(row.over_bound(), 3));
-  std::fflush(stdout);
-}
-
 nlohmann::json row_json(const TableRow& row, double dense) {
   const Method& method = row.spec.method;
+  const int P = row.spec.P;
+  const std::string carries = row.spec.scale == 1 ? "data" : fmt::format("1/{}", row.spec.scale);
+  const double words = row.result.wire_bytes / 4 / static_cast<double>(row.spec.k);
   nlohmann::json json = {{"preset", row.preset},
                          {"n", static_cast<double>(row.spec.n)},
                          {"k", static_cast<double>(row.spec.k)},
-                         {"ranks", row.spec.P},
-                         {"carries", row.carries()},
-                         {"refresh_carries", row.carries()},
+                         {"ranks", P},
+                         {"carries", carries},
+                         {"refresh_carries", carries},
                          {"method", to_string(method)},
                          {"codec", to_string(method.codec)},
                          {"skips", method.skips},
                          {"group", method.group},
                          {"predicted", row.predicted},
                          {"dense", dense},
-                         {"words_per_k", row.words_per_k()},
-                         {"wire_over_bound", row.over_bound()}};
+                         {"words_per_k", words},
+                         // Over the lower bound of Ok-Topk's paper, 2k(P-1)/P words. 0 for one rank.
+                         {"wire_over_bound", P > 1 ? words / (2.0 * (P - 1) / P) : 0}};
   json.update(nlohmann::json(row.result));
   return json;
+}
+
+TextTable simulation_table() {
+  const auto ms = fixed(4, 1e3);
+  const auto quotient = [](const char* a, const char* b, int digits) {
+    return [=](const nlohmann::json& row) {
+      const double x = row[a], y = row[b];
+      return x > 0 && y > 0 ? format_fixed(x / y, digits) : "-";
+    };
+  };
+  return TextTable({{"n", "n", fixed(0), 10, "(elements)"},
+                    {"k", "k", fixed(0), 8},
+                    {"P", "ranks", {}, 5},
+                    {"preset", "preset", {}, -10},
+                    {"method", "method", {}, -46},
+                    {"carries", "carries", {}, -7},
+                    {"steady", "steady", ms, 11, "(ms)"},
+                    {"refresh", "refresh", ms, 11, "(ms)"},
+                    {"mean", "mean", ms, 11, "(ms)"},
+                    {"msgs", "messages", fixed(0), 6, "(/rank)"},
+                    {"wire", "wire_bytes", fixed(1, 1.0 / 1024), 10, "(KiB/rank)"},
+                    {"words/k", "words_per_k", fixed(3), 8},
+                    {"predicted", "predicted", ms, 11, "(ms)"},
+                    {"sim/pred", "", quotient("steady", "predicted", 3), 8},
+                    {"x dense", "", quotient("dense", "mean", 2), 7},
+                    {"x bound", "wire_over_bound", fixed(3), 8}});
 }
 
 nlohmann::json header_json(const SimulateOptions& o, const Machine& machine) {
@@ -205,7 +207,8 @@ int run_simulate(const SimulateOptions& o) {
              o.spec.steps, o.spec.gamma * 1e9, o.spec.delta * 1e9,
              o.slow_host.empty() ? "" : ", slow host " + o.slow_host,
              o.slow_link.empty() ? "" : ", slow link " + o.slow_link);
-  print_head();
+  const TextTable table = simulation_table();
+  table.print_head();
   nlohmann::json results = nlohmann::json::array();
   for (const int P : ranks)
     for (const Index n : o.size.sizes()) {
@@ -215,8 +218,8 @@ int run_simulate(const SimulateOptions& o) {
       for (const TableRow& row : rows)
         if (row.preset == "dense") dense = row.result.steady;
       for (const TableRow& row : rows) {
-        print_row(row, dense);
         results.push_back(row_json(row, dense));
+        table.print(results.back());
       }
     }
   nlohmann::json json = header_json(o, platform.machine());
@@ -229,7 +232,6 @@ void add_options(CLI::App& sub, SimulateOptions& o) {
   std::string names;
   for (const Platform& p : platforms()) names += fmt::format("{}{}", names.empty() ? "" : ", ", p.name);
   o.size.add_to(sub);
-  sub.option_defaults()->always_capture_default();
   sub.add_option("--platform", o.platform, names);
   sub.add_option("--ranks", o.ranks, "number of ranks, or several with commas");
   sub.add_option("--preset", o.method.presets, "one preset, several with commas, all, or auto");
@@ -246,7 +248,6 @@ void add_options(CLI::App& sub, SimulateOptions& o) {
   sub.add_option("--gamma", o.spec.gamma, "seconds of the processor per sparse entry")->check(CLI::NonNegativeNumber);
   sub.add_option("--delta", o.spec.delta, "seconds of the processor per dense value")->check(CLI::NonNegativeNumber);
   sub.add_option("--memory", o.memory, "GiB that all ranks of a row may need together")->check(CLI::PositiveNumber);
-  sub.option_defaults()->always_capture_default(false);
   sub.add_option("--slow-host", o.slow_host, "RANK:FACTOR: this rank computes so much slower");
   sub.add_option("--slow-link", o.slow_link, "RANK:FACTOR: this rank's link is so much slower");
   sub.add_option("-J,--json", o.json_file, "also write the rows to this file");

@@ -33,17 +33,6 @@ double quantile(std::vector<double> values, double q) {
   return values[below] + (place - std::floor(place)) * (values[above] - values[below]);
 }
 
-Spread spread_of(const std::vector<double>& values, double aim) {
-  std::vector<double> off;
-  off.reserve(values.size());
-  for (const double v : values) off.push_back(std::fabs(v - aim));
-  return {.mean = mean_of(values),
-          .p5 = quantile(values, 0.05),
-          .p95 = quantile(values, 0.95),
-          .deviation = mean_of(off),
-          .max = max_of(values)};
-}
-
 double imbalance(std::span<const double> values) {
   const double mean = mean_of(values);
   return mean > 0 ? max_of(values) / mean : 1;

@@ -15,14 +15,6 @@ double max_of(std::span<const double> values);  // 0 if there are none
 // The q-quantile, 0 <= q <= 1, linear between the sorted values; 0 if there are none.
 double quantile(std::vector<double> values, double q);
 
-struct Spread {
-  double mean = 0;
-  double p5 = 0, p95 = 0;
-  double deviation = 0;  // mean |value - aim|
-  double max = 0;
-};
-Spread spread_of(const std::vector<double>& values, double aim);
-
 // Largest / mean: 1 is even. 1 if all are zero or there are none.
 double imbalance(std::span<const double> values);
 

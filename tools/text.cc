@@ -78,29 +78,48 @@ std::vector<double> parse_densities(const std::string& text, std::string_view wh
   return densities;
 }
 
-void TextTable::print_line(char first, const std::vector<std::string>& cells) const {
+std::string Column::cell(const nlohmann::json& row) const {
+  if (key.empty()) return format(row);
+  if (!row.contains(key)) return {};
+  const nlohmann::json& value = row[key];
+  if (format) return format(value);
+  if (value.is_string()) return value.get<std::string>();
+  return value.is_number_float() ? fmt::format("{:g}", value.get<double>()) : value.dump();
+}
+
+Column::Format fixed(int decimals, double scale) {
+  return [=](double value) { return format_fixed(scale * value, decimals); };
+}
+
+Column::Format fixed_or_dash(int decimals, double scale) {
+  return [=](double value) { return value > 0 ? format_fixed(scale * value, decimals) : "-"; };
+}
+
+Column::Format words_per_k(const std::string& key) {
+  return [=](const nlohmann::json& row) {
+    return row.contains(key) ? format_fixed(row[key].get<double>() / 4 / row["k"].get<double>(), 3) : "";
+  };
+}
+
+void TextTable::print_line(char first, const std::function<std::string(const Column&)>& cell) const {
   std::string line(1, first);
-  for (std::size_t i = 0; i < columns_.size() && i < cells.size(); ++i) {
-    const int width = columns_[i].width;
-    line += width < 0 ? fmt::format(" {:<{}}", cells[i], -width) : fmt::format(" {:>{}}", cells[i], width);
-  }
+  for (const Column& column : columns_)
+    line += column.width < 0 ? fmt::format(" {:<{}}", cell(column), -column.width)
+                             : fmt::format(" {:>{}}", cell(column), column.width);
   line.resize(line.find_last_not_of(' ') + 1);
   fmt::print("{}\n", line);
   std::fflush(stdout);
 }
 
 void TextTable::print_head() const {
-  std::vector<std::string> heads, units;
-  for (const Column& column : columns_) {
-    heads.push_back(column.head);
-    units.push_back(column.unit);
-  }
-  print_line('#', heads);
-  if (std::any_of(units.begin(), units.end(), [](const std::string& unit) { return !unit.empty(); }))
-    print_line('#', units);
+  print_line('#', [](const Column& column) { return column.head; });
+  if (std::ranges::any_of(columns_, [](const Column& column) { return !column.unit.empty(); }))
+    print_line('#', [](const Column& column) { return column.unit; });
 }
 
-void TextTable::print(const std::vector<std::string>& cells) const { print_line(' ', cells); }
+void TextTable::print(const nlohmann::json& row) const {
+  print_line(' ', [&](const Column& column) { return column.cell(row); });
+}
 
 void check_writable(const std::string& file) {
   require(file.empty() || std::ofstream(file, std::ios::app).good(), "cannot write ", file);

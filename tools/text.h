@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace oktopk {
@@ -26,21 +28,35 @@ std::vector<int> parse_ranks(const std::string& text, std::string_view what);
 // "0.01,0.1" as numbers in (0, 1]. UsageError names the text and `what`.
 std::vector<double> parse_densities(const std::string& text, std::string_view what);
 
-// A table whose rows are printed one by one as they are known.
+// A column of a table whose rows are objects in JSON.
+struct Column {
+  using Format = std::function<std::string(const nlohmann::json& value)>;
+
+  std::string head;
+  std::string key = {};  // the field that is shown; empty: `format` gets the whole row
+  Format format = {};    // empty: a text or number as it is
+  int width = 0;         // of a TextTable; negative: aligned to the left
+  std::string unit = {};
+
+  std::string cell(const nlohmann::json& row) const;  // empty if the row lacks the field
+};
+
+// Formats: so many decimals of scale * value; the same, with "-" for zero.
+Column::Format fixed(int decimals, double scale = 1);
+Column::Format fixed_or_dash(int decimals, double scale = 1);
+// Formats the whole row: 4-byte words per k of a field in bytes.
+Column::Format words_per_k(const std::string& key);
+
+// A table for the terminal. Rows are printed one by one as they are known.
 class TextTable {
  public:
-  struct Column {
-    std::string head;
-    int width = 0;  // negative: aligned to the left
-    std::string unit = {};
-  };
   explicit TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
-  void print_head() const;                                  // one line, or two if any column has a unit
-  void print(const std::vector<std::string>& cells) const;  // the last cells may be missing
+  void print_head() const;  // one line, or two if any column has a unit
+  void print(const nlohmann::json& row) const;
 
  private:
-  void print_line(char first, const std::vector<std::string>& cells) const;
+  void print_line(char first, const std::function<std::string(const Column&)>& cell) const;
 
   std::vector<Column> columns_;
 };

@@ -22,37 +22,17 @@ struct TrainCommand {
   TrainOptions train;
   std::string transport = "threads";
   int ranks = 0;
-  std::string optimiser = "momentum";
-  std::string adam = "interval_aware";
-  std::string sparsify = "gradients";
-  std::string fusion = "whole";
   std::string nan_policy = "error";
   double decay = 1;
-  AdaptiveDensityOptions adaptive;
-  bool published_momentum = false;
   int flush = -1;  // -1: as recommended
   std::string json_file, html_file, trace_file;
   std::string command;
 };
 
-FusionOptions parse_fusion(const TrainCommand& c) {
-  FusionOptions options;
-  const std::size_t colon = c.fusion.find(':');
-  options.policy = find_fusion_policy(c.fusion.substr(0, colon));
-  if (colon != std::string::npos) options.values = parse_count(c.fusion.substr(colon + 1));
-  return options;
-}
-
 void settle_options(TrainCommand& c) {
   Recipe& r = c.train.recipe;
-  r.optimiser = c.optimiser;
-  r.adam = find_adam_mode(c.adam);
-  r.sparsify = find_sparsify(c.sparsify);
-  r.interval_momentum = !c.published_momentum;
-  r.flush = c.flush < 0 ? recommends_flush(c.optimiser) : c.flush == 1;
-  c.train.fusion = parse_fusion(c);
+  r.flush = c.flush < 0 ? recommends_flush(r.optimiser) : c.flush == 1;
   check(r);
-  describe(c.adaptive);  // refuses unfit ones before anything runs
   require(c.ranks >= 0, "--ranks ", c.ranks, ": it must be positive");
 }
 
@@ -62,8 +42,6 @@ TrainOptions options_for(const TrainCommand& c, const std::string& preset) {
   options.group = c.method.ranks_per_node();
   options.reducer.decay = static_cast<float>(c.decay);
   options.reducer.nan_policy = find_nan_policy(c.nan_policy);
-  // Beside other presets, dense is the one that they are compared with: it stays dense.
-  if (preset != "dense" || c.method.names().size() == 1) options.reducer.adaptive = c.adaptive;
   return options;
 }
 
@@ -92,16 +70,10 @@ class ProgressLine {
 // All presets, one after the other, on the ranks of one world. Results are complete on rank 0.
 std::vector<TrainingRun> train_all(Communicator& comm, const TrainCommand& c, const LearningProblem& problem,
                                    Trace* trace) {
-  const auto presets = c.method.names();
-  const std::string& dir = c.train.resume_dir;
-  bool resumes = false;
-  for (const std::string& preset : presets) resumes = (!dir.empty() && finds_checkpoint(comm, dir, preset)) || resumes;
   std::vector<TrainingRun> runs;
-  for (const std::string& preset : presets) {
+  for (const std::string& preset : c.method.names()) {
     TrainOptions options = options_for(c, preset);
     options.reducer.trace = trace;
-    // A run that was killed may not have come to the later presets. A folder without any state is an error.
-    if (resumes && !finds_checkpoint(comm, dir, preset)) options.resume_dir.clear();
     ProgressLine line(preset);
     runs.push_back(train(comm, problem, options, [&](const Progress& p) { line.show(p); }));
   }
@@ -119,92 +91,60 @@ int run_train(TrainCommand& c) {
   }
   const LearningProblem problem = make_teacher({.seed = 1});
   TraceFile trace(c.trace_file, worlds);
-  Comparison comparison{.floor = problem.floor,
-                        .transport = c.transport,
-                        .command = c.command,
-                        .P = P,
-                        .options = options_for(c, c.method.names().front()),
-                        .adaptive = c.adaptive,
-                        .runs = {}};
+  std::vector<TrainingRun> runs;
   worlds.run(P, [&](Station& station) {
-    std::vector<TrainingRun> runs = train_all(station.comm, c, problem, trace.trace());
-    if (station.comm.rank() == 0) comparison.runs = std::move(runs);
+    std::vector<TrainingRun> mine = train_all(station.comm, c, problem, trace.trace());
+    if (station.comm.rank() == 0) runs = std::move(mine);
   });
   trace.write(worlds, P);
   if (!worlds.is_root()) return 0;
-  const nlohmann::json result = to_json(comparison);
+  nlohmann::json result = training_result(options_for(c, c.method.names().front()),
+                                          fmt::format("{} ranks ({})", P, c.transport), problem.floor, runs);
+  result.update({{"ranks", P}, {"transport", c.transport}, {"command", c.command}});
   print_training(result);
   write_json(c.json_file, result);
   if (!c.html_file.empty()) {
     write_page(c.html_file, training_document(result));
     fmt::print("# report: {}\n", c.html_file);
   }
-  return std::ranges::all_of(comparison.runs, &TrainingRun::ranks_agree) ? 0 : 1;
+  return std::ranges::all_of(runs, &TrainingRun::ranks_agree) ? 0 : 1;
 }
 
-// Options of one group of the help.
-struct Group {
-  CLI::App& sub;
-  const char* name;
-
-  template <class T>
-  CLI::Option* add(const std::string& option, T& value, const std::string& text) {
-    return sub.add_option(option, value, text)->capture_default_str()->group(name);
-  }
-  void flag(const std::string& option, bool& value, const std::string& text) {
-    sub.add_flag(option, value, text)->group(name);
-  }
-};
-
-void add_recipe(Group group, TrainCommand& c) {
+void add_recipe(CLI::App& sub, TrainCommand& c) {
   Recipe& r = c.train.recipe;
-  group.add("--optimiser", c.optimiser, "sgd, momentum or adam");
-  group.sub.add_option("--lr", r.learning_rate, "learning rate (default: tuned for dense)")->group(group.name);
-  group.add("--schedule", r.schedule, "of the learning rate: cosine or constant");
-  group.add("--momentum", r.momentum, "of optimiser momentum");
-  group.add("--beta2", r.beta2, "of adam");
-  group.add("--weight-decay", r.weight_decay, "coupled for sgd, decoupled for adam");
-  group.add("--clip", r.clip_norm, "bound of the gradient's norm; 0: none");
-  group.add("--warmup", r.warmup, "none, dense:SHARE or dgc:SHARE of the steps");
-  group.add("--adam", c.adam, "interval_aware (ours) or published");
-  group.flag("--published-momentum", c.published_momentum,
-             "momentum of the sparse mean, step by step (default: interval-aware, ours)");
-  group.add("--sparsify", c.sparsify, "gradients, or updates: momentum before the selection");
-  group.flag("--factor-masking", r.factor_masking, "updates: clear momentum where it was sent");
-  group.flag("--look-ahead", r.look_ahead, "gradients at the weights minus own unsent updates");
-  group.sub
-      .add_option("--flush", c.flush, "1 applies unsent mass after the last step, 0 does not (default: recommended)")
-      ->check(CLI::Range(0, 1))
-      ->group(group.name);
-  group.add("--decay", c.decay, "of error feedback, per step");
-  group.add("--nan", c.nan_policy, "a gradient that is not finite: error, skip or local");
-  group.add("--fusion", c.fusion, "whole, tensor or size:VALUES; all but whole overlap with backward");
-}
-
-void add_adaptive(Group group, AdaptiveDensityOptions& a) {
-  group.add("--adaptive-share", a.target_share,
-            "share of the accumulators' squared norm to send in a step; 0: the density is fixed");
-  group.add("--adaptive-budget", a.budget, "bound of the mean density; 0: none");
-  group.add("--adaptive-least", a.least, "smallest density; 0: a tenth of --density");
-  group.add("--adaptive-most", a.most, "largest density; 0: ten times --density");
-  group.add("--adaptive-interval", a.interval, "sparse steps between two looks at the share");
+  sub.option_defaults()->group("How to train");
+  sub.add_option("--optimiser", r.optimiser, "sgd, momentum or adam");
+  sub.add_option("--lr", r.learning_rate, "learning rate; 0: tuned for dense");
+  sub.add_option("--schedule", r.schedule, "of the learning rate: cosine or constant");
+  sub.add_option("--momentum", r.momentum, "of optimiser momentum");
+  sub.add_option("--beta2", r.beta2, "of adam");
+  sub.add_option("--weight-decay", r.weight_decay, "coupled for sgd, decoupled for adam");
+  sub.add_option("--clip", r.clip_norm, "bound of the gradient's norm; 0: none");
+  sub.add_option("--warmup", r.warmup, "none, dense:SHARE or dgc:SHARE of the steps");
+  sub.add_option("--adam", r.adam, "interval_aware (ours) or published");
+  sub.add_flag("--published-momentum{false}", r.interval_momentum,
+               "momentum of the sparse mean, step by step (default: interval-aware, ours)");
+  sub.add_option("--sparsify", r.sparsify, "gradients, or updates: momentum before the selection");
+  sub.add_flag("--factor-masking", r.factor_masking, "updates: clear momentum where it was sent");
+  sub.add_flag("--look-ahead", r.look_ahead, "gradients at the weights minus own unsent updates");
+  sub.add_option("--flush", c.flush, "1 applies unsent mass after the last step, 0 does not, -1: as recommended")
+      ->check(CLI::Range(-1, 1));
+  sub.add_option("--decay", c.decay, "of error feedback, per step");
+  sub.add_option("--nan", c.nan_policy, "a gradient that is not finite: error, skip or local");
+  sub.option_defaults()->group("Options");
 }
 
 void add_run(CLI::App& sub, TrainCommand& c) {
   TrainOptions& t = c.train;
-  sub.add_option("--model", t.model, "hidden layers of the perceptron: mlp, or mlp:300,100")->capture_default_str();
-  sub.add_option("--steps", t.steps, "steps of training")->capture_default_str();
-  sub.add_option("--batch", t.batch, "samples per rank and step")->capture_default_str();
-  sub.add_option("--ranks", c.ranks, "number of ranks (default: 4, or all of MPI's)");
-  sub.add_option("--transport", c.transport, "threads or mpi")->capture_default_str();
-  sub.add_option("--seed", t.seed, "of weights and samples")->capture_default_str();
+  sub.add_option("--model", t.model, "hidden layers of the perceptron: mlp, or mlp:300,100");
+  sub.add_option("--steps", t.steps, "steps of training");
+  sub.add_option("--batch", t.batch, "samples per rank and step");
+  sub.add_option("--ranks", c.ranks, "number of ranks; 0: 4, or all of MPI's");
+  sub.add_option("--transport", c.transport, "threads or mpi");
+  sub.add_option("--seed", t.seed, "of weights and samples");
   sub.add_option("-J,--json", c.json_file, "also write results and curves to this file");
   sub.add_option("--html", c.html_file, "write a page with plots to this file");
   TraceFile::add_option(sub, c.trace_file);
-  sub.add_option("--checkpoint", t.checkpoint_dir, "write states into this folder");
-  sub.add_option("--checkpoint-every", t.checkpoint_every, "steps between two checkpoints")->capture_default_str();
-  sub.add_option("--resume", t.resume_dir, "continue from the states in this folder");
-  sub.add_option("--stop-after", t.stop_after, "end after this step, as if interrupted");
 }
 
 }  // namespace
@@ -213,17 +153,17 @@ void add_train(CLI::App& app, Action& action, const std::string& command) {
   auto* sub = app.add_subcommand("train", "trains a perceptron with any presets on the same generated samples");
   auto c = std::make_shared<TrainCommand>();
   c->method.presets = "dense,topka,oktopk,circulant";
+  c->train.recipe.optimiser = "momentum";
   c->command = command;
   add_run(*sub, *c);
-  add_recipe({*sub, "How to train"}, *c);
-  add_adaptive({*sub, "Adaptive density (docs/adaptive_density.md)"}, c->adaptive);
+  add_recipe(*sub, *c);
   c->method.add_to(*sub);
   sub->footer(
       "Examples:\n"
       "  oktopk train --html report.html\n"
       "  oktopk train --model mlp:300,100 --preset dense,circulant\n"
       "  mpirun -n 4 oktopk train --transport mpi --preset circulant --optimiser adam\n"
-      "oktopk study learning compares recipes, oktopk study density densities.");
+      "oktopk study learning compares recipes.");
   sub->callback([&action, c] { action = [c] { return run_train(*c); }; });
 }
 

@@ -25,24 +25,28 @@ struct TuneOptions {
   std::string json_file;
 };
 
-const std::vector<TextTable::Column> kColumns = {{"P", 4},           {"n", 10},      {"density", 8}, {"preset", -10},
-                                                 {"skips", -22},     {"codec", -18}, {"group", 6},   {"time (ms)", 10},
-                                                 {"dense (ms)", 10}, {"x dense", 8}};
-
-nlohmann::json decide(const Problem& problem, const Profile& profile, const ChoiceOptions& options) {
-  const Candidate c = rank_candidates(problem, profile, options).front();
-  const double dense = best_of({.preset = "dense"}, problem, profile, options).seconds;
-  const bool is_dense = c.method.preset == "dense";
-  const auto coding = value_codings()[static_cast<std::size_t>(c.method.codec.value)].name;
-  TextTable(kColumns).print({std::to_string(problem.P), format_fixed(problem.n, 0),
-                             fmt::format("{:.3g}", problem.k / problem.n), c.method.preset,
-                             c.method.preset == "circulant" ? c.method.skips : "-",
-                             is_dense ? std::string(coding) : to_string(c.method.codec), std::to_string(c.method.group),
-                             format_fixed(c.seconds * 1e3, 3), format_fixed(dense * 1e3, 3),
-                             format_fixed(c.seconds > 0 ? dense / c.seconds : 1.0, 2)});
-  nlohmann::json row = to_json(c, problem, profile);
-  row["dense_seconds"] = dense;
-  return row;
+TextTable tune_table() {
+  const auto density = [](const nlohmann::json& row) {
+    return fmt::format("{:.3g}", row["k"].get<double>() / row["n"].get<double>());
+  };
+  const auto skips = [](const nlohmann::json& row) {
+    return row["preset"] == "circulant" ? row["skips"].get<std::string>() : "-";
+  };
+  // dense has no indices.
+  const auto codec = [](const nlohmann::json& row) {
+    const auto name = row["codec"].get<std::string>();
+    return row["preset"] == "dense" ? name.substr(name.find('+') + 1) : name;
+  };
+  return TextTable({{"P", "ranks", {}, 4},
+                    {"n", "n", fixed(0), 10},
+                    {"density", "", density, 8},
+                    {"preset", "preset", {}, -10},
+                    {"skips", "", skips, -22},
+                    {"codec", "", codec, -18},
+                    {"group", "group", {}, 6},
+                    {"time (ms)", "seconds", fixed(3, 1e3), 10},
+                    {"dense (ms)", "dense_seconds", fixed(3, 1e3), 10},
+                    {"x dense", "", times_dense, 8}});
 }
 
 Profile measure(Worlds& worlds, int P, const CalibrateOptions& options) {
@@ -78,12 +82,18 @@ int run_tune(const TuneOptions& o) {
   options.groups = profile.ranks_per_host > 1;
   print_profile(profile);
   write_json(o.profile_file, nlohmann::json::parse(to_json(profile)));
-  TextTable(kColumns).print_head();
+  const TextTable table = tune_table();
+  table.print_head();
   nlohmann::json rows = nlohmann::json::array();
   for (const int ranks : for_ranks)
     for (const Index n : sizes)
-      for (const double density : densities)
-        rows.push_back(decide(make_problem(n, density, ranks, o.choice.overlap), profile, options));
+      for (const double density : densities) {
+        const Problem problem = make_problem(n, density, ranks, o.choice.overlap);
+        const Candidate choice = rank_candidates(problem, profile, options).front();
+        const double dense = best_of({.preset = "dense"}, problem, profile, options).seconds;
+        rows.push_back(with_dense(to_json(choice, problem, profile), dense));
+        table.print(rows.back());
+      }
   write_json(o.json_file, {{"tool", "oktopk tune"},
                            {"version", OKTOPK_VERSION},
                            {"transport", o.world.transport},
@@ -102,13 +112,11 @@ void add_tune(CLI::App& app, Action& action) {
   auto o = std::make_shared<TuneOptions>();
   o->world.add_to(*sub);
   sub->add_option("--ranks-per-host", o->calibrate.ranks_per_host,
-                  "consecutive ranks that share a host: measured apart, and may sum densely first")
-      ->capture_default_str();
+                  "consecutive ranks that share a host: measured apart, and may sum densely first");
   sub->add_option("--for-ranks", o->for_ranks, "numbers of ranks to decide for, with commas (default: --ranks)");
-  sub->add_option("--budget", o->calibrate.budget, "seconds to measure for, about")->capture_default_str();
-  sub->add_option("--threads", o->calibrate.cpu.threads, "threads of each rank that share a pass over n elements")
-      ->capture_default_str();
-  sub->add_option("--density", o->densities, "k / n, in (0, 1]; several with commas")->capture_default_str();
+  sub->add_option("--budget", o->calibrate.budget, "seconds to measure for, about");
+  sub->add_option("--threads", o->calibrate.cpu.threads, "threads of each rank that share a pass over n elements");
+  sub->add_option("--density", o->densities, "k / n, in (0, 1]; several with commas");
   o->size.add_to(*sub);
   o->choice.add_to(*sub);
   sub->add_option("-o,--profile", o->profile_file, "write the profile here, for oktopk explain --profile");

@@ -16,8 +16,8 @@
 namespace oktopk {
 namespace {
 
-const std::vector<std::string> kLaws = {"agreement", "truth", "mass",    "restore",  "honesty",
-                                        "volume",    "calm",  "courage", "bad input"};
+constexpr const char* kLaws[] = {"agreement", "truth", "mass",    "restore",  "honesty",
+                                 "volume",    "calm",  "courage", "bad input"};
 
 constexpr Index kVolumeN = 20000;  // so large that fixed bytes per message do not hide bytes that grow with k
 constexpr int kVolumeSteps = 96;
@@ -107,26 +107,20 @@ Verdict verify(Station& station, const VerifyOptions& o, const std::string& pres
 }
 
 // A star: the law holds as far as it was tried, and the detail below names the rest.
-const char* word_for(const Finding& finding) {
-  if (!finding.holds) return "BROKEN";
-  return finding.detail.empty() ? "holds" : "holds*";
+std::string word_for(const nlohmann::json& finding) {
+  if (!finding["holds"].get<bool>()) return "BROKEN";
+  return finding["detail"] == "" ? "holds" : "holds*";
 }
 
 TextTable verdict_table() {
-  std::vector<TextTable::Column> columns = {{"preset", -10}, {"P", 4}, {"trials", 7}};
-  for (const std::string& law : kLaws) columns.push_back({law, 10});
-  return TextTable(columns);
-}
-
-void print(const std::string& preset, int P, const Verdict& verdict) {
-  std::vector<std::string> cells = {preset, std::to_string(P), std::to_string(verdict.trials)};
-  for (const std::string& law : kLaws) {
-    const auto found = verdict.laws.find(law);
-    cells.emplace_back(found == verdict.laws.end() ? "not run" : word_for(found->second));
+  std::vector<Column> columns = {{"preset", "preset", {}, -10}, {"P", "ranks", {}, 4}, {"trials", "trials", {}, 7}};
+  for (const char* law : kLaws) {
+    const auto word = [=](const nlohmann::json& row) {
+      return row["laws"].contains(law) ? word_for(row["laws"][law]) : "not run";
+    };
+    columns.push_back({law, "", word, 10});
   }
-  verdict_table().print(cells);
-  for (const auto& [law, finding] : verdict.laws)
-    if (!finding.detail.empty()) fmt::print("  {}: {}\n", law, finding.detail);
+  return TextTable(columns);
 }
 
 struct Results {
@@ -140,7 +134,6 @@ void run_on(Station& station, const VerifyOptions& o, Results& results) {
     require(preset != "auto", "--preset auto: its steps are those of the preset that it chooses; verify that one");
     const Verdict verdict = verify(station, o, preset);
     if (station.comm.rank() != 0) continue;
-    print(preset, station.comm.size(), verdict);
     nlohmann::json row = {{"preset", preset},
                           {"ranks", station.comm.size()},
                           {"simd", to_string(simd_level())},
@@ -148,6 +141,10 @@ void run_on(Station& station, const VerifyOptions& o, Results& results) {
     for (const auto& [law, finding] : verdict.laws)
       row["laws"][law] = {{"holds", finding.holds}, {"detail", finding.detail}};
     results.rows.push_back(row);
+    row["trials"] = verdict.trials;
+    verdict_table().print(row);
+    for (const auto& [law, finding] : verdict.laws)
+      if (!finding.detail.empty()) fmt::print("  {}: {}\n", law, finding.detail);
     results.all_hold = results.all_hold && verdict.holds();
   }
 }
@@ -193,8 +190,8 @@ void add_verify(CLI::App& app, Action& action) {
   o->world.add_to(*sub);
   sub->add_option("-b,--size", o->size, "n (default: 0, 1, P-1, 64 and 2000)");
   sub->add_option("--data", o->data, "one kind of data (default: all dyadic ones, where sums are exact)");
-  sub->add_option("--steps", o->steps, "steps per trial")->capture_default_str();
-  sub->add_option("--seed", o->seed, "of data, delays and faults")->capture_default_str();
+  sub->add_option("--steps", o->steps, "steps per trial");
+  sub->add_option("--seed", o->seed, "of data, delays and faults");
   sub->add_flag("--without-faults", o->without_faults, "leave out law 6, which waits for timeouts");
   sub->add_option("-J,--json", o->json_file, "also write the verdicts to this file");
   o->compute.add_to(*sub, true);

@@ -68,7 +68,7 @@ void Worlds::run_on_mpi(int P, const std::function<void(Station&)>& body) {
 
 void WorldOptions::add_to(CLI::App& sub) {
   sub.add_option("--ranks", ranks, "number of ranks, or several with commas (default: 4, or all of MPI's)");
-  sub.add_option("--transport", transport, "threads or mpi")->capture_default_str();
+  sub.add_option("--transport", transport, "threads or mpi");
 }
 
 std::vector<int> WorldOptions::sizes(const Worlds& worlds) const {

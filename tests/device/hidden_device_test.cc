@@ -59,11 +59,11 @@ void expect_same(Communicator& comm, const ReducerOptions& plain) {
   EXPECT_EQ(message_of([&] { one.step(bad); }), message_of([&] { other.step(memory.put(bad)); }));
   train(30, 34);
   std::vector<float> unsent(kN), others(kN);
-  one.unsent().take(unsent);
-  other.unsent().take(others);
+  one.take_unsent(unsent);
+  other.take_unsent(others);
   EXPECT_EQ(unsent, others);
-  one.unsent().give(unsent);
-  other.unsent().give(others);
+  one.give_unsent(unsent);
+  other.give_unsent(others);
   other.subtract_unsent(memory.span());
   EXPECT_EQ(one.save(), other.save());
   one.forget();

@@ -8,7 +8,6 @@
 #include "oktopk/base/error.h"
 #include "tests/report/markup_checks.h"
 #include "tools/report/document.h"
-#include "tools/report/style.h"
 
 namespace oktopk::page_test {
 namespace {
@@ -87,7 +86,8 @@ TEST(Page, what_is_no_document_is_refused) {
 }
 
 TEST(Page, style_has_every_colour_for_light_and_dark) {
-  const std::string style(kPageStyle);
+  const std::string page = to_html({{"title", "t"}, {"parts", nlohmann::json::array()}});
+  const std::string style = page.substr(page.find("<style>"), page.find("</style>") - page.find("<style>"));
   for (int c = 0; c < kColours; ++c) {
     const std::string number = std::to_string(c);
     EXPECT_EQ(count(style, "--p" + number + ": #"), 2u) << c;

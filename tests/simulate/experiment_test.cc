@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/simulate/experiment.h"
+#include "tools/simulate/spec.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 
 #include "oktopk/base/error.h"
 #include "tests/study/small_task.h"
-#include "tools/study/training.h"
+#include "tools/study/study.h"
 
 namespace oktopk::learning_test {
 namespace {
@@ -46,22 +46,6 @@ TEST(Learning, each_row_is_compared_with_dense_of_its_seed) {
       EXPECT_NEAR(rows[r]["losses"][s].get<double>() / rows[0]["losses"][s].get<double>() - 1, rows[r]["gaps"][s],
                   1e-9);
   }
-}
-
-TEST(Density, rows_pair_fixed_densities_with_budgets) {
-  StudyTask task = task_for("momentum");
-  task.seeds = 1;
-  Dense fixed, budgets;
-  const auto rows = study_density(task).rows;
-  EXPECT_EQ(rows[0]["preset"], "dense");
-  for (const auto& row : rows) {
-    if (row["preset"] == "dense") continue;
-    if (row["adaptive_share"] == 0) fixed.push_back(row["density"]);
-    if (row["adaptive_budget"] > 0) budgets.push_back(row["adaptive_budget"]);
-    EXPECT_LT(row["bytes"], rows[0]["bytes"]);
-  }
-  EXPECT_EQ(fixed.size(), 5u);
-  EXPECT_EQ(fixed, budgets);
 }
 
 TEST(SmallTraining, takes_the_largest_network_that_fits) {

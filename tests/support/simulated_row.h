@@ -3,7 +3,7 @@
 #pragma once
 
 #include "tests/support/world.h"
-#include "tools/simulate/experiment.h"
+#include "tools/simulate/spec.h"
 
 namespace oktopk {
 

@@ -48,6 +48,7 @@ const std::vector<StreamSpec> kSpecs = {
     {.data = Input::gaussian, .n = kN, .event = StreamEvent::jump},
     {.data = Input::laplace, .n = kN, .shared = 1},
     {.data = Input::layered, .n = kN},
+    {.data = Input::layered, .n = kN, .shared = 0.5, .event = StreamEvent::rough, .steps = 40},
     {.data = Input::dyadic, .n = kN},
 };
 
@@ -131,6 +132,39 @@ TEST(GradientStream, at_zero_first_only_the_first_gradient_is_zero) {
   }
 }
 
+TEST(GradientStream, scale_at_rough_drops_drifts_and_spikes) {
+  const GradientStream stream({.data = Input::gaussian, .n = 10, .event = StreamEvent::rough, .steps = 400}, 0);
+  int spikes = 0;
+  double last = stream.scale_at(0);  // without spikes
+  for (std::uint64_t step = 1; step < 400; ++step) {
+    const double expected = last * (step == 200 || step == 300 ? 0.1 : 1);
+    double scale = stream.scale_at(step);
+    const bool is_spike = scale > 5 * expected;
+    spikes += is_spike ? 1 : 0;
+    if (is_spike) scale /= 10;
+    EXPECT_NEAR(scale / expected, 1, 0.05) << step;
+    last = scale;
+  }
+  EXPECT_GT(spikes, 2);
+  EXPECT_LT(spikes, 25);
+}
+
+TEST(GradientStream, at_rough_moves_the_layers_twice) {
+  GradientStream stream({.data = Input::layered, .n = 64000, .shared = 1, .event = StreamEvent::rough, .steps = 400},
+                        0);
+  const auto magnitudes = [&](std::uint64_t step) {
+    std::vector<float> blocks(64, 0.0F);
+    const auto x = stream.at(step);
+    for (std::size_t i = 0; i < x.size(); ++i) blocks[i / 1000] += std::fabs(x[i]);
+    return blocks;
+  };
+  for (const std::uint64_t moment : {100U, 250U}) {
+    EXPECT_GT(correlation(magnitudes(moment - 2), magnitudes(moment - 1)), 0.95);
+    EXPECT_LT(correlation(magnitudes(moment - 1), magnitudes(moment)), 0.9);
+    EXPECT_GT(correlation(magnitudes(moment), magnitudes(moment + 1)), 0.95);
+  }
+}
+
 TEST(GradientStream, at_layers_keep_their_scales_over_steps_and_ranks) {
   const StreamSpec spec{.data = Input::layered, .n = 64000};
   const auto magnitudes = [&](int rank, std::uint64_t step) {
@@ -164,10 +198,15 @@ TEST(GradientStream, make_refuses_a_share_out_of_range_and_signals_in_exact_inpu
   EXPECT_FALSE(refuses(Input::layered, 1));
 }
 
+TEST(GradientStream, make_refuses_a_run_without_steps) {
+  EXPECT_THROW(GradientStream({.data = Input::gaussian, .n = 1, .steps = 0}, 0), UsageError);
+}
+
 TEST(GradientStream, find_stream_event_knows_every_name_and_lists_them) {
   EXPECT_EQ(find_stream_event("none"), StreamEvent::none);
   EXPECT_EQ(find_stream_event("jump"), StreamEvent::jump);
   EXPECT_EQ(find_stream_event("zero_first"), StreamEvent::zero_first);
+  EXPECT_EQ(find_stream_event("rough"), StreamEvent::rough);
   try {
     find_stream_event("earthquake");
     FAIL() << "accepted";

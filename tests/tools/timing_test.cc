@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <thread>
 
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/threads.h"
-#include "tools/timing_communicator.h"
 
 namespace oktopk::timing_test {
 namespace {
@@ -38,6 +38,19 @@ TEST(Timing, summary_has_median_least_and_deviation) {
   EXPECT_EQ(times.least, 1);
   EXPECT_EQ(times.deviation, 1);
   EXPECT_EQ(summarise({}).median, 0);
+}
+
+TEST(Timer, lap_gives_the_time_since_the_last_one) {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  Timer timer;
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const double first = timer.lap();
+  const double second = timer.lap();
+  const double all = std::chrono::duration<double>(Clock::now() - begin).count();
+  EXPECT_GE(first, 0.005);
+  EXPECT_GE(second, 0);
+  EXPECT_LE(first + second, all);
 }
 
 TEST(TimingCommunicator, passes_messages_on_and_its_parts_share_the_clock) {

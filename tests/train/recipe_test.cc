@@ -52,6 +52,8 @@ TEST(Recipe, check_names_what_is_wrong) {
   };
   EXPECT_NE(refusal([](Recipe& r) { r.optimiser = "lion"; }).find("lion"), std::string::npos);
   EXPECT_NE(refusal([](Recipe& r) { r.schedule = "saw"; }).find("saw"), std::string::npos);
+  EXPECT_NE(refusal([](Recipe& r) { r.adam = "eve"; }).find("eve"), std::string::npos);
+  EXPECT_NE(refusal([](Recipe& r) { r.sparsify = "weights"; }).find("weights"), std::string::npos);
   EXPECT_NE(refusal([](Recipe& r) { r.learning_rate = -1; }).find("-1"), std::string::npos);
 }
 
@@ -60,7 +62,7 @@ TEST(Recipe, to_string_says_what_differs_from_the_plainest) {
   recipe.optimiser = "adam";
   recipe.warmup = "none";
   EXPECT_EQ(to_string(recipe), "adam, interval-aware");
-  recipe.sparsify = Sparsify::updates;
+  recipe.sparsify = "updates";
   recipe.look_ahead = true;
   recipe.flush = false;
   recipe.warmup = "dense:0.1";

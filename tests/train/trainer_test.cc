@@ -24,10 +24,10 @@ TEST_P(TrainerOfPreset, train_learns_and_keeps_the_ranks_equal) {
   const TrainingRun run = run_on(3, options);
   EXPECT_TRUE(run.ranks_agree);
   EXPECT_EQ(run.steps, 200u);
-  EXPECT_LT(run.test.loss, 0.9 * run.curves.loss.front());
+  EXPECT_LT(run.test_loss, 0.9 * run.curves.loss.front());
   EXPECT_EQ(run.curves.step.back(), 200);
   EXPECT_EQ(run.curves.step.size(), 10u);
-  EXPECT_GT(run.wire, 0);
+  EXPECT_GT(run.wire_bytes, 0);
 }
 
 std::vector<std::string> preset_names() {
@@ -42,13 +42,13 @@ INSTANTIATE_TEST_SUITE_P(Presets, TrainerOfPreset, testing::ValuesIn(preset_name
 
 TEST(Trainer, train_with_every_optimiser_and_axis_keeps_the_ranks_equal) {
   for (const std::string optimiser : {"sgd", "momentum", "adam"})
-    for (const Sparsify sparsify : {Sparsify::gradients, Sparsify::updates})
+    for (const std::string sparsify : {"gradients", "updates"})
       for (const std::string warmup : {"none", "dense:0.2", "dgc:0.5"}) {
         TrainOptions options = small_run("circulant");
         options.recipe.optimiser = optimiser;
         options.recipe.sparsify = sparsify;
         options.recipe.warmup = warmup;
-        options.recipe.look_ahead = optimiser != "adam" || sparsify == Sparsify::updates;
+        options.recipe.look_ahead = optimiser != "adam" || sparsify == "updates";
         EXPECT_TRUE(run_on(3, options).ranks_agree) << to_string(options.recipe);
       }
 }
@@ -57,24 +57,15 @@ TEST(Trainer, train_repeats_by_seed) {
   const TrainOptions options = small_run("oktopk");
   TrainOptions other = options;
   other.seed = 2;
-  EXPECT_EQ(run_on(2, options).weights_hash, run_on(2, options).weights_hash);
-  EXPECT_NE(run_on(2, options).weights_hash, run_on(2, other).weights_hash);
+  EXPECT_EQ(run_on(2, options).weights, run_on(2, options).weights);
+  EXPECT_NE(run_on(2, options).weights, run_on(2, other).weights);
 }
 
 TEST(Trainer, train_dense_moves_what_the_formula_says) {
   TrainOptions options = small_run("dense");
   options.reducer.nan_policy = NanPolicy::local;
   const TrainingRun run = run_on(4, options);
-  EXPECT_NEAR(run.wire / run.dense_wire, 1, 0.1);
-}
-
-TEST(Trainer, train_in_buckets_overlapping_backward_equals_train_in_buckets_step_by_step) {
-  TrainOptions overlapped = small_run("topka");
-  overlapped.fusion.policy = FusionPolicy::tensor;
-  overlapped.recipe.optimiser = "sgd";
-  TrainOptions plain = overlapped;
-  plain.recipe.clip_norm = 1e9F;  // needs the whole gradient first, changes nothing
-  EXPECT_EQ(run_on(3, overlapped).weights_hash, run_on(3, plain).weights_hash);
+  EXPECT_NEAR(run.compression, 1, 0.1);
 }
 
 TEST(Trainer, observer_sees_every_recorded_point) {

@@ -5,9 +5,9 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <sstream>
 #include <utility>
 
+#include "oktopk/base/simd.h"
 #include "oktopk/sparse/top.h"
 
 namespace oktopk {
@@ -16,36 +16,36 @@ namespace {
 constexpr double kCold = 1 << 25;                      // bytes: more than caches hold
 constexpr std::size_t kOthers = std::size_t{1} << 25;  // floats that fill the caches
 
-// The numbers to reach, for n >= 2^24: caches and branch predictors know few entries by heart. density 0: any;
-// otherwise 1%, or 0.1% and less.
+// The numbers to reach, for n >= 2^24: caches and branch predictors know few entries by heart.
 struct Goal {
   std::string_view kernel;  // or the beginning of its name, up to a verb
-  Reach reach;
-  double density = 0;
-
-  bool applies_to(const KernelRow& row) const {
-    const std::string_view verb = std::string_view(row.kernel).substr(std::min(kernel.size(), row.kernel.size()));
-    const bool is_named = row.kernel.starts_with(kernel) && (verb.empty() || verb == " encode" || verb == " decode");
-    const double found = row.k / row.n;
-    const bool is_as_dense =
-        density == 0 || std::fabs(found - density) < 0.01 * density || (density == 0.001 && found < density);
-    return is_named && is_as_dense && row.n >= 1U << 24U;
-  }
+  std::string_view unit;    // x (of the limit), ns (per entry) or bits (per entry)
+  double most;
+  double density = 0;  // 0: any; otherwise 1%, or 0.1% and less
 };
 constexpr std::array<Goal, 12> kGoals = {{
-    {"threshold scan", {Measure::ratio, 1.10}},
-    {"fused accumulate+select fp32", {Measure::ratio, 1.05}},
-    {"exact top-k", {Measure::ratio, 1.35}, 0.01},
-    {"exact top-k", {Measure::ratio, 1.15}, 0.001},
-    {"reduce P=2", {Measure::nanoseconds, 7}, 0.01},
-    {"reduce P=4", {Measure::nanoseconds, 4.6}, 0.01},
-    {"reduce P=8", {Measure::nanoseconds, 3.3}, 0.01},
-    {"reduce P=16", {Measure::nanoseconds, 2.5}, 0.01},
-    {"index bit_packed", {Measure::bits, 10.1}, 0.01},
-    {"index bit_packed", {Measure::nanoseconds, 0.2}, 0.01},
-    {"index elias_fano", {Measure::bits, 8.7}, 0.01},
-    {"index elias_fano", {Measure::nanoseconds, 1.5}, 0.01},
+    {"threshold scan", "x", 1.10},
+    {"fused accumulate+select fp32", "x", 1.05},
+    {"exact top-k", "x", 1.35, 0.01},
+    {"exact top-k", "x", 1.15, 0.001},
+    {"reduce P=2", "ns", 7, 0.01},
+    {"reduce P=4", "ns", 4.6, 0.01},
+    {"reduce P=8", "ns", 3.3, 0.01},
+    {"reduce P=16", "ns", 2.5, 0.01},
+    {"index bit_packed", "bits", 10.1, 0.01},
+    {"index bit_packed", "ns", 0.2, 0.01},
+    {"index elias_fano", "bits", 8.7, 0.01},
+    {"index elias_fano", "ns", 1.5, 0.01},
 }};
+
+bool applies(const Goal& goal, const std::string& kernel, double n, double k) {
+  const std::string_view verb = std::string_view(kernel).substr(std::min(goal.kernel.size(), kernel.size()));
+  const bool is_named = kernel.starts_with(goal.kernel) && (verb.empty() || verb == " encode" || verb == " decode");
+  const double found = k / n;
+  const bool is_as_dense = goal.density == 0 || std::fabs(found - goal.density) < 0.01 * goal.density ||
+                           (goal.density == 0.001 && found < goal.density);
+  return is_named && is_as_dense && n >= 1U << 24U;
+}
 
 // Towards zero; a number beyond half's range becomes zero or the largest. For data, not for arithmetic.
 Fp16 to_fp16(float v) {
@@ -59,25 +59,6 @@ Fp16 to_fp16(float v) {
 Bf16 truncate_to_bf16(float v) { return {static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(v) >> 16U)}; }
 
 }  // namespace
-
-std::string_view unit_of(Measure measure) {
-  constexpr std::string_view kUnits[] = {"x", "ns", "bits"};
-  return kUnits[static_cast<std::size_t>(measure)];
-}
-
-double KernelRow::value(Measure measure) const {
-  const double values[] = {times.ratio(), nanoseconds(), bits};
-  return values[static_cast<std::size_t>(measure)];
-}
-
-std::string KernelRow::verdict() const {
-  if (reach.empty()) return {};
-  std::ostringstream text;
-  for (const Reach& r : reach) text << (&r == reach.data() ? "" : ", ") << r.most << ' ' << unit_of(r.measure);
-  const bool all = std::all_of(reach.begin(), reach.end(), [&](const Reach& r) { return meets(r); });
-  text << (all ? " ok" : " over");
-  return text.str();
-}
 
 KernelData::KernelData(const InputInfo& input, Index count, std::uint64_t seed)
     : name(input.name),
@@ -116,22 +97,43 @@ void KernelBench::run() {
   add_frames();
 }
 
-void KernelBench::add(KernelRow row, const Body& kernel, const Body& prepare) {
+void KernelBench::add(const KernelRow& row, const Body& kernel, const Body& prepare) {
   if (row.kernel.find(options_.only) == std::string::npos) return;
-  row.data = data_.name;
-  row.simd = simd_level();
-  row.n = static_cast<double>(data_.n);
-  row.k = static_cast<double>(k_);
-  for (const Goal& goal : kGoals)
-    if (goal.applies_to(row)) row.reach.push_back(goal.reach);
   // A pass over more than caches hold should find nothing of it there, as in a training step.
   const Body from_cold = [&] {
     if (prepare) prepare();
     others_.resize(kOthers, 1.0F);
     sink_ += limits_.read(others_);
   };
-  row.times = time_in_turns(options_.repetitions, kernel, make_limit(row), row.bytes >= kCold ? from_cold : prepare);
-  report_(row);
+  const TimedPair times =
+      time_in_turns(options_.repetitions, kernel, make_limit(row), row.bytes >= kCold ? from_cold : prepare);
+  const double n = data_.n, k = static_cast<double>(k_);
+  const double seconds = times.kernel.median;
+  const double ns = row.entries > 0 ? 1e9 * seconds / row.entries : 0;
+  nlohmann::json reach = nlohmann::json::array();
+  for (const Goal& goal : kGoals) {
+    if (!applies(goal, row.kernel, n, k)) continue;
+    const double value = goal.unit == "x" ? times.ratio() : goal.unit == "ns" ? ns : row.bits;
+    reach.push_back({{"unit", goal.unit}, {"most", goal.most}, {"value", value}, {"met", value <= goal.most}});
+  }
+  report_({{"kernel", row.kernel},
+           {"simd", to_string(simd_level())},
+           {"data", data_.name},
+           {"n", n},
+           {"k", k},
+           {"time", seconds},
+           {"time_min", times.kernel.least},
+           {"time_mad", times.kernel.deviation},
+           {"bandwidth", seconds > 0 ? row.bytes / seconds : 0},
+           {"ns_per_entry", ns},
+           {"bits_per_entry", row.bits},
+           {"limit", row.limit},
+           {"limit_time", times.limit.median},
+           {"limit_time_min", times.limit.least},
+           {"limit_time_mad", times.limit.deviation},
+           {"ratio", times.ratio()},
+           {"ratio_min", times.least_ratio()},
+           {"reach", reach}});
 }
 
 // A read of n floats, a copy of the row's bytes, or an axpy, whose gradient has two bytes per element where the row's
@@ -144,7 +146,7 @@ Body KernelBench::make_limit(const KernelRow& row) {
       limits_.copy(to, from);
     };
   }
-  const Gradient gradient = row.bytes < 12 * row.n ? Gradient(data_.bf16) : Gradient(data_.gradient);
+  const Gradient gradient = row.bytes < 12.0 * data_.n ? Gradient(data_.bf16) : Gradient(data_.gradient);
   return
       [this, gradient, y = data_.x, sign = 1.0F]() mutable { limits_.axpy(y, gradient, std::exchange(sign, -sign)); };
 }

@@ -6,12 +6,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "oktopk/base/simd.h"
-#include "oktopk/codec/codec.h"
 #include "oktopk/device/device.h"
 #include "tests/laws/inputs.h"
 #include "tools/kernels/limits.h"
@@ -19,34 +17,13 @@
 
 namespace oktopk {
 
-enum class Measure { ratio, nanoseconds, bits };
-std::string_view unit_of(Measure measure);  // "x", "ns", "bits"
-
-// A number to reach: at most `most`.
-struct Reach {
-  Measure measure = Measure::ratio;
-  double most = 0;
-};
-
+// A kernel to time.
 struct KernelRow {
   std::string kernel;
-  std::string data;
-  SimdLevel simd = SimdLevel::scalar;
-  double n = 0;
-  double k = 0;
   double bytes = 0;             // that have to be moved
   double entries = 0;           // > 0 where the time per entry is the measure
   double bits = 0;              // > 0: size of the code, per entry
   std::string_view limit = "";  // read, copy, axpy
-  std::vector<Reach> reach = {};
-  TimedPair times = {};
-
-  double nanoseconds() const { return entries > 0 ? 1e9 * times.kernel.median / entries : 0; }
-  double bandwidth() const { return times.kernel.median > 0 ? bytes / times.kernel.median : 0; }  // bytes/s
-  double value(Measure measure) const;
-  bool meets(const Reach& r) const { return value(r.measure) <= r.most; }
-  // "1.10 x ok", "10.1 bits, 0.2 ns over"; empty where nothing is to be reached.
-  std::string verdict() const;
 };
 
 // Values of n elements, and a gradient that leads from them to others of the same distribution, so that
@@ -70,7 +47,9 @@ class KernelBench {
     std::string only;        // kernels whose name contains this
     bool baselines = false;  // also what the standard library offers
   };
-  using Report = std::function<void(const KernelRow&)>;
+  // A row in JSON. Times are in seconds (Times), "bandwidth" in bytes/s. "reach" lists the numbers that the kernel
+  // should keep to: {"unit": x, ns or bits, "most": ..., "value": ..., "met": ...}.
+  using Report = std::function<void(const nlohmann::json& row)>;
 
   // REQUIRES: data outlives it; 1 <= k <= n.
   KernelBench(const KernelData& data, std::size_t k, const Options& options, Report report);
@@ -80,7 +59,7 @@ class KernelBench {
 
  private:
   // Times the row unless it is not wanted. `prepare` is not timed.
-  void add(KernelRow row, const Body& kernel, const Body& prepare = {});
+  void add(const KernelRow& row, const Body& kernel, const Body& prepare = {});
   Body make_limit(const KernelRow& row);
 
   // kernel_rows.cc

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "oktopk/codec/codec.h"
 #include "oktopk/codec/coding.h"
 #include "oktopk/codec/frame.h"
 #include "oktopk/reduce/synchroniser.h"

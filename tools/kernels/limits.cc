@@ -2,6 +2,9 @@
 #include "tools/kernels/limits.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstring>
 #include <numeric>
 #include <vector>
 
@@ -10,11 +13,32 @@
 namespace oktopk {
 namespace {
 
-template <class T>
-void plain_axpy(float* y, const T* x, float a, std::size_t n) {
-  axpy_loop(y, x, a, n);
+// The compiler makes a copy of each loop per vector width, and the loader takes the widest that the machine has.
+OKTOPK_EVERY_WIDTH void axpy_fp32(float* __restrict y, const float* __restrict x, float a, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) y[i] += a * x[i];
 }
-float plain_read(const float* x, std::size_t n) { return read_loop(x, n); }
+
+OKTOPK_EVERY_WIDTH void axpy_bf16(float* __restrict y, const Bf16* __restrict x, float a, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) y[i] += a * std::bit_cast<float>(std::uint32_t{x[i].bits} << 16U);
+}
+
+OKTOPK_EVERY_WIDTH float read_all(const float* x, std::size_t n) {
+  constexpr std::size_t kLanes = 16, kSums = 4;  // so that an addition need not wait for the last one
+  typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
+  Lanes sums[kSums] = {};
+  std::size_t i = 0;
+  for (; i + kLanes * kSums <= n; i += kLanes * kSums)
+    for (std::size_t j = 0; j < kSums; ++j) {
+      Lanes next;
+      std::memcpy(&next, x + i + j * kLanes, sizeof(next));
+      sums[j] += next;
+    }
+  float sum = 0;
+  for (; i < n; ++i) sum += x[i];
+  for (std::size_t lane = 0; lane < kLanes; ++lane)
+    for (const Lanes& s : sums) sum += s[lane];
+  return sum;
+}
 
 std::size_t checked_threads(int threads) {
   require(threads >= 1, "threads = ", threads, ", but at least one is needed");
@@ -23,12 +47,7 @@ std::size_t checked_threads(int threads) {
 
 }  // namespace
 
-const LimitPasses& plain_limit_passes() {
-  static constexpr LimitPasses passes = {plain_axpy<float>, plain_axpy<Bf16>, plain_axpy<Fp16>, plain_read};
-  return passes;
-}
-
-Limits::Limits(int threads) : pool_(checked_threads(threads)), widest_(limit_variants().back()) {}
+Limits::Limits(int threads) : pool_(checked_threads(threads)) {}
 
 template <class Body>
 void Limits::share(std::size_t size, const Body& body) {
@@ -43,7 +62,7 @@ void Limits::share(std::size_t size, const Body& body) {
 float Limits::read(std::span<const float> x) {
   std::vector<float> sums(pool_.size());
   share(x.size(), [&](std::size_t piece, std::size_t begin, std::size_t count) {
-    sums[piece] = widest_.read(x.data() + begin, count);
+    sums[piece] = read_all(x.data() + begin, count);
   });
   return std::accumulate(sums.begin(), sums.end(), 0.0F);
 }
@@ -57,9 +76,8 @@ void Limits::copy(std::span<std::byte> to, std::span<const std::byte> from) {
 void Limits::axpy(std::span<float> y, Gradient x, float a) {
   share(y.size(), [&](std::size_t, std::size_t begin, std::size_t count) {
     float* const out = y.data() + begin;
-    if (x.type() == FloatType::fp32) return widest_.axpy_fp32(out, x.as<float>() + begin, a, count);
-    if (x.type() == FloatType::bf16) return widest_.axpy_bf16(out, x.as<Bf16>() + begin, a, count);
-    widest_.axpy_fp16(out, x.as<Fp16>() + begin, a, count);
+    if (x.type() == FloatType::fp32) return axpy_fp32(out, x.as<float>() + begin, a, count);
+    axpy_bf16(out, x.as<Bf16>() + begin, a, count);
   });
 }
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "oktopk/base/timer.h"
 #include "tools/statistics.h"
 
 namespace oktopk {

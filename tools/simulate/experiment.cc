@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/simulate/experiment.h"
+// One row of `oktopk simulate`, as the simulated ranks run it: a first step, which sets thresholds, and steady ones, of
+// a preset's Allreduce on selections made for it (supports.h). Owner memory and thresholds stay from step to step:
+// circulant's owners go from the first step to their stationary state without messages (settled_owners.h), and a few
+// steps that are not measured let the thresholds of circulant and oktopk settle. With groups (reduce/node_reducer.h)
+// the ranks of a node sum first, the leaders run the allreduce, and the nodes share the update; the three times add up.
+// This file knows a communicator and a clock, not the simulator.
 
 #include <algorithm>
 #include <memory>
@@ -16,6 +21,7 @@
 #include "oktopk/sparse/cuts.h"
 #include "oktopk/tune/cost.h"
 #include "tools/simulate/settled_owners.h"
+#include "tools/simulate/spec.h"
 #include "tools/simulate/supports.h"
 
 namespace oktopk {

@@ -13,7 +13,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/mpi.h"
-#include "tools/simulate/experiment.h"
+#include "tools/simulate/spec.h"
 
 namespace oktopk {
 namespace {

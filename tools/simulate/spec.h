@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // One row of `oktopk simulate`, as two programs exchange it in JSON: `oktopk` writes a SimulationSpec, the simulated
-// program (main.cc) answers with a SimulatedRow.
+// program (main.cc) answers with a SimulatedRow, which simulate_row() (experiment.cc) makes.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "oktopk/allreduce/allreduce.h"
+#include "oktopk/comm/communicator.h"
 #include "oktopk/tune/candidates.h"
 
 namespace oktopk {
@@ -71,5 +73,16 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SimulationSpec, P, n, k, scale, method, union
                                    warm_up, tau, thresholds, tau_prime, gamma, delta, receive_overhead, slow_rank,
                                    slow_factor, provoke)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SimulatedRow, steady, refresh, mean, messages, wire_bytes, selected)
+
+// The clock that all ranks share.
+struct SimulatedClock {
+  std::function<double()> now;  // seconds
+  std::function<void(double instant)> sleep_until;
+  std::function<void(double seconds)> compute;  // on this rank's processor
+};
+
+// Collective; the row is complete on rank 0. UsageError unless there is a step, and, where oktopk gathers unions,
+// warm-up and steps end before the next one. REQUIRES: all ranks share one memory.
+SimulatedRow simulate_row(Communicator& comm, const SimulationSpec& spec, const SimulatedClock& clock);
 
 }  // namespace oktopk

@@ -4,6 +4,7 @@
 // difference.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <memory>
 
 #include "oktopk/reduce/reducer.h"
@@ -15,52 +16,68 @@
 namespace oktopk {
 namespace {
 
+using nlohmann::json;
+
 struct CountRun {
-  std::string name;
-  bool global = false;           // the size of the update, or of a rank's selection
-  std::vector<double> ratios;    // of all ranks; without the first quarter of the steps
-  std::vector<double> per_step;  // mean over the ranks, from the first step on
+  std::string kind, name;  // selector: counts a rank's selection; preset: counts the update
+  std::unique_ptr<Reducer> reducer;
+  Dense ratios = {};  // count / k, by step
+
+  void step(std::span<const float> gradient) {
+    reducer->step(gradient);
+    const std::size_t count = kind == "preset" ? state_of(*reducer).outcome.update.size() : reducer->sent().size();
+    ratios.push_back(static_cast<double>(count) / static_cast<double>(reducer->k()));
+  }
+
+  // Collective. The summary leaves out the first quarter of the steps, in which residuals build up.
+  json row(Communicator& comm) const {
+    const auto by_rank = gather_dense(comm, ratios);
+    Dense settled, off;
+    for (const Dense& rank : std::span(by_rank).first(kind == "preset" ? 1 : by_rank.size()))  // an update is common
+      settled.insert(settled.end(), rank.begin() + std::ssize(rank) / 4, rank.end());
+    for (const double ratio : settled) off.push_back(std::fabs(ratio - 1));
+    return {{kind, name},
+            {"mean", mean_of(settled)},
+            {"p5", quantile(settled, 0.05)},
+            {"p95", quantile(settled, 0.95)},
+            {"mean_deviation", mean_of(off)},
+            {"max", max_of(settled)},
+            {"per_step", mean_over_ranks(by_rank)}};
+  }
 };
 
-std::vector<CountRun> measure_counts(Communicator& comm, const SourceOptions& data, double density) {
+json measure_counts(Communicator& comm, const StudyTask& task, const std::string& data, double density) {
   std::vector<CountRun> runs;
-  std::vector<std::unique_ptr<Reducer>> reducers;
-  const auto add = [&](std::string_view name, bool global, const ReducerOptions& options) {
-    runs.push_back({.name = std::string(name), .global = global});
-    reducers.push_back(std::make_unique<Reducer>(comm, data.n, only_used(options)));
+  const auto add = [&](const char* kind, std::string_view name, const ReducerOptions& options) {
+    runs.push_back({kind, std::string(name), std::make_unique<Reducer>(comm, task.n, only_used(options))});
   };
   for (const SelectorInfo& selector : selectors()) {
     ReducerOptions options = method_of("topka", density);
     options.selector = std::string(selector.name);
-    add(selector.name, false, options);
+    add("selector", selector.name, options);
   }
-  for (const char* preset : {"oktopk", "circulant"}) add(preset, true, method_of(preset, density));
-  std::vector<Dense> counts(runs.size());
-  const Source source = make_source(data, comm.rank());
-  std::vector<float> gradient;
-  for (int step = 0; step < data.steps; ++step) {
-    source(step, gradient);
-    for (std::size_t r = 0; r < runs.size(); ++r) {
-      Reducer& reducer = *reducers[r];
-      reducer.step(gradient);
-      const std::size_t count = runs[r].global ? state_of(reducer).outcome.update.size() : reducer.sent().size();
-      counts[r].push_back(static_cast<double>(count) / static_cast<double>(reducer.k()));
-    }
+  for (const char* preset : {"oktopk", "circulant"}) add("preset", preset, method_of(preset, density));
+  task.for_each_gradient(data, comm.rank(), [&](std::span<const float> gradient) {
+    for (CountRun& run : runs) run.step(gradient);
+  });
+  json rows = json::array();
+  for (const CountRun& run : runs) {
+    rows.push_back(run.row(comm));
+    rows.back().update({{"data", data}, {"ranks", comm.size()}, {"density", density}});
   }
-  for (std::size_t r = 0; r < runs.size(); ++r) {
-    const auto by_rank = gather_dense(comm, counts[r]);
-    runs[r].per_step = mean_over_ranks(by_rank);
-    // The update is the same on all ranks.
-    for (const Dense& rank : std::span(by_rank).first(runs[r].global ? 1 : by_rank.size()))
-      runs[r].ratios.insert(runs[r].ratios.end(), rank.begin() + std::ssize(rank) / 4, rank.end());
-  }
-  return runs;
+  return rows;
 }
 
 std::vector<Column> count_columns(const std::string& name) {
-  return {plain(name, name),        plain("data", "data"), plain("P", "ranks"),    plain("density", "density"),
-          fixed("mean", "mean", 3), fixed("p5", "p5", 3),  fixed("p95", "p95", 3), fixed("|dev|", "mean_deviation", 3),
-          fixed("max", "max", 3)};
+  return {{name, name},
+          {"data", "data"},
+          {"P", "ranks"},
+          {"density", "density"},
+          {"mean", "mean", fixed(3)},
+          {"p5", "p5", fixed(3)},
+          {"p95", "p95", fixed(3)},
+          {"|dev|", "mean_deviation", fixed(3)},
+          {"max", "max", fixed(3)}};
 }
 
 }  // namespace
@@ -74,20 +91,11 @@ Findings study_counts(const StudyTask& task) {
         const std::string where = fmt::format("{}, P = {}, density {:g}", data, P, density);
         Plot selections{.title = "selection / k: " + where, .x_label = "step", .y_label = "count / k"};
         Plot updates{.title = "update / k: " + where, .x_label = "step", .y_label = "count / k"};
-        for (const CountRun& run :
-             on_ranks(task, P, [&](Communicator& c) { return measure_counts(c, task.source(data), density); })) {
-          const Spread s = spread_of(run.ratios, 1);
-          out.rows.push_back({{run.global ? "preset" : "selector", run.name},
-                              {"data", data},
-                              {"ranks", P},
-                              {"density", density},
-                              {"mean", s.mean},
-                              {"p5", s.p5},
-                              {"p95", s.p95},
-                              {"mean_deviation", s.deviation},
-                              {"max", s.max},
-                              {"per_step", run.per_step}});
-          (run.global ? updates : selections).series.push_back(over_steps(run.name, run.per_step));
+        for (const json& row :
+             on_ranks(task, P, [&](Communicator& c) { return measure_counts(c, task, data, density); })) {
+          const char* kind = row.contains("preset") ? "preset" : "selector";
+          out.rows.push_back(row);
+          (row.contains("preset") ? updates : selections).series.push_back(over_steps(row[kind], row["per_step"]));
         }
         out.plots.insert(out.plots.end(), {selections, updates});
       }

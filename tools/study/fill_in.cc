@@ -17,11 +17,7 @@
 namespace oktopk {
 namespace {
 
-struct FillInRun {
-  std::size_t k = 0;
-  std::vector<std::pair<std::string, double>> updates;  // preset, mean entries of the update / k
-  std::vector<UnionSize> unions;                        // m = 1, 2, 4, ... and P; mean over the steps
-};
+using nlohmann::json;
 
 // g with per_k = m^g.
 double exponent_of(const UnionSize& u) { return u.m > 1 && u.per_k > 0 ? std::log(u.per_k) / std::log(u.m) : 0; }
@@ -35,55 +31,47 @@ std::vector<std::vector<Index>> gather_indices(Communicator& comm, CooView mine)
   return all;
 }
 
-FillInRun measure_fill_in(Communicator& comm, const SourceOptions& data, double density) {
+// Means over the steps: the entries of each preset's update, and the unions of m = 1, 2, 4, ... and P selections.
+json measure_fill_in(Communicator& comm, const StudyTask& task, const std::string& data, double density) {
   std::vector<std::unique_ptr<Reducer>> reducers;  // the first is topka, whose selector is exact
   for (const Preset& preset : presets())
     if (preset.name != "dense")
-      reducers.push_back(std::make_unique<Reducer>(comm, data.n, only_used(method_of(preset.name, density))));
-  FillInRun run{.k = reducers.front()->k()};
-  for (const auto& reducer : reducers) run.updates.emplace_back(state_of(*reducer).allreduce->name(), 0.0);
-  const Source source = make_source(data, comm.rank());
-  std::vector<float> gradient;
-  for (int step = 0; step < data.steps; ++step) {
-    source(step, gradient);
+      reducers.push_back(std::make_unique<Reducer>(comm, task.n, only_used(method_of(preset.name, density))));
+  const std::size_t k = reducers.front()->k();
+  Dense entries(reducers.size(), 0.0);
+  std::vector<UnionSize> unions;
+  task.for_each_gradient(data, comm.rank(), [&](std::span<const float> gradient) {
     for (std::size_t r = 0; r < reducers.size(); ++r) {
       reducers[r]->forget();
       reducers[r]->step(gradient);
-      run.updates[r].second += static_cast<double>(state_of(*reducers[r]).outcome.update.size());
+      entries[r] += static_cast<double>(state_of(*reducers[r]).outcome.update.size());
     }
-    const auto unions = union_sizes(gather_indices(comm, reducers.front()->sent()), run.k);
-    run.unions.resize(unions.size(), {.per_k = 0});
-    for (std::size_t j = 0; j < unions.size(); ++j) {
-      run.unions[j].m = unions[j].m;
-      run.unions[j].per_k += unions[j].per_k / data.steps;
-    }
-  }
-  for (auto& [preset, entries] : run.updates) entries = entries / data.steps / static_cast<double>(run.k);
-  return run;
-}
-
-nlohmann::json row_of(const FillInRun& run, const std::string& data, int P) {
-  nlohmann::json row = {{"data", data}, {"ranks", P}, {"k", run.k}};
-  for (const auto& [preset, per_k] : run.updates) row["update_per_k"][preset] = per_k;
-  for (const UnionSize& u : run.unions)
+    const auto now = union_sizes(gather_indices(comm, reducers.front()->sent()), k);
+    unions.resize(now.size(), {.per_k = 0});
+    for (std::size_t j = 0; j < now.size(); ++j) unions[j] = {now[j].m, unions[j].per_k + now[j].per_k / task.steps};
+  });
+  json row = {{"data", data}, {"ranks", comm.size()}, {"k", k}};
+  for (std::size_t r = 0; r < reducers.size(); ++r)
+    row["update_per_k"][reducers[r]->allreduce().name()] = entries[r] / task.steps / static_cast<double>(k);
+  for (const UnionSize& u : unions)
     row["unions"].push_back({{"m", u.m}, {"per_k", u.per_k}, {"exponent", exponent_of(u)}});
   return row;
 }
 
 // Beside the cost model's union_of with the exponent that fits at m = P.
-void report_unions(const FillInRun& run, const std::string& data, Index n, Table& table, Plot& plot) {
-  if (run.unions.empty()) return;
-  Problem problem{.n = static_cast<double>(n), .k = static_cast<double>(run.k), .P = run.unions.back().m};
-  problem.union_exponent = problem.exponent_of(problem.k * run.unions.back().per_k);
+void report_unions(const json& row, const std::string& data, Index n, Table& table, Plot& plot) {
+  Problem problem{.n = static_cast<double>(n), .k = row["k"], .P = row["unions"].back()["m"]};
+  problem.union_exponent = problem.exponent_of(problem.k * row["unions"].back()["per_k"].get<double>());
   Line observed{.name = data, .colour = static_cast<int>(plot.series.size() / 2)};
   Line model{.name = data + ", union_of", .dashed = true, .colour = observed.colour};
-  for (const UnionSize& u : run.unions) {
-    const double modelled = problem.union_of(u.m) / problem.k;
-    table.rows.push_back({data, fmt::format("{}", u.m), fmt::format("{:.3f}", u.per_k),
-                          u.m == 1 ? "-" : fmt::format("{:.3f}", exponent_of(u)), fmt::format("{:.3f}", modelled),
-                          fmt::format("{:.3f}", independent_union(problem.n, problem.k, u.m))});
-    observed.x.push_back(u.m);
-    observed.y.push_back(u.per_k);
+  for (const json& u : row["unions"]) {
+    const int m = u["m"];
+    const double modelled = problem.union_of(m) / problem.k;
+    table.rows.push_back({data, std::to_string(m), format_fixed(u["per_k"], 3),
+                          m == 1 ? "-" : format_fixed(u["exponent"], 3), format_fixed(modelled, 3),
+                          format_fixed(independent_union(problem.n, problem.k, m), 3)});
+    observed.x.push_back(m);
+    observed.y.push_back(u["per_k"]);
     model.y.push_back(modelled);
   }
   model.x = observed.x;
@@ -126,27 +114,26 @@ Findings study_fill_in(const StudyTask& task) {
   for (const std::string& data : task.data) {
     Plot plot{.title = "Update: " + data, .x_label = "P", .y_label = "entries / k", .log_x = true, .log_y = true};
     for (const int P : task.ranks) {
-      const FillInRun run =
-          on_ranks(task, P, [&](Communicator& c) { return measure_fill_in(c, task.source(data), density); });
-      out.rows.push_back(row_of(run, data, P));
-      plot.series.resize(run.updates.size());
-      for (std::size_t p = 0; p < run.updates.size(); ++p) {
-        plot.series[p].name = run.updates[p].first;
+      const json row = on_ranks(task, P, [&](Communicator& c) { return measure_fill_in(c, task, data, density); });
+      if (row.is_null()) continue;  // another process has it
+      out.rows.push_back(row);
+      plot.series.resize(row["update_per_k"].size());
+      std::size_t p = 0;
+      for (const auto& [preset, per_k] : row["update_per_k"].items()) {
+        plot.series[p].name = preset;
         plot.series[p].x.push_back(P);
-        plot.series[p].y.push_back(run.updates[p].second);
+        plot.series[p++].y.push_back(per_k);
       }
-      if (P == task.ranks.back()) report_unions(run, data, task.n, unions, growth);
+      if (P == task.ranks.back()) report_unions(row, data, task.n, unions, growth);
     }
     out.plots.push_back(plot);
   }
   out.plots.push_back(growth);
-  std::vector<Column> columns = {plain("data", "data"), plain("P", "ranks")};
+  std::vector<Column> columns = {{"data", "data"}, {"P", "ranks"}};
   for (const Preset& preset : presets())
     if (preset.name != "dense")
-      columns.push_back({std::string(preset.name), [name = std::string(preset.name)](const auto& row) {
-                           const auto updates = row.value("update_per_k", nlohmann::json::object());
-                           return fmt::format("{:.2f}", updates.value(name, 0.0));
-                         }});
+      columns.push_back({std::string(preset.name), "update_per_k",
+                         [name = preset.name](const json& per_k) { return format_fixed(per_k.value(name, 0.0), 2); }});
   out.tables = {make_table("entries of the update / k", columns, out.rows), unions};
   out.notes = {
       "gaussian: independent supports; calm: a common signal and noise; identical: the same gradient everywhere.",

@@ -2,8 +2,6 @@
 // `oktopk study learning`: which choices keep sparse training up with dense. Every axis of a recipe is varied for SGD,
 // momentum and Adam on one problem, over several seeds, and compared with dense at equal steps and at equal bytes (a
 // dense run that may move no more bytes, with a schedule of its own). docs/learning.md reads the result.
-// `oktopk study density`: the recommended recipe with fixed densities, and with adaptive ones that have the same
-// budgets, or none (docs/adaptive_density.md).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +10,6 @@
 
 #include "tools/statistics.h"
 #include "tools/study/study.h"
-#include "tools/study/training.h"
 #include "tools/text.h"
 #include "tools/train/trainer.h"
 
@@ -21,7 +18,6 @@ namespace {
 
 constexpr auto kOwner = ResidualKind::owner_memory;
 constexpr auto kSender = ResidualKind::sender_keeps;
-constexpr double kSharePerDensity = 8;  // the share that a fixed density sends on the generated problem
 
 struct LearningRow {
   std::string name;
@@ -31,14 +27,14 @@ struct LearningRow {
 using Change = std::function<void(Recipe&)>;
 
 void none(Recipe& /*recipe*/) {}
-void updates(Recipe& r) { r.sparsify = Sparsify::updates; }
+void updates(Recipe& r) { r.sparsify = "updates"; }
 void look_ahead(Recipe& r) { r.look_ahead = true; }
 void masking(Recipe& r) {
   updates(r);
   r.factor_masking = true;
 }
 void published(Recipe& r) {
-  r.adam = AdamMode::published;
+  r.adam = "published";
   r.interval_momentum = false;
 }
 Change both(Change first, Change second) {
@@ -113,22 +109,6 @@ std::vector<LearningRow> recipe_rows(const std::string& optimiser, const TrainOp
   return rows.rows;
 }
 
-std::vector<LearningRow> density_rows(const std::string& optimiser, const TrainOptions& base) {
-  RowsOf rows(optimiser, base);
-  const auto add = [&](const std::string& name, double density, const AdaptiveDensityOptions& adaptive) {
-    TrainOptions& options = rows.add(fmt::format("{}{:g}%", name, 100 * density), kOwner, "dense:0.02", none);
-    options.reducer.density = density;
-    options.reducer.adaptive = adaptive;
-  };
-  for (const double density : {0.002, 0.005, 0.01, 0.02, 0.05}) {
-    add("fixed ", density, {});
-    add("adaptive, budget ", density, {.target_share = kSharePerDensity * density, .budget = density});
-  }
-  for (const double first : {0.001, 0.1})
-    add("adaptive, no budget, from ", first, {.target_share = kSharePerDensity * 0.01, .least = 0.001, .most = 0.1});
-  return rows.rows;
-}
-
 // Dense runs by {optimiser, steps, seed}: many rows ask for the same.
 using DenseLosses = std::map<std::tuple<std::string, std::uint64_t, std::uint64_t>, double>;
 
@@ -137,11 +117,10 @@ double dense_loss(Communicator& comm, const LearningProblem& problem, TrainOptio
   if (known.contains(key)) return known[key];
   options.reducer.preset = "dense";
   options.reducer.allreduce.residual = ResidualKind::none;
-  options.reducer.adaptive = {};
-  options.recipe.sparsify = Sparsify::gradients;
+  options.recipe.sparsify = "gradients";
   options.recipe.factor_masking = false;
   options.recipe.look_ahead = false;
-  return known[key] = train(comm, problem, options).test.loss;
+  return known[key] = train(comm, problem, options).test_loss;
 }
 
 nlohmann::json run_row(Communicator& comm, const LearningProblem& problem, const LearningRow& row, int seeds,
@@ -152,13 +131,13 @@ nlohmann::json run_row(Communicator& comm, const LearningProblem& problem, const
     TrainOptions options = row.options;
     options.seed += static_cast<std::uint64_t>(s);
     const TrainingRun run = train(comm, problem, options);
-    losses.push_back(run.test.loss);
-    accuracies.push_back(run.test.accuracy);
-    gaps.push_back(run.test.loss / dense_loss(comm, problem, options, known) - 1);
-    const double bytes = run.wire * static_cast<double>(run.steps);
+    losses.push_back(run.test_loss);
+    accuracies.push_back(run.test_accuracy);
+    gaps.push_back(run.test_loss / dense_loss(comm, problem, options, known) - 1);
+    const double bytes = run.wire_bytes * static_cast<double>(run.steps);
     all_bytes += bytes / seeds;
-    if (run.dense_wire > 0)
-      options.steps = std::clamp<std::uint64_t>(static_cast<std::uint64_t>(bytes / run.dense_wire), 1, options.steps);
+    if (run.dense_bytes > 0)
+      options.steps = std::clamp<std::uint64_t>(static_cast<std::uint64_t>(bytes / run.dense_bytes), 1, options.steps);
     equal_steps = static_cast<double>(options.steps);
     equal_losses.push_back(dense_loss(comm, problem, options, known));
   }
@@ -168,8 +147,6 @@ nlohmann::json run_row(Communicator& comm, const LearningProblem& problem, const
           {"preset", reducer.preset},
           {"residual", to_string(reducer.allreduce.residual)},
           {"density", reducer.density.value_or(0.01)},
-          {"adaptive_share", reducer.adaptive.target_share},
-          {"adaptive_budget", reducer.adaptive.budget},
           {"losses", losses},
           {"accuracies", accuracies},
           {"gaps", gaps},
@@ -179,23 +156,23 @@ nlohmann::json run_row(Communicator& comm, const LearningProblem& problem, const
 }
 
 std::vector<Column> learning_columns() {
-  using Row = nlohmann::json;
-  return {plain("recipe", "name"),
-          mean("test loss", "losses", 4),
-          {"vs dense",
-           [](const Row& row) {
-             const Dense gaps = row["gaps"];
-             return row["preset"] == "dense"
-                        ? ""
-                        : fmt::format("{:+.2f}% ± {:.2f}", 100 * mean_of(gaps), 100 * deviation_of(gaps));
-           }},
-          {"accuracy",
-           [](const Row& row) { return fmt::format("{:.2f}%", 100 * mean_of(row["accuracies"].get<Dense>())); }},
-          {"bytes / rank", [](const Row& row) { return format_bytes(row["bytes"]); }},
-          {"dense with these bytes", [](const Row& row) {
-             return fmt::format("{:.4f} ({:.0f} steps)", row["equal_bytes_loss"].get<double>(),
-                                row["equal_bytes_steps"].get<double>());
-           }}};
+  using nlohmann::json;
+  const auto gap = [](const json& row) {
+    const Dense gaps = row["gaps"];
+    return row["preset"] == "dense" ? ""
+                                    : fmt::format("{:+.2f}% ± {:.2f}", 100 * mean_of(gaps), 100 * deviation_of(gaps));
+  };
+  const auto percent = [](const json& shares) { return fmt::format("{:.2f}%", 100 * mean_of(shares.get<Dense>())); };
+  const auto equal_bytes = [](const json& row) {
+    return fmt::format("{:.4f} ({:.0f} steps)", row["equal_bytes_loss"].get<double>(),
+                       row["equal_bytes_steps"].get<double>());
+  };
+  return {{"recipe", "name"},
+          {"test loss", "losses", mean(4)},
+          {"vs dense", "", gap},
+          {"accuracy", "accuracies", percent},
+          {"bytes / rank", "bytes", format_bytes},
+          {"dense with these bytes", "", equal_bytes}};
 }
 
 Bars gap_bars(const std::string& optimiser, const nlohmann::json& rows) {
@@ -212,7 +189,9 @@ Bars gap_bars(const std::string& optimiser, const nlohmann::json& rows) {
   return bars;
 }
 
-Findings run_rows(const StudyTask& task, std::vector<LearningRow> (*rows_of)(const std::string&, const TrainOptions&)) {
+}  // namespace
+
+Findings study_learning(const StudyTask& task) {
   const SmallTraining training = small_training(task.n, {.seed = 1});
   TrainOptions base;
   base.model = training.model;
@@ -227,7 +206,7 @@ Findings run_rows(const StudyTask& task, std::vector<LearningRow> (*rows_of)(con
     const auto rows = on_ranks(task, P, [&](Communicator& comm) {
       DenseLosses known;
       nlohmann::json done = nlohmann::json::array();
-      for (const LearningRow& row : rows_of(optimiser, base)) {
+      for (const LearningRow& row : recipe_rows(optimiser, base)) {
         done.push_back(run_row(comm, training.problem, row, task.seeds, known));
         if (comm.rank() == 0) fmt::print(stderr, "{}, {}: done\n", optimiser, row.name);
       }
@@ -244,10 +223,5 @@ Findings run_rows(const StudyTask& task, std::vector<LearningRow> (*rows_of)(con
       "dense with these bytes: the loss of a dense run that moves as many bytes, in as many steps as that allows."};
   return out;
 }
-
-}  // namespace
-
-Findings study_learning(const StudyTask& task) { return run_rows(task, recipe_rows); }
-Findings study_density(const StudyTask& task) { return run_rows(task, density_rows); }
 
 }  // namespace oktopk

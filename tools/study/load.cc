@@ -23,6 +23,8 @@
 namespace oktopk {
 namespace {
 
+using nlohmann::json;
+
 constexpr double kNeverBalance = 1e9;
 constexpr int kTau = 16;
 
@@ -85,15 +87,9 @@ class LoggingCommunicator final : public TrackingCommunicator<LoggedExchange> {
 
 // Per step, largest / mean over the ranks. Shares: only of steps that do not evaluate thresholds, because those gather
 // everything. dealt: entries per owner if tiles of 256 indices were dealt round to the ranks instead of regions.
-struct LoadRun {
-  Dense split, share, total, dealt;
-  Dense bytes;     // received per rank
-  Dense balanced;  // oktopk: 1 if shares were balanced
-};
-
-class LoadRunner {
+class LoadRun {
  public:
-  LoadRunner(Communicator& comm, Index n, const ReducerOptions& options)
+  LoadRun(Communicator& comm, Index n, const ReducerOptions& options)
       : comm_(comm), logging_(comm), reducer_(logging_, n, only_used(options)) {}
 
   void step(std::span<const float> gradient) {
@@ -101,38 +97,51 @@ class LoadRunner {
     reducer_.step(gradient);
     const StepLoad mine = load_of(logging_.exchanges, comm_.size());
     const auto totals = ask_all(comm_, mine.total);
-    run.split.push_back(imbalance(ask_all(comm_, mine.split)));
-    run.total.push_back(imbalance(totals));
-    run.bytes.push_back(mean_of(totals));
-    run.dealt.push_back(imbalance(add_up(gather_dense(comm_, dealt_counts(reducer_.sent().idx, comm_.size())))));
+    split_.push_back(imbalance(ask_all(comm_, mine.split)));
+    total_.push_back(imbalance(totals));
+    bytes_.push_back(mean_of(totals));
+    dealt_.push_back(imbalance(add_up(gather_dense(comm_, dealt_counts(reducer_.sent().idx, comm_.size())))));
     if (state_of(reducer_).outcome.refreshed) return;
-    run.share.push_back(imbalance(ask_all(comm_, mine.share)));
+    share_.push_back(imbalance(ask_all(comm_, mine.share)));
     // Sizes and shares are gathered in ceil(log2 P) exchanges each; one more is the balancing.
     const auto usual = 2 * static_cast<std::size_t>(ceil_log2(comm_.size()));
-    run.balanced.push_back(state_of(reducer_).allreduce->name() == "oktopk" && mine.after_split > usual ? 1 : 0);
+    balanced_.push_back(state_of(reducer_).allreduce->name() == "oktopk" && mine.after_split > usual ? 1 : 0);
   }
 
-  LoadRun run;
+  json row() const {
+    return {{"preset", state_of(reducer_).allreduce->name()},
+            {"ranks", comm_.size()},
+            {"split", split_},
+            {"share", share_},
+            {"total", total_},
+            {"dealt", dealt_},
+            {"bytes", mean_of(bytes_)},
+            {"balanced", mean_of(balanced_)}};
+  }
 
  private:
   Communicator& comm_;
   LoggingCommunicator logging_;
   Reducer reducer_;
+  Dense split_, share_, total_, dealt_;
+  Dense bytes_;     // received per rank
+  Dense balanced_;  // oktopk: 1 if shares were balanced
 };
 
-std::vector<LoadRun> measure_load(Communicator& comm, const SourceOptions& data, double density) {
-  std::vector<std::unique_ptr<LoadRunner>> runners;
+// A row for each case.
+json measure_load(Communicator& comm, const StudyTask& task, const std::string& data) {
+  std::vector<std::unique_ptr<LoadRun>> runs;
   for (const Case& c : kCases)
-    runners.push_back(std::make_unique<LoadRunner>(comm, data.n, options_of(c, density, comm.size())));
-  const Source source = make_source(data, comm.rank());
-  std::vector<float> gradient;
-  for (int step = 0; step < data.steps; ++step) {
-    source(step, gradient);
-    for (const auto& runner : runners) runner->step(gradient);
+    runs.push_back(std::make_unique<LoadRun>(comm, task.n, options_of(c, task.densities.front(), comm.size())));
+  task.for_each_gradient(data, comm.rank(), [&](std::span<const float> gradient) {
+    for (const auto& run : runs) run->step(gradient);
+  });
+  json rows = json::array();
+  for (std::size_t c = 0; c < runs.size(); ++c) {
+    rows.push_back(runs[c]->row());
+    rows.back().update({{"case", kCases[c].name}, {"data", data}});
   }
-  std::vector<LoadRun> runs;
-  for (const auto& runner : runners) runs.push_back(std::move(runner->run));
-  return runs;
+  return rows;
 }
 
 // One bar per case and data.
@@ -143,21 +152,18 @@ Bars bars_of(const std::string& title, const std::vector<std::string>& data) {
 }
 
 std::vector<Column> load_columns() {
-  const Column kib{"KiB/rank",
-                   [](const auto& row) { return fmt::format("{:.2f}", row["bytes"].template get<double>() / 1024); }};
-  const Column balanced{
-      "balanced", [](const auto& row) { return fmt::format("{:.0f}%", 100 * row["balanced"].template get<double>()); }};
-  return {plain("case", "case"),
-          plain("data", "data"),
-          plain("P", "ranks"),
-          mean("split mean", "split", 2),
-          largest("max", "split", 2),
-          mean("share mean", "share", 2),
-          largest("max", "share", 2),
-          mean("total mean", "total", 2),
-          mean("tiles", "dealt", 2),
-          kib,
-          balanced};
+  const auto percent = [](double share) { return fmt::format("{:.0f}%", 100 * share); };
+  return {{"case", "case"},
+          {"data", "data"},
+          {"P", "ranks"},
+          {"split mean", "split", mean(2)},
+          {"max", "split", largest(2)},
+          {"share mean", "share", mean(2)},
+          {"max", "share", largest(2)},
+          {"total mean", "total", mean(2)},
+          {"tiles", "dealt", mean(2)},
+          {"KiB/rank", "bytes", fixed(2, 1.0 / 1024)},
+          {"balanced", "balanced", percent}};
 }
 
 }  // namespace
@@ -187,33 +193,22 @@ StepLoad load_of(std::span<const Exchange> exchanges, int P) {
 Findings study_load(const StudyTask& task) {
   for (const int P : task.ranks) require(P >= 4, "--ranks ", P, ": the phases can be told apart only from 4 ranks on");
   Findings out;
-  const double density = task.densities.front();
-  out.head = {
-      fmt::format("n = {}, density {:g}, {} steps; largest / mean over the ranks", task.n, density, task.steps)};
+  out.head = {fmt::format("n = {}, density {:g}, {} steps; largest / mean over the ranks", task.n,
+                          task.densities.front(), task.steps)};
   for (const int P : task.ranks) {
     Bars split = bars_of(fmt::format("Split: received by owners, P = {}", P), task.data);
     Bars share = bars_of(fmt::format("Gather: the owners' shares, P = {}", P), task.data);
     for (const std::string& data : task.data) {
-      const auto runs = on_ranks(task, P, [&](Communicator& c) { return measure_load(c, task.source(data), density); });
+      const json rows = on_ranks(task, P, [&](Communicator& comm) { return measure_load(comm, task, data); });
       Plot plot{.title = fmt::format("Split over the steps: {}, P = {}", data, P),
                 .x_label = "step",
                 .y_label = "largest / mean"};
-      for (std::size_t c = 0; c < runs.size(); ++c) {
-        const LoadRun& run = runs[c];
-        out.rows.push_back({{"case", kCases[c].name},
-                            {"preset", kCases[c].preset},
-                            {"data", data},
-                            {"ranks", P},
-                            {"split", run.split},
-                            {"share", run.share},
-                            {"total", run.total},
-                            {"dealt", run.dealt},
-                            {"bytes", mean_of(run.bytes)},
-                            {"balanced", mean_of(run.balanced)}});
-        split.sets[c].values.push_back(mean_of(run.split));
-        share.sets[c].values.push_back(mean_of(run.share));
+      for (std::size_t c = 0; c < rows.size(); ++c) {
+        out.rows.push_back(rows[c]);
+        split.sets[c].values.push_back(mean_of(rows[c]["split"].get<Dense>()));
+        share.sets[c].values.push_back(mean_of(rows[c]["share"].get<Dense>()));
         // Balancing does not change the split.
-        if (kCases[c].trigger == kNeverBalance) plot.series.push_back(over_steps(kCases[c].name, run.split));
+        if (kCases[c].trigger == kNeverBalance) plot.series.push_back(over_steps(kCases[c].name, rows[c]["split"]));
       }
       out.plots.push_back(plot);
     }

@@ -16,6 +16,8 @@
 namespace oktopk {
 namespace {
 
+using nlohmann::json;
+
 constexpr const char* kCodecs[] = {"coo32+fp32", "coo32+bf16", "coo32+log8", "coo32+log4"};
 constexpr double kTiny = 1e-4;  // smaller shares are rounding, not loss
 
@@ -59,20 +61,12 @@ Dense update_of(const Reducer& reducer) {
   return update;
 }
 
-struct MassRun {
-  double brought = 0;            // | sum of all gradients |
-  double lost = 0;               // | brought - applied - residuals - memory | at the end
-  std::vector<double> per_step;  // | lost in the step | / | its update |
-  std::vector<double> total;     // | lost so far | / | brought so far |
-
-  double share() const { return brought > 0 ? lost / brought : 0; }
-};
-
-class MassRunner {
+class MassRun {
  public:
-  MassRunner(Communicator& comm, Index n, const ReducerOptions& options)
-      : comm_(comm), reducer_(comm, n, only_used(options)), lost_(n, 0.0) {}
+  MassRun(Communicator& comm, Index n, const ReducerOptions& options)
+      : comm_(comm), options_(options), reducer_(comm, n, only_used(options)), lost_(n, 0.0) {}
 
+  // `brought`: | sum of all gradients so far |.
   void step(std::span<const float> gradient, double brought) {
     Dense balance = unsent(reducer_);
     reducer_.step(gradient);
@@ -82,62 +76,68 @@ class MassRunner {
     const Dense update = update_of(reducer_);
     add(gone, update, -1);
     add(lost_, gone);
-    run.brought = brought;
-    run.lost = norm1(lost_);
+    brought_ = brought;
     const double applied = norm1(update);
-    run.per_step.push_back(applied > 0 ? norm1(gone) / applied : 0);
-    run.total.push_back(run.share());
+    per_step_.push_back(applied > 0 ? norm1(gone) / applied : 0);
+    total_.push_back(brought > 0 ? norm1(lost_) / brought : 0);
   }
 
-  MassRun run;
+  json row() const {
+    return {{"preset", options_.preset},
+            {"residual", to_string(options_.allreduce.residual)},
+            {"ranks", comm_.size()},
+            {"codec", to_string(options_.allreduce.codec)},
+            {"brought", brought_},
+            {"lost", norm1(lost_)},
+            {"share", total_.back()},
+            {"per_step", per_step_},
+            {"total", total_}};
+  }
 
  private:
   Communicator& comm_;
+  ReducerOptions options_;
   Reducer reducer_;
-  Dense lost_;
+  Dense lost_;  // brought - applied - residuals - memory, by index
+  double brought_ = 0;
+  Dense per_step_;  // | lost in the step | / | its update |
+  Dense total_;     // | lost so far | / | brought so far |
 };
 
-// One run for each method, all with the same gradients.
-std::vector<MassRun> measure_mass(Communicator& comm, const SourceOptions& data,
-                                  const std::vector<ReducerOptions>& methods) {
-  std::vector<std::unique_ptr<MassRunner>> runners;
-  for (const ReducerOptions& options : methods) runners.push_back(std::make_unique<MassRunner>(comm, data.n, options));
-  const Source source = make_source(data, comm.rank());
-  Dense brought(data.n, 0.0);
-  std::vector<float> gradient;
-  for (int step = 0; step < data.steps; ++step) {
-    source(step, gradient);
+// A row for each preset, rule and codec, all with the same gradients.
+json measure_mass(Communicator& comm, const StudyTask& task, const std::string& data) {
+  std::vector<std::unique_ptr<MassRun>> runs;
+  for (const ReducerOptions& options : studied_methods(task.densities.front()))
+    runs.push_back(std::make_unique<MassRun>(comm, task.n, options));
+  Dense brought(task.n, 0.0);
+  task.for_each_gradient(data, comm.rank(), [&](std::span<const float> gradient) {
     add(brought, sum_over_ranks(comm, {gradient.begin(), gradient.end()}));
-    for (const auto& runner : runners) runner->step(gradient, norm1(brought));
+    for (const auto& run : runs) run->step(gradient, norm1(brought));
+  });
+  json rows = json::array();
+  for (const auto& run : runs) {
+    rows.push_back(run->row());
+    rows.back()["data"] = data;
   }
-  std::vector<MassRun> runs;
-  for (const auto& runner : runners) runs.push_back(std::move(runner->run));
-  return runs;
+  return rows;
 }
 
 std::string share_text(double share) { return share == 0 ? "0" : fmt::format("{:.2e}", share); }
 
-// Adds the four rows of one preset and rule, by codec, to everything.
-void report(Findings& out, std::span<const MassRun> runs, const ReducerOptions& method, const std::string& data,
-            int P) {
-  const std::string rule(to_string(method.allreduce.residual));
-  std::vector<std::string> cells = {method.preset, rule, data, fmt::format("{}", P)};
-  for (std::size_t c = 0; c < runs.size(); ++c) {
-    const MassRun& run = runs[c];
-    cells.push_back(share_text(run.share()));
-    out.rows.push_back({{"preset", method.preset},
-                        {"residual", rule},
-                        {"data", data},
-                        {"ranks", P},
-                        {"codec", kCodecs[c]},
-                        {"brought", run.brought},
-                        {"lost", run.lost},
-                        {"share", run.share()},
-                        {"per_step", run.per_step},
-                        {"total", run.total}});
+// Adds the rows of one preset and rule, a codec each, to the table and to the plots.
+void report(std::span<const json> rows, Table& table, Bars& bars, Plot& plot) {
+  const std::string preset = rows[0]["preset"], rule = rows[0]["residual"];
+  std::vector<std::string> cells = {preset, rule, rows[0]["data"], rows[0]["ranks"].dump()};
+  bars.groups.push_back(preset + (rule == "sender_keeps" ? ", sender" : ""));
+  for (std::size_t c = 0; c < rows.size(); ++c) {
+    const double share = rows[c]["share"];
+    cells.push_back(share_text(share));
+    bars.log_y = bars.log_y || (share > 0 && share < kTiny);
+    bars.sets[c].values.push_back(share > 0 ? share : std::numeric_limits<double>::quiet_NaN());
   }
-  cells.push_back(share_text(mean_of(runs.front().per_step)));
-  out.tables[0].rows.push_back(std::move(cells));
+  cells.push_back(share_text(mean_of(rows[0]["per_step"].get<Dense>())));
+  table.rows.push_back(cells);
+  if (rows[0]["share"] >= kTiny) plot.series.push_back(over_steps(preset + ", " + rule, rows[0]["total"]));
 }
 
 }  // namespace
@@ -150,28 +150,20 @@ Findings study_mass(const StudyTask& task) {
                  .caption = "|brought - applied - residuals - memory| / |brought|, by codec"}};
   for (const char* codec : kCodecs) out.tables[0].head.emplace_back(codec);
   out.tables[0].head.emplace_back("per step");
-  const auto methods = studied_methods(task.densities.front());
   for (const std::string& data : task.data)
     for (const int P : task.ranks) {
-      const auto runs = on_ranks(task, P, [&](Communicator& c) { return measure_mass(c, task.source(data), methods); });
+      const json found = on_ranks(task, P, [&](Communicator& comm) { return measure_mass(comm, task, data); });
+      const std::vector<json> rows(found.begin(), found.end());
       Bars bars{.title = fmt::format("Lost mass: {}, P = {}", data, P), .y_label = "lost / brought"};
       Plot plot{.title = fmt::format("Over the steps: {}, P = {}", data, P),
                 .x_label = "step",
                 .y_label = "lost so far / brought so far"};
       for (const char* codec : kCodecs) bars.sets.push_back({.name = codec});
-      for (std::size_t m = 0; m < runs.size(); m += std::size(kCodecs)) {
-        const std::string rule(to_string(methods[m].allreduce.residual));
-        report(out, std::span(runs).subspan(m, std::size(kCodecs)), methods[m], data, P);
-        bars.groups.push_back(methods[m].preset + (rule == "sender_keeps" ? ", sender" : ""));
-        for (std::size_t c = 0; c < std::size(kCodecs); ++c) {
-          const double share = runs[m + c].share();
-          bars.log_y = bars.log_y || (share > 0 && share < kTiny);
-          bars.sets[c].values.push_back(share > 0 ? share : std::numeric_limits<double>::quiet_NaN());
-        }
-        if (runs[m].share() >= kTiny) plot.series.push_back(over_steps(methods[m].preset + ", " + rule, runs[m].total));
-      }
+      for (std::size_t m = 0; m < rows.size(); m += std::size(kCodecs))
+        report(std::span(rows).subspan(m, std::size(kCodecs)), out.tables[0], bars, plot);
       bars.note = "No bar: nothing at all is lost. Shares below 1e-7 are the rounding of float sums.";
       out.plots.insert(out.plots.end(), {bars, plot});
+      for (const json& row : rows) out.rows.push_back(row);
     }
   out.notes = {
       "brought: the sum of all gradients over ranks and steps. per step: mass that one step loses / its update, mean, "

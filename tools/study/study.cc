@@ -14,6 +14,7 @@
 #include "tools/commands.h"
 #include "tools/options.h"
 #include "tools/text.h"
+#include "tools/train/recipe.h"
 #include "tools/worlds.h"
 
 namespace oktopk {
@@ -27,7 +28,7 @@ struct Study {
   Findings (*run)(const StudyTask& task);
 };
 
-constexpr std::array<Study, 7> kStudies = {{
+constexpr std::array<Study, 6> kStudies = {{
     {"xi", "Ok-Topk's Assumption 1 in training: is xi bounded, and by what?",
      "Ok-Topk's proof of convergence assumes that selecting before summing is not much worse than selecting after it: "
      "xi is bounded. Is it, while a network learns?",
@@ -48,9 +49,6 @@ constexpr std::array<Study, 7> kStudies = {{
      "Each row changes one thing. All sparse rows use the preset circulant, so only the recipe and the residual rule "
      "differ.",
      "50826", "0.01", "4", 4000, "sgd,momentum,adam", study_learning},
-    {"density", "the recommended recipe with fixed and with adaptive densities (minutes)",
-     "Does a density that follows a target within a budget train better than a fixed one?", "50826", "0.01", "4", 4000,
-     "momentum", study_density},
 }};
 
 struct StudyOptions {
@@ -63,13 +61,10 @@ struct StudyOptions {
   std::string json_file, html_file;
 };
 
-bool trains(const Study& study) { return study.name == "learning" || study.name == "density"; }
-
 void check_data(const Study& study, const std::string& data) {
-  if (study.name == "xi" && data == "training") return;
-  if (!trains(study)) return check_source(data);
-  require(data == "sgd" || data == "momentum" || data == "adam", "unknown optimiser '", data,
-          "'; there are: sgd, momentum, adam");
+  if (study.name == "learning") return check(Recipe{.optimiser = data});
+  if (study.name != "xi") return check_stream(data);
+  require(data == "training", "--data ", data, ": study xi trains a network; it takes no other data");
 }
 
 StudyTask make_task(const Study& study, const StudyOptions& o) {
@@ -95,7 +90,8 @@ StudyTask make_task(const Study& study, const StudyOptions& o) {
 std::string command_of(const Study& study, const StudyTask& task) {
   return fmt::format("oktopk study {} -b {} --density {} --ranks {} --steps {} --data {} --seed {}{}", study.name,
                      task.n, fmt::join(task.densities, ","), fmt::join(task.ranks, ","), task.steps,
-                     fmt::join(task.data, ","), task.seed, trains(study) ? fmt::format(" --seeds {}", task.seeds) : "");
+                     fmt::join(task.data, ","), task.seed,
+                     study.name == "learning" ? fmt::format(" --seeds {}", task.seeds) : "");
 }
 
 void print(const Findings& findings) {
@@ -152,15 +148,14 @@ void add_study(CLI::App& app, Action& action) {
       app.add_subcommand("study", "experiments about the algorithms: xi, counts, load, fill-in, mass, learning");
   auto o = std::make_shared<StudyOptions>();
   sub->add_option("name", o->name, "which study")->required();
-  sub->add_option("-b,--size", o->size, "n in elements (K, M); xi, learning, density: at most so many weights");
+  sub->add_option("-b,--size", o->size, "n in elements (K, M); xi, learning: at most so many weights");
   sub->add_option("--density", o->densities, "k / n, in (0, 1]; xi and counts take several with commas");
   sub->add_option("--ranks", o->ranks, "number of ranks, or several with commas");
   sub->add_option("--steps", o->steps, "of each run");
-  sub->add_option("--seed", o->seed, "of everything that is generated")->capture_default_str();
-  sub->add_option("--seeds", o->seeds, "learning, density: runs of each row")->capture_default_str();
-  sub->add_option("--data", o->data,
-                  "calm, rough, identical, an input of `oktopk list`; xi: training; learning, density: optimisers");
-  sub->add_option("--transport", o->transport, "threads or mpi")->capture_default_str();
+  sub->add_option("--seed", o->seed, "of everything that is generated");
+  sub->add_option("--seeds", o->seeds, "learning: runs of each row");
+  sub->add_option("--data", o->data, "calm, rough, identical or an input of `oktopk list`; learning: optimisers");
+  sub->add_option("--transport", o->transport, "threads or mpi");
   sub->add_option("-J,--json", o->json_file, "also write the results to this file");
   sub->add_option("--html", o->html_file, "also write a page with plots to this file");
   sub->footer(footer());

@@ -14,11 +14,15 @@
 #include <utility>
 #include <vector>
 
+#include "oktopk/base/error.h"
 #include "oktopk/comm/communicator.h"
 #include "oktopk/reduce/reducer.h"
 #include "tests/laws/witness.h"
+#include "tools/gradient_stream.h"
 #include "tools/report/document.h"
-#include "tools/study/stream.h"
+#include "tools/text.h"
+#include "tools/train/network.h"
+#include "tools/train/problem.h"
 
 namespace oktopk {
 
@@ -30,11 +34,24 @@ struct StudyTask {
   std::vector<int> ranks;
   int steps = 0;
   std::uint64_t seed = 1;
-  int seeds = 3;  // learning and density: runs of each row
+  int seeds = 3;  // learning: runs of each row
   std::vector<std::string> data;
 
-  SourceOptions source(const std::string& name) const { return {.data = name, .n = n, .steps = steps, .seed = seed}; }
+  // The gradients of one rank, from a stream of these data: an input of tests/laws/inputs.h, or
+  //   calm       layered, half of the variance a signal that all ranks share and that turns slowly
+  //   rough      the same with the events of StreamEvent::rough
+  //   identical  gaussian, the same on all ranks
+  GradientStream stream(const std::string& data, int rank) const;
+
+  template <class Use>
+  void for_each_gradient(const std::string& name, int rank, const Use& use) const {
+    GradientStream gradients = stream(name, rank);
+    for (int step = 0; step < steps; ++step) use(gradients.at(static_cast<std::uint64_t>(step)));
+  }
 };
+
+// UsageError lists the names that exist.
+void check_stream(const std::string& data);
 
 struct Findings {
   std::vector<std::string> head;                  // the settings, in words
@@ -49,8 +66,7 @@ Findings study_counts(const StudyTask& task);
 Findings study_load(const StudyTask& task);
 Findings study_fill_in(const StudyTask& task);
 Findings study_mass(const StudyTask& task);
-Findings study_learning(const StudyTask& task);  // recipes
-Findings study_density(const StudyTask& task);   // fixed and adaptive densities
+Findings study_learning(const StudyTask& task);
 
 // Runs body(comm) on P ranks and returns rank 0's result. With MPI, the other processes get a default value.
 template <class Body>
@@ -66,16 +82,9 @@ auto on_ranks(const StudyTask& task, int P, Body body) {
 
 ReducerOptions method_of(std::string_view preset, double density);
 
-// A column of a table: its head, and the text of its cell for a row of JSON.
-struct Column {
-  std::string head;
-  std::function<std::string(const nlohmann::json& row)> text;
-};
-Column plain(const std::string& head, const std::string& key);                // a text or number as it is
-Column fixed(const std::string& head, const std::string& key, int decimals);  // "-" if there is none
-// The field is an array of numbers.
-Column mean(const std::string& head, const std::string& key, int decimals);
-Column largest(const std::string& head, const std::string& key, int decimals);
+// Formats of a field that is an array of numbers.
+Column::Format mean(int decimals);
+Column::Format largest(int decimals);
 
 // The rows that have the field `key`.
 Table make_table(const std::string& caption, const std::vector<Column>& columns, const nlohmann::json& rows,
@@ -83,6 +92,24 @@ Table make_table(const std::string& caption, const std::vector<Column>& columns,
 
 // y over 0, 1, 2, ...
 Line over_steps(const std::string& name, const std::vector<double>& y);
+
+// The problem and the network that the studies xi and learning train.
+struct SmallTraining {
+  LearningProblem problem;
+  std::string model;
+};
+
+// The largest mlp:h,h/2 with at most `most` weights. UsageError if there is none to speak of.
+inline SmallTraining small_training(Index most, const TeacherOptions& options) {
+  constexpr Index kFewest = 512;
+  require(most >= kFewest, "n = ", most, ", but training needs at least ", kFewest, " weights");
+  const auto weights_of = [&](int hidden) {
+    return (options.features + 1) * hidden + (hidden + 1) * (hidden / 2) + (hidden / 2 + 1) * options.classes;
+  };
+  int hidden = 2;
+  while (weights_of(hidden + 2) <= static_cast<int>(most)) hidden += 2;
+  return {make_teacher(options), "mlp:" + std::to_string(hidden) + "," + std::to_string(hidden / 2)};
+}
 
 // ---- Parts of the studies, for their tests ----
 

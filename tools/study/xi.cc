@@ -11,7 +11,6 @@
 #include <limits>
 #include <memory>
 #include <numeric>
-#include <optional>
 
 #include "oktopk/base/error.h"
 #include "oktopk/reduce/reducer.h"
@@ -19,15 +18,15 @@
 #include "oktopk/reduce/reducer_state.h"
 #include "tools/statistics.h"
 #include "tools/study/study.h"
-#include "tools/study/training.h"
 
 namespace oktopk {
 namespace {
 
+using nlohmann::json;
+
 constexpr int kPoints = 50;  // values of xi in a run
 constexpr int kSamplesPerRank = 16;
 constexpr float kLearningRate = 0.1F;
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 struct XiMethod {
   const char* name;
@@ -38,15 +37,6 @@ constexpr XiMethod kMethods[] = {
     {"oktopk", "oktopk", ResidualKind::sender_keeps},
     {"circulant, sender_keeps", "circulant", ResidualKind::sender_keeps},
     {"circulant, owner_memory", "circulant", ResidualKind::owner_memory},
-};
-
-// One rank's gradient at the given weights; returns its loss, or NaN if there is none.
-using TrainingSource = std::function<double(int step, std::span<const float> weights, std::span<float> gradient)>;
-
-struct XiRun {
-  std::size_t n = 0, k = 0;
-  Dense steps, xi, applied;
-  double first_loss = 0, last_loss = 0;  // means over the ranks and a tenth of the steps
 };
 
 // 1/P (sum of terms + memory).
@@ -72,15 +62,22 @@ XiState state_before(Communicator& comm, const Reducer& reducer, std::span<const
   return {.accumulators = gather_dense(comm, accumulator), .memory = memory, .gradient = scaled};
 }
 
-XiRun measure_xi(Communicator& comm, const ReducerOptions& options, int steps, std::vector<float> weights,
-                 const TrainingSource& source) {
-  std::vector<float> gradient(weights.size());
-  Reducer reducer(comm, static_cast<Index>(weights.size()), only_used(options));
-  XiRun run{.n = weights.size(), .k = reducer.k()};
-  Dense losses;
-  for (int step = 0; step < steps; ++step) {
-    losses.push_back(source(step, weights, gradient));
-    const bool looks = step % std::max(1, steps / kPoints) == 0;
+// Trains a perceptron; losses are means over the ranks and a tenth of the steps.
+json measure_xi(Communicator& comm, const StudyTask& task, const SmallTraining& training,
+                const ReducerOptions& options) {
+  Network network(training.model, training.problem.features(), training.problem.classes);
+  std::vector<float> weights(network.parameters()), gradient(weights.size());
+  network.initialise(weights, task.seed);
+  Reducer reducer(comm, network.parameters(), only_used(options));
+  std::vector<std::uint32_t> samples;
+  Batch batch;
+  Dense losses, steps, xi, xis_applied;
+  for (int step = 0; step < task.steps; ++step) {
+    const Batch& all = training.problem.train;
+    draw_samples(all.size(), task.seed, static_cast<std::uint64_t>(step), comm.rank(), kSamplesPerRank, samples);
+    take_batch(all, samples, batch);
+    losses.push_back(network.gradient(weights, batch, gradient));
+    const bool looks = step % std::max(1, task.steps / kPoints) == 0;
     XiState state;
     if (looks) state = state_before(comm, reducer, gradient);
     const Update update = reducer.step(gradient, kLearningRate);
@@ -88,44 +85,22 @@ XiRun measure_xi(Communicator& comm, const ReducerOptions& options, int steps, s
     if (!looks || comm.rank() != 0) continue;
     Dense applied(weights.size(), 0.0);
     update.for_each([&](Index i, float mean) { applied[i] = mean; });
-    run.steps.push_back(step);
-    run.xi.push_back(xi_of(state, reducer.k()));
-    run.applied.push_back(xi_applied(state, applied, reducer.k()));
+    steps.push_back(step);
+    xi.push_back(xi_of(state, reducer.k()));
+    xis_applied.push_back(xi_applied(state, applied, reducer.k()));
   }
   const Dense mean = mean_over_ranks(gather_dense(comm, losses));
   const std::size_t tenth = std::max<std::size_t>(1, mean.size() / 10);
-  run.first_loss = mean_of(std::span(mean).first(tenth));
-  run.last_loss = mean_of(std::span(mean).last(tenth));
-  return run;
-}
-
-// Gradients of a perceptron (data "training"), or of a stream, which has neither weights nor a loss.
-XiRun run_method(const StudyTask& task, const SmallTraining* training, const std::string& data, int P,
-                 const ReducerOptions& options) {
-  return on_ranks(task, P, [&](Communicator& comm) {
-    if (training == nullptr) {
-      const Source source = make_source(task.source(data), comm.rank());
-      std::vector<float> out;
-      return measure_xi(comm, options, task.steps, std::vector<float>(task.n, 0.0F),
-                        [&](int step, std::span<const float> /*weights*/, std::span<float> gradient) {
-                          source(step, out);
-                          std::ranges::copy(out, gradient.begin());
-                          return kNone;
-                        });
-    }
-    Network network(training->model, training->problem.features(), training->problem.classes);
-    std::vector<float> weights(network.parameters());
-    network.initialise(weights, task.seed);
-    std::vector<std::uint32_t> samples;
-    Batch batch;
-    return measure_xi(
-        comm, options, task.steps, weights, [&](int step, std::span<const float> now, std::span<float> gradient) {
-          const Batch& all = training->problem.train;
-          draw_samples(all.size(), task.seed, static_cast<std::uint64_t>(step), comm.rank(), kSamplesPerRank, samples);
-          take_batch(all, samples, batch);
-          return network.gradient(now, batch, gradient);
-        });
-  });
+  return {{"data", "training"},
+          {"ranks", comm.size()},
+          {"n", weights.size()},
+          {"k", reducer.k()},
+          {"density", options.density},
+          {"steps", steps},
+          {"xi", xi},
+          {"xi_applied", xis_applied},
+          {"first_loss", mean_of(std::span(mean).first(tenth))},
+          {"last_loss", mean_of(std::span(mean).last(tenth))}};
 }
 
 }  // namespace
@@ -161,43 +136,37 @@ double xi_applied(const XiState& state, const Dense& applied, std::size_t k) {
 
 Findings study_xi(const StudyTask& task) {
   Findings out;
-  for (const std::string& data : task.data) {
-    std::optional<SmallTraining> training;
-    if (data == "training") training = small_training(task.n, {.train = 16384, .test = 256, .seed = task.seed});
-    for (const int P : task.ranks)
-      for (const double density : task.densities) {
-        Plot plot{
-            .title = fmt::format("{}, P = {}, density {:g}", data, P, density), .x_label = "step", .y_label = "xi"};
-        for (const XiMethod& method : kMethods) {
-          ReducerOptions options = method_of(method.preset, density);
-          options.allreduce.residual = method.residual;
-          const XiRun run = run_method(task, training ? &*training : nullptr, data, P, options);
-          nlohmann::json row = {{"method", method.name},
-                                {"data", data},
-                                {"ranks", P},
-                                {"n", run.n},
-                                {"k", run.k},
-                                {"density", density},
-                                {"steps", run.steps},
-                                {"xi", run.xi},
-                                {"xi_applied", run.applied}};
-          if (training) row.update({{"first_loss", run.first_loss}, {"last_loss", run.last_loss}});
-          out.rows.push_back(row);
-          plot.series.push_back({.name = method.name, .x = run.steps, .y = run.xi});
-        }
-        out.plots.push_back(plot);
+  const SmallTraining training = small_training(task.n, {.train = 16384, .test = 256, .seed = task.seed});
+  for (const int P : task.ranks)
+    for (const double density : task.densities) {
+      Plot plot{.title = fmt::format("training, P = {}, density {:g}", P, density), .x_label = "step", .y_label = "xi"};
+      for (const XiMethod& method : kMethods) {
+        ReducerOptions options = method_of(method.preset, density);
+        options.allreduce.residual = method.residual;
+        json row = on_ranks(task, P, [&](Communicator& comm) { return measure_xi(comm, task, training, options); });
+        if (row.is_null()) continue;  // another process has it
+        row["method"] = method.name;
+        out.rows.push_back(row);
+        plot.series.push_back({.name = method.name, .x = row["steps"], .y = row["xi"]});
       }
-    out.head.push_back(fmt::format("{}: n = {}{}, {} steps, xi every {}", data, out.rows.back()["n"].get<std::size_t>(),
-                                   training ? " (" + training->model + ")" : "", task.steps,
-                                   std::max(1, task.steps / kPoints)));
-  }
-  const Column p95{"p95", [](const auto& row) { return fmt::format("{:.3f}", quantile(row["xi"], 0.95)); }};
-  out.tables = {make_table(
-      "xi over the run",
-      {plain("method", "method"), plain("data", "data"), plain("P", "ranks"), plain("density", "density"),
-       mean("xi mean", "xi", 3), p95, largest("max", "xi", 3), mean("applied mean", "xi_applied", 3),
-       largest("max", "xi_applied", 3), fixed("first loss", "first_loss", 3), fixed("last loss", "last_loss", 3)},
-      out.rows)};
+      out.plots.push_back(plot);
+    }
+  out.head.push_back(fmt::format("training: {}, {} steps, xi every {}", training.model, task.steps,
+                                 std::max(1, task.steps / kPoints)));
+  const Column p95{"p95", "xi", [](const json& xi) { return format_fixed(quantile(xi, 0.95), 3); }};
+  out.tables = {make_table("xi over the run",
+                           {{"method", "method"},
+                            {"data", "data"},
+                            {"P", "ranks"},
+                            {"density", "density"},
+                            {"xi mean", "xi", mean(3)},
+                            p95,
+                            {"max", "xi", largest(3)},
+                            {"applied mean", "xi_applied", mean(3)},
+                            {"max", "xi_applied", largest(3)},
+                            {"first loss", "first_loss", fixed(3)},
+                            {"last loss", "last_loss", fixed(3)}},
+                           out.rows)};
   out.notes = {
       "xi = |Topk(mean of accumulators) - Topk(mean of their Topk)| / |learning rate * mean gradient| (Li & Hoefler, "
       "PPoPP'22, Eq. 5), exact Topk throughout.",

@@ -11,46 +11,9 @@
 
 namespace oktopk {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Curves, step, loss, bytes, selected, unsent, test_step, test_loss, test_accuracy,
-                                   test_bytes)
-
 namespace {
 
 using nlohmann::json;
-
-std::string set_up(const Comparison& c) {
-  const TrainOptions& o = c.options;
-  std::string density = fmt::format("density {}", o.reducer.density.value_or(0.01));
-  if (c.adaptive.target_share > 0) density += fmt::format(", then by share {}", c.adaptive.target_share);
-  if (c.adaptive.budget > 0) density += fmt::format(" within {}", c.adaptive.budget);
-  return fmt::format(
-      "teacher, {} with {:.0f} parameters, {} ranks ({}), {} samples per rank and step, {} steps, "
-      "{}, {}, codec {}, seed {}",
-      o.model, c.runs.empty() ? 0 : c.runs.front().parameters, c.P, c.transport, o.batch, o.steps, density,
-      to_string(o.recipe), to_string(o.reducer.allreduce.codec.value_or(Codec{})), o.seed);
-}
-
-json to_json(const TrainingRun& r) {
-  return {{"preset", r.preset},
-          {"test_loss", r.test.loss},
-          {"test_accuracy", r.test.accuracy},
-          {"train_loss", r.train_loss},
-          {"parameters", r.parameters},
-          {"k", r.k},
-          {"wire_bytes", r.wire},
-          {"messages", r.messages},
-          {"compression", r.wire > 0 ? r.dense_wire / r.wire : 0},
-          {"seconds",
-           {{"select", r.select},
-            {"exchange", r.exchange},
-            {"apply", r.apply},
-            {"compute", r.compute},
-            {"run", r.seconds}}},
-          {"steps", r.steps},
-          {"weights", fmt::format("{:016x}", r.weights_hash)},
-          {"ranks_agree", r.ranks_agree},
-          {"curves", r.curves}};
-}
 
 // "+0.31%" against dense; empty for dense itself, or without it.
 std::string gap(const json& result, const json& run) {
@@ -126,25 +89,23 @@ json plots_of(const json& result) {
 
 }  // namespace
 
-json to_json(const Comparison& c) {
-  json runs = json::array();
-  for (const TrainingRun& run : c.runs) runs.push_back(to_json(run));
-  return {{"tool", "oktopk train"},
-          {"problem", "teacher"},
-          {"best_possible_loss", c.floor},
-          {"transport", c.transport},
-          {"command", c.command},
-          {"set_up", set_up(c)},
-          {"ranks", c.P},
-          {"model", c.options.model},
-          {"steps", c.options.steps},
-          {"batch_per_rank", c.options.batch},
-          {"seed", c.options.seed},
-          {"density", c.options.reducer.density.value_or(0.01)},
-          {"adaptive_share", c.adaptive.target_share},
-          {"adaptive_budget", c.adaptive.budget},
-          {"recipe", to_json(c.options.recipe)},
-          {"runs", runs}};
+json training_result(const TrainOptions& o, const std::string& world, double floor,
+                     const std::vector<TrainingRun>& runs) {
+  return {
+      {"tool", "oktopk train"},
+      {"problem", "teacher"},
+      {"best_possible_loss", floor},
+      {"set_up", fmt::format("teacher, {} with {:.0f} parameters, {}, {} samples per rank and step, {} steps, density "
+                             "{}, {}, codec {}, seed {}",
+                             o.model, runs.empty() ? 0 : runs.front().parameters, world, o.batch, o.steps,
+                             o.reducer.density, to_string(o.recipe), to_string(o.reducer.allreduce.codec), o.seed)},
+      {"model", o.model},
+      {"steps", o.steps},
+      {"batch_per_rank", o.batch},
+      {"seed", o.seed},
+      {"density", o.reducer.density},
+      {"recipe", to_json(o.recipe)},
+      {"runs", runs}};
 }
 
 void print_training(const json& result) {

@@ -11,17 +11,9 @@
 
 namespace oktopk {
 
-struct Comparison {
-  double floor = 0;  // the best possible test loss
-  std::string transport;
-  std::string command;  // that repeats it
-  int P = 1;
-  TrainOptions options;
-  AdaptiveDensityOptions adaptive;  // of the sparse runs
-  std::vector<TrainingRun> runs;
-};
-
-nlohmann::json to_json(const Comparison& comparison);
+// `world`: "4 ranks (threads)". `floor`: the best possible test loss.
+nlohmann::json training_result(const TrainOptions& options, const std::string& world, double floor,
+                               const std::vector<TrainingRun>& runs);
 
 void print_training(const nlohmann::json& result);
 nlohmann::json training_document(const nlohmann::json& result);  // for tools/report

@@ -18,25 +18,6 @@ constexpr std::uint64_t kWeights = 0x7765696768747321U;  // keeps this use of a 
 constexpr std::size_t kMostLayers = 16;
 constexpr int kLargestLayer = 1 << 16;
 
-// Adds one sample to `sum`; `powers` become exp(logits - largest). Returns their sum.
-template <class Column, class Powers>
-float add_sample(const Column& logits, int label, Powers&& powers, LossSum& sum) {
-  Eigen::Index best = 0;
-  const float largest = logits.maxCoeff(&best);
-  powers = (logits.array() - largest).exp();
-  const float total = powers.sum();
-  sum.loss += std::log(static_cast<double>(total)) - (static_cast<double>(logits[label]) - largest);
-  sum.correct += best == label ? 1 : 0;
-  return total;
-}
-
-void check_labels(const MatrixIn& logits, std::span<const int> labels) {
-  require(static_cast<Eigen::Index>(labels.size()) == logits.cols(), labels.size(), " labels for ", logits.cols(),
-          " samples");
-  for (const int label : labels)
-    require(label >= 0 && label < logits.rows(), "label ", label, " of ", logits.rows(), " classes");
-}
-
 // Empty when `text` is anything but numbers from 1 to kLargestLayer, separated by commas.
 std::vector<int> parse_sizes(std::string_view text) {
   std::vector<int> sizes;
@@ -64,23 +45,22 @@ std::vector<int> hidden_layers(std::string_view spec) {
 
 }  // namespace
 
-LossSum cross_entropy(const MatrixIn& logits, std::span<const int> labels) {
-  check_labels(logits, labels);
-  LossSum sum;
-  Eigen::ArrayXf powers(logits.rows());
-  for (Eigen::Index i = 0; i < logits.cols(); ++i)
-    add_sample(logits.col(i), labels[static_cast<std::size_t>(i)], powers, sum);
-  return sum;
-}
-
-LossSum cross_entropy(const MatrixIn& logits, std::span<const int> labels, MatrixOut gradient) {
-  check_labels(logits, labels);
+LossSum cross_entropy(const MatrixIn& logits, std::span<const int> labels, Matrix& gradient) {
+  require(static_cast<Eigen::Index>(labels.size()) == logits.cols(), labels.size(), " labels for ", logits.cols(),
+          " samples");
+  gradient.resize(logits.rows(), logits.cols());
   LossSum sum;
   const auto samples = static_cast<float>(logits.cols());
   for (Eigen::Index i = 0; i < logits.cols(); ++i) {
     const int label = labels[static_cast<std::size_t>(i)];
+    require(label >= 0 && label < logits.rows(), "label ", label, " of ", logits.rows(), " classes");
+    Eigen::Index best = 0;
+    const float largest = logits.col(i).maxCoeff(&best);
     auto column = gradient.col(i).array();
-    const float total = add_sample(logits.col(i), label, column, sum);
+    column = (logits.col(i).array() - largest).exp();
+    const float total = column.sum();
+    sum.loss += std::log(static_cast<double>(total)) - (static_cast<double>(logits(label, i)) - largest);
+    sum.correct += best == label ? 1 : 0;
     column /= total * samples;
     column[label] -= 1 / samples;
   }
@@ -98,8 +78,6 @@ Network::Network(const std::string& spec, int features, int classes) {
     total += layer.product() + static_cast<std::size_t>(size);
     require(total <= std::numeric_limits<Index>::max(), "network ", spec, " has ", total,
             " weights or more: too many for an index");
-    tensors_.push_back(static_cast<Index>(layer.product()));
-    tensors_.push_back(static_cast<Index>(size));
     layers_.push_back(layer);
   }
   parameters_ = static_cast<Index>(total);
@@ -139,15 +117,13 @@ const Matrix& Network::forward(std::span<const float> weights, const MatrixIn& i
 }
 
 // Begins with the gradient by the logits in delta_.
-void Network::backward(std::span<const float> weights, const Matrix& input, std::span<float> gradient,
-                       const TensorReady& ready) {
+void Network::backward(std::span<const float> weights, const Matrix& input, std::span<float> gradient) {
   for (std::size_t i = layers_.size(); i-- > 0;) {
     const Layer& layer = layers_[i];
     const Matrix& x = i == 0 ? input : layers_[i - 1].out;
     float* begin = gradient.data() + layer.begin;
     Eigen::Map<Matrix>(begin, layer.inputs, layer.outputs).noalias() = x * delta_.transpose();
     Eigen::Map<Eigen::VectorXf>(begin + layer.product(), layer.outputs) = delta_.rowwise().sum();
-    for (std::size_t t = 2; ready && t-- > 0;) ready(2 * i + t);
     if (i == 0) break;
     const Eigen::Map<const Matrix> matrix(weights.data() + layer.begin, layer.inputs, layer.outputs);
     next_.resize(layer.inputs, input.cols());
@@ -156,14 +132,11 @@ void Network::backward(std::span<const float> weights, const Matrix& input, std:
   }
 }
 
-double Network::gradient(std::span<const float> weights, const Batch& batch, std::span<float> gradient,
-                         const TensorReady& ready) {
+double Network::gradient(std::span<const float> weights, const Batch& batch, std::span<float> gradient) {
   check(weights, batch.inputs);
   require(gradient.size() == parameters_, "gradient of ", gradient.size(), " for ", parameters_);
-  const Matrix& logits = forward(weights, batch.inputs);
-  delta_.resize(logits.rows(), logits.cols());
-  const LossSum sum = cross_entropy(logits, batch.labels, delta_);
-  backward(weights, batch.inputs, gradient, ready);
+  const LossSum sum = cross_entropy(forward(weights, batch.inputs), batch.labels, delta_);
+  backward(weights, batch.inputs, gradient);
   return sum.loss / static_cast<double>(batch.inputs.cols());
 }
 
@@ -173,7 +146,7 @@ Network::Score Network::evaluate(std::span<const float> weights, const Batch& da
   for (Eigen::Index begin = 0; begin < data.inputs.cols(); begin += kChunk) {
     const auto count = std::min(kChunk, data.inputs.cols() - begin);
     const Matrix& logits = forward(weights, data.inputs.middleCols(begin, count));
-    const LossSum sum = cross_entropy(logits, std::span(data.labels).subspan(begin, count));
+    const LossSum sum = cross_entropy(logits, std::span(data.labels).subspan(begin, count), delta_);
     score.loss += sum.loss;
     score.accuracy += sum.correct;
   }

@@ -5,7 +5,6 @@
 // COST: a warm step allocates nothing (but Eigen, for products of large layers, its packing buffers); no threads.
 #pragma once
 
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,20 +15,15 @@
 namespace oktopk {
 
 using MatrixIn = Eigen::Ref<const Matrix>;
-using MatrixOut = Eigen::Ref<Matrix>;
 
 struct LossSum {
   double loss = 0;  // of all samples; in double, so that means over a large set are exact enough to print
   int correct = 0;  // samples whose label has the largest logit (the first of equal ones)
 };
 
-// REQUIRES: a label per column of `logits`, each smaller than its rows.
-LossSum cross_entropy(const MatrixIn& logits, std::span<const int> labels);
-// The same; `gradient` becomes that of the mean loss by the logits.
-LossSum cross_entropy(const MatrixIn& logits, std::span<const int> labels, MatrixOut gradient);
-
-// Called with a tensor's place in Network::tensors().
-using TensorReady = std::function<void(std::size_t)>;
+// `gradient` becomes that of the mean loss by the logits. UsageError unless each column of `logits` has a label that is
+// smaller than the number of rows.
+LossSum cross_entropy(const MatrixIn& logits, std::span<const int> labels, Matrix& gradient);
 
 class Network {
  public:
@@ -42,16 +36,12 @@ class Network {
   Network(const std::string& spec, int features, int classes);
 
   Index parameters() const { return parameters_; }
-  // Sizes of the weight tensors in flat order: weights (one output after the other) and biases of the first layer, ...
-  const std::vector<Index>& tensors() const { return tensors_; }
 
   // He initialisation, biases zero; the same for the same seed.
   void initialise(std::span<float> weights, std::uint64_t seed) const;
 
-  // Mean cross-entropy over the batch; every entry of `gradient` is written. ready(t) is called as soon as the gradient
-  // of tensor t is final: the last tensor first, each once.
-  double gradient(std::span<const float> weights, const Batch& batch, std::span<float> gradient,
-                  const TensorReady& ready = {});
+  // Returns the mean cross-entropy over the batch; writes every entry of `gradient`.
+  double gradient(std::span<const float> weights, const Batch& batch, std::span<float> gradient);
 
   Score evaluate(std::span<const float> weights, const Batch& data);
 
@@ -65,11 +55,9 @@ class Network {
 
   void check(std::span<const float> weights, const Matrix& input) const;
   const Matrix& forward(std::span<const float> weights, const MatrixIn& input);
-  void backward(std::span<const float> weights, const Matrix& input, std::span<float> gradient,
-                const TensorReady& ready);
+  void backward(std::span<const float> weights, const Matrix& input, std::span<float> gradient);
 
   std::vector<Layer> layers_;
-  std::vector<Index> tensors_;
   Index parameters_ = 0;
   Matrix delta_, next_;  // gradients by the outputs of a layer, and by its inputs
 };

@@ -11,15 +11,14 @@
 namespace oktopk {
 
 void check(const Recipe& recipe) {
-  const auto one_of = [](const char* what, const std::string& value, std::initializer_list<const char*> names) {
-    std::string list;
-    for (const char* name : names) list += (list.empty() ? "" : ", ") + std::string(name);
-    require(std::ranges::find(names, value) != names.end(), "unknown ", what, " '", value, "'; there are: ", list);
-  };
-  one_of("optimiser", recipe.optimiser, {"sgd", "momentum", "adam"});
-  one_of("schedule", recipe.schedule, {"cosine", "constant"});
+  const std::string& o = recipe.optimiser;
+  require(o == "sgd" || o == "momentum" || o == "adam", "unknown optimiser '", o, "'; there are: sgd, momentum, adam");
+  require(recipe.schedule == "cosine" || recipe.schedule == "constant", "unknown schedule '", recipe.schedule,
+          "'; there are: cosine, constant");
   require(recipe.learning_rate >= 0 && std::isfinite(recipe.learning_rate), "learning rate = ", recipe.learning_rate,
           ", but it must be positive (0: the optimiser's default)");
+  find_adam_mode(recipe.adam);
+  find_sparsify(recipe.sparsify);
   parse_warmup(recipe.warmup, 1, 1);
 }
 
@@ -52,14 +51,14 @@ std::unique_ptr<Optimiser> make_optimiser(Synchroniser& sync, const Recipe& reci
                                                            .beta2 = recipe.beta2,
                                                            .weight_decay = recipe.weight_decay,
                                                            .clip_norm = recipe.clip_norm,
-                                                           .mode = recipe.adam,
-                                                           .sparsify = recipe.sparsify,
+                                                           .mode = find_adam_mode(recipe.adam),
+                                                           .sparsify = find_sparsify(recipe.sparsify),
                                                            .look_ahead = recipe.look_ahead});
   return std::make_unique<SparseSGD>(sync, SgdOptions{.learning_rate = rate,
                                                       .momentum = recipe.optimiser == "sgd" ? 0 : recipe.momentum,
                                                       .weight_decay = recipe.weight_decay,
                                                       .clip_norm = recipe.clip_norm,
-                                                      .sparsify = recipe.sparsify,
+                                                      .sparsify = find_sparsify(recipe.sparsify),
                                                       .interval_aware = recipe.interval_momentum,
                                                       .factor_masking = recipe.factor_masking,
                                                       .look_ahead = recipe.look_ahead});
@@ -67,11 +66,12 @@ std::unique_ptr<Optimiser> make_optimiser(Synchroniser& sync, const Recipe& reci
 
 std::string to_string(const Recipe& recipe) {
   std::string text = recipe.optimiser;
-  if (recipe.optimiser == "adam" && recipe.sparsify == Sparsify::gradients)
-    text += recipe.adam == AdamMode::interval_aware ? ", interval-aware" : ", " + std::string(to_string(recipe.adam));
-  if (recipe.optimiser == "momentum" && recipe.sparsify == Sparsify::gradients)
-    text += recipe.interval_momentum ? ", interval-aware" : ", published";
-  if (recipe.sparsify == Sparsify::updates) text += ", updates";
+  const bool is_interval_aware =
+      recipe.optimiser == "adam" ? recipe.adam == "interval_aware" : recipe.interval_momentum;
+  if (recipe.sparsify == "updates")
+    text += ", updates";
+  else if (recipe.optimiser != "sgd")
+    text += is_interval_aware ? ", interval-aware" : recipe.optimiser == "adam" ? ", " + recipe.adam : ", published";
   if (recipe.factor_masking) text += ", masking";
   if (recipe.look_ahead) text += ", look-ahead";
   if (recipe.warmup != "none") text += ", warm-up " + recipe.warmup;
@@ -80,20 +80,9 @@ std::string to_string(const Recipe& recipe) {
 }
 
 nlohmann::json to_json(const Recipe& recipe) {
-  return {{"optimiser", recipe.optimiser},
-          {"learning_rate", learning_rate_at(recipe, 0, 0)},
-          {"momentum", recipe.momentum},
-          {"beta2", recipe.beta2},
-          {"weight_decay", recipe.weight_decay},
-          {"clip_norm", recipe.clip_norm},
-          {"schedule", recipe.schedule},
-          {"adam", to_string(recipe.adam)},
-          {"sparsify", to_string(recipe.sparsify)},
-          {"interval_momentum", recipe.interval_momentum},
-          {"look_ahead", recipe.look_ahead},
-          {"factor_masking", recipe.factor_masking},
-          {"flush", recipe.flush},
-          {"warmup", recipe.warmup}};
+  nlohmann::json json = recipe;
+  json["learning_rate"] = learning_rate_at(recipe, 0, 0);
+  return json;
 }
 
 }  // namespace oktopk

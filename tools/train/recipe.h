@@ -22,16 +22,18 @@ struct Recipe {
   float weight_decay = 0;
   float clip_norm = 0;
   std::string schedule = "cosine";  // of the learning rate: cosine or constant
-  AdamMode adam = AdamMode::interval_aware;
+  std::string adam = "interval_aware";
   bool interval_momentum = true;  // of gradients; false: published
-  Sparsify sparsify = Sparsify::gradients;
+  std::string sparsify = "gradients";
   bool factor_masking = false;
   bool look_ahead = false;
-  bool flush = true;                  // apply what is unsent after the last step
+  bool flush = true;                  // apply unsent values after the last step
   std::string warmup = "dense:0.02";  // none, dense:SHARE or dgc:SHARE of the steps
 };
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Recipe, optimiser, learning_rate, momentum, beta2, weight_decay, clip_norm, schedule,
+                                   adam, interval_momentum, sparsify, factor_masking, look_ahead, flush, warmup)
 
-// A flush brings Adam the coordinates of which it knows least, and harms.
+// A flush harms Adam: it brings coordinates that Adam has hardly seen.
 inline bool recommends_flush(const std::string& optimiser) { return optimiser != "adam"; }
 
 // UsageError that names the value and the rule.
@@ -48,6 +50,7 @@ std::unique_ptr<Optimiser> make_optimiser(Synchroniser& sync, const Recipe& reci
 // "momentum, updates, look-ahead, warm-up dense:0.1": the differences from the plainest recipe.
 std::string to_string(const Recipe& recipe);
 
+// With the learning rate that is used.
 nlohmann::json to_json(const Recipe& recipe);
 
 }  // namespace oktopk
