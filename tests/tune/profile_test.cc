@@ -5,6 +5,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/state.h"
+#include "oktopk/tune/tuner.h"
 
 namespace oktopk::profile_test {
 namespace {
