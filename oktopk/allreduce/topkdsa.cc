@@ -27,8 +27,7 @@ class SplitGather final : public Allreduce {
   Prediction predict(const Problem& problem) const override {
     const Cost expected = cost(problem);
     // Regions differ by one value when P does not divide n.
-    if (always_dense_)
-      return {expected, expected + Cost{.bytes = (problem.P - 1.0) * (codec().lossless() ? 4 : 2)}};
+    if (always_dense_) return {expected, expected + Cost{.bytes = (problem.P - 1.0) * (codec().lossless() ? 4 : 2)}};
     Problem disjoint = problem;
     disjoint.disjoint = true;
     Cost bound = cost(disjoint);

@@ -19,8 +19,6 @@
 namespace oktopk {
 namespace {
 
-constexpr double kDensity = 0.01;  // where neither density nor k is given
-
 constexpr EnumNames<NanPolicy, 3> kNanPolicies("NaN policy", "error", "skip", "local");
 
 template <class T>
@@ -153,7 +151,7 @@ NanPolicy find_nan_policy(std::string_view name) { return kNanPolicies.find(name
 
 std::size_t entries_per_step(Index n, const ReducerOptions& options) {
   if (options.k == 0) {
-    const double density = options.density.value_or(kDensity);
+    const double density = options.density.value_or(kDefaultDensity);
     require(density > 0 && density <= 1, "reducer: density = ", density, ", but it must be in (0, 1]");
     return entries_at(density, n);
   }

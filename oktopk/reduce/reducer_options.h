@@ -16,6 +16,7 @@ namespace oktopk {
 // n as an index. UsageError, which names `whose` n it is, above 2^32 - 1.
 Index checked_size(std::string_view whose, std::uint64_t n);
 
+inline constexpr double kDefaultDensity = 0.01;  // where neither density nor k is given
 // k of the steps after the warm-up. UsageError unless it is in 1..n.
 std::size_t entries_per_step(Index n, const ReducerOptions& options);
 

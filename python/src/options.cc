@@ -100,7 +100,7 @@ constexpr auto kKeywords = std::to_array<Keyword>({
 // The classes of the PyTorch layer always give a density.
 void check_density(ReducerOptions& options) {
   if (options.k > 0 || options.preset == "dense") return options.density.reset();
-  const double density = options.density.value_or(0.01);
+  const double density = options.density.value_or(kDefaultDensity);
   require(density > 0 && density < 1, "reducer: density = ", density,
           ", but it is the share of the values that a step sends, above 0 and below 1: 0.01 is 1%; "
           "preset=\"dense\" sends all");

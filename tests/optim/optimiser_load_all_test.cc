@@ -49,10 +49,10 @@ TEST_P(OptimiserLoadAll, continues_on_any_number_of_ranks) {
     const auto continued = gather_world("threads", P, [&](Communicator& comm) {
       Reducer reducer(comm, kSize, sparse_options());
       const auto optimiser = GetParam().make(reducer);
-      optimiser->load_all(states);
+      optimiser->load_all(states.size(), [&](std::size_t i) { return std::span<const std::byte>(states[i]); });
       Weights weights = saved[0].weights, flushed = weights;
       train_on(*optimiser, weights, 20, 30);
-      optimiser->load_all(states);
+      optimiser->load_all(states.size(), [&](std::size_t i) { return std::span<const std::byte>(states[i]); });
       optimiser->flush(flushed);
       optimiser->catch_up(flushed);
       EXPECT_LT(distance(flushed, saved[0].flushed), 1e-4 * distance(saved[0].flushed, first_weights(kSize)));

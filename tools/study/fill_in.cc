@@ -52,7 +52,7 @@ json measure_fill_in(Communicator& comm, const StudyTask& task, const std::strin
   });
   json row = {{"data", data}, {"ranks", comm.size()}, {"k", k}};
   for (std::size_t r = 0; r < reducers.size(); ++r)
-    row["update_per_k"][reducers[r]->allreduce().name()] = entries[r] / task.steps / static_cast<double>(k);
+    row["update_per_k"][state_of(*reducers[r]).allreduce->name()] = entries[r] / task.steps / static_cast<double>(k);
   for (const UnionSize& u : unions)
     row["unions"].push_back({{"m", u.m}, {"per_k", u.per_k}, {"exponent", exponent_of(u)}});
   return row;

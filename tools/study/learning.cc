@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <map>
 
+#include "oktopk/reduce/reducer_options.h"
 #include "tools/statistics.h"
 #include "tools/study/study.h"
 #include "tools/text.h"
@@ -146,7 +147,7 @@ nlohmann::json run_row(Communicator& comm, const LearningProblem& problem, const
           {"recipe", to_json(row.options.recipe)},
           {"preset", reducer.preset},
           {"residual", to_string(reducer.allreduce.residual)},
-          {"density", reducer.density.value_or(0.01)},
+          {"density", reducer.density.value_or(kDefaultDensity)},
           {"losses", losses},
           {"accuracies", accuracies},
           {"gaps", gaps},

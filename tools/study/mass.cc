@@ -86,7 +86,7 @@ class MassRun {
     return {{"preset", options_.preset},
             {"residual", to_string(options_.allreduce.residual)},
             {"ranks", comm_.size()},
-            {"codec", to_string(options_.allreduce.codec)},
+            {"codec", to_string(options_.allreduce.codec.value_or(Codec{}))},
             {"brought", brought_},
             {"lost", norm1(lost_)},
             {"share", total_.back()},

@@ -95,7 +95,7 @@ json measure_xi(Communicator& comm, const StudyTask& task, const SmallTraining& 
           {"ranks", comm.size()},
           {"n", weights.size()},
           {"k", reducer.k()},
-          {"density", options.density},
+          {"density", options.density.value_or(kDefaultDensity)},
           {"steps", steps},
           {"xi", xi},
           {"xi_applied", xis_applied},

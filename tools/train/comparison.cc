@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "oktopk/allreduce/presets.h"
+#include "oktopk/reduce/reducer_options.h"
 #include "tools/report/document.h"
 #include "tools/text.h"
 
@@ -98,12 +99,13 @@ json training_result(const TrainOptions& o, const std::string& world, double flo
       {"set_up", fmt::format("teacher, {} with {:.0f} parameters, {}, {} samples per rank and step, {} steps, density "
                              "{}, {}, codec {}, seed {}",
                              o.model, runs.empty() ? 0 : runs.front().parameters, world, o.batch, o.steps,
-                             o.reducer.density, to_string(o.recipe), to_string(o.reducer.allreduce.codec), o.seed)},
+                             o.reducer.density.value_or(kDefaultDensity), to_string(o.recipe),
+                             to_string(o.reducer.allreduce.codec.value_or(Codec{})), o.seed)},
       {"model", o.model},
       {"steps", o.steps},
       {"batch_per_rank", o.batch},
       {"seed", o.seed},
-      {"density", o.reducer.density},
+      {"density", o.reducer.density.value_or(kDefaultDensity)},
       {"recipe", to_json(o.recipe)},
       {"runs", runs}};
 }

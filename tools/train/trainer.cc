@@ -11,6 +11,7 @@
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/decorators.h"
 #include "oktopk/reduce/density.h"
+#include "oktopk/reduce/reducer_options.h"
 #include "tests/laws/subject.h"
 #include "tools/kernels/timing.h"
 #include "tools/statistics.h"
@@ -35,7 +36,8 @@ class Trainer {
         n_(network_.parameters()),
         weights_(n_),
         gradient_(n_) {
-    options_.reducer.warmup = parse_warmup(options.recipe.warmup, options.steps, options.reducer.density);
+    options_.reducer.warmup =
+        parse_warmup(options.recipe.warmup, options.steps, options.reducer.density.value_or(kDefaultDensity));
     sync_ = make_synchroniser(counting_, n_, options_.reducer, options_.group);
     optimiser_ = make_optimiser(*sync_, options.recipe);
     network_.initialise(weights_, options.seed);
@@ -150,7 +152,7 @@ TrainingRun Trainer::finish() {
                   .steps = step_};
   const std::size_t last = std::max<std::size_t>(1, c.loss.size() / 10);
   if (!c.loss.empty()) run.train_loss = mean_of(std::span(c.loss).last(last));
-  run.k = static_cast<double>(options_.reducer.k > 0 ? options_.reducer.k : entries_at(options_.reducer.density, n_));
+  run.k = static_cast<double>(entries_per_step(n_, options_.reducer));
   const Traffic& traffic = counting_.traffic();
   run.wire_bytes = largest(static_cast<double>(traffic.duplex_bytes)) / steps;
   run.messages = largest(static_cast<double>(traffic.duplex_messages)) / steps;
