@@ -191,12 +191,8 @@ void ReducerState::copy_to(ReducerSnapshot& snapshot) const {
   snapshot.tuner = tuner;
   snapshot.is_spoilt = unsent.is_spoilt();
   snapshot.has_unsent = unsent.may_exist();
-  snapshot.residual.clear();
-  if (unsent.may_exist()) {
-    const auto residual = unsent.values();
-    snapshot.residual.resize(residual.size());
-    setting.options.device->read(residual, snapshot.residual.data());
-  }
+  snapshot.residual.resize(unsent.may_exist() ? setting.n : 0);
+  if (unsent.may_exist()) setting.options.device->read(unsent.values(), snapshot.residual.data());
   snapshot.rest = {};
   selector->save(snapshot.rest);
   allreduce->save(snapshot.rest);
