@@ -60,7 +60,7 @@ TEST(BadState, residual_that_is_not_finite_is_refused_by_all) {
       gradient[41] = 0.3141592F;
       reducer.step(gradient);
       ASSERT_EQ(state_of(reducer).unsent.values()[41], 0.3141592F);
-      expect_refusal(comm, reducer, poison(reducer.save(), 0.3141592F), "residual[41] = ");
+      expect_refusal(comm, reducer, poison(reducer.save(), 0.3141592F), "residual[41] is ");
     });
 }
 
@@ -121,7 +121,7 @@ TEST(BadState, merged_states_that_are_not_finite_or_overflow_are_refused) {
       Reducer reducer(comm, n, preset_options("topka", 3));
       const Bytes before = reducer.save();
       const std::string message = message_of([&] { reducer.load_all(states); });
-      const std::string what = value < 1 ? "residual[41] = " : "overflows at index 41";
+      const std::string what = value < 1 ? "residual[41] is " : "overflows at index 41";
       EXPECT_NE(message.find(what), std::string::npos) << message;
       EXPECT_EQ(reducer.save(), before);
     });
@@ -137,14 +137,14 @@ TEST(BadState, moments_that_are_not_finite_are_refused_by_all) {
     const std::size_t nested = reducer.save().size();
     SparseSGD sgd(reducer, {.learning_rate = 1, .momentum = 0.9F});
     sgd.step(weights, gradient);
-    expect_refusal(comm, sgd, poison(sgd.save(), 0.7F, nested), "momentum[4] = ");
+    expect_refusal(comm, sgd, poison(sgd.save(), 0.7F, nested), "momentum[4] is ");
     SparseAdamW adam(reducer, {});
     adam.step(weights, gradient);
     const float first = (1 - 0.9F) * 0.7F;
     const float second = (1 - 0.999F) * (0.7F * 0.7F);
     const std::size_t size = reducer.save().size();
-    expect_refusal(comm, adam, poison(adam.save(), first, size), "first moment[4] = ");
-    expect_refusal(comm, adam, poison(adam.save(), second, size), "second moment[4] = ");
+    expect_refusal(comm, adam, poison(adam.save(), first, size), "first moment[4] is ");
+    expect_refusal(comm, adam, poison(adam.save(), second, size), "second moment[4] is ");
   });
 }
 
