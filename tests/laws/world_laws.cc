@@ -136,7 +136,9 @@ Finding check_bad_input(Communicator& comm, const Trial& trial) {
     };
     expect(refuses_step(mine, trial.options), "different n on the ranks was accepted");
     ReducerOptions other = trial.options;
-    if (comm.rank() == 0) other.allreduce.dense = DenseSchedule::ring;
+    DenseSchedule& schedule = other.allreduce.dense;  // every preset uses it
+    if (comm.rank() == 0)
+      schedule = schedule == DenseSchedule::ring ? DenseSchedule::rabenseifner : DenseSchedule::ring;
     expect(refuses_step(trial.n, other), "different options on the ranks were accepted");
   }
   return finding;

@@ -37,7 +37,7 @@ TEST_P(NodeReducerOfMethod, step_is_a_reducers_over_the_nodes_sums) {
         EXPECT_EQ(nodes.reducer() != nullptr, leads);
         EXPECT_EQ(nodes.node_size(), node->size());
         const auto leaders = comm.split(leads ? 0 : 1, 0);
-        Reducer flat(*leaders, n, options);
+        Reducer flat(*leaders, n, only_used(options));
         for (std::uint64_t step = 0; step < 7; ++step) {
           const auto gradient = make_input(Input::dyadic, n, comm.rank(), step, 1);
           const Update update = nodes.step(gradient, 0.5F);
