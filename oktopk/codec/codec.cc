@@ -32,8 +32,7 @@ constexpr std::array<CodingInfo, kIndexCodingCount + kValueCodingCount> kCodings
     {"log8", "sign and 7-bit logarithmic level per value, a scale per 256", nullptr, value_log8},
     {"log4", "sign and 3-bit logarithmic level per value, a scale per 256", nullptr, value_log4},
 }};
-static_assert(!kCodings[kIndexCodingCount - 1].name.empty() && !kCodings.back().name.empty(),
-              "a coding lacks its row");
+static_assert(!kCodings[kIndexCodingCount - 1].name.empty() && !kCodings.back().name.empty(), "a coding lacks its row");
 
 template <class Coding>
 const CodingInfo& row_of(std::span<const CodingInfo> table, Coding coding) {

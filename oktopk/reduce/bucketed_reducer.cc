@@ -61,7 +61,7 @@ BucketedReducer::BucketedReducer(Communicator& comm, const std::vector<std::uint
       comm_(traced_ ? *traced_ : comm),
       nan_policy_(options.nan_policy),
       trace_(options.trace.on_rank(comm.rank())),
-      buckets_(plan_buckets(tensors_, fusion)),
+      buckets_(plan_buckets(tensors_, fusion, fusion_model(tensors_, options, comm.size(), fusion))),
       n_(buckets_.front().range.end),
       description_(describe(tensors_, buckets_)),
       bucket_of_(tensors_.size()),

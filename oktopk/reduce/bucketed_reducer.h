@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "oktopk/reduce/reducer.h"
+#include "oktopk/tune/profile.h"
 
 namespace oktopk {
 
@@ -29,9 +30,12 @@ struct StepLog;
 
 // Which tensors are exchanged together. More buckets overlap more of the backward pass and pay more messages.
 enum class FusionPolicy {
-  whole,   // one bucket: k is the model's, nothing overlaps; the choice of Ok-Topk (PPoPP'22)
-  tensor,  // one bucket per tensor
-  size,    // fuse until a bucket holds at least so many values
+  whole,    // one bucket: k is the model's, nothing overlaps; the choice of Ok-Topk (PPoPP'22)
+  tensor,   // one bucket per tensor
+  size,     // fuse until a bucket holds at least so many values
+  search,   // the best size by binary search on the iteration time, after TopKA2A (Peng, Li, Shi, Li, ICPP'24), with
+            // the time from the cost model in place of a measured one
+  optimal,  // ours: the best of all plans under the same model, by dynamic programming
 };
 std::string_view to_string(FusionPolicy policy);
 FusionPolicy find_fusion_policy(std::string_view name);  // UsageError lists the names
@@ -39,6 +43,11 @@ FusionPolicy find_fusion_policy(std::string_view name);  // UsageError lists the
 struct FusionOptions {
   FusionPolicy policy = FusionPolicy::whole;
   std::size_t values = std::size_t{1} << 20;  // size: of a full bucket
+  // search and optimal: the prices of a message, a byte and a merged entry, and the seconds of the backward pass,
+  // either per tensor in flat order, or altogether, divided by size.
+  Machine machine = {};
+  double backward_seconds = 0;
+  std::vector<double> tensor_seconds = {};
 };
 
 // Tensors first <= t < end; their values in the flat gradient.
