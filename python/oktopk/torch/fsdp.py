@@ -83,7 +83,7 @@ def register_fsdp(
     for name, _, group_of_parameters in named:
         check_mesh(name, group_of_parameters, group)
         check_gradients(name, group_of_parameters, truth("host_staging", host_staging))
-    if dense_steps > 0:
+    if dense_steps > 0 and preset != "dense":  # which needs no warm-up
         options["warmup"] = [(dense_steps, 1.0), *(options.get("warmup") or [])]
     if active(grad_scaler) is not None:
         options["nan_policy"] = options.get("nan_policy") or "skip"
