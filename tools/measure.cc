@@ -11,6 +11,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/decorators.h"
+#include "oktopk/reduce/reducer_options.h"
 #include "oktopk/reduce/reducer_state.h"
 #include "oktopk/reduce/synchroniser.h"
 #include "oktopk/tune/tuner.h"
@@ -76,8 +77,7 @@ std::unique_ptr<Allreduce> make_measured(const Subject& subject, const ReducerOp
   const Method* choice = choice_of(subject);
   require(choice != nullptr || options.preset != "auto", "-c with --preset auto and --group: name the preset instead");
   if (choice == nullptr) return make_allreduce(find_preset(options.preset), options.allreduce);
-  const Preset& preset = find_preset(choice->preset);
-  return make_allreduce(preset, choice->options(fitting(preset, options.allreduce)));
+  return make_allreduce(find_preset(choice->preset), options_of(*choice, options));
 }
 
 // One more step, compared with the oracle on rank 0.

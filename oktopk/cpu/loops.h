@@ -89,13 +89,14 @@ OKTOPK_TARGET inline void to_bf16(const float* val, std::size_t count, std::byte
   }
 }
 
-OKTOPK_TARGET inline bool from_bf16(const std::byte* from, std::size_t count, float* val) {
+template <bool adds>
+OKTOPK_TARGET inline bool read_bf16(const std::byte* from, std::size_t count, float* val) {
   std::uint32_t wrong = 0;
   for (std::size_t i = 0; i < count; ++i) {
     Bf16 half;
     std::memcpy(&half, from + sizeof half * i, sizeof half);
     wrong |= (half.bits & 0x7F80u) == 0x7F80u ? 1u : 0u;
-    val[i] = to_float(half);
+    val[i] = adds ? val[i] + to_float(half) : to_float(half);
   }
   return wrong == 0;
 }
@@ -107,17 +108,6 @@ OKTOPK_TARGET inline bool split_bf16(float* val, std::size_t count, std::byte* o
     wrong |= (std::bit_cast<std::uint32_t>(val[i]) & 0x7F800000u) == 0x7F800000u ? 1u : 0u;
     std::memcpy(out + sizeof half * i, &half, sizeof half);
     val[i] -= to_float(half);
-  }
-  return wrong == 0;
-}
-
-OKTOPK_TARGET inline bool add_bf16(const std::byte* from, std::size_t count, float* sum) {
-  std::uint32_t wrong = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    Bf16 half;
-    std::memcpy(&half, from + sizeof half * i, sizeof half);
-    wrong |= (half.bits & 0x7F80u) == 0x7F80u ? 1u : 0u;
-    sum[i] += to_float(half);
   }
   return wrong == 0;
 }

@@ -164,10 +164,11 @@ std::size_t combine(CooSource sorted, CooSink out) {
 
 constexpr EntryKernels kScalarEntries{512, scalar::drain, combine, scalar::filter, scalar::collect, scalar::intersect};
 
-constexpr CodingKernels kScalarCodings{scalar::increases,   scalar::gaps,      scalar::pack,          scalar::unpack,
-                                       scalar::unpack_gaps, scalar::list_ones, scalar::set_high_bits, scalar::join,
-                                       scalar::to_bf16,     scalar::from_bf16, scalar::split_bf16,    scalar::add_bf16,
-                                       scalar::extremes,    scalar::log_codes};
+constexpr CodingKernels kScalarCodings{scalar::increases,        scalar::gaps,        scalar::pack,
+                                       scalar::unpack,           scalar::unpack_gaps, scalar::list_ones,
+                                       scalar::set_high_bits,    scalar::join,        scalar::to_bf16,
+                                       scalar::read_bf16<false>, scalar::split_bf16,  scalar::read_bf16<true>,
+                                       scalar::extremes,         scalar::log_codes};
 
 constexpr ElementKernels kScalarElements{
     scalar::mark,       {scalar::accumulate_mark<float>, scalar::accumulate_mark<Bf16>, scalar::accumulate_mark<Fp16>},

@@ -241,10 +241,11 @@ OKTOPK_AVX2 void set_high_bits(const LowPart& low, const std::uint32_t* idx, std
 }  // namespace
 }  // namespace avx2
 
-static constexpr CodingKernels kAvx2Codings{avx2::increases,   avx2::gaps,      avx2::pack,          avx2::unpack,
-                                            avx2::unpack_gaps, avx2::list_ones, avx2::set_high_bits, avx2::join,
-                                            avx2::to_bf16,     avx2::from_bf16, avx2::split_bf16,    avx2::add_bf16,
-                                            avx2::extremes,    avx2::log_codes};
+static constexpr CodingKernels kAvx2Codings{avx2::increases,        avx2::gaps,        avx2::pack,
+                                            avx2::unpack,           avx2::unpack_gaps, avx2::list_ones,
+                                            avx2::set_high_bits,    avx2::join,        avx2::to_bf16,
+                                            avx2::read_bf16<false>, avx2::split_bf16,  avx2::read_bf16<true>,
+                                            avx2::extremes,         avx2::log_codes};
 
 static constexpr CodingKernels kAvx512Codings = [] {
   CodingKernels codings = kAvx2Codings;

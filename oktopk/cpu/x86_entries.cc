@@ -31,7 +31,7 @@ OKTOPK_AVX2 __m256i magnitudes(const float* from) {
   return _mm256_and_si256(load(from), _mm256_set1_epi32(static_cast<int>(kMagnitude)));
 }
 
-// Which of 64 groups were touched; none is afterwards.
+// Returns a bit for each of 64 groups, set where the group was touched, and clears their bytes.
 OKTOPK_AVX2 std::uint64_t take_touched(std::uint8_t* bytes) {
   const __m256i zero = _mm256_setzero_si256();
   const auto low = static_cast<std::uint32_t>(_mm256_movemask_epi8(_mm256_cmpgt_epi8(load(bytes), zero)));

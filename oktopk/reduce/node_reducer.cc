@@ -80,7 +80,7 @@ void NodeReducer::check_sound() const {
   if (spoilt_) fail<CommError>("node reducer: an earlier step failed half-way: ", way_out(comm_.size() > 1));
 }
 
-// Whatever went wrong: the ranks are no longer in step, in this node and in the others.
+// After an exception of any kind the ranks are no longer in step, in this node and in the others.
 template <class Act>
 auto NodeReducer::all_or_dead(const Act& act) {
   try {

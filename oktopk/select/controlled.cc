@@ -62,9 +62,7 @@ class Controlled final : public Selector {
   void restart(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out) {
     const auto wanted = static_cast<std::size_t>(std::ceil(kAim * static_cast<double>(k)));
     const std::size_t aim = std::min(in.acc.size(), wanted);
-    select_exact(device, in, aim, out);
-    const float smallest = smallest_magnitude(out.val);
-    threshold_ = out.size() == aim && std::isfinite(smallest) ? smallest : 0.0F;
+    threshold_ = select_for_threshold(device, in, aim, out);
     slope_ = threshold_ > 0 ? tail_slope(out.val, threshold_) : 0.0;
     keep_largest(out, k);
   }

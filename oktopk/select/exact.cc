@@ -72,4 +72,10 @@ void select_exact(const Device& device, const Accumulation& in, std::size_t k, S
   keep_largest(out, k);
 }
 
+float select_for_threshold(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out) {
+  select_exact(device, in, k, out);
+  const float smallest = smallest_magnitude(out.val);
+  return out.size() == k && std::isfinite(smallest) ? smallest : 0.0F;
+}
+
 }  // namespace oktopk

@@ -4,7 +4,6 @@
 // gradients change (docs/algorithms/oktopk.md). follows_counts adds what the authors' released code does for
 // VGG-16: 1.2% up or down after a count above 5k/4 or below 2k/3, and up to five times 3% up in a step that selects
 // more than 4k/3. Fewer than k non-zero values give no threshold: the next step evaluates again.
-#include <cmath>
 #include <memory>
 
 #include "oktopk/base/error.h"
@@ -35,9 +34,7 @@ class Reused final : public Selector {
     step_ = (step_ + 1) % tau_prime_;
     k_ = k;
     if (evaluate) {
-      select_exact(device, in, k, out);
-      const float smallest = smallest_magnitude(out.val);
-      threshold_ = out.size() == k && std::isfinite(smallest) ? smallest : 0.0F;
+      threshold_ = select_for_threshold(device, in, k, out);
     } else {
       device.accumulate_select(in, threshold_, out);
       if (follows_counts_) follow(out, k);

@@ -65,6 +65,9 @@ std::unique_ptr<Selector> make_controlled(const SelectorOptions& options);
 
 // Folds the gradient in and writes the k largest entries. COST: one pass over n, three where a sample does not help.
 void select_exact(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out);
+// The same. Returns the k-th magnitude as a threshold; 0 when fewer than k values differ from zero, or when it is not
+// finite.
+float select_for_threshold(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out);
 
 // Appends the `count` largest entries of x, all of them if there are fewer, and those that share a bin of the magnitude
 // histogram with the last. COST: two passes.

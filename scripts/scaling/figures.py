@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figures of docs/scaling.md (PNG). One colour and one mark per preset everywhere: the palette of
-tools/report/style.h."""
+tools/report/page.cc."""
 
 import io
 

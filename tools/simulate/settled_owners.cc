@@ -35,18 +35,18 @@ void start_memory(const Device& device, const SupportSpec& spec, RegionMemory& m
 // Adds all ranks' selections of a step to the memory; returns the sums that circulant's ranks exchange about them.
 BlockTally add_selections(const Device& device, const SupportSpec& spec, std::uint64_t step, RegionMemory& memory,
                           std::vector<bool>& has_arrived) {
-  BlockTally note;
+  BlockTally tally;
   has_arrived.assign(spec.n, false);
   SparseVector selection;
   for (int rank = 0; rank < spec.P; ++rank) {
     make_selection(spec, rank, step, selection);
     memory.add(device, selection);
     for (const Index i : selection.idx) has_arrived[i] = true;
-    ++note.contributors;
-    note.load += selection.size();
-    note.log_threshold += std::llround(BlockTally::kOctave * std::log2(smallest_magnitude(selection.val)));
+    BlockTally mine = BlockTally::of(selection);
+    mine.load = selection.size();
+    tally += mine;
   }
-  return note;
+  return tally;
 }
 
 }  // namespace
@@ -69,8 +69,8 @@ SettledOwners settle_owners(const SupportSpec& spec) {
   std::vector<bool> has_arrived;
   const std::uint64_t steps = settling_steps(spec);
   for (; owners.steps < steps; ++owners.steps) {
-    const BlockTally note = add_selections(*device, spec, owners.steps, owners.memory, has_arrived);
-    if (owners.threshold.follow(note, spec.k)) {
+    const BlockTally tally = add_selections(*device, spec, owners.steps, owners.memory, has_arrived);
+    if (owners.threshold.follow(tally, spec.k)) {
       share.clear();
       owners.memory.append_largest(*device, owners.threshold.aim(spec.k), share);
       owners.threshold.refresh(*alone.front(), share.val, spec.k, work);
