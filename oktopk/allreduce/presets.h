@@ -37,8 +37,8 @@ struct AllreduceOptions {
   ThresholdRule thresholds = ThresholdRule::steered;  // oktopk
   int tau_prime = 32;                                 // oktopk: steps between exact global thresholds, at first
   int bucket = 4;                                     // oktopk: peers per bucket of the split
-  double balance_trigger = 4;  // oktopk: balance when the largest share exceeds this times the mean
-  DenseSchedule dense = DenseSchedule::automatic;
+  double balance_trigger = 4;                      // oktopk: balance when the largest share exceeds this times the mean
+  DenseSchedule dense = DenseSchedule::automatic;  // of dense steps: preset dense, warm-up and flush
   friend bool operator==(const AllreduceOptions&, const AllreduceOptions&) = default;
 };
 

@@ -33,6 +33,8 @@ std::string_view to_string(Sparsify sparsify) { return kSparsify[sparsify]; }
 Sparsify find_sparsify(std::string_view name) { return kSparsify.find(name); }
 
 float clip_factor(Communicator& comm, Gradient gradient, float clip_norm) {
+  require(clip_norm > 0 && std::isfinite(clip_norm), "clip_factor: clip_norm = ", clip_norm,
+          ", but it must be positive and finite");
   Workspace work;
   double squares = gradient.dispatch([&](const auto* values) {
     double sum = 0;
@@ -135,7 +137,8 @@ Optimiser::Saved Optimiser::open(std::span<const std::byte> bytes) const {
   require_saver(state, "an optimiser");
   const std::string options = state.take_text();
   const std::string mine = rule_->description();
-  require(options == mine, "state: saved by another optimiser (", options, "), this is ", mine);
+  const auto [theirs, ours] = first_difference(options, mine);
+  require(options == mine, "state: saved by another optimiser: \"", theirs, "\", but this one has \"", ours, "\"");
   std::unique_ptr<UpdateRule> rule = rule_->fresh();
   rule->learning_rate = state.take<float>();
   check_rate(rule->learning_rate, rule->decoupled_decay);

@@ -25,7 +25,8 @@ Sparsify find_sparsify(std::string_view name);
 
 // Collective: the factor of clipping by global norm, min(1, clip_norm / sqrt(sum over the ranks of ||g_r||^2 / P)),
 // which bounds the norm of the mean; with equal bits on all ranks. 1 when some gradient is not finite: the synchroniser
-// decides what happens then. COST: one pass over the gradient; ceil(log2 P) messages of a few bytes.
+// decides what happens then. UsageError unless clip_norm is positive. COST: one pass over the gradient; ceil(log2 P)
+// messages of a few bytes.
 float clip_factor(Communicator& comm, Gradient gradient, float clip_norm);
 
 class StateWriter;

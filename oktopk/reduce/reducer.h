@@ -67,7 +67,7 @@ struct AdaptiveDensityOptions {
 struct ReducerOptions {
   std::string preset = "auto";         // a name of presets(); auto: the tuner chooses preset, codec and skips
   std::size_t k = 0;                   // entries per step; 0: by density
-  std::optional<double> density = {};  // k = density * n, at least 1; absent: 0.01, unless k is given
+  std::optional<double> density = {};  // in (0, 1]: k = density * n, at least 1; absent: 0.01, or k
   std::string selector = {};           // a name; empty: the preset's own
   AllreduceOptions allreduce = {};     // codec, skips, residual rule, oktopk's intervals
   CpuOptions cpu = {};                 // threads that share a pass over n

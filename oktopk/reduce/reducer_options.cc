@@ -65,10 +65,11 @@ void for_each_ignored(const ReducerOptions& o, const Visit& visit_one) {
   };
   visit("choice.allreduce", &ChoiceOptions::allreduce, "but options.allreduce counts");
   visit("choice.groups", &ChoiceOptions::groups, "but only NodeReducer forms groups");
-  if (o.k > 0) visit("density", &ReducerOptions::density, "but k was given, too");
+  if (o.k > 0) visit("density", &ReducerOptions::density, "but k is given, too: give one of them");
   if (o.preset == "auto") {
     visit("codec", &AllreduceOptions::codec,
-          "which chooses the coding itself: name a preset, or set choice.coarsest, the coarsest value coding that it "
+          "which chooses the coding itself: name a preset, or set coarsest (in C++ choice.coarsest), the coarsest "
+          "value coding that it "
           "may take (fp32: lossless)");
     return visit("skips", &AllreduceOptions::skips, "which chooses them itself: name a preset");
   }

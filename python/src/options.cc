@@ -137,7 +137,8 @@ ReducerOptions read_options(const nb::dict& keywords) {
     try {
       keyword.read(options, x);
     } catch (const nb::cast_error&) {
-      fail<UsageError>("reducer: ", name, " = ", nb::cast<std::string>(nb::repr(x)), " is of the wrong type");
+      fail<UsageError>("reducer: ", name, " = ", nb::cast<std::string>(nb::repr(x)),
+                       " is of the wrong type: help(oktopk.Reducer) has the types");
     }
   }
   check_density(options);

@@ -65,5 +65,13 @@ TEST(ClipFactor, of_nothing_and_of_zeros_is_one) {
   EXPECT_EQ(factors(3, 1, [](int) { return std::vector<float>(5); })[0], 1);
 }
 
+TEST(ClipFactor, norm_that_is_not_positive_is_refused) {
+  run_world("threads", 1, [](Communicator& comm) {
+    const std::vector<float> gradient = {3, 4};
+    for (const float norm : {0.0F, -1.0F, std::numeric_limits<float>::infinity(), std::nanf("")})
+      EXPECT_THROW(clip_factor(comm, gradient, norm), UsageError) << norm;
+  });
+}
+
 }  // namespace
 }  // namespace oktopk::clip_factor_test

@@ -27,7 +27,7 @@ TEST(ReducerOptions, check_refuses_what_auto_chooses_itself) {
   EXPECT_EQ(answer("auto", [](auto&) {}), "accepted");
   EXPECT_EQ(answer("auto", [](auto& o) { o.allreduce.codec = Codec{}; }),
             "reducer: codec = coo32+fp32 with preset auto, which chooses the coding itself: name a preset, or set "
-            "choice.coarsest, the coarsest value coding that it may take (fp32: lossless)");
+            "coarsest (in C++ choice.coarsest), the coarsest value coding that it may take (fp32: lossless)");
   EXPECT_EQ(answer("auto", [](auto& o) { o.allreduce.skips = "1"; }),
             "reducer: skips = 1 with preset auto, which chooses them itself: name a preset");
   EXPECT_EQ(answer("auto", [](auto& o) { o.allreduce.tau = 8; }), "accepted");
@@ -81,7 +81,7 @@ TEST(ReducerOptions, check_refuses_what_dense_ignores) {
 
 TEST(ReducerOptions, check_refuses_two_sources_of_one_value) {
   EXPECT_EQ(answer("topka", [](auto& o) { o.k = 7, o.density = 0.01; }),
-            "reducer: density = 0.01 with preset topka, but k was given, too");
+            "reducer: density = 0.01 with preset topka, but k is given, too: give one of them");
   EXPECT_EQ(answer("auto", [](auto& o) { o.choice.allreduce.tau = 7; }),
             "reducer: choice.allreduce with preset auto, but options.allreduce counts");
   EXPECT_EQ(answer("auto", [](auto& o) { o.choice.groups = true; }),

@@ -116,7 +116,10 @@ class OkTopkState(Steps):
     def arrived_of(self, parameters: Sequence[torch.Tensor]) -> List[Optional[torch.Tensor]]:
         """The same for many parameters."""
         if self._channels is None:
-            raise UsageError("oktopk: no step was made yet: call arrived() after backward()")
+            raise UsageError(
+                "oktopk: this state has seen no backward pass: was register_comm_hook(state, oktopk_hook) called, "
+                "and backward() before the optimiser's step?"
+            )
         return self._channels.arrived_of(parameters)
 
     def unsent(self) -> Dict[str, torch.Tensor]:
