@@ -85,26 +85,40 @@ inline bool is_valid(LogScale scale) {
   return scale.lo >= 0x0080u && scale.lo <= scale.hi && scale.hi < 0x7F80u;
 }
 
-// Fills `levels` (at least 3) in increasing order. Level first + i is at low + floor((span * i + floor(steps / 2)) /
-// steps) on the scale of logarithms: `rest` sums up the remainders, so that no level needs a division.
-// REQUIRES: is_valid(scale).
+inline constexpr std::size_t kMaxLevels = 128;
+inline constexpr unsigned kReciprocalBits = 22;
+constexpr std::uint32_t reciprocal_of(std::uint32_t steps) { return (1u << kReciprocalBits) / steps + 1; }
+constexpr std::uint32_t divide(std::uint32_t x, std::uint32_t reciprocal) {
+  return (x * reciprocal) >> kReciprocalBits;
+}
+
+// A multiplication divides by any number of steps: x is below steps * steps + steps / 2.
+static_assert([] {
+  for (std::uint32_t steps = 1; steps < kMaxLevels; ++steps)
+    for (std::uint32_t x = steps - 1; x < steps * steps + steps; x += steps) {
+      const std::uint32_t q = x / steps;
+      if (divide(x, reciprocal_of(steps)) != q || divide(x + 1, reciprocal_of(steps)) != q + 1) return false;
+    }
+  return true;
+}());
+
+// Fills `levels` (at least 3, at most kMaxLevels) in increasing order. Level first + i is at low + floor((span * i +
+// floor(steps / 2)) / steps) on the scale of logarithms: span = quotient * steps + remainder, and no level depends on
+// another, so that the compiler makes vectors. REQUIRES: is_valid(scale).
 inline void fill_levels(LogScale scale, std::span<float> levels) {
   OKTOPK_DCHECK(is_valid(scale));
   if (scale.lo == 0) return std::fill(levels.begin(), levels.end(), 0.0f);
   const std::size_t first = scale.has_zero ? 1 : 0;
   levels.front() = 0;
-  std::uint32_t log = fixed_log2(std::uint32_t{scale.lo} << 16);
-  const std::uint32_t span = fixed_log2(std::uint32_t{scale.hi} << 16) - log;
+  const std::uint32_t low = fixed_log2(std::uint32_t{scale.lo} << 16);
+  const std::uint32_t span = fixed_log2(std::uint32_t{scale.hi} << 16) - low;
   const auto steps = static_cast<std::uint32_t>(levels.size() - 1 - first);
   const std::uint32_t quotient = span / steps;
   const std::uint32_t remainder = span % steps;
-  std::uint32_t rest = steps / 2;
-  for (float& level : levels.subspan(first)) {
-    level = std::bit_cast<float>(exp2_bits(log));
-    rest += remainder;
-    const bool carries = rest >= steps;
-    rest -= carries ? steps : 0;
-    log += quotient + carries;
+  const std::uint32_t reciprocal = reciprocal_of(steps);
+  for (std::uint32_t i = 0; i <= steps; ++i) {
+    const std::uint32_t carries = divide(remainder * i + steps / 2, reciprocal);
+    levels[first + i] = std::bit_cast<float>(exp2_bits(low + quotient * i + carries));
   }
 }
 
