@@ -138,7 +138,7 @@ class ThreadWorld {
       std::erase_if(parts_, [](const auto& old) { return old.expired(); });
       parts_.push_back(part.world);
     }
-    const std::shared_ptr<ThreadWorld> world = part.world;
+    std::shared_ptr<ThreadWorld> world = part.world;
     if (++part.taken == members.size()) new_parts_.erase({turn, members.front()});
     return world;
   }

@@ -37,15 +37,15 @@ void require_saver(StateReader state, std::string_view wanted, std::string_view 
   require(saver == wanted, "state: saved by ", saver, ", but ", wanted, " loads it", hint);
 }
 
-void require_own(std::uint32_t saved_P, std::uint32_t saved_rank, int P, int rank) {
-  require(saved_P == static_cast<std::uint32_t>(P), "state: saved by one of ", saved_P, " ranks, but there are ", P,
+void require_own(std::uint32_t savers, std::uint32_t saved_rank, int P, int rank) {
+  require(savers == static_cast<std::uint32_t>(P), "state: saved by one of ", savers, " ranks, but there are ", P,
           " now: load_all() takes the states of all");
   require(saved_rank == static_cast<std::uint32_t>(rank), "state: saved by rank ", saved_rank, ", but this is rank ",
           rank);
 }
 
-void require_place(std::uint32_t saved_P, std::uint32_t saved_rank, std::size_t count, std::size_t r) {
-  require(saved_P == count, "saved by one of ", saved_P, " ranks, but ", count, " states were given: all are needed");
+void require_place(std::uint32_t savers, std::uint32_t saved_rank, std::size_t count, std::size_t r) {
+  require(savers == count, "saved by one of ", savers, " ranks, but ", count, " states were given: all are needed");
   require(saved_rank == r, "saved by rank ", saved_rank, ": states must be in rank order");
 }
 

@@ -31,9 +31,9 @@ inline constexpr std::uint64_t kNodeState = 0x6e6f64652d73756d;
 // error names both. REQUIRES: nothing was taken from the state.
 void require_saver(StateReader state, std::string_view wanted, std::string_view hint = "");
 // UsageError unless rank `rank` of P saved the state.
-void require_own(std::uint32_t saved_P, std::uint32_t saved_rank, int P, int rank);
+void require_own(std::uint32_t savers, std::uint32_t saved_rank, int P, int rank);
 // The same for state `r` of `count` states that load_all() was given.
-void require_place(std::uint32_t saved_P, std::uint32_t saved_rank, std::size_t count, std::size_t r);
+void require_place(std::uint32_t savers, std::uint32_t saved_rank, std::size_t count, std::size_t r);
 // Calls act(); its UsageErrors then name the state: "state 2 of 4: ...".
 void look_into_state(std::size_t r, std::size_t count, const std::function<void()>& act);
 // UsageError that names the first difference of two descriptions.

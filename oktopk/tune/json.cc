@@ -47,7 +47,7 @@ void check(const Json& json, const Json& least, const std::string& where) {
   require(json.is_object(), where, ": expected an object, not ", json.type_name());
   for (const auto& [name, field] : least.items()) {
     require(json.contains(name), where, ": the field \"", name, "\" is missing");
-    check(json.at(name), field, where + ": " + name);
+    check(json.at(name), field, text_of(where, ": ", name));
   }
   for (const auto& item : json.items())
     require(least.contains(item.key()), where, ": unknown field \"", item.key(), "\"");

@@ -60,7 +60,9 @@ double Tuner::correction(const Candidate& candidate) const {
   if (candidate.external || !options_.external_dense) return 1;
   std::map<std::string, double> ours = corrections_;
   ours.erase(to_string(Method{.preset = "dense"}));
-  return ours.empty() ? 1 : std::max(1.0, std::ranges::min(std::views::values(ours)));
+  const auto is_less = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const auto least = std::min_element(ours.begin(), ours.end(), is_less);
+  return least == ours.end() ? 1 : std::max(1.0, least->second);
 }
 
 bool Tuner::review(const Summary& reduced) {
