@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from exits import again_if_torch_aborts
 from versions import TORCH, reason
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -39,12 +40,14 @@ def run(folder, ranks, **variables):
     return done.stdout
 
 
+@again_if_torch_aborts
 def test_the_script_goes_on_from_its_check_point_on_other_ranks(tmp_path):
     (tmp_path / "train.py").write_text(blocks()[0])
     assert run(tmp_path, 2) == "20 steps, the last ones on 2 ranks\n"
     assert run(tmp_path, 1) == "40 steps, the last ones on 1 ranks\n"
 
 
+@again_if_torch_aborts
 def test_the_functions_with_torch_save_take_the_place_of_dcp(tmp_path):
     (tmp_path / "train.py").write_text(with_torch_save(*blocks()))
     assert run(tmp_path, 2) == "20 steps, the last ones on 2 ranks\n"
