@@ -38,6 +38,7 @@ heading = @printf '\n=== %s\n' "$(1)"
 
 .PHONY: help bootstrap build demo test bench report format lint clean
 .PHONY: check-format check-layers check-mirror check-prose check-tidy test-release test-python test-asan test-tsan
+.PHONY: test-gpu
 
 # Stages share folders: `make -j` would build in one of them twice at once.
 .NOTPARALLEL:
@@ -77,9 +78,19 @@ check-prose:  ## no line above 120 columns, no sentence without its subject
 
 test-release:  ## all tests of the release build, warnings as errors
 	$(call heading,release: build and all tests)
-	@cmake --preset release -DOKTOPK_WERROR=ON >/dev/null
+	@cmake --preset release -DOKTOPK_WERROR=ON -DOKTOPK_CUDA_ARCHITECTURES=90 >/dev/null
 	@cmake --build build -j $(JOBS)
 	@scripts/run_tests build $(TEST_JOBS)
+
+# The laws, the verbs and preset slots' kernels on an NVIDIA GPU. Fails where there is none: a skipped check is no check.
+test-gpu:  ## what needs an NVIDIA GPU
+	$(call heading,gpu: the tests of the CUDA device and the laws on it)
+	@cmake --preset release -DOKTOPK_WERROR=ON -DOKTOPK_WITH_CUDA=ON -DOKTOPK_CUDA_ARCHITECTURES=native >/dev/null
+	@cmake --build build -j $(JOBS) --target oktopk_tool oktopk_cuda test_device
+	@build/tests/test_device --gtest_filter='Cuda*' --gtest_brief=1 2>&1 | tee build/test_gpu.log; \
+	  if grep -q SKIPPED build/test_gpu.log; then echo "test-gpu: no GPU can be used here" >&2; exit 1; fi; \
+	  ! grep -q FAILED build/test_gpu.log
+	@for P in 1 2 3 4; do build/oktopk verify --device cuda --preset all --ranks $$P || exit 1; done
 
 # Several at a time: most of a test is processes that start and wait for each other.
 test-python:  ## the Python package: installed into .venv by pip, types, tests
@@ -113,7 +124,7 @@ format:  ## clang-format in place
 
 # clang-tidy over what the release build compiles in the folders given, several sources at once as there: the headers are
 # read once, and what it finds in the sources is an error. That one source includes others is the build's doing.
-TIDY = cmake --preset release >/dev/null && grep -oP '"file": "\K[^"]+' build/compile_commands.json | grep -E $(1) \
+TIDY = cmake --preset release >/dev/null && grep -oP '"file": "\K[^"]+' build/compile_commands.json | grep -E $(1) | grep -v '\.cu$$' \
   | xargs -r -P $(JOBS) -n 1 clang-tidy -p build --quiet --warnings-as-errors='*' --checks=-bugprone-suspicious-include 2>&1 \
   | { grep -vE '^[0-9]+ warnings? (and [0-9]+ errors? )?generated' || true; }
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks who includes whom in oktopk/: strictly downwards, backends confined, no output, no #ifdef.
 
-    base <- trace <- comm;  base <- cpu <- sparse <- device <- select;  sparse <- codec
+    base <- trace <- comm;  base <- cpu <- sparse <- cuda <- device <- select;  sparse <- codec
     all of those and tune/cost.h <- allreduce <- tune <- reduce <- optim
 
 Headers that oktopk/oktopk.h lists are installed; they include each other only, and are few.
@@ -22,7 +22,8 @@ BELOW = {
     "trace": ["base"],
     "cpu": ["base"],
     "sparse": ["cpu"],
-    "device": ["sparse"],
+    "cuda": ["sparse"],
+    "device": ["sparse", "cuda"],
     "select": ["device"],
     "codec": ["sparse"],
     "comm": ["trace"],
@@ -41,7 +42,7 @@ CONFINED = {
     r"mpi\.h": r"comm/mpi(\.cc|_\w+\.(cc|h))",
     r"oktopk/comm/mpi_\w+\.h": r"comm/mpi(\.cc|_\w+\.(cc|h))",  # private, not installed
     r"nccl\.h": r"comm/nccl\.cc",
-    r"(cuda.*|cub/.*|thrust/.*|cooperative_groups.*)": r".*\.cu|.*/cuda[a-z_]*\.cuh",
+    r"(cuda.*|cub/.*|thrust/.*|cooperative_groups.*)": r"cuda/.*\.(cu|cuh)",
     r"(iostream|cstdio|stdio\.h|print)": None,
 }
 

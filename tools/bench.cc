@@ -158,7 +158,7 @@ struct Results {
 MeasureOptions measure_options(const BenchOptions& o, const std::string& preset, Index n, Trace* trace) {
   ReducerOptions reducer = o.method.reducer(preset);
   reducer.nan_policy = NanPolicy::local;
-  reducer.cpu.threads = o.compute.threads;
+  reducer.device = o.compute.make_device();
   reducer.trace = trace;
   return {.reducer = reducer,
           .group = o.method.ranks_per_node(),
@@ -261,6 +261,7 @@ void add_bench(CLI::App& app, Action& action) {
   sub->add_option("--event", o->event, "none, jump (1,000 times larger from step 24 to 31), zero_first or rough");
   sub->add_option("--seed", o->seed, "of the generated gradients");
   o->compute.add_to(*sub, false);
+  o->compute.add_device_to(*sub);
   o->method.add_to(*sub);
   sub->footer(
       "Every step has a new gradient; values that are not sent stay for later steps (error feedback).\n"

@@ -120,14 +120,19 @@ class Measurement {
         sync_(make_synchroniser(counting_, options.n, options.reducer, options.group)),
         subject_(*sync_),
         mean_(options.n),
-        y_(options.n, 0.0F) {}
+        y_(options.n, 0.0F),
+        device_(options.reducer.device) {
+    if (!device_ || device_->name() == "cpu") return;
+    gradient_ = device_->allocate(options.n);
+    sum_ = device_->allocate(options.n);
+  }
 
   nlohmann::json run() {
     for (int i = 0; i < options_.warm_up; ++i) {
       prepare();
       show(sync_->step(next()));
     }
-    limits_.axpy(y_, stream_.at(0), 1.0F);
+    add(next());
     for (int i = 0; i < options_.iterations; ++i) {
       const auto gradient = next();
       time_step(gradient);
@@ -140,13 +145,26 @@ class Measurement {
         sync_->step(next());
         prepare();
       }
-      check(comm_, subject_, next(), options_, row);
+      check(comm_, subject_, stream_.at(step_++), options_, row);
     }
     return row;
   }
 
  private:
-  std::span<const float> next() { return stream_.at(step_++); }
+  // On a GPU, gradients live in its memory.
+  std::span<const float> next() {
+    const std::span<const float> host = stream_.at(step_++);
+    if (!gradient_) return host;
+    device_->write({gradient_.get(), host.size()}, host);
+    return {gradient_.get(), host.size()};
+  }
+
+  // The limit: y += gradient where the gradient lives.
+  void add(std::span<const float> gradient) {
+    if (!gradient_) return limits_.axpy(y_, gradient, 1.0F);
+    device_->accumulate({{sum_.get(), gradient.size()}, gradient});
+    value_at(*device_, std::span<const float>(sum_.get(), gradient.size()), 0);  // waits for the GPU
+  }
 
   void prepare() {
     if (options_.fresh) subject_.forget();
@@ -187,7 +205,7 @@ class Measurement {
     if (options_.fresh) std::fill(y_.begin(), y_.end(), 0.0F);
     barrier(comm_);
     Timer timer;
-    limits_.axpy(y_, gradient, 1.0F);
+    add(gradient);
     seen_.axpy.push_back(timer.lap());
   }
 
@@ -244,6 +262,9 @@ class Measurement {
   Limits limits_;
   Uninitialised<float> y_;  // as large as the residual
   Series seen_;
+  std::shared_ptr<const Device> device_;
+  DeviceFloats gradient_;  // of the device; null: on the host
+  DeviceFloats sum_;
 };
 
 }  // namespace

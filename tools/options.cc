@@ -35,6 +35,19 @@ void ComputeOptions::add_to(CLI::App& sub, bool many) {
   sub.add_option("--threads", threads, "threads of each rank that share a pass over n elements");
 }
 
+void ComputeOptions::add_device_to(CLI::App& sub) {
+  sub.add_option("--device", device, "where gradient, residual and owner memory live: cpu, cuda or cuda:ORDINAL");
+}
+
+std::shared_ptr<const Device> ComputeOptions::make_device() const {
+  const CpuOptions cpu{.threads = threads};
+  if (device == "cpu") return make_cpu_device(cpu);
+  const bool is_cuda = device == "cuda" || device.starts_with("cuda:");
+  require(is_cuda, "--device ", device, ": it must be cpu, cuda or cuda:ORDINAL");
+  const int ordinal = device == "cuda" ? 0 : static_cast<int>(parse_count(device.substr(5)));
+  return make_cuda_device({.ordinal = ordinal, .cpu = cpu});
+}
+
 std::vector<SimdLevel> ComputeOptions::levels() const {
   const auto available = simd_levels();
   if (simd == "all") return {available.begin(), available.end()};

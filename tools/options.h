@@ -21,16 +21,20 @@ struct SizeOptions {
   std::vector<Index> sizes() const;  // checked
 };
 
-// How the kernels compute; changes times, never results.
+// How and where the kernels compute; changes times, never results.
 struct ComputeOptions {
   std::string simd = "best";
   int threads = 1;
+  std::string device = "cpu";
 
   // `many`: whether --simd all makes sense.
   void add_to(CLI::App& sub, bool many);
+  void add_device_to(CLI::App& sub);
   // The levels to use, the slowest first. UsageError names a level that the machine lacks.
   std::vector<SimdLevel> levels() const;
   void check() const;
+  // A device for one rank.
+  std::shared_ptr<const Device> make_device() const;
 };
 
 // Presets, codec and the other options that a Reducer is made from.

@@ -86,7 +86,7 @@ Finding check_volumes(Station& station, const Trial& like) {
 Verdict verify(Station& station, const VerifyOptions& o, const std::string& preset) {
   Verdict verdict;
   Trial trial{.options = o.method.reducer(preset), .steps = o.steps, .seed = o.seed};
-  trial.options.cpu.threads = o.compute.threads;
+  trial.options.device = o.compute.make_device();
   trial.group = o.method.ranks_per_node();
   const auto run = [&](const Finding& finding) { verdict.add(finding, trial); };
   for (const Index n : sizes(o, station.comm.size())) {
@@ -195,6 +195,7 @@ void add_verify(CLI::App& app, Action& action) {
   sub->add_flag("--without-faults", o->without_faults, "leave out law 6, which waits for timeouts");
   sub->add_option("-J,--json", o->json_file, "also write the verdicts to this file");
   o->compute.add_to(*sub, true);
+  o->compute.add_device_to(*sub);
   o->method.add_to(*sub);
   sub->footer(
       "The laws: agreement, truth, mass (also over a restart), honesty (also over a stream: volume), calm, courage,\n"

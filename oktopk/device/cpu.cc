@@ -16,6 +16,7 @@
 #include "oktopk/device/cpu_parts.h"
 #include "oktopk/device/device.h"
 #include "oktopk/device/thread_pool.h"
+#include "oktopk/sparse/top.h"
 
 namespace oktopk {
 namespace {
@@ -23,7 +24,6 @@ namespace {
 constexpr std::size_t kMaxThreads = 256;
 // Elements below which waking another thread takes longer than it saves.
 constexpr std::size_t kGrain = std::size_t{1} << 16;
-constexpr std::size_t kMomentBlock = std::size_t{1} << 16;
 static_assert(kGrain % kTile == 0 && kGrain % kMomentBlock == 0);
 
 const ElementKernels& element_kernels() { return kernels().elements; }
@@ -90,9 +90,13 @@ class CpuDevice final : public Device {
     for_sections(x.size(), [&](std::size_t, Section section) { by(x.subspan(section.begin, section.size()), factor); });
   }
 
-  void accumulate_select(const Accumulation& in, float threshold, SparseVector& out) const override {
+  std::size_t accumulate_select(const Accumulation& in, float threshold, SparseVector& out,
+                                std::size_t most) const override {
     out.clear();
     append_selected(in, 0, threshold, out);
+    const std::size_t reached = out.size();
+    if (reached > most) keep_largest(out, most);
+    return reached;
   }
 
   void select_at_least(std::span<const float> x, Index base, float threshold, SparseVector& out) const override {
@@ -124,9 +128,7 @@ class CpuDevice final : public Device {
         sum += block.sum[lane];
         squares += block.squares[lane];
       }
-    const auto n = static_cast<double>(x.size());
-    const double mean = sum / n;
-    return {mean, std::sqrt(std::max(0.0, squares / n - mean * mean))};
+    return moments_of(sum, squares, x.size());
   }
 
   void add_at(std::span<float> x, Index base, CooView v) const override {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -180,6 +181,15 @@ inline void sample_clusters(const Accumulation& in, std::size_t offset, std::siz
     }
   });
   out.resize(static_cast<std::size_t>(to - out.data()));
+}
+
+// Each block of so many elements has its own sums.
+constexpr std::size_t kMomentBlock = std::size_t{1} << 16;
+
+// From the sums of n values and of their squares.
+inline Moments moments_of(double sum, double squares, std::size_t n) {
+  const double mean = sum / static_cast<double>(n);
+  return {mean, std::sqrt(std::max(0.0, squares / static_cast<double>(n) - mean * mean))};
 }
 
 }  // namespace oktopk

@@ -13,8 +13,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "oktopk/base/gradient.h"
@@ -75,8 +77,11 @@ class Device {
 
   virtual void multiply(std::span<float> x, float factor) const = 0;
 
-  // accumulate, and in the same pass out = {(i, acc[i]) : |acc[i]| >= threshold, acc[i] != 0}.
-  virtual void accumulate_select(const Accumulation& in, float threshold, SparseVector& out) const = 0;
+  // accumulate, and in the same pass out = {(i, acc[i]) : |acc[i]| >= threshold, acc[i] != 0}, or the `most` largest of
+  // these, of equal ones those with the smaller index. Returns how many reached the threshold.
+  static constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+  virtual std::size_t accumulate_select(const Accumulation& in, float threshold, SparseVector& out,
+                                        std::size_t most = kNoLimit) const = 0;
 
   // Appends {(base + i, x[i]) : |x[i]| >= threshold, x[i] != 0} to out.
   virtual void select_at_least(std::span<const float> x, Index base, float threshold, SparseVector& out) const = 0;
@@ -113,5 +118,15 @@ struct CpuOptions {
   int threads = 1;  // that share each pass; the results do not depend on it
 };
 std::unique_ptr<Device> make_cpu_device(const CpuOptions& options = {});
+
+struct CudaOptions {
+  int ordinal = 0;           // the GPU
+  void* stream = nullptr;    // a cudaStream_t on which all work is queued; null: the legacy default stream
+  std::string library = {};  // the path of liboktopk_cuda.so; empty: beside this library, then where the system looks
+  CpuOptions cpu = {};       // for what lies in host memory
+};
+// An NVIDIA GPU of compute capability 8.0 or newer. Gradients may lie in its memory or in that of the host. DeviceError
+// when there is no such GPU, no driver or no liboktopk_cuda.so; UsageError for memory of another GPU.
+std::unique_ptr<Device> make_cuda_device(const CudaOptions& options = {});
 
 }  // namespace oktopk

@@ -67,9 +67,8 @@ void select_exact(const Device& device, const Accumulation& in, std::size_t k, S
   const std::size_t n = in.acc.size();
   if (n < kFewElements || k > n / kDenseFraction) return select_by_histogram(device, in, k, out);
   const float bound = bound_by_sample(device, in, k);
-  device.accumulate_select(in, bound, out);
-  if (out.size() < k && bound > 0) return select_by_histogram(device, {.acc = in.acc}, k, out);
-  keep_largest(out, k);
+  const std::size_t reached = device.accumulate_select(in, bound, out, k);
+  if (reached < k && bound > 0) select_by_histogram(device, {.acc = in.acc}, k, out);
 }
 
 float select_for_threshold(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out) {

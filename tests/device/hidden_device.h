@@ -47,8 +47,9 @@ class HiddenDevice final : public Device {
   void multiply(std::span<float> x, float factor) const override {
     pass({x}, [&] { cpu_->multiply(x, factor); });
   }
-  void accumulate_select(const Accumulation& in, float threshold, SparseVector& out) const override {
-    pass({in.acc, in.gradient}, [&] { cpu_->accumulate_select(in, threshold, out); });
+  std::size_t accumulate_select(const Accumulation& in, float threshold, SparseVector& out,
+                                std::size_t most) const override {
+    return pass({in.acc, in.gradient}, [&] { return cpu_->accumulate_select(in, threshold, out, most); });
   }
   void select_at_least(std::span<const float> x, Index base, float threshold, SparseVector& out) const override {
     pass({x}, [&] { cpu_->select_at_least(x, base, threshold, out); });

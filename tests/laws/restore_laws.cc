@@ -36,7 +36,7 @@ Owed owed_by(Synchroniser& sync) {
   Dense mine(residual.begin(), residual.end());
   Dense size(mine.size());
   std::transform(mine.begin(), mine.end(), size.begin(), [](double x) { return std::fabs(x); });
-  const OwnerMemory memory = subject.memory();
+  const Subject::Memory memory = subject.memory();
   for (std::size_t i = 0; i < memory.values.size(); ++i) {
     mine[memory.region.begin + i] += double{memory.values[i]};
     size[memory.region.begin + i] += std::fabs(double{memory.values[i]});

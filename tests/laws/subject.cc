@@ -43,12 +43,19 @@ std::vector<int> Subject::leaders() const {
 
 std::vector<float> Subject::residual() const {
   if (holder() == nullptr) return std::vector<float>(n(), 0.0F);
-  const auto values = state_of(*holder()).unsent.values();
-  return {values.begin(), values.end()};
+  return from_device(state_of(*holder()).unsent.values());
 }
 
-OwnerMemory Subject::memory() const {
-  return holder() == nullptr ? OwnerMemory{} : state_of(*holder()).unsent.memory();
+std::vector<float> Subject::from_device(std::span<const float> values) const {
+  std::vector<float> host(values.size());
+  state_of(*holder()).setting.options.device->read(values, host.data());
+  return host;
+}
+
+Subject::Memory Subject::memory() const {
+  if (holder() == nullptr) return {};
+  const OwnerMemory memory = state_of(*holder()).unsent.memory();
+  return {memory.region, from_device(memory.values)};
 }
 
 CooView Subject::selection() const { return holder() == nullptr ? CooView{} : CooView(holder()->sent()); }

@@ -31,12 +31,17 @@ class Subject {
   std::vector<int> leaders() const;
   // The state of this rank's Reducer. A rank that is no leader has n zeros and nothing else.
   std::vector<float> residual() const;
-  OwnerMemory memory() const;
+  struct Memory {
+    Range region;
+    std::vector<float> values;
+  };
+  Memory memory() const;
   CooView selection() const;
   const Outcome& outcome() const;
 
  private:
   const Reducer* holder() const;
+  std::vector<float> from_device(std::span<const float> values) const;
 
   Synchroniser& sync_;
   Reducer* flat_;

@@ -24,7 +24,7 @@ SparseVector nonzeros(std::span<const float> x, Index base) {
   return out;
 }
 
-Dense scatter(const OwnerMemory& memory, std::size_t n) {
+Dense scatter(const Subject::Memory& memory, std::size_t n) {
   Dense out(n, 0.0);
   std::copy(memory.values.begin(), memory.values.end(), out.begin() + memory.region.begin);
   return out;
@@ -108,7 +108,8 @@ std::uint64_t fold(std::uint64_t hash, const Update& update) {
 
 StepRecord record_step(Communicator& report, Subject& subject, std::span<const float> gradient, int root,
                        Update* received) {
-  const SparseVector remembered = nonzeros(subject.memory().values, subject.memory().region.begin);
+  const Subject::Memory memory = subject.memory();
+  const SparseVector remembered = nonzeros(memory.values, memory.region.begin);
   const Update update = subject.sync().step(gradient);
   if (received != nullptr) *received = update;
   const Outcome& outcome = subject.outcome();
