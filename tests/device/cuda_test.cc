@@ -37,8 +37,6 @@ class Cuda : public testing::Test {
     OnGpu(const Device& device, const std::vector<T>& values, std::size_t offset = 0)
         : device_(device), floats_(device.allocate((values.size() + offset) * sizeof(T) / 4 + 1)), n_(values.size()) {
       begin_ = reinterpret_cast<T*>(floats_.get()) + offset;
-      std::vector<float> bytes(values.size() * sizeof(T) / 4 + 1);
-      std::memcpy(bytes.data(), values.data(), values.size() * sizeof(T));
       std::vector<float> whole((values.size() + offset) * sizeof(T) / 4 + 1);
       std::memcpy(reinterpret_cast<std::byte*>(whole.data()) + offset * sizeof(T), values.data(),
                   values.size() * sizeof(T));
