@@ -27,7 +27,7 @@ std::uint32_t step_tag(const Statement& statement, std::uint64_t step) {
   return static_cast<std::uint32_t>(hash_bytes(std::as_bytes(std::span(statement)), step));
 }
 
-void check(const Contribution& mine, Index n, std::size_t k, bool dense) {
+void check(const Contribution& mine, Index n, std::size_t k, bool dense, std::size_t most) {
   require(n == 0 ? k == 0 : (k >= 1 && k <= n), "allreduce: k = ", k, ", but k must be in 1..n with n = ", n);
   if (dense) {
     require(mine.dense.size() == n, "allreduce: a dense algorithm needs all n = ", n, " values, got ",
@@ -35,8 +35,8 @@ void check(const Contribution& mine, Index n, std::size_t k, bool dense) {
     return;
   }
   const CooView v = mine.selection;
-  require(v.size() <= max_selection(k), "allreduce: the selection has ", v.size(),
-          " entries, but at most 2k = ", max_selection(k), " may be sent");
+  require(v.size() <= most, "allreduce: the selection has ", v.size(), " entries, but at most 2k = ", most,
+          " may be sent");
   require(is_canonical(v), "allreduce: the selection's indices must be strictly increasing");
   require(v.empty() || v.idx.back() < n, "allreduce: the selection has index ", v.empty() ? 0 : v.idx.back(),
           ", but n = ", n);
@@ -76,7 +76,7 @@ std::string describe_nonfinite(const Device& device, Gradient gradient, std::siz
 
 void Allreduce::run(Communicator& comm, const Device& device, const Contribution& mine, Index n, std::size_t k,
                     Outcome& out) {
-  check(mine, n, k, is_dense());
+  check(mine, n, k, is_dense(), most_selected(k));
   check_finite(device, mine, is_dense());
   agree(comm, n, k);
   out.update.clear();

@@ -50,15 +50,21 @@ class Allreduce {
   virtual std::string_view name() const = 0;
   virtual Prediction predict(const Problem& problem) const = 0;
   virtual OwnerMemory memory() const { return {}; }
+  // Makes what a step needs before the first one, for callers that make it on the GPU themselves.
+  virtual void open(const Device& /*device*/, Index /*n*/, int /*rank*/, int /*P*/) {}
   // Multiplies owner memory by factor; 0 empties it. Thresholds and cuts stay.
   virtual void scale_memory(const Device& /*device*/, float /*factor*/) {}
   virtual bool is_dense() const { return false; }
+  // The most entries of a selection.
+  virtual std::size_t most_selected(std::size_t k) const { return max_selection(k); }
+  // How entries travel, in words.
+  virtual std::string coding() const { return to_string(codec()); }
   // Whether the bound of predict() holds on any stream. Where nothing controls the counts (oktopk by the paper's
   // thresholds, gaussiank), predict() needs the counts, too.
   virtual bool promises_volume() const { return true; }
 
   // Collective. REQUIRES: 1 <= k <= n (n = 0: k = 0); the selection canonical, finite, inside [0, n), at most
-  // max_selection(k) entries. Throws UsageError before anything is sent. ENSURES: the update is finite. A sum that
+  // most_selected(k) entries. Throws UsageError before anything is sent. ENSURES: the update is finite. A sum that
   // overflows is an error on every rank: SumOverflow where all ranks see it; elsewhere a UsageError on its owner, a
   // CommError on the others, and comm is dead.
   void run(Communicator& comm, const Device& device, const Contribution& mine, Index n, std::size_t k, Outcome& out);
@@ -134,5 +140,6 @@ std::unique_ptr<Allreduce> make_topka2a(const AllreduceOptions& options);
 std::unique_ptr<Allreduce> make_oktopk(const AllreduceOptions& options);
 std::unique_ptr<Allreduce> make_spardl(const AllreduceOptions& options);
 std::unique_ptr<Allreduce> make_circulant(const AllreduceOptions& options);
+std::unique_ptr<Allreduce> make_slots(const AllreduceOptions& options);
 
 }  // namespace oktopk

@@ -31,7 +31,7 @@ class Circulant final : public Allreduce {
   using Allreduce::Allreduce;
   std::string_view name() const override { return "circulant"; }
   Prediction predict(const Problem& problem) const override;
-  OwnerMemory memory() const override { return {mine_, memory_.values()}; }
+  OwnerMemory memory() const override { return {{mine_}, memory_.values()}; }
   void check_ranks(int P) const override { parse_skips(options().skips, P); }
   void scale_memory(const Device& device, float factor) override { memory_.scale(device, factor); }
   void load_memory(const Device& device, std::span<const float> values) override;

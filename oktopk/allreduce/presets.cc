@@ -15,9 +15,10 @@ constexpr std::array kCleared = {ResidualKind::all_sent_cleared};
 constexpr std::array kSender = {ResidualKind::sender_keeps};
 constexpr std::array kHolder = {ResidualKind::holder_keeps};
 constexpr std::array kHolderOrSender = {ResidualKind::holder_keeps, ResidualKind::sender_keeps};
+constexpr std::array kOwner = {ResidualKind::owner_memory};
 constexpr std::array kOwnerOrSender = {ResidualKind::owner_memory, ResidualKind::sender_keeps};
 
-constexpr std::array<Preset, 9> kPresets = {{
+constexpr std::array<Preset, 10> kPresets = {{
     {"dense", "all n values, fp32 or bf16: Rabenseifner, or a ring for long vectors", "exact", kNone, make_dense},
     {"topka", "allgather of the selections, union applied", "exact", kCleared, make_topka},
     {"gaussiank", "topka with thresholds from a Gaussian fit", "gaussian", kCleared, make_gaussiank},
@@ -28,6 +29,7 @@ constexpr std::array<Preset, 9> kPresets = {{
     {"spardl", "SparDL: log-step reduce-scatter, k/P kept per block", "quota", kHolder, make_spardl},
     {"circulant", "ours: any skip list, steered thresholds, owner memory", "controlled", kOwnerOrSender,
      make_circulant},
+    {"slots", "ours: messages of one size, which a GPU makes without its host", "integer", kOwner, make_slots},
 }};
 
 constexpr EnumNames<ThresholdRule, 3> kThresholdRules("threshold rule", "paper", "published", "steered");
@@ -79,8 +81,9 @@ ThresholdRule find_threshold_rule(std::string_view name) { return kThresholdRule
 Outcome sparse_allreduce(Communicator& comm, CooView selection, Index n, std::size_t k, const std::string& preset,
                          AllreduceOptions options) {
   const Preset& row = find_preset(preset);
-  require(options.residual != ResidualKind::owner_memory,
-          "sparse_allreduce: owner memory needs a Reducer, which keeps it between steps");
+  const bool remembers_always = row.residuals.back() == ResidualKind::owner_memory;
+  require(options.residual != ResidualKind::owner_memory && !remembers_always, "sparse_allreduce: preset ", preset,
+          " with owner memory needs a Reducer, which keeps it between steps");
   if (options.residual == ResidualKind::none && row.residuals.front() == ResidualKind::owner_memory)
     options.residual = ResidualKind::sender_keeps;
   const auto allreduce = make_allreduce(row, options);

@@ -96,10 +96,19 @@ struct Outcome {
   std::uint64_t merged = 0;
 };
 
-// Owner memory: the sums of its region that an owner keeps between steps, in the device's memory. Empty with other
-// residual rules.
-struct OwnerMemory {
+// The indices to which the places of an owner's memory belong: runs of `tile` indices of its region, which begin
+// `stride` apart.
+struct MemoryLayout {
   Range region;
+  Index tile = 1;
+  Index stride = 1;
+
+  std::uint64_t index(std::uint64_t place) const { return region.begin + place / tile * stride + place % tile; }
+};
+
+// Owner memory: the sums that an owner keeps between steps, in the device's memory. Empty with other residual rules.
+// Places whose index is n or more hold zeros.
+struct OwnerMemory : MemoryLayout {
   std::span<const float> values;
 };
 

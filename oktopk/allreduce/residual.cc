@@ -15,6 +15,7 @@ std::span<const float> Residual::values() const {
 }
 
 void Residual::settle() const {
+  if (to_clear_.empty()) return;
   device_.clear_at(values_, 0, to_clear_);
   to_clear_.clear();
 }
@@ -35,22 +36,16 @@ void Residual::add_common(CooView v, std::span<const Index> idx) {
   add(common_);
 }
 
-void Residual::accumulate(Index begin, std::span<const float> values) {
-  if (values.empty()) return;
-  settle();
-  device_.accumulate({values_.subspan(begin, values.size()), values});
-}
-
 void Residual::multiply(float factor) {
   device_.multiply(values_, factor);  // entries at to_clear_ may hold any value
 }
 
-void Residual::add_host(Index begin, std::span<const float> host, float scale) {
+void Residual::add_host(std::span<const float> host, float scale) {
   settle();
   const DeviceFloats staged = device_.allocate(host.size());
   const std::span<float> values(staged.get(), host.size());
   device_.write(values, host);
-  device_.accumulate({values_.subspan(begin, host.size()), values, scale});
+  device_.accumulate({values_, values, scale});
 }
 
 void Residual::assign(std::span<const float> host) {

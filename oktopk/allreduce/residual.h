@@ -31,10 +31,8 @@ class Residual {
   void add(CooView v);
   // Adds the entries of v whose index is in idx. Both are increasing.
   void add_common(CooView v, std::span<const Index> idx);
-  // Adds values of the device's memory, from `begin` on.
-  void accumulate(Index begin, std::span<const float> values);
-  // Adds scale * host, which lies in host memory, from `begin` on.
-  void add_host(Index begin, std::span<const float> host, float scale);
+  // Adds scale * host: n values in host memory.
+  void add_host(std::span<const float> host, float scale);
   void multiply(float factor);
   // Takes n values from host memory; none: all become zero.
   void assign(std::span<const float> host = {});

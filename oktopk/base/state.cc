@@ -11,7 +11,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "state is written in host byte order");
 
 constexpr std::uint64_t kMagic = 0x3154534b504f544bU;  // "KTOPKST1"
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 
 struct Seal {
   std::uint64_t magic = kMagic;

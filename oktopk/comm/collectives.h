@@ -7,6 +7,7 @@
 //   broadcast           <= L                     <= L m                    binomial tree
 //   allgather           L                        (P-1) (m + 8)             circulant, halving
 //   allgatherv          L                        P-1 blocks with sizes     circulant, halving
+//   alltoall            P-1                      (P-1) (m + 8)             all at once
 //   allreduce_small     L                        L (m + 8)                 circulant partial results
 //     sums of floats    L                        (P-1) (m + 8)             allgather, then a local sum
 //
@@ -79,10 +80,14 @@ inline void broadcast(Communicator& comm, int root, std::span<float> data) {
 // counts. REQUIRES: every rank's buffer holds that many.
 std::size_t broadcast_up_to(Communicator& comm, int root, std::span<std::byte> buffer, std::size_t size);
 
-// all = the blocks of ranks 0..P-1, a few bytes each. A check of kCheckBytes travels with each block: damage is a
+// all = the blocks of ranks 0..P-1. A check of kCheckBytes travels with each block: damage is a
 // CommError. REQUIRES: mine.size() equal on all ranks, all.size() == P * mine.size().
 inline constexpr std::size_t kCheckBytes = 8;
 void allgather(Communicator& comm, std::span<const std::byte> mine, std::span<std::byte> all, Workspace& work);
+
+// Block q of `mine` goes to rank q; all = the blocks that ranks 0..P-1 have for this one. With checks as in allgather.
+// REQUIRES: mine.size() == all.size(), a multiple of P, equal on all ranks.
+void alltoall(Communicator& comm, std::span<const std::byte> mine, std::span<std::byte> all, Workspace& work);
 
 // Gathers blocks of different sizes; rank r's has at most capacities[r] bytes (equal on all ranks). Peers forward
 // each other's blocks unopened. A varint before each block is its size.

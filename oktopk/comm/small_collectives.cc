@@ -175,6 +175,36 @@ void allgather(Communicator& comm, std::span<const std::byte> mine, std::span<st
   }
 }
 
+void alltoall(Communicator& comm, std::span<const std::byte> mine, std::span<std::byte> all, Workspace& work) {
+  const auto P = static_cast<std::size_t>(comm.size());
+  const auto self = static_cast<std::size_t>(comm.rank());
+  require(mine.size() == all.size() && mine.size() % P == 0, "alltoall: ", mine.size(), " bytes to send and ",
+          all.size(), " to receive, for ", P, " ranks");
+  const std::size_t m = mine.size() / P;
+  const std::size_t block = m + kCheckBytes;
+  work.checked.resize(2 * P * block);
+  const auto outgoing = std::span(work.checked).first(P * block);
+  const auto incoming = std::span(work.checked).subspan(P * block);
+  work.sends.clear();
+  work.recvs.clear();
+  for (std::size_t i = 1; i < P; ++i) {
+    const std::size_t to = (self + i) % P;
+    const std::size_t from = (self + P - i) % P;
+    seal(mine.subspan(to * m, m), to, outgoing.subspan(to * block, block));
+    work.sends.push_back({static_cast<int>(to), outgoing.subspan(to * block, block)});
+    work.recvs.push_back({static_cast<int>(from), incoming.subspan(from * block, block), 0});
+  }
+  comm.exchange(work.sends, work.recvs);
+  std::copy_n(mine.begin() + static_cast<std::ptrdiff_t>(self * m), m,
+              all.begin() + static_cast<std::ptrdiff_t>(self * m));
+  for (const Recv& recv : work.recvs) {
+    expect_size(comm, "alltoall", recv, block);
+    const auto from = static_cast<std::size_t>(recv.peer);
+    if (!is_intact(recv.buffer, self)) fail_world(comm, "alltoall: the block of rank ", from, " is damaged");
+    std::copy_n(recv.buffer.begin(), m, all.begin() + static_cast<std::ptrdiff_t>(from * m));
+  }
+}
+
 std::pair<std::string_view, std::string_view> first_difference(std::string_view a, std::string_view b) {
   std::string_view first, second;
   do {

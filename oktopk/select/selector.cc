@@ -11,12 +11,13 @@
 namespace oktopk {
 namespace {
 
-constexpr std::array<SelectorInfo, 5> kSelectors = {{
+constexpr std::array<SelectorInfo, 6> kSelectors = {{
     {"exact", "the k largest magnitudes, exactly", make_exact},
     {"quota", "the k/P largest of each of P equal regions", make_quota},
     {"reused", "exact threshold every tau' steps, reused in between (Ok-Topk)", make_reused},
     {"gaussian", "threshold from a fitted normal distribution (Gaussiank)", make_gaussian},
     {"controlled", "threshold steered by the counts it yields, trimmed to k (ours)", make_controlled},
+    {"integer", "threshold as an integer, steered by counts: the same on a GPU (ours)", make_integer},
 }};
 
 // A threshold that was far too low once let up to n entries through. Gives their memory back: a selection is O(k).
@@ -29,7 +30,8 @@ void release_excess(SparseVector& out, std::size_t most) {
 
 }  // namespace
 
-void Selector::select(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out) {
+void Selector::select(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out,
+                      std::size_t most) {
   const std::size_t n = in.acc.size();
   require(n < (std::uint64_t{1} << 32), "select: n = ", n, ", but n must be below 2^32");
   require(in.gradient.empty() || in.gradient.size() == n, "select: the gradient has ", in.gradient.size(),
@@ -38,7 +40,7 @@ void Selector::select(const Device& device, const Accumulation& in, std::size_t 
   out.clear();
   if (n == 0) return;
   do_select(device, in, k, out);
-  if (out.size() > max_selection(k)) keep_largest(out, max_selection(k));
+  if (out.size() > most) keep_largest(out, most);
   release_excess(out, max_selection(k));
   OKTOPK_DCHECK(is_canonical(out));
 }

@@ -3,8 +3,9 @@
 // the new gradient into the accumulator, because the fast way does both in one pass. Each selector is a local class in
 // a file of its own, with a factory below and a row in the table of selector.cc.
 //
-// Contract of every selector: the selection is canonical, holds no zeros, and at most max_selection(k) = 2k entries (a
-// threshold that lets more through is followed by a trim), so that peers can post receives of bounded capacity. Which
+// Contract of every selector: the selection is canonical, holds no zeros, and at most `most` entries, usually
+// max_selection(k) = 2k (a threshold that lets more through is followed by a trim), so that peers can post receives of
+// bounded capacity. Which
 // entries: larger magnitude first, ties by smaller index; for threshold selectors, those with magnitude >= threshold.
 // Values that are not finite count as the largest: if the accumulator has any, one is selected, and Allreduce::run
 // refuses it.
@@ -30,7 +31,10 @@ class Selector {
   virtual std::string_view name() const = 0;
 
   // REQUIRES: 1 <= k <= n (or n = 0 and k = 0), n < 2^32, gradient empty or of size n.
-  void select(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out);
+  void select(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out, std::size_t most);
+  void select(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out) {
+    select(device, in, k, out, max_selection(k));
+  }
 
   // The state is all that the next selection depends on besides the accumulator.
   virtual void save(StateWriter& /*state*/) const {}
@@ -44,7 +48,7 @@ struct SelectorOptions {
   int tau_prime = 32;  // reused: steps between two exact evaluations
   // reused: corrects the threshold by the counts in between, as Ok-Topk's released code does
   bool follows_counts = false;
-  int P = 1;  // quota: the number of equal regions
+  int P = 1;  // quota: the number of equal regions; integer: of owners
 };
 
 struct SelectorInfo {
@@ -62,6 +66,7 @@ std::unique_ptr<Selector> make_quota(const SelectorOptions& options);
 std::unique_ptr<Selector> make_reused(const SelectorOptions& options);
 std::unique_ptr<Selector> make_gaussian(const SelectorOptions& options);
 std::unique_ptr<Selector> make_controlled(const SelectorOptions& options);
+std::unique_ptr<Selector> make_integer(const SelectorOptions& options);
 
 // Folds the gradient in and writes the k largest entries. COST: one pass over n, three where a sample does not help.
 void select_exact(const Device& device, const Accumulation& in, std::size_t k, SparseVector& out);

@@ -57,6 +57,7 @@ constexpr unsigned kValueBits = 20;  // sign, 8 exponent bits, 11 fraction bits
 constexpr unsigned kDropped = 12;    // bits of a float that a value does not have
 constexpr std::uint32_t kValueMask = (1U << kValueBits) - 1;
 constexpr std::uint32_t kLeastBound = 1U << kDropped;  // smaller magnitudes would round to zero
+constexpr std::uint32_t kInfinity = 0x7f800000U;
 
 // Rounds the bits of a finite float to the nearest value, ties to even; large ones to the largest finite value.
 OKTOPK_BOTH std::uint32_t value_of(std::uint32_t float_bits) {
@@ -82,14 +83,18 @@ constexpr std::uint32_t kStepsDown = 2;  // and below it
 constexpr std::uint32_t kTail = kStepsUp + 1 + kStepsDown;
 constexpr std::uint32_t kQuarterOctave = 1U << 21;
 
-// reached[j]: values of a magnitude of at least the threshold and (j - kStepsDown) quarter octaves, by the bits that
-// travel for entries. Selections know no values below the threshold: there reached[j] = reached[kStepsDown].
+// A sender met a value that is not finite: the step is void. An owner's sum overflowed: no step can follow.
+constexpr std::uint32_t kBadValue = 1;
+constexpr std::uint32_t kBadSum = 2;
+
 struct Head {
   std::uint32_t tag = 0;    // of the step, n, k and options
   std::uint32_t check = 0;  // of counts and entries
   std::uint32_t count = 0;  // entries that follow
-  std::uint32_t bound = 0;  // the threshold's bits
-  std::uint32_t bad = 0;    // 1: the sender met a value that is not finite, and the step is void
+  std::uint32_t bad = 0;    // on GPUs: kBadValue, kBadSum
+  // Shares alone have the rest: the threshold's bits, and reached[j], the values of a magnitude of at least the
+  // threshold and (j - kStepsDown) quarter octaves, by the bits that travel for entries.
+  std::uint32_t bound = 0;
   std::uint32_t reached[kTail] = {};
   std::uint32_t unused[16 - 5 - kTail] = {};
 };
@@ -178,5 +183,24 @@ OKTOPK_BOTH std::uint32_t steered(std::uint32_t bound, const std::uint64_t (&rea
   const std::int64_t most = 0x7f000000;
   return static_cast<std::uint32_t>(next < kLeastBound ? kLeastBound : next > most ? most : next);
 }
+
+// The heads of all shares of a step, summed up.
+struct ShareCounts {
+  std::uint64_t reached[kTail] = {};
+  std::uint64_t bounds = 0;
+  std::uint64_t filled = 0;  // owners with a threshold of their own
+
+  OKTOPK_BOTH void add(const Head& head) {
+    for (std::uint32_t j = 0; j < kTail; ++j) reached[j] += head.reached[j];
+    if (head.bound <= kLeastBound) return;
+    bounds += head.bound;
+    ++filled;
+  }
+  // The next global threshold; after a first step, in which each owner had its own, their mean.
+  OKTOPK_BOTH std::uint32_t next_bound(std::uint32_t bound, bool was_first, std::uint64_t k) const {
+    if (!was_first) return steered(bound, reached, k);
+    return filled > 0 ? static_cast<std::uint32_t>(bounds / filled) : kLeastBound;
+  }
+};
 
 }  // namespace oktopk::slots

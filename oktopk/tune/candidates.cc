@@ -15,7 +15,7 @@ namespace oktopk {
 namespace {
 
 // gaussiank is missing: the number of entries that its fit selects cannot be predicted.
-constexpr std::array kCandidates = {"circulant", "topka", "topkdsa", "gtopk", "topka2a", "oktopk", "spardl"};
+constexpr std::array kCandidates = {"circulant", "topka", "topkdsa", "gtopk", "topka2a", "oktopk", "spardl", "slots"};
 constexpr std::array kIndexCodings = {IndexCoding::coo32, IndexCoding::bit_packed, IndexCoding::elias_fano};
 
 // Only circulant codes indices and values, and dense rounds to bf16; the published systems send plain coordinates.
@@ -64,9 +64,11 @@ AllreduceOptions Method::options(const AllreduceOptions& base) const {
 }
 
 std::string to_string(const Method& method) {
-  std::string text = method.preset + ' ';
-  text += method.preset == "dense" ? std::string(value_codings()[static_cast<std::size_t>(method.codec.value)].name)
-                                   : to_string(method.codec);
+  std::string text = method.preset;
+  if (method.preset == "dense")
+    text += ' ' + std::string(value_codings()[static_cast<std::size_t>(method.codec.value)].name);
+  else if (method.preset != "slots")  // which has a coding of its own
+    text += ' ' + to_string(method.codec);
   if (method.preset == "circulant") text += " skips " + method.skips;
   if (method.group > 1) text += " group " + std::to_string(method.group);
   return text;
@@ -152,8 +154,10 @@ std::vector<Candidate> rank_candidates(const Problem& problem, const Profile& pr
   }
   std::vector<std::string> names = options.presets;
   if (names.empty()) names.assign(kCandidates.begin(), kCandidates.end());
+  const bool may_round = options.coarsest != ValueCoding::fp32;  // slots rounds values to 12 bits
   for (const std::string& name : names)
-    if (name != "dense") all.push_back(best_of({.preset = name}, problem, profile, options));
+    if (name != "dense" && (name != "slots" || may_round))
+      all.push_back(best_of({.preset = name}, problem, profile, options));
   std::ranges::stable_sort(all, {}, &Candidate::seconds);
   const auto preferred = std::ranges::find_if(all, is_preferred);
   if (preferred->seconds <= all.front().seconds * (1 + options.preference))

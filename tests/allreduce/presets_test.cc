@@ -20,7 +20,7 @@ TEST(Presets, names_are_unique_and_those_of_the_algorithms) {
     EXPECT_EQ(make_allreduce(preset, {})->name(), preset.name);
     EXPECT_EQ(find_preset(preset.name).name, preset.name);
   }
-  EXPECT_EQ(names.size(), 9u);
+  EXPECT_EQ(names.size(), 10u);
 }
 
 TEST(Presets, find_of_an_unknown_name_lists_all) {

@@ -100,7 +100,7 @@ TEST_F(ResidualStore, every_other_use_sees_it_cleared_already) {
   residual_.clear_later(std::vector<Index>{3});
   EXPECT_EQ(values_of(residual_), (Values{5, 0, 0, 0}));
   residual_.clear_later(std::vector<Index>{0});
-  residual_.accumulate(0, Values{7, 7});
+  residual_.add_host(Values{7, 7, 0, 0}, 1);
   EXPECT_EQ(values_of(residual_), (Values{7, 7, 0, 0}));
   residual_.clear_later(std::vector<Index>{0});
   residual_.multiply(2);
@@ -109,7 +109,7 @@ TEST_F(ResidualStore, every_other_use_sees_it_cleared_already) {
   residual_.assign(Values{1, 2, 3, 4});
   EXPECT_EQ(values_of(residual_), (Values{1, 2, 3, 4}));
   residual_.clear_later(std::vector<Index>{1});
-  residual_.add_host(1, Values{5, 6}, 2);
+  residual_.add_host(Values{0, 5, 6, 0}, 2);
   EXPECT_EQ(values_of(residual_), (Values{1, 10, 15, 4}));
   residual_.assign();
   EXPECT_EQ(values_of(residual_), (Values{0, 0, 0, 0}));

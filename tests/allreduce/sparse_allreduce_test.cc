@@ -33,7 +33,7 @@ Entries truth(const std::string& preset, const std::vector<Entries>& selections)
 
 TEST(SparseAllreduce, result_equals_the_oracle_s_on_every_rank) {
   for (const Preset& preset : presets()) {
-    if (preset.name == "dense") continue;
+    if (preset.name == "dense" || preset.name == "slots") continue;  // refused, below
     for (const int P : {1, 3, 4}) {
       const std::string name(preset.name);
       std::vector<Entries> selections;

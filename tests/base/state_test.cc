@@ -152,9 +152,9 @@ TEST(State, read_of_something_else_says_so) {
 
 TEST(State, read_of_another_version_names_both) {
   Bytes newer = small_state();
-  overwrite(newer, kVersionAt, std::uint32_t{3});
+  overwrite(newer, kVersionAt, std::uint32_t{4});
   expect_refusal(newer, "format 3");
-  expect_refusal(newer, "format 2");
+  expect_refusal(newer, "format 3");
 }
 
 TEST(State, read_with_bytes_behind_the_end_is_refused) {
@@ -213,7 +213,7 @@ TEST(State, head_is_laid_out_as_documented) {
   std::memcpy(&size, sealed.data() + kSizeAt, sizeof(size));
   std::memcpy(&checksum, sealed.data() + kChecksumAt, sizeof(checksum));
   EXPECT_EQ(size, sealed.size() - kStateHeadBytes);
-  EXPECT_EQ(checksum, hash_bytes(std::span(sealed).subspan(kStateHeadBytes), 2));
+  EXPECT_EQ(checksum, hash_bytes(std::span(sealed).subspan(kStateHeadBytes), 3));
 }
 
 }  // namespace

@@ -67,6 +67,10 @@ TEST_P(Collectives, send_as_many_messages_and_bytes_as_stated) {
     traffic = traffic_of(comm, [&](Communicator& c) { allgather(c, mine, place, work); });
     EXPECT_EQ(traffic.messages_sent, log2_P);
     EXPECT_EQ(traffic.bytes_sent, others * (10 + kCheckBytes));
+    std::vector<std::byte> came(place.size());
+    traffic = traffic_of(comm, [&](Communicator& c) { alltoall(c, place, came, work); });
+    EXPECT_EQ(traffic.messages_sent, others);
+    EXPECT_EQ(traffic.bytes_sent, others * (10 + kCheckBytes));
     traffic = traffic_of(comm, [&](Communicator& c) { allgatherv(c, mine, capacities, out); });
     EXPECT_EQ(traffic.messages_sent, log2_P);
     EXPECT_EQ(traffic.bytes_sent, others * (1 + 10));  // the size takes one byte
@@ -80,6 +84,21 @@ TEST_P(Collectives, send_as_many_messages_and_bytes_as_stated) {
     EXPECT_EQ(traffic.messages_sent, log2_P);
     EXPECT_EQ(traffic.bytes_sent, others * 16);
   });
+}
+
+TEST(Alltoall, block_q_of_rank_r_is_block_r_on_rank_q) {
+  for (const int P : kWorldSizes)
+    run_world("threads", P, [&](Communicator& comm) {
+      Workspace work;
+      const auto at = [&](int from, int to) { return static_cast<std::byte>(from * 16 + to); };
+      std::vector<std::byte> mine, all(static_cast<std::size_t>(P) * 3), expected;
+      for (int q = 0; q < P; ++q) mine.insert(mine.end(), 3, at(comm.rank(), q));
+      for (int r = 0; r < P; ++r) expected.insert(expected.end(), 3, at(r, comm.rank()));
+      alltoall(comm, mine, all, work);
+      EXPECT_EQ(all, expected);
+      all.resize(all.size() + 1);
+      EXPECT_THROW(alltoall(comm, mine, all, work), UsageError);
+    });
 }
 
 TEST(Barrier, returns_only_after_all_have_entered) {

@@ -50,11 +50,14 @@ Spread spread_of(Input data) {
 VolumePromise promise_of(const Subject& subject, const ReducerOptions& options) {
   const auto allreduce = make_allreduce(find_preset(options.preset), options.allreduce);
   const auto k = static_cast<double>(subject.k());
+  const bool in_nodes = subject.leaders().size() < static_cast<std::size_t>(subject.sync().comm().size());
   Problem problem{.n = static_cast<double>(subject.n()),
                   .k = may_send_more_than_k(options) ? 2 * k : k,
                   .P = subject.sync().comm().size()};
   problem.gathered = most_in_result(*allreduce, k, static_cast<double>(subject.leaders().size()));
-  VolumePromise promise{.k = k, .P = problem.P, .holds_bytes = allreduce->promises_volume()};
+  // Messages of slots have one size, but inside a node the leader shares all that it selected, which nothing bounds.
+  const bool holds_bytes = allreduce->promises_volume() && (allreduce->name() != "slots" || !in_nodes);
+  VolumePromise promise{.k = k, .P = problem.P, .holds_bytes = holds_bytes};
   promise.sized_by_count = options.allreduce.codec.value_or(Codec{}).index == IndexCoding::coo32;
   promise.steady = subject.predict(problem);
   problem.refresh = true;

@@ -38,8 +38,9 @@ Owed owed_by(Synchroniser& sync) {
   std::transform(mine.begin(), mine.end(), size.begin(), [](double x) { return std::fabs(x); });
   const Subject::Memory memory = subject.memory();
   for (std::size_t i = 0; i < memory.values.size(); ++i) {
-    mine[memory.region.begin + i] += double{memory.values[i]};
-    size[memory.region.begin + i] += std::fabs(double{memory.values[i]});
+    if (memory.values[i] == 0) continue;
+    mine[memory.index(i)] += double{memory.values[i]};
+    size[memory.index(i)] += std::fabs(double{memory.values[i]});
   }
   Owed owed{add_up(gather_dense(sync.comm(), mine)), add_up(gather_dense(sync.comm(), size))};
   for (double& x : owed.mean) x /= sync.comm().size();

@@ -55,7 +55,7 @@ std::vector<float> Subject::from_device(std::span<const float> values) const {
 Subject::Memory Subject::memory() const {
   if (holder() == nullptr) return {};
   const OwnerMemory memory = state_of(*holder()).unsent.memory();
-  return {memory.region, from_device(memory.values)};
+  return {memory, from_device(memory.values)};
 }
 
 CooView Subject::selection() const { return holder() == nullptr ? CooView{} : CooView(holder()->sent()); }

@@ -31,8 +31,7 @@ class Subject {
   std::vector<int> leaders() const;
   // The state of this rank's Reducer. A rank that is no leader has n zeros and nothing else.
   std::vector<float> residual() const;
-  struct Memory {
-    Range region;
+  struct Memory : MemoryLayout {
     std::vector<float> values;
   };
   Memory memory() const;

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/laws/truth.h"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <sstream>
+#include <vector>
 
 #include "oktopk/allreduce/parts/thresholds.h"
+#include "oktopk/sparse/slots_format.h"
 
 namespace oktopk {
 namespace {
@@ -33,6 +38,12 @@ Tolerance codec_tolerance(ValueCoding coding) {
       return {0.6, 0.2};
   }
   return {0, 0};
+}
+
+// A value that preset slots sent.
+double as_sent(double x) {
+  const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(x));
+  return std::bit_cast<float>(slots::float_bits_of(slots::value_of(bits)));
 }
 
 }  // namespace
@@ -63,6 +74,7 @@ std::size_t Truth::check(const StepRecord& record, std::uint64_t step) {
   if (name == "spardl") return compare(record.update, oracle_spardl(record.selections, n_, k_), slack);
   if (name == "oktopk") return check_oktopk(record, sum, slack, step);
   if (name == "circulant") return check_circulant(record, sum, slack);
+  if (name == "slots") return check_slots(record);
   return compare(record.update, sum, slack);
 }
 
@@ -116,6 +128,45 @@ std::size_t Truth::check_circulant(const StepRecord& record, const Entries& sum,
   if (count > most || (record.refreshed && count != most))
     errors += wrong(0, static_cast<double>(count), static_cast<double>(most));
   return errors + check_largest(record.update, sum, slack);
+}
+
+// Values travel with 12 leading bits, to the owner and from it. An owner applies its largest sums, unless its share
+// is full; where a message was full, a sum may lack a sender.
+std::size_t Truth::check_slots(const StepRecord& record) {
+  const auto deal = slots::Deal::of(n_, static_cast<std::uint32_t>(record.selections.size()));
+  const std::size_t room = slots::message_room(deal, k_);
+  const auto is_full = [&](const Entries& entries, std::uint32_t owner) {
+    std::size_t count = 0;
+    std::map<std::uint64_t, std::size_t> in_block;
+    for (const auto& [i, v] : entries)
+      if (deal.owner(i) == owner) ++count, ++in_block[deal.place(i) / slots::kBlock];
+    const auto most = std::ranges::max_element(in_block, {}, [](const auto& b) { return b.second; });
+    return count >= room || (most != in_block.end() && most->second >= slots::kMostOfBlock);
+  };
+  Entries sum = record.memory;
+  for (const Entries& sent : record.selections)
+    for (const auto& [i, v] : sent) sum[i] += as_sent(v);
+  std::vector<double> least(deal.P, std::numeric_limits<double>::infinity());
+  std::vector<bool> is_whole(deal.P), is_exact(deal.P);
+  for (std::uint32_t q = 0; q < deal.P; ++q) {
+    is_exact[q] = std::ranges::none_of(record.selections, [&](const Entries& sent) { return is_full(sent, q); });
+    is_whole[q] = is_exact[q] && !is_full(record.update, q);
+  }
+  std::size_t count = 0;
+  for (const auto& [i, v] : record.update) {
+    const std::uint32_t q = deal.owner(i);
+    least[q] = std::min(least[q], std::fabs(v));
+    const double should = as_sent(at(sum, i));
+    const double slack = tolerance_ > 0 ? std::fabs(should) / 1024 : 0;
+    if (!sum.contains(i) || (is_exact[q] && std::fabs(v - should) > slack)) count += wrong(i, v, should);
+  }
+  constexpr double kRounding = 1.0 / 2048;
+  for (const auto& [i, v] : sum) {
+    const std::uint32_t q = deal.owner(i);
+    const bool is_missing = is_whole[q] && !record.update.contains(i);
+    if (is_missing && std::fabs(v) > least[q] * (1 + kRounding)) count += wrong(i, 0, v);
+  }
+  return count;
 }
 
 std::size_t Truth::check_lossy(const StepRecord& record, const Entries& sum, const Entries& magnitude) {

@@ -34,6 +34,7 @@ class Truth {
   std::size_t check_largest(const Entries& update, const Entries& sum, const Entries& slack);
   std::size_t check_oktopk(const StepRecord& record, const Entries& sum, const Entries& slack, std::uint64_t step);
   std::size_t check_circulant(const StepRecord& record, const Entries& sum, const Entries& slack);
+  std::size_t check_slots(const StepRecord& record);
   std::size_t check_lossy(const StepRecord& record, const Entries& sum, const Entries& magnitude);
   std::size_t wrong(Index i, double is, double should);
 

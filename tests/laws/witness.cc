@@ -17,16 +17,17 @@ Entries entries_of(CooView v) {
   return out;
 }
 
-SparseVector nonzeros(std::span<const float> x, Index base) {
+SparseVector nonzeros(std::span<const float> x, const MemoryLayout& layout = {}) {
   SparseVector out;
   for (std::size_t i = 0; i < x.size(); ++i)
-    if (x[i] != 0) out.push_back(base + static_cast<Index>(i), x[i]);
+    if (x[i] != 0) out.push_back(static_cast<Index>(layout.index(i)), x[i]);
   return out;
 }
 
 Dense scatter(const Subject::Memory& memory, std::size_t n) {
   Dense out(n, 0.0);
-  std::copy(memory.values.begin(), memory.values.end(), out.begin() + memory.region.begin);
+  for (std::size_t i = 0; i < memory.values.size(); ++i)
+    if (memory.values[i] != 0) out.at(memory.index(i)) = memory.values[i];
   return out;
 }
 
@@ -109,7 +110,7 @@ std::uint64_t fold(std::uint64_t hash, const Update& update) {
 StepRecord record_step(Communicator& report, Subject& subject, std::span<const float> gradient, int root,
                        Update* received) {
   const Subject::Memory memory = subject.memory();
-  const SparseVector remembered = nonzeros(memory.values, memory.region.begin);
+  const SparseVector remembered = nonzeros(memory.values, memory);
   const Update update = subject.sync().step(gradient);
   if (received != nullptr) *received = update;
   const Outcome& outcome = subject.outcome();
@@ -147,11 +148,11 @@ Witness witness_step(Communicator& report, CountingCommunicator& counting, Synch
   w.memory_before = add_up(gather_dense(report, memory_before, root));
   w.memory_after = add_up(gather_dense(report, scatter(subject.memory(), n), root));
   if (update.is_dense()) {
-    const SparseVector sum = nonzeros(subject.outcome().dense_update, 0);
+    const SparseVector sum = nonzeros(subject.outcome().dense_update);
     const auto sums = gather_entries(report, report.rank() == 0 ? sum : CooView{}, root);
     if (!sums.empty()) w.record.update = sums[0];
     const std::vector<float> values(accumulator.begin(), accumulator.end());
-    w.record.selections = gather_entries(report, nonzeros(values, 0), root);
+    w.record.selections = gather_entries(report, nonzeros(values), root);
   }
   w.sum.assign(n, 0.0);
   for (const auto& [i, v] : w.record.update) w.sum[i] = v;

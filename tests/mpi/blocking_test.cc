@@ -49,7 +49,7 @@ TEST(MpiBlockingResults, equal_those_of_polling_for_every_sparse_preset) {
   for (Index i = static_cast<Index>(polling->rank()); i < n; i += 31)
     mine.push_back(i, 1.0F + static_cast<float>(i % 97) / 64.0F);
   for (const Preset& preset : presets()) {
-    if (preset.name == "dense") continue;
+    if (preset.name == "dense" || preset.name == "slots") continue;  // slots needs a Reducer
     const std::string name(preset.name);
     const Outcome expected = sparse_allreduce(*polling, mine, n, mine.size(), name);
     const Outcome outcome = sparse_allreduce(*blocking, mine, n, mine.size(), name);

@@ -80,7 +80,8 @@ inline Dense sum_over_ranks(Communicator& comm, std::span<const float> x) {
 inline Dense sum_unsent(Reducer& reducer) {
   Dense mine(state_of(reducer).unsent.values().begin(), state_of(reducer).unsent.values().end());
   const OwnerMemory memory = state_of(reducer).unsent.memory();
-  for (std::size_t i = 0; i < memory.values.size(); ++i) mine[memory.region.begin + i] += double{memory.values[i]};
+  for (std::size_t i = 0; i < memory.values.size(); ++i)
+    if (memory.values[i] != 0) mine[memory.index(i)] += double{memory.values[i]};
   return add_up(gather_dense(reducer.comm(), mine));
 }
 

@@ -38,7 +38,8 @@ std::vector<ReducerOptions> studied_methods(double density) {
 Dense unsent(const Reducer& reducer) {
   Dense held(state_of(reducer).unsent.values().begin(), state_of(reducer).unsent.values().end());
   const OwnerMemory memory = state_of(reducer).unsent.memory();
-  for (std::size_t i = 0; i < memory.values.size(); ++i) held[memory.region.begin + i] += memory.values[i];
+  for (std::size_t i = 0; i < memory.values.size(); ++i)
+    if (memory.values[i] != 0) held[memory.index(i)] += memory.values[i];
   return held;
 }
 

@@ -53,8 +53,9 @@ XiState state_before(Communicator& comm, const Reducer& reducer, std::span<const
   Dense scaled(gradient.begin(), gradient.end());
   for (std::size_t i = 0; i < scaled.size(); ++i) accumulator[i] += scaled[i] *= double{kLearningRate};
   Dense memory(reducer.n(), 0.0);
-  std::ranges::copy(state_of(reducer).unsent.memory().values,
-                    memory.begin() + state_of(reducer).unsent.memory().region.begin);
+  const OwnerMemory remembered = state_of(reducer).unsent.memory();
+  for (std::size_t i = 0; i < remembered.values.size(); ++i)
+    if (remembered.values[i] != 0) memory[remembered.index(i)] = remembered.values[i];
   Workspace work;
   allreduce_small(comm, std::span(memory), Reduction::sum, work);
   allreduce_small(comm, std::span(scaled), Reduction::sum, work);

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// slots: messages of one size, whatever the data; counts that follow k; nothing starves when messages are full.
+#include <gtest/gtest.h>
+
+#include "oktopk/reduce/reducer_state.h"
+#include "oktopk/sparse/slots_format.h"
+#include "tests/support/message.h"
+#include "tests/support/runs.h"
+
+namespace oktopk::slots_test {
+namespace {
+
+TEST(Slots, run_sends_messages_of_one_size_whatever_the_data) {
+  constexpr std::size_t k = 1000;
+  constexpr Index n = 100000;
+  for (const int P : {1, 3, 8})
+    for (const Input input : {Input::gaussian, Input::zero, Input::skewed, Input::equal}) {
+      const auto deal = slots::Deal::of(n, static_cast<std::uint32_t>(P));
+      const std::uint64_t bytes = slots::message_words(deal, k) * 4 + kCheckBytes;
+      const History run = run_input(P, preset_options("slots", k), n, 4, input);
+      for (const auto& rank : run)
+        for (std::size_t step = 1; step < 4; ++step) {
+          const auto peers = static_cast<std::uint64_t>(P - 1);
+          EXPECT_EQ(rank[step].traffic.bytes_sent, 2 * peers * bytes);
+          EXPECT_EQ(rank[step].traffic.messages_sent, peers + static_cast<std::uint64_t>(ceil_log2(P)));
+        }
+    }
+}
+
+TEST(Slots, run_applies_about_k_entries_under_error_feedback) {
+  constexpr std::size_t k = 1000;
+  for (const int P : {1, 2, 5}) {
+    const History run = run_input(P, preset_options("slots", k), 100000, 60, Input::gaussian);
+    double selected = 0, applied = 0;
+    for (std::size_t step = 20; step < 60; ++step) {
+      selected += static_cast<double>(run[0][step].selection.size()) / 40;
+      applied += static_cast<double>(run[0][step].outcome.update.size()) / 40;
+    }
+    EXPECT_NEAR(selected, k, 0.1 * k) << "P = " << P;
+    EXPECT_NEAR(applied, k, 0.1 * k) << "P = " << P;
+  }
+}
+
+// All entries are equal, so every threshold selects all of them, and messages are full in every step.
+TEST(Slots, run_with_full_messages_reaches_every_index_in_time) {
+  constexpr Index n = 20000;
+  std::vector<bool> reached(n, false);
+  const History run = run_gradients(2, preset_options("slots", 200), n, 250,
+                                    [&](int, int step) { return std::vector<float>(n, step == 0 ? 1.0F : 0.0F); });
+  for (const RankStep& step : run[0])
+    for (const Index i : step.outcome.update.idx) reached[i] = true;
+  EXPECT_EQ(std::ranges::count(reached, true), n);
+}
+
+TEST(Slots, run_keeps_what_rounding_and_a_full_message_leave) {
+  const History run = run_gradients(1, preset_options("slots", 1), 5000, 1, [](int, int) {
+    std::vector<float> x(5000, 0.0F);
+    x[7] = 1.0F + 0x1p-20F;  // one bit too fine for a value on the wire
+    return x;
+  });
+  const RankStep& step = run[0][0];
+  ASSERT_EQ(step.outcome.update.size(), 1u);
+  EXPECT_EQ(step.outcome.update.val[0], 1.0F);
+  EXPECT_EQ(step.residual[7], 0x1p-20F);
+}
+
+TEST(Slots, run_whose_sum_overflows_is_an_error_on_every_rank) {
+  const auto texts = gather_world("threads", 3, [](Communicator& comm) {
+    Reducer reducer(comm, 100, preset_options("slots", 5));
+    return message_of<std::exception>([&] { reducer.step(std::vector<float>(100, 2e38F)); });
+  });
+  EXPECT_NE(texts[0].find("overflow"), std::string::npos) << texts[0];  // the owner of the only tile
+  for (const std::string& text : texts) EXPECT_FALSE(text.empty());
+}
+
+TEST(Slots, options_a_codec_is_refused_and_named) {
+  run_world("threads", 1, [](Communicator& comm) {
+    ReducerOptions options = preset_options("slots", 5);
+    options.allreduce.codec = parse_codec("elias_fano+bf16");
+    const std::string text = message_of<UsageError>([&] { Reducer(comm, 100, options); });
+    EXPECT_NE(text.find("elias_fano+bf16"), std::string::npos) << text;
+    EXPECT_NE(text.find("12 bits of place"), std::string::npos) << text;
+  });
+}
+
+TEST(Slots, metrics_name_the_coding_of_the_entries) {
+  run_world("threads", 2, [](Communicator& comm) {
+    Reducer reducer(comm, 1000, preset_options("slots", 10));
+    reducer.step(std::vector<float>(1000, 1.0F));
+    EXPECT_EQ(reducer.metrics().codec, "place12+float20");
+  });
+}
+
+}  // namespace
+}  // namespace oktopk::slots_test
