@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// P ranks that exchange the memory of their GPUs, for steps that stay on the GPU. Every operation
+// is collective: all ranks call the same operations in the same order, with the same sizes.
+//
+// All memory is GPU memory. An operation is queued on `stream` (a cudaStream_t; null is CUDA's default stream), and
+// nothing waits for it. Its buffers stay alive and untouched by others until the stream has passed it.
+// Errors: an operation may fail long after it was queued. check() and wait() report that as a CommError, or as a
+// DeviceError when the GPU itself failed. After either, and after kill(), the group is dead, and every further call is
+// a CommError. Memory that is not this GPU's is a UsageError, which harms nothing.
+// Threads: one thread at a time per object; each rank has its own object.
+#pragma once
+
+#include <cstddef>
+
+namespace oktopk {
+
+class GpuExchange {
+ public:
+  virtual ~GpuExchange() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // P blocks each way: block q of send goes to rank q, block q of receive comes from rank q; the own block is included.
+  // REQUIRES: send and receive do not overlap.
+  virtual void all_to_all(const void* send, void* receive, std::size_t bytes_each, void* stream) = 0;
+
+  // Block q of `all` is what rank q gave. `mine` may be this rank's block of `all`.
+  virtual void all_gather(const void* mine, void* all, std::size_t bytes, void* stream) = 0;
+
+  // In place. All ranks get the same bits, but not those of a sum in rank order.
+  virtual void all_reduce(float* sum, std::size_t n, void* stream) = 0;
+
+  // Throws CommError when an earlier operation failed or did not end in time, after it aborted the group. Does not
+  // block beyond the timeout.
+  virtual void check() = 0;
+
+  // Waits until all work that is queued on the stream is done; CommError after the timeout.
+  virtual void wait(void* stream) = 0;
+
+  // Aborts the group: operations in flight end, here and soon on the other ranks, with undefined results.
+  virtual void kill() noexcept = 0;
+};
+
+}  // namespace oktopk
