@@ -30,10 +30,14 @@ if(OKTOPK_HAVE_CUDA)
   endif()
   add_library(oktopk_cuda MODULE
     oktopk/cuda/api.cu
+    oktopk/cuda/context.cu
+    oktopk/cuda/limits.cu
     oktopk/cuda/pass.cu
+    oktopk/cuda/optim.cu
     oktopk/cuda/select.cu
     oktopk/cuda/slots.cu
     oktopk/cuda/slots_messages.cu
+    oktopk/cuda/slots_own.cu
     oktopk/cuda/slots_passes.cu
     oktopk/cuda/verbs.cu)
   target_include_directories(oktopk_cuda PRIVATE ${PROJECT_SOURCE_DIR})
@@ -55,4 +59,13 @@ if(OKTOPK_HAVE_CUDA)
     UNITY_BUILD OFF
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
   target_link_options(oktopk_cuda PRIVATE -Wl,--exclude-libs,ALL)
+
+  # Selection by CUB, for comparison; built when asked for.
+  add_executable(gpu_rivals EXCLUDE_FROM_ALL bench/gpu_rivals.cu)
+  set_target_properties(gpu_rivals PROPERTIES
+    CUDA_STANDARD 20
+    CUDA_ARCHITECTURES "${OKTOPK_CUDA_ARCHITECTURES}"
+    CUDA_RUNTIME_LIBRARY Static
+    UNITY_BUILD OFF
+    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
 endif()

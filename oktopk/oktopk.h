@@ -16,7 +16,9 @@
 // Ranks
 #include "oktopk/comm/collectives.h"   // broadcast, barrier, allgather and others
 #include "oktopk/comm/communicator.h"  // Communicator: P ranks that exchange bytes
+#include "oktopk/comm/gpu_exchange.h"  // GpuExchange: P ranks that exchange the memory of their GPUs
 #include "oktopk/comm/mpi.h"           // ranks over MPI
+#include "oktopk/comm/nccl.h"          // GpuExchange over NCCL
 #include "oktopk/comm/threads.h"       // ranks as threads of this process
 
 // The algorithms
@@ -25,6 +27,7 @@
 
 // Synchronising gradients
 #include "oktopk/reduce/bucketed_reducer.h"  // BucketedReducer: many tensors, during the backward pass
+#include "oktopk/reduce/gpu_steps.h"         // GpuSteps: steps that stay on the GPU
 #include "oktopk/reduce/node_reducer.h"      // NodeReducer: the ranks of a host sum first
 #include "oktopk/reduce/reducer.h"           // Reducer: one flat gradient, and all options
 #include "oktopk/reduce/synchroniser.h"      // Synchroniser, Update, StepMetrics: what all three share

@@ -155,10 +155,12 @@ struct Results {
 };
 
 // NanPolicy::local: the ranks exchange no notes, so that only messages of the algorithm are counted.
-MeasureOptions measure_options(const BenchOptions& o, const std::string& preset, Index n, Trace* trace) {
+MeasureOptions measure_options(const BenchOptions& o, const std::string& preset, Index n, Trace* trace,
+                               const std::shared_ptr<GpuExchange>& exchange) {
   ReducerOptions reducer = o.method.reducer(preset);
   reducer.nan_policy = NanPolicy::local;
   reducer.device = o.compute.make_device();
+  if (preset == "slots") reducer.exchange = exchange;
   reducer.trace = trace;
   return {.reducer = reducer,
           .group = o.method.ranks_per_node(),
@@ -171,11 +173,12 @@ MeasureOptions measure_options(const BenchOptions& o, const std::string& preset,
 
 // All rows on the ranks of one world.
 void run_on(Communicator& comm, const BenchOptions& o, Trace* trace, const TextTable& table, Results& results) {
+  const std::shared_ptr<GpuExchange> exchange = o.compute.make_exchange(comm);
   for (const Index n : o.size.sizes()) {
     GradientStream stream(o.stream(n), comm.rank());
     BenchOptions without_rule = o;
     without_rule.method.residual.clear();
-    MeasureOptions plain = measure_options(without_rule, "dense", n, trace);
+    MeasureOptions plain = measure_options(without_rule, "dense", n, trace, nullptr);
     plain.group = 1;
     const bool is_lossless = plain.reducer.allreduce.codec.value_or(Codec{}).lossless();
     plain.reducer.allreduce.codec.reset();  // the reference is in fp32
@@ -184,7 +187,7 @@ void run_on(Communicator& comm, const BenchOptions& o, Trace* trace, const TextT
     const bool prints = comm.rank() == 0;
     if (prints) printer.print_references();
     for (const std::string& preset : o.method.names()) {
-      const MeasureOptions options = measure_options(o, preset, n, trace);
+      const MeasureOptions options = measure_options(o, preset, n, trace, exchange);
       const bool is_plain = preset == "dense" && options.group == 1 && is_lossless;
       const nlohmann::json row = is_plain ? dense : measure(comm, options, stream);
       if (!prints) continue;
@@ -262,6 +265,7 @@ void add_bench(CLI::App& app, Action& action) {
   sub->add_option("--seed", o->seed, "of the generated gradients");
   o->compute.add_to(*sub, false);
   o->compute.add_device_to(*sub);
+  o->compute.add_exchange_to(*sub);
   o->method.add_to(*sub);
   sub->footer(
       "Every step has a new gradient; values that are not sent stay for later steps (error feedback).\n"

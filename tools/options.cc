@@ -5,6 +5,7 @@
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
 #include "oktopk/base/find_row.h"
+#include "oktopk/comm/nccl.h"
 #include "oktopk/reduce/reducer_options.h"
 #include "tools/text.h"
 
@@ -39,13 +40,31 @@ void ComputeOptions::add_device_to(CLI::App& sub) {
   sub.add_option("--device", device, "where gradient, residual and owner memory live: cpu, cuda or cuda:ORDINAL");
 }
 
-std::shared_ptr<const Device> ComputeOptions::make_device() const {
-  const CpuOptions cpu{.threads = threads};
-  if (device == "cpu") return make_cpu_device(cpu);
+void ComputeOptions::add_exchange_to(CLI::App& sub) {
+  sub.add_option("--exchange", exchange,
+                 "how the messages of preset slots travel on cuda: comm (by --transport) or nccl (from GPU to GPU)");
+}
+
+std::shared_ptr<GpuExchange> ComputeOptions::make_exchange(Communicator& comm) const {
+  require(exchange == "comm" || exchange == "nccl", "--exchange ", exchange, ": it must be comm or nccl");
+  if (exchange == "comm") return nullptr;
+  const std::optional<int> ordinal = gpu();
+  require(ordinal.has_value(), "--exchange nccl moves memory of GPUs: it needs --device cuda");
+  return make_nccl_exchange(comm, {.ordinal = *ordinal});
+}
+
+std::optional<int> ComputeOptions::gpu() const {
+  if (device == "cpu") return {};
   const bool is_cuda = device == "cuda" || device.starts_with("cuda:");
   require(is_cuda, "--device ", device, ": it must be cpu, cuda or cuda:ORDINAL");
-  const int ordinal = device == "cuda" ? 0 : static_cast<int>(parse_count(device.substr(5)));
-  return make_cuda_device({.ordinal = ordinal, .cpu = cpu});
+  return device == "cuda" ? 0 : static_cast<int>(parse_count(device.substr(5)));
+}
+
+std::shared_ptr<const Device> ComputeOptions::make_device() const {
+  const CpuOptions cpu{.threads = threads};
+  const std::optional<int> ordinal = gpu();
+  if (!ordinal) return make_cpu_device(cpu);
+  return make_cuda_device({.ordinal = *ordinal, .cpu = cpu});
 }
 
 std::vector<SimdLevel> ComputeOptions::levels() const {

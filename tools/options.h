@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,15 +27,21 @@ struct ComputeOptions {
   std::string simd = "best";
   int threads = 1;
   std::string device = "cpu";
+  std::string exchange = "comm";
 
   // `many`: whether --simd all makes sense.
   void add_to(CLI::App& sub, bool many);
   void add_device_to(CLI::App& sub);
+  void add_exchange_to(CLI::App& sub);
   // The levels to use, the slowest first. UsageError names a level that the machine lacks.
   std::vector<SimdLevel> levels() const;
   void check() const;
+  // The GPU that --device names; empty: the CPU.
+  std::optional<int> gpu() const;
   // A device for one rank.
   std::shared_ptr<const Device> make_device() const;
+  // Null unless messages go from GPU to GPU. Collective.
+  std::shared_ptr<GpuExchange> make_exchange(Communicator& comm) const;
 };
 
 // Presets, codec and the other options that a Reducer is made from.

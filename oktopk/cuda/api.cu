@@ -10,26 +10,9 @@
 
 namespace oktopk::cuda {
 
-void Scratch::free() {
-  if (memory_ != nullptr) is_pinned_ ? cudaFreeHost(memory_) : cudaFree(memory_);
-  memory_ = nullptr;
-  bytes_ = 0;
-}
-
-void Scratch::grow(std::size_t bytes) {
-  free();
-  const std::size_t generous = bytes + bytes / 8;
-  if (is_pinned_)
-    OKTOPK_CUDA(cudaMallocHost(&memory_, generous));
-  else
-    OKTOPK_CUDA(cudaMalloc(&memory_, generous));
-  bytes_ = generous;
-}
-
 namespace {
 
 using Context = OktopkCudaContext;
-
 constexpr int kUnknownError = 999;
 
 void put_text(const char* from, char* text, std::size_t room) {
@@ -128,8 +111,17 @@ int describe(Context* context, OktopkCudaDescription* out) {
 }
 
 int set_stream(Context* context, void* stream) {
-  context->stream = static_cast<cudaStream_t>(stream);
-  return 0;
+  const auto next = static_cast<cudaStream_t>(stream);
+  return guard(context, [&] {
+    if (next == context->stream) return;
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    OKTOPK_CUDA(cudaStreamIsCapturing(next, &capture));
+    if (capture == cudaStreamCaptureStatusNone) {  // a graph cannot wait for work outside it: its owner has waited
+      OKTOPK_CUDA(cudaEventRecord(context->order.get(), context->stream));
+      OKTOPK_CUDA(cudaStreamWaitEvent(next, context->order.get(), 0));
+    }
+    context->stream = next;
+  });
 }
 
 int synchronise_stream(Context* context) {
@@ -188,13 +180,6 @@ int stage(Context* context, const void* host, std::uint64_t bytes, const void** 
   });
 }
 
-int slots_memory(Context* context, OktopkCudaSlots* slots, float** memory, std::uint64_t* places) {
-  (void)context;
-  *memory = slots->memory.get<float>();
-  *places = slots->deal.places();
-  return 0;
-}
-
 int slots_state(Context* context, OktopkCudaSlots* slots, OktopkCudaSlotsState* out) {
   return guard(context, [&] {
     SlotsState state;
@@ -234,6 +219,10 @@ const OktopkCudaApi kApi = {
     .synchronise = synchronise_stream,
     .set_timing = set_timing,
     .kernel_milliseconds = kernel_milliseconds,
+    .limit_pass =
+        [](Context* c, std::uint32_t limit, const OktopkCudaPass* pass) {
+          return guard(c, [&] { oktopk::cuda::limit_pass(*c, limit, *pass); });
+        },
     .allocate = allocate,
     .release = release,
     .locate = locate,
@@ -281,17 +270,23 @@ const OktopkCudaApi kApi = {
           return guard(c, [&] { oktopk::cuda::slots_send(*c, *slots, *pass, k, messages); });
         },
     .slots_own =
-        [](Context* c, OktopkCudaSlots* slots, const std::uint32_t* arrived, std::uint64_t k, std::uint32_t* share) {
-          return guard(c, [&] { oktopk::cuda::slots_own(*c, *slots, arrived, k, share); });
+        [](Context* c, OktopkCudaSlots* slots, float* memory, const std::uint32_t* arrived, std::uint64_t k,
+           std::uint32_t* share) {
+          return guard(c, [&] { oktopk::cuda::slots_own(*c, *slots, memory, arrived, k, share); });
         },
     .slots_apply =
         [](Context* c, OktopkCudaSlots* slots, const std::uint32_t* shares, const std::uint32_t* sent, float* acc,
            std::uint64_t k, float divisor, void* out, std::uint32_t type) {
           return guard(c, [&] { oktopk::cuda::slots_apply(*c, *slots, shares, sent, acc, k, divisor, out, type); });
         },
-    .slots_memory = slots_memory,
     .slots_state = slots_state,
     .slots_set_state = slots_set_state,
+    .call_on_gpu = [](Context* c, void (*act)(void*), void* argument) { return guard(c, [&] { act(argument); }); },
+    .stream_done = [](Context* c, void* stream,
+                      int* done) { return guard(c, [&] { *done = oktopk::cuda::stream_done(stream); }); },
+    .set_mark = [](Context* c, void* stream) { return guard(c, [&] { oktopk::cuda::set_mark(*c, stream); }); },
+    .mark_done = [](Context* c, int* done) { return guard(c, [&] { *done = oktopk::cuda::mark_done(*c); }); },
+    .optim_step = [](Context* c, const OktopkCudaOptim* o) { return guard(c, [&] { cuda::optim_step(*o); }); },
 };
 
 }  // namespace

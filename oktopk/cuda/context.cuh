@@ -60,7 +60,26 @@ class Scratch {
   std::size_t bytes_ = 0;
 };
 
-constexpr unsigned kMostBlocks = 256;  // of put_in_order
+// An event without a time, made when it is first needed.
+class Event {
+ public:
+  Event() = default;
+  ~Event() {
+    if (event_ != nullptr) cudaEventDestroy(event_);
+  }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  cudaEvent_t get() {
+    if (event_ == nullptr) OKTOPK_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+    return event_;
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+constexpr unsigned kMostBlocks = 512;  // of put_in_order, which has as many threads
 constexpr unsigned long long kPublished = 1ULL << 63;
 
 // A selection leaves this on the GPU between its kernels.
@@ -90,6 +109,8 @@ struct OktopkCudaContext {
   bool times = false;
   cudaEvent_t begin = nullptr;
   cudaEvent_t end = nullptr;
+  oktopk::cuda::Event order;  // after the work on a stream that was replaced
+  oktopk::cuda::Event mark;
   int multiprocessors = 1;
 
   oktopk::cuda::Scratch staged;        // a gradient that came from the host
@@ -143,6 +164,11 @@ void send(OktopkCudaContext& context, T* to, const T* from, std::size_t count) {
 // The k-th largest magnitude of n elements is `kth` of the result, which the stream writes; 0 if k >= n.
 const SelectionState* find_kth_of(OktopkCudaContext& context, const float* x, std::uint32_t n, std::uint32_t k);
 
+// About work that others queue.
+bool stream_done(void* stream);
+void set_mark(OktopkCudaContext& context, void* stream);
+bool mark_done(OktopkCudaContext& context);
+
 // The verbs; api.cu puts them into the table.
 void accumulate(OktopkCudaContext& context, const OktopkCudaPass& pass);
 void accumulate_select(OktopkCudaContext& context, const OktopkCudaPass& pass, std::uint32_t bound, std::uint64_t most,
@@ -159,14 +185,19 @@ void clear_at(OktopkCudaContext& context, float* x, std::uint32_t base, const st
 void add_take(OktopkCudaContext& context, float* x, std::uint32_t base, const std::uint32_t* idx, const float* val,
               std::uint64_t count, std::uint32_t take, float* sums);
 
+void limit_pass(OktopkCudaContext& context, std::uint32_t limit, const OktopkCudaPass& pass);
+
 // Preset slots; `words` are messages (sparse/slots_format.h).
 std::unique_ptr<OktopkCudaSlots> slots_open(OktopkCudaContext& context, std::uint64_t n, std::uint32_t P,
                                             std::uint32_t tag);
 void slots_send(OktopkCudaContext& context, OktopkCudaSlots& slots, const OktopkCudaPass& pass, std::uint64_t k,
                 std::uint32_t* words);
-void slots_own(OktopkCudaContext& context, OktopkCudaSlots& slots, const std::uint32_t* arrived, std::uint64_t k,
-               std::uint32_t* share);
+void slots_own(OktopkCudaContext& context, OktopkCudaSlots& slots, float* memory, const std::uint32_t* arrived,
+               std::uint64_t k, std::uint32_t* share);
 void slots_apply(OktopkCudaContext& context, OktopkCudaSlots& slots, const std::uint32_t* shares,
                  const std::uint32_t* sent, float* acc, std::uint64_t k, float divisor, void* out, std::uint32_t type);
+
+// On the current GPU.
+void optim_step(const OktopkCudaOptim& step);
 
 }  // namespace oktopk::cuda

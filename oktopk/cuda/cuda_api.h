@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-#define OKTOPK_CUDA_API_VERSION 1
+#define OKTOPK_CUDA_API_VERSION 2
 
 typedef struct OktopkCudaContext OktopkCudaContext;
 typedef struct OktopkCudaSlots OktopkCudaSlots; /* one rank's part in preset slots */
@@ -30,6 +30,13 @@ typedef struct OktopkCudaPass {
   const uint32_t* cleared; /* host memory, increasing */
   uint64_t cleared_count;
 } OktopkCudaPass;
+
+enum OktopkCudaLimit {
+  oktopk_cuda_read, /* of acc */
+  oktopk_cuda_copy, /* acc = gradient, both fp32 */
+  oktopk_cuda_set,  /* acc = 0 */
+  oktopk_cuda_axpy  /* acc += scale * gradient */
+};
 
 /* Entries in pinned host memory of the context, valid until its next call. */
 typedef struct OktopkCudaEntries {
@@ -55,10 +62,74 @@ typedef struct OktopkCudaSlotsState {
   uint32_t local_bound;
   uint32_t global_bound;
   uint32_t void_steps; /* steps that a value that is not finite made void */
-  uint32_t fault;      /* 0: none; 1: a message of another step; 2: with wrong counts; 3: damaged */
+  uint32_t fault;      /* 0: none; 1: a message of another step; 2: wrong counts; 3: damaged; 4: a sum overflowed */
   uint32_t sent;       /* entries of the last step */
   uint32_t applied;
 } OktopkCudaSlotsState;
+
+/* Where the mean of a tensor arrived. */
+#define OKTOPK_CUDA_DENSE 0   /* everywhere, now and in all steps before: no clock is needed */
+#define OKTOPK_CUDA_ALL 1     /* everywhere, now */
+#define OKTOPK_CUDA_LISTED 2  /* at `indices` */
+#define OKTOPK_CUDA_NONZERO 3 /* where the mean is not zero */
+
+/* A tensor of an optimiser's step: TensorState of optim/tensor_step.h with all pointers into GPU memory. Fields are
+ * words of 64 bits, so that a caller can fill a table of numbers. Pointers that a step does not need are null. */
+typedef struct OktopkCudaTensor {
+  uint64_t size;
+  void* weights;
+  const void* mean; /* of the weights' type */
+  void* first;      /* fp32; fp64 where the weights are */
+  void* second;
+  uint32_t* last;
+  uint32_t* arrivals;
+  const int64_t* indices; /* increasing; those that are not less than size are a fault, and nothing is done there */
+  uint64_t count;         /* of them */
+  float* steps;           /* made by this tensor; a step adds one */
+  uint64_t caught_up;
+  uint64_t type;  /* 0: fp32, 1: bf16, 2: fp16, 3: fp64 */
+  uint64_t where; /* OKTOPK_CUDA_DENSE, ... */
+} OktopkCudaTensor;
+
+/* The clock of a group, in GPU memory: a step that is skipped on the GPU must not count, and the host cannot know. */
+typedef struct OktopkCudaClock {
+  uint32_t now;  /* steps made */
+  uint32_t skip; /* not zero: this step does nothing */
+  uint32_t
+      fault; /* 0: none; 1: a learning rate that is unfit; 2: no room for the step; 3: an index that is too large */
+  uint32_t unused;
+  double rate; /* of this step, as the others */
+  double kept;
+  double scale; /* the mean is to be divided by it */
+} OktopkCudaClock;
+
+/* One step of all tensors of a group. All pointers but the stream are GPU memory. */
+typedef struct OktopkCudaOptim {
+  void* stream; /* a cudaStream_t, which a CUDA graph may capture; null: the legacy default stream */
+  uint32_t is_sgd;
+  uint32_t nesterov;
+  const OktopkCudaTensor* tensors;
+  uint64_t tensor_count;
+  const uint64_t* blocks;   /* tensor << 32 | block, for each 16384 coordinates or 4096 indices; by weight type */
+  uint64_t block_counts[4]; /* by weight type */
+  OktopkCudaClock* clock;
+  double* totals; /* two for each step: StepTotals of optim/interval_clock.h. Null: the group has no silent tensors */
+  double* log;    /* two for each step: its rate and its decoupled weight decay */
+  uint64_t room;  /* steps that fit into both */
+  double rate;
+  const float* rate_on_gpu; /* null: `rate` */
+  double decoupled_decay;
+  const float* found_inf;  /* null, or not zero: the step is skipped */
+  const float* grad_scale; /* null, or the mean is divided by it */
+  double first_beta;       /* Adam's beta1, SGD's momentum */
+  double second_beta;
+  double epsilon;
+  double coupled_decay;
+  const double* first_powers; /* PowerView of optim/interval_clock.h */
+  uint64_t first_size;
+  const double* second_powers;
+  uint64_t second_size;
+} OktopkCudaOptim;
 
 typedef struct OktopkCudaApi {
   uint32_t version; /* OKTOPK_CUDA_API_VERSION of the shared object */
@@ -70,12 +141,15 @@ typedef struct OktopkCudaApi {
   void (*close)(OktopkCudaContext* context);
   const char* (*error_text)(const OktopkCudaContext* context);
   int (*describe)(OktopkCudaContext* context, OktopkCudaDescription* out);
-  int (*set_stream)(OktopkCudaContext* context, void* stream);
+  int (*set_stream)(OktopkCudaContext* context, void* stream); /* its work follows what was queued before */
   int (*synchronise)(OktopkCudaContext* context);
 
   /* Milliseconds that the kernels of the last pass took on the GPU; measured only after set_timing(1). */
   int (*set_timing)(OktopkCudaContext* context, int on);
   int (*kernel_milliseconds)(OktopkCudaContext* context, float* out);
+
+  /* Passes that only memory limits, to compare kernels with: one of OktopkCudaLimit. */
+  int (*limit_pass)(OktopkCudaContext* context, uint32_t limit, const OktopkCudaPass* pass);
 
   int (*allocate)(OktopkCudaContext* context, uint64_t bytes, void** out); /* all zero */
   int (*release)(OktopkCudaContext* context, void* memory);
@@ -113,15 +187,26 @@ typedef struct OktopkCudaApi {
   /* pass->cleared is not used: what leaves, leaves at once. */
   int (*slots_send)(OktopkCudaContext* context, OktopkCudaSlots* slots, const OktopkCudaPass* pass, uint64_t k,
                     uint32_t* messages);
-  int (*slots_own)(OktopkCudaContext* context, OktopkCudaSlots* slots, const uint32_t* arrived, uint64_t k,
-                   uint32_t* share);
+  /* memory: the owner's, GPU memory, a float for each of its places. */
+  int (*slots_own)(OktopkCudaContext* context, OktopkCudaSlots* slots, float* memory, const uint32_t* arrived,
+                   uint64_t k, uint32_t* share);
   /* out[i] = the sum / divisor, zeros included; NaN everywhere after a void step, which gives `sent` back to acc. */
   int (*slots_apply)(OktopkCudaContext* context, OktopkCudaSlots* slots, const uint32_t* shares, const uint32_t* sent,
                      float* acc, uint64_t k, float divisor, void* out, uint32_t type);
-  /* The owner's memory on the GPU: `places` floats. */
-  int (*slots_memory)(OktopkCudaContext* context, OktopkCudaSlots* slots, float** memory, uint64_t* places);
   int (*slots_state)(OktopkCudaContext* context, OktopkCudaSlots* slots, OktopkCudaSlotsState* out);
   int (*slots_set_state)(OktopkCudaContext* context, OktopkCudaSlots* slots, const OktopkCudaSlotsState* state);
+
+  /* For work that others queue (NCCL), on any stream of this GPU. None of these waits. */
+  /* act(argument) with this GPU as the thread's current one. `act` throws nothing. */
+  int (*call_on_gpu)(OktopkCudaContext* context, void (*act)(void*), void* argument);
+  /* Whether all work that was queued on the stream is done. */
+  int (*stream_done)(OktopkCudaContext* context, void* stream, int* done);
+  /* The context's mark stands behind what is queued on the stream now; not moved while a graph captures the stream. */
+  int (*set_mark)(OktopkCudaContext* context, void* stream);
+  /* Whether the GPU has passed the mark; so it has before the first set_mark(). */
+  int (*mark_done)(OktopkCudaContext* context, int* done);
+  /* A step of an optimiser over all tensors of a group, on a stream of its own. Does not wait for the GPU. */
+  int (*optim_step)(OktopkCudaContext* context, const OktopkCudaOptim* step);
 } OktopkCudaApi;
 
 /* The only symbol of the shared object. */

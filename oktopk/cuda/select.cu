@@ -99,6 +99,7 @@ __global__ void count_kept(Staging in, std::uint32_t tiles) {
 // ---- The result ----
 
 constexpr unsigned kOrderThreads = 512;
+static_assert(kMostBlocks <= kOrderThreads);  // a thread waits for each block before its own
 
 // How many entries of block b's tiles are above the k-th magnitude, and how many equal it. `above` comes last, with a
 // mark, so that who sees the mark sees both.
@@ -115,38 +116,52 @@ __device__ inline std::uint64_t wait_for(SelectionState* state, unsigned b) {
   return above << 32 | static_cast<volatile std::uint32_t*>(state->equal)[b];
 }
 
-// A warp copies the entries of a tile to their places; `start` counts the entries before the tile.
-__device__ inline void copy_tile(const Staging& in, std::uint32_t tile, std::uint64_t start, std::uint32_t kth,
-                                 std::uint32_t ties, std::uint32_t* out_idx, float* out_val) {
+// A warp copies the entries of a tile to their places; `start` counts the entries before the tile. Each lane loads
+// kAhead entries before it looks at the first: at 1% density a tile then costs one wait for memory.
+constexpr unsigned kAhead = 2;
+
+__device__ inline void copy_tile(const Staging& in, std::uint32_t tile, uint2 list, std::uint64_t start,
+                                 std::uint32_t kth, std::uint32_t ties, std::uint32_t* out_idx, float* out_val) {
   const unsigned lane = threadIdx.x % 32;
   const unsigned lanes_before = (1U << lane) - 1;
-  const uint2 list = in.tile[tile];
   auto above = static_cast<std::uint32_t>(start >> 32);
   auto equal = static_cast<std::uint32_t>(start);
-  for (std::uint32_t i = 0; i < list.y; i += 32) {
-    const bool is_there = i + lane < list.y;
-    const float v = is_there ? in.val[list.x + i + lane] : 0.0F;
-    const std::uint32_t m = magnitude_bits(v);
-    const unsigned larger = __ballot_sync(kAllLanes, is_there && m > kth);
-    const unsigned same = __ballot_sync(kAllLanes, is_there && m == kth);
-    const std::uint32_t equal_before = equal + __popc(same & lanes_before);
-    if (is_there && (m > kth || (m == kth && equal_before < ties))) {
-      const std::uint32_t at = above + __popc(larger & lanes_before) + min(equal_before, ties);
-      out_idx[at] = tile * kTileElements + in.offset[list.x + i + lane];
-      out_val[at] = v;
+  for (std::uint32_t round = 0; round < list.y; round += 32 * kAhead) {
+    const std::uint32_t first = round + lane;
+    float v[kAhead];
+    std::uint32_t offset[kAhead];
+#pragma unroll
+    for (unsigned j = 0; j < kAhead; ++j) {
+      const std::uint32_t i = first + 32 * j;
+      v[j] = i < list.y ? in.val[list.x + i] : 0.0F;
+      offset[j] = i < list.y ? in.offset[list.x + i] : 0U;
     }
-    above += __popc(larger);
-    equal += __popc(same);
+#pragma unroll
+    for (unsigned j = 0; j < kAhead; ++j) {
+      const bool is_there = first + 32 * j < list.y;
+      const std::uint32_t m = magnitude_bits(v[j]);
+      const unsigned larger = __ballot_sync(kAllLanes, is_there && m > kth);
+      const unsigned same = __ballot_sync(kAllLanes, is_there && m == kth);
+      const std::uint32_t equal_before = equal + __popc(same & lanes_before);
+      if (is_there && (m > kth || (m == kth && equal_before < ties))) {
+        const std::uint32_t at = above + __popc(larger & lanes_before) + min(equal_before, ties);
+        out_idx[at] = tile * kTileElements + offset[j];
+        out_val[at] = v[j];
+      }
+      above += __popc(larger);
+      equal += __popc(same);
+    }
   }
 }
 
 // Puts the entries of all tiles in order. A block takes a range of tiles, and waits only for the counts of the blocks
 // before it, which were started before it.
-__global__ void __launch_bounds__(kOrderThreads)
+__global__ void __launch_bounds__(kOrderThreads, 2)
     put_in_order(Staging in, std::uint32_t tiles, SelectionHead* head, std::uint32_t* out_idx, float* out_val) {
   using Scan = cub::BlockScan<std::uint64_t, kOrderThreads>;
   __shared__ typename Scan::TempStorage memory;
   __shared__ std::uint64_t starts[kOrderThreads];
+  __shared__ uint2 lists[kOrderThreads];
   const std::uint32_t range = (tiles + gridDim.x - 1) / gridDim.x;
   const std::uint32_t begin = min(blockIdx.x * range, tiles);
   const std::uint32_t end = min(begin + range, tiles);
@@ -171,11 +186,13 @@ __global__ void __launch_bounds__(kOrderThreads)
     std::uint64_t start = 0;
     std::uint64_t total = 0;
     __syncthreads();
-    Scan(memory).ExclusiveSum(first + threadIdx.x < end ? in.counts[first + threadIdx.x] : 0, start, total);
+    const bool is_there = first + threadIdx.x < end;
+    if (is_there) lists[threadIdx.x] = in.tile[first + threadIdx.x];
+    Scan(memory).ExclusiveSum(is_there ? in.counts[first + threadIdx.x] : 0, start, total);
     starts[threadIdx.x] = done + start;
     __syncthreads();
     for (std::uint32_t t = threadIdx.x / 32; t < min(kOrderThreads, end - first); t += kOrderThreads / 32)
-      copy_tile(in, first + t, starts[t], kth, ties, out_idx, out_val);
+      copy_tile(in, first + t, lists[t], starts[t], kth, ties, out_idx, out_val);
     done += total;
   }
 }
@@ -252,7 +269,7 @@ void accumulate_select(OktopkCudaContext& context, const OktopkCudaPass& pass, s
       check_launch("count_kept");
     }
     const unsigned blocks =
-        std::min({blocks_for(tiles, 32), static_cast<unsigned>(context.multiprocessors), kMostBlocks});
+        std::min({blocks_for(tiles, 32), static_cast<unsigned>(2 * context.multiprocessors), kMostBlocks});
     put_in_order<<<blocks, kOrderThreads, 0, context.stream>>>(lists, tiles, head, idx, val);
     check_launch("put_in_order");
     end_timing(context);

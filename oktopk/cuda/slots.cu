@@ -37,8 +37,7 @@ void own(OktopkCudaContext& context, OktopkCudaSlots& slots, const Messages& in,
   if (!slots.was_first) return run_own(context, slots, OwnPass::both, in, list);
   slots.global_k = k;
   run_own(context, slots, OwnPass::adds_only, in, list);
-  find_bound(context, slots.memory.get<float>(), slots.deal.places(), divide_up(k, slots.deal.P),
-             &slots.state()->global_bound);
+  find_bound(context, slots.memory, slots.deal.places(), divide_up(k, slots.deal.P), &slots.state()->global_bound);
   run_own(context, slots, OwnPass::takes_only, in, list);
 }
 
@@ -57,9 +56,7 @@ std::unique_ptr<OktopkCudaSlots> slots_open(OktopkCudaContext& context, std::uin
   slots->checks.at_least<std::uint32_t>(P);
   const std::size_t published = std::size_t{P} * kOrderThreads * sizeof(unsigned long long);
   OKTOPK_CUDA(cudaMemsetAsync(slots->published.at_least<std::byte>(published), 0, published, context.stream));
-  auto* memory = slots->memory.at_least<float>(deal.places());
   auto* state = slots->state_memory.at_least<SlotsState>(1);
-  OKTOPK_CUDA(cudaMemsetAsync(memory, 0, deal.places() * sizeof(float), context.stream));
   OKTOPK_CUDA(cudaMemsetAsync(state, 0, sizeof(SlotsState), context.stream));
   OKTOPK_CUDA(cudaMemcpyAsync(&state->tag, &tag, sizeof(tag), cudaMemcpyHostToDevice, context.stream));
   synchronise(context);
@@ -88,8 +85,9 @@ void slots_send(OktopkCudaContext& context, OktopkCudaSlots& slots, const Oktopk
   end_timing(context);
 }
 
-void slots_own(OktopkCudaContext& context, OktopkCudaSlots& slots, const std::uint32_t* arrived, std::uint64_t k,
-               std::uint32_t* share) {
+void slots_own(OktopkCudaContext& context, OktopkCudaSlots& slots, float* memory, const std::uint32_t* arrived,
+               std::uint64_t k, std::uint32_t* share) {
+  slots.memory = memory;
   const Deal& deal = slots.deal;
   SlotsState* state = slots.state();
   const Messages in = messages(deal, arrived, k);
@@ -100,8 +98,7 @@ void slots_own(OktopkCudaContext& context, OktopkCudaSlots& slots, const std::ui
   clear_tail(context, slots);
   start_messages(context, slots, kStartMessages, in);
   own(context, slots, in, list, k);
-  fill_messages(context, slots, kFillShare, 1, Deal::of(deal.places(), 1), &state->global_bound, list, out,
-                slots.memory.get<float>());
+  fill_messages(context, slots, kFillShare, 1, Deal::of(deal.places(), 1), &state->global_bound, list, out, memory);
   end_share(context, slots, in, out);
   end_timing(context);
 }

@@ -25,7 +25,7 @@ struct SlotsState {
 constexpr unsigned kOrderThreads =
     512;  // of the kernels that put a message in order; at most so many blocks of threads
 
-enum SlotsFault : std::uint32_t { kNoFault, kWrongTag, kWrongCount, kWrongCheck };
+enum SlotsFault : std::uint32_t { kNoFault, kWrongTag, kWrongCount, kWrongCheck, kSumOverflow };
 
 // Kernels that are launched in a step, for their stamps.
 enum Phase : std::uint32_t { kFillMessages, kStartMessages, kFillShare, kStartShares };
@@ -61,12 +61,12 @@ struct OktopkCudaSlots {
   std::uint64_t global_k = 0;
   bool was_first = false;  // the global threshold of this step is each owner's own
   oktopk::cuda::Scratch state_memory;
-  oktopk::cuda::Scratch memory;       // of the owner, by places
+  float* memory = nullptr;            // of the owner, by places; the caller's
   oktopk::cuda::Scratch lists;        // entries of a pass, block by block
   oktopk::cuda::Scratch list_counts;  // of each block
   oktopk::cuda::Scratch sent_starts;  // of each block in its message
   oktopk::cuda::Scratch starts;
-  oktopk::cuda::Scratch checks;     // of each message that arrived
+  oktopk::cuda::Scratch checks;     // of what arrived: P parts, of which only the sum counts
   oktopk::cuda::Scratch published;  // sums of the blocks of threads that put a message in order
 
   oktopk::cuda::SlotsState* state() const { return state_memory.get<oktopk::cuda::SlotsState>(); }
@@ -76,7 +76,7 @@ namespace oktopk::cuda {
 
 __device__ inline float value_in(std::uint32_t entry) { return __uint_as_float(slots::value_bits_of(entry)); }
 
-// slots_passes.cu: the passes over n, or over the owner's places.
+// slots_passes.cu: the passes over n; slots_own.cu: that over the owner's places.
 struct SendPass {
   const OktopkCudaPass& pass;
   bool adds_only;

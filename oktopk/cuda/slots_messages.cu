@@ -151,24 +151,21 @@ __global__ void __launch_bounds__(kOrderThreads)
   if (deal.blocks % 2 == 1) out.count(q)[deal.blocks] = 0;
 }
 
-// The rest of the heads: what all messages of a rank have in common.
-__device__ inline void complete_heads(const SlotsState& state, std::uint32_t bound, std::uint32_t messages,
-                                      const Messages& out, std::uint64_t (&reached)[kTail]) {
+__device__ inline void sum_tail(const SlotsState& state, std::uint64_t (&reached)[kTail]) {
   std::uint64_t sum = 0;
   for (unsigned j = kTail; j-- > 0;) reached[j] = sum += state.tail[j];
-  for (std::uint32_t q = threadIdx.x; q < messages; q += blockDim.x) {
-    Head& head = *out.head(q);
-    head.tag = tag_of(state.tag, state.step);
-    head.bound = bound;
-    head.bad = state.bad;
-    for (unsigned j = 0; j < kTail; ++j) head.reached[j] = static_cast<std::uint32_t>(reached[j]);
-  }
+}
+
+__device__ inline void complete_head(const SlotsState& state, Head& head) {
+  head.tag = tag_of(state.tag, state.step);
+  head.bad = state.bad | (state.wrong == kSumOverflow ? kBadSum : 0U);
 }
 
 // Completes the heads, and steers the local threshold. One warp.
 __global__ void end_send(Deal deal, SlotsState* state, std::uint32_t aim, Messages out) {
   std::uint64_t reached[kTail];
-  complete_heads(*state, state->local_bound, deal.P, out, reached);
+  sum_tail(*state, reached);
+  for (std::uint32_t q = threadIdx.x; q < deal.P; q += blockDim.x) complete_head(*state, *out.head(q));
   __syncwarp();
   if (threadIdx.x != 0) return;
   state->sent = 0;
@@ -197,16 +194,24 @@ __global__ void __launch_bounds__(kOrderThreads)
   const Head& head = *in.head(q);
   if (head.tag != tag_of(state->tag, state->step)) atomicMax(&state->wrong, std::uint32_t{kWrongTag});
   if (head.count != done || done > in.room) atomicMax(&state->wrong, std::uint32_t{kWrongCount});
-  if (head.bad != 0) atomicOr(&state->bad, 1U);
+  if ((head.bad & kBadValue) != 0) atomicOr(&state->bad, kBadValue);
+  if ((head.bad & kBadSum) != 0) atomicMax(&state->wrong, std::uint32_t{kSumOverflow});
 }
 
 // Completes the share's head and compares the checks of what arrived. One warp.
 __global__ void end_own(Deal deal, SlotsState* state, Messages arrived, const std::uint32_t* checks, Messages share) {
-  std::uint64_t reached[kTail];
-  complete_heads(*state, state->global_bound, 1, share, reached);
+  if (threadIdx.x == 0) {
+    Head& head = *share.head(0);
+    complete_head(*state, head);
+    std::uint64_t reached[kTail];
+    sum_tail(*state, reached);
+    head.bound = state->global_bound;
+    for (unsigned j = 0; j < kTail; ++j) head.reached[j] = static_cast<std::uint32_t>(reached[j]);
+  }
   if (state->bad != 0 || state->wrong != kNoFault) return;
-  for (std::uint32_t q = threadIdx.x; q < deal.P; q += blockDim.x)
-    if (checks[q] != arrived.head(q)->check) atomicMax(&state->wrong, std::uint32_t{kWrongCheck});
+  std::uint32_t off = 0;
+  for (std::uint32_t q = threadIdx.x; q < deal.P; q += blockDim.x) off += arrived.head(q)->check - checks[q];
+  if (__reduce_add_sync(kAllLanes, off) != 0) atomicMax(&state->wrong, std::uint32_t{kWrongCheck});
 }
 
 // After a void step: what was sent comes back.
@@ -224,19 +229,14 @@ __global__ void __launch_bounds__(kThreads)
 
 // Steers the global threshold by all shares, and ends the step. One thread.
 __global__ void end_apply(Deal deal, SlotsState* state, std::uint32_t aim, bool was_first, Messages in) {
-  std::uint64_t reached[kTail] = {};
-  std::uint64_t bounds = 0;
-  std::uint32_t filled = 0;
+  ShareCounts counts;
   state->applied = 0;
   for (std::uint32_t q = 0; q < deal.P; ++q) {
-    const Head& head = *in.head(q);
-    for (unsigned j = 0; j < kTail; ++j) reached[j] += head.reached[j];
-    if (head.bound > kLeastBound) bounds += head.bound, ++filled;
-    state->applied += head.count;
+    counts.add(*in.head(q));
+    state->applied += in.head(q)->count;
   }
   if (state->bad == 0 && state->wrong == kNoFault)
-    state->global_bound = was_first ? (filled > 0 ? static_cast<std::uint32_t>(bounds / filled) : kLeastBound)
-                                    : steered(state->global_bound, reached, aim);
+    state->global_bound = counts.next_bound(state->global_bound, was_first, aim);
   state->was_bad += state->bad;
   state->bad = 0;
   ++state->step;

@@ -12,87 +12,23 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/device/cpu_parts.h"
-#include "oktopk/device/cuda_library.h"
+#include "oktopk/device/cuda_gpu.h"
 #include "oktopk/device/device.h"
 
 namespace oktopk {
 namespace {
 
-constexpr int kOldestCompute = 8;  // the major number of the oldest GPUs that the kernels are compiled for
 constexpr std::size_t kCluster = 4;
 constexpr std::uint32_t kBeyondEnd = 0xffffffffU;  // in a sample
-
-std::string gigabytes(std::uint64_t bytes) {
-  std::ostringstream text;
-  text.precision(3);
-  text << static_cast<double>(bytes) / 1e9 << " GB";
-  return text.str();
-}
-
-// A context that is closed with its last owner: memory may outlive the device that allocated it.
-class Gpu {
- public:
-  explicit Gpu(const CudaOptions& options) : api_(load_cuda_api(options.library)), ordinal_(options.ordinal) {
-    std::array<char, 512> text{};
-    int count = 0;
-    if (api_.device_count(&count, text.data(), text.size()) != 0 || count == 0)
-      fail<DeviceError>("cuda device: no GPU can be used: ", count == 0 && text[0] == 0 ? "there is none" : text.data(),
-                        ": see whether nvidia-smi lists one");
-    require(ordinal_ >= 0 && ordinal_ < count, "cuda device: ordinal = ", ordinal_, ", but it must be in 0..",
-            count - 1);
-    if (api_.open(ordinal_, options.stream, &context_, text.data(), text.size()) != 0)
-      fail<DeviceError>("cuda device: GPU ", ordinal_, " cannot be used: ", text.data());
-    const OktopkCudaDescription about = describe();
-    if (about.compute_major >= kOldestCompute) return;
-    api_.close(context_);
-    fail<DeviceError>("cuda device: GPU ", ordinal_, " (", about.name, ") has compute capability ", about.compute_major,
-                      '.', about.compute_minor, ", but the kernels need ", kOldestCompute, ".0 or newer");
-  }
-  ~Gpu() { api_.close(context_); }
-  Gpu(const Gpu&) = delete;
-  Gpu& operator=(const Gpu&) = delete;
-
-  int ordinal() const { return ordinal_; }
-
-  template <class... Parameters, class... Arguments>
-  void call(int (*OktopkCudaApi::*function)(OktopkCudaContext*, Parameters...), const char* verb,
-            Arguments... arguments) const {
-    if ((api_.*function)(context_, arguments...) != 0)
-      fail<DeviceError>("cuda device: ", verb, " failed on GPU ", ordinal_, ": ", api_.error_text(context_));
-  }
-
-  OktopkCudaDescription describe() const {
-    OktopkCudaDescription about{};
-    call(&OktopkCudaApi::describe, "describe", &about);
-    return about;
-  }
-
-  float* allocate(std::size_t n) const {
-    void* memory = nullptr;
-    const std::uint64_t bytes = n * sizeof(float);
-    if (api_.allocate(context_, bytes, &memory) != 0) {
-      const std::string error = api_.error_text(context_);
-      const OktopkCudaDescription about = describe();
-      fail<DeviceError>("cuda device: no ", gigabytes(bytes), " for n = ", n, " floats: GPU ", ordinal_, " (",
-                        about.name, ") has ", gigabytes(about.free_bytes), " of ", gigabytes(about.memory_bytes),
-                        " free (", error, ")");
-    }
-    return static_cast<float*>(memory);
-  }
-
-  void release(void* memory) const { api_.release(context_, memory); }
-
- private:
-  const OktopkCudaApi& api_;
-  int ordinal_;
-  OktopkCudaContext* context_ = nullptr;
-};
 
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(const CudaOptions& options)
       : gpu_(std::make_shared<const Gpu>(options)), host_(make_cpu_device(options.cpu)) {}
   std::string_view name() const override { return "cuda"; }
+  const std::shared_ptr<const Gpu>& gpu() const { return gpu_; }
+
+  void use_stream(void* stream) const override { gpu_->call(&OktopkCudaApi::set_stream, "use_stream", stream); }
 
   DeviceFloats allocate(std::size_t n) const override {
     return {gpu_->allocate(n), [gpu = gpu_](float* x) { gpu->release(x); }};
@@ -203,15 +139,7 @@ class CudaDevice final : public Device {
  private:
   static std::uint32_t type_of(Gradient x) { return static_cast<std::uint32_t>(x.type()); }
 
-  // Whether memory lies on this GPU; false: on the host.
-  bool is_ours(const void* memory) const {
-    if (memory == nullptr) return false;
-    int place = -1;
-    gpu_->call(&OktopkCudaApi::locate, "locate", memory, &place);
-    require(place == -1 || place == gpu_->ordinal(), "cuda device: the memory lies on GPU ", place,
-            ", but this device is GPU ", gpu_->ordinal());
-    return place != -1;
-  }
+  bool is_ours(const void* memory) const { return gpu_->has(memory); }
 
   void copy(void* to, const void* from, std::size_t bytes) const {
     if (bytes > 0) gpu_->call(&OktopkCudaApi::copy, "copy", to, from, std::uint64_t{bytes});
@@ -265,6 +193,12 @@ class CudaDevice final : public Device {
 };
 
 }  // namespace
+
+std::shared_ptr<const Gpu> gpu_of(const Device& device) {
+  const auto* cuda = dynamic_cast<const CudaDevice*>(&device);
+  require(cuda != nullptr, "the device is ", device.name(), ", but steps on the GPU need device cuda");
+  return cuda->gpu();
+}
 
 std::unique_ptr<Device> make_cuda_device(const CudaOptions& options) { return std::make_unique<CudaDevice>(options); }
 

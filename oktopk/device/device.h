@@ -63,6 +63,10 @@ class Device {
   virtual ~Device() = default;
   virtual std::string_view name() const = 0;
 
+  // Queues all later work on this stream (a cudaStream_t), behind the work of the stream before. Without streams:
+  // nothing.
+  virtual void use_stream(void* stream) const { static_cast<void>(stream); }
+
   // Memory of this device for n floats, all zero; given back with its owner.
   virtual DeviceFloats allocate(std::size_t n) const = 0;
   // Copies all elements of x, in their type, to host memory.

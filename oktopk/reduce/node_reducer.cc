@@ -21,8 +21,10 @@ namespace {
 // Entries inside a node are not worth compressing, and must arrive as they are.
 constexpr Codec kInside = {IndexCoding::coo32, ValueCoding::fp32};
 
-// The most entries that a step at k can apply, and that its leader can have sent.
-std::size_t most_shared(std::size_t n, std::size_t k, std::size_t nodes) {
+// The most entries that a step at k can apply, and that its leader can have sent. slots controls neither after a jump
+// of the gradients.
+std::size_t most_shared(std::size_t n, std::size_t k, std::size_t nodes, std::string_view preset) {
+  if (preset == "slots" || preset == "auto") return 2 * n;
   return std::min(n, max_selection(k) * nodes) + std::min(n, max_selection(k));
 }
 
@@ -177,7 +179,7 @@ Update NodeReducer::share_sparse(const Update& update) {
     broadcast_up_to(*nodes_->inside, 0, message_, message_.size());
     return update;
   }
-  const std::size_t entries = most_shared(n_, density_->most_entries(), nodes_->leaders.size());
+  const std::size_t entries = most_shared(n_, density_->most_entries(), nodes_->leaders.size(), options_.preset);
   message_.resize(max_frame_bytes(kInside, entries, 2 * std::size_t{n_}, 2));
   const std::size_t size = broadcast_up_to(*nodes_->inside, 0, message_, 0);
   auto bytes = std::span<const std::byte>(message_).first(size);

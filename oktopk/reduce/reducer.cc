@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "oktopk/base/error.h"
+#include "oktopk/reduce/gpu_step_maker.h"
 #include "oktopk/reduce/notes.h"
 #include "oktopk/reduce/reducer_options.h"
 #include "oktopk/reduce/reducer_state.h"
@@ -60,6 +61,7 @@ Reducer::Reducer(Communicator& comm, Index n, const ReducerOptions& options, int
                                options_, description_, divisor > 0 ? divisor : comm.size()};
   state_ = std::make_unique<ReducerState>(setting, tuner);
   state_->allreduce->check_ranks(comm.size());
+  if (options_.exchange) gpu_steps_ = std::make_unique<GpuStepMaker>(*this);
 }
 
 Reducer::~Reducer() = default;
@@ -67,16 +69,19 @@ Reducer::~Reducer() = default;
 void Reducer::take_unsent(std::span<float> out) { state_->unsent.take(out); }
 void Reducer::give_unsent(std::span<const float> values) { state_->unsent.give(values); }
 void Reducer::forget() { state_->unsent.clear(); }
-CooView Reducer::sent() const { return state_->selection; }
+CooView Reducer::sent() const {
+  if (gpu_steps_) gpu_steps_->fetch_selection();
+  return state_->selection;
+}
 void Reducer::subtract_unsent(std::span<float> x) const { state_->unsent.subtract_from(x); }
 double Reducer::unsent_norm() const { return state_->unsent.norm(); }
 StepTimes Reducer::times() const { return state_->log.last.times; }
 std::uint64_t Reducer::steps() const { return state_->density.steps(); }
 
 StepMetrics Reducer::metrics() const {
-  StepMetrics metrics = state_->log.metrics(n_, comm_.size(), state_->selection, state_->outcome.update);
+  StepMetrics metrics = state_->log.metrics(n_, comm_.size(), sent(), state_->outcome.update);
   metrics.preset = state_->allreduce->name();
-  metrics.codec = to_string(state_->allreduce->codec());
+  metrics.codec = state_->allreduce->coding();
   return metrics;
 }
 
@@ -159,27 +164,38 @@ Update Reducer::step(Gradient gradient, float scale, const Note& note) {
 }
 
 void Reducer::sparse_step(Gradient gradient, float scale) {
+  const std::size_t k = state_->density.entries();
+  state_->log.last.k = k;
+  if (gpu_steps_) {
+    PhaseTimer timer(options_.trace, "reducer");
+    gpu_steps_->make_step(gradient, scale, *options_.exchange);
+    state_->log.last.times.exchange += timer.lap("exchange", {{"gathered", state_->outcome.update.size()}});
+  } else {
+    select_and_exchange(gradient, scale, k);
+  }
+  PhaseTimer timer(options_.trace, "reducer");
+  if (!gpu_steps_) state_->rule->settle(state_->unsent.residual(), state_->selection, state_->outcome);
+  mean_.resize(state_->outcome.update.size());
+  divide(state_->outcome.update.val, state_->setting.divisor, mean_);
+  dense_mean_.clear();
+  state_->log.last.times.settle = timer.lap("settle");
+}
+
+void Reducer::select_and_exchange(Gradient gradient, float scale, std::size_t k) {
   PhaseTimer timer(options_.trace, "reducer");
   const Device& device = *options_.device;
   Residual& residual = state_->unsent.residual();
   SparseVector& selection = state_->selection;
-  Outcome& outcome = state_->outcome;
   StepTimes& times = state_->log.last.times;
-  const std::size_t k = state_->density.entries();
-  state_->log.last.k = k;
+  state_->leave_gpu();
   if (options_.decay != 1) state_->unsent.multiply(options_.decay);
   state_->unsent.set_may_exist(true);
-  state_->selector->select(device, residual.begin(gradient, scale), k, selection);
+  state_->selector->select(device, residual.begin(gradient, scale), k, selection, state_->allreduce->most_selected(k));
   residual.accumulated();
   times.select = timer.lap("select", {{"k", k}, {"selected", selection.size()}});
   if (state_->density.adapts()) compare_shares();
-  state_->allreduce->run(comm_, device, {.selection = selection, .gradient = gradient}, n_, k, outcome);
-  times.exchange += timer.lap("exchange", {{"gathered", outcome.update.size()}});
-  state_->rule->settle(residual, selection, outcome);
-  mean_.resize(outcome.update.size());
-  divide(outcome.update.val, state_->setting.divisor, mean_);
-  dense_mean_.clear();
-  times.settle = timer.lap("settle");
+  state_->allreduce->run(comm_, device, {.selection = selection, .gradient = gradient}, n_, k, state_->outcome);
+  times.exchange += timer.lap("exchange", {{"gathered", state_->outcome.update.size()}});
 }
 
 // Adaptive density: collective when it is due, which depends on the number of sparse steps alone.
@@ -244,6 +260,7 @@ Update Reducer::finish(const Update& update, Span& span) {
   StepMetrics& log = state_->log.last;
   state_->log.end(steps(), state_->selection, update, comm_);
   log.refreshed = !update.skipped && state_->outcome.refreshed;
+  if (gpu_steps_ && !update.skipped && !update.is_dense()) log.selected = gpu_steps_->sent();
   span.arg("step", log.step);
   span.arg("n", n_);
   span.arg("k", log.k);

@@ -23,6 +23,8 @@
 namespace oktopk {
 
 class Allreduce;
+class GpuExchange;
+class GpuStepMaker;
 class ReducerState;
 struct Note;
 
@@ -72,9 +74,12 @@ struct ReducerOptions {
   AllreduceOptions allreduce = {};     // codec, skips, residual rule, oktopk's intervals
   CpuOptions cpu = {};                 // threads that share a pass over n
   std::shared_ptr<const Device> device = nullptr;  // makes all passes over n; null: a CPU device by `cpu`
-  DensitySchedule warmup = {};                     // stages before the steps at k
-  AdaptiveDensityOptions adaptive = {};            // k changes after the warm-up
-  float decay = 1;  // error feedback: multiplies the unsent values before each sparse step
+  // Preset slots on a CUDA device: moves the messages of sparse steps from GPU to GPU (comm/nccl.h makes one), for the
+  // same ranks. Null: the communicator moves them. All ranks have one, or none has.
+  std::shared_ptr<GpuExchange> exchange = nullptr;
+  DensitySchedule warmup = {};           // stages before the steps at k
+  AdaptiveDensityOptions adaptive = {};  // k changes after the warm-up
+  float decay = 1;                       // error feedback: multiplies the unsent values before each sparse step
   NanPolicy nan_policy = NanPolicy::error;
   ChoiceOptions choice = {};  // auto: its candidates; leave `allreduce` and `groups` as they are
   // auto: the prices of network and processor, equal on all ranks; absent: measured before the first step.
@@ -160,6 +165,7 @@ class Reducer final : public Synchroniser {
   template <class Act>
   void guard(const Act& act);
   void sparse_step(Gradient gradient, float scale);
+  void select_and_exchange(Gradient gradient, float scale, std::size_t k);
   void dense_step(Gradient gradient, float scale, Allreduce& exchange);
   void compare_shares();
   void review();
@@ -172,12 +178,13 @@ class Reducer final : public Synchroniser {
   Communicator& comm_;
   ReducerOptions options_;
   std::size_t k_;
-  std::string description_;              // of all options
-  std::string settings_;                 // must be equal on all ranks
-  std::unique_ptr<ReducerState> state_;  // all that a step changes, and its results
-  std::unique_ptr<Allreduce> dense_;     // of floats, for warm-up and flush
-  Uninitialised<float> mean_;            // of the entries, after a sparse step
-  Uninitialised<float> dense_mean_;      // after a dense step
+  std::string description_;                  // of all options
+  std::string settings_;                     // must be equal on all ranks
+  std::unique_ptr<ReducerState> state_;      // all that a step changes, and its results
+  std::unique_ptr<Allreduce> dense_;         // of floats, for warm-up and flush
+  std::unique_ptr<GpuStepMaker> gpu_steps_;  // with options.exchange
+  Uninitialised<float> mean_;                // of the entries, after a sparse step
+  Uninitialised<float> dense_mean_;          // after a dense step
   Workspace work_;
 };
 

@@ -33,6 +33,8 @@ std::string value_text(const T& x) {
   std::ostringstream text;
   if constexpr (requires { x.has_value(); })
     return x ? value_text(*x) : "";
+  else if constexpr (std::same_as<T, std::shared_ptr<GpuExchange>>)
+    return "";
   else if constexpr (std::same_as<T, ValueCoding>)
     text << " = " << value_codings()[static_cast<std::size_t>(x)].name;
   else if constexpr (requires { to_string(x); })
@@ -80,6 +82,11 @@ void for_each_ignored(const ReducerOptions& o, const Visit& visit_one) {
   visit("choice.coarsest", &ChoiceOptions::coarsest, kAuto);
   visit("choice.preference", &ChoiceOptions::preference, kAuto);
   visit("choice.review", &ChoiceOptions::review, kAuto);
+  constexpr std::string_view kSlots = "but only slots makes steps on the GPU";
+  if (o.preset != "slots") visit("exchange", &ReducerOptions::exchange, kSlots);
+  if (o.exchange) visit("adaptive", &ReducerOptions::adaptive, "but steps on the GPU do not know the share");
+  if (o.preset == "slots")
+    visit("codec", &AllreduceOptions::codec, "whose entries have a coding of their own: 12 bits of place, 20 of value");
   if (o.preset != "circulant") visit("skips", &AllreduceOptions::skips, "but only circulant uses them");
   if (o.preset != "oktopk") {
     constexpr std::string_view kOkTopk = "but only oktopk uses it";
@@ -137,10 +144,11 @@ void describe_auto(const ReducerOptions& options, std::ostream& text) {
 // Returns the options as the algorithm resolves them.
 AllreduceOptions describe_named(const ReducerOptions& options, std::ostream& text) {
   const Preset& preset = named_preset(options.preset);
-  AllreduceOptions o = make_allreduce(preset, options.allreduce)->options();
+  const auto allreduce = make_allreduce(preset, options.allreduce);
+  AllreduceOptions o = allreduce->options();
   text << "preset " << preset.name << ", selector "
        << make_selector(selector_of(options, preset, o), selector_options(o, 1))->name() << ", codec "
-       << to_string(o.codec.value_or(Codec{})) << ", skips " << o.skips << ", residual " << to_string(o.residual);
+       << allreduce->coding() << ", skips " << o.skips << ", residual " << to_string(o.residual);
   return o;
 }
 

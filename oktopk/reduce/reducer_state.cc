@@ -12,11 +12,6 @@
 namespace oktopk {
 namespace {
 
-// As put_all(), from the device's memory.
-void put_values(const Device& device, std::span<const float> values, StateWriter& state) {
-  state.put_filled(values.size(), sizeof(float), [&](std::byte* to) { device.read(values, to); });
-}
-
 bool is_adaptive(const StateOrigin& origin) { return origin.options.find(kAdaptiveMark) != std::string::npos; }
 
 // By the first bytes of the content. A BucketedReducer and an optimiser begin with a text, after its length. A Reducer
@@ -137,6 +132,7 @@ Prediction ReducerState::predict(const Problem& problem) const {
 // Residual and owner memory come first, so that a merge can read them with any options.
 void ReducerState::write(StateWriter& state) const {
   require(!unsent.is_spoilt(), "reducer: an earlier step failed half-way: what is left of it is not worth saving");
+  settle_gpu();
   StateOrigin{static_cast<std::uint32_t>(setting.P),
               static_cast<std::uint32_t>(setting.rank),
               static_cast<std::uint32_t>(setting.divisor),
@@ -145,9 +141,7 @@ void ReducerState::write(StateWriter& state) const {
               density.steps(),
               density.adaptive().words()}
       .write(state);
-  put_values(*setting.options.device, unsent.values(), state);
-  state.put(unsent.memory().region.begin);
-  put_values(*setting.options.device, unsent.memory().values, state);
+  unsent.write(state);
   if (tuner) tuner->save(state);
   selector->save(state);
   allreduce->save(state);
@@ -159,23 +153,24 @@ void ReducerState::read(std::span<const std::byte> bytes) {
   require(origin.n == setting.n, "state: saved with n = ", origin.n, ", but this reducer has n = ", setting.n);
   require_own(origin.P, origin.rank, setting.P, setting.rank);
   require_same(origin.options, setting.description, ": load_all() takes the states of all ranks");
-  const auto residual = state.take_all_finite<float>("residual");
-  require(residual.size() == setting.n, "state: ", residual.size(), " values of residual");
-  const auto begin = state.take<Index>();
-  const auto memory = state.take_all_finite<float>("owner memory");
+  const SavedUnsent saved = SavedUnsent::read(state);
+  require(saved.residual.size() == setting.n, "state: ", saved.residual.size(), " values of residual");
   if (tuner) {
     tuner->load(state);
     use(std::optional<Tuner>(tuner));
   }
   density.begin_at({.steps = origin.steps});
   density.adaptive().resume(origin.adaptive);
-  unsent.restore(residual, true, false);
+  unsent.restore(saved.residual, true, false);
   selector->load(state);
   allreduce->load(state, setting.n, setting.rank, setting.P);
   state.finish();
-  allreduce->load_memory(*setting.options.device, memory);
-  require(begin == allreduce->memory().region.begin, "state: owner memory from ", begin,
-          " on, but this rank's region begins at ", allreduce->memory().region.begin);
+  allreduce->load_memory(*setting.options.device, saved.memory);
+  const MemoryLayout mine = allreduce->memory();
+  const MemoryLayout& layout = saved.layout;
+  require(layout.region.begin == mine.region.begin && layout.tile == mine.tile && layout.stride == mine.stride,
+          "state: owner memory from ", layout.region.begin, " on, but this rank's region begins at ",
+          mine.region.begin);
 }
 
 bool ReducerState::is_own(std::span<const std::byte> bytes) const {
@@ -187,6 +182,7 @@ bool ReducerState::is_own(std::span<const std::byte> bytes) const {
 
 // Cheap enough for every step: the residual is copied as it is, and nothing is sealed before it is needed.
 void ReducerState::copy_to(ReducerSnapshot& snapshot) const {
+  settle_gpu();
   snapshot.density = density;
   snapshot.tuner = tuner;
   snapshot.is_spoilt = unsent.is_spoilt();
@@ -196,10 +192,11 @@ void ReducerState::copy_to(ReducerSnapshot& snapshot) const {
   snapshot.rest = {};
   selector->save(snapshot.rest);
   allreduce->save(snapshot.rest);
-  put_values(*setting.options.device, unsent.memory().values, snapshot.rest);
+  unsent.write_memory(snapshot.rest);
 }
 
 void ReducerState::go_back(const ReducerSnapshot& snapshot) {
+  leave_gpu();
   const std::optional<Tuner> now = tuner;
   const Bytes rest = snapshot.rest.seal();
   StateReader state(rest);
@@ -241,16 +238,13 @@ void StateMerge::add_next(std::span<const std::byte> bytes) {
   require(origin.divisor > 0, "its sums were divided by 0");
   state_->source = hash_bytes(bytes.first(kStateHeadBytes), state_->source);
   if (next_ % static_cast<std::size_t>(to.P) != static_cast<std::size_t>(to.rank)) return;
-  const auto residual = state.take_all_finite<float>("residual");
-  const auto begin = state.take<Index>();
-  const auto memory = state.take_all_finite<float>("owner memory");
-  require(residual.size() == to.n && begin <= to.n && memory.size() <= to.n - begin,
-          "its residual or owner memory does not fit n = ", to.n);
+  const SavedUnsent saved = SavedUnsent::read(state);
+  require(saved.residual.size() == to.n, "its residual does not fit n = ", to.n);
   const float scale = static_cast<float>(to.divisor) / static_cast<float>(origin.divisor);
   const Device& device = *to.options.device;
   Residual& sum = state_->unsent.residual();
-  sum.add_host(0, residual, scale);
-  sum.add_host(begin, memory, scale);
+  sum.add_host(saved.residual, scale);
+  sum.add(saved.remembered(to.n, scale));
   const std::size_t bad = device.first_nonfinite(sum.values());
   require(bad == to.n, "the sum of what the ranks had unsent overflows at index ", bad);
 }

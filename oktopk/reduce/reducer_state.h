@@ -16,6 +16,7 @@
 
 #include "oktopk/allreduce/allreduce.h"
 #include "oktopk/base/state.h"
+#include "oktopk/device/cuda_slots.h"
 #include "oktopk/reduce/density.h"
 #include "oktopk/reduce/step_log.h"
 #include "oktopk/reduce/unsent.h"
@@ -95,6 +96,16 @@ class ReducerState {
   bool is_own(std::span<const std::byte> bytes) const;
 
   void copy_to(ReducerSnapshot& snapshot) const;
+  // Steps on the GPU (gpu_steps.h), for preset slots. The kernels then have the thresholds; settle_gpu() brings them
+  // back to selector and allreduce, which everything else uses.
+  CudaSlots& on_gpu();
+  bool has_gpu_steps() const { return gpu_ != nullptr; }
+  void end_gpu_step(std::size_t k);
+  void note_gpu_messages(std::size_t k);
+  std::uint32_t gpu_tag() const;  // of all messages
+  void settle_gpu() const;
+  void leave_gpu();
+
   // Undoes the steps since the copy, bitwise, except that a profile that was measured since stays. Local, but all ranks
   // must do it together.
   void go_back(const ReducerSnapshot& snapshot);
@@ -117,6 +128,9 @@ class ReducerState {
  private:
   void use(const std::optional<Tuner>& its_tuner);
   void clear_results();
+
+  std::unique_ptr<CudaSlots> gpu_;
+  mutable bool is_gpu_ahead_ = false;  // of selector and allreduce
 };
 
 // Joins the states of all ranks of an earlier run, one by one in rank order: rank r continues with what ranks r, r + P,

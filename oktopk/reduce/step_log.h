@@ -12,9 +12,11 @@ namespace oktopk {
 struct StepLog {
   StepMetrics last;  // counts and times
   MessageCount before;
+  MessageCount besides;  // that the communicator did not send
 
   void begin(const Communicator& comm) {
     last = {};
+    besides = {};
     before = comm.sent_so_far();
   }
 
@@ -23,8 +25,8 @@ struct StepLog {
     last.step = steps;
     last.selected = selection.size();
     last.gathered = update.size();
-    last.messages = sent.messages;
-    last.wire_bytes = sent.bytes;
+    last.messages = sent.messages + besides.messages;
+    last.wire_bytes = sent.bytes + besides.bytes;
     last.is_dense = update.is_dense();
     last.skipped = update.skipped;
   }

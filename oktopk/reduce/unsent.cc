@@ -59,7 +59,10 @@ void Unsent::multiply(float factor) {
 
 void Unsent::fold_memory() {
   const OwnerMemory memory = owner_->memory();
-  residual_.accumulate(memory.region.begin, memory.values);
+  SparseVector entries;
+  device_.select_at_least(memory.values, 0, 0.0F, entries);
+  for (Index& place : entries.idx) place = static_cast<Index>(memory.index(place));
+  residual_.add(entries);
   owner_->scale_memory(device_, 0);
 }
 
@@ -73,6 +76,40 @@ void Unsent::restore(std::span<const float> residual, bool may_exist, bool is_sp
   residual_.assign(residual);
   may_exist_ = may_exist;
   is_spoilt_ = is_spoilt;
+}
+
+void Unsent::write(StateWriter& state) const {
+  const std::span<const float> residual = values();
+  state.put_filled(residual.size(), sizeof(float), [&](std::byte* to) { device_.read(residual, to); });
+  const OwnerMemory remembered = memory();
+  state.put(remembered.region.begin, remembered.tile, remembered.stride);
+  write_memory(state);
+}
+
+void Unsent::write_memory(StateWriter& state) const {
+  const std::span<const float> remembered = memory().values;
+  state.put_filled(remembered.size(), sizeof(float), [&](std::byte* to) { device_.read(remembered, to); });
+}
+
+SavedUnsent SavedUnsent::read(StateReader& state) {
+  SavedUnsent saved{.residual = state.take_all_finite<float>("residual")};
+  saved.layout.region.begin = state.take<Index>();
+  saved.layout.tile = state.take<Index>();
+  saved.layout.stride = state.take<Index>();
+  require(saved.layout.tile > 0 && saved.layout.stride > 0, "state: owner memory in tiles of ", saved.layout.tile,
+          " values, ", saved.layout.stride, " apart");
+  saved.memory = state.take_all_finite<float>("owner memory");
+  return saved;
+}
+
+SparseVector SavedUnsent::remembered(Index n, float scale) const {
+  SparseVector entries;
+  for (std::size_t place = 0; place < memory.size(); ++place) {
+    if (memory[place] == 0) continue;
+    require(layout.index(place) < n, "its owner memory does not fit n = ", n);
+    entries.push_back(static_cast<Index>(layout.index(place)), scale * memory[place]);
+  }
+  return entries;
 }
 
 void Unsent::spoil(bool is_comm_dead) {

@@ -5,12 +5,25 @@
 
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "oktopk/allreduce/allreduce.h"
 #include "oktopk/allreduce/residual.h"
+#include "oktopk/base/state.h"
 #include "oktopk/device/device.h"
 
 namespace oktopk {
+
+// The unsent values in a state, with any options and of any rank.
+struct SavedUnsent {
+  std::vector<float> residual;
+  MemoryLayout layout;
+  std::vector<float> memory;
+
+  static SavedUnsent read(StateReader& state);  // UsageError where they make no sense
+  // scale * memory, by index. UsageError where an index is not below n.
+  SparseVector remembered(Index n, float scale) const;
+};
 
 class Unsent {
  public:
@@ -38,6 +51,10 @@ class Unsent {
   void fold_memory();  // moves the owner memory into the residual
   void clear();
   void restore(std::span<const float> residual, bool may_exist, bool is_spoilt);  // as a snapshot or a state had it
+
+  // For a state, which SavedUnsent reads; the memory's values alone, for a copy that nobody else reads.
+  void write(StateWriter& state) const;
+  void write_memory(StateWriter& state) const;
 
   // After a step that failed half-way the mass is wrong: all calls fail until clear().
   void spoil(bool is_comm_dead);

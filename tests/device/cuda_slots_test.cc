@@ -1,228 +1,196 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of preset `slots` against the messages that the host writes (allreduce/parts/slot_messages.h):
-// accumulators, messages, owner memory, shares and updates of all ranks, step by step, bit by bit. All ranks are in
-// this process.
+// The kernels of preset `slots`, all ranks in this process: mass, values that are not finite, sums that overflow, and
+// messages that make no sense. tests/reduce/gpu_steps_test.cc compares whole steps with the host, bit by bit.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <bit>
+#include <cmath>
 
-#include "oktopk/allreduce/parts/slot_messages.h"
 #include "oktopk/base/error.h"
 #include "oktopk/base/random.h"
-#include "oktopk/device/cuda_library.h"
-#include "oktopk/device/device.h"
+#include "oktopk/device/cuda_slots.h"
+#include "oktopk/sparse/slots_format.h"
+#include "tests/support/message.h"
 
-namespace oktopk {
+namespace oktopk::cuda_slots_test {
 namespace {
 
-using slots::Deal;
+std::uint32_t* words_of(const DeviceFloats& memory) { return reinterpret_cast<std::uint32_t*>(memory.get()); }
 
-std::uint32_t bits_of_magnitude(float x) { return std::bit_cast<std::uint32_t>(x) & 0x7fffffffU; }
+// One rank's memory and kernels.
+struct Rank {
+  Rank(const Device& device, std::uint64_t n, int P, std::uint32_t tag)
+      : kernels(device, n, P, tag),
+        acc(device.allocate(n)),
+        memory(device.allocate(slots::Deal::of(n, static_cast<std::uint32_t>(P)).places())) {}
 
-// The first threshold: the k-th magnitude.
-std::uint32_t kth_bits(const std::vector<float>& x, std::size_t k) {
-  if (k >= x.size()) return slots::kLeastBound;
-  std::vector<std::uint32_t> all;
-  for (const float v : x) all.push_back(bits_of_magnitude(v));
-  std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(k - 1), all.end(), std::greater<>());
-  return std::max(all[k - 1], slots::kLeastBound);
-}
-
-SparseVector at_least(const std::vector<float>& x, std::uint32_t bound) {
-  SparseVector out;
-  for (std::size_t i = 0; i < x.size(); ++i)
-    if (bits_of_magnitude(x[i]) >= bound) out.push_back(static_cast<Index>(i), x[i]);
-  return out;
-}
-
-std::uint32_t steer(std::uint32_t bound, const SlotTail& reached, std::uint64_t aim) {
-  std::uint64_t counts[slots::kTail];
-  std::copy(reached.begin(), reached.end(), counts);
-  return slots::steered(bound, counts, aim);
-}
-
-// One rank on the host.
-struct HostRank {
-  std::vector<float> acc, memory;
-  std::uint32_t local_bound = 0, global_bound = 0;
-
-  std::vector<std::uint32_t> send(const SlotStep& step, const std::vector<float>& gradient, float scale) {
-    for (std::size_t i = 0; i < acc.size(); ++i) acc[i] = acc[i] + scale * gradient[i];
-    if (step.number == 0) local_bound = kth_bits(acc, step.k);
-    const SparseVector selection = at_least(acc, local_bound);
-    const Deal& deal = step.deal;
-    std::vector<SparseVector> by_owner(deal.P);
-    for (std::size_t i = 0; i < selection.size(); ++i) {
-      by_owner[deal.owner(selection.idx[i])].push_back(static_cast<Index>(deal.place(selection.idx[i])),
-                                                       selection.val[i]);
-      acc[selection.idx[i]] = 0;
-    }
-    std::vector<std::uint32_t> messages(step.words() * deal.P);
-    SlotTail tail{};
-    for (std::uint32_t q = 0; q < deal.P; ++q) {
-      SparseVector rest;
-      const SlotTail part = writer.write(step, by_owner[q], local_bound, message(messages, step, q), rest);
-      for (std::size_t j = 0; j < tail.size(); ++j) tail[j] += part[j];
-      for (std::size_t i = 0; i < rest.size(); ++i) acc[deal.index(q, rest.idx[i])] += rest.val[i];
-    }
-    for (std::uint32_t q = 0; q < deal.P; ++q) end_slot(message(messages, step, q), local_bound, reached_of(tail));
-    local_bound = steer(local_bound, reached_of(tail), step.k);
-    return messages;
-  }
-
-  void add(const SlotStep& step, std::span<const std::uint32_t> arrived) {
-    SparseVector entries;
-    ASSERT_EQ(read_slot(step, arrived, entries), "");
-    for (std::size_t i = 0; i < entries.size(); ++i) memory[entries.idx[i]] += entries.val[i];
-  }
-
-  std::vector<std::uint32_t> take(const SlotStep& step) {
-    if (step.number == 0) global_bound = kth_bits(memory, slots::divide_up(step.k, step.deal.P));
-    const SparseVector selection = at_least(memory, global_bound);
-    std::vector<std::uint32_t> share(step.words());
-    SparseVector rest;
-    SlotTail tail = writer.write(step, selection, global_bound, share, rest);
-    for (const float x : memory) {
-      const std::uint32_t j = slots::tail_step(bits_of_magnitude(x), global_bound);
-      if (j < slots::kStepsDown) ++tail[j];
-    }
-    for (const Index place : selection.idx) memory[place] = 0;
-    for (std::size_t i = 0; i < rest.size(); ++i) memory[rest.idx[i]] += rest.val[i];
-    end_slot(share, global_bound, reached_of(tail));
-    return share;
-  }
-
-  static SlotWords message(std::vector<std::uint32_t>& messages, const SlotStep& step, std::uint32_t q) {
-    return SlotWords(messages).subspan(step.words() * q, step.words());
-  }
-
-  SlotWriter writer;
+  CudaSlots kernels;
+  DeviceFloats acc, memory;
 };
 
-class CudaSlots : public testing::Test {
+class CudaSlotsKernels : public testing::Test {
  protected:
   void SetUp() override {
     try {
       device_ = make_cuda_device();
-      api_ = &load_cuda_api("");
     } catch (const DeviceError& error) {
       GTEST_SKIP() << error.what();
     }
-    std::array<char, 256> text{};
-    ASSERT_EQ(api_->open(0, nullptr, &context_, text.data(), text.size()), 0) << text.data();
-  }
-  void TearDown() override {
-    if (context_ != nullptr) api_->close(context_);
   }
 
-  // Words on the GPU are kept in floats: the device copies both alike.
-  std::vector<std::uint32_t> words(const DeviceFloats& from, std::size_t count) const {
-    std::vector<std::uint32_t> host(count);
-    device_->read(std::span<const float>(from.get(), count), host.data());
-    return host;
-  }
-  void put(const DeviceFloats& to, std::size_t at, std::span<const std::uint32_t> host) const {
-    const auto* floats = reinterpret_cast<const float*>(host.data());
-    device_->write({to.get() + at, host.size()}, {floats, host.size()});
-  }
-  static std::uint32_t* as_words(const DeviceFloats& memory) { return reinterpret_cast<std::uint32_t*>(memory.get()); }
-
-  // The words that are in use.
-  static std::vector<std::uint32_t> used(std::span<const std::uint32_t> message, const Deal& deal) {
-    const std::size_t size = slots::kHeadWords + slots::count_words(deal) + slot_head(message).count;
-    return {message.begin(), message.begin() + static_cast<std::ptrdiff_t>(size)};
+  void begin(std::uint64_t n, int P, std::uint64_t k) {
+    n_ = n;
+    P_ = static_cast<std::size_t>(P);
+    k_ = k;
+    deal_ = slots::Deal::of(n, static_cast<std::uint32_t>(P));
+    size_ = slots::message_words(deal_, k);
+    ranks_.clear();
+    for (int r = 0; r < P; ++r) ranks_.push_back(std::make_unique<Rank>(*device_, n, P, 7));
+    for (DeviceFloats* x : {&gradient_, &out_}) *x = device_->allocate(n);
+    sent_.clear();
+    for (std::size_t r = 0; r < P_; ++r) sent_.push_back(device_->allocate(size_ * P_));
+    arrived_ = device_->allocate(size_ * P_);
+    shares_ = device_->allocate(size_ * P_);
   }
 
-  void expect_equal_steps(std::uint64_t n, std::uint32_t P, std::uint64_t k, int steps);
+  std::vector<float> host(const DeviceFloats& x, std::size_t count) const {
+    std::vector<float> values(count);
+    device_->read(std::span<const float>(x.get(), count), values.data());
+    return values;
+  }
+
+  void send(std::size_t r, const std::vector<float>& values) {
+    device_->write({gradient_.get(), n_}, values);
+    const Gradient gradient(gradient_.get(), n_, FloatType::fp32);
+    ranks_[r]->kernels.send({{ranks_[r]->acc.get(), n_}, gradient}, k_, words_of(sent_[r]), nullptr);
+  }
+
+  // All owners; `damage` may change a word of a message before it arrives.
+  void own(const std::function<void(std::vector<float>&)>& damage = [](auto&) {}) {
+    std::vector<float> shares;
+    const DeviceFloats share = device_->allocate(size_);
+    for (std::size_t q = 0; q < P_; ++q) {
+      std::vector<float> arrived;
+      for (std::size_t r = 0; r < P_; ++r) {
+        const std::vector<float> all = host(sent_[r], size_ * P_);
+        const auto from = all.begin() + static_cast<std::ptrdiff_t>(q * size_);
+        arrived.insert(arrived.end(), from, from + static_cast<std::ptrdiff_t>(size_));
+      }
+      damage(arrived);
+      device_->write({arrived_.get(), arrived.size()}, arrived);
+      ranks_[q]->kernels.own(ranks_[q]->memory.get(), words_of(arrived_), k_, words_of(share), nullptr);
+      const std::vector<float> mine = host(share, size_);
+      shares.insert(shares.end(), mine.begin(), mine.end());
+    }
+    device_->write({shares_.get(), shares.size()}, shares);
+  }
+
+  std::vector<float> apply(std::size_t r) {
+    ranks_[r]->kernels.apply(words_of(shares_), words_of(sent_[r]), ranks_[r]->acc.get(), k_,
+                             {out_.get(), FloatType::fp32, 1}, nullptr);
+    return host(out_, n_);
+  }
 
   std::shared_ptr<const Device> device_;
-  const OktopkCudaApi* api_ = nullptr;
-  OktopkCudaContext* context_ = nullptr;
+  std::uint64_t n_ = 0, k_ = 0;
+  std::size_t P_ = 1, size_ = 0;
+  slots::Deal deal_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::vector<DeviceFloats> sent_;
+  DeviceFloats gradient_, out_, arrived_, shares_;
 };
 
-void CudaSlots::expect_equal_steps(std::uint64_t n, std::uint32_t P, std::uint64_t k, int steps) {
-  const Deal deal = Deal::of(n, P);
-  const std::size_t size = slots::message_words(deal, k);
-  std::vector<HostRank> host(P);
-  std::vector<OktopkCudaSlots*> gpu(P);
-  std::vector<DeviceFloats> acc, sent;
-  for (std::uint32_t r = 0; r < P; ++r) {
-    host[r].acc.assign(n, 0);
-    host[r].memory.assign(deal.places(), 0);
-    ASSERT_EQ(api_->slots_open(context_, n, P, 7, &gpu[r]), 0);
-    acc.push_back(device_->allocate(n));
-    sent.push_back(device_->allocate(size * P));
-  }
-  const DeviceFloats gradient = device_->allocate(n), arrived = device_->allocate(size * P);
-  const DeviceFloats share = device_->allocate(size), shares = device_->allocate(size * P), out = device_->allocate(n);
-  for (int number = 0; number < steps; ++number) {
-    SCOPED_TRACE(testing::Message() << "n " << n << " P " << P << " step " << number);
-    const SlotStep step{deal, k, static_cast<std::uint64_t>(number), 7};
-    std::vector<std::vector<std::uint32_t>> messages;
-    for (std::uint32_t r = 0; r < P; ++r) {
-      Random random(number, r);
-      std::vector<float> values(n);
-      for (float& x : values) x = static_cast<float>(random.normal()) * (number > steps / 2 ? 0.05F : 1.0F);
-      device_->write({gradient.get(), n}, values);
-      const OktopkCudaPass pass{acc[r].get(), n, gradient.get(), 0, 0.5F, nullptr, 0};
-      ASSERT_EQ(api_->slots_send(context_, gpu[r], &pass, k, as_words(sent[r])), 0) << api_->error_text(context_);
-      messages.push_back(host[r].send(step, values, 0.5F));
-      const auto theirs = words(sent[r], size * P);
-      for (std::uint32_t q = 0; q < P; ++q)
-        ASSERT_EQ(used(HostRank::message(messages[r], step, q), deal),
-                  used(std::span(theirs).subspan(size * q, size), deal));
-      std::vector<float> left(n);
-      device_->read(std::span<const float>(acc[r].get(), n), left.data());
-      ASSERT_EQ(host[r].acc, left);
-    }
-    std::vector<float> update(n, 0.0F);
-    SlotTail reached{};
-    std::uint64_t bounds = 0, filled = 0;
-    for (std::uint32_t q = 0; q < P; ++q) {
-      for (std::uint32_t r = 0; r < P; ++r) {
-        put(arrived, size * r, HostRank::message(messages[r], step, q));
-        host[q].add(step, HostRank::message(messages[r], step, q));
-      }
-      ASSERT_EQ(api_->slots_own(context_, gpu[q], as_words(arrived), k, as_words(share)), 0);
-      const auto mine = host[q].take(step);
-      ASSERT_EQ(used(mine, deal), used(words(share, size), deal));
-      put(shares, size * q, mine);
-      SparseVector entries;
-      ASSERT_EQ(read_slot(step, mine, entries), "");
-      for (std::size_t i = 0; i < entries.size(); ++i)
-        update[deal.index(q, entries.idx[i])] = entries.val[i] / static_cast<float>(P);
-      const slots::Head& head = slot_head(mine);
-      for (std::size_t j = 0; j < reached.size(); ++j) reached[j] += head.reached[j];
-      if (head.bound > slots::kLeastBound) bounds += head.bound, ++filled;
-    }
-    for (std::uint32_t r = 0; r < P; ++r) {
-      ASSERT_EQ(api_->slots_apply(context_, gpu[r], as_words(shares), as_words(sent[r]), acc[r].get(), k,
-                                  static_cast<float>(P), out.get(), 0),
-                0);
-      std::vector<float> theirs(n);
-      device_->read(std::span<const float>(out.get(), n), theirs.data());
-      ASSERT_EQ(update, theirs);
-      const auto first = static_cast<std::uint32_t>(filled > 0 ? bounds / filled : slots::kLeastBound);
-      host[r].global_bound = number == 0 ? first : steer(host[r].global_bound, reached, k);
-      OktopkCudaSlotsState state{};
-      ASSERT_EQ(api_->slots_state(context_, gpu[r], &state), 0);
-      EXPECT_EQ(state.fault, 0U);
-      EXPECT_EQ(state.local_bound, host[r].local_bound);
-      EXPECT_EQ(state.global_bound, host[r].global_bound);
-    }
-  }
-  for (OktopkCudaSlots* rank : gpu) api_->slots_close(context_, rank);
+// Multiples of 2^-10, so that all sums are exact.
+std::vector<float> dyadic(std::size_t n, std::uint64_t step, std::uint64_t rank) {
+  Random random(step, rank);
+  std::vector<float> x(n);
+  for (float& v : x) v = std::round(static_cast<float>(random.normal()) * 1024) / 1024;
+  return x;
 }
 
-TEST_F(CudaSlots, steps_have_the_bits_of_the_host) {
-  expect_equal_steps(1, 1, 1, 3);
-  expect_equal_steps(1, 3, 1, 3);
-  expect_equal_steps(5000, 3, 50, 16);
-  expect_equal_steps(100001, 1, 1000, 16);
-  expect_equal_steps(300007, 4, 3000, 16);
-  expect_equal_steps(70000, 2, 35000, 6);
+TEST_F(CudaSlotsKernels, steps_lose_nothing_at_any_index) {
+  for (const auto& [n, P, k] : {std::tuple{1U, 3, 1U}, {100001U, 1, 1000U}, {300007U, 4, 3000U}, {70000U, 2, 35000U}}) {
+    begin(n, P, k);
+    std::vector<double> brought(n, 0.0), has(n, 0.0);
+    for (std::uint64_t step = 0; step < 12; ++step) {
+      for (std::size_t r = 0; r < P_; ++r) {
+        const auto x = dyadic(n, step, r);
+        for (std::size_t i = 0; i < n; ++i) brought[i] += x[i];
+        send(r, x);
+      }
+      own();
+      std::vector<float> update;
+      for (std::size_t r = 0; r < P_; ++r) update = apply(r);
+      for (std::size_t i = 0; i < n; ++i) has[i] += update[i];
+    }
+    for (std::size_t r = 0; r < P_; ++r) {
+      const auto acc = host(ranks_[r]->acc, n);
+      for (std::size_t i = 0; i < n; ++i) has[i] += acc[i];
+      const auto memory = host(ranks_[r]->memory, deal_.places());
+      for (std::size_t p = 0; p < memory.size(); ++p)
+        if (memory[p] != 0) has.at(deal_.index(static_cast<std::uint32_t>(r), p)) += memory[p];
+    }
+    EXPECT_EQ(brought, has) << "n " << n << " P " << P;
+  }
+}
+
+TEST_F(CudaSlotsKernels, a_value_that_is_not_finite_makes_the_step_void_on_all_ranks) {
+  constexpr std::size_t n = 9000;
+  begin(n, 2, 90);
+  for (std::size_t r = 0; r < 2; ++r) send(r, dyadic(n, 0, r));
+  own();
+  for (std::size_t r = 0; r < 2; ++r) apply(r);
+  const auto before = host(ranks_[0]->acc, n);
+  const auto memory = host(ranks_[0]->memory, deal_.places());
+  auto bad = dyadic(n, 1, 1);
+  bad[4321] = NAN;
+  const auto good = dyadic(n, 1, 0);
+  send(0, good);
+  send(1, bad);
+  own();
+  for (std::size_t r = 0; r < 2; ++r)
+    for (const float x : apply(r)) ASSERT_TRUE(std::isnan(x));
+  const auto after = host(ranks_[0]->acc, n);
+  for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(after[i], before[i] + good[i]) << i;  // the good rank's gradient stays
+  EXPECT_EQ(host(ranks_[0]->memory, deal_.places()), memory);
+  EXPECT_EQ(ranks_[1]->kernels.state().void_steps, 1U);
+  for (std::size_t r = 0; r < 2; ++r) send(r, dyadic(n, 2, r));
+  own();
+  for (const float x : apply(0)) ASSERT_TRUE(std::isfinite(x));
+}
+
+TEST_F(CudaSlotsKernels, a_sum_that_overflows_is_a_fault_on_all_ranks) {
+  begin(1000, 2, 10);
+  for (std::size_t r = 0; r < 2; ++r) send(r, std::vector<float>(1000, 3e38F));
+  own();
+  for (std::size_t r = 0; r < 2; ++r) {
+    EXPECT_TRUE(std::isnan(apply(r)[0]));
+    EXPECT_EQ(ranks_[r]->kernels.state().fault, 4U);
+  }
+}
+
+TEST_F(CudaSlotsKernels, messages_that_make_no_sense_are_a_fault) {
+  const auto fault_of = [&](const std::function<void(std::vector<float>&)>& damage) {
+    begin(50000, 1, 500);
+    send(0, dyadic(50000, 3, 0));
+    own(damage);
+    return ranks_[0]->kernels.state().fault;
+  };
+  const auto flip = [](std::size_t word) {
+    return [word](std::vector<float>& message) {
+      message[word] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(message[word]) ^ 4U);
+    };
+  };
+  EXPECT_EQ(fault_of([](auto&) {}), 0U);
+  EXPECT_EQ(fault_of(flip(0)), 1U);
+  EXPECT_EQ(fault_of(flip(2)), 2U);
+  EXPECT_EQ(fault_of(flip(slots::kHeadWords + 20)), 3U);
+}
+
+TEST(CudaSlots, another_device_is_refused) {
+  const auto cpu = make_cpu_device();
+  const std::string text = message_of<UsageError>([&] { CudaSlots(*cpu, 100, 1, 0); });
+  EXPECT_NE(text.find("device is cpu"), std::string::npos) << text;
 }
 
 }  // namespace
-}  // namespace oktopk
+}  // namespace oktopk::cuda_slots_test

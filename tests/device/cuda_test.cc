@@ -3,6 +3,7 @@
 // that they were skipped; `make test-gpu` runs them where there is one.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstring>
 
 #include "oktopk/base/error.h"
@@ -123,6 +124,21 @@ TEST_F(Cuda, other_verbs_have_the_bits_of_the_cpu_device) {
     cuda_->write(gpu.span(), x);
     EXPECT_EQ(cuda_->first_nonfinite(gpu.span()), n / 2);
   }
+}
+
+// The two streams are those that every CUDA program has: cudaStreamPerThread and cudaStreamLegacy.
+TEST_F(Cuda, use_stream_queues_behind_the_stream_before) {
+  std::vector<float> x = make_values(1U << 22U, 9);
+  OnGpu<float> gpu(*cuda_, x);
+  for (std::uintptr_t turn = 0; turn < 20; ++turn) {
+    cuda_->use_stream(reinterpret_cast<void*>(turn % 2 == 0 ? std::uintptr_t{2} : std::uintptr_t{1}));
+    const float factor = turn % 2 == 0 ? 0.3F : 2.9F;
+    cpu_->multiply(x, factor);
+    cuda_->multiply(gpu.span(), factor);
+    cpu_->accumulate({x, x, 0.25F});
+    cuda_->accumulate({gpu.span(), gpu.span(), 0.25F});
+  }
+  EXPECT_EQ(bits_of(x), bits_of(gpu.host()));
 }
 
 TEST_F(Cuda, presets_and_rules_give_the_bits_of_the_cpu_device) {

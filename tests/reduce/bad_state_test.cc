@@ -24,7 +24,7 @@ constexpr Index n = 60;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 void reseal(std::span<std::byte> state) {
-  constexpr std::uint64_t kFormat = 2;
+  constexpr std::uint64_t kFormat = 3;
   const std::uint64_t check = hash_bytes(state.subspan(kStateHeadBytes), kFormat);
   std::memcpy(state.data() + kStateHeadBytes - sizeof(check), &check, sizeof(check));
 }

@@ -119,7 +119,8 @@ void account(const BucketedReducer& bucketed, Dense& applied, Dense& left) {
     for (std::size_t i = 0; i < state_of(reducer).unsent.values().size(); ++i)
       left[base + i] += state_of(reducer).unsent.values()[i];
     const OwnerMemory memory = state_of(reducer).unsent.memory();
-    for (std::size_t i = 0; i < memory.values.size(); ++i) left[base + memory.region.begin + i] += memory.values[i];
+    for (std::size_t i = 0; i < memory.values.size(); ++i)
+      if (memory.values[i] != 0) left[base + memory.index(i)] += memory.values[i];
   }
 }
 

@@ -26,7 +26,8 @@ void subtract_applied(std::vector<double>& balance, const Outcome& applied) {
 void subtract_unsent(std::vector<double>& balance, const Reducer& reducer) {
   for (std::size_t i = 0; i < balance.size(); ++i) balance[i] -= state_of(reducer).unsent.values()[i];
   const OwnerMemory memory = state_of(reducer).unsent.memory();
-  for (std::size_t i = 0; i < memory.values.size(); ++i) balance[memory.region.begin + i] -= memory.values[i];
+  for (std::size_t i = 0; i < memory.values.size(); ++i)
+    if (memory.values[i] != 0) balance[memory.index(i)] -= memory.values[i];
 }
 
 // Ranks that share 40 large indices, in another order each: a tree prunes many partial sums whose

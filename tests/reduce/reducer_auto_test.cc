@@ -138,7 +138,8 @@ TEST(ReducerAuto, changes_its_choice_and_loses_no_mass) {
       }
       for (std::size_t i = 0; i < n; ++i) balance[i] -= state_of(reducer).unsent.values()[i];
       const OwnerMemory memory = state_of(reducer).unsent.memory();
-      for (std::size_t i = 0; i < memory.values.size(); ++i) balance[memory.region.begin + i] -= memory.values[i];
+      for (std::size_t i = 0; i < memory.values.size(); ++i)
+        if (memory.values[i] != 0) balance[memory.index(i)] -= memory.values[i];
       return std::pair(names, balance);
     });
     std::vector<double> total(n, 0.0);

@@ -96,7 +96,7 @@ TEST(ReducerOptions, constructors_check_and_name_auto_among_the_presets) {
     EXPECT_EQ(message_of([&] { NodeReducer(comm, 10, ignored); }), "rank 0: " + text);
     EXPECT_EQ(message_of([&] { BucketedReducer(comm, std::vector<int>{10}, ignored); }), text);
     const std::string unknown = message_of([&] { Reducer(comm, 10, {.preset = "best"}); });
-    EXPECT_NE(unknown.find("circulant, auto"), std::string::npos) << unknown;
+    EXPECT_NE(unknown.find("slots, auto"), std::string::npos) << unknown;
     EXPECT_EQ(Reducer(comm, 0).step({}).size(), 0u);
   });
 }

@@ -96,7 +96,7 @@ TEST(ReducerUnsents, take_holds_the_owner_memory_in_the_rank_s_own_region) {
     const OwnerMemory memory = state_of(reducer).unsent.memory();
     std::size_t count = 0;
     for (std::size_t i = 0; i < memory.values.size(); ++i) {
-      expected[memory.region.begin + i] += memory.values[i];
+      expected[memory.index(i)] += memory.values[i];
       count += memory.values[i] != 0 ? 1 : 0;
     }
     EXPECT_EQ(take(reducer), expected);
