@@ -14,10 +14,8 @@ void IntervalClock::tick(double rate, double weight_decay) {
   kept_ = decay_of_one_step(rate, weight_decay);
   has_decayed_ = has_decayed_ || kept_ != 1;
   totals_.push_back({totals_.back().rate + rate, totals_.back().kept * kept_});
-  constexpr double kTooSmall = 0x1p-512;
-  if (totals_.back().kept >= kTooSmall) return;
-  // Only ratios count. Old totals become infinite: nothing is left of a weight since then.
-  for (StepTotals& total : totals_) total.kept /= kTooSmall;
+  if (totals_.back().kept >= kLeastKept) return;
+  for (StepTotals& total : totals_) total.kept /= kLeastKept;
   ++rescalings_;
 }
 

@@ -72,7 +72,11 @@ OKTOPK_RULE Real lerp(Real a, Real b, Real weight) {
 }
 
 // The factor of decoupled weight decay in one step.
-inline double decay_of_one_step(double rate, double weight_decay) { return 1 - rate * weight_decay; }
+OKTOPK_RULE double decay_of_one_step(double rate, double weight_decay) { return 1 - rate * weight_decay; }
+
+// A clock divides what is kept by this number before it becomes too small for a double. Only ratios count. Old totals
+// become infinite: nothing is left of a weight since then.
+inline constexpr double kLeastKept = 0x1p-512;
 
 // The learning rates and weight decays of all steps so far.
 class IntervalClock {

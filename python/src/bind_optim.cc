@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The steps of SparseAdamW and SparseSGD over tensors in host memory (python/oktopk/torch/optim.py): one call for all
-// parameters of a group. Tensors come as addresses, which costs less than asking each for its array;
-// python/oktopk/torch/native_step.py vouches for them.
+// The steps of SparseAdamW and SparseSGD (python/oktopk/torch/optim.py) over tensors in host memory, and over those of
+// a GPU: one call for all parameters of a group. Tensors come as addresses, which costs less than asking each for its
+// array; python/oktopk/torch/native_step.py and cuda_step.py vouch for them.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/tuple.h>
 
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "oktopk/base/error.h"
+#include "oktopk/optim/cuda_step.h"
 #include "oktopk/optim/interval_clock.h"
 #include "oktopk/optim/tensor_step.h"
 #include "python/src/arrays.h"
@@ -160,6 +161,40 @@ auto totals(const LazyGroup& group, std::size_t begin) {
   return to_numpy(std::move(flat));
 }
 
+// A step on the GPU. The fields of OktopkCudaOptim by name; addresses and numbers.
+void cuda_step(const CudaSteps& steps, const nb::dict& fields, std::uintptr_t stream) {
+  const auto at = [&](const char* name) { return nb::cast<std::uintptr_t>(fields[name]); };
+  const auto real = [&](const char* name) { return nb::cast<double>(fields[name]); };
+  const auto counts =
+      nb::cast<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t>>(fields["block_counts"]);
+  const OktopkCudaOptim step{
+      .stream = reinterpret_cast<void*>(stream),
+      .is_sgd = nb::cast<bool>(fields["is_sgd"]),
+      .nesterov = nb::cast<bool>(fields["nesterov"]),
+      .tensors = reinterpret_cast<const OktopkCudaTensor*>(at("tensors")),
+      .tensor_count = at("tensor_count"),
+      .blocks = reinterpret_cast<const std::uint64_t*>(at("blocks")),
+      .block_counts = {std::get<0>(counts), std::get<1>(counts), std::get<2>(counts), std::get<3>(counts)},
+      .clock = reinterpret_cast<OktopkCudaClock*>(at("clock")),
+      .totals = reinterpret_cast<double*>(at("totals")),
+      .log = reinterpret_cast<double*>(at("log")),
+      .room = at("room"),
+      .rate = real("rate"),
+      .rate_on_gpu = reinterpret_cast<const float*>(at("rate_on_gpu")),
+      .decoupled_decay = real("decoupled_decay"),
+      .found_inf = reinterpret_cast<const float*>(at("found_inf")),
+      .grad_scale = reinterpret_cast<const float*>(at("grad_scale")),
+      .first_beta = real("first_beta"),
+      .second_beta = real("second_beta"),
+      .epsilon = real("epsilon"),
+      .coupled_decay = real("coupled_decay"),
+      .first_powers = reinterpret_cast<const double*>(at("first_powers")),
+      .first_size = at("first_size"),
+      .second_powers = reinterpret_cast<const double*>(at("second_powers")),
+      .second_size = at("second_size")};
+  steps.run(step);
+}
+
 }  // namespace
 
 void bind_optim(nb::module_& m) {
@@ -181,6 +216,9 @@ void bind_optim(nb::module_& m) {
       .def("adam_move", &LazyGroup::adam<AdamPart::move>, "tensors"_a, "options"_a, "threads"_a)
       .def("sgd", &LazyGroup::sgd, "tensors"_a, "options"_a, "threads"_a)
       .def("pay_decay", &LazyGroup::pay_decay, "tensors"_a, "threads"_a);
+  nb::class_<CudaSteps>(m, "CudaSteps", "Steps over parameters in the memory of a GPU.")
+      .def(nb::init<int>(), "ordinal"_a)
+      .def("step", &cuda_step, "fields"_a, "stream"_a, "Queues a step on a stream. Does not wait for the GPU.");
   m.def("find_bad_indices", &bad_indices, "lists"_a,
         "Place of the first (address, count, size) whose indices do not increase within its size; "
         "-1: none.");

@@ -6,7 +6,8 @@ rank holds.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from enum import Enum
+from typing import Any, Dict, Final, List, Literal, NamedTuple, Optional, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -21,13 +22,25 @@ WEIGHT_TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.flo
 NUMBERS = {"step": torch.float32, "skew": torch.int64, "caught_up": torch.int64, "whole": torch.int64}
 
 
+class _Where(Enum):
+    NONZERO = "nonzero"
+
+
+# An answer of arrived(): the mean arrived at every coordinate where it is not zero.
+WHERE_NONZERO: Final = _Where.NONZERO
+
+# Increasing indices, WHERE_NONZERO, or None: everywhere.
+Arrived = Union[Tensor, Literal[_Where.NONZERO], None]
+
+
 class Layout(NamedTuple):
-    """How a parameter lies in memory, and whether a native step can be made with it."""
+    """How a parameter lies in memory, and whether native_step.py can make a step with it."""
 
     stride: Tuple[int, ...]
     dtype: torch.dtype
     size: int
     is_sharded: bool
+    is_gapless: bool
     is_native: bool
 
 
@@ -42,17 +55,14 @@ class Job(NamedTuple):
 
 def layout_of(param: Tensor) -> Layout:
     own = local(param)
-    native = own.device.type == "cpu" and own.dtype in WEIGHT_TYPES and has_no_gaps(own)
-    return Layout(own.stride(), own.dtype, own.numel(), hasattr(param, "to_local"), native)
+    gapless = own.permute(order_of(own)).is_contiguous()
+    native = own.device.type == "cpu" and own.dtype in WEIGHT_TYPES and gapless
+    return Layout(own.stride(), own.dtype, own.numel(), hasattr(param, "to_local"), gapless, native)
 
 
 def order_of(own: Tensor) -> List[int]:
     """The dimensions as they lie in memory, widest stride first."""
     return sorted(range(own.dim()), key=own.stride, reverse=True)
-
-
-def has_no_gaps(own: Tensor) -> bool:
-    return own.permute(order_of(own)).is_contiguous()
 
 
 def state_dtype(param: Tensor) -> torch.dtype:
@@ -79,7 +89,12 @@ def checked_parameter(param: Tensor) -> None:
 def checked_indices(indices: Tensor, param: Tensor, layout: Layout) -> Tensor:
     """The result of arrived() on the device of the parameter; UsageError where it cannot be right."""
     shape = tuple(param.shape)
-    if not (layout.is_native or has_no_gaps(local(param))):
+    if not isinstance(indices, Tensor):
+        raise UsageError(
+            f"oktopk: arrived() of a parameter of shape {shape} gave a {type(indices).__name__}, but it must give a "
+            "tensor of indices, WHERE_NONZERO or None"
+        )
+    if not layout.is_gapless:
         raise UsageError(
             f"oktopk: a parameter of shape {shape} and strides {layout.stride} has gaps or "
             "overlaps in memory: make it contiguous before training"
@@ -90,6 +105,28 @@ def checked_indices(indices: Tensor, param: Tensor, layout: Layout) -> Tensor:
             f"{indices.dim()} dimensions, but indices are int64 of one dimension"
         )
     return indices.contiguous() if layout.is_native else indices.to(param.device)
+
+
+def nonzero_of(param: Tensor) -> Tensor:
+    """Where the gradient of a parameter is not zero, as indices. Waits for a GPU."""
+    assert param.grad is not None
+    flat = local(param.grad).permute(order_of(local(param))).reshape(-1)
+    return flat.nonzero().view(-1)
+
+
+def checked_state(state: Dict[str, Any], name: str, own: Tensor, layout: Layout) -> Tensor:
+    """The tensor of this name in a state; UsageError unless it is where the parameter is, and laid out as it."""
+    value: Tensor = state[name]
+    if layout.is_sharded:
+        value = value.to_local()  # type: ignore[attr-defined]
+    dtype = torch.int32 if name in ("last", "arrivals") else state_dtype(own)
+    if value.device != own.device or value.dtype != dtype or value.stride() != layout.stride:
+        raise UsageError(
+            f"oktopk: '{name}' in the state of a parameter of shape {tuple(own.shape)} is {value.dtype} on "
+            f"{value.device} with strides {value.stride()}, but it must be {dtype} on {own.device} with strides "
+            f"{layout.stride}: load states by load_state_dict()"
+        )
+    return value
 
 
 def bad_indices(job: Job) -> UsageError:

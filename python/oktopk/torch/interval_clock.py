@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interval clock of one parameter group: the C++ one (oktopk/optim/interval_clock.h), and its tables as tensors for
-parameters that are not in host memory. The dictionary of the group saves it as plain numbers: runs of steps with one
-rate.
+"""The interval clock of one parameter group: the C++ one (oktopk/optim/interval_clock.h), or the one on a GPU
+(cuda_clock.py), and its tables as tensors for torch_step.py. The dictionary of the group saves it as plain numbers:
+runs of steps with one rate.
 COST: O(1) per step; 16 B per step and group, on the host and on each such device.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor
 
 from oktopk import _core
 from oktopk._core import UsageError
+from oktopk.torch.cuda_clock import CudaClock
 
 RUNS = "clock_runs"  # the name in the group: steps, rate, weight decay, steps, rate, ...
 
@@ -25,12 +26,37 @@ class IntervalClock:
     def __init__(self, group: Dict[str, Any], decays: bool):
         """decays: weight decay is decoupled, and coordinates owe it until they arrive."""
         self.group = group
-        self.native = _core.LazyGroup()
+        self._native = _core.LazyGroup()
+        self._on_gpu: Optional[CudaClock] = None
         self._decays = decays
         self._totals: Dict[torch.device, Tuple[int, int, Tensor]] = {}
         runs = group[RUNS]
         for i in range(0, len(runs), 3):
-            self.native.tick(runs[i + 1], runs[i + 2], int(runs[i]))
+            self._native.tick(runs[i + 1], runs[i + 2], int(runs[i]))
+
+    @property
+    def native(self) -> _core.LazyGroup:
+        """The host's clock. Waits for the GPU where the clock is there."""
+        if self._on_gpu is not None:
+            self._on_gpu.fetch(self._native)
+        return self._native
+
+    @property
+    def has_started(self) -> bool:
+        return self._native.now > 0 or (self._on_gpu is not None and self._on_gpu.ticks)
+
+    def on_gpu(self, device: torch.device, is_fixed: bool) -> CudaClock:
+        """The clock on a GPU, where the kernels tick it from now on."""
+        found = self._on_gpu
+        if found is None or found.device != device or found.is_fixed != is_fixed:
+            found = self._on_gpu = CudaClock(self.native, device, is_fixed)
+        return found
+
+    def leave_gpu(self) -> None:
+        """From now on the host ticks."""
+        if self._on_gpu is not None:
+            self._on_gpu.fetch(self._native)
+            self._on_gpu = None
 
     @property
     def now(self) -> int:
@@ -91,13 +117,14 @@ class IntervalClock:
 
 def one_minus_power(beta: float, exponent: Tensor, limit: int) -> Tensor:
     """1 - beta ** exponent, in double, for integer exponents up to `limit`."""
-    table = _powers(float(beta), 1 << limit.bit_length(), str(exponent.device))
+    table = powers_of(float(beta), 1 << limit.bit_length(), str(exponent.device))
     return table.index_select(0, exponent.clamp(max=len(table) - 1))
 
 
 @lru_cache(maxsize=16)
-def _powers(beta: float, limit: int, device: str) -> Tensor:
-    return torch.from_numpy(_core.one_minus_powers(beta, limit)).to(device)
+def powers_of(beta: float, limit: int, device: str) -> Tensor:
+    """1 - beta ** j for j up to `limit`, or to where it is 1."""
+    return torch.from_numpy(_core.one_minus_powers(beta, limit)).to(device, non_blocking=True)
 
 
 def checked_runs(group: Dict[str, Any]) -> List[float]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The base of SparseAdamW and SparseSGD: which coordinates arrived, the state of a parameter, the clock of silent
-coordinates. Below it: owed_decay.py, saved_optimiser.py.
+coordinates. Below it: owed_decay.py, saved_optimiser.py. A group whose parameters are all on one NVIDIA GPU makes its
+steps by kernels (cuda_step.py), others by native_step.py and torch_step.py.
 
 While a parameter's gradient always arrived as a whole (warm-up, no source), a step is the plain dense optimiser's. From
 its first sparse step on, a step touches only the coordinates that arrived. The names in a parameter's state are the
@@ -13,15 +14,19 @@ understands. COST: O(k) per sparse step; 4 B per coordinate for the clock.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol, Tuple, Union
 
 import torch
 from torch import Tensor
 
 from oktopk._core import UsageError
-from oktopk.torch import native_step, torch_step
-from oktopk.torch.coordinates import Job, checked_indices, checked_parameter, clock_of, state_dtype
+from oktopk.torch import cuda_step, native_step, torch_step
+from oktopk.torch.coordinates import WHERE_NONZERO, Arrived, Job, checked_indices, checked_parameter, clock_of
+from oktopk.torch.coordinates import nonzero_of, state_dtype
+from oktopk.torch.cuda_clock import CudaClock
+from oktopk.torch.cuda_step import Plan, Request
 from oktopk.torch.flat import local
+from oktopk.torch.grad_scaling import Scaling
 from oktopk.torch.interval_clock import RUNS, IntervalClock
 from oktopk.torch.owed_decay import OwedDecay
 
@@ -29,10 +34,11 @@ from oktopk.torch.owed_decay import OwedDecay
 class Arrivals(Protocol):
     """Knows where the synchronised mean arrived: the DDP hook's state, a Reducer, ..."""
 
-    def arrived(self, param: Tensor) -> Optional[Tensor]:
+    def arrived(self, param: Tensor) -> Arrived:
         """Increasing int64 indices into the parameter, flat and in the order of its memory, where the mean arrived in
-        the last step; None: everywhere, a dense step. KeyError where the parameter is not known. A source that also has
-        arrived_of(params), the same for a list of parameters in a list, is asked once per step."""
+        the last step; WHERE_NONZERO: where the gradient is not zero; None: everywhere, a dense step. KeyError where the
+        parameter is not known. A source that also has arrived_of(params), the same for a list of parameters in a list,
+        is asked once per step."""
 
 
 class LazyOptimiser(OwedDecay):
@@ -40,6 +46,7 @@ class LazyOptimiser(OwedDecay):
 
     modes: Tuple[str, ...] = ()
     moments: Tuple[str, ...] = ()  # names in the state
+    _step_supports_amp_scaling = True  # a GradScaler sets found_inf and grad_scale, and leaves the rest to step()
 
     def __init__(self, params: Any, source: Optional[Arrivals], defaults: Dict[str, Any]):
         if source is not None and not callable(getattr(source, "arrived", None)):
@@ -64,8 +71,12 @@ class LazyOptimiser(OwedDecay):
                 raise UsageError(f"{who}: {name} = {group[name]!r}, but it must be {rule}")
 
         require(group["mode"] in self.modes, "mode", "one of " + ", ".join(self.modes))
-        for name in ("lr", "weight_decay"):
-            require(0 <= float(group[name]) < float("inf"), name, "finite and not negative")
+        on_gpu = cuda_step.rate_on_gpu(group)
+        if on_gpu is not None:
+            fits = on_gpu.dtype == torch.float32 and on_gpu.numel() == 1
+            require(fits, "lr", "a tensor of one float32 where it is on a GPU")
+        require(0 <= cuda_step.rate_of(group) < float("inf"), "lr", "finite and not negative")
+        require(0 <= float(group["weight_decay"]) < float("inf"), "weight_decay", "finite and not negative")
         self._check_own(group, require)
 
     def _check_own(self, group: Dict[str, Any], require: Callable[[bool, str, str], None]) -> None:
@@ -82,16 +93,26 @@ class LazyOptimiser(OwedDecay):
                 loss = closure()
         self._check_steps()
         try:  # all checks come before the first change
-            work = [(group, self._jobs(group)) for group in self.param_groups]
+            work = [(group, self._work(group)) for group in self.param_groups]
         except UsageError:
             if not self._only_makes_state():
                 raise
             for group in self.param_groups:
                 self._complete(group, [p for p in group["params"] if p.grad is not None])
             return loss
-        native_step.check_indices([job for _, jobs in work for job in jobs])
-        for group, jobs in work:
-            self._step_group(group, jobs)
+        scaling = Scaling.of(self)
+        jobs = [job for _, item in work if isinstance(item, list) for job in item]
+        native_step.check_indices(jobs)
+        if jobs and scaling.skips():
+            return loss
+        scaling.unscale(jobs)
+        for group, item in work:
+            if isinstance(item, Request):
+                plan = self._plan(group, item)
+                plan.run(item.answers, self._rule(group, plan.clock), scaling)
+            else:
+                self._leave_gpu(group)
+                self._step_group(group, item)
         return loss
 
     def _check_steps(self) -> None:
@@ -115,24 +136,35 @@ class LazyOptimiser(OwedDecay):
         )
 
     def _is_lazy(self, group: Dict[str, Any]) -> bool:
-        started = self.source is not None or self._clock(group).now > 0
+        started = self.source is not None or self._clock(group).has_started
         return group["mode"] != "published" and started
 
-    def _jobs(self, group: Dict[str, Any]) -> List[Job]:
+    def _work(self, group: Dict[str, Any]) -> Union[Request, List[Job]]:
+        """What the parameters of a group with a gradient have to do."""
         params = [param for param in group["params"] if param.grad is not None]
-        for param in params:
-            checked_parameter(param)
-        if self.source is None or not self._is_lazy(group):
-            return [Job(group, param, self._layout(param), None) for param in params]
+        kernels = self._kernels(group, params)
+        answers = None
+        if self.source is not None and self._is_lazy(group):
+            answers = list(self._ask(params))
+        if kernels is None:
+            return self._jobs(group, params, answers)
+        for i, answer in enumerate(answers or ()):
+            if answer is not None and answer is not WHERE_NONZERO:
+                answers[i] = checked_indices(answer, params[i], self._layout(params[i])).contiguous()  # type: ignore
+        return Request(kernels, params, answers)
+
+    def _jobs(self, group: Dict[str, Any], params: List[Tensor], answers: Optional[List[Arrived]]) -> List[Job]:
         jobs = []
-        for param, indices in zip(params, self._ask(params)):
-            layout = self._layout(param)
-            if indices is not None:
-                indices = checked_indices(indices, param, layout)
-            jobs.append(Job(group, param, layout, indices))
+        for i, param in enumerate(params):
+            answer, layout = None if answers is None else answers[i], self._layout(param)
+            if answer is WHERE_NONZERO:
+                answer = nonzero_of(param)
+            if answer is not None:
+                answer = checked_indices(answer, param, layout)
+            jobs.append(Job(group, param, layout, answer))
         return jobs
 
-    def _ask(self, params: List[Tensor]) -> Iterator[Optional[Tensor]]:
+    def _ask(self, params: List[Tensor]) -> Iterator[Arrived]:
         param = params[0] if params else None
         try:
             if hasattr(self.source, "arrived_of"):
@@ -150,9 +182,10 @@ class LazyOptimiser(OwedDecay):
 
     def _step_group(self, group: Dict[str, Any], jobs: List[Job]) -> None:
         clock, lazy = self._clock(group), self._is_lazy(group)
+        before = clock.now
         if lazy:
             clock.tick()
-        self._complete(group, [job.param for job in jobs])
+        self._complete(group, [job.param for job in jobs], before)
         states = [self.state[job.param] for job in jobs]
         counters = [state["step"] for state in states if "step" in state]
         if counters:
@@ -182,10 +215,10 @@ class LazyOptimiser(OwedDecay):
             local(state["arrivals"]).fill_(int(state["step"].item()) - 1)
         return False
 
-    def _complete(self, group: Dict[str, Any], params: List[Tensor]) -> None:
-        """Completes the state of parameters, and stops the clock for parameters that had no gradient for some steps."""
+    def _complete(self, group: Dict[str, Any], params: List[Tensor], before: int = 0) -> None:
+        """Completes the state of parameters, and stops the clock for parameters that had no gradient for some steps.
+        before: the group's steps before this one."""
         lazy = self._is_lazy(group)
-        before = max(self._clock(group).now - 1, 0)
         names = self._names(group, lazy)
         for param in params:
             state = self.state[param]
@@ -209,6 +242,45 @@ class LazyOptimiser(OwedDecay):
                 for name in ("skew", "caught_up") if self.decoupled_decay else ("skew",):
                     state[name] += missed
 
+    # On a GPU
+
+    def _kernels(self, group: Dict[str, Any], params: List[Tensor]) -> Optional[cuda_step.Kernels]:
+        """The kernels for a group; None: another way makes its steps. UsageError where no way does."""
+        plan = self._plans.get(id(group))
+        if plan is not None and plan.fits(self._key(group), params, map(self.state.get, params)):
+            cuda_step.check_capture(group, has_plan=True)
+            return plan.kernels
+        self._plans.pop(id(group), None)
+        cuda_step.check_capture(group, has_plan=False)
+        for param in params:
+            checked_parameter(param)
+        return cuda_step.kernels_for(group, params, self._layout)
+
+    def _plan(self, group: Dict[str, Any], request: Request) -> Plan:
+        """The plan of the last step, or a new one."""
+        plan = self._plans.get(id(group))
+        if plan is None:
+            clock, key = self._clock(group), self._key(group)
+            self._complete(group, request.params, clock.now if key.is_lazy else 0)
+            states = [self.state[param] for param in request.params]
+            on_gpu = clock.on_gpu(cuda_step.inner(request.params[0]).device, key.is_fixed)
+            on_gpu.begin(key.is_lazy, max(int(state.get("step", 0)) for state in states))
+            layouts = [self._layout(param) for param in request.params]
+            plan = self._plans[id(group)] = Plan(key, request, states, layouts, on_gpu)
+        return plan
+
+    def _key(self, group: Dict[str, Any]) -> cuda_step.Key:
+        lazy = self._is_lazy(group)
+        return cuda_step.Key(lazy, group.get("capturable", False), tuple(self._names(group, lazy)))
+
+    def _leave_gpu(self, group: Dict[str, Any]) -> None:
+        self._plans.pop(id(group), None)
+        self._clock(group).leave_gpu()
+
+    def _rule(self, group: Dict[str, Any], clock: CudaClock) -> Dict[str, Any]:
+        """The fields of OktopkCudaOptim (oktopk/cuda/cuda_api.h) that follow from the options of a group."""
+        raise NotImplementedError
+
     def _names(self, group: Dict[str, Any], lazy: bool) -> List[str]:
         """The names of state tensors with one element per coordinate."""
         return [*self.moments, "last"] if lazy else list(self.moments)
@@ -224,3 +296,4 @@ class LazyOptimiser(OwedDecay):
     def _native(self, rows: native_step.Rows, clock: IntervalClock) -> None:
         """The steps of all parameters in host memory."""
         raise NotImplementedError
+

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from oktopk import _core
-from oktopk._core import UsageError
-from oktopk.torch.coordinates import WEIGHT_TYPES, Job, Layout, bad_indices, clock_of, state_dtype
+from oktopk.torch.coordinates import WEIGHT_TYPES, Job, Layout, bad_indices, checked_state, clock_of
 from oktopk.torch.interval_clock import IntervalClock
 
 Row = Tuple[int, ...]  # the fields of TensorState, in their order
@@ -65,7 +64,7 @@ class Rows:
         if grad.stride() != layout.stride or not grad.is_cpu:
             grad = torch.empty_like(own).copy_(grad)
             self._alive.append(grad)
-        moments = [self._tensor(state, name, own, layout) for name in self._names if name in state]
+        moments = [checked_state(state, name, own, layout) for name in self._names if name in state]
         first, second = [m.data_ptr() for m in moments] + [0] * (2 - len(moments))
         steps = int(state["step"].item()) if "step" in state else 0
         head = (WEIGHT_TYPES[layout.dtype], layout.size, own.data_ptr(), grad.data_ptr())
@@ -73,29 +72,15 @@ class Rows:
             self.dense.append((*head, first, second, 0, 0, 0, 0, 0, steps, 0, 0))
             self.seconds.extend(moments[1:])
             return
-        last = self._tensor(state, "last", own, layout).data_ptr()
-        arrivals = (self._tensor(state, "arrivals", own, layout).data_ptr() if "arrivals" in state else 0)
+        last = checked_state(state, "last", own, layout).data_ptr()
+        arrivals = (checked_state(state, "arrivals", own, layout).data_ptr() if "arrivals" in state else 0)
         caught_up = state["caught_up"].item() if "caught_up" in state else 0
         self.lazy.append((*head, first, second, 0, last, arrivals, indices, count, steps, caught_up, 0))
-
-    def _tensor(self, state: Dict[str, Any], name: str, own: Tensor, layout: Layout) -> Tensor:
-        """The tensor of this name in a state, which must be in host memory and laid out as the parameter."""
-        value: Tensor = state[name]
-        if layout.is_sharded:
-            value = value.to_local()  # type: ignore[attr-defined]
-        dtype = torch.int32 if name in ("last", "arrivals") else state_dtype(own)
-        if not value.is_cpu or value.dtype != dtype or value.stride() != layout.stride:
-            raise UsageError(
-                f"oktopk: '{name}' in the state of a parameter of shape {tuple(own.shape)} is {value.dtype} on "
-                f"{value.device} with strides {value.stride()}, but it must be {dtype} on {own.device} with strides "
-                f"{layout.stride}: load states by load_state_dict()"
-            )
-        return value
 
     def owing(self, state: Dict[str, Any], param: Tensor, layout: Layout) -> None:
         """Adds a parameter whose decay is to be paid up to the step of its clock."""
         own = param.to_local() if layout.is_sharded else param  # type: ignore[attr-defined]
-        last = self._tensor(state, "last", own, layout).data_ptr()
+        last = checked_state(state, "last", own, layout).data_ptr()
         head = (WEIGHT_TYPES[layout.dtype], layout.size, own.data_ptr(), 0, 0, 0, 0, last)
         self.lazy.append((*head, 0, 0, 0, 0, state["caught_up"].item(), clock_of(state)))
 

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from oktopk.torch import native_step, torch_step
-from oktopk.torch.coordinates import Job
+from oktopk.torch import cuda_step, native_step, torch_step
+from oktopk.torch.coordinates import WHERE_NONZERO, Job
+from oktopk.torch.cuda_clock import CudaClock
 from oktopk.torch.interval_clock import IntervalClock
 from oktopk.torch.lazy_optimiser import Arrivals, LazyOptimiser
 
-__all__ = ["Arrivals", "SparseAdamW", "SparseSGD"]
+__all__ = ["WHERE_NONZERO", "Arrivals", "SparseAdamW", "SparseSGD"]
 
 
 class SparseAdamW(LazyOptimiser):
@@ -29,6 +30,7 @@ class SparseAdamW(LazyOptimiser):
     source: who knows where the mean arrived, the hook's state; None: everywhere, plain AdamW.
     mode: interval_aware (ours: what arrives after tau steps counts as tau steps, and is moved on through another such
     silence), published (silence is a gradient of zero).
+    capturable: a CUDA graph may hold the step; the rate may then be a tensor on the GPU.
     """
 
     modes = ("interval_aware", "published")
@@ -45,16 +47,18 @@ class SparseAdamW(LazyOptimiser):
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
         mode: str = "interval_aware",
+        capturable: bool = False,
     ):
-        defaults = dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, mode=mode)
+        defaults = dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, mode=mode, capturable=capturable)
         super().__init__(params, source, defaults)
 
     def _check_own(self, group: Dict[str, Any], require: Callable[[bool, str, str], None]) -> None:
         betas = group["betas"]
         require(len(betas) == 2 and all(0 <= b < 1 for b in betas), "betas", "two, each in [0, 1)")
         require(0 < group["eps"] < float("inf"), "eps", "finite and positive")
-        fits = float(group["lr"]) * group["weight_decay"] < 1
-        require(fits, "weight_decay", f"less than 1 / lr, and lr = {group['lr']}")
+        fits = cuda_step.rate_of(group) * group["weight_decay"] < 1
+        lr = group["lr"] if isinstance(group["lr"], float) else "a tensor"  # its value would be a wait for the GPU
+        require(fits, "weight_decay", f"less than 1 / lr, and lr = {lr}")
 
     def _names(self, group: Dict[str, Any], lazy: bool) -> List[str]:
         return super()._names(group, lazy) + (["arrivals"] if lazy else [])
@@ -68,6 +72,16 @@ class SparseAdamW(LazyOptimiser):
     def _native(self, rows: native_step.Rows, clock: IntervalClock) -> None:
         native_step.adam(rows, clock)
 
+    def _rule(self, group: Dict[str, Any], clock: CudaClock) -> Dict[str, Any]:
+        return {
+            **cuda_step.NO_RULE,
+            **cuda_step.rate_fields(group),
+            **cuda_step.powers("first", group["betas"][0], clock),
+            **cuda_step.powers("second", group["betas"][1], clock),
+            "epsilon": group["eps"],
+            "decoupled_decay": group["weight_decay"],
+        }
+
 
 class SparseSGD(LazyOptimiser):
     """SGD with momentum over a sparse mean.
@@ -75,6 +89,7 @@ class SparseSGD(LazyOptimiser):
     source: who knows where the mean arrived, the hook's state; None: everywhere, plain SGD.
     mode: interval_aware (ours: what arrives after tau steps is moved at once to where momentum would bring it by the
     end of another such silence), published (silence is a gradient of zero). weight_decay is coupled, as in torch.
+    capturable: a CUDA graph may hold the step; the rate may then be a tensor on the GPU.
     """
 
     modes = ("interval_aware", "published")
@@ -89,8 +104,11 @@ class SparseSGD(LazyOptimiser):
         nesterov: bool = False,
         weight_decay: float = 0.0,
         mode: str = "interval_aware",
+        capturable: bool = False,
     ):
-        defaults = dict(lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay, mode=mode)
+        defaults = dict(
+            lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay, mode=mode, capturable=capturable
+        )
         super().__init__(params, source, defaults)
 
     def _check_own(self, group: Dict[str, Any], require: Callable[[bool, str, str], None]) -> None:
@@ -110,3 +128,13 @@ class SparseSGD(LazyOptimiser):
 
     def _native(self, rows: native_step.Rows, clock: IntervalClock) -> None:
         native_step.sgd(rows, clock)
+
+    def _rule(self, group: Dict[str, Any], clock: CudaClock) -> Dict[str, Any]:
+        return {
+            **cuda_step.NO_RULE,
+            **cuda_step.rate_fields(group),
+            **cuda_step.powers("first", group["momentum"], clock),
+            "is_sgd": True,
+            "nesterov": group["nesterov"],
+            "coupled_decay": group["weight_decay"],
+        }

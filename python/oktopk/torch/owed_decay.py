@@ -32,6 +32,8 @@ class OwedDecay(SavedOptimiser):
             self._pay(clock, params)
             for param in params:
                 self.state[param]["caught_up"].fill_(clock_of(self.state[param]))
+        for plan in self._plans.values():
+            plan.tell_caught_up()
 
     @contextmanager
     def caught_up(self) -> Iterator[None]:

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from oktopk._core import UsageError
 from oktopk.torch.coordinates import NUMBERS, Layout, state_dtype
+from oktopk.torch.cuda_step import Plan
 from oktopk.torch.interval_clock import RUNS, IntervalClock, checked_runs
 
 # Options of torch's optimisers that would change what a step does, and what they must be.
@@ -31,6 +32,7 @@ class SavedOptimiser(Optimizer):
     def _forget_views(self) -> None:
         self._clocks: Dict[int, IntervalClock] = {}  # by the id of a group
         self._layouts: Dict[Tensor, Layout] = {}
+        self._plans: Dict[int, Plan] = {}  # by the id of a group
         self._is_caught_up = False
 
     def _clock(self, group: Dict[str, Any]) -> IntervalClock:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of SparseAdamW and SparseSGD by torch's own operations: for parameters that are not in host memory, or not
-in one piece of it. native_step.py makes all others; both compute the formulas of docs/optimisers.md, and agree up to
-rounding.
+"""The steps of SparseAdamW and SparseSGD by torch's own operations: for parameters that are not in one piece of memory,
+or on a device that neither native_step.py nor cuda_step.py can use. All compute the formulas of docs/optimisers.md, and
+agree up to rounding.
 COST: O(k) per sparse step, some 50 operations per parameter.
 """
 
