@@ -49,9 +49,7 @@ def make(method: str, options: argparse.Namespace, device: torch.device) -> Tupl
     ddp = DistributedDataParallel(make_model(options.parameters).to(device), device_ids=ids)
     if method == "ddp":
         return ddp, None
-    state = oktopk.torch.OkTopkState(
-        preset=method, density=options.density, start_iter=0, host_staging=device.type != "cpu"
-    )
+    state = oktopk.torch.OkTopkState(preset=method, density=options.density, start_iter=0)
     ddp.register_comm_hook(state, oktopk.torch.oktopk_hook)
     return ddp, state
 

@@ -41,7 +41,6 @@ state = oktopk.accelerate.prepare_hook(  # (*)
     preset="circulant",
     density=0.01,
     start_iter=args.steps // 20,
-    host_staging=torch.cuda.is_available(),
 )
 if args.resume:
     accelerator.load_state(str(args.folder))  # the state of every rank's hook included

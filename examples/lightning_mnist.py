@@ -49,7 +49,6 @@ callback = oktopk.lightning.OkTopkCallback(  # (*)
     preset="circulant",
     density=0.01,
     start_iter=args.steps // 20,
-    host_staging=torch.cuda.is_available(),
 )
 trainer = lightning.Trainer(
     strategy="ddp",

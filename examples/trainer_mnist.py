@@ -44,7 +44,6 @@ callback = oktopk.transformers.OkTopkCallback(  # (*)
     preset="circulant",
     density=0.01,
     start_iter=args.steps // 20,
-    host_staging=torch.cuda.is_available(),
 )
 trainer = Trainer(
     Perceptron(),

@@ -17,6 +17,7 @@ START_STEP = 2  # both for PowerSGD and for oktopk: DDP settles its buckets in t
 PRESETS = [
     "auto",
     "circulant",
+    "slots",
     "oktopk",
     "spardl",
     "topka",

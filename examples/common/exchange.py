@@ -85,7 +85,7 @@ class PowerSgd:
 class OkTopk:
     """A sparse allreduce of oktopk."""
 
-    def __init__(self, recipe: Recipe, device: torch.device):
+    def __init__(self, recipe: Recipe):
         import oktopk.torch
 
         self._hook = oktopk.torch.oktopk_hook
@@ -94,7 +94,6 @@ class OkTopk:
             preset=recipe.method,
             codec=recipe.codec,
             start_iter=recipe.warmup,
-            host_staging=device.type != "cpu",
             **recipe.extra,
         )
 
@@ -110,7 +109,7 @@ def check(recipe: Recipe) -> None:
     if not recipe.is_sparse:
         return
     try:
-        OkTopk(recipe, torch.device("cpu"))
+        OkTopk(recipe)
     except ModuleNotFoundError as error:
         raise ValueError(
             "needs the package oktopk: pip install . in the repository's root "
@@ -120,9 +119,9 @@ def check(recipe: Recipe) -> None:
         raise ValueError(str(error)) from error
 
 
-def make_exchange(recipe: Recipe, numel: int, size: int, device: torch.device) -> Exchange:
+def make_exchange(recipe: Recipe, numel: int, size: int) -> Exchange:
     if recipe.is_sparse:
-        return OkTopk(recipe, device)
+        return OkTopk(recipe)
     if recipe.method == "powersgd":
         return PowerSgd(numel, size, recipe)
     return TorchAllreduce(numel, size, bf16=recipe.method == "bf16")

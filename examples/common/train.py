@@ -78,7 +78,7 @@ class _Trainer:
         torch.manual_seed(settings.seed)
         model = task.make_model().to(world.device)
         self._numel = sum(p.numel() for p in model.parameters())
-        self._exchange = make_exchange(recipe, self._numel, world.size, world.device)
+        self._exchange = make_exchange(recipe, self._numel, world.size)
         # Batch norm's buffers are averaged before an evaluation instead of being sent every step.
         warnings.filterwarnings("ignore", message=".*broadcast_buffers")  # renamed in new PyTorch
         self._ddp = DistributedDataParallel(

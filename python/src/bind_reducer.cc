@@ -47,8 +47,6 @@ nb::dict as_dict(const StepMetrics& m) {
   return stats;
 }
 
-using ReducerClass = nb::class_<PyReducer, PySynchroniser>;
-
 void bind_steps(nb::class_<PySynchroniser>& c) {
   c.def("step", &PySynchroniser::step, "gradient"_a.none(), "scale"_a = 1.0F,
         "Collective: adds scale * gradient to what is unsent and synchronises. None adds nothing. "
@@ -73,7 +71,8 @@ void bind_steps(nb::class_<PySynchroniser>& c) {
 void bind_saving(nb::class_<PySynchroniser>& c) {
   c.def(
        "save",
-       [](const PySynchroniser& r) {
+       [](PySynchroniser& r) {
+         r.check_before_save();
          const Bytes state = r.sync().save();
          return nb::bytes(reinterpret_cast<const char*>(state.data()), state.size());
        },
@@ -193,15 +192,16 @@ void bind_reducer(nb::module_& m) {
       .def_prop_ro(
           "residual",
           [](const PyReducer& r) {
-            return r.own() ? copy_to_numpy(state_of(*r.own()).unsent.values())
-                           : to_numpy(std::vector<float>(r.sync().n()));
+            return to_numpy(r.own() ? r.host_copy(state_of(*r.own()).unsent.values())
+                                    : std::vector<float>(r.sync().n()));
           },
           nb::rv_policy::move)
       .def_prop_ro(
           "memory",
           [](const PyReducer& r) {
             const OwnerMemory memory = r.own() ? state_of(*r.own()).unsent.memory() : OwnerMemory{};
-            return std::make_pair(memory.region.begin, copy_to_numpy(memory.values));
+            return std::make_pair(memory.region.begin, to_numpy(r.own() ? r.memory_from(memory.region.begin, memory)
+                                                                        : std::vector<float>()));
           },
           nb::rv_policy::move, "(first index, values) of what this rank remembers for its region.")
       .def_prop_ro("profile",
@@ -221,6 +221,7 @@ void bind_reducer(nb::module_& m) {
           "With group_size: the ranks that lead a node, increasing.");
   bind_unsent(reducer);
   bind_external(reducer);
+  bind_gpu(m, reducer);
 
   nb::class_<PyBucketedReducer, PySynchroniser>(m, "BucketedReducer", "A gradient of many tensors, in buckets.")
       .def(nb::init<Communicator&, std::vector<Index>, const nb::dict&, const std::string&, std::size_t>(), "comm"_a,

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "oktopk/reduce/bucketed_reducer.h"
+#include "oktopk/reduce/gpu_steps.h"
 #include "oktopk/reduce/node_reducer.h"
 #include "oktopk/reduce/reducer.h"
 #include "oktopk/reduce/reducer_state.h"
@@ -24,11 +25,20 @@ namespace nb = nanobind;
 
 using HostFloats = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
+inline FloatType checked_type(std::uint32_t type) {
+  require(type <= static_cast<std::uint32_t>(FloatType::fp16), "reducer: type = ", type,
+          ", but it must be 0 (float32), 1 (bfloat16) or 2 (float16)");
+  return static_cast<FloatType>(type);
+}
+
 // The last update of a synchroniser, and the arrays that it works on.
 class PySynchroniser {
  public:
   explicit PySynchroniser(const nb::dict& options) : options_(nb::steal<nb::dict>(PyDict_Copy(options.ptr()))) {}
   virtual ~PySynchroniser() = default;
+
+  // Waits for what a GPU still does; its errors show here, and not in a state.
+  virtual void check_before_save() {}
 
   Synchroniser& sync() const { return *sync_; }
   const Update& update() const { return update_; }
@@ -67,21 +77,87 @@ class PySynchroniser {
 class PyReducer : public PySynchroniser {
  public:
   PyReducer(Communicator& comm, std::uint64_t n, const nb::dict& options, bool external_dense)
-      : PySynchroniser(options) {
-    ReducerOptions read = read_options(options);
+      : PySynchroniser(options), comm_(comm), read_(read_options(options)) {
     const std::optional<int> group = read_group_size(options);
-    read.choice.external_dense = external_dense && !group;
+    read_.choice.external_dense = external_dense && !group;
     const nb::gil_scoped_release free;  // the constructor of a NodeReducer is collective
     if (group) {
-      auto node = std::make_unique<NodeReducer>(comm, checked_n(n), read, NodeOptions{.group = *group});
+      auto node = std::make_unique<NodeReducer>(comm, checked_n(n), read_, NodeOptions{.group = *group});
       node_ = node.get();
       reducer_ = node->reducer();
       sync_ = std::move(node);
     } else {
-      auto reducer = std::make_unique<Reducer>(comm, checked_n(n), read);
-      reducer_ = reducer.get();
-      sync_ = std::move(reducer);
+      hold(std::make_unique<Reducer>(comm, checked_n(n), read_));
     }
+  }
+
+  // Moves what is of length n to this device. Nothing that later steps depend on changes. Local, but all ranks must do
+  // it together: the next step begins with the agreement of the ranks.
+  void use_device(std::shared_ptr<const Device> device) {
+    require(node_ == nullptr, "use_device: the ranks of a node sum in host memory, so group_size needs the CPU");
+    ReducerSnapshot now;
+    state_of(*reducer_).copy_to(now);
+    ReducerOptions there = read_;
+    there.device = std::move(device);
+    auto moved = std::make_unique<Reducer>(comm_, reducer_->n(), there);
+    state_of(*moved).go_back(now);
+    update_ = {};
+    read_.device = there.device;
+    hold(std::move(moved));
+  }
+
+  // A step with a gradient in the memory of the GPU of use_device(). It is ready when the work on `stream` so far is
+  // done; so is all memory of the Reducer after the step.
+  void step_on_gpu(std::uintptr_t address, std::uint64_t n, std::uint32_t type, float scale, std::uintptr_t stream) {
+    require(read_.device != nullptr, "step_on_gpu: use_device() comes first");
+    const Gradient input(reinterpret_cast<const void*>(address), n, checked_type(type));
+    run([&] {
+      read_.device->use_stream(reinterpret_cast<void*>(stream));
+      return sync_->step(input, scale);
+    });
+  }
+
+  // give_unsent() with values in the memory of the GPU, which must be finite.
+  void give_on_gpu(std::uintptr_t address, std::uintptr_t stream) {
+    require(read_.device != nullptr, "give_on_gpu: use_device() comes first");
+    read_.device->use_stream(reinterpret_cast<void*>(stream));
+    Unsent& unsent = state_of(*reducer_).unsent;
+    const Gradient values(reinterpret_cast<const void*>(address), reducer_->n(), FloatType::fp32);
+    read_.device->accumulate(unsent.residual().begin(values, 1.0F));
+    unsent.residual().accumulated();
+    unsent.set_may_exist(true);
+  }
+
+  void end_resident() { update_ = {}; }
+
+  // Steps that stay on the GPU, for preset slots.
+  GpuSteps& gpu_steps() {
+    if (!gpu_steps_) gpu_steps_.emplace(reducer());
+    return *gpu_steps_;
+  }
+
+  // The values that the owner memory holds from index `begin` of its region on, zeros between its tiles.
+  std::vector<float> memory_from(Index begin, const OwnerMemory& memory) const {
+    const std::vector<float> places = host_copy(memory.values);
+    std::vector<float> values;
+    for (std::size_t place = 0; place < places.size(); ++place) {
+      const std::uint64_t i = memory.index(place);
+      if (i >= sync_->n()) break;
+      values.resize(i - begin + 1);
+      values.back() = places[place];
+    }
+    return values;
+  }
+
+  // Values of a Reducer, wherever they lie.
+  std::vector<float> host_copy(std::span<const float> values) const {
+    std::vector<float> host(values.size());
+    state_of(*reducer_).setting.options.device->read(values, host.data());
+    return host;
+  }
+
+  void check_before_save() override {
+    if (gpu_steps_) gpu_steps_->report();
   }
 
   // Null on ranks that do not lead their node, where nothing is ever unsent.
@@ -140,8 +216,17 @@ class PyReducer : public PySynchroniser {
   }
 
  private:
+  void hold(std::unique_ptr<Reducer> reducer) {
+    gpu_steps_.reset();
+    reducer_ = reducer.get();
+    sync_ = std::move(reducer);
+  }
+
+  Communicator& comm_;
+  ReducerOptions read_;
   Reducer* reducer_ = nullptr;
   NodeReducer* node_ = nullptr;
+  std::optional<GpuSteps> gpu_steps_;
   std::optional<ReducerSnapshot> snapshot_;
   std::optional<std::uint64_t> steps_before_;  // the snapshot
 };
@@ -185,5 +270,8 @@ class PyBucketedReducer : public PySynchroniser {
   BucketedReducer* buckets_ = nullptr;
   std::optional<AnyArray> gradient_;  // of the step in flight
 };
+
+using ReducerClass = nb::class_<PyReducer, PySynchroniser>;
+void bind_gpu(nb::module_& m, ReducerClass& c);  // bind_gpu.cc
 
 }  // namespace oktopk::python

@@ -8,14 +8,15 @@ that were saved; a change of layout then works as always.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 
 from oktopk import _core
 from oktopk._core import UsageError
-from oktopk.torch._applied import undo
-from oktopk.torch._flat_reducer import FlatReducer, Span, arrived_of
+from oktopk.torch._flat_reducer import FlatReducer
+from oktopk.torch._spans import Span, arrived_of
+from oktopk.torch.coordinates import Arrived
 
 if TYPE_CHECKING:
     from oktopk.torch._saved import Saved
@@ -32,42 +33,60 @@ class Slot(NamedTuple):
     end: int
 
 
+class Settings(NamedTuple):
+    """Equal for all channels."""
+
+    options: Dict[str, Any]  # of their Reducers
+    host_staging: bool
+
+
 class Channel:
     """The parameters of one bucket and their Reducer. All ranks have the same channels in the same order."""
 
-    def __init__(self, comm: _core.Communicator, names: Sequence[str], sizes: Sequence[int], options: Dict[str, Any]):
+    def __init__(self, comm: _core.Communicator, names: Sequence[str], sizes: Sequence[int], settings: Settings):
         self.slots: List[Slot] = []
         self.n = 0
         for name, size in zip(names, sizes):
             self.slots.append(Slot(name, self.n, self.n + size))
             self.n += size
-        self._reducer = FlatReducer(comm, self.n, options)
+        self._reducer = FlatReducer(comm, self.n, settings.options, settings.host_staging)
         self.core = self._reducer.core
 
     @property
     def names(self) -> List[str]:
         return [slot.name for slot in self.slots]
 
-    def step(self, buffer: torch.Tensor, scale: float) -> bool:
-        """Collective: the buffer becomes the mean over the ranks. The Reducer sees scale * gradient; the mean is
-        divided by scale again. False: the step was skipped, and the contents of the buffer are undefined."""
-        self._reducer.step(buffer, scale)
+    def step(self, buffer: torch.Tensor, scale: Union[float, torch.Tensor]) -> bool:
+        """Collective: the buffer becomes the mean over the ranks. scale: of the loss; the Reducer sees the gradient
+        without it. False: the step was skipped, and the contents of the buffer are undefined."""
+        if isinstance(scale, torch.Tensor):
+            return self._step_unscaled(buffer, scale)
+        self._reducer.step(buffer, 1.0 / scale)
         if self.core.skipped:
             return False
-        self._reducer.write(buffer, 1.0 / scale)
+        self._reducer.write(buffer, scale)
         return True
+
+    def _step_unscaled(self, buffer: torch.Tensor, scale: torch.Tensor) -> bool:
+        """The host does not know the scale. 16-bit gradients are widened, since they could vanish without it."""
+        wide = buffer.float()  # the buffer itself where it has this type
+        is_made = self.step(wide.mul_(scale.reciprocal()), 1.0)
+        wide.mul_(scale)
+        if wide is not buffer:
+            buffer.copy_(wide)
+        return is_made
 
     def span(self, place: int) -> Span:
         """The span of the parameter at this place of the bucket."""
         return Span(self._reducer, self.slots[place].begin, self.slots[place].end)
 
-    def keep_snapshot(self) -> None:
-        """Remembers all that the next step changes, for undo()."""
-        self._reducer.keep_snapshot()
+    def keep_for_undo(self, device: torch.device) -> None:
+        """Before a step with a buffer of this device, so that undo() can follow."""
+        self._reducer.keep_for_undo(device)
 
     def undo(self, applied: Sequence[bool]) -> None:
         """After a step of which not all parameters were applied (_applied.py)."""
-        undo(self._reducer, [(slot.begin, slot.end) for slot in self.slots], applied)
+        self._reducer.undo([(slot.begin, slot.end) for slot in self.slots], applied)
 
     def residual_norm(self) -> float:
         """The norm of all that is unsent on this rank. COST: a pass over n values."""
@@ -103,9 +122,9 @@ class Channel:
 class Channels:
     """All channels of one rank. names: of all parameters, by id(); None: parameters get numbers as they come."""
 
-    def __init__(self, comm: _core.Communicator, options: Dict[str, Any], names: Optional[Dict[int, str]]):
+    def __init__(self, comm: _core.Communicator, settings: Settings, names: Optional[Dict[int, str]]):
         self._comm = comm
-        self._options = options
+        self._settings = settings
         self._names = names if names is not None else {}
         self._are_all_known = names is not None
         self._channels: Dict[Tuple[int, ...], Channel] = {}  # by the ids of their parameters
@@ -162,7 +181,7 @@ class Channels:
         for p in parameters:
             self._last[id(p)] = None
 
-    def arrived_of(self, parameters: Sequence[torch.Tensor]) -> List[Optional[torch.Tensor]]:
+    def arrived_of(self, parameters: Sequence[torch.Tensor]) -> List[Arrived]:
         """Where in each of the parameters the last mean arrived; None: everywhere."""
         return arrived_of([self._span(parameter) for parameter in parameters], parameters)
 
@@ -209,7 +228,7 @@ class Channels:
                     f"oktopk: the saved state has a parameter '{unknown[0]}', which the model has not: was it saved "
                     "from another model?"
                 )
-            channel = Channel(self._comm, part.names, part.sizes, self._options)
+            channel = Channel(self._comm, part.names, part.sizes, self._settings)
             saved.load_into(channel, part)
             restored[tuple(ids[name] for name in part.names)] = channel
         for key, channel in restored.items():
@@ -227,7 +246,7 @@ class Channels:
 
     def _new_channel(self, names: List[str], sizes: List[int], unsent: Dict[str, torch.Tensor]) -> Channel:
         """A channel that takes over what belongs to its parameters."""
-        channel = Channel(self._comm, names, sizes, self._options)
+        channel = Channel(self._comm, names, sizes, self._settings)
         channel.give_unsent(unsent)
         known = [(self._paces[name], size) for name, size in zip(names, sizes) if name in self._paces]
         mean = mean_pace([pace for pace, _ in known], [size for _, size in known])

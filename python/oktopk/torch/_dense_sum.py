@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any, Tuple
+from typing import Any, Optional, Tuple
 
 import torch
 import torch.distributed as dist
@@ -42,16 +42,24 @@ def is_finite(tensor: torch.Tensor) -> bool:
     return math.isfinite(x.sum(dtype=torch.float32).item()) or bool(x.isfinite().all())
 
 
+def zero_unless_finite(tensor: torch.Tensor) -> None:
+    """Does not wait for the tensor's device. COST: three passes."""
+    good = tensor.isfinite().all()
+    tensor.nan_to_num_(0.0, 0.0, 0.0).mul_(good)
+
+
 class BucketMean:
     """The mean of one bucket as DDP makes it without a hook, bit by bit. Begun in backward's thread, in DDP's order;
     ended in the exchanging thread, which may wait for the device."""
 
-    def __init__(self, buffer: torch.Tensor, group: Any, index: int):
-        """buffer: becomes the mean."""
+    def __init__(self, buffer: torch.Tensor, group: Any, index: int, dtype: Optional[torch.dtype] = None):
+        """buffer: becomes the mean. dtype: the type in which it is summed; None: its own."""
         self._index = index
+        self._buffer = buffer
         buffer.mul_(1.0 / dist.get_world_size(group))
+        self._sum = buffer if dtype is None else buffer.to(dtype)
         try:
-            self._work = dist.all_reduce(buffer, group=group, async_op=True)
+            self._work = dist.all_reduce(self._sum, group=group, async_op=True)
         except RuntimeError as error:
             raise self._in_words(error) from error
 
@@ -60,6 +68,11 @@ class BucketMean:
             self._work.wait()
         except RuntimeError as error:
             raise self._in_words(error) from error
+        if self._sum is self._buffer:
+            return
+        self._buffer.copy_(self._sum)
+        if self._sum.is_cuda:  # it was made on backward's stream, which must not use its memory before this copy
+            self._sum.record_stream(torch.cuda.current_stream(self._sum.device))
 
     def _in_words(self, error: RuntimeError) -> CommError:
         return CommError(f"oktopk: the dense all-reduce of bucket {self._index} failed: {error}")

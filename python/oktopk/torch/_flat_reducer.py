@@ -2,16 +2,18 @@
 """The library's Reducer on flat tensors of any float type and on any device. A Reducer of parameters (reducer.py) and a
 bucket of DDP (_channels.py) use it.
 
-Sparse steps happen in host memory. Dense steps (auto's choice, a warm-up, flush) are the process group's own all_reduce
-on the device of the tensor (_dense_sum.py), where the communicator has a process group and no group_size. COST: n
-values of host memory for sparse steps of tensors on another device.
+Sparse steps of CUDA tensors happen on their GPU, where the residual then lives, on the current stream; entries pass
+through the host. All others happen in host memory: those of CPU tensors, with host_staging, and with group_size. Dense
+steps (auto's choice, a warm-up, flush) are the process group's own all_reduce on the device of the tensor
+(_dense_sum.py), where the communicator has a process group and no group_size.
+COST: n floats where the step happens; n values of pinned host memory more for a tensor that is copied there.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -19,16 +21,28 @@ import torch
 from oktopk import _core
 from oktopk._core import CommError, UsageError
 from oktopk.torch import _dense_sum
+from oktopk.torch._applied import undo
 from oktopk.torch._counters import dense_bytes
+from oktopk.torch._gpu import gpu_of, stream_of, upload
+from oktopk.torch._resident import LOOK_EVERY, ResidentSteps, stays_on_gpu
 from oktopk.torch._threads import default_threads
+from oktopk.torch.coordinates import WHERE_NONZERO, Arrived
+from oktopk.torch.flat import FLOATS
 
 
 class FlatReducer:
     """Belongs to one rank; all ranks make the same calls. `core` has the rest."""
 
-    def __init__(self, comm: _core.Communicator, n: int, options: Dict[str, Any]):
+    def __init__(self, comm: _core.Communicator, n: int, options: Dict[str, Any], host_staging: bool = False):
         transport = getattr(comm, "python_transport", None)
+        self._transport = transport
         self._group_for_sums: Any = getattr(transport, "group_for_sums", None)
+        self._options = options
+        self._is_staged = host_staging or options.get("group_size") is not None  # the ranks of a node sum on the host
+        self._gpu: Optional[torch.device] = None  # where the residual is; None: on the host
+        self._resident: Optional[ResidentSteps] = None  # of steps that stay on the GPU
+        self.look_every = LOOK_EVERY
+        self._is_nonzero = False  # the last mean arrived where it is not zero
         if options.get("threads") is None:
             options = {**options, "threads": default_threads(transport, n)}
         if options.get("group_size") is not None:
@@ -57,20 +71,30 @@ class FlatReducer:
         works in `flat`."""
         self._indices = np.empty(0, np.int64)  # nothing has arrived, should the step fail
         self._mean = self._kept_mean = None
+        self._is_nonzero = False
         if self.makes_dense(flat.device):
             self._dense_step(flat.detach(), scale)
             if self._keeps_mean and self._mean is not None:
                 self._kept_mean = self._mean * self._factor
+        elif self.stays_on_gpu(flat.device):
+            self._resident_step(flat.detach(), scale)
         else:
-            self.core.step(self._on_host(flat), scale)
+            self._sparse_step(flat.detach(), scale)
             self._indices = None if self.core.is_dense else self.core.indices.astype(np.int64)
         self._keeps_mean = False
+
+    @property
+    def skipped(self) -> bool:
+        """Whether the last step was left out. Waits for the GPU where the step stayed there: it is NaN everywhere."""
+        is_void = self._is_nonzero and self._mean is not None and bool(self._mean[:1].isnan().any())
+        return is_void or bool(self.core.skipped)
 
     def flush(self) -> None:
         """Collective: synchronises everything that is unsent, densely, in host memory, where it is: the same bits
         whatever device the steps were made on."""
         self._indices = None
         self._mean = None
+        self._is_nonzero = False
         if self._sums(torch.device("cpu")) is None:
             self.core.flush()
             return
@@ -98,8 +122,23 @@ class FlatReducer:
         self.core.write_update(mean)
         return mean
 
+    def keep_for_undo(self, device: torch.device) -> None:
+        """Before a step with a tensor of this device: makes undo() possible. A copy of n floats, on the GPU where the
+        step stays there."""
+        self._keeps_mean = True
+        if not self.stays_on_gpu(device):
+            self.core.keep_snapshot()
+
+    def undo(self, spans: Sequence[Tuple[int, int]], applied: Sequence[bool]) -> None:
+        """After keep_for_undo() and a step; applied: for each span whether its parameter was applied (_applied.py)."""
+        if self._is_nonzero and self._resident is not None:
+            self._resident.give_back(spans, applied)
+        else:
+            undo(self, spans, applied)
+
     def go_back(self) -> None:
         """Undoes the steps since keep_snapshot(). All ranks must do it together."""
+        self._is_nonzero = False
         self._indices = None
         self._mean = None
         self.core.go_back()
@@ -109,29 +148,34 @@ class FlatReducer:
         """The last mean times factor, as all n values. Once, and not after a skipped step."""
         core = self.core
         if self._mean is not None:
+            factor *= self._factor
+            if flat.dtype != self._mean.dtype and factor != 1.0:
+                flat.copy_(self._mean * factor)  # rounded once
+                return
             if flat.data_ptr() != self._mean.data_ptr():
                 flat.copy_(self._mean)
-            if self._factor * factor != 1.0:
-                flat.mul_(self._factor * factor)
+            if factor != 1.0:
+                flat.mul_(factor)
         elif flat.device.type == "cpu" and flat.dtype == torch.float32:
             core.write_update(flat.detach(), factor)
         elif self._indices is None:
             flat.copy_(torch.from_numpy(core.dense).mul_(factor))
         else:
             flat.zero_()  # and only what arrived goes to the device
-            indices = torch.from_numpy(self._indices).to(flat.device)
-            flat.index_copy_(0, indices, torch.from_numpy(core.values).mul_(factor).to(flat))
+            values = upload(core.values, flat.device).mul_(factor)
+            flat.index_copy_(0, upload(self._indices, flat.device), values.to(flat.dtype))
 
-    def arrived(self, bounds: Sequence[Tuple[int, int]], device: torch.device) -> List[Optional[torch.Tensor]]:
-        """For each (begin, end): where in begin..end-1 the last mean arrived, counted from begin;
-        None: everywhere. One copy to the device for all of them."""
+    def arrived(self, bounds: Sequence[Tuple[int, int]], device: torch.device) -> List[Arrived]:
+        """For each (begin, end): where in begin..end-1 the last mean arrived, counted from begin; WHERE_NONZERO after a
+        step that stayed on the GPU; None: everywhere. One copy to the device for all of them."""
+        if self._is_nonzero:
+            return [WHERE_NONZERO] * len(bounds)
         if self._indices is None:
             return [None] * len(bounds)
         places = np.searchsorted(self._indices, np.asarray(bounds, np.int64).reshape(-1))
         pairs = list(zip(places[0::2].tolist(), places[1::2].tolist()))
         found = [self._indices[i:j] - begin for (i, j), (begin, _) in zip(pairs, bounds)]
-        on_device = torch.from_numpy(np.concatenate(found)).to(device)
-        return list(on_device.split([j - i for i, j in pairs]))
+        return list(upload(np.concatenate(found), device).split([j - i for i, j in pairs]))
 
     def _sums(self, device: torch.device) -> Optional[Any]:
         return self._group_for_sums(device) if self._group_for_sums is not None else None
@@ -194,35 +238,47 @@ class FlatReducer:
         self.core.take_unsent(unsent)
         return unsent
 
+    def stays_on_gpu(self, device: torch.device) -> bool:
+        """Whether a sparse step with a tensor of this device stays there (_resident.py)."""
+        if self._resident is not None and device == self._gpu:
+            return True
+        return not self._is_staged and stays_on_gpu(self._options, self._sums(device), device)
+
+    def _resident_step(self, flat: torch.Tensor, scale: float) -> None:
+        """16-bit gradients that are scaled get a wide mean: unscaled, it could vanish in their type."""
+        self._move_to(flat.device)
+        if self._resident is None:
+            policy = self._options.get("nan_policy")
+            self._resident = ResidentSteps(self.core, self._sums(flat.device), policy, self.look_every)
+        is_wide = scale != 1.0 and flat.dtype != torch.float32
+        mean = torch.empty(flat.shape, dtype=torch.float32, device=flat.device) if is_wide else flat
+        self._resident.step(flat, scale, mean)
+        self._mean, self._factor, self._indices, self._is_nonzero = mean, 1.0, None, True
+        if self._keeps_mean:
+            self._resident.keep(mean)
+
+    def _sparse_step(self, flat: torch.Tensor, scale: float) -> None:
+        if flat.device.type != "cuda" or self._is_staged:
+            self.core.step(self._on_host(flat), scale)
+            return
+        self._move_to(flat.device)
+        kind = FLOATS.index(flat.dtype)
+        self.core.step_on_gpu(flat.data_ptr(), flat.numel(), kind, scale, stream_of(flat.device))
+
+    def _move_to(self, gpu: torch.device) -> None:
+        """The residual follows the first CUDA tensor to its GPU, and stays there."""
+        if self._gpu is None:
+            self.core.use_device(gpu_of(self._transport, gpu))
+            self._gpu = gpu
+        elif self._gpu != gpu:
+            raise UsageError(
+                f"oktopk: a gradient on {gpu}, but what is unsent of it lies on {self._gpu}: make one Reducer per GPU"
+            )
+
     def _on_host(self, flat: torch.Tensor) -> torch.Tensor:
         if flat.device.type == "cpu":
-            return flat.detach()
+            return flat
         if self._staging is None or self._staging.dtype != flat.dtype:
             pinned = flat.device.type == "cuda"
             self._staging = torch.empty(len(flat), dtype=flat.dtype, pin_memory=pinned)
-        return self._staging.copy_(flat.detach())
-
-
-class Span(NamedTuple):
-    """A parameter's place: begin..end-1 of the flat gradient of a reducer."""
-
-    reducer: FlatReducer
-    begin: int
-    end: int
-
-
-def arrived_of(spans: Sequence[Optional[Span]], parameters: Sequence[torch.Tensor]) -> List[Optional[torch.Tensor]]:
-    """Where the last mean arrived in each of the parameters, on their devices; None: everywhere, as where there is no
-    span. COST: a few microseconds per parameter, one copy to a device per reducer.
-    """
-    arrived: List[Optional[torch.Tensor]] = [None] * len(spans)
-    together: Dict[Tuple[FlatReducer, torch.device], List[int]] = {}
-    bounds: Dict[int, Tuple[int, int]] = {}
-    for i, span in enumerate(spans):
-        if span is not None:
-            bounds[i] = (span.begin, span.end)
-            together.setdefault((span.reducer, parameters[i].device), []).append(i)
-    for (reducer, device), places in together.items():
-        for i, indices in zip(places, reducer.arrived([bounds[i] for i in places], device)):
-            arrived[i] = indices
-    return arrived
+        return self._staging.copy_(flat)

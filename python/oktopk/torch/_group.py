@@ -107,6 +107,14 @@ def serves(group: Any, device: torch.device) -> bool:
     return True
 
 
+def sends_gpu_memory(group: Any) -> bool:
+    """Whether the group moves tensors between NVIDIA GPUs by itself, behind the work on the current stream."""
+    try:
+        return str(group._get_backend(torch.device("cuda")).name()).lower() == "nccl"
+    except (RuntimeError, AttributeError):
+        return False
+
+
 def new_group(ranks: List[int], backend: str, seconds: float = 1800.0) -> Any:
     """Collective over these ranks, which need not be all. They are numbered as they are sorted."""
     everyone = len(ranks) == dist.get_world_size()

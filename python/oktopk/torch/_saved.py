@@ -24,11 +24,12 @@ class Saved(NamedTuple):
     world: int
     rank: int
     parts: List[Part]
+    choice: Optional[str] = None  # of preset auto on GPUs
 
     @staticmethod
-    def of(channels: Iterable[Channel], comm: Optional[_core.Communicator]) -> "Saved":
+    def of(channels: Iterable[Channel], comm: Optional[_core.Communicator], choice: Optional[str]) -> "Saved":
         parts = [Part(c.names, [slot.end - slot.begin for slot in c.slots], [c.core.save()]) for c in channels]
-        return Saved(comm.size if comm else 0, comm.rank if comm else 0, parts)
+        return Saved(comm.size if comm else 0, comm.rank if comm else 0, parts, choice)
 
     def as_dict(self, iteration: int) -> Dict[str, Any]:
         if any(len(part.states) != 1 for part in self.parts):
@@ -39,7 +40,8 @@ class Saved(NamedTuple):
             {"names": part.names, "sizes": part.sizes, "reducer": state_to_tensor(part.states[0])}
             for part in self.parts
         ]
-        return {"oktopk": VERSION, "world": self.world, "rank": self.rank, "iteration": iteration, "buckets": buckets}
+        saved = {"oktopk": VERSION, "world": self.world, "rank": self.rank, "iteration": iteration, "buckets": buckets}
+        return saved if self.choice is None else {**saved, "choice": self.choice}
 
     @staticmethod
     def read(wrapped: Sequence[Mapping[str, Any]]) -> Tuple["Saved", int]:
@@ -59,7 +61,7 @@ class Saved(NamedTuple):
             Part(b["names"], b["sizes"], [_bytes_of(s, i) for s in states])
             for i, b in enumerate(first["buckets"])
         ]
-        return Saved(first["world"], first["rank"], parts), first["iteration"]
+        return Saved(first["world"], first["rank"], parts, first.get("choice")), first["iteration"]
 
     def load_into(self, channel: Channel, part: Part) -> None:
         """Collective: makes the channel continue from this state."""

@@ -8,26 +8,28 @@ the caller of backward() (_worker.py).
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 import torch
 import torch.distributed as dist
 
 from oktopk import _core, metrics
-from oktopk._core import CommError, UsageError
-from oktopk.torch._applied import Applied
-from oktopk.torch._channels import Channel, Channels
+from oktopk._core import CommError, DeviceError, UsageError
+from oktopk.torch import _choice
+from oktopk.torch._channels import Channel, Channels, Settings
 from oktopk.torch._counters import Counters, dense_bytes
-from oktopk.torch._dense_sum import BucketMean, is_finite
+from oktopk.torch._dense_sum import BucketMean, is_finite, zero_unless_finite
+from oktopk.torch._gpu import require_reachable
 from oktopk.torch._group import as_group, options_of_nodes, require_equal
 from oktopk.torch._owner import Owner, find_owner
+from oktopk.torch._resident import stays_on_gpu
 from oktopk.torch._saved import Saved
+from oktopk.torch._scaling import Scaling
 from oktopk.torch._settings import Guarded, active
-from oktopk.torch._worker import Failure, HookThread, new_future
+from oktopk.torch._worker import Failure, HookStream, HookThread, new_future
 from oktopk.torch.flat import FLOATS
 from oktopk.torch.process_group import communicator
 
-Parameters = Sequence[torch.Tensor]
 Metrics = Dict[str, Any]
 
 
@@ -67,13 +69,9 @@ class Steps(Guarded):
         self._dead: Optional[str] = None  # since a CommError
         self._worker = HookThread("oktopk", self._stop)
         self._profile: Optional[_core.Profile] = None  # measured by preset auto
-        self._scaler: Any = None  # the GradScaler, where it does anything
-        self._applied: Optional[Applied] = None  # with a GradScaler
-        self._scale: Optional[float] = None  # the GradScaler's, in this iteration
-        # Not yet settled: channels that made a step in this iteration, and what was unsent before it of parameters
-        # whose bucket is dense now.
-        self._of_step: List[Tuple[Channel, Parameters]] = []
-        self._gone_densely: List[Tuple[Parameters, Dict[str, torch.Tensor]]] = []
+        self._scaling: Optional[Scaling] = None  # with a GradScaler that does anything
+        self._on_gpu = False  # sparse steps stay there, and nothing waits for it (_resident.py)
+        self._choice: Optional[str] = None  # of preset auto on GPUs (_choice.py)
         self._counters = Counters()
 
     # In backward's thread.
@@ -109,8 +107,10 @@ class Steps(Guarded):
             self._begin_life(bucket)
         if self._owner is not None:
             self._owner.refuse_join()
-        if self._scaler is not None:
-            self._submit(bucket, self._begin_scaled_step)
+        if self._scaling is not None:
+            scaling, channels = self._scaling, self._channels
+            assert channels is not None
+            self._submit(bucket, lambda: scaling.begin(channels))
 
     def _begin_life(self, bucket: Bucket) -> None:
         """Before the first step: checks everything that later steps need."""
@@ -118,28 +118,45 @@ class Steps(Guarded):
         self._owner = find_owner(self, bucket.parameters[0])
         if self._owner is not None:
             group = self._owner.process_group(None if self.process_group is None else group)
-        self._comm = comm = self._comm or communicator(group, self.timeout, concurrent=True)
-        self._group = as_group(group)
+        self._group = group = as_group(group)
+        device = torch.device("cpu") if self.host_staging else bucket.buffer.device
+        is_open = _choice.is_open(self.options, group, device)
+        self._on_gpu = is_open or stays_on_gpu(self.options, group, device)
+        self._comm = comm = self._comm or communicator(group, self.timeout, concurrent=not self._on_gpu)
+        if self._on_gpu:
+            self._worker = HookStream("oktopk", self._stop)
         self._world = comm.size
-        self._scaler = active(self.grad_scaler)
-        options = self._reducer_options()
+        scaler = active(self.grad_scaler)
         saved = "nothing" if self._saved is None else f"{len(self._saved.parts)} buckets"
-        words = f"{self._description()}, iteration {self.iteration}, loaded {saved}"
+        words = f"{self._description()}, iteration {self.iteration}, loaded {saved}, on GPUs {self._on_gpu}"
         require_equal(comm, words, self._trouble(bucket))
+        if is_open and self._choice is None:
+            self._choice = self._saved.choice if self._saved is not None else None
+            self._choice = self._choice or self._choose(bucket)
+        options = self._reducer_options()
         check = {**options, "group_size": None}  # its constructor is then local
         _core.Reducer(comm, max(options.get("k") or 1, 1024), check)  # do the options fit P ranks?
         if options.get("group_size") is not None:
             options = options_of_nodes(comm, options)
-        self._applied = Applied() if self._scaler is not None else None
-        self._channels = Channels(comm, options, self._owner.names if self._owner else None)
+        self._scaling = None if scaler is None else Scaling(scaler, self._on_gpu)
+        settings = Settings(options, self.host_staging)
+        self._channels = Channels(comm, settings, self._owner.names if self._owner else None)
         self._has_begun = True
+
+    def _choose(self, bucket: Bucket) -> str:
+        """Collective: preset auto, by steps of a bucket of the usual size."""
+        parameters = self._owner.parameters() if self._owner is not None else bucket.parameters
+        n = min(sum(p.numel() for p in parameters), _choice.MOST_VALUES)
+        assert self._comm is not None
+        return _choice.choose(self._comm, self._group, bucket.buffer.new_empty(n), dict(self.options))
 
     def _nan_policy(self) -> str:
         """With a GradScaler "skip": the scaler must see values that are not finite, and then skips the step."""
         return self.options.get("nan_policy") or ("skip" if active(self.grad_scaler) else "error")
 
     def _reducer_options(self) -> Dict[str, Any]:
-        return {**self.options, "nan_policy": self._nan_policy()}
+        options = {**self.options, "nan_policy": self._nan_policy()}
+        return {**options, "preset": "slots"} if self._choice == "slots" else options
 
     def _description(self) -> str:
         """Words for all that ranks must have in common; UsageError where options are unfit."""
@@ -150,16 +167,15 @@ class Steps(Guarded):
 
     def _trouble(self, bucket: Bucket) -> str:
         """Why this rank cannot go on; empty where it can."""
-        if self.preset == "dense" or self.host_staging:
+        if self.preset == "dense":
             return ""
         parameters = self._owner.parameters() if self._owner is not None else bucket.parameters
-        away = [p.device for p in parameters if p.device.type != "cpu"]
-        if not away:
-            return ""
-        return (
-            f"the gradients are on {away[0]}, but this build selects on the host: pass OkTopkState(..., "
-            "host_staging=True) to have them copied there and back in each step, or move the model to the CPU"
-        )
+        try:
+            for device in {p.device for p in parameters}:
+                require_reachable(device, "the gradients are", self.host_staging)
+        except (UsageError, DeviceError) as error:
+            return str(error).replace("oktopk: ", "", 1)
+        return ""
 
     def _start(self, bucket: Bucket) -> torch.futures.Future[torch.Tensor]:
         if self._is_dense(bucket):
@@ -171,6 +187,7 @@ class Steps(Guarded):
         least = max(self.min_numel, (self.options.get("k") or 0) + 1, 1)
         return (
             self.preset == "dense"
+            or self._choice in ("dense", "bf16")
             or bucket.iteration < self.start_iter
             or buffer.numel() < least
             or buffer.dtype not in FLOATS
@@ -185,9 +202,10 @@ class Steps(Guarded):
             self._worker.drain()
             unsent = self._channels.take_unsent(bucket.parameters)
             flat = torch.cat(list(unsent.values())).to(buffer.device)
-            buffer += (flat * (self._scale or 1.0)).to(buffer.dtype)
+            buffer += (flat * (1.0 if self._scaling is None else self._scaling.scale)).to(buffer.dtype)
         self._channels.note_dense(bucket.parameters)
-        mean = BucketMean(buffer, self._group, bucket.number)
+        is_short = self._choice == "bf16" and buffer.dtype == torch.float32 and bucket.iteration >= self.start_iter
+        mean = BucketMean(buffer, self._group, bucket.number, torch.bfloat16 if is_short else None)
         return self._submit(bucket, lambda: self._end_dense(bucket, mean, unsent))
 
     def _submit(self, bucket: Bucket, job: Callable[[], None]) -> torch.futures.Future[torch.Tensor]:
@@ -205,32 +223,22 @@ class Steps(Guarded):
             self._dead = str(error)
         self._failure.note(error)
 
-    def _begin_scaled_step(self) -> None:
-        self._settle_step()
-        self._scale = float(self._scaler.get_scale())
-
-    def _settle_step(self) -> None:
-        """Undoes the step of each parameter that the GradScaler skipped (_applied.py)."""
-        steps, self._of_step = self._of_step, []
-        gone, self._gone_densely = self._gone_densely, []
-        if self._applied is None or self._channels is None:
-            return
-        for channel, parameters in steps:
-            channel.undo([p in self._applied for p in parameters])
-        for parameters, unsent in gone:
-            pairs = zip(parameters, unsent.items())
-            self._channels.give_unsent(dict(u for p, u in pairs if p not in self._applied))
-
     def _end_dense(self, bucket: Bucket, mean: BucketMean, unsent: Dict[str, torch.Tensor]) -> None:
         mean.wait()
         buffer = bucket.buffer
         sent = dense_bytes(buffer.numel(), self._world, buffer.element_size())
         self._counters.add(buffer.numel(), sent, self._world)
-        if self._applied is None:
+        if self._scaling is not None:  # the GradScaler looks at the mean itself
+            self._scaling.after_dense(bucket.parameters, unsent)
+        elif self._on_gpu:
+            self._leave_out(bucket)
+        else:
             self._check_finite(bucket, unsent)
-        elif unsent:  # the GradScaler looks at the mean itself
-            self._applied.watch(bucket.parameters)
-            self._gone_densely.append((bucket.parameters, unsent))
+
+    def _leave_out(self, bucket: Bucket) -> None:
+        """On GPUs a mean that is not finite stays as it is, unless such steps are to be left out."""
+        if self._scaling is None and self._nan_policy() == "skip":
+            zero_unless_finite(bucket.buffer)
 
     def _check_finite(self, bucket: Bucket, unsent: Dict[str, torch.Tensor]) -> None:
         policy = self._nan_policy()
@@ -269,15 +277,15 @@ class Steps(Guarded):
         channel = self._channels.of_bucket(bucket.parameters)
         if self._profile is not None and channel.core.profile is None:
             channel.core.use_profile(self._profile)
-        if self._applied is not None:
-            channel.keep_snapshot()
-            self._applied.watch(bucket.parameters)
-            self._of_step.append((channel, bucket.parameters))
-        is_made = channel.step(bucket.buffer, 1.0 / (self._scale or 1.0))
+        if self._scaling is not None:
+            self._scaling.before_step(channel, bucket.parameters, bucket.buffer.device)
+        is_made = channel.step(bucket.buffer, 1.0 if self._scaling is None else self._scaling.scale)
         self._profile = self._profile or channel.core.profile
         if not is_made:
             # The GradScaler of every rank is to see it; without one, the bucket stays as it is.
-            bucket.buffer.fill_(float("nan") if self._scaler is not None else 0.0)
+            bucket.buffer.fill_(float("nan") if self._scaling is not None else 0.0)
+        elif self._on_gpu:
+            self._leave_out(bucket)
         return channel
 
     def _report(self, channel: Channel, stats: Metrics, bucket: Bucket) -> None:

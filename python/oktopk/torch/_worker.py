@@ -90,6 +90,21 @@ class HookThread:
             yield
 
 
+class HookStream(HookThread):
+    """The same for jobs that only queue work on a GPU: they run at once, in the thread of backward(), on a stream of
+    their own. So their collectives keep DDP's order, and may use DDP's own process group."""
+
+    def submit(self, job: Callable[[], None], result: torch.Tensor) -> "torch.futures.Future[torch.Tensor]":
+        future = new_future(result.device)
+        is_ready = torch.cuda.current_stream(result.device).record_event() if result.is_cuda else None
+        with self._behind(is_ready, result.device):
+            self._attempt(job)
+            if self._stream is not None:
+                result.record_stream(self._stream)
+            future.set_result(result)
+        return future
+
+
 def _run(jobs: queue.SimpleQueue[Job]) -> None:
     while True:
         job = jobs.get()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters as one flat vector of float32 in host memory: where each lies, and the copies in and out. All ranks have
-the same layout, whichever gradients are missing on one of them.
+"""Parameters as one flat vector of float32: where each lies, and the copies in and out. The vector lies on the GPU of
+the parameters, or in host memory. All ranks have the same layout, whichever gradients are missing on one of them.
 
 A parameter lies there in the order of its own memory, as in DDP's buckets and as the optimisers count. A DTensor
 (tensor parallelism, fully_shard) counts as this rank's shard of it.
@@ -14,6 +14,7 @@ from typing import Any, Dict, Iterable, List, Tuple
 import torch
 
 from oktopk._core import UsageError
+from oktopk.torch._gpu import require_reachable
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -27,11 +28,7 @@ def check_tensor(tensor: torch.Tensor, what: str, host_staging: bool) -> None:
             f"oktopk: {what} is of type {tensor.dtype}, but it must be float32, bfloat16 or "
             "float16: sums are made in float32, convert it with .float()"
         )
-    if tensor.device.type != "cpu" and not host_staging:
-        raise UsageError(
-            f"oktopk: {what} is on {tensor.device}, but messages leave from host memory: pass "
-            "host_staging=True to have it copied there and back in every step"
-        )
+    require_reachable(tensor.device, f"{what} is", host_staging)
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
@@ -57,6 +54,7 @@ class Layout:
         self.parameters: List[torch.Tensor] = []
         self.spans: List[Tuple[int, int]] = []
         self._place: Dict[int, int] = {}  # by id: tensors compare by value
+        self._host_staging = host_staging
         end = 0
         for i, parameter in enumerate(parameters):
             if not isinstance(parameter, torch.Tensor):
@@ -89,10 +87,17 @@ class Layout:
         devices = {local(p).device for p in self.parameters}
         return devices.pop() if len(devices) == 1 else torch.device("cpu")
 
+    @property
+    def home(self) -> torch.device:
+        """Where a flat vector lies: on the one GPU of all parameters unless host_staging is True; else on the host."""
+        device = self.device
+        return device if device.type == "cuda" and not self._host_staging else torch.device("cpu")
+
     def new_vector(self) -> torch.Tensor:
-        """n floats in host memory; pinned where the parameters are not there."""
-        pinned = any(local(p).device.type == "cuda" for p in self.parameters)
-        return torch.empty(self.n, dtype=torch.float32, pin_memory=pinned)
+        """n floats, at home; pinned where the host is not the device of the parameters."""
+        home = self.home
+        pinned = home.type == "cpu" and any(local(p).device.type == "cuda" for p in self.parameters)
+        return torch.empty(self.n, dtype=torch.float32, device=home, pin_memory=pinned)
 
     def views(self, vector: torch.Tensor) -> List[torch.Tensor]:
         """Each parameter's part of a flat vector, in the parameter's shape."""

@@ -3,7 +3,7 @@
 
     mesh = init_device_mesh("cuda", (replicas, shards), mesh_dim_names=("replicate", "shard"))
     fully_shard(model, mesh=mesh["shard"])          # 1-D: FSDP itself does no all-reduce
-    sync = oktopk.torch.register_fsdp(model, mesh["replicate"], density=0.01, host_staging=True)
+    sync = oktopk.torch.register_fsdp(model, mesh["replicate"], density=0.01)
 
 FSDP calls a hook with each parameter group's reduce-scatter output: this rank's shard of the gradient, one flat tensor
 in reduce_dtype, the mean over the shard ranks. The hook replaces it by the mean over the replicas, so p.grad becomes
@@ -23,12 +23,14 @@ from torch import nn
 from oktopk._core import UsageError, check_options
 from oktopk.options import MoreOptions, require_known, show_options
 from oktopk.torch._applied import Applied
-from oktopk.torch._flat_reducer import arrived_of
+from oktopk.torch._choice import resolved
+from oktopk.torch._spans import arrived_of
 from oktopk.torch._group import Timeout, as_group
 from oktopk.torch._settings import active, count, first_sparse_step, truth
 from oktopk.torch.checkpoint import Place, unwrap, wrap
+from oktopk.torch.coordinates import Arrived
 from oktopk.torch.flat import local
-from oktopk.torch.fsdp_unit import FSDPModule, Unit, check_gradients, check_mesh, parameter_groups
+from oktopk.torch.fsdp_unit import FSDPModule, Unit, check_gradients, check_mesh, parameter_groups, shard_values
 from oktopk.torch.process_group import communicator
 from oktopk.torch.reducer import Reducer
 
@@ -89,9 +91,11 @@ def register_fsdp(
         options["nan_policy"] = options.get("nan_policy") or "skip"
     given: Dict[str, Any] = {"density": density, "preset": preset, "codec": codec, "decay": decay, **options}
     check_options(given)
-    settings: Dict[str, Any] = {**given, "host_staging": host_staging}
     least = count("min_numel", min_numel, 0)
     comm = communicator(group, timeout)
+    if not host_staging:
+        given = resolved(comm, given, named[0][2].device, max(shard_values(g) for _, _, g in named))
+    settings: Dict[str, Any] = {**given, "host_staging": host_staging}
     Reducer(max(given.get("k") or 1, 1024), communicator=comm, **settings)  # do they fit P ranks?
     state = FsdpState(comm, least, active(grad_scaler), settings)
     for name, module, group_of_parameters in named:
@@ -125,12 +129,12 @@ class FsdpState:
         self._profile: Any = None  # of the network: measured once, used for all groups
         self._spots: Dict[int, Spot] = {}  # by the id of a parameter
 
-    def arrived(self, parameter: torch.Tensor) -> Optional[torch.Tensor]:
+    def arrived(self, parameter: torch.Tensor) -> Arrived:
         """Where the last mean arrived: int64 indices into the flattened local shard. None: everywhere, after a dense
         step."""
         return self.arrived_of([parameter])[0]
 
-    def arrived_of(self, parameters: Sequence[torch.Tensor]) -> List[Optional[torch.Tensor]]:
+    def arrived_of(self, parameters: Sequence[torch.Tensor]) -> List[Arrived]:
         """The same for many parameters, in less time."""
         spots = self._spots
         if any(not _is_spot_of(spots, p) for p in parameters):

@@ -15,7 +15,8 @@ from torch import nn
 
 from oktopk._core import UsageError
 from oktopk.torch._applied import Applied
-from oktopk.torch._flat_reducer import Span
+from oktopk.torch._spans import Span
+from oktopk.torch._gpu import require_reachable
 from oktopk.torch.flat import FLOATS, local, plain_name
 from oktopk.torch.reducer import Reducer
 
@@ -75,7 +76,7 @@ class Unit:
         if scaler is not None and self._owner.applied is not None:
             self._scale = float(scaler.get_scale())
             self._owner.applied.watch([parameter for parameter, _ in self.layout()])
-            reducer.keep_snapshot()
+            reducer.keep_for_undo(gradient.device)
         # With a divide factor FSDP's own mesh gives the sum divided by it, not the mean.
         is_mean = getattr(self._group, "gradient_divide_factor", None) is None
         copies = 1.0 if is_mean else float(self._owner.replicas)
@@ -172,16 +173,17 @@ def parameter_groups(model: nn.Module) -> Iterator[Tuple[str, Any, Any]]:
                 yield plain_name(name), module, group
 
 
+def shard_values(group: Any) -> int:
+    """The values of this rank's shards of a parameter group."""
+    return sum(local(p.sharded_param).numel() for p in group.fsdp_params)
+
+
 def check_gradients(name: str, group: Any, host_staging: bool) -> None:
     """UsageError unless the gradients of this parameter group will be of a kind that can be synchronised, and no one
     else does it."""
     if getattr(group, "_all_reduce_hook", None) is not None:
         raise UsageError(f"oktopk: module '{name}' has an all-reduce hook: call register_fsdp() once per model")
-    if group.device.type != "cpu" and not host_staging:
-        raise UsageError(
-            f"oktopk: module '{name}': its gradients are on {group.device}, but messages leave from "
-            "host memory: pass host_staging=True to have them copied there and back in every step"
-        )
+    require_reachable(group.device, f"module '{name}': its gradients are", host_staging)
     policy = group.mp_policy
     for p in group.fsdp_params:
         dtype = policy.reduce_dtype or policy.param_dtype or p.sharded_param.dtype

@@ -10,7 +10,8 @@ pseudo-gradients of SparseLoCo (arXiv 2508.15706). Every H-th step:
     global = global - lr * (mean + momentum * v)           Nesterov; without: lr * v
     this rank's weights = global
 
-COST: 2n floats of host memory (3n with momentum) and the Reducer's n; one exchange in H steps.
+COST: 2n floats (3n with momentum) and the Reducer's n, on the GPU of the parameters, or on the host with host_staging;
+one exchange in H steps.
 """
 
 from __future__ import annotations
@@ -83,14 +84,16 @@ class LocalSteps:
             preset=preset,
             codec=codec,
             decay=decay,
+            host_staging=host_staging,
             timeout=timeout,
             communicator=communicator,
             **options,
         )
+        self._reducer.look_after_each_step()  # they are rare
         self._local_steps = 0
         self._delta = self._layout.new_vector()
         self._weights = self._layout.new_vector()
-        self._velocity = torch.zeros(self._layout.n) if outer_momentum > 0 else None
+        self._velocity = torch.zeros_like(self._weights) if outer_momentum > 0 else None
         if communicator is None:
             _copy_from_first(self._layout.parameters, process_group)
         for parameter, part in zip(self._layout.parameters, self._layout.views(self._weights)):
@@ -131,8 +134,8 @@ class LocalSteps:
         own = {
             "version": 1,
             "local_steps": self._local_steps,
-            "weights": self._weights.clone(),
-            "velocity": None if self._velocity is None else self._velocity.clone(),
+            "weights": self._weights.to("cpu", copy=True),
+            "velocity": None if self._velocity is None else self._velocity.to("cpu", copy=True),
             "reducer": self._reducer.state_dict(),
         }
         return wrap(self.place(), own)

@@ -104,6 +104,7 @@ class ProcessGroupTransport:
         ranks for dense sums of tensors, on the devices that it serves."""
         self.group = group
         self._sums = sums
+        self.gpus: Dict[int, Any] = {}  # native devices, by number (_gpu.py)
         self.ranks_of_host = 1  # of this group, on the host of this rank
         self.hosts: List[Any] = []  # by rank, the name of its host; empty: not known
         # split() gives the same object for the same ranks: for parts that are used one after the other, in one order.

@@ -7,7 +7,7 @@ one Reducer per data-parallel group.
     reducer.reduce_gradients()      # p.grad is now the mean, equal on all ranks of the group
     optimizer.step()
 
-COST: n floats for what is unsent, n more for the flat gradient of a list of parameters.
+COST: n floats for what is unsent, n more for the flat gradient of a list of parameters, on the GPU of CUDA tensors.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from oktopk import _core
 from oktopk._core import UsageError
 from oktopk.options import MoreOptions, require_known, show_options
 from oktopk.reducer import ReducerBase
-from oktopk.torch._applied import undo
-from oktopk.torch._flat_reducer import FlatReducer, Span, arrived_of
+from oktopk.torch._choice import resolved
+from oktopk.torch._flat_reducer import FlatReducer
+from oktopk.torch._spans import Span, arrived_of
 from oktopk.torch._group import Timeout
 from oktopk.torch.checkpoint import Place, unwrap, wrap
+from oktopk.torch.coordinates import Arrived
 from oktopk.torch.flat import Layout, check_tensor, load_states, local, state_to_bytes, state_to_tensor
 from oktopk.torch.process_group import communicator as make_communicator
 
@@ -47,7 +49,8 @@ class Reducer(ReducerBase):
     process_group: the ranks, as a process group or a DeviceMesh of one dimension (default: all ranks).
     density: the share of the values that a step sends, above 0 and below 1.
     preset: "auto", or a name of oktopk.presets().
-    host_staging: True allows tensors on another device. They are copied through host memory.
+    host_staging: True copies tensors of an accelerator to the host and back in every step. CUDA tensors do not need it:
+        without it their GPU selects, and keeps what is unsent.
     timeout: seconds, or a timedelta, after which a wait for another rank gives up (default: that of the process group).
     communicator: used instead of one made of process_group. Reducers may share one as long as all ranks use them in the
         same order.
@@ -80,9 +83,12 @@ class Reducer(ReducerBase):
         named = {"density": density, "preset": preset, "codec": codec, "decay": decay}
         comm = communicator or make_communicator(process_group, timeout)
         self._comm = comm
-        self._flat_reducer = FlatReducer(comm, n, {**named, **options})
+        wanted: Dict[str, Any] = {**named, **options}
+        if self._layout is not None:
+            wanted = resolved(comm, wanted, self._layout.home, n)
+        self._flat_reducer = FlatReducer(comm, n, wanted, host_staging)
         super().__init__(self._flat_reducer.core)
-        self._flat: Optional[torch.Tensor] = None  # of the parameters, in host memory
+        self._flat: Optional[torch.Tensor] = None  # of the parameters
 
     def reduce_gradients(self, scale: float = 1.0) -> None:
         """Collective: replaces each p.grad by the mean over the ranks of scale * p.grad.
@@ -125,13 +131,13 @@ class Reducer(ReducerBase):
         self._write(out)
         return out
 
-    def arrived(self, parameter: torch.Tensor) -> Optional[torch.Tensor]:
+    def arrived(self, parameter: torch.Tensor) -> Arrived:
         """Where the last mean arrived: int64 indices into the parameter (the local shard of a DTensor), flat and in the
         order of its memory, increasing, on its device. None: everywhere, after a dense step. `oktopk.torch.SparseAdamW`
         asks its source for this."""
         return self.arrived_of([parameter])[0]
 
-    def arrived_of(self, parameters: Sequence[torch.Tensor]) -> List[Optional[torch.Tensor]]:
+    def arrived_of(self, parameters: Sequence[torch.Tensor]) -> List[Arrived]:
         """The same for many parameters, in less time."""
         layout = self._need_layout("arrived")
         return arrived_of([self.span(*layout.span(p)) for p in parameters], parameters)
@@ -142,8 +148,13 @@ class Reducer(ReducerBase):
 
     @property
     def skipped(self) -> bool:
-        """Whether the last step was left out: a gradient was not finite, nan_policy is "skip"."""
-        return self._core.skipped
+        """Whether the last step was left out: a gradient was not finite, nan_policy is "skip". After a step that stayed
+        on the GPU it waits for the GPU."""
+        return self._flat_reducer.skipped
+
+    def look_after_each_step(self) -> None:
+        """Steps that stay on the GPU: looks for trouble after each of them, and not after many."""
+        self._flat_reducer.look_every = 1
 
     @property
     def profile(self) -> Optional[_core.Profile]:
@@ -197,15 +208,19 @@ class Reducer(ReducerBase):
         """Undoes the steps since keep_snapshot(). All ranks must do it together."""
         self._flat_reducer.go_back()
 
+    def keep_for_undo(self, device: torch.device) -> None:
+        """Before a step with a tensor of this device, so that undo() can follow. COST: a copy of n floats."""
+        self._flat_reducer.keep_for_undo(device)
+
     def undo(self, spans: Sequence[Tuple[int, int]], applied: Sequence[bool]) -> None:
-        """Call it after keep_snapshot() and a step: undoes the step for parameters at these spans of the flat gradient
+        """Call it after keep_for_undo() and a step: undoes the step for parameters at these spans of the flat gradient
         that were not applied. All ranks must do it together."""
-        undo(self._flat_reducer, spans, applied)
+        self._flat_reducer.undo(spans, applied)
 
     def _vector(self, is_dense: bool) -> torch.Tensor:
         """For the flat gradient: a dense step leaves it on its device."""
         layout = self._need_layout("reduce_gradients")
-        if is_dense and layout.device.type != "cpu":
+        if is_dense and layout.device != layout.home:
             return torch.empty(self.n, dtype=torch.float32, device=layout.device)
         if self._flat is None:
             self._flat = layout.new_vector()
@@ -213,7 +228,7 @@ class Reducer(ReducerBase):
 
     @torch.no_grad()
     def _write(self, flat: torch.Tensor, factor: float = 1.0) -> None:
-        if self.skipped:
+        if self._core.skipped:
             flat.fill_(float("nan"))
         else:
             self._flat_reducer.write(flat, factor)

@@ -4,7 +4,8 @@
 Per step and bucket: gradient -> residual += gradient -> exchange of the largest entries -> mean into the bucket
 (_steps.py). Residuals belong to parameters, so DDP's rebuilding of its buckets loses nothing. Here: the settings, what
 users ask, and saving.
-Memory per rank: n floats of residual and n / P of owner memory; n more with a GradScaler, to be able to go back.
+Memory per rank: n floats of residual and n / P of owner memory, on the GPU where the gradients are; on the host n more
+with a GradScaler, to be able to go back.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from oktopk.torch._saved import Saved
 from oktopk.torch._settings import active, count, first_sparse_step, truth
 from oktopk.torch._steps import Metrics, Steps
 from oktopk.torch.checkpoint import Place, wrap
+from oktopk.torch.coordinates import Arrived
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -49,7 +51,8 @@ class OkTopkState(Steps):
     codec: the coding of entries on the wire, such as "elias_fano+bf16"; None: the preset's own.
     grad_scaler: the GradScaler of mixed precision training. Residuals are then kept unscaled, and a step that the
         GradScaler skips is undone.
-    host_staging: True allows gradients on an accelerator. They are copied to the host and back.
+    host_staging: True copies gradients of an accelerator to the host and back. CUDA gradients do not need it: without
+        it their GPU selects, and keeps what is unsent.
     timeout: seconds, or a timedelta, after which a wait for another rank gives up (default: that of the process group).
     callback: called after each sparse bucket with a dict of metrics (oktopk.metrics).
     total_steps: the steps of the whole run; needed for a start_iter that is a share.
@@ -108,12 +111,12 @@ class OkTopkState(Steps):
 
     # The methods below answer users.
 
-    def arrived(self, parameter: torch.Tensor) -> Optional[torch.Tensor]:
+    def arrived(self, parameter: torch.Tensor) -> Arrived:
         """Flat indices into the parameter where the last step's mean arrived, increasing; None: everywhere (a dense
         step). For optimisers; call it after backward."""
         return self.arrived_of([parameter])[0]
 
-    def arrived_of(self, parameters: Sequence[torch.Tensor]) -> List[Optional[torch.Tensor]]:
+    def arrived_of(self, parameters: Sequence[torch.Tensor]) -> List[Arrived]:
         """The same for many parameters."""
         if self._channels is None:
             raise UsageError(
@@ -137,10 +140,12 @@ class OkTopkState(Steps):
 
     def state_dict(self) -> Dict[str, Any]:
         """This rank's state, for torch.save or DCP. After optimiser.step() and GradScaler.update."""
-        self._settle_step()
+        if self._scaling is not None and self._channels is not None:
+            self._scaling.settle(self._channels)
         saved = self._saved
         if saved is None:
-            saved = Saved.of(self._channels.to_save() if self._channels is not None else [], self._comm)
+            channels = self._channels.to_save() if self._channels is not None else []
+            saved = Saved.of(channels, self._comm, self._choice)
         return wrap(self.place(), saved.as_dict(self.iteration))
 
     def place(self) -> Place:
@@ -154,7 +159,8 @@ class OkTopkState(Steps):
     def load_state_dicts(self, states: List[Dict[str, Any]]) -> None:
         """The same from all ranks of an earlier run, in rank order, whatever their number was."""
         self._saved, self.iteration = Saved.read(states)
-        self._of_step, self._gone_densely = [], []
+        if self._scaling is not None:
+            self._scaling.forget()
         self._dead = None
         if self._channels is not None:
             self._channels.clear()

@@ -21,8 +21,8 @@ TIMEOUT = 180.0
 
 
 def run_processes(P: int, work: Callable[..., None], path: Path, *args: Any) -> None:
-    """work(rank, P, *args) on P processes with torch.distributed over Gloo; whatever one raises is
-    raised here. Files go below path, which must be empty of earlier runs."""
+    """work(rank, P, *args) on P processes with torch.distributed over Gloo, or over what the attribute `backend` of
+    the function says; whatever one raises is raised here. Files go below path, which must be empty of earlier runs."""
     multiprocessing.set_forkserver_preload(["torch.distributed.fsdp"])  # imported once
     rendezvous = path / f"rendezvous_{P}_{work.__name__}"
     context = torch.multiprocessing.start_processes(
@@ -34,7 +34,7 @@ def run_processes(P: int, work: Callable[..., None], path: Path, *args: Any) -> 
 def _run(rank: int, P: int, rendezvous: str, work: Callable[..., None], args: Any) -> None:
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo",
+        getattr(work, "backend", "gloo"),
         init_method=f"file://{rendezvous}",
         rank=rank,
         world_size=P,

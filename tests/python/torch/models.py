@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small model and its data for tests of hooks and optimisers.
 
-OKTOPK_TEST_DEVICE=cuda puts both on a GPU, all ranks on the same one: the tests must pass there as
-on the CPU. Only forked ranks touch the device, since CUDA does not live through a fork.
+OKTOPK_TEST_DEVICE=cuda puts both on a GPU, all ranks on the same one: the tests must pass there as on the CPU.
+OKTOPK_TEST_STAGING=1 copies its gradients to the host. Only forked ranks touch the device, since CUDA does not live
+through a fork.
 """
 
 import os
@@ -15,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 import oktopk.torch
 
 DEVICE = torch.device(os.environ.get("OKTOPK_TEST_DEVICE", "cpu"))
-STAGING = {"host_staging": DEVICE.type != "cpu"}
+STAGING = {"host_staging": os.environ.get("OKTOPK_TEST_STAGING") == "1"}
 
 
 def small_model(seed=0, device=DEVICE):

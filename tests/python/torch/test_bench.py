@@ -34,3 +34,15 @@ def test_process_group_step_prints_a_line_per_number_of_ranks():
     assert status == 0, err
     head, line = out.splitlines()
     assert len(line.split()) == 9 and line.split()[0] == "2"
+
+
+def test_gpu_training_prints_a_line_per_method_and_runs_on_the_cpu():
+    sizes = ["--parameters", "tiny", "--steps", "2", "--warmup", "3", "--batch", "1"]
+    status, out, err = run("bench/gpu_training.py", "--methods", "ddp-gloo,circulant,slots", "--phases", *sizes)
+    assert status == 0, err
+    head, *lines = out.splitlines()
+    assert head.startswith("n 28032, ") and "P 2, device cpu" in head
+    assert [line.split()[0] for line in lines] == ["ddp-gloo", "circulant", "slots"]
+    assert "1.00 x ddp-gloo" in lines[0] and "x fewer bytes" in lines[2]
+    status, _, err = run("bench/gpu_training.py", "--methods", "ddp-nccl")
+    assert status == 2 and "ddp-nccl needs --device cuda" in err

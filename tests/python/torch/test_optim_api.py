@@ -14,7 +14,7 @@ from torch import Tensor
 
 from oktopk import UsageError
 from oktopk.torch import coordinates
-from oktopk.torch.optim import SparseAdamW, SparseSGD
+from oktopk.torch.optim import WHERE_NONZERO, SparseAdamW, SparseSGD
 
 BOTH = pytest.mark.parametrize("ours", [SparseAdamW, SparseSGD])
 
@@ -171,3 +171,31 @@ def test_gradients_of_another_layout_are_taken_as_they_are_meant(ours):
             source.tell(param, indices(*range(step, 24, 2)))
             optimiser.step()
     assert torch.equal(plain, other)
+
+
+@BOTH
+@pytest.mark.parametrize("native", [True, False])
+def test_where_nonzero_names_what_is_not_zero_in_the_order_of_memory(ours, native, by_torch):
+    if not native:
+        by_torch()
+    source = Told()
+    images = parameter(2, 3, 4, 5).detach().contiguous(memory_format=torch.channels_last)
+    listed, nonzero = torch.nn.Parameter(images.clone()), torch.nn.Parameter(images.clone())
+    pair = [(ours([p], source, lr=0.1, weight_decay=0.1), p) for p in (listed, nonzero)]
+    for step in range(5):
+        random = torch.Generator().manual_seed(step)
+        mean = torch.randn(2, 3, 4, 5, generator=random)
+        mean[torch.rand(mean.shape, generator=random) < 0.5] = -0.0
+        mean[0, 0, 0, 0] = float("nan") if step == 4 else 0.0
+        for optimiser, param in pair:
+            param.grad = torch.empty_like(param).copy_(mean)
+            flat = param.grad.permute(0, 2, 3, 1).reshape(-1)
+            where = WHERE_NONZERO if param is nonzero else torch.tensor([i for i, x in enumerate(flat) if x != 0])
+            source.tell(param, where)
+            optimiser.step()
+        if step == 3:
+            optimiser.catch_up()
+            pair[0][0].catch_up()
+    assert listed.isnan().sum() == 1 and nonzero.isnan()[0, 0, 0, 0]
+    assert torch.equal(listed.nan_to_num(), nonzero.nan_to_num())
+    assert torch.equal(pair[0][0].state[listed]["last"], pair[1][0].state[nonzero]["last"])

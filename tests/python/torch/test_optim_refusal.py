@@ -44,6 +44,7 @@ def test_wrong_arrivals_are_refused_before_anything_changes(ours):
         (indices(3, 2), "from 2 to 3.* 6 elements, and indices increase"),
         (indices(1).int(), "int32"),
         (indices(1).view(1, 1), "2 dimensions"),
+        ([1], "gave a list, but it must give a tensor of indices, WHERE_NONZERO or None"),
     ):
         source.tell(other, wrong)
         with pytest.raises(UsageError, match=words):
