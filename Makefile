@@ -38,7 +38,7 @@ heading = @printf '\n=== %s\n' "$(1)"
 
 .PHONY: help bootstrap build demo test bench report format lint clean
 .PHONY: check-format check-layers check-mirror check-prose check-tidy test-release test-python test-asan test-tsan
-.PHONY: test-gpu
+.PHONY: test-gpu test-gpu-sanitizers
 
 # Stages share folders: `make -j` would build in one of them twice at once.
 .NOTPARALLEL:
@@ -82,15 +82,21 @@ test-release:  ## all tests of the release build, warnings as errors
 	@cmake --build build -j $(JOBS)
 	@scripts/run_tests build $(TEST_JOBS)
 
-# The laws, the verbs and preset slots' kernels on an NVIDIA GPU. Fails where there is none: a skipped check is no check.
-test-gpu:  ## what needs an NVIDIA GPU
-	$(call heading,gpu: the tests of the CUDA device and the laws on it)
-	@cmake --preset release -DOKTOPK_WERROR=ON -DOKTOPK_WITH_CUDA=ON -DOKTOPK_CUDA_ARCHITECTURES=native >/dev/null
+# Fails where there is no GPU or a test is skipped: a skipped check is no check.
+GPU_TESTS = $(foreach f,device comm allreduce reduce optim tools mpi,test_$f)
+GPU_BUILD = cmake --preset release -DOKTOPK_WERROR=ON -DOKTOPK_WITH_CUDA=ON -DOKTOPK_CUDA_ARCHITECTURES=native >/dev/null
+
+test-gpu:  ## what needs an NVIDIA GPU: unit tests, NCCL, the laws, Python
+	$(call heading,gpu: the tests that need one, and the laws on it)
+	@$(GPU_BUILD)
+	@cmake --build build -j $(JOBS) --target oktopk_tool oktopk_cuda $(GPU_TESTS)
+	@scripts/run_gpu_tests build
+
+test-gpu-sanitizers:  ## the GPU's kernels under compute-sanitizer: memory, races, uninitialised reads
+	$(call heading,gpu: compute-sanitizer)
+	@$(GPU_BUILD)
 	@cmake --build build -j $(JOBS) --target oktopk_tool oktopk_cuda test_device
-	@build/tests/test_device --gtest_filter='Cuda*' --gtest_brief=1 2>&1 | tee build/test_gpu.log; \
-	  if grep -q SKIPPED build/test_gpu.log; then echo "test-gpu: no GPU can be used here" >&2; exit 1; fi; \
-	  ! grep -q FAILED build/test_gpu.log
-	@for P in 1 2 3 4; do build/oktopk verify --device cuda --preset all --ranks $$P || exit 1; done
+	@scripts/run_gpu_tests build sanitizers
 
 # Several at a time: most of a test is processes that start and wait for each other.
 test-python:  ## the Python package: installed into .venv by pip, types, tests

@@ -6,11 +6,13 @@
 
 Each table stands in the page between `<!-- table NAME -->` and `<!-- end -->`; --write replaces what is between.
 Needs an otherwise idle machine; --least uses the least of the times instead of their medians, for one that is not.
---quick measures small sizes, to see that everything runs. The table topk needs numpy, and torch for its rows.
+--quick measures small sizes, to see that everything runs. The table topk needs numpy, and torch for its rows. The
+table gpu needs an NVIDIA GPU, and is made only when --only names it.
 """
 
 import argparse
 import json
+import math
 import os
 import re
 import subprocess
@@ -152,6 +154,21 @@ class Tables:
                       "halving: messages", "words/k", "x bound"], rows)
 
 
+    def gpu(self):
+        sizes = ["-b", "64K"] if self.quick else ["-b", "16M", "-e", "128M", "-f", "8"]
+        result = run([self.oktopk, "kernels", "--device", "cuda", *sizes, "--density", "0.01,0.001", "--ranks", "1,8",
+                      "-n", self.repetitions])
+        rows = []
+        for r in result["rows"]:
+            limit, time = ("limit_time_min", "time_min") if self.least else ("limit_time", "time")
+            goal = ", ".join(f'{g["most"]:g} {"ok" if g["met"] else "over"}' for g in r["reach"])
+            rows.append([r["kernel"], f'2^{math.log2(r["n"]):g}', f'{100 * r["k"] / r["n"]:.1g}%',
+                         f'{r["limit"]}, {1e3 * r[limit]:.4f} ms', f"{1e3 * r[time]:.4f}", f"{self.ratio(r):.2f}",
+                         goal])
+        return f'{result["device"]}:\n\n' + table(["kernel", "n", "density", "limit", "ms", "x limit", "reach"], rows)
+
+
+ON_GPU = ["gpu"]  # only when asked for
 NAMES = ["elements", "entries", "codecs", "topk", "steps", "phases", "wire"]
 
 
@@ -165,8 +182,8 @@ def main():
     options = parser.parse_args()
     tables = Tables(options)
     for name in options.only.split(","):
-        if name not in NAMES:
-            parser.error(f"unknown table '{name}'; there are: {', '.join(NAMES)}")
+        if name not in NAMES + ON_GPU:
+            parser.error(f"unknown table '{name}'; there are: {', '.join(NAMES + ON_GPU)}")
         text = getattr(tables, name)()
         print(f"<!-- table {name} -->\n\n{text}\n\n<!-- end -->", flush=True)
         if options.write:

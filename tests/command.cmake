@@ -40,6 +40,13 @@ oktopk_add_command_test(kernels_refuse_data ARGS kernels --data stormy EXIT 2 OU
 oktopk_add_command_test(kernels_refuse_size ARGS kernels -b 4X EXIT 2 OUTPUT "'4X' is not a count")
 oktopk_add_command_test(kernels_refuse_unknown_name ARGS kernels -b 4K -n 1 --only nonsense EXIT 2
   OUTPUT "--only nonsense: no kernel has that in its name")
+oktopk_add_command_test(kernels_refuse_an_unknown_device ARGS kernels -b 4K --device tpu EXIT 2
+  OUTPUT "--device tpu: it must be cpu, cuda or cuda:ORDINAL")
+oktopk_add_command_test(kernels_refuse_ranks_of_a_cpu ARGS kernels -b 4K --ranks 8 EXIT 2
+  OUTPUT "--ranks 8: with --device cuda only")
+oktopk_add_command_test(kernels_refuse_threads_of_a_gpu ARGS kernels -b 4K --device cuda --threads 2 EXIT 2
+  OUTPUT "with --device cpu only")
+oktopk_add_command_test(kernels_refuse_no_ranks ARGS kernels -b 4K --device cuda --ranks 0 EXIT 2 OUTPUT "--ranks")
 oktopk_add_command_test(kernels_refuse_to_write_many_inputs
   ARGS kernels -b 4K -e 8K --write-data values.f32 EXIT 2 OUTPUT "one size and one kind of data")
 oktopk_add_command_test(predict ARGS predict --ranks 16,256 EXIT 0 OUTPUT "spardl +256 +16 ")
@@ -166,7 +173,8 @@ if(Python3_FOUND)
   add_test(NAME command_compare COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/tools/compare_test.py)
   add_test(NAME command_check_includes COMMAND
     ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/tools/check_includes_test.py)
-  set_tests_properties(command_compare command_check_includes PROPERTIES LABELS command TIMEOUT 60)
+  add_test(NAME command_gpu_figures COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/tools/gpu_figures_test.py)
+  set_tests_properties(command_compare command_check_includes command_gpu_figures PROPERTIES LABELS command TIMEOUT 60)
   # The scaling report, from rows that are made up. Its plots need matplotlib; without, reported as skipped.
   set(scaling_test ${plotting_python} ${CMAKE_CURRENT_SOURCE_DIR}/tools/scaling_test.py)
   add_test(NAME command_scaling_numbers COMMAND ${scaling_test} Numbers Cache Page)

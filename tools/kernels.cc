@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `oktopk kernels`: every kernel beside its limit, in one run: passes over n elements, sums and trims of entries,
-// codings (tools/kernels). docs/performance.md has results.
+// codings; or the kernels of a GPU (tools/kernels). docs/performance.md has results.
 #include <fmt/format.h>
 
 #include <fstream>
@@ -11,6 +11,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/reduce/density.h"
 #include "tools/commands.h"
+#include "tools/kernels/gpu_bench.h"
 #include "tools/kernels/kernel_bench.h"
 #include "tools/options.h"
 #include "tools/text.h"
@@ -25,6 +26,7 @@ struct KernelsOptions {
   std::string data = "gaussian";
   std::string json_file;
   std::string data_file;
+  std::string ranks;  // empty: not given
   KernelBench::Options bench;
   std::uint64_t seed = 1;
 };
@@ -81,22 +83,45 @@ void write_data(const std::string& file, const Uninitialised<float>& x) {
   require(out.good(), "cannot write ", file);
 }
 
-int run_kernels(const KernelsOptions& o) {
+// Prints the rows as they come, and keeps them.
+class Rows {
+ public:
+  Rows() : table_(kernel_table()) { table_.print_head(); }
+
+  void add(const nlohmann::json& row) {
+    table_.print(row);
+    // Limits are the same work each time, so they show how busy the machine is.
+    if (row["limit_time_mad"] > 0.05 * row["limit_time"].get<double>()) ++noisy_;
+    rows_.push_back(row);
+  }
+  // `about`: the fields beside the rows.
+  void end(const KernelsOptions& o, nlohmann::json about) const {
+    if (noisy_ > 0)
+      fmt::print("# {} of {} limits varied by more than 5%: other programs run, so trust 'of min' more than 'ratio'\n",
+                 noisy_, rows_.size());
+    require(!rows_.empty(), "--only ", o.bench.only, ": no kernel has that in its name");
+    about.update({{"tool", "oktopk kernels"},
+                  {"version", OKTOPK_VERSION},
+                  {"repetitions", o.bench.repetitions},
+                  {"rows", rows_}});
+    write_json(o.json_file, about);
+  }
+
+ private:
+  TextTable table_;
+  nlohmann::json rows_ = nlohmann::json::array();
+  int noisy_ = 0;
+};
+
+void run_on_cpu(const KernelsOptions& o, const std::vector<InputInfo>& data, const std::vector<double>& densities) {
   const auto sizes = o.size.sizes();
-  const auto densities = parse_densities(o.densities, "--density");
-  const auto data = chosen_inputs(o.data);
-  o.compute.check();
   const auto levels = o.compute.levels();
-  require(o.bench.repetitions >= 1, "-n ", o.bench.repetitions, ": at least one repetition is needed");
+  require(o.ranks.empty(), "--ranks ", o.ranks, ": with --device cuda only");
   require(o.data_file.empty() || sizes.size() * data.size() == 1,
           "--write-data: one size and one kind of data, please");
-  check_writable(o.json_file);
-  nlohmann::json rows = nlohmann::json::array();
-  int noisy = 0;  // limits are the same work each time, so they show how busy the machine is
-  const TextTable table = kernel_table();
   fmt::print("# oktopk {} kernels: {} thread{}, {} repetitions, kernel and limit in turns\n", OKTOPK_VERSION,
              o.compute.threads, o.compute.threads == 1 ? "" : "s", o.bench.repetitions);
-  table.print_head();
+  Rows rows;
   KernelBench::Options options = o.bench;
   options.threads = o.compute.threads;
   for (const InputInfo& input : data)
@@ -106,23 +131,42 @@ int run_kernels(const KernelsOptions& o) {
       for (const double density : densities)
         for (const SimdLevel level : levels) {
           const SimdLimit limit(level);
-          KernelBench(values, entries_at(density, n), options, [&](const nlohmann::json& row) {
-            table.print(row);
-            if (row["limit_time_mad"] > 0.05 * row["limit_time"].get<double>()) ++noisy;
-            rows.push_back(row);
-          }).run();
+          KernelBench(values, entries_at(density, n), options, [&](const nlohmann::json& row) { rows.add(row); }).run();
         }
     }
-  if (noisy > 0)
-    fmt::print("# {} of {} limits varied by more than 5%: other programs run, so trust 'of min' more than 'ratio'\n",
-               noisy, rows.size());
-  require(!rows.empty(), "--only ", o.bench.only, ": no kernel has that in its name");
-  write_json(o.json_file, {{"tool", "oktopk kernels"},
-                           {"version", OKTOPK_VERSION},
-                           {"threads", o.compute.threads},
-                           {"cores", std::thread::hardware_concurrency()},
-                           {"repetitions", o.bench.repetitions},
-                           {"rows", rows}});
+  rows.end(o, {{"threads", o.compute.threads}, {"cores", std::thread::hardware_concurrency()}});
+}
+
+void run_on_gpu(const KernelsOptions& o, const std::vector<InputInfo>& data, const std::vector<double>& densities) {
+  const auto sizes = o.size.sizes();
+  const GpuBench::Options options{.repetitions = o.bench.repetitions,
+                                  .ranks = parse_ranks(o.ranks.empty() ? "1" : o.ranks, "--ranks"),
+                                  .only = o.bench.only};
+  require(o.compute.simd == "best" && o.compute.threads == 1 && !o.bench.baselines && o.data_file.empty(),
+          "--simd, --threads, --baselines and --write-data: with --device cpu only");
+  const TimedGpu gpu(*o.compute.gpu());
+  fmt::print("# oktopk {} kernels: {}, {} repetitions, kernel and limit in turns\n", OKTOPK_VERSION, gpu.name(),
+             o.bench.repetitions);
+  Rows rows;
+  for (const InputInfo& input : data)
+    for (const Index n : sizes) {
+      const GpuData values(gpu, input, n, o.seed);
+      for (const double density : densities)
+        GpuBench(gpu, values, entries_at(density, n), options, [&](const nlohmann::json& row) { rows.add(row); }).run();
+    }
+  rows.end(o, {{"device", gpu.name()}});
+}
+
+int run_kernels(const KernelsOptions& o) {
+  const auto data = chosen_inputs(o.data);
+  const auto densities = parse_densities(o.densities, "--density");
+  o.compute.check();
+  require(o.bench.repetitions >= 1, "-n ", o.bench.repetitions, ": at least one repetition is needed");
+  check_writable(o.json_file);
+  if (o.compute.gpu())
+    run_on_gpu(o, data, densities);
+  else
+    run_on_cpu(o, data, densities);
   return 0;
 }
 
@@ -134,6 +178,8 @@ void add_kernels(CLI::App& app, Action& action) {
   o->size.begin = "16M";
   o->size.add_to(*sub);
   o->compute.add_to(*sub, true);
+  sub->add_option("--device", o->compute.device, "whose kernels: cpu, cuda or cuda:ORDINAL");
+  sub->add_option("--ranks", o->ranks, "cuda: numbers of ranks of preset slots, with commas (default: 1)");
   sub->add_option("--density", o->densities, "k / n, in (0, 1]; several with commas");
   sub->add_option("--data", o->data, "one kind, several with commas, or all (oktopk list)");
   sub->add_option("-n,--iters", o->bench.repetitions, "timed repetitions");
@@ -148,7 +194,11 @@ void add_kernels(CLI::App& app, Action& action) {
       "the widest vectors of this machine, on as many threads. Kernel and limit take turns.\n"
       "ratio: median time over the limit's median; of min: least time over the limit's least.\n"
       "reach: the number that the kernel should keep to (for n >= 16M, at 1% or less), and whether it does.\n"
-      "reduce: P parts of k/P entries within n/P indices. Beyond 1M values, data repeats itself.");
+      "reduce: P parts of k/P entries within n/P indices. Beyond 1M values, data repeats itself.\n"
+      "On a GPU: times of the GPU's clock around the kernels of a verb, each from cold caches and with another "
+      "gradient.\n"
+      "copy and set are the driver's; slots: P ranks in this process, the mean of their times; sum: of its three "
+      "limits.");
   sub->callback([&action, o] { action = [o] { return run_kernels(*o); }; });
 }
 

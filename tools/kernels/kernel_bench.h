@@ -4,27 +4,16 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 
 #include "oktopk/device/device.h"
 #include "tests/laws/inputs.h"
+#include "tools/kernels/kernel_row.h"
 #include "tools/kernels/limits.h"
 #include "tools/kernels/timing.h"
 
 namespace oktopk {
-
-// A kernel to time.
-struct KernelRow {
-  std::string kernel;
-  double bytes = 0;             // that have to be moved
-  double entries = 0;           // > 0 where the time per entry is the measure
-  double bits = 0;              // > 0: size of the code, per entry
-  std::string_view limit = "";  // read, copy, axpy
-};
 
 // Values of n elements, and a gradient that leads from them to others of the same distribution, so that
 // x += gradient, x -= gradient in turns keeps its shape.
@@ -47,12 +36,8 @@ class KernelBench {
     std::string only;        // kernels whose name contains this
     bool baselines = false;  // also what the standard library offers
   };
-  // A row in JSON. Times are in seconds (Times), "bandwidth" in bytes/s. "reach" lists the numbers that the kernel
-  // should keep to: {"unit": x, ns or bits, "most": ..., "value": ..., "met": ...}.
-  using Report = std::function<void(const nlohmann::json& row)>;
-
   // REQUIRES: data outlives it; 1 <= k <= n.
-  KernelBench(const KernelData& data, std::size_t k, const Options& options, Report report);
+  KernelBench(const KernelData& data, std::size_t k, const Options& options, RowReport report);
 
   // All rows, at the SIMD level in use.
   void run();
@@ -73,7 +58,7 @@ class KernelBench {
   const KernelData& data_;
   std::size_t k_;
   Options options_;
-  Report report_;
+  RowReport report_;
   std::unique_ptr<Device> device_;
   Limits limits_;
   float threshold_ = 0;          // the k-th magnitude of x
