@@ -11,10 +11,13 @@ from processes import printed_by
 
 ROOT = Path(__file__).resolve().parents[3]
 SRUN = """#!/usr/bin/env bash
-shift  # its own option
-"$@" & first=$!
-"$@" & second=$!
-wait $first && wait $second
+shift  # --kill-on-bad-exit: the first node that fails ends the other
+"$@" &
+"$@" &
+wait -n && wait -n && exit
+kill $(jobs -p)
+wait
+exit 1
 """
 
 
