@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// A job whose ranks change: members fail, leave and join. A member has one communicator at a time, for one epoch. When
+// it fails, or when somebody waits to join, all members that live call regroup(): the membership of the next epoch is
+// decided once, by an arbiter outside of the ranks, and everyone gets the same answer. A member that the arbiter has
+// given up (paused for too long, cut off) learns it from a CommError and can only join anew, under a new id.
+//
+// Steps (reduce/elastic_reducer.h): a member votes for a step when its exchange is complete, and commits it when it
+// knows that all have voted. If the agreement itself breaks, some members may have committed and others not. Members
+// therefore tell regroup() how many steps they have committed, and the answer has the largest number: whoever voted for
+// that step commits it, too. This is safe because nobody commits before everybody has voted.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "oktopk/comm/communicator.h"
+
+namespace oktopk {
+
+// A number for each member, never given twice in a job.
+using MemberId = std::uint64_t;
+
+struct Membership {
+  std::uint64_t epoch = 0;       // 1, 2, ...
+  std::vector<MemberId> ids;     // by rank, increasing
+  std::vector<MemberId> lost;    // were in the last epoch and are not in this one
+  std::vector<MemberId> joined;  // are new in this one; all of them in the first epoch
+  std::uint64_t committed = 0;   // steps: the largest number that a member brought to regroup()
+};
+
+class ElasticWorld {
+ public:
+  virtual ~ElasticWorld() = default;
+
+  // Of this epoch. Dead after a failure, until regroup(), which replaces it: references to it end there.
+  virtual Communicator& comm() = 0;
+  virtual const Membership& membership() const = 0;
+
+  // Collective over the members that live. `committed`: steps that this member has committed; 0 where it has just
+  // joined. A member that neither comes nor answers within a stated time is lost. CommError when this member is
+  // not in the next epoch, or when the arbiter cannot be reached in time; the world is then at its end.
+  virtual const Membership& regroup(std::uint64_t committed) = 0;
+
+  // Whether somebody waits to join. Local, without messages between the ranks; may differ from rank to rank.
+  virtual bool has_joiners() = 0;
+};
+
+}  // namespace oktopk
