@@ -32,7 +32,7 @@ class ElasticWorld {
  public:
   virtual ~ElasticWorld() = default;
 
-  // Of this epoch. Dead after a failure, until regroup(), which replaces it: references to it end there.
+  // The communicator of this epoch. It is dead after a failure, until regroup() replaces it: references end there.
   virtual Communicator& comm() = 0;
   virtual const Membership& membership() const = 0;
 
