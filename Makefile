@@ -30,7 +30,7 @@ ASAN_SKIPS = $(LAW_SKIPS) */avx2_1 */avx512_1
 # ranks; kernels run at one level; and not what is arithmetic, the same on any number of threads.
 TSAN_SKIPS = $(LAW_SKIPS) $(foreach i,skewed tied equal zero lonely,*AllreduceLaws.*_$i) \
   $(foreach c,coo32 u16_blocks bit_packed bitmap,*CodecLaws.*_$c) *CodecLaws.*_P4_* *Bf16Laws.*_P4 *NodeLaws.*_of_5 \
-  $(foreach p,1 2 4 7 12,*/threads_$p_*) $(foreach l,scalar avx2 avx512,*/$l_1) */avx2_3 */avx512_3 *_widens_* *DenseRegion* \
+  $(foreach p,1 2 4 7 12,*/threads_$p_* */tcp_$p_*) $(foreach l,scalar avx2 avx512,*/$l_1) */avx2_3 */avx512_3 *_widens_* *DenseRegion* \
   RegionMemory* NetworkPrices.* *drain_everything* *of_values_with_few_bits* Circulant.run_* *beyond_24_bits* SparseSGD* SparseAdamW* \
   TensorStep.result_for_other_types_* *ReducerAdaptive.ranks_agree_*
 all_but = GTEST_FILTER='-$(subst $(eval ) ,:,$(strip $(1)))'
@@ -38,7 +38,7 @@ heading = @printf '\n=== %s\n' "$(1)"
 
 .PHONY: help bootstrap build demo test bench report format lint clean
 .PHONY: check-format check-layers check-mirror check-prose check-tidy test-release test-python test-asan test-tsan
-.PHONY: test-gpu test-gpu-sanitizers
+.PHONY: test-gpu test-gpu-sanitizers faults fuzz soak
 
 # Stages share folders: `make -j` would build in one of them twice at once.
 .NOTPARALLEL:
@@ -117,6 +117,33 @@ test-tsan:  ## unit tests that use threads, under the thread sanitizer
 	@cmake --build build-tsan -j $(JOBS) --target thread_tests
 	@$(call all_but,$(TSAN_SKIPS)) $(FIXED_LAYOUT) scripts/run_tests build-tsan $(TEST_JOBS) -L '^unit_threads$$'
 
+faults:  ## jobs under simulated faults, one per seed: make faults SEEDS=10000
+	@cmake --preset release >/dev/null
+	@cmake --build build -j $(JOBS) --target oktopk_faults
+	build/tests/oktopk_faults --seeds 1..$(or $(SEEDS),1000)
+	build/tests/oktopk_faults --elastic --seeds 1..$(or $(SEEDS),1000)
+
+# Seconds are those of each target. Findings are left in build-fuzz/found; copy them to fuzz/corpus once they are mended.
+FUZZ_TARGETS = collectives frame slots state text
+FUZZ_FLAGS = -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+CLANG ?= $(firstword $(foreach c,clang++-16 clang++-19 clang++-18 clang++-17 clang++,$(shell command -v $c)))
+
+fuzz:  ## every decoder under libFuzzer with ASan and UBSan: make fuzz SECONDS=60
+	@[ -n "$(CLANG)" ] || { echo "make fuzz needs clang 16 or newer (clang-16, libclang-rt-16-dev)"; exit 1; }
+	@cmake -B build-fuzz -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER=$(CLANG) -DCMAKE_CXX_FLAGS='$(FUZZ_FLAGS)' \
+	  -DCMAKE_CXX_FLAGS_DEBUG='-O1 -g1 -fno-omit-frame-pointer' -DOKTOPK_WITH_MPI=OFF -DOKTOPK_WITH_CUDA=OFF \
+	  -DOKTOPK_BUILD_TOOLS=OFF -DOKTOPK_BUILD_EXAMPLES=OFF -DOKTOPK_INSTALL=OFF -DOKTOPK_FUZZ=ON >/dev/null
+	@cmake --build build-fuzz -j $(JOBS) --target $(FUZZ_TARGETS:%=fuzz_%)
+	@for t in $(FUZZ_TARGETS); do mkdir -p build-fuzz/corpus/$$t build-fuzz/found; echo "=== $$t"; \
+	  build-fuzz/fuzz/fuzz_$$t -max_total_time=$(or $(SECONDS),60) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+	  -artifact_prefix=build-fuzz/found/$$t- build-fuzz/corpus/$$t fuzz/corpus/$$t 2>&1 | grep -E 'stat::number|ERROR|SUMMARY|Test unit|cov:.*DONE' ; \
+	done
+
+soak:  ## random steps with flat memory and file descriptors: make soak STEPS=100000
+	@cmake --preset release >/dev/null
+	@cmake --build build -j $(JOBS) --target oktopk_soak
+	build/tests/oktopk_soak $(or $(STEPS),100000)
+
 bench: build  ## kernels beside their limits, top-k beside other tools, steps over sizes
 	build/oktopk kernels --density 0.01,0.001
 	@if python3 -c 'import numpy' 2>/dev/null; then python3 bench/compare_topk.py; else echo "NOT RUN: bench/compare_topk.py needs numpy"; fi
@@ -144,4 +171,4 @@ lint: bootstrap  ## clang-tidy over all our code
 	@$(call TIDY,.)
 
 clean:  ## remove all build directories
-	rm -rf build build-debug build-asan build-tsan build-python .venv
+	rm -rf build build-debug build-asan build-tsan build-fuzz build-python .venv

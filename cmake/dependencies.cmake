@@ -27,5 +27,20 @@ if(NOT OKTOPK_WITH_MPI STREQUAL "OFF")
 endif()
 message(STATUS "oktopk: MPI transport: ${OKTOPK_HAVE_MPI}")
 
+# Sockets are the system's; the proof of membership and the encryption are OpenSSL's.
+set(OKTOPK_HAVE_TCP OFF)
+if(NOT OKTOPK_WITH_TCP STREQUAL "OFF")
+  if(OKTOPK_WITH_TCP STREQUAL "AUTO")
+    find_package(OpenSSL 3 QUIET COMPONENTS Crypto)
+  else()
+    find_package(OpenSSL 3 REQUIRED COMPONENTS Crypto)
+  endif()
+  if(TARGET OpenSSL::Crypto)
+    set_property(TARGET OpenSSL::Crypto PROPERTY IMPORTED_GLOBAL TRUE)
+    set(OKTOPK_HAVE_TCP ON)
+  endif()
+endif()
+message(STATUS "oktopk: TCP transport: ${OKTOPK_HAVE_TCP}")
+
 # Header-only, for profiles and override rules as JSON files; without it, reading one is a UsageError.
 find_package(nlohmann_json QUIET)

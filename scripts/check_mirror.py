@@ -26,6 +26,9 @@ TESTED_ELSEWHERE = {
     "oktopk/cpu/*.cc": ("tests/cpu/kernels_test.cc", "variants of the same kernels, declared in kernels.h"),
     "oktopk/optim/tensor_kernels_*.cc": ("tests/optim/tensor_step_test.cc", "variants of the same kernels"),
     "oktopk/comm/mpi*.cc": ("tests/mpi", "needs real processes"),
+    "oktopk/comm/tcp_world.cc": ("tests/comm/tcp_test.cc", "the engine of the transport"),
+    "oktopk/comm/rendezvous_client.cc": ("tests/comm/rendezvous_test.cc", "the store of a server uses it"),
+    "oktopk/comm/no_tcp.cc": (None, "a stub that throws; compiled only without OpenSSL"),
     "oktopk/comm/no_mpi.cc": (None, "a stub that throws; compiled only without MPI"),
 }
 

@@ -207,6 +207,28 @@ if(Python3_FOUND)
       ENVIRONMENT "OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
   endif()
 endif()
+
+# Dumps on SIGUSR1, and the doctor's opinion of them.
+function(oktopk_add_doctor_test name)
+  add_test(NAME ${name} COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/check_doctor.py
+    $<TARGET_FILE:oktopk_tool> ${name}_dumps 3 ${ARGN} --preset circulant -b 64K -n 100000000)
+  set_tests_properties(${name} PROPERTIES LABELS command TIMEOUT 300)
+endfunction()
+if(Python3_FOUND)
+  oktopk_add_doctor_test(command_doctor $<TARGET_FILE:oktopk_tool> bench --ranks 3)
+  if(OKTOPK_HAVE_MPI)
+    oktopk_add_doctor_test(mpi_doctor ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 3 ${MPIEXEC_PREFLAGS}
+      $<TARGET_FILE:oktopk_tool> bench --transport mpi)
+    set_tests_properties(mpi_doctor PROPERTIES LABELS mpi PROCESSORS 6
+      ENVIRONMENT "OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
+  endif()
+endif()
+oktopk_add_command_test(doctor_refuses_a_file_that_is_not_there ARGS doctor no_such_dump.json EXIT 2
+  OUTPUT "no_such_dump.json: cannot be read")
+oktopk_add_command_test(doctor_refuses_a_foreign_file ARGS doctor ${CMAKE_CURRENT_SOURCE_DIR}/tools/profile.json EXIT 2
+  OUTPUT "profile.json: not a dump of oktopk, or damaged: no dump of a flight recorder")
+oktopk_add_command_test(bench_refuses_a_folder_it_cannot_make
+  ARGS bench --flight /dev/null/dumps EXIT 2 OUTPUT "--flight /dev/null/dumps: cannot make this folder")
 oktopk_add_command_test(bench_refuses_threads_in_place
   ARGS bench --in-place EXIT 2 OUTPUT "--in-place: for --transport mpi only")
 oktopk_add_command_test(bench_refuses_a_trace_it_cannot_write
@@ -234,4 +256,19 @@ if(OKTOPK_HAVE_MPI)
   set_tests_properties(mpi_courage_3 PROPERTIES PROCESSORS 1)
   set_tests_properties(mpi_verify_3 mpi_courage_3 mpi_verify_5 mpi_verify_nodes_5 PROPERTIES
     PASS_REGULAR_EXPRESSION "all laws hold")
+endif()
+
+# Ranks over TCP, started by the command itself.
+if(OKTOPK_HAVE_TCP)
+  oktopk_add_command_test(run_benches_over_tcp
+    ARGS run -n 3 --encrypt -- $<TARGET_FILE:oktopk_tool> bench --transport tcp --preset circulant -b 8K -n 3 -c
+    EXIT 0 OUTPUT "wrong values: 0 OK")
+  oktopk_add_command_test(run_trains_over_tcp
+    ARGS run -n 3 -- $<TARGET_FILE:oktopk_tool> train --transport tcp --steps 3 EXIT 0 OUTPUT "3 ranks .tcp.")
+  oktopk_add_command_test(run_names_the_rank_that_failed
+    ARGS run -n 3 --prefix -- sh -c "test $OKTOPK_RANK != 1 || exit 7" EXIT 7 OUTPUT "rank 1 exited with status 7")
+  oktopk_add_command_test(run_refuses_no_ranks ARGS run -n 0 -- true EXIT 2 OUTPUT "-n 0: it must be at least 1")
+  oktopk_add_command_test(run_refuses_half_a_job ARGS run -n 2 --size 4 -- true EXIT 2 OUTPUT "need --rendezvous")
+  oktopk_add_command_test(tcp_refuses_to_run_without_a_launcher
+    ARGS bench --transport tcp EXIT 2 OUTPUT "OKTOPK_RANK is not set; start the ranks with")
 endif()

@@ -21,7 +21,9 @@ void add_explain(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);
 void add_simulate(CLI::App& app, Action& action);
 void add_study(CLI::App& app, Action& action);
+void add_doctor(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);
+void add_run(CLI::App& app, Action& action);
 // `command`: what the user typed, for reports.
 void add_train(CLI::App& app, Action& action, const std::string& command);
 

@@ -9,6 +9,7 @@
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/codec/codec.h"
 #include "oktopk/comm/mpi.h"
+#include "oktopk/comm/tcp.h"
 #include "oktopk/select/selector.h"
 #include "tests/laws/inputs.h"
 #include "tools/commands.h"
@@ -62,6 +63,8 @@ int run_list(const std::string& json_file) {
   out.row("threads", "P ranks inside this process");
   out.row("mpi", mpi_available() ? "the processes that mpirun started"
                                  : "not in this build: install OpenMPI or MPICH and build again");
+  out.row("tcp", tcp_available() ? "the processes that oktopk run started"
+                                 : "not in this build: install OpenSSL 3 and build again");
   out.section("data", "--data");
   for (const InputInfo& i : inputs()) out.row(i.name, i.summary);
   out.section("platforms", "simulate --platform");

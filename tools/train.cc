@@ -8,6 +8,7 @@
 
 #include "oktopk/base/error.h"
 #include "tools/commands.h"
+#include "tools/flight_files.h"
 #include "tools/options.h"
 #include "tools/report/document.h"
 #include "tools/text.h"
@@ -25,7 +26,7 @@ struct TrainCommand {
   std::string nan_policy = "error";
   double decay = 1;
   int flush = -1;  // -1: as recommended
-  std::string json_file, html_file, trace_file;
+  std::string json_file, html_file, trace_file, flight_folder;
   std::string command;
 };
 
@@ -82,7 +83,9 @@ std::vector<TrainingRun> train_all(Communicator& comm, const TrainCommand& c, co
 
 int run_train(TrainCommand& c) {
   settle_options(c);
+  FlightFiles flight(c.flight_folder);
   Worlds worlds(c.transport);
+  worlds.watch(&flight);
   const int P = c.ranks > 0 ? c.ranks : worlds.default_size();
   c.method.check({P});
   if (worlds.is_root()) {
@@ -140,11 +143,12 @@ void add_run(CLI::App& sub, TrainCommand& c) {
   sub.add_option("--steps", t.steps, "steps of training");
   sub.add_option("--batch", t.batch, "samples per rank and step");
   sub.add_option("--ranks", c.ranks, "number of ranks; 0: 4, or all of MPI's");
-  sub.add_option("--transport", c.transport, "threads or mpi");
+  sub.add_option("--transport", c.transport, "threads, mpi or tcp");
   sub.add_option("--seed", t.seed, "of weights and samples");
   sub.add_option("-J,--json", c.json_file, "also write results and curves to this file");
   sub.add_option("--html", c.html_file, "write a page with plots to this file");
   TraceFile::add_option(sub, c.trace_file);
+  FlightFiles::add_option(sub, c.flight_folder);
 }
 
 }  // namespace

@@ -3,25 +3,64 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/decorators.h"
 #include "oktopk/comm/threads.h"
+#include "tools/flight_files.h"
 #include "tools/text.h"
 
 namespace oktopk {
 namespace {
 
 constexpr Communicator::Duration kDoomedThreads = std::chrono::milliseconds(500);
-constexpr Communicator::Duration kDoomedMpi = std::chrono::milliseconds(1000);
+constexpr Communicator::Duration kDoomedProcesses = std::chrono::milliseconds(1000);
+
+// A variable of the environment that `oktopk run` sets.
+std::string variable(const char* name, bool is_needed = true) {
+  const char* const value = std::getenv(name);
+  require(value != nullptr || !is_needed, "transport tcp: the variable ", name,
+          " is not set; start the ranks with: oktopk run -n RANKS -- COMMAND");
+  return value == nullptr ? "" : value;
+}
+
+int number_in(const char* name) {
+  const std::string text = variable(name);
+  int number = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  require(error == std::errc() && end == text.data() + text.size(), "transport tcp: ", name, " = \"", text,
+          "\", must be a number");
+  return number;
+}
+
+TcpOptions tcp_place() {
+  TcpOptions options{.rank = number_in("OKTOPK_RANK"), .size = number_in("OKTOPK_SIZE")};
+  options.rendezvous = variable("OKTOPK_RENDEZVOUS");
+  options.secret = variable("OKTOPK_SECRET");
+  options.encrypt = variable("OKTOPK_ENCRYPT", false) == "1";
+  options.interface = variable("OKTOPK_INTERFACE", false);
+  return options;
+}
 
 }  // namespace
 
 Worlds::Worlds(const std::string& transport, bool in_place) {
-  require(transport == "threads" || transport == "mpi", "unknown transport '", transport, "'; there are: threads, mpi");
+  require(transport == "threads" || transport == "mpi" || transport == "tcp", "unknown transport '", transport,
+          "'; there are: threads, mpi, tcp");
   if (transport == "threads") return;
+  if (transport == "tcp") {
+    require(tcp_available(), "transport tcp: this build has no TCP; install OpenSSL 3 and build again");
+    tcp_ = std::make_unique<TcpOptions>(tcp_place());
+    world_ = make_tcp_world(*tcp_);
+    return;
+  }
   require(mpi_available(), "transport mpi: this build has no MPI; install OpenMPI or MPICH and build again");
   session_ = std::make_unique<MpiSession>();
   world_ = make_mpi_world({.in_place = in_place});
@@ -31,9 +70,19 @@ int Worlds::default_size() const { return world_ ? world_->size() : 4; }
 
 bool Worlds::is_root() const { return !world_ || world_->rank() == 0; }
 
-void Worlds::run(int P, const std::function<void(Station&)>& body) {
+void Worlds::run(int P, const std::function<void(Station&)>& unwatched) {
+  const auto body = [&](Station& station) {
+    if (flight_ == nullptr) return unwatched(station);
+    flight_->watch(station.comm);
+    try {
+      unwatched(station);
+    } catch (const std::exception& error) {
+      flight_->fail(station.comm, error.what());
+      throw;
+    }
+  };
   if (world_) {
-    run_on_mpi(P, body);
+    run_on_processes(P, body);
   } else {
     run_on_threads(P, body);
   }
@@ -52,14 +101,23 @@ void Worlds::run_on_threads(int P, const std::function<void(Station&)>& body) {
   });
 }
 
-void Worlds::run_on_mpi(int P, const std::function<void(Station&)>& body) {
-  require(P <= world_->size(), "ranks = ", P, ", but mpirun started ", world_->size(), " processes");
+// All processes, with a short timeout. Each of these worlds has an epoch of its own.
+std::unique_ptr<Communicator> Worlds::make_doomed_processes() {
+  if (tcp_ == nullptr) return make_mpi_world({.timeout = kDoomedProcesses});
+  ++tcp_->epoch;
+  TcpOptions options = *tcp_;
+  options.timeout = kDoomedProcesses;
+  return make_tcp_world(options);
+}
+
+void Worlds::run_on_processes(int P, const std::function<void(Station&)>& body) {
+  require(P <= world_->size(), "ranks = ", P, ", but there are ", world_->size(), " processes");
   const bool takes_part = world_->rank() < P;
   const auto group = world_->split(takes_part ? 0 : 1, world_->rank());
   if (takes_part) {
     Station station{*group, [&] {
                       require(P == world_->size(), "faults need all processes: use ranks = ", world_->size());
-                      return make_mpi_world({.timeout = kDoomedMpi});
+                      return make_doomed_processes();
                     }};
     body(station);
   }
@@ -67,8 +125,8 @@ void Worlds::run_on_mpi(int P, const std::function<void(Station&)>& body) {
 }
 
 void WorldOptions::add_to(CLI::App& sub) {
-  sub.add_option("--ranks", ranks, "number of ranks, or several with commas (default: 4, or all of MPI's)");
-  sub.add_option("--transport", transport, "threads or mpi");
+  sub.add_option("--ranks", ranks, "number of ranks, or several with commas (default: 4, or all processes)");
+  sub.add_option("--transport", transport, "threads, mpi or tcp");
 }
 
 std::vector<int> WorldOptions::sizes(const Worlds& worlds) const {

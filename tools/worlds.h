@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a subcommand runs: on P threads of this process, or on the processes that mpirun started. One body serves both;
-// only the root of the whole command prints.
+// Where a subcommand runs: on P threads of this process, or on the processes that mpirun or `oktopk run` started. One
+// body serves both; only the root of the whole command prints.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,9 +11,12 @@
 
 #include "oktopk/comm/communicator.h"
 #include "oktopk/comm/mpi.h"
+#include "oktopk/comm/tcp.h"
 #include "oktopk/trace/trace.h"
 
 namespace oktopk {
+
+class FlightFiles;
 
 struct Station {
   Communicator& comm;
@@ -23,22 +26,28 @@ struct Station {
 
 class Worlds {
  public:
-  // transport: "threads" or "mpi". UsageError otherwise, or when built without MPI. in_place: as in MpiOptions.
+  // transport: "threads", "mpi" or "tcp". UsageError otherwise, or when built without it. in_place: as in MpiOptions.
   explicit Worlds(const std::string& transport, bool in_place = false);
 
   int default_size() const;  // 4 threads, or all processes
   bool is_root() const;      // whether this process prints; always true with threads
   bool has_processes() const { return world_ != nullptr; }
 
-  // Runs `body` on P ranks. With MPI, P may be smaller than the number of processes; the others wait.
+  // Dumps the ranks of later runs; null: none. REQUIRES: it outlives them.
+  void watch(FlightFiles* flight) { flight_ = flight; }
+
+  // Runs `body` on P ranks. With processes, P may be smaller than the number of processes; the others wait.
   void run(int P, const std::function<void(Station&)>& body);
 
  private:
   void run_on_threads(int P, const std::function<void(Station&)>& body);
-  void run_on_mpi(int P, const std::function<void(Station&)>& body);
+  void run_on_processes(int P, const std::function<void(Station&)>& body);
+  std::unique_ptr<Communicator> make_doomed_processes();
 
+  FlightFiles* flight_ = nullptr;
   std::unique_ptr<MpiSession> session_;
-  std::unique_ptr<Communicator> world_;  // of MPI
+  std::unique_ptr<TcpOptions> tcp_;      // of transport tcp
+  std::unique_ptr<Communicator> world_;  // of all processes
 };
 
 // --transport and --ranks.

@@ -13,17 +13,19 @@
 #include "oktopk/base/error.h"
 #include "oktopk/comm/communicator.h"
 #include "oktopk/comm/threads.h"
+#include "tests/support/tcp_world.h"
 
 namespace oktopk {
 
 inline constexpr int kWorldSizes[] = {1, 2, 3, 4, 5, 7, 8, 12};
-inline constexpr std::string_view kTransports[] = {"threads"};
+inline constexpr std::string_view kTransports[] = {"threads", "tcp"};
 
 // Long enough for a loaded machine under a sanitizer, short enough to see a hang as a failure.
 inline constexpr Communicator::Duration kTestTimeout = std::chrono::seconds(30);
 
 inline void run_world(std::string_view transport, int P, const std::function<void(Communicator&)>& body,
                       Communicator::Duration timeout = kTestTimeout) {
+  if (transport == "tcp") return run_tcp(P, body, timeout);
   require(transport == "threads", "run_world: unknown transport \"", transport, "\"");
   run_threads(P, body, timeout);
 }

@@ -155,7 +155,7 @@ void add_study(CLI::App& app, Action& action) {
   sub->add_option("--seed", o->seed, "of everything that is generated");
   sub->add_option("--seeds", o->seeds, "learning: runs of each row");
   sub->add_option("--data", o->data, "calm, rough, identical or an input of `oktopk list`; learning: optimisers");
-  sub->add_option("--transport", o->transport, "threads or mpi");
+  sub->add_option("--transport", o->transport, "threads, mpi or tcp");
   sub->add_option("-J,--json", o->json_file, "also write the results to this file");
   sub->add_option("--html", o->html_file, "also write a page with plots to this file");
   sub->footer(footer());

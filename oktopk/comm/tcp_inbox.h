@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matches the messages of one peer with the receives that were posted for them, per channel, first in first out. A
+// message whose receive is posted goes straight into its buffer. One that comes early is kept, up to early_bytes for
+// the peer in all; beyond that it has to wait in the connection.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+
+#include "oktopk/base/bytes.h"
+#include "oktopk/base/error.h"
+#include "oktopk/comm/tcp_frame.h"
+
+namespace oktopk {
+
+class TcpInbox {
+ public:
+  TcpInbox(int mine, int peer, std::size_t early_bytes) : mine_(mine), peer_(peer), most_early_(early_bytes) {}
+
+  // CommError when the peer has left the channel.
+  void post(TcpSlot& slot) {
+    Queue& queue = queues_[slot.channel];
+    if (!queue.early.empty()) {
+      const Bytes message = queue.early.pop();
+      early_ -= message.size();
+      return deliver(slot, message);
+    }
+    if (queue.left) fail<CommError>("left, and rank ", mine_, " waits for it");
+    queue.posted.push(&slot);
+  }
+
+  // Begins a message. False if it has to wait until its receive is posted.
+  bool begin(std::uint64_t channel, std::uint64_t size) {
+    Queue& queue = find(channel);
+    if (queue.posted.empty() && size > most_early_ - std::min(most_early_, early_)) return false;
+    queue_ = &queue;
+    slot_ = queue.posted.empty() ? nullptr : queue.posted.pop();
+    size_ = size;
+    received_ = 0;
+    if (slot_ != nullptr) return expect_room(*slot_, size_), true;
+    early_message_.resize(size_);
+    early_ += size_;
+    return true;
+  }
+
+  // Where the next bytes of the message go.
+  std::span<std::byte> rest() {
+    const std::span<std::byte> all = slot_ != nullptr ? slot_->recv->buffer.first(size_) : std::span(early_message_);
+    return all.subspan(received_);
+  }
+
+  // `count` bytes were written there. The last ones end the message.
+  void advance(std::size_t count) {
+    received_ += count;
+    if (received_ < size_) return;
+    if (slot_ != nullptr) {
+      finish(*std::exchange(slot_, nullptr), size_);
+    } else if (queue_->closed) {
+      early_ -= size_;
+    } else if (!queue_->posted.empty()) {
+      early_ -= size_;
+      deliver(*queue_->posted.pop(), early_message_);
+    } else {
+      queue_->early.push(std::exchange(early_message_, {}));
+    }
+  }
+
+  // The peer has closed its end of the channel. CommError if somebody here waits for it.
+  void leave(std::uint64_t channel) {
+    Queue& queue = find(channel);
+    queue.left = true;
+    if (!queue.posted.empty()) fail<CommError>("left while rank ", mine_, " waited for it");
+    if (queue.closed) queues_.erase(channel);
+  }
+  // The peer has closed all channels.
+  void leave_all() {
+    left_all_ = true;
+    for (auto& [channel, queue] : queues_) {
+      queue.left = true;
+      if (!queue.posted.empty()) fail<CommError>("left while rank ", mine_, " waited for it");
+    }
+  }
+  bool has_left(std::uint64_t channel) {
+    const auto at = queues_.find(channel);
+    return at == queues_.end() ? left_all_ : at->second.left;
+  }
+
+  // This end of the channel is closed: early messages for it are dropped.
+  void close(std::uint64_t channel) {
+    Queue& queue = queues_[channel];
+    queue.closed = true;
+    while (!queue.early.empty()) early_ -= queue.early.pop().size();
+    if (queue.left) queues_.erase(channel);
+  }
+
+  // Forgets all receives: their buffers are not touched any more.
+  void clear() {
+    queues_.clear();
+    slot_ = nullptr;
+  }
+
+ private:
+  static constexpr std::size_t kMostChannels = 65536;
+
+  struct Queue {
+    Fifo<TcpSlot*> posted;
+    Fifo<Bytes> early;
+    bool left = false;    // by the peer
+    bool closed = false;  // at this end
+  };
+
+  // A peer may be ahead in a channel that this rank has yet to open.
+  Queue& find(std::uint64_t channel) {
+    const auto at = queues_.find(channel);
+    if (at != queues_.end()) return at->second;
+    if (queues_.size() >= kMostChannels) fail<CommError>("uses more than ", kMostChannels, " channels");
+    return queues_[channel];
+  }
+
+  void expect_room(const TcpSlot& slot, std::uint64_t size) const {
+    if (size > slot.recv->buffer.size())
+      throw TcpFailure(mine_, text_of("rank ", mine_, " received ", size, " bytes from rank ", peer_, ", capacity ",
+                                      slot.recv->buffer.size()));
+  }
+  void deliver(TcpSlot& slot, std::span<const std::byte> message) const {
+    expect_room(slot, message.size());
+    std::copy(message.begin(), message.end(), slot.recv->buffer.begin());
+    finish(slot, message.size());
+  }
+  static void finish(TcpSlot& slot, std::size_t size) {
+    slot.recv->size = size;
+    complete(slot);
+  }
+
+  const int mine_, peer_;
+  const std::size_t most_early_;
+  std::size_t early_ = 0;  // bytes of messages that were kept
+  std::map<std::uint64_t, Queue> queues_;
+  bool left_all_ = false;
+
+  // The message that is being received.
+  Queue* queue_ = nullptr;
+  TcpSlot* slot_ = nullptr;  // its receive; null: early_message_ takes it
+  Bytes early_message_;
+  std::size_t size_ = 0, received_ = 0;
+};
+
+}  // namespace oktopk

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frames that must not be believed, and messages that come before their receive.
+#include "oktopk/comm/tcp_link.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "oktopk/base/error.h"
+#include "tests/support/communicator_conformance.h"
+#include "tests/support/tcp_pair.h"
+
+namespace oktopk::tcp_link_test {
+namespace {
+
+using conformance::Message;
+using conformance::message;
+
+constexpr FrameTags kTags{4, 99};
+constexpr std::uint64_t kChannel = 8;
+
+Deadline soon() { return std::chrono::steady_clock::now() + std::chrono::seconds(20); }
+
+// A link of rank 0 to rank 1, and the bare connection of rank 1.
+class TcpLinks : public testing::Test {
+ protected:
+  TcpLinks() : TcpLinks(make_session_pair(false)) {}
+  explicit TcpLinks(std::pair<TcpSession, TcpSession> ends)
+      : link(std::move(ends.first), {kTags, 0, 1, 1000}), peer(std::move(ends.second)) {}
+
+  void put(FrameHead head, const Message& body = {}) {
+    write_fully(peer.socket, std::as_bytes(std::span(&head, 1)), soon());
+    write_fully(peer.socket, body, soon());
+  }
+  void put_message(const Message& body) { put(head_of(body), body); }
+  static FrameHead head_of(const Message& body) {
+    return {FrameKind::data, static_cast<std::uint32_t>(body.size()), body.size(), kChannel, kTags};
+  }
+  void receive() {
+    operation.slots.clear();
+    operation.slots.push_back({&operation, 1, kChannel, {}, &recv});
+    operation.open = 1;
+    link.receive(operation.slots[0]);
+  }
+  void expect_refused(const FrameHead& head, const std::string& reason) {
+    put(head);
+    try {
+      link.read();
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const CommError& error) {
+      EXPECT_NE(std::string(error.what()).find(reason), std::string::npos) << error.what();
+    }
+  }
+
+  TcpLink link;
+  TcpSession peer;
+  TcpOperation operation;
+  Message buffer = Message(2000);
+  Recv recv{1, buffer, 0};
+};
+
+TEST_F(TcpLinks, frame_of_another_epoch_is_refused) {
+  expect_refused({FrameKind::data, 0, 0, kChannel, {5, 99}}, "epoch 5");
+}
+TEST_F(TcpLinks, frame_of_another_membership_is_refused) {
+  expect_refused({FrameKind::data, 0, 0, kChannel, {4, 98}}, "membership");
+}
+TEST_F(TcpLinks, unknown_kind_is_refused) { expect_refused({FrameKind{77}, 0, 0, 0, kTags}, "kind 77"); }
+TEST_F(TcpLinks, long_control_frame_is_refused) {
+  expect_refused({FrameKind::failure, 1u << 30, 0, 0, kTags}, "control frame");
+}
+TEST_F(TcpLinks, piece_longer_than_its_message_is_refused) {
+  expect_refused({FrameKind::data, 100, 50, kChannel, kTags}, "does not fit");
+}
+TEST_F(TcpLinks, huge_piece_is_refused) {
+  expect_refused({FrameKind::data, ~0u, ~std::uint64_t{0}, kChannel, kTags}, "does not fit");
+}
+TEST_F(TcpLinks, failure_without_a_reason_is_refused) {
+  expect_refused({FrameKind::failure, 0, 0, 0, kTags}, "without a reason");
+}
+
+TEST_F(TcpLinks, end_without_goodbye_says_that_the_peer_died) {
+  peer.socket = Socket();
+  EXPECT_THROW(link.read(), CommError);
+}
+
+TEST_F(TcpLinks, message_goes_into_a_posted_receive) {
+  receive();
+  const Message sent = message(1, 0, 0, 700);
+  put_message(sent);
+  link.read();
+  EXPECT_EQ(operation.open, 0u);
+  EXPECT_EQ(conformance::arrived(recv), sent);
+}
+
+TEST_F(TcpLinks, early_messages_wait_in_order_up_to_the_bound) {
+  std::vector<Message> sent;
+  for (int i = 0; i < 3; ++i) sent.push_back(message(1, 0, i, 400));
+  for (const Message& one : sent) put_message(one);
+  link.read();
+  EXPECT_FALSE(link.wants_read()) << "the third one is beyond the bound";
+  for (const Message& one : sent) {
+    receive();
+    if (link.has_more()) link.read();
+    ASSERT_EQ(operation.open, 0u);
+    EXPECT_EQ(conformance::arrived(recv), one);
+  }
+  EXPECT_TRUE(link.wants_read());
+}
+
+TEST_F(TcpLinks, message_of_a_wild_size_allocates_nothing) {
+  put({FrameKind::data, 100, std::uint64_t{1} << 60, kChannel, kTags});
+  link.read();
+  EXPECT_FALSE(link.wants_read());
+  EXPECT_THROW((receive(), link.read()), CommError);  // larger than the capacity
+}
+
+TEST_F(TcpLinks, dying_half_way_through_a_piece_still_tells_why) {
+  const Message large = message(0, 1, 0, 4'000'000);
+  operation.slots.push_back({&operation, 1, kChannel, large, nullptr});
+  operation.open = 1;
+  link.send(operation.slots[0]);
+  link.write();
+  ASSERT_TRUE(link.wants_write()) << "the connection took all of it";
+  link.die(3, "rank 3 is the cause");
+  TcpLink other(std::move(peer), {kTags, 1, 0, std::size_t{8} << 20});
+  for (int i = 0; i < 1000; ++i) {
+    link.write();
+    try {
+      other.read();
+    } catch (const TcpFailure& failure) {
+      EXPECT_EQ(failure.culprit, 3);
+      EXPECT_STREQ(failure.what(), "rank 3 is the cause");
+      return;
+    }
+  }
+  ADD_FAILURE() << "the reason did not arrive";
+}
+
+}  // namespace
+}  // namespace oktopk::tcp_link_test

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// The transport's own properties: encryption, one reason on all ranks, bounds, threads. The conformance suites run on
+// it in communicator_test.cc and collectives_test.cc; real processes die in tests/tcp.
+#include "oktopk/comm/tcp.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "oktopk/base/error.h"
+#include "oktopk/comm/collectives.h"
+#include "tests/support/communicator_conformance.h"
+#include "tests/support/tcp_world.h"
+#include "tests/support/world.h"
+
+namespace oktopk::tcp_test {
+namespace {
+
+using conformance::Check;
+using conformance::Message;
+using conformance::message;
+
+// Runs the body on P ranks whose options `change` has changed.
+template <class Change>
+void run_changed(int P, Change change, const std::function<void(Communicator&)>& body) {
+  const KeyValueStore store = make_memory_store();
+  run_ranks(P, [&](int rank) {
+    TcpOptions options = tcp_options(rank, P, store, kTestTimeout);
+    change(options);
+    const auto comm = make_tcp_world(options);
+    body(*comm);
+  });
+}
+
+class TcpSealed : public testing::TestWithParam<Check> {};
+
+TEST_P(TcpSealed, transport_conforms) {
+  const Check check = GetParam();
+  const auto change = [&](TcpOptions& options) {
+    options.encrypt = true;
+    if (check.kills) options.timeout = conformance::kShortTimeout;
+  };
+  run_changed(3, change, check.run);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TcpSealed, testing::ValuesIn(conformance::kChecks),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(Tcp, all_ranks_hear_the_same_reason_at_once) {
+  std::vector<std::string> texts(5);
+  run_world("tcp", 5, [&](Communicator& comm) {
+    const auto me = static_cast<std::size_t>(comm.rank());
+    if (comm.rank() == 2) {
+      comm.kill();
+      return;
+    }
+    Message in(10);
+    Recv recv{(comm.rank() + 1) % 5 == 2 ? 0 : (comm.rank() + 1) % 5, in, 0};
+    try {
+      comm.exchange({}, {&recv, 1});
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const CommError& error) {
+      texts[me] = error.what();
+    }
+  });
+  for (const std::size_t rank : {0, 1, 3, 4})
+    EXPECT_EQ(texts[rank], text_of("tcp: rank ", rank, ": the world is dead: rank 2 abandoned an exchange"));
+}
+
+TEST(Tcp, rank_that_left_is_named_by_those_who_wait_for_it) {
+  run_world("tcp", 3, [&](Communicator& comm) {
+    if (comm.rank() == 1) return;
+    Message in(10);
+    Recv recv{1, in, 0};
+    try {
+      comm.exchange({}, {&recv, 1});
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const CommError& error) {
+      EXPECT_NE(std::string(error.what()).find("rank 1"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("left"), std::string::npos) << error.what();
+    }
+  });
+}
+
+TEST(Tcp, part_that_was_left_is_noticed) {
+  run_world("tcp", 3, [&](Communicator& comm) {
+    const auto wait_for = [](Communicator& where, int peer) {
+      Message in(1);
+      Recv recv{peer, in, 0};
+      where.exchange({}, {&recv, 1});
+    };
+    if (comm.rank() == 0) {
+      comm.split(0, 0).reset();
+      EXPECT_THROW(wait_for(comm, 1), CommError);
+    } else {
+      EXPECT_THROW(wait_for(*comm.split(0, 0), 0), CommError);
+    }
+  });
+}
+
+TEST(Tcp, world_outlives_its_parts_and_parts_the_world) {
+  run_world("tcp", 5, [&](Communicator& comm) {
+    for (int i = 0; i < 20; ++i) barrier(*comm.split(comm.rank() % 2, 0));
+    barrier(comm);
+  });
+}
+
+TEST(Tcp, early_messages_beyond_the_bound_wait_and_arrive_in_order) {
+  constexpr int kMessages = 50;
+  run_changed(
+      3, [](TcpOptions& options) { options.early_bytes = 100'000; },
+      [&](Communicator& comm) {
+        std::vector<Message> out, in(kMessages, Message(60'000));
+        for (int i = 0; i < kMessages; ++i) out.push_back(message(comm.rank(), 0, i, 50'000));
+        std::vector<Pending> pendings;
+        std::vector<Send> sends;
+        for (const Message& one : out) sends.push_back({neighbour(comm, 1), one});
+        for (const Send& send : sends) pendings.push_back(comm.start({&send, 1}, {}));
+        for (int i = 0; i < kMessages; ++i) {
+          Recv recv{neighbour(comm, -1), in[static_cast<std::size_t>(i)], 0};
+          comm.exchange({}, {&recv, 1});
+          ASSERT_EQ(conformance::arrived(recv), message(neighbour(comm, -1), 0, i, 50'000));
+        }
+        for (Pending& pending : pendings) pending.wait();
+      });
+}
+
+TEST(Tcp, large_exchange_goes_on_while_nobody_waits) {
+  run_world("tcp", 2, [&](Communicator& comm) {
+    const Message out = message(comm.rank(), 0, 0, 20'000'000);
+    Message in(out.size());
+    const Send send{1 - comm.rank(), out};
+    Recv recv{1 - comm.rank(), in, 0};
+    Pending pending = comm.start({&send, 1}, {&recv, 1});
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    pending.wait();
+    EXPECT_TRUE(in == message(1 - comm.rank(), 0, 0, out.size()));
+  });
+}
+
+TEST(Tcp, threads_wait_in_parts_at_the_same_time) {
+  run_world("tcp", 3, [&](Communicator& comm) {
+    const auto one = comm.split(0, 0);
+    const auto two = comm.split(0, -comm.rank());
+    std::jthread other([&] { conformance::survives_a_storm(*one); });
+    conformance::survives_a_storm(*two);
+  });
+}
+
+TEST(Tcp, dead_world_stays_dead_for_many_operations) {
+  run_world("tcp", 3, [&](Communicator& comm) {
+    comm.kill();
+    for (int i = 0; i < 10; ++i) EXPECT_THROW(barrier(comm), CommError);
+    EXPECT_THROW(comm.split(0, 0), CommError);
+  });
+}
+
+}  // namespace
+}  // namespace oktopk::tcp_test
