@@ -13,6 +13,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/base/simd.h"
 #include "tools/commands.h"
+#include "tools/flight_files.h"
 #include "tools/measure.h"
 #include "tools/options.h"
 #include "tools/worlds.h"
@@ -30,12 +31,13 @@ struct BenchOptions {
   WorldOptions world;
   std::string data = "gaussian";
   std::string event = "none";
-  std::string json_file, trace_file;
+  std::string json_file, trace_file, flight_folder;
   double shared = 0;
   std::optional<int> warm_up;
   int iterations = 20;
   bool check = false;
   bool fresh = false;
+  bool tentative = false;
   bool in_place = false;
   bool breakdown = false;
   bool spread = false;
@@ -168,6 +170,7 @@ MeasureOptions measure_options(const BenchOptions& o, const std::string& preset,
           .warm_up = preset == "dense" ? std::min(o.sparse_warm_up(), kShortWarmUp) : o.sparse_warm_up(),
           .iterations = o.iterations,
           .check = o.check,
+          .tentative = o.tentative,
           .fresh = o.fresh};
 }
 
@@ -204,7 +207,9 @@ int run_bench(const BenchOptions& o) {
   require(o.sparse_warm_up() >= 0, "-w ", o.sparse_warm_up(), ": the number of warm-up steps cannot be negative");
   require(o.iterations >= 1, "-n ", o.iterations, ": at least one iteration is needed");
   require(!o.in_place || o.world.transport == "mpi", "--in-place: for --transport mpi only");
+  FlightFiles flight(o.flight_folder);
   Worlds worlds(o.world.transport, o.in_place);
+  worlds.watch(&flight);
   const std::vector<int> ranks = o.world.sizes(worlds);
   o.method.check(ranks);
   GradientStream(o.stream(0), 0);  // refuses bad options
@@ -232,6 +237,7 @@ int run_bench(const BenchOptions& o) {
                            {"warm_up", o.sparse_warm_up()},
                            {"iterations", o.iterations},
                            {"fresh", o.fresh},
+                           {"tentative", o.tentative},
                            {"simd", to_string(simd_level())},
                            {"threads", o.compute.threads},
                            {"options", o.method.json()},
@@ -251,12 +257,14 @@ void add_bench(CLI::App& app, Action& action) {
                   "are stationary; 5 for dense and with --fresh)");
   sub->add_option("-n,--iters", o->iterations, "timed steps");
   sub->add_flag("-c,--check", o->check, "compare one more step with the oracle; exit 1 if it is wrong");
+  sub->add_flag("--tentative", o->tentative, "steps are proposed, agreed on and committed (docs/reliability.md)");
   sub->add_flag("--fresh", o->fresh, "empty residuals and owner memory before each step, as no training does");
   sub->add_flag("--breakdown", o->breakdown,
                 "below each row: median time in each phase of the step, and inside the communicator");
   sub->add_flag("--spread", o->spread, "columns for the fastest and the slowest rank");
   sub->add_option("-J,--json", o->json_file, "also write the rows to this file");
   TraceFile::add_option(*sub, o->trace_file);
+  FlightFiles::add_option(*sub, o->flight_folder);
   o->world.add_to(*sub);
   sub->add_flag("--in-place", o->in_place, "mpi: without the copies that make a failed exchange safe");
   sub->add_option("--data", o->data, "gaussian, laplace, layered (oktopk list has all)");

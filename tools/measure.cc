@@ -129,8 +129,9 @@ class Measurement {
 
   nlohmann::json run() {
     for (int i = 0; i < options_.warm_up; ++i) {
-      prepare();
-      show(sync_->step(next()));
+      if (options_.fresh) subject_.forget();
+      const Update update = step(next());
+      if (!update.is_dense()) mean_.show(update);
     }
     add(next());
     for (int i = 0; i < options_.iterations; ++i) {
@@ -139,11 +140,11 @@ class Measurement {
       time_axpy(gradient);
     }
     nlohmann::json row = gather();
-    prepare();
+    if (options_.fresh) subject_.forget();
     if (options_.check) {
       if (choice_of(subject_) != nullptr) {  // a review that is due would change the choice in the checked step
         sync_->step(next());
-        prepare();
+        if (options_.fresh) subject_.forget();
       }
       check(comm_, subject_, stream_.at(step_++), options_, row);
     }
@@ -166,24 +167,24 @@ class Measurement {
     value_at(*device_, std::span<const float>(sum_.get(), gradient.size()), 0);  // waits for the GPU
   }
 
-  void prepare() {
-    if (options_.fresh) subject_.forget();
-  }
-
-  // A dense update is already n values.
-  void show(const Update& update) {
-    if (!update.is_dense()) mean_.show(update);
+  Update step(std::span<const float> gradient) {
+    auto* reducer = options_.tentative ? dynamic_cast<Reducer*>(sync_.get()) : nullptr;
+    if (reducer == nullptr) return sync_->step(gradient);
+    const Update update = reducer->propose(gradient);
+    allreduce_small(static_cast<Communicator&>(counting_), std::uint64_t{1}, Reduction::min, work_);
+    reducer->commit();
+    return update;
   }
 
   void time_step(std::span<const float> gradient) {
-    prepare();
+    if (options_.fresh) subject_.forget();
     barrier(comm_);
     counting_.reset();
     timing_.reset();
     Timer timer;
-    const Update update = sync_->step(gradient);
+    const Update update = step(gradient);
     const double seconds = timer.lap();
-    show(update);
+    if (!update.is_dense()) mean_.show(update);  // a dense update is already n values
     seen_.seconds.push_back(seconds);
     seen_.dense.push_back(seconds + timer.lap());
     seen_.messages.push_back(static_cast<double>(counting_.traffic().duplex_messages));
@@ -261,6 +262,7 @@ class Measurement {
   DenseMean mean_;
   Limits limits_;
   Uninitialised<float> y_;  // as large as the residual
+  Workspace work_;
   Series seen_;
   std::shared_ptr<const Device> device_;
   DeviceFloats gradient_;  // of the device; null: on the host

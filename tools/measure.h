@@ -20,7 +20,8 @@ struct MeasureOptions {
   int warm_up = 200;
   int iterations = 20;
   bool check = false;
-  bool fresh = false;  // every step starts with an empty residual and empty owner memory, as no training does
+  bool tentative = false;  // steps are proposed, agreed on and committed, as by an ElasticReducer; not in nodes
+  bool fresh = false;      // every step starts with an empty residual and empty owner memory, as no training does
 };
 
 // Collective; the row is complete on rank 0 only. The stream gives this rank's gradients of n values.

@@ -7,6 +7,8 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
+#include "oktopk/base/version.h"
+#include "oktopk/comm/flight.h"
 #include "oktopk/sparse/top.h"
 
 namespace oktopk {
@@ -87,6 +89,7 @@ void Allreduce::run(Communicator& comm, const Device& device, const Contribution
   out.refreshed = steps_ == 0;
   out.arrived = out.merged = 0;
   const Statement statement = {n, k, fingerprint_};
+  const FlightLabel label(comm, name());
   try {
     do_run({comm, device, mine, n, k, codec(), step_tag(statement, steps_), steps_}, out);
   } catch (const UsageError& error) {
@@ -115,10 +118,26 @@ void Allreduce::agree(Communicator& comm, Index n, std::size_t k, std::string_vi
   const std::string mine = settings(name(), options_);
   fingerprint_ = hash_text(mine);
   std::ostringstream text;
-  text << "n = " << n << ", k = " << k << ", " << caller_options << ", preset and options " << mine;
+  text << "library " << library_version() << ", wire format " << kWireVersion << ", n = " << n << ", k = " << k << ", "
+       << caller_options << ", preset and options " << mine;
   require_equal(comm, "allreduce", text.str(), work_);
   agreed_ = true;
   n_ = n;
+}
+
+void Allreduce::note_changes() {
+  before_ = {};
+  save(before_);
+  do_note_changes();
+}
+
+void Allreduce::forget_changes() { do_forget_changes(); }
+
+void Allreduce::undo_changes(const Device& device, Index n, int rank, int P) {
+  const Bytes before = before_.seal();
+  StateReader state(before);
+  load(state, n, rank, P);
+  do_undo_changes(device);
 }
 
 void Allreduce::load_memory(const Device& /*device*/, std::span<const float> values) {

@@ -83,6 +83,14 @@ class Allreduce {
   // remembered.
   virtual void load_memory(const Device& device, std::span<const float> values);
 
+  // Tentative runs: note_changes() before a run, then either undo_changes(), which gives owner memory, thresholds and
+  // cuts the values that they had, also when the run threw half-way; or forget_changes(). Local. COST: O(k). undo is
+  // for objects that have run before; a first run is taken back by making the object anew.
+  void note_changes();
+  void forget_changes();
+  void undo_changes(const Device& device, Index n, int rank, int P);
+  std::uint64_t steps() const { return steps_; }
+
   // Throws UsageError when the options do not fit P ranks. Local.
   virtual void check_ranks(int /*P*/) const {}
 
@@ -106,6 +114,10 @@ class Allreduce {
 
  protected:
   virtual void do_run(const Step& step, Outcome& out) = 0;
+  // The same for owner memory.
+  virtual void do_note_changes() {}
+  virtual void do_forget_changes() {}
+  virtual void do_undo_changes(const Device& /*device*/) {}
   virtual void do_save(StateWriter& /*state*/) const {}
   virtual void do_load(StateReader& /*state*/, Index /*n*/, int /*rank*/, int /*P*/) {}
 
@@ -116,6 +128,7 @@ class Allreduce {
   RunScratch runs_;
   std::uint64_t fingerprint_ = 0;
   std::uint64_t steps_ = 0;
+  StateWriter before_;  // the state without memory, before a tentative run
   bool agreed_ = false;
   Index n_ = 0;  // of all steps; k may change from step to step, on all ranks alike
 };

@@ -37,6 +37,10 @@ class Circulant final : public Allreduce {
   void load_memory(const Device& device, std::span<const float> values) override;
 
  protected:
+  void do_note_changes() override { memory_.note_changes(); }
+  void do_forget_changes() override { memory_.forget_changes(); }
+  void do_undo_changes(const Device& device) override { memory_.undo(device); }
+
   void do_run(const Step& step, Outcome& out) override {
     if (step.count == 0) prepare(step);
     reduce(step, out);

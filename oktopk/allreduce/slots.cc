@@ -16,6 +16,7 @@
 
 #include "oktopk/allreduce/allreduce.h"
 #include "oktopk/allreduce/parts/slot_messages.h"
+#include "oktopk/allreduce/parts/undo_list.h"
 #include "oktopk/base/error.h"
 
 namespace oktopk {
@@ -41,6 +42,12 @@ class Slots final : public Allreduce {
   void open(const Device& device, Index n, int rank, int P) override;
 
  protected:
+  void do_note_changes() override { changes_.begin(); }
+  void do_forget_changes() override { changes_.end(); }
+  void do_undo_changes(const Device& device) override {
+    changes_.undo(device, places(), 0);
+    changes_.end();
+  }
   void do_run(const Step& step, Outcome& out) override {
     if (step.count == 0) open(step.device, step.n, step.comm.rank(), step.P());
     const SlotStep now{deal_, step.k, step.count, step.tag};
@@ -68,6 +75,7 @@ class Slots final : public Allreduce {
   std::uint64_t k_ = 0;  // that the global threshold is for; 0: none yet
   std::uint32_t bound_ = slots::kLeastBound;
 
+  UndoList changes_;  // of memory_, in a tentative step
   SlotWriter writer_;
   std::vector<SparseVector> by_owner_;
   SparseVector entries_, taken_, rest_;
@@ -123,6 +131,7 @@ void Slots::add_arrivals(const SlotStep& now, const Step& step) {
     open_message(now, step.comm, q, entries_);
     if (!entries_.empty() && deal_.index(rank_, entries_.idx.back()) >= deal_.n)
       fail_world(step.comm, "slots: the message of rank ", q, " has an entry beyond n = ", deal_.n);
+    changes_.note(step.device, places(), 0, entries_.idx);
     step.device.add_at(places(), 0, entries_);
   }
 }
@@ -151,6 +160,7 @@ void Slots::take_share(const SlotStep& now, const Step& step) {
   SlotTail tail = writer_.write(now, taken_, bound_, mine_, rest_);
   for (std::size_t j = 0; j < slots::kStepsDown; ++j) tail[j] = below[j];
   end_slot(mine_, bound_, reached_of(tail));
+  changes_.note_taken(taken_);
   step.device.clear_at(places(), 0, taken_.idx);
   step.device.add_at(places(), 0, rest_);
 }

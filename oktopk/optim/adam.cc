@@ -131,7 +131,7 @@ class Adam final : public UpdateRule {
     replace(v_, state.take_all_finite<float>("second moment", 0), "the second moment");
     caught_up_ = state.take<std::uint32_t>();
     replace(last_, state.take_all<std::uint32_t>(), "the clocks");
-    clock_.load(state);
+    clock_.load(state, t_);
     replace(arrivals_, state.take_all<std::uint32_t>(), "the counts of arrivals");
     require(clock_.now() == (is_lazy() ? t_ : 0), "state: a clock at step ", clock_.now(), ", but Adam at step ", t_);
     const auto within = [&](const auto& steps) { return std::ranges::all_of(steps, [&](auto x) { return x <= t_; }); };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "oktopk/optim/interval_clock.h"
 
+#include <algorithm>
+
 #include "oktopk/base/error.h"
 #include "oktopk/base/state.h"
 
@@ -28,18 +30,20 @@ void IntervalClock::save(StateWriter& state) const {
   }
 }
 
-void IntervalClock::load(StateReader& state) {
+void IntervalClock::load(StateReader& state, std::uint64_t steps_made) {
   *this = IntervalClock();
   const auto count = state.take<std::uint64_t>();
-  constexpr std::uint64_t kMostTicks = 1U << 31U;
+  constexpr std::uint64_t kMostTicks = (1U << 31U) - 1;
+  const std::uint64_t most = std::min(steps_made, kMostTicks);
   for (std::uint64_t i = 0; i < count; ++i) {
     const auto steps = state.take<std::uint64_t>();
     const auto rate = state.take_finite<double>("a learning rate", 0);
     const auto decay = state.take_finite<double>("a weight decay", 0);
     require(decay_of_one_step(rate, decay) > 0, "state: a learning rate of ", rate, " and a weight decay of ", decay,
             ", but their product must be less than 1");
-    require(steps > 0 && now() + steps < kMostTicks, "state: a run of ", steps, " steps after step ", now(),
-            ", but a run has at least one step, and all runs together fewer than 2^31");
+    // Before the totals grow: a few bytes can claim any number of steps.
+    require(steps > 0 && steps <= most - now(), "state: a run of ", steps, " steps after step ", now(),
+            ", but a run has at least one step, and all runs together the ", most, " that were made");
     for (std::uint64_t step = 0; step < steps; ++step) tick(rate, decay);
   }
 }

@@ -99,8 +99,8 @@ class IntervalClock {
   std::uint32_t rescalings() const { return rescalings_; }  // of all totals: they became too small for a double
 
   void save(StateWriter& state) const;
-  // UsageError when the runs make no sense.
-  void load(StateReader& state);
+  // UsageError when the runs make no sense, or have more steps than were made.
+  void load(StateReader& state, std::uint64_t steps_made);
 
  private:
   double rate_ = 0;  // of this step, as kept_

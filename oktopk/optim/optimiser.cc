@@ -82,7 +82,7 @@ void Optimiser::catch_up(std::span<float> weights) {
 
 // Once: with different options or learning rates, the weights of the ranks would drift apart silently.
 void Optimiser::agree() {
-  if (agreed_) return;
+  if (agreed_ || !sync_.begins_with_all()) return;
   Workspace work;
   require_equal(sync_.comm(), "optimiser", in_words(rule_->description(), ", learning rate ", learning_rate()), work);
   agreed_ = true;
@@ -126,15 +126,39 @@ Bytes Optimiser::save() const {
 }
 
 void Optimiser::write(StateWriter& state) const {
+  write_rule(state);
+  state.put_state([&](StateWriter& inner) { sync_.write(inner); });
+}
+
+void Optimiser::write_rule(StateWriter& state) const {
   state.put_text(rule_->description());
   state.put(learning_rate());
   rule_->save(state);
-  state.put_state([&](StateWriter& inner) { sync_.write(inner); });
+}
+
+Bytes Optimiser::save_shared() const {
+  require(!rule_->sparsifies_updates, "optimiser: save_shared() with sparsify = updates, where nothing is shared");
+  return write_state([&](StateWriter& state) { write_rule(state); });
+}
+
+void Optimiser::load_shared(std::span<const std::byte> bytes) {
+  require(!rule_->sparsifies_updates, "optimiser: load_shared() with sparsify = updates, where nothing is shared");
+  StateReader state(bytes);
+  std::unique_ptr<UpdateRule> rule = read_rule(state);
+  state.finish();
+  rule_ = std::move(rule);
 }
 
 Optimiser::Saved Optimiser::open(std::span<const std::byte> bytes) const {
   StateReader state(bytes);
   require_saver(state, "an optimiser");
+  std::unique_ptr<UpdateRule> rule = read_rule(state);
+  const auto synchroniser = state.take_view();
+  state.finish();
+  return {std::move(rule), synchroniser};
+}
+
+std::unique_ptr<UpdateRule> Optimiser::read_rule(StateReader& state) const {
   const std::string options = state.take_text();
   const std::string mine = rule_->description();
   const auto [theirs, ours] = first_difference(options, mine);
@@ -143,16 +167,14 @@ Optimiser::Saved Optimiser::open(std::span<const std::byte> bytes) const {
   rule->learning_rate = state.take<float>();
   check_rate(rule->learning_rate, rule->decoupled_decay);
   rule->load(state);
-  const auto synchroniser = state.take_view();
-  state.finish();
-  return {std::move(rule), synchroniser};
+  return rule;
 }
 
 // Every rank reads its part of the state, then the synchronisers read theirs; only then anything is replaced.
 void Optimiser::load(std::span<const std::byte> state) {
   Saved saved;
   Workspace work;
-  agree_on_success(sync_.comm(), work, [&] { saved = open(state); });
+  agree_on_success(sync_.comm(), work, [&] { saved = open(state); }, {Call::Kind::load});
   sync_.load(saved.second);
   rule_ = std::move(saved.first);
 }

@@ -29,6 +29,7 @@ Sparsify find_sparsify(std::string_view name);
 // messages of a few bytes.
 float clip_factor(Communicator& comm, Gradient gradient, float clip_norm);
 
+class StateReader;
 class StateWriter;
 class UpdateRule;
 
@@ -70,6 +71,10 @@ class Optimiser {
   Bytes save() const;
   void write(StateWriter& state) const;
   void load(std::span<const std::byte> state);
+  // The part that is equal on all ranks, for a rank that joins a run (ElasticHooks): the optimiser without its
+  // synchroniser. Local. UsageError with Sparsify::updates, where each rank has a state of its own.
+  Bytes save_shared() const;
+  void load_shared(std::span<const std::byte> state);
   void load_all(std::size_t count, const ReadState& read);
 
  protected:
@@ -79,6 +84,8 @@ class Optimiser {
   // A rule, and the state of the synchroniser as a view.
   using Saved = std::pair<std::unique_ptr<UpdateRule>, std::span<const std::byte>>;
   Saved open(std::span<const std::byte> state) const;
+  void write_rule(StateWriter& state) const;
+  std::unique_ptr<UpdateRule> read_rule(StateReader& state) const;
   void check_weights(std::span<const float> weights) const;
   void agree();
 

@@ -105,7 +105,7 @@ void BucketedReducer::launch(Exchange exchange) {
   const std::lock_guard lock(mutex_);
   require(!in_flight_, "bucketed reducer: a step is in flight: wait() ends it");
   in_flight_ = true;
-  log_->begin(comm_);
+  log_->begin(comm_, reducers_.front()->steps() + 1);
   is_ready_.assign(tensors_.size(), 0);
   exchange_ = std::move(exchange);
   std::vector<std::size_t> tensors;

@@ -44,7 +44,7 @@ void BucketedReducer::load_buckets(const std::function<void(std::size_t bucket)>
 void BucketedReducer::load(std::span<const std::byte> state) {
   check_idle("load");
   std::vector<std::span<const std::byte>> states;
-  agree_on_success(comm_, work_, [&] { states = read(state); });
+  agree_on_success(comm_, work_, [&] { states = read(state); }, {Call::Kind::load});
   load_buckets([&](std::size_t b) { reducers_[b]->load(states[b]); });
 }
 

@@ -7,6 +7,7 @@
 #include "oktopk/allreduce/parts/gather.h"
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
+#include "oktopk/comm/flight.h"
 #include "oktopk/reduce/density.h"
 #include "oktopk/reduce/nodes.h"
 #include "oktopk/reduce/notes.h"
@@ -99,13 +100,15 @@ Update NodeReducer::step(Gradient gradient, float scale) {
   Span span(options_.trace, "step", "node");
   PhaseTimer timer(options_.trace, "node");
   times_ = {};
-  const StepInput input{gradient, scale, n_, *options_.device, options_.nan_policy, work_};
+  comm_.flight()->begin_step(steps() + 1);
+  const StepInput input{gradient, scale, n_, *options_.device, options_.nan_policy, work_, steps()};
   if (!fits_on_all_ranks(comm_, input, timer, times_)) {
     sent_ = {};
     return {.sparse = {}, .skipped = true};
   }
   const Update update = all_or_dead([&] { return synchronise(gradient, scale); });
   density_->count_step();
+  comm_.flight()->end_step();
   span.arg("step", steps());
   span.arg("n", n_);
   span.arg("gathered", update.size());
@@ -196,6 +199,7 @@ Update NodeReducer::share_sparse(const Update& update) {
 Update NodeReducer::flush() {
   check_sound();
   times_ = {};
+  if (options_.nan_policy != NanPolicy::local) agree_on_success(comm_, work_, [] {}, {Call::Kind::flush, steps()});
   return all_or_dead([&] {
     const Update update = reducer_ ? reducer_->flush() : Update{};
     return share(update, true);

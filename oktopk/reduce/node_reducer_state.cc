@@ -83,7 +83,7 @@ void NodeReducer::restore(const Load& load) {
 
 void NodeReducer::load(std::span<const std::byte> state) {
   Saved saved;
-  agree_on_success(comm_, work_, [&] { saved = read(state); });
+  agree_on_success(comm_, work_, [&] { saved = read(state); }, {Call::Kind::load});
   const auto least = allreduce_small(comm_, saved.steps, Reduction::min, work_);
   const auto most = allreduce_small(comm_, saved.steps, Reduction::max, work_);
   require(least == most, "state: the ranks' states were saved after different numbers of steps, ", least, " to ", most);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "oktopk/allreduce/allreduce.h"
+#include "oktopk/comm/flight.h"
 
 namespace oktopk {
 namespace {
@@ -17,12 +18,40 @@ constexpr std::size_t kTextBytes = 476;
 // A note as it travels.
 struct Slip {
   std::uint32_t severity = 0;
+  std::uint32_t kind = 0;
+  std::uint32_t steps = 0;
   std::array<char, kTextBytes> text{};  // zeros after its end
 };
 
-Slip write(const Note& note) {
+// Kind and steps in 30 bits; the severity goes above them.
+constexpr std::uint32_t kCallBits = 30;
+constexpr std::uint32_t kCallMask = (1U << kCallBits) - 1;
+std::uint32_t code_of(const Call& call) {
+  return (static_cast<std::uint32_t>(call.kind) << 28U) | (static_cast<std::uint32_t>(call.steps) & 0x0FFFFFFFU);
+}
+
+std::string call_in_words(const Slip& slip) {
+  constexpr std::array<std::string_view, 4> kCalls = {"another function", "step()", "flush()", "load()"};
+  const std::string call(kCalls[std::min<std::size_t>(slip.kind, kCalls.size() - 1)]);
+  return slip.kind == static_cast<std::uint32_t>(Call::Kind::load)
+             ? call
+             : call + " after " + std::to_string(slip.steps) + " steps";
+}
+
+// Names the first rank that makes another call than rank 0.
+void require_same_calls(std::span<const Slip> all) {
+  const auto other = std::find_if(
+      all.begin(), all.end(), [&](const Slip& slip) { return slip.kind != all[0].kind || slip.steps != all[0].steps; });
+  if (other == all.end()) return;
+  fail<UsageError>("reducer: rank ", other - all.begin(), " calls ", call_in_words(*other), ", but rank 0 calls ",
+                   call_in_words(all[0]), ": all ranks must make the same calls");
+}
+
+Slip write(const Note& note, const Call& call) {
   constexpr std::string_view kCut = "...";
-  Slip slip{.severity = static_cast<std::uint32_t>(note.severity)};
+  Slip slip{.severity = static_cast<std::uint32_t>(note.severity),
+            .kind = static_cast<std::uint32_t>(call.kind),
+            .steps = static_cast<std::uint32_t>(call.steps)};
   const bool fits = note.text.size() <= kTextBytes;
   std::copy_n(note.text.begin(), std::min(note.text.size(), kTextBytes), slip.text.begin());
   if (!fits) std::copy(kCut.begin(), kCut.end(), slip.text.end() - kCut.size());
@@ -31,12 +60,19 @@ Slip write(const Note& note) {
 
 }  // namespace
 
-Note compare_notes(Communicator& comm, const Note& mine, Workspace& work) {
-  const std::uint32_t gravest = allreduce_small(comm, static_cast<std::uint32_t>(mine.severity), Reduction::max, work);
-  if (gravest == static_cast<std::uint32_t>(Severity::fine)) return {};
-  const Slip slip = write(mine);
+Note compare_notes(Communicator& comm, const Note& mine, Workspace& work, const Call& call) {
+  const FlightLabel label(comm, "notes");
+  const std::uint32_t severity = static_cast<std::uint32_t>(mine.severity) << kCallBits;
+  // The largest call, and the complement of the smallest.
+  std::array<std::uint32_t, 2> most = {severity | code_of(call), severity | (~code_of(call) & kCallMask)};
+  allreduce_small(comm, std::span<std::uint32_t>(most), Reduction::max, work);
+  const std::uint32_t gravest = most[0] >> kCallBits;
+  const bool is_same = (most[0] & kCallMask) == (~most[1] & kCallMask);
+  if (gravest == static_cast<std::uint32_t>(Severity::fine) && is_same) return {};
+  const Slip slip = write(mine, call);
   std::vector<Slip> all(static_cast<std::size_t>(comm.size()));
   allgather(comm, std::as_bytes(std::span(&slip, 1)), std::as_writable_bytes(std::span(all)), work);
+  require_same_calls(all);
   const auto first = std::find_if(all.begin(), all.end(), [&](const Slip& s) { return s.severity == gravest; });
   if (first == all.end()) fail_world(comm, "a rank reported trouble and then took it back");
   const auto end = std::find(first->text.begin(), first->text.end(), '\0');
@@ -52,7 +88,7 @@ std::string_view way_out(bool is_comm_dead) {
 
 Cost notes_cost(int P) {
   const double rounds = ceil_log2(P);
-  return sequential(rounds, rounds * (sizeof(std::uint32_t) + kCheckBytes));
+  return sequential(rounds, rounds * (2 * sizeof(std::uint32_t) + kCheckBytes));
 }
 
 Note inspect_size(Gradient gradient, float scale, std::size_t n) {
@@ -80,7 +116,7 @@ bool fits_on_all_ranks(Communicator& comm, const StepInput& in, PhaseTimer& time
     note = compares || comm.size() == 1 ? inspect_values(in.device, in.gradient, in.scale, in.n)
                                         : inspect_size(in.gradient, in.scale, in.n);
   times.check += timer.lap("check");
-  if (compares) note = compare_notes(comm, note, in.work);
+  if (compares) note = compare_notes(comm, note, in.work, {Call::Kind::step, in.steps});
   times.exchange += timer.lap("notes");
   if (note.severity == Severity::fine) return true;
   require(in.policy == NanPolicy::skip && note.severity == Severity::skippable, "reducer: ", note.text);

@@ -25,21 +25,29 @@ struct Note {
   std::string text = {};
 };
 
+// The call that a rank makes, and the steps that it has made before. All ranks must make the same one.
+struct Call {
+  enum class Kind : std::uint32_t { other, step, flush, load };
+  Kind kind = Kind::other;
+  std::uint64_t steps = 0;
+};
+
 // Collective. Returns the gravest note of all ranks, the first rank's among equals, the same on every rank; its text
-// names the rank. Texts of more than 476 characters are cut.
+// names the rank. Texts of more than 476 characters are cut. UsageError on every
+// rank when they make different calls.
 // COST: ceil(log2 P) messages of a few bytes; as many again, with the texts, when there is trouble.
-Note compare_notes(Communicator& comm, const Note& mine, Workspace& work);
+Note compare_notes(Communicator& comm, const Note& mine, Workspace& work, const Call& call = {});
 
 // Collective: runs `act` on every rank; when it throws a UsageError on one rank, every rank throws it.
 template <class Act>
-void agree_on_success(Communicator& comm, Workspace& work, const Act& act) {
+void agree_on_success(Communicator& comm, Workspace& work, const Act& act, const Call& call = {}) {
   Note note;
   try {
     act();
   } catch (const UsageError& error) {
     note = {Severity::error, error.what()};
   }
-  note = compare_notes(comm, note, work);
+  note = compare_notes(comm, note, work, call);
   require(note.severity == Severity::fine, note.text);
 }
 
@@ -82,7 +90,8 @@ struct StepInput {
   const Device& device;
   NanPolicy policy;
   Workspace& work;
-  Note note = {};  // an error that the caller has found
+  std::uint64_t steps = 0;  // made before
+  Note note = {};           // an error that the caller has found
 };
 
 // Collective, except with NanPolicy::local: whether the inputs of all ranks fit. False: the step is to be skipped.

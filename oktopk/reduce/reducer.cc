@@ -66,9 +66,6 @@ Reducer::Reducer(Communicator& comm, Index n, const ReducerOptions& options, int
 
 Reducer::~Reducer() = default;
 
-void Reducer::take_unsent(std::span<float> out) { state_->unsent.take(out); }
-void Reducer::give_unsent(std::span<const float> values) { state_->unsent.give(values); }
-void Reducer::forget() { state_->unsent.clear(); }
 CooView Reducer::sent() const {
   if (gpu_steps_) gpu_steps_->fetch_selection();
   return state_->selection;
@@ -79,7 +76,7 @@ StepTimes Reducer::times() const { return state_->log.last.times; }
 std::uint64_t Reducer::steps() const { return state_->density.steps(); }
 
 StepMetrics Reducer::metrics() const {
-  StepMetrics metrics = state_->log.metrics(n_, comm_.size(), sent(), state_->outcome.update);
+  StepMetrics metrics = state_->log.metrics(n_, state_->setting.P, sent(), state_->outcome.update);
   metrics.preset = state_->allreduce->name();
   metrics.codec = state_->allreduce->coding();
   return metrics;
@@ -89,27 +86,15 @@ bool Reducer::prepare(std::optional<ExternalPrice> measured) {
   state_->unsent.check_sound();
   if (state_->is_prepared) return next_is_external();
   PhaseTimer timer(options_.trace, "reducer");
-  state_->log.begin(comm_);
+  state_->log.begin(comm_, steps() + 1);
   review();
   state_->allreduce->agree(comm_, n_, k_, settings_);
   if (state_->is_calibration_due())
-    state_->use_profile(calibrate(comm_, {.cpu = options_.cpu, .external_dense = measured}));
+    state_->use_profile(state_->log.uncounted(
+        comm_, [&] { return calibrate(comm_, {.cpu = options_.cpu, .external_dense = measured}); }));
   state_->log.last.times = {.exchange = timer.lap("agree")};
   state_->is_prepared = true;
   return next_is_external();
-}
-
-void Reducer::prepare_flush() {
-  state_->unsent.check_sound();
-  state_->log.begin(comm_);
-  state_->allreduce->agree(comm_, n_, k_, settings_);
-  state_->is_prepared = true;
-}
-
-// Decides as step() does.
-bool Reducer::next_is_external() const {
-  if (!options_.choice.external_dense) return false;
-  return state_->allreduce->is_dense() ? state_->allreduce->codec().lossless() : state_->density.is_dense();
 }
 
 // Preset auto: collective when it is due, which depends on the number of steps alone. It runs between two steps,
@@ -140,27 +125,37 @@ void Reducer::guard(const Act& act) {
 }
 
 Update Reducer::step(Gradient gradient, float scale) { return step(gradient, scale, Note{}); }
-
 Update Reducer::step(Gradient gradient, float scale, const Note& note) {
   Span span(options_.trace, "step", "reducer");
+  require_closed("step");
+  if (!begin_step(gradient, scale, note)) return finish({.sparse = {}, .skipped = true}, span);
+  guard([&] {
+    synchronise(gradient, scale);
+    settle(is_dense_step());
+  });
+  is_added_ = false;
+  count_step();
+  return finish({{state_->outcome.update.idx, mean_}, dense_mean_}, span);
+}
+
+// False: all ranks leave the step out.
+bool Reducer::begin_step(Gradient gradient, float scale, const Note& note) {
   prepare();
   state_->is_prepared = false;
   PhaseTimer timer(options_.trace, "reducer");
-  const StepInput input{gradient, scale, n_, *options_.device, options_.nan_policy, work_, note};
-  if (!fits_on_all_ranks(comm_, input, timer, state_->log.last.times)) {
-    state_->selection.clear();
-    return finish({.sparse = {}, .skipped = true}, span);
-  }
-  guard([&] {
-    if (state_->allreduce->is_dense())
-      dense_step(gradient, scale, *state_->allreduce);
-    else if (state_->density.is_dense())
-      dense_step(gradient, scale, *dense_);
-    else
-      sparse_step(gradient, scale);
-  });
-  count_step();
-  return finish({{state_->outcome.update.idx, mean_}, dense_mean_}, span);
+  const StepInput input{gradient, scale, n_, *options_.device, options_.nan_policy, work_, steps(), note};
+  if (fits_on_all_ranks(comm_, input, timer, state_->log.last.times)) return true;
+  state_->selection.clear();
+  return false;
+}
+
+bool Reducer::is_dense_step() const { return state_->allreduce->is_dense() || state_->density.is_dense(); }
+
+void Reducer::synchronise(Gradient gradient, float scale) {
+  if (is_dense_step())
+    dense_step(gradient, scale, state_->allreduce->is_dense() ? *state_->allreduce : *dense_);
+  else
+    sparse_step(gradient, scale);
 }
 
 void Reducer::sparse_step(Gradient gradient, float scale) {
@@ -173,11 +168,21 @@ void Reducer::sparse_step(Gradient gradient, float scale) {
   } else {
     select_and_exchange(gradient, scale, k);
   }
-  PhaseTimer timer(options_.trace, "reducer");
-  if (!gpu_steps_) state_->rule->settle(state_->unsent.residual(), state_->selection, state_->outcome);
   mean_.resize(state_->outcome.update.size());
   divide(state_->outcome.update.val, state_->setting.divisor, mean_);
   dense_mean_.clear();
+}
+
+// The second half of a step: the accumulator becomes the residual of the next one.
+void Reducer::settle(bool is_dense) {
+  PhaseTimer timer(options_.trace, "reducer");
+  Residual& residual = state_->unsent.residual();
+  if (is_dense) {
+    settle_dense(residual, state_->outcome);
+    state_->unsent.set_may_exist(!state_->outcome.dense_returned.empty());
+  } else if (!gpu_steps_) {
+    state_->rule->settle(residual, state_->selection, state_->outcome);
+  }
   state_->log.last.times.settle = timer.lap("settle");
 }
 
@@ -188,10 +193,13 @@ void Reducer::select_and_exchange(Gradient gradient, float scale, std::size_t k)
   SparseVector& selection = state_->selection;
   StepTimes& times = state_->log.last.times;
   state_->leave_gpu();
-  if (options_.decay != 1) state_->unsent.multiply(options_.decay);
+  if (options_.decay != 1 && !is_added_) state_->unsent.multiply(options_.decay);
   state_->unsent.set_may_exist(true);
+  mark();
+  if (is_added_) gradient = {};
   state_->selector->select(device, residual.begin(gradient, scale), k, selection, state_->allreduce->most_selected(k));
   residual.accumulated();
+  is_added_ = true;
   times.select = timer.lap("select", {{"k", k}, {"selected", selection.size()}});
   if (state_->density.adapts()) compare_shares();
   state_->allreduce->run(comm_, device, {.selection = selection, .gradient = gradient}, n_, k, state_->outcome);
@@ -222,8 +230,11 @@ void Reducer::dense_step(Gradient gradient, float scale, Allreduce& exchange) {
   StepMetrics& log = state_->log.last;
   log.k = n_;
   state_->unsent.fold_memory();
-  device.accumulate(residual.begin(gradient, scale));
+  state_->unsent.set_may_exist(true);  // until settle(): roll_back() leaves the accumulator
+  mark();
+  device.accumulate(residual.begin(is_added_ ? Gradient{} : gradient, scale));
   residual.accumulated();
+  is_added_ = true;
   state_->selection.clear();
   log.times.select = timer.lap("select");
   exchange.run(comm_, device, {.selection = {}, .dense = residual.values(), .gradient = gradient, .checks_sum = true},
@@ -233,16 +244,18 @@ void Reducer::dense_step(Gradient gradient, float scale, Allreduce& exchange) {
   dense_mean_.resize(outcome.dense_update.size());
   if (!divide(outcome.dense_update, state_->setting.divisor, dense_mean_))
     fail_overflow(exchange.name(), first_nonfinite(outcome.dense_update));
-  settle_dense(residual, outcome);
-  state_->unsent.set_may_exist(!outcome.dense_returned.empty());
-  log.times.settle = timer.lap("settle");
 }
 
 Update Reducer::flush() {
   Span span(options_.trace, "flush", "reducer");
+  require_closed("flush");
   prepare_flush();
   state_->is_prepared = false;
-  guard([&] { dense_step({}, 1.0F, *dense_); });  // floats, so that nothing is left
+  guard([&] {
+    dense_step({}, 1.0F, *dense_);  // floats, so that nothing is left
+    settle(true);
+  });
+  is_added_ = false;
   return finish({{state_->outcome.update.idx, mean_}, dense_mean_}, span);
 }
 
@@ -250,7 +263,7 @@ Update Reducer::flush() {
 void Reducer::count_step() {
   const bool is_warm = state_->density.is_warm();
   state_->density.count_step();
-  if (!is_warm || !state_->tuner || comm_.size() == 1 || !options_.choice.review) return;
+  if (!is_warm || !state_->tuner || state_->setting.P == 1 || !options_.choice.review) return;
   const StepTimes& times = state_->log.last.times;
   state_->tuner->observe(times.select + times.exchange + times.settle, static_cast<double>(state_->outcome.arrived),
                          static_cast<double>(state_->outcome.merged));
@@ -270,31 +283,6 @@ Update Reducer::finish(const Update& update, Span& span) {
   span.arg("bytes", log.wire_bytes);
   span.arg("preset", state_->allreduce->name());
   return update;
-}
-
-Update Reducer::end_external(const ExternalStep& made) {
-  require(state_->is_prepared, "reducer: end_external() without prepare()");
-  require(made.skipped || !state_->unsent.may_exist(), "reducer: end_external(), but take_unsent() was not called");
-  state_->is_prepared = false;
-  state_->selection.clear();
-  state_->outcome = {};
-  mean_.clear();
-  dense_mean_.clear();
-  StepMetrics& log = state_->log.last;
-  log.times.exchange += made.seconds;
-  log.k = n_;
-  if (!made.skipped && !made.is_flush) count_step();
-  const Update update{.sparse = {}, .dense = {}, .skipped = made.skipped};
-  state_->log.end(steps(), {}, update, comm_);
-  log.wire_bytes += made.bytes;
-  log.is_dense = !made.skipped;
-  log.gathered = made.skipped ? 0 : n_;
-  return update;
-}
-
-void Reducer::fail_external() {
-  state_->unsent.spoil(comm_.size() > 1);
-  comm_.kill();
 }
 
 }  // namespace oktopk

@@ -111,6 +111,22 @@ class Reducer final : public Synchroniser {
   Update step(Gradient gradient, float scale = 1.0F) override;
   Update flush() override;
 
+  // A step in two halves. propose() makes the whole exchange; then commit() makes it final, or roll_back() takes it
+  // back, also after propose() threw: owner memory, thresholds, cuts and counters are what they were. The accumulator
+  // (residual + gradient, with the decay) stays, and a dense step leaves the owner memory in it. The next propose() is
+  // the retry: give it the same gradient, which is added only if the failed attempt had not come so far. All ranks must
+  // commit, or all roll back: ElasticReducer sees to it. COST beyond step(): O(k). In between no other call that
+  // changes or saves the state: UsageError. With options.exchange (steps on the GPU) propose() is a UsageError.
+  Update propose(Gradient gradient, float scale = 1.0F);
+  Update propose_flush();
+  void commit();
+  void roll_back();
+  bool is_open() const { return open_ != Open::no; }  // propose() was called, and neither of the other two
+
+  // This Reducer on another communicator, after ranks have come or gone: with its unsent values and its place in the
+  // schedules; thresholds, cuts and preset auto's times start anew. This one is empty afterwards. Local.
+  std::unique_ptr<Reducer> moved_to(Communicator& comm);
+
   // Moves unsent values between Reducers, when the layout of the gradient changes: every value that take_unsent()
   // writes is given once, at its new index, on the rank that took it. Local, but all ranks must do both together.
   // UsageError, with nothing changed, when the size is not n, or a given value is not finite or makes the residual
@@ -151,6 +167,7 @@ class Reducer final : public Synchroniser {
  private:
   friend class BucketedReducer;  // brings notes of its own and loads the states of all buckets together
   friend class NodeReducer;
+  friend class ElasticReducer;
   // The parts of a Reducer (reducer_state.h), for the Python layer, tools and tests. Valid until the next load().
   friend ReducerState& state_of(Reducer& reducer) { return *reducer.state_; }
   friend const ReducerState& state_of(const Reducer& reducer) { return *reducer.state_; }
@@ -162,8 +179,19 @@ class Reducer final : public Synchroniser {
   void write(StateWriter& state) const override;
   void restore(const std::function<std::unique_ptr<ReducerState>()>& make);
 
+  // A tentative step: none; being made, or failed; waiting for commit() or roll_back(); the same, but left out.
+  enum class Open { no, half, whole, skipped };
+
   template <class Act>
   void guard(const Act& act);
+  bool begin_step(Gradient gradient, float scale, const Note& note);
+  void synchronise(Gradient gradient, float scale);
+  bool is_dense_step() const;
+  void settle(bool is_dense);
+  void mark();
+  template <class Exchange>
+  Update complete(Span& span, const Exchange& exchange);
+  void require_closed(std::string_view what) const;
   void sparse_step(Gradient gradient, float scale);
   void select_and_exchange(Gradient gradient, float scale, std::size_t k);
   void dense_step(Gradient gradient, float scale, Allreduce& exchange);
@@ -185,6 +213,9 @@ class Reducer final : public Synchroniser {
   std::unique_ptr<GpuStepMaker> gpu_steps_;  // with options.exchange
   Uninitialised<float> mean_;                // of the entries, after a sparse step
   Uninitialised<float> dense_mean_;          // after a dense step
+  Open open_ = Open::no;
+  bool is_flush_ = false;  // the open step is
+  bool is_added_ = false;  // the gradient of the next step is in the residual already, after roll_back()
   Workspace work_;
 };
 

@@ -255,11 +255,15 @@ std::unique_ptr<ReducerState> StateMerge::finish() {
   return std::move(state_);
 }
 
-void Reducer::write(StateWriter& state) const { state_->write(state); }
+void Reducer::write(StateWriter& state) const {
+  require_closed("save()");
+  state_->write(state);
+}
 
 void Reducer::restore(const std::function<std::unique_ptr<ReducerState>()>& make) {
+  require_closed("load()");
   std::unique_ptr<ReducerState> state;
-  agree_on_success(comm_, work_, [&] { state = make(); });
+  agree_on_success(comm_, work_, [&] { state = make(); }, {Call::Kind::load});
   const AdaptiveDensity::Words k = state->density.adaptive().words();
   std::array<std::uint64_t, 5> least = {state->density.steps(), state->source, k[0], k[1], k[2]};
   std::array<std::uint64_t, 5> most = least;
@@ -270,6 +274,7 @@ void Reducer::restore(const std::function<std::unique_ptr<ReducerState>()>& make
   require(least == most, "state: the ranks were given different states");
   state->outcome = std::move(state_->outcome);  // the caller may still look at the last update
   state_ = std::move(state);
+  is_added_ = false;
 }
 
 void Reducer::load(std::span<const std::byte> bytes) {

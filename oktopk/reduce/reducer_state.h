@@ -64,6 +64,13 @@ struct StateOrigin {
   static StateOrigin read(StateReader& state);
 };
 
+// The state before a tentative step, without the exchange in force and its owner memory: it notes its own changes.
+struct TentativeMark {
+  DensityPlan density;
+  StateWriter selector;
+  bool is_first;  // step of the exchange
+};
+
 // A copy of everything that a step changes, without the results.
 struct ReducerSnapshot {
   std::optional<DensityPlan> density;
@@ -110,6 +117,11 @@ class ReducerState {
   // must do it together.
   void go_back(const ReducerSnapshot& snapshot);
 
+  // A tentative step: mark() before it, then take_back(), or keep(). The residual is not part of it. Local.
+  void mark();
+  void take_back();
+  void keep();
+
   ReducerSetting setting;
   DensityPlan density;
   std::optional<Tuner> tuner;  // of preset auto
@@ -129,6 +141,7 @@ class ReducerState {
   void use(const std::optional<Tuner>& its_tuner);
   void clear_results();
 
+  std::optional<TentativeMark> mark_;
   std::unique_ptr<CudaSlots> gpu_;
   mutable bool is_gpu_ahead_ = false;  // of selector and allreduce
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "oktopk/comm/flight.h"
 #include "oktopk/reduce/synchroniser.h"
 
 namespace oktopk {
@@ -14,13 +15,24 @@ struct StepLog {
   MessageCount before;
   MessageCount besides;  // that the communicator did not send
 
-  void begin(const Communicator& comm) {
+  void begin(Communicator& comm, std::uint64_t step) {
+    comm.flight()->begin_step(step);
     last = {};
     besides = {};
     before = comm.sent_so_far();
   }
 
-  void end(std::uint64_t steps, CooView selection, const Update& update, const Communicator& comm) {
+  // act(), whose messages are no part of the step.
+  template <class Act>
+  auto uncounted(const Communicator& comm, const Act& act) {
+    const MessageCount counted = comm.sent_so_far() - before;
+    auto result = act();
+    before = comm.sent_so_far() - counted;
+    return result;
+  }
+
+  void end(std::uint64_t steps, CooView selection, const Update& update, Communicator& comm) {
+    comm.flight()->end_step();
     const MessageCount sent = comm.sent_so_far() - before;
     last.step = steps;
     last.selected = selection.size();

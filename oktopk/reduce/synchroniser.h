@@ -84,7 +84,7 @@ struct StepMetrics {
   // the ranks compared their shares in this step.
   double share = 0;
   std::uint64_t messages = 0;    // sent by this rank in this step; without those of an external dense step
-  std::uint64_t wire_bytes = 0;  // their bytes; without those of a calibration's splits (first step of preset auto)
+  std::uint64_t wire_bytes = 0;  // their bytes; without those of a calibration (first step of preset auto)
   double dense_bytes = 0;        // that a dense allreduce of floats would send: 2n(P-1)/P * 4
   StepTimes times;               // seconds on this rank
   std::string preset;            // the preset in force, chosen by auto or by name
@@ -103,6 +103,9 @@ class Synchroniser {
 
   virtual Communicator& comm() const = 0;
   virtual Index n() const = 0;
+
+  // Whether all ranks begin together, and so can compare settings in their first call. A rank that joins a run cannot.
+  virtual bool begins_with_all() const { return true; }
 
   // Collective. Adds scale * gradient to what is unsent and synchronises.
   virtual Update step(Gradient gradient, float scale = 1.0F) = 0;

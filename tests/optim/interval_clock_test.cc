@@ -57,7 +57,7 @@ TEST(IntervalClock, load_restores_all) {
 
   IntervalClock other;
   StateReader reader(state);
-  other.load(reader);
+  other.load(reader, clock.now());
   reader.finish();
   EXPECT_EQ(other.now(), clock.now());
   EXPECT_EQ(other.runs().size(), 6u);
@@ -77,11 +77,13 @@ TEST(IntervalClock, load_refuses_runs_that_make_no_sense) {
     const Bytes state = writer.seal();
     return message_of([&] {
       StateReader reader(state);
-      IntervalClock().load(reader);
+      IntervalClock().load(reader, 1000);
     });
   };
   EXPECT_NE(message(0.5, 3).find("less than 1"), std::string::npos);
   EXPECT_NE(message(0.1, 0).find("a run of 0 steps"), std::string::npos);
+  // 24 bytes that would take 32 GiB.
+  EXPECT_NE(message(0.1, 0x7fffffff).find("a run of 2147483647 steps"), std::string::npos);
 }
 
 }  // namespace

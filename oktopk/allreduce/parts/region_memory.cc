@@ -28,6 +28,7 @@ float below(const Threshold& threshold, float windows) {
 
 void RegionMemory::load(const Device& device, Range region, std::span<const float> host) {
   OKTOPK_DCHECK(host.empty() || host.size() == region.width());
+  if (changes_.is_on()) note_all(device);
   if (region.width() > capacity_) {
     capacity_ = region.width();
     memory_ = {};  // first, so that there is never room for both
@@ -35,6 +36,35 @@ void RegionMemory::load(const Device& device, Range region, std::span<const floa
   }
   region_ = region;
   device.write(floats(), host);
+  forget_log();
+}
+
+// All values are about to go. Only those of before the step are worth keeping.
+void RegionMemory::note_all(const Device& device) {
+  changes_.undo(device, floats(), region_.begin);
+  if (replaced_) return;
+  replaced_.emplace(Replaced{region_, {}});
+  append_to(device, replaced_->entries);
+}
+
+void RegionMemory::note_changes() {
+  replaced_.reset();
+  changes_.begin();
+}
+
+void RegionMemory::forget_changes() {
+  replaced_.reset();
+  changes_.end();
+}
+
+void RegionMemory::undo(const Device& device) {
+  changes_.undo(device, floats(), region_.begin);
+  changes_.end();
+  if (replaced_) {
+    load(device, replaced_->region);
+    device.add_at(floats(), region_.begin, replaced_->entries);
+  }
+  forget_changes();
   forget_log();
 }
 
@@ -73,6 +103,7 @@ void RegionMemory::add_take(const Device& device, CooView v, const Threshold& th
 }
 
 void RegionMemory::visit(const Device& device, CooView v, std::uint32_t threshold, SparseVector& taken) {
+  changes_.note(device, floats(), region_.begin, v.idx);
   device.add_take(floats(), region_.begin, v, {.take = threshold, .report = logged_from_}, taken, near_);
   for (const Index i : near_.idx) log(i);
 }
@@ -89,6 +120,7 @@ void RegionMemory::log(Index i) {
 void RegionMemory::take_logged(const Device& device, const Threshold& threshold, NearTail& near) {
   const TakeBounds bounds{.take = bits_of_threshold(threshold.value), .report = 1};
   device.add_take(floats(), region_.begin, {log_, {}}, bounds, large_, near_);
+  changes_.note_taken(large_);
   near.count(threshold, near_.val);
   make_canonical(large_, runs_);
 }

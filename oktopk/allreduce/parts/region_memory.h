@@ -11,9 +11,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "oktopk/allreduce/parts/undo_list.h"
 #include "oktopk/device/device.h"
 #include "oktopk/sparse/coo.h"
 #include "oktopk/sparse/sum.h"
@@ -44,6 +46,11 @@ class RegionMemory {
   // factor 0 empties it.
   void scale(const Device& device, float factor);
 
+  // From here on changes are noted; undo() takes them back, also a new region; forget_changes() ends it.
+  void note_changes();
+  void forget_changes();
+  void undo(const Device& device);
+
  private:
   std::span<float> floats() { return {memory_.get(), region_.width()}; }
   void visit(const Device& device, CooView v, std::uint32_t threshold, SparseVector& taken);
@@ -51,9 +58,17 @@ class RegionMemory {
   void scan(const Device& device, float from);
   void forget_log();
   void log(Index i);
+  void note_all(const Device& device);
   std::size_t most_logged() const;
 
+  struct Replaced {
+    Range region;
+    SparseVector entries;
+  };
+
   Range region_;
+  UndoList changes_;
+  std::optional<Replaced> replaced_;  // the memory of before, where the step has taken another region
   DeviceFloats memory_;
   std::size_t capacity_ = 0;  // floats of memory_
   // Holds every index whose magnitude (its bits) is at least logged_from_, and perhaps others.

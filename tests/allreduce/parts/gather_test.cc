@@ -37,10 +37,10 @@ TEST(Frames, expect_frame_that_is_due_opens_it) {
 
 TEST(Frames, expect_frame_of_another_step_or_range_names_peer_and_what_was_due) {
   const std::string step = refusal(make_frame(), 78, kRange);
-  for (const char* part : {"from rank 5", "another step, problem or range, or damaged", "tag 78"})
+  for (const char* part : {"from rank 5", "another step or with other options, or a damaged one", "tag 78"})
     EXPECT_NE(step.find(part), std::string::npos) << step;
   const std::string range = refusal(make_frame(), kTag, {100, 201});
-  for (const char* part : {"from rank 5", "another step, problem or range", "[100, 201)"})
+  for (const char* part : {"from rank 5", "another step or with other options", "[100, 201)"})
     EXPECT_NE(range.find(part), std::string::npos) << range;
 }
 

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oktopk/allreduce/parts/undo_list.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "oktopk/allreduce/parts/region_memory.h"
+
+namespace oktopk::undo_list_test {
+namespace {
+
+TEST(UndoList, gives_back_the_values_of_before_the_first_of_several_changes) {
+  const auto device = make_cpu_device();
+  std::vector<float> x = {1, 0, -3, 4, 0};
+  const std::vector<float> before = x;
+  UndoList list;
+  list.begin();
+  const std::vector<Index> first = {10, 11, 12};
+  list.note(*device, x, 10, first);
+  x[0] = 7, x[1] = 8, x[2] = 9;
+  const std::vector<Index> taken = {12, 13};
+  const std::vector<float> values = {9, 4};
+  list.note_taken({taken, values});
+  x[2] = 0, x[3] = 0;
+  list.note(*device, x, 10, first);
+  x[1] = -1, x[2] = 5;
+  list.undo(*device, x, 10);
+  EXPECT_EQ(x, before);
+}
+
+TEST(UndoList, notes_nothing_while_it_is_off) {
+  const auto device = make_cpu_device();
+  std::vector<float> x = {1, 2};
+  UndoList list;
+  const std::vector<Index> idx = {0};
+  list.note(*device, x, 0, idx);
+  x[0] = 5;
+  list.undo(*device, x, 0);
+  EXPECT_EQ(x[0], 5);
+}
+
+SparseVector entries_of(const Device& device, const RegionMemory& memory) {
+  SparseVector entries;
+  memory.append_to(device, entries);
+  return entries;
+}
+
+TEST(UndoList, region_memory_comes_back_after_takes_and_a_new_region) {
+  const auto device = make_cpu_device();
+  RegionMemory memory;
+  memory.load(*device, {2, 6}, std::vector<float>{1, -2, 0, 4});
+  const SparseVector before = entries_of(*device, memory);
+  const std::vector<Index> idx = {3, 4};
+  const std::vector<float> val = {5, 0.5F};
+  SparseVector taken;
+  NearTail near;
+  memory.note_changes();
+  memory.add_take(*device, {idx, val}, {.value = 3, .window = 0.1F}, taken, near);
+  ASSERT_EQ(taken.size(), 2U);
+  memory.load(*device, {0, 3});
+  const std::vector<Index> other = {1};
+  const std::vector<float> one = {1};
+  memory.add(*device, {other, one});
+  memory.undo(*device);
+  EXPECT_EQ(memory.region(), (Range{2, 6}));
+  EXPECT_EQ(entries_of(*device, memory).idx, before.idx);
+  EXPECT_EQ(entries_of(*device, memory).val, before.val);
+}
+
+}  // namespace
+}  // namespace oktopk::undo_list_test

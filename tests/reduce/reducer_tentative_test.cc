@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "oktopk/base/error.h"
+#include "oktopk/reduce/reducer.h"
+#include "oktopk/reduce/reducer_options.h"
+#include "oktopk/reduce/reducer_state.h"
+#include "tests/support/faults.h"
+#include "tests/support/message.h"
+#include "tests/support/runs.h"
+#include "tests/support/training.h"
+
+namespace oktopk::reducer_tentative_test {
+namespace {
+
+constexpr Index n = 700;
+constexpr std::size_t k = 20;
+
+ReducerOptions options_of(const TestedMethod& method) {
+  ReducerOptions options = method.options(k);
+  options.warmup = {{2, 1}, {2, 0.2}};
+  return only_used(options);
+}
+
+// Owner memory, cuts, thresholds and counters, without the residual.
+Bytes rest_of(const Reducer& reducer) {
+  const ReducerState& state = state_of(reducer);
+  StateWriter words;
+  words.put(state.density.steps());
+  state.selector->save(words);
+  state.allreduce->save(words);
+  words.put(state.unsent.memory().region.begin);
+  state.unsent.write_memory(words);
+  return words.seal();
+}
+
+class ReducerTentative : public testing::TestWithParam<TestedMethod> {};
+
+TEST_P(ReducerTentative, step_that_was_taken_back_twice_equals_a_plain_step_bit_by_bit) {
+  for (const int P : {1, 2, 3, 5})
+    for (const Input input : {Input::gaussian, Input::skewed})
+      run_world("threads", P, [&](Communicator& comm) {
+        Reducer plain(comm, n, options_of(GetParam()));
+        Reducer tentative(comm, n, options_of(GetParam()));
+        for (std::uint64_t step = 0; step < 80; ++step) {
+          const auto gradient = gradient_of(plain, step, input);
+          const auto bits = bits_of(plain.step(gradient));
+          ASSERT_EQ(bits_of(tentative.propose(gradient)), bits);
+          tentative.roll_back();
+          ASSERT_EQ(bits_of(tentative.propose(gradient)), bits) << "the gradient is not added twice";
+          tentative.roll_back();
+          ASSERT_EQ(bits_of(tentative.propose({})), bits) << "step " << step << ", P = " << P;
+          tentative.commit();
+          ASSERT_EQ(tentative.save(), plain.save()) << "step " << step << ", P = " << P;
+          ASSERT_EQ(tentative.steps(), step + 1);
+        }
+      });
+}
+
+TEST_P(ReducerTentative, roll_back_leaves_the_accumulator_and_nothing_else) {
+  run_world("threads", 3, [&](Communicator& comm) {
+    Reducer reducer(comm, n, options_of(GetParam()));
+    for (std::uint64_t step = 0; step < 12; ++step) {
+      const auto gradient = gradient_of(reducer, step, Input::dyadic);
+      const Bytes before = rest_of(reducer);
+      std::vector<float> expected(state_of(reducer).unsent.values().begin(), state_of(reducer).unsent.values().end());
+      for (Index i = 0; i < n; ++i) expected[i] += gradient[i];
+      const bool folds = state_of(reducer).density.is_dense();
+      reducer.propose(gradient);
+      reducer.roll_back();
+      if (!folds) {
+        ASSERT_EQ(rest_of(reducer), before) << "step " << step;
+        const auto now = state_of(reducer).unsent.values();
+        ASSERT_EQ(std::vector<float>(now.begin(), now.end()), expected);
+      }
+      reducer.propose({});
+      reducer.commit();
+    }
+  });
+}
+
+// A rank dies at each of its messages. The others roll back: their accumulators and all else are as if the step had
+// only begun.
+TEST_P(ReducerTentative, failure_at_any_message_can_be_taken_back) {
+  const int P = 3;
+  for (std::uint64_t at = 0; at < 40; ++at) {
+    bool struck = false;
+    run_world("threads", P, [&](Communicator& world) {
+      const auto steady = world.split(0, world.rank());
+      const auto doomed = world.split(0, world.rank());
+      Reducer reducer(*steady, n, only_used(GetParam().options(k)));
+      for (std::uint64_t step = 0; step < 5; ++step) reducer.step(gradient_of(reducer, step, Input::dyadic));
+      const Bytes before = rest_of(reducer);
+      FaultyCommunicator faulty(*doomed, {world.rank() == 1 ? FaultKind::die : FaultKind::none, at});
+      Reducer moved(faulty, n, only_used(GetParam().options(k)));
+      state_of(moved).read(reducer.save());
+      const auto gradient = gradient_of(reducer, 5, Input::dyadic);
+      std::vector<float> expected(state_of(moved).unsent.values().begin(), state_of(moved).unsent.values().end());
+      const std::vector<float> unchanged = expected;
+      for (Index i = 0; i < n; ++i) expected[i] += gradient[i];
+      bool failed = false;
+      try {
+        moved.propose(gradient);
+      } catch (const CommError&) {
+        failed = true;
+      }
+      if (world.rank() == 1) struck = faulty.has_struck();
+      moved.roll_back();
+      ASSERT_EQ(rest_of(moved), before) << "message " << at;
+      const auto now = state_of(moved).unsent.values();
+      const std::vector<float> values(now.begin(), now.end());
+      ASSERT_TRUE(values == expected || (failed && values == unchanged)) << "message " << at;
+      barrier(world);
+    });
+    if (!struck) return;
+  }
+  FAIL() << "a step has fewer messages than this";
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, ReducerTentative, testing::ValuesIn(all_methods()),
+                         [](const auto& method) { return method.param.name(); });
+
+TEST(ReducerTentativeCalls, calls_in_the_wrong_order_are_refused) {
+  run_world("threads", 2, [](Communicator& comm) {
+    Reducer reducer(comm, n, preset_options("circulant", k));
+    const std::vector<float> gradient(n, 1.0F);
+    EXPECT_THROW(reducer.commit(), UsageError);
+    EXPECT_THROW(reducer.roll_back(), UsageError);
+    reducer.propose(gradient);
+    EXPECT_THROW(reducer.propose(gradient), UsageError);
+    EXPECT_THROW(reducer.step(gradient), UsageError);
+    EXPECT_THROW(reducer.flush(), UsageError);
+    EXPECT_THROW(reducer.save(), UsageError);
+    EXPECT_THROW(reducer.forget(), UsageError);
+    reducer.commit();
+    EXPECT_EQ(reducer.steps(), 1U);
+    EXPECT_THROW(reducer.propose(std::vector<float>(n + 1)), UsageError);
+    EXPECT_FALSE(reducer.is_open());
+    reducer.step(gradient);
+  });
+}
+
+TEST(ReducerTentativeCalls, moved_reducer_keeps_mass_and_place) {
+  run_world("threads", 3, [](Communicator& comm) {
+    const ReducerOptions options = preset_options("circulant", k);
+    Reducer reducer(comm, n, options);
+    for (std::uint64_t step = 0; step < 4; ++step) reducer.step(gradient_of(reducer, step, Input::dyadic));
+    std::vector<float> unsent(n);
+    Reducer copy(comm, n, options);
+    copy.load(reducer.save());
+    copy.take_unsent(unsent);
+    const auto other = comm.split(0, comm.rank());
+    const auto moved = reducer.moved_to(*other);
+    EXPECT_EQ(moved->steps(), 4U);
+    std::vector<float> kept(n);
+    moved->take_unsent(kept);
+    EXPECT_EQ(kept, unsent);
+    EXPECT_EQ(reducer.unsent_norm(), 0);
+  });
+}
+
+}  // namespace
+}  // namespace oktopk::reducer_tentative_test
