@@ -14,6 +14,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/varint.h"
+#include "oktopk/base/version.h"
 #include "oktopk/codec/coding.h"
 #include "oktopk/sparse/top.h"
 
@@ -23,7 +24,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
 
 constexpr std::uint16_t kMagic = 0x4B4F;  // "OK" in memory
-constexpr std::uint8_t kVersion = 3;
+constexpr std::uint8_t kVersion = kWireVersion;
 
 // The checksum covers the payload and this context, which does not travel: both sides fill it in.
 struct Context {
@@ -201,9 +202,9 @@ Frame open_frame(std::span<const std::byte> bytes, const FrameSpec& spec) {
   std::uint32_t announced = 0;
   std::memcpy(&announced, bytes.data(), kFrameChecksumBytes);
   if (const std::uint32_t sum = frame_checksum_of(frame, spec.tag); sum != announced) {
-    fail<CommError>("a frame of another step, problem or range, or damaged (checksum ", announced, " announced, ", sum,
-                    " computed over ", frame.count, " entries; expected tag ", spec.tag, ", range [", spec.range.begin,
-                    ", ", spec.range.end, "), codec ", to_string(spec.codec), ")");
+    fail<CommError>("a frame of another step or with other options, or a damaged one (checksum ", announced,
+                    " announced, ", sum, " computed over ", frame.count, " entries; expected tag ", spec.tag,
+                    ", range [", spec.range.begin, ", ", spec.range.end, "), codec ", to_string(spec.codec), ")");
   }
   return frame;
 }

@@ -8,6 +8,7 @@
 #include <bit>
 
 #include "oktopk/base/varint.h"
+#include "oktopk/comm/flight.h"
 
 namespace oktopk {
 namespace {
@@ -38,6 +39,11 @@ void open_blocks(Communicator& comm, std::span<const std::size_t> capacities, in
 
 }  // namespace
 
+void note_failure(Communicator& comm, std::string_view text) {
+  comm.flight()->note_error(text);
+  comm.kill();
+}
+
 void expect_size(Communicator& comm, std::string_view operation, const Recv& recv, std::size_t size) {
   if (recv.size == size) return;
   fail_world(comm, operation, ": ", recv.size, " bytes from rank ", recv.peer, ", expected ", size);
@@ -51,6 +57,7 @@ HalvingRound halving_round(int P, int i) {
 }
 
 void barrier(Communicator& comm) {
+  const FlightLabel label(comm, "barrier");
   const int P = comm.size();
   for (int distance = 1; distance < P; distance *= 2) {
     const Send send{neighbour(comm, distance), {}};
@@ -65,6 +72,7 @@ void broadcast(Communicator& comm, int root, std::span<std::byte> data) {
 }
 
 std::size_t broadcast_up_to(Communicator& comm, int root, std::span<std::byte> buffer, std::size_t size) {
+  const FlightLabel label(comm, "broadcast");
   const int P = comm.size();
   require(root >= 0 && root < P, "broadcast: root ", root, " in a world of size ", P);
   const int place = neighbour(comm, -root);
@@ -88,6 +96,7 @@ std::size_t broadcast_up_to(Communicator& comm, int root, std::span<std::byte> b
 
 void allgatherv(Communicator& comm, std::span<const std::byte> mine, std::span<const std::size_t> capacities,
                 Gathered& out) {
+  const FlightLabel label(comm, "allgatherv");
   const int P = comm.size();
   const int rank = comm.rank();
   require(capacities.size() == static_cast<std::size_t>(P), "allgatherv: ", capacities.size(),

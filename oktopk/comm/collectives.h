@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -57,11 +58,15 @@ inline int neighbour(const Communicator& comm, int shift) {
   return rank < 0 ? rank + comm.size() : rank >= comm.size() ? rank - comm.size() : rank;
 }
 
+// Leaves the communicator dead, with `text` as the cause in its flight recorder.
+void note_failure(Communicator& comm, std::string_view text);
+
 // For received bytes that make no sense: leaves the communicator dead and throws CommError.
 template <class... Parts>
 [[noreturn]] void fail_world(Communicator& comm, const Parts&... parts) {
-  comm.kill();
-  fail<CommError>("rank ", comm.rank(), ": ", parts...);
+  const std::string text = text_of("rank ", comm.rank(), ": ", parts...);
+  note_failure(comm, text);
+  throw CommError(text);
 }
 
 // Calls fail_world() unless exactly `size` bytes arrived.
@@ -113,6 +118,17 @@ T allreduce_small(Communicator& comm, T value, Reduction reduction, Workspace& w
 // COST: an allgather of kAgreementBytes per rank; the texts travel only when they differ.
 inline constexpr std::size_t kAgreementBytes = 2 * sizeof(std::uint64_t) + kCheckBytes;
 void require_equal(Communicator& comm, std::string_view who, std::string_view mine, Workspace& work);
+
+// The weights, or whatever must be equal on all ranks, are not. The communicator lives.
+struct Divergence : UsageError {
+  using UsageError::UsageError;
+};
+
+// Collective: throws the same Divergence on every rank unless `mine` holds the same bytes on all. It names the ranks
+// that differ from the majority, or all groups where there is none, with `what` and `step`.
+// COST: a pass over `mine`, and an allgather of kAgreementBytes per rank.
+void check_equal(Communicator& comm, std::string_view what, std::span<const std::byte> mine, std::uint64_t step,
+                 Workspace& work);
 
 // The first items that differ in two such lists. Long items are cut around the difference.
 std::pair<std::string_view, std::string_view> first_difference(std::string_view a, std::string_view b);

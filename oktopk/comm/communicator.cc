@@ -2,7 +2,10 @@
 // The checks in front of every transport, and the life of a started exchange.
 #include "oktopk/comm/communicator.h"
 
+#include <exception>
+
 #include "oktopk/base/error.h"
+#include "oktopk/comm/flight.h"
 
 namespace oktopk {
 
@@ -28,12 +31,58 @@ MessageCount count_sent(std::span<const Send> sends, int self) { return count(se
 MessageCount count_received(std::span<const Recv> recvs, int self) { return count(recvs, self); }
 
 Pending::~Pending() {
-  if (comm_ != nullptr) comm_->abandon(ticket_);
+  if (comm_ == nullptr) return;
+  comm_->abandon(ticket_);
+  comm_->flight()->end(operation_, {}, FlightState::abandoned);
 }
 
 void Pending::wait() {
   require(comm_ != nullptr, "wait: this exchange was already waited for");
-  std::exchange(comm_, nullptr)->finish(ticket_);
+  Communicator& comm = *std::exchange(comm_, nullptr);
+  FlightRecorder& flight = *comm.flight();
+  try {
+    comm.finish(ticket_);
+  } catch (const std::exception& error) {
+    flight.end(operation_, recvs_, FlightState::failed);
+    flight.note_error(error.what());
+    throw;
+  }
+  flight.end(operation_, recvs_, FlightState::done);
+}
+
+Communicator::Communicator() : flight_(std::make_shared<FlightRecorder>()) {}
+Communicator::~Communicator() = default;
+
+const std::shared_ptr<FlightRecorder>& Communicator::flight() {
+  flight_line();
+  return flight_;
+}
+
+FlightLine& Communicator::flight_line() {
+  if (line_ == nullptr)
+    line_ = flight_->open({.name = "world", .rank = rank(), .size = size(), .transport = std::string(transport())});
+  return *line_;
+}
+
+void Communicator::join_flight(Communicator& whole, std::string name, std::span<const int> ranks) {
+  require(line_ == nullptr, "join_flight: this communicator has a record already");
+  FlightLine line{.name = std::move(name), .rank = rank(), .size = size(), .transport = std::string(transport())};
+  const FlightLine& outer = whole.flight_line();
+  for (const int r : ranks) line.ranks.push_back(outer.ranks.empty() ? r : outer.ranks[static_cast<std::size_t>(r)]);
+  flight_ = whole.flight_;
+  line_ = flight_->open(std::move(line));
+}
+
+void Communicator::share_flight(Communicator& inner) {
+  flight_ = inner.flight();
+  line_ = inner.line_;
+}
+
+std::unique_ptr<Communicator> Communicator::as_part(std::unique_ptr<Communicator> part, int color,
+                                                    std::span<const int> ranks) {
+  FlightLine& mine = flight_line();
+  part->join_flight(*this, text_of(mine.name, '/', mine.parts++, ':', color), ranks);
+  return part;
 }
 
 Pending Communicator::start(std::span<const Send> sends, std::span<Recv> recvs) {
@@ -44,16 +93,29 @@ Pending Communicator::start(std::span<const Send> sends, std::span<Recv> recvs) 
     require(recv.peer >= 0 && recv.peer < P, "start: receive from rank ", recv.peer, " in a world of size ", P);
     recv.size = 0;
   }
-  Pending pending(*this, begin(sends, recvs));
+  FlightLine& line = flight_line();
+  const std::uint64_t operation = flight_->begin(line, sends, recvs);
+  Pending pending(*this, begin_recorded(operation, sends, recvs), operation, recvs);
   const MessageCount sent = count_sent(sends, rank());
   sent_.messages += sent.messages;
   sent_.bytes += sent.bytes;
   return pending;
 }
 
+std::uint64_t Communicator::begin_recorded(std::uint64_t operation, std::span<const Send> sends,
+                                           std::span<Recv> recvs) {
+  try {
+    return begin(sends, recvs);
+  } catch (const std::exception& error) {
+    flight_->end(operation, {}, FlightState::failed);
+    flight_->note_error(error.what());
+    throw;
+  }
+}
+
 void Communicator::kill() noexcept {
   try {
-    const Pending abandoned = start({}, {});
+    abandon(begin({}, {}));
   } catch (...) {
     // begin() throws if the communicator is dead already.
   }

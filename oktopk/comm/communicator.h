@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -47,12 +48,19 @@ MessageCount count_sent(std::span<const Send> sends, int self);
 MessageCount count_received(std::span<const Recv> recvs, int self);
 
 class Communicator;
+class FlightRecorder;
+struct FlightLine;
 
 // One started exchange. Destroying it before wait() abandons the exchange, which leaves the communicator dead.
 class Pending {
  public:
-  Pending(Communicator& comm, std::uint64_t ticket) : comm_(&comm), ticket_(ticket) {}
-  Pending(Pending&& other) noexcept : comm_(std::exchange(other.comm_, nullptr)), ticket_(other.ticket_) {}
+  Pending(Communicator& comm, std::uint64_t ticket, std::uint64_t operation, std::span<const Recv> recvs)
+      : comm_(&comm), ticket_(ticket), operation_(operation), recvs_(recvs) {}
+  Pending(Pending&& other) noexcept
+      : comm_(std::exchange(other.comm_, nullptr)),
+        ticket_(other.ticket_),
+        operation_(other.operation_),
+        recvs_(other.recvs_) {}
   Pending& operator=(Pending&&) = delete;
   ~Pending();
 
@@ -61,6 +69,8 @@ class Pending {
  private:
   Communicator* comm_;
   std::uint64_t ticket_;
+  std::uint64_t operation_;  // of the flight recorder
+  std::span<const Recv> recvs_;
 };
 
 class Communicator {
@@ -68,7 +78,10 @@ class Communicator {
   using Duration = std::chrono::nanoseconds;
   static constexpr Duration kDefaultTimeout = std::chrono::seconds(60);
 
-  virtual ~Communicator() = default;
+  Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  virtual ~Communicator();
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
@@ -96,14 +109,32 @@ class Communicator {
   // of it at once if the transport can tell them, at their timeout otherwise.
   void kill() noexcept;
 
+  // The record of the last operations (flight.h), shared with the parts of split(). Any thread may read it.
+  const std::shared_ptr<FlightRecorder>& flight();
+  // This communicator in it; shared with decorators.
+  FlightLine& flight_line();
+  // Records from now on in the recorder of `whole`, as communicator `name`, which is equal on all ranks. ranks[r] is
+  // the number in `whole` of rank r; empty: unknown. REQUIRES: before the first exchange.
+  void join_flight(Communicator& whole, std::string name, std::span<const int> ranks = {});
+
   // For transports and decorators. begin() starts an exchange and names it with a ticket; finish() blocks until it is
   // complete; abandon() withdraws it so that its buffers may be freed.
   virtual std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) = 0;
   virtual void finish(std::uint64_t ticket) = 0;
   virtual void abandon(std::uint64_t ticket) noexcept = 0;
 
+ protected:
+  // For decorators: records as `inner`.
+  void share_flight(Communicator& inner);
+  // For split(): the new part, which joins the flight of this communicator.
+  std::unique_ptr<Communicator> as_part(std::unique_ptr<Communicator> part, int color, std::span<const int> ranks = {});
+
  private:
+  std::uint64_t begin_recorded(std::uint64_t operation, std::span<const Send> sends, std::span<Recv> recvs);
+
   MessageCount sent_;
+  std::shared_ptr<FlightRecorder> flight_;
+  std::shared_ptr<FlightLine> line_;  // null before the first use
 };
 
 }  // namespace oktopk

@@ -20,9 +20,11 @@ namespace oktopk {
 // Passes everything on to `inner`; the base of the decorators.
 class ForwardingCommunicator : public Communicator {
  public:
-  explicit ForwardingCommunicator(Communicator& inner) : inner_(&inner) {}
+  explicit ForwardingCommunicator(Communicator& inner) : inner_(&inner) { share_flight(inner); }
   explicit ForwardingCommunicator(std::unique_ptr<Communicator> inner)
-      : owned_(std::move(inner)), inner_(owned_.get()) {}
+      : owned_(std::move(inner)), inner_(owned_.get()) {
+    share_flight(*inner_);
+  }
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }

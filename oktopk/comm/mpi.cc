@@ -145,8 +145,9 @@ std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
   require(part.number <= last, "split: this is part ", part.number, " of one MPI communicator, and MPI has tags for ",
           last, "; make another communicator");
   world_->next_tag = part.number + 1;
+  const std::vector<int> ranks = part.ranks;
   for (int& rank : part.ranks) rank = world_rank(rank);
-  return std::make_unique<MpiCommunicator>(world_, std::move(part), options_);
+  return as_part(std::make_unique<MpiCommunicator>(world_, std::move(part), options_), color, ranks);
 }
 
 // Compares host names: MPI_Comm_split_type, which knows the ranks that share memory, has no timeout.

@@ -18,6 +18,7 @@
 
 #include "oktopk/base/hash.h"
 #include "oktopk/comm/collectives.h"
+#include "oktopk/comm/flight.h"
 
 namespace oktopk {
 namespace {
@@ -152,6 +153,7 @@ static_assert(sizeof(Digest) + kCheckBytes == kAgreementBytes);
 }  // namespace
 
 void allgather(Communicator& comm, std::span<const std::byte> mine, std::span<std::byte> all, Workspace& work) {
+  const FlightLabel label(comm, "allgather");
   const auto P = static_cast<std::size_t>(comm.size());
   const std::size_t m = mine.size();
   const std::size_t block = m + kCheckBytes;
@@ -176,6 +178,7 @@ void allgather(Communicator& comm, std::span<const std::byte> mine, std::span<st
 }
 
 void alltoall(Communicator& comm, std::span<const std::byte> mine, std::span<std::byte> all, Workspace& work) {
+  const FlightLabel label(comm, "alltoall");
   const auto P = static_cast<std::size_t>(comm.size());
   const auto self = static_cast<std::size_t>(comm.rank());
   require(mine.size() == all.size() && mine.size() % P == 0, "alltoall: ", mine.size(), " bytes to send and ",
@@ -217,6 +220,7 @@ std::pair<std::string_view, std::string_view> first_difference(std::string_view 
 }
 
 void require_equal(Communicator& comm, std::string_view who, std::string_view mine, Workspace& work) {
+  const FlightLabel label(comm, "agree");
   const Digest digest{hash_text(mine), mine.size()};
   std::vector<Digest> all(static_cast<std::size_t>(comm.size()));
   allgather(comm, std::as_bytes(std::span(&digest, 1)), std::as_writable_bytes(std::span(all)), work);
@@ -226,6 +230,7 @@ void require_equal(Communicator& comm, std::string_view who, std::string_view mi
 
 template <class T>
 void allreduce_small(Communicator& comm, std::span<T> values, Reduction reduction, Workspace& work) {
+  const FlightLabel label(comm, "allreduce");
   const auto bytes = std::as_writable_bytes(values);
   if (std::floating_point<T> && reduction == Reduction::sum) {
     reduce_in_rank_order<T>(comm, bytes, reduction, work);

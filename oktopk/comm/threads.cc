@@ -30,7 +30,8 @@ class ThreadCommunicator final : public Communicator {
 
   std::unique_ptr<Communicator> split(int color, int key) override {
     const Part part = agree_on_part(*this, color, key, splits_++);
-    return std::make_unique<ThreadCommunicator>(world_->part(part.number, part.ranks), part.rank);
+    return as_part(std::make_unique<ThreadCommunicator>(world_->part(part.number, part.ranks), part.rank), color,
+                   part.ranks);
   }
 
   int host() override { return 0; }

@@ -14,6 +14,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/communicator.h"
+#include "oktopk/comm/flight.h"
 
 namespace oktopk {
 
@@ -41,6 +42,7 @@ struct Part {
 // Collective: all ranks of `comm` tell each other the arguments of split().
 inline Part agree_on_part(Communicator& comm, int color, int key, int number) {
   require(color >= 0, "split: color ", color, ", must not be negative");
+  const FlightLabel label(comm, "split");
   struct Wish {
     int color, key, rank, number;
   };

@@ -6,41 +6,16 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <cmath>
 #include <exception>
 #include <fstream>
 #include <set>
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/state.h"
+#include "oktopk/trace/json_text.h"
 
 namespace oktopk {
 namespace {
-
-void append_text(std::string& json, std::string_view text) {
-  constexpr std::string_view kHex = "0123456789abcdef";
-  json += '"';
-  for (const char c : text) {
-    const auto code = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') json += '\\';
-    code >= 0x20 ? json += c : json += std::string("\\u00") + kHex[code >> 4U] + kHex[code & 15U];
-  }
-  json += '"';
-}
-
-// The fewest digits that give the same number again. JSON has no NaN and no infinity.
-void append_number(std::string& json, double x) {
-  constexpr double kExact = 0x1p53;
-  if (!std::isfinite(x)) {
-    json += "null";
-  } else if (std::fabs(x) < kExact && x == std::trunc(x)) {
-    json += std::to_string(static_cast<std::int64_t>(x));
-  } else {
-    std::array<char, 32> text{};
-    json.append(text.data(), std::to_chars(text.data(), text.data() + text.size(), x).ptr);
-  }
-}
 
 // Nanoseconds as microseconds.
 void append_time(std::string& json, std::int64_t nanoseconds) {
@@ -54,7 +29,7 @@ std::string row_of(int rank, int thread) {
 
 void append_name(std::string& json, std::string_view kind, int rank, int thread, std::string_view name) {
   json += R"({"name":")" + std::string(kind) + R"(","ph":"M")" + row_of(rank, thread) + R"("name":)";
-  append_text(json, name);
+  append_json_text(json, name);
   json += "}},\n";
 }
 
@@ -68,14 +43,14 @@ void Trace::record(int rank, int thread, std::string_view name, std::string_view
                    Clock::time_point end, std::span<const TraceArg> args) {
   Event event{rank, thread, nanoseconds(begin.time_since_epoch()), nanoseconds(end.time_since_epoch()), {}, {}};
   event.head = R"({"name":)";
-  append_text(event.head, name);
+  append_json_text(event.head, name);
   event.head += R"(,"cat":)";
-  append_text(event.head, category);
+  append_json_text(event.head, category);
   for (const TraceArg& arg : args) {
     if (!event.args.empty()) event.args += ',';
-    append_text(event.args, arg.name);
+    append_json_text(event.args, arg.name);
     event.args += ':';
-    arg.is_text ? append_text(event.args, arg.text) : append_number(event.args, arg.value);
+    arg.is_text ? append_json_text(event.args, arg.text) : append_json_number(event.args, arg.value);
   }
   const std::lock_guard lock(mutex_);
   if (events_.size() >= most_events_ || args_ + args.size() > kArgsPerEvent * most_events_) {

@@ -39,6 +39,8 @@ PythonCommunicator::PythonCommunicator(nb::object transport, double timeout_seco
       name_(nb::cast<std::string>(transport_.attr("name"))),
       timeout_(as_timeout(timeout_seconds)) {
   require(size_ > 0 && rank_ >= 0 && rank_ < size_, "communicator: rank ", rank_, " in a world of size ", size_);
+  const nb::object native = nb::getattr(transport_, "native", nb::none());
+  if (!native.is_none()) native_ = nb::cast<NativeMessages&>(native);
 }
 
 PythonCommunicator::~PythonCommunicator() {
@@ -75,7 +77,8 @@ auto PythonCommunicator::guarded(const char* what, const Act& act) {
 
 std::unique_ptr<Communicator> PythonCommunicator::split(int color, int key) {
   return guarded("split", [&]() -> std::unique_ptr<Communicator> {
-    return std::make_unique<PythonCommunicator>(transport_.attr("split")(color, key), in_seconds(timeout_));
+    return as_part(std::make_unique<PythonCommunicator>(transport_.attr("split")(color, key), in_seconds(timeout_)),
+                   color);
   });
 }
 
@@ -85,6 +88,7 @@ int PythonCommunicator::host() {
 }
 
 std::uint64_t PythonCommunicator::begin(std::span<const Send> sends, std::span<Recv> recvs) {
+  if (native_) return native_->comm().begin(sends, recvs);
   return guarded("begin", [&] {
     nb::list outgoing;
     nb::list incoming;
@@ -104,6 +108,7 @@ std::uint64_t PythonCommunicator::begin(std::span<const Send> sends, std::span<R
 }
 
 void PythonCommunicator::finish(std::uint64_t ticket) {
+  if (native_) return native_->comm().finish(ticket);
   const auto node = open_.extract(ticket);
   const std::span<Recv> recvs = node.mapped();
   const std::vector<std::size_t> sizes = guarded("finish", [&] {
@@ -122,6 +127,7 @@ void PythonCommunicator::finish(std::uint64_t ticket) {
 }
 
 void PythonCommunicator::abandon(std::uint64_t ticket) noexcept {
+  if (native_) return native_->abandon(ticket);
   open_.erase(ticket);
   if (!is_dead_) reason_ = "an exchange was abandoned";
   is_dead_ = true;

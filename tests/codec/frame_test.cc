@@ -70,7 +70,8 @@ TEST(Frame, open_with_another_spec_throws) {
 TEST(Frame, open_of_another_step_says_what_was_expected) {
   const Bytes bytes = encoded(kPlain, {1000, 1100}, entries({{1003, 1.5f}}), 7);
   const std::string message = message_of<CommError>([&] { open_frame(bytes, {kPlain, {1000, 1100}, 8}); });
-  for (const char* part : {"another step, problem or range, or damaged", "tag 8", "[1000, 1100)", "coo32+fp32"})
+  for (const char* part :
+       {"another step or with other options, or a damaged one", "tag 8", "[1000, 1100)", "coo32+fp32"})
     EXPECT_NE(message.find(part), std::string::npos) << message;
   EXPECT_THROW(open_frame(bytes, {kPlain, {9, 3}, 7}), UsageError);
 }
