@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/faults/elastic_job.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "oktopk/base/error.h"
+#include "oktopk/reduce/elastic_reducer.h"
+#include "tests/faults/arbiter.h"
+#include "tests/laws/inputs.h"
+
+namespace oktopk::faults {
+namespace {
+
+constexpr int kJoiners = 2;
+
+// Holds everything that was committed, outside of the simulated network.
+class Ledger {
+ public:
+  using Failure = std::function<void(std::string)>;
+  Ledger(const Plan& plan, Failure failure) : plan_(plan), failure_(std::move(failure)) {}
+
+  void see(const Membership& membership) {
+    const auto [at, is_new] = epochs_.try_emplace(membership.epoch, membership);
+    if (!is_new && at->second.ids != membership.ids)
+      failure_(text_of("epoch ", membership.epoch, " has two memberships"));
+  }
+
+  void commit(MemberId id, std::uint64_t epoch, std::uint64_t step, const Update& update) {
+    std::vector<float> mean(plan_.n, 0.0F);
+    update.for_each([&](Index i, float value) { mean[i] = value; });
+    Commit& commit = commits_[step][epoch];
+    if (commit.members.empty()) commit.mean = mean;
+    if (std::memcmp(commit.mean.data(), mean.data(), mean.size() * sizeof(float)) != 0)
+      failure_(text_of("agreement: step ", step, ": member ", id, " has another update"));
+    commit.members.insert(id);
+  }
+  void keep_unsent(MemberId id, std::vector<float> minus_residual) { unsent_[id] = std::move(minus_residual); }
+
+  // A member may commit a step and die before it can tell; the others then make the step again in a later epoch, to
+  // which that member must not belong.
+  void check_repeated() const {
+    for (const auto& [step, by_epoch] : commits_)
+      for (const auto& [epoch, commit] : by_epoch)
+        for (const MemberId id : commit.members)
+          if (epoch != by_epoch.rbegin()->first && std::ranges::count(epochs_.at(by_epoch.rbegin()->first).ids, id) > 0)
+            failure_(text_of("agreement: member ", id, " has made step ", step, " in epoch ", epoch,
+                             " and its peers later"));
+  }
+
+  // False where a member died between its vote and the end of its step: nobody can say what it had unsent.
+  bool check_mass() const {
+    std::vector<long long> left(plan_.n, 0);
+    for (const auto& [step, by_epoch] : commits_) {
+      const auto& [epoch, commit] = *by_epoch.rbegin();
+      const std::vector<MemberId>& ids = epochs_.at(epoch).ids;
+      if (by_epoch.size() > 1 || commit.members.size() != ids.size()) return false;
+      for (const MemberId id : ids)
+        add(left, make_input(plan_.input, plan_.n, static_cast<int>(id), step, plan_.seed), 1);
+      add(left, commit.mean, -static_cast<double>(ids.size()));
+    }
+    for (const auto& [id, minus_residual] : unsent_) add(left, minus_residual, 1);
+    const auto wrong = std::ranges::find_if(left, [](long long units) { return units != 0; });
+    if (wrong != left.end())
+      failure_(text_of("mass: index ", wrong - left.begin(), ": ", static_cast<double>(*wrong) / 1024, " is missing"));
+    return true;
+  }
+
+ private:
+  static void add(std::vector<long long>& to, std::span<const float> values, double factor) {
+    for (std::size_t i = 0; i < values.size(); ++i)
+      to[i] += std::llround(static_cast<double>(values[i]) * factor * 1024);
+  }
+
+  const Plan& plan_;
+  Failure failure_;
+  struct Commit {
+    std::vector<float> mean;
+    std::set<MemberId> members;  // that committed it
+  };
+  std::map<std::uint64_t, Membership> epochs_;
+  std::map<std::uint64_t, std::map<std::uint64_t, Commit>> commits_;  // by step and epoch
+  std::map<MemberId, std::vector<float>> unsent_;  // after the last step that the member committed, times -1
+};
+
+class ElasticJob {
+ public:
+  explicit ElasticJob(const Plan& plan)
+      : plan_(plan), scheduler_(plan.seed), ledger_(plan, [this](std::string text) { scheduler_.failure(text); }) {
+    std::vector<int> actors;
+    for (int r = 0; r < plan.P; ++r)
+      actors.push_back(scheduler_.add(text_of("member ", r + 1), [this, r] {
+        live(
+            [&] {
+              return std::make_unique<FaultMember>(arbiter_, static_cast<MemberId>(r + 1), r, plan_.weather.stall);
+            },
+            r);
+      }));
+    arbiter_.found(actors);
+    for (const Fault& fault : draw_faults(plan, 0)) {
+      network_.arm(fault.rank, fault);
+      result_.faults.push_back(describe(fault));
+    }
+    for (int j = 0; j < kJoiners; ++j) add_joiner(plan.P + j);
+  }
+
+  JobResult run() {
+    scheduler_.run();
+    ledger_.check_repeated();
+    if (plan_.is_exact() && scheduler_.failures().empty()) result_.updates = ledger_.check_mass() ? 1 : 0;
+    result_.failures = scheduler_.failures();
+    result_.report = scheduler_.report();
+    result_.history = scheduler_.history();
+    result_.struck = network_.struck();
+    result_.refused = network_.refused();
+    result_.attempts = static_cast<int>(arbiter_.epochs().size());
+    return result_;
+  }
+
+ private:
+  void add_joiner(int actor) {
+    scheduler_.add(text_of("joiner ", actor), [this, actor] {
+      scheduler_.wait(
+          actor, Duration(scheduler_.random().below(50'000'000)), [] { return false; }, "its time");
+      live([&] { return std::make_unique<FaultMember>(arbiter_, actor, plan_.weather.stall); }, actor);
+    });
+  }
+
+  template <class Make>
+  void live(const Make& make, int actor) {
+    try {
+      const std::unique_ptr<FaultMember> member = make();
+      train(*member);
+      // The last step may have ended for this member only: whoever missed its end must still find it committed.
+      member->regroup(plan_.steps);
+    } catch (const CommError& error) {
+      scheduler_.note(text_of("actor ", actor, " ends: ", error.what()));
+    }
+    if (scheduler_.is_killed(actor)) scheduler_.failure("the death of a member became an error");
+  }
+
+  void train(FaultMember& member) {
+    std::uint64_t shared = 0;  // steps, in the caller's state
+    std::uint64_t epoch = 1;   // of the next step
+    ElasticHooks hooks;
+    hooks.save_shared = [&] {
+      Bytes bytes(sizeof(shared));
+      std::memcpy(bytes.data(), &shared, sizeof(shared));
+      return bytes;
+    };
+    hooks.load_shared = [&](std::span<const std::byte> bytes) { std::memcpy(&shared, bytes.data(), sizeof(shared)); };
+    hooks.on_change = [&](const MembershipChange& change) {
+      epoch = change.epoch;
+      ledger_.see(member.membership());
+    };
+    ledger_.see(member.membership());
+    ElasticReducer reducer(member, plan_.n, plan_.options, hooks);
+    while (reducer.committed() < plan_.steps) {
+      if (shared != reducer.committed())
+        scheduler_.failure(
+            text_of("member ", member.id(), ": shared state of ", shared, " steps, not ", reducer.committed()));
+      shared = make_step(reducer, member.id(), epoch);
+    }
+  }
+
+  std::uint64_t make_step(ElasticReducer& reducer, MemberId id, const std::uint64_t& epoch) {
+    const std::uint64_t step = reducer.committed();
+    const Update update = reducer.step(make_input(plan_.input, plan_.n, static_cast<int>(id), step, plan_.seed));
+    if (reducer.committed() != step + 1) scheduler_.failure(text_of("member ", id, ": step ", step, " did not count"));
+    ledger_.commit(id, epoch, step, update);
+    std::vector<float> minus_residual(plan_.n, 0.0F);
+    reducer.subtract_unsent(minus_residual);
+    ledger_.keep_unsent(id, std::move(minus_residual));
+    return step + 1;
+  }
+
+  const Plan& plan_;
+  Scheduler scheduler_;
+  Network network_{scheduler_, plan_.weather};
+  Arbiter arbiter_{network_};
+  Ledger ledger_;
+  JobResult result_;
+};
+
+}  // namespace
+
+JobResult run_elastic_job(const Plan& plan) { return ElasticJob(plan).run(); }
+
+}  // namespace oktopk::faults

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// A training job in the simulation: ranks make steps with error feedback and save their states; after a failure the
+// launcher starts all ranks again from the newest complete set of states, in a new epoch, while processes that were
+// paused in the old one may still revive. run_job() checks all along:
+//   agreement   every step's update has the same bits on every rank, and again when the step is repeated
+//   mass        all gradients together equal all updates and the final flush, exactly where sums are exact
+//   courage     an attempt that fails had a fault; every error is a CommError that names a rank with a fault
+//   calm        an attempt without a fault does not fail; nobody swallows the death of a rank; nothing hangs
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "oktopk/comm/communicator.h"
+#include "tests/faults/plan.h"
+
+namespace oktopk::faults {
+
+struct JobResult {
+  std::vector<std::string> failures;  // empty: all laws hold
+  std::vector<std::string> faults;    // that were drawn, by attempt
+  std::string report;                 // the last events
+  std::uint64_t history = 0;          // equal for equal runs
+  std::uint64_t updates = 0;          // a hash of all updates
+  std::uint64_t struck = 0;           // faults that struck
+  std::uint64_t refused = 0;          // frames of an old epoch
+  int attempts = 0;
+};
+
+// Puts a communicator of its own around the rank's: for planted bugs.
+using Wrap = std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>;
+
+JobResult run_job(const Plan& plan, const Wrap& wrap = {});
+
+}  // namespace oktopk::faults
