@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Communicators: threads of this process, and whatever a Python object implements.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -8,6 +10,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
+#include "oktopk/comm/flight.h"
 #include "oktopk/comm/threads.h"
 #include "oktopk/comm/transport_support.h"
 #include "oktopk/trace/trace.h"
@@ -26,9 +29,30 @@ std::vector<std::unique_ptr<Communicator>> thread_world(int P, double timeout) {
                            std::chrono::duration_cast<Communicator::Duration>(std::chrono::duration<double>(timeout)));
 }
 
+using Weights = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+void check_equal_floats(Communicator& comm, const Weights& values, std::uint64_t step, const std::string& what) {
+  Workspace work;
+  const nb::gil_scoped_release free;
+  check_equal(comm, what, std::as_bytes(std::span<const float>(values.data(), values.size())), step, work);
+}
+
+void bind_flight(nb::module_& m) {
+  nb::class_<FlightRecorder>(m, "FlightRecorder", "The last operations of a rank (docs/observability.md).")
+      .def("to_json", &FlightRecorder::to_json, nb::call_guard<nb::gil_scoped_release>())
+      .def("write", &FlightRecorder::write, "file"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "A dump, for `oktopk doctor`.")
+      .def("note_error", &FlightRecorder::note_error, "text"_a, "The first error stays in the dumps.")
+      .def_prop_ro("idle_seconds", &FlightRecorder::idle_seconds, "Since a step ended; negative: none has.");
+  m.def("check_equal", &check_equal_floats, "comm"_a, "values"_a, "step"_a = 0, "what"_a = "weights",
+        "Collective: UsageError on every rank, which names the ranks that differ from the majority, unless the float32 "
+        "values are the same bits on all ranks.");
+}
+
 }  // namespace
 
 void bind_comm(nb::module_& m) {
+  bind_flight(m);
   nb::class_<Communicator>(m, "Communicator", "P ranks that exchange messages. One thread at a time per object.")
       .def_prop_ro("rank", &Communicator::rank)
       .def_prop_ro("size", &Communicator::size)
@@ -38,6 +62,8 @@ void bind_comm(nb::module_& m) {
           "Seconds after which a wait gives up with CommError.")
       .def("split", &Communicator::split, "color"_a, "key"_a = 0, nb::call_guard<nb::gil_scoped_release>(),
            "Collective: ranks of one color form a new communicator, ordered by (key, rank).")
+      .def_prop_ro(
+          "flight", [](Communicator& c) { return c.flight(); }, "The record of the last operations.")
       .def("kill", &Communicator::kill, nb::call_guard<nb::gil_scoped_release>(),
            "Leaves the communicator dead, for a caller who cannot go on.");
 

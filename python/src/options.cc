@@ -97,13 +97,23 @@ constexpr auto kKeywords = std::to_array<Keyword>({
     {"profile", [](ReducerOptions& o, nb::handle x) { o.profile = nb::cast<Profile>(x); }},
 });
 
-// The classes of the PyTorch layer always give a density.
 void check_density(ReducerOptions& options) {
+  require(options.k == 0 || !options.density, "reducer: k = ", options.k,
+          " and density = ", options.density.value_or(0),
+          ", but only one of them says how many entries a step sends: give one");
   if (options.k > 0 || options.preset == "dense") return options.density.reset();
   const double density = options.density.value_or(kDefaultDensity);
   require(density > 0 && density < 1, "reducer: density = ", density,
           ", but it is the share of the values that a step sends, above 0 and below 1: 0.01 is 1%; "
           "preset=\"dense\" sends all");
+}
+
+bool has(const nb::dict& keywords, const char* name) { return keywords.contains(name) && !keywords[name].is_none(); }
+
+void check_interval(const nb::dict& keywords, const ReducerOptions& options) {
+  require(!has(keywords, "adaptive_interval") || has(keywords, "adaptive_share"),
+          "reducer: adaptive_interval = ", options.adaptive.interval,
+          " without adaptive_share, the target: give a target, or leave the interval out");
 }
 
 }  // namespace
@@ -124,7 +134,7 @@ std::string check_options(const nb::dict& keywords) {
 }
 
 std::optional<int> read_group_size(const nb::dict& keywords) {
-  if (!keywords.contains("group_size") || keywords["group_size"].is_none()) return std::nullopt;
+  if (!has(keywords, "group_size")) return std::nullopt;
   return group_size(keywords["group_size"]);
 }
 
@@ -142,6 +152,7 @@ ReducerOptions read_options(const nb::dict& keywords) {
     }
   }
   check_density(options);
+  check_interval(keywords, options);
   return options;
 }
 

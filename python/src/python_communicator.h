@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Communicator whose messages a Python object moves: torch.distributed process groups, mpi4py, or anything a user
 // writes (python/oktopk/transport.py has the protocol). Called from C++ without the GIL, which it takes for the time of
-// each call. An exception of the Python object becomes a CommError, after which the communicator is dead.
+// each call. An exception of the Python object becomes a CommError, after which the communicator is dead. An object
+// with an attribute `native` (NativeMessages) only forms groups and answers questions: its messages need no Python.
 #pragma once
 
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "oktopk/comm/communicator.h"
+#include "python/src/native_messages.h"
 
 namespace oktopk::python {
 
@@ -39,6 +42,7 @@ class PythonCommunicator final : public Communicator {
   [[noreturn]] void die(const std::string& reason);
 
   nanobind::object transport_;
+  std::optional<NativeMessages> native_;
   int rank_;
   int size_;
   std::string name_;

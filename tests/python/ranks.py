@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import queue
+import sys
 import tempfile
 import threading
 import time
@@ -50,6 +51,8 @@ def _one_process(rank: int, P: int, store: str, out: Any, body: Callable[..., An
     finally:
         out.close()
         out.join_thread()
+        if "oktopk.torch._sockets" in sys.modules:  # a goodbye, as at the end of a usual process
+            sys.modules["oktopk.torch._sockets"].close_all()
         os._exit(0)  # a Gloo group whose peers are gone would wait in its destructor
 
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ranks of a torch.distributed process group as a communicator: torchrun needs no MPI.
 
-Messages lie in host memory, so they travel by Gloo (or MPI, UCC), whatever backend the group has for its tensors; a
-group of our own over the same ranks keeps them apart from the user's. A receive does not know its size: each message
-begins with it, and the first 64 KiB travel as one message, the rest as a second.
-COST: 8 bytes per message; one more latency above 64 KiB.
+Messages lie in host memory, whatever backend the group has for its tensors. They travel over sockets of our own where
+all ranks have them (_sockets.py), otherwise by Gloo (or MPI, UCC). A group of our own over the same ranks keeps them
+apart from the user's. There a receive does not know its size: each message begins with it, and the first 64 KiB travel
+as one message, the rest as a second.
+COST of Gloo: 8 bytes per message; one more latency above 64 KiB; Python for every message.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from oktopk._core import CommError, PythonCommunicator, UsageError
+from oktopk import flight
+from oktopk._core import CommError, NativeMessages, PythonCommunicator, UsageError
+from oktopk.torch import _sockets
 from oktopk.torch._group import (
     Timeout,
     as_group,
@@ -66,11 +69,15 @@ def communicator(
         raise UsageError("oktopk: this rank is not a member of the process group")
     ours = sibling(group, seconds)
     transport = ProcessGroupTransport(ours, sums=sums_group(group, ours, seconds, concurrent))
-    hosts: List[Any] = [None] * transport.size
-    dist.all_gather_object(hosts, socket.gethostname(), group=ours)
-    transport.hosts = hosts
+    told: List[Any] = [None] * transport.size
+    dist.all_gather_object(told, (socket.gethostname(), _sockets.wanted()), group=ours)
+    transport.hosts = hosts = [host for host, _ in told]
     transport.ranks_of_host = hosts.count(hosts[transport.rank])
-    return PythonCommunicator(transport, seconds)
+    if transport.size > 1 and all(wants for _, wants in told):
+        _sockets.use(transport, _sockets.connect(ours, seconds))
+    comm = PythonCommunicator(transport, seconds)
+    flight.watch(comm)
+    return comm
 
 
 class _Room(NamedTuple):
@@ -103,8 +110,10 @@ class ProcessGroupTransport:
         """order: which of the group's ranks is rank 0, 1, ... here; default: as they are. sums: a group of the same
         ranks for dense sums of tensors, on the devices that it serves."""
         self.group = group
+        self.native: Optional[NativeMessages] = None  # moves the messages instead of begin() and finish() here
         self._sums = sums
         self.gpus: Dict[int, Any] = {}  # native devices, by number (_gpu.py)
+        self.nodes: Dict[str, Any] = {}  # of GPUs, by their ranks (_nodes.py)
         self.ranks_of_host = 1  # of this group, on the host of this rank
         self.hosts: List[Any] = []  # by rank, the name of its host; empty: not known
         # split() gives the same object for the same ranks: for parts that are used one after the other, in one order.
@@ -167,6 +176,8 @@ class ProcessGroupTransport:
         group = new_group(chosen, str(dist.get_backend(self.group)).lower())
         places = sorted(chosen)  # how torch numbers the ranks of a group
         part = ProcessGroupTransport(group, [places.index(r) for r in chosen])
+        if self.native is not None:
+            _sockets.use(part, self.native.split(color, key))
         part.ranks_of_host = self.ranks_of_host
         part.hosts = [self.hosts[r] for _, _, r, _ in mine] if self.hosts else []
         self._parts[partition] = part

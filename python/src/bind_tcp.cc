@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transport "tcp" for the Python layer: its ranks find each other through a store that Python gives as two functions.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "oktopk/comm/rendezvous.h"
+#include "oktopk/comm/tcp.h"
+#include "oktopk/comm/transport_support.h"
+#include "python/src/native_messages.h"
+
+namespace nb = nanobind;
+using nb::literals::operator""_a;
+
+namespace oktopk::python {
+namespace {
+
+Communicator::Duration duration_of(double seconds) {
+  require(seconds > 0, "tcp: timeout = ", seconds, " s, but it must be positive");
+  return std::chrono::duration_cast<Communicator::Duration>(
+      std::chrono::duration<double>(std::min(seconds, in_seconds(kLongestTimeout))));
+}
+
+// With the GIL; an exception from Python becomes a CommError.
+template <class Act>
+auto ask(const char* what, const Act& act) {
+  const nb::gil_scoped_acquire gil;
+  std::string raised;
+  try {
+    return act();
+  } catch (nb::python_error& error) {
+    raised = nb::cast<std::string>(nb::str(error.value()));
+  } catch (const nb::cast_error&) {
+    raised = "it answered with something of another type";
+  }
+  fail<CommError>("tcp: the store's ", what, ": ", raised);
+}
+
+// REQUIRES: both functions outlive the store.
+KeyValueStore store_of(nb::handle set, nb::handle get) {
+  KeyValueStore store;
+  store.set = [set](const std::string& key, const std::string& value) {
+    ask("set", [&] { set(key, nb::bytes(value.data(), value.size())); });
+  };
+  store.get = [get](const std::string& key, Communicator::Duration timeout) {
+    return ask("get", [&]() -> std::optional<std::string> {
+      const nb::object value = get(key, in_seconds(timeout));
+      if (value.is_none()) return std::nullopt;
+      const auto bytes = nb::cast<nb::bytes>(value);
+      return std::string(bytes.c_str(), bytes.size());
+    });
+  };
+  return store;
+}
+
+std::unique_ptr<NativeMessages> tcp_messages(int rank, int size, nb::handle set, nb::handle get,
+                                             const std::string& secret, const std::string& job,
+                                             const std::string& interface, double timeout, double join_timeout,
+                                             double silence) {
+  TcpOptions options;
+  options.rank = rank;
+  options.size = size;
+  options.store = store_of(set, get);
+  options.secret = secret;
+  options.job = job;
+  options.interface = interface;
+  options.timeout = duration_of(timeout);
+  options.join_timeout = duration_of(join_timeout);
+  options.silence = duration_of(silence);
+  const nb::gil_scoped_release no_gil;
+  return std::make_unique<NativeMessages>(make_tcp_world(options));
+}
+
+}  // namespace
+
+void bind_native_messages(nb::module_& m) {
+  nb::class_<NativeMessages>(m, "NativeMessages", "Moves the messages of a transport without Python.")
+      .def_prop_ro("transport", [](const NativeMessages& n) { return std::string(n.comm().transport()); })
+      .def(
+          "split",
+          [](const NativeMessages& n, int color, int key) {
+            return std::make_unique<NativeMessages>(n.comm().split(color, key));
+          },
+          "color"_a, "key"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("close", &NativeMessages::close, nb::call_guard<nb::gil_scoped_release>(),
+           "Says goodbye to the peers; the communicator cannot be used any more.");
+  m.def("tcp_available", &tcp_available, "Whether this build has transport tcp.");
+  m.def("make_random_secret", &make_random_secret);
+  m.def("tcp_messages", &tcp_messages, "rank"_a, "size"_a, "set"_a, "get"_a, "secret"_a, "job"_a, "interface"_a = "",
+        "timeout"_a = 60.0, "join_timeout"_a = 60.0, "silence"_a = 10.0,
+        "Collective: this rank of a world over sockets. set(key, bytes) and get(key, seconds) -> bytes or None are a "
+        "store that all ranks reach.");
+}
+
+}  // namespace oktopk::python

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages of a process group over our own sockets: chosen by all ranks together, the same results as over Gloo, and a
+rank that dies is named at once."""
+
+import os
+
+import numpy as np
+import pytest
+import torch.distributed as dist
+from ranks import in_processes
+
+import oktopk
+from oktopk._core import tcp_available
+from oktopk.torch._sockets import VARIABLE
+
+if not tcp_available():
+    pytest.skip("this build has no transport tcp (OpenSSL was not found)", allow_module_level=True)
+
+
+def dense(update, n):
+    values = np.zeros(n, np.float32)
+    update.subtract_from(values, -1.0)
+    return values
+
+
+def updates(rank, P, messages):
+    """Steps of three presets, and of nodes of two ranks, as one vector."""
+    from oktopk.torch.process_group import communicator
+
+    os.environ[VARIABLE] = messages
+    comm = communicator(timeout=30)
+    assert (comm.python_transport.native is not None) == (messages == "tcp" and P > 1)
+    got = []
+    for preset in ("circulant", "oktopk", "dense"):
+        density = {} if preset == "dense" else {"density": 0.05}
+        reducer = oktopk.Reducer(comm, 5000, preset=preset, **density)
+        for step in range(4):
+            gradient = np.random.default_rng(100 * step + rank).standard_normal(5000).astype(np.float32)
+            got.append(dense(reducer.step(gradient), 5000))
+    part = comm.split(rank % 2, rank)
+    got.append(dense(oktopk.Reducer(part, 100, preset="dense").step(np.full(100, rank, np.float32)), 100))
+    return np.concatenate(got)
+
+
+@pytest.mark.parametrize("P", [1, 2, 5])
+def test_sockets_and_gloo_give_the_same_bits(P):
+    over_tcp = in_processes(P, updates, "tcp")
+    over_gloo = in_processes(P, updates, "gloo")
+    for one, other in zip(over_tcp, over_gloo):
+        assert np.array_equal(one.view(np.uint32), other.view(np.uint32))
+
+
+def one_rank_refuses(rank, P):
+    from oktopk.torch.process_group import communicator
+
+    os.environ[VARIABLE] = "gloo" if rank == 1 else "tcp"
+    comm = communicator(timeout=30)
+    oktopk.Reducer(comm, 100, preset="circulant").step(np.ones(100, np.float32))
+    return comm.python_transport.native is None
+
+
+def test_all_ranks_stay_with_gloo_where_one_wants_it():
+    assert all(in_processes(3, one_rank_refuses))
+
+
+def one_rank_cannot_connect(rank, P):
+    from oktopk.torch import _sockets
+    from oktopk.torch.process_group import communicator
+
+    os.environ[VARIABLE] = "tcp"
+    if rank == 1:
+        _sockets._interface = lambda: "no-such-interface"
+    comm = communicator(timeout=10)
+    oktopk.Reducer(comm, 100, preset="circulant").step(np.ones(100, np.float32))
+    return comm.python_transport.native is None
+
+
+def test_all_ranks_stay_with_gloo_where_one_cannot_connect():
+    assert all(in_processes(2, one_rank_cannot_connect))
+
+
+def bad_variable(rank, P):
+    from oktopk.torch.process_group import communicator
+
+    os.environ[VARIABLE] = "pigeons"
+    with pytest.raises(oktopk.UsageError, match="'pigeons', but it must be one of tcp, gloo"):
+        communicator(timeout=10)
+    return True
+
+
+def test_an_unknown_choice_is_refused():
+    assert all(in_processes(1, bad_variable))
+
+
+ALIVE = []  # what a rank must not close before its process ends
+
+
+def rank_two_dies(rank, P):
+    """Its process ends without a goodbye, as one that is killed."""
+    from oktopk.torch import _sockets
+    from oktopk.torch.process_group import communicator
+
+    os.environ[VARIABLE] = "tcp"
+    reducer = oktopk.Reducer(communicator(timeout=80), 1000, preset="circulant")
+    reducer.step(np.ones(1000, np.float32))
+    dist.barrier()
+    if rank == 2:
+        ALIVE.append(reducer)
+        _sockets._open.clear()
+        return True
+    with pytest.raises(oktopk.CommError, match="rank 2 .*it died or was killed"):
+        for _ in range(10):
+            reducer.step(np.ones(1000, np.float32))
+    return True
+
+
+def test_a_rank_that_dies_is_named_before_the_timeout():
+    assert all(in_processes(4, rank_two_dies, timeout=60))
