@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequenc
 import numpy as np
 from numpy.typing import NDArray
 
-from oktopk import _core
+from oktopk import _core, flight
+from oktopk._core import Communicator, FlightRecorder
 from oktopk.options import ReducerOptions, require_known, show_options
 
 if TYPE_CHECKING:
@@ -75,15 +76,25 @@ class _OnArrays:
     """Steps and saved states, which all Reducers on arrays have."""
 
     _core: Any
+    _recorder: FlightRecorder
+
+    def _watch(self, comm: Communicator) -> None:
+        self._recorder = flight.watch(comm)
+
+    def flight(self) -> Dict[str, Any]:
+        """The last operations of this rank, as in a dump (docs/observability.md)."""
+        return flight.as_dict(self._recorder)
 
     def step(self, gradient: Optional[NDArray[Any]], scale: float = 1.0) -> Update:
         """Collective: adds scale * gradient to what is unsent, and synchronises."""
-        self._core.step(gradient, scale)
+        with flight.dumps_errors(self._recorder):
+            self._core.step(gradient, scale)
         return self._update()
 
     def flush(self) -> Update:
         """Collective: applies everything that is unsent, in one dense exchange."""
-        self._core.flush()
+        with flight.dumps_errors(self._recorder):
+            self._core.flush()
         return self._update()
 
     def _update(self) -> Update:
@@ -120,6 +131,7 @@ class Reducer(_OnArrays, ReducerBase):
     def __init__(self, comm: _core.Communicator, n: int, **options: Unpack[ReducerOptions]):
         require_known(Reducer.__init__, options)
         ReducerBase.__init__(self, _core.Reducer(comm, n, dict(options)))
+        self._watch(comm)
 
     @property
     def residual(self) -> NDArray[np.float32]:
@@ -173,6 +185,7 @@ class BucketedReducer(_OnArrays):
     ):
         require_known(BucketedReducer.__init__, options)
         self._core = _core.BucketedReducer(comm, list(tensors), dict(options), fusion, bucket_values)
+        self._watch(comm)
 
     def begin(self, gradient: NDArray[Any], scale: float = 1.0) -> None:
         """Collective: begins a step. The gradient must not change after ready() until wait()."""
@@ -184,7 +197,8 @@ class BucketedReducer(_OnArrays):
 
     def wait(self) -> Update:
         """Collective: ends the step. UsageError, and the step goes on, while tensors are missing."""
-        self._core.wait()
+        with flight.dumps_errors(self._recorder):
+            self._core.wait()
         return self._update()
 
     @property

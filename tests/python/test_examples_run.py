@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
+from exits import ended  # noqa: E402
 from versions import needs_gloo_bf16  # noqa: E402
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -40,18 +41,8 @@ SMALL = {
 }
 
 
-# A thread of torch (Gloo) says this, now and then, when it aborts a process that has done its work
-# and ends: seen with plain DDP, without oktopk in the process.
-TORCH_ABORTS_AT_EXIT = "terminate called without an active exception"
-
-
 def torchrun(ranks: int, example: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """Once more, twice at most, where it was torch that aborted at the end."""
-    for _ in range(3):
-        done = _torchrun_once(ranks, example, *options)
-        if done.returncode == 0 or TORCH_ABORTS_AT_EXIT not in done.stderr:
-            break
-    return done
+    return ended(lambda: _torchrun_once(ranks, example, *options))
 
 
 def _torchrun_once(ranks: int, example: str, *options: str) -> subprocess.CompletedProcess[str]:

@@ -77,6 +77,19 @@ def test_adaptive_density_follows_its_target_within_its_budget(P):
     assert [t for t, share in enumerate(shares) if share > 0] == list(range(3, 40, 4))
 
 
+def test_the_bytes_of_a_step_are_not_those_of_auto_s_calibration():
+    def body(comm):
+        reducer = oktopk.Reducer(comm, N, density=0.02, review=False)
+        counts = []
+        for step in range(3):
+            reducer.step(gradients(comm.rank, step))
+            counts.append(reducer.stats["wire_bytes"])
+        return counts
+
+    for first, second, third in in_threads(3, body):
+        assert first <= max(second, third) + 4096  # the agreement on options is part of it
+
+
 @pytest.mark.parametrize("preset", ["circulant", "oktopk", "dense"])
 def test_density_one_is_the_mean(preset):
     results = in_threads(

@@ -14,7 +14,7 @@ import torch
 
 from oktopk import _core
 from oktopk._core import UsageError
-from oktopk.torch._flat_reducer import FlatReducer
+from oktopk.torch._sharded import make_reducer
 from oktopk.torch._spans import Span, arrived_of
 from oktopk.torch.coordinates import Arrived
 
@@ -38,6 +38,7 @@ class Settings(NamedTuple):
 
     options: Dict[str, Any]  # of their Reducers
     host_staging: bool
+    device: Optional[torch.device] = None  # of the gradients
 
 
 class Channel:
@@ -49,8 +50,8 @@ class Channel:
         for name, size in zip(names, sizes):
             self.slots.append(Slot(name, self.n, self.n + size))
             self.n += size
-        self._reducer = FlatReducer(comm, self.n, settings.options, settings.host_staging)
-        self.core = self._reducer.core
+        self._reducer = make_reducer(comm, self.n, *settings)
+        self.core: Any = self._reducer.core
 
     @property
     def names(self) -> List[str]:

@@ -9,7 +9,7 @@ COST: about twenty steps of one bucket, once.
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, List, Mapping, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -32,15 +32,22 @@ def is_open(options: Mapping[str, Any], group: Any, device: torch.device) -> boo
     return fits and options.get("preset") == "auto" and stays_on_gpu({**options, "preset": "slots"}, group, device)
 
 
-def resolved(comm: _core.Communicator, options: Dict[str, Any], device: torch.device, n: int) -> Dict[str, Any]:
-    """Collective: the options of a Reducer of n values on this device, in which a preset has replaced auto where auto
-    chooses here."""
+def choice_of(comm: _core.Communicator, options: Dict[str, Any], device: torch.device, n: int) -> Optional[str]:
+    """Collective: the preset of a Reducer of n values on this device, "dense" or "slots"; None where auto does not
+    choose here."""
     group_for_sums = getattr(getattr(comm, "python_transport", None), "group_for_sums", None)
     group = group_for_sums(device) if group_for_sums is not None else None
     if not is_open(options, group, device):
-        return options
+        return None
     sample = torch.empty(min(n, MOST_VALUES), device=device)
-    if choose(comm, group, sample, options, ("dense", "slots")) == "slots":
+    return choose(comm, group, sample, options, ("dense", "slots"))
+
+
+def with_choice(options: Dict[str, Any], choice: Optional[str]) -> Dict[str, Any]:
+    """The options in which the choice has replaced auto."""
+    if choice is None or options.get("preset") != "auto":
+        return options
+    if choice == "slots":
         return {**options, "preset": "slots"}
     return {"preset": "dense", **{name: options.get(name) for name in ("nan_policy", "threads", "trace")}}
 

@@ -3,9 +3,9 @@
 bucket of DDP (_channels.py) use it.
 
 Sparse steps of CUDA tensors happen on their GPU, where the residual then lives, on the current stream; entries pass
-through the host. All others happen in host memory: those of CPU tensors, with host_staging, and with group_size. Dense
-steps (auto's choice, a warm-up, flush) are the process group's own all_reduce on the device of the tensor
-(_dense_sum.py), where the communicator has a process group and no group_size.
+through the host. All others happen in host memory: those of CPU tensors, with host_staging, and with group_size (but
+see _sharded.py). Dense steps (auto's choice, a warm-up, flush) are the process group's own all_reduce on the device of
+the tensor (_dense_sum.py), where the communicator has a process group and no group_size.
 COST: n floats where the step happens; n values of pinned host memory more for a tensor that is copied there.
 """
 
@@ -226,9 +226,12 @@ class FlatReducer:
         elif not self._skips:
             i = int(mean.isfinite().logical_not_().nonzero()[0])
             raise UsageError(
-                f"oktopk: a dense step: the mean over the ranks is {float(mean[i])} at index {i}, so the gradient of "
-                "some rank is not finite there, or the sum overflowed: no rank has taken it"
+                f"oktopk: a dense step: the mean over the ranks is {float(mean[i])} {self._place_of(i)}, so the "
+                "gradient of some rank is not finite there, or the sum overflowed: no rank has taken it"
             )
+
+    def _place_of(self, i: int) -> str:
+        return f"at index {i}"
 
     def _take_unsent(self) -> Optional[torch.Tensor]:
         """Takes the unsent values of this rank, in host memory; None: no rank has any."""

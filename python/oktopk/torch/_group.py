@@ -90,12 +90,29 @@ def sums_group(group: Any, ours: Any, seconds: float, concurrent: bool) -> Optio
         return ours
     if not concurrent:
         return group
+    if not can_be_parted(group):
+        return None
     ranks = dist.get_process_group_ranks(group)
-    is_bound = getattr(dist.group.WORLD, "bound_device_id", None) is not None
-    if is_bound and len(ranks) < dist.get_world_size():
-        return None  # torch would split the world's communicator, and wait for ranks not among us
     config = getattr(dist, "get_backend_config", None)
     return new_group(ranks, config(group) if config is not None else backend, seconds)
+
+
+def can_be_parted(group: Any) -> bool:
+    """Whether its ranks can make new groups for GPUs. In a world that is bound to devices torch would split the
+    communicator of the world, and wait for ranks that are not of this group."""
+    is_bound = getattr(dist.group.WORLD, "bound_device_id", None) is not None
+    return not is_bound or len(dist.get_process_group_ranks(group)) == dist.get_world_size()
+
+
+def part_of(group: Any, parts: List[List[int]], seconds: float) -> Any:
+    """Collective over the group: a new group of the part that has this rank, with the backends of the whole. parts:
+    the ranks of the job that each has."""
+    config = getattr(dist, "get_backend_config", None)
+    backend = config(group) if config is not None else str(dist.get_backend(group))
+    if dist.get_world_size(group) < dist.get_world_size():
+        return new_group(next(part for part in parts if dist.get_rank() in part), backend, seconds)
+    made = [dist.new_group(part, timedelta(seconds=seconds), backend) for part in parts]  # all ranks make all of them
+    return next(new for new, part in zip(made, parts) if dist.get_rank() in part)
 
 
 def serves(group: Any, device: torch.device) -> bool:

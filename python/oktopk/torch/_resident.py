@@ -74,7 +74,7 @@ class ResidentSteps:
         core.resident_send(flat.data_ptr(), FLOATS.index(flat.dtype), scale, room.messages.data_ptr(), stream)
         self._exchange(dist.all_to_all_single, room.arrived, room.messages)
         core.resident_own(room.arrived.data_ptr(), room.share.data_ptr(), stream)
-        self._exchange(_all_gather, room.shares, room.share)
+        self._exchange(all_gather, room.shares, room.share)
         kind = FLOATS.index(out.dtype)
         core.resident_apply(room.shares.data_ptr(), room.messages.data_ptr(), out.data_ptr(), kind, stream)
         self._kept = None
@@ -115,12 +115,18 @@ class ResidentSteps:
         return self._room
 
     def _exchange(self, collective: Any, into: torch.Tensor, what: torch.Tensor) -> None:
-        try:
-            collective(into, what, group=self._group)
-        except RuntimeError as error:
-            self._core.fail_external()
-            raise CommError(f"oktopk: an exchange between GPUs failed: {error}") from error
+        exchange(self._core, collective, into, what, self._group)
 
 
-# torch 2.13 has a new name for it.
-_all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+def exchange(core: Any, collective: Any, into: torch.Tensor, what: torch.Tensor, group: Any) -> None:
+    """A collective of the process group. CommError where it fails; the native Reducer `core` is then dead."""
+    try:
+        collective(into, what, group=group)
+    except RuntimeError as error:
+        core.fail_external()
+        raise CommError(f"oktopk: an exchange between GPUs failed: {error}") from error
+
+
+# torch 2.13 has new names for these.
+all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+reduce_scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor

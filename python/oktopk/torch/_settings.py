@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, ClassVar, Tuple, Union
+from typing import Any, ClassVar, Mapping, Tuple, Union
 
 from oktopk._core import UsageError
 
@@ -15,13 +15,24 @@ def first_sparse_step(start_iter: Steps, total_steps: Any) -> int:
     """start_iter as a number of steps: it is one, or a share of total_steps."""
     total = None if total_steps is None else count("total_steps", total_steps, 1)
     if not isinstance(start_iter, float):
-        return count("start_iter", start_iter, 0)
+        steps = count("start_iter", start_iter, 0)
+        if total is None:
+            return steps
+        raise UsageError(
+            f"oktopk: start_iter = {steps} steps, so total_steps = {total} is not used: leave it out, or give "
+            "start_iter as a share of it, such as 0.02"
+        )
     if total is not None and 0 <= start_iter < 1:
         return round(start_iter * total)
     raise UsageError(
         f"oktopk: start_iter = {start_iter}, but it is a number of steps, such as 500; or a share of all steps, from "
         "0 to below 1, together with their number: start_iter=0.02, total_steps=20_000"
     )
+
+
+def density_of(density: Any, options: Mapping[str, Any], default: float) -> Any:
+    """As given; the default unless k says how many entries are sent."""
+    return default if density is None and options.get("k") is None else density
 
 
 def count(name: str, value: Any, least: int) -> int:

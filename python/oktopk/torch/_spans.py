@@ -7,14 +7,14 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
-from oktopk.torch._flat_reducer import FlatReducer
+from oktopk.torch._sharded import AnyReducer
 from oktopk.torch.coordinates import Arrived
 
 
 class Span(NamedTuple):
     """A parameter's place: begin..end-1 of the flat gradient of a reducer."""
 
-    reducer: FlatReducer
+    reducer: AnyReducer
     begin: int
     end: int
 
@@ -24,7 +24,7 @@ def arrived_of(spans: Sequence[Optional[Span]], parameters: Sequence[torch.Tenso
     span. COST: a few microseconds per parameter, one copy to a device per reducer.
     """
     arrived: List[Arrived] = [None] * len(spans)
-    together: Dict[Tuple[FlatReducer, torch.device], List[int]] = {}
+    together: Dict[Tuple[AnyReducer, torch.device], List[int]] = {}
     bounds: Dict[int, Tuple[int, int]] = {}
     for i, span in enumerate(spans):
         if span is not None:

@@ -2,8 +2,7 @@
 """The steps of an OkTopkState: the work of the hook on each bucket that DDP hands over.
 
 Backward's thread decides which buckets are dense and starts their all-reduces, in DDP's order. All else happens in one
-thread of ours, in the same order on all ranks: channels are made, entries exchanged, results checked. An error goes to
-the caller of backward() (_worker.py).
+thread of ours, in the same order on all ranks. An error goes to the caller of backward() (_worker.py).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 import torch
 import torch.distributed as dist
 
-from oktopk import _core, metrics
+from oktopk import _core, flight, metrics
 from oktopk._core import CommError, DeviceError, UsageError
 from oktopk.torch import _choice
 from oktopk.torch._channels import Channel, Channels, Settings
@@ -21,6 +20,7 @@ from oktopk.torch._counters import Counters, dense_bytes
 from oktopk.torch._dense_sum import BucketMean, is_finite, zero_unless_finite
 from oktopk.torch._gpu import require_reachable
 from oktopk.torch._group import as_group, options_of_nodes, require_equal
+from oktopk.torch._nodes import has_node, wants_node
 from oktopk.torch._owner import Owner, find_owner
 from oktopk.torch._resident import stays_on_gpu
 from oktopk.torch._saved import Saved
@@ -121,8 +121,10 @@ class Steps(Guarded):
         self._group = group = as_group(group)
         device = torch.device("cpu") if self.host_staging else bucket.buffer.device
         is_open = _choice.is_open(self.options, group, device)
-        self._on_gpu = is_open or stays_on_gpu(self.options, group, device)
-        self._comm = comm = self._comm or communicator(group, self.timeout, concurrent=not self._on_gpu)
+        on_gpu = is_open or stays_on_gpu(self.options, group, device)
+        is_alone = on_gpu or wants_node(self.options, group, device)  # no other thread uses the group
+        self._comm = comm = self._comm or communicator(group, self.timeout, concurrent=not is_alone)
+        self._on_gpu = on_gpu or has_node(comm, self.options, device)
         if self._on_gpu:
             self._worker = HookStream("oktopk", self._stop)
         self._world = comm.size
@@ -131,15 +133,14 @@ class Steps(Guarded):
         words = f"{self._description()}, iteration {self.iteration}, loaded {saved}, on GPUs {self._on_gpu}"
         require_equal(comm, words, self._trouble(bucket))
         if is_open and self._choice is None:
-            self._choice = self._saved.choice if self._saved is not None else None
-            self._choice = self._choice or self._choose(bucket)
+            self._choice = (self._saved.choice if self._saved is not None else None) or self._choose(bucket)
         options = self._reducer_options()
         check = {**options, "group_size": None}  # its constructor is then local
         _core.Reducer(comm, max(options.get("k") or 1, 1024), check)  # do the options fit P ranks?
-        if options.get("group_size") is not None:
+        if options.get("group_size") is not None and not self._on_gpu:
             options = options_of_nodes(comm, options)
         self._scaling = None if scaler is None else Scaling(scaler, self._on_gpu)
-        settings = Settings(options, self.host_staging)
+        settings = Settings(options, self.host_staging, device)
         self._channels = Channels(comm, settings, self._owner.names if self._owner else None)
         self._has_begun = True
 
@@ -221,6 +222,7 @@ class Steps(Guarded):
     def _note(self, error: BaseException) -> None:
         if isinstance(error, CommError) and self._dead is None:
             self._dead = str(error)
+            flight.dump_on_error(error)
         self._failure.note(error)
 
     def _end_dense(self, bucket: Bucket, mean: BucketMean, unsent: Dict[str, torch.Tensor]) -> None:

@@ -53,6 +53,16 @@ class Job(NamedTuple):
     indices: Optional[Tensor]
 
 
+def checked_answers(answers: List[Arrived], params: List[Tensor], source: Any) -> List[Arrived]:
+    """The answers of a source to arrived_of(params)."""
+    if len(answers) != len(params):
+        raise UsageError(
+            f"oktopk: arrived_of() of the source ({type(source).__name__}) gave {len(answers)} answers for "
+            f"{len(params)} parameters: it must give one for each"
+        )
+    return answers
+
+
 def layout_of(param: Tensor) -> Layout:
     own = local(param)
     gapless = own.permute(order_of(own)).is_contiguous()

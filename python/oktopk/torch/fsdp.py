@@ -23,10 +23,10 @@ from torch import nn
 from oktopk._core import UsageError, check_options
 from oktopk.options import MoreOptions, require_known, show_options
 from oktopk.torch._applied import Applied
-from oktopk.torch._choice import resolved
+from oktopk.torch._choice import choice_of, with_choice
 from oktopk.torch._spans import arrived_of
 from oktopk.torch._group import Timeout, as_group
-from oktopk.torch._settings import active, count, first_sparse_step, truth
+from oktopk.torch._settings import active, count, density_of, first_sparse_step, truth
 from oktopk.torch.checkpoint import Place, unwrap, wrap
 from oktopk.torch.coordinates import Arrived
 from oktopk.torch.flat import local
@@ -43,7 +43,7 @@ def register_fsdp(
     model: nn.Module,
     replicate_group: Any,
     *,
-    density: float = 0.01,
+    density: Optional[float] = None,
     preset: str = "auto",
     start_iter: Union[int, float] = 100,
     min_numel: int = 4096,
@@ -89,15 +89,15 @@ def register_fsdp(
         options["warmup"] = [(dense_steps, 1.0), *(options.get("warmup") or [])]
     if active(grad_scaler) is not None:
         options["nan_policy"] = options.get("nan_policy") or "skip"
-    given: Dict[str, Any] = {"density": density, "preset": preset, "codec": codec, "decay": decay, **options}
+    share = density_of(density, options, 0.01)
+    given: Dict[str, Any] = {"density": share, "preset": preset, "codec": codec, "decay": decay, **options}
     check_options(given)
     least = count("min_numel", min_numel, 0)
     comm = communicator(group, timeout)
-    if not host_staging:
-        given = resolved(comm, given, named[0][2].device, max(shard_values(g) for _, _, g in named))
-    settings: Dict[str, Any] = {**given, "host_staging": host_staging}
-    Reducer(max(given.get("k") or 1, 1024), communicator=comm, **settings)  # do they fit P ranks?
-    state = FsdpState(comm, least, active(grad_scaler), settings)
+    Reducer(max(given.get("k") or 1, 1024), communicator=comm, host_staging=host_staging, **given)  # do they fit?
+    most = max(shard_values(g) for _, _, g in named)
+    choice = None if host_staging else choice_of(comm, given, named[0][2].device, most)
+    state = FsdpState(comm, least, active(grad_scaler), {**given, "host_staging": host_staging}, choice)
     for name, module, group_of_parameters in named:
         module.set_all_reduce_hook(state.add(name, group_of_parameters))
         if hasattr(module, "set_reduce_scatter_unused_params"):  # torch 2.13
@@ -118,12 +118,13 @@ class FsdpState:
     """One Reducer per parameter group of fully_shard, by the name of its module. Made by `register_fsdp`; the Reducers
     are made when their first gradient comes."""
 
-    def __init__(self, comm: Any, min_numel: int, grad_scaler: Any, settings: Dict[str, Any]):
+    def __init__(self, comm: Any, min_numel: int, grad_scaler: Any, settings: Dict[str, Any], choice: Optional[str]):
         self._comm = comm
         self.replicas: int = comm.size
         self.grad_scaler = grad_scaler
         self._min_numel = min_numel
         self._settings = settings
+        self._choice = choice  # of preset auto on GPUs (_choice.py)
         self.applied: Optional[Applied] = None if grad_scaler is None else Applied()
         self._units: Dict[str, Unit] = {}
         self._profile: Any = None  # of the network: measured once, used for all groups
@@ -174,7 +175,8 @@ class FsdpState:
             )
         made = {name: unit for name, unit in self._units.items() if unit.reducer is not None}
         groups = {name: unit.state_dict() for name, unit in made.items()}
-        return wrap(self.place(), {"version": 1, "groups": groups})
+        saved = {"version": 1, "groups": groups}
+        return wrap(self.place(), saved if self._choice is None else {**saved, "choice": self._choice})
 
     def place(self) -> Place:
         """The place of this rank among the replicas of its shard."""
@@ -209,7 +211,11 @@ class FsdpState:
         return states
 
     def _saved_units(self, state: Mapping[str, Any]) -> List[Tuple[str, Unit]]:
-        """The units, in the same order on all ranks."""
+        """The units, in the same order on all ranks. Preset auto keeps the choice of the run that saved."""
+        if state.get("choice") != self._choice and self._settings["preset"] == "auto":
+            self._choice, self._spots = state.get("choice"), {}
+            for unit in self._units.values():
+                unit.reducer = None
         return [(name, unit) for name, unit in self._units.items() if name in state["groups"]]
 
     def add(self, name: str, group: Any) -> Callable[[torch.Tensor], None]:
@@ -219,14 +225,14 @@ class FsdpState:
 
     def make_reducer(self, n: int) -> Reducer:
         self._spots = {}  # frozen parameters have none
-        settings = dict(self._settings)
+        settings = {"host_staging": self._settings["host_staging"], **with_choice(self._settings, self._choice)}
         if n < self._min_numel or n <= (settings.get("k") or 0):
             settings.update(preset="dense", k=None)
         return Reducer(n, communicator=self._comm, **settings)
 
     def share_profile(self, reducer: Reducer) -> None:
         """Before a step: all groups use the profile of the network that one of them measured."""
-        is_open = self._settings["preset"] == "auto" and reducer.n >= self._min_numel
+        is_open = self._settings["preset"] == "auto" and self._choice is None and reducer.n >= self._min_numel
         if self._profile is not None and is_open and reducer.profile is None:
             reducer.use_profile(self._profile)
 

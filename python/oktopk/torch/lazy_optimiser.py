@@ -22,7 +22,7 @@ from torch import Tensor
 from oktopk._core import UsageError
 from oktopk.torch import cuda_step, native_step, torch_step
 from oktopk.torch.coordinates import WHERE_NONZERO, Arrived, Job, checked_indices, checked_parameter, clock_of
-from oktopk.torch.coordinates import nonzero_of, state_dtype
+from oktopk.torch.coordinates import checked_answers, nonzero_of, state_dtype
 from oktopk.torch.cuda_clock import CudaClock
 from oktopk.torch.cuda_step import Plan, Request
 from oktopk.torch.flat import local
@@ -145,7 +145,7 @@ class LazyOptimiser(OwedDecay):
         kernels = self._kernels(group, params)
         answers = None
         if self.source is not None and self._is_lazy(group):
-            answers = list(self._ask(params))
+            answers = checked_answers(list(self._ask(params)), params, self.source)
         if kernels is None:
             return self._jobs(group, params, answers)
         for i, answer in enumerate(answers or ()):

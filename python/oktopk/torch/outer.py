@@ -24,6 +24,7 @@ import torch.distributed as dist
 from oktopk._core import Communicator, UsageError
 from oktopk.options import MoreOptions, require_known, show_options
 from oktopk.torch._group import Timeout, as_group
+from oktopk.torch._settings import density_of
 from oktopk.torch.checkpoint import Place, unwrap, wrap
 from oktopk.torch.flat import Layout, local
 from oktopk.torch.reducer import Reducer
@@ -46,7 +47,7 @@ class LocalSteps:
 
     parameters, process_group, preset, host_staging, timeout, communicator: as in oktopk.torch.Reducer.
     every: local steps per outer step.
-    density: the share of the pseudo-gradient's values that an outer step sends.
+    density: the share of the pseudo-gradient's values that an outer step sends (default: 0.02 unless k is given).
     codec: the coding of the exchanged entries; "elias_fano+fp32" is exact.
     decay: multiplies the unsent values before each outer step; 1 forgets nothing.
     outer_lr, outer_momentum, nesterov: 1 and 0 add the mean to the weights, as SparseLoCo does; DiLoCo has a momentum.
@@ -58,7 +59,7 @@ class LocalSteps:
         process_group: Optional[Any] = None,
         *,
         every: int = 30,
-        density: float = 0.02,
+        density: Optional[float] = None,
         preset: str = "circulant",
         codec: Optional[str] = "elias_fano+log4",
         decay: float = 0.95,
@@ -80,7 +81,7 @@ class LocalSteps:
         self._reducer = Reducer(
             self._layout.n,
             process_group,
-            density=density,
+            density=density_of(density, options, 0.02),
             preset=preset,
             codec=codec,
             decay=decay,

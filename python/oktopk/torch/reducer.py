@@ -21,10 +21,11 @@ from oktopk import _core
 from oktopk._core import UsageError
 from oktopk.options import MoreOptions, require_known, show_options
 from oktopk.reducer import ReducerBase
-from oktopk.torch._choice import resolved
-from oktopk.torch._flat_reducer import FlatReducer
+from oktopk.torch._choice import choice_of, with_choice
+from oktopk.torch._sharded import make_reducer
 from oktopk.torch._spans import Span, arrived_of
 from oktopk.torch._group import Timeout
+from oktopk.torch._settings import density_of
 from oktopk.torch.checkpoint import Place, unwrap, wrap
 from oktopk.torch.coordinates import Arrived
 from oktopk.torch.flat import Layout, check_tensor, load_states, local, state_to_bytes, state_to_tensor
@@ -47,7 +48,7 @@ class Reducer(ReducerBase):
 
     parameters: the parameters, or n for flat tensors of n values.
     process_group: the ranks, as a process group or a DeviceMesh of one dimension (default: all ranks).
-    density: the share of the values that a step sends, above 0 and below 1.
+    density: the share of the values that a step sends, above 0 and below 1 (default: 0.01 unless k is given).
     preset: "auto", or a name of oktopk.presets().
     host_staging: True copies tensors of an accelerator to the host and back in every step. CUDA tensors do not need it:
         without it their GPU selects, and keeps what is unsent.
@@ -63,7 +64,7 @@ class Reducer(ReducerBase):
         parameters: Union[int, Iterable[torch.Tensor]],
         process_group: Optional[Any] = None,
         *,
-        density: float = 0.01,
+        density: Optional[float] = None,
         preset: str = "auto",
         host_staging: bool = False,
         timeout: Optional[Timeout] = None,
@@ -80,15 +81,22 @@ class Reducer(ReducerBase):
         else:
             self._layout = Layout(parameters, host_staging)
             n = self._layout.n
-        named = {"density": density, "preset": preset, "codec": codec, "decay": decay}
+        named = {"density": density_of(density, options, 0.01), "preset": preset, "codec": codec, "decay": decay}
         comm = communicator or make_communicator(process_group, timeout)
         self._comm = comm
-        wanted: Dict[str, Any] = {**named, **options}
-        if self._layout is not None:
-            wanted = resolved(comm, wanted, self._layout.home, n)
-        self._flat_reducer = FlatReducer(comm, n, wanted, host_staging)
-        super().__init__(self._flat_reducer.core)
+        self._wanted: Dict[str, Any] = {**named, **options}
+        home = None if self._layout is None else self._layout.home
+        self._make(n, None if home is None else choice_of(comm, self._wanted, home, n))
         self._flat: Optional[torch.Tensor] = None  # of the parameters
+
+    def _make(self, n: int, choice: Optional[str]) -> None:
+        """choice: of preset auto on GPUs (_choice.py)."""
+        self._choice = choice
+        home = None if self._layout is None else self._layout.home
+        options = with_choice(self._wanted, choice)
+        self._flat_reducer = make_reducer(self._comm, n, options, self._host_staging, home)
+        core: Any = self._flat_reducer.core
+        super().__init__(core)
 
     def reduce_gradients(self, scale: float = 1.0) -> None:
         """Collective: replaces each p.grad by the mean over the ranks of scale * p.grad.
@@ -174,6 +182,8 @@ class Reducer(ReducerBase):
             "n": self.n,
             "state": state_to_tensor(self._core.save()),
         }
+        if self._choice is not None:
+            own["choice"] = self._choice
         return wrap(self.place(), own)
 
     def place(self) -> Place:
@@ -188,6 +198,7 @@ class Reducer(ReducerBase):
                 f"oktopk: the state of rank {state['rank']} of {state['ranks']}, but this is rank "
                 f"{self._comm.rank} of {self._comm.size}: load_state_dicts() takes those of all"
             )
+        self._take_choice(state)
         load_states(self._core, [state_to_bytes(state["state"])])
 
     def load_state_dicts(self, states: Sequence[Mapping[str, Any]]) -> None:
@@ -198,7 +209,13 @@ class Reducer(ReducerBase):
         ranks = [state["rank"] for state in ordered]
         if ranks != list(range(ordered[0]["ranks"] if ordered else 1)):
             raise UsageError(f"oktopk: the states of ranks {ranks}, but all of the earlier run are needed")
+        self._take_choice(ordered[0])
         self._core.load_all([state_to_bytes(state["state"]) for state in ordered])
+
+    def _take_choice(self, state: Mapping[str, Any]) -> None:
+        """Preset auto keeps the choice of the run that saved."""
+        if state.get("choice") != self._choice and self._wanted["preset"] == "auto":
+            self._make(self.n, state.get("choice"))
 
     def keep_snapshot(self) -> None:
         """Remembers all that a step changes, a copy of n floats, for go_back()."""

@@ -21,7 +21,7 @@ from oktopk.torch._counters import CompressionStats
 from oktopk.torch._group import Timeout, check_timeout
 from oktopk.torch._owner import group_of
 from oktopk.torch._saved import Saved
-from oktopk.torch._settings import active, count, first_sparse_step, truth
+from oktopk.torch._settings import active, count, density_of, first_sparse_step, truth
 from oktopk.torch._steps import Metrics, Steps
 from oktopk.torch.checkpoint import Place, wrap
 from oktopk.torch.coordinates import Arrived
@@ -42,7 +42,8 @@ class OkTopkState(Steps):
 
     process_group: the ranks that DDP synchronises, as a process group or a DeviceMesh of one dimension (default: DDP's
         own).
-    density: the share of each bucket's values that a step sends, above 0 and below 1: 0.01 is 1%.
+    density: the share of each bucket's values that a step sends, above 0 and below 1 (default: 0.01, which is 1%,
+        unless k is given).
     preset: "auto" measures the network before the first sparse step and takes the fastest one, dense included; or a
         name of oktopk.presets(): "circulant" is ours, "oktopk" is Ok-Topk, "dense" is DDP's own allreduce.
     start_iter: the number of dense steps at the start (docs/learning.md recommends how many); with total_steps, a share
@@ -67,7 +68,7 @@ class OkTopkState(Steps):
     def __init__(
         self,
         process_group: Optional[Any] = None,
-        density: float = 0.01,
+        density: Optional[float] = None,
         preset: str = "auto",
         start_iter: Union[int, float] = 100,
         min_numel: int = 4096,
@@ -82,7 +83,8 @@ class OkTopkState(Steps):
     ):
         require_known(OkTopkState.__init__, options)
         check_timeout(timeout)
-        named = {"density": density, "preset": preset, "codec": codec, "decay": decay}
+        given = density_of(density, options, 0.01)
+        named = {"density": given, "preset": preset, "codec": codec, "decay": decay}
         vars(self).update(
             preset=preset,
             start_iter=first_sparse_step(start_iter, total_steps),
@@ -100,8 +102,10 @@ class OkTopkState(Steps):
         self._description()  # unfit options are refused here
 
     @property
-    def density(self) -> float:
-        return float(self.options["density"])
+    def density(self) -> Optional[float]:
+        """None: k says how many entries are sent."""
+        density: Optional[float] = self.options["density"]
+        return density
 
     @property
     def codec(self) -> Optional[str]:

@@ -8,14 +8,13 @@ import subprocess
 from pathlib import Path
 from typing import Sequence
 
-import oktopk
+from exits import ended
 
-# A thread of torch (Gloo) aborts, now and then, a process that has done its work and ends.
-TORCH_ABORTS_AT_EXIT = "terminate called without an active exception"
+import oktopk
 
 
 def printed_by(command: Sequence[str], folder: Path, **variables: str) -> str:
-    """Its standard output. Once more, twice at most, where it was torch that aborted at the end."""
+    """Its standard output."""
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
@@ -23,17 +22,10 @@ def printed_by(command: Sequence[str], folder: Path, **variables: str) -> str:
         "PYTHONPATH": str(Path(oktopk.__file__).parents[1]),  # this one, in any folder
         **variables,
     }
-    for _ in range(3):
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=180,
-            cwd=folder,
-            env=environment,
-            check=False,
+    done = ended(
+        lambda: subprocess.run(
+            command, capture_output=True, text=True, timeout=180, cwd=folder, env=environment, check=False
         )
-        if done.returncode == 0 or TORCH_ABORTS_AT_EXIT not in done.stderr:
-            break
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

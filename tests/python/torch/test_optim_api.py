@@ -160,6 +160,20 @@ def test_a_source_is_asked_once_where_it_can_answer_for_all():
     assert optimiser.state[weights[0]]["last"].max() == 3
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_source_that_gives_another_number_of_answers_is_refused(count):
+    class Miscounting(Told):
+        def arrived_of(self, params: List[Tensor]) -> List[Optional[Tensor]]:
+            return [indices(0)] * count
+
+    weights = [parameter(4), parameter(5)]
+    optimiser = SparseAdamW(weights, Miscounting())
+    for w in weights:
+        w.grad = torch.ones_like(w)
+    with pytest.raises(UsageError, match=f"Miscounting. gave {count} answers for 2 parameters"):
+        optimiser.step()
+
+
 @BOTH
 def test_gradients_of_another_layout_are_taken_as_they_are_meant(ours):
     source, plain, other = Told(), parameter(4, 6), parameter(4, 6)

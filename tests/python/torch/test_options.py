@@ -61,6 +61,10 @@ def test_the_docstring_lists_every_argument(taker):
         ({"timeout": timedelta(0)}, "must be positive"),
         ({"group_size": 0}, "group_size = 0, but it must be \"host\" or a number of ranks, at least 1"),
         ({"grad_scaler": 1024.0}, "grad_scaler is a float"),
+        ({"density": 0.02, "k": 7}, "k = 7 and density = 0.02, but only one of them"),
+        ({"start_iter": 50, "total_steps": 900}, "start_iter = 50 steps, so total_steps = 900 is not used"),
+        ({"total_steps": 900}, "start_iter = 100 steps, so total_steps = 900 is not used"),
+        ({"adaptive_interval": 5}, "adaptive_interval = 5 without adaptive_share"),
         ({"grad_scalar": None}, "unknown option 'grad_scalar': did you mean 'grad_scaler'?"),
         ({"wramup": 3}, "unknown option 'wramup': did you mean 'warmup'?"),
     ],
@@ -104,7 +108,7 @@ def groups(rank, P):
     reducer = Reducer(weights, mesh, preset="circulant")
     reducer.reduce_gradients()
     LocalSteps(weights, mesh).synchronise()
-    model, state = make_ddp(start_iter=0, process_group=mesh, k=2_500)  # of some buckets all
+    model, state = make_ddp(start_iter=0, process_group=mesh, density=None, k=2_500)  # of some buckets all
     train(model, rank, 3)
     with pytest.raises(oktopk.UsageError, match="grad_scaler of an OkTopkState .* first step"):
         state.grad_scaler = None

@@ -142,7 +142,7 @@ def choices(rank, P):
     sample = torch.empty(1000)
     comm = oktopk.torch.communicator()
     found = _choice.choose(comm, dist.group.WORLD, sample, {"density": 0.01}, ("dense", "slots"))
-    alone = _choice.choose(comm, dist.group.WORLD, sample, {"density": 0.01, "k": 5000}, ("bf16",))
+    alone = _choice.choose(comm, dist.group.WORLD, sample, {"k": 5000}, ("bf16",))
     return found, alone
 
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from models import DEVICE, flat, loss_of, make_ddp, train
 from ranks import in_processes
-from versions import needs_cpu_scaler
+from versions import needs_cpu_scaler, needs_torch
 
-from oktopk.torch import _flat_reducer, _steps
+from oktopk.torch import Reducer, _choice, _flat_reducer, _steps
 from oktopk.torch._worker import HookStream
 from oktopk.torch.coordinates import WHERE_NONZERO
 
@@ -160,3 +160,64 @@ def test_preset_auto_makes_the_steps_of_its_choice():
     (short, other) = in_processes(2, with_choice, "bf16")
     assert np.array_equal(short, other) and not np.array_equal(short, named["dense"])
     np.testing.assert_allclose(short, named["dense"], atol=1e-2)
+
+
+def auto_that_chooses(*choices):
+    """Preset auto chooses on CPU tensors, one of these after the other."""
+    pretend()
+    left = list(choices)
+    _choice.is_open = lambda options, group, device: options.get("preset") == "auto"
+    _choice.choose = lambda *arguments: left.pop(0)
+
+
+def reducer_resumed(rank, P, first, second):
+    """The choice of the run that saved holds, whatever the new one would choose."""
+    auto_that_chooses(first, second)
+    weights = [torch.nn.Parameter(torch.zeros(500)) for _ in range(2)]
+
+    def step(reducer, parameter, number):
+        parameter.grad = torch.randn(500, generator=torch.Generator().manual_seed(10 * number + rank))
+        reducer.reduce_gradients()
+        return parameter.grad.numpy().copy()
+
+    one = Reducer(weights[:1], density=0.05)
+    for number in range(3):
+        step(one, weights[0], number)
+    other = Reducer(weights[1:], density=0.05)
+    assert other._choice == second
+    other.load_state_dict(one.state_dict())
+    assert other._choice == first
+    assert np.array_equal(step(one, weights[0], 3), step(other, weights[1], 3))
+    return True
+
+
+@pytest.mark.parametrize("first, second", [("slots", "dense"), ("dense", "slots"), ("slots", "slots")])
+def test_a_loaded_reducer_keeps_the_choice_of_auto(first, second):
+    assert all(in_processes(2, reducer_resumed, first, second))
+
+
+def fsdp_resumed(rank, P):
+    from fsdp_models import backward, gradients, meshes, register, shard
+
+    auto_that_chooses("slots", "dense")
+    _, replicate, shards = meshes(P, 1)
+    settings = {"density": 0.05, "start_iter": 1, "min_numel": 0}
+    models = [shard(shards), shard(shards)]
+    one = register(models[0], replicate, **settings)
+    for step in range(3):
+        backward(models[0], rank, step)
+    other = register(models[1], replicate, **settings)
+    other.load_state_dict(one.state_dict())
+    found = []
+    for model in models:
+        model.zero_grad()
+        backward(model, rank, 3)
+        found.append(gradients(model))
+    assert torch.equal(*found) and other._choice == "slots"
+    assert any(not stats["dense"] for stats in other.stats.values())
+    return True
+
+
+@needs_torch((2, 7), "set_all_reduce_hook() of fully_shard")
+def test_a_loaded_fsdp_state_keeps_the_choice_of_auto():
+    assert all(in_processes(2, fsdp_resumed))

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dumps from Python: on request, on errors, and the comparison of weights."""
+
+import json
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import oktopk
+
+P = 3
+
+
+def on_all(act, timeout=30.0):
+    """act(comm) on P threads; the error of each rank, or None."""
+    comms = oktopk.thread_world(P, timeout)
+    errors = [None] * P
+
+    def run(comm):
+        try:
+            act(comm)
+        except Exception as error:  # the test looks at it
+            errors[comm.rank] = error
+
+    threads = [threading.Thread(target=run, args=(comm,)) for comm in comms]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return errors
+
+
+def test_dump_on_request_has_all_ranks(tmp_path):
+    def act(comm):
+        reducer = oktopk.Reducer(comm, 100, preset="circulant", density=0.05)
+        reducer.step(np.ones(100, np.float32))
+        flight = reducer.flight()
+        assert (flight["rank"], flight["size"], flight["step"], flight["in_step"]) == (comm.rank, P, 1, False)
+        assert flight["library"] == oktopk.__version__
+        assert {op["state"] for op in flight["operations"]} == {"done"}
+        assert any(op["label"].startswith("circulant") for op in flight["operations"])
+        assert comm.flight.idle_seconds >= 0
+
+    assert on_all(act) == [None] * P
+    files = oktopk.dump_flight(tmp_path / "dumps")
+    assert {f"oktopk-flight-{rank}.json" for rank in range(P)} <= {Path(file).name for file in files}
+
+
+def test_errors_leave_dumps(tmp_path, monkeypatch):
+    monkeypatch.setenv("OKTOPK_FLIGHT", str(tmp_path))
+
+    def act(comm):
+        oktopk.Reducer(comm, 100, preset="circulant", k=5 + comm.rank // 2).step(np.ones(100, np.float32))
+
+    errors = on_all(act)
+    assert all(isinstance(error, oktopk.UsageError) for error in errors)
+    assert len({str(error) for error in errors}) == 1 and "rank 2 has k = 6, rank 0 has k = 5" in str(errors[0])
+    for rank in range(P):
+        dump = json.loads((tmp_path / f"oktopk-flight-{rank}.json").read_text())
+        assert dump["rank"] == rank
+    assert "rank 2 has k = 6" in dump["error"] or dump["error"] == ""
+
+
+def test_folder_that_cannot_be_made_does_not_hide_the_error(monkeypatch):
+    monkeypatch.setenv("OKTOPK_FLIGHT", "/dev/null/dumps")
+    errors = on_all(lambda comm: oktopk.Reducer(comm, 100, k=5 + comm.rank // 2).step(np.ones(100, np.float32)))
+    assert all(isinstance(error, oktopk.UsageError) for error in errors)
+    with pytest.raises(OSError):
+        oktopk.dump_flight("/dev/null/dumps")
+
+
+def test_one_flipped_bit_names_the_rank():
+    def act(comm):
+        weights = np.arange(1000, dtype=np.float32)
+        oktopk.check_equal(comm, weights, 41)
+        if comm.rank == 1:
+            weights.view(np.uint32)[777] ^= 1
+        oktopk.check_equal(comm, weights, 42)
+
+    errors = on_all(act)
+    assert {str(error) for error in errors} == {"weights: rank 1 differs from the other 2 ranks in step 42"}
+    assert all(isinstance(error, oktopk.UsageError) for error in errors)
+
+
+def test_other_calls_are_named_on_all_ranks():
+    def act(comm):
+        reducer = oktopk.Reducer(comm, 100, preset="circulant", density=0.05)
+        reducer.step(np.ones(100, np.float32))
+        reducer.flush() if comm.rank == 1 else reducer.step(np.ones(100, np.float32))
+
+    errors = on_all(act)
+    assert {str(error) for error in errors} == {
+        "reducer: rank 1 calls flush() after 1 steps, but rank 0 calls step() after 1 steps: "
+        "all ranks must make the same calls"
+    }
