@@ -37,8 +37,8 @@ void check(const Contribution& mine, Index n, std::size_t k, bool dense, std::si
     return;
   }
   const CooView v = mine.selection;
-  require(v.size() <= most, "allreduce: the selection has ", v.size(), " entries, but at most 2k = ", most,
-          " may be sent");
+  require(v.size() <= most, "allreduce: the selection has ", v.size(), " entries, but k = ", k, " allows at most ",
+          most);
   require(is_canonical(v), "allreduce: the selection's indices must be strictly increasing");
   require(v.empty() || v.idx.back() < n, "allreduce: the selection has index ", v.empty() ? 0 : v.idx.back(),
           ", but n = ", n);

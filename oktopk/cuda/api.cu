@@ -124,10 +124,6 @@ int set_stream(Context* context, void* stream) {
   });
 }
 
-int synchronise_stream(Context* context) {
-  return guard(context, [&] { synchronise(*context); });
-}
-
 int set_timing(Context* context, int on) {
   context->times = on != 0;
   return 0;
@@ -216,7 +212,6 @@ const OktopkCudaApi kApi = {
     .error_text = error_text,
     .describe = describe,
     .set_stream = set_stream,
-    .synchronise = synchronise_stream,
     .set_timing = set_timing,
     .kernel_milliseconds = kernel_milliseconds,
     .limit_pass =

@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-#define OKTOPK_CUDA_API_VERSION 2
+#define OKTOPK_CUDA_API_VERSION 3
 
 typedef struct OktopkCudaContext OktopkCudaContext;
 typedef struct OktopkCudaSlots OktopkCudaSlots; /* one rank's part in preset slots */
@@ -142,7 +142,6 @@ typedef struct OktopkCudaApi {
   const char* (*error_text)(const OktopkCudaContext* context);
   int (*describe)(OktopkCudaContext* context, OktopkCudaDescription* out);
   int (*set_stream)(OktopkCudaContext* context, void* stream); /* its work follows what was queued before */
-  int (*synchronise)(OktopkCudaContext* context);
 
   /* Milliseconds that the kernels of the last pass took on the GPU; measured only after set_timing(1). */
   int (*set_timing)(OktopkCudaContext* context, int on);

@@ -14,10 +14,14 @@ CudaSlots::~CudaSlots() { gpu_->api().slots_close(gpu_->context(), slots_); }
 
 void CudaSlots::use(void* stream) const { gpu_->call(&OktopkCudaApi::set_stream, "slots", stream); }
 
-void CudaSlots::send(const Accumulation& in, std::uint64_t k, std::uint32_t* messages, void* stream) {
-  require(in.gradient.size() == n_, "slots on the GPU: a gradient of ", in.gradient.size(), " values, but n = ", n_);
-  require(n_ == 0 || gpu_->has(in.gradient.as<void>()),
+void CudaSlots::check(const Gradient& gradient) const {
+  require(gradient.size() == n_, "slots on the GPU: a gradient of ", gradient.size(), " values, but n = ", n_);
+  require(n_ == 0 || gpu_->has(gradient.as<void>()),
           "slots on the GPU: the gradient lies in host memory, but it must lie on GPU ", gpu_->ordinal());
+}
+
+void CudaSlots::send(const Accumulation& in, std::uint64_t k, std::uint32_t* messages, void* stream) {
+  check(in.gradient);
   use(stream);
   const OktopkCudaPass pass{.acc = in.acc.data(),
                             .n = n_,

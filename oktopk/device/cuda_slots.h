@@ -23,6 +23,8 @@ class CudaSlots {
   CudaSlots(const CudaSlots&) = delete;
   CudaSlots& operator=(const CudaSlots&) = delete;
 
+  // UsageError unless the gradient has n values in the memory of this GPU.
+  void check(const Gradient& gradient) const;
   // Accumulation::cleared is not used: entries that leave, leave at once. `messages`: P, one behind the other.
   void send(const Accumulation& in, std::uint64_t k, std::uint32_t* messages, void* stream);
   void own(float* memory, const std::uint32_t* arrived, std::uint64_t k, std::uint32_t* share, void* stream);

@@ -138,6 +138,7 @@ void GpuStepMaker::queue_send(Gradient gradient, float scale, std::uint32_t* mes
   ReducerState& state = state_of(reducer_);
   const float decay = state.setting.options.decay;
   CudaSlots& kernels = state.on_gpu();
+  kernels.check(gradient);  // before anything changes
   if (decay != 1) state.unsent.multiply(decay);
   state.unsent.set_may_exist(true);
   const std::size_t k = state.density.entries();

@@ -202,6 +202,19 @@ TEST_F(GpuStepsOnAGpu, wrong_memory_and_wrong_order_are_refused_and_named) {
   });
 }
 
+TEST_F(GpuStepsOnAGpu, refused_gradient_changes_nothing_where_the_residual_decays) {
+  run_world("threads", 1, [&](Communicator& comm) {
+    ReducerOptions options = slots_options(5, make_cuda_device());
+    options.decay = 0.5F;
+    OnGpu gpu(comm, 100, options);
+    gpu.step(gradient_of(100, 0, 1));
+    const Bytes before = gpu.reducer.save();
+    const std::vector<float> on_host(100, 1.0F);
+    EXPECT_THROW(gpu.steps.step(on_host, 1, gpu.out.get(), FloatType::fp32, gpu.exchange, nullptr), UsageError);
+    EXPECT_EQ(gpu.reducer.save(), before);
+  });
+}
+
 TEST(GpuSteps, another_preset_and_another_device_are_refused_and_named) {
   run_world("threads", 1, [&](Communicator& comm) {
     Reducer circulant(comm, 100, preset_options("circulant", 5));

@@ -4,7 +4,9 @@ on the GPU (docs/gpu.md); entries, about k of them, pass through pinned host mem
 
 from __future__ import annotations
 
+import atexit
 import functools
+import weakref
 from typing import Any, Dict
 
 import numpy as np
@@ -52,7 +54,18 @@ def gpu_of(transport: Any, device: torch.device) -> CudaDevice:
     ordinal = ordinal_of(device)
     if ordinal not in made:
         made[ordinal] = CudaDevice(ordinal)
+        _with_gpus.add(transport)
     return made[ordinal]
+
+
+_with_gpus: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+
+@atexit.register
+def forget_all() -> None:
+    """Lets the devices go before the interpreter ends, because DDP keeps a hook's state, and the transport with it."""
+    for transport in list(_with_gpus):
+        transport.gpus.clear()
 
 
 def stream_of(device: torch.device) -> int:

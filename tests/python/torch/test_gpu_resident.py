@@ -6,22 +6,16 @@ import pytest
 import torch
 from gloo_ranks import all_equal, run_processes
 from gpu import nccl_group, needs_gpu, same_bits, several_on_one_gpu, use_gpu
+from gpu_models import N, gradient_of, hooked, loss_of, model_of, train, weights_of
 from torch.nn.parallel import DistributedDataParallel
 from versions import needs_torch
 
-from oktopk.torch import OkTopkState, Reducer, SparseAdamW, _choice, oktopk_hook, register_fsdp
+from oktopk.torch import Reducer, SparseAdamW, _choice, register_fsdp
 from oktopk.torch._choice import ALL
-from oktopk.torch._sharded import ShardedReducer
 from oktopk.torch._worker import HookStream
 from oktopk.torch.coordinates import WHERE_NONZERO
 
 pytestmark = needs_gpu
-N = 300_001
-
-
-def gradient_of(rank, step, dtype=torch.float32):
-    generator = torch.Generator().manual_seed(100 * step + rank)
-    return (torch.randn(N, generator=generator) * torch.rand(N, generator=generator).square()).to(dtype)
 
 
 def work_bits(rank, P):
@@ -54,40 +48,6 @@ def work_bits(rank, P):
 @pytest.mark.parametrize("P", [1, 2, 3])
 def test_steps_on_the_gpu_have_the_bits_of_the_host(P, tmp_path):
     run_processes(P, work_bits, tmp_path)
-
-
-def model_of(device):
-    torch.manual_seed(0)
-    layers = [torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 256), torch.nn.ReLU()]
-    return torch.nn.Sequential(*layers, torch.nn.Linear(256, 8)).to(device)
-
-
-def loss_of(model, rank, step, device):
-    generator = torch.Generator().manual_seed(1000 * step + rank)
-    x = torch.randn(32, 64, generator=generator).to(device)
-    return torch.nn.functional.cross_entropy(model(x), x[:, :8].argmax(1))
-
-
-def hooked(device, group, **options):
-    settings = {"density": 0.02, "preset": "slots", "start_iter": 2, "min_numel": 100, **options}
-    ddp = DistributedDataParallel(model_of(device), process_group=group, bucket_cap_mb=0.1)
-    state = OkTopkState(**settings)
-    ddp.register_comm_hook(state, oktopk_hook)
-    return ddp, state
-
-
-def train(ddp, rank, steps, device, optimiser=None):
-    optimiser = optimiser or torch.optim.SGD(ddp.parameters(), lr=0.05)
-    for step in range(steps):
-        optimiser.zero_grad()
-        loss = loss_of(ddp, rank, step, device)
-        loss.backward()
-        optimiser.step()
-    return float(loss.detach())
-
-
-def weights_of(ddp):
-    return torch.cat([p.detach().flatten() for p in ddp.parameters()]).cpu()
 
 
 def work_hook(rank, P):
@@ -127,44 +87,6 @@ def work_no_wait(rank, P):
 
 def test_nothing_waits_for_the_gpu(tmp_path):
     run_processes(2, work_no_wait, tmp_path)
-
-
-def work_nodes(rank, P, G):
-    """Nodes of G ranks: reduce-scatter, slots between the nodes, all-gather; nothing waits for the GPU."""
-    device, group = use_gpu(), nccl_group(rank, P)
-    ddp, state = hooked(device, group, start_iter=0, group_size=G)
-    train(ddp, rank, 6, device)
-    assert isinstance(state._worker, HookStream) and all_equal(weights_of(ddp))
-    assert all(isinstance(c._reducer, ShardedReducer) for c in state._channels._channels.values())
-    loss = loss_of(ddp, rank, 6, device)
-    torch.cuda.set_sync_debug_mode("error")
-    loss.backward()
-    torch.cuda.set_sync_debug_mode("default")
-    weights = torch.nn.Parameter(torch.zeros(N, device=device))
-    reducers = [Reducer([weights], group, preset="slots", group_size=G) for _ in range(2)]
-
-    def step(reducer, number):
-        weights.grad = gradient_of(rank, number).to(device)
-        reducer.reduce_gradients()
-        return weights.grad.cpu()
-
-    total = sum(step(reducers[0], number) for number in range(4))
-    reducers[1].load_state_dict(reducers[0].state_dict())
-    last = step(reducers[0], 4)
-    assert same_bits(last, step(reducers[1], 4)) and all_equal(last)
-    reducers[0].flush()
-    want = sum(gradient_of(r, number) for r in range(P) for number in range(5)) / P
-    assert torch.allclose(total + last + weights.grad.cpu(), want, atol=1e-4)
-    weights.grad = gradient_of(rank, 5).to(device)
-    if rank == P - 1:
-        weights.grad[17] = float("inf")
-    reducers[1].reduce_gradients()
-    assert weights.grad.isnan().all() and reducers[1].skipped
-
-
-@pytest.mark.parametrize("P, G", [(4, 2), (6, 3)])
-def test_nodes_stay_on_the_gpu(P, G, tmp_path):
-    run_processes(P, work_nodes, tmp_path, G)
 
 
 def work_scaler(rank, P):
