@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes of GPUs with group_size: sums inside the node and sparse steps between nodes stay on the GPU, over NCCL. Needs a
-GPU; all ranks share it."""
+"""Nodes of GPUs with group_size: sums inside the node and sparse steps between nodes stay on the GPU, over NCCL. Needs
+a GPU; all ranks share it."""
 
 import pytest
 import torch
