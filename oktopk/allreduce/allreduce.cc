@@ -109,7 +109,8 @@ void Allreduce::run(Communicator& comm, const Device& device, const Contribution
   OKTOPK_DCHECK(is_canonical(out.update));
 }
 
-void Allreduce::agree(Communicator& comm, Index n, std::size_t k, std::string_view caller_options) {
+void Allreduce::agree(Communicator& comm, Index n, std::size_t k, std::string_view caller_options,
+                      std::string_view call) {
   if (agreed_) {
     require(n == n_, "allreduce: n = ", n, ", but this object's first step had n = ", n_);
     return;
@@ -118,8 +119,8 @@ void Allreduce::agree(Communicator& comm, Index n, std::size_t k, std::string_vi
   const std::string mine = settings(name(), options_);
   fingerprint_ = hash_text(mine);
   std::ostringstream text;
-  text << "library " << library_version() << ", wire format " << kWireVersion << ", n = " << n << ", k = " << k << ", "
-       << caller_options << ", preset and options " << mine;
+  text << "library " << library_version() << ", wire format " << kWireVersion << ", call " << call << ", n = " << n
+       << ", k = " << k << ", " << caller_options << ", preset and options " << mine;
   require_equal(comm, "allreduce", text.str(), work_);
   agreed_ = true;
   n_ = n;

@@ -71,8 +71,9 @@ class Allreduce {
 
   // Compares n, k and options over the ranks. Collective on its first call, nothing later. Throws UsageError on every
   // rank when they differ. run() does it, too; a caller that changes state of its own before run() calls it first, with
-  // its own options in words.
-  void agree(Communicator& comm, Index n, std::size_t k, std::string_view caller_options = "");
+  // its own options and the call that it makes, in words.
+  void agree(Communicator& comm, Index n, std::size_t k, std::string_view caller_options = "",
+             std::string_view call = "step()");
 
   // The state that the next run depends on, besides options and memory(), which the caller saves. load() and then
   // load_memory() take it to a fresh object of the same options, n, rank and P; the next run compares n, k and options
@@ -89,6 +90,12 @@ class Allreduce {
   void note_changes();
   void forget_changes();
   void undo_changes(const Device& device, Index n, int rank, int P);
+  // Between the two: the places of memory() that may have changed, increasing, with their new values. False: nobody
+  // knows, or the region is a new one. COST: O(k), and a bit per place.
+  virtual bool read_changes(const Device& /*device*/, SparseVector& changed) {
+    changed.clear();
+    return true;
+  }
   std::uint64_t steps() const { return steps_; }
 
   // Throws UsageError when the options do not fit P ranks. Local.

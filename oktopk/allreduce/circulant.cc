@@ -35,6 +35,9 @@ class Circulant final : public Allreduce {
   void check_ranks(int P) const override { parse_skips(options().skips, P); }
   void scale_memory(const Device& device, float factor) override { memory_.scale(device, factor); }
   void load_memory(const Device& device, std::span<const float> values) override;
+  bool read_changes(const Device& device, SparseVector& changed) override {
+    return memory_.read_changes(device, changed);
+  }
 
  protected:
   void do_note_changes() override { memory_.note_changes(); }

@@ -15,6 +15,7 @@
 #include <cmath>
 
 #include "oktopk/allreduce/allreduce.h"
+#include "oktopk/allreduce/parts/changed_entries.h"
 #include "oktopk/allreduce/parts/slot_messages.h"
 #include "oktopk/allreduce/parts/undo_list.h"
 #include "oktopk/base/error.h"
@@ -40,6 +41,10 @@ class Slots final : public Allreduce {
   void scale_memory(const Device& device, float factor) override;
   void load_memory(const Device& device, std::span<const float> values) override;
   void open(const Device& device, Index n, int rank, int P) override;
+  bool read_changes(const Device& device, SparseVector& changed) override {
+    changed_.read(changes_, device, {places(), 0}, changed);
+    return steps() > 1;
+  }
 
  protected:
   void do_note_changes() override { changes_.begin(); }
@@ -76,6 +81,7 @@ class Slots final : public Allreduce {
   std::uint32_t bound_ = slots::kLeastBound;
 
   UndoList changes_;  // of memory_, in a tentative step
+  ChangedEntries changed_;
   SlotWriter writer_;
   std::vector<SparseVector> by_owner_;
   SparseVector entries_, taken_, rest_;
@@ -131,8 +137,7 @@ void Slots::add_arrivals(const SlotStep& now, const Step& step) {
     open_message(now, step.comm, q, entries_);
     if (!entries_.empty() && deal_.index(rank_, entries_.idx.back()) >= deal_.n)
       fail_world(step.comm, "slots: the message of rank ", q, " has an entry beyond n = ", deal_.n);
-    changes_.note(step.device, places(), 0, entries_.idx);
-    step.device.add_at(places(), 0, entries_);
+    changes_.add_at(step.device, places(), 0, entries_);
   }
 }
 

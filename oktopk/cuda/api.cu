@@ -253,8 +253,9 @@ const OktopkCudaApi kApi = {
                    std::uint64_t count) { return guard(c, [&] { oktopk::cuda::clear_at(*c, x, base, idx, count); }); },
     .add_take =
         [](Context* c, float* x, std::uint32_t base, const std::uint32_t* idx, const float* val, std::uint64_t count,
-           std::uint32_t take,
-           float* sums) { return guard(c, [&] { oktopk::cuda::add_take(*c, x, base, idx, val, count, take, sums); }); },
+           std::uint32_t take, float* sums, float* before) {
+          return guard(c, [&] { oktopk::cuda::add_take(*c, x, base, idx, val, count, take, sums, before); });
+        },
     .slots_open =
         [](Context* c, std::uint64_t n, std::uint32_t P, std::uint32_t tag, OktopkCudaSlots** out) {
           return guard(c, [&] { *out = oktopk::cuda::slots_open(*c, n, P, tag).release(); });

@@ -183,7 +183,7 @@ void add_at(OktopkCudaContext& context, float* x, std::uint32_t base, const std:
             std::uint64_t count);
 void clear_at(OktopkCudaContext& context, float* x, std::uint32_t base, const std::uint32_t* idx, std::uint64_t count);
 void add_take(OktopkCudaContext& context, float* x, std::uint32_t base, const std::uint32_t* idx, const float* val,
-              std::uint64_t count, std::uint32_t take, float* sums);
+              std::uint64_t count, std::uint32_t take, float* sums, float* before);
 
 void limit_pass(OktopkCudaContext& context, std::uint32_t limit, const OktopkCudaPass& pass);
 

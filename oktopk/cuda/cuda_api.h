@@ -173,10 +173,10 @@ typedef struct OktopkCudaApi {
   int (*add_at)(OktopkCudaContext* context, float* x, uint32_t base, const uint32_t* idx, const float* val,
                 uint64_t count);
   int (*clear_at)(OktopkCudaContext* context, float* x, uint32_t base, const uint32_t* idx, uint64_t count);
-  /* Adds val (null: nothing) at idx; sums of a magnitude of at least `take` are set to zero. `sums` (host memory) gets
-   * every sum. */
+  /* Adds val (null: nothing) at idx; sums of a magnitude of at least `take` are set to zero. `sums` and
+   * `before` (host memory; before may be null) get every sum, and every value of before. */
   int (*add_take)(OktopkCudaContext* context, float* x, uint32_t base, const uint32_t* idx, const float* val,
-                  uint64_t count, uint32_t take, float* sums);
+                  uint64_t count, uint32_t take, float* sums, float* before);
 
   /* Preset slots (sparse/slots_format.h). One step: send, all P messages to their owners, own, all shares to everybody,
    * apply. Nothing here waits for the GPU, except open, state and set_state. Messages and shares are GPU memory: P

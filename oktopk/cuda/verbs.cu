@@ -122,10 +122,11 @@ __global__ void clear_entries(float* x, std::uint32_t base, const std::uint32_t*
 }
 
 __global__ void take_entries(float* x, std::uint32_t base, const std::uint32_t* idx, const float* val,
-                             std::uint32_t count, std::uint32_t take, float* sums) {
+                             std::uint32_t count, std::uint32_t take, float* sums, float* befores) {
   const std::uint32_t i = blockIdx.x * kThreads + threadIdx.x;
   if (i >= count) return;
   const float before = x[idx[i] - base];
+  if (befores != nullptr) befores[i] = before;
   const float sum = val == nullptr ? before : __fadd_rn(before, val[i]);
   sums[i] = sum;
   if (magnitude_bits(sum) >= take)
@@ -245,18 +246,25 @@ void clear_at(OktopkCudaContext& context, float* x, std::uint32_t base, const st
 }
 
 void add_take(OktopkCudaContext& context, float* x, std::uint32_t base, const std::uint32_t* idx, const float* val,
-              std::uint64_t count, std::uint32_t take, float* sums) {
+              std::uint64_t count, std::uint32_t take, float* sums, float* before) {
   if (count == 0) return;
-  auto* to_idx = context.entries.at_least<std::uint32_t>(3 * count);
+  auto* to_idx = context.entries.at_least<std::uint32_t>((before == nullptr ? 3 : 4) * count);
   auto* to_val = reinterpret_cast<float*>(to_idx + count);
+  float* const made = to_val + count;
+  float* const found = before == nullptr ? nullptr : made + count;
   send(context, to_idx, idx, count);
   if (val != nullptr) send(context, to_val, val, count);
   begin_timing(context);
   take_entries<<<blocks_for(count, kThreads), kThreads, 0, context.stream>>>(
-      x, base, to_idx, val == nullptr ? nullptr : to_val, static_cast<std::uint32_t>(count), take, to_val + count);
+      x, base, to_idx, val == nullptr ? nullptr : to_val, static_cast<std::uint32_t>(count), take, made, found);
   check_launch("take_entries");
   end_timing(context);
-  OKTOPK_CUDA(cudaMemcpyAsync(sums, to_val + count, count * sizeof(float), cudaMemcpyDeviceToHost, context.stream));
+  const auto fetch = [&](float* to, const float* from) {
+    if (from == nullptr) return;
+    OKTOPK_CUDA(cudaMemcpyAsync(to, from, count * sizeof(float), cudaMemcpyDeviceToHost, context.stream));
+  };
+  fetch(sums, made);
+  fetch(before, found);
   synchronise(context);
 }
 

@@ -141,13 +141,14 @@ class CpuDevice final : public Device {
 
   // Every entry is written to `taken`; where it stays, the next one overwrites it.
   void add_take(std::span<float> x, Index base, CooView v, const TakeBounds& bounds, SparseVector& taken,
-                SparseVector& reported) const override {
+                SparseVector& reported, float* before) const override {
     const bool adds = !v.val.empty();
     std::size_t count = 0;
     taken.resize(v.size());
     reported.clear();
     const CooSink out{taken.idx.data(), taken.val.data()};
     for_entries(x, base, v.idx, [&, out, take = bounds.take, report = bounds.report](float& place, std::size_t i) {
+      if (before != nullptr) before[i] = place;
       const float after = adds ? place + v.val[i] : place;
       const bool leaves = magnitude_bits(after) >= take;
       if (adds || leaves) place = leaves ? 0.0F : after;

@@ -121,13 +121,14 @@ class CudaDevice final : public Device {
   }
 
   void add_take(std::span<float> x, Index base, CooView v, const TakeBounds& bounds, SparseVector& taken,
-                SparseVector& reported) const override {
-    if (!is_ours(x.data())) return host_->add_take(x, base, v, bounds, taken, reported);
+                SparseVector& reported, float* before) const override {
+    if (!is_ours(x.data())) return host_->add_take(x, base, v, bounds, taken, reported, before);
     taken.clear();
     reported.clear();
     floats_.resize(v.idx.size());
     gpu_->call(&OktopkCudaApi::add_take, "add_take", x.data(), base, v.idx.data(),
-               v.val.empty() ? nullptr : v.val.data(), std::uint64_t{v.idx.size()}, bounds.take, floats_.data());
+               v.val.empty() ? nullptr : v.val.data(), std::uint64_t{v.idx.size()}, bounds.take, floats_.data(),
+               before);
     for (std::size_t i = 0; i < floats_.size(); ++i) {
       if (magnitude_bits(floats_[i]) >= bounds.take)
         taken.push_back(v.idx[i], floats_[i]);

@@ -106,9 +106,10 @@ class Device {
   virtual void clear_at(std::span<float> x, Index base, std::span<const Index> idx) const = 0;
   // x[idx - base] += val, for every entry of v; v without values adds nothing. Then `taken` receives the entries that
   // are taken out of x, which leaves zeros, and `reported` the reported ones, which stay; both in the order of v.
+  // `before`: room in host memory for the values that x had at v's indices; null: nobody asks.
   // REQUIRES: no index occurs twice.
   virtual void add_take(std::span<float> x, Index base, CooView v, const TakeBounds& bounds, SparseVector& taken,
-                        SparseVector& reported) const = 0;
+                        SparseVector& reported, float* before = nullptr) const = 0;
 };
 
 // x[i], wherever it lies; for error messages.

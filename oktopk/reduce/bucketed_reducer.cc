@@ -80,6 +80,7 @@ BucketedReducer::BucketedReducer(Communicator& comm, const std::vector<std::uint
     const Bucket& bucket = buckets_[b];
     const auto values = static_cast<Index>(bucket.range.width());
     reducers_.emplace_back(new Reducer(comm_, values, options_of(bucket, n_, each), 0));
+    each.checked = {};  // the first bucket does
     std::fill(bucket_of_.begin() + static_cast<std::ptrdiff_t>(bucket.first),
               bucket_of_.begin() + static_cast<std::ptrdiff_t>(bucket.end), b);
   }
@@ -91,19 +92,23 @@ BucketedReducer::~BucketedReducer() {
 
 std::size_t BucketedReducer::exchanged() const { return worker_->done(); }
 
-void BucketedReducer::begin(Gradient gradient, float scale) {
+void BucketedReducer::begin(Gradient gradient, float scale) { launch(of_slices(gradient, scale, false)); }
+
+BucketedReducer::Exchange BucketedReducer::of_slices(Gradient gradient, float scale, bool is_tentative) {
   const Note note = inspect_size(gradient, 1, n_);  // refused by the first bucket, on all ranks
-  launch([this, gradient, scale, note](std::size_t b) {
-    if (note.severity != Severity::fine) return reducers_[b]->step({}, scale, note);
+  if (note.severity != Severity::fine) gradient = {};
+  return [this, gradient, scale, note, is_tentative](std::size_t b) {
     const Range range = buckets_[b].range;
-    return reducers_[b]->step(gradient.empty() ? gradient : gradient.subspan(range.begin, range.width()), scale);
-  });
+    const Gradient mine = gradient.empty() ? gradient : gradient.subspan(range.begin, range.width());
+    return is_tentative ? reducers_[b]->propose(mine, scale, note) : reducers_[b]->step(mine, scale, note);
+  };
 }
 
 void BucketedReducer::launch(Exchange exchange) {
   if (!broken_.empty()) fail<CommError>("bucketed reducer: an earlier step failed for good: ", broken_);
   const std::lock_guard lock(mutex_);
   require(!in_flight_, "bucketed reducer: a step is in flight: wait() ends it");
+  require_closed("a new step");
   in_flight_ = true;
   log_->begin(comm_, reducers_.front()->steps() + 1);
   is_ready_.assign(tensors_.size(), 0);
@@ -131,12 +136,13 @@ bool BucketedReducer::run(std::size_t bucket) {
   span.arg("first tensor", buckets_[bucket].first);
   span.arg("tensors", buckets_[bucket].end - buckets_[bucket].first);
   try {
-    if (!agreed_) require_equal(comm_, "bucketed reducer", description_, work_);
-    agreed_ = true;
+    agree(kStepCall);
     share_profile(bucket);
-    if (can_undo() && bucket + 1 < buckets_.size()) state_of(*reducers_[bucket]).copy_to(snapshots_[bucket]);
+    if (can_undo() && bucket + 1 < buckets_.size()) reducers_[bucket]->copy_to(snapshots_[bucket]);
     updates_[bucket] = exchange_(bucket);
     return !updates_[bucket].skipped;
+  } catch (const Divergence&) {
+    throw;  // by all ranks, before this bucket has changed
   } catch (const UsageError& error) {
     if (!can_undo() && bucket > 0) comm_.kill();
     if (!agreed_ || buckets_.size() == 1) throw;
@@ -171,18 +177,18 @@ Update BucketedReducer::wait() {
     const Span span(trace_, "wait", "bucketed");
     worker_->finish();
   } catch (const UsageError& error) {
-    if (!can_undo() && exchanged() > 0) broken_ = error.what();
-    undo();
+    refuse(error.what());
     end();
     throw;
   } catch (const std::exception& error) {
-    broken_ = error.what();
+    if (!is_open()) broken_ = error.what();
     end();
     throw;
   }
   end();
   const bool skipped = updates_[exchanged() - 1].skipped;
   if (skipped) undo();
+  if (is_open()) open_ = skipped ? Open::skipped : Open::whole;
   const Update update = skipped ? Update{.sparse = {}, .skipped = true} : join();
   log_->end(reducers_.front()->steps(), sent_, update, comm_);
   return update;
@@ -192,7 +198,12 @@ Update BucketedReducer::wait() {
 void BucketedReducer::undo() {
   sent_.clear();
   if (!can_undo()) return;
-  for (std::size_t b = 0; b < exchanged() && !updates_[b].skipped; ++b) state_of(*reducers_[b]).go_back(snapshots_[b]);
+  for (std::size_t b = 0; b < exchanged(); ++b) {
+    if (!updates_[b].skipped)
+      reducers_[b]->go_back(snapshots_[b]);
+    else if (reducers_[b]->is_open())
+      reducers_[b]->roll_back();
+  }
 }
 
 // Bucket 0 holds the largest indices.

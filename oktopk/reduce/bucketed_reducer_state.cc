@@ -10,6 +10,7 @@ namespace oktopk {
 
 void BucketedReducer::write(StateWriter& state) const {
   check_idle("save");
+  require_closed("save()");
   state.put_text(description_);
   for (const auto& reducer : reducers_) state.put_state([&](StateWriter& inner) { state_of(*reducer).write(inner); });
 }
@@ -25,17 +26,25 @@ std::vector<std::span<const std::byte>> BucketedReducer::read(std::span<const st
   return states;
 }
 
+// Before the first exchange: the same tensors, buckets and calls, on all ranks. The first bucket's Reducer compares
+// calls and options whenever a load() has replaced its state.
+void BucketedReducer::agree(std::string_view call) {
+  if (!agreed_) require_equal(comm_, "bucketed reducer", description_ + ", call " + std::string(call), work_);
+  agreed_ = true;
+  if (call != kStepCall) reducers_.front()->agree(call);
+}
+
 // load(bucket) for all, or for none.
 void BucketedReducer::load_buckets(const std::function<void(std::size_t bucket)>& load) {
   std::size_t loaded = 0;
   log_->last = {};
   try {
     for (; loaded < buckets_.size(); ++loaded) {
-      state_of(*reducers_[loaded]).copy_to(snapshots_[loaded]);
+      reducers_[loaded]->copy_to(snapshots_[loaded]);
       load(loaded);
     }
   } catch (const UsageError&) {
-    while (loaded-- > 0) state_of(*reducers_[loaded]).go_back(snapshots_[loaded]);
+    while (loaded-- > 0) reducers_[loaded]->go_back(snapshots_[loaded]);
     throw;
   }
   sent_.clear();
@@ -43,14 +52,19 @@ void BucketedReducer::load_buckets(const std::function<void(std::size_t bucket)>
 
 void BucketedReducer::load(std::span<const std::byte> state) {
   check_idle("load");
+  require_closed("load()");
+  agree("load()");
   std::vector<std::span<const std::byte>> states;
-  agree_on_success(comm_, work_, [&] { states = read(state); }, {Call::Kind::load});
+  agree_on_success(comm_, work_, [&] { states = read(state); },
+                   {.kind = Call::Kind::load, .has_hash = state_of(*reducers_.front()).check.is_on()});
   load_buckets([&](std::size_t b) { reducers_[b]->load(states[b]); });
 }
 
 // Each state is read once, and all buckets take their part of it.
 void BucketedReducer::load_all(std::size_t count, const ReadState& read_state) {
   check_idle("load_all");
+  require_closed("load_all()");
+  agree("load_all()");
   const auto rank = static_cast<std::size_t>(comm_.rank());
   const auto owns = [&] {
     const auto states = read(read_state(rank));

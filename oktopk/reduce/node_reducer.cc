@@ -12,6 +12,7 @@
 #include "oktopk/reduce/nodes.h"
 #include "oktopk/reduce/notes.h"
 #include "oktopk/reduce/reducer_options.h"
+#include "oktopk/reduce/update_check.h"
 #include "oktopk/sparse/cuts.h"
 #include "oktopk/tune/cost.h"
 #include "oktopk/tune/tuner.h"
@@ -43,6 +44,7 @@ NodeReducer::NodeReducer(Communicator& comm, std::uint64_t n, const ReducerOptio
     check_used(options);
     density_ = std::make_unique<DensityPlan>(options, n_);
     options_.device = device_of(options);
+    check_ = std::make_unique<UpdateCheck>(options);
   });
   fingerprint_ = hash_text(description_);
   require_equal(comm_, "node reducer", "n = " + std::to_string(n_) + ", " + description_, work_);
@@ -55,7 +57,9 @@ NodeReducer::NodeReducer(Communicator& comm, std::uint64_t n, const ReducerOptio
     if (nodes_->inside->rank() != 0) return;
     ReducerOptions inner = options_;
     inner.nan_policy = NanPolicy::local;  // all P ranks compare notes, not only the leaders
-    inner.trace_messages = false;         // the communicator between the nodes does
+    inner.check_every = 0;
+    inner.checked = {};
+    inner.trace_messages = false;  // the communicator between the nodes does
     reducer_.reset(new Reducer(*nodes_->outside, n_, inner, comm_.size()));
   });
 }
@@ -95,19 +99,26 @@ auto NodeReducer::all_or_dead(const Act& act) {
   }
 }
 
-Update NodeReducer::step(Gradient gradient, float scale) {
-  check_sound();
-  Span span(options_.trace, "step", "node");
+// False: all ranks leave the step out.
+bool NodeReducer::begin_step(Gradient gradient, float scale) {
   PhaseTimer timer(options_.trace, "node");
   times_ = {};
   comm_.flight()->begin_step(steps() + 1);
-  const StepInput input{gradient, scale, n_, *options_.device, options_.nan_policy, work_, steps()};
-  if (!fits_on_all_ranks(comm_, input, timer, times_)) {
-    sent_ = {};
-    return {.sparse = {}, .skipped = true};
-  }
+  const StepInput input{gradient, scale, n_, *options_.device, options_.nan_policy, work_, steps(), {}, check_.get()};
+  if (fits_on_all_ranks(comm_, input, timer, times_)) return true;
+  sent_ = {};
+  return false;
+}
+
+Update NodeReducer::step(Gradient gradient, float scale) {
+  check_sound();
+  require_closed("step()");
+  Span span(options_.trace, "step", "node");
+  if (!begin_step(gradient, scale)) return {.sparse = {}, .skipped = true};
   const Update update = all_or_dead([&] { return synchronise(gradient, scale); });
+  is_retry_ = false;
   density_->count_step();
+  check_->note(update, steps());
   comm_.flight()->end_step();
   span.arg("step", steps());
   span.arg("n", n_);
@@ -123,7 +134,7 @@ Update NodeReducer::synchronise(Gradient gradient, float scale) {
   times_.inside = summing.lap("inside", {{"part", "sum"}});
   Update update;
   if (reducer_) {
-    update = is_alone ? reducer_->step(gradient, scale) : step_of_sum();
+    update = is_alone ? step_of_leader(gradient, scale) : step_of_sum();
     times_ += reducer_->times();
   }
   PhaseTimer sharing(options_.trace, "node");
@@ -132,10 +143,14 @@ Update NodeReducer::synchronise(Gradient gradient, float scale) {
   return update;
 }
 
+Update NodeReducer::step_of_leader(Gradient gradient, float scale) {
+  return is_open() ? reducer_->propose(gradient, scale) : reducer_->step(gradient, scale);
+}
+
 // The Reducer would call it a gradient that somebody brought.
 Update NodeReducer::step_of_sum() {
   try {
-    return reducer_->step(sum_);
+    return step_of_leader(sum_, 1.0F);
   } catch (const UsageError&) {
     const std::size_t bad = options_.device->first_nonfinite(sum_);
     require(bad == sum_.size(), "node reducer: the sum over the ranks of rank ", comm_.rank(),
@@ -196,10 +211,17 @@ Update NodeReducer::share_sparse(const Update& update) {
   return {.sparse = update_};
 }
 
+void NodeReducer::compare_flush() {
+  times_ = {};
+  if (options_.nan_policy != NanPolicy::local)
+    agree_on_success(comm_, work_, [] {}, {Call::Kind::flush, steps(), check_->is_on()});
+}
+
 Update NodeReducer::flush() {
   check_sound();
-  times_ = {};
-  if (options_.nan_policy != NanPolicy::local) agree_on_success(comm_, work_, [] {}, {Call::Kind::flush, steps()});
+  require_closed("flush()");
+  compare_flush();
+  is_retry_ = false;
   return all_or_dead([&] {
     const Update update = reducer_ ? reducer_->flush() : Update{};
     return share(update, true);
@@ -207,7 +229,8 @@ Update NodeReducer::flush() {
 }
 
 void NodeReducer::forget() {
-  spoilt_ = false;
+  require_closed("forget()");
+  spoilt_ = is_retry_ = false;
   if (reducer_) reducer_->forget();
 }
 

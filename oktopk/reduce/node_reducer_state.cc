@@ -9,6 +9,7 @@
 #include "oktopk/reduce/nodes.h"
 #include "oktopk/reduce/notes.h"
 #include "oktopk/reduce/reducer_state.h"
+#include "oktopk/reduce/update_check.h"
 
 namespace oktopk {
 namespace {
@@ -48,6 +49,7 @@ struct NodeReducer::Saved {
 };
 
 void NodeReducer::write(StateWriter& state) const {
+  require_closed("save()");
   require(!spoilt_, "node reducer: an earlier step failed half-way: what is left of it is not worth saving");
   state.put(kNodeState);
   state.put(static_cast<std::uint32_t>(comm_.size()));
@@ -78,12 +80,14 @@ void NodeReducer::restore(const Load& load) {
   });
   set_steps(allreduce_small(comm_, reducer_ ? reducer_->steps() : 0, Reduction::max, work_));
   sent_ = {};
-  spoilt_ = false;
+  spoilt_ = is_retry_ = false;
+  check_->forget();
 }
 
 void NodeReducer::load(std::span<const std::byte> state) {
+  require_closed("load()");
   Saved saved;
-  agree_on_success(comm_, work_, [&] { saved = read(state); }, {Call::Kind::load});
+  agree_on_success(comm_, work_, [&] { saved = read(state); }, {.kind = Call::Kind::load, .has_hash = check_->is_on()});
   const auto least = allreduce_small(comm_, saved.steps, Reduction::min, work_);
   const auto most = allreduce_small(comm_, saved.steps, Reduction::max, work_);
   require(least == most, "state: the ranks' states were saved after different numbers of steps, ", least, " to ", most);
@@ -92,6 +96,7 @@ void NodeReducer::load(std::span<const std::byte> state) {
 
 // All states are looked at first: which of them are leaders' they say themselves.
 void NodeReducer::load_all(std::size_t count, const ReadState& read_state) {
+  require_closed("load_all()");
   std::vector<std::size_t> led_by;  // ranks
   const auto open = [&](std::size_t r) {
     const auto bytes = read_state(r);
@@ -101,11 +106,12 @@ void NodeReducer::load_all(std::size_t count, const ReadState& read_state) {
     look_into_state(r, count, [&] { require_place(saved.P, saved.rank, count, r); });
     return saved.reducer;
   };
-  agree_on_success(comm_, work_, [&] {
+  const auto look = [&] {
     require(count > 0, "state: no states were given");
     for (std::size_t r = 0; r < count; ++r)
       if (!open(r).empty()) led_by.push_back(r);
-  });
+  };
+  agree_on_success(comm_, work_, look, {Call::Kind::load_all});
   restore([&](Reducer& reducer) { reducer.load_all(led_by.size(), [&](std::size_t i) { return open(led_by[i]); }); });
 }
 

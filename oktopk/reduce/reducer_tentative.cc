@@ -45,14 +45,28 @@ void Reducer::mark() {
   if (is_open()) state_->mark();
 }
 
-Update Reducer::propose(Gradient gradient, float scale) {
+void Reducer::copy_to(ReducerSnapshot& snapshot) const {
+  state_->copy_to(snapshot);
+  snapshot.is_added = is_added_;
+}
+
+void Reducer::go_back(const ReducerSnapshot& snapshot) {
+  state_->keep();
+  state_->go_back(snapshot);
+  open_ = Open::no;
+  is_flush_ = false;
+  is_added_ = snapshot.is_added;
+}
+
+Update Reducer::propose(Gradient gradient, float scale) { return propose(gradient, scale, Note{}); }
+Update Reducer::propose(Gradient gradient, float scale, const Note& note) {
   Span span(options_.trace, "propose", "reducer");
   require_closed("propose()");
   require(!options_.exchange, "reducer: propose() with options.exchange, but steps on the GPU cannot be taken back");
   state_->unsent.check_sound();
   open_ = Open::half;
   try {
-    if (!begin_step(gradient, scale, {})) {
+    if (!begin_step(gradient, scale, note)) {
       open_ = Open::skipped;
       return finish({.sparse = {}, .skipped = true}, span);
     }
@@ -70,7 +84,13 @@ Update Reducer::propose_flush() {
   require(!is_added_, "reducer: propose_flush() after roll_back(), but the step that was taken back comes first");
   open_ = Open::half;
   is_flush_ = true;
-  prepare_flush();
+  try {
+    prepare_flush();
+  } catch (const UsageError&) {
+    open_ = Open::no;  // on all ranks; nothing has changed
+    is_flush_ = false;
+    throw;
+  }
   state_->is_prepared = false;
   return complete(span, [&] { dense_step({}, 1.0F, *dense_); });
 }
@@ -86,7 +106,7 @@ Update Reducer::complete(Span& span, const Exchange& exchange) {
     throw;
   }
   open_ = Open::whole;
-  return finish({{state_->outcome.update.idx, mean_}, dense_mean_}, span);
+  return finish(last_update(), span);
 }
 
 void Reducer::commit() {

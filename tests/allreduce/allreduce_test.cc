@@ -59,7 +59,7 @@ TEST(Allreduce, run_refuses_an_index_beyond_n) {
 TEST(Allreduce, run_refuses_more_than_2k_entries) {
   const std::string message = refusal({make_sparse({{1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}})}, 20, 2);
   expect_contains(message, "5 entries");
-  expect_contains(message, "2k = 4");
+  expect_contains(message, "k = 2 allows at most 4");
 }
 
 TEST(Allreduce, run_refuses_values_that_are_not_finite) {

@@ -112,7 +112,7 @@ TEST(SparseAllreduce, what_it_cannot_do_is_refused_by_name) {
 TEST(SparseAllreduce, k_outside_1_to_n_and_bad_selections_are_refused) {
   expect_refusal("k = 0", [](Communicator& c) { sparse_allreduce(c, {}, n, 0); });
   expect_refusal("k = 401", [](Communicator& c) { sparse_allreduce(c, {}, n, n + 1); });
-  expect_refusal("2k = 38", [](Communicator& c) {
+  expect_refusal("k = 19 allows at most 38", [](Communicator& c) {
     Random random(1);
     sparse_allreduce(c, random_sparse(random, 39, 0, n), n, 19);
   });

@@ -88,9 +88,12 @@ TEST_P(DeviceSamples, add_take_takes_out_large_sums_and_reports_others) {
           n == 0 ? SparseVector{} : random_sparse(random, (n + 2) / 3, base, base + static_cast<Index>(n));
       const TakeBounds bounds{.take = magnitude_bits(1.0F), .report = magnitude_bits(0.25F)};
       std::vector<float> expected = x;
+      std::vector<float> again = x;
+      std::vector<float> expected_before;
       BitsList expected_taken, expected_reported;
       for (const auto& [i, value] : list_of(v)) {
         float& place = expected[i - base];
+        expected_before.push_back(place);
         if (adds) place += value;
         const auto bits = std::bit_cast<std::uint32_t>(place);
         if (std::fabs(place) >= 0.25F)
@@ -102,6 +105,11 @@ TEST_P(DeviceSamples, add_take_takes_out_large_sums_and_reports_others) {
       ASSERT_EQ(bits_of(x), bits_of(expected));
       ASSERT_EQ(bits_list_of(taken), expected_taken);
       ASSERT_EQ(bits_list_of(reported), expected_reported);
+      std::vector<float> before(v.size(), -1.0F);
+      device_->add_take(again, base, adds ? v.view() : CooView{v.idx, {}}, bounds, taken, reported, before.data());
+      ASSERT_EQ(bits_of(before), bits_of(expected_before));
+      ASSERT_EQ(bits_of(again), bits_of(expected));
+      ASSERT_EQ(bits_list_of(taken), expected_taken);
     }
 }
 

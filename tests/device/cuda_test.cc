@@ -114,8 +114,10 @@ TEST_F(Cuda, other_verbs_have_the_bits_of_the_cpu_device) {
     cuda_->add_at(gpu.span(), 0, entries);
     SparseVector taken, reported, gpu_taken, gpu_reported;
     const TakeBounds bounds{magnitude_bits(0.5F), magnitude_bits(0.2F)};
-    cpu_->add_take(x, 0, entries, bounds, taken, reported);
-    cuda_->add_take(gpu.span(), 0, entries, bounds, gpu_taken, gpu_reported);
+    std::vector<float> before(entries.size()), gpu_before(entries.size(), -1.0F);
+    cpu_->add_take(x, 0, entries, bounds, taken, reported, before.data());
+    cuda_->add_take(gpu.span(), 0, entries, bounds, gpu_taken, gpu_reported, gpu_before.data());
+    EXPECT_EQ(bits_of(before), bits_of(gpu_before));
     EXPECT_EQ(bits_list_of(taken), bits_list_of(gpu_taken));
     EXPECT_EQ(bits_list_of(reported), bits_list_of(gpu_reported));
     EXPECT_EQ(bits_of(x), bits_of(gpu.host()));

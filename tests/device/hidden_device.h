@@ -71,8 +71,8 @@ class HiddenDevice final : public Device {
     pass({x}, [&] { cpu_->clear_at(x, base, idx); });
   }
   void add_take(std::span<float> x, Index base, CooView v, const TakeBounds& bounds, SparseVector& taken,
-                SparseVector& reported) const override {
-    pass({x}, [&] { cpu_->add_take(x, base, v, bounds, taken, reported); });
+                SparseVector& reported, float* before) const override {
+    pass({x}, [&] { cpu_->add_take(x, base, v, bounds, taken, reported, before); });
   }
 
  private:

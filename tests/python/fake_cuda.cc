@@ -200,10 +200,11 @@ int clear_at(Context* context, float* x, std::uint32_t base, const std::uint32_t
 }
 
 int add_take(Context* context, float* x, std::uint32_t base, const std::uint32_t* idx, const float* val,
-             std::uint64_t count, std::uint32_t take, float* sums) {
+             std::uint64_t count, std::uint32_t take, float* sums, float* before) {
   const Open open(context);
   for (std::uint64_t i = 0; i < count; ++i) {
     float& place = x[idx[i] - base];
+    if (before != nullptr) before[i] = place;
     place += val == nullptr ? 0.0F : val[i];
     sums[i] = place;
     if (magnitude(place) >= take) place = 0;

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <memory>
+
 #include "oktopk/base/error.h"
 #include "oktopk/reduce/reducer.h"
 #include "oktopk/reduce/reducer_options.h"
 #include "oktopk/reduce/reducer_state.h"
+#include "tests/device/hidden_device.h"
 #include "tests/support/faults.h"
 #include "tests/support/message.h"
 #include "tests/support/runs.h"
@@ -20,18 +23,6 @@ ReducerOptions options_of(const TestedMethod& method) {
   ReducerOptions options = method.options(k);
   options.warmup = {{2, 1}, {2, 0.2}};
   return only_used(options);
-}
-
-// Owner memory, cuts, thresholds and counters, without the residual.
-Bytes rest_of(const Reducer& reducer) {
-  const ReducerState& state = state_of(reducer);
-  StateWriter words;
-  words.put(state.density.steps());
-  state.selector->save(words);
-  state.allreduce->save(words);
-  words.put(state.unsent.memory().region.begin);
-  state.unsent.write_memory(words);
-  return words.seal();
 }
 
 class ReducerTentative : public testing::TestWithParam<TestedMethod> {};
@@ -115,6 +106,25 @@ TEST_P(ReducerTentative, failure_at_any_message_can_be_taken_back) {
     if (!struck) return;
   }
   FAIL() << "a step has fewer messages than this";
+}
+
+// All that is of length n goes through the device: a GPU could make these steps.
+TEST_P(ReducerTentative, memory_of_another_device_comes_back) {
+  run_world("threads", 3, [&](Communicator& comm) {
+    ReducerOptions hidden = options_of(GetParam());
+    hidden.device = std::make_shared<HiddenDevice>(/*is_strict=*/false);  // gradients lie in host memory
+    Reducer plain(comm, n, options_of(GetParam()));
+    Reducer tentative(comm, n, hidden);
+    for (std::uint64_t step = 0; step < 8; ++step) {
+      const auto gradient = gradient_of(plain, step, Input::skewed);
+      const auto bits = bits_of(plain.step(gradient));
+      tentative.propose(gradient);
+      tentative.roll_back();
+      ASSERT_EQ(bits_of(tentative.propose(gradient)), bits);
+      tentative.commit();
+    }
+    EXPECT_EQ(tentative.save(), plain.save());
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, ReducerTentative, testing::ValuesIn(all_methods()),

@@ -68,6 +68,11 @@ void RegionMemory::undo(const Device& device) {
   forget_log();
 }
 
+bool RegionMemory::read_changes(const Device& device, SparseVector& changed) {
+  changed_.read(changes_, device, {floats(), region_.begin}, changed);
+  return !replaced_;
+}
+
 // Nothing is known about the values: the next threshold causes a scan.
 void RegionMemory::forget_log() {
   log_.clear();
@@ -103,8 +108,7 @@ void RegionMemory::add_take(const Device& device, CooView v, const Threshold& th
 }
 
 void RegionMemory::visit(const Device& device, CooView v, std::uint32_t threshold, SparseVector& taken) {
-  changes_.note(device, floats(), region_.begin, v.idx);
-  device.add_take(floats(), region_.begin, v, {.take = threshold, .report = logged_from_}, taken, near_);
+  changes_.add_take(device, floats(), region_.begin, v, {.take = threshold, .report = logged_from_}, taken, near_);
   for (const Index i : near_.idx) log(i);
 }
 

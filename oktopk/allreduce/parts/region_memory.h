@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "oktopk/allreduce/parts/changed_entries.h"
 #include "oktopk/allreduce/parts/undo_list.h"
 #include "oktopk/device/device.h"
 #include "oktopk/sparse/coo.h"
@@ -50,6 +51,8 @@ class RegionMemory {
   void note_changes();
   void forget_changes();
   void undo(const Device& device);
+  // As Allreduce::read_changes().
+  bool read_changes(const Device& device, SparseVector& changed);
 
  private:
   std::span<float> floats() { return {memory_.get(), region_.width()}; }
@@ -68,6 +71,7 @@ class RegionMemory {
 
   Range region_;
   UndoList changes_;
+  ChangedEntries changed_;
   std::optional<Replaced> replaced_;  // the memory of before, where the step has taken another region
   DeviceFloats memory_;
   std::size_t capacity_ = 0;  // floats of memory_

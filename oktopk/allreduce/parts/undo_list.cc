@@ -5,32 +5,41 @@
 
 namespace oktopk {
 
+// It counts only when it is whole: an exception half-way leaves the list as it was.
 UndoList::Change& UndoList::next() {
   if (count_ == changes_.size()) changes_.emplace_back();
-  return changes_[count_++];
+  return changes_[count_];
 }
 
-void UndoList::note(const Device& device, std::span<float> x, Index base, std::span<const Index> idx) {
-  if (!is_on_ || idx.empty()) return;
+void UndoList::add_take(const Device& device, std::span<float> x, Index base, CooView v, const TakeBounds& bounds,
+                        SparseVector& taken, SparseVector& reported) {
+  if (!is_on_ || v.empty()) return device.add_take(x, base, v, bounds, taken, reported);
   Change& change = next();
-  change.idx.assign(idx.begin(), idx.end());
-  // A visit that adds nothing, takes nothing and reports all that is not zero.
-  device.add_take(x, base, {idx, {}}, {.take = kAboveAll, .report = 1}, none_, change.old);
+  change.idx.assign(v.idx.begin(), v.idx.end());
+  change.before.resize(v.size());
+  device.add_take(x, base, v, bounds, taken, reported, change.before.data());
+  ++count_;
+}
+
+void UndoList::add_at(const Device& device, std::span<float> x, Index base, CooView v) {
+  if (!is_on_) return device.add_at(x, base, v);
+  add_take(device, x, base, v, {.take = kAboveAll, .report = kAboveAll}, taken_, reported_);
 }
 
 void UndoList::note_taken(CooView taken) {
   if (!is_on_ || taken.empty()) return;
   Change& change = next();
   change.idx.assign(taken.idx.begin(), taken.idx.end());
-  change.old.clear();
-  change.old.append(taken);
+  change.before.assign(taken.val.begin(), taken.val.end());
+  ++count_;
 }
 
+// Adding to zero gives the value of before: owner memory holds no negative zeros, since it starts from zero.
 void UndoList::undo(const Device& device, std::span<float> x, Index base) {
   for (; count_ > 0; --count_) {
     const Change& change = changes_[count_ - 1];
     device.clear_at(x, base, change.idx);
-    device.add_at(x, base, change.old);
+    device.add_at(x, base, {change.idx, change.before});
   }
 }
 

@@ -2,7 +2,7 @@
 // The changes of an owner's memory in a tentative step: places and their values of before, in order.
 // Undoing goes through them backwards, so a place may occur several times. A list that is off notes nothing, and plain
 // steps pay nothing.
-// COST: one more visit per entry that is added, O(k) per step.
+// COST: the pass that adds entries also writes their indices and the values of before, 8 bytes each. No visit more.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +21,18 @@ class UndoList {
   void begin() { start(true); }
   void end() { start(false); }
 
-  // Notes the values of x at idx, which are about to change. REQUIRES: no index occurs twice in idx.
-  void note(const Device& device, std::span<float> x, Index base, std::span<const Index> idx);
+  // The verbs of the device, noted. add_at REQUIRES that no index occurs twice, as add_take does.
+  void add_take(const Device& device, std::span<float> x, Index base, CooView v, const TakeBounds& bounds,
+                SparseVector& taken, SparseVector& reported);
+  void add_at(const Device& device, std::span<float> x, Index base, CooView v);
   // Notes entries that were taken out of x, which left zeros there.
   void note_taken(CooView taken);
+
+  // Calls visit(idx) for each list of places that changed; a place may occur in several.
+  template <class Visit>
+  void for_each_list(const Visit& visit) const {
+    for (std::size_t c = 0; c < count_; ++c) visit(std::span<const Index>(changes_[c].idx));
+  }
 
   // Gives x the values of before. The list is empty and on afterwards.
   void undo(const Device& device, std::span<float> x, Index base);
@@ -32,7 +40,7 @@ class UndoList {
  private:
   struct Change {
     Uninitialised<Index> idx;
-    SparseVector old;  // those of idx that were not zero
+    Uninitialised<float> before;
   };
 
   void start(bool is_on) {
@@ -44,7 +52,7 @@ class UndoList {
   bool is_on_ = false;
   std::size_t count_ = 0;  // of changes_ in use: the others keep their memory
   std::vector<Change> changes_;
-  SparseVector none_;
+  SparseVector taken_, reported_;  // of add_at: empty
 };
 
 }  // namespace oktopk

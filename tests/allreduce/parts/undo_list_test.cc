@@ -17,14 +17,17 @@ TEST(UndoList, gives_back_the_values_of_before_the_first_of_several_changes) {
   UndoList list;
   list.begin();
   const std::vector<Index> first = {10, 11, 12};
-  list.note(*device, x, 10, first);
-  x[0] = 7, x[1] = 8, x[2] = 9;
+  const std::vector<float> added = {6, 8, 12};
+  list.add_at(*device, x, 10, {first, added});
+  EXPECT_EQ(x, (std::vector<float>{7, 8, 9, 4, 0}));
   const std::vector<Index> taken = {12, 13};
   const std::vector<float> values = {9, 4};
   list.note_taken({taken, values});
   x[2] = 0, x[3] = 0;
-  list.note(*device, x, 10, first);
-  x[1] = -1, x[2] = 5;
+  SparseVector large, others;
+  const std::vector<float> more = {0, -9, 5};
+  list.add_take(*device, x, 10, {first, more}, {.take = magnitude_bits(5.0F), .report = 1}, large, others);
+  EXPECT_EQ(x, (std::vector<float>{0, -1, 0, 0, 0}));
   list.undo(*device, x, 10);
   EXPECT_EQ(x, before);
 }
@@ -34,10 +37,10 @@ TEST(UndoList, notes_nothing_while_it_is_off) {
   std::vector<float> x = {1, 2};
   UndoList list;
   const std::vector<Index> idx = {0};
-  list.note(*device, x, 0, idx);
-  x[0] = 5;
+  const std::vector<float> val = {4};
+  list.add_at(*device, x, 0, {idx, val});
   list.undo(*device, x, 0);
-  EXPECT_EQ(x[0], 5);
+  EXPECT_EQ(x, (std::vector<float>{5, 2}));
 }
 
 SparseVector entries_of(const Device& device, const RegionMemory& memory) {
