@@ -25,7 +25,7 @@ struct Membership {
   std::vector<MemberId> ids;     // by rank, increasing
   std::vector<MemberId> lost;    // were in the last epoch and are not in this one
   std::vector<MemberId> joined;  // are new in this one; all of them in the first epoch
-  std::uint64_t committed = 0;   // steps: the largest number that a member brought to regroup()
+  std::uint64_t committed = 0;   // the largest number that a member brought to regroup()
 };
 
 class ElasticWorld {
@@ -36,13 +36,18 @@ class ElasticWorld {
   virtual Communicator& comm() = 0;
   virtual const Membership& membership() const = 0;
 
-  // Collective over the members that live. `committed`: steps that this member has committed; 0 where it has just
-  // joined. A member that neither comes nor answers within a stated time is lost. CommError when this member is
-  // not in the next epoch, or when the arbiter cannot be reached in time; the world is then at its end.
+  // Collective over the members that live. `committed`: calls (steps, and a caller's own collectives) that this member
+  // has committed; 0 where it has just joined. A member that neither comes nor answers within a stated time is lost.
+  // CommError when this member is not in the next epoch, or when the arbiter cannot be reached in time; the world is
+  // then at its end.
   virtual const Membership& regroup(std::uint64_t committed) = 0;
 
   // Whether somebody waits to join. Local, without messages between the ranks; may differ from rank to rank.
   virtual bool has_joiners() = 0;
+
+  // This member goes for good, and nobody needs its word any more: the arbiter waits for it no longer. Local. No other
+  // call may follow.
+  virtual void leave() {}
 };
 
 }  // namespace oktopk

@@ -51,6 +51,11 @@ RendezvousRequest RendezvousClient::ask(const RendezvousRequest& request, Commun
   }
 }
 
+void RendezvousClient::close() {
+  const std::lock_guard lock(mutex_);
+  stream_.reset();
+}
+
 RendezvousRequest RendezvousClient::ask_by(const RendezvousRequest& request, Deadline deadline) {
   if (stream_ == nullptr) {
     const TcpIdentity mine{

@@ -21,6 +21,8 @@ class RendezvousClient {
   RendezvousRequest ask_once(const RendezvousRequest& request, Communicator::Duration wait);
   // The same, over a new connection whenever the old one broke, until the patience is at its end.
   RendezvousRequest ask(const RendezvousRequest& request, Communicator::Duration wait);
+  // The server sees the end of the connection; the next request makes a new one.
+  void close();
 
  private:
   RendezvousRequest ask_by(const RendezvousRequest& request, Deadline deadline);

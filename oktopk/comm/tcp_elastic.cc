@@ -31,6 +31,9 @@ class TcpElasticWorld final : public ElasticWorld {
     return membership_;
   }
 
+  // The arbiter sees the connection end.
+  void leave() override { arbiter_.close(); }
+
   // An arbiter that cannot be reached has no news; regroup() says so.
   bool has_joiners() override {
     try {

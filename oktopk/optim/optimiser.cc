@@ -81,10 +81,9 @@ void Optimiser::catch_up(std::span<float> weights) {
 }
 
 // Once: with different options or learning rates, the weights of the ranks would drift apart silently.
-void Optimiser::agree() {
-  if (agreed_ || !sync_.begins_with_all()) return;
-  Workspace work;
-  require_equal(sync_.comm(), "optimiser", in_words(rule_->description(), ", learning rate ", learning_rate()), work);
+void Optimiser::agree(std::string_view call) {
+  if (agreed_) return;
+  sync_.compare("optimiser", in_words("call ", call, ", ", rule_->description(), ", learning rate ", learning_rate()));
   agreed_ = true;
 }
 
@@ -97,7 +96,9 @@ Update Optimiser::step(std::span<float> weights, std::span<const float> gradient
   }
   ScaledValues input{gradient};
   const float clip_norm = rule_->clip_norm;
-  if (clip_norm > 0) input.scale = clip_factor(sync_.comm(), gradient, clip_norm);
+  if (clip_norm > 0)
+    sync_.collective(std::as_writable_bytes(std::span(&input.scale, 1)),
+                     [&](Communicator& comm) { input.scale = clip_factor(comm, gradient, clip_norm); });
   // The synchroniser refuses a gradient of the wrong size, on all ranks together.
   const ScaledValues mine = gradient.size() == sync_.n() ? rule_->prepare(weights, input) : input;
   const Update update = sync_.step(mine.values, mine.scale);
@@ -172,6 +173,7 @@ std::unique_ptr<UpdateRule> Optimiser::read_rule(StateReader& state) const {
 
 // Every rank reads its part of the state, then the synchronisers read theirs; only then anything is replaced.
 void Optimiser::load(std::span<const std::byte> state) {
+  agree("load()");
   Saved saved;
   Workspace work;
   agree_on_success(sync_.comm(), work, [&] { saved = open(state); }, {Call::Kind::load});
@@ -180,12 +182,14 @@ void Optimiser::load(std::span<const std::byte> state) {
 }
 
 void Optimiser::load_all(std::size_t count, const ReadState& read) {
+  agree("load_all()");
   Saved mine;
   Workspace work;
-  agree_on_success(sync_.comm(), work, [&] {
+  const auto open_mine = [&] {
     require(count > 0, "state: no states were given");
     mine = open(read(static_cast<std::size_t>(sync_.comm().rank()) % count));
-  });
+  };
+  agree_on_success(sync_.comm(), work, open_mine, {Call::Kind::load_all});
   sync_.load_all(count, [&](std::size_t r) { return open(read(r)).second; });
   rule_ = std::move(mine.first);
 }

@@ -87,7 +87,7 @@ class Optimiser {
   void write_rule(StateWriter& state) const;
   std::unique_ptr<UpdateRule> read_rule(StateReader& state) const;
   void check_weights(std::span<const float> weights) const;
-  void agree();
+  void agree(std::string_view call = "step()");
 
   Synchroniser& sync_;
   std::unique_ptr<UpdateRule> rule_;

@@ -2,69 +2,89 @@
 #include "oktopk/reduce/elastic_reducer.h"
 
 #include <algorithm>
-#include <array>
+#include <cmath>
 #include <utility>
 
 #include "oktopk/base/error.h"
-#include "oktopk/base/hash.h"
+#include "oktopk/reduce/elastic_mirror.h"
 #include "oktopk/reduce/notes.h"
 #include "oktopk/reduce/reducer_state.h"
 
 namespace oktopk {
 namespace {
 
-constexpr std::size_t kPieceBytes = std::size_t{1} << 20U;  // of shared state: no wait is longer than for one piece
-constexpr std::uint64_t kNothing = 0;                       // a member without the state
+constexpr std::uint64_t kOneLeaves = std::uint64_t{1} << 32U;  // in the sum of the votes; below it: who sees joiners
 
-// All members that are left have joined and wait for the state.
-struct StateLost : CommError {
-  using CommError::CommError;
-};
-
-const ReducerOptions& checked(const ReducerOptions& options) {
+const ReducerOptions& checked(const ReducerOptions& options, const ElasticOptions& elastic) {
   require(!options.exchange, "elastic reducer: options.exchange is for ranks that stay the same");
   require(options.preset != "auto" || options.profile,
           "elastic reducer: preset auto without a profile, but members that join later could not help to measure one");
+  require(elastic.measure_every >= 0, "elastic reducer: measure_every = ", elastic.measure_every,
+          ", but it must be at least 0");
   return options;
 }
 
-// The place in the schedules, which members that join take over, and the length of the caller's bytes.
-using Place = std::array<std::uint64_t, 8>;  // committed, steps, adaptive density (3), bytes, hash, check
-
-std::vector<MemberId> without(const std::vector<MemberId>& all, const std::vector<MemberId>& some) {
-  std::vector<MemberId> rest;
-  std::ranges::set_difference(all, some, std::back_inserter(rest));
-  return rest;
+std::pair<double, double> norm_and_sum(const Device& device, std::span<const float> x) {
+  const Moments m = device.moments(x);
+  const auto count = static_cast<double>(x.size());
+  return {std::sqrt(count * (m.standard_deviation * m.standard_deviation + m.mean * m.mean)), count * m.mean};
 }
 
-// Says whether members wait to join.
+// Says whether members wait to join or leave.
 Cost agreement_cost(int P) {
   const double rounds = ceil_log2(P);
   return sequential(rounds, rounds * (sizeof(std::uint64_t) + kCheckBytes));
 }
 
+Cost measures_cost(int P) {
+  return sequential(ceil_log2(P), (P - 1) * static_cast<double>(sizeof(UnsentMeasure) + kCheckBytes));
+}
+
 }  // namespace
 
-ElasticReducer::ElasticReducer(ElasticWorld& world, std::uint64_t n, const ReducerOptions& options, ElasticHooks hooks)
+ElasticReducer::ElasticReducer(ElasticWorld& world, std::uint64_t n, const ReducerOptions& options, ElasticHooks hooks,
+                               const ElasticOptions& elastic)
     : world_(world),
       hooks_(std::move(hooks)),
-      reducer_(std::make_unique<Reducer>(world.comm(), n, checked(options))),
+      elastic_(elastic),
+      reducer_(std::make_unique<Reducer>(world.comm(), n, checked(options, elastic))),
       ids_(world.membership().ids),
+      epoch_(world.membership().epoch),
+      id_(ids_.at(static_cast<std::size_t>(world.comm().rank()))),
       has_state_(world.membership().committed == 0 && world.membership().joined == world.membership().ids),
       has_joined_(!has_state_),
-      is_stale_(has_joined_) {
+      is_stale_(has_joined_),
+      mirror_(std::make_unique<OwnerMirror>()) {
+  mark_options();
+  if (has_state_) base_ = {.epoch = epoch_, .ids = ids_};
   while (!has_state_) {
     try {
-      settle_in();
+      settle();
     } catch (const StateLost&) {
       throw;  // whoever joins later has it neither
     } catch (const CommError&) {
-      recover();
+      recover(nullptr);
     }
   }
 }
 
 ElasticReducer::~ElasticReducer() = default;
+
+// Members that joined take no part. They may come in with the repair, so nobody compares after it.
+void ElasticReducer::compare(std::string_view who, std::string_view settings) {
+  if (has_joined_ || is_stale_) return;
+  try {
+    Synchroniser::compare(who, settings);
+  } catch (const CommError&) {
+    recover(nullptr);
+  }
+}
+
+// The members compare options in the first step of an epoch.
+void ElasticReducer::mark_options() {
+  reducer_->settings_ +=
+      text_of(", mirror ", elastic_.mirror ? "on" : "off", ", measured every ", elastic_.measure_every);
+}
 
 Update ElasticReducer::step(Gradient gradient, float scale) {
   return make([=](Reducer& reducer) { return reducer.propose(gradient, scale); });
@@ -74,124 +94,176 @@ Update ElasticReducer::flush() {
   return make([](Reducer& reducer) { return reducer.propose_flush(); });
 }
 
+void ElasticReducer::collective(std::span<std::byte> result, const std::function<void(Communicator&)>& run) {
+  if (replayed_ == results_.size())
+    act({[&] { run(world_.comm()); }, [&] { results_.emplace_back(result.begin(), result.end()); }});
+  const Bytes& agreed = results_[replayed_++];
+  require(agreed.size() == result.size(), "elastic reducer: a collective with a result of ", result.size(),
+          " bytes, but the other members have one of ", agreed.size());
+  std::ranges::copy(agreed, result.begin());
+}
+
+void ElasticReducer::leave_after_next() {
+  require(leaving_ == Leaving::no, "elastic reducer: leave_after_next() a second time");
+  leaving_ = Leaving::announced;
+}
+
 Update ElasticReducer::make(const Propose& propose) {
+  act({[&] { attempt(propose); }, [&] { commit_step(); }});
+  if (leaving_ == Leaving::parting || std::exchange(somebody_leaves_, false)) say_goodbye();
+  return open_update_;
+}
+
+void ElasticReducer::act(const Action& action) {
+  require(!has_left(), "elastic reducer: this member has left, and makes no further calls");
   for (;;) {
     try {
-      return try_once(propose);
+      settle();
+      action.attempt();
+      vote();
+      action.commit();
+      ++actions_;
+      return;
     } catch (const CommError&) {
-      if (recover()) return open_update_;
+      if (recover(&action)) return;
     } catch (const UsageError&) {
       if (reducer_->is_open()) reducer_->roll_back();
       reducer_->is_added_ = false;  // there is no retry: what was added stays unsent
+      mirror_->drop();
+      gathered_.clear();
       throw;
     }
   }
 }
 
-Update ElasticReducer::try_once(const Propose& propose) {
-  if (std::exchange(has_joiners_, false)) regroup();
-  if (is_stale_) settle_in();
+void ElasticReducer::attempt(const Propose& propose) {
   open_update_ = propose(*reducer_);
-  has_voted_ = true;
-  const std::uint64_t nobody_waits = world_.has_joiners() ? 0 : 1;
-  has_joiners_ = allreduce_small(world_.comm(), nobody_waits, Reduction::min, work_) == 0;
-  has_voted_ = false;
-  reducer_->commit();
-  ++committed_;
-  return open_update_;
+  if (mirrors()) exchange_mirrors();
+  if (has_measured_) exchange_measures();
 }
 
-// After a CommError. Returns whether the step that was open is committed.
-bool ElasticReducer::recover() {
+bool ElasticReducer::mirrors() const {
+  return elastic_.mirror && ids_.size() > 1 && state_of(std::as_const(*reducer_)).rule->owner_remembers;
+}
+
+void ElasticReducer::exchange_mirrors() {
+  ReducerState& state = state_of(*reducer_);
+  const bool decays = !open_update_.is_dense() && !open_update_.skipped;
+  mirror_->exchange(world_.comm(), {.device = *reducer_->options_.device,
+                                    .owner = *state.allreduce,
+                                    .n = reducer_->n(),
+                                    .number = actions_,
+                                    .is_dense = open_update_.is_dense(),
+                                    .decay = decays ? reducer_->options_.decay : 1});
+}
+
+void ElasticReducer::exchange_measures() {
+  gathered_.resize(ids_.size());
+  allgather(world_.comm(), std::as_bytes(std::span(&measure_, 1)), std::as_writable_bytes(std::span(gathered_)), work_);
+}
+
+void ElasticReducer::vote() {
+  has_voted_ = true;
+  const bool leaves = leaving_ == Leaving::announced && reducer_->is_open();
+  const std::uint64_t mine = (world_.has_joiners() ? 1 : 0) + (leaves ? kOneLeaves : 0);
+  const std::uint64_t all = allreduce_small(world_.comm(), mine, Reduction::sum, work_);
+  has_voted_ = false;
+  needs_regroup_ = all % kOneLeaves > 0;
+  somebody_leaves_ = all >= kOneLeaves;
+}
+
+void ElasticReducer::commit_step() {
+  reducer_->commit();
+  mirror_->commit();
+  if (!gathered_.empty()) base_.measures = std::exchange(gathered_, {});
+  const bool is_new = base_.epoch != epoch_;
+  MembershipChange change{.epoch = epoch_, .step = committed_, .P = static_cast<int>(ids_.size())};
+  if (is_new) change = describe_change(std::move(change), base_, ids_, statements_);
+  if (is_new) begin_base();
+  base_.has_memory = state_of(std::as_const(*reducer_)).rule->owner_remembers;
+  base_.has_mirrors = mirrors();
+  ++committed_;
+  has_measured_ =
+      elastic_.measure_every > 0 && (is_new || committed_ % static_cast<std::uint64_t>(elastic_.measure_every) == 0);
+  if (has_measured_) measure();
+  results_.clear();
+  replayed_ = 0;
+  if (leaving_ == Leaving::announced) leaving_ = Leaving::parting;
+  if (is_new && hooks_.on_change) hooks_.on_change(change);
+}
+
+// From now on losses are those of this epoch.
+void ElasticReducer::begin_base() {
+  base_ = {.epoch = epoch_, .ids = ids_};
+  for (const Statement& said : statements_) base_.measures.push_back(said.measure);
+  has_inherited_ = false;
+  received_.clear();
+}
+
+void ElasticReducer::measure() {
+  const Unsent& unsent = state_of(std::as_const(*reducer_)).unsent;
+  const Device& device = *reducer_->options_.device;
+  const auto [residual_norm, residual_sum] = norm_and_sum(device, unsent.values());
+  const OwnerMemory memory = unsent.memory();
+  const auto [memory_norm, memory_sum] = norm_and_sum(device, memory.values);
+  measure_ = {committed_, residual_norm, residual_sum, memory_norm, memory_sum, memory.region.begin, memory.region.end};
+}
+
+// After a CommError. Returns whether the action that was open is committed.
+bool ElasticReducer::recover(const Action* action) {
   world_.comm().kill();
   const bool has_voted = std::exchange(has_voted_, false);
-  has_joiners_ = false;
+  needs_regroup_ = somebody_leaves_ = false;
   regroup();
   const std::uint64_t committed = world_.membership().committed;
   if (!has_state_) return false;
-  if (committed > committed_ + (has_voted ? 1 : 0))
-    fail<CommError>("elastic reducer: this member has committed ", committed_, " steps, but others have ", committed,
+  if (committed > actions_ + (has_voted ? 1 : 0))
+    fail<CommError>("elastic reducer: this member has committed ", actions_, " calls, but others have ", committed,
                     ": it can only join anew");
-  const bool commits = has_voted && committed == committed_ + 1;
+  const bool commits = has_voted && committed == actions_ + 1;
   if (commits) {
-    reducer_->commit();
-    ++committed_;
-  } else if (reducer_->is_open()) {
-    reducer_->roll_back();
+    action->commit();
+    ++actions_;
+  } else {
+    if (reducer_->is_open()) reducer_->roll_back();
+    mirror_->drop();
+    gathered_.clear();
   }
   return commits;
 }
 
 void ElasticReducer::regroup() {
-  world_.regroup(committed_);
+  world_.regroup(actions_);
   is_stale_ = true;
 }
 
-// The members have changed: goes on with those of the new epoch. Collective.
-void ElasticReducer::settle_in() {
-  const Membership& now = world_.membership();
-  reducer_ = reducer_->moved_to(world_.comm());
-  const std::vector<MemberId> before = std::exchange(ids_, now.ids);
-  const MembershipChange change{now.epoch, without(before, ids_), without(ids_, before), committed_,
-                                static_cast<int>(ids_.size())};
-  const int source = find_source();
-  if (source >= 0) share_state(source);
-  is_stale_ = false;
-  if (hooks_.on_change) hooks_.on_change(change);
-}
-
-// The first member that has the state; -1 where all have it.
-int ElasticReducer::find_source() {
-  const std::uint64_t mine = has_state_ ? committed_ + 1 : kNothing;
-  std::vector<std::uint64_t> all(ids_.size());
-  allgather(world_.comm(), std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), work_);
-  const std::uint64_t most = *std::ranges::max_element(all);
-  if (most == kNothing) fail<StateLost>("elastic reducer: no member is left that has the state of the run");
-  for (const std::uint64_t steps : all)
-    if (steps != most && steps != kNothing)
-      fail_world(world_.comm(), "elastic reducer: some members have committed ", steps - 1, " steps, others ",
-                 most - 1);
-  if (std::ranges::find(all, kNothing) == all.end()) return -1;
-  return static_cast<int>(std::ranges::find(all, most) - all.begin());
-}
-
-void ElasticReducer::share_state(int source) {
-  const bool is_source = world_.comm().rank() == source;
-  DensityPlan& density = state_of(*reducer_).density;
-  const AdaptiveDensity::Words k = density.adaptive().words();
-  Bytes shared;
-  if (is_source && hooks_.save_shared) shared = hooks_.save_shared();
-  Place place{committed_, density.steps(), k[0], k[1], k[2], shared.size(), hash_bytes(shared)};
-  const auto check_of = [&] { return hash_bytes(std::as_bytes(std::span(place).first(place.size() - 1))); };
-  place.back() = check_of();
-  broadcast(world_.comm(), source, std::as_writable_bytes(std::span(place)));
-  // Before anything is allocated: a broadcast has no check of its own.
-  if (place.back() != check_of()) fail_world(world_.comm(), "elastic reducer: the place in the run is damaged");
-  shared.resize(place[5]);
-  share_bytes(source, shared);
-  if (hash_bytes(shared) != place[6]) fail_world(world_.comm(), "elastic reducer: the shared state arrived damaged");
-  if (has_state_) return;
-  committed_ = place[0];
-  density.begin_at({.steps = place[1]});
-  density.adaptive().resume({place[2], place[3], place[4]});
-  if (hooks_.load_shared) hooks_.load_shared(shared);
-  has_state_ = true;
-}
-
-// All members take part, so that nobody waits for longer than a piece takes.
-void ElasticReducer::share_bytes(int source, Bytes& bytes) {
-  for (std::size_t begin = 0; begin < bytes.size(); begin += kPieceBytes)
-    broadcast(world_.comm(), source, std::span(bytes).subspan(begin, std::min(kPieceBytes, bytes.size() - begin)));
+void ElasticReducer::settle() {
+  while ((needs_regroup_ || is_stale_) && !has_left()) {
+    if (std::exchange(needs_regroup_, false)) regroup();
+    settle_in();
+  }
 }
 
 void ElasticReducer::write(StateWriter& state) const { reducer_->write(state); }
 void ElasticReducer::load(std::span<const std::byte> state) { reducer_->load(state); }
 void ElasticReducer::load_all(std::size_t count, const ReadState& read) { reducer_->load_all(count, read); }
 
+StepMetrics ElasticReducer::metrics() const {
+  StepMetrics metrics = reducer_->metrics();
+  metrics.epoch = world_.membership().epoch;
+  return metrics;
+}
+
 Prediction ElasticReducer::predict(const Problem& problem) const {
   Prediction prediction = state_of(std::as_const(*reducer_)).predict(problem);
-  prediction.expected += agreement_cost(problem.P);
-  prediction.bound += agreement_cost(problem.P);
+  Cost cost = agreement_cost(problem.P);
+  if (elastic_.measure_every > 0) prediction.bound += measures_cost(problem.P);
+  prediction.expected += cost;
+  prediction.bound += cost;
+  if (!elastic_.mirror || !state_of(std::as_const(*reducer_)).rule->owner_remembers) return prediction;
+  const Prediction mirror = OwnerMirror::predict(problem);
+  prediction.expected += mirror.expected;
+  prediction.bound += mirror.bound;
   return prediction;
 }
 

@@ -73,6 +73,7 @@ void Arbiter::decide() {
     next.ids.push_back(id);
     next.joined.push_back(id);
   }
+  std::ranges::sort(next.ids);
   std::vector<int> actors;
   for (const MemberId id : next.ids) actors.push_back(actors_.at(id));
   World& world = network_.open(actors, std::chrono::seconds(60));

@@ -77,6 +77,7 @@ class FaultMember final : public ElasticWorld {
   const Membership& membership() const override { return membership_; }
   const Membership& regroup(std::uint64_t committed) override;
   bool has_joiners() override { return arbiter_.has_joiners(); }
+  void leave() override { arbiter_.leave(id_); }
   MemberId id() const { return id_; }
 
  private:

@@ -11,6 +11,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/reduce/elastic_reducer.h"
+#include "oktopk/reduce/reducer_state.h"
 #include "tests/faults/arbiter.h"
 #include "tests/laws/inputs.h"
 
@@ -40,7 +41,20 @@ class Ledger {
       failure_(text_of("agreement: step ", step, ": member ", id, " has another update"));
     commit.members.insert(id);
   }
-  void keep_unsent(MemberId id, std::vector<float> minus_residual) { unsent_[id] = std::move(minus_residual); }
+  // After a step that the member committed.
+  void keep_unsent(MemberId id, const ElasticReducer& reducer) {
+    Mass& mass = unsent_[id] = {Units(plan_.n, 0), Units(plan_.n, 0), received_of(reducer)};
+    const Unsent& unsent = state_of(reducer.reducer()).unsent;
+    add(mass.residual, unsent.values(), 1);
+    const OwnerMemory memory = unsent.memory();
+    for (std::size_t place = 0; place < memory.values.size(); ++place)
+      if (memory.values[place] != 0) mass.memory[memory.index(place)] += in_units(memory.values[place]);
+  }
+  void report(MemberId id, const MembershipChange& change) {
+    const auto [at, is_new] = reports_.try_emplace(change.epoch, change);
+    if (!is_new && at->second != change)
+      failure_(text_of("reports: member ", id, " reports another change to epoch ", change.epoch));
+  }
 
   // A member may commit a step and die before it can tell; the others then make the step again in a later epoch, to
   // which that member must not belong.
@@ -55,7 +69,7 @@ class Ledger {
 
   // False where a member died between its vote and the end of its step: nobody can say what it had unsent.
   bool check_mass() const {
-    std::vector<long long> left(plan_.n, 0);
+    Units left(plan_.n, 0);
     for (const auto& [step, by_epoch] : commits_) {
       const auto& [epoch, commit] = *by_epoch.rbegin();
       const std::vector<MemberId>& ids = epochs_.at(epoch).ids;
@@ -64,7 +78,7 @@ class Ledger {
         add(left, make_input(plan_.input, plan_.n, static_cast<int>(id), step, plan_.seed), 1);
       add(left, commit.mean, -static_cast<double>(ids.size()));
     }
-    for (const auto& [id, minus_residual] : unsent_) add(left, minus_residual, 1);
+    for (const auto& [id, mass] : unsent_) subtract_kept_or_lost(left, id, mass);
     const auto wrong = std::ranges::find_if(left, [](long long units) { return units != 0; });
     if (wrong != left.end())
       failure_(text_of("mass: index ", wrong - left.begin(), ": ", static_cast<double>(*wrong) / 1024, " is missing"));
@@ -72,9 +86,35 @@ class Ledger {
   }
 
  private:
-  static void add(std::vector<long long>& to, std::span<const float> values, double factor) {
-    for (std::size_t i = 0; i < values.size(); ++i)
-      to[i] += std::llround(static_cast<double>(values[i]) * factor * 1024);
+  using Units = std::vector<long long>;  // multiples of 2^-10
+  struct Mass {
+    Units residual, memory;
+    std::vector<MemberId> received;  // the residual has what these had unsent
+  };
+
+  static long long in_units(double value) { return std::llround(value * 1024); }
+  static void add(Units& to, std::span<const float> values, double factor) {
+    for (std::size_t i = 0; i < values.size(); ++i) to[i] += in_units(static_cast<double>(values[i]) * factor);
+  }
+  static void add(Units& to, const Units& values, long long factor) {
+    for (std::size_t i = 0; i < values.size(); ++i) to[i] += values[i] * factor;
+  }
+
+  // A member has its mass, or has lost it by the reports. Members that left gave it away; where that is not reported,
+  // it counts as theirs and not as the receiver's.
+  void subtract_kept_or_lost(Units& left, MemberId id, const Mass& mass) const {
+    for (const MemberId giver : mass.received) {
+      add(left, unsent_.at(giver).residual, 1);
+      add(left, unsent_.at(giver).memory, 1);
+    }
+    bool keeps_memory = true;
+    for (const auto& [epoch, change] : reports_) {
+      if (std::ranges::find(change.left, id) != change.left.end()) return;
+      for (const MemberLoss& loss : change.losses)
+        if (loss.id == id) keeps_memory = loss.memory != MemoryFate::recovered;
+    }
+    add(left, mass.residual, -1);
+    if (keeps_memory) add(left, mass.memory, -1);
   }
 
   const Plan& plan_;
@@ -85,7 +125,8 @@ class Ledger {
   };
   std::map<std::uint64_t, Membership> epochs_;
   std::map<std::uint64_t, std::map<std::uint64_t, Commit>> commits_;  // by step and epoch
-  std::map<MemberId, std::vector<float>> unsent_;  // after the last step that the member committed, times -1
+  std::map<MemberId, Mass> unsent_;                                   // after the last step that the member committed
+  std::map<std::uint64_t, MembershipChange> reports_;                 // by epoch
 };
 
 class ElasticJob {
@@ -111,6 +152,7 @@ class ElasticJob {
 
   JobResult run() {
     scheduler_.run();
+    for (const Membership& epoch : arbiter_.epochs()) ledger_.see(epoch);
     ledger_.check_repeated();
     if (plan_.is_exact() && scheduler_.failures().empty()) result_.updates = ledger_.check_mass() ? 1 : 0;
     result_.failures = scheduler_.failures();
@@ -136,8 +178,6 @@ class ElasticJob {
     try {
       const std::unique_ptr<FaultMember> member = make();
       train(*member);
-      // The last step may have ended for this member only: whoever missed its end must still find it committed.
-      member->regroup(plan_.steps);
     } catch (const CommError& error) {
       scheduler_.note(text_of("actor ", actor, " ends: ", error.what()));
     }
@@ -157,10 +197,13 @@ class ElasticJob {
     hooks.on_change = [&](const MembershipChange& change) {
       epoch = change.epoch;
       ledger_.see(member.membership());
+      ledger_.report(member.id(), change);
     };
     ledger_.see(member.membership());
-    ElasticReducer reducer(member, plan_.n, plan_.options, hooks);
-    while (reducer.committed() < plan_.steps) {
+    ElasticReducer reducer(member, plan_.n, plan_.options, hooks,
+                           {.measure_every = 1 + static_cast<int>(plan_.seed % 3)});
+    ledger_.see(member.membership());
+    while (!reducer.has_left()) {
       if (shared != reducer.committed())
         scheduler_.failure(
             text_of("member ", member.id(), ": shared state of ", shared, " steps, not ", reducer.committed()));
@@ -170,12 +213,11 @@ class ElasticJob {
 
   std::uint64_t make_step(ElasticReducer& reducer, MemberId id, const std::uint64_t& epoch) {
     const std::uint64_t step = reducer.committed();
+    if (step + 1 == plan_.steps || step == last_step_of(plan_, id)) reducer.leave_after_next();
     const Update update = reducer.step(make_input(plan_.input, plan_.n, static_cast<int>(id), step, plan_.seed));
     if (reducer.committed() != step + 1) scheduler_.failure(text_of("member ", id, ": step ", step, " did not count"));
     ledger_.commit(id, epoch, step, update);
-    std::vector<float> minus_residual(plan_.n, 0.0F);
-    reducer.subtract_unsent(minus_residual);
-    ledger_.keep_unsent(id, std::move(minus_residual));
+    ledger_.keep_unsent(id, reducer);
     return step + 1;
   }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training job with an ElasticReducer in the simulation: members crash, pause, lose connections and join, and those
-// that are left go on. run_elastic_job() checks all along:
+// A training job with an ElasticReducer in the simulation: members crash, pause, lose connections, leave and join, and
+// those that are left go on. run_elastic_job() checks all along:
 //   agreement   a committed step has the same update, bit by bit, on every member that commits it
 //   membership  all members of an epoch have got the same answer
-//   mass        gradients of all members of committed steps equal updates and what the members have unsent, dead ones
-//               included (as they had it when they last committed); exact where sums are
+//   reports     all members of an epoch report the same change, losses included
+//   mass        gradients of all members of committed steps equal updates, what the members have unsent, and what the
+//               reports say is lost: exact where sums are
 //   progress    a member that was not given up ends with all steps
 #pragma once
 

@@ -97,14 +97,12 @@ Plan draw_elastic_plan(std::uint64_t seed, Limits limits) {
   limits.least_ranks = std::max(limits.least_ranks, 2);
   Plan plan = draw_plan(seed, limits);
   plan.shape = Shape::plain;
-  if (plan.options.preset == "slots") {
-    ReducerOptions options;
-    options.preset = "oktopk";
-    options.k = plan.options.k;
-    plan.options = options;
-  }
-  if (plan.options.preset == "circulant") plan.options.allreduce.residual = ResidualKind::sender_keeps;
   return plan;
+}
+
+std::uint64_t last_step_of(const Plan& plan, std::uint64_t member) {
+  Random random(plan.seed, 3, member);
+  return random.below(5) == 0 ? random.below(plan.steps) : plan.steps - 1;
 }
 
 std::vector<Fault> draw_faults(const Plan& plan, int attempt) {

@@ -67,9 +67,10 @@ struct Limits {
 };
 
 Plan draw_plan(std::uint64_t seed, const Limits& limits = {});
-// The same for members that come and go: one Reducer, and a residual rule that leaves mass with its sender, so that one
-// can say what a member takes with it.
+// The same for members that come and go, with one Reducer.
 Plan draw_elastic_plan(std::uint64_t seed, Limits limits = {});
+// The step after which a member leaves: the last one of the job, or an earlier one.
+std::uint64_t last_step_of(const Plan& plan, std::uint64_t member);
 // The faults of one attempt to run the plan; the last attempts have none.
 std::vector<Fault> draw_faults(const Plan& plan, int attempt);
 std::string describe(const Plan& plan);

@@ -153,5 +153,15 @@ TEST(ElasticReducer, predicts_the_agreement_and_refuses_options_that_need_the_sa
   EXPECT_THROW(ElasticReducer(*member, n, {}), UsageError);
 }
 
+TEST(ElasticReducer, metrics_have_epoch_and_members) {
+  ElasticThreads world;
+  const auto member = world.found(1, 1);
+  ElasticReducer elastic(*member, n, preset_options("topka", k));
+  elastic.step(gradient_at(1, 0, Input::skewed));
+  EXPECT_EQ(elastic.metrics().epoch, 1u);
+  EXPECT_EQ(elastic.metrics().members, 1);
+  EXPECT_EQ(elastic.metrics().step, 1u);
+}
+
 }  // namespace
 }  // namespace oktopk::elastic_reducer_test
