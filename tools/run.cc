@@ -3,16 +3,17 @@
 // (docs/tcp.md). It serves the rendezvous, passes signals on, ends all ranks when one fails, and says which one.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -24,6 +25,7 @@
 #include "oktopk/comm/rendezvous.h"
 #include "oktopk/comm/tcp.h"
 #include "tools/commands.h"
+#include "tools/transport_options.h"
 
 namespace oktopk {
 namespace {
@@ -40,7 +42,10 @@ struct RunOptions {
   std::string secret_file;
   bool encrypt = false;
   bool keep_going = false;
+  int restarts = 0;
+  double grace = 30;
   bool prefix = false;
+  bool bind = false;
   std::vector<std::string> command;
 };
 
@@ -50,16 +55,6 @@ struct Child {
   bool is_running = true;
   std::thread printer;  // where output is prefixed
 };
-
-std::string read_secret(const std::string& file) {
-  if (file.empty()) return make_random_secret();
-  std::ifstream in(file);
-  std::string secret;
-  std::getline(in, secret);
-  require(secret.size() >= kLeastSecretBytes, "--secret-file ", file, ": its first line has ", secret.size(),
-          " bytes, must have at least ", kLeastSecretBytes);
-  return secret;
-}
 
 sigset_t signals_of_interest() {
   sigset_t set;
@@ -84,11 +79,28 @@ void print_prefixed(int fd, int rank) {
   std::fclose(in);
 }
 
+// Gives a rank its share of the cores that the launcher may use. mpirun does so, too: two ranks that send to each other
+// may otherwise share one core.
+void bind_to_share(int place, int count) {
+  cpu_set_t all, mine;
+  CPU_ZERO(&mine);
+  if (sched_getaffinity(0, sizeof all, &all) != 0) return;
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &all)) cores.push_back(core);
+  const int total = static_cast<int>(cores.size());
+  if (total < count) return;
+  for (int i = total * place / count; i < total * (place + 1) / count; ++i)
+    CPU_SET(cores[static_cast<std::size_t>(i)], &mine);
+  sched_setaffinity(0, sizeof mine, &mine);
+}
+
 [[noreturn]] void become(const RunOptions& o, int rank, int output) {
   const sigset_t set = signals_of_interest();
   sigprocmask(SIG_UNBLOCK, &set, nullptr);
   prctl(PR_SET_PDEATHSIG, SIGTERM);  // if the launcher is killed
   setenv("OKTOPK_RANK", std::to_string(rank).c_str(), 1);
+  if (o.bind) bind_to_share(rank - o.first_rank, o.count);
   if (output >= 0) {
     dup2(output, STDOUT_FILENO);
     dup2(output, STDERR_FILENO);
@@ -151,13 +163,25 @@ class Job {
       if (child.is_running) kill(child.pid, signal);
   }
 
+  // Starts the rank anew, to join a job whose ranks change. Not where another rank has ended well: the job is over.
+  bool restart(Child& child, int code) {
+    if (restarts_ == options_.restarts || has_ended_well_) return false;
+    ++restarts_;
+    fmt::print(stderr, "oktopk run: rank {} ended with status {} and is started anew\n", child.rank, code);
+    if (child.printer.joinable()) child.printer.join();
+    child = start_rank(options_, child.rank);
+    return true;
+  }
+
   void look_at(Child& child) {
     int status = 0;
     if (!child.is_running || waitpid(child.pid, &status, WNOHANG) != child.pid) return;
     child.is_running = false;
     const bool exited = WIFEXITED(status);
     const int code = exited ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    has_ended_well_ = has_ended_well_ || code == 0;
     if (code == 0 || end_.has_value()) return;
+    if (restart(child, code)) return;
     const std::string how = exited ? fmt::format("exited with status {}", code)
                                    : fmt::format("was killed by signal {} ({})", code - 128, strsignal(code - 128));
     fmt::print(stderr, "oktopk run: rank {} {}{}\n", child.rank, how,
@@ -171,6 +195,8 @@ class Job {
   const RunOptions& options_;
   std::vector<Child> children_;
   int first_bad_ = 0;
+  int restarts_ = 0;
+  bool has_ended_well_ = false;
   std::optional<RunClock::time_point> end_;  // of the grace, after a failure
 };
 
@@ -178,6 +204,9 @@ void check_run_options(const RunOptions& o) {
   require(o.count >= 1, "-n ", o.count, ": it must be at least 1");
   require(o.first_rank >= 0 && o.first_rank + o.count <= o.size, "--first-rank ", o.first_rank, " -n ", o.count,
           " --size ", o.size, ": the ranks must be from 0 to size - 1");
+  require(o.restarts >= 0, "--restart ", o.restarts, ": it must not be negative");
+  require(o.restarts == 0 || o.keep_going, "--restart ", o.restarts, ": it needs --keep-going");
+  require(o.grace > 0 && o.grace <= 3600, "--grace ", o.grace, ": it must be above 0 and at most 3600 seconds");
   require(o.count == o.size || (!o.rendezvous.empty() && !o.secret_file.empty()),
           "ranks on several hosts need --rendezvous and --secret-file, the same on all hosts");
 }
@@ -188,7 +217,10 @@ std::unique_ptr<RendezvousServer> serve(RunOptions& o, const std::string& secret
   if (!is_given) o.rendezvous = o.host_address + ":0";
   try {
     auto server = std::make_unique<RendezvousServer>(
-        RendezvousServerOptions{.listen = o.rendezvous, .secret = secret, .encrypt = o.encrypt});
+        RendezvousServerOptions{.listen = o.rendezvous,
+                                .secret = secret,
+                                .encrypt = o.encrypt,
+                                .grace = std::chrono::milliseconds(std::llround(1000 * o.grace))});
     o.rendezvous = server->address();
     return server;
   } catch (const CommError&) {
@@ -200,7 +232,7 @@ std::unique_ptr<RendezvousServer> serve(RunOptions& o, const std::string& secret
 int run_program(RunOptions o) {
   if (o.size == 0) o.size = o.count;
   check_run_options(o);
-  const std::string secret = read_secret(o.secret_file);
+  const std::string secret = o.secret_file.empty() ? make_random_secret() : read_secret_file(o.secret_file);
   const sigset_t set = signals_of_interest();
   sigprocmask(SIG_BLOCK, &set, nullptr);  // before threads start: they inherit it
   const auto server = serve(o, secret);
@@ -228,6 +260,9 @@ void add_run(CLI::App& app, Action& action) {
   sub->add_option("--secret-file", o->secret_file, "its first line is the secret of the job (empty: a random one)");
   sub->add_flag("--encrypt", o->encrypt, "encrypt the messages");
   sub->add_flag("--keep-going", o->keep_going, "do not end the other ranks when one fails");
+  sub->add_option("--restart", o->restarts, "with --keep-going: start ranks that fail anew, so many times in all");
+  sub->add_option("--grace", o->grace, "train --elastic: seconds until members that do not answer are lost");
+  sub->add_flag("--bind", o->bind, "give each rank its share of this host's cores, if there are enough");
   sub->add_flag("--prefix", o->prefix, "write [RANK] before each line of output");
   sub->add_option("command", o->command, "after --: the program and its arguments")->required();
   sub->callback([&action, o] { action = [o] { return run_program(*o); }; });

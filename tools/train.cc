@@ -5,30 +5,39 @@
 
 #include <cstdio>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "oktopk/base/error.h"
+#include "oktopk/comm/tcp_elastic.h"
 #include "tools/commands.h"
 #include "tools/flight_files.h"
 #include "tools/options.h"
 #include "tools/report/document.h"
 #include "tools/text.h"
 #include "tools/train/comparison.h"
+#include "tools/train/elastic_trainer.h"
 #include "tools/worlds.h"
 
 namespace oktopk {
 namespace {
 
-struct TrainCommand {
+struct TrainCommand : TransportOptions {
   MethodOptions method;
   TrainOptions train;
-  std::string transport = "threads";
   int ranks = 0;
+  bool elastic = false;
   std::string nan_policy = "error";
   double decay = 1;
   int flush = -1;  // -1: as recommended
   std::string json_file, html_file, trace_file, flight_folder;
   std::string command;
 };
+
+std::string list_of(const std::vector<MemberId>& ids) {
+  return ids.empty() ? "none" : fmt::format("{}", fmt::join(ids, ","));
+}
 
 void settle_options(TrainCommand& c) {
   Recipe& r = c.train.recipe;
@@ -57,8 +66,9 @@ class ProgressLine {
     if (!terminal_ && tenths == tenths_ && !done) return;
     tenths_ = tenths;
     const std::string accuracy = p.accuracy > 0 ? fmt::format("{:5.1f}%", 100 * p.accuracy) : std::string("     -");
-    fmt::print("{}  {:<10} step {:>6}/{}  loss {:.4f}  accuracy {}  moved {:>9}/rank{}", terminal_ ? "\r\x1b[2K" : "",
-               preset_, p.step, p.steps, p.loss, accuracy, format_bytes(p.bytes), !terminal_ || done ? "\n" : "");
+    const std::string moved = p.bytes > 0 ? fmt::format("  moved {:>9}/rank", format_bytes(p.bytes)) : std::string();
+    fmt::print("{}  {:<10} step {:>6}/{}  loss {:.4f}  accuracy {}{}{}", terminal_ ? "\r\x1b[2K" : "", preset_, p.step,
+               p.steps, p.loss, accuracy, moved, !terminal_ || done ? "\n" : "");
     std::fflush(stdout);
   }
 
@@ -84,7 +94,7 @@ std::vector<TrainingRun> train_all(Communicator& comm, const TrainCommand& c, co
 int run_train(TrainCommand& c) {
   settle_options(c);
   FlightFiles flight(c.flight_folder);
-  Worlds worlds(c.transport);
+  Worlds worlds(c);
   worlds.watch(&flight);
   const int P = c.ranks > 0 ? c.ranks : worlds.default_size();
   c.method.check({P});
@@ -111,6 +121,49 @@ int run_train(TrainCommand& c) {
     fmt::print("# report: {}\n", c.html_file);
   }
   return std::ranges::all_of(runs, &TrainingRun::ranks_agree) ? 0 : 1;
+}
+
+void check_elastic(const TrainCommand& c) {
+  require(c.transport == "tcp", "--elastic --transport ", c.transport,
+          ": only transport tcp can lose a rank and go on; start with: oktopk run --keep-going -n 4 -- oktopk train "
+          "--elastic");
+  require(c.method.names().size() == 1, "--elastic --preset ", c.method.presets, ": it must be one preset");
+  require(c.ranks == 0, "--elastic --ranks ", c.ranks, ": the launcher says how many ranks begin");
+  for (const auto& [name, value] : {std::pair("--json", &c.json_file), std::pair("--html", &c.html_file),
+                                    std::pair("--trace", &c.trace_file), std::pair("--flight", &c.flight_folder)})
+    require(value->empty(), name, " ", *value, ": not with --elastic, whose ranks come and go");
+}
+
+void print_change(const MembershipChange& change) {
+  fmt::print("  epoch {} after step {}: {} members; lost: {}; joined: {}\n", change.epoch, change.step, change.P,
+             list_of(change.lost), list_of(change.joined));
+  std::fflush(stdout);
+}
+
+// One member of a job whose members change. The member of the lowest rank prints.
+int run_elastic(TrainCommand& c) {
+  settle_options(c);
+  check_elastic(c);
+  const std::string preset = c.method.names().front();
+  const TrainOptions options = options_for(c, preset);
+  const TcpOptions tcp = c.tcp();
+  const LearningProblem problem = make_teacher({.seed = 1});
+  const auto world = make_tcp_elastic_world({.tcp = tcp, .least = tcp.size});
+  ProgressLine line(preset);
+  ElasticTrainHooks hooks;
+  hooks.on_step = [&](int rank, std::uint64_t step, double loss) {
+    if (rank == 0) line.show({.step = step + 1, .steps = options.steps, .loss = loss});
+  };
+  hooks.on_change = [&](const MembershipChange& change) {
+    if (world->comm().rank() == 0) print_change(change);
+  };
+  const auto batch = static_cast<std::uint64_t>(c.train.batch) * static_cast<std::uint64_t>(tcp.size);
+  const ElasticRun run = train_elastic(*world, problem, options, batch, hooks);
+  if (run.is_first)
+    fmt::print("{}: loss {:.4f}, accuracy {:.1f}% after {} steps; epoch {}, members {}, lost {}; weights {}\n", preset,
+               run.test_loss, 100 * run.test_accuracy, run.steps, run.epoch, list_of(run.members), list_of(run.lost),
+               run.weights);
+  return 0;
 }
 
 void add_recipe(CLI::App& sub, TrainCommand& c) {
@@ -143,7 +196,8 @@ void add_run(CLI::App& sub, TrainCommand& c) {
   sub.add_option("--steps", t.steps, "steps of training");
   sub.add_option("--batch", t.batch, "samples per rank and step");
   sub.add_option("--ranks", c.ranks, "number of ranks; 0: 4, or all of MPI's");
-  sub.add_option("--transport", c.transport, "threads, mpi or tcp");
+  c.add_transport_to(sub);
+  sub.add_flag("--elastic", c.elastic, "go on without ranks that fail, and let others join: oktopk run --keep-going");
   sub.add_option("--seed", t.seed, "of weights and samples");
   sub.add_option("-J,--json", c.json_file, "also write results and curves to this file");
   sub.add_option("--html", c.html_file, "write a page with plots to this file");
@@ -166,9 +220,14 @@ void add_train(CLI::App& app, Action& action, const std::string& command) {
       "Examples:\n"
       "  oktopk train --html report.html\n"
       "  oktopk train --model mlp:300,100 --preset dense,circulant\n"
+      "  oktopk run --keep-going -n 4 -- oktopk train --elastic\n"
       "  mpirun -n 4 oktopk train --transport mpi --preset circulant --optimiser adam\n"
       "oktopk study learning compares recipes.");
-  sub->callback([&action, c] { action = [c] { return run_train(*c); }; });
+  sub->callback([&action, c, sub] {
+    if (c->elastic && sub->count("--transport") == 0) c->transport = "tcp";
+    if (c->elastic && sub->count("--preset") == 0) c->method.presets = "circulant";
+    action = [c] { return c->elastic ? run_elastic(*c) : run_train(*c); };
+  });
 }
 
 }  // namespace oktopk

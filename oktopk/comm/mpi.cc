@@ -92,6 +92,7 @@ std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm comm, const MpiOpti
   MpiOptions limited = options;
   limited.timeout = std::min(options.timeout, kLongestTimeout);
   const auto world = std::make_shared<MpiWorld>(duplicate(comm, limited));
+  world->last_tag = last_tag();
   Part place{.ranks = {}, .number = world->next_tag++};
   int size = 0;
   MPI_Comm_rank(world->comm, &place.rank);
@@ -115,21 +116,22 @@ MpiCommunicator::~MpiCommunicator() {
   if (!mpi_is_running()) return;
   bool is_open = false;
   operations_->for_each_taken([&](std::uint64_t ticket) {
-    give_up("destroyed");
+    give_up("destroyed", true);
     if (!withdraw((*operations_)[ticket])) is_open = true;
   });
   if (!inbox_.unclaimed.empty()) world_->is_kept = true;
   if (is_open) static_cast<void>(operations_.release());  // MPI's until the program ends
 }
 
-void MpiCommunicator::give_up(const std::string& reason) noexcept {
+void MpiCommunicator::give_up(const std::string& reason, bool is_told) noexcept {
   if (!is_dead_) reason_ = reason;
+  if (!is_dead_ && is_told) tell_peers(reason);
   is_dead_ = true;
   world_->is_kept = true;
 }
 
 void MpiCommunicator::die(const std::string& reason) {
-  give_up(reason);
+  give_up(reason, false);
   fail<CommError>("mpi: rank ", rank(), ": ", reason);
 }
 
@@ -141,7 +143,7 @@ void MpiCommunicator::require_alive() {
 std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
   require_alive();
   Part part = agree_on_part(*this, color, key, world_->next_tag);
-  const int last = last_tag();
+  const int last = world_->last_tag / 2;
   require(part.number <= last, "split: this is part ", part.number, " of one MPI communicator, and MPI has tags for ",
           last, "; make another communicator");
   world_->next_tag = part.number + 1;

@@ -7,6 +7,8 @@
 // of the caller, and an operation lives as long as MPI has a request of it (docs/decisions/0018-mpi-memory-is-ours.md).
 // A receive is posted when its message is there and its size is known, never before (MpiInbox): Open MPI 4.1 writes
 // a message that is too large behind the end of the buffer, and a receive that is not posted need not be cancelled.
+// A rank that gives up tells its peers by a message with a tag of its own (last words), which a rank that waits hears.
+// A rank that only lost its patience tells nobody: a peer that comes late still finds what was sent.
 #pragma once
 
 #include <algorithm>
@@ -116,6 +118,7 @@ struct MpiWorld {
   }
 
   MPI_Comm comm;
+  int last_tag = 0;      // that MPI allows; last words use tags from there downwards
   int next_tag = 0;      // no part that this rank is in uses this tag or a larger one
   bool is_kept = false;  // some message may still refer to comm: it is never freed
 };
@@ -260,7 +263,10 @@ class MpiCommunicator final : public Communicator {
   bool withdraw(MpiOperation& operation) noexcept;
   int world_rank(int peer) const { return place_.ranks[static_cast<std::size_t>(peer)]; }
   bool in_place() const { return options_.in_place || options_.blocking; }
-  void give_up(const std::string& reason) noexcept;
+  void give_up(const std::string& reason, bool is_told) noexcept;
+  void tell_peers(const std::string& reason) noexcept;
+  void hear();
+  int words_tag() const { return world_->last_tag - place_.number; }
   [[noreturn]] void die(const std::string& reason);
   void require_alive();
 

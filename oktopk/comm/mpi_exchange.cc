@@ -3,6 +3,8 @@
 // order of messages is ours. Waits poll with Improbe and Test. Operations are pooled and keep their memory: no
 // allocation of ours per message once warm.
 #include <algorithm>
+#include <array>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,11 @@
 
 namespace oktopk {
 namespace {
+
+// Last words have this size; MPI sends so little at once, whether or not anybody listens.
+using Words = std::array<char, 256>;
+// How many looks for messages there are between two looks for last words.
+constexpr int kLooksPerHearing = 64;
 
 // In place: how long a withdrawn receive may take to end when its message was already on the way.
 constexpr Communicator::Duration kLongestGrace = std::chrono::seconds(1);
@@ -135,9 +142,11 @@ void MpiCommunicator::wait_for(MpiOperation& operation) {
   const MpiErrorsReturn errors_return(options_.blocking);
   // Each test lets all of MPI progress: asking for one message after the other is enough.
   std::size_t done = 0;
+  int looks = 0;
   const std::size_t count = operation.messages().size();
   const bool is_complete = poll(options_.timeout, [&] {
     if (!options_.blocking) collect();
+    if (!options_.blocking && ++looks % kLooksPerHearing == 0) hear();
     while (done < count && test(operation, done)) ++done;
     return done == count;
   });
@@ -158,7 +167,40 @@ bool MpiCommunicator::withdraw(MpiOperation& operation) noexcept {
 
 void MpiCommunicator::abandon(std::uint64_t ticket) noexcept {
   if (mpi_is_running()) withdraw((*operations_)[ticket]);
-  give_up("an exchange was abandoned");
+  give_up("an exchange was abandoned", true);
+}
+
+// The words stay in memory: MPI may read them as long as the program runs.
+void MpiCommunicator::tell_peers(const std::string& reason) noexcept {
+  if (options_.blocking || !mpi_is_running()) return;
+  auto words = std::make_unique<Words>();
+  words->fill('\0');
+  std::copy_n(reason.begin(), std::min(reason.size(), words->size() - 1), words->begin());
+  for (int peer = 0; peer < size(); ++peer) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (peer == rank()) continue;
+    MPI_Isend(words->data(), static_cast<int>(words->size()), MPI_CHAR, world_rank(peer), words_tag(), world_->comm,
+              &request);
+    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+  }
+  static_cast<void>(words.release());
+}
+
+// Dies if a peer has left last words.
+void MpiCommunicator::hear() {
+  int is_there = 0;
+  MPI_Message handle = MPI_MESSAGE_NULL;
+  MPI_Status status;
+  const int code = MPI_Improbe(MPI_ANY_SOURCE, words_tag(), world_->comm, &is_there, &handle, &status);
+  if (code != MPI_SUCCESS) die("looking for last words: " + mpi_error_text(code));
+  if (is_there == 0) return;
+  Words words{};
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Imrecv(words.data(), static_cast<int>(words.size()), MPI_CHAR, &handle, &request);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  words.back() = '\0';
+  const auto from = std::find(place_.ranks.begin(), place_.ranks.end(), status.MPI_SOURCE) - place_.ranks.begin();
+  die(text_of("rank ", from, " gave up: ", words.data()));
 }
 
 }  // namespace oktopk

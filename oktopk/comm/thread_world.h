@@ -74,10 +74,13 @@ class ThreadWorld {
 
   // Sleeps until the operation is complete. On timeout kills the world, withdraws and throws.
   void await(int rank, Operation& operation) {
-    if (!sleep(rank, operation)) {
-      std::vector<int> silent = silent_peers(operation);
+    Seat& place = seats_[static_cast<std::size_t>(rank)];
+    place.waits_for = &operation;
+    if (!sleep(place, operation)) {
+      std::vector<int> silent = culprits(rank, operation);
       if (!silent.empty()) kill(rank, text_of("rank ", rank, ": ", no_answer(timeout_, std::move(silent))));
     }
+    place.waits_for = nullptr;  // not before the world is dead: a rank whose patience ends now has waited, too
     // Looked at last: a message that overtook one withdrawn from a dead world must not count.
     if (!is_dead()) return;
     withdraw(operation);
@@ -168,6 +171,7 @@ class ThreadWorld {
   struct Seat {
     std::mutex mutex;
     std::condition_variable wake;
+    std::atomic<const Operation*> waits_for = nullptr;  // only compared with others
   };
   // A part that not all of its members have taken yet.
   struct NewPart {
@@ -215,25 +219,47 @@ class ThreadWorld {
   }
 
   // False on timeout. Giving the core away a few times is cheaper than sleeping when the peer is about to answer.
-  bool sleep(int rank, const Operation& operation) {
+  bool sleep(Seat& place, const Operation& operation) {
     constexpr int kYieldsBeforeSleep = 16;
     const auto is_over = [&] { return operation.open.load() == 0 || is_dead(); };
     for (int i = 0; i < kYieldsBeforeSleep; ++i) {
       if (is_over()) return true;
       std::this_thread::yield();
     }
-    Seat& place = seats_[static_cast<std::size_t>(rank)];
     std::unique_lock lock(place.mutex);
     return place.wake.wait_until(lock, std::chrono::steady_clock::now() + timeout_, is_over);
   }
 
-  std::vector<int> silent_peers(const Operation& operation) {
-    std::vector<int> peers;
-    for (const Slot& slot : operation.slots) {
-      const std::lock_guard lock(channel(slot).mutex);
-      if (slot.posted) peers.push_back(slot.peer);
+  // The ranks that keep `rank` waiting and do not wait themselves. Where all wait, its own peers.
+  std::vector<int> culprits(int rank, const Operation& operation) {
+    const std::vector<int> direct = silent_peers(rank, &operation);
+    std::vector<int> found, to_visit = direct;
+    std::vector<bool> is_seen(seats_.size());
+    while (!to_visit.empty()) {
+      const int peer = to_visit.back();
+      to_visit.pop_back();
+      if (is_seen[static_cast<std::size_t>(peer)]) continue;
+      is_seen[static_cast<std::size_t>(peer)] = true;
+      const Operation* const waits_for = seats_[static_cast<std::size_t>(peer)].waits_for;
+      if (waits_for == nullptr) found.push_back(peer);
+      for (const int next : silent_peers(peer, waits_for)) to_visit.push_back(next);
     }
+    return found.empty() ? direct : found;
+  }
+
+  // The peers that have not matched the slots of this operation of `rank`.
+  std::vector<int> silent_peers(int rank, const Operation* operation) {
+    std::vector<int> peers;
+    for (int peer = 0; peer < P_ && operation != nullptr; ++peer)
+      if (holds(channel(rank, peer), rank, operation) || holds(channel(peer, rank), rank, operation))
+        peers.push_back(peer);
     return peers;
+  }
+  static bool holds(Channel& at, int owner, const Operation* operation) {
+    const std::lock_guard lock(at.mutex);
+    for (const Slot* slot = at.first; slot != nullptr; slot = slot->next)
+      if (slot->owner == owner && slot->operation == operation) return true;
+    return false;
   }
 
   const int P_;

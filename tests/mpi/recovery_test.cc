@@ -14,6 +14,7 @@
 #include "tests/laws/inputs.h"
 #include "tests/support/faults.h"
 #include "tests/support/fleeting.h"
+#include "tests/support/message.h"
 #include "tests/support/training.h"
 
 namespace oktopk::recovery_test {
@@ -25,6 +26,25 @@ constexpr std::size_t kLarge = std::size_t{1} << 22;  // no MPI sends that much 
 
 std::unique_ptr<Communicator> fleeting_world(Communicator::Duration timeout) {
   return std::make_unique<FleetingCommunicator>(make_mpi_world({.timeout = timeout}));
+}
+
+// Every rank waits for the next one, rank 0 for nobody: it gives up, and all others name it, long before the timeout.
+TEST(MpiRecovery, rank_that_gives_up_is_named_by_all) {
+  const auto sound = make_mpi_world();
+  if (sound->size() < 2) GTEST_SKIP() << "needs 2 ranks";
+  const auto whole = make_mpi_world({.timeout = 600s});
+  const auto part = whole->split(0, whole->size() - whole->rank());  // another order of the ranks
+  for (Communicator* comm : {part.get(), whole.get()}) {
+    if (comm->rank() == 0) {
+      comm->kill();
+    } else {
+      std::byte byte{};
+      Recv recv{(comm->rank() + 1) % comm->size(), {&byte, 1}, 0};
+      const std::string text = message_of<CommError>([&] { comm->exchange({}, {&recv, 1}); });
+      EXPECT_NE(text.find("rank 0 gave up: an exchange was abandoned"), std::string::npos) << text;
+    }
+    barrier(*sound);
+  }
 }
 
 TEST(MpiRecovery, late_peer_gets_a_message_whose_buffer_is_freed) {
@@ -79,6 +99,7 @@ TEST(MpiRecovery, parts_live_on_when_the_whole_has_failed_and_is_gone) {
   if (sound->size() < 2) GTEST_SKIP() << "needs 2 ranks";
   auto whole = make_mpi_world({.timeout = 30s});
   const auto part = whole->split(0, -whole->rank());
+  barrier(*sound);  // all have their part: kill() ends the split() of others
   whole->kill();
   whole.reset();
   barrier(*part);

@@ -95,11 +95,12 @@ TEST(Teacher, make_of_nothing_throws) {
 using Samples = std::vector<std::uint32_t>;
 
 // The global batch, rank after rank.
-Samples draw_all(std::size_t size, std::uint64_t seed, std::uint64_t step, int ranks, int per_rank) {
+Samples draw_all(std::size_t size, std::uint64_t seed, std::uint64_t step, std::uint64_t ranks,
+                 std::uint64_t per_rank) {
   Samples all, mine;
-  for (int rank = 0; rank < ranks; ++rank) {
-    draw_samples(size, seed, step, rank, per_rank, mine);
-    EXPECT_EQ(mine.size(), static_cast<std::size_t>(per_rank));
+  for (std::uint64_t rank = 0; rank < ranks; ++rank) {
+    draw_samples(size, seed, step, rank * per_rank, per_rank, mine);
+    EXPECT_EQ(mine.size(), per_rank);
     all.insert(all.end(), mine.begin(), mine.end());
   }
   return all;
@@ -107,7 +108,7 @@ Samples draw_all(std::size_t size, std::uint64_t seed, std::uint64_t step, int r
 
 TEST(DrawSamples, draw_on_other_numbers_of_ranks_gives_the_same_global_batch) {
   const Samples one = draw_all(1000, 5, 17, 1, 60);
-  for (const int ranks : {2, 3, 5, 12}) EXPECT_EQ(draw_all(1000, 5, 17, ranks, 60 / ranks), one) << ranks;
+  for (const std::uint64_t ranks : {2, 3, 5, 12}) EXPECT_EQ(draw_all(1000, 5, 17, ranks, 60 / ranks), one) << ranks;
 }
 
 TEST(DrawSamples, draw_other_step_or_seed_gives_other_samples) {
@@ -128,7 +129,6 @@ TEST(DrawSamples, draw_many_reaches_all_samples_evenly) {
 TEST(DrawSamples, draw_from_nothing_throws) {
   Samples out;
   EXPECT_THROW(draw_samples(0, 1, 0, 0, 1, out), UsageError);
-  EXPECT_THROW(draw_samples(9, 1, 0, -1, 1, out), UsageError);
   EXPECT_THROW(draw_samples(9, 1, 0, 0, 0, out), UsageError);
 }
 

@@ -147,14 +147,11 @@ void take_batch(const Batch& data, std::span<const std::uint32_t> samples, Batch
   }
 }
 
-void draw_samples(std::size_t total, std::uint64_t seed, std::uint64_t step, int rank, int per_rank,
+void draw_samples(std::size_t total, std::uint64_t seed, std::uint64_t step, std::uint64_t first, std::uint64_t count,
                   std::vector<std::uint32_t>& out) {
   require(total >= 1 && total <= std::numeric_limits<std::uint32_t>::max(), "dataset of ", total,
           " samples: must be 1 to 2^32 - 1");
-  require(rank >= 0 && per_rank >= 1, "rank ", rank, " with ", per_rank,
-          " samples: rank must be at least 0, samples at least 1");
-  const auto count = static_cast<std::uint64_t>(per_rank);
-  const std::uint64_t first = static_cast<std::uint64_t>(rank) * count;
+  require(count >= 1, "a batch of ", count, " samples: must be at least 1");
   out.resize(count);
   for (std::uint64_t i = 0; i < count; ++i)
     out[i] = static_cast<std::uint32_t>(Random(seed ^ kSampling, step, first + i).below(total));

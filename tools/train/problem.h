@@ -44,10 +44,10 @@ LearningProblem make_teacher(const TeacherOptions& options);
 // Gathers the given samples. COST: no allocation once `out` has the size.
 void take_batch(const Batch& data, std::span<const std::uint32_t> samples, Batch& out);
 
-// The samples of `rank` at `step`, drawn with replacement: positions rank * per_rank and following of a global batch
-// that depends on (total, seed, step) only. So runs with other presets, or with the same global batch on another
-// number of ranks, see the same samples.
-void draw_samples(std::size_t total, std::uint64_t seed, std::uint64_t step, int rank, int per_rank,
+// The samples of one rank at `step`, drawn with replacement: `count` positions from `first` on of a global batch that
+// depends on (total, seed, step) only. So runs with other presets, or with the same global batch on another number of
+// ranks, see the same samples.
+void draw_samples(std::size_t total, std::uint64_t seed, std::uint64_t step, std::uint64_t first, std::uint64_t count,
                   std::vector<std::uint32_t>& out);
 
 }  // namespace oktopk

@@ -77,7 +77,9 @@ class Trainer {
 double Trainer::gradient_and_step() {
   PhaseTimer timer(options_.reducer.trace.on_rank(comm_.rank()), "train");
   const auto point = optimiser_->point(weights_);
-  draw_samples(problem_.train.size(), options_.seed, step_, comm_.rank(), options_.batch, samples_);
+  const auto mine = static_cast<std::uint64_t>(options_.batch);
+  draw_samples(problem_.train.size(), options_.seed, step_, mine * static_cast<std::uint64_t>(comm_.rank()), mine,
+               samples_);
   take_batch(problem_.train, samples_, batch_);
   const double loss = network_.gradient(point, batch_, gradient_);
   times_.compute += timer.lap("compute");
