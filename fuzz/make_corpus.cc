@@ -10,6 +10,13 @@
 #include "fuzz/target.h"
 #include "oktopk/allreduce/parts/slot_messages.h"
 #include "oktopk/base/error.h"
+#include "oktopk/base/hash.h"
+#include "oktopk/comm/collectives.h"
+#include "oktopk/comm/flight.h"
+#include "oktopk/comm/rendezvous_arbiter.h"
+#include "oktopk/comm/rendezvous_request.h"
+#include "oktopk/comm/tcp_handshake.h"
+#include "oktopk/trace/trace.h"
 #include "oktopk/tune/profile.h"
 #include "tests/codec/samples.h"
 
@@ -97,6 +104,100 @@ void write_texts(const Folder& folder) {
   folder.write("radix", bytes_of("radix:3"), std::uint8_t{3});
 }
 
+// Two ranks after an exchange, one that waits for a third rank, and a rank with an error.
+void write_dumps(const Folder& folder) {
+  auto comms = make_thread_world(2, std::chrono::seconds(60));
+  std::string all;
+  for (auto& comm : comms) {
+    FlightRecorder& flight = *comm->flight();
+    const FlightLabel label(*comm, "allgather");
+    FlightLine& line = comm->flight_line();
+    Bytes bytes(24);
+    std::vector<Recv> recvs = {{1 - comm->rank(), bytes, 24}};
+    const std::vector<Send> sends = {{1 - comm->rank(), bytes}};
+    flight.begin_step(4);
+    flight.end(flight.begin(line, sends, recvs), recvs, FlightState::done);
+    flight.begin(line, sends, recvs);
+    if (comm->rank() == 1) flight.note_error("rank 0 does not answer");
+    all += (all.empty() ? std::string() : std::string(1, '\0')) + flight.to_json();
+  }
+  folder.write("two_ranks", bytes_of(all));
+  folder.write("first_rank", bytes_of(all.substr(0, all.find('\0'))));
+}
+
+void write_traces(const Folder& folder) {
+  Trace trace;
+  const Trace::Clock::time_point start(std::chrono::seconds(1));
+  const std::array<TraceArg, 2> args = {TraceArg("n", 5), TraceArg("preset", "circulant")};
+  trace.name_thread(1, "exchange");
+  for (int rank = 0; rank < 3; ++rank)
+    trace.record(rank, rank % 2, "step", "reducer", start, start + std::chrono::microseconds(rank), args);
+  for (const std::int64_t shift : {std::int64_t{0}, std::int64_t{-1000}})
+    folder.write(shift == 0 ? "events" : "shifted", trace.pack(), shift);
+}
+
+void write_arbiters(const Folder& folder) {
+  const Membership membership{.epoch = 3, .ids = {1, 4, 5}, .lost = {2, 3}, .joined = {5}, .committed = 17};
+  folder.write("membership", bytes_of(write_membership(membership)), std::uint8_t{0});
+  // Three join, begin, one is lost, two report, one more joins, decided.
+  const std::string job("\1\0\0\3\0\0\3\0\0\3\3\0\0\2\2\1\1\5\1\3\6\0\0\1\3\0\0", 27);
+  folder.write("job", bytes_of(job));
+}
+
+void write_handshakes(const Folder& folder) {
+  const TcpHello hello{0x31'70'63'74'6b'74'6b'6f, hash_text("job"), 7, 3, 1, 5, 9, TcpPurpose::mesh, 0, {}};
+  const TcpAnswer answer{hello.magic, 9, {}};
+  const auto encrypted = [&] {
+    TcpHello other = hello;
+    other.encrypt = 1;
+    return other;
+  }();
+  const auto view = [](const auto& message) { return std::as_bytes(std::span(&message, 1)); };
+  const std::string no_proof(32, '\0');
+  for (const std::uint8_t encrypt : {std::uint8_t{0}, std::uint8_t{4}}) {
+    const char* name = encrypt == 0 ? "_plain" : "_encrypted";
+    const auto kind = [&](int k) { return static_cast<std::uint8_t>(k + encrypt); };
+    folder.write(text_of("unchanged", name), {}, kind(0));
+    folder.write(text_of("changed_nonce", name), bytes_of(std::string(64, '\0') + "x"), kind(0));
+    folder.write(text_of("changed_proof", name), bytes_of(std::string(150, '\0') + "x"), kind(0));
+    folder.write(text_of("to_client", name), bytes_of(no_proof), kind(1), answer);
+    folder.write(text_of("to_server", name), bytes_of(no_proof), kind(2), std::uint8_t{49},
+                 encrypt == 0 ? hello : encrypted);
+    folder.write(text_of("half", name), view(hello).first(40), kind(2), std::uint8_t{7});
+  }
+}
+
+void write_links(const Folder& folder) {
+  for (const std::uint8_t encrypt : {std::uint8_t{0}, std::uint8_t{1}}) {
+    const char* name = encrypt == 0 ? "_plain" : "_encrypted";
+    // Kind, length, numbers of what is left, channel, body; then read.
+    const std::string message("\1\1\4\1\0\2body\5", 11), control("\1\5\10\1\0\0\1\0\0\0dead\5", 15);
+    folder.write(text_of("early", name), bytes_of(message + std::string("\2\10\2\5", 4)), encrypt);
+    folder.write(text_of("posted", name), bytes_of(std::string("\2\10\2", 3) + message), encrypt);
+    folder.write(text_of("failure", name), bytes_of(control), encrypt);
+    folder.write(text_of("closed", name), bytes_of(std::string("\4\2", 2) + message), encrypt);
+    folder.write(text_of("raw", name), bytes_of(std::string("\0\50", 2) + std::string(40, '\1') + "\5"), encrypt);
+  }
+}
+
+void write_rendezvous(const Folder& folder) {
+  for (const std::uint8_t encrypt : {std::uint8_t{0}, std::uint8_t{4}}) {
+    const char* name = encrypt == 0 ? "_plain" : "_encrypted";
+    const std::string set("\20\0\1\1\1\5value", 11), get("\20\1\1\1\1\0", 6), join("\20\2\1\1\0\0", 6),
+        report("\20\3\1\2\0\0", 6), candidates("\20\4\1\0\0\0", 6);
+    const auto server = [&](const std::string& what, std::uint8_t clients, const std::string& script) {
+      folder.write(what + name, bytes_of(script), static_cast<std::uint8_t>(1 + encrypt), clients);
+    };
+    server("set_get", 0, set + get);
+    server("elastic", 0, join + report + candidates + report);
+    server("join_twice", 1, join + join);
+    server("raw", 2, std::string("\0\3abc\1\4\0\0\0\0", 11) + set);
+    const std::string value = write_membership({.epoch = 1, .ids = {1, 2}, .lost = {}, .joined = {1, 2}});
+    folder.write(text_of("reply", name), write_request({.kind = RequestKind::membership, .number = 2, .value = value}),
+                 encrypt);
+  }
+}
+
 }  // namespace
 
 int main(int count, char** values) {
@@ -109,5 +210,11 @@ int main(int count, char** values) {
   write_slots({values[1], "slots"});
   write_collectives({values[1], "collectives"});
   write_texts({values[1], "text"});
+  write_dumps({values[1], "dump"});
+  write_traces({values[1], "trace"});
+  write_arbiters({values[1], "arbiter"});
+  write_handshakes({values[1], "handshake"});
+  write_links({values[1], "link"});
+  write_rendezvous({values[1], "rendezvous"});
   return 0;
 }

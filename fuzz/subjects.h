@@ -21,7 +21,9 @@ inline constexpr unsigned kSubjectKinds = 5;
 class Subject {
  public:
   Subject(unsigned kind, unsigned preset) {
-    const ReducerOptions options{.preset = std::string(presets()[preset % presets().size()].name), .k = 6};
+    ReducerOptions options;
+    options.preset = presets()[preset % presets().size()].name;
+    options.k = 6;
     if (kind == 1)
       sync_ = std::make_unique<BucketedReducer>(*comm_, std::vector<std::uint64_t>{20, 30}, options,
                                                 FusionOptions{.policy = FusionPolicy::tensor});

@@ -12,10 +12,10 @@
 namespace oktopk {
 namespace {
 
-std::int64_t flight_now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
+std::int64_t nanoseconds_of(std::chrono::steady_clock::time_point time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
 }
+std::int64_t flight_now() { return nanoseconds_of(std::chrono::steady_clock::now()); }
 
 }  // namespace
 
@@ -68,17 +68,19 @@ std::uint64_t FlightRecorder::begin(FlightLine& line, std::span<const Send> send
   return number;
 }
 
-void FlightRecorder::end(std::uint64_t number, std::span<const Recv> recvs, FlightState state) {
-  const std::int64_t now = flight_now();
+std::chrono::steady_clock::time_point FlightRecorder::end(std::uint64_t number, std::span<const Recv> recvs,
+                                                          FlightState state) {
+  const auto now = std::chrono::steady_clock::now();
   const std::lock_guard lock(mutex_);
   Operation& operation = operations_[number % kOperations];
-  if (operation.number != number) return;
+  if (operation.number != number) return now;
   operation.state = state;
-  operation.end = now;
+  operation.end = nanoseconds_of(now);
   for (std::size_t i = 0; i < recvs.size(); ++i) {
     const std::uint64_t m = operation.first_message + i;
     if (holds_message(m)) messages_[m % kMessages].bytes = recvs[i].size;
   }
+  return now;
 }
 
 void FlightRecorder::note_error(std::string_view text) {

@@ -99,10 +99,11 @@ class FlightRecorder {
   // Seconds since a step ended; negative: none has.
   double idle_seconds() const;
 
-  // For Communicator. begin() gives the number for end(), which does nothing when the ring has moved on.
+  // For Communicator. begin() gives the number for end(), which records nothing when the ring has moved on, and
+  // gives the time.
   std::shared_ptr<FlightLine> open(FlightLine line);
   std::uint64_t begin(FlightLine& line, std::span<const Send> sends, std::span<const Recv> recvs);
-  void end(std::uint64_t number, std::span<const Recv> recvs, FlightState state);
+  std::chrono::steady_clock::time_point end(std::uint64_t number, std::span<const Recv> recvs, FlightState state);
 
  private:
   struct Operation {

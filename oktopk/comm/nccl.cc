@@ -12,6 +12,7 @@
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/first_error.h"
 #include "oktopk/comm/nccl_exchange.h"
+#include "oktopk/comm/nccl_flight.h"
 #include "oktopk/comm/nccl_library.h"
 #include "oktopk/comm/nccl_member.h"
 #include "oktopk/comm/transport_support.h"
@@ -31,6 +32,13 @@ class Watch {
   bool is_late(GpuCalls& gpu, Communicator::Duration timeout) {
     move_mark(gpu);
     return since_ && Clock::now() - *since_ > timeout;
+  }
+
+  // Nothing that was added is in flight.
+  bool is_idle(GpuCalls& gpu) {
+    move_mark(gpu);
+    move_mark(gpu);  // behind operations that waited for the mark
+    return !since_;
   }
 
  private:
@@ -62,6 +70,9 @@ class NcclExchange final : public GpuExchange {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
 
+  // From now on operations are recorded with those of `comm`.
+  void record_in(Communicator& comm) { flight_.emplace(comm); }
+
   // Collective. After an error only kill() may follow.
   void connect(const NcclId& id, Communicator::Duration limit) {
     const int result = member_.join(*gpu_, size_, rank_, id, limit);
@@ -81,7 +92,7 @@ class NcclExchange final : public GpuExchange {
     require_on_gpu("all_to_all: send", send);
     require_on_gpu("all_to_all: receive", receive);
     require(are_apart(send, all, receive, all), "all_to_all: send and receive overlap, but they must not");
-    queue("all_to_all", stream, [&](const NcclApi& api, NcclGroup* group) {
+    queue({"all_to_all", send, bytes_each}, stream, [&](const NcclApi& api, NcclGroup* group) {
       const auto* from = static_cast<const char*>(send);
       auto* to = static_cast<char*>(receive);
       int result = kNcclSuccess;
@@ -101,7 +112,7 @@ class NcclExchange final : public GpuExchange {
     const bool in_place = mine == static_cast<const char*>(all) + bytes * static_cast<std::size_t>(rank_);
     require(in_place || are_apart(mine, bytes, all, bytes * static_cast<std::size_t>(size_)),
             "all_gather: mine and all overlap, but mine must be rank ", rank_, "'s block of all, or apart from it");
-    queue("all_gather", stream, [&](const NcclApi& api, NcclGroup* group) {
+    queue({"all_gather", mine, bytes}, stream, [&](const NcclApi& api, NcclGroup* group) {
       return api.all_gather(mine, all, bytes, kNcclBytes, group, stream);
     });
   }
@@ -110,7 +121,7 @@ class NcclExchange final : public GpuExchange {
     require_usable("all_reduce", stream);
     if (n == 0) return;
     require_on_gpu("all_reduce: sum", sum);
-    queue("all_reduce", stream, [&](const NcclApi& api, NcclGroup* group) {
+    queue({"all_reduce", sum, n * sizeof(float)}, stream, [&](const NcclApi& api, NcclGroup* group) {
       return api.all_reduce(sum, sum, n, kNcclFloats, kNcclSum, group, stream);
     });
   }
@@ -120,6 +131,7 @@ class NcclExchange final : public GpuExchange {
     guard_gpu([&] {
       bury_if_failed("an earlier operation");
       if (watch_.is_late(*gpu_, timeout_)) bury_late("an earlier operation");
+      if (watch_.is_idle(*gpu_)) flight_->end_all(FlightState::done);
     });
   }
 
@@ -132,6 +144,7 @@ class NcclExchange final : public GpuExchange {
       });
       if (!is_done) bury_late("wait");
       bury_if_failed("wait");
+      if (watch_.is_idle(*gpu_)) flight_->end_all(FlightState::done);
     });
   }
 
@@ -141,8 +154,16 @@ class NcclExchange final : public GpuExchange {
   }
 
  private:
+  struct Operation {
+    const char* verb;
+    const void* memory;
+    std::size_t bytes;  // to each rank
+  };
+
   template <class Act>
-  void queue(const char* verb, void* stream, const Act& act) {
+  void queue(const Operation& operation, void* stream, const Act& act) {
+    const char* const verb = operation.verb;
+    flight_->begin(verb, operation.memory, operation.bytes);
     guard_gpu([&] {
       const int result = member_.queue(*gpu_, act);
       if (result == kNcclInProgress) bury_late(verb);
@@ -159,6 +180,7 @@ class NcclExchange final : public GpuExchange {
     } catch (const DeviceError& error) {
       why_ = error.what();
       kill();
+      flight_->fail(why_);
       fail<DeviceError>("rank ", rank_, ": nccl exchange: ", why_);
     }
   }
@@ -177,6 +199,7 @@ class NcclExchange final : public GpuExchange {
   [[noreturn]] void bury(const Parts&... parts) {
     why_ = text_of(parts...);
     kill();
+    flight_->fail(why_);
     fail<CommError>("rank ", rank_, ": nccl exchange: ", why_);
   }
 
@@ -210,6 +233,7 @@ class NcclExchange final : public GpuExchange {
   std::unique_ptr<GpuCalls> gpu_;
   NcclMember member_;
   Watch watch_;
+  std::optional<NcclFlight> flight_;  // set before the first operation
   bool is_dead_ = false;
   std::string why_ = "it was killed";
 };
@@ -249,6 +273,7 @@ std::unique_ptr<GpuExchange> make_nccl_exchange(Communicator& comm, const NcclOp
     exchange->kill();
     throw;
   }
+  exchange->record_in(comm);
   return exchange;
 }
 

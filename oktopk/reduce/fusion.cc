@@ -149,7 +149,7 @@ FusionModel fusion_model(std::span<const Index> tensors, const ReducerOptions& r
   const double density = reducer.k == 0 ? reducer.density.value_or(kDefaultDensity)
                                         : static_cast<double>(reducer.k) / std::max<Index>(1, n);
   const std::shared_ptr<const Allreduce> allreduce = allreduce_for(n, reducer, P, options.machine);
-  const Cost notes = reducer.nan_policy == NanPolicy::local ? Cost{} : notes_cost(P);
+  const Cost notes = notes_cost(P, reducer).expected;
   const Machine machine = options.machine;
   return {backward_times(tensors, options), [=](std::size_t values) {
             const auto k = static_cast<double>(entries_at(density, static_cast<Index>(values)));

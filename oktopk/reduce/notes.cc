@@ -4,16 +4,19 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <exception>
 #include <string_view>
 #include <vector>
 
 #include "oktopk/allreduce/allreduce.h"
 #include "oktopk/comm/flight.h"
+#include "oktopk/reduce/update_check.h"
 
 namespace oktopk {
 namespace {
 
 constexpr std::size_t kTextBytes = 476;
+constexpr std::size_t kNoteWords = 2, kHashWords = 4;  // of a note that all is fine
 
 // A note as it travels.
 struct Slip {
@@ -27,15 +30,14 @@ struct Slip {
 constexpr std::uint32_t kCallBits = 30;
 constexpr std::uint32_t kCallMask = (1U << kCallBits) - 1;
 std::uint32_t code_of(const Call& call) {
-  return (static_cast<std::uint32_t>(call.kind) << 28U) | (static_cast<std::uint32_t>(call.steps) & 0x0FFFFFFFU);
+  return (static_cast<std::uint32_t>(call.kind) << 27U) | (static_cast<std::uint32_t>(call.steps) & 0x07FFFFFFU);
 }
 
 std::string call_in_words(const Slip& slip) {
-  constexpr std::array<std::string_view, 4> kCalls = {"another function", "step()", "flush()", "load()"};
+  constexpr std::array<std::string_view, 5> kCalls = {"another function", "step()", "flush()", "load()", "load_all()"};
   const std::string call(kCalls[std::min<std::size_t>(slip.kind, kCalls.size() - 1)]);
-  return slip.kind == static_cast<std::uint32_t>(Call::Kind::load)
-             ? call
-             : call + " after " + std::to_string(slip.steps) + " steps";
+  const bool loads = slip.kind >= static_cast<std::uint32_t>(Call::Kind::load);
+  return loads ? call : call + " after " + std::to_string(slip.steps) + " steps";
 }
 
 // Names the first rank that makes another call than rank 0.
@@ -63,11 +65,20 @@ Slip write(const Note& note, const Call& call) {
 Note compare_notes(Communicator& comm, const Note& mine, Workspace& work, const Call& call) {
   const FlightLabel label(comm, "notes");
   const std::uint32_t severity = static_cast<std::uint32_t>(mine.severity) << kCallBits;
-  // The largest call, and the complement of the smallest.
-  std::array<std::uint32_t, 2> most = {severity | code_of(call), severity | (~code_of(call) & kCallMask)};
-  allreduce_small(comm, std::span<std::uint32_t>(most), Reduction::max, work);
+  const auto low = static_cast<std::uint32_t>(call.hash);
+  const auto high = static_cast<std::uint32_t>(call.hash >> 32U);
+  // The largest call, and the complement of the smallest; the same of the hash.
+  std::array<std::uint32_t, kNoteWords + kHashWords> most = {
+      severity | code_of(call), severity | (~code_of(call) & kCallMask), low, ~low, high, ~high};
+  allreduce_small(comm, std::span<std::uint32_t>(most).first(call.has_hash ? most.size() : kNoteWords), Reduction::max,
+                  work);
   const std::uint32_t gravest = most[0] >> kCallBits;
   const bool is_same = (most[0] & kCallMask) == (~most[1] & kCallMask);
+  const bool is_equal = most[2] == ~most[3] && most[4] == ~most[5];
+  if (is_same && !is_equal && gravest < static_cast<std::uint32_t>(Severity::error)) {
+    compare_hashes(comm, "the update", call.hash, call.steps, work);
+    fail_world(comm, "hashes of the update differed and then did not");
+  }
   if (gravest == static_cast<std::uint32_t>(Severity::fine) && is_same) return {};
   const Slip slip = write(mine, call);
   std::vector<Slip> all(static_cast<std::size_t>(comm.size()));
@@ -86,9 +97,17 @@ std::string_view way_out(bool is_comm_dead) {
                       : "load() the last saved state, or forget() what is unsent, on all ranks";
 }
 
-Cost notes_cost(int P) {
-  const double rounds = ceil_log2(P);
-  return sequential(rounds, rounds * (2 * sizeof(std::uint32_t) + kCheckBytes));
+Cost notes_cost(int P, bool has_hash, double share) {
+  const double rounds = share * ceil_log2(P);
+  const std::size_t words = kNoteWords + (has_hash ? kHashWords : 0);
+  return sequential(rounds, rounds * static_cast<double>(words * sizeof(std::uint32_t) + kCheckBytes));
+}
+
+Prediction notes_cost(int P, const ReducerOptions& options) {
+  const bool checks = options.check_every > 0;
+  if (options.nan_policy != NanPolicy::local) return {notes_cost(P, checks), notes_cost(P, checks)};
+  if (!checks) return {};
+  return {notes_cost(P, true, 1.0 / static_cast<double>(options.check_every)), notes_cost(P, true)};
 }
 
 Note inspect_size(Gradient gradient, float scale, std::size_t n) {
@@ -116,7 +135,14 @@ bool fits_on_all_ranks(Communicator& comm, const StepInput& in, PhaseTimer& time
     note = compares || comm.size() == 1 ? inspect_values(in.device, in.gradient, in.scale, in.n)
                                         : inspect_size(in.gradient, in.scale, in.n);
   times.check += timer.lap("check");
-  if (compares) note = compare_notes(comm, note, in.work, {Call::Kind::step, in.steps});
+  const bool is_due = in.check != nullptr && in.check->is_due();
+  Call call{.kind = Call::Kind::step, .steps = in.steps, .has_hash = in.check != nullptr && in.check->is_on()};
+  try {
+    if (is_due) call.hash = in.check->take_hash();
+  } catch (const std::exception& error) {
+    note = {Severity::error, text_of("the bytes to check cannot be had: ", error.what())};
+  }
+  if (compares || is_due) note = compare_notes(comm, note, in.work, call);
   times.exchange += timer.lap("notes");
   if (note.severity == Severity::fine) return true;
   require(in.policy == NanPolicy::skip && note.severity == Severity::skippable, "reducer: ", note.text);

@@ -50,8 +50,9 @@ Reducer::Reducer(Communicator& comm, Index n, const ReducerOptions& options, int
       options_(options),
       k_(entries_per_step(n, options)),
       description_(describe(options, n, divisor)),
-      // No part of the description: a state may continue with the caller's dense or with ours.
-      settings_(description_ + (options.choice.external_dense ? ", external dense" : "")),
+      // No part of the description: a state may continue with the caller's dense or with ours, and with other checks.
+      settings_(description_ + (options.choice.external_dense ? ", external dense" : "") + ", check every " +
+                digits(options.check_every)),
       dense_(make_allreduce(find_preset("dense"), {.dense = options.allreduce.dense})) {
   options_.trace = options.trace.on_rank(comm.rank());
   options_.device = device_of(options);
@@ -88,7 +89,7 @@ bool Reducer::prepare(std::optional<ExternalPrice> measured) {
   PhaseTimer timer(options_.trace, "reducer");
   state_->log.begin(comm_, steps() + 1);
   review();
-  state_->allreduce->agree(comm_, n_, k_, settings_);
+  agree("step()");
   if (state_->is_calibration_due())
     state_->use_profile(state_->log.uncounted(
         comm_, [&] { return calibrate(comm_, {.cpu = options_.cpu, .external_dense = measured}); }));
@@ -135,15 +136,18 @@ Update Reducer::step(Gradient gradient, float scale, const Note& note) {
   });
   is_added_ = false;
   count_step();
-  return finish({{state_->outcome.update.idx, mean_}, dense_mean_}, span);
+  return finish(last_update(), span);
 }
+
+Update Reducer::last_update() const { return {{state_->outcome.update.idx, mean_}, dense_mean_}; }
 
 // False: all ranks leave the step out.
 bool Reducer::begin_step(Gradient gradient, float scale, const Note& note) {
   prepare();
   state_->is_prepared = false;
   PhaseTimer timer(options_.trace, "reducer");
-  const StepInput input{gradient, scale, n_, *options_.device, options_.nan_policy, work_, steps(), note};
+  const StepInput input{gradient, scale,   n_,   *options_.device, options_.nan_policy,
+                        work_,    steps(), note, &state_->check};
   if (fits_on_all_ranks(comm_, input, timer, state_->log.last.times)) return true;
   state_->selection.clear();
   return false;
@@ -256,13 +260,14 @@ Update Reducer::flush() {
     settle(true);
   });
   is_added_ = false;
-  return finish({{state_->outcome.update.idx, mean_}, dense_mean_}, span);
+  return finish(last_update(), span);
 }
 
 // Preset auto learns from the times of steps after the warm-up.
 void Reducer::count_step() {
   const bool is_warm = state_->density.is_warm();
   state_->density.count_step();
+  state_->check.note(last_update(), steps());
   if (!is_warm || !state_->tuner || state_->setting.P == 1 || !options_.choice.review) return;
   const StepTimes& times = state_->log.last.times;
   state_->tuner->observe(times.select + times.exchange + times.settle, static_cast<double>(state_->outcome.arrived),

@@ -26,6 +26,7 @@ class Allreduce;
 class GpuExchange;
 class GpuStepMaker;
 class ReducerState;
+struct ReducerSnapshot;
 struct Note;
 
 // The reaction to a gradient that holds NaN or Inf on some rank, or that has the wrong size.
@@ -81,6 +82,11 @@ struct ReducerOptions {
   AdaptiveDensityOptions adaptive = {};  // k changes after the warm-up
   float decay = 1;                       // error feedback: multiplies the unsent values before each sparse step
   NanPolicy nan_policy = NanPolicy::error;
+  // Every so many steps the ranks compare hashes of their updates: a Divergence, which names the ranks that differ, in
+  // the next step(); 0: never. The hash also covers `checked`, bytes of the caller that are equal on all ranks between
+  // two steps, such as the weights.
+  std::uint64_t check_every = 0;
+  std::function<std::span<const std::byte>()> checked = {};
   ChoiceOptions choice = {};  // auto: its candidates; leave `allreduce` and `groups` as they are
   // auto: the prices of network and processor, equal on all ranks; absent: measured before the first step.
   std::optional<Profile> profile = std::nullopt;
@@ -176,6 +182,11 @@ class Reducer final : public Synchroniser {
   // the number of ranks.
   Reducer(Communicator& comm, Index n, const ReducerOptions& options, int divisor);
   Update step(Gradient gradient, float scale, const Note& note);
+  Update propose(Gradient gradient, float scale, const Note& note);
+  // A copy of everything, and the way back to it, which also ends a tentative step.
+  void copy_to(ReducerSnapshot& snapshot) const;
+  void go_back(const ReducerSnapshot& snapshot);
+  void agree(std::string_view call);
   void write(StateWriter& state) const override;
   void restore(const std::function<std::unique_ptr<ReducerState>()>& make);
 
@@ -199,6 +210,7 @@ class Reducer final : public Synchroniser {
   void review();
   void count_step();
   bool next_is_external() const;
+  Update last_update() const;
   Update finish(const Update& update, Span& span);
 
   Index n_;

@@ -23,11 +23,15 @@ void Reducer::forget() {
   state_->unsent.clear();
 }
 
+// Before the first exchange: all ranks have the same options and make the same call.
+void Reducer::agree(std::string_view call) { state_->allreduce->agree(comm_, n_, k_, settings_, call); }
+
 void Reducer::prepare_flush() {
   state_->unsent.check_sound();
   state_->log.begin(comm_, steps());
-  state_->allreduce->agree(comm_, n_, k_, settings_);
-  if (options_.nan_policy != NanPolicy::local) agree_on_success(comm_, work_, [] {}, {Call::Kind::flush, steps()});
+  agree("flush()");
+  if (options_.nan_policy != NanPolicy::local)
+    agree_on_success(comm_, work_, [] {}, {Call::Kind::flush, steps(), state_->check.is_on()});
   state_->is_prepared = true;
 }
 

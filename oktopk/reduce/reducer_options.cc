@@ -113,6 +113,8 @@ void for_each_ignored(const ReducerOptions& o, const Visit& visit_one) {
 void check(const ReducerOptions& options) {
   check_schedule(options.warmup);
   require(options.decay > 0 && options.decay <= 1, "reducer: decay = ", options.decay, ", but it must be in (0, 1]");
+  require(!options.checked || options.check_every > 0,
+          "reducer: checked without check_every, which says after how many steps the bytes are compared");
 }
 
 // The error also names auto.
@@ -232,9 +234,9 @@ Prediction with_agreement(Prediction prediction, const ReducerOptions& options, 
     prediction.expected += share_cost(sharers, options.adaptive.interval);
     prediction.bound += share_cost(sharers, 1);
   }
-  if (options.nan_policy == NanPolicy::local) return prediction;
-  prediction.expected += notes_cost(P);
-  prediction.bound += notes_cost(P);
+  const Prediction notes = notes_cost(P, options);
+  prediction.expected += notes.expected;
+  prediction.bound += notes.bound;
   return prediction;
 }
 

@@ -59,10 +59,7 @@ void require_same(std::string_view saved, std::string_view mine, std::string_vie
 }
 
 void StateOrigin::write(StateWriter& state) const {
-  state.put(P);
-  state.put(rank);
-  state.put(divisor);
-  state.put(n);
+  state.put(P, rank, divisor, n);
   state.put_text(options);
   state.put(steps);
   if (is_adaptive(*this))
@@ -262,11 +259,12 @@ void Reducer::write(StateWriter& state) const {
 
 void Reducer::restore(const std::function<std::unique_ptr<ReducerState>()>& make) {
   require_closed("load()");
+  agree("load()");
   std::unique_ptr<ReducerState> state;
-  agree_on_success(comm_, work_, [&] { state = make(); }, {Call::Kind::load});
+  agree_on_success(comm_, work_, [&] { state = make(); },
+                   {.kind = Call::Kind::load, .has_hash = state_->check.is_on()});
   const AdaptiveDensity::Words k = state->density.adaptive().words();
-  std::array<std::uint64_t, 5> least = {state->density.steps(), state->source, k[0], k[1], k[2]};
-  std::array<std::uint64_t, 5> most = least;
+  std::array<std::uint64_t, 5> least = {state->density.steps(), state->source, k[0], k[1], k[2]}, most = least;
   allreduce_small(comm_, std::span<std::uint64_t>(least), Reduction::min, work_);
   allreduce_small(comm_, std::span<std::uint64_t>(most), Reduction::max, work_);
   require(least[0] == most[0], "state: the ranks' states were saved after different numbers of steps, ", least[0],
@@ -288,6 +286,7 @@ void Reducer::load(std::span<const std::byte> bytes) {
 // Either every rank takes its own state as it is, or all merge.
 void Reducer::load_all(std::size_t count, const ReadState& read) {
   const auto rank = static_cast<std::size_t>(comm_.rank());
+  agree("load_all()");
   if (all_own(comm_, work_, count, [&] { return state_->is_own(read(rank)); })) return load(read(rank));
   restore([&] {
     StateMerge merge(*state_, count);

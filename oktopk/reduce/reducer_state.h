@@ -20,6 +20,7 @@
 #include "oktopk/reduce/density.h"
 #include "oktopk/reduce/step_log.h"
 #include "oktopk/reduce/unsent.h"
+#include "oktopk/reduce/update_check.h"
 #include "oktopk/select/selector.h"
 #include "oktopk/tune/tuner.h"
 
@@ -77,6 +78,7 @@ struct ReducerSnapshot {
   std::optional<Tuner> tuner;
   bool is_spoilt = false;
   bool has_unsent = false;
+  bool is_added = false;        // the gradient of a step that was taken back is in the residual
   std::vector<float> residual;  // empty where nothing is unsent
   StateWriter rest;
 };
@@ -136,6 +138,7 @@ class ReducerState {
   SparseVector selection;
   Outcome outcome;  // the sum over the ranks, not the mean
   StepLog log;
+  UpdateCheck check{setting.options};  // nothing is due after load()
 
  private:
   void use(const std::optional<Tuner>& its_tuner);

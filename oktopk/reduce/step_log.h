@@ -3,7 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <vector>
 
 #include "oktopk/comm/flight.h"
 #include "oktopk/reduce/synchroniser.h"
@@ -14,12 +16,14 @@ struct StepLog {
   StepMetrics last;  // counts and times
   MessageCount before;
   MessageCount besides;  // that the communicator did not send
+  WaitTimes waited_before;
 
   void begin(Communicator& comm, std::uint64_t step) {
     comm.flight()->begin_step(step);
     last = {};
     besides = {};
     before = comm.sent_so_far();
+    waited_before = comm.waited_so_far();  // P numbers, into memory that is there
   }
 
   // act(), whose messages are no part of the step.
@@ -41,6 +45,21 @@ struct StepLog {
     last.wire_bytes = sent.bytes + besides.bytes;
     last.is_dense = update.is_dense();
     last.skipped = update.skipped;
+    last.members = comm.size();
+    note_waits(comm.waited_so_far());
+  }
+
+  // The difference to the beginning of the step. O(P).
+  void note_waits(const WaitTimes& now) {
+    const auto seconds = [](std::chrono::nanoseconds time) { return std::chrono::duration<double>(time).count(); };
+    last.idle = seconds(now.all - waited_before.all);
+    waited_before.by_peer.resize(now.by_peer.size());
+    for (std::size_t r = 0; r < now.by_peer.size(); ++r) {
+      const double wait = seconds(now.by_peer[r] - waited_before.by_peer[r]);
+      if (wait <= last.longest_wait) continue;
+      last.longest_wait = wait;
+      last.waited_for = static_cast<int>(r);
+    }
   }
 
   // The last step, with its thresholds and the bytes of a dense step of n values. O(k).

@@ -5,11 +5,17 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/state.h"
+#include "oktopk/comm/collectives.h"
 
 namespace oktopk {
 
 Bytes Synchroniser::save() const {
   return write_state([&](StateWriter& state) { write(state); });
+}
+
+void Synchroniser::compare(std::string_view who, std::string_view settings) {
+  Workspace work;
+  require_equal(comm(), who, settings, work);
 }
 
 StepTimes& StepTimes::operator+=(const StepTimes& other) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "oktopk/base/bytes.h"
 #include "oktopk/base/gradient.h"
@@ -87,6 +88,11 @@ struct StepMetrics {
   std::uint64_t wire_bytes = 0;  // their bytes; without those of a calibration (first step of preset auto)
   double dense_bytes = 0;        // that a dense allreduce of floats would send: 2n(P-1)/P * 4
   StepTimes times;               // seconds on this rank
+  double idle = 0;               // seconds of them in which this rank waited for messages
+  int waited_for = -1;           // the rank whose messages it waited for longest; -1: for none
+  double longest_wait = 0;       // seconds of `idle` that were for that rank
+  int members = 0;               // ranks of this step
+  std::uint64_t epoch = 0;       // ElasticReducer: of its members; 0: the ranks never change
   std::string preset;            // the preset in force, chosen by auto or by name
   std::string codec;             // its coding of entries, such as "elias_fano+bf16"
   bool refreshed = false;        // thresholds or cuts were evaluated anew, with extra messages
@@ -104,8 +110,15 @@ class Synchroniser {
   virtual Communicator& comm() const = 0;
   virtual Index n() const = 0;
 
-  // Whether all ranks begin together, and so can compare settings in their first call. A rank that joins a run cannot.
-  virtual bool begins_with_all() const { return true; }
+  // Collective: UsageError on all ranks unless their settings are equal (require_equal of comm/collectives.h). Only
+  // ranks that begin together can compare: where members come and go, others do nothing here.
+  virtual void compare(std::string_view who, std::string_view settings);
+
+  // Collective: the caller's own messages between two steps. run(comm) computes `result`, equal on all ranks. A
+  // synchroniser whose ranks change repairs failures and calls run again: it must give the same from the same start.
+  virtual void collective(std::span<std::byte> /*result*/, const std::function<void(Communicator&)>& run) {
+    run(comm());
+  }
 
   // Collective. Adds scale * gradient to what is unsent and synchronises.
   virtual Update step(Gradient gradient, float scale = 1.0F) = 0;

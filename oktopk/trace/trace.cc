@@ -37,6 +37,16 @@ std::int64_t nanoseconds(Trace::Clock::duration time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
 }
 
+// A time of another clock by this one. Differences of two such times do not overflow.
+std::int64_t shifted(std::int64_t time, Trace::Clock::duration shift) {
+  constexpr std::int64_t kFurthest = std::int64_t{1} << 61;  // 73 years
+  const auto is_near = [](std::int64_t t) { return t >= -kFurthest && t <= kFurthest; };
+  const std::int64_t by = nanoseconds(shift);
+  require(is_near(time) && is_near(by) && is_near(time + by), "trace: an event at ", time, " ns, shifted by ", by,
+          " ns, is too far away");
+  return time + by;
+}
+
 }  // namespace
 
 void Trace::record(int rank, int thread, std::string_view name, std::string_view category, Clock::time_point begin,
@@ -151,8 +161,8 @@ void Trace::merge(std::span<const std::byte> packed, Clock::duration shift) {
   std::vector<Event> events;
   for (auto left = in.take<std::uint64_t>(); left > 0; --left) {
     Event event{.rank = in.take<int>(), .thread = in.take<int>(), .begin = 0, .end = 0, .head = {}, .args = {}};
-    event.begin = in.take<std::int64_t>() + nanoseconds(shift);
-    event.end = in.take<std::int64_t>() + nanoseconds(shift);
+    event.begin = shifted(in.take<std::int64_t>(), shift);
+    event.end = shifted(in.take<std::int64_t>(), shift);
     event.head = in.take_text();
     event.args = in.take_text();
     events.push_back(std::move(event));

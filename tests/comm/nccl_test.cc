@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "oktopk/base/error.h"
+#include "oktopk/comm/flight.h"
 #include "tests/comm/nccl_world.h"
 #include "tests/support/gpu_exchange_conformance.h"
 #include "tests/support/message.h"
@@ -46,6 +47,36 @@ TEST_F(Nccl, operations_give_every_rank_what_it_is_due) {
   }
   EXPECT_EQ(nccl_.aborted, 0);
   EXPECT_EQ(nccl_.misused, 0);
+}
+
+// The operations of the exchange in a rank's record, by label and state.
+std::vector<std::string> recorded(Communicator& comm) {
+  std::vector<std::string> found;
+  for (const FlightOperation& o : comm.flight()->snapshot().operations)
+    if (o.communicator.ends_with(":nccl")) found.push_back(text_of(o.label, " ", to_string(o.state)));
+  return found;
+}
+
+TEST_F(Nccl, operations_are_in_the_flight_recorder) {
+  using Texts = std::vector<std::string>;
+  run_threads(3, [&](Communicator& comm) {
+    const auto exchange = make(comm, options_with(kLong));
+    void* const stream = FakeGpu::make_stream();
+    std::vector<float> send(30, 1.0F), receive(30);
+    exchange->all_to_all(send.data(), receive.data(), 40, stream);
+    EXPECT_EQ(recorded(comm), Texts{"all_to_all started"});
+    exchange->all_reduce(send.data(), 30, stream);
+    exchange->wait(stream);
+    EXPECT_EQ(recorded(comm), (Texts{"all_to_all done", "all_reduce done"}));
+    const FlightSnapshot snapshot = comm.flight()->snapshot();
+    const FlightLine& line = snapshot.communicators.back();
+    EXPECT_EQ(line.name, "world/0:nccl");
+    EXPECT_EQ(line.transport, "nccl");
+    EXPECT_EQ(line.ranks, (std::vector<int>{0, 1, 2}));
+    for (int peer = 0; peer < 3; ++peer)
+      EXPECT_EQ(line.sent[static_cast<std::size_t>(peer)], peer == comm.rank() ? 0u : 2u);
+    for (const FlightMessage& m : snapshot.operations[snapshot.operations.size() - 2].messages) EXPECT_EQ(m.bytes, 40u);
+  });
 }
 
 TEST_F(Nccl, two_exchanges_do_not_mix) {

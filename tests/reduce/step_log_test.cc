@@ -2,6 +2,7 @@
 // What Reducer::metrics() says of a step is what was selected, sent and applied.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <limits>
 
@@ -69,6 +70,34 @@ TEST(ReducerMetricsOf, no_step_yet_are_zeros) {
     EXPECT_EQ(metrics.dense_bytes, 0);  // alone
     EXPECT_EQ(metrics.global_threshold, 0);
   });
+}
+
+// No bound on times: only those that follow from each other.
+TEST(ReducerMetricsOf, waits_are_parts_of_the_step) {
+  for (const int P : {1, 3, 5})
+    run_world("threads", P, [P](Communicator& comm) {
+      Reducer reducer(comm, n, kCirculant.options(k));
+      for (std::uint64_t step = 0; step < 4; ++step) {
+        const auto gradient = gradient_of(reducer, step, Input::gaussian);
+        const auto begin = std::chrono::steady_clock::now();
+        reducer.step(gradient);
+        const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+        const StepMetrics metrics = reducer.metrics();
+        EXPECT_EQ(metrics.members, P);
+        EXPECT_EQ(metrics.epoch, 0u);
+        EXPECT_LE(metrics.idle, seconds.count());
+        EXPECT_LE(metrics.longest_wait, metrics.idle * (1 + 1e-9));
+        if (P == 1) {
+          EXPECT_EQ(metrics.waited_for, -1);
+          EXPECT_EQ(metrics.longest_wait, 0);
+          continue;
+        }
+        EXPECT_GT(metrics.longest_wait, 0);
+        EXPECT_TRUE(metrics.waited_for >= 0 && metrics.waited_for < P && metrics.waited_for != comm.rank());
+      }
+      EXPECT_THROW(reducer.step(std::vector<float>(n - 1)), UsageError);
+      EXPECT_EQ(reducer.metrics().idle, 0);
+    });
 }
 
 TEST(ReducerMetricsOf, a_warm_up_have_its_k) {

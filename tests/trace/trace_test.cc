@@ -104,6 +104,16 @@ TEST(Trace, merge_of_other_bytes_is_refused_and_changes_nothing) {
   EXPECT_EQ(trace.to_json(), before);
 }
 
+TEST(Trace, merge_of_times_that_are_too_far_away_is_refused) {
+  Trace other, trace;
+  const auto far = at(std::chrono::nanoseconds(std::int64_t{1} << 61));
+  other.record(0, 0, "e", "c", at(1s), far);
+  trace.merge(other.pack());
+  EXPECT_NE(message_of([&] { trace.merge(other.pack(), 1ns); }).find("too far away"), std::string::npos);
+  EXPECT_NE(message_of([&] { trace.merge(other.pack(), -10000h * 100); }).find("too far away"), std::string::npos);
+  EXPECT_EQ(trace.size(), 1u);
+}
+
 TEST(Span, without_a_trace_does_nothing) {
   Span span({}, "step", "reducer");
   span.arg("k", 3);

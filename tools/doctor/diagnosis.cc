@@ -68,7 +68,7 @@ class Examination {
   bool peer_has_started(const FlightLine& line, const FlightMessage& m) const {
     const Dump* peer = dump_of(whole_rank(line, m.peer));
     const FlightLine* theirs = peer == nullptr ? nullptr : peer->find(line.name);
-    if (theirs == nullptr) return false;
+    if (theirs == nullptr || theirs->size != line.size) return false;
     const auto me = static_cast<std::size_t>(line.rank);
     return (m.is_send ? theirs->received : theirs->sent)[me] > m.ordinal;
   }
@@ -275,7 +275,11 @@ class Examination {
 }  // namespace
 
 std::string name_ranks(const std::vector<int>& ranks) {
+  constexpr std::size_t kMostNames = 32;
   if (ranks.size() == 1) return fmt::format("rank {}", ranks.front());
+  if (ranks.size() > kMostNames)
+    return fmt::format("ranks {} and {} others", fmt::join(ranks.begin(), ranks.begin() + kMostNames, ", "),
+                       ranks.size() - kMostNames);
   return fmt::format("ranks {} and {}", fmt::join(ranks.begin(), ranks.end() - 1, ", "), ranks.back());
 }
 

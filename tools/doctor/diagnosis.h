@@ -32,7 +32,7 @@ struct Diagnosis {
 // stall: an operation that runs for fewer seconds is no trouble by itself. REQUIRES: dumps as from read_dumps().
 Diagnosis diagnose(const std::vector<Dump>& dumps, double stall);
 
-// "rank 3", "ranks 0, 1 and 3".
+// "rank 3", "ranks 0, 1 and 3"; of many, the first and the number of the others.
 std::string name_ranks(const std::vector<int>& ranks);
 
 }  // namespace oktopk

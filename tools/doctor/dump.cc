@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "oktopk/base/error.h"
 
@@ -20,11 +22,36 @@ FlightState state_of(const std::string& name) {
   fail<UsageError>("unknown state '", name, "'");
 }
 
+// A whole number that T can hold. nlohmann's own conversions wrap, and cut off fractions.
+template <class T>
+T whole(const nlohmann::json& json) {
+  if (json.is_number_unsigned() && std::in_range<T>(json.get<std::uint64_t>()))
+    return static_cast<T>(json.get<std::uint64_t>());
+  if (json.is_number_integer() && !json.is_number_unsigned() && std::in_range<T>(json.get<std::int64_t>()))
+    return static_cast<T>(json.get<std::int64_t>());
+  fail<UsageError>(json.is_number() ? json.dump() : json.type_name(), " is no whole number in the range of its field");
+}
+
+// A time; two of them can be subtracted, and a third one from the result.
+std::int64_t time_of(const nlohmann::json& json) {
+  constexpr std::int64_t kLatest = (std::int64_t{1} << 62) - 1;
+  const auto time = whole<std::int64_t>(json);
+  require(time >= 0 && time <= kLatest, "a time of ", time, " ns");
+  return time;
+}
+
+template <class T>
+std::vector<T> wholes(const nlohmann::json& json) {
+  std::vector<T> out;
+  for (const auto& item : json) out.push_back(whole<T>(item));
+  return out;
+}
+
 FlightLine line_of(const nlohmann::json& json) {
-  FlightLine line{.name = json.at("name"), .rank = json.at("rank"), .size = json.at("size")};
-  line.ranks = json.at("ranks").get<std::vector<int>>();
-  line.sent = json.at("sent").get<std::vector<std::uint64_t>>();
-  line.received = json.at("received").get<std::vector<std::uint64_t>>();
+  FlightLine line{.name = json.at("name"), .rank = whole<int>(json.at("rank")), .size = whole<int>(json.at("size"))};
+  line.ranks = wholes<int>(json.at("ranks"));
+  line.sent = wholes<std::uint64_t>(json.at("sent"));
+  line.received = wholes<std::uint64_t>(json.at("received"));
   const auto P = static_cast<std::size_t>(line.size);
   require(line.size >= 1 && line.size <= kMostRanks && line.rank >= 0 && line.rank < line.size, "rank ", line.rank,
           " of ", line.size, " in communicator ", line.name);
@@ -34,22 +61,25 @@ FlightLine line_of(const nlohmann::json& json) {
 }
 
 FlightMessage message_of(const nlohmann::json& json, bool is_send, const FlightLine* line) {
-  FlightMessage m{.peer = json.at(0), .is_send = is_send, .ordinal = json.at(1), .bytes = json.at(2)};
-  if (!is_send) m.capacity = json.at(3);
+  FlightMessage m{.peer = whole<int>(json.at(0)),
+                  .is_send = is_send,
+                  .ordinal = whole<std::uint64_t>(json.at(1)),
+                  .bytes = whole<std::uint64_t>(json.at(2))};
+  if (!is_send) m.capacity = whole<std::uint64_t>(json.at(3));
   require(line == nullptr || (m.peer >= 0 && m.peer < line->size), "a message with rank ", m.peer);
   return m;
 }
 
 FlightOperation operation_of(const nlohmann::json& json, const Dump& dump) {
-  FlightOperation o{.number = json.at("number"),
+  FlightOperation o{.number = whole<std::uint64_t>(json.at("number")),
                     .communicator = json.at("communicator"),
                     .label = json.at("label"),
-                    .step = json.at("step"),
-                    .begin = json.at("begin_ns"),
-                    .end = json.at("end_ns"),
+                    .step = whole<std::uint64_t>(json.at("step")),
+                    .begin = time_of(json.at("begin_ns")),
+                    .end = time_of(json.at("end_ns")),
                     .state = state_of(json.at("state")),
                     .messages = {},
-                    .forgotten = json.at("forgotten")};
+                    .forgotten = whole<std::uint64_t>(json.at("forgotten"))};
   const FlightLine* line = dump.find(o.communicator);
   for (const auto& m : json.at("receives")) o.messages.push_back(message_of(m, false, line));
   for (const auto& m : json.at("sends")) o.messages.push_back(message_of(m, true, line));
@@ -58,27 +88,28 @@ FlightOperation operation_of(const nlohmann::json& json, const Dump& dump) {
 
 Dump dump_of(const nlohmann::json& json) {
   require(json.value("format", "") == "oktopk-flight", "no dump of a flight recorder");
-  const int version = json.at("version");
+  const int version = whole<int>(json.at("version"));
   require(version == kDumpVersion, "a dump of version ", version, "; this command reads version ", kDumpVersion);
   Dump dump{.file = {},
             .library = json.at("library"),
             .host = json.at("host"),
             .transport = json.at("transport"),
-            .wire = json.at("wire"),
-            .rank = json.at("rank"),
-            .size = json.at("size"),
-            .pid = json.at("pid"),
+            .wire = whole<int>(json.at("wire")),
+            .rank = whole<int>(json.at("rank")),
+            .size = whole<int>(json.at("size")),
+            .pid = whole<std::int64_t>(json.at("pid")),
             .flight = {}};
-  require(dump.size >= 1 && dump.rank >= 0 && dump.rank < dump.size, "rank ", dump.rank, " of ", dump.size);
+  require(dump.size >= 1 && dump.size <= kMostRanks && dump.rank >= 0 && dump.rank < dump.size, "rank ", dump.rank,
+          " of ", dump.size);
   FlightSnapshot& f = dump.flight;
-  f.now = json.at("monotonic_ns");
-  f.wall = json.at("wall_ns");
-  f.step = json.at("step");
+  f.now = time_of(json.at("monotonic_ns"));
+  f.wall = time_of(json.at("wall_ns"));
+  f.step = whole<std::uint64_t>(json.at("step"));
   f.in_step = json.at("in_step");
-  f.step_ended = json.at("step_ended_ns");
+  f.step_ended = time_of(json.at("step_ended_ns"));
   f.error = json.at("error");
-  f.error_time = json.at("error_ns");
-  f.operations_begun = json.at("operations_begun");
+  f.error_time = time_of(json.at("error_ns"));
+  f.operations_begun = whole<std::uint64_t>(json.at("operations_begun"));
   for (const auto& line : json.at("communicators")) f.communicators.push_back(line_of(line));
   for (const auto& operation : json.at("operations")) f.operations.push_back(operation_of(operation, dump));
   return dump;
@@ -103,11 +134,9 @@ const FlightLine* Dump::find(const std::string& communicator) const {
   return found == flight.communicators.end() ? nullptr : &*found;
 }
 
-Dump read_dump(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  require(in.good(), file, ": cannot be read");
+Dump parse_dump(const std::string& text, const std::string& file) {
   try {
-    Dump dump = dump_of(nlohmann::json::parse(in));
+    Dump dump = dump_of(nlohmann::json::parse(text));
     dump.file = file;
     return dump;
   } catch (const nlohmann::json::exception& error) {
@@ -117,10 +146,13 @@ Dump read_dump(const std::string& file) {
   }
 }
 
-std::vector<Dump> read_dumps(const std::vector<std::string>& paths) {
-  std::vector<Dump> dumps;
-  for (const std::string& path : paths)
-    for (const std::string& file : files_of(path)) dumps.push_back(read_dump(file));
+Dump read_dump(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  require(in.good(), file, ": cannot be read");
+  return parse_dump(std::string(std::istreambuf_iterator<char>(in), {}), file);
+}
+
+std::vector<Dump> of_one_run(std::vector<Dump> dumps) {
   require(!dumps.empty(), "no dumps were given");
   std::ranges::stable_sort(dumps, {}, &Dump::rank);
   for (std::size_t i = 1; i < dumps.size(); ++i) {
@@ -130,6 +162,13 @@ std::vector<Dump> read_dumps(const std::vector<std::string>& paths) {
     require(a.rank != b.rank, a.file, " and ", b.file, " are both of rank ", a.rank, ": give those of one run");
   }
   return dumps;
+}
+
+std::vector<Dump> read_dumps(const std::vector<std::string>& paths) {
+  std::vector<Dump> dumps;
+  for (const std::string& path : paths)
+    for (const std::string& file : files_of(path)) dumps.push_back(read_dump(file));
+  return of_one_run(std::move(dumps));
 }
 
 }  // namespace oktopk

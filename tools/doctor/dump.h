@@ -23,10 +23,12 @@ struct Dump {
 };
 
 // UsageError, which names the file and the fault, unless it is a whole dump of a format that we know.
+Dump parse_dump(const std::string& text, const std::string& file);
 Dump read_dump(const std::string& file);
 
-// Files, and folders with files oktopk-flight-*.json. By rank. UsageError when there are none, or when two are of one
-// rank or of worlds of different sizes.
+// By rank. UsageError when there are none, or when two are of one rank or of worlds of different sizes.
+std::vector<Dump> of_one_run(std::vector<Dump> dumps);
+// The dumps of one run: files, and folders with files oktopk-flight-*.json.
 std::vector<Dump> read_dumps(const std::vector<std::string>& paths);
 
 }  // namespace oktopk
