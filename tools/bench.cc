@@ -208,7 +208,7 @@ int run_bench(const BenchOptions& o) {
   require(o.iterations >= 1, "-n ", o.iterations, ": at least one iteration is needed");
   require(!o.in_place || o.world.transport == "mpi", "--in-place: for --transport mpi only");
   FlightFiles flight(o.flight_folder);
-  Worlds worlds(o.world.transport, o.in_place);
+  Worlds worlds(o.world, o.in_place);
   worlds.watch(&flight);
   const std::vector<int> ranks = o.world.sizes(worlds);
   o.method.check(ranks);

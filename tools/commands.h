@@ -15,6 +15,7 @@ using Action = std::function<int()>;
 void add_list(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_kernels(CLI::App& app, Action& action);
+void add_ping(CLI::App& app, Action& action);
 void add_predict(CLI::App& app, Action& action);
 void add_tune(CLI::App& app, Action& action);
 void add_explain(CLI::App& app, Action& action);
@@ -23,6 +24,7 @@ void add_simulate(CLI::App& app, Action& action);
 void add_study(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);
+void add_rendezvous(CLI::App& app, Action& action);
 void add_run(CLI::App& app, Action& action);
 // `command`: what the user typed, for reports.
 void add_train(CLI::App& app, Action& action, const std::string& command);

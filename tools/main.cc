@@ -16,9 +16,10 @@ int main(int argc, char** argv) {
       "oktopk <subcommand> --help explains each.");
   app.option_defaults()->always_capture_default();
   oktopk::Action action;
-  for (const auto add : {oktopk::add_list, oktopk::add_bench, oktopk::add_kernels, oktopk::add_predict,
-                         oktopk::add_tune, oktopk::add_explain, oktopk::add_verify, oktopk::add_simulate,
-                         oktopk::add_study, oktopk::add_report, oktopk::add_run, oktopk::add_doctor})
+  for (const auto add :
+       {oktopk::add_list, oktopk::add_bench, oktopk::add_kernels, oktopk::add_ping, oktopk::add_predict,
+        oktopk::add_tune, oktopk::add_explain, oktopk::add_verify, oktopk::add_simulate, oktopk::add_study,
+        oktopk::add_report, oktopk::add_rendezvous, oktopk::add_run, oktopk::add_doctor})
     add(app, action);
   oktopk::add_train(app, action, fmt::format("{}", fmt::join(argv, argv + argc, " ")));
   try {

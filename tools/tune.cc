@@ -66,7 +66,7 @@ int run_tune(const TuneOptions& o) {
   require(c.budget > 0 && c.budget <= 3600, "--budget ", c.budget, ": it must be in (0, 3600]");
   require(c.ranks_per_host >= 1, "--ranks-per-host ", c.ranks_per_host, ": it must be at least 1");
   require(c.cpu.threads >= 1 && c.cpu.threads <= 1024, "--threads ", c.cpu.threads, ": it must be in 1..1024");
-  Worlds worlds(o.world.transport);
+  Worlds worlds(o.world);
   const std::vector<int> ranks_measured = o.world.sizes(worlds);
   require(ranks_measured.size() == 1, "--ranks ", o.world.ranks,
           ": one number of ranks, please; --for-ranks takes several");

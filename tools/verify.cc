@@ -152,7 +152,7 @@ void run_on(Station& station, const VerifyOptions& o, Results& results) {
 int run_verify(const VerifyOptions& o) {
   data(o);
   o.compute.check();
-  Worlds worlds(o.world.transport);
+  Worlds worlds(o.world);
   const std::vector<int> ranks = o.world.sizes(worlds);
   o.method.check(ranks);
   check_writable(o.json_file);

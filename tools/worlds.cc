@@ -3,11 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-#include <cstdlib>
 #include <exception>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "oktopk/base/error.h"
@@ -23,41 +20,13 @@ namespace {
 constexpr Communicator::Duration kDoomedThreads = std::chrono::milliseconds(500);
 constexpr Communicator::Duration kDoomedProcesses = std::chrono::milliseconds(1000);
 
-// A variable of the environment that `oktopk run` sets.
-std::string variable(const char* name, bool is_needed = true) {
-  const char* const value = std::getenv(name);
-  require(value != nullptr || !is_needed, "transport tcp: the variable ", name,
-          " is not set; start the ranks with: oktopk run -n RANKS -- COMMAND");
-  return value == nullptr ? "" : value;
-}
-
-int number_in(const char* name) {
-  const std::string text = variable(name);
-  int number = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  require(error == std::errc() && end == text.data() + text.size(), "transport tcp: ", name, " = \"", text,
-          "\", must be a number");
-  return number;
-}
-
-TcpOptions tcp_place() {
-  TcpOptions options{.rank = number_in("OKTOPK_RANK"), .size = number_in("OKTOPK_SIZE")};
-  options.rendezvous = variable("OKTOPK_RENDEZVOUS");
-  options.secret = variable("OKTOPK_SECRET");
-  options.encrypt = variable("OKTOPK_ENCRYPT", false) == "1";
-  options.interface = variable("OKTOPK_INTERFACE", false);
-  return options;
-}
-
 }  // namespace
 
-Worlds::Worlds(const std::string& transport, bool in_place) {
-  require(transport == "threads" || transport == "mpi" || transport == "tcp", "unknown transport '", transport,
-          "'; there are: threads, mpi, tcp");
-  if (transport == "threads") return;
-  if (transport == "tcp") {
-    require(tcp_available(), "transport tcp: this build has no TCP; install OpenSSL 3 and build again");
-    tcp_ = std::make_unique<TcpOptions>(tcp_place());
+Worlds::Worlds(const TransportOptions& options, bool in_place) {
+  options.check_transport();
+  if (options.transport == "threads") return;
+  if (options.transport == "tcp") {
+    tcp_ = std::make_unique<TcpOptions>(options.tcp());
     world_ = make_tcp_world(*tcp_);
     return;
   }
@@ -72,12 +41,12 @@ bool Worlds::is_root() const { return !world_ || world_->rank() == 0; }
 
 void Worlds::run(int P, const std::function<void(Station&)>& unwatched) {
   const auto body = [&](Station& station) {
-    if (flight_ == nullptr) return unwatched(station);
-    flight_->watch(station.comm);
+    if (flight_ != nullptr) flight_->watch(station.comm);
     try {
       unwatched(station);
     } catch (const std::exception& error) {
-      flight_->fail(station.comm, error.what());
+      if (flight_ != nullptr) flight_->fail(station.comm, error.what());
+      station.comm.kill();  // the others need not wait for their timeout
       throw;
     }
   };
@@ -126,7 +95,7 @@ void Worlds::run_on_processes(int P, const std::function<void(Station&)>& body) 
 
 void WorldOptions::add_to(CLI::App& sub) {
   sub.add_option("--ranks", ranks, "number of ranks, or several with commas (default: 4, or all processes)");
-  sub.add_option("--transport", transport, "threads, mpi or tcp");
+  add_transport_to(sub);
 }
 
 std::vector<int> WorldOptions::sizes(const Worlds& worlds) const {

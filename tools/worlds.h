@@ -13,6 +13,7 @@
 #include "oktopk/comm/mpi.h"
 #include "oktopk/comm/tcp.h"
 #include "oktopk/trace/trace.h"
+#include "tools/transport_options.h"
 
 namespace oktopk {
 
@@ -26,8 +27,8 @@ struct Station {
 
 class Worlds {
  public:
-  // transport: "threads", "mpi" or "tcp". UsageError otherwise, or when built without it. in_place: as in MpiOptions.
-  explicit Worlds(const std::string& transport, bool in_place = false);
+  // UsageError when the build lacks the transport, or options are wrong. in_place: as in MpiOptions.
+  explicit Worlds(const TransportOptions& options, bool in_place = false);
 
   int default_size() const;  // 4 threads, or all processes
   bool is_root() const;      // whether this process prints; always true with threads
@@ -50,9 +51,8 @@ class Worlds {
   std::unique_ptr<Communicator> world_;  // of all processes
 };
 
-// --transport and --ranks.
-struct WorldOptions {
-  std::string transport = "threads";
+// The transport, and --ranks.
+struct WorldOptions : TransportOptions {
   std::string ranks;  // with commas; empty: Worlds::default_size()
 
   void add_to(CLI::App& sub);

@@ -130,6 +130,11 @@ struct Divergence : UsageError {
 void check_equal(Communicator& comm, std::string_view what, std::span<const std::byte> mine, std::uint64_t step,
                  Workspace& work);
 
+// The same for a hash of them, by fast_hash(). COST: an allgather of kAgreementBytes per rank.
+void compare_hashes(Communicator& comm, std::string_view what, std::uint64_t mine, std::uint64_t step, Workspace& work);
+// About as fast as memory is read. A difference in one word changes the hash for certain.
+std::uint64_t fast_hash(std::span<const std::byte> bytes, std::uint64_t seed = 0);
+
 // The first items that differ in two such lists. Long items are cut around the difference.
 std::pair<std::string_view, std::string_view> first_difference(std::string_view a, std::string_view b);
 

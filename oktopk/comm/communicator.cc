@@ -2,6 +2,7 @@
 // The checks in front of every transport, and the life of a started exchange.
 #include "oktopk/comm/communicator.h"
 
+#include <algorithm>
 #include <exception>
 
 #include "oktopk/base/error.h"
@@ -40,6 +41,7 @@ void Pending::wait() {
   require(comm_ != nullptr, "wait: this exchange was already waited for");
   Communicator& comm = *std::exchange(comm_, nullptr);
   FlightRecorder& flight = *comm.flight();
+  const auto begin = std::chrono::steady_clock::now();
   try {
     comm.finish(ticket_);
   } catch (const std::exception& error) {
@@ -47,7 +49,8 @@ void Pending::wait() {
     flight.note_error(error.what());
     throw;
   }
-  flight.end(operation_, recvs_, FlightState::done);
+  const auto end = flight.end(operation_, recvs_, FlightState::done);
+  comm.count_wait(recvs_, end - begin);
 }
 
 Communicator::Communicator() : flight_(std::make_shared<FlightRecorder>()) {}
@@ -111,6 +114,15 @@ std::uint64_t Communicator::begin_recorded(std::uint64_t operation, std::span<co
     flight_->note_error(error.what());
     throw;
   }
+}
+
+void Communicator::count_wait(std::span<const Recv> recvs, Duration time) {
+  waited_.all += time;
+  waited_.by_peer.resize(static_cast<std::size_t>(size()));
+  const int self = rank();
+  const auto others = std::ranges::count_if(recvs, [&](const Recv& recv) { return recv.peer != self; });
+  for (const Recv& recv : recvs)
+    if (recv.peer != self) waited_.by_peer[static_cast<std::size_t>(recv.peer)] += time / others;
 }
 
 void Communicator::kill() noexcept {

@@ -20,6 +20,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace oktopk {
 
@@ -46,6 +47,12 @@ struct MessageCount {
 // The messages of one exchange of rank `self`; the received sizes are known after the wait.
 MessageCount count_sent(std::span<const Send> sends, int self);
 MessageCount count_received(std::span<const Recv> recvs, int self);
+
+// The time that a rank spent in Pending::wait(). The wait of an exchange with several peers is divided among them.
+struct WaitTimes {
+  std::chrono::nanoseconds all{0};
+  std::vector<std::chrono::nanoseconds> by_peer = {};  // empty before the first wait
+};
 
 class Communicator;
 class FlightRecorder;
@@ -104,6 +111,8 @@ class Communicator {
 
   // Counts traffic of this communicator only, not of communicators split from it.
   const MessageCount& sent_so_far() const { return sent_; }
+  // The same for the time that was waited for messages.
+  const WaitTimes& waited_so_far() const { return waited_; }
 
   // Leaves the communicator dead, for a caller who cannot go on (received bytes that make no sense). Local; peers learn
   // of it at once if the transport can tell them, at their timeout otherwise.
@@ -130,9 +139,13 @@ class Communicator {
   std::unique_ptr<Communicator> as_part(std::unique_ptr<Communicator> part, int color, std::span<const int> ranks = {});
 
  private:
+  friend class Pending;
   std::uint64_t begin_recorded(std::uint64_t operation, std::span<const Send> sends, std::span<Recv> recvs);
 
+  void count_wait(std::span<const Recv> recvs, Duration time);
+
   MessageCount sent_;
+  WaitTimes waited_;
   std::shared_ptr<FlightRecorder> flight_;
   std::shared_ptr<FlightLine> line_;  // null before the first use
 };

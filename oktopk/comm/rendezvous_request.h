@@ -46,8 +46,9 @@ inline Bytes write_request(const RendezvousRequest& request) {
   put(request.number);
   put(key_size);
   text += request.key + request.value;
-  require(text.size() <= kMostRequestBytes, "rendezvous: a key and value of ", text.size(), " bytes, at most ",
-          kMostRequestBytes, " are allowed");
+  const std::size_t length = text.size() - kRequestLengthBytes;
+  require(length <= kMostRequestBytes, "rendezvous: a request of ", length, " bytes, at most ", kMostRequestBytes,
+          " are allowed");
   const auto bytes = std::as_bytes(std::span(text));
   return Bytes(bytes.begin(), bytes.end());
 }

@@ -23,7 +23,7 @@ enum class FrameKind : std::uint32_t {
   failure = 5,    // the sender gives up: the rank that is the cause (4 bytes), and the reason
 };
 
-inline constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
+inline constexpr std::size_t kPieceBytes = std::size_t{512} << 10;
 inline constexpr std::size_t kMostControlBytes = 4096;
 
 struct FrameTags {

@@ -10,10 +10,11 @@
 namespace oktopk {
 namespace {
 
-// How long a thread that waits polls without sleeping; it gives its core away in between.
+// How long a thread that waits polls without sleeping since something came or went; it gives its core away in between.
 constexpr auto kSpinTime = std::chrono::microseconds(50);
-// How soon the background thread sees that nobody waits any more.
-constexpr auto kBackgroundTick = std::chrono::milliseconds(5);
+// The background thread keeps away from the sockets until no exchange has begun or ended for so long: a message that
+// woke it would cost a change of threads, and the lock.
+constexpr auto kQuietTime = std::chrono::milliseconds(2);
 // Signs of life per `silence`.
 constexpr int kBeatsPerSilence = 8;
 
@@ -54,6 +55,7 @@ std::uint64_t TcpWorld::host_of(int rank) const {
 void TcpWorld::start(TcpOperation& operation) {
   const Lock lock(mutex_);
   if (dead_) throw_dead();
+  ++exchanges_;
   operation.open = operation.slots.size();
   for (TcpSlot& slot : operation.slots) {
     if (dead_) return;  // await() says why
@@ -92,8 +94,9 @@ void TcpWorld::push_out(TcpOperation& operation) {
     if (slot.peer == options_.rank) continue;
     TcpLink& link = *links_[static_cast<std::size_t>(slot.peer)];
     if (slot.recv == nullptr && slot.is_open) guard(link, [&] { link.write(); });
-    if (slot.recv != nullptr && link.has_more()) guard(link, [&] { link.read(); });
-    is_changed = is_changed || link.wants_write() || link.has_more();
+    const bool reads = slot.recv != nullptr && link.has_more();
+    if (reads) guard(link, [&] { link.read(); });
+    is_changed = is_changed || reads || link.wants_write() || link.has_more();  // others may wait for what was read
   }
   if (is_changed) wake();
 }
@@ -102,28 +105,43 @@ void TcpWorld::await(TcpOperation& operation) {
   Lock lock(mutex_);
   if (operation.open == 0) return;
   ++waiters_;
-  const auto begin = Clock::now();
-  const auto deadline = begin + options_.timeout;
+  Clock::time_point active = Clock::now();
+  const auto deadline = active + options_.timeout;
   while (operation.open > 0 && !dead_) {
-    wait_once(lock, begin, deadline);
+    wait_once(lock, operation, active, deadline);
     if (operation.open > 0 && !dead_ && Clock::now() >= deadline) time_out(operation);
   }
   --waiters_;
+  ++exchanges_;
   if (waiters_ == 0 && background_.is_polling &&
       std::ranges::any_of(links_, [](const auto& link) { return link != nullptr && link->wants_write(); }))
     background_.pipe.wake();  // it has to look for room to write, too
   if (operation.open > 0) throw_dead();
 }
 
-void TcpWorld::wait_once(Lock& lock, Clock::time_point begin, Clock::time_point deadline) {
+// A single message that is awaited may be there already: reading costs less than asking whether to read.
+bool TcpWorld::read_awaited(const TcpOperation& operation) {
+  if (operation.open != 1) return false;
+  const auto at = std::ranges::find_if(operation.slots, &TcpSlot::is_open);
+  if (at->recv == nullptr || at->peer == options_.rank) return false;
+  TcpLink& link = *links_[static_cast<std::size_t>(at->peer)];
+  if (link.wants_read()) guard(link, [&] { link.read(); });
+  return operation.open == 0;
+}
+
+void TcpWorld::wait_once(Lock& lock, const TcpOperation& operation, Clock::time_point& active,
+                         Clock::time_point deadline) {
   if (has_leader_) {
     followers_.wait_until(lock, deadline);
     return;
   }
-  has_leader_ = true;
   const auto now = Clock::now();
-  const bool spins = now - begin < kSpinTime;
-  if (!turn(lock, leader_, spins ? now : deadline) && spins) {
+  const bool spins = now - active < kSpinTime;
+  if (spins && read_awaited(operation)) return;
+  has_leader_ = true;
+  if (turn(lock, leader_, spins ? now : deadline)) {
+    active = Clock::now();
+  } else if (spins) {
     lock.unlock();
     std::this_thread::yield();
     lock.lock();
@@ -240,9 +258,11 @@ bool TcpWorld::has_ended() const {
 
 void TcpWorld::run_background() {
   Lock lock(mutex_);
+  std::uint64_t seen = 0;
   while (!is_ending_ || (!has_ended() && Clock::now() < end_)) {
-    if (waiters_ > 0) {
-      idle_.wait_for(lock, kBackgroundTick);
+    const bool is_quiet = waiters_ == 0 && std::exchange(seen, exchanges_) == exchanges_;
+    if (!is_quiet && !is_ending_) {
+      idle_.wait_for(lock, kQuietTime);
     } else {
       const auto next = last_beat_ + options_.silence / kBeatsPerSilence;
       turn(lock, background_, is_ending_ ? std::min(next, end_) : next);

@@ -82,7 +82,9 @@ class TcpWorld {
   void guard(TcpLink& link, Act act);
   void die(int culprit, const std::string& reason);
   void wake();
-  void wait_once(Lock& lock, Clock::time_point begin, Clock::time_point deadline);
+  bool read_awaited(const TcpOperation& operation);
+  // `active`: when the wait began, or something came or went.
+  void wait_once(Lock& lock, const TcpOperation& operation, Clock::time_point& active, Clock::time_point deadline);
   void time_out(const TcpOperation& operation);
   [[noreturn]] void throw_dead() const;
 
@@ -99,6 +101,7 @@ class TcpWorld {
   Poller leader_, background_;
   bool has_leader_ = false;
   int waiters_ = 0;
+  std::uint64_t exchanges_ = 0;            // that began or ended
   std::map<std::uint64_t, OwnQueue> own_;  // by channel
   bool dead_ = false;
   std::string reason_;

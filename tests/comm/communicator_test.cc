@@ -5,7 +5,12 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <chrono>
+#include <memory>
+#include <span>
 #include <string>
+#include <thread>
 #include <tuple>
 
 #include "oktopk/comm/decorators.h"
@@ -70,6 +75,39 @@ TEST(Communicator, start_with_bad_peer_names_peer_and_size) {
       EXPECT_NE(std::string(error.what()).find("size 3"), std::string::npos) << error.what();
     }
   });
+}
+
+// Rank 0 of 4, whose messages take a while. Alone: nothing but the wait is measured.
+class SlowCommunicator final : public Communicator {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 4; }
+  std::string_view transport() const override { return "slow"; }
+  Duration timeout() const override { return kDefaultTimeout; }
+  std::unique_ptr<Communicator> split(int, int) override { fail<CommError>("no split"); }
+  std::uint64_t begin(std::span<const Send>, std::span<Recv>) override { return 0; }
+  void finish(std::uint64_t) override { std::this_thread::sleep_for(kDelay); }
+  void abandon(std::uint64_t) noexcept override {}
+
+  static constexpr auto kDelay = std::chrono::milliseconds(2);
+};
+
+TEST(Communicator, waits_are_counted_by_peer) {
+  SlowCommunicator comm;
+  std::array<Recv, 3> recvs = {Recv{2, {}}, Recv{3, {}}, Recv{0, {}}};
+  EXPECT_TRUE(comm.waited_so_far().by_peer.empty());
+  const auto begin = std::chrono::steady_clock::now();
+  comm.exchange({}, recvs);                      // ranks 2 and 3 have one half each; the message to oneself has none
+  comm.exchange({}, std::span(recvs).first(1));  // rank 2
+  const auto end = std::chrono::steady_clock::now();
+  const WaitTimes waited = comm.waited_so_far();
+  ASSERT_EQ(waited.by_peer.size(), 4u);
+  EXPECT_GE(waited.all, 2 * SlowCommunicator::kDelay);
+  EXPECT_LE(waited.all, end - begin);
+  EXPECT_EQ(waited.by_peer[0] + waited.by_peer[1], Communicator::Duration::zero());
+  EXPECT_GE(waited.by_peer[3], SlowCommunicator::kDelay / 2);
+  EXPECT_GE(waited.by_peer[2], waited.by_peer[3] + SlowCommunicator::kDelay);
+  EXPECT_LE(waited.by_peer[2] + waited.by_peer[3], waited.all);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/rendezvous.h"
+#include "oktopk/comm/rendezvous_request.h"
 #include "oktopk/comm/tcp_socket.h"
 #include "tests/support/tcp_world.h"
 
@@ -40,6 +41,16 @@ TEST(RendezvousServer, stranger_is_refused_and_members_are_served) {
   EXPECT_GE(server.refusals().count(), 2u);
   const KeyValueStore member = make_server_store({server.address(), kTestSecret, "", false, 20s});
   EXPECT_EQ(member.get("key", 0s), std::nullopt);
+}
+
+TEST(RendezvousServer, largest_value_that_can_be_set_can_be_read) {
+  const RendezvousServer server({.secret = kTestSecret});
+  const KeyValueStore store = make_server_store({server.address(), kTestSecret, "", false, 20s});
+  constexpr std::size_t kHead = 1 + sizeof(std::uint64_t) + sizeof(std::uint32_t);
+  const std::string largest(kMostRequestBytes - kHead - 1, 'x');
+  store.set("k", largest);
+  EXPECT_EQ(store.get("k", 20s), largest);
+  EXPECT_THROW(store.set("k", largest + "x"), UsageError);
 }
 
 TEST(RendezvousServer, seven_clients_read_each_other) {

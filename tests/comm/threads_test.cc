@@ -171,6 +171,32 @@ TEST(ThreadWorld, timeout_names_the_silent_peers) {
       50ms);
 }
 
+// Rank 0 waits for rank 1, which waits for rank 2, which does nothing. Rank 0 is the first to lose its patience.
+TEST(ThreadWorld, timeout_names_the_rank_that_all_wait_for_in_the_end) {
+  auto comms = make_thread_world(4, 1s);
+  std::vector<std::string> texts(2);
+  {
+    const std::jthread first([&] { texts[0] = error_of([&] { receive_from(*comms[0], 1); }); });
+    std::this_thread::sleep_for(100ms);
+    const std::jthread second([&] { texts[1] = error_of([&] { receive_from(*comms[1], 2); }); });
+  }
+  for (const std::string& text : texts) EXPECT_NE(text.find("from rank 2"), std::string::npos) << text;
+}
+
+TEST(ThreadWorld, timeout_in_a_circle_names_the_next_rank) {
+  auto comms = make_thread_world(3, 200ms);
+  std::vector<std::string> texts(3);
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < 3; ++rank)
+      threads.emplace_back([&, rank] {
+        const auto r = static_cast<std::size_t>(rank);
+        texts[r] = error_of([&] { receive_from(*comms[r], (rank + 1) % 3); });
+      });
+  }
+  for (const std::string& text : texts) EXPECT_NE(text.find("s from rank "), std::string::npos) << text;
+}
+
 TEST(ThreadWorld, oversized_message_tells_both_sizes) {
   run_threads(
       2,

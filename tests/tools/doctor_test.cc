@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -218,10 +219,39 @@ TEST_F(Doctor, refuses_files_that_are_no_dumps) {
   expect_refused(with("\"sent\":[0,1]", "\"sent\":[0]"), "do not have 2 numbers");
   expect_refused(with("\"rank\":0,\"size\":2", "\"rank\":1,\"size\":2"), "both of rank 1");
   expect_refused(with("\"rank\":0,\"size\":2,\"transport\"", "\"rank\":0,\"size\":9,\"transport\""), "world of");
+  // Numbers that a field cannot hold.
+  expect_refused(with("\"rank\":0", "\"rank\":4294967296"), "4294967296 is no whole number");
+  expect_refused(with("\"rank\":0", "\"rank\":0.5"), "0.5 is no whole number");
+  expect_refused(with("\"sends\":[[1,0", "\"sends\":[[1,-1"), "-1 is no whole number");
+  expect_refused(with("\"wall_ns\":", "\"wall_ns\":-"), "a time of -");
+  expect_refused(with("\"error_ns\":0", "\"error_ns\":9223372036854775807"), "a time of 9223372036854775807");
+  expect_refused(with("\"size\":2", "\"size\":2000000000"), "rank 0 of 2000000000");
   fs::remove(file(0));
   fs::remove(file(1));
   EXPECT_THROW(read_dumps({folder_}), UsageError);
   EXPECT_THROW(read_dumps({folder_ / "absent.json"}), UsageError);
+}
+
+TEST_F(Doctor, reads_communicators_of_different_sizes) {
+  run(3, [](Communicator& comm) {
+    if (comm.rank() != 1) barrier(comm);
+  });
+  std::ifstream in(file(1));
+  std::string text((std::istreambuf_iterator<char>(in)), {});
+  const std::string line = R"("name":"world","rank":1,"size":3,"ranks":[],"sent":[0,0,0],"received":[0,0,0])";
+  ASSERT_NE(text.find(line), std::string::npos) << text;
+  text.replace(text.find(line), line.size(),
+               R"("name":"world","rank":0,"size":1,"ranks":[],"sent":[9],"received":[9])");
+  std::ofstream(file(1)) << text;
+  EXPECT_FALSE(ask().is_fine);
+}
+
+TEST_F(Doctor, names_the_first_of_many_ranks) {
+  std::vector<int> ranks(1000);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const std::string text = name_ranks(ranks);
+  EXPECT_TRUE(text.starts_with("ranks 0, 1, 2, ")) << text;
+  EXPECT_TRUE(text.ends_with(", 31 and 968 others")) << text;
 }
 
 TEST_F(Doctor, names_versions_that_differ) {

@@ -115,7 +115,7 @@ void GpuBench::add_entries() {
   add_verb("add_at", count, 8, [&] { return api.add_at(context, acc_.get(), 0, idx.data(), val.data(), idx.size()); });
   add_verb("clear_at", count, 4, [&] { return api.clear_at(context, acc_.get(), 0, idx.data(), idx.size()); });
   add_verb("add_take", count, 8, [&] {
-    return api.add_take(context, acc_.get(), 0, idx.data(), val.data(), idx.size(), take, taken.data());
+    return api.add_take(context, acc_.get(), 0, idx.data(), val.data(), idx.size(), take, taken.data(), nullptr);
   });
 }
 

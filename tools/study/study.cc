@@ -57,7 +57,7 @@ struct StudyOptions {
   std::optional<int> steps;
   std::uint64_t seed = 1;
   int seeds = 3;
-  std::string transport = "threads";
+  TransportOptions transport;
   std::string json_file, html_file;
 };
 
@@ -155,7 +155,7 @@ void add_study(CLI::App& app, Action& action) {
   sub->add_option("--seed", o->seed, "of everything that is generated");
   sub->add_option("--seeds", o->seeds, "learning: runs of each row");
   sub->add_option("--data", o->data, "calm, rough, identical or an input of `oktopk list`; learning: optimisers");
-  sub->add_option("--transport", o->transport, "threads, mpi or tcp");
+  o->transport.add_transport_to(*sub);
   sub->add_option("-J,--json", o->json_file, "also write the results to this file");
   sub->add_option("--html", o->html_file, "also write a page with plots to this file");
   sub->footer(footer());

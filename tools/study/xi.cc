@@ -75,7 +75,8 @@ json measure_xi(Communicator& comm, const StudyTask& task, const SmallTraining& 
   Dense losses, steps, xi, xis_applied;
   for (int step = 0; step < task.steps; ++step) {
     const Batch& all = training.problem.train;
-    draw_samples(all.size(), task.seed, static_cast<std::uint64_t>(step), comm.rank(), kSamplesPerRank, samples);
+    draw_samples(all.size(), task.seed, static_cast<std::uint64_t>(step),
+                 static_cast<std::uint64_t>(kSamplesPerRank * comm.rank()), kSamplesPerRank, samples);
     take_batch(all, samples, batch);
     losses.push_back(network.gradient(weights, batch, gradient));
     const bool looks = step % std::max(1, task.steps / kPoints) == 0;
