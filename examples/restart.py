@@ -11,6 +11,7 @@ complete: weights, optimiser and what the hook has not sent yet; on another numb
 
 import argparse
 import os
+import signal
 from pathlib import Path
 from typing import Optional
 
@@ -63,7 +64,7 @@ if found is not None:
 
 for step in range(first, args.steps):
     if step == args.die and rank == 1 and os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0":
-        os._exit(1)
+        os.kill(os.getpid(), signal.SIGKILL)
     generator = torch.Generator().manual_seed(step * dist.get_world_size() + rank)
     batch = torch.randint(len(images), (32,), generator=generator)
     optimiser.zero_grad()
@@ -80,6 +81,6 @@ dist.all_gather(others, flat)
 if rank == 0:
     loss = F.cross_entropy(net(test_images), data.test.labels)
     equal = all(torch.equal(flat, other) for other in others)
-    print(f"{data.name}: loss {loss:.4f} after {args.steps} steps; replicas equal: {equal}", flush=True)
+    print(f"{data.name}: loss {loss:.4f} after {state.iteration} steps; replicas equal: {equal}", flush=True)
 dist.barrier()
 dist.destroy_process_group()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dumps of the flight recorders: the last operations of each rank of this process, for `oktopk doctor`.
 
-    oktopk.dump_flight("dumps")     # on request: dumps/oktopk-flight-RANK.json
+    oktopk.dump_flight("dumps")               # on request: dumps/oktopk-flight-RANK.json
+    oktopk.dump_flight_on_signal("dumps")     # from now on at each SIGUSR1
 
 With the environment variable OKTOPK_FLIGHT=FOLDER, an error of a Reducer or of the DDP hook writes them there
 (docs/observability.md).
@@ -9,16 +10,21 @@ With the environment variable OKTOPK_FLIGHT=FOLDER, an error of a Reducer or of 
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import signal
 from collections import deque
 from contextlib import contextmanager
-from typing import Any, Deque, Dict, Iterator, List, Union
+from typing import Any, Deque, Dict, Iterator, List, Optional, Union
 
 from oktopk import _core
 
 _FOLDER = "OKTOPK_FLIGHT"
 _recorders: Deque[_core.FlightRecorder] = deque(maxlen=64)  # the newest communicators, and no others
+_on_signal: Optional[_core.SignalDumps] = None
+
+Folder = Union[str, "os.PathLike[str]"]
 
 
 def watch(comm: _core.Communicator) -> _core.FlightRecorder:
@@ -26,6 +32,8 @@ def watch(comm: _core.Communicator) -> _core.FlightRecorder:
     recorder = comm.flight
     if not any(recorder is known for known in _recorders):
         _recorders.append(recorder)
+        if _on_signal is not None:
+            _on_signal.watch(recorder)
     return recorder
 
 
@@ -34,16 +42,57 @@ def as_dict(recorder: _core.FlightRecorder) -> Dict[str, Any]:
     return found
 
 
-def dump_flight(folder: Union[str, "os.PathLike[str]"]) -> List[str]:
+class Recorded:
+    """Questions to the flight recorder of an object that has a communicator."""
+
+    _comm: Any
+
+    def flight(self) -> Dict[str, Any]:
+        """The last operations of this rank, as in a dump (docs/observability.md)."""
+        return as_dict(self._flight_recorder())
+
+    def dump_flight(self, folder: Folder) -> str:
+        """Writes them to oktopk-flight-RANK.json in the folder, for `oktopk doctor`. Returns the file. From any
+        thread."""
+        return _write(self._flight_recorder(), folder)
+
+    def _flight_recorder(self) -> _core.FlightRecorder:
+        if self._comm is None:
+            raise _core.UsageError("oktopk: there is no record before the first step, which makes the communicator")
+        recorder: _core.FlightRecorder = self._comm.flight
+        return recorder
+
+
+def _write(recorder: _core.FlightRecorder, folder: Folder) -> str:
+    os.makedirs(folder, exist_ok=True)
+    file = os.path.join(os.fspath(folder), f"oktopk-flight-{as_dict(recorder)['rank']}.json")
+    recorder.write(file)
+    return file
+
+
+def dump_flight(folder: Folder) -> List[str]:
     """Writes oktopk-flight-RANK.json for each rank of this process into the folder, which is made where it is missing.
     Returns the files. Of several communicators of one rank the newest counts. From any thread."""
     os.makedirs(folder, exist_ok=True)
-    files: Dict[str, None] = {}
+    return list(dict.fromkeys(_write(recorder, folder) for recorder in list(_recorders)))
+
+
+def dump_flight_on_signal(folder: Optional[Folder], signum: int = signal.SIGUSR1) -> None:
+    """From now on the signal writes the dumps of this process into the folder, which is made where it is missing. A
+    thread without Python writes them, also while all threads of Python wait or hang. None: the signal means again what
+    it meant before. A second call replaces the first. Call it in every process: those of fork() do not have it."""
+    global _on_signal
+    if folder is not None:
+        os.makedirs(folder, exist_ok=True)
+    if _on_signal is not None:
+        _on_signal.close()
+        _on_signal = None
+    if folder is None:
+        return
+    _on_signal = _core.SignalDumps(os.path.abspath(folder), int(signum))
+    atexit.register(_on_signal.close)
     for recorder in list(_recorders):
-        file = os.path.join(os.fspath(folder), f"oktopk-flight-{as_dict(recorder)['rank']}.json")
-        recorder.write(file)
-        files[file] = None
-    return list(files)
+        _on_signal.watch(recorder)
 
 
 def dump_on_error(error: BaseException) -> None:

@@ -14,6 +14,10 @@ A callback gets one dict per bucket and step:
     dense_bytes             bytes that a dense fp32 allreduce would have sent
     seconds_check, _select, _exchange, _settle
                             seconds of each phase; exchange includes the wait for slower ranks
+    seconds_idle            seconds in which this rank waited for messages
+    waited_for, seconds_longest_wait
+                            the rank whose messages it waited for longest, -1: for none; and how long
+    members, epoch          ranks of the step; the epoch of an elastic run, otherwise 0
     preset, codec           in force (auto may change them)
     dense, skipped, refreshed
                             whether the step was dense; was left out; evaluated thresholds anew

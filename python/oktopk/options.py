@@ -32,6 +32,10 @@ class MoreOptions(TypedDict, total=False):
     adaptive_most: the largest density; with adaptive_share.
     adaptive_interval: sparse steps between two looks at the share; with adaptive_share.
     nan_policy: NaN or Inf in a gradient: "error", "skip" or "local" (docs/errors.md).
+    check_every: after every so many steps the ranks compare hashes of their updates. A difference is a UsageError that
+        names the ranks (docs/observability.md).
+    checked: with check_every: a function that gives more to compare, as one flat float32 array in host memory that is
+        equal on all ranks between two steps, such as the weights. The DDP hook calls it once per bucket.
     coarsest: preset auto: the coarsest coding of values that it may choose, "bf16" by default.
     review: preset auto: False keeps its first choice, so that two runs give the same bits (docs/tuning.md).
     overrides: preset auto: rules of the user, such as "dense:n<64K" (docs/tuning.md).
@@ -56,6 +60,8 @@ class MoreOptions(TypedDict, total=False):
     adaptive_most: Optional[float]
     adaptive_interval: Optional[int]
     nan_policy: Optional[str]
+    check_every: Optional[int]
+    checked: Optional[Callable[[], Any]]
     coarsest: Optional[str]
     review: Optional[bool]
     overrides: Optional[str]

@@ -16,6 +16,7 @@
 #include "oktopk/trace/trace.h"
 #include "python/src/module.h"
 #include "python/src/python_communicator.h"
+#include "python/src/signal_dumps.h"
 
 namespace nb = nanobind;
 using nb::literals::operator""_a;
@@ -44,6 +45,10 @@ void bind_flight(nb::module_& m) {
            "A dump, for `oktopk doctor`.")
       .def("note_error", &FlightRecorder::note_error, "text"_a, "The first error stays in the dumps.")
       .def_prop_ro("idle_seconds", &FlightRecorder::idle_seconds, "Since a step ended; negative: none has.");
+  nb::class_<SignalDumps>(m, "SignalDumps", "Writes dumps into a folder when a signal comes.")
+      .def(nb::init<std::string, int>(), "folder"_a, "signal"_a)
+      .def("watch", &SignalDumps::watch, "recorder"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("close", &SignalDumps::close, nb::call_guard<nb::gil_scoped_release>(), "The signal has its old meaning.");
   m.def("check_equal", &check_equal_floats, "comm"_a, "values"_a, "step"_a = 0, "what"_a = "weights",
         "Collective: UsageError on every rank, which names the ranks that differ from the majority, unless the float32 "
         "values are the same bits on all ranks.");

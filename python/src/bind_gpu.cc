@@ -56,7 +56,7 @@ void bind_resident(ReducerClass& c) {
              std::uintptr_t stream) {
             r.gpu_steps().apply(at<const std::uint32_t>(shares), at<const std::uint32_t>(messages), at<void>(out),
                                 checked_type(type), at<void>(stream));
-            r.end_resident();
+            r.drop_update();
           },
           "shares"_a, "messages"_a, "out"_a, "type"_a, "stream"_a,
           "The third part: the shares of all ranks become the mean, n values; NaN everywhere if some rank's gradient "

@@ -22,31 +22,6 @@ std::span<const std::byte> as_span(const nb::bytes& bytes) {
   return {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()};
 }
 
-nb::dict as_dict(const StepMetrics& m) {
-  nb::dict stats;
-  stats["step"] = m.step;
-  stats["n"] = m.n;
-  stats["k"] = m.k;
-  stats["selected"] = m.selected;
-  stats["gathered"] = m.gathered;
-  stats["share"] = m.share;
-  stats["local_threshold"] = m.local_threshold;
-  stats["global_threshold"] = m.global_threshold;
-  stats["messages"] = m.messages;
-  stats["wire_bytes"] = m.wire_bytes;
-  stats["dense_bytes"] = m.dense_bytes;
-  stats["seconds_check"] = m.times.check;
-  stats["seconds_select"] = m.times.select;
-  stats["seconds_exchange"] = m.times.exchange;
-  stats["seconds_settle"] = m.times.settle;
-  stats["preset"] = m.preset;
-  stats["codec"] = m.codec;
-  stats["dense"] = m.is_dense;
-  stats["skipped"] = m.skipped;
-  stats["refreshed"] = m.refreshed;
-  return stats;
-}
-
 void bind_steps(nb::class_<PySynchroniser>& c) {
   c.def("step", &PySynchroniser::step, "gradient"_a.none(), "scale"_a = 1.0F,
         "Collective: adds scale * gradient to what is unsent and synchronises. None adds nothing. "
@@ -93,6 +68,28 @@ void bind_saving(nb::class_<PySynchroniser>& c) {
           "states"_a,
           "Collective: continues from the states of all ranks of an earlier run, in rank order, whatever their number "
           "was.");
+}
+
+void bind_tentative(ReducerClass& c) {
+  c.def("propose", &PyReducer::propose, "gradient"_a.none(), "scale"_a = 1.0F,
+        "Collective: a step that commit() makes final, or roll_back() takes back, also after propose() raised. After "
+        "roll_back() the gradient stays a part of the next proposed step, whose own gradient is then not added.")
+      .def(
+          "commit", [](PyReducer& r) { r.tentative().commit(); }, nb::call_guard<nb::gil_scoped_release>(),
+          "All ranks must commit a step, or all must roll it back.")
+      .def(
+          "roll_back",
+          [](PyReducer& r) {
+            r.drop_update();
+            r.tentative().roll_back();
+          },
+          nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro(
+          "is_open", [](const PyReducer& r) { return r.own() != nullptr && r.own()->is_open(); },
+          "propose() was called, and neither of the other two.")
+      .def("move_to", &PyReducer::move_to, "comm"_a, nb::keep_alive<1, 2>(), nb::call_guard<nb::gil_scoped_release>(),
+           "Goes on with other ranks: unsent values and the place in the schedules stay. All ranks must do it "
+           "together.");
 }
 
 void bind_unsent(ReducerClass& c) {
@@ -174,6 +171,36 @@ void bind_external(ReducerClass& c) {
 
 }  // namespace
 
+nb::dict as_dict(const StepMetrics& m) {
+  nb::dict stats;
+  stats["step"] = m.step;
+  stats["n"] = m.n;
+  stats["k"] = m.k;
+  stats["selected"] = m.selected;
+  stats["gathered"] = m.gathered;
+  stats["share"] = m.share;
+  stats["local_threshold"] = m.local_threshold;
+  stats["global_threshold"] = m.global_threshold;
+  stats["messages"] = m.messages;
+  stats["wire_bytes"] = m.wire_bytes;
+  stats["dense_bytes"] = m.dense_bytes;
+  stats["seconds_check"] = m.times.check;
+  stats["seconds_select"] = m.times.select;
+  stats["seconds_exchange"] = m.times.exchange;
+  stats["seconds_settle"] = m.times.settle;
+  stats["seconds_idle"] = m.idle;
+  stats["waited_for"] = m.waited_for;
+  stats["seconds_longest_wait"] = m.longest_wait;
+  stats["members"] = m.members;
+  stats["epoch"] = m.epoch;
+  stats["preset"] = m.preset;
+  stats["codec"] = m.codec;
+  stats["dense"] = m.is_dense;
+  stats["skipped"] = m.skipped;
+  stats["refreshed"] = m.refreshed;
+  return stats;
+}
+
 void bind_reducer(nb::module_& m) {
   nb::class_<PySynchroniser> synchroniser(m, "Synchroniser", "Synchronises one flat gradient per step.");
   synchroniser.def_prop_ro("n", [](const PySynchroniser& r) { return r.sync().n(); })
@@ -219,6 +246,7 @@ void bind_reducer(nb::module_& m) {
             return std::vector<int>(r.node()->leaders().begin(), r.node()->leaders().end());
           },
           "With group_size: the ranks that lead a node, increasing.");
+  bind_tentative(reducer);
   bind_unsent(reducer);
   bind_external(reducer);
   bind_gpu(m, reducer);

@@ -19,12 +19,6 @@ using nb::literals::operator""_a;
 namespace oktopk::python {
 namespace {
 
-Communicator::Duration duration_of(double seconds) {
-  require(seconds > 0, "tcp: timeout = ", seconds, " s, but it must be positive");
-  return std::chrono::duration_cast<Communicator::Duration>(
-      std::chrono::duration<double>(std::min(seconds, in_seconds(kLongestTimeout))));
-}
-
 // With the GIL; an exception from Python becomes a CommError.
 template <class Act>
 auto ask(const char* what, const Act& act) {
@@ -76,6 +70,12 @@ std::unique_ptr<NativeMessages> tcp_messages(int rank, int size, nb::handle set,
 }
 
 }  // namespace
+
+Communicator::Duration duration_of(double seconds) {
+  require(seconds > 0, "tcp: timeout = ", seconds, " s, but it must be positive");
+  return std::chrono::duration_cast<Communicator::Duration>(
+      std::chrono::duration<double>(std::min(seconds, in_seconds(kLongestTimeout))));
+}
 
 void bind_native_messages(nb::module_& m) {
   nb::class_<NativeMessages>(m, "NativeMessages", "Moves the messages of a transport without Python.")

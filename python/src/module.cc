@@ -18,5 +18,6 @@ NB_MODULE(_core, m) {
   oktopk::python::bind_native_messages(m);
   oktopk::python::bind_tune(m);
   oktopk::python::bind_reducer(m);
+  oktopk::python::bind_elastic(m);
   oktopk::python::bind_optim(m);
 }

@@ -9,6 +9,7 @@ namespace oktopk::python {
 void bind_comm(nanobind::module_& m);
 void bind_tune(nanobind::module_& m);
 void bind_reducer(nanobind::module_& m);
+void bind_elastic(nanobind::module_& m);  // after bind_reducer()
 void bind_optim(nanobind::module_& m);
 
 }  // namespace oktopk::python

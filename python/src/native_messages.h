@@ -34,6 +34,7 @@ class NativeMessages {
   std::shared_ptr<std::unique_ptr<Communicator>> open_;  // of all copies
 };
 
+Communicator::Duration duration_of(double seconds);  // UsageError unless positive
 void bind_native_messages(nanobind::module_& m);
 
 }  // namespace oktopk::python

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "python/src/options.h"
 
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <memory>
+#include <span>
 #include <utility>
 
 #include "oktopk/base/error.h"
@@ -62,6 +66,29 @@ int group_size(nb::handle x) {
   return ranks;
 }
 
+// A function of the caller and its last result, which are let go of with the GIL, whichever thread does it.
+struct CheckedWeights {
+  using Weights = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+  nb::callable ask;
+  Weights last = {};
+
+  static std::function<std::span<const std::byte>()> of(nb::handle x) {
+    if (!PyCallable_Check(x.ptr())) throw nb::cast_error();
+    const std::shared_ptr<CheckedWeights> kept(new CheckedWeights{nb::borrow<nb::callable>(x)},
+                                               [](CheckedWeights* all) {
+                                                 const nb::gil_scoped_acquire gil;
+                                                 delete all;
+                                               });
+    return [kept] {
+      const nb::gil_scoped_acquire gil;
+      const nb::object given = kept->ask();
+      require(nb::try_cast(given, kept->last), "reducer: checked() gave ",
+              nb::cast<std::string>(nb::repr(given.type())), ", but it must give a flat float32 array in host memory");
+      return std::as_bytes(std::span<const float>(kept->last.data(), kept->last.size()));
+    };
+  }
+};
+
 struct Keyword {
   std::string_view name;
   void (*read)(ReducerOptions& o, nb::handle x);
@@ -89,6 +116,8 @@ constexpr auto kKeywords = std::to_array<Keyword>({
      [](ReducerOptions& o, nb::handle x) { o.adaptive.interval = static_cast<int>(positive(x, "adaptive_interval")); }},
     {"decay", [](ReducerOptions& o, nb::handle x) { o.decay = static_cast<float>(real(x, "decay")); }},
     {"nan_policy", [](ReducerOptions& o, nb::handle x) { o.nan_policy = find_nan_policy(text(x)); }},
+    {"check_every", [](ReducerOptions& o, nb::handle x) { o.check_every = positive(x, "check_every"); }},
+    {"checked", [](ReducerOptions& o, nb::handle x) { o.checked = CheckedWeights::of(x); }},
     {"coarsest", [](ReducerOptions& o, nb::handle x) { o.choice.coarsest = find_value_coding(text(x)); }},
     {"review", [](ReducerOptions& o, nb::handle x) { o.choice.review = nb::cast<bool>(x); }},
     {"overrides", [](ReducerOptions& o, nb::handle x) { o.choice.overrides = Overrides::parse(text(x)); }},

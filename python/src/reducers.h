@@ -40,21 +40,24 @@ class PySynchroniser {
   // Waits for what a GPU still does; its errors show here, and not in a state.
   virtual void check_before_save() {}
 
-  Synchroniser& sync() const { return *sync_; }
+  Synchroniser& sync() const {
+    if (sync_ == nullptr) fail<CommError>("reducer: its world is closed");
+    return *sync_;
+  }
   const Update& update() const { return update_; }
 
   void step(const std::optional<AnyArray>& gradient, float scale) {
     const Gradient input = gradient ? as_gradient(*gradient, "step") : Gradient();
-    run([&] { return sync_->step(input, scale); });
+    run([&] { return sync().step(input, scale); });
   }
   void flush() {
-    run([&] { return sync_->flush(); });
+    run([&] { return sync().flush(); });
   }
 
   // Writes the mean times factor over the whole array.
   void write_update(const HostFloats& out, float factor) const {
     const std::span<float> x(out.data(), out.size());
-    require(x.size() == sync_->n(), "write_update: ", x.size(), " values, but n = ", sync_->n());
+    require(x.size() == sync().n(), "write_update: ", x.size(), " values, but n = ", sync().n());
     const nb::gil_scoped_release free;
     if (!update_.is_dense()) std::fill(x.begin(), x.end(), 0.0F);
     update_.for_each([&](Index i, float mean) { x[i] = factor * mean; });
@@ -77,7 +80,7 @@ class PySynchroniser {
 class PyReducer : public PySynchroniser {
  public:
   PyReducer(Communicator& comm, std::uint64_t n, const nb::dict& options, bool external_dense)
-      : PySynchroniser(options), comm_(comm), read_(read_options(options)) {
+      : PySynchroniser(options), comm_(&comm), read_(read_options(options)) {
     const std::optional<int> group = read_group_size(options);
     read_.choice.external_dense = external_dense && !group;
     const nb::gil_scoped_release free;  // the constructor of a NodeReducer is collective
@@ -99,11 +102,27 @@ class PyReducer : public PySynchroniser {
     state_of(*reducer_).copy_to(now);
     ReducerOptions there = read_;
     there.device = std::move(device);
-    auto moved = std::make_unique<Reducer>(comm_, reducer_->n(), there);
+    auto moved = std::make_unique<Reducer>(*comm_, reducer_->n(), there);
     state_of(*moved).go_back(now);
     update_ = {};
     read_.device = there.device;
     hold(std::move(moved));
+  }
+
+  // A step in two halves, between all ranks.
+  void propose(const std::optional<AnyArray>& gradient, float scale) {
+    const Gradient input = gradient ? as_gradient(*gradient, "propose") : Gradient();
+    run([&] { return tentative().propose(input, scale); });
+  }
+  void move_to(Communicator& comm) {
+    std::unique_ptr<Reducer> moved = tentative().moved_to(comm);
+    update_ = {};
+    comm_ = &comm;
+    hold(std::move(moved));
+  }
+  Reducer& tentative() const {
+    require(node_ == nullptr, "reducer: tentative steps with group_size, but they are exchanged by all ranks");
+    return *reducer_;
   }
 
   // A step with a gradient in the memory of the GPU of use_device(). It is ready when the work on `stream` so far is
@@ -128,7 +147,7 @@ class PyReducer : public PySynchroniser {
     unsent.set_may_exist(true);
   }
 
-  void end_resident() { update_ = {}; }
+  void drop_update() { update_ = {}; }
 
   // Steps that stay on the GPU, for preset slots.
   GpuSteps& gpu_steps() {
@@ -222,7 +241,7 @@ class PyReducer : public PySynchroniser {
     sync_ = std::move(reducer);
   }
 
-  Communicator& comm_;
+  Communicator* comm_;
   ReducerOptions read_;
   Reducer* reducer_ = nullptr;
   NodeReducer* node_ = nullptr;
@@ -270,6 +289,8 @@ class PyBucketedReducer : public PySynchroniser {
   BucketedReducer* buckets_ = nullptr;
   std::optional<AnyArray> gradient_;  // of the step in flight
 };
+
+nb::dict as_dict(const StepMetrics& metrics);  // bind_reducer.cc
 
 using ReducerClass = nb::class_<PyReducer, PySynchroniser>;
 void bind_gpu(nb::module_& m, ReducerClass& c);  // bind_gpu.cc

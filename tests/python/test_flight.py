@@ -2,7 +2,10 @@
 """Dumps from Python: on request, on errors, and the comparison of weights."""
 
 import json
+import os
+import signal
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -95,3 +98,88 @@ def test_other_calls_are_named_on_all_ranks():
         "reducer: rank 1 calls flush() after 1 steps, but rank 0 calls step() after 1 steps: "
         "all ranks must make the same calls"
     }
+
+
+def wait_for(condition):
+    """Whether the condition came true; a bound against hangs."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def test_signal_dumps_ranks_that_wait(tmp_path):
+    """Rank 0 waits inside an exchange, and its dump says for whom; then the signal means what it meant before."""
+    came = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: came.append(True))
+    oktopk.dump_flight_on_signal(tmp_path)
+    try:
+        comms = oktopk.thread_world(2, 60.0)
+        waits, goes = threading.Event(), threading.Event()
+
+        def run(comm):
+            reducer = oktopk.Reducer(comm, 100, preset="circulant", k=5)
+            if comm.rank == 1:
+                goes.wait(60)
+            waits.set()
+            reducer.step(np.ones(100, np.float32))
+
+        threads = [threading.Thread(target=run, args=(comm,)) for comm in comms]
+        for thread in threads:
+            thread.start()
+        waits.wait(60)
+        file = tmp_path / "oktopk-flight-0.json"
+
+        def waits_for_rank_1():
+            os.kill(os.getpid(), signal.SIGUSR1)
+            wait_for(file.exists)
+            operations = json.loads(file.read_text())["operations"]
+            return operations and operations[-1]["state"] == "started" and operations[-1]["receives"][0][0] == 1
+
+        assert wait_for(waits_for_rank_1)
+        goes.set()
+        for thread in threads:
+            thread.join()
+        assert not came
+        oktopk.dump_flight_on_signal(None)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert wait_for(lambda: came)
+    finally:
+        oktopk.dump_flight_on_signal(None)
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_signal_that_cannot_be_handled_is_refused(tmp_path):
+    with pytest.raises(oktopk.UsageError, match="signal 9 cannot be handled"):
+        oktopk.dump_flight_on_signal(tmp_path, signal.SIGKILL)
+    with pytest.raises(OSError):
+        oktopk.dump_flight_on_signal("/dev/null/dumps")
+    oktopk.dump_flight_on_signal(tmp_path)
+    oktopk.dump_flight_on_signal(tmp_path / "other")  # replaces it
+    oktopk.dump_flight_on_signal(None)
+
+
+def test_metrics_say_who_was_waited_for():
+    def act(comm):
+        reducer = oktopk.Reducer(comm, 100, preset="circulant", density=0.05)
+        reducer.step(np.ones(100, np.float32))
+        stats = reducer.stats
+        assert stats["waited_for"] in set(range(P)) - {comm.rank}
+        assert 0 < stats["seconds_longest_wait"] <= stats["seconds_idle"] * (1 + 1e-9)
+        assert (stats["members"], stats["epoch"]) == (P, 0)
+
+    assert on_all(act) == [None] * P
+
+
+def test_check_every_takes_sound_steps_and_refuses_nonsense():
+    def act(comm):
+        reducer = oktopk.Reducer(comm, 100, preset="circulant", density=0.05, check_every=2)
+        for _ in range(5):
+            reducer.step(np.ones(100, np.float32))
+        assert reducer.stats["step"] == 5
+        with pytest.raises(oktopk.UsageError, match="check_every = 0, but it must be positive"):
+            oktopk.Reducer(comm, 100, check_every=0)
+
+    assert on_all(act) == [None] * P

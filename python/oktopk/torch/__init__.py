@@ -13,6 +13,7 @@ from oktopk import _requirements
 _requirements.require_module("torch", "oktopk.torch", least="2.0")
 
 from oktopk.torch.ddp import oktopk_hook  # noqa: E402
+from oktopk.torch.elastic import Change, ElasticWorld  # noqa: E402
 from oktopk.torch.fsdp import FsdpState, register_fsdp  # noqa: E402
 from oktopk.torch.optim import SparseAdamW, SparseSGD  # noqa: E402
 from oktopk.torch.outer import LocalSteps  # noqa: E402
@@ -21,6 +22,6 @@ from oktopk.torch.reducer import Reducer  # noqa: E402
 from oktopk.torch.state import CompressionStats, OkTopkState  # noqa: E402
 
 __all__ = [
-    "CompressionStats", "FsdpState", "LocalSteps", "OkTopkState", "ProcessGroupTransport", "Reducer", "SparseAdamW",
-    "SparseSGD", "communicator", "oktopk_hook", "register_fsdp",
+    "Change", "CompressionStats", "ElasticWorld", "FsdpState", "LocalSteps", "OkTopkState", "ProcessGroupTransport",
+    "Reducer", "SparseAdamW", "SparseSGD", "communicator", "oktopk_hook", "register_fsdp",
 ]

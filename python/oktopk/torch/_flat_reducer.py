@@ -26,6 +26,7 @@ from oktopk.torch._counters import dense_bytes
 from oktopk.torch._gpu import gpu_of, stream_of, upload
 from oktopk.torch._resident import LOOK_EVERY, ResidentSteps, stays_on_gpu
 from oktopk.torch._threads import default_threads
+from oktopk.torch._world import changes, make_core
 from oktopk.torch.coordinates import WHERE_NONZERO, Arrived
 from oktopk.torch.flat import FLOATS
 
@@ -33,12 +34,13 @@ from oktopk.torch.flat import FLOATS
 class FlatReducer:
     """Belongs to one rank; all ranks make the same calls. `core` has the rest."""
 
-    def __init__(self, comm: _core.Communicator, n: int, options: Dict[str, Any], host_staging: bool = False):
+    def __init__(self, comm: Any, n: int, options: Dict[str, Any], host_staging: bool = False):
         transport = getattr(comm, "python_transport", None)
         self._transport = transport
         self._group_for_sums: Any = getattr(transport, "group_for_sums", None)
         self._options = options
-        self._is_staged = host_staging or options.get("group_size") is not None  # the ranks of a node sum on the host
+        # The ranks of a node sum on the host, and steps of members that change are made there.
+        self._is_staged = host_staging or options.get("group_size") is not None or changes(comm)
         self._gpu: Optional[torch.device] = None  # where the residual is; None: on the host
         self._resident: Optional[ResidentSteps] = None  # of steps that stay on the GPU
         self.look_every = LOOK_EVERY
@@ -48,7 +50,7 @@ class FlatReducer:
         if options.get("group_size") is not None:
             self._group_for_sums = None  # nodes make their dense sums themselves
         is_external = self._group_for_sums is not None
-        self.core: Any = _core.Reducer(comm, n, options, is_external)  # Any: tensors and arrays
+        self.core: Any = make_core(comm, n, options, is_external)  # Any: tensors and arrays
         self._P = comm.size
         self._skips = options.get("nan_policy") == "skip"
         self._staging: Optional[torch.Tensor] = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 import atexit
 import functools
 import weakref
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
 import numpy as np
 import torch
@@ -49,9 +49,12 @@ def require_reachable(device: torch.device, what: str, host_staging: bool) -> No
 
 
 def gpu_of(transport: Any, device: torch.device) -> CudaDevice:
-    """The native device. All Reducers of a communicator share one, since one thread at a time uses them."""
-    made: Dict[int, CudaDevice] = getattr(transport, "gpus", {})
+    """The native device. All Reducers of a communicator share one, since one thread at a time uses them; those of a
+    native communicator, which has no transport in Python, have their own."""
     ordinal = ordinal_of(device)
+    made: Optional[Dict[int, CudaDevice]] = getattr(transport, "gpus", None)
+    if made is None:
+        return CudaDevice(ordinal)
     if ordinal not in made:
         made[ordinal] = CudaDevice(ordinal)
         _with_gpus.add(transport)

@@ -27,7 +27,7 @@ LOOK_EVERY = 100  # steps between two looks for trouble on the GPU, each of whic
 
 def stays_on_gpu(options: Dict[str, Any], group: Optional[Any], device: torch.device) -> bool:
     """Whether steps with these options stay on the device. The same on all ranks that have such a device."""
-    others = ("group_size", "adaptive_share", "selector")  # their steps need the host
+    others = ("group_size", "adaptive_share", "selector", "check_every")  # their steps need the host
     return (
         device.type == "cuda"
         and options.get("preset") == "slots"

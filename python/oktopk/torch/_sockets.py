@@ -21,7 +21,7 @@ from oktopk._core import CommError, NativeMessages, UsageError, make_random_secr
 VARIABLE = "OKTOPK_TORCH_MESSAGES"  # tcp or gloo; absent: tcp where all ranks have it
 CHOICES = ("tcp", "gloo")
 _CONNECT_SECONDS = 60.0
-_SILENT_SECONDS = 30.0  # a rank that shows no sign of life for so long is lost; a thread of its own shows them
+SILENT_SECONDS = 30.0  # a rank that shows no sign of life for so long is lost; a thread of its own shows them
 _open: "weakref.WeakSet[Any]" = weakref.WeakSet()  # transports that have native messages
 
 
@@ -42,7 +42,7 @@ def connect(group: Any, seconds: float) -> Optional[NativeMessages]:
     patience = min(seconds / 2, _CONNECT_SECONDS)  # a rank that failed at once still waits for the others below
     messages, trouble = None, ""
     try:
-        store = _Store(job, patience)
+        store = Store(c10d._get_default_store(), f"oktopk/{job}", patience)
         messages = tcp_messages(
             rank,
             size,
@@ -50,10 +50,10 @@ def connect(group: Any, seconds: float) -> Optional[NativeMessages]:
             store.get,
             secret=secret,
             job=job,
-            interface=_interface(),
+            interface=interface(),
             timeout=seconds,
             join_timeout=patience,
-            silence=_SILENT_SECONDS,
+            silence=SILENT_SECONDS,
         )
     except (CommError, UsageError) as error:
         trouble = str(error)
@@ -80,16 +80,16 @@ def close_all() -> None:
         transport.native = None
 
 
-def _interface() -> str:
+def interface() -> str:
     """The first network interface that Gloo was told to use."""
     return os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
 
 
-class _Store:
-    """torch's store as two functions."""
+class Store:
+    """A store of torch as two functions."""
 
-    def __init__(self, job: str, seconds: float):
-        self._store = dist.PrefixStore(f"oktopk/{job}", c10d._get_default_store())
+    def __init__(self, store: Any, prefix: str, seconds: float):
+        self._store = dist.PrefixStore(prefix, store)
         self._store.set_timeout(timedelta(seconds=seconds))
 
     def set(self, key: str, value: bytes) -> None:

@@ -99,6 +99,14 @@ class Layout:
         pinned = home.type == "cpu" and any(local(p).device.type == "cuda" for p in self.parameters)
         return torch.empty(self.n, dtype=torch.float32, device=home, pin_memory=pinned)
 
+    @torch.no_grad()
+    def weights(self) -> torch.Tensor:
+        """A copy of all parameters, as a flat vector."""
+        vector = self.new_vector()
+        for parameter, part in zip(self.parameters, self.views(vector)):
+            part.copy_(local(parameter))
+        return vector
+
     def views(self, vector: torch.Tensor) -> List[torch.Tensor]:
         """Each parameter's part of a flat vector, in the parameter's shape."""
         pairs = zip(self.parameters, self.spans)

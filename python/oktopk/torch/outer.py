@@ -16,16 +16,19 @@ one exchange in H steps.
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Mapping, Optional, Sequence
 
 import torch
 import torch.distributed as dist
 
-from oktopk._core import Communicator, UsageError
+from oktopk._core import UsageError
 from oktopk.options import MoreOptions, require_known, show_options
 from oktopk.torch._group import Timeout, as_group
 from oktopk.torch._settings import density_of
+from oktopk.torch._world import AnyWorld
 from oktopk.torch.checkpoint import Place, unwrap, wrap
+from oktopk.torch.elastic import ElasticWorld, StateOf
 from oktopk.torch.flat import Layout, local
 from oktopk.torch.reducer import Reducer
 
@@ -43,7 +46,7 @@ class LocalSteps:
 
     After each outer step the weights are bitwise equal on all ranks. At the start those of the group's first rank are
     copied to the others. The inner optimiser's state stays local, and so do buffers (such as the statistics of batch
-    normalisation).
+    normalisation). In an ElasticWorld the members begin with the same weights, and one that joins gets the global ones.
 
     parameters, process_group, preset, host_staging, timeout, communicator: as in oktopk.torch.Reducer.
     every: local steps per outer step.
@@ -68,7 +71,7 @@ class LocalSteps:
         nesterov: bool = True,
         host_staging: bool = False,
         timeout: Optional[Timeout] = None,
-        communicator: Optional[Communicator] = None,
+        communicator: Optional[AnyWorld] = None,
         **options: Unpack[MoreOptions],
     ):
         require_known(LocalSteps.__init__, options)
@@ -91,14 +94,14 @@ class LocalSteps:
             **options,
         )
         self._reducer.look_after_each_step()  # they are rare
-        self._local_steps = 0
-        self._delta = self._layout.new_vector()
-        self._weights = self._layout.new_vector()
-        self._velocity = torch.zeros_like(self._weights) if outer_momentum > 0 else None
         if communicator is None:
             _copy_from_first(self._layout.parameters, process_group)
-        for parameter, part in zip(self._layout.parameters, self._layout.views(self._weights)):
-            part.copy_(local(parameter))
+        self._local_steps = 0
+        self._delta = self._layout.new_vector()
+        self._weights = self._layout.weights()
+        self._velocity = torch.zeros_like(self._weights) if outer_momentum > 0 else None
+        if isinstance(communicator, ElasticWorld):
+            self._join(communicator)
 
     def step(self) -> bool:
         """Counts a local step; each `every`-th is an outer step, which is collective. Returns whether it was one."""
@@ -158,6 +161,22 @@ class LocalSteps:
         own = [self._own_state(state) for state in states]
         self._reducer.load_state_dicts([state["reducer"] for state in own])
         self._restore(own[0])
+        self._reset()
+
+    def _join(self, world: ElasticWorld) -> None:
+        """Global weights and velocity travel to a member that joins. It has nothing to add to the outer step of that
+        moment: the others need not wait for its first local steps."""
+        world.check_start(self._weights)
+        own = weakref.proxy(self)  # the world must not keep this object alive
+        world.share(outer=StateOf(lambda: own._shared_state(), lambda state: own._load_shared(state)))
+        if world.has_joined:
+            self.synchronise()
+
+    def _shared_state(self) -> Dict[str, Any]:
+        return {"weights": self._weights, "velocity": self._velocity}
+
+    def _load_shared(self, state: Mapping[str, Any]) -> None:
+        self._restore(state)
         self._reset()
 
     @torch.no_grad()

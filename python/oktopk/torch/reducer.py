@@ -19,6 +19,7 @@ import torch
 
 from oktopk import _core
 from oktopk._core import UsageError
+from oktopk.flight import Recorded
 from oktopk.options import MoreOptions, require_known, show_options
 from oktopk.reducer import ReducerBase
 from oktopk.torch._choice import choice_of, with_choice
@@ -26,8 +27,10 @@ from oktopk.torch._sharded import make_reducer
 from oktopk.torch._spans import Span, arrived_of
 from oktopk.torch._group import Timeout
 from oktopk.torch._settings import density_of
+from oktopk.torch._world import AnyWorld
 from oktopk.torch.checkpoint import Place, unwrap, wrap
 from oktopk.torch.coordinates import Arrived
+from oktopk.torch.elastic import ElasticWorld
 from oktopk.torch.flat import Layout, check_tensor, load_states, local, state_to_bytes, state_to_tensor
 from oktopk.torch.process_group import communicator as make_communicator
 
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @show_options
-class Reducer(ReducerBase):
+class Reducer(Recorded, ReducerBase):
     """Synchronises the gradients of a list of parameters, or flat tensors of n values, over the ranks of a process
     group (default: all of them; the constructor is collective over it).
 
@@ -54,7 +57,7 @@ class Reducer(ReducerBase):
         without it their GPU selects, and keeps what is unsent.
     timeout: seconds, or a timedelta, after which a wait for another rank gives up (default: that of the process group).
     communicator: used instead of one made of process_group. Reducers may share one as long as all ranks use them in the
-        same order.
+        same order. A world whose members change has one Reducer (docs/elastic_pytorch.md).
     codec: the coding of entries on the wire; None: the preset's own.
     decay: multiplies the unsent values in each step; 1 (the default) forgets nothing.
     """
@@ -68,7 +71,7 @@ class Reducer(ReducerBase):
         preset: str = "auto",
         host_staging: bool = False,
         timeout: Optional[Timeout] = None,
-        communicator: Optional[_core.Communicator] = None,
+        communicator: Optional[AnyWorld] = None,
         codec: Optional[str] = None,
         decay: Optional[float] = None,
         **options: Unpack[MoreOptions],
@@ -82,12 +85,14 @@ class Reducer(ReducerBase):
             self._layout = Layout(parameters, host_staging)
             n = self._layout.n
         named = {"density": density_of(density, options, 0.01), "preset": preset, "codec": codec, "decay": decay}
-        comm = communicator or make_communicator(process_group, timeout)
+        comm: Any = communicator or make_communicator(process_group, timeout)
         self._comm = comm
         self._wanted: Dict[str, Any] = {**named, **options}
         home = None if self._layout is None else self._layout.home
         self._make(n, None if home is None else choice_of(comm, self._wanted, home, n))
         self._flat: Optional[torch.Tensor] = None  # of the parameters
+        if isinstance(comm, ElasticWorld) and self._layout is not None:
+            comm.check_start(self._layout.weights())
 
     def _make(self, n: int, choice: Optional[str]) -> None:
         """choice: of preset auto on GPUs (_choice.py)."""

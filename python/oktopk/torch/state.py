@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence,
 import torch
 
 from oktopk._core import UsageError
+from oktopk.flight import Recorded
 from oktopk.options import MoreOptions, require_known, show_options
 from oktopk.torch._counters import CompressionStats
 from oktopk.torch._group import Timeout, check_timeout
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @show_options
-class OkTopkState(Steps):
+class OkTopkState(Recorded, Steps):
     """State of `oktopk_hook`, one per DDP model.
 
         state = OkTopkState(density=0.01)

@@ -50,33 +50,21 @@ def test_sockets_and_gloo_give_the_same_bits(P):
         assert np.array_equal(one.view(np.uint32), other.view(np.uint32))
 
 
-def one_rank_refuses(rank, P):
-    from oktopk.torch.process_group import communicator
-
-    os.environ[VARIABLE] = "gloo" if rank == 1 else "tcp"
-    comm = communicator(timeout=30)
-    oktopk.Reducer(comm, 100, preset="circulant").step(np.ones(100, np.float32))
-    return comm.python_transport.native is None
-
-
-def test_all_ranks_stay_with_gloo_where_one_wants_it():
-    assert all(in_processes(3, one_rank_refuses))
-
-
-def one_rank_cannot_connect(rank, P):
+def one_rank_has_no_sockets(rank, P, why):
     from oktopk.torch import _sockets
     from oktopk.torch.process_group import communicator
 
-    os.environ[VARIABLE] = "tcp"
-    if rank == 1:
-        _sockets._interface = lambda: "no-such-interface"
+    os.environ[VARIABLE] = "gloo" if rank == 1 and why == "wants gloo" else "tcp"
+    if rank == 1 and why == "cannot connect":
+        _sockets.interface = lambda: "no-such-interface"
     comm = communicator(timeout=10)
     oktopk.Reducer(comm, 100, preset="circulant").step(np.ones(100, np.float32))
     return comm.python_transport.native is None
 
 
-def test_all_ranks_stay_with_gloo_where_one_cannot_connect():
-    assert all(in_processes(2, one_rank_cannot_connect))
+@pytest.mark.parametrize(("P", "why"), [(3, "wants gloo"), (2, "cannot connect")])
+def test_all_ranks_stay_with_gloo_where_one_has_no_sockets(P, why):
+    assert all(in_processes(P, one_rank_has_no_sockets, why))
 
 
 def bad_variable(rank, P):

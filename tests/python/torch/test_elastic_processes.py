@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""examples/elastic_mnist.py in real processes: one is killed, another one joins, and the run learns as an undisturbed
+one does."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import oktopk
+from oktopk._core import tcp_available
+
+if not tcp_available():
+    pytest.skip("this build has no transport tcp (OpenSSL was not found)", allow_module_level=True)
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+SECRET = "a secret of the tests"
+SECONDS = 240.0  # a bound against hangs
+# Everything that takes long comes before the file "go": the newcomer then joins at once.
+NEWCOMER = """
+import pathlib, runpy, sys, time
+folder = pathlib.Path(sys.argv.pop(1))
+sys.path.insert(0, {examples!r})
+import oktopk.torch
+from common.data import mnist
+data = mnist.load(None)
+mnist.load = lambda _: data
+(folder / "ready").touch()
+while not (folder / "go").exists():
+    time.sleep(0.02)
+runpy.run_path({examples!r} + "/elastic_mnist.py", run_name="__main__")
+"""
+
+
+class Members:
+    """Processes with the variables of `oktopk run`, over a rendezvous of this process."""
+
+    def __init__(self, folder, size):
+        self.folder = folder
+        self.server = oktopk.RendezvousServer(secret=SECRET)
+        own = {"RENDEZVOUS": self.server.address, "SECRET": SECRET, "SIZE": str(size), "ENCRYPT": "0"}
+        variables = {f"OKTOPK_{name}": value for name, value in own.items()}
+        self.environment = {**os.environ, **variables, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        self.processes = []
+
+    def start(self, *command):
+        with open(self.folder / f"{len(self.processes)}.log", "w") as log:
+            full = [sys.executable, *command]
+            process = subprocess.Popen(full, stdout=log, stderr=subprocess.STDOUT, env=self.environment)
+        self.processes.append(process)
+
+    def log(self, place):
+        return (self.folder / f"{place}.log").read_text()
+
+    def until(self, condition):
+        deadline = time.monotonic() + SECONDS
+        while not condition():
+            logs = "\n".join(self.log(place)[-1500:] for place in range(len(self.processes)))
+            assert time.monotonic() < deadline, logs
+            time.sleep(0.02)
+
+    def end(self):
+        self.until(lambda: all(process.poll() is not None for process in self.processes))
+        return [process.returncode for process in self.processes]
+
+    def close(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        self.server.close()
+
+
+@pytest.fixture
+def members(tmp_path):
+    made = []
+
+    def make(size):
+        folder = tmp_path / str(len(made))
+        folder.mkdir()
+        made.append(Members(folder, size))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+EXAMPLE = str(EXAMPLES / "elastic_mnist.py")
+STEPS = ["--steps", "150"]
+
+
+def outcome(log):
+    found = re.search(r"loss (\d+\.\d+) after (\d+) steps; weights ([0-9a-f]{8})", log)
+    assert found is not None, log
+    return float(found.group(1)), int(found.group(2)), found.group(3)
+
+
+def test_a_run_with_a_death_and_a_newcomer_learns_as_an_undisturbed_one(members):
+    quiet = members(1)
+    quiet.start(EXAMPLE, *STEPS)
+    job = members(3)
+    job.start("-c", NEWCOMER.format(examples=str(EXAMPLES)), str(job.folder), *STEPS, "--pause", "0.03")
+    job.until(lambda: (job.folder / "ready").exists())
+    for _ in range(3):
+        job.start(EXAMPLE, *STEPS, "--pause", "0.03", "--die", "30")
+    job.until(lambda: sum("lost [3]" in job.log(place) for place in range(1, 4)) == 2)
+    (job.folder / "go").touch()
+    ended = job.end()
+    assert ended[0] == 0, job.log(0)
+    assert sorted(ended[1:]) == [-9, 0, 0], [job.log(place) for place in range(1, 4)]
+    survivors = [0, *(place for place in range(1, 4) if ended[place] == 0)]
+    results = [outcome(job.log(place)) for place in survivors]
+    for loss, steps, weights in results:
+        assert (loss, steps, weights) == results[0] and steps == 150
+    for place in survivors:
+        assert "joined [4]" in job.log(place)
+    assert "step 30: members [1, 2]; lost [3], joined []" in job.log(survivors[1])
+    assert quiet.end() == [0], quiet.log(0)
+    assert results[0][0] == pytest.approx(outcome(quiet.log(0))[0], rel=0.1)
