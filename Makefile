@@ -34,11 +34,12 @@ TSAN_SKIPS = $(LAW_SKIPS) $(foreach i,skewed tied equal zero lonely,*AllreduceLa
   RegionMemory* NetworkPrices.* *drain_everything* *of_values_with_few_bits* Circulant.run_* *beyond_24_bits* SparseSGD* SparseAdamW* \
   TensorStep.result_for_other_types_* *ReducerAdaptive.ranks_agree_*
 all_but = GTEST_FILTER='-$(subst $(eval ) ,:,$(strip $(1)))'
+comma := ,
 heading = @printf '\n=== %s\n' "$(1)"
 
 .PHONY: help bootstrap build demo test bench report format lint clean
 .PHONY: check-format check-layers check-mirror check-prose check-tidy test-release test-python test-asan test-tsan
-.PHONY: test-gpu test-gpu-sanitizers faults fuzz soak
+.PHONY: test-gpu test-gpu-sanitizers faults fuzz kill soak
 
 # Stages share folders: `make -j` would build in one of them twice at once.
 .NOTPARALLEL:
@@ -123,8 +124,15 @@ faults:  ## jobs under simulated faults, one per seed: make faults SEEDS=10000
 	build/tests/oktopk_faults --seeds 1..$(or $(SEEDS),1000)
 	build/tests/oktopk_faults --elastic --seeds 1..$(or $(SEEDS),1000)
 
+# torchrun needs a Python with torch and this package: make test-python makes one.
+kill:  ## kill and stop ranks of training runs at random points, and judge the others: make kill POINTS=100
+	@cmake --preset release >/dev/null
+	@cmake --build build -j $(JOBS) --target oktopk_tool oktopk_kill_rank
+	python3 tests/kill/kill.py --points $(or $(POINTS),100) --transport $(or $(TRANSPORTS),threads$(comma)tcp$(comma)elastic$(comma)mpi) \
+	  --jobs $(JOBS) $(if $(wildcard .venv/bin/python),--python .venv/bin/python)
+
 # Seconds are those of each target. Findings are left in build-fuzz/found; copy them to fuzz/corpus once they are mended.
-FUZZ_TARGETS = collectives frame slots state text
+FUZZ_TARGETS = arbiter collectives dump frame handshake link rendezvous slots state text trace
 FUZZ_FLAGS = -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 CLANG ?= $(firstword $(foreach c,clang++-16 clang++-19 clang++-18 clang++-17 clang++,$(shell command -v $c)))
 

@@ -231,6 +231,10 @@ oktopk_add_command_test(bench_refuses_a_folder_it_cannot_make
   ARGS bench --flight /dev/null/dumps EXIT 2 OUTPUT "--flight /dev/null/dumps: cannot make this folder")
 oktopk_add_command_test(bench_refuses_threads_in_place
   ARGS bench --in-place EXIT 2 OUTPUT "--in-place: for --transport mpi only")
+oktopk_add_command_test(verify_refuses_a_place_among_threads
+  ARGS verify --rank 1 EXIT 2 OUTPUT "--rank: for --transport tcp only, this is threads")
+oktopk_add_command_test(ping_refuses_three_ranks ARGS ping --ranks 3 EXIT 2 OUTPUT "a ping is between 2 ranks")
+oktopk_add_command_test(ping_times_threads ARGS ping --bytes 8 --budget 0.01 EXIT 0 OUTPUT "one way +both ways")
 oktopk_add_command_test(bench_refuses_a_trace_it_cannot_write
   ARGS bench --trace /no_such_folder/t.json EXIT 2 OUTPUT "cannot write /no_such_folder/t.json")
 
@@ -265,10 +269,50 @@ if(OKTOPK_HAVE_TCP)
     EXIT 0 OUTPUT "wrong values: 0 OK")
   oktopk_add_command_test(run_trains_over_tcp
     ARGS run -n 3 -- $<TARGET_FILE:oktopk_tool> train --transport tcp --steps 3 EXIT 0 OUTPUT "3 ranks .tcp.")
+  oktopk_add_command_test(run_trains_members_that_come_and_go
+    ARGS run --keep-going -n 3 -- $<TARGET_FILE:oktopk_tool> train --elastic --steps 20 --model mlp:16 EXIT 0
+    OUTPUT "circulant: loss [0-9.]+, accuracy [0-9.]+% after 20 steps. epoch 1, members 1,2,3, lost none. weights ")
+  oktopk_add_command_test(train_elastic_refuses_other_transports ARGS train --elastic --transport mpi EXIT 2
+    OUTPUT "--elastic --transport mpi: only transport tcp can lose a rank")
+  oktopk_add_command_test(train_elastic_refuses_two_presets ARGS train --elastic --preset dense,topka EXIT 2
+    OUTPUT "--elastic --preset dense,topka: it must be one preset")
+  oktopk_add_command_test(train_elastic_refuses_pages ARGS train --elastic --html page.html EXIT 2
+    OUTPUT "--html page.html: not with --elastic")
+  oktopk_add_command_test(run_restarts_need_to_keep_going ARGS run -n 2 --restart 1 -- true EXIT 2
+    OUTPUT "--restart 1: it needs --keep-going")
+  oktopk_add_command_test(run_restarts_so_many_times
+    ARGS run -n 2 --keep-going --restart 2 -- sh -c "sleep 1 && exit 9" EXIT 9
+    OUTPUT "status 9 and is started anew.*status 9 and is started anew.*exited with status 9")
   oktopk_add_command_test(run_names_the_rank_that_failed
     ARGS run -n 3 --prefix -- sh -c "test $OKTOPK_RANK != 1 || exit 7" EXIT 7 OUTPUT "rank 1 exited with status 7")
   oktopk_add_command_test(run_refuses_no_ranks ARGS run -n 0 -- true EXIT 2 OUTPUT "-n 0: it must be at least 1")
   oktopk_add_command_test(run_refuses_half_a_job ARGS run -n 2 --size 4 -- true EXIT 2 OUTPUT "need --rendezvous")
   oktopk_add_command_test(tcp_refuses_to_run_without_a_launcher
     ARGS bench --transport tcp EXIT 2 OUTPUT "OKTOPK_RANK is not set; start the ranks with")
+  # Odd P, and a part of the ranks (split) before all of them.
+  oktopk_add_command_test(run_verifies_over_tcp
+    ARGS run -n 5 --bind -- $<TARGET_FILE:oktopk_tool> verify --transport tcp --without-faults --ranks 3,5
+      --preset circulant,oktopk -b 500
+    EXIT 0 OUTPUT "all laws hold")
+  oktopk_add_command_test(run_pings_over_tcp
+    ARGS run -n 2 -- $<TARGET_FILE:oktopk_tool> ping --transport tcp --bytes 0,8,1M --budget 0.01
+    EXIT 0 OUTPUT " 1048576 ")
+  # By hand: a rendezvous that a signal ends, and ranks with flags, which win over variables.
+  add_test(NAME command_tcp_by_hand COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/by_hand.sh $<TARGET_FILE:oktopk_tool>)
+  set_tests_properties(command_tcp_by_hand PROPERTIES LABELS command TIMEOUT 120
+    PASS_REGULAR_EXPRESSION "wrong values: 0 OK.*ends, signal 15.*refused .*by hand: all fine")
+  oktopk_add_command_test(tcp_refuses_a_rank_that_is_no_number
+    ARGS bench --transport tcp --rank one --world-size 3 EXIT 2 OUTPUT "--rank = .one., must be a number")
+  oktopk_add_command_test(tcp_refuses_a_rank_beyond_the_world
+    ARGS ping --transport tcp --rank 3 --world-size 3 --rendezvous localhost:1 --secret-file ${CMAKE_CURRENT_LIST_FILE}
+    EXIT 2 OUTPUT "rank 3 in a world of size 3, must be from 0 to size - 1")
+  oktopk_add_command_test(tcp_refuses_a_secret_file_that_is_absent
+    ARGS tune --transport tcp --rank 0 --world-size 1 --rendezvous localhost:1 --secret-file /no_such_file
+    EXIT 2 OUTPUT "--secret-file /no_such_file: it cannot be read")
+  oktopk_add_command_test(rendezvous_refuses_a_short_secret
+    ARGS rendezvous --listen 127.0.0.1:0 --secret-file /dev/null EXIT 2 OUTPUT "its first line has 0 bytes")
+  oktopk_add_command_test(rendezvous_refuses_no_grace
+    ARGS rendezvous --listen 127.0.0.1:0 --secret-file /dev/null --grace 0 EXIT 2 OUTPUT "--grace 0: it must be in")
+  oktopk_add_command_test(rendezvous_refuses_an_address_without_a_port
+    ARGS rendezvous --listen localhost --secret-file ${CMAKE_CURRENT_LIST_FILE} EXIT 2 OUTPUT "must be host:port")
 endif()

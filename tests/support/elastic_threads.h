@@ -108,6 +108,7 @@ class ElasticThreads::Member final : public ElasticWorld {
 
   MemberId id() const { return id_; }
   std::uint64_t messages() const { return messages_; }
+  void die_at(std::uint64_t message) { dies_at_ = message; }
   Communicator& comm() override { return *comm_; }
   const Membership& membership() const override { return seat_.membership; }
   bool has_joiners() override { return world_.has_joiners(); }
@@ -115,6 +116,7 @@ class ElasticThreads::Member final : public ElasticWorld {
     take(world_.arrive(id_, committed));
     return seat_.membership;
   }
+  void leave() override { world_.lose(id_); }
   void take(Seat seat) {
     comm_.reset();
     seat_ = std::move(seat);

@@ -53,6 +53,18 @@ inline std::vector<float> gradient_of(const Reducer& reducer, std::uint64_t step
 // Changes when a bit of the update does.
 inline std::uint64_t bits_of(const Update& update) { return fold(0, update); }
 
+// Owner memory, cuts, thresholds and counters, without the residual.
+inline Bytes rest_of(const Reducer& reducer) {
+  const ReducerState& state = state_of(reducer);
+  StateWriter words;
+  words.put(state.density.steps());
+  state.selector->save(words);
+  state.allreduce->save(words);
+  words.put(state.unsent.memory().region.begin);
+  state.unsent.write_memory(words);
+  return words.seal();
+}
+
 inline Dense plus(Dense a, const Dense& b, double factor = 1) {
   for (std::size_t i = 0; i < a.size(); ++i) a[i] += factor * b[i];
   return a;
