@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rivals that train apart and meet every H steps, from their papers: DiLoCo and SparseLoCo."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .method import VALUE, Adam, Method, all_gather, keep_top, ring
+from .models import FlatModel
+from .schedule import Rules
+
+
+class DiLoCo(Method):
+    """Douillard et al. (2023, arXiv 2311.08105): AdamW on each rank; every H steps the mean of what they moved is a
+    gradient for SGD with Nesterov momentum."""
+
+    def __init__(self, model: FlatModel, rules: Rules, every: int, outer_lr: float = 0.7, momentum: float = 0.9):
+        super().__init__(model, rules)
+        self._every, self._outer_lr, self._momentum = every, outer_lr, momentum
+        self.own = self.weights.repeat(rules.ranks, 1)
+        self._adams = [Adam(self.own[rank], rules) for rank in range(rules.ranks)]
+        self.moments = [moment for adam in self._adams for moment in adam.tensors()]
+        self.velocity = torch.zeros_like(self.weights)
+
+    def weights_of(self, rank: int) -> Tensor:
+        return self.own[rank]
+
+    def step(self, step: int, gradients: Tensor) -> float:
+        for adam, gradient in zip(self._adams, gradients):
+            adam.step(step, gradient)
+        return self._meet() if (step + 1) % self._every == 0 else 0.0
+
+    def finish(self) -> float:
+        return self._meet() if not torch.equal(self.own[0], self.weights) else 0.0
+
+    def _meet(self) -> float:
+        mean, sent = self._mean(self.weights - self.own)
+        self.velocity.mul_(self._momentum).add_(mean)
+        self.weights.sub_(mean.add(self.velocity, alpha=self._momentum), alpha=self._outer_lr)
+        self.own.copy_(self.weights)
+        return sent
+
+    def _mean(self, moved: Tensor) -> tuple[Tensor, float]:
+        return moved.mean(0), ring(VALUE * self.model.n, self.rules.ranks)
+
+
+class SparseLoCo(DiLoCo):
+    """In the manner of SparseLoCo (arXiv 2508.15706): the largest values of pieces of 4096, in 2 bits each, with error
+    feedback that forgets a little; no outer momentum."""
+
+    PIECE, DECAY = 4096, 0.95
+
+    def __init__(self, model: FlatModel, rules: Rules, every: int, density: float):
+        super().__init__(model, rules, every, outer_lr=1.0, momentum=0.0)
+        self._keep = max(1, int(self.PIECE * density))
+        self.errors = torch.zeros(rules.ranks, -(-model.n // self.PIECE) * self.PIECE, device=self.weights.device)
+
+    def _mean(self, moved: Tensor) -> tuple[Tensor, float]:
+        self.errors.mul_(self.DECAY)
+        self.errors[:, : self.model.n] += moved
+        pieces = self.errors.view(self.rules.ranks, -1, self.PIECE)
+        sent = _in_two_bits(keep_top(pieces, self._keep), self._keep)
+        pieces -= sent
+        bits = (12 + 2) * self._keep + 2 * 32  # places, values, the two levels of a piece
+        each = bits * pieces.shape[1] / 8
+        return sent.mean(0).flatten()[: self.model.n], all_gather(each, self.rules.ranks)
+
+
+def _in_two_bits(x: Tensor, kept: int) -> Tensor:
+    """A sign and one of two levels per value: the means of the smaller and of the larger half of a piece."""
+    magnitude = x.abs()
+    middle = magnitude.sum(-1, keepdim=True) / kept
+    is_large, is_small = magnitude > middle, (magnitude > 0) & (magnitude <= middle)
+
+    def level(which: Tensor) -> Tensor:
+        return (magnitude * which).sum(-1, keepdim=True) / which.sum(-1, keepdim=True).clamp(min=1)
+
+    return x.sign() * (is_large * level(is_large) + is_small * level(is_small))
