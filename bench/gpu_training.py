@@ -21,66 +21,25 @@ import os
 import statistics
 import sys
 import time
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, Dict, List, Tuple
 
 import local_ranks
 import torch
 import torch.distributed as dist
+from frontier.models import Gpt, Shape
 from gpu_phases import Phases
-from torch import nn
+from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import oktopk.torch
 
 
-class Shape(NamedTuple):
-    layers: int
-    width: int
-    heads: int
-    vocabulary: int
-    context: int
-
-
 SHAPES = {
-    "tiny": Shape(2, 32, 2, 64, 16),
-    "10.9M": Shape(6, 384, 6, 256, 256),
-    "350M": Shape(24, 1024, 16, 50304, 256),
+    "tiny": Shape(2, 32, 2, 16, 64),
+    "10.9M": Shape(6, 384, 6, 256),
+    "350M": Shape(24, 1024, 16, 256, 50304),
 }
 METHODS = ("ddp-gloo", "ddp-nccl", "powersgd", "circulant", "slots", "auto")
-
-
-class Block(nn.Module):
-    def __init__(self, shape: Shape):
-        super().__init__()
-        self.heads = shape.heads
-        self.first, self.second = nn.LayerNorm(shape.width), nn.LayerNorm(shape.width)
-        self.mix = nn.Linear(shape.width, 3 * shape.width)
-        self.out = nn.Linear(shape.width, shape.width)
-        self.wide = nn.Sequential(
-            nn.Linear(shape.width, 4 * shape.width), nn.GELU(), nn.Linear(4 * shape.width, shape.width)
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        batch, length, width = x.shape
-        parts = self.mix(self.first(x)).view(batch, length, 3, self.heads, width // self.heads)
-        q, k, v = parts.permute(2, 0, 3, 1, 4)
-        seen = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(seen.transpose(1, 2).reshape(batch, length, width))
-        return x + self.wide(self.second(x))
-
-
-class Gpt(nn.Module):
-    def __init__(self, shape: Shape):
-        super().__init__()
-        self.tokens = nn.Embedding(shape.vocabulary, shape.width)
-        self.places = nn.Embedding(shape.context, shape.width)
-        self.blocks = nn.Sequential(*(Block(shape) for _ in range(shape.layers)))
-        self.norm = nn.LayerNorm(shape.width)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        x = self.norm(self.blocks(self.tokens(tokens) + self.places(places)))
-        return nn.functional.linear(x, self.tokens.weight)
 
 
 class Run:
@@ -116,7 +75,7 @@ class Run:
         began = time.perf_counter()
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.options.bf16):
             logits = self.ddp(tokens[:, :-1])
-            loss = nn.functional.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
+            loss = cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
         with phases.of("backward"):
             loss.backward()
         with phases.of("optimiser"):

@@ -2,30 +2,34 @@
 """The race: loss over bytes, every method under the same rules.
 
     cd bench
-    python -m frontier run --size 1M --text ~/src --steps 2000 --methods dense,circulant:1%,powersgd:4 --out results
+    python -m frontier run --model 1M --data ~/src --steps 2000 --methods dense,circulant:1%,powersgd:4 --out results
     python -m frontier report results
 
 A folder holds one JSON file per run; `run` leaves out those that are there, and goes on with those that were
-interrupted, so a race can be made in pieces (--minutes), by several processes that share a GPU (--share I/N), and with
-more methods or seeds later. P ranks are simulated in one process: each computes its own gradient, and oktopk's methods
-exchange them by the code that users run, on P threads. bench/frontier/registry.py lists the methods.
+interrupted, so a race can be made in pieces (--minutes), and with more methods or seeds later. --jobs makes several
+runs at a time, as processes that share the GPU; start NVIDIA's MPS before. P ranks are simulated in one process: each
+has its own gradient, and oktopk's methods exchange them by the code that users run, on P threads.
+bench/frontier/registry.py lists the methods. `python -m frontier real` trains with real ranks (real.py).
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import List
+from typing import Callable, List, Optional
 
 import torch
 
-from . import report
+from . import real, report
 from .data import Text
 from .models import SHAPES
 from .race import Entry, Run
 from .schedule import Rules
+from .tasks import Language, Task
+from .vision import WIDTHS, Pictures, Vision
 
 METHODS = "dense,bf16,powersgd:4,onebit,ef21:1%,demo:2,published:1%,topka:1%,circulant:1%,circulant:5%"
 
@@ -37,54 +41,81 @@ def parse(arguments: List[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="makes the runs that the folder lacks")
     run.add_argument("--methods", default=METHODS, help=f"names with commas (default: {METHODS})")
-    run.add_argument("--size", choices=list(SHAPES), default="1M", help="of the model")
-    run.add_argument("--text", type=Path, help="a file, or a folder with text files; without it, generated text")
+    run.add_argument("--model", choices=[*SHAPES, *WIDTHS], default="1M", help="GPTs by size, or VGG-16 by width")
+    run.add_argument(
+        "--data", type=Path, help="text: a file, or a folder with text files; CIFAR-10; without it, generated data"
+    )
     run.add_argument("--ranks", type=int, default=4)
     run.add_argument("--rows", type=int, default=16, help="of a rank's batch")
     run.add_argument("--steps", type=int, default=1000)
     run.add_argument("--lr", default="1e-3", help="learning rates with commas; the report takes each method's best")
-    run.add_argument("--seeds", type=int, default=1, help="0, 1, ... below this")
-    run.add_argument("--bf16", action="store_true", help="autocast the model to bf16")
+    run.add_argument("--seeds", default="1", help="how many: 0, 1, ...; or a range such as 1-2")
+    run.add_argument("--bf16", action="store_true", help="products of matrices in bfloat16")
     run.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     run.add_argument("--out", type=Path, default=Path("frontier-results"), help="the folder of results")
     run.add_argument("--minutes", type=float, help="stop after this time; the next call goes on")
-    run.add_argument("--share", default="0/1", help="I/N: only every N-th run, from the I-th on")
+    run.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    run.add_argument("--claim", action="store_true", help=argparse.SUPPRESS)  # one process of several
     show = commands.add_parser("report", help="tables, plots and frontier.json of a folder")
     show.add_argument("folder", type=Path)
     show.add_argument("--no-plots", action="store_true")
+    real.add_options(commands.add_parser("real", help=real.__doc__))
     return parser.parse_args(arguments)
 
 
-def entries_of(options: argparse.Namespace, text: Text) -> List[Entry]:
+def seeds_of(text: str) -> range:
+    first, dash, last = text.partition("-")
+    return range(int(first), int(last) + 1) if dash else range(int(text))
+
+
+def entries_of(options: argparse.Namespace, data: str) -> List[Entry]:
     """Seeds outermost: after a part of the time every method has some."""
-    part, parts = (int(number) for number in options.share.split("/"))
-    entries = [
+    rules = {"optimiser": "momentum", "weight_decay": 5e-4} if options.model in WIDTHS else {}
+    return [
         Entry(
             method,
-            options.size,
-            text.name,
+            options.model,
+            data,
             seed,
-            Rules(options.steps, options.ranks, options.rows, float(lr)),
+            Rules(options.steps, options.ranks, options.rows, float(lr), **rules),
             options.bf16,
         )
-        for seed in range(options.seeds)
+        for seed in seeds_of(options.seeds)
         for method in options.methods.split(",")
         for lr in options.lr.split(",")
     ]
-    return entries[part::parts]
+
+
+class Source:
+    """The data of the race, read when it is first needed."""
+
+    def __init__(self, options: argparse.Namespace):
+        self._options, self._device = options, torch.device(options.device)
+        self._data: Optional[Text | Pictures] = None
+
+    def name(self) -> str:
+        return "generated" if self._options.data is None else self._options.data.name
+
+    def task(self, seed: int) -> Task:
+        options = self._options
+        if options.model in WIDTHS:
+            self._data = self._data or Pictures(options.data, self._device)
+            return Vision(options.model, self._data, seed, options.bf16, self._device)
+        self._data = self._data or Text(options.data, SHAPES[options.model], self._device, options.out)
+        return Language(options.model, self._data, seed, options.bf16, self._device)
 
 
 def run_all(options: argparse.Namespace) -> int:
-    device = torch.device(options.device)
-    text = Text(options.text, SHAPES[options.size].context, device)
     options.out.mkdir(parents=True, exist_ok=True)
     deadline = None if options.minutes is None else time.monotonic() + 60 * options.minutes
-    left = 0
-    for entry in entries_of(options, text):
+    source, left = Source(options), 0
+    for entry in entries_of(options, source.name()):
         if deadline is not None and time.monotonic() > deadline:
             left += 1
             continue
-        is_complete = Run(entry, text, options.out, device).make(deadline)
+        if options.claim and not claim(options.out / f"{entry.file_name()}.claimed"):
+            continue
+        is_complete = Run(entry, source.task, options.out).make(deadline)
         left += not is_complete
         print(f"{'done' if is_complete else 'interrupted'}: {entry.file_name()}", flush=True)
     if left:
@@ -92,13 +123,37 @@ def run_all(options: argparse.Namespace) -> int:
     return 0 if left == 0 else 3
 
 
-def main() -> int:
-    options = parse(sys.argv[1:])
+def claim(mark: Path) -> bool:
+    try:
+        mark.open("x").close()
+    except FileExistsError:
+        return False
+    return True
+
+
+def run_jobs(options: argparse.Namespace, arguments: List[str]) -> int:
+    """Processes that each take the next run that nobody has taken."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    clear: Callable[[], None] = lambda: [mark.unlink() for mark in options.out.glob("*.claimed")]  # type: ignore
+    clear()
+    command = [sys.executable, "-m", "frontier", *arguments, "--claim"]
+    workers = [subprocess.Popen(command) for _ in range(options.jobs)]
+    codes = [worker.wait() for worker in workers]
+    clear()
+    return max(codes)
+
+
+def main(arguments: List[str]) -> int:
+    options = parse(arguments)
     if options.command == "report":
         print(report.write(options.folder, not options.no_plots))
         return 0
+    if options.command == "real":
+        return real.main(options)
+    if options.jobs > 1 and not options.claim:
+        return run_jobs(options, arguments)
     return run_all(options)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

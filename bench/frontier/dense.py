@@ -8,41 +8,41 @@ from typing import List
 import torch
 from torch import Tensor
 
-from .method import VALUE, Adam, Method, ring
-from .models import FlatModel
+from .method import VALUE, Adam, Method, dense_optimiser, ring
 from .schedule import Rules
+from .tasks import Task, parts_of
 
 
 class Dense(Method):
-    """AdamW on the mean. bf16: each rank rounds its gradient, as torch's bf16_compress_hook does."""
+    """The optimiser on the mean. bf16: each rank rounds its gradient, as torch's bf16_compress_hook does."""
 
-    def __init__(self, model: FlatModel, rules: Rules, bf16: bool = False):
-        super().__init__(model, rules)
+    def __init__(self, task: Task, rules: Rules, bf16: bool = False):
+        super().__init__(task, rules)
         self._bf16 = bf16
-        self._adam = Adam(self.weights, rules)
-        self.moments = self._adam.tensors()
+        self._optimiser = dense_optimiser(self.weights, rules)
+        self.moments = self._optimiser.tensors()
 
     def step(self, step: int, gradients: Tensor) -> float:
         if self._bf16:
             gradients = gradients.bfloat16().float()
-        self._adam.step(step, gradients.mean(0))
-        return ring((2 if self._bf16 else VALUE) * self.model.n, self.rules.ranks)
+        self._optimiser.step(step, gradients.mean(0))
+        return ring((2 if self._bf16 else VALUE) * self.n, self.rules.ranks)
 
 
 class PowerSgd(Method):
     """Vogels et al. (NeurIPS'19, arXiv 1905.13727): every matrix M as P Q^T of a small rank, warm start, error
     feedback; vectors are summed as they are. `warm`: the share of dense steps before."""
 
-    def __init__(self, model: FlatModel, rules: Rules, rank: int, warm: float):
-        super().__init__(model, rules)
+    def __init__(self, task: Task, rules: Rules, rank: int, warm: float):
+        super().__init__(task, rules)
         self._rank, self._dense_steps = rank, int(warm * rules.steps)
-        self._adam = Adam(self.weights, rules)
-        self.moments = self._adam.tensors()
-        self.errors = torch.zeros(rules.ranks, model.n, device=self.weights.device)
+        self._optimiser = dense_optimiser(self.weights, rules)
+        self.moments = self._optimiser.tensors()
+        self.errors = self.new_rows()
         generator = torch.Generator().manual_seed(0)
         self.q: List[Tensor] = [
             torch.randn(shape[1:].numel(), self._rank_of(shape), generator=generator).to(self.weights.device)
-            for shape in model.shapes
+            for shape in task.shapes
             if self._is_matrix(shape)
         ]
 
@@ -58,11 +58,11 @@ class PowerSgd(Method):
 
     def step(self, step: int, gradients: Tensor) -> float:
         if step < self._dense_steps:
-            self._adam.step(step, gradients.mean(0))
-            return ring(VALUE * self.model.n, self.rules.ranks)
+            self._optimiser.step(step, gradients.mean(0))
+            return ring(VALUE * self.n, self.rules.ranks)
         self.errors += gradients
         mean, sent, number = self.errors.mean(0), 0, 0
-        for shape, part in zip(self.model.shapes, self.model.parts(mean)):
+        for shape, part in zip(self.task.shapes, parts_of(mean, self.task.shapes)):
             if self._is_matrix(shape):
                 matrix = part.view(shape[0], -1)
                 p = torch.linalg.qr(matrix @ self.q[number])[0]
@@ -73,7 +73,7 @@ class PowerSgd(Method):
             else:
                 sent += shape.numel()
         self.errors -= mean
-        self._adam.step(step, mean)
+        self._optimiser.step(step, mean)
         return ring(VALUE * sent, self.rules.ranks)
 
 
@@ -81,18 +81,18 @@ class OneBitAdam(Method):
     """Tang et al. (ICML'21, arXiv 2102.02888): after a dense start the second moments are frozen, and the momentum
     travels as signs and one scale, with error feedback on the ranks and on the owners of its parts."""
 
-    def __init__(self, model: FlatModel, rules: Rules, warm: float):
-        super().__init__(model, rules)
+    def __init__(self, task: Task, rules: Rules, warm: float):
+        super().__init__(task, rules)
         self._dense_steps = max(1, int(warm * rules.steps))
         self._adam = Adam(self.weights, rules)
         self.moments = self._adam.tensors()
-        self.errors = torch.zeros(rules.ranks, model.n, device=self.weights.device)
+        self.errors = self.new_rows()
         self.owners_error = torch.zeros_like(self.weights)
 
     def step(self, step: int, gradients: Tensor) -> float:
         if step < self._dense_steps:
             self._adam.step(step, gradients.mean(0))
-            return ring(VALUE * self.model.n, self.rules.ranks)
+            return ring(VALUE * self.n, self.rules.ranks)
         m, v = self.moments
         self.errors += torch.lerp(m.expand_as(gradients), gradients, 1 - self.rules.beta1)
         signs = self.errors.sign() * self.errors.abs().mean(1, keepdim=True)
@@ -100,5 +100,5 @@ class OneBitAdam(Method):
         self.owners_error += signs.mean(0)
         m.copy_(self.owners_error.sign() * self.owners_error.abs().mean())
         self.owners_error -= m
-        self._adam.move(step, m, v)
-        return ring(self.model.n / 8, self.rules.ranks) + 2 * VALUE
+        self._adam.move(step, m * (v > 0), v)  # a weight whose gradient was never there has no scale
+        return ring(self.n / 8, self.rules.ranks) + 2 * VALUE

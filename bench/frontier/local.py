@@ -7,28 +7,27 @@ import torch
 from torch import Tensor
 
 from .method import VALUE, Adam, Method, all_gather, keep_top, ring
-from .models import FlatModel
 from .schedule import Rules
+from .tasks import Task
 
 
 class DiLoCo(Method):
     """Douillard et al. (2023, arXiv 2311.08105): AdamW on each rank; every H steps the mean of what they moved is a
     gradient for SGD with Nesterov momentum."""
 
-    def __init__(self, model: FlatModel, rules: Rules, every: int, outer_lr: float = 0.7, momentum: float = 0.9):
-        super().__init__(model, rules)
+    def __init__(self, task: Task, rules: Rules, every: int, outer_lr: float = 0.7, momentum: float = 0.9):
+        super().__init__(task, rules)
         self._every, self._outer_lr, self._momentum = every, outer_lr, momentum
         self.own = self.weights.repeat(rules.ranks, 1)
-        self._adams = [Adam(self.own[rank], rules) for rank in range(rules.ranks)]
-        self.moments = [moment for adam in self._adams for moment in adam.tensors()]
+        self._adam = Adam(self.own, rules)  # every rank its own, in one call
+        self.moments = self._adam.tensors()
         self.velocity = torch.zeros_like(self.weights)
 
-    def weights_of(self, rank: int) -> Tensor:
-        return self.own[rank]
+    def at(self) -> Tensor:
+        return self.own
 
     def step(self, step: int, gradients: Tensor) -> float:
-        for adam, gradient in zip(self._adams, gradients):
-            adam.step(step, gradient)
+        self._adam.step(step, gradients)
         return self._meet() if (step + 1) % self._every == 0 else 0.0
 
     def finish(self) -> float:
@@ -42,7 +41,7 @@ class DiLoCo(Method):
         return sent
 
     def _mean(self, moved: Tensor) -> tuple[Tensor, float]:
-        return moved.mean(0), ring(VALUE * self.model.n, self.rules.ranks)
+        return moved.mean(0), ring(VALUE * self.n, self.rules.ranks)
 
 
 class SparseLoCo(DiLoCo):
@@ -51,20 +50,20 @@ class SparseLoCo(DiLoCo):
 
     PIECE, DECAY = 4096, 0.95
 
-    def __init__(self, model: FlatModel, rules: Rules, every: int, density: float):
-        super().__init__(model, rules, every, outer_lr=1.0, momentum=0.0)
+    def __init__(self, task: Task, rules: Rules, every: int, density: float):
+        super().__init__(task, rules, every, outer_lr=1.0, momentum=0.0)
         self._keep = max(1, int(self.PIECE * density))
-        self.errors = torch.zeros(rules.ranks, -(-model.n // self.PIECE) * self.PIECE, device=self.weights.device)
+        self.errors = self.new_rows(-(-self.n // self.PIECE) * self.PIECE)
 
     def _mean(self, moved: Tensor) -> tuple[Tensor, float]:
         self.errors.mul_(self.DECAY)
-        self.errors[:, : self.model.n] += moved
+        self.errors[:, : self.n] += moved
         pieces = self.errors.view(self.rules.ranks, -1, self.PIECE)
         sent = _in_two_bits(keep_top(pieces, self._keep), self._keep)
         pieces -= sent
         bits = (12 + 2) * self._keep + 2 * 32  # places, values, the two levels of a piece
         each = bits * pieces.shape[1] / 8
-        return sent.mean(0).flatten()[: self.model.n], all_gather(each, self.rules.ranks)
+        return sent.mean(0).flatten()[: self.n], all_gather(each, self.rules.ranks)
 
 
 def _in_two_bits(x: Tensor, kept: int) -> Tensor:

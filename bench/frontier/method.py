@@ -8,34 +8,36 @@ block to every other rank for an all-gather.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Union
 
 import torch
 from torch import Tensor
 
-from .models import FlatModel
 from .schedule import Rules
+from .tasks import Task
 
-INDEX = VALUE = 4  # bytes of an index and of a float
+VALUE = 4  # bytes of a float
+Bytes = Union[float, Tensor]  # a tensor where the GPU counts them
 
 
 class Method:
-    def __init__(self, model: FlatModel, rules: Rules):
-        self.model, self.rules = model, rules
-        self.weights = model.weights  # that all ranks share
+    def __init__(self, task: Task, rules: Rules):
+        self.task, self.rules = task, rules
+        self.n = task.n
+        self.weights = task.weights  # that all ranks share
 
-    def weights_of(self, rank: int) -> Tensor:
-        """With which the rank computes its next gradient."""
+    def at(self) -> Tensor:
+        """The weights with which ranks compute gradients: [n], or [P, n]. The same memory in every step."""
         return self.weights
 
     def result(self) -> Tensor:
-        """The weights to be judged."""
+        """The weights to be judged: [n]."""
         return self.weights
 
-    def step(self, step: int, gradients: Tensor) -> float:
+    def step(self, step: int, gradients: Tensor) -> Bytes:
         raise NotImplementedError
 
-    def finish(self) -> float:
+    def finish(self) -> Bytes:
         """After the last step: whatever is still owed to the weights, and the bytes that it takes."""
         return 0.0
 
@@ -52,11 +54,15 @@ class Method:
                 for a, b in zip(own, value):
                     a.copy_(b)
 
+    def new_rows(self, width: int = 0) -> Tensor:
+        """Zeros: a row of n values, or of `width`, for each rank."""
+        return torch.zeros(self.rules.ranks, width or self.n, device=self.weights.device)
+
 
 def _is_state(value: Any) -> bool:
     if isinstance(value, list):
         return bool(value) and all(isinstance(item, Tensor) for item in value)
-    return isinstance(value, Tensor)
+    return isinstance(value, Tensor) and not value.requires_grad
 
 
 def ring(bytes_in_all: float, ranks: int) -> float:
@@ -90,7 +96,26 @@ class Adam:
         return [self.m, self.v]
 
 
+class Momentum:
+    """SGD with momentum and coupled weight decay, as torch's."""
+
+    def __init__(self, weights: Tensor, rules: Rules):
+        self._weights, self._rules = weights, rules
+        self.velocity = torch.zeros_like(weights)
+
+    def step(self, step: int, mean: Tensor) -> None:
+        self.velocity.mul_(self._rules.beta1).add_(mean).add_(self._weights, alpha=self._rules.weight_decay)
+        self._weights.sub_(self.velocity, alpha=self._rules.rate(step))
+
+    def tensors(self) -> List[Tensor]:
+        return [self.velocity]
+
+
+def dense_optimiser(weights: Tensor, rules: Rules) -> Union[Adam, Momentum]:
+    return Adam(weights, rules) if rules.optimiser == "adam" else Momentum(weights, rules)
+
+
 def keep_top(x: Tensor, k: int) -> Tensor:
     """x where it is among the k largest magnitudes of its row, zero elsewhere."""
-    places = x.abs().topk(k, dim=-1).indices
+    places = x.abs().topk(k, dim=-1, sorted=False).indices
     return torch.zeros_like(x).scatter_(-1, places, x.gather(-1, places))

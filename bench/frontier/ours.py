@@ -5,19 +5,30 @@ same weights. Also TopkA and Ok-Topk as published."""
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Union
 
 import torch
 from torch import Tensor
 
 import oktopk
-from oktopk.torch import LocalSteps, Reducer, SparseAdamW
+from oktopk.torch import LocalSteps, Reducer, SparseAdamW, SparseSGD
 
 from .method import Method
-from .models import FlatModel
-from .schedule import Rules
+from .schedule import Rules, Stages, in_steps
+from .tasks import Task
 
 TIMEOUT = 300.0  # seconds
+
+
+def sparse_optimiser(
+    param: torch.nn.Parameter, source: Any, rules: Rules, mode: str = "interval_aware"
+) -> Union[SparseAdamW, SparseSGD]:
+    if rules.optimiser == "adam":
+        betas = (rules.beta1, rules.beta2)
+        return SparseAdamW([param], source, lr=rules.lr, betas=betas, weight_decay=rules.weight_decay, mode=mode)
+    return SparseSGD(
+        [param], source, lr=rules.lr, momentum=rules.beta1, weight_decay=rules.weight_decay, mode=mode
+    )
 
 
 class Ranks:
@@ -41,40 +52,32 @@ class Ranks:
 
 
 class OkTopk(Method):
-    """warmup: stages (share of the steps, density) before the others, as Reducer's `warmup` with shares for steps."""
+    """start: stages before the others, as Reducer's `warmup` with shares of all steps for steps."""
 
     def __init__(
         self,
-        model: FlatModel,
+        task: Task,
         rules: Rules,
         preset: str,
         density: float,
-        warmup: Sequence[Tuple[float, float]] = (),
+        start: Stages,
         mode: str = "interval_aware",
         **options: Any,
     ):
-        super().__init__(model, rules)
+        super().__init__(task, rules)
         self._params = [torch.nn.Parameter(self.weights) for _ in range(rules.ranks)]
         self._ranks = Ranks(rules.ranks)
-        stages = [(max(1, int(share * rules.steps)), at) for share, at in warmup]
         self._reducers: List[Reducer] = self._ranks.all(
             lambda rank: Reducer(
                 [self._params[rank]],
                 communicator=self._ranks.comms[rank],
                 preset=preset,
                 density=density,
-                warmup=stages or None,
+                warmup=in_steps(start, rules.steps) or None,
                 **options,
             )
         )
-        self._optimiser = SparseAdamW(
-            [self._params[0]],
-            self._reducers[0],
-            lr=rules.lr,
-            betas=(rules.beta1, rules.beta2),
-            weight_decay=rules.weight_decay,
-            mode=mode,
-        )
+        self._optimiser = sparse_optimiser(self._params[0], self._reducers[0], rules, mode)
 
     def step(self, step: int, gradients: Tensor) -> float:
         def reduce(rank: int) -> float:
@@ -101,12 +104,15 @@ class OkTopk(Method):
         self._optimiser.load_state_dict(state["optimiser"])
 
 
+
+
 class OurLocalSteps(Method):
     """LocalSteps: H steps of AdamW on each rank, then a sparse mean of what they moved."""
 
-    def __init__(self, model: FlatModel, rules: Rules, every: int, **options: Any):
-        super().__init__(model, rules)
-        self._params = [torch.nn.Parameter(self.weights.clone()) for _ in range(rules.ranks)]
+    def __init__(self, task: Task, rules: Rules, every: int, **options: Any):
+        super().__init__(task, rules)
+        self._own = self.weights.repeat(rules.ranks, 1)
+        self._params = [torch.nn.Parameter(own) for own in self._own]
         self._ranks = Ranks(rules.ranks)
         self._inner = [
             torch.optim.AdamW(
@@ -120,11 +126,11 @@ class OurLocalSteps(Method):
             )
         )
 
-    def weights_of(self, rank: int) -> Tensor:
-        return self._params[rank].data
+    def at(self) -> Tensor:
+        return self._own
 
     def result(self) -> Tensor:
-        return self._params[0].data
+        return self._own[0]
 
     def step(self, step: int, gradients: Tensor) -> float:
         def one(rank: int) -> float:
@@ -145,13 +151,13 @@ class OurLocalSteps(Method):
 
     def state_dict(self) -> Dict[str, Any]:
         return {
-            "params": [param.data for param in self._params],
+            "own": self._own,
             "inner": [inner.state_dict() for inner in self._inner],
             "outer": [outer.state_dict() for outer in self._outer],
         }
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        for param, saved, inner, old in zip(self._params, state["params"], self._inner, state["inner"]):
-            param.data.copy_(saved)
+        self._own.copy_(state["own"])
+        for inner, old in zip(self._inner, state["inner"]):
             inner.load_state_dict(old)
         self._ranks.all(lambda rank: self._outer[rank].load_state_dict(state["outer"][rank]))

@@ -8,15 +8,14 @@ import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, Optional
 
 import torch
 
 from . import registry
-from .data import Text
-from .method import Method
-from .models import SHAPES, FlatModel, Gpt
+from .method import Bytes, Method
 from .schedule import Rules
+from .tasks import Gradients, Task
 
 
 @dataclass(frozen=True)
@@ -24,8 +23,8 @@ class Entry:
     """All that decides the result of a run."""
 
     method: str
-    size: str
-    text: str
+    model: str
+    data: str
     seed: int
     rules: Rules
     bf16: bool
@@ -33,26 +32,23 @@ class Entry:
     def file_name(self) -> str:
         method = self.method.replace(":", "_").replace("%", "pc").replace("+", "-")
         rules = self.rules
-        return f"{self.size}_P{rules.ranks}_T{rules.steps}_lr{rules.lr:g}_{method}_s{self.seed}"
+        return f"{self.model}_P{rules.ranks}_T{rules.steps}_lr{rules.lr:g}_{method}_s{self.seed}"
 
 
 class Run:
-    def __init__(self, entry: Entry, text: Text, folder: Path, device: torch.device):
-        self._entry, self._text, self._device = entry, text, device
+    """make_task: makes the task with the weights of the entry's seed; not called where the result is there."""
+
+    def __init__(self, entry: Entry, make_task: Callable[[int], Task], folder: Path):
+        self._entry, self._make_task = entry, make_task
         self._result = folder / f"{entry.file_name()}.json"
         self._saved = folder / f"{entry.file_name()}.pt"
-        torch.manual_seed(entry.seed)
-        self._model = FlatModel(Gpt(SHAPES[entry.size]), device)
-        self._method: Method = registry.make(entry.method, self._model, entry.rules)
-        self._gradients = torch.zeros(entry.rules.ranks, self._model.n, device=device)
         self._done: Dict[str, Any] = {"steps": 0, "bytes": 0.0, "seconds": 0.0, "train_loss": []}
 
-    def make(self, deadline: Optional[float], save_every: float = 60.0) -> bool:
+    def make(self, deadline: Optional[float], save_every: float = 300.0) -> bool:
         """Makes steps until the end or the deadline (of time.monotonic()). Returns whether the run is complete."""
         if self._result.exists():
             return True
-        if self._saved.exists():
-            self._load()
+        self._begin()
         began = saved = time.monotonic()
         while self._done["steps"] < self._entry.rules.steps:
             self._step()
@@ -68,38 +64,41 @@ class Run:
         self._write()
         return True
 
+    def _begin(self) -> None:
+        entry = self._entry
+        self._task = self._make_task(entry.seed)
+        self._method: Method = registry.make(entry.method, self._task, entry.rules)
+        if self._saved.exists():
+            self._load()
+        self._gradients = Gradients(self._task, self._method.at(), entry.rules.ranks)
+
     def _step(self) -> None:
         entry, step = self._entry, self._done["steps"]
-        loss = torch.zeros((), device=self._device)
-        for rank in range(entry.rules.ranks):
-            self._model.use(self._method.weights_of(rank))
-            batch = self._text.batch(entry.seed, step, rank, entry.rules.rows)
-            loss += self._model.gradient_into(self._gradients[rank], batch, entry.bf16)
+        batch = self._task.batch(entry.seed, step, entry.rules.ranks, entry.rules.rows)
+        loss = self._gradients.compute(batch)
         with torch.no_grad():
-            self._done["bytes"] += self._method.step(step, self._gradients)
+            self._done["bytes"] += _as_double(self._method.step(step, self._gradients.rows))
         self._done["steps"] = step + 1
         if step % max(1, entry.rules.steps // 100) == 0:
             self._done["train_loss"].append((step, float(loss) / entry.rules.ranks))
 
-    @torch.no_grad()
-    def _held_out_loss(self) -> float:
-        self._model.use(self._method.result())
-        batches = list(self._text.held_out(16, 40))
-        return sum(float(self._model.loss(batch, self._entry.bf16)) for batch in batches) / len(batches)
-
     def _save(self, seconds: float) -> None:
         self._done["seconds"] += seconds
-        _replace(self._saved, lambda file: torch.save({"done": self._done, "method": self._method.state_dict()}, file))
+        self._done["bytes"] = float(self._done["bytes"])  # a GPU may have counted them
+        state = {"done": self._done, "method": self._method.state_dict(), "task": self._task.state_dict()}
+        _replace(self._saved, lambda file: torch.save(state, file))
 
     def _load(self) -> None:
-        saved = torch.load(self._saved, map_location=self._device, weights_only=False)  # our own file
+        saved = torch.load(self._saved, map_location=self._task.weights.device, weights_only=False)  # our own file
         self._done = saved["done"]
         self._method.load_state_dict(saved["method"])
+        self._task.load_state_dict(saved["task"])
 
     def _write(self) -> None:
-        entry = asdict(self._entry)
-        result = {**entry, **self._done, "parameters": self._model.n, "held_out_loss": self._held_out_loss()}
-        result["device"] = torch.cuda.get_device_name() if self._device.type == "cuda" else "cpu"
+        self._done["bytes"] = float(self._done["bytes"])
+        result = {**asdict(self._entry), **self._done, "parameters": self._task.n, "task": self._task.name}
+        result.update(self._task.judge(self._method.result()))
+        result["device"] = torch.cuda.get_device_name() if self._task.weights.is_cuda else "cpu"
         _replace(self._result, lambda file: file.write_text(json.dumps(result, indent=1)))
         self._saved.unlink(missing_ok=True)
 
@@ -109,3 +108,7 @@ def _replace(path: Path, write: Any) -> None:
     new = path.with_name(path.name + ".new")
     write(new)
     os.replace(new, path)
+
+
+def _as_double(count: Bytes) -> Bytes:
+    return count.double() if isinstance(count, torch.Tensor) else count

@@ -7,74 +7,94 @@
     dgc:D, ef21:D, demo:K           rivals that select entries; D: density, K: coefficients of 64
     topka:D, published:D            TopkA; Ok-Topk with plain Adam, as published
     circulant:D[:codec][:start]     ours; also slots, oktopk, spardl, ... (oktopk.presets())
+    owner:D[:coding][:start][...]   the same in a few operations of a GPU; also votes, sketch, sums (simulated.py);
+                                    coding: fp32, bf16, log8, log4; further: scaled, local=F, most=N, share, low, muon
     local:H:D[:codec]               ours: LocalSteps
     diloco:H, sparseloco:H:D        rivals of LocalSteps
 
-warm: the share of dense steps at the start, 10% by default. start: dense10, dense2, ramp (density 25%, then 5%, in the
-first tenth of the steps) or none, the default being ramp.
+warm: the share of dense steps at the start, 10% by default. start: a name of schedule.py, half10 by default: half of
+the values in the first tenth of the steps.
 """
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List
 
+from .coding import BITS
 from .dense import Dense, OneBitAdam, PowerSgd
 from .local import DiLoCo, SparseLoCo
 from .method import Method
-from .models import FlatModel
 from .ours import OkTopk, OurLocalSteps
-from .schedule import Rules
+from .schedule import STARTS, Rules
+from .simulated import Simulated
 from .sparse import Demo, Dgc, Ef21
+from .tasks import Task
 
-STARTS: Dict[str, List[Tuple[float, float]]] = {
-    "none": [],
-    "dense2": [(0.02, 1.0)],
-    "dense10": [(0.1, 1.0)],
-    "ramp": [(0.02, 0.25), (0.08, 0.05)],
-}
-Make = Callable[[FlatModel, Rules], Method]
+START = "half10"  # where a name has none
+WAYS = ("owner", "votes", "sketch", "sums")
+Make = Callable[[Task, Rules], Method]
 
 
-def make(name: str, model: FlatModel, rules: Rules) -> Method:
+def make(name: str, task: Task, rules: Rules) -> Method:
     kind, *arguments = name.split(":")
     try:
-        return _maker(kind, arguments)(model, rules)
+        return _maker(kind, arguments)(task, rules)
     except (ValueError, IndexError) as error:
         raise SystemExit(f"frontier: method {name}: {error}; see bench/frontier/registry.py for the names") from error
 
 
 def _maker(kind: str, arguments: List[str]) -> Make:
     if kind in ("dense", "bf16"):
-        return lambda model, rules: Dense(model, rules, bf16=kind == "bf16")
+        return lambda task, rules: Dense(task, rules, bf16=kind == "bf16")
     if kind == "powersgd":
-        return lambda model, rules: PowerSgd(model, rules, int(arguments[0]), _share(arguments, 1, 0.1))
+        return lambda task, rules: PowerSgd(task, rules, int(arguments[0]), _share(arguments, 1, 0.1))
     if kind == "onebit":
-        return lambda model, rules: OneBitAdam(model, rules, _share(arguments, 0, 0.1))
+        return lambda task, rules: OneBitAdam(task, rules, _share(arguments, 0, 0.1))
     if kind == "dgc":
-        return lambda model, rules: Dgc(model, rules, _share(arguments, 0), _share(arguments, 1, 0.1))
+        return lambda task, rules: Dgc(task, rules, _share(arguments, 0), _share(arguments, 1, 0.1))
     if kind == "ef21":
-        return lambda model, rules: Ef21(model, rules, _share(arguments, 0))
+        return lambda task, rules: Ef21(task, rules, _share(arguments, 0))
     if kind == "demo":
-        return lambda model, rules: Demo(model, rules, int(arguments[0]))
+        return lambda task, rules: Demo(task, rules, int(arguments[0]))
     if kind == "diloco":
-        return lambda model, rules: DiLoCo(model, rules, int(arguments[0]))
+        return lambda task, rules: DiLoCo(task, rules, int(arguments[0]))
     if kind == "sparseloco":
-        return lambda model, rules: SparseLoCo(model, rules, int(arguments[0]), _share(arguments, 1))
+        return lambda task, rules: SparseLoCo(task, rules, int(arguments[0]), _share(arguments, 1))
+    if kind in WAYS:
+        return _simulated(kind, arguments)
     return _ours(kind, arguments)
+
+
+def _simulated(way: str, arguments: List[str]) -> Make:
+    density, start = _share(arguments, 0), STARTS[START]
+    options: Dict[str, Any] = {}
+    for argument in arguments[1:]:
+        name, _, value = argument.partition("=")
+        if argument in STARTS:
+            start = STARTS[argument]
+        elif argument in BITS:
+            options["coding"] = argument
+        elif name in ("local", "most") and value:
+            options[name] = float(value)
+        elif argument in ("scaled", "muon", "low", "share"):
+            options[argument] = True
+        else:
+            raise ValueError(f"{argument} is no start, coding or option of a simulated method")
+    return lambda task, rules: Simulated(task, rules, density, start, way, **options)
 
 
 def _ours(kind: str, arguments: List[str]) -> Make:
     if kind == "local":
         codec = {"codec": arguments[2]} if len(arguments) > 2 else {}
-        return lambda model, rules: OurLocalSteps(
-            model, rules, int(arguments[0]), density=_share(arguments, 1), preset="circulant", **codec
+        return lambda task, rules: OurLocalSteps(
+            task, rules, int(arguments[0]), density=_share(arguments, 1), preset="circulant", **codec
         )
-    start = STARTS[arguments.pop()] if arguments and arguments[-1] in STARTS else STARTS["ramp"]
+    start = STARTS[arguments.pop()] if arguments and arguments[-1] in STARTS else STARTS[START]
     density = _share(arguments, 0)
     codec = arguments[1] if len(arguments) > 1 else None
     mode = "published" if kind in ("published", "topka") else "interval_aware"
     preset = "oktopk" if kind == "published" else kind
-    return lambda model, rules: OkTopk(model, rules, preset, density, start, mode, codec=codec)
+    return lambda task, rules: OkTopk(task, rules, preset, density, start, mode, codec=codec)
 
 
 def _share(arguments: List[str], place: int, default: float = -1.0) -> float:

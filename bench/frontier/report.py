@@ -10,7 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Tuple
 
-OURS = ("circulant", "slots", "spardl", "local")
+OURS = ("circulant", "slots", "owner", "local", "real-slots", "real-circulant")
 # Colours of Okabe and Ito, which people with any kind of colour vision can tell apart.
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#F0E442"]
 MARKERS = ["s", "^", "D"]  # of rivals; a colour comes back with another one
@@ -27,7 +27,7 @@ class Row(NamedTuple):
     behind: float  # dense, relative
 
 
-Group = Tuple[str, int, int, str]  # model, ranks, steps, text
+Group = Tuple[str, int, int, str]  # model, ranks, steps, data
 
 
 def read(folder: Path) -> Dict[Group, List[Dict[str, Any]]]:
@@ -35,7 +35,7 @@ def read(folder: Path) -> Dict[Group, List[Dict[str, Any]]]:
     for path in sorted(folder.glob("*.json")):
         run = json.loads(path.read_text())
         if "held_out_loss" in run:
-            groups[(run["size"], run["rules"]["ranks"], run["rules"]["steps"], run["text"])].append(run)
+            groups[(run["model"], run["rules"]["ranks"], run["rules"]["steps"], run["data"])].append(run)
     return dict(groups)
 
 
@@ -72,9 +72,9 @@ def _row(method: str, runs: List[Dict[str, Any]], dense: Any) -> Row:
 
 
 def table(group: Group, rows: List[Row]) -> str:
-    size, ranks, steps, text = group
+    model, ranks, steps, data = group
     lines = [
-        f"GPT {size}, P = {ranks}, {steps} steps, {text}",
+        f"{model}, P = {ranks}, {steps} steps, {data}",
         "",
         "| method | rate | seeds | held-out loss | beside dense | bytes per rank and step | less than dense |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
@@ -117,8 +117,8 @@ def plot(group: Group, rows: List[Row], path: Path) -> None:
     axes.set_xscale("log")
     axes.set_xlabel("bytes that a rank sends per step, mean over the whole run")
     axes.set_ylabel("held-out loss")
-    size, ranks, steps, text = group
-    axes.set_title(f"GPT {size}, P = {ranks}, {steps} steps, {text}")
+    model, ranks, steps, data = group
+    axes.set_title(f"{model}, P = {ranks}, {steps} steps, {data}")
     axes.legend(ncol=2, fontsize=8)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
