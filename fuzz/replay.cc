@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a target without libFuzzer: on every file of the given folders, and on variants of each, which a fixed seed
 // makes: flipped bits, changed bytes, pieces that are missing, repeated or cut off. replay COUNT FOLDER...
+// Exit status: 0; 2, with a line on stderr, where the arguments are unfit. A target that finds a fault aborts.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "fuzz/target.h"
@@ -50,14 +54,37 @@ Data read(const std::filesystem::path& file) {
   return Data(std::istreambuf_iterator<char>(in), {});
 }
 
+[[noreturn]] void refuse(const std::string& what) {
+  std::fprintf(stderr, "replay: %s\nusage: replay COUNT FOLDER...\n", what.c_str());
+  std::exit(2);
+}
+
+long count_of(const std::string& text) {
+  char* end = nullptr;
+  const long count = std::strtol(text.c_str(), &end, 10);
+  if (text.empty() || *end != '\0' || count < 0) refuse("COUNT is \"" + text + "\", but it must be a number from 0 on");
+  return count;
+}
+
+// An empty corpus is a mistake.
+std::vector<std::filesystem::path> files_of(const std::string& folder) {
+  std::error_code trouble;
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, trouble)) files.push_back(entry.path());
+  if (trouble) refuse("the folder \"" + folder + "\" cannot be read: " + trouble.message());
+  if (files.empty()) refuse("the folder \"" + folder + "\" has no files");
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
 }  // namespace
 
 int main(int count, char** values) {
+  if (count < 3) refuse("COUNT and at least one FOLDER are needed");
+  const long variants = count_of(values[1]);
   std::vector<std::filesystem::path> files;
   for (int i = 2; i < count; ++i)
-    for (const auto& entry : std::filesystem::directory_iterator(values[i])) files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
-  const long variants = count > 1 ? std::strtol(values[1], nullptr, 10) : 0;
+    for (auto& file : files_of(values[i])) files.push_back(std::move(file));
   for (const auto& file : files) {
     const Data data = read(file);
     run(data);
@@ -69,5 +96,4 @@ int main(int count, char** values) {
     }
   }
   std::printf("%zu files, %ld variants of each\n", files.size(), variants);
-  return files.empty() ? 1 : 0;  // an empty corpus is a mistake
 }

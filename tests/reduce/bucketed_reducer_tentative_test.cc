@@ -8,53 +8,26 @@
 #include "oktopk/reduce/reducer_options.h"
 #include "tests/reduce/bucketed.h"
 #include "tests/support/faults.h"
-#include "tests/support/training.h"
+#include "tests/support/tentative.h"
 
 namespace oktopk::bucketed_reducer_tentative_test {
 namespace {
 
 constexpr std::size_t k = 24;
 
-ReducerOptions options_of(const TestedMethod& method) {
-  ReducerOptions options = method.options(k);
-  options.warmup = {{2, 1}, {2, 0.2}};
-  return only_used(options);
-}
-
-std::vector<Bytes> rests_of(const BucketedReducer& reducer) {
-  std::vector<Bytes> rests;
-  for (std::size_t b = 0; b < reducer.buckets().size(); ++b) rests.push_back(rest_of(reducer.reducer(b)));
-  return rests;
-}
-
-std::vector<float> accumulator_of(const BucketedReducer& reducer, std::size_t b) {
-  const auto values = state_of(reducer.reducer(b)).unsent.values();
-  return {values.begin(), values.end()};
-}
-
 class BucketedTentative : public testing::TestWithParam<TestedMethod> {};
 
 TEST_P(BucketedTentative, step_that_was_taken_back_twice_equals_a_plain_step_bit_by_bit) {
   for (const int P : {1, 2, 3, 5})
     run_world("threads", P, [&](Communicator& comm) {
-      BucketedReducer plain(comm, kTensors, options_of(GetParam()), kSize);
-      BucketedReducer tentative(comm, kTensors, options_of(GetParam()), kSize);
+      BucketedReducer plain(comm, kTensors, staged_options(GetParam(), k), kSize);
+      BucketedReducer tentative(comm, kTensors, staged_options(GetParam(), k), kSize);
       for (std::uint64_t step = 0; step < 16; ++step) {
         const auto gradient = gradient_of(comm, step, step % 2 == 0 ? Input::gaussian : Input::skewed);
-        const Result expected = result_of(plain.step(gradient));
-        ASSERT_EQ(result_of(tentative.propose(gradient)), expected);
-        tentative.roll_back();
-        ASSERT_EQ(result_of(tentative.propose(gradient)), expected) << "the gradient is not added twice";
-        tentative.roll_back();
-        ASSERT_EQ(result_of(tentative.propose({})), expected) << "step " << step << ", P = " << P;
-        tentative.commit();
+        step_with_two_roll_backs(tentative, {gradient}, result_of, result_of(plain.step(gradient)));
         ASSERT_EQ(tentative.save(), plain.save()) << "step " << step << ", P = " << P;
       }
-      const Result flushed = result_of(plain.flush());
-      ASSERT_EQ(result_of(tentative.propose_flush()), flushed);
-      tentative.roll_back();
-      ASSERT_EQ(result_of(tentative.propose_flush()), flushed);
-      tentative.commit();
+      flush_with_a_roll_back(tentative, result_of, result_of(plain.flush()));
       EXPECT_EQ(tentative.save(), plain.save());
       EXPECT_EQ(tentative.reducer(0).steps(), 16U);
     });
@@ -77,22 +50,14 @@ TEST_P(BucketedTentative, failure_at_any_message_can_be_taken_back) {
         state_of(const_cast<Reducer&>(moved.reducer(b))).read(state);
       }
       const auto gradient = gradient_of(world, 3, Input::dyadic);
-      bool failed = false;
-      try {
-        moved.propose(gradient);
-      } catch (const CommError&) {
-        failed = true;
-      }
+      const bool failed = fails_to_propose(moved, gradient);
       if (world.rank() == 1) struck = faulty.has_struck();
       ASSERT_TRUE(moved.is_open());
       moved.roll_back();
-      ASSERT_EQ(rests_of(moved), rests_of(reducer)) << "message " << at;
       for (std::size_t b = 0; b < moved.buckets().size(); ++b) {
-        const std::vector<float> unchanged = accumulator_of(reducer, b);
-        std::vector<float> expected = unchanged;
-        for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += gradient[moved.buckets()[b].range.begin + i];
-        const std::vector<float> now = accumulator_of(moved, b);
-        ASSERT_TRUE(now == expected || (failed && now == unchanged)) << "message " << at << ", bucket " << b;
+        SCOPED_TRACE(text_of("message ", at, ", bucket ", b));
+        const auto part = std::span(gradient).subspan(moved.buckets()[b].range.begin);
+        expect_only_begun(moved.reducer(b), reducer.reducer(b), part, failed);
       }
       EXPECT_FALSE(moved.save().empty());
       barrier(world);

@@ -11,7 +11,7 @@
 #include "tests/support/faults.h"
 #include "tests/support/message.h"
 #include "tests/support/runs.h"
-#include "tests/support/training.h"
+#include "tests/support/tentative.h"
 
 namespace oktopk::reducer_tentative_test {
 namespace {
@@ -19,11 +19,7 @@ namespace {
 constexpr Index n = 700;
 constexpr std::size_t k = 20;
 
-ReducerOptions options_of(const TestedMethod& method) {
-  ReducerOptions options = method.options(k);
-  options.warmup = {{2, 1}, {2, 0.2}};
-  return only_used(options);
-}
+ReducerOptions options_of(const TestedMethod& method) { return staged_options(method, k); }
 
 class ReducerTentative : public testing::TestWithParam<TestedMethod> {};
 
@@ -35,13 +31,7 @@ TEST_P(ReducerTentative, step_that_was_taken_back_twice_equals_a_plain_step_bit_
         Reducer tentative(comm, n, options_of(GetParam()));
         for (std::uint64_t step = 0; step < 80; ++step) {
           const auto gradient = gradient_of(plain, step, input);
-          const auto bits = bits_of(plain.step(gradient));
-          ASSERT_EQ(bits_of(tentative.propose(gradient)), bits);
-          tentative.roll_back();
-          ASSERT_EQ(bits_of(tentative.propose(gradient)), bits) << "the gradient is not added twice";
-          tentative.roll_back();
-          ASSERT_EQ(bits_of(tentative.propose({})), bits) << "step " << step << ", P = " << P;
-          tentative.commit();
+          step_with_two_roll_backs(tentative, {gradient}, bits_of, bits_of(plain.step(gradient)));
           ASSERT_EQ(tentative.save(), plain.save()) << "step " << step << ", P = " << P;
           ASSERT_EQ(tentative.steps(), step + 1);
         }
@@ -54,15 +44,14 @@ TEST_P(ReducerTentative, roll_back_leaves_the_accumulator_and_nothing_else) {
     for (std::uint64_t step = 0; step < 12; ++step) {
       const auto gradient = gradient_of(reducer, step, Input::dyadic);
       const Bytes before = rest_of(reducer);
-      std::vector<float> expected(state_of(reducer).unsent.values().begin(), state_of(reducer).unsent.values().end());
+      std::vector<float> expected = accumulator_of(reducer);
       for (Index i = 0; i < n; ++i) expected[i] += gradient[i];
       const bool folds = state_of(reducer).density.is_dense();
       reducer.propose(gradient);
       reducer.roll_back();
       if (!folds) {
         ASSERT_EQ(rest_of(reducer), before) << "step " << step;
-        const auto now = state_of(reducer).unsent.values();
-        ASSERT_EQ(std::vector<float>(now.begin(), now.end()), expected);
+        ASSERT_EQ(accumulator_of(reducer), expected);
       }
       reducer.propose({});
       reducer.commit();
@@ -81,26 +70,15 @@ TEST_P(ReducerTentative, failure_at_any_message_can_be_taken_back) {
       const auto doomed = world.split(0, world.rank());
       Reducer reducer(*steady, n, only_used(GetParam().options(k)));
       for (std::uint64_t step = 0; step < 5; ++step) reducer.step(gradient_of(reducer, step, Input::dyadic));
-      const Bytes before = rest_of(reducer);
       FaultyCommunicator faulty(*doomed, {world.rank() == 1 ? FaultKind::die : FaultKind::none, at});
       Reducer moved(faulty, n, only_used(GetParam().options(k)));
       state_of(moved).read(reducer.save());
       const auto gradient = gradient_of(reducer, 5, Input::dyadic);
-      std::vector<float> expected(state_of(moved).unsent.values().begin(), state_of(moved).unsent.values().end());
-      const std::vector<float> unchanged = expected;
-      for (Index i = 0; i < n; ++i) expected[i] += gradient[i];
-      bool failed = false;
-      try {
-        moved.propose(gradient);
-      } catch (const CommError&) {
-        failed = true;
-      }
+      const bool failed = fails_to_propose(moved, gradient);
       if (world.rank() == 1) struck = faulty.has_struck();
       moved.roll_back();
-      ASSERT_EQ(rest_of(moved), before) << "message " << at;
-      const auto now = state_of(moved).unsent.values();
-      const std::vector<float> values(now.begin(), now.end());
-      ASSERT_TRUE(values == expected || (failed && values == unchanged)) << "message " << at;
+      SCOPED_TRACE(text_of("message ", at));
+      expect_only_begun(moved, reducer, gradient, failed);
       barrier(world);
     });
     if (!struck) return;
