@@ -42,13 +42,26 @@ class Ledger {
     commit.members.insert(id);
   }
   // After a step that the member committed.
-  void keep_unsent(MemberId id, const ElasticReducer& reducer) {
-    Mass& mass = unsent_[id] = {Units(plan_.n, 0), Units(plan_.n, 0), received_of(reducer)};
+  void keep_unsent(MemberId id, std::uint64_t step, const ElasticReducer& reducer) {
+    Mass& mass = unsent_[id][step] = {Units(plan_.n, 0), Units(plan_.n, 0), received_of(reducer)};
     const Unsent& unsent = state_of(reducer.reducer()).unsent;
     add(mass.residual, unsent.values(), 1);
     const OwnerMemory memory = unsent.memory();
     for (std::size_t place = 0; place < memory.values.size(); ++place)
       if (memory.values[place] != 0) mass.memory[memory.index(place)] += in_units(memory.values[place]);
+  }
+  // The member dies inside of the step, or was given up. The others may commit the step if it has voted: this is then
+  // what it had unsent.
+  void keep_last(MemberId id, std::uint64_t step, ElasticReducer& reducer) {
+    Reducer& inner = reducer_of(reducer);
+    if (inner.is_open()) try {
+        inner.commit();
+      } catch (const UsageError&) {
+        return;  // the exchange was not complete, so it has not voted
+      }
+    else if (reducer.committed() == step)
+      return;  // it has rolled back, or not begun
+    keep_unsent(id, step, reducer);
   }
   void report(MemberId id, const MembershipChange& change) {
     const auto [at, is_new] = reports_.try_emplace(change.epoch, change);
@@ -67,18 +80,24 @@ class Ledger {
                              " and its peers later"));
   }
 
-  // False where a member died between its vote and the end of its step: nobody can say what it had unsent.
+  // A step counts as its last epoch made it. False where a member has voted for such a step and has rolled it back
+  // since: all who had committed it died, and so did this one before the step was made again.
   bool check_mass() const {
     Units left(plan_.n, 0);
+    std::map<MemberId, const Mass*> last;  // after the last step that has a gradient of the member
     for (const auto& [step, by_epoch] : commits_) {
       const auto& [epoch, commit] = *by_epoch.rbegin();
       const std::vector<MemberId>& ids = epochs_.at(epoch).ids;
-      if (by_epoch.size() > 1 || commit.members.size() != ids.size()) return false;
-      for (const MemberId id : ids)
+      for (const MemberId id : ids) {
         add(left, make_input(plan_.input, plan_.n, static_cast<int>(id), step, plan_.seed), 1);
+        const auto known = unsent_.find(id);
+        const bool is_known = known != unsent_.end() && known->second.contains(step);
+        last[id] = is_known ? &known->second.at(step) : nullptr;
+      }
       add(left, commit.mean, -static_cast<double>(ids.size()));
     }
-    for (const auto& [id, mass] : unsent_) subtract_kept_or_lost(left, id, mass);
+    if (std::ranges::any_of(last, [](const auto& member) { return member.second == nullptr; })) return false;
+    for (const auto& [id, mass] : last) subtract_kept_or_lost(left, id, last);
     const auto wrong = std::ranges::find_if(left, [](long long units) { return units != 0; });
     if (wrong != left.end())
       failure_(text_of("mass: index ", wrong - left.begin(), ": ", static_cast<double>(*wrong) / 1024, " is missing"));
@@ -102,10 +121,11 @@ class Ledger {
 
   // A member has its mass, or has lost it by the reports. Members that left gave it away; where that is not reported,
   // it counts as theirs and not as the receiver's.
-  void subtract_kept_or_lost(Units& left, MemberId id, const Mass& mass) const {
+  void subtract_kept_or_lost(Units& left, MemberId id, const std::map<MemberId, const Mass*>& last) const {
+    const Mass& mass = *last.at(id);
     for (const MemberId giver : mass.received) {
-      add(left, unsent_.at(giver).residual, 1);
-      add(left, unsent_.at(giver).memory, 1);
+      add(left, last.at(giver)->residual, 1);
+      add(left, last.at(giver)->memory, 1);
     }
     bool keeps_memory = true;
     for (const auto& [epoch, change] : reports_) {
@@ -125,7 +145,7 @@ class Ledger {
   };
   std::map<std::uint64_t, Membership> epochs_;
   std::map<std::uint64_t, std::map<std::uint64_t, Commit>> commits_;  // by step and epoch
-  std::map<MemberId, Mass> unsent_;                                   // after the last step that the member committed
+  std::map<MemberId, std::map<std::uint64_t, Mass>> unsent_;          // after each step of the member
   std::map<std::uint64_t, MembershipChange> reports_;                 // by epoch
 };
 
@@ -154,7 +174,8 @@ class ElasticJob {
     scheduler_.run();
     for (const Membership& epoch : arbiter_.epochs()) ledger_.see(epoch);
     ledger_.check_repeated();
-    if (plan_.is_exact() && scheduler_.failures().empty()) result_.updates = ledger_.check_mass() ? 1 : 0;
+    if (plan_.is_exact() && scheduler_.failures().empty())
+      result_.mass = ledger_.check_mass() ? MassCheck::made : MassCheck::left_out;
     result_.failures = scheduler_.failures();
     result_.report = scheduler_.report();
     result_.history = scheduler_.history();
@@ -214,10 +235,17 @@ class ElasticJob {
   std::uint64_t make_step(ElasticReducer& reducer, MemberId id, const std::uint64_t& epoch) {
     const std::uint64_t step = reducer.committed();
     if (step + 1 == plan_.steps || step == last_step_of(plan_, id)) reducer.leave_after_next();
-    const Update update = reducer.step(make_input(plan_.input, plan_.n, static_cast<int>(id), step, plan_.seed));
+    const auto gradient = make_input(plan_.input, plan_.n, static_cast<int>(id), step, plan_.seed);
+    Update update;
+    try {
+      update = reducer.step(gradient);
+    } catch (...) {
+      ledger_.keep_last(id, step, reducer);
+      throw;
+    }
     if (reducer.committed() != step + 1) scheduler_.failure(text_of("member ", id, ": step ", step, " did not count"));
     ledger_.commit(id, epoch, step, update);
-    ledger_.keep_unsent(id, reducer);
+    ledger_.keep_unsent(id, step, reducer);
     return step + 1;
   }
 

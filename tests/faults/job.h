@@ -19,12 +19,16 @@
 
 namespace oktopk::faults {
 
+// none: sums are not exact, or another law was broken. left_out: nobody knows what a member had unsent.
+enum class MassCheck { none, made, left_out };
+
 struct JobResult {
   std::vector<std::string> failures;  // empty: all laws hold
   std::vector<std::string> faults;    // that were drawn, by attempt
   std::string report;                 // the last events
   std::uint64_t history = 0;          // equal for equal runs
   std::uint64_t updates = 0;          // a hash of all updates
+  MassCheck mass = MassCheck::none;   // of an elastic job
   std::uint64_t struck = 0;           // faults that struck
   std::uint64_t refused = 0;          // frames of an old epoch
   int attempts = 0;

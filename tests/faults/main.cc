@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -75,6 +76,7 @@ void print(const Plan& plan, const JobResult& result) {
 
 int run(const Arguments& arguments) {
   std::uint64_t broken = 0, attempts = 0, struck = 0, refused = 0;
+  std::map<MassCheck, std::uint64_t> mass;
   for (std::uint64_t seed = arguments.first; seed <= arguments.last; ++seed) {
     const bool is_elastic = arguments.is_elastic;
     const Plan plan = is_elastic ? draw_elastic_plan(seed, arguments.limits) : draw_plan(seed, arguments.limits);
@@ -83,12 +85,17 @@ int run(const Arguments& arguments) {
     struck += result.struck;
     refused += result.refused;
     broken += result.failures.empty() ? 0 : 1;
+    ++mass[result.mass];
     if (arguments.is_verbose || !result.failures.empty()) print(plan, result);
   }
   std::printf("%llu seeds, %llu epochs, %llu faults struck, %llu old frames refused: %llu broken\n",
               static_cast<unsigned long long>(arguments.last - arguments.first + 1),
               static_cast<unsigned long long>(attempts), static_cast<unsigned long long>(struck),
               static_cast<unsigned long long>(refused), static_cast<unsigned long long>(broken));
+  if (arguments.is_elastic)
+    std::printf("mass: %llu exact seeds checked, %llu left out\n",
+                static_cast<unsigned long long>(mass[MassCheck::made]),
+                static_cast<unsigned long long>(mass[MassCheck::left_out]));
   return broken == 0 ? 0 : 1;
 }
 
