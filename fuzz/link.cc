@@ -76,7 +76,7 @@ class Rank {
 
   // A frame whose numbers are small enough to mean something.
   void put_frame() {
-    const auto kind = static_cast<FrameKind>(input_.take() % 8);
+    const auto kind = static_cast<FrameKind>(input_.take() % 10);
     const std::uint32_t length = input_.take();
     const std::uint64_t left = input_.take() % 4 == 0 ? input_.take<std::uint64_t>() : length + input_.take() % 3U;
     const FrameHead head{kind, length, left, input_.take() % 4U, kTags};

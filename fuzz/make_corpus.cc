@@ -145,7 +145,7 @@ void write_arbiters(const Folder& folder) {
 }
 
 void write_handshakes(const Folder& folder) {
-  const TcpHello hello{0x31'70'63'74'6b'74'6b'6f, hash_text("job"), 7, 3, 1, 5, 9, TcpPurpose::mesh, 0, {}};
+  const TcpHello hello{kTcpMagic, hash_text("job"), 7, 3, 1, 5, 9, TcpPurpose::mesh, 0, {}};
   const TcpAnswer answer{hello.magic, 9, {}};
   const auto encrypted = [&] {
     TcpHello other = hello;
@@ -176,6 +176,11 @@ void write_links(const Folder& folder) {
     folder.write(text_of("posted", name), bytes_of(std::string("\2\10\2", 3) + message), encrypt);
     folder.write(text_of("failure", name), bytes_of(control), encrypt);
     folder.write(text_of("closed", name), bytes_of(std::string("\4\2", 2) + message), encrypt);
+    const std::string offer("\1\7\0\1\0\2\5", 7), accept("\1\10\0\1\0\2\5", 7), send("\3\10\2\5", 4);
+    const std::string credit("\1\6\0\0\144\0\0\0\0\0\0\0\0\5", 14);  // of 100 bytes
+    folder.write(text_of("offered", name), bytes_of(offer + std::string("\2\10\2", 3) + message), encrypt);
+    folder.write(text_of("accepted", name), bytes_of(send + accept), encrypt);
+    folder.write(text_of("credit", name), bytes_of(send + send + credit + accept + send), encrypt);
     folder.write(text_of("raw", name), bytes_of(std::string("\0\50", 2) + std::string(40, '\1') + "\5"), encrypt);
   }
 }

@@ -21,6 +21,9 @@ enum class FrameKind : std::uint32_t {
   leave = 3,      // the sender has closed its communicator of this channel
   goodbye = 4,    // the sender ends in order; nothing follows
   failure = 5,    // the sender gives up: the rank that is the cause (4 bytes), and the reason
+  credit = 6,     // the sender can keep so many more bytes (`left`) before their receives are posted
+  offer = 7,      // a message of this channel, of `left` bytes, for which the credit does not suffice
+  accept = 8,     // its receive is posted
 };
 
 inline constexpr std::size_t kPieceBytes = std::size_t{512} << 10;
@@ -34,8 +37,8 @@ struct FrameTags {
 struct FrameHead {
   FrameKind kind;
   std::uint32_t length;   // of the body
-  std::uint64_t left;     // data: bytes of the message from this piece on
-  std::uint64_t channel;  // data, leave: the communicator
+  std::uint64_t left;     // data: bytes of the message from this piece on; credit, offer: bytes
+  std::uint64_t channel;  // data, leave, offer, accept: the communicator
   FrameTags tags;
 };
 static_assert(sizeof(FrameHead) == 40, "the struct travels as it is");

@@ -15,8 +15,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "numbers travel in the order of little endian");
 
-constexpr std::uint64_t kTcpMagic = 0x31'70'63'74'6b'74'6b'6f;  // "oktktcp1"
-
 template <class T>
 std::span<std::byte> writable(T& value) {
   return std::as_writable_bytes(std::span(&value, 1));

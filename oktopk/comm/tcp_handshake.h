@@ -39,6 +39,8 @@ struct TcpSession {
   Key to_peer{}, from_peer{};  // where encrypt
 };
 
+inline constexpr std::uint64_t kTcpMagic = 0x32'70'63'74'6b'74'6b'6f;  // "oktktcp2": handshake and frames
+
 struct TcpHello {
   std::uint64_t magic, job, epoch, client, server, instance, host;
   TcpPurpose purpose;

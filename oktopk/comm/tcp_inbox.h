@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matches the messages of one peer with the receives that were posted for them, per channel, first in first out. A
-// message whose receive is posted goes straight into its buffer. One that comes early is kept, up to early_bytes for
-// the peer in all; beyond that it has to wait in the connection.
+// message whose receive is posted goes straight into its buffer. One that comes early is kept. The peer has a credit
+// for that, early_bytes in all; beyond it, the peer offers a message and waits until its receive is posted
+// (tcp_outbox.h).
 #pragma once
 
 #include <algorithm>
@@ -21,30 +22,48 @@ class TcpInbox {
  public:
   TcpInbox(int mine, int peer, std::size_t early_bytes) : mine_(mine), peer_(peer), most_early_(early_bytes) {}
 
-  // CommError when the peer has left the channel.
-  void post(TcpSlot& slot) {
+  // Whether a message that was offered is accepted by it. CommError when the peer has left the channel.
+  bool post(TcpSlot& slot) {
     Queue& queue = queues_[slot.channel];
     if (!queue.early.empty()) {
       const Bytes message = queue.early.pop();
-      early_ -= message.size();
-      return deliver(slot, message);
+      forget(message.size());
+      deliver(slot, message);
+      return false;
     }
     if (queue.left) fail<CommError>("left, and rank ", mine_, " waits for it");
     queue.posted.push(&slot);
+    if (!std::exchange(queue.is_offered, false)) return false;
+    return queue.is_accepted = true;
   }
 
-  // Begins a message. False if it has to wait until its receive is posted.
-  bool begin(std::uint64_t channel, std::uint64_t size) {
+  // The peer has a message for which its credit does not suffice. Whether it is accepted now.
+  bool offer(std::uint64_t channel) {
     Queue& queue = find(channel);
-    if (queue.posted.empty() && size > most_early_ - std::min(most_early_, early_)) return false;
+    if (queue.is_offered || queue.is_accepted) fail<CommError>("offered a message twice");
+    if (queue.closed) return false;  // the peer is about to learn it, and drops the message
+    (queue.posted.empty() ? queue.is_offered : queue.is_accepted) = true;
+    return queue.is_accepted;
+  }
+
+  // The credit that the peer gets back now; 0: none. In large parts, so that it costs nothing.
+  std::uint64_t take_credit() {
+    return free_ < std::max<std::size_t>(most_early_ / 4, 1) ? 0 : std::exchange(free_, 0);
+  }
+
+  // Begins a message. CommError if it is early and beyond the credit.
+  void begin(std::uint64_t channel, std::uint64_t size) {
+    Queue& queue = find(channel);
+    if (queue.posted.empty() && size > most_early_ - early_)
+      fail<CommError>("sent ", size, " bytes before their receive was posted, beyond its credit");
     queue_ = &queue;
     slot_ = queue.posted.empty() ? nullptr : queue.posted.pop();
     size_ = size;
     received_ = 0;
-    if (slot_ != nullptr) return expect_room(*slot_, size_), true;
+    used_credit_ = !std::exchange(queue.is_accepted, false);
+    if (slot_ != nullptr) return expect_room(*slot_, size_);
     early_message_.resize(size_);
     early_ += size_;
-    return true;
   }
 
   // Where the next bytes of the message go.
@@ -58,11 +77,12 @@ class TcpInbox {
     received_ += count;
     if (received_ < size_) return;
     if (slot_ != nullptr) {
+      free_ += used_credit_ ? size_ : 0;
       finish(*std::exchange(slot_, nullptr), size_);
     } else if (queue_->closed) {
-      early_ -= size_;
+      forget(size_);
     } else if (!queue_->posted.empty()) {
-      early_ -= size_;
+      forget(size_);
       deliver(*queue_->posted.pop(), early_message_);
     } else {
       queue_->early.push(std::exchange(early_message_, {}));
@@ -93,7 +113,7 @@ class TcpInbox {
   void close(std::uint64_t channel) {
     Queue& queue = queues_[channel];
     queue.closed = true;
-    while (!queue.early.empty()) early_ -= queue.early.pop().size();
+    while (!queue.early.empty()) forget(queue.early.pop().size());
     if (queue.left) queues_.erase(channel);
   }
 
@@ -109,8 +129,10 @@ class TcpInbox {
   struct Queue {
     Fifo<TcpSlot*> posted;
     Fifo<Bytes> early;
-    bool left = false;    // by the peer
-    bool closed = false;  // at this end
+    bool left = false;         // by the peer
+    bool closed = false;       // at this end
+    bool is_offered = false;   // a message, which waits for a receive
+    bool is_accepted = false;  // the first of `posted` is for a message that was offered
   };
 
   // A peer may be ahead in a channel that this rank has yet to open.
@@ -121,6 +143,11 @@ class TcpInbox {
     return queues_[channel];
   }
 
+  // A message that came early is kept no longer.
+  void forget(std::size_t size) {
+    early_ -= size;
+    free_ += size;
+  }
   void expect_room(const TcpSlot& slot, std::uint64_t size) const {
     if (size > slot.recv->buffer.size())
       throw TcpFailure(mine_, text_of("rank ", mine_, " received ", size, " bytes from rank ", peer_, ", capacity ",
@@ -138,7 +165,8 @@ class TcpInbox {
 
   const int mine_, peer_;
   const std::size_t most_early_;
-  std::size_t early_ = 0;  // bytes of messages that were kept
+  std::size_t early_ = 0;  // bytes of messages that are kept
+  std::size_t free_ = 0;   // credit that was used, and is to be given back
   std::map<std::uint64_t, Queue> queues_;
   bool left_all_ = false;
 
@@ -147,6 +175,7 @@ class TcpInbox {
   TcpSlot* slot_ = nullptr;  // its receive; null: early_message_ takes it
   Bytes early_message_;
   std::size_t size_ = 0, received_ = 0;
+  bool used_credit_ = false;
 };
 
 }  // namespace oktopk

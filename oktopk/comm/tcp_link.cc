@@ -31,30 +31,37 @@ TcpLink::TcpLink(TcpSession session, const TcpLinkOptions& options)
       host_(session.host),
       address_(session.address),
       stream_(std::move(session)),
-      inbox_(options.mine, options.peer, options.early_bytes) {}
+      inbox_(options.mine, options.peer, options.early_bytes) {
+  tell({FrameKind::credit, 0, options.early_bytes, 0, {}}, {});
+}
 
 void TcpLink::send(TcpSlot& slot) {
   if (left_ || inbox_.has_left(slot.channel)) fail<CommError>("left, and rank ", options_.mine, " sends to it");
-  sends_.push(&slot);
+  outbox_.push(slot);
   is_idle_ = false;
 }
 
 void TcpLink::receive(TcpSlot& slot) {
-  inbox_.post(slot);
-  if (!is_blocked_) return;
-  is_blocked_ = false;
-  has_more_ = true;
+  if (inbox_.post(slot)) tell(FrameKind::accept, slot.channel);
+  give_credit();
 }
 
-void TcpLink::tell(FrameKind kind, std::uint64_t channel, Bytes body) {
+void TcpLink::tell(FrameHead head, Bytes body) {
   if (left_ || is_ending_) return;
-  const FrameHead head{kind, static_cast<std::uint32_t>(body.size()), 0, channel, options_.tags};
+  head.length = static_cast<std::uint32_t>(body.size());
+  head.tags = options_.tags;
   control_.push({head, std::move(body)});
   is_idle_ = false;
 }
 
+void TcpLink::give_credit() {
+  const std::uint64_t bytes = inbox_.take_credit();
+  if (bytes > 0) tell({FrameKind::credit, 0, bytes, 0, {}}, {});
+}
+
 void TcpLink::close_channel(std::uint64_t channel) {
   inbox_.close(channel);
+  give_credit();
   tell(FrameKind::leave, channel);
 }
 
@@ -62,17 +69,18 @@ void TcpLink::close_channel(std::uint64_t channel) {
 bool TcpLink::next_piece() {
   if (piece_.is_set) return true;
   piece_.sent = 0;
-  piece_.slot = nullptr;
-  if (!control_.empty()) {
-    std::tie(piece_.head, piece_.own) = control_.pop();
-    piece_.body = piece_.own;
-  } else if (!sends_.empty()) {
-    TcpSlot& slot = *sends_.front();
+  piece_.slot = control_.empty() ? outbox_.next() : nullptr;
+  while (const auto offered = outbox_.next_offer())
+    tell({FrameKind::offer, 0, (*offered)->source.size(), (*offered)->channel, {}}, {});
+  if (piece_.slot != nullptr) {
+    TcpSlot& slot = *piece_.slot;
     const std::size_t left = slot.source.size() - slot.done;
     const std::size_t length = std::min(left, kPieceBytes);
-    piece_.slot = &slot;
     piece_.body = slot.source.subspan(slot.done, length);
     piece_.head = {FrameKind::data, static_cast<std::uint32_t>(length), left, slot.channel, options_.tags};
+  } else if (!control_.empty()) {
+    std::tie(piece_.head, piece_.own) = control_.pop();
+    piece_.body = piece_.own;
   } else {
     return false;
   }
@@ -84,9 +92,7 @@ void TcpLink::end_piece() {
   if (piece_.slot == nullptr) return;
   TcpSlot& slot = *piece_.slot;
   slot.done += piece_.body.size();
-  if (slot.done < slot.source.size()) return;
-  sends_.pop();
-  complete(slot);
+  if (slot.done == slot.source.size()) outbox_.end();
 }
 
 void TcpLink::write() {
@@ -126,7 +132,7 @@ void TcpLink::read() {
 
 // One step further; false when there is nothing more to read now.
 bool TcpLink::read_frames() {
-  if (ended_ || is_blocked_) return false;
+  if (ended_) return false;
   if (reading_ == Reading::head) return read_head();
   return reading_ == Reading::data ? read_data() : read_control();
 }
@@ -166,10 +172,7 @@ bool TcpLink::begin_body() {
   if (!fits || head_.length > kPieceBytes || head_.length > head_.left)
     fail<CommError>("sent a piece of ", head_.length, " bytes out of ", head_.left, ", which does not fit");
   if (!in_message_) {
-    if (!inbox_.begin(head_.channel, head_.left)) {
-      is_blocked_ = true;
-      return false;
-    }
+    inbox_.begin(head_.channel, head_.left);
     in_message_ = true;
     left_data_ = head_.left;
   }
@@ -192,6 +195,7 @@ bool TcpLink::read_data() {
   in_message_ = left_data_ > 0;
   reading_ = Reading::head;
   read_ = 0;
+  give_credit();
   return true;
 }
 
@@ -212,11 +216,21 @@ void TcpLink::obey() {
     case FrameKind::heartbeat:
       return;
     case FrameKind::leave:
+      outbox_.drop(head_.channel);
       return inbox_.leave(head_.channel);
+    case FrameKind::credit:
+      return outbox_.grant(head_.left);
+    case FrameKind::offer:
+      if (inbox_.offer(head_.channel)) tell(FrameKind::accept, head_.channel);
+      return;
+    case FrameKind::accept:
+      outbox_.accept(head_.channel);
+      is_idle_ = false;
+      return;
     case FrameKind::goodbye:
       left_ = true;
       inbox_.leave_all();
-      if (!sends_.empty()) fail<CommError>("left while rank ", options_.mine, " sent to it");
+      if (!outbox_.empty()) fail<CommError>("left while rank ", options_.mine, " sent to it");
       return end();
     case FrameKind::failure: {
       std::int32_t culprit = -1;
@@ -242,7 +256,6 @@ void TcpLink::discard() {
 
 void TcpLink::end() {
   is_ending_ = true;
-  is_blocked_ = false;
   is_idle_ = false;
 }
 
@@ -260,7 +273,7 @@ void TcpLink::own_rest() {
 
 void TcpLink::die(int culprit, const std::string& reason) {
   own_rest();
-  sends_.clear();
+  outbox_.clear();
   inbox_.clear();
   in_message_ = false;
   tell(FrameKind::failure, 0, failure_body(culprit, reason));

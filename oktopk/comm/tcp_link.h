@@ -15,6 +15,7 @@
 #include "oktopk/base/bytes.h"
 #include "oktopk/comm/tcp_frame.h"
 #include "oktopk/comm/tcp_inbox.h"
+#include "oktopk/comm/tcp_outbox.h"
 #include "oktopk/comm/tcp_stream.h"
 
 namespace oktopk {
@@ -38,15 +39,17 @@ class TcpLink {
   void send(TcpSlot& slot);
   void receive(TcpSlot& slot);
 
-  void tell(FrameKind kind, std::uint64_t channel = 0, Bytes body = {});
+  void tell(FrameKind kind, std::uint64_t channel = 0, Bytes body = {}) {
+    tell({kind, 0, 0, channel, {}}, std::move(body));
+  }
   void close_channel(std::uint64_t channel);
 
   void write();
   void read();
   bool wants_write() const { return !is_idle_; }
-  bool wants_read() const { return !ended_ && !is_blocked_; }
+  bool wants_read() const { return !ended_; }
   // Bytes are here that a poll() would not report.
-  bool has_more() const { return !ended_ && !is_blocked_ && has_more_; }
+  bool has_more() const { return !ended_ && has_more_; }
 
   // Nothing is sent after what is in the queue; what comes is not read any more, up to the end of the stream.
   void end();
@@ -56,9 +59,9 @@ class TcpLink {
   bool has_ended() const { return ended_; }
   void give_up() { ended_ = true; }
 
-  // Whether bytes went out or came in since the last call. A peer that has to wait for us, or has left, is not missed.
+  // Whether bytes went out or came in since the last call. A peer that has left is not missed.
   bool take_sent() { return std::exchange(sent_, false); }
-  bool take_heard() { return std::exchange(heard_, false) || is_blocked_ || ended_ || left_; }
+  bool take_heard() { return std::exchange(heard_, false) || ended_ || left_; }
 
  private:
   enum class Reading { head, data, control };
@@ -73,6 +76,8 @@ class TcpLink {
     bool is_set = false;
   };
 
+  void tell(FrameHead head, Bytes body);
+  void give_credit();
   bool next_piece();
   void end_piece();
   void own_rest();
@@ -92,7 +97,7 @@ class TcpLink {
   TcpStream stream_;
   TcpInbox inbox_;
 
-  Fifo<TcpSlot*> sends_;
+  TcpOutbox outbox_;
   Fifo<std::pair<FrameHead, Bytes>> control_;
   Piece piece_;
   bool is_idle_ = true;     // nothing to write
@@ -105,7 +110,6 @@ class TcpLink {
   std::uint64_t left_data_ = 0;  // of a message that has begun
   bool in_message_ = false;
   std::array<std::byte, kMostControlBytes> control_body_{};
-  bool is_blocked_ = false;  // until a receive is posted
   bool has_more_ = false;
   bool left_ = false;   // the peer said goodbye
   bool ended_ = false;  // the peer's stream ended, or broke when nothing was expected

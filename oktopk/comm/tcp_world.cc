@@ -93,7 +93,7 @@ void TcpWorld::push_out(TcpOperation& operation) {
     if (dead_) return;
     if (slot.peer == options_.rank) continue;
     TcpLink& link = *links_[static_cast<std::size_t>(slot.peer)];
-    if (slot.recv == nullptr && slot.is_open) guard(link, [&] { link.write(); });
+    if (link.wants_write()) guard(link, [&] { link.write(); });
     const bool reads = slot.recv != nullptr && link.has_more();
     if (reads) guard(link, [&] { link.read(); });
     is_changed = is_changed || reads || link.wants_write() || link.has_more();  // others may wait for what was read

@@ -35,6 +35,14 @@ class TcpLinks : public testing::Test {
     write_fully(peer.socket, body, soon());
   }
   void put_message(const Message& body) { put(head_of(body), body); }
+  void grant(std::uint64_t bytes) { put({FrameKind::credit, 0, bytes, 0, kTags}), link.read(); }
+  // The frame that the link sends next.
+  FrameHead take_head() {
+    link.write();
+    FrameHead head{};
+    read_fully(peer.socket, std::as_writable_bytes(std::span(&head, 1)), soon());
+    return head;
+  }
   static FrameHead head_of(const Message& body) {
     return {FrameKind::data, static_cast<std::uint32_t>(body.size()), body.size(), kChannel, kTags};
   }
@@ -95,29 +103,92 @@ TEST_F(TcpLinks, message_goes_into_a_posted_receive) {
   EXPECT_EQ(conformance::arrived(recv), sent);
 }
 
-TEST_F(TcpLinks, early_messages_wait_in_order_up_to_the_bound) {
+TEST_F(TcpLinks, early_messages_wait_in_order_and_their_credit_comes_back) {
+  EXPECT_EQ(take_head().left, 1000u) << "the first credit";
   std::vector<Message> sent;
-  for (int i = 0; i < 3; ++i) sent.push_back(message(1, 0, i, 400));
+  for (int i = 0; i < 2; ++i) sent.push_back(message(1, 0, i, 400));
   for (const Message& one : sent) put_message(one);
   link.read();
-  EXPECT_FALSE(link.wants_read()) << "the third one is beyond the bound";
+  EXPECT_FALSE(link.wants_write());
   for (const Message& one : sent) {
     receive();
-    if (link.has_more()) link.read();
     ASSERT_EQ(operation.open, 0u);
     EXPECT_EQ(conformance::arrived(recv), one);
+    const FrameHead head = take_head();
+    EXPECT_EQ(head.kind, FrameKind::credit);
+    EXPECT_EQ(head.left, 400u);
   }
-  EXPECT_TRUE(link.wants_read());
+}
+
+TEST_F(TcpLinks, early_message_beyond_the_credit_is_refused) {
+  put_message(message(1, 0, 0, 700));
+  link.read();
+  expect_refused(head_of(message(1, 0, 1, 301)), "301 bytes before their receive was posted, beyond its credit");
 }
 
 TEST_F(TcpLinks, message_of_a_wild_size_allocates_nothing) {
-  put({FrameKind::data, 100, std::uint64_t{1} << 60, kChannel, kTags});
+  expect_refused({FrameKind::data, 100, std::uint64_t{1} << 60, kChannel, kTags}, "beyond its credit");
+}
+TEST_F(TcpLinks, message_of_a_wild_size_does_not_fit_its_receive) {
+  receive();
+  expect_refused({FrameKind::data, 100, std::uint64_t{1} << 60, kChannel, kTags}, "capacity 2000");
+}
+
+TEST_F(TcpLinks, accepting_what_was_not_offered_is_refused) {
+  expect_refused({FrameKind::accept, 0, 0, kChannel, kTags}, "not offered");
+}
+TEST_F(TcpLinks, second_offer_in_a_channel_is_refused) {
+  put({FrameKind::offer, 0, 5000, kChannel, kTags});
   link.read();
-  EXPECT_FALSE(link.wants_read());
-  EXPECT_THROW((receive(), link.read()), CommError);  // larger than the capacity
+  expect_refused({FrameKind::offer, 0, 5000, kChannel, kTags}, "offered a message twice");
+}
+
+// A message beyond the credit waits for its receive; it passes none of its channel, and holds up no other channel.
+TEST_F(TcpLinks, message_beyond_the_credit_is_offered_and_others_pass_it) {
+  take_head();
+  grant(50);
+  const Message large = message(0, 1, 0, 60), small = message(0, 1, 1, 10);
+  TcpOperation sends;
+  const std::vector<std::pair<std::uint64_t, Message>> order = {{1, large}, {1, small}, {2, small}};
+  for (const auto& [channel, body] : order) sends.slots.push_back({&sends, 1, channel, body, nullptr});
+  sends.open = sends.slots.size();
+  for (TcpSlot& slot : sends.slots) link.send(slot);
+  const auto expect_data = [&](std::uint64_t channel, const Message& body) {
+    const FrameHead head = take_head();
+    EXPECT_EQ(head.kind, FrameKind::data);
+    EXPECT_EQ(head.channel, channel);
+    Message got(head.length);
+    read_fully(peer.socket, got, soon());
+    EXPECT_EQ(got, body);
+  };
+  expect_data(2, small);
+  const FrameHead offer = take_head();
+  EXPECT_EQ(offer.kind, FrameKind::offer);
+  EXPECT_EQ(offer.left, 60u);
+  EXPECT_EQ(sends.open, 2u);
+  EXPECT_FALSE(link.wants_write()) << "the second one of the channel waits behind the first";
+  put({FrameKind::accept, 0, 0, 1, kTags});
+  link.read();
+  expect_data(1, large);
+  expect_data(1, small);
+  EXPECT_EQ(sends.open, 0u);
+}
+
+// Nobody will receive it: the send ends as that of a message which was dropped over there.
+TEST_F(TcpLinks, message_that_was_offered_ends_when_the_peer_leaves_the_channel) {
+  const Message large = message(0, 1, 0, 60);
+  operation.slots.push_back({&operation, 1, kChannel, large, nullptr});
+  operation.open = 1;
+  link.send(operation.slots[0]);
+  link.write();
+  EXPECT_EQ(operation.open, 1u);
+  put({FrameKind::leave, 0, 0, kChannel, kTags});
+  link.read();
+  EXPECT_EQ(operation.open, 0u);
 }
 
 TEST_F(TcpLinks, dying_half_way_through_a_piece_still_tells_why) {
+  grant(4'000'000);
   const Message large = message(0, 1, 0, 4'000'000);
   operation.slots.push_back({&operation, 1, kChannel, large, nullptr});
   operation.open = 1;

@@ -5,12 +5,17 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
+#include <list>
+#include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "oktopk/base/error.h"
+#include "oktopk/base/random.h"
 #include "oktopk/comm/collectives.h"
 #include "tests/support/communicator_conformance.h"
 #include "tests/support/tcp_world.h"
@@ -126,6 +131,75 @@ TEST(Tcp, early_messages_beyond_the_bound_wait_and_arrive_in_order) {
         }
         for (Pending& pending : pendings) pending.wait();
       });
+}
+
+// Rank 1 waits in the second part before it posts the receive of the first: the large message must not be in the way.
+TEST(Tcp, early_message_of_one_part_does_not_hold_up_another) {
+  run_changed(
+      2, [](TcpOptions& options) { options.early_bytes = 100'000; },
+      [&](Communicator& comm) {
+        const auto first = comm.split(0, comm.rank()), second = comm.split(0, comm.rank());
+        const Message large = message(0, 0, 0, 10'000'000), small = message(0, 0, 1, 1000);
+        if (comm.rank() == 0) {
+          const Send one{1, large}, two{1, small};
+          Pending pending = first->start({&one, 1}, {});
+          second->exchange({&two, 1}, {});
+          pending.wait();
+        } else {
+          Message in(small.size()), much(large.size());
+          Recv two{0, in, 0}, one{0, much, 0};
+          second->exchange({}, {&two, 1});
+          EXPECT_EQ(in, small);
+          first->exchange({}, {&one, 1});
+          EXPECT_TRUE(much == large);
+        }
+        barrier(comm);
+      });
+}
+
+// Message i of a part, of any size up to 90,000 bytes.
+Message message_of(int from, std::size_t part, std::size_t i) {
+  return message(from, static_cast<int>(part), static_cast<int>(i), (part * 7919 + i * 104'729) % 90'000);
+}
+
+// Starts all sends at once, and receives part by part in an order of its own, so that every rank has messages of all
+// sizes for which nobody waits yet.
+void receive_parts_in_any_order(Communicator& comm, std::uint64_t seed) {
+  constexpr std::size_t kParts = 5, kMessages = 8;
+  const std::array peers = {neighbour(comm, 1), neighbour(comm, -1)};
+  std::vector<std::unique_ptr<Communicator>> parts;
+  std::vector<std::size_t> order;
+  for (std::size_t part = 0; part < kParts; ++part) {
+    parts.push_back(comm.split(0, comm.rank()));
+    order.push_back(part);
+  }
+  std::list<Message> sent;
+  std::vector<Pending> pendings;
+  for (std::size_t i = 0; i < kMessages; ++i)
+    for (std::size_t part = 0; part < kParts; ++part)
+      for (const int peer : peers) {
+        const Send send{peer, sent.emplace_back(message_of(comm.rank(), part, i))};
+        pendings.push_back(parts[part]->start({&send, 1}, {}));
+      }
+  Random random(seed, static_cast<std::uint64_t>(comm.rank()));
+  for (std::size_t i = kParts; i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+  Message in(90'000);
+  for (const std::size_t part : order)
+    for (const int peer : peers)
+      for (std::size_t i = 0; i < kMessages; ++i) {
+        Recv recv{peer, in, 0};
+        parts[part]->exchange({}, {&recv, 1});
+        ASSERT_EQ(conformance::arrived(recv), message_of(peer, part, i));
+      }
+  for (Pending& pending : pendings) pending.wait();
+  barrier(comm);
+}
+
+TEST(Tcp, receives_of_parts_in_any_order_never_deadlock) {
+  for (const std::size_t early : {0, 1, 1000, 100'000})
+    run_changed(
+        3, [&](TcpOptions& options) { options.early_bytes = early; },
+        [&](Communicator& comm) { receive_parts_in_any_order(comm, early); });
 }
 
 TEST(Tcp, large_exchange_goes_on_while_nobody_waits) {
