@@ -18,6 +18,8 @@ from oktopk._core import CommError, PythonCommunicator, UsageError, calibrate
 
 Timeout = Union[float, timedelta]
 DEFAULT_SECONDS = 1800.0  # torch.distributed's own
+DEFAULT_SILENCE = 30.0  # a rank that shows no sign of life for so long is lost; a thread of its own shows them
+LEAST_SILENCE = 0.1  # that of transport tcp
 HOST_BACKENDS = ("gloo", "mpi", "ucc")
 
 
@@ -41,22 +43,43 @@ def as_group(given: Optional[Any]) -> Any:
     return given.get_group()
 
 
-def check_timeout(timeout: Optional[Timeout]) -> None:
-    """UsageError unless it is a time: seconds, a timedelta, or None."""
-    if timeout is None:
-        return
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    if not (is_number and math.isfinite(seconds) and seconds > 0):
-        raise UsageError(f"oktopk: timeout = {timeout!r}, but it must be positive: seconds or a datetime.timedelta")
+def check_waits(timeout: Optional[Timeout], silence: Optional[Timeout]) -> None:
+    """UsageError unless both are times: seconds, a timedelta, or None."""
+    _seconds("timeout", timeout)
+    silence_of(silence)
+
+
+def refuse_waits(timeout: Optional[Timeout], silence: Optional[Timeout]) -> None:
+    """UsageError where one of them is given beside a communicator, which has its own."""
+    for name, value in (("timeout", timeout), ("silence", silence)):
+        if value is not None:
+            raise UsageError(f"oktopk: {name} = {value!r} beside a communicator: give it to the communicator")
 
 
 def seconds_of(timeout: Optional[Timeout], group: Any) -> float:
     """The timeout in seconds; None: the one that the process group was made with."""
-    check_timeout(timeout)
-    if timeout is None:
-        return _seconds_of_group(group)
-    return timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
+    seconds = _seconds("timeout", timeout)
+    return _seconds_of_group(group) if seconds is None else seconds
+
+
+def silence_of(silence: Optional[Timeout]) -> float:
+    """The silence in seconds; None: the default."""
+    seconds = _seconds("silence", silence)
+    if seconds is None:
+        return DEFAULT_SILENCE
+    if seconds < LEAST_SILENCE:
+        raise UsageError(f"oktopk: silence = {silence!r}, but it must be at least {LEAST_SILENCE} s")
+    return seconds
+
+
+def _seconds(name: str, value: Optional[Timeout]) -> Optional[float]:
+    if value is None:
+        return None
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if not (is_number and math.isfinite(seconds) and seconds > 0):
+        raise UsageError(f"oktopk: {name} = {value!r}, but it must be positive: seconds or a datetime.timedelta")
+    return float(seconds)
 
 
 def _seconds_of_group(group: Any) -> float:

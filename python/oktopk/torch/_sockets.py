@@ -21,7 +21,6 @@ from oktopk._core import CommError, NativeMessages, UsageError, make_random_secr
 VARIABLE = "OKTOPK_TORCH_MESSAGES"  # tcp or gloo; absent: tcp where all ranks have it
 CHOICES = ("tcp", "gloo")
 _CONNECT_SECONDS = 60.0
-SILENT_SECONDS = 30.0  # a rank that shows no sign of life for so long is lost; a thread of its own shows them
 _open: "weakref.WeakSet[Any]" = weakref.WeakSet()  # transports that have native messages
 
 
@@ -33,7 +32,7 @@ def wanted() -> bool:
     return tcp_available() and choice != "gloo"
 
 
-def connect(group: Any, seconds: float) -> Optional[NativeMessages]:
+def connect(group: Any, seconds: float, silence: float) -> Optional[NativeMessages]:
     """Collective over the group, whose ranks all want it: messages between its ranks, or None where one failed."""
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     first: List[Any] = [(make_random_secret(), make_random_secret()) if rank == 0 else None]
@@ -53,7 +52,7 @@ def connect(group: Any, seconds: float) -> Optional[NativeMessages]:
             interface=interface(),
             timeout=seconds,
             join_timeout=patience,
-            silence=SILENT_SECONDS,
+            silence=silence,
         )
     except (CommError, UsageError) as error:
         trouble = str(error)

@@ -53,6 +53,7 @@ class Steps(Guarded):
     min_numel: int
     host_staging: bool
     timeout: Any
+    silence: Any
     options: Any
     iteration: int
 
@@ -122,8 +123,8 @@ class Steps(Guarded):
         device = torch.device("cpu") if self.host_staging else bucket.buffer.device
         is_open = _choice.is_open(self.options, group, device)
         on_gpu = is_open or stays_on_gpu(self.options, group, device)
-        is_alone = on_gpu or wants_node(self.options, group, device)  # no other thread uses the group
-        self._comm = comm = self._comm or communicator(group, self.timeout, concurrent=not is_alone)
+        is_shared = not (on_gpu or wants_node(self.options, group, device))  # other threads use the group, too
+        self._comm = comm = self._comm or communicator(group, self.timeout, silence=self.silence, concurrent=is_shared)
         self._on_gpu = on_gpu or has_node(comm, self.options, device)
         if self._on_gpu:
             self._worker = HookStream("oktopk", self._stop)
@@ -251,9 +252,8 @@ class Steps(Guarded):
         bucket.buffer.zero_()
         if policy == "error":
             raise UsageError(
-                f"oktopk: the dense mean of bucket {bucket.number} in iteration {bucket.iteration} "
-                "is not finite: some rank's gradient holds nan or inf, or the sum overflows "
-                "(nan_policy='skip' leaves such steps out)"
+                f"oktopk: the dense mean of bucket {bucket.number} in iteration {bucket.iteration} is not finite: some "
+                "rank's gradient holds nan or inf, or the sum overflows (nan_policy='skip' leaves such steps out)"
             )
 
     def _exchange(self, bucket: Bucket) -> None:

@@ -50,6 +50,7 @@ def register_fsdp(
     grad_scaler: Optional[Any] = None,
     host_staging: bool = False,
     timeout: Optional[Timeout] = None,
+    silence: Optional[Timeout] = None,
     total_steps: Optional[int] = None,
     codec: Optional[str] = None,
     decay: Optional[float] = None,
@@ -63,7 +64,7 @@ def register_fsdp(
 
     replicate_group: the ranks that hold the same shard as this one: a process group, or the dimension of a DeviceMesh.
         Their weights must be equal at the start.
-    density, preset, host_staging, timeout, codec, decay: as in oktopk.torch.Reducer.
+    density, preset, host_staging, timeout, silence, codec, decay: as in oktopk.torch.Reducer.
     start_iter: the number of dense steps at the start (docs/learning.md recommends how many); with total_steps, a share
         of all steps from 0 to below 1.
     min_numel: parameter groups with fewer values in a shard are synchronised densely.
@@ -93,7 +94,7 @@ def register_fsdp(
     given: Dict[str, Any] = {"density": share, "preset": preset, "codec": codec, "decay": decay, **options}
     check_options(given)
     least = count("min_numel", min_numel, 0)
-    comm = communicator(group, timeout)
+    comm = communicator(group, timeout, silence=silence)
     Reducer(max(given.get("k") or 1, 1024), communicator=comm, host_staging=host_staging, **given)  # do they fit?
     most = max(shard_values(g) for _, _, g in named)
     choice = None if host_staging else choice_of(comm, given, named[0][2].device, most)

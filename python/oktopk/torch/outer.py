@@ -48,7 +48,7 @@ class LocalSteps:
     copied to the others. The inner optimiser's state stays local, and so do buffers (such as the statistics of batch
     normalisation). In an ElasticWorld the members begin with the same weights, and one that joins gets the global ones.
 
-    parameters, process_group, preset, host_staging, timeout, communicator: as in oktopk.torch.Reducer.
+    parameters, process_group, preset, host_staging, timeout, silence, communicator: as in oktopk.torch.Reducer.
     every: local steps per outer step.
     density: the share of the pseudo-gradient's values that an outer step sends (default: 0.02 unless k is given).
     codec: the coding of the exchanged entries; "elias_fano+fp32" is exact.
@@ -71,6 +71,7 @@ class LocalSteps:
         nesterov: bool = True,
         host_staging: bool = False,
         timeout: Optional[Timeout] = None,
+        silence: Optional[Timeout] = None,
         communicator: Optional[AnyWorld] = None,
         **options: Unpack[MoreOptions],
     ):
@@ -90,6 +91,7 @@ class LocalSteps:
             decay=decay,
             host_staging=host_staging,
             timeout=timeout,
+            silence=silence,
             communicator=communicator,
             **options,
         )

@@ -32,6 +32,7 @@ from oktopk.torch._group import (
     seconds_of,
     serves,
     sibling,
+    silence_of,
     sums_group,
 )
 from oktopk.transport import Bytes, Message
@@ -48,6 +49,7 @@ def communicator(
     process_group: Optional[Any] = None,
     timeout: Optional[Timeout] = None,
     *,
+    silence: Optional[Timeout] = None,
     concurrent: bool = False,
 ) -> PythonCommunicator:
     """The ranks of a process group, or of a DeviceMesh of one dimension (default: all ranks). Collective over the
@@ -55,6 +57,8 @@ def communicator(
 
     timeout: seconds, or a datetime.timedelta, after which a wait gives up; default: the one that the group was made
         with, as by init_process_group(timeout=...).
+    silence: seconds, or a datetime.timedelta, at least 0.1 s and the same on all ranks (default: 30 s). A rank that
+        shows no sign of life for so long is lost; a thread of its own shows them. Messages over Gloo have none.
     concurrent: True where one thread uses the communicator while others use the process group. Dense sums then get a
         group of their own: the ranks could not keep the order of two threads.
     """
@@ -64,20 +68,32 @@ def communicator(
             "init_process_group() first (torchrun sets the variables it needs)"
         )
     group = as_group(process_group)
-    seconds = seconds_of(timeout, group)
+    seconds, silent = seconds_of(timeout, group), silence_of(silence)
     if dist.get_rank(group) < 0:
         raise UsageError("oktopk: this rank is not a member of the process group")
     ours = sibling(group, seconds)
     transport = ProcessGroupTransport(ours, sums=sums_group(group, ours, seconds, concurrent))
     told: List[Any] = [None] * transport.size
-    dist.all_gather_object(told, (socket.gethostname(), _sockets.wanted()), group=ours)
-    transport.hosts = hosts = [host for host, _ in told]
+    dist.all_gather_object(told, (socket.gethostname(), _sockets.wanted(), silent), group=ours)
+    _require_one_silence([other for _, _, other in told])
+    transport.hosts = hosts = [host for host, _, _ in told]
     transport.ranks_of_host = hosts.count(hosts[transport.rank])
-    if transport.size > 1 and all(wants for _, wants in told):
-        _sockets.use(transport, _sockets.connect(ours, seconds))
+    transport.silence = silent
+    if transport.size > 1 and all(wants for _, wants, _ in told):
+        _sockets.use(transport, _sockets.connect(ours, seconds, silent))
     comm = PythonCommunicator(transport, seconds)
     flight.watch(comm)
     return comm
+
+
+def _require_one_silence(told: List[float]) -> None:
+    """A rank with a longer one shows its signs of life too seldom for the others. told: by rank."""
+    odd = next((rank for rank, seconds in enumerate(told) if seconds != told[0]), None)
+    if odd is not None:
+        raise UsageError(
+            f"oktopk: ranks have different options: rank 0 has 'silence {told[0]} s', rank {odd} has "
+            f"'silence {told[odd]} s': give all ranks the same"
+        )
 
 
 class _Room(NamedTuple):
@@ -115,6 +131,7 @@ class ProcessGroupTransport:
         self.gpus: Dict[int, Any] = {}  # native devices, by number (_gpu.py)
         self.nodes: Dict[str, Any] = {}  # of GPUs, by their ranks (_nodes.py)
         self.ranks_of_host = 1  # of this group, on the host of this rank
+        self.silence: Optional[float] = None  # of the native messages, in seconds
         self.hosts: List[Any] = []  # by rank, the name of its host; empty: not known
         # split() gives the same object for the same ranks: for parts that are used one after the other, in one order.
         self.shares_parts = False

@@ -25,7 +25,7 @@ from oktopk.reducer import ReducerBase
 from oktopk.torch._choice import choice_of, with_choice
 from oktopk.torch._sharded import make_reducer
 from oktopk.torch._spans import Span, arrived_of
-from oktopk.torch._group import Timeout
+from oktopk.torch._group import Timeout, refuse_waits
 from oktopk.torch._settings import density_of
 from oktopk.torch._world import AnyWorld
 from oktopk.torch.checkpoint import Place, unwrap, wrap
@@ -56,6 +56,8 @@ class Reducer(Recorded, ReducerBase):
     host_staging: True copies tensors of an accelerator to the host and back in every step. CUDA tensors do not need it:
         without it their GPU selects, and keeps what is unsent.
     timeout: seconds, or a timedelta, after which a wait for another rank gives up (default: that of the process group).
+    silence: seconds, or a timedelta, after which a rank without a sign of life is lost (default: 30 s); at least 0.1 s,
+        the same on all ranks. A thread of its own shows them, also during long computations.
     communicator: used instead of one made of process_group. Reducers may share one as long as all ranks use them in the
         same order. A world whose members change has one Reducer (docs/elastic_pytorch.md).
     codec: the coding of entries on the wire; None: the preset's own.
@@ -71,6 +73,7 @@ class Reducer(Recorded, ReducerBase):
         preset: str = "auto",
         host_staging: bool = False,
         timeout: Optional[Timeout] = None,
+        silence: Optional[Timeout] = None,
         communicator: Optional[AnyWorld] = None,
         codec: Optional[str] = None,
         decay: Optional[float] = None,
@@ -85,7 +88,9 @@ class Reducer(Recorded, ReducerBase):
             self._layout = Layout(parameters, host_staging)
             n = self._layout.n
         named = {"density": density_of(density, options, 0.01), "preset": preset, "codec": codec, "decay": decay}
-        comm: Any = communicator or make_communicator(process_group, timeout)
+        if communicator is not None:
+            refuse_waits(timeout, silence)
+        comm: Any = communicator or make_communicator(process_group, timeout, silence=silence)
         self._comm = comm
         self._wanted: Dict[str, Any] = {**named, **options}
         home = None if self._layout is None else self._layout.home

@@ -19,7 +19,7 @@ from oktopk._core import UsageError
 from oktopk.flight import Recorded
 from oktopk.options import MoreOptions, require_known, show_options
 from oktopk.torch._counters import CompressionStats
-from oktopk.torch._group import Timeout, check_timeout
+from oktopk.torch._group import Timeout, check_waits
 from oktopk.torch._owner import group_of
 from oktopk.torch._saved import Saved
 from oktopk.torch._settings import active, count, density_of, first_sparse_step, truth
@@ -59,6 +59,8 @@ class OkTopkState(Recorded, Steps):
     callback: called after each sparse bucket with a dict of metrics (oktopk.metrics).
     total_steps: the steps of the whole run; needed for a start_iter that is a share.
     decay: multiplies the unsent values in each step; 1 (the default) forgets nothing.
+    silence: seconds, or a timedelta, after which a rank without a sign of life is lost (default: 30 s); at least 0.1 s,
+        the same on all ranks. A thread of its own shows them, also during long computations.
     options: those of every Reducer, at the end of this text (oktopk/options.py). Density, k and budget hold for each
         bucket; a bucket of no more than k values is dense.
     """
@@ -80,10 +82,11 @@ class OkTopkState(Recorded, Steps):
         callback: Optional[Callable[[Metrics], None]] = None,
         total_steps: Optional[int] = None,
         decay: Optional[float] = None,
+        silence: Optional[Timeout] = None,
         **options: Unpack[MoreOptions],
     ):
         require_known(OkTopkState.__init__, options)
-        check_timeout(timeout)
+        check_waits(timeout, silence)
         given = density_of(density, options, 0.01)
         named = {"density": given, "preset": preset, "codec": codec, "decay": decay}
         vars(self).update(
@@ -92,6 +95,7 @@ class OkTopkState(Recorded, Steps):
             min_numel=count("min_numel", min_numel, 0),
             host_staging=truth("host_staging", host_staging),
             timeout=timeout,
+            silence=silence,
             options=MappingProxyType({**named, **options}),
         )
         self.process_group = process_group
@@ -172,14 +176,14 @@ class OkTopkState(Recorded, Steps):
 
     def __getstate__(self) -> Dict[str, Any]:
         """Process group, GradScaler, callback and trace are not saved: set them after loading."""
-        names = ("preset", "start_iter", "min_numel", "host_staging", "timeout")
+        names = ("preset", "start_iter", "min_numel", "host_staging", "timeout", "silence")
         settings = {name: getattr(self, name) for name in names}
         settings["options"] = {k: v for k, v in self.options.items() if k != "trace"}
         return {**settings, "state": self.state_dict()}
 
     def __setstate__(self, pickled: Dict[str, Any]) -> None:
         state = pickled.pop("state")
-        vars(self).update({**pickled, "options": MappingProxyType(pickled["options"])})
+        vars(self).update({"silence": None, **pickled, "options": MappingProxyType(pickled["options"])})
         self.process_group = self.grad_scaler = self.callback = None
         self._reset()
         self.load_state_dict(state)

@@ -28,6 +28,7 @@ from torchft.process_group import ProcessGroupWrapper, create_store_client  # no
 from oktopk import _core, flight  # noqa: E402
 from oktopk._core import CommError, UsageError  # noqa: E402
 from oktopk.torch import _sockets  # noqa: E402
+from oktopk.torch._group import DEFAULT_SILENCE  # noqa: E402
 
 _KEY = "oktopk"  # of our state in the Manager
 
@@ -96,7 +97,7 @@ class _Messages:
             interface=_sockets.interface(),
             timeout=seconds,
             join_timeout=seconds,
-            silence=min(seconds, _sockets.SILENT_SECONDS),
+            silence=min(seconds, DEFAULT_SILENCE),
         )
         _sockets.use(self, messages)
 

@@ -3,14 +3,21 @@
 rank that dies is named at once."""
 
 import os
+import pickle
+import signal
+import subprocess
+from datetime import timedelta
 
 import numpy as np
 import pytest
+import torch
 import torch.distributed as dist
 from ranks import in_processes
 
 import oktopk
+import oktopk.torch
 from oktopk._core import tcp_available
+from oktopk.torch import communicator
 from oktopk.torch._sockets import VARIABLE
 
 if not tcp_available():
@@ -25,8 +32,6 @@ def dense(update, n):
 
 def updates(rank, P, messages):
     """Steps of three presets, and of nodes of two ranks, as one vector."""
-    from oktopk.torch.process_group import communicator
-
     os.environ[VARIABLE] = messages
     comm = communicator(timeout=30)
     assert (comm.python_transport.native is not None) == (messages == "tcp" and P > 1)
@@ -52,8 +57,6 @@ def test_sockets_and_gloo_give_the_same_bits(P):
 
 def one_rank_has_no_sockets(rank, P, why):
     from oktopk.torch import _sockets
-    from oktopk.torch.process_group import communicator
-
     os.environ[VARIABLE] = "gloo" if rank == 1 and why == "wants gloo" else "tcp"
     if rank == 1 and why == "cannot connect":
         _sockets.interface = lambda: "no-such-interface"
@@ -68,8 +71,6 @@ def test_all_ranks_stay_with_gloo_where_one_has_no_sockets(P, why):
 
 
 def bad_variable(rank, P):
-    from oktopk.torch.process_group import communicator
-
     os.environ[VARIABLE] = "pigeons"
     with pytest.raises(oktopk.UsageError, match="'pigeons', but it must be one of tcp, gloo"):
         communicator(timeout=10)
@@ -86,8 +87,6 @@ ALIVE = []  # what a rank must not close before its process ends
 def rank_two_dies(rank, P):
     """Its process ends without a goodbye, as one that is killed."""
     from oktopk.torch import _sockets
-    from oktopk.torch.process_group import communicator
-
     os.environ[VARIABLE] = "tcp"
     reducer = oktopk.Reducer(communicator(timeout=80), 1000, preset="circulant")
     reducer.step(np.ones(1000, np.float32))
@@ -104,3 +103,50 @@ def rank_two_dies(rank, P):
 
 def test_a_rank_that_dies_is_named_before_the_timeout():
     assert all(in_processes(4, rank_two_dies, timeout=60))
+
+
+def rank_one_is_stopped(rank, P):
+    """It continues when the others have given it up."""
+    os.environ[VARIABLE] = "tcp"
+    reducer = oktopk.torch.Reducer(1000, preset="circulant", timeout=80, silence=timedelta(seconds=1))
+    reducer.reduce(torch.ones(1000))
+    dist.barrier()
+    if rank == 1:
+        subprocess.Popen(["sh", "-c", f"sleep 4; kill -CONT {os.getpid()}"])
+        os.kill(os.getpid(), signal.SIGSTOP)
+    words = "" if rank == 1 else r"rank 1 \(.*\) has been silent for 1 s"
+    with pytest.raises(oktopk.CommError, match=words):
+        for _ in range(10):
+            reducer.reduce(torch.ones(1000))
+    return True
+
+
+def test_a_rank_that_is_stopped_is_named_after_the_silence():
+    assert all(in_processes(3, rank_one_is_stopped, timeout=60))
+
+
+def odd_silences(rank, P):
+    """UsageErrors of all ranks, before anything is connected."""
+    words = "rank 0 has 'silence 3.0 s', rank 2 has 'silence 30.0 s': give all ranks the same"
+    with pytest.raises(oktopk.UsageError, match=words):
+        communicator(timeout=20, silence=None if rank == 2 else 3)
+    with pytest.raises(oktopk.UsageError, match="silence = -1, but it must be positive"):
+        oktopk.torch.Reducer(10, silence=-1)
+    comm = communicator(timeout=20, silence=3)
+    for waits, words in (({"silence": 2.0}, "silence = 2.0"), ({"timeout": 1}, "timeout = 1")):
+        with pytest.raises(oktopk.UsageError, match=f"{words} beside a communicator"):
+            oktopk.torch.Reducer(10, communicator=comm, **waits)
+    return True
+
+
+def test_a_silence_that_ranks_do_not_share_or_that_has_no_effect_is_refused():
+    assert all(in_processes(3, odd_silences))
+
+
+def test_a_pickled_state_keeps_its_silence():
+    state = oktopk.torch.OkTopkState(silence=5)
+    assert pickle.loads(pickle.dumps(state)).silence == 5
+    saved = state.__getstate__()
+    del saved["silence"]  # of a version without it
+    state.__setstate__(saved)
+    assert state.silence is None
