@@ -50,6 +50,12 @@ class Arbiter {
   }
 
   std::size_t candidates() const { return candidates_.size(); }
+  // Why a candidate that gave up was not let in.
+  std::string why_it_waits() const {
+    if (!members_.empty()) return text_of("the job has ", members_.size(), " members, who let others in after a step");
+    return text_of(epoch_ == 0 ? "the first epoch" : "all members have gone, and a new start", " needs ", least_,
+                   " members; beside this one there are ", candidates_.size());
+  }
 
   // The next epoch, if it is due.
   std::optional<Membership> decide(Time now) {

@@ -25,7 +25,7 @@ enum class RequestKind : std::uint8_t {
   nothing = 'n',
   join = 'j',        // number: least members of the first epoch; reply: membership, when it is decided
   report = 'r',      // number: committed steps; reply: membership, or refused
-  candidates = 'c',  // reply: candidates, with their number
+  candidates = 'c',  // reply: candidates, with their number; value: why they wait
   membership = 'm',  // number: the id of the member; value: write_membership()
   refused = 'x',     // value: why
 };

@@ -192,7 +192,8 @@ class RendezvousServer::Service {
     if (request.kind == RequestKind::join) return join(client, request);
     if (request.kind == RequestKind::report) return report(client, request);
     if (request.kind == RequestKind::candidates)
-      return client.reply({.kind = RequestKind::candidates, .number = arbiter_.candidates()});
+      return client.reply(
+          {.kind = RequestKind::candidates, .number = arbiter_.candidates(), .value = arbiter_.why_it_waits()});
     if (request.kind != RequestKind::get || !client.wanted.empty() || request.key.empty())
       fail<CommError>("sent a request that there is not");
     const auto most = static_cast<std::uint64_t>(in_seconds(kLongestTimeout) * 1000);

@@ -20,7 +20,7 @@ class TcpElasticWorld final : public ElasticWorld {
         arbiter_({options_.rendezvous, options_.secret, options_.job, options_.encrypt, options_.join_timeout}) {
     require(options.least >= 1, "tcp: least = ", options.least, ", must be at least 1");
     const auto least = static_cast<std::uint64_t>(options.least);
-    enter(arbiter_.ask_once({.kind = RequestKind::join, .number = least}, {}), 0);
+    enter(join(least), 0);
   }
 
   Communicator& comm() override { return *comm_; }
@@ -44,6 +44,23 @@ class TcpElasticWorld final : public ElasticWorld {
   }
 
  private:
+  RendezvousRequest join(std::uint64_t least) {
+    try {
+      return arbiter_.ask_once({.kind = RequestKind::join, .number = least}, {});
+    } catch (const CommError& error) {
+      fail<CommError>(error.what(), find_reason());
+    }
+  }
+
+  // Why nobody has let this member in, as far as the arbiter can tell; it does not wait there any more.
+  std::string find_reason() {
+    try {
+      return "; " + arbiter_.ask_once({.kind = RequestKind::candidates}, {}).value;
+    } catch (const CommError&) {
+      return {};  // it cannot be reached
+    }
+  }
+
   RendezvousRequest report(std::uint64_t committed) {
     return arbiter_.ask_once({.kind = RequestKind::report, .number = committed}, {});
   }

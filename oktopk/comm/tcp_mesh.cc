@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -22,6 +23,8 @@ using MeshClock = std::chrono::steady_clock;
 constexpr std::string_view kFilePrefix = "file:";
 constexpr auto kRetryPause = std::chrono::milliseconds(20);
 constexpr auto kMostPerAddress = std::chrono::seconds(5);
+constexpr Communicator::Duration kLongestTurn = std::chrono::seconds(1);  // of the wait for one lower rank
+constexpr auto kShortestGet = std::chrono::milliseconds(1);               // some stores take none for for ever
 
 void check_tcp_options(const TcpOptions& options) {
   require(options.size >= 1, "tcp: a world of size ", options.size, ", must be at least 1");
@@ -102,6 +105,9 @@ std::string key_of(const TcpOptions& options, int rank) {
   return text_of("oktopk/", options.job, "/", options.epoch, "/", rank);
 }
 
+// The key by which a rank says that it has reached all lower ranks.
+std::string mark_of(const TcpOptions& options, int rank) { return key_of(options, rank) + "/met"; }
+
 // The address to listen at, and those to tell the others.
 struct Place {
   Socket socket;
@@ -147,23 +153,60 @@ std::vector<TcpTarget> read_entry(const std::string& text, int rank) {
   return targets;
 }
 
-// Reads the entry of the lower rank and tries its addresses, again and again until the deadline.
-TcpSession connect_to_rank(const KeyValueStore& store, const std::string& key, const TcpIdentity& mine, int rank,
-                           Deadline deadline) {
-  std::string why = "did not come to the rendezvous";
-  while (true) {
-    const auto left = deadline - MeshClock::now();
-    if (left <= MeshClock::duration::zero()) fail<CommError>("rank ", rank, ": ", why);
-    const std::optional<std::string> entry = store.get(key, left);
-    if (!entry.has_value()) continue;
-    for (const TcpTarget& target : read_entry(*entry, rank)) try {
-        return connect_session(target, mine, std::min<Deadline>(deadline, MeshClock::now() + kMostPerAddress));
+// Connects to the lower ranks by turns: one that is missing does not hide this rank from the others.
+class LowerRanks {
+ public:
+  LowerRanks(const KeyValueStore& store, const TcpOptions& options, const TcpIdentity& mine, Deadline deadline)
+      : store_(store), options_(options), mine_(mine), deadline_(deadline) {
+    for (int rank = options.rank - 1; rank >= 0; --rank) missing_.push_back({.rank = rank});
+  }
+
+  // The sessions by rank. CommError names the ranks that were not reached by the deadline.
+  std::vector<TcpSession> connect() {
+    std::vector<TcpSession> sessions(missing_.size());
+    while (!missing_.empty() && MeshClock::now() < deadline_) {
+      Missing next = std::move(missing_.front());
+      missing_.pop_front();
+      auto session = try_once(next);
+      if (session.has_value())
+        sessions[static_cast<std::size_t>(next.rank)] = std::move(*session);
+      else
+        missing_.push_back(std::move(next));
+    }
+    std::string names;
+    for (const auto& [rank, why] : missing_) names += text_of(names.empty() ? "rank " : "; rank ", rank, ": ", why);
+    if (!names.empty()) fail<CommError>(names);
+    return sessions;
+  }
+
+ private:
+  struct Missing {
+    int rank = 0;
+    std::string why = "did not come to the rendezvous";
+  };
+
+  // Waits for the rank's entry for one turn, and tries its addresses once.
+  std::optional<TcpSession> try_once(Missing& missing) {
+    // All of them have their turn in the first half of the time.
+    const auto turn = std::min(kLongestTurn, options_.join_timeout / (2 * options_.rank));
+    const auto left = std::max<MeshClock::duration>(deadline_ - MeshClock::now(), kShortestGet);
+    const auto entry = store_.get(key_of(options_, missing.rank), std::min<MeshClock::duration>(turn, left));
+    if (!entry.has_value()) return std::nullopt;
+    for (const TcpTarget& target : read_entry(*entry, missing.rank)) try {
+        return connect_session(target, mine_, std::min<Deadline>(deadline_, MeshClock::now() + kMostPerAddress));
       } catch (const CommError& error) {
-        why = error.what();
+        missing.why = error.what();
       }
     std::this_thread::sleep_for(kRetryPause);
+    return std::nullopt;
   }
-}
+
+  const KeyValueStore& store_;
+  const TcpOptions& options_;
+  const TcpIdentity& mine_;
+  const Deadline deadline_;
+  std::deque<Missing> missing_;
+};
 
 KeyValueStore open_store(const TcpOptions& options) {
   if (options.store.has_value()) return *options.store;
@@ -192,6 +235,16 @@ void expect_all(const std::vector<TcpSession>& sessions, const TcpOptions& optio
                     " s:", missing);
 }
 
+// The rank that serves the store waits until nobody needs it any more.
+void await_marks(const KeyValueStore& store, const TcpOptions& options, Deadline deadline) {
+  for (int rank = 1; rank < options.size; ++rank) {
+    const auto left = std::max<MeshClock::duration>(deadline - MeshClock::now(), kShortestGet);
+    if (!store.get(mark_of(options, rank), left).has_value())
+      fail<CommError>("tcp: rank ", options.rank, ": rank ", rank, " did not reach all lower ranks within ",
+                      in_seconds(options.join_timeout), " s");
+  }
+}
+
 }  // namespace
 
 TcpMesh connect_mesh(const TcpOptions& options) {
@@ -216,16 +269,16 @@ TcpMesh connect_mesh(const TcpOptions& options) {
   std::vector<TcpSession> lower;
   try {
     store.set(key_of(options, options.rank), entry);
-    // Rank 0 comes last: when it has everybody, nobody needs the store that it may serve.
-    for (int rank = options.rank - 1; rank >= 0; --rank)
-      lower.push_back(connect_to_rank(store, key_of(options, rank), mine, rank, deadline));
+    lower = LowerRanks(store, options, mine, deadline).connect();
+    if (is_server(options)) store.set(mark_of(options, options.rank), "");
   } catch (const CommError& error) {
     fail<CommError>("tcp: rank ", options.rank, " could not join within ", in_seconds(options.join_timeout),
                     " s: ", error.what());
   }
   mesh.sessions = accepting.take(deadline);
   expect_all(mesh.sessions, options);
-  std::move(lower.rbegin(), lower.rend(), mesh.sessions.begin());
+  if (server != nullptr) await_marks(store, options, deadline);
+  std::move(lower.begin(), lower.end(), mesh.sessions.begin());
   if (store.remove) store.remove(key_of(options, options.rank));
   return mesh;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connects all ranks of transport "tcp" with each other. Every rank listens, writes its addresses into the store, reads
-// those of the lower ranks and connects to them; a thread accepts the higher ranks meanwhile. The entry of a rank is
-// removed when all have come. An entry that an earlier run left behind names another instance: it is read again.
-// COST: (P-1) handshakes per rank.
+// those of the lower ranks and connects to them, by turns; a thread accepts the higher ranks meanwhile. The entry of a
+// rank is removed when all have come. An entry that an earlier run left behind names another instance: it is read
+// again. COST: (P-1) handshakes per rank.
 #pragma once
 
 #include <cstdint>

@@ -30,6 +30,33 @@ TEST(TcpElastic, bad_least_is_a_usage_error) {
   EXPECT_THROW(make_tcp_elastic_world(options_at(server, 0)), UsageError);
 }
 
+std::string error_of_join(const TcpElasticOptions& options) {
+  try {
+    make_tcp_elastic_world(options);
+  } catch (const CommError& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(TcpElastic, member_that_is_not_let_in_says_why) {
+  const auto expect = [](const std::string& error, const std::string& text) {
+    EXPECT_NE(error.find("did not answer in time; " + text), std::string::npos) << error;
+  };
+  const RendezvousServer server({.secret = kTestSecret});
+  TcpElasticOptions three = options_at(server, 3);
+  three.tcp.join_timeout = 300ms;
+  expect(error_of_join(three), "the first epoch needs 3 members; beside this one there are 0");
+  const RendezvousServer other({.secret = kTestSecret});
+  TcpElasticOptions two = options_at(other, 2);
+  two.tcp.join_timeout = 300ms;
+  {
+    const auto member = make_tcp_elastic_world(options_at(other, 1));
+    expect(error_of_join(two), "the job has 1 members, who let others in after a step");
+  }
+  expect(error_of_join(two), "all members have gone, and a new start needs 2 members; beside this one there are 0");
+}
+
 TEST(TcpElastic, member_that_leaves_is_lost_and_the_others_go_on) {
   const RendezvousServer server({.secret = kTestSecret});
   run_ranks(5, [&](int) {

@@ -59,6 +59,35 @@ TEST(TcpMesh, missing_ranks_are_named) {
   expect_error<CommError>(options, "rank 1: did not come");
 }
 
+// A rank that does not come must not hide those that do.
+TEST(TcpMesh, only_the_missing_rank_is_named) {
+  const KeyValueStore store = make_memory_store();
+  run_ranks(5, [&](int rank) {
+    if (rank == 2) return;
+    TcpOptions options = tcp_options(rank, 5, store, kTestTimeout);
+    options.join_timeout = 2s;
+    const std::string who = text_of("tcp: rank ", rank);
+    const std::string text = rank < 2 ? who + ": these ranks did not come within 2 s: 2"
+                                      : who + " could not join within 2 s: rank 2: did not come to the rendezvous";
+    try {
+      make_tcp_world(options);
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const CommError& error) {
+      EXPECT_EQ(error.what(), text);
+    }
+  });
+}
+
+// Rank 0 serves: it must not end its service before the others have read the entry of the last one.
+TEST(TcpMesh, rank_that_comes_late_is_found_by_all) {
+  const std::string address = "127.0.0.1:" + local_port(listen_at({"127.0.0.1", "0"}));
+  run_ranks(5, [&](int rank) {
+    if (rank == 2) std::this_thread::sleep_for(1500ms);  // longer than the turn of a rank
+    TcpOptions options{.rank = rank, .size = 5, .rendezvous = address, .secret = kTestSecret};
+    barrier(*make_tcp_world(options));
+  });
+}
+
 TEST(TcpMesh, rank_with_another_secret_is_refused) {
   const KeyValueStore store = make_memory_store();
   const auto log = std::make_shared<RefusalLog>();
