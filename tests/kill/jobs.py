@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one job of ranks that are processes, disturbs it, and keeps what the ranks said (rank.cc, torch_rank.py)."""
+"""Runs one job of ranks that are processes, disturbs it, and keeps what the ranks said (rank.cc, torch_jobs.py)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+START = re.compile(r"rank (\d+) start pid (\d+)")
 READY = re.compile(r"rank (\d+) ready pid (\d+) member (\d+)")
 DONE = re.compile(r"rank (\d+) done loss (\S+) weights (\S+) messages (\d+)(?: epoch (\d+) members (\S*) lost (\S*))?")
 ERROR = re.compile(r"rank (\d+) error: (.*)")
@@ -30,8 +31,9 @@ ENVIRONMENT = {
 @dataclass
 class Rank:
     pid: int = 0
+    started: float = 0.0
     first_member: str = ""  # elastic: a rank that is started anew becomes another member
-    ready: float = 0.0
+    ready: float = 0.0  # 0: it has not met the others
     error: str = ""
     error_at: float = 0.0
     done_at: float = 0.0
@@ -75,7 +77,10 @@ class Job:
     def _take(self, line: str) -> None:
         now = time.monotonic()
         self.text.append(line)
-        if found := READY.search(line):
+        if found := START.search(line):
+            rank = self.ranks.setdefault(int(found[1]), Rank())
+            rank.pid, rank.started = int(found[2]), now
+        elif found := READY.search(line):
             rank = self.ranks.setdefault(int(found[1]), Rank())
             rank.pid, rank.first_member, rank.ready = int(found[2]), rank.first_member or found[3], now
         elif found := DONE.search(line):
@@ -89,10 +94,16 @@ class Job:
         elif line.endswith(" struck"):
             self.struck.append(now)
 
+    def await_start(self, rank: int) -> bool:
+        """Until the process of the rank runs."""
+        with self._changed:
+            return self._changed.wait_for(lambda: rank in self.ranks or self._is_over(), PATIENCE)
+
     def await_ready(self, count: int) -> bool:
+        """Until so many ranks have met the others."""
         with self._changed:
             return self._changed.wait_for(
-                lambda: sum(rank.pid > 0 for rank in self.ranks.values()) >= count or self._is_over(), PATIENCE
+                lambda: sum(rank.ready > 0 for rank in self.ranks.values()) >= count or self._is_over(), PATIENCE
             )
 
     def await_word(self, rank: int) -> bool:
@@ -139,6 +150,7 @@ class Job:
 
 BLAME = "closed|broke|has been silent|left|abandoned|failed|gave up|was struck|died"
 ACCUSED = [
+    re.compile(r"could not join within \S+ s: rank (\d+):(?!.*; rank)"),
     re.compile(r"no answer within \S+ s from rank ([\d, ]+)"),
     re.compile(rf"\brank (\d+)(?: \([^)]*\))? (?:{BLAME})"),
     re.compile(r"these ranks did not come within \S+ s: ([\d, ]+)"),

@@ -1,56 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank of a small training run that somebody disturbs: kill.py sends it signals, or the rank strikes itself at a
-// message (--strike). It says in lines of its own what happens to it: "rank 2 ready pid 17 member 3", "rank 2 struck",
-// "rank 2 done loss ... weights ...", "rank 2 error: ...". With transport threads, the program runs many worlds, one
-// after the other, each with one rank that throws or stops.
+// message (--strike). It says in lines of its own what happens to it: "rank 2 start pid 17", "rank 2 ready pid 17
+// member 3", "rank 2 struck", "rank 2 done loss ... weights ...", "rank 2 error: ...". With transport threads, the
+// program runs many worlds, one after the other (thread_points.cc).
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <condition_variable>
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <vector>
+#include <thread>
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/random.h"
 #include "oktopk/comm/mpi.h"
 #include "oktopk/comm/tcp_elastic.h"
-#include "oktopk/comm/threads.h"
+#include "tests/kill/rank.h"
 #include "tests/kill/striking.h"
 #include "tools/train/elastic_trainer.h"
 
 namespace oktopk::kill {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-struct Options {
-  std::string transport = "tcp";
-  std::uint64_t steps = 200;
-  std::uint64_t seed = 1;
-  double timeout = 10, silence = 3;
-  int struck_rank = -1;
-  std::uint64_t at = 0;
-  std::string kind;
-  int pace = 200;             // microseconds before each exchange
-  int points = 0, ranks = 5;  // threads
-};
-
-Communicator::Duration seconds(double value) {
-  return std::chrono::duration_cast<Communicator::Duration>(std::chrono::duration<double>(value));
-}
-
-template <class... Args>
-void say(fmt::format_string<Args...> text, Args&&... args) {
-  const std::string line = fmt::format(text, std::forward<Args>(args)...) + "\n";
-  std::fwrite(line.data(), 1, line.size(), stdout);
-  std::fflush(stdout);
-}
 
 std::string variable(const char* name) {
   const char* const value = std::getenv(name);
@@ -64,26 +36,7 @@ TcpOptions tcp_options(const Options& o) {
   options.secret = variable("OKTOPK_SECRET");
   options.timeout = seconds(o.timeout);
   options.silence = seconds(o.silence);
-  return options;
-}
-
-const LearningProblem& problem() {
-  static const LearningProblem made =
-      make_teacher({.features = 24, .classes = 5, .hidden = 16, .train = 4096, .test = 1024});
-  return made;
-}
-
-TrainOptions train_options(const Options& o) {
-  TrainOptions options;
-  options.reducer.preset = "circulant";
-  options.reducer.density = 0.1;
-  options.recipe.optimiser = "momentum";
-  options.model = "mlp:24";
-  options.steps = o.steps;
-  options.batch = 8;
-  options.seed = o.seed;
-  options.points = 10;
-  options.evaluations = 1;
+  options.join_timeout = seconds(o.join_timeout);
   return options;
 }
 
@@ -112,8 +65,18 @@ bool run_fixed(Communicator& comm, const Options& o) try {
   return false;
 }
 
+// The ranks of a job come one after the other.
+TcpOptions begin(const Options& o) {
+  const TcpOptions options = tcp_options(o);
+  say("rank {} start pid {}", options.rank, getpid());
+  if (o.stagger > 0)
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(Random(o.stagger_seed, static_cast<std::uint64_t>(options.rank)).below(o.stagger)));
+  return options;
+}
+
 void run_elastic(const Options& o) {
-  const TcpOptions tcp = tcp_options(o);
+  const TcpOptions tcp = begin(o);
   const auto world = make_tcp_elastic_world({.tcp = tcp, .least = tcp.size});
   Strike strike;
   // A rank that was started anew is not struck again.
@@ -136,81 +99,11 @@ int run_mpi(const Options& o) {
   _exit(3);
 }
 
-// Waits for the words of the other ranks after one rank was struck.
-class Witness {
- public:
-  explicit Witness(int P) : open_(P - 1) {}
-  void hit() {
-    const std::lock_guard lock(mutex_);
-    begin_ = Clock::now();
-  }
-  double heard() {
-    const std::lock_guard lock(mutex_);
-    --open_;
-    changed_.notify_all();
-    return std::chrono::duration<double>(Clock::now() - begin_).count();
-  }
-  void await() {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, std::chrono::seconds(120), [&] { return open_ == 0; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int open_;
-  Clock::time_point begin_ = Clock::now();
-};
-
-void run_point(const Options& o, int point, std::uint64_t messages) {
-  Random random(o.seed, static_cast<std::uint64_t>(point));
-  const int victim = static_cast<int>(random.below(static_cast<std::uint64_t>(o.ranks)));
-  const std::uint64_t at = random.below(messages);
-  Witness witness(o.ranks);
-  const auto body = [&](Communicator& comm) {
-    Strike strike;
-    if (comm.rank() == victim) {
-      strike.at = at;
-      strike.kind = o.kind == "stop" ? "" : "throw";
-      // A thread cannot be stopped: it sleeps until all others have failed.
-      strike.before = [&] { witness.hit(), o.kind == "stop" ? witness.await() : void(); };
-    }
-    StrikingCommunicator striking(comm, strike);
-    try {
-      train(striking, problem(), train_options(o));
-      say("point {} victim {} rank {} error: none", point, victim, comm.rank());
-    } catch (const std::exception& error) {
-      if (comm.rank() != victim)
-        say("point {} victim {} rank {} seconds {:.3f} error: {}", point, victim, comm.rank(), witness.heard(),
-            error.what());
-      throw;
-    }
-  };
-  try {
-    run_threads(o.ranks, body, seconds(o.timeout));
-  } catch (const std::exception&) {
-    return;  // every rank has said it
-  }
-}
-
-void run_points(const Options& o) {
-  std::atomic<std::uint64_t> messages = std::numeric_limits<std::uint64_t>::max();
-  run_threads(o.ranks, [&](Communicator& comm) {
-    Strike strike;
-    StrikingCommunicator striking(comm, strike);
-    train(striking, problem(), train_options(o));
-    std::uint64_t fewest = messages;
-    while (strike.messages < fewest && !messages.compare_exchange_weak(fewest, strike.messages)) {
-    }
-  });
-  for (int point = 0; point < o.points; ++point) run_point(o, point, messages);
-}
-
 int run(const Options& o) {
   if (o.transport == "mpi") return run_mpi(o);
   if (o.transport == "threads") run_points(o);
   if (o.transport == "elastic") run_elastic(o);
-  return o.transport != "tcp" || run_fixed(*make_tcp_world(tcp_options(o)), o) ? 0 : 3;
+  return o.transport != "tcp" || run_fixed(*make_tcp_world(begin(o)), o) ? 0 : 3;
 }
 
 }  // namespace
@@ -224,6 +117,9 @@ int main(int argc, char** argv) {
   app.add_option("--seed", o.seed);
   app.add_option("--timeout", o.timeout, "seconds");
   app.add_option("--silence", o.silence, "seconds");
+  app.add_option("--join-timeout", o.join_timeout, "seconds");
+  app.add_option("--stagger", o.stagger, "milliseconds, at most, before a rank looks for the others");
+  app.add_option("--stagger-seed", o.stagger_seed);
   app.add_option("--struck-rank", o.struck_rank);
   app.add_option("--at", o.at, "message");
   app.add_option("--kind", o.kind, "kill, stop, throw or give_up");
