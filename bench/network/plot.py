@@ -22,7 +22,7 @@ def draw(record: dict, file: str) -> None:
         middle = [r["median"] for r in rows]
         spread = [[r["median"] - r["min"] for r in rows], [r["max"] - r["median"] for r in rows]]
         bars = panel.barh(
-            [r["method"] for r in rows], middle, xerr=spread, color="#4878a8", ecolor="#888888"
+            [r["method"] for r in rows], middle, xerr=spread, color="#0072b2", ecolor="#888888"
         )
         panel.bar_label(
             bars,

@@ -71,10 +71,35 @@ class TensorBoardWriter:
         self._prefix = prefix
 
     def __call__(self, metrics: Metrics) -> None:
-        bucket, step = metrics.get("bucket", 0), _step_of(metrics)
-        for name, value in metrics.items():
-            if isinstance(value, (int, float)) and name not in ("bucket", "iteration", "step"):
-                self._writer.add_scalar(f"{self._prefix}/bucket{bucket}/{name}", value, step)
+        for name, value in _by_bucket(metrics, self._prefix).items():
+            if isinstance(value, (int, float)):
+                self._writer.add_scalar(name, value, _step_of(metrics))
+
+
+class WandbWriter:
+    """One row of a Weights & Biases run per bucket and step, in all modes of wandb, offline included.
+
+        run = wandb.init(project="sparse")
+        state = OkTopkState(callback=WandbWriter(run))
+
+    The row holds the step as <prefix>/iteration, and charts of <prefix>/... use it as their x axis. So the run's own
+    step, and rows that the script logs itself, need not agree with it.
+    """
+
+    def __init__(self, run: Any, prefix: str = "oktopk"):
+        self._run = run
+        self._prefix = prefix
+        run.define_metric(f"{prefix}/iteration")
+        run.define_metric(f"{prefix}/*", step_metric=f"{prefix}/iteration")
+
+    def __call__(self, metrics: Metrics) -> None:
+        self._run.log({f"{self._prefix}/iteration": _step_of(metrics), **_by_bucket(metrics, self._prefix)})
+
+
+def _by_bucket(metrics: Metrics, prefix: str) -> Metrics:
+    """The same values under names with the bucket, without its number and the step's."""
+    place = f"{prefix}/bucket{metrics.get('bucket', 0)}"
+    return {f"{place}/{name}": value for name, value in metrics.items() if name not in ("bucket", "iteration", "step")}
 
 
 def _step_of(metrics: Metrics) -> int:

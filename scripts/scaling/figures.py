@@ -16,9 +16,9 @@ from . import analysis, plan  # noqa: E402
 # colour, mark, width
 LOOKS = {
     "dense": ("#1b2330", "s", 2.0), "topka": ("#d55e00", "^", 1.4), "gaussiank": ("#e69f00", "v", 1.4),
-    "topkdsa": ("#9c8f00", "D", 1.4), "gtopk": ("#cc79a7", "P", 1.4), "topka2a": ("#8c4a2f", "X", 1.4),
+    "topkdsa": ("#77c15a", "D", 1.4), "gtopk": ("#cc79a7", "P", 1.4), "topka2a": ("#8c4a2f", "X", 1.4),
     "oktopk": ("#009e73", "o", 1.8), "spardl": ("#56b4e9", "h", 1.8), "circulant": ("#0072b2", "o", 2.4),
-    "auto": ("#7b3fa0", "*", 1.4),
+    "auto": ("#4b2fc0", "*", 1.4),
 }
 INK, MUTED, GRID = "#1b2330", "#5c6675", "#e3e7ec"
 plt.rcParams.update({

@@ -8,6 +8,7 @@ import pytest
 from oktopk import metrics
 
 ROW = {"iteration": 4, "bucket": 1, "n": 10, "wire_bytes": 80, "preset": "circulant", "dense": False}
+ROWS = [ROW, {**ROW, "iteration": 5, "wire_bytes": 90}]
 
 
 def test_jsonl_has_one_object_per_line_and_a_file_per_rank(tmp_path):
@@ -22,18 +23,43 @@ def test_jsonl_has_one_object_per_line_and_a_file_per_rank(tmp_path):
     ]
 
 
-def test_tensorboard_gets_numbers_by_bucket_and_step():
-    class Writer:
-        def __init__(self):
-            self.rows = []
+def test_tensorboard_shows_numbers_by_bucket_and_step(tmp_path):
+    pytest.importorskip("tensorboard", reason="NOT RUN: TensorBoardWriter needs tensorboard")
+    torch_writer = pytest.importorskip("torch.utils.tensorboard", reason="NOT RUN: TensorBoardWriter needs torch")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-        def add_scalar(self, name, value, step):
-            self.rows.append((name, value, step))
+    with torch_writer.SummaryWriter(str(tmp_path)) as writer:
+        callback = metrics.TensorBoardWriter(writer)
+        for row in ROWS:
+            callback(row)
+    shown = EventAccumulator(str(tmp_path)).Reload()
+    assert [(e.step, e.value) for e in shown.Scalars("oktopk/bucket1/wire_bytes")] == [(4, 80), (5, 90)]
+    assert [(e.step, e.value) for e in shown.Scalars("oktopk/bucket1/dense")] == [(4, 0), (5, 0)]
+    assert set(shown.Tags()["scalars"]) == {f"oktopk/bucket1/{name}" for name in ("n", "wire_bytes", "dense")}
 
-    writer = Writer()
-    metrics.TensorBoardWriter(writer)(ROW)
-    assert ("oktopk/bucket1/wire_bytes", 80, 4) in writer.rows
-    assert not [row for row in writer.rows if "preset" in row[0]]
+
+def test_wandb_keeps_a_row_per_step_and_the_rows_of_the_script(tmp_path, monkeypatch):
+    wandb = pytest.importorskip("wandb", reason="NOT RUN: WandbWriter needs wandb")
+    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.sdk.internal.datastore import DataStore
+
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    with wandb.init(mode="offline", dir=str(tmp_path), project="test") as run:
+        callback = metrics.WandbWriter(run, prefix="sync")
+        for row in ROWS:
+            callback(row)
+            run.log({"loss": 1.0})  # the script's own
+    store = DataStore()
+    store.open_for_scan(str(next(tmp_path.rglob("*.wandb"))))
+    rows = []
+    while (data := store.scan_data()) is not None:
+        record = Record.FromString(data)
+        rows.append({item.nested_key[-1] if item.nested_key else item.key: json.loads(item.value_json)
+                     for item in record.history.item})
+    kept = [row for row in rows if "sync/iteration" in row]
+    assert [(r["sync/iteration"], r["sync/bucket1/wire_bytes"]) for r in kept] == [(4, 80), (5, 90)]
+    assert kept[0]["sync/bucket1/preset"] == "circulant"
+    assert len([row for row in rows if "loss" in row]) == 2
 
 
 def test_every_passes_on_some_steps_and_all_of_calls_all():

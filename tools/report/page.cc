@@ -31,13 +31,13 @@ constexpr std::string_view kPageStyle = R"css(:root {
   --paper: #f6f7f9; --card: #ffffff; --ink: #1b2330; --muted: #5c6675; --rule: #dfe3e9;
   --grid: #e3e7ec; --minor: #f0f2f5; --axis: #8a94a3; --tint: #eaf3fa;
   --p0: #0072b2; --p1: #d55e00; --p2: #009e73; --p3: #cc79a7; --p4: #e69f00;
-  --p5: #56b4e9; --p6: #5a6270; --p7: #9c8f00; --p8: #8c4a2f;
+  --p5: #56b4e9; --p6: #5a6270; --p7: #4b2fc0; --p8: #8c4a2f;
 }
 @media screen and (prefers-color-scheme: dark) { :root {
   --paper: #12161c; --card: #1a2029; --ink: #e6eaf0; --muted: #9ba6b5; --rule: #2c3541;
   --grid: #2b333e; --minor: #212832; --axis: #6d7888; --tint: #1d3345;
   --p0: #4aa3e8; --p1: #f0803c; --p2: #2fc79a; --p3: #e29bc4; --p4: #f2b843;
-  --p5: #a5dbfa; --p6: #a9b0bc; --p7: #e8dd55; --p8: #c98d72;
+  --p5: #a5dbfa; --p6: #f0f0a8; --p7: #7860f0; --p8: #c98d72;
 } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink);
