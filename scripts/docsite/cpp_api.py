@@ -12,7 +12,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 from docsite.cpp_comments import filtered
-from docsite.pages import ROOT, outside_code
+from docsite.pages import ROOT, SPANS, outside
 
 ALL = "oktopk/oktopk.h"
 SETTINGS = """
@@ -30,6 +30,7 @@ AUTOLINK_SUPPORT = NO
 QUIET = YES
 WARN_AS_ERROR = NO
 """
+NAME = re.compile(r"~?[A-Za-z_]\w*(?:(?:::|->|[./])\w+)*(?:\(\w*\))?")
 FIELDS = ("variable",)
 SKIPPED = ("friend",)
 
@@ -56,7 +57,7 @@ def write_pages(folder: Path, work: Path) -> list[tuple[str, str]]:
     (folder / "docs/api/cpp").mkdir(parents=True, exist_ok=True)
     for title, headers in groups():
         name = re.sub(r"[^a-z]+", "_", title.lower()).strip("_")
-        parts = [f"# {title}", 'All names are in namespace `oktopk`; `#include "oktopk/oktopk.h"` has them all.']
+        parts = ["---\ntocdepth: 3\n---", f"# {title}", 'All names are in namespace `oktopk`; `#include "oktopk/oktopk.h"` has them all.']
         for header, line in headers:
             parts.append(f"## {header}\n\n{line[0].upper()}{line[1:]}.")
             parts += members.get(header, [])
@@ -111,29 +112,33 @@ def class_text(compound: ET.Element) -> str:
     fields = [m for m in members if m.get("kind") in FIELDS]
     parts = [f"### {name}", f"```cpp\n{head}\n```", description(compound)]
     if fields:
-        parts.append("| field | meaning |\n| --- | --- |\n" + "\n".join(field_row(m) for m in fields))
+        parts.append(table("field", [(field(m), description(m)) for m in fields]))
     parts += [member_text(m, 4) for m in members if m not in fields]
     return "\n\n".join(part for part in parts if part)
 
 
-def field_row(member: ET.Element) -> str:
-    text = f"{type_of(member)} {name_of(member)} {flat(member.find('initializer'))}".strip().replace("|", "\\|")
-    return f"| `{text}` | {' '.join(description(member).split())} |".replace("\n", " ")
+def field(member: ET.Element) -> str:
+    return f"{type_of(member)} {name_of(member)} {flat(member.find('initializer'))}".strip()
+
+
+def table(what: str, rows: list[tuple[str, str]]) -> str:
+    """The second column is left out where no row has a text."""
+    names = [f"| `{name}` |".replace("||", "\\|\\|") for name, _ in rows]
+    texts = [" ".join(text.split()) for _, text in rows]
+    if not any(texts):
+        return f"| {what} |\n| --- |\n" + "\n".join(names)
+    return f"| {what} | meaning |\n| --- | --- |\n" + "\n".join(f"{n} {t} |" for n, t in zip(names, texts))
 
 
 def member_text(member: ET.Element, level: int) -> str:
     mark = "#" * level
     name, kind = name_of(member), member.get("kind")
     if kind == "enum":
-        rows = [
-            f"| `{value.findtext('name')}` | {' '.join(description(value).split())} |"
-            for value in member.findall("enumvalue")
-        ]
-        table = "| value | meaning |\n| --- | --- |\n" + "\n".join(rows)
-        return f"{mark} {name}\n\n```cpp\nenum class {name}\n```\n\n{description(member)}\n\n{table}"
+        rows = [(name_of(value), description(value)) for value in member.findall("enumvalue")]
+        return f"{mark} {name}\n\n```cpp\nenum class {name}\n```\n\n{description(member)}\n\n{table('value', rows)}"
     if kind == "function":
         return f"{mark} {name}\n\n```cpp\n{signature(member)}\n```\n\n{description(member)}".rstrip()
-    text = f"{type_of(member)} {name} {flat(member.find('initializer'))}".strip()
+    text = field(member)
     if kind == "typedef":
         text = f"using {name} = {type_of(member)}"
     return f"{mark} {name}\n\n```cpp\n{text}\n```\n\n{description(member)}".rstrip()
@@ -180,10 +185,14 @@ def description(element: ET.Element) -> str:
         for paragraph in element.findall(f"{tag}/para"):
             text = " ".join("".join(paragraph.itertext()).split())
             if text:
-                found.append(outside_code(text, with_names))
+                found.append(outside(SPANS, text, with_names))
     return "\n\n".join(found)
 
 
 def with_names(text: str) -> str:
-    named = re.sub(r"(?<![\w/])~?\w+(?:(?:::|->|[./])\w+)*(?:\(\w*\)|(?<=_)\w*|::\w+)|(?<![\w/.])[\w./]*\w_\w[\w./]*\w", r"`\g<0>`", text)
-    return outside_code(named, lambda part: re.sub(r"([*_<|])", r"\\\1", part))
+    def change(match: re.Match) -> str:
+        name = match.group(0)
+        return f"`{name}`" if re.search(r"_|::|->|\)$", name) else name
+
+    named = NAME.sub(change, text)
+    return outside(SPANS, named, lambda part: re.sub(r"([*_<|])", r"\\\1", part))

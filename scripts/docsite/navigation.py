@@ -38,6 +38,8 @@ def entries(match: re.Match, seen: set[Path]) -> list[tuple[str, str]]:
     path = match.group(2).partition("#")[0]
     place = Path(os.path.normpath(INDEX.parent / path))
     title = match.group(1).strip("[](").replace("`", "")
+    if "algorithms" not in place.parts:  # their names are written in small letters
+        title = title[0].upper() + title[1:]
     if "://" in path or place in seen:
         return []
     seen.add(place)

@@ -22,7 +22,8 @@ LANGUAGES = {
 }
 FRONT = Path("README.md")
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\]\()([^()\s]+)(\))")
-CODE = re.compile(r"^```.*?^```\n|^(?:    [^\n]*\n)+|`[^`\n]+`", re.S | re.M)
+BLOCKS = re.compile(r"^```.*?^```\n|^(?:    [^\n]*\n)+", re.S | re.M)
+SPANS = re.compile(r"`[^`\n]+`")
 
 
 def on_site(page: Path) -> Path:
@@ -44,10 +45,10 @@ def heading(path: Path) -> str:
     return path.stem
 
 
-def outside_code(text: str, change) -> str:
-    """The text, with change() applied to everything that is no code block and no code span."""
+def outside(code: re.Pattern, text: str, change) -> str:
+    """The text, with change() applied to everything that does not match `code`."""
     out, end = [], 0
-    for match in CODE.finditer(text):
+    for match in code.finditer(text):
         out += [change(text[end : match.start()]), match.group(0)]
         end = match.end()
     return "".join([*out, change(text[end:])])
@@ -87,7 +88,7 @@ class Pages:
         def change(part: str) -> str:
             return LINK.sub(lambda m: m.group(1) + self.target(page, m.group(2)) + m.group(3), part)
 
-        return outside_code(text, change)
+        return outside(BLOCKS, text, change)
 
     def target(self, page: Path, link: str) -> str:
         """The link as the site has it. A link to nothing stays as it is: the strict build names it."""

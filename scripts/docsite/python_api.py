@@ -5,6 +5,7 @@ the native module; nothing is imported. Docstrings are Markdown: indented parts 
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 
 # Modules in reading order, with the title of their page.
@@ -20,6 +21,8 @@ MODULES = {
     "oktopk.mpi": "oktopk.mpi: mpi4py",
 }
 
+NAMED = re.compile(r"(\**[a-z_]\w*(?:, \**[a-z_]\w*)*): ")
+
 
 def write_pages(folder: Path, packages: Path) -> list[tuple[str, str]]:
     """Writes the pages into folder/docs/api/python and returns (title, page) of each."""
@@ -31,7 +34,7 @@ def write_pages(folder: Path, packages: Path) -> list[tuple[str, str]]:
     for name, title in MODULES.items():
         module = package if name == "oktopk" else package[name.removeprefix("oktopk.")]
         members = [module.members[n] for n in public_names(module)]
-        parts = [f"# {title}", text_of(module), *(member_text(name, m) for m in members)]
+        parts = ["---\ntocdepth: 2\n---", f"# {title}", text_of(module), *(member_text(name, m) for m in members)]
         page = f"docs/api/python/{name}.md"
         (folder / page).write_text("\n\n".join(parts) + "\n")
         pages.append((title, page))
@@ -46,7 +49,15 @@ def public_names(module) -> list[str]:
 
 
 def text_of(thing) -> str:
-    return inspect.cleandoc(thing.docstring.value) if thing.docstring else ""
+    """The docstring. Lines of the form "name: meaning" become a list; their continuations are indented."""
+    if not thing.docstring:
+        return ""
+    paragraphs = inspect.cleandoc(thing.docstring.value).split("\n\n")
+    return "\n\n".join(listed(part) if NAMED.match(part) else part for part in paragraphs)
+
+
+def listed(paragraph: str) -> str:
+    return "\n".join(NAMED.sub(r"* `\1`: ", line) if NAMED.match(line) else line for line in paragraph.splitlines())
 
 
 def member_text(module: str, member) -> str:
@@ -67,7 +78,8 @@ def methods(target) -> list:
     for name, inner in target.all_members.items():
         inner = inner.final_target if inner.is_alias else inner
         is_ours = inner.path.startswith("oktopk.")
-        if is_ours and not name.startswith("_") and (inner.is_function or "property" in inner.labels):
+        is_told = inner.docstring is not None or inner.path.startswith("oktopk._core.")
+        if is_ours and is_told and not name.startswith("_") and (inner.is_function or "property" in inner.labels):
             found.append(inner)
     return found
 
