@@ -146,8 +146,13 @@ def options_of(subcommand: str):
     tool = ROOT / "build/oktopk"
     if not tool.exists():
         raise RuntimeError("the check of commands needs build/oktopk: make")
-    done = subprocess.run([tool, subcommand, "--help"], capture_output=True, text=True, timeout=60)
-    return None if done.returncode else frozenset(re.findall(r"(?<![\w-])(--?[a-zA-Z][\w-]*)", done.stdout))
+    if subcommand not in re.findall(r"^  ([a-z]+) ", help_of(tool), re.M):
+        return None
+    return frozenset(re.findall(r"(?<![\w-])(--?[a-zA-Z][\w-]*)", help_of(tool, subcommand)))
+
+
+def help_of(*command) -> str:
+    return subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
 
 
 # ---- C++

@@ -55,5 +55,5 @@ def toctrees(found: list[tuple[str, list[tuple[str, str]]]]) -> str:
     for title, pages in found:
         caption = f":caption: {title}\n" if title else ""
         rows = "\n".join(f"{name} <{page.removesuffix('.md')}>" for name, page in pages)
-        trees.append(f"```{{toctree}}\n:hidden:\n{caption}\n{rows}\n```")
+        trees.append(f"```{{toctree}}\n:hidden:\n:titlesonly:\n{caption}\n{rows}\n```")
     return "\n\n".join(trees) + "\n"

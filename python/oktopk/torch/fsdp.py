@@ -106,6 +106,10 @@ def register_fsdp(
     return state
 
 
+# The options that a Reducer of preset dense takes; it refuses the others, which mean nothing for a small group.
+_OF_DENSE = ("host_staging", "density", "threads", "nan_policy", "check_every", "checked", "group_size", "trace")
+
+
 class Spot(NamedTuple):
     """Where a parameter's shard lies: begin..end-1 of its unit's gradient."""
 
@@ -228,7 +232,7 @@ class FsdpState:
         self._spots = {}  # frozen parameters have none
         settings = {"host_staging": self._settings["host_staging"], **with_choice(self._settings, self._choice)}
         if n < self._min_numel or n <= (settings.get("k") or 0):
-            settings.update(preset="dense", k=None)
+            settings = {"preset": "dense", **{name: settings[name] for name in _OF_DENSE if name in settings}}
         return Reducer(n, communicator=self._comm, **settings)
 
     def share_profile(self, reducer: Reducer) -> None:
