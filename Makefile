@@ -38,7 +38,7 @@ comma := ,
 heading = @printf '\n=== %s\n' "$(1)"
 
 .PHONY: help bootstrap build demo test bench report format lint clean
-.PHONY: check-format check-layers check-mirror check-prose check-tidy test-release test-python test-asan test-tsan
+.PHONY: check-format check-layers check-mirror check-prose check-docs check-tidy docs test-release test-python test-asan test-tsan
 .PHONY: test-gpu test-gpu-sanitizers faults fuzz kill soak
 
 # Stages share folders: `make -j` would build in one of them twice at once.
@@ -57,7 +57,7 @@ build: bootstrap  ## release build: the command at build/oktopk
 demo: build  ## train with dense, topka, oktopk and circulant on 4 ranks; ends with a report to open
 	build/oktopk train --ranks 4 --preset dense,topka,oktopk,circulant --density 0.01 --html oktopk-report.html
 
-test: bootstrap check-format check-layers check-mirror check-prose test-release test-python check-tidy test-asan test-tsan  ## everything CI runs
+test: bootstrap check-format check-layers check-mirror check-prose test-release test-python check-docs check-tidy test-asan test-tsan  ## everything CI runs
 	$(call heading,all stages passed)
 
 check-format:  ## clang-format finds nothing to change
@@ -105,6 +105,16 @@ test-python:  ## the Python package: installed into .venv by pip, types, tests
 	@scripts/python_env
 	@.venv/bin/python -m mypy
 	@.venv/bin/python -m pytest -q -n $(JOBS) tests/python
+
+docs:  ## the documentation as a site, with a search and both references: build-docs/site/index.html
+	@scripts/docs_env
+	@.venv/bin/python scripts/docs_site.py
+
+# After test-release and test-python: it needs build/oktopk and the installed package.
+check-docs:  ## the site builds; no dead link or anchor; every code block of the docs is compiled, parsed or listed
+	$(call heading,docs: the site and all code blocks)
+	@scripts/docs_env
+	@.venv/bin/python scripts/docs_site.py --check
 
 test-asan:  ## unit tests under the address and undefined behaviour sanitizers
 	$(call heading,asan: build and unit tests)
@@ -179,4 +189,4 @@ lint: bootstrap  ## clang-tidy over all our code
 	@$(call TIDY,.)
 
 clean:  ## remove all build directories
-	rm -rf build build-debug build-asan build-tsan build-fuzz build-python .venv
+	rm -rf build build-debug build-asan build-tsan build-fuzz build-python build-docs .venv

@@ -63,15 +63,21 @@ def check_example(name: str, folder: Path) -> None:
     check_report((folder / "printed-0.txt").read_text())
 
 
+def printed_by_example(P: int, name: str, folder: Path, *arguments: str) -> list[str]:
+    """What each of P ranks of examples/<name> prints."""
+    run_launched(P, _run_example, name, folder, *arguments)
+    return [(folder / f"printed-{rank}.txt").read_text() for rank in range(P)]
+
+
 def check_report(printed: str) -> None:
     assert "stand-in for MNIST (generated)" in printed and "after 60 steps" in printed
     assert float(printed.split("accuracy ")[1].split()[0]) > 0.2  # chance is 0.1
     assert float(printed.split("compressed ")[1].split("x")[0]) > 3
 
 
-def _run_example(rank: int, name: str, folder: Path) -> None:
+def _run_example(rank: int, name: str, folder: Path, *arguments: str) -> None:
     os.chdir(folder)
     sys.path.insert(0, str(EXAMPLES))
-    sys.argv = [name, "--steps", "60"]
+    sys.argv = [name, *(arguments or ("--steps", "60"))]
     with open(f"printed-{rank}.txt", "w") as file, contextlib.redirect_stdout(file):
         runpy.run_path(str(EXAMPLES / name), run_name="__main__")

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """README's script as it stands there, started by examples/slurm/ddp.sbatch on two nodes. Both are this
-machine: scontrol and srun are stand-ins, torchrun's rendezvous and the hook are real."""
+machine: scontrol and srun are stand-ins, torchrun's rendezvous and the hook are real. The job for Kubernetes is read
+as YAML, and its command by torchrun's own parser."""
 
 import os
 import re
 import sys
 from pathlib import Path
 
+import pytest
 from processes import printed_by
+from torch.distributed.run import get_args_parser
 
 ROOT = Path(__file__).resolve().parents[3]
 SRUN = """#!/usr/bin/env bash
@@ -44,3 +47,35 @@ def test_readme_script_trains_on_two_nodes(tmp_path):
     )
     # Two nodes with a rank each: rank 0 alone prints.
     assert re.fullmatch(r"loss 0\.\d+, compressed \d+\.\d+x\n", printed), printed
+
+
+@pytest.fixture
+def job():
+    yaml = pytest.importorskip("yaml", reason="NOT RUN: the test of examples/kubernetes needs PyYAML")
+    return yaml.safe_load((ROOT / "examples/kubernetes/pytorchjob.yaml").read_text())
+
+
+def test_kubernetes_job_is_what_the_operator_reads(job):
+    assert (job["apiVersion"], job["kind"]) == ("kubeflow.org/v1", "PyTorchJob")
+    assert isinstance(job["spec"]["nprocPerNode"], str)  # "auto" and "gpu" are legal, too
+    kinds = job["spec"]["pytorchReplicaSpecs"]
+    assert set(kinds) == {"Master", "Worker"} and kinds["Master"]["replicas"] == 1
+    for kind in kinds.values():
+        (container,) = kind["template"]["spec"]["containers"]
+        assert container["name"] == "pytorch"  # any other is left alone by the operator
+        assert all(isinstance(v["value"], str) for v in container["env"])
+        assert {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"} <= {v["name"] for v in container["env"]}
+
+
+def test_kubernetes_command_takes_the_nodes_from_the_operator(job, monkeypatch):
+    nodes = sum(kind["replicas"] for kind in job["spec"]["pytorchReplicaSpecs"].values())
+    told = {"NNODES": nodes, "NODE_RANK": 2, "NPROC_PER_NODE": job["spec"]["nprocPerNode"],
+            "MASTER_ADDR": "oktopk-master-0", "MASTER_PORT": 23456}  # fmt: skip
+    for name, value in told.items():
+        monkeypatch.setenv(f"PET_{name}", str(value))
+    command = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["command"]
+    assert command[0] == "torchrun"
+    args = get_args_parser().parse_args(command[1:])
+    assert (args.nnodes, args.node_rank, args.nproc_per_node) == ("4", 2, "1")
+    assert (args.master_addr, args.master_port) == ("oktopk-master-0", 23456)
+    assert args.training_script == "/workspace/train.py"

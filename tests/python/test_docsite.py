@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checks of the docs find what they are for."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from docsite import block_table, blocks, links, navigation  # noqa: E402
+from docsite.cpp_comments import filtered  # noqa: E402
+from docsite.pages import Pages  # noqa: E402
+
+
+def test_links_to_sources_folders_and_the_front_page_are_made_for_the_site(tmp_path):
+    pages = Pages(tmp_path)
+    pages.pages = {Path("README.md"), Path("docs/laws.md")}
+    text = "[a](../README.md#x) [`b`](../oktopk/oktopk.h) [c](decisions) [d](laws.md#e) `[f](g)`\n\n    [h](laws.h)\n"
+    made = "[a](../index.md#x) [`b`](../oktopk/oktopk.h.md) [c](decisions/index.md) [d](laws.md#e) `[f](g)`\n\n    [h](laws.h)\n"
+    assert pages.with_links(Path("docs/tcp.md"), text) == made
+    assert pages.sources == {Path("oktopk/oktopk.h")} and pages.folders == {Path("docs/decisions")}
+
+
+def test_a_page_without_a_place_in_the_reading_order_is_an_error():
+    with pytest.raises(navigation.Unlisted, match="has no link to docs/stray.md"):
+        navigation.sections({Path("docs/stray.md")})
+
+
+def test_dead_links_anchors_and_network_loads_are_found(tmp_path):
+    (tmp_path / "a.html").write_text('<h2 id="one"></h2><a href="b.html"></a><a href="#two"></a><a href="a.html#one"></a>'
+                                     '<script src="https://cdn.example/x.js"></script><a href="https://fine.example"></a>')
+    found = "\n".join(links.problems(tmp_path))
+    assert found.count("a.html:") == 3
+    for what in ("a link to nothing: b.html", "does not exist: #two", "loads from the network"):
+        assert what in found
+
+
+def test_plain_comments_become_those_of_doxygen():
+    lines = ["// SPDX-License-Identifier: Apache-2.0", "// Head <x>.", "", "// Before.", "int k = 0;  // behind",
+             "            // below", "}  // namespace"]
+    assert filtered(lines) == ["/// \\file", "/// Head \\<x\\>.", "", "/// Before.", "int k = 0;  ///< behind",
+                               "            ///< below", "}  // namespace"]
+
+
+def block(text, language="python", source=""):
+    return blocks.Block("docs/x.md", 1, language, text, source)
+
+
+def test_blocks_that_do_not_parse_or_are_not_quoted_rightly_are_found():
+    assert list(blocks.unparsed([block("f(a=1, ...)\n")]))
+    assert not list(blocks.unparsed([block("f(...)\n")]))
+    quoted = "def block(text, language=\"python\", source=\"\"):\n"
+    assert not list(blocks.quotes([block(quoted, source="tests/python/test_docsite.py")]))
+    assert list(blocks.quotes([block("no such " + "line\n", source="tests/python/test_docsite.py")]))
+    assert list(blocks.quotes([block(quoted, source="nowhere.py")]))
+
+
+def test_every_entry_of_the_table_has_its_block_and_a_reason():
+    assert not list(blocks.unused_entries(blocks.all_blocks()))
+    assert all(len(reason) > 10 for reason in [*block_table.PYTHON.values(), *block_table.CPP.values()])
+
+
+def test_commands_name_files_and_targets_that_exist():
+    assert list(blocks.wrong_in("python examples/nowhere.py && make nothing")) == [
+        "no file examples/nowhere.py", "make has no target nothing"]
+    assert not list(blocks.wrong_in("torchrun examples/ddp_minimal.py && make docs"))
