@@ -29,8 +29,9 @@ shards = dist.get_world_size() // args.replicas
 mesh = init_device_mesh(device, (args.replicas, shards), mesh_dim_names=("replicate", "shard"))
 
 torch.manual_seed(0)  # the same weights on every replica
-layers = [torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 1)]
-model = torch.nn.Sequential(*layers).to(device)
+sizes = [(256, 512), (512, 512), (512, 1)]
+layers = [layer for inside, out in sizes for layer in (torch.nn.Linear(inside, out), torch.nn.ReLU())]
+model = torch.nn.Sequential(*layers[:-1]).to(device)
 for layer in model[::2]:
     fully_shard(layer, mesh=mesh["shard"])  # the shard dimension alone: FSDP then does no all-reduce
 fully_shard(model, mesh=mesh["shard"])
@@ -49,6 +50,6 @@ optimiser.catch_up()
 if dist.get_rank() == 0:
     sent = sum(stats["wire_bytes"] for stats in sync.stats.values())
     dense = sum(stats["dense_bytes"] for stats in sync.stats.values())
-    print(f"{args.replicas} replicas of {shards} shards: loss {loss.item():.4f}, {dense / sent:.0f}x less in the last step")
+    print(f"{args.replicas} replicas of {shards} shards: loss {loss.item():.4f}, {dense / sent:.0f}x less in a step")
 dist.barrier()
 dist.destroy_process_group()

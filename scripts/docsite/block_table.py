@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Code blocks of README and docs that are not run or compiled as they stand, each with its reason.
 
-The key is the page and the first line of the block, without its comment. Everything else is run (Python), compiled
+The key is the page and the beginning of the block's first line. Everything else is run (Python), compiled
 (C++) or parsed, with every option and file that it names checked (shell): scripts/docsite/blocks.py and
 tests/python/torch/test_docs_blocks.py.
 """
@@ -15,11 +15,13 @@ PYTHON = {
     ("docs/elastic_pytorch.md", "from oktopk.torch.torchft import ManagedWorld, ProcessGroup"):
         "needs a lighthouse; tests/python/torch/test_torchft.py runs such a loop",
     ("docs/frontends.md", "import lightning"): "tests/python/frontends/test_lightning.py trains with these calls",
-    ("docs/frontends.md", "import oktopk.accelerate"): "tests/python/frontends/test_accelerate.py trains with these calls",
+    ("docs/frontends.md", "import oktopk.accelerate"):
+        "tests/python/frontends/test_accelerate.py trains with these calls",
     ("docs/frontends.md", "import oktopk.transformers"):
         "tests/python/frontends/test_transformers.py trains with these calls",
-    ("docs/gpu.md", 'dist.init_process_group("nccl")'): "needs a GPU; tests/python/torch/test_gpu_steps.py has these calls",
-    ("docs/pytorch_fsdp.md", 'mesh = init_device_mesh("cuda", (replicas, shards), mesh_dim_names=("replicate", "shard"))'):
+    ("docs/gpu.md", 'dist.init_process_group("nccl")'):
+        "needs a GPU; tests/python/torch/test_gpu_steps.py has these calls",
+    ("docs/pytorch_fsdp.md", "mesh = init_device_mesh("):
         "needs several ranks; docs/tutorials/fsdp.md has a whole script, which a test runs",
 }
 CPP = {}

@@ -23,10 +23,14 @@ from docsite import block_table
 from docsite.pages import ROOT, page_files
 
 FENCE = re.compile(r"(?:^<!-- (\S+) -->\n)?^```(\w*)\n(.*?)^```$", re.S | re.M)
-COMMAND = re.compile(r"(?:host\d\$ |\$ )?(?:[A-Z_]+=\S+ )*(?:sudo )?((?:mpirun|torchrun|python3?|build/oktopk|oktopk|make|pip|sbatch|kubectl|bash|"
-                     r"(?:examples|scripts|bench|tests|build)/\S+) ?.*)")
-SUBCOMMAND = re.compile(r"(?:^|\s)(?:build/)?oktopk ([a-z]+)((?: [^|;&>]*)?)")
-PATH = re.compile(r"(?<![\w./~-])((?:examples|scripts|bench|tests|docs|python)/[\w./-]+\.(?:py|sbatch|sh|yaml|cc|h|md|ipynb))")
+COMMAND = re.compile(
+    r"(?:host\d\$ |\$ )?(?:[A-Z_]+=\S+ )*(?:sudo )?"
+    r"((?:mpirun|torchrun|python3?|oktopk|make|pip|sbatch|kubectl|bash|(?:examples|scripts|bench|tests|build)/\S+) ?.*)"
+)
+SUBCOMMAND = re.compile(r"(?:^|(?<!install)\s)(?:build/)?oktopk ([a-z]+)((?: [^|;&>]*)?)")
+PATH = re.compile(
+    r"(?<![\w./~-])((?:examples|scripts|bench|tests|docs|python)/[\w./-]+\.(?:py|sbatch|sh|yaml|cc|h|md|ipynb))"
+)
 
 
 @dataclass(frozen=True)
@@ -37,9 +41,8 @@ class Block:
     text: str
     source: str = ""  # the file that it is quoted from
 
-    @property
-    def first(self) -> str:
-        return re.split(r"\s+(?:#|//) ", self.text.splitlines()[0])[0].rstrip() if self.text else ""
+    def is_listed(self, table: dict) -> bool:
+        return any(self.page == page and self.text.startswith(start) for page, start in table)
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
@@ -64,8 +67,8 @@ def all_blocks() -> list[Block]:
 
 
 def python_to_run() -> list[Block]:
-    listed = block_table.PYTHON
-    return [b for b in all_blocks() if b.language == "python" and not b.source and (b.page, b.first) not in listed]
+    own = [b for b in all_blocks() if b.language == "python" and not b.source]
+    return [b for b in own if not b.is_listed(block_table.PYTHON)]
 
 
 def problems() -> list[str]:
@@ -100,9 +103,8 @@ def unparsed(blocks: list[Block]):
 
 
 def unused_entries(blocks: list[Block]):
-    keys = {(b.page, b.first) for b in blocks}
     for key in [*block_table.PYTHON, *block_table.CPP]:
-        if key not in keys:
+        if not any(b.is_listed({key: ""}) for b in blocks):
             yield f"scripts/docsite/block_table.py: no block of {key[0]} begins with {key[1]!r}"
 
 
@@ -164,7 +166,7 @@ def compiled(blocks: list[Block]) -> list[str]:
     parts = ['#include "scripts/docsite/cpp_blocks.h"\n']
     pages: dict[str, list[Block]] = {}
     for block in blocks:
-        if (block.page, block.first) not in block_table.CPP:
+        if not block.is_listed(block_table.CPP):
             pages.setdefault(block.page, []).append(block)
     for number, (page, own) in enumerate(pages.items()):
         code = "".join(f'{{\n#line {b.line + 1} "{page}"\n{compilable(b.text)}' for b in own) + "}" * len(own)

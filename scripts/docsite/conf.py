@@ -20,7 +20,3 @@ html_show_copyright = False
 templates_path = []
 pygments_style = "a11y-high-contrast-light"
 pygments_dark_style = "a11y-high-contrast-dark"
-html_theme_options = {
-    "light_css_variables": {"color-brand-primary": "#0072b2", "color-brand-content": "#0072b2"},
-    "dark_css_variables": {"color-brand-primary": "#56b4e9", "color-brand-content": "#56b4e9"},
-}

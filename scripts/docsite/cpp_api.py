@@ -36,7 +36,7 @@ SKIPPED = ("friend",)
 
 
 def groups() -> list[tuple[str, list[tuple[str, str]]]]:
-    """(title, [(header, its line)]) as oktopk.h has them; the MPI header that programs include themselves comes last."""
+    """(title, [(header, its line)]) as oktopk.h has them, and the MPI header that programs include themselves."""
     found: list = []
     for line in (ROOT / ALL).read_text().splitlines():
         include = re.match(r'#include "(oktopk/.*?)"\s*// (.*)', line)
@@ -46,7 +46,7 @@ def groups() -> list[tuple[str, list[tuple[str, str]]]]:
             found.append((line[3:], []))
     found = [group for group in found if group[1]]
     ranks = next(headers for title, headers in found if title == "Ranks")
-    ranks.append(("oktopk/comm/mpi_comm.h", "an MPI_Comm of the caller's; not part of oktopk.h, because it includes <mpi.h>"))
+    ranks.append(("oktopk/comm/mpi_comm.h", "an MPI_Comm of the caller's; not in oktopk.h: it includes <mpi.h>"))
     return found
 
 
@@ -57,7 +57,8 @@ def write_pages(folder: Path, work: Path) -> list[tuple[str, str]]:
     (folder / "docs/api/cpp").mkdir(parents=True, exist_ok=True)
     for title, headers in groups():
         name = re.sub(r"[^a-z]+", "_", title.lower()).strip("_")
-        parts = ["---\ntocdepth: 3\n---", f"# {title}", 'All names are in namespace `oktopk`; `#include "oktopk/oktopk.h"` has them all.']
+        about = 'All names are in namespace `oktopk`; `#include "oktopk/oktopk.h"` has them all.'
+        parts = ["---\ntocdepth: 3\n---", f"# {title}", about]
         for header, line in headers:
             parts.append(f"## {header}\n\n{line[0].upper()}{line[1:]}.")
             parts += members.get(header, [])
@@ -145,8 +146,9 @@ def member_text(member: ET.Element, level: int) -> str:
 
 
 def signature(member: ET.Element) -> str:
-    parameters = ", ".join(flat(p.find("type")) + " " + (p.findtext("declname") or "") for p in member.findall("templateparamlist/param"))
-    head = f"template <{parameters.strip()}>\n" if parameters else ""
+    given = member.findall("templateparamlist/param")
+    parameters = ", ".join(f"{flat(p.find('type'))} {p.findtext('declname') or ''}".strip() for p in given)
+    head = f"template <{parameters}>\n" if parameters else ""
     words = [word for flag, word in (("static", "static"), ("explicit", "explicit")) if member.get(flag) == "yes"]
     text = " ".join([*words, f"{type_of(member)} {name_of(member)}{tidy(member.findtext('argsstring') or '')}".strip()])
     return head + re.sub(r"\s*=\s*0$", "", text)

@@ -31,12 +31,12 @@ Bytes save_weights();
 void load_weights(std::span<const std::byte> state);
 void report(const MembershipChange& change);
 
-#define OKTOPK_NAMES                                                                            \
-  auto& [comm, world, reducer, optimiser, options] = names;                                     \
-  constexpr std::uint64_t n = 1000;                                                             \
-  const int steps = 100, step = 1, rank = 0, P = 2;                                             \
-  const float learning_rate = 0.1F;                                                             \
-  const std::size_t tensors = 3;                                                                \
-  const std::vector<std::size_t> tensor_sizes = {300, 300, 400};                                \
-  const std::string secret = "0123456789abcdef";                                                \
+#define OKTOPK_NAMES                                             \
+  auto& [comm, world, reducer, optimiser, options] = names;      \
+  constexpr std::uint64_t n = 1000;                              \
+  const int steps = 100, step = 1, rank = 0, P = 2;              \
+  const float learning_rate = 0.1F;                              \
+  const std::size_t tensors = 3;                                 \
+  const std::vector<std::size_t> tensor_sizes = {300, 300, 400}; \
+  const std::string secret = "0123456789abcdef";                 \
   std::vector<float> weights(n), gradient(n);

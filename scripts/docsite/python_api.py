@@ -28,7 +28,9 @@ def write_pages(folder: Path, packages: Path) -> list[tuple[str, str]]:
     """Writes the pages into folder/docs/api/python and returns (title, page) of each."""
     import griffe
 
-    package = griffe.load("oktopk", search_paths=[str(packages)], allow_inspection=False, resolve_aliases=True)
+    # The repository's own folder oktopk, of C++, is no package: no relative paths.
+    options = {"allow_inspection": False, "resolve_aliases": True, "try_relative_path": False}
+    package = griffe.load("oktopk", search_paths=[str(packages)], **options)
     pages = []
     (folder / "docs/api/python").mkdir(parents=True, exist_ok=True)
     for name, title in MODULES.items():
