@@ -90,6 +90,8 @@ def parse(work: Path, headers: list[str]) -> dict[str, list[str]]:
 def markdown_of(compound: ET.Element):
     """(header, line, Markdown) of a class, or of every free declaration of a namespace."""
     kind = compound.get("kind")
+    if compound.get("prot") == "private":
+        return
     if kind in ("class", "struct") and "::anonymous" not in name_of(compound, "compoundname"):
         yield (*place(compound), class_text(compound))
     elif kind == "file":

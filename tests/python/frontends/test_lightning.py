@@ -2,6 +2,7 @@
 """OkTopkCallback of Lightning: the hook runs on processors, and a resumed run goes on as it was."""
 
 import importlib
+import json
 import pickle
 import sys
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ import oktopk
 import oktopk.lightning
 import oktopk.torch
 from launched import EXAMPLES, check_report, run_launched
+from oktopk.metrics import JsonlWriter
 from processes import printed_by
 from small import BATCH, BATCHES, OPTIONS, Net, Samples, assert_same, note
 from versions import needs_cpu_scaler
@@ -30,6 +32,9 @@ def train(rank, package, folder, epochs, resume):
         def __init__(self):
             super().__init__()
             self.net = Net()
+
+        def on_train_start(self):  # from here on callback.state exists, and so does the logger's writer
+            callback.state.callback = JsonlWriter(f"{folder}/metrics-{{rank}}.jsonl")
 
         def training_step(self, batch, _):
             return self.net(**batch)["loss"]
@@ -54,11 +59,14 @@ def train(rank, package, folder, epochs, resume):
     trainer.fit(module, torch.utils.data.DataLoader(Samples(), BATCH), ckpt_path=resume)
     assert trainer.optimizers[0].source is callback.state
     note(folder, rank, callback.state, module)
+    rows = [json.loads(line) for line in open(f"{folder}/metrics-{rank}.jsonl")]
+    assert rows and rows[-1]["iteration"] == epochs * BATCHES - 1 and rows[-1]["wire_bytes"] > 0
 
 
 def test_resumed_run_is_the_uninterrupted_one(tmp_path):
     """The second one with the package pytorch_lightning."""
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    whole.mkdir()
     resumed.mkdir()
     run_launched(2, train, "lightning.pytorch", whole, 3, None)
     middle = whole / "checkpoints" / f"epoch=1-step={2 * BATCHES}.ckpt"
