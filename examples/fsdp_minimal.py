@@ -35,7 +35,8 @@ model = torch.nn.Sequential(*layers[:-1]).to(device)
 for layer in model[::2]:
     fully_shard(layer, mesh=mesh["shard"])  # the shard dimension alone: FSDP then does no all-reduce
 fully_shard(model, mesh=mesh["shard"])
-sync = oktopk.torch.register_fsdp(model, mesh["replicate"], density=0.01, start_iter=args.steps // 20)
+options = {"preset": "circulant", "density": 0.01, "start_iter": args.steps // 20}
+sync = oktopk.torch.register_fsdp(model, mesh["replicate"], **options)
 optimiser = oktopk.torch.SparseAdamW(model.parameters(), sync, lr=1e-3)
 
 torch.manual_seed(1 + dist.get_rank())  # every rank draws its own samples

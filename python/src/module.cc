@@ -9,6 +9,9 @@
 namespace nb = nanobind;
 
 NB_MODULE(_core, m) {
+  // Torch keeps hooks, and with them our objects, beyond the end of the interpreter: nanobind would call that a leak
+  // and print a page about it when the script has ended.
+  nb::set_leak_warnings(false);
   m.doc() = "Native part of oktopk: communicators, Reducer, tuner.";
   m.attr("version") = OKTOPK_VERSION;
   nb::exception<oktopk::UsageError>(m, "UsageError", PyExc_ValueError);

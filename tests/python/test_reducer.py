@@ -2,6 +2,8 @@
 """Reducer from Python, on threads: the laws that C++ proves, seen through the binding."""
 
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -231,3 +233,14 @@ def test_errors_have_the_names_that_users_write():
     for error in (oktopk.UsageError, oktopk.CommError, oktopk.DeviceError):
         assert f"{error.__module__}.{error.__qualname__}" == f"oktopk.{error.__name__}"
         assert type(pickle.loads(pickle.dumps(error("x")))) is error
+
+
+def test_an_object_that_outlives_the_interpreter_is_no_page_of_warnings():
+    """As torch keeps the hooks of FSDP, and our Reducers with them."""
+    script = (
+        "import ctypes, oktopk\n"
+        "reducer = oktopk.Reducer(oktopk.thread_world(1)[0], 100)\n"
+        "ctypes.pythonapi.Py_IncRef(ctypes.py_object(reducer))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""
