@@ -59,7 +59,8 @@ def text_of(thing) -> str:
 
 
 def listed(paragraph: str) -> str:
-    return "\n".join(NAMED.sub(r"* `\1`: ", line, count=1) if NAMED.match(line) else line for line in paragraph.splitlines())
+    lines = paragraph.splitlines()
+    return "\n".join(NAMED.sub(r"* `\1`: ", line, count=1) if NAMED.match(line) else line for line in lines)
 
 
 def member_text(module: str, member) -> str:
