@@ -59,6 +59,13 @@ def parse(arguments: List[str]) -> argparse.Namespace:
     show = commands.add_parser("report", help="tables, plots and frontier.json of a folder")
     show.add_argument("folder", type=Path)
     show.add_argument("--no-plots", action="store_true")
+    gather = commands.add_parser("collect", help="puts the results of folders and of earlier files into one file")
+    gather.add_argument("sources", type=Path, nargs="+")
+    gather.add_argument("--into", type=Path, required=True)
+    page = commands.add_parser("page", help="writes tables and plots of collected results into a page of the docs")
+    page.add_argument("collected", type=Path)
+    page.add_argument("--into", type=Path, required=True)
+    page.add_argument("--figures", type=Path, required=True)
     real.add_options(commands.add_parser("real", help=real.__doc__))
     return parser.parse_args(arguments)
 
@@ -147,6 +154,12 @@ def main(arguments: List[str]) -> int:
     options = parse(arguments)
     if options.command == "report":
         print(report.write(options.folder, not options.no_plots))
+        return 0
+    if options.command == "collect":
+        report.collect(options.sources, options.into)
+        return 0
+    if options.command == "page":
+        report.write_page(options.collected, options.into, options.figures)
         return 0
     if options.command == "real":
         return real.main(options)

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results of a folder as a table, a plot of loss over bytes, and one JSON file. Each method appears with the best
-of its learning rates, judged by the mean over the seeds."""
+"""The results of a race as tables, plots of loss over bytes, and one JSON file. Each method appears with the best of its
+learning rates, judged by the mean over the seeds.
+
+Results are a folder with a file per run, or one file that `collect` has made of folders (docs/data/frontier.json).
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,9 @@ OURS = ("circulant", "slots", "owner", "local", "real-slots", "real-circulant")
 # Colours of Okabe and Ito, which people with any kind of colour vision can tell apart.
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#F0E442"]
 MARKERS = ["s", "^", "D"]  # of rivals; a colour comes back with another one
+BEGIN, END = "<!-- results -->", "<!-- end of results -->"
+
+Result = Dict[str, Any]
 
 
 class Row(NamedTuple):
@@ -24,41 +30,71 @@ class Row(NamedTuple):
     spread: float  # standard deviation over the seeds; 0 for one
     bytes_per_step: float
     less: float  # than dense fp32, over the whole run
-    behind: float  # dense, relative
+    behind: float  # dense, relative: the mean over the seeds that both have
 
 
-Group = Tuple[str, int, int, str]  # model, ranks, steps, data
+class Group(NamedTuple):
+    model: str
+    ranks: int
+    steps: int
+    data: str
+
+    def title(self) -> str:
+        name = self.model if self.model.startswith("VGG") else f"GPT of {self.model} parameters"
+        return f"{name}, P = {self.ranks}, {self.steps:,} steps, {self.data}"
+
+    def figure(self) -> str:
+        return f"frontier_{self.model}_P{self.ranks}_T{self.steps}.png"
 
 
-def read(folder: Path) -> Dict[Group, List[Dict[str, Any]]]:
-    groups: Dict[Group, List[Dict[str, Any]]] = defaultdict(list)
-    for path in sorted(folder.glob("*.json")):
-        run = json.loads(path.read_text())
-        if "held_out_loss" in run:
-            groups[(run["model"], run["rules"]["ranks"], run["rules"]["steps"], run["data"])].append(run)
-    return dict(groups)
+def results_of(source: Path) -> List[Result]:
+    if source.is_file():
+        collected: List[Result] = json.loads(source.read_text())
+        return collected
+    runs = [json.loads(path.read_text()) for path in sorted(source.glob("*.json"))]
+    return [run for run in runs if isinstance(run, dict) and "held_out_loss" in run]
 
 
-def rows_of(runs: List[Dict[str, Any]]) -> List[Row]:
-    by_rate: Dict[Tuple[str, float], List[Dict[str, Any]]] = defaultdict(list)
+def collect(sources: List[Path], into: Path) -> None:
+    """All results in one file, without the course of their losses. A later source wins."""
+    found: Dict[Tuple[Any, ...], Result] = {}
+    for source in sources:
+        for run in results_of(source):
+            rules = run["rules"]
+            key = (run["model"], run["data"], rules["ranks"], rules["steps"], rules["lr"], run["method"], run["seed"])
+            found[key] = {name: value for name, value in run.items() if name != "train_loss"}
+    into.write_text("[\n" + ",\n".join(json.dumps(found[key]) for key in sorted(found)) + "\n]\n")
+
+
+def groups_of(results: List[Result]) -> Dict[Group, List[Result]]:
+    groups: Dict[Group, List[Result]] = defaultdict(list)
+    for run in results:
+        groups[Group(run["model"], run["rules"]["ranks"], run["rules"]["steps"], run["data"])].append(run)
+    return dict(sorted(groups.items()))
+
+
+def rows_of(runs: List[Result]) -> List[Row]:
+    by_rate: Dict[Tuple[str, float], List[Result]] = defaultdict(list)
     for run in runs:
         by_rate[(run["method"], run["rules"]["lr"])].append(run)
-    best: Dict[str, List[Dict[str, Any]]] = {}
+    best: Dict[str, List[Result]] = {}
     for (method, _), same in by_rate.items():
         if method not in best or _loss(same) < _loss(best[method]):
             best[method] = same
-    dense = best.get("dense")
-    return sorted((_row(method, same, dense) for method, same in best.items()), key=lambda row: -row.bytes_per_step)
+    rows = [_row(method, same, best.get("dense", [])) for method, same in best.items()]
+    return sorted(rows, key=lambda row: -row.bytes_per_step)
 
 
-def _loss(runs: List[Dict[str, Any]]) -> float:
+def _loss(runs: List[Result]) -> float:
     return statistics.fmean(run["held_out_loss"] for run in runs)
 
 
-def _row(method: str, runs: List[Dict[str, Any]], dense: Any) -> Row:
+def _row(method: str, runs: List[Result], dense: List[Result]) -> Row:
     losses = [run["held_out_loss"] for run in runs]
-    each = statistics.fmean(run["bytes"] / run["steps"] for run in runs)
+    each = statistics.fmean(run["bytes"] / run["rules"]["steps"] for run in runs)
     all_values = 2 * (runs[0]["rules"]["ranks"] - 1) / runs[0]["rules"]["ranks"] * 4 * runs[0]["parameters"]
+    of_dense = {run["seed"]: run["held_out_loss"] for run in dense}
+    ratios = [run["held_out_loss"] / of_dense[run["seed"]] - 1 for run in runs if run["seed"] in of_dense]
     return Row(
         method,
         runs[0]["rules"]["lr"],
@@ -67,15 +103,12 @@ def _row(method: str, runs: List[Dict[str, Any]], dense: Any) -> Row:
         statistics.stdev(losses) if len(losses) > 1 else 0.0,
         each,
         all_values / each if each else float("inf"),
-        _loss(runs) / _loss(dense) - 1 if dense else float("nan"),
+        statistics.fmean(ratios) if ratios else float("nan"),
     )
 
 
-def table(group: Group, rows: List[Row]) -> str:
-    model, ranks, steps, data = group
+def table(rows: List[Row]) -> str:
     lines = [
-        f"{model}, P = {ranks}, {steps} steps, {data}",
-        "",
         "| method | rate | seeds | held-out loss | beside dense | bytes per rank and step | less than dense |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
@@ -89,6 +122,7 @@ def table(group: Group, rows: List[Row]) -> str:
 
 
 def plot(group: Group, rows: List[Row], path: Path) -> None:
+    """Rows that ended more than a half above dense would hide the others: they are left to the table."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -97,43 +131,60 @@ def plot(group: Group, rows: List[Row], path: Path) -> None:
     figure, axes = plt.subplots(figsize=(8, 5))
     families: Dict[str, List[Row]] = defaultdict(list)
     for row in rows:
-        families[row.method.split(":")[0]].append(row)
+        if not row.behind > 0.5:
+            families[row.method.split(":")[0]].append(row)
     for i, (family, members) in enumerate(sorted(families.items(), key=lambda item: item[0] not in OURS)):
-        members.sort(key=lambda row: row.bytes_per_step)
-        ours = {"marker": "o", "linewidth": 2}
-        style = ours if family in OURS else {"marker": MARKERS[i // len(COLOURS)], "linestyle": ":"}
+        is_ours = family in OURS
         axes.errorbar(
-            [row.bytes_per_step for row in members],
+            [row.less for row in members],
             [row.loss for row in members],
             [row.spread for row in members],
             color=COLOURS[i % len(COLOURS)],
-            label=family,
+            label=family + (" (ours)" if is_ours else ""),
             capsize=3,
-            **style,
+            linestyle="none",
+            marker="o" if is_ours else MARKERS[i // len(COLOURS)],
+            markersize=9 if is_ours else 6,
         )
+        for row in members:
+            words = ":".join(row.method.split(":")[1:])
+            axes.annotate(words, (row.less, row.loss), xytext=(7, 4), textcoords="offset points", fontsize=6)
     dense = [row.loss for row in rows if row.method == "dense"]
     if dense:
         axes.axhline(dense[0], color="#666666", linewidth=0.8)
     axes.set_xscale("log")
-    axes.set_xlabel("bytes that a rank sends per step, mean over the whole run")
+    axes.set_xlabel("times fewer bytes than dense fp32, over the whole run")
     axes.set_ylabel("held-out loss")
-    model, ranks, steps, data = group
-    axes.set_title(f"{model}, P = {ranks}, {steps} steps, {data}")
-    axes.legend(ncol=2, fontsize=8)
+    axes.set_title(group.title())
+    axes.legend(fontsize=8)
     figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
 def write(folder: Path, plots: bool) -> str:
     """Tables of all groups; frontier.json in the folder, and a PNG per group."""
-    groups = read(folder)
-    if not groups:
+    tables = {group: rows_of(runs) for group, runs in groups_of(results_of(folder)).items()}
+    if not tables:
         raise SystemExit(f"frontier: {folder} has no results: start `run` first")
-    tables = {group: rows_of(runs) for group, runs in groups.items()}
     for group, rows in tables.items():
         if plots:
-            plot(group, rows, folder / f"frontier_{group[0]}_P{group[1]}_T{group[2]}.png")
+            plot(group, rows, folder / group.figure())
     everything = [{"group": group, "rows": [row._asdict() for row in rows]} for group, rows in tables.items()]
     (folder / "frontier.json").write_text(json.dumps(everything, indent=1))
-    return "\n\n".join(table(group, rows) for group, rows in tables.items())
+    return "\n\n".join(f"{group.title()}\n\n{table(rows)}" for group, rows in tables.items())
+
+
+def write_page(collected: Path, page: Path, figures: Path) -> None:
+    """Replaces what stands between the two marks of the page by tables and plots of the collected results."""
+    parts = [BEGIN]
+    for group, runs in groups_of(results_of(collected)).items():
+        rows = rows_of(runs)
+        plot(group, rows, figures / group.figure())
+        link = f"![Loss over bytes]({figures.name}/{group.figure()})"
+        parts += [f"### {group.title()}", table(rows), link]
+    head, _, rest = page.read_text().partition(BEGIN)
+    _, mark, tail = rest.partition(END)
+    if not mark:
+        raise SystemExit(f"frontier: {page} lacks {BEGIN} and {END}")
+    page.write_text(head + "\n\n".join([*parts, END]) + tail)

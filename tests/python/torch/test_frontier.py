@@ -141,7 +141,7 @@ def test_the_report_takes_the_best_rate_and_all_seeds(tmp_path):
     for seed in range(2):
         for lr, loss in ((0.1, 2.0), (0.2, 1.0)):
             rules = {"steps": 10, "ranks": 4, "lr": lr}
-            saved = {"method": "dense", "model": "1M", "data": "t", "seed": seed, "rules": rules, "steps": 10}
+            saved = {"method": "dense", "model": "1M", "data": "t", "seed": seed, "rules": rules}
             saved.update(bytes=60.0, parameters=1, held_out_loss=loss + seed)
             (tmp_path / f"{seed}_{lr}.json").write_text(json.dumps(saved))
     shown = report.write(tmp_path, plots=False)
@@ -149,6 +149,24 @@ def test_the_report_takes_the_best_rate_and_all_seeds(tmp_path):
     (row,) = group["rows"]
     assert (row["lr"], row["seeds"], row["loss"], row["behind"], row["less"]) == (0.2, 2, 1.5, 0.0, 1.0)
     assert "| dense | 0.2 | 2 | 1.5000 ± 0.7071 | +0.00% | 6 | 1.0x |" in shown
+
+
+def test_a_page_is_made_of_collected_results(tmp_path):
+    pytest.importorskip("matplotlib")
+    for method in ("dense", "owner:5%"):
+        run(entry_of(method, 3), tmp_path / "runs")
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    (tmp_path / "figures").mkdir()
+    assert command.main(["collect", str(tmp_path / "runs"), "--into", str(tmp_path / "all.json")]) == 0
+    assert "train_loss" not in (tmp_path / "all.json").read_text()
+    for _ in range(2):  # a page can be written again
+        where = ["--into", str(page), "--figures", str(tmp_path / "figures")]
+        assert command.main(["page", str(tmp_path / "all.json"), *where]) == 0
+        text = page.read_text()
+        assert text.startswith("before") and text.endswith("after\n") and "old" not in text
+        assert text.count("| owner:5% | 0.003 | 1 |") == 1 and "figures/frontier_tiny_P3_T3.png" in text
+    assert (tmp_path / "figures" / "frontier_tiny_P3_T3.png").exists()
 
 
 @pytest.mark.parametrize("method", ["nothing:1%", "circulant", "powersgd:x", "powersgd", "owner:1%:loud"])
