@@ -39,7 +39,7 @@ heading = @printf '\n=== %s\n' "$(1)"
 
 .PHONY: help bootstrap build demo test bench report format lint clean
 .PHONY: check-format check-layers check-mirror check-prose check-docs check-tidy docs test-release test-python test-asan test-tsan
-.PHONY: test-gpu test-gpu-sanitizers faults fuzz kill soak
+.PHONY: test-gpu test-gpu-sanitizers faults fuzz kill soak wheels
 
 # Stages share folders: `make -j` would build in one of them twice at once.
 .NOTPARALLEL:
@@ -162,6 +162,9 @@ soak:  ## random steps with flat memory and file descriptors: make soak STEPS=10
 	@cmake --build build -j $(JOBS) --target oktopk_soak
 	build/tests/oktopk_soak $(or $(STEPS),100000)
 
+wheels:  ## wheels for every Python on this machine and the source distribution in dist/, each tested in a bare environment
+	@scripts/wheels
+
 bench: build  ## kernels beside their limits, top-k beside other tools, steps over sizes
 	build/oktopk kernels --density 0.01,0.001
 	@if python3 -c 'import numpy' 2>/dev/null; then python3 bench/compare_topk.py; else echo "NOT RUN: bench/compare_topk.py needs numpy"; fi
@@ -189,4 +192,4 @@ lint: bootstrap  ## clang-tidy over all our code
 	@$(call TIDY,.)
 
 clean:  ## remove all build directories
-	rm -rf build build-debug build-asan build-tsan build-fuzz build-python build-docs .venv
+	rm -rf build build-debug build-asan build-tsan build-fuzz build-python build-docs build-wheels dist .venv

@@ -59,6 +59,7 @@ if(OKTOPK_HAVE_CUDA)
     UNITY_BUILD OFF
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
   target_link_options(oktopk_cuda PRIVATE -Wl,--exclude-libs,ALL)
+  oktopk_link_portably(oktopk_cuda)
 
   # Selection by CUB, for comparison; built when asked for.
   add_executable(gpu_rivals EXCLUDE_FROM_ALL bench/gpu_rivals.cu)

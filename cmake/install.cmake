@@ -28,6 +28,13 @@ if(TARGET oktopk_cuda)  # loaded at run time
 endif()
 if(TARGET oktopk_tool)
   install(TARGETS oktopk_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  if(NOT CMAKE_CROSSCOMPILING)  # written by the command itself: tools/CMakeLists.txt
+    set(words ${PROJECT_BINARY_DIR}/words)
+    install(FILES ${words}/oktopk.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+    install(FILES ${words}/oktopk DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+    install(FILES ${words}/_oktopk DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+    install(FILES ${words}/oktopk.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+  endif()
 endif()
 if(TARGET oktopk_simulated)  # beside it
   install(TARGETS oktopk_simulated LIBRARY DESTINATION ${CMAKE_INSTALL_BINDIR})
@@ -50,7 +57,7 @@ configure_package_config_file(
   INSTALL_DESTINATION ${config_dir}
   NO_SET_AND_CHECK_MACRO)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/oktopkConfigVersion.cmake
-  COMPATIBILITY SameMinorVersion)
+  COMPATIBILITY ${OKTOPK_COMPATIBILITY})
 install(FILES
   ${PROJECT_BINARY_DIR}/oktopkConfig.cmake
   ${PROJECT_BINARY_DIR}/oktopkConfigVersion.cmake

@@ -23,6 +23,7 @@ void add_verify(CLI::App& app, Action& action);
 void add_simulate(CLI::App& app, Action& action);
 void add_study(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action);
+void add_describe(CLI::App& app, Action& action);  // completion and man
 void add_report(CLI::App& app, Action& action);
 void add_rendezvous(CLI::App& app, Action& action);
 void add_run(CLI::App& app, Action& action);

@@ -35,9 +35,9 @@ T* address(PyObject* field) {
 }
 
 TensorState as_tensor(nb::handle row) {
-  require(PyTuple_Check(row.ptr()) && PyTuple_GET_SIZE(row.ptr()) == kFields, "a tensor is a tuple of ", kFields,
+  require(PyTuple_Check(row.ptr()) && PyTuple_Size(row.ptr()) == kFields, "a tensor is a tuple of ", kFields,
           " numbers");
-  const auto field = [&](nb::ssize_t i) { return PyTuple_GET_ITEM(row.ptr(), i); };
+  const auto field = [&](nb::ssize_t i) { return PyTuple_GetItem(row.ptr(), i); };
   const auto step = [&](nb::ssize_t i) { return static_cast<std::uint32_t>(number(field(i))); };
   const std::uint64_t type = number(field(0));
   require(type < kWeightTypes, "a type of weights numbered ", type);

@@ -144,6 +144,6 @@ def test_the_command_that_was_not_built_says_how_to_get_it(clone):
     shutil.copy(NATIVE, clone / "python/oktopk")
     ended = run("from oktopk._command import main; main()", path=clone / "python")
     assert ended.code == 1
-    assert ended.error.startswith("oktopk: this package was installed without the command;")
+    assert ended.error.startswith("oktopk: this package was built from source without the command;")
     assert "-C cmake.define.OKTOPK_BUILD_TOOLS=ON" in ended.error
     assert "Traceback" not in ended.error

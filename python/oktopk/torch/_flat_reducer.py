@@ -18,7 +18,6 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import numpy as np
 import torch
 
-from oktopk import _core
 from oktopk._core import CommError, UsageError
 from oktopk.torch import _dense_sum
 from oktopk.torch._applied import undo

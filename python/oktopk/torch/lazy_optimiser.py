@@ -150,7 +150,8 @@ class LazyOptimiser(OwedDecay):
             return self._jobs(group, params, answers)
         for i, answer in enumerate(answers or ()):
             if answer is not None and answer is not WHERE_NONZERO:
-                answers[i] = checked_indices(answer, params[i], self._layout(params[i])).contiguous()  # type: ignore
+                indices = checked_indices(answer, params[i], self._layout(params[i]))
+                answers[i] = indices.contiguous()  # type: ignore[index]
         return Request(kernels, params, answers)
 
     def _jobs(self, group: Dict[str, Any], params: List[Tensor], answers: Optional[List[Arrived]]) -> List[Job]:

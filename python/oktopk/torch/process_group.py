@@ -16,7 +16,6 @@ import time
 from datetime import timedelta
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-import numpy as np
 import torch
 import torch.distributed as dist
 

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+# `cpack` in a build folder makes a Debian package of what `cmake --install` installs: library, headers, package files
+# and the command. dpkg-shlibdeps finds the libraries that it depends on, where that program is there.
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME oktopk)
+set(CPACK_PACKAGE_CONTACT "The oktopk developers")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+string(CONCAT CPACK_PACKAGE_DESCRIPTION "A C++20 library and a command for sparse allreduce: every rank sends the "
+  "largest entries of its gradient, and all ranks get the same sparse sum.")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_VERBATIM_VARIABLES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_COMPRESSION_TYPE gzip)
+# A program that links the static library links these, too.
+set(recommended "")
+if(OKTOPK_HAVE_TCP)
+  list(APPEND recommended libssl-dev)
+endif()
+if(OKTOPK_HAVE_MPI)
+  list(APPEND recommended mpi-default-dev)
+endif()
+list(JOIN recommended ", " CPACK_DEBIAN_PACKAGE_RECOMMENDS)
+find_program(OKTOPK_SHLIBDEPS dpkg-shlibdeps)
+if(OKTOPK_SHLIBDEPS)
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+endif()
+include(CPack)
