@@ -173,6 +173,11 @@ if(Python3_FOUND)
   add_test(NAME command_compare COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/tools/compare_test.py)
   add_test(NAME command_check_includes COMMAND
     ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/tools/check_includes_test.py)
+  add_test(NAME command_describes_itself COMMAND
+    ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/tools/describe_test.py $<TARGET_FILE:oktopk_tool>)
+  add_test(NAME command_shows_progress COMMAND
+    ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/tools/status_line_test.py $<TARGET_FILE:oktopk_tool>)
+  set_tests_properties(command_describes_itself command_shows_progress PROPERTIES LABELS command TIMEOUT 120)
   add_test(NAME command_gpu_figures COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/tools/gpu_figures_test.py)
   set_tests_properties(command_compare command_check_includes command_gpu_figures PROPERTIES LABELS command TIMEOUT 60)
   # The scaling report, from rows that are made up. Its plots need matplotlib; without, reported as skipped.

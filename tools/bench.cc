@@ -16,6 +16,7 @@
 #include "tools/flight_files.h"
 #include "tools/measure.h"
 #include "tools/options.h"
+#include "tools/status_line.h"
 #include "tools/worlds.h"
 
 namespace oktopk {
@@ -183,16 +184,21 @@ void run_on(Communicator& comm, const BenchOptions& o, Trace* trace, const TextT
     without_rule.method.residual.clear();
     MeasureOptions plain = measure_options(without_rule, "dense", n, trace, nullptr);
     plain.group = 1;
+    const bool prints = comm.rank() == 0;
+    StatusLine status(prints);
+    status.show(fmt::format("  dense, P = {}, n = {}", comm.size(), n));
     const bool is_lossless = plain.reducer.allreduce.codec.value_or(Codec{}).lossless();
     plain.reducer.allreduce.codec.reset();  // the reference is in fp32
     const nlohmann::json dense = measure(comm, plain, stream);
     const Printer printer(o, table, dense, measure_mpi_allreduce(comm, plain, stream));
-    const bool prints = comm.rank() == 0;
+    status.clear();
     if (prints) printer.print_references();
     for (const std::string& preset : o.method.names()) {
       const MeasureOptions options = measure_options(o, preset, n, trace, exchange);
       const bool is_plain = preset == "dense" && options.group == 1 && is_lossless;
+      status.show(fmt::format("  {}, P = {}, n = {}", preset, comm.size(), n));
       const nlohmann::json row = is_plain ? dense : measure(comm, options, stream);
+      status.clear();
       if (!prints) continue;
       results.rows.push_back(printer.print(row));
       results.wrong = results.wrong || row["wrong"] > 0;

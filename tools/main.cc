@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", OKTOPK_VERSION);
   app.require_subcommand(1);
   app.footer(
+      "First run: oktopk train --html report.html\n"
       "Exit codes: 0 fine, 1 a wrong result or a broken law, 2 bad usage, 3 communication failed.\n"
       "oktopk <subcommand> --help explains each.");
   app.option_defaults()->always_capture_default();
@@ -19,7 +20,7 @@ int main(int argc, char** argv) {
   for (const auto add :
        {oktopk::add_list, oktopk::add_bench, oktopk::add_kernels, oktopk::add_ping, oktopk::add_predict,
         oktopk::add_tune, oktopk::add_explain, oktopk::add_verify, oktopk::add_simulate, oktopk::add_study,
-        oktopk::add_report, oktopk::add_rendezvous, oktopk::add_run, oktopk::add_doctor})
+        oktopk::add_report, oktopk::add_rendezvous, oktopk::add_run, oktopk::add_doctor, oktopk::add_describe})
     add(app, action);
   oktopk::add_train(app, action, fmt::format("{}", fmt::join(argv, argv + argc, " ")));
   try {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `oktopk train`: a perceptron, trained data-parallel with any presets on the same samples. `make demo` runs it.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <memory>
@@ -15,6 +14,7 @@
 #include "tools/flight_files.h"
 #include "tools/options.h"
 #include "tools/report/document.h"
+#include "tools/status_line.h"
 #include "tools/text.h"
 #include "tools/train/comparison.h"
 #include "tools/train/elastic_trainer.h"
@@ -55,28 +55,13 @@ TrainOptions options_for(const TrainCommand& c, const std::string& preset) {
   return options;
 }
 
-// Shows how a run goes on: a line that redraws itself on a terminal, a new line every tenth of the run elsewhere.
-class ProgressLine {
- public:
-  explicit ProgressLine(std::string preset) : preset_(std::move(preset)), terminal_(isatty(fileno(stdout)) == 1) {}
-
-  void show(const Progress& p) {
-    const std::uint64_t tenths = 10 * p.step / p.steps;
-    const bool done = p.step == p.steps;
-    if (!terminal_ && tenths == tenths_ && !done) return;
-    tenths_ = tenths;
-    const std::string accuracy = p.accuracy > 0 ? fmt::format("{:5.1f}%", 100 * p.accuracy) : std::string("     -");
-    const std::string moved = p.bytes > 0 ? fmt::format("  moved {:>9}/rank", format_bytes(p.bytes)) : std::string();
-    fmt::print("{}  {:<10} step {:>6}/{}  loss {:.4f}  accuracy {}{}{}", terminal_ ? "\r\x1b[2K" : "", preset_, p.step,
-               p.steps, p.loss, accuracy, moved, !terminal_ || done ? "\n" : "");
-    std::fflush(stdout);
-  }
-
- private:
-  std::string preset_;
-  bool terminal_;
-  std::uint64_t tenths_ = 0;
-};
+// Shows on the terminal how a run goes on.
+std::string progress_text(const std::string& preset, const Progress& p) {
+  const std::string accuracy = p.accuracy > 0 ? fmt::format("{:5.1f}%", 100 * p.accuracy) : std::string("     -");
+  const std::string moved = p.bytes > 0 ? fmt::format("  moved {:>9}/rank", format_bytes(p.bytes)) : std::string();
+  return fmt::format("  {:<10} step {:>6}/{}  loss {:.4f}  accuracy {}{}", preset, p.step, p.steps, p.loss, accuracy,
+                     moved);
+}
 
 // All presets, one after the other, on the ranks of one world. Results are complete on rank 0.
 std::vector<TrainingRun> train_all(Communicator& comm, const TrainCommand& c, const LearningProblem& problem,
@@ -85,8 +70,8 @@ std::vector<TrainingRun> train_all(Communicator& comm, const TrainCommand& c, co
   for (const std::string& preset : c.method.names()) {
     TrainOptions options = options_for(c, preset);
     options.reducer.trace = trace;
-    ProgressLine line(preset);
-    runs.push_back(train(comm, problem, options, [&](const Progress& p) { line.show(p); }));
+    StatusLine line;
+    runs.push_back(train(comm, problem, options, [&](const Progress& p) { line.show(progress_text(preset, p)); }));
   }
   return runs;
 }
@@ -149,12 +134,13 @@ int run_elastic(TrainCommand& c) {
   const TcpOptions tcp = c.tcp();
   const LearningProblem problem = make_teacher({.seed = 1});
   const auto world = make_tcp_elastic_world({.tcp = tcp, .least = tcp.size});
-  ProgressLine line(preset);
+  StatusLine line;
   ElasticTrainHooks hooks;
   hooks.on_step = [&](int rank, std::uint64_t step, double loss) {
-    if (rank == 0) line.show({.step = step + 1, .steps = options.steps, .loss = loss});
+    if (rank == 0) line.show(progress_text(preset, {.step = step + 1, .steps = options.steps, .loss = loss}));
   };
   hooks.on_change = [&](const MembershipChange& change) {
+    line.clear();
     if (world->comm().rank() == 0) print_change(change);
   };
   const auto batch = static_cast<std::uint64_t>(c.train.batch) * static_cast<std::uint64_t>(tcp.size);

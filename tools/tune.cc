@@ -9,6 +9,7 @@
 #include "tools/choice_text.h"
 #include "tools/commands.h"
 #include "tools/options.h"
+#include "tools/status_line.h"
 #include "tools/worlds.h"
 
 namespace oktopk {
@@ -77,7 +78,10 @@ int run_tune(const TuneOptions& o) {
           ": one rank alone measures no network to predict others by");
   check_writable(o.profile_file);
   check_writable(o.json_file);
+  StatusLine status(worlds.is_root());
+  status.show(fmt::format("  measuring network and processor for about {} s", c.budget));
   const Profile profile = measure(worlds, P, c);
+  status.clear();
   if (!worlds.is_root()) return 0;
   options.groups = profile.ranks_per_host > 1;
   print_profile(profile);

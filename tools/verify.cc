@@ -11,6 +11,7 @@
 #include "tests/laws/laws.h"
 #include "tools/commands.h"
 #include "tools/options.h"
+#include "tools/status_line.h"
 #include "tools/worlds.h"
 
 namespace oktopk {
@@ -132,8 +133,11 @@ struct Results {
 void run_on(Station& station, const VerifyOptions& o, Results& results) {
   for (const std::string& preset : o.method.names()) {
     require(preset != "auto", "--preset auto: its steps are those of the preset that it chooses; verify that one");
+    StatusLine status(station.comm.rank() == 0);
+    status.show(fmt::format("  {}, P = {}", preset, station.comm.size()));
     const Verdict verdict = verify(station, o, preset);
     if (station.comm.rank() != 0) continue;
+    status.clear();
     nlohmann::json row = {{"preset", preset},
                           {"ranks", station.comm.size()},
                           {"simd", to_string(simd_level())},

@@ -13,6 +13,7 @@
 #include "oktopk/base/find_row.h"
 #include "tools/commands.h"
 #include "tools/options.h"
+#include "tools/status_line.h"
 #include "tools/text.h"
 #include "tools/train/recipe.h"
 #include "tools/worlds.h"
@@ -117,10 +118,15 @@ int run_study(const StudyOptions& o) {
   const Study& study = find_row(kStudies, "study", o.name);
   Worlds worlds(o.transport);
   StudyTask task = make_task(study, o);
-  task.run_ranks = [&](int P, const auto& body) { worlds.run(P, [&](Station& station) { body(station.comm); }); };
+  StatusLine status(worlds.is_root());
+  task.run_ranks = [&, runs = 0](int P, const auto& body) mutable {
+    status.show(fmt::format("  study {}: run {}, P = {}", study.name, ++runs, P));
+    worlds.run(P, [&](Station& station) { body(station.comm); });
+  };
   check_writable(o.json_file);
   check_writable(o.html_file);
   const Findings findings = study.run(task);
+  status.clear();
   if (!worlds.is_root()) return 0;
   const std::string command = command_of(study, task);
   fmt::print("# {}\n", command);
