@@ -49,7 +49,7 @@ class Describe(unittest.TestCase):
         return False
 
     def options_in_help(self, subcommand):
-        return set(re.findall(r"^ +(?:-\w,)?(--[a-z][a-z-]+)", output(self.command, subcommand, "--help"), re.M))
+        return set(re.findall(r"^ +(?:-\w,)?(--[a-z][a-z0-9-]+)", output(self.command, subcommand, "--help"), re.M))
 
     def test_bash_completes_subcommands_and_options(self):
         self.assertEqual(self.completed("oktopk", "tr"), ["train"])
@@ -64,7 +64,7 @@ class Describe(unittest.TestCase):
             self.assertGreater(len(options), 5, subcommand)
             self.assertLessEqual(options, set(self.completed("oktopk", subcommand, "")), subcommand)
             section = manual.split(f".SH OKTOPK \\&{subcommand}\n")[1].split(".SH")[0]
-            self.assertLessEqual(options, set(re.findall(r"--[a-z][a-z-]+", section)), subcommand)
+            self.assertLessEqual(options, set(re.findall(r"--[a-z][a-z0-9-]+", section)), subcommand)
 
     def test_zsh_reads_its_completion(self):
         if not self.found("zsh"):
