@@ -34,7 +34,7 @@ class Exports(unittest.TestCase):
 
     def test_programs_find_what_they_use(self):
         exported = "\n".join(name for _, name in names("--dynamic", "--defined-only", self.shared))
-        for wanted in ["oktopk::Reducer::Reducer(", "oktopk::SparseAdamW::step(", "oktopk::run_threads(",
+        for wanted in ["oktopk::Reducer::Reducer(", "oktopk::SparseAdamW::SparseAdamW(", "oktopk::run_threads(",
                        "oktopk::make_tcp_world(", "oktopk::make_mpi_world(", "typeinfo for oktopk::CommError"]:
             self.assertIn(wanted, exported)
 
