@@ -153,6 +153,7 @@ def plot(group: Group, rows: List[Row], path: Path) -> None:
     if dense:
         axes.axhline(dense[0], color="#666666", linewidth=0.8)
     axes.set_xscale("log")
+    axes.set_xlim(0.7, 6 * max(row.less for row in rows))  # room for the words
     axes.set_xlabel("times fewer bytes than dense fp32, over the whole run")
     axes.set_ylabel("held-out loss")
     axes.set_title(group.title())
