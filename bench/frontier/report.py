@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results of a race as tables, plots of loss over bytes, and one JSON file. Each method appears with the best of its
+"""The results of a race as tables, plots of loss over bytes, and one JSON file. A method appears with the best of its
 learning rates, judged by the mean over the seeds.
 
 Results are a folder with a file per run, or one file that `collect` has made of folders (docs/data/frontier.json).
