@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "tests/laws/laws.h"
-#include "tests/support/fresh_worlds.h"
+#include "tests/support/patience.h"
 #include "tests/support/world.h"
 
 namespace oktopk::laws_test {
@@ -205,13 +205,8 @@ INSTANTIATE_TEST_SUITE_P(Threads, AllreduceWorldLaws, testing::ValuesIn(cases({1
 class AllreduceCourage : public testing::TestWithParam<Case> {};
 
 TEST_P(AllreduceCourage, step_with_a_faulty_peer_is_an_error_everywhere) {
-  const Case& c = GetParam();
-  FreshWorlds worlds(c.P, 10, std::chrono::milliseconds(500));
-  run_world("threads", c.P, [&](Communicator& comm) {
-    const Finding f = check_courage(
-        comm, [&] { return worlds.take(comm.rank()); }, small_trial(c));
-    EXPECT_TRUE(f.holds) << f.detail;
-  });
+  const Finding f = find_courage(GetParam().P, small_trial(GetParam()));
+  EXPECT_TRUE(f.holds) << f.detail;
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, AllreduceCourage, testing::ValuesIn(cases({2, 3, 5}, false)), case_name);
@@ -254,14 +249,8 @@ TEST_P(DenseBf16Laws, run_obeys_restore_calm_and_bad_input) {
 class DenseBf16Courage : public testing::TestWithParam<DenseCase> {};
 
 TEST_P(DenseBf16Courage, step_with_a_faulty_peer_is_an_error_everywhere) {
-  const DenseCase& c = GetParam();
-  FreshWorlds worlds(c.P, 10, std::chrono::milliseconds(500));
-  const Trial trial = dense_trial(c, Input::dyadic, 300);
-  run_world("threads", c.P, [&](Communicator& comm) {
-    const Finding f = check_courage(
-        comm, [&] { return worlds.take(comm.rank()); }, trial);
-    EXPECT_TRUE(f.holds) << f.detail;
-  });
+  const Finding f = find_courage(GetParam().P, dense_trial(GetParam(), Input::dyadic, 300));
+  EXPECT_TRUE(f.holds) << f.detail;
 }
 
 std::vector<DenseCase> dense_cases(std::span<const int> sizes) {

@@ -7,6 +7,7 @@
 #include "oktopk/comm/mpi.h"
 #include "tests/laws/laws.h"
 #include "tests/support/fleeting.h"
+#include "tests/support/patience.h"
 #include "tests/support/training.h"
 
 namespace oktopk::courage_test {
@@ -14,14 +15,17 @@ namespace {
 
 using namespace std::chrono_literals;
 
-std::unique_ptr<Communicator> make_doomed() {
-  return std::make_unique<FleetingCommunicator>(make_mpi_world({.timeout = 400ms}));
+std::unique_ptr<Communicator> make_doomed(Communicator::Duration timeout) {
+  return std::make_unique<FleetingCommunicator>(make_mpi_world({.timeout = timeout}));
 }
 
 void expect_courage(const Trial& trial) {
   const auto sound = make_mpi_world();
   if (sound->size() != 2 && sound->size() != 3) GTEST_SKIP() << "for 2 and 3 ranks";
-  const Finding finding = check_courage(*sound, make_doomed, trial);
+  const Finding finding = find_patiently(400ms, [&](Communicator::Duration timeout) {
+    return check_courage(
+        *sound, [timeout] { return make_doomed(timeout); }, trial);
+  });
   EXPECT_TRUE(finding.holds) << finding.detail;
 }
 

@@ -4,15 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <chrono>
-#include <memory>
 #include <ostream>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "tests/laws/laws.h"
-#include "tests/support/fresh_worlds.h"
+#include "tests/support/patience.h"
 #include "tests/support/training.h"
 #include "tests/support/world.h"
 
@@ -117,13 +115,8 @@ INSTANTIATE_TEST_SUITE_P(Threads, NodeWorldLaws, testing::ValuesIn(cases(std::ar
 class NodeCourage : public testing::TestWithParam<Case> {};
 
 TEST_P(NodeCourage, step_with_a_faulty_peer_is_an_error_everywhere) {
-  const Case& c = GetParam();
-  FreshWorlds worlds(c.P, 10, std::chrono::milliseconds(500));
-  run_world("threads", c.P, [&](Communicator& comm) {
-    const Finding f = check_courage(
-        comm, [&] { return worlds.take(comm.rank()); }, c.trial(Input::dyadic, 300));
-    EXPECT_TRUE(f.holds) << f.detail;
-  });
+  const Finding f = find_courage(GetParam().P, GetParam().trial(Input::dyadic, 300));
+  EXPECT_TRUE(f.holds) << f.detail;
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, NodeCourage, testing::ValuesIn(cases(std::array{2, 5}, false)), case_name);
