@@ -46,15 +46,15 @@ std::string case_name(const testing::TestParamInfo<Case>& info) {
   return info.param.preset + "_" + info.param.stream + "_P" + std::to_string(info.param.P);
 }
 
-// On many ranks: all streams for the presets whose thresholds are steered by counts, one for those
-// that count exactly.
+// On three ranks: all streams. On more ranks: all streams for the presets whose thresholds are steered by counts, and
+// one for the others. Presets that count exactly send k entries on any stream; gaussiank promises nothing.
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const int P : {3, 8, 32})
     for (const Preset& preset : presets()) {
       const bool is_steered = preset.name == "oktopk" || preset.name == "circulant";
       for (const VolumeStream& stream : volume_streams())
-        if (P < 32 || is_steered || stream.name == "shared")
+        if (P == 3 || is_steered || stream.name == "shared")
           all.push_back({std::string(preset.name), std::string(stream.name), P});
     }
   return all;

@@ -25,7 +25,7 @@ TEST(Simd, limit_holds_for_its_scope) {
 
 TEST(Simd, limit_refuses_what_the_machine_lacks) {
   if (simd_levels().back() == SimdLevel::avx512) GTEST_SKIP() << "this machine has every level";
-  EXPECT_THROW(SimdLimit(SimdLevel::avx512), UsageError);
+  EXPECT_THROW(SimdLimit{SimdLevel::avx512}, UsageError);
 }
 
 TEST(Simd, names_are_found_again) {
