@@ -138,7 +138,7 @@ print("rank", comm.rank, "ends well")
 """
 
 
-def run_mpi(program, ranks):
+def run_mpi(program, ranks, *words):
     """Every rank runs it and says at its end that it ends well. One way of Open MPI's, as over a network: the sender
     must push a large message."""
     if find_spec("mpi4py") is None or shutil.which("mpiexec") is None:
@@ -151,8 +151,8 @@ def run_mpi(program, ranks):
         OMPI_MCA_btl_vader_single_copy_mechanism="none",
     )
     done = subprocess.run(
-        ["mpiexec", "-n", str(ranks), sys.executable, "-c", program],
-        capture_output=True, text=True, timeout=90, env=environment,
+        ["mpiexec", "-n", str(ranks), sys.executable, "-c", program, *words],
+        capture_output=True, text=True, timeout=300, env=environment,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ends well") == ranks
@@ -162,9 +162,10 @@ def test_mpi4py_communicators_work_on_three_ranks():
     run_mpi(MPI_PROGRAM, 3)
 
 
-# The memory behind the arrays is C++'s, and unmapped when the exchange has failed.
+# The memory behind the arrays is C++'s, and unmapped when the exchange has failed. Rank 1 waits for a file and not for a
+# message: inside MPI it would push the rest of its own message meanwhile.
 MPI_FAILURE = """
-import ctypes, time, mmap, numpy as np, oktopk, oktopk.mpi
+import ctypes, os, sys, time, mmap, numpy as np, oktopk, oktopk.mpi
 from mpi4py import MPI
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
@@ -178,6 +179,7 @@ def pages(value):
     return array, lambda: libc.munmap(address, SIZE)
 world = MPI.COMM_WORLD
 for sender in 0, 1:
+    gave_up = os.path.join(sys.argv[1], str(sender))
     transport = oktopk.mpi.MpiTransport(world.Dup(), timeout=30)
     array, unmap = pages(7 if world.rank == sender else 0)
     send, recv = ([(1 - sender, array)], []) if world.rank == sender else ([], [(sender, array)])
@@ -188,12 +190,14 @@ for sender in 0, 1:
             assert False, "nobody answered, and it came to an end"
         except TimeoutError:
             unmap()
+        open(gave_up, "x").close()
         del transport
         world.Ibarrier().Wait()
     else:
         if sender == 1:
             transport.begin(0, send, recv)  # rank 0 sees it coming, and waits for more in vain
-        time.sleep(2)
+        while not os.path.exists(gave_up):
+            time.sleep(0.01)
         if sender == 0:
             transport.begin(0, send, recv)  # gets what rank 0 had
         barrier = world.Ibarrier()
@@ -212,8 +216,8 @@ print("rank", comm.rank, "ends well")
 """
 
 
-def test_mpi4py_survives_peers_that_come_late():
-    run_mpi(MPI_FAILURE, 2)
+def test_mpi4py_survives_peers_that_come_late(tmp_path):
+    run_mpi(MPI_FAILURE, 2, str(tmp_path))
 
 
 MPI_ABSENCE = """
