@@ -162,8 +162,8 @@ def test_mpi4py_communicators_work_on_three_ranks():
     run_mpi(MPI_PROGRAM, 3)
 
 
-# The memory behind the arrays is C++'s, and unmapped when the exchange has failed. Rank 1 waits for a file and not for a
-# message: inside MPI it would push the rest of its own message meanwhile.
+# The memory behind the arrays is C++'s, and unmapped when the exchange has failed. Rank 1 waits for a file and not for
+# a message: inside MPI it would push the rest of its own message meanwhile.
 MPI_FAILURE = """
 import ctypes, os, sys, time, mmap, numpy as np, oktopk, oktopk.mpi
 from mpi4py import MPI
