@@ -28,6 +28,7 @@ OKTOPK_TARGET inline std::uint32_t gaps(const std::uint32_t* idx, std::size_t co
 
 // Lane j of word k of the block is at 16 * k + j: every lane packs its own 32 fields.
 OKTOPK_TARGET inline void pack(const std::uint32_t* fields, unsigned width, std::byte* out) {
+  if (width == 0) return;  // `out` may be null
   for (std::size_t lane = 0; lane < kFieldLanes; lane += kRowLanes) {
     std::byte* to = out + sizeof(std::uint32_t) * lane;
     Row word = {};

@@ -116,7 +116,8 @@ void adam_dense(const AdamRule<Real> rule, const TensorState& t, std::size_t beg
   const W* __restrict g = static_cast<const W*>(t.mean) + begin;
   Real* __restrict m = static_cast<Real*>(t.first) + begin;
   Real* __restrict v = static_cast<Real*>(t.second) + begin;
-  const Real* __restrict roots = static_cast<const Real*>(t.roots) + begin;
+  // Only a move has roots.
+  const Real* __restrict roots = part == AdamPart::move ? static_cast<const Real*>(t.roots) + begin : nullptr;
   for (std::size_t i = 0; i < n; ++i) {
     if constexpr (part != AdamPart::move) adam_moments(rule, widen(g[i]), m[i], v[i]);
     if constexpr (part == AdamPart::all) narrow(adam_moved(rule, widen(w[i]), m[i], std::sqrt(v[i])), w[i]);
