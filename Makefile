@@ -64,7 +64,7 @@ demo: build  ## train with dense, topka, oktopk and circulant on 4 ranks; ends w
 	build/oktopk train --ranks 4 --preset dense,topka,oktopk,circulant --density 0.01 --html oktopk-report.html
 
 # Each stage is a target of its own. A new stage goes to the list that has room: CONTRIBUTING.md has the times.
-test: bootstrap check-format check-layers check-mirror check-prose test-release test-python check-docs test-asan  ## what a change is most likely to break; at most 15 minutes
+test: bootstrap check-format check-layers check-mirror check-prose test-release test-python check-docs test-asan  ## what a change is most likely to break
 	$(call heading,all stages of make test passed)
 
 test-deep: bootstrap check-tidy test-tsan  ## the rest of what CI runs: clang-tidy, the thread sanitizer
