@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Callable, List, Optional
+from typing import Any, Callable, Dict, List
 
 import torch
 
@@ -28,6 +28,7 @@ from .data import Text
 from .models import SHAPES
 from .race import Entry, Run
 from .schedule import Rules
+from .speech import SIZES, Speech, Utterances
 from .tasks import Language, Task
 from .vision import WIDTHS, Pictures, Vision
 
@@ -41,9 +42,9 @@ def parse(arguments: List[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="makes the runs that the folder lacks")
     run.add_argument("--methods", default=METHODS, help=f"names with commas (default: {METHODS})")
-    run.add_argument("--model", choices=[*SHAPES, *WIDTHS], default="1M", help="GPTs by size, or VGG-16 by width")
+    run.add_argument("--model", choices=[*SHAPES, *WIDTHS, *SIZES], default="1M", help="GPT, VGG-16 or LSTM")
     run.add_argument(
-        "--data", type=Path, help="text: a file, or a folder with text files; CIFAR-10; without it, generated data"
+        "--data", type=Path, help="text: a file, or a folder with text files; CIFAR-10; AN4; without it, generated data"
     )
     run.add_argument("--ranks", type=int, default=4)
     run.add_argument("--rows", type=int, default=16, help="of a rank's batch")
@@ -77,7 +78,11 @@ def seeds_of(text: str) -> range:
 
 def entries_of(options: argparse.Namespace, data: str) -> List[Entry]:
     """Seeds outermost: after a part of the time every method has some."""
-    rules = {"optimiser": "momentum", "weight_decay": 5e-4} if options.model in WIDTHS else {}
+    rules: Dict[str, Any] = {}
+    if options.model in WIDTHS:
+        rules = {"optimiser": "momentum", "weight_decay": 5e-4}
+    elif options.model in SIZES:
+        rules = {"weight_decay": 0.01}
     return [
         Entry(
             method,
@@ -98,13 +103,16 @@ class Source:
 
     def __init__(self, options: argparse.Namespace):
         self._options, self._device = options, torch.device(options.device)
-        self._data: Optional[Text | Pictures] = None
+        self._data: Any = None  # of the kind that the model needs
 
     def name(self) -> str:
         return "generated" if self._options.data is None else self._options.data.name
 
     def task(self, seed: int) -> Task:
         options = self._options
+        if options.model in SIZES:
+            self._data = self._data or Utterances(options.data, self._device)
+            return Speech(options.model, self._data, seed, self._device)
         if options.model in WIDTHS:
             self._data = self._data or Pictures(options.data, self._device)
             return Vision(options.model, self._data, seed, options.bf16, self._device)

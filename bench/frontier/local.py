@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rivals that train apart and meet every H steps, from their papers: DiLoCo and SparseLoCo."""
+"""Ranks that train apart and meet every H steps: DiLoCo and SparseLoCo from their papers, and LocalSteps in a few
+operations of a GPU (ours.py has the one that users run)."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from .method import VALUE, Adam, Method, all_gather, keep_top, ring
-from .schedule import Rules
+from .method import VALUE, Adam, Bytes, Method, all_gather, keep_top, ring
+from .owner import OwnerMemory
+from .schedule import Rules, Stages, density_at, in_steps
 from .tasks import Task
 
 
@@ -26,21 +28,21 @@ class DiLoCo(Method):
     def at(self) -> Tensor:
         return self.own
 
-    def step(self, step: int, gradients: Tensor) -> float:
+    def step(self, step: int, gradients: Tensor) -> Bytes:
         self._adam.step(step, gradients)
-        return self._meet() if (step + 1) % self._every == 0 else 0.0
+        return self._meet(step) if (step + 1) % self._every == 0 else 0.0
 
-    def finish(self) -> float:
-        return self._meet() if not torch.equal(self.own[0], self.weights) else 0.0
+    def finish(self) -> Bytes:
+        return self._meet(self.rules.steps) if not torch.equal(self.own[0], self.weights) else 0.0
 
-    def _meet(self) -> float:
-        mean, sent = self._mean(self.weights - self.own)
+    def _meet(self, step: int) -> Bytes:
+        mean, sent = self._mean(step, self.weights - self.own)
         self.velocity.mul_(self._momentum).add_(mean)
         self.weights.sub_(mean.add(self.velocity, alpha=self._momentum), alpha=self._outer_lr)
         self.own.copy_(self.weights)
         return sent
 
-    def _mean(self, moved: Tensor) -> tuple[Tensor, float]:
+    def _mean(self, step: int, moved: Tensor) -> tuple[Tensor, Bytes]:
         return moved.mean(0), ring(VALUE * self.n, self.rules.ranks)
 
 
@@ -55,7 +57,7 @@ class SparseLoCo(DiLoCo):
         self._keep = max(1, int(self.PIECE * density))
         self.errors = self.new_rows(-(-self.n // self.PIECE) * self.PIECE)
 
-    def _mean(self, moved: Tensor) -> tuple[Tensor, float]:
+    def _mean(self, step: int, moved: Tensor) -> tuple[Tensor, Bytes]:
         self.errors.mul_(self.DECAY)
         self.errors[:, : self.n] += moved
         pieces = self.errors.view(self.rules.ranks, -1, self.PIECE)
@@ -64,6 +66,34 @@ class SparseLoCo(DiLoCo):
         bits = (12 + 2) * self._keep + 2 * 32  # places, values, the two levels of a piece
         each = bits * pieces.shape[1] / 8
         return sent.mean(0).flatten()[: self.n], all_gather(each, self.rules.ranks)
+
+
+class OwnerLocalSteps(DiLoCo):
+    """LocalSteps: the mean by owner memory. momentum: of the outer steps, as DiLoCo's; 0: the mean is added. decay: of
+    what is unsent, per meeting."""
+
+    def __init__(
+        self,
+        task: Task,
+        rules: Rules,
+        every: int,
+        density: float,
+        start: Stages,
+        coding: str = "log4",
+        momentum: float = 0.0,
+        decay: float = 1.0,
+    ):
+        super().__init__(task, rules, every, outer_lr=0.7 if momentum else 1.0, momentum=momentum)
+        self._density, self._stages, self._decay = density, in_steps(start, rules.steps), decay
+        self._owners = OwnerMemory(self.new_rows(), coding)
+        self.unsent = self._owners.tensors()
+
+    def _mean(self, step: int, moved: Tensor) -> tuple[Tensor, Bytes]:
+        for kept in self.unsent:
+            kept *= self._decay
+        self.unsent[0] += moved
+        total, sent = self._owners.sum(density_at(step, self._stages, self._density), step)
+        return total / self.rules.ranks, sent
 
 
 def _in_two_bits(x: Tensor, kept: int) -> Tensor:

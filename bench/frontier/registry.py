@@ -10,6 +10,7 @@
     owner:D[:coding][:start][...]   the same in a few operations of a GPU; also votes, sketch, sums (simulated.py);
                                     coding: fp32, bf16, log8, log4; further: scaled, local=F, most=N, share, low, muon
     local:H:D[:codec]               ours: LocalSteps
+    meet:H:D[:coding][:start][...]  the same in a few operations of a GPU; further: momentum=F, decay=F
     diloco:H, sparseloco:H:D        rivals of LocalSteps
 
 warm: the share of dense steps at the start, 10% by default. start: a name of schedule.py, half10 by default: half of
@@ -18,14 +19,14 @@ the values in the first tenth of the steps.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Tuple
 
 from .coding import BITS
 from .dense import Dense, OneBitAdam, PowerSgd
-from .local import DiLoCo, SparseLoCo
+from .local import DiLoCo, OwnerLocalSteps, SparseLoCo
 from .method import Method
 from .ours import OkTopk, OurLocalSteps
-from .schedule import STARTS, Rules
+from .schedule import STARTS, Rules, Stages
 from .simulated import Simulated
 from .sparse import Demo, Dgc, Ef21
 from .tasks import Task
@@ -60,27 +61,43 @@ def _maker(kind: str, arguments: List[str]) -> Make:
         return lambda task, rules: DiLoCo(task, rules, int(arguments[0]))
     if kind == "sparseloco":
         return lambda task, rules: SparseLoCo(task, rules, int(arguments[0]), _share(arguments, 1))
+    if kind == "meet":
+        return _meet(arguments)
     if kind in WAYS:
         return _simulated(kind, arguments)
     return _ours(kind, arguments)
 
 
 def _simulated(way: str, arguments: List[str]) -> Make:
-    density, start = _share(arguments, 0), STARTS[START]
+    start, options = _start_and_options(arguments[1:], ("local", "most"), ("scaled", "muon", "low", "share"))
+    density = _share(arguments, 0)
+    return lambda task, rules: Simulated(task, rules, density, start, way, **options)
+
+
+def _meet(arguments: List[str]) -> Make:
+    every, density = int(arguments[0]), _share(arguments, 1)
+    start, options = _start_and_options(arguments[2:], ("momentum", "decay"), ())
+    return lambda task, rules: OwnerLocalSteps(task, rules, every, density, start, **options)
+
+
+def _start_and_options(
+    arguments: List[str], numbers: Tuple[str, ...], switches: Tuple[str, ...]
+) -> Tuple[Stages, Dict[str, Any]]:
+    start = STARTS[START]
     options: Dict[str, Any] = {}
-    for argument in arguments[1:]:
+    for argument in arguments:
         name, _, value = argument.partition("=")
         if argument in STARTS:
             start = STARTS[argument]
         elif argument in BITS:
             options["coding"] = argument
-        elif name in ("local", "most") and value:
+        elif name in numbers and value:
             options[name] = float(value)
-        elif argument in ("scaled", "muon", "low", "share"):
+        elif argument in switches:
             options[argument] = True
         else:
             raise ValueError(f"{argument} is no start, coding or option of a simulated method")
-    return lambda task, rules: Simulated(task, rules, density, start, way, **options)
+    return start, options
 
 
 def _ours(kind: str, arguments: List[str]) -> Make:

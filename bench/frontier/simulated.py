@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sparse sums of all ranks in a few operations of a GPU: for long runs, many ranks, and for ideas before they are code.
 
-`owner` is what presets circulant and slots do (owner memory: the sender subtracts what it sends, the owner of a
-coordinate keeps what it does not apply), with thresholds from samples; bytes are those of the direct schedule. The
-other ways choose the coordinates of a step from more than that:
+`owner` is what presets circulant and slots do (owner.py). The other ways choose the coordinates of a step from more
+than that:
 
     owner    a rank sends its k largest values; the owners apply the k largest sums
     votes    a rank sends where its k largest values are; the owners add up votes until a coordinate is chosen; then all
@@ -23,15 +22,14 @@ from torch import Tensor
 
 from oktopk.torch.optim import WHERE_NONZERO
 
-from .coding import BITS, entry_bytes, in_four_bits, rounded
+from .coding import BITS, entry_bytes, rounded
 from .interval_adam import IntervalAdam
 from .method import Bytes, Method, ring
 from .muon import Muon
 from .ours import sparse_optimiser
+from .owner import OwnerMemory, largest
 from .schedule import Rules, Stages, density_at, in_steps
 from .tasks import Task
-
-SAMPLE = 400_000  # values of a row, of which a threshold is made
 
 
 class Simulated(Method):
@@ -65,8 +63,8 @@ class Simulated(Method):
         self.squares = self.new_rows() if share else self.new_rows(1)
         self._muon = Muon(task, self.weights, rules) if muon else None
         self.velocity = [self._muon.velocity] if self._muon else []
-        self.unsent = self.new_rows()
-        self.memory = torch.zeros_like(self.weights)  # of owners: values, or votes
+        self._owners = OwnerMemory(self.new_rows(), coding, local, self._unit)
+        self.unsent, self.memory = self._owners.tensors()  # of owners: values, or votes
         generator = torch.Generator().manual_seed(1)  # coordinates with as many votes: always the same ones first
         jitter = torch.rand(self.n if way == "votes" else 0, generator=generator)
         self._jitter = jitter.to(self.weights.device)
@@ -83,7 +81,7 @@ class Simulated(Method):
         if self._is_dense:
             total, sent = self._everything()
         elif self._way == "owner":
-            total, sent = self._owner(density, step)
+            total, sent = self._owners.sum(density, step)
         else:
             total, sent = self._chosen(density, step)
         assert self._param.grad is not None
@@ -121,38 +119,24 @@ class Simulated(Method):
 
     def _everything(self) -> tuple[Tensor, Bytes]:
         if self._low:
-            sent = in_four_bits(self.unsent)
-            self.unsent -= sent
-            self.memory += sent.sum(0)
-            applied = in_four_bits(self.memory[None])[0]
-            self.memory -= applied
-            return applied, ring(self.n / 2, self.rules.ranks)
-        total = self.unsent.sum(0)
-        if self._way == "owner":
-            total += self.memory
-        self.unsent.zero_()
-        self.memory.zero_()
-        return total, ring(4 * self.n, self.rules.ranks)
-
-    def _owner(self, density: float, step: int) -> tuple[Tensor, Bytes]:
-        sent = self._take(self.unsent, density * self._local, step)
-        self.memory += sent.sum(0)
-        applied = self._take(self.memory[None], density, step + 7)[0]
-        entries = sent.count_nonzero() / self.rules.ranks + applied.count_nonzero()
-        return applied, self._share() * entries * entry_bytes(density, BITS[self._coding])
+            return self._owners.sum_all_in_four_bits()
+        if self._way != "owner":
+            self.memory.zero_()  # votes are no values
+        return self._owners.sum_all()
 
     def _chosen(self, density: float, step: int) -> tuple[Tensor, Bytes]:
         """Coordinates first, then the values of all ranks there."""
         if self._way == "sums":
             score = self.unsent.sum(0)[None]
         else:
-            voted = self._largest(self.unsent, density * self._local, step)
+            voted = largest(self.unsent, density * self._local, step, self._unit())
             if self._way == "votes":
                 self.memory += voted.float().sum(0)
             else:
                 self.memory += rounded(self.unsent * voted, "log4").sum(0)
             score = (self.memory + self._jitter * (self.memory > 0) if self._way == "votes" else self.memory)[None]
-        chosen = self._largest(score, density, step + 7, is_scaled=self._way != "votes")[0]
+        unit = None if self._way == "votes" else self._unit()
+        chosen = largest(score, density, step + 7, unit)[0]
         sent = rounded(self.unsent * chosen, self._coding)
         self.unsent -= sent
         self.memory.masked_fill_(chosen, 0)
@@ -162,24 +146,6 @@ class Simulated(Method):
 
     def _share(self) -> float:
         return (self.rules.ranks - 1) / self.rules.ranks
-
-    def _take(self, rows: Tensor, density: float, step: int) -> Tensor:
-        """The largest values of each row as they arrive; what rounding changes stays in the row."""
-        taken = rounded(rows * self._largest(rows, density, step), self._coding)
-        rows -= taken
-        return taken
-
-    def _largest(self, rows: Tensor, density: float, step: int, is_scaled: bool = True) -> Tensor:
-        """Where about density * n values of each row are. Ties all count."""
-        magnitude = rows.abs()
-        unit = self._unit()
-        if unit is not None and is_scaled:
-            magnitude /= unit
-        every = max(1, self.n // SAMPLE)
-        sample = magnitude[:, step * 31 % every :: every]
-        k = max(1, round(density * sample.shape[1]))
-        threshold = sample.topk(k, dim=1, sorted=False).values.amin(1, keepdim=True)
-        return (magnitude >= threshold) & (magnitude > 0)
 
     def _unit(self) -> Optional[Tensor]:
         second = self._rule.v if self._rule is not None else None

@@ -22,9 +22,10 @@ class Task(Protocol):
     shapes: List[torch.Size]
     n: int
     weights: Tensor
+    is_capturable: bool  # the same kernels in every step, with shapes that depend on ranks and rows only
 
     def batch(self, seed: int, step: int, ranks: int, rows: int) -> List[Tensor]:
-        """What all ranks compute with in a step; shapes depend on ranks and rows only."""
+        """What all ranks compute with in a step."""
         ...
 
     def gradients(self, weights: Tensor, batch: List[Tensor], into: Tensor) -> Tensor:
@@ -50,6 +51,8 @@ def parts_of(flat: Tensor, shapes: List[torch.Size]) -> List[Tensor]:
 
 class Language:
     """A GPT that continues text."""
+
+    is_capturable = True
 
     def __init__(self, size: str, text: Text, seed: int, bf16: bool, device: torch.device):
         shape = SHAPES[size]
@@ -103,7 +106,7 @@ class Gradients:
 
     def compute(self, batch: List[Tensor]) -> Tensor:
         """The loss of all ranks together; self.rows has the gradients."""
-        if self._weights.device.type != "cuda":
+        if self._weights.device.type != "cuda" or not self._task.is_capturable:
             return self._task.gradients(self._weights, batch, self.rows)
         if not self._batch:
             self._capture(batch)

@@ -24,7 +24,7 @@ from frontier.tasks import Language, parts_of  # noqa: E402
 RIVALS = ["dense", "bf16", "powersgd:2", "onebit:50%", "dgc:5%", "ef21:5%", "demo:4", "diloco:3", "sparseloco:3:5%"]
 OURS = ["published:5%:ramp", "circulant:5%:elias_fano+bf16:none", "slots:5%:dense10", "local:3:5%"]
 IDEAS = ["owner:5%", "votes:5%:none", "sketch:5%:none", "owner:5%:scaled:most=10:share:none"]
-IDEAS += ["owner:5%:dense10:low:muon"]
+IDEAS += ["owner:5%:dense10:low:muon", "meet:3:5%:log8:momentum=0.9", "meet:3:5%:none:decay=0.95"]
 CPU = torch.device("cpu")
 P = 3
 
@@ -126,9 +126,10 @@ def test_stages_follow_each_other_and_are_never_sparser_than_the_rest():
 def test_codings_keep_zeros_and_signs_and_are_near():
     x = torch.randn(2, 1000, generator=torch.Generator().manual_seed(3))
     x[:, ::3] = 0
-    for coding, error in (("fp32", 0.0), ("bf16", 0.004), ("log8", 0.06), ("log4", 2.0)):
+    for coding, error in (("fp32", 0.0), ("bf16", 0.004), ("log8", 0.06), ("log4", 1.0)):
         y = rounded(x, coding)
-        assert torch.equal(y == 0, x == 0) and torch.equal(y.sign(), x.sign())
+        is_kept = (x != 0) & (x.abs() > x.abs().max() / 1000)  # log4 may drop smaller ones
+        assert (y[x == 0] == 0).all() and torch.equal(y.sign()[is_kept], x.sign()[is_kept])
         assert ((y - x).abs() <= error * x.abs() + 1e-12).all()
     y = in_four_bits(x)
     large = x.abs() > x.abs().max() / 32
@@ -190,6 +191,13 @@ def test_pictures_are_learnt_too(tmp_path):
     assert command.main(["run", *options, "--lr", "0.02", "--methods", "circulant:5%", "--out", str(tmp_path)]) == 0
     (result,) = (json.loads(path.read_text()) for path in tmp_path.glob("VGG16tiny_*.json"))
     assert 0 <= result["accuracy"] <= 1 and result["held_out_loss"] < 5
+
+
+def test_speech_is_learnt_too(tmp_path):
+    options = ["--model", "LSTMtiny", "--ranks", "2", "--rows", "2", "--steps", "3", "--device", "cpu"]
+    assert command.main(["run", *options, "--methods", "dense,circulant:5%", "--out", str(tmp_path)]) == 0
+    results = [json.loads(path.read_text()) for path in tmp_path.glob("LSTMtiny_*.json")]
+    assert len(results) == 2 and all(0 <= result["error_rate"] <= 1 for result in results)
 
 
 def test_real_ranks_give_a_result_of_their_own(tmp_path):
