@@ -8,10 +8,11 @@
     topka:D, published:D            TopkA; Ok-Topk with plain Adam, as published
     circulant:D[:codec][:start]     ours; also slots, oktopk, spardl, ... (oktopk.presets())
     owner:D[:coding][:start][...]   the same in a few operations of a GPU; also votes, sketch, sums (simulated.py);
-                                    coding: fp32, bf16, log8, log4; further: scaled, local=F, most=N, share, low, muon
+                                    coding: fp32, bf16, log8, log4; further: scaled, local=F, most=N, end=F, share, low, muon
     local:H:D[:codec]               ours: LocalSteps
     meet:H:D[:coding][:start][...]  the same in a few operations of a GPU; further: momentum=F, decay=F
-    diloco:H, sparseloco:H:D        rivals of LocalSteps
+    diloco:H[:rate:momentum]        rivals of LocalSteps; rate and momentum of the outer steps: 0.7 and 0.9
+    sparseloco:H:D
 
 warm: the share of dense steps at the start, 10% by default. start: a name of schedule.py, half10 by default: half of
 the values in the first tenth of the steps.
@@ -58,7 +59,8 @@ def _maker(kind: str, arguments: List[str]) -> Make:
     if kind == "demo":
         return lambda task, rules: Demo(task, rules, int(arguments[0]))
     if kind == "diloco":
-        return lambda task, rules: DiLoCo(task, rules, int(arguments[0]))
+        outer = [float(argument) for argument in arguments[1:3]]
+        return lambda task, rules: DiLoCo(task, rules, int(arguments[0]), *outer)
     if kind == "sparseloco":
         return lambda task, rules: SparseLoCo(task, rules, int(arguments[0]), _share(arguments, 1))
     if kind == "meet":
@@ -69,7 +71,7 @@ def _maker(kind: str, arguments: List[str]) -> Make:
 
 
 def _simulated(way: str, arguments: List[str]) -> Make:
-    start, options = _start_and_options(arguments[1:], ("local", "most"), ("scaled", "muon", "low", "share"))
+    start, options = _start_and_options(arguments[1:], ("local", "most", "end"), ("scaled", "muon", "low", "share"))
     density = _share(arguments, 0)
     return lambda task, rules: Simulated(task, rules, density, start, way, **options)
 

@@ -47,10 +47,12 @@ class Simulated(Method):
         most: float = 0.0,
         share: bool = False,
         low: bool = False,
+        end: float = 0.0,
     ):
         """local: the entries that a rank sends, in units of those that are applied. muon: matrices by Muon. most: the
         optimiser's rule in operations of torch, with this bound (interval_adam.py); share: its second moments come
-        from all ranks now and then. low: dense steps move four bits of each value (coding.py)."""
+        from all ranks now and then. low: dense steps move four bits of each value (coding.py). end: the share of the
+        last steps that have a density of 25%, to apply what waits."""
         super().__init__(task, rules)
         self._density, self._stages = density, in_steps(start, rules.steps)
         self._way, self._coding, self._scaled, self._local = way, coding, scaled, local
@@ -60,6 +62,7 @@ class Simulated(Method):
         self._optimiser = sparse_optimiser(self._param, self, rules)
         self._rule = IntervalAdam(self.weights, rules, most) if most else None
         self._low, self._is_sharing = low, share
+        self._last_stage = rules.steps - round(end * rules.steps)
         self.squares = self.new_rows() if share else self.new_rows(1)
         self._muon = Muon(task, self.weights, rules) if muon else None
         self.velocity = [self._muon.velocity] if self._muon else []
@@ -76,7 +79,7 @@ class Simulated(Method):
     def step(self, step: int, gradients: Tensor) -> Bytes:
         self.unsent += gradients
         shared = self._share_second_moments(step, gradients) if self._is_sharing else 0.0
-        density = density_at(step, self._stages, self._density)
+        density = density_at(step, self._stages, self._density if step < self._last_stage else max(0.25, self._density))
         self._is_dense = density >= 1
         if self._is_dense:
             total, sent = self._everything()

@@ -8,6 +8,6 @@ namespace oktopk {
 
 std::string_view library_version();
 
-inline constexpr int kWireVersion = 3;  // of frames and the messages around them (docs/wire_format.md)
+inline constexpr int kWireVersion = 4;  // of frames and the messages around them (docs/wire_format.md)
 
 }  // namespace oktopk

@@ -7,7 +7,8 @@
 //   elias_fano  (Elias 1974, Fano 1971) with l = floor(log2(width / count)), the low l bits of every index packed in
 //               ceil(count * l / 8) bytes, then count + ((width - 1) >> l) bits, of which index number i sets bit
 //               (index >> l) + i. At most l + 2 + 1 / 2^l bits per index, whether the indices cluster or not: within
-//               0.6 bit of the entropy.
+//               0.6 bit of the entropy. Where more than a quarter of the range is there, a bit for each of its indices
+//               takes less room: then it is a bitmap.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -136,6 +137,7 @@ struct Layout {
 class EliasFano final : public IndexCodec {
  public:
   std::size_t encode_to(std::span<const Index> idx, Range range, std::byte* out) const override {
+    if (is_bitmap(idx.size(), range.width())) return index_bitmap().encode_to(idx, range, out);
     const Layout layout(idx.size(), range.width());
     const unsigned width = layout.low_width;
     const auto mask = static_cast<Index>(low_mask(width));
@@ -152,6 +154,7 @@ class EliasFano final : public IndexCodec {
   }
 
   void decode(std::span<const std::byte> payload, Range range, std::span<Index> out) const override {
+    if (is_bitmap(out.size(), range.width())) return index_bitmap().decode(payload, range, out);
     const Layout layout(out.size(), range.width());
     const unsigned width = layout.low_width;
     const auto low = payload.first(layout.low_bytes());
@@ -174,23 +177,28 @@ class EliasFano final : public IndexCodec {
   }
 
   SizeBounds bounds(std::size_t count, std::size_t width) const override {
+    if (is_bitmap(count, width)) return index_bitmap().bounds(count, width);
     const Layout layout(count, width);
     const std::size_t exact = layout.low_bytes() + layout.high_bytes();
     return {exact, exact};
   }
 
-  // count * (l + 1) + width / 2^l is concave in (count, width) and homogeneous, so cutting a frame never raises the sum
-  // of it; cuts only add the rounding up to bytes, twice per frame.
+  // The smaller one of count * (l + 1) + width / 2^l and width is concave in (count, width) and homogeneous, so cutting
+  // a frame never raises the sum of it; cuts only add the rounding up to bytes, twice per frame.
   std::size_t max_bytes(std::size_t entries, std::size_t width, std::size_t frames) const override {
     const Layout layout(entries, width);
     const std::size_t bits = layout.low_bits + entries + (width >> layout.low_width) + 1;
-    return bytes_for_bits(bits + 14 * frames);
+    return bytes_for_bits((is_bitmap(entries, width) ? width : bits) + 14 * frames);
   }
 
   double expected_bytes(double entries, double width) const override {
+    if (4 * entries > width) return index_bitmap().expected_bytes(entries, width);
     const double low_width = std::floor(std::log2(width / entries));
     return (entries * (low_width + 1) + width * std::exp2(-low_width)) / 8;
   }
+
+ private:
+  static bool is_bitmap(std::size_t count, std::size_t width) { return 4 * count > width; }
 };
 
 constexpr BitPacked kBitPacked;

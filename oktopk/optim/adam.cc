@@ -171,7 +171,7 @@ class Adam final : public UpdateRule {
   std::vector<float> v_;
   IntervalClock clock_;                  // of interval_aware, as the next three
   std::vector<std::uint32_t> last_;      // by coordinate, the step in which it last arrived
-  std::vector<std::uint32_t> arrivals_;  // by coordinate, how often it arrived
+  std::vector<std::uint32_t> arrivals_;  // by coordinate, the age of v in steps
   std::uint32_t caught_up_ = 0;          // the step up to which all weights are decayed
   PowerTable powers1_;                   // of beta1
   PowerTable powers2_;                   // of beta2

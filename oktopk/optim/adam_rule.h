@@ -13,6 +13,10 @@ namespace oktopk {
 // Then v is computed from S, because the weight would leap otherwise.
 constexpr double kSurprise = 5;
 
+// An arrival after tau steps ages the second moment by tau steps, but by no more than this. Aged by one, v follows too
+// slowly what gradients become; aged by all of them, it would be an average of a few arrivals (docs/optimisers.md).
+constexpr std::uint32_t kMostAge = 10;
+
 // Constants of one step that all parameters of a group share.
 struct AdamStep {
   double beta1 = 0;
@@ -60,23 +64,26 @@ struct AdamCoordinate {
   Real& m;
   Real& v;
   std::uint32_t& last;      // the step in which it last arrived
-  std::uint32_t& arrivals;  // how often it arrived
+  std::uint32_t& arrivals;  // the steps by which arrivals aged v
 };
 
-// The number of arrivals after one more. A flush may add to a coordinate that arrived in the last step: this is no
-// further arrival.
-OKTOPK_RULE std::uint32_t one_more_arrival(std::uint32_t arrivals, std::uint32_t steps) {
-  return arrivals < steps ? arrivals + 1 : steps;
+// The age of a second moment after an arrival that counts for `more` steps. It is at most the number of steps: a flush
+// may add to a coordinate that arrived in the last step.
+OKTOPK_RULE std::uint32_t aged(std::uint32_t age, std::uint32_t more, std::uint32_t steps) {
+  return age + more < steps ? age + more : steps;
 }
 
-// Adds S^2 / tau to the second moment as one observation. Returns the root of the moment's bias.
+// Adds S^2 / tau to the second moment as an observation of up to kMostAge steps. Returns the root of the moment's bias.
 template <class Real>
 OKTOPK_RULE Real adam_observe(const AdamRule<Real>& rule, Real total, std::uint32_t tau,
                               const AdamCoordinate<Real>& at) {
-  at.arrivals = one_more_arrival(at.arrivals, rule.steps);
+  const std::uint32_t more = tau < kMostAge ? tau : kMostAge;
+  at.arrivals = aged(at.arrivals, more, rule.steps);
   const double bias = one_minus_power(rule.group.second, at.arrivals);
   const Real mean = tau == 1 ? total : total / static_cast<Real>(tau);
-  at.v = std::fma(rule.fresh2 * total, mean, at.v * rule.beta2);
+  const Real fresh = tau == 1 ? rule.fresh2 : static_cast<Real>(one_minus_power(rule.group.second, more));
+  const Real old = tau == 1 ? rule.beta2 : 1 - fresh;
+  at.v = std::fma(fresh * total, mean, at.v * old);
   const Real surprise = static_cast<Real>(bias / (kSurprise * kSurprise)) * (total * mean);
   if (tau > 1 && surprise > at.v) at.v = surprise;
   return static_cast<Real>(std::sqrt(bias));

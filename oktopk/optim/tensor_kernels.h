@@ -131,14 +131,14 @@ void adam_part(const TensorState& t, const AdamStep& step, Block block) {
 }
 
 // True, with counts and rule updated: every coordinate of the range arrived in the last step, too, and all of them
-// equally often, so this is a dense step.
+// with second moments of one age, so this is a dense step.
 template <class Real>
 bool adam_is_dense(AdamRule<Real>& rule, const TensorState& t, const Arrivers& who) {
   const std::uint32_t now = rule.group.clock.now;
   if (!who.is_range() || !all_are(t.last + who.first, who.count, now - 1)) return false;
   std::uint32_t* arrivals = t.arrivals + who.first;
   if (!all_are(arrivals, who.count, arrivals[0])) return false;
-  const std::uint32_t more = one_more_arrival(arrivals[0], rule.steps);
+  const std::uint32_t more = aged(arrivals[0], 1, rule.steps);
   fill(arrivals, who.count, more);
   fill(t.last + who.first, who.count, now);
   rule.root2 = static_cast<Real>(std::sqrt(one_minus_power(rule.group.second, more)));

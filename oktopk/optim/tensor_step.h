@@ -32,7 +32,7 @@ struct TensorState {
   void* second = nullptr;                 // Adam's second moment
   const void* roots = nullptr;            // AdamPart::move: square roots of the second moment
   std::uint32_t* last = nullptr;          // the step in which a coordinate last arrived
-  std::uint32_t* arrivals = nullptr;      // how often it did
+  std::uint32_t* arrivals = nullptr;      // by which steps that aged its second moment
   const std::int64_t* indices = nullptr;  // where the mean arrived; null: everywhere
   std::size_t count = 0;                  // of them
   std::uint32_t steps = 0;                // made by this tensor, this one included

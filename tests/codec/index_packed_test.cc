@@ -83,8 +83,10 @@ TEST(IndexEliasFano, encode_writes_low_bits_then_unary_high_bits) {
   EXPECT_EQ(payload_of(index_elias_fano(), {1000, 1100}, {1003, 1010, 1042, 1099}), (Numbers{0xA3, 0x3A, 0x13, 0x02}));
 }
 
-TEST(IndexEliasFano, encode_every_index_takes_two_bits_each) {
-  EXPECT_EQ(payload_of(index_elias_fano(), {0, 4}, {0, 1, 2, 3}), (Numbers{0x55}));
+TEST(IndexEliasFano, encode_more_than_a_quarter_is_a_bitmap) {
+  EXPECT_EQ(payload_of(index_elias_fano(), {0, 4}, {0, 1, 2, 3}), (Numbers{0x0F}));
+  EXPECT_EQ(payload_of(index_elias_fano(), {0, 8}, {1, 4, 6}), (Numbers{0x52}));
+  EXPECT_EQ(payload_of(index_elias_fano(), {0, 8}, {1, 6}), (Numbers{0x09, 0x05}));  // a quarter: low and high bits
 }
 
 TEST(IndexEliasFano, encode_full_block_interleaves_low_bits_in_16_lanes) {

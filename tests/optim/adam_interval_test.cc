@@ -2,6 +2,7 @@
 // Steps without an arrival of a coordinate, in interval-aware SparseAdamW and in its rule.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -108,22 +109,27 @@ struct Coordinate {
   std::uint32_t last = 0, arrivals = 0;
 };
 
-TEST(AdamRule, averages_the_second_moment_over_arrivals) {
-  Coordinate at(0.75);
-  float expected = 0;
-  for (const float sum : {20.0F, 40.0F, 60.0F}) {
-    at.arrive(19, sum);
-    expected = 0.75F * expected + 0.25F * (sum * (sum / 20));
+TEST(AdamRule, ages_the_second_moment_by_the_silence_and_by_ten_steps_at_most) {
+  for (const int silence : {1, 4, 9, 10, 19}) {
+    Coordinate at(0.75);
+    const float steps = static_cast<float>(silence) + 1;
+    const auto kept = static_cast<float>(std::pow(0.75, std::min(steps, 10.0F)));
+    float expected = 0;
+    for (const float sum : {20.0F, 40.0F, 60.0F}) {
+      at.arrive(silence, sum);
+      expected = kept * expected + (1 - kept) * (sum * (sum / steps));
+    }
+    EXPECT_FLOAT_EQ(at.v, expected) << silence;
+    EXPECT_EQ(at.arrivals, 3 * std::min(silence + 1, 10)) << silence;
   }
-  EXPECT_FLOAT_EQ(at.v, expected);
 }
 
-// A unit that was dead for 200 steps: its second moment would be a thousandth of what it should be.
+// A unit that was dead for 400 steps: its second moment would be a hundredth of what it should be.
 TEST(AdamRule, takes_the_second_moment_from_a_surprise) {
   Coordinate at(0.999);
-  for (int step = 1; step <= 200; ++step) at.arrive(0, 0);
+  for (int step = 1; step <= 400; ++step) at.arrive(0, 0);
   at.arrive(99, 50);
-  const double bias = 1 - std::pow(0.999, 201);
+  const double bias = 1 - std::pow(0.999, 410);
   EXPECT_NEAR(at.v, bias * 50 * 0.5 / 25, 1e-4);
   EXPECT_GT(at.weight, -5 * 1e-3 * 10);  // five times the root of the interval at most
   EXPECT_LT(at.weight, -4 * 1e-3 * 10);

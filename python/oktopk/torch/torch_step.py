@@ -20,6 +20,7 @@ Where = Union[slice, Tensor]
 
 _BLOCK = 1 << 22  # coordinates at a time
 _SURPRISE = 5.0  # kSurprise of oktopk/optim/adam_rule.h
+_MOST_AGE = 10  # kMostAge there
 
 
 class Arrivers:
@@ -133,7 +134,7 @@ def adam_arrive(here: Arrivers) -> None:
     share, ahead = (1 - reach * fresh).to(dtype), (reach * gone).to(dtype)
     drift = torch.where(tau == 1, m, torch.lerp(old, mean, share) + ahead * m)
     m = (1 - gone).to(dtype) * m
-    scale = _age_by_arrivals(here, total, mean)
+    scale = _age(here, total, mean)
     bias = 1 - beta1 ** int(here.state["step"])
     rate = (here.clock.rate_since(here.last) / bias).to(dtype)
     weight = here["param"].to(dtype)
@@ -144,12 +145,19 @@ def adam_arrive(here: Arrivers) -> None:
     here["exp_avg"] = m
 
 
-def _age_by_arrivals(here: Arrivers, total: Tensor, mean: Tensor) -> Tensor:
-    """Adds S^2 / tau to the second moment as one observation. Returns sqrt(vhat)."""
-    beta2 = here.group["betas"][1]
-    arrivals = here["arrivals"] + 1
-    bias = one_minus_power(beta2, arrivals, int(here.state["step"]))
-    v = here["exp_avg_sq"].mul(beta2).addcmul_(total, mean, value=1 - beta2)
+def _age(here: Arrivers, total: Tensor, mean: Tensor) -> Tensor:
+    """Adds S^2 / tau to the second moment as an observation of up to _MOST_AGE steps. Returns sqrt(vhat)."""
+    beta2, step = here.group["betas"][1], int(here.state["step"])
+    more = here.tau.clamp(max=_MOST_AGE)
+    arrivals = (here["arrivals"] + more.to(here["arrivals"].dtype)).clamp(max=step)
+    bias = one_minus_power(beta2, arrivals, step)
+    old = here["exp_avg_sq"]
+    fresh = one_minus_power(beta2, more, step).to(old.dtype)
+    v = torch.where(
+        here.tau == 1,
+        old.mul(beta2).addcmul_(total, mean, value=1 - beta2),
+        old.mul(1 - fresh).addcmul_(fresh * total, mean),
+    )
     surprise = (bias / _SURPRISE**2).to(v.dtype) * (total * mean)
     v = torch.where(here.tau > 1, torch.maximum(v, surprise), v)
     here["exp_avg_sq"], here["arrivals"] = v, arrivals
