@@ -131,6 +131,13 @@ def run_programs(mains: Sequence[Any], folder: Any = ".") -> subprocess.Complete
         return subprocess.CompletedProcess([], status, *(file.seek(0) or file.read() for file in (out, err)))
 
 
+def start_program(main: Callable[[], int], log: Path, **variables: str) -> Any:
+    """A process of multiprocessing; both of its outputs go to the file log."""
+    import_for_ranks()
+    with open(log, "w") as file:
+        return Program(main, ".", (file, file), variables).process
+
+
 def run_program(*words: Any, folder: Any = ".", **variables: str) -> subprocess.CompletedProcess[str]:
     """A program that starts its ranks itself, or has one."""
     return run_programs([(lambda: run_main(words), variables)], folder)
