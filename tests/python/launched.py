@@ -66,7 +66,7 @@ def _free_port() -> int:
 
 
 class Program:
-    """A Python program in a process that is forked from this one, so that it has torch already. Its outputs go to files,
+    """A Python program in a process that is forked from this one, so it has torch already. Its outputs go to files,
     and os._exit ends it: no handler of this process runs in it."""
 
     def __init__(self, main: Callable[[], int], folder: Any, outputs: Any, variables: Dict[str, str]):
