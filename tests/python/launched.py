@@ -120,9 +120,11 @@ def run_programs(mains: Sequence[Any], folder: Any = ".") -> subprocess.Complete
         deadline, status = time.monotonic() + TIMEOUT, 0
         try:
             while running and status == 0:
-                assert wait([one.sentinel for one in running], deadline - time.monotonic()), f"no end in {TIMEOUT} s"
-                status = next((one.exitcode for one in running if one.exitcode), 0)
-                running = [one for one in running if one.exitcode is None]
+                ended = wait([one.sentinel for one in running], deadline - time.monotonic())
+                assert ended, f"{len(running)} processes did not end within {TIMEOUT} s"
+                codes = [one.exitcode for one in running]  # asked once: a process may end meanwhile
+                status = next((code for code in codes if code), 0)
+                running = [one for one, code in zip(running, codes) if code is None]
         finally:
             for one in running:
                 one.join(GRACE if status != 0 else 0)
