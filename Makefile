@@ -11,11 +11,14 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 # ccache takes paths relative to the build folder, so that one build folder finds the objects of another.
 export CCACHE_BASEDIR := $(CURDIR)
+# Tests start hundreds of processes that import torch: 4.6 s of a processor each without bytecode files, 1.7 s with them.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Our own C++ files: those in git or about to be.
 SOURCES = git ls-files -co --exclude-standard -- '*.h' '*.cc' | sort -u | while read -r f; do [ ! -e "$$f" ] || echo "$$f"; done
 # More tests at a time than cores: those about faults sleep until a timeout.
 TEST_JOBS = $(shell echo $$((4 * $(JOBS))))
+PYTEST_JOBS = $(shell echo $$((2 * $(JOBS))))
 # The thread sanitizer of older compilers needs a fixed address layout, where that can be asked for.
 FIXED_LAYOUT := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 # The laws' full sweep over P, skip lists and nodes is left to the release build: under a sanitizer three and four ranks,
@@ -109,12 +112,13 @@ test-gpu-sanitizers:  ## the GPU's kernels under compute-sanitizer: memory, race
 	@cmake --build build -j $(JOBS) --target oktopk_tool oktopk_cuda test_device
 	@scripts/run_gpu_tests build sanitizers
 
-# Several at a time: most of a test is processes that start and wait for each other.
+# More at a time than cores: most of a test is processes that start and wait for each other. A worker without work takes
+# tests of another one.
 test-python:  ## the Python package: installed into .venv by pip, types, tests
 	$(call heading,python: the package and its tests)
 	@scripts/python_env
 	@.venv/bin/python -m mypy
-	@.venv/bin/python -m pytest -q -n $(JOBS) tests/python
+	@.venv/bin/python -m pytest -q -n $(PYTEST_JOBS) --dist worksteal tests/python
 
 docs:  ## the documentation as a site, with a search and both references: build-docs/site/index.html
 	@scripts/docs_env

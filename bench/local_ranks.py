@@ -21,7 +21,9 @@ def run(P: int, work: Callable[..., None], *args: Any, backend: str = "gloo") ->
         return
     with tempfile.TemporaryDirectory() as folder:
         started = (P, os.path.join(folder, "store"), backend, work, args)
-        torch.multiprocessing.start_processes(_one, started, P, start_method="spawn")
+        # A forked rank has torch already, but cannot use a GPU that this process has looked at.
+        method = "spawn" if torch.cuda.is_available() else "fork"
+        torch.multiprocessing.start_processes(_one, started, P, start_method=method)
 
 
 def _one(rank: int, P: int, store: str, backend: str, work: Callable[..., None], args: Any) -> None:

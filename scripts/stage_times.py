@@ -23,7 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CHECKS = ["check-format", "check-layers", "check-mirror", "check-prose"]
-STAGES = [*CHECKS, "test-release", "test-python", "test-asan", "check-tidy", "test-tsan"]
+STAGES = [*CHECKS, "test-release", "test-python", "check-docs", "test-asan", "check-tidy", "test-tsan"]
 PR_SET_CHILD_SUBREAPER = 36
 
 

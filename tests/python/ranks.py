@@ -56,11 +56,21 @@ def _one_process(rank: int, P: int, store: str, out: Any, body: Callable[..., An
         os._exit(0)  # a Gloo group whose peers are gone would wait in its destructor
 
 
+def import_for_ranks() -> None:
+    """The modules that each forked rank would else import by itself: torch's optimisers import its compiler (1 s) when
+    the first of them is made."""
+    import torch._dynamo
+    import torch.nn.parallel  # noqa: F401
+
+    import oktopk.torch  # noqa: F401
+
+
 def in_processes(P: int, body: Callable[..., Any], *args: Any, timeout: float = 90.0) -> List[Any]:
     """body(rank, P, *args) in P processes with torch.distributed initialised; their results in
     rank order. Results are numpy arrays, numbers and texts. Forks: imports are paid once."""
     import multiprocessing
 
+    import_for_ranks()
     context = multiprocessing.get_context("fork")
     out = context.Queue()
     with tempfile.TemporaryDirectory() as folder:

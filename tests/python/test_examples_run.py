@@ -1,23 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every example, through torchrun on generated data for a few steps, and with oktopk where it is
+"""Every example, with the variables of torchrun, on generated data for a few steps, and with oktopk where it is
 installed."""
 
 import importlib.util
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
-from exits import ended  # noqa: E402
+from launched import EXAMPLES, run_ranks  # noqa: E402
 from versions import needs_gloo_bf16  # noqa: E402
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 RUN_KEYS = {
     "label",
     "recipe",
@@ -41,28 +37,8 @@ SMALL = {
 }
 
 
-def torchrun(ranks: int, example: str, *options: str) -> subprocess.CompletedProcess[str]:
-    return ended(lambda: _torchrun_once(ranks, example, *options))
-
-
-def _torchrun_once(ranks: int, example: str, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        str(ranks),
-    ]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    return subprocess.run(
-        [*command, str(EXAMPLES / f"{example}.py"), *options],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        env=environment,
-        check=False,
-    )
+def torchrun(ranks: int, example: str, *options: str) -> Any:
+    return run_ranks(ranks, EXAMPLES / f"{example}.py", *options)
 
 
 def results(path: Path, ranks: int, example: str, *options: str) -> dict[str, Any]:

@@ -1,21 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The benchmarks of the PyTorch layer run, and print what they promise. Their times mean nothing here."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+from launched import EXAMPLES, run_program
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = EXAMPLES.parent
 
 
-def run(*command):
-    environment = {k: v for k, v in os.environ.items() if k != "LOCAL_RANK"}
-    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
-    done = subprocess.run(
-        [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, timeout=170
-    )
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
+def run(script, *words):
+    done = run_program(ROOT / script, *words, folder=ROOT)
+    return done.returncode, done.stdout, done.stderr
 
 
 def test_ddp_auto_compares_auto_with_plain_ddp():

@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The check-point script of docs/pytorch.md as it stands there: started again, it goes on, on other ranks, too."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from exits import again_if_torch_aborts
+from launched import run_ranks
 from versions import TORCH, reason
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -33,21 +30,17 @@ def with_torch_save(script, functions):
 
 
 def run(folder, ranks, **variables):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "train.py"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    done = run_ranks(ranks, folder / "train.py", folder=folder, **variables)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-@again_if_torch_aborts
 def test_the_script_goes_on_from_its_check_point_on_other_ranks(tmp_path):
     (tmp_path / "train.py").write_text(blocks()[0])
     assert run(tmp_path, 2) == "20 steps, the last ones on 2 ranks\n"
     assert run(tmp_path, 1) == "40 steps, the last ones on 1 ranks\n"
 
 
-@again_if_torch_aborts
 def test_the_functions_with_torch_save_take_the_place_of_dcp(tmp_path):
     (tmp_path / "train.py").write_text(with_torch_save(*blocks()))
     assert run(tmp_path, 2) == "20 steps, the last ones on 2 ranks\n"

@@ -2,14 +2,12 @@
 """examples/elastic_mnist.py in real processes: one is killed, another one joins, and the run learns as an undisturbed
 one does."""
 
-import os
 import re
-import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from launched import EXAMPLES, run_main, start_program
 
 import oktopk
 from oktopk._core import tcp_available
@@ -17,23 +15,22 @@ from oktopk._core import tcp_available
 if not tcp_available():
     pytest.skip("this build has no transport tcp (OpenSSL was not found)", allow_module_level=True)
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+EXAMPLE = EXAMPLES / "elastic_mnist.py"
 SECRET = "a secret of the tests"
 SECONDS = 240.0  # a bound against hangs
-# Everything that takes long comes before the file "go": the newcomer then joins at once.
-NEWCOMER = """
-import pathlib, runpy, sys, time
-folder = pathlib.Path(sys.argv.pop(1))
-sys.path.insert(0, {examples!r})
-import oktopk.torch
-from common.data import mnist
-data = mnist.load(None)
-mnist.load = lambda _: data
-(folder / "ready").touch()
-while not (folder / "go").exists():
-    time.sleep(0.02)
-runpy.run_path({examples!r} + "/elastic_mnist.py", run_name="__main__")
-"""
+
+
+def run_newcomer(folder, *words):
+    """Everything that takes long comes before the file "go": the newcomer then joins at once."""
+    sys.path.insert(0, str(EXAMPLES))
+    from common.data import mnist
+
+    data = mnist.load(None)
+    mnist.load = lambda _: data
+    (folder / "ready").touch()
+    while not (folder / "go").exists():
+        time.sleep(0.02)
+    return run_main([EXAMPLE, *words])
 
 
 class Members:
@@ -44,14 +41,12 @@ class Members:
         self.server = oktopk.RendezvousServer(secret=SECRET)
         own = {"RENDEZVOUS": self.server.address, "SECRET": SECRET, "SIZE": str(size), "ENCRYPT": "0"}
         variables = {f"OKTOPK_{name}": value for name, value in own.items()}
-        self.environment = {**os.environ, **variables, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        self.variables = variables
         self.processes = []
 
-    def start(self, *command):
-        with open(self.folder / f"{len(self.processes)}.log", "w") as log:
-            full = [sys.executable, *command]
-            process = subprocess.Popen(full, stdout=log, stderr=subprocess.STDOUT, env=self.environment)
-        self.processes.append(process)
+    def start(self, main):
+        log = self.folder / f"{len(self.processes)}.log"
+        self.processes.append(start_program(main, log, **self.variables))
 
     def log(self, place):
         return (self.folder / f"{place}.log").read_text()
@@ -64,13 +59,13 @@ class Members:
             time.sleep(0.02)
 
     def end(self):
-        self.until(lambda: all(process.poll() is not None for process in self.processes))
-        return [process.returncode for process in self.processes]
+        self.until(lambda: all(process.exitcode is not None for process in self.processes))
+        return [process.exitcode for process in self.processes]
 
     def close(self):
         for process in self.processes:
             process.kill()
-            process.wait()
+            process.join()
         self.server.close()
 
 
@@ -89,7 +84,6 @@ def members(tmp_path):
         one.close()
 
 
-EXAMPLE = str(EXAMPLES / "elastic_mnist.py")
 STEPS = ["--steps", "150"]
 
 
@@ -101,12 +95,12 @@ def outcome(log):
 
 def test_a_run_with_a_death_and_a_newcomer_learns_as_an_undisturbed_one(members):
     quiet = members(1)
-    quiet.start(EXAMPLE, *STEPS)
+    quiet.start(lambda: run_main([EXAMPLE, *STEPS]))
     job = members(3)
-    job.start("-c", NEWCOMER.format(examples=str(EXAMPLES)), str(job.folder), *STEPS, "--pause", "0.03")
+    job.start(lambda: run_newcomer(job.folder, *STEPS, "--pause", "0.03"))
     job.until(lambda: (job.folder / "ready").exists())
     for _ in range(3):
-        job.start(EXAMPLE, *STEPS, "--pause", "0.03", "--die", "30")
+        job.start(lambda: run_main([EXAMPLE, *STEPS, "--pause", "0.03", "--die", "30"]))
     job.until(lambda: sum("lost [3]" in job.log(place) for place in range(1, 4)) == 2)
     (job.folder / "go").touch()
     ended = job.end()

@@ -3,12 +3,12 @@
 interrupted ends with the same bits, and bytes are counted."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from launched import run_program
 
 BENCH = Path(__file__).parents[3] / "bench"
 sys.path.insert(0, str(BENCH))
@@ -180,7 +180,8 @@ def test_the_command_makes_runs_side_by_side_and_plots(tmp_path):
     pytest.importorskip("matplotlib")
     options = ["--model", "tiny", "--ranks", "2", "--rows", "2", "--steps", "2", "--device", "cpu"]
     made = ["run", *options, "--out", str(tmp_path), "--methods", "dense,circulant:5%", "--jobs", "2"]
-    subprocess.run([sys.executable, "-m", "frontier", *made], cwd=BENCH, check=True, timeout=300)
+    done = run_program("-m", "frontier", *made, folder=BENCH)
+    assert done.returncode == 0, done.stderr
     assert command.main(["report", str(tmp_path)]) == 0
     assert len(list(tmp_path.glob("tiny_*.json"))) == 2 and not list(tmp_path.glob("*.claimed"))
     assert (tmp_path / "frontier_tiny_P2_T2.png").stat().st_size > 1000
@@ -203,6 +204,7 @@ def test_speech_is_learnt_too(tmp_path):
 def test_real_ranks_give_a_result_of_their_own(tmp_path):
     options = ["--model", "tiny", "--ranks", "2", "--rows", "4", "--steps", "6", "--device", "cpu"]
     made = ["real", *options, "--out", str(tmp_path), "--lr", "3e-3", "--method", "circulant:5%:half10"]
-    subprocess.run([sys.executable, "-m", "frontier", *made], cwd=BENCH, check=True, timeout=300)
+    done = run_program("-m", "frontier", *made, folder=BENCH)
+    assert done.returncode == 0, done.stderr
     (result,) = (json.loads(path.read_text()) for path in tmp_path.glob("*.json"))
     assert result["method"] == "real-circulant:5%:half10" and 0 < result["bytes"] < 6 * 4 * result["parameters"]

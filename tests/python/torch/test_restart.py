@@ -3,34 +3,23 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from exits import again_if_torch_aborts
+from launched import EXAMPLES, run_torchrun
 from versions import TORCH, reason
 
 if TORCH < (2, 4):
     pytest.skip(reason((2, 4), "DCP for values of one rank"), allow_module_level=True)
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "restart.py"
-ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "CUDA_VISIBLE_DEVICES": "",
-    # Else Gloo finds the addresses of the dead ranks in torchrun's store (docs/pytorch.md).
-    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-}
+EXAMPLE = EXAMPLES / "restart.py"
 
 
 def run(folder, *options, ranks=2):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", str(ranks), "--max-restarts", "1", "--monitor-interval", "0.1"]
-    command += [str(EXAMPLE), "--folder", str(folder), "--every", "10", *options]
-    environment = {**os.environ, **ENVIRONMENT}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, env=environment)
+    # The variable: else Gloo finds the addresses of the dead ranks in torchrun's store (docs/pytorch.md).
+    variables = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    words = [EXAMPLE, "--folder", folder, "--every", "10", *options]
+    done = run_torchrun(ranks, *words, restarts=1, **variables)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -42,7 +31,6 @@ def loss_in(output, steps):
     return float(found.group(1))
 
 
-@again_if_torch_aborts
 def test_a_killed_run_goes_on_from_its_last_check_point(tmp_path):
     killed = run(tmp_path, "--steps", "60", "--die", "35")
     assert "goes on after step 30, iteration 30 of the hook" in killed
