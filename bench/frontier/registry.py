@@ -8,7 +8,8 @@
     topka:D, published:D            TopkA; Ok-Topk with plain Adam, as published
     circulant:D[:codec][:start]     ours; also slots, oktopk, spardl, ... (oktopk.presets())
     owner:D[:coding][:start][...]   the same in a few operations of a GPU; also votes, sketch, sums (simulated.py);
-                                    coding: fp32, bf16, log8, log4; further: scaled, local=F, most=N, end=F, share, low, muon
+                                    coding: fp32, bf16, log8, log4; further: scaled, local=F, most=N, end=F, share,
+                                    low, muon
     local:H:D[:codec]               ours: LocalSteps
     meet:H:D[:coding][:start][...]  the same in a few operations of a GPU; further: momentum=F, decay=F
     diloco:H[:rate:momentum]        rivals of LocalSteps; rate and momentum of the outer steps: 0.7 and 0.9

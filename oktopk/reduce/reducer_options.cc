@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "oktopk/reduce/reducer_options.h"
 
+#include <algorithm>
 #include <array>
 #include <concepts>
 #include <limits>
@@ -159,6 +160,15 @@ AllreduceOptions describe_named(const ReducerOptions& options, std::ostream& tex
 std::string_view to_string(NanPolicy policy) { return kNanPolicies[policy]; }
 
 NanPolicy find_nan_policy(std::string_view name) { return kNanPolicies.find(name); }
+
+ReducerOptions recipe(std::uint64_t total_steps) {
+  require(total_steps > 0, "recipe: total_steps = 0, but it must be at least 1");
+  const Codec codec{IndexCoding::elias_fano, ValueCoding::log4};
+  return {.preset = "circulant",
+          .density = 0.025,
+          .allreduce = {.codec = codec},
+          .warmup = {{.steps = std::max<std::uint64_t>(1, (total_steps + 5) / 10), .density = 0.99}}};
+}
 
 std::size_t entries_per_step(Index n, const ReducerOptions& options) {
   if (options.k == 0) {

@@ -16,7 +16,7 @@ _requirements.require_module("numpy", "the package")
 
 from oktopk._core import (  # noqa: E402
     Candidate, CommError, Communicator, DeviceError, FlightRecorder, Machine, Profile, PythonCommunicator,
-    RendezvousServer, Trace, UsageError, calibrate, check_equal, explain, gather_trace, presets, thread_world,
+    RendezvousServer, Trace, UsageError, calibrate, check_equal, explain, gather_trace, presets, recipe, thread_world,
 )
 from oktopk._core import version as __version__  # noqa: E402
 from oktopk.flight import dump_flight, dump_flight_on_signal  # noqa: E402
@@ -30,5 +30,5 @@ __all__ = [
     "BucketedReducer", "Candidate", "CommError", "Communicator", "DeviceError", "FlightRecorder", "Machine",
     "NodeReducer", "Profile", "PythonCommunicator", "Reducer", "RendezvousServer", "Trace", "Transport", "Update",
     "UsageError", "__version__", "calibrate", "check_equal", "dump_flight", "dump_flight_on_signal", "explain",
-    "gather_trace", "presets", "thread_world",
+    "gather_trace", "presets", "recipe", "thread_world",
 ]

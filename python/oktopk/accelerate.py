@@ -2,7 +2,7 @@
 """oktopk for Accelerate: one call after accelerator.prepare().
 
     model, optimizer, loader = accelerator.prepare(model, SparseAdamW(model.parameters()), loader)
-    state = oktopk.accelerate.prepare_hook(accelerator, model, start_iter=0.02, total_steps=20_000)
+    state = oktopk.accelerate.prepare_hook(accelerator, model, total_steps=20_000)
 
 accelerator.save_state() and load_state() then carry the state of every rank's hook, a file per rank
 (docs/frontends.md).

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """oktopk for Lightning: a callback, for the package lightning and for pytorch_lightning.
 
-    callback = oktopk.lightning.OkTopkCallback(density=0.01, start_iter=0.02, total_steps=20_000)
+    callback = oktopk.lightning.OkTopkCallback(total_steps=20_000)
     trainer = lightning.Trainer(strategy="ddp", devices=4, callbacks=[callback])
 
 configure_optimizers() returns SparseAdamW or SparseSGD without a source; the callback gives it the state of the hook.

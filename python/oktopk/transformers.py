@@ -2,7 +2,7 @@
 """oktopk for the Trainer of transformers: a callback.
 
     optimiser = oktopk.torch.SparseAdamW(model.parameters(), lr=5e-5)
-    callback = oktopk.transformers.OkTopkCallback(density=0.01, start_iter=0.02, total_steps=20_000)
+    callback = oktopk.transformers.OkTopkCallback(total_steps=20_000)
     trainer = Trainer(model, args, train_dataset=..., optimizers=(optimiser, None), callbacks=[callback])
 
 Check-points of the Trainer carry the state of every rank's hook, a file per rank (docs/frontends.md).

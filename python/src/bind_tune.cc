@@ -12,6 +12,7 @@
 #include "oktopk/base/state.h"
 #include "oktopk/codec/codec.h"
 #include "oktopk/reduce/density.h"
+#include "oktopk/reduce/reducer.h"
 #include "oktopk/tune/candidates.h"
 #include "python/src/module.h"
 #include "python/src/options.h"
@@ -124,6 +125,20 @@ void bind_tune(nb::module_& m) {
       "(name, summary) of every preset.");
   m.def("check_options", &check_options, "options"_a,
         "The options in words; UsageError where one is unfit. k is not compared with any n.");
+  m.def(
+      "recipe",
+      [](std::uint64_t total_steps) {
+        const ReducerOptions options = recipe(total_steps);
+        nb::list stages;
+        for (const DensityStage& stage : options.warmup) stages.append(nb::make_tuple(stage.steps, stage.density));
+        nb::dict named;
+        named["preset"] = options.preset;
+        named["density"] = options.density.value();
+        named["codec"] = to_string(options.allreduce.codec.value());
+        named["warmup"] = stages;
+        return named;
+      },
+      "total_steps"_a, "The options of the recipe for a run of so many steps (docs/learning.md).");
   m.def("option_names", &option_names, "The names of all options of a Reducer.");
 }
 

@@ -27,6 +27,21 @@ void checked_step(Reducer& reducer, std::uint64_t step, double decay = 1) {
   ASSERT_EQ(plus(sum_over_ranks(comm, gradient), before, decay), plus(applied, sum_unsent(reducer))) << "step " << step;
 }
 
+TEST(Recipe, begins_with_nearly_all_values_and_keeps_agreement_and_mass) {
+  EXPECT_THROW(recipe(0), UsageError);
+  EXPECT_EQ(recipe(1).warmup.front().steps, 1u);
+  EXPECT_EQ(recipe(20'000).warmup.front().steps, 2'000u);
+  for (const int P : {1, 3, 4})
+    run_world("threads", P, [](Communicator& comm) {
+      Reducer reducer(comm, n, recipe(20));
+      for (std::uint64_t step = 0; step < 8; ++step) {
+        checked_step(reducer, step);
+        const bool is_start = step < 2;
+        EXPECT_EQ(reducer.sent().size() > n / 2, is_start) << "step " << step << ": " << reducer.sent().size();
+      }
+    });
+}
+
 class ReducerSchedule : public testing::TestWithParam<TestedMethod> {};
 
 TEST_P(ReducerSchedule, warmup_steps_are_dense_and_leave_nothing) {

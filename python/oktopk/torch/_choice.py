@@ -18,18 +18,19 @@ from oktopk import _core
 from oktopk.torch import _dense_sum
 from oktopk.torch._flat_reducer import FlatReducer
 from oktopk.torch._resident import stays_on_gpu
+from oktopk.torch._settings import without_coding
 
 MOST_VALUES = 25 * 2**20 // 4  # of a bucket that DDP makes
 ALL = ("dense", "bf16", "slots")
 _REPETITIONS = 5
 # Options that fit all candidates.
-_FIT = ("preset", "density", "k", "decay", "nan_policy", "warmup", "threads", "trace")
+_FIT = ("preset", "density", "k", "decay", "nan_policy", "warmup", "threads", "trace", "coarsest")
 
 
 def is_open(options: Mapping[str, Any], group: Any, device: torch.device) -> bool:
     """Whether auto chooses here. A user with rules, a profile or a coding of his own leaves it to the native tuner."""
     fits = all(value is None or name in _FIT for name, value in options.items())
-    return fits and options.get("preset") == "auto" and stays_on_gpu({**options, "preset": "slots"}, group, device)
+    return fits and options.get("preset") == "auto" and stays_on_gpu(without_coding(options), group, device)
 
 
 def choice_of(comm: _core.Communicator, options: Dict[str, Any], device: torch.device, n: int) -> Optional[str]:
@@ -48,7 +49,7 @@ def with_choice(options: Dict[str, Any], choice: Optional[str]) -> Dict[str, Any
     if choice is None or options.get("preset") != "auto":
         return options
     if choice == "slots":
-        return {**options, "preset": "slots"}
+        return without_coding(options)
     return {"preset": "dense", **{name: options.get(name) for name in ("nan_policy", "threads", "trace")}}
 
 

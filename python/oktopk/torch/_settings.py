@@ -4,11 +4,54 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, ClassVar, Mapping, Tuple, Union
+from typing import Any, ClassVar, Dict, Mapping, Optional, Tuple, Union
 
+from oktopk import _core
 from oktopk._core import UsageError
 
 Steps = Union[int, float]
+
+
+DENSE_STEPS = 100  # at the start of a run of unknown length
+DENSITY = 0.01  # there
+
+
+def with_recipe(
+    named: Dict[str, Any], options: Mapping[str, Any], start_iter: Optional[Steps], total_steps: Any
+) -> Tuple[int, Dict[str, Any]]:
+    """The number of dense steps, and all options. total_steps without start_iter asks for the recipe
+    (docs/learning.md): whatever is not given follows from it. named: preset, density, codec, decay."""
+    given = {**named, **options}
+    if start_iter is None and total_steps is not None:
+        return _with_recipe(given, count("total_steps", total_steps, 1))
+    if given["density"] is None and given.get("k") is None:
+        given["density"] = DENSITY
+    return first_sparse_step(DENSE_STEPS if start_iter is None else start_iter, total_steps), given
+
+
+def _with_recipe(given: Dict[str, Any], total: int) -> Tuple[int, Dict[str, Any]]:
+    recipe = _core.recipe(total)
+    if given["density"] is None and given.get("k") is None:
+        given["density"] = recipe["density"]
+    is_ours = given["preset"] in ("auto", recipe["preset"])
+    if given["codec"] is None and given["preset"] == recipe["preset"]:
+        given["codec"] = recipe["codec"]
+    if given.get("coarsest") is None and given["preset"] == "auto":
+        given["coarsest"] = recipe["codec"].split("+")[1]
+    if given.get("warmup") is not None or given["preset"] == "dense":
+        return 0, given
+    if is_ours:
+        given["warmup"] = recipe["warmup"]
+        return 0, given
+    return sum(steps for steps, _ in recipe["warmup"]), given  # codings of others would take more bytes than dense
+
+
+def without_coding(options: Mapping[str, Any]) -> Dict[str, Any]:
+    """The options for preset slots, which has a coding of its own: where auto would send most of the values in few
+    bits, it is dense."""
+    stages = options.get("warmup")
+    dense = None if stages is None else [(steps, 1.0 if density > 0.5 else density) for steps, density in stages]
+    return {**options, "preset": "slots", "coarsest": None, "warmup": dense}
 
 
 def first_sparse_step(start_iter: Steps, total_steps: Any) -> int:

@@ -25,7 +25,7 @@ from oktopk.torch._owner import Owner, find_owner
 from oktopk.torch._resident import stays_on_gpu
 from oktopk.torch._saved import Saved
 from oktopk.torch._scaling import Scaling
-from oktopk.torch._settings import Guarded, active
+from oktopk.torch._settings import Guarded, active, without_coding
 from oktopk.torch._worker import Failure, HookStream, HookThread, new_future
 from oktopk.torch.flat import FLOATS
 from oktopk.torch.process_group import communicator
@@ -158,7 +158,7 @@ class Steps(Guarded):
 
     def _reducer_options(self) -> Dict[str, Any]:
         options = {**self.options, "nan_policy": self._nan_policy()}
-        return {**options, "preset": "slots"} if self._choice == "slots" else options
+        return without_coding(options) if self._choice == "slots" else options
 
     def _description(self) -> str:
         """Words for all that ranks must have in common; UsageError where options are unfit."""

@@ -3,7 +3,7 @@
 
     mesh = init_device_mesh("cuda", (replicas, shards), mesh_dim_names=("replicate", "shard"))
     fully_shard(model, mesh=mesh["shard"])          # 1-D: FSDP itself does no all-reduce
-    sync = oktopk.torch.register_fsdp(model, mesh["replicate"], density=0.01)
+    sync = oktopk.torch.register_fsdp(model, mesh["replicate"], total_steps=10_000)
 
 FSDP calls a hook with each parameter group's reduce-scatter output: this rank's shard of the gradient, one flat tensor
 in reduce_dtype, the mean over the shard ranks. The hook replaces it by the mean over the replicas, so p.grad becomes
@@ -26,7 +26,7 @@ from oktopk.torch._applied import Applied
 from oktopk.torch._choice import choice_of, with_choice
 from oktopk.torch._spans import arrived_of
 from oktopk.torch._group import Timeout, as_group
-from oktopk.torch._settings import active, count, density_of, first_sparse_step, truth
+from oktopk.torch._settings import active, count, truth, with_recipe
 from oktopk.torch.checkpoint import Place, unwrap, wrap
 from oktopk.torch.coordinates import Arrived
 from oktopk.torch.flat import local
@@ -45,7 +45,7 @@ def register_fsdp(
     *,
     density: Optional[float] = None,
     preset: str = "auto",
-    start_iter: Union[int, float] = 100,
+    start_iter: Optional[Union[int, float]] = None,
     min_numel: int = 4096,
     grad_scaler: Optional[Any] = None,
     host_staging: bool = False,
@@ -65,12 +65,10 @@ def register_fsdp(
     replicate_group: the ranks that hold the same shard as this one: a process group, or the dimension of a DeviceMesh.
         Their weights must be equal at the start.
     density, preset, host_staging, timeout, silence, codec, decay: as in oktopk.torch.Reducer.
-    start_iter: the number of dense steps at the start (docs/learning.md recommends how many); with total_steps, a share
-        of all steps from 0 to below 1.
+    start_iter, total_steps: as in OkTopkState: total_steps alone asks for the recipe (docs/learning.md).
     min_numel: parameter groups with fewer values in a shard are synchronised densely.
     grad_scaler: the GradScaler of mixed precision training. Unsent values are then kept unscaled, and a step that the
         GradScaler skips is undone; synchronise once per step.
-    total_steps: the steps of the whole run; needed for a start_iter that is a share.
     """
     if not hasattr(FSDPModule, "set_all_reduce_hook"):
         raise RuntimeError(
@@ -78,7 +76,8 @@ def register_fsdp(
             f"fully_shard: this is torch {torch.__version__}"
         )
     require_known(register_fsdp, options)
-    dense_steps = first_sparse_step(start_iter, total_steps)
+    named_options = {"density": density, "preset": preset, "codec": codec, "decay": decay}
+    dense_steps, given = with_recipe(named_options, options, start_iter, total_steps)
     group = as_group(replicate_group)
     named = list(parameter_groups(model))
     if not named:
@@ -87,11 +86,9 @@ def register_fsdp(
         check_mesh(name, group_of_parameters, group)
         check_gradients(name, group_of_parameters, truth("host_staging", host_staging))
     if dense_steps > 0 and preset != "dense":  # which needs no warm-up
-        options["warmup"] = [(dense_steps, 1.0), *(options.get("warmup") or [])]
+        given["warmup"] = [(dense_steps, 1.0), *(given.get("warmup") or [])]
     if active(grad_scaler) is not None:
-        options["nan_policy"] = options.get("nan_policy") or "skip"
-    share = density_of(density, options, 0.01)
-    given: Dict[str, Any] = {"density": share, "preset": preset, "codec": codec, "decay": decay, **options}
+        given["nan_policy"] = given.get("nan_policy") or "skip"
     check_options(given)
     least = count("min_numel", min_numel, 0)
     comm = communicator(group, timeout, silence=silence)

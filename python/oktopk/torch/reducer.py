@@ -2,7 +2,7 @@
 """Explicit synchronisation for your own training loop, or any group of ranks: tensor- and pipeline-parallel jobs have
 one Reducer per data-parallel group.
 
-    reducer = oktopk.torch.Reducer(model.parameters(), group, density=0.01)
+    reducer = oktopk.torch.Reducer(model.parameters(), group, total_steps=10_000)
     loss.backward()
     reducer.reduce_gradients()      # p.grad is now the mean, equal on all ranks of the group
     optimizer.step()
@@ -26,7 +26,7 @@ from oktopk.torch._choice import choice_of, with_choice
 from oktopk.torch._sharded import make_reducer
 from oktopk.torch._spans import Span, arrived_of
 from oktopk.torch._group import Timeout, refuse_waits
-from oktopk.torch._settings import density_of
+from oktopk.torch._settings import with_recipe
 from oktopk.torch._world import AnyWorld
 from oktopk.torch.checkpoint import Place, unwrap, wrap
 from oktopk.torch.coordinates import Arrived
@@ -51,7 +51,10 @@ class Reducer(Recorded, ReducerBase):
 
     parameters: the parameters, or n for flat tensors of n values.
     process_group: the ranks, as a process group or a DeviceMesh of one dimension (default: all ranks).
-    density: the share of the values that a step sends, above 0 and below 1 (default: 0.01 unless k is given).
+    total_steps: the steps of the whole run: whatever of density, codec and warmup is not given follows from the recipe
+        (docs/learning.md).
+    density: the share of the values that a step sends, above 0 and below 1 (default: the recipe's; without total_steps
+        0.01; none where k is given).
     preset: "auto", or a name of oktopk.presets().
     host_staging: True copies tensors of an accelerator to the host and back in every step. CUDA tensors do not need it:
         without it their GPU selects, and keeps what is unsent.
@@ -77,6 +80,7 @@ class Reducer(Recorded, ReducerBase):
         communicator: Optional[AnyWorld] = None,
         codec: Optional[str] = None,
         decay: Optional[float] = None,
+        total_steps: Optional[int] = None,
         **options: Unpack[MoreOptions],
     ):
         require_known(Reducer.__init__, options)
@@ -87,12 +91,15 @@ class Reducer(Recorded, ReducerBase):
         else:
             self._layout = Layout(parameters, host_staging)
             n = self._layout.n
-        named = {"density": density_of(density, options, 0.01), "preset": preset, "codec": codec, "decay": decay}
+        named = {"density": density, "preset": preset, "codec": codec, "decay": decay}
+        dense_steps, given = with_recipe(named, options, None if total_steps is not None else 0, total_steps)
+        if dense_steps > 0:
+            given["warmup"] = [(dense_steps, 1.0)]
         if communicator is not None:
             refuse_waits(timeout, silence)
         comm: Any = communicator or make_communicator(process_group, timeout, silence=silence)
         self._comm = comm
-        self._wanted: Dict[str, Any] = {**named, **options}
+        self._wanted: Dict[str, Any] = given
         home = None if self._layout is None else self._layout.home
         self._make(n, None if home is None else choice_of(comm, self._wanted, home, n))
         self._flat: Optional[torch.Tensor] = None  # of the parameters

@@ -22,7 +22,7 @@ from oktopk.torch._counters import CompressionStats
 from oktopk.torch._group import Timeout, check_waits
 from oktopk.torch._owner import group_of
 from oktopk.torch._saved import Saved
-from oktopk.torch._settings import active, count, density_of, first_sparse_step, truth
+from oktopk.torch._settings import active, count, truth, with_recipe
 from oktopk.torch._steps import Metrics, Steps
 from oktopk.torch.checkpoint import Place, wrap
 from oktopk.torch.coordinates import Arrived
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class OkTopkState(Recorded, Steps):
     """State of `oktopk_hook`, one per DDP model.
 
-        state = OkTopkState(density=0.01)
+        state = OkTopkState(total_steps=20_000)
         ddp.register_comm_hook(state, oktopk_hook)
 
     Settings are fixed when the state is made. callback may be set at any time, process_group and grad_scaler before the
@@ -43,12 +43,14 @@ class OkTopkState(Recorded, Steps):
 
     process_group: the ranks that DDP synchronises, as a process group or a DeviceMesh of one dimension (default: DDP's
         own).
-    density: the share of each bucket's values that a step sends, above 0 and below 1 (default: 0.01, which is 1%,
-        unless k is given).
+    total_steps: the steps of the whole run. Whatever of density, codec and start is not given then follows from the
+        recipe (docs/learning.md): 2.5% of the values in 4 bits; in the first tenth of the steps nearly all of them.
+    density: the share of each bucket's values that a step sends, above 0 and below 1 (default: the recipe's; without
+        total_steps 0.01, which is 1%; none where k is given).
     preset: "auto" measures the network before the first sparse step and takes the fastest one, dense included; or a
         name of oktopk.presets(): "circulant" is ours, "oktopk" is Ok-Topk, "dense" is DDP's own allreduce.
-    start_iter: the number of dense steps at the start (docs/learning.md recommends how many); with total_steps, a share
-        of all steps from 0 to below 1.
+    start_iter: the number of dense steps at the start; with total_steps, a share of all steps from 0 to below 1
+        (default: the recipe's start; without total_steps 100).
     min_numel: buckets with fewer values are always dense. So are buckets of other types than fp32, bf16 and fp16.
     codec: the coding of entries on the wire, such as "elias_fano+bf16"; None: the preset's own.
     grad_scaler: the GradScaler of mixed precision training. Residuals are then kept unscaled, and a step that the
@@ -57,7 +59,6 @@ class OkTopkState(Recorded, Steps):
         it their GPU selects, and keeps what is unsent.
     timeout: seconds, or a timedelta, after which a wait for another rank gives up (default: that of the process group).
     callback: called after each sparse bucket with a dict of metrics (oktopk.metrics).
-    total_steps: the steps of the whole run; needed for a start_iter that is a share.
     decay: multiplies the unsent values in each step; 1 (the default) forgets nothing.
     silence: seconds, or a timedelta, after which a rank without a sign of life is lost (default: 30 s); at least 0.1 s,
         the same on all ranks. A thread of its own shows them, also during long computations.
@@ -73,7 +74,7 @@ class OkTopkState(Recorded, Steps):
         process_group: Optional[Any] = None,
         density: Optional[float] = None,
         preset: str = "auto",
-        start_iter: Union[int, float] = 100,
+        start_iter: Optional[Union[int, float]] = None,
         min_numel: int = 4096,
         codec: Optional[str] = None,
         grad_scaler: Optional[Any] = None,
@@ -87,16 +88,16 @@ class OkTopkState(Recorded, Steps):
     ):
         require_known(OkTopkState.__init__, options)
         check_waits(timeout, silence)
-        given = density_of(density, options, 0.01)
-        named = {"density": given, "preset": preset, "codec": codec, "decay": decay}
+        named = {"density": density, "preset": preset, "codec": codec, "decay": decay}
+        dense_steps, given = with_recipe(named, options, start_iter, total_steps)
         vars(self).update(
             preset=preset,
-            start_iter=first_sparse_step(start_iter, total_steps),
+            start_iter=dense_steps,
             min_numel=count("min_numel", min_numel, 0),
             host_staging=truth("host_staging", host_staging),
             timeout=timeout,
             silence=silence,
-            options=MappingProxyType({**named, **options}),
+            options=MappingProxyType(given),
         )
         self.process_group = process_group
         self.grad_scaler = grad_scaler
