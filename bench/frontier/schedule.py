@@ -41,6 +41,7 @@ STARTS: Dict[str, Stages] = {
     "quarter10": [(0.1, 0.25)],
     "half10": [(0.1, 0.5)],
     "whole10": [(0.1, 0.99)],
+    "nine10": [(0.1, 0.9)],  # the recipe of the library
     "long": [(0.1, 0.5), (0.2, 0.05)],
     "short": [(0.01, 0.25), (0.04, 0.05)],
 }

@@ -97,7 +97,7 @@ struct ReducerOptions {
 };
 
 // The recipe for a run of so many steps (docs/learning.md): circulant, 2.5% of the values in 4 bits; in the first tenth
-// of the steps nearly all of them, in 4 bits too. The one home of these numbers, for Python as well.
+// of the steps 90% of them, in 4 bits too. The one home of these numbers, for Python as well.
 ReducerOptions recipe(std::uint64_t total_steps);
 
 // A dense step that the caller made.

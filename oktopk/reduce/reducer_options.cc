@@ -167,7 +167,7 @@ ReducerOptions recipe(std::uint64_t total_steps) {
   return {.preset = "circulant",
           .density = 0.025,
           .allreduce = {.codec = codec},
-          .warmup = {{.steps = std::max<std::uint64_t>(1, (total_steps + 5) / 10), .density = 0.99}}};
+          .warmup = {{.steps = std::max<std::uint64_t>(1, (total_steps + 5) / 10), .density = 0.9}}};
 }
 
 std::size_t entries_per_step(Index n, const ReducerOptions& options) {

@@ -44,7 +44,7 @@ class OkTopkState(Recorded, Steps):
     process_group: the ranks that DDP synchronises, as a process group or a DeviceMesh of one dimension (default: DDP's
         own).
     total_steps: the steps of the whole run. Whatever of density, codec and start is not given then follows from the
-        recipe (docs/learning.md): 2.5% of the values in 4 bits; in the first tenth of the steps nearly all of them.
+        recipe (docs/learning.md): 2.5% of the values in 4 bits; in the first tenth of the steps 90% of them.
     density: the share of each bucket's values that a step sends, above 0 and below 1 (default: the recipe's; without
         total_steps 0.01, which is 1%; none where k is given).
     preset: "auto" measures the network before the first sparse step and takes the fastest one, dense included; or a

@@ -66,7 +66,6 @@ def test_the_docstring_lists_every_argument(taker):
         ({"grad_scaler": 1024.0}, "grad_scaler is a float"),
         ({"density": 0.02, "k": 7}, "k = 7 and density = 0.02, but only one of them"),
         ({"start_iter": 50, "total_steps": 900}, "start_iter = 50 steps, so total_steps = 900 is not used"),
-        ({"total_steps": 900}, "start_iter = 100 steps, so total_steps = 900 is not used"),
         ({"adaptive_interval": 5}, "adaptive_interval = 5 without adaptive_share"),
         ({"grad_scalar": None}, "unknown option 'grad_scalar': did you mean 'grad_scaler'?"),
         ({"wramup": 3}, "unknown option 'wramup': did you mean 'warmup'?"),

@@ -15,7 +15,7 @@ P = 3
 
 def test_a_state_that_knows_its_steps_follows_the_recipe():
     recipe = oktopk.recipe(2000)
-    assert recipe["warmup"] == [(200, 0.99)] and recipe["codec"] == "elias_fano+log4"
+    assert recipe["warmup"] == [(200, 0.9)] and recipe["codec"] == "elias_fano+log4"
     named = OkTopkState(total_steps=2000, preset="circulant")
     assert {name: named.options[name] for name in recipe} == recipe and named.start_iter == 0
     auto = OkTopkState(total_steps=2000)
@@ -74,4 +74,4 @@ def test_a_whole_run_sends_about_a_fortieth_of_dense():
     dense = steps * 2 * (P - 1) / P * 4 * n
     assert 30 < dense / (sum(sent for sent, _ in results) / P) < 50
     counts = [mean.count_nonzero().item() / n for mean in results[0][1]]
-    assert min(counts[:6]) > 0.8 and 0.02 < sorted(counts[10:])[25] < 0.03
+    assert min(counts[:6]) > 0.7 and 0.02 < sorted(counts[10:])[25] < 0.03
