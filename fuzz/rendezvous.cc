@@ -11,11 +11,11 @@
 
 #include "fuzz/sockets.h"
 #include "fuzz/target.h"
-#include "oktopk/comm/rendezvous.h"
 #include "oktopk/comm/rendezvous_arbiter.h"
 #include "oktopk/comm/rendezvous_client.h"
 #include "oktopk/comm/rendezvous_request.h"
 #include "oktopk/comm/tcp_stream.h"
+#include "oktopk/comm/transports.h"
 
 namespace {
 

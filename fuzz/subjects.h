@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "oktopk/allreduce/presets.h"
-#include "oktopk/comm/threads.h"
+#include "oktopk/comm/transports.h"
 #include "oktopk/optim/optimiser.h"
 #include "oktopk/reduce/bucketed_reducer.h"
 #include "oktopk/reduce/node_reducer.h"

@@ -16,15 +16,10 @@
 // Ranks
 #include "oktopk/comm/collectives.h"    // broadcast, barrier, allgather and others
 #include "oktopk/comm/communicator.h"   // Communicator: P ranks that exchange bytes
-#include "oktopk/comm/elastic_world.h"  // ElasticWorld: ranks that fail and join
+#include "oktopk/comm/elastic_world.h"  // ElasticWorld: ranks that fail and join, over TCP
 #include "oktopk/comm/flight.h"         // FlightRecorder: the last operations of a rank, for dumps
-#include "oktopk/comm/gpu_exchange.h"   // GpuExchange: P ranks that exchange the memory of their GPUs
-#include "oktopk/comm/mpi.h"            // ranks over MPI
-#include "oktopk/comm/nccl.h"           // GpuExchange over NCCL
-#include "oktopk/comm/rendezvous.h"     // KeyValueStore, RendezvousServer: how ranks over TCP find each other
-#include "oktopk/comm/tcp.h"            // ranks over TCP, without MPI
-#include "oktopk/comm/tcp_elastic.h"    // ElasticWorld over TCP
-#include "oktopk/comm/threads.h"        // ranks as threads of this process
+#include "oktopk/comm/gpu_exchange.h"   // GpuExchange: P ranks that exchange the memory of their GPUs, over NCCL
+#include "oktopk/comm/transports.h"     // ranks as threads of this process, over MPI or over TCP
 
 // The algorithms
 #include "oktopk/allreduce/presets.h"  // presets by name, their options, sparse_allreduce: one sum without state
@@ -32,12 +27,11 @@
 
 // Synchronising gradients
 #include "oktopk/reduce/bucketed_reducer.h"  // BucketedReducer: many tensors, during the backward pass
-#include "oktopk/reduce/elastic_change.h"    // MembershipChange: the report of a change
-#include "oktopk/reduce/elastic_reducer.h"   // ElasticReducer: ranks that fail and join
+#include "oktopk/reduce/elastic_reducer.h"   // ElasticReducer: ranks that fail and join, and its reports
 #include "oktopk/reduce/gpu_steps.h"         // GpuSteps: steps that stay on the GPU
 #include "oktopk/reduce/node_reducer.h"      // NodeReducer: the ranks of a host sum first
 #include "oktopk/reduce/reducer.h"           // Reducer: one flat gradient, and all options
-#include "oktopk/reduce/synchroniser.h"      // Synchroniser, Update, StepMetrics: what all three share
+#include "oktopk/reduce/synchroniser.h"      // Synchroniser, Update, StepMetrics: what all of them share
 
 // Changing the weights
 #include "oktopk/optim/optimiser.h"  // SparseSGD, SparseAdamW, clip_factor

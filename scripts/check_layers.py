@@ -51,8 +51,8 @@ CONFINED = {
     r"(iostream|cstdio|stdio\.h|print)": None,
 }
 
-# Headers that oktopk/oktopk.h lists and cmake/install.cmake installs.
-MOST_INSTALLED = 30
+# Headers that oktopk/oktopk.h lists and cmake/install.cmake installs: oktopk.h itself and comm/mpi_comm.h count.
+MOST_INSTALLED = 24
 
 FORBIDDEN = {
     r"\bgetenv\s*\(": "the library reads no environment variables",

@@ -8,8 +8,7 @@
 
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/codec/codec.h"
-#include "oktopk/comm/mpi.h"
-#include "oktopk/comm/tcp.h"
+#include "oktopk/comm/transports.h"
 #include "oktopk/select/selector.h"
 #include "tests/laws/inputs.h"
 #include "tools/commands.h"

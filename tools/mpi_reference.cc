@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "oktopk/base/error.h"
-#include "oktopk/comm/mpi.h"
+#include "oktopk/comm/transports.h"
 
 namespace oktopk {
 namespace {

@@ -5,7 +5,7 @@
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
 #include "oktopk/base/find_row.h"
-#include "oktopk/comm/nccl.h"
+#include "oktopk/comm/gpu_exchange.h"
 #include "oktopk/reduce/reducer_options.h"
 #include "tools/text.h"
 

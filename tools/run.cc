@@ -22,8 +22,7 @@
 #include <vector>
 
 #include "oktopk/base/error.h"
-#include "oktopk/comm/rendezvous.h"
-#include "oktopk/comm/tcp.h"
+#include "oktopk/comm/transports.h"
 #include "tools/commands.h"
 #include "tools/transport_options.h"
 

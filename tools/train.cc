@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "oktopk/base/error.h"
-#include "oktopk/comm/tcp_elastic.h"
+#include "oktopk/comm/elastic_world.h"
 #include "tools/commands.h"
 #include "tools/flight_files.h"
 #include "tools/options.h"

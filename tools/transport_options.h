@@ -6,7 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-#include "oktopk/comm/tcp.h"
+#include "oktopk/comm/transports.h"
 
 namespace oktopk {
 

@@ -10,7 +10,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/decorators.h"
-#include "oktopk/comm/threads.h"
+#include "oktopk/comm/transports.h"
 #include "tools/flight_files.h"
 #include "tools/text.h"
 

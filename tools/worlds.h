@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "oktopk/comm/communicator.h"
-#include "oktopk/comm/mpi.h"
-#include "oktopk/comm/tcp.h"
+#include "oktopk/comm/transports.h"
 #include "oktopk/trace/trace.h"
 #include "tools/transport_options.h"
 

@@ -11,9 +11,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "oktopk/comm/communicator.h"
+#include "oktopk/comm/transports.h"
 
 namespace oktopk {
 
@@ -49,5 +51,17 @@ class ElasticWorld {
   // call may follow.
   virtual void leave() {}
 };
+
+// A job over TCP. The arbiter is a RendezvousServer outside of the ranks: `oktopk run` serves one. Members keep a
+// connection to it; when that breaks, the member is lost.
+struct TcpElasticOptions {
+  // rendezvous is host:port of the server. rank, size, store and epoch are not read.
+  TcpOptions tcp;
+  // The first epoch begins when so many have joined.
+  int least = 1;
+};
+
+// Joins the job and returns when this member is in an epoch, for which it waits up to join_timeout.
+std::unique_ptr<ElasticWorld> make_tcp_elastic_world(const TcpElasticOptions& options);
 
 }  // namespace oktopk

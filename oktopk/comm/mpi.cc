@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transport "mpi" (mpi.h): MPI is started and ended, communicators are made, split and ended.
+// Transport "mpi" (transports.h): MPI is started and ended, communicators are made, split and ended.
 // A dead communicator is never freed, nor an operation of which MPI still has a request: messages that have begun
 // refer to them.
-#include "oktopk/comm/mpi.h"
+#include "oktopk/comm/transports.h"
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transport "mpi" (mpi.h) over a communicator of the program's own. The only public header that includes <mpi.h>. It is
-// installed if the library was built with MPI: with CMake link oktopk::mpi; the flags of pkg-config have it, too.
+// Transport "mpi" (transports.h) over a communicator of the program's own. The only public header that includes
+// <mpi.h>. It is installed if the library was built with MPI: with CMake link oktopk::mpi; the flags of pkg-config have
+// it, too.
 #pragma once
 
 // Leaves out the C++ bindings, which MPI has removed.
@@ -15,7 +16,7 @@
 #include <memory>
 
 #include "oktopk/comm/communicator.h"
-#include "oktopk/comm/mpi.h"
+#include "oktopk/comm/transports.h"
 
 namespace oktopk {
 

@@ -24,9 +24,9 @@
 #include "oktopk/base/bytes.h"
 #include "oktopk/base/error.h"
 #include "oktopk/comm/communicator.h"
-#include "oktopk/comm/mpi.h"
 #include "oktopk/comm/mpi_comm.h"
 #include "oktopk/comm/transport_support.h"
+#include "oktopk/comm/transports.h"
 
 namespace oktopk {
 

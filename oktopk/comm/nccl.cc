@@ -2,7 +2,7 @@
 // GpuExchange over NCCL. The ranks first compare whether each of them could start, because NCCL waits for all of them;
 // then rank 0's id goes to everybody, and NCCL connects the ranks.
 // COST of an operation for the host: NCCL's launch, two look-ups of where memory lies, and one or two calls of CUDA.
-#include "oktopk/comm/nccl.h"
+#include "oktopk/comm/gpu_exchange.h"
 
 #include <chrono>
 #include <cstdint>
@@ -81,8 +81,9 @@ class NcclExchange final : public GpuExchange {
       fail<LateError>("NCCL did not connect the ranks within ", in_seconds(limit),
                       " s: a rank died or cannot be reached");
     const bool may_share = result == kNcclInvalidUsage;
-    fail<CommError>("NCCL cannot start: ", member_.text_of_result(result),
-                    may_share ? "; several ranks on one GPU need the settings that oktopk/comm/nccl.h lists" : "");
+    fail<CommError>(
+        "NCCL cannot start: ", member_.text_of_result(result),
+        may_share ? "; several ranks on one GPU need the settings that oktopk/comm/gpu_exchange.h lists" : "");
   }
 
   void all_to_all(const void* send, void* receive, std::size_t bytes_each, void* stream) override {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exchange of nccl.h with any answers to the questions of gpu_calls.h, so that tests run it without a GPU.
+// The exchange over NCCL (gpu_exchange.h) with any answers to the questions of gpu_calls.h, so that tests run it
+// without a GPU.
 #pragma once
 
 #include <functional>
@@ -8,7 +9,6 @@
 #include "oktopk/comm/communicator.h"
 #include "oktopk/comm/gpu_calls.h"
 #include "oktopk/comm/gpu_exchange.h"
-#include "oktopk/comm/nccl.h"
 
 namespace oktopk {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands in for mpi.cc where the library is built without MPI.
 #include "oktopk/base/error.h"
-#include "oktopk/comm/mpi.h"
+#include "oktopk/comm/transports.h"
 
 namespace oktopk {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands in for tcp*.cc and rendezvous*.cc where the library is built without OpenSSL.
 #include "oktopk/base/error.h"
-#include "oktopk/comm/tcp.h"
-#include "oktopk/comm/tcp_elastic.h"
+#include "oktopk/comm/elastic_world.h"
+#include "oktopk/comm/transports.h"
 
 namespace oktopk {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The clients' side of a rendezvous: files, or a server that is reached over a connection.
-#include "oktopk/comm/rendezvous.h"
+#include "oktopk/comm/transports.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -5,10 +5,10 @@
 #include <memory>
 #include <mutex>
 
-#include "oktopk/comm/rendezvous.h"
 #include "oktopk/comm/rendezvous_request.h"
 #include "oktopk/comm/tcp_handshake.h"
 #include "oktopk/comm/tcp_stream.h"
+#include "oktopk/comm/transports.h"
 
 namespace oktopk {
 

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "oktopk/base/error.h"
-#include "oktopk/comm/rendezvous.h"
 #include "oktopk/comm/rendezvous_arbiter.h"
 #include "oktopk/comm/rendezvous_request.h"
 #include "oktopk/comm/tcp_listener.h"
 #include "oktopk/comm/tcp_stream.h"
 #include "oktopk/comm/transport_support.h"
+#include "oktopk/comm/transports.h"
 
 namespace oktopk {
 namespace {

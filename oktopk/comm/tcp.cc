@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transport "tcp" (tcp.h): a communicator is one channel of a TcpWorld. Operations are pooled, so that a warm
+// Transport "tcp" (transports.h): a communicator is one channel of a TcpWorld. Operations are pooled, so that a warm
 // communicator starts exchanges without allocating.
-#include "oktopk/comm/tcp.h"
+#include "oktopk/comm/transports.h"
 
 #include <algorithm>
 #include <array>

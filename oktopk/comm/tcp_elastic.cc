@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "oktopk/comm/tcp_elastic.h"
+#include "oktopk/comm/elastic_world.h"
 
 #include <algorithm>
 #include <string>

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "oktopk/base/error.h"
-#include "oktopk/comm/rendezvous.h"
 #include "oktopk/comm/tcp_handshake.h"
+#include "oktopk/comm/transports.h"
 
 namespace oktopk {
 

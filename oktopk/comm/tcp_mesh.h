@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "oktopk/comm/tcp.h"
 #include "oktopk/comm/tcp_handshake.h"
+#include "oktopk/comm/transports.h"
 
 namespace oktopk {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transport "threads" (threads.h): a communicator is one rank of a ThreadWorld. Operations are pooled, so that a warm
-// communicator starts exchanges without allocating.
-#include "oktopk/comm/threads.h"
+// Transport "threads" (transports.h): a communicator is one rank of a ThreadWorld. Operations are pooled, so that a
+// warm communicator starts exchanges without allocating.
+#include "oktopk/comm/transports.h"
 
 #include <exception>
 #include <string>

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "oktopk/base/hash.h"
+#include "oktopk/comm/collectives.h"
 #include "oktopk/comm/flight.h"
 
 namespace oktopk {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "oktopk/base/error.h"
+#include "oktopk/reduce/elastic_change.h"
 #include "oktopk/reduce/elastic_mirror.h"
 #include "oktopk/reduce/notes.h"
 #include "oktopk/reduce/reducer_state.h"
@@ -54,9 +55,10 @@ ElasticReducer::ElasticReducer(ElasticWorld& world, std::uint64_t n, const Reduc
       has_state_(world.membership().committed == 0 && world.membership().joined == world.membership().ids),
       has_joined_(!has_state_),
       is_stale_(has_joined_),
-      mirror_(std::make_unique<OwnerMirror>()) {
+      mirror_(std::make_unique<OwnerMirror>()),
+      base_(std::make_unique<MemberBase>()) {
   mark_options();
-  if (has_state_) base_ = {.epoch = epoch_, .ids = ids_};
+  if (has_state_) *base_ = {.epoch = epoch_, .ids = ids_};
   while (!has_state_) {
     try {
       settle();
@@ -175,13 +177,13 @@ void ElasticReducer::vote() {
 void ElasticReducer::commit_step() {
   reducer_->commit();
   mirror_->commit();
-  if (!gathered_.empty()) base_.measures = std::exchange(gathered_, {});
-  const bool is_new = base_.epoch != epoch_;
+  if (!gathered_.empty()) base_->measures = std::exchange(gathered_, {});
+  const bool is_new = base_->epoch != epoch_;
   MembershipChange change{.epoch = epoch_, .step = committed_, .P = static_cast<int>(ids_.size())};
-  if (is_new) change = describe_change(std::move(change), base_, ids_, statements_);
+  if (is_new) change = describe_change(std::move(change), *base_, ids_, statements_);
   if (is_new) begin_base();
-  base_.has_memory = state_of(std::as_const(*reducer_)).rule->owner_remembers;
-  base_.has_mirrors = mirrors();
+  base_->has_memory = state_of(std::as_const(*reducer_)).rule->owner_remembers;
+  base_->has_mirrors = mirrors();
   ++committed_;
   has_measured_ =
       elastic_.measure_every > 0 && (is_new || committed_ % static_cast<std::uint64_t>(elastic_.measure_every) == 0);
@@ -194,8 +196,8 @@ void ElasticReducer::commit_step() {
 
 // From now on losses are those of this epoch.
 void ElasticReducer::begin_base() {
-  base_ = {.epoch = epoch_, .ids = ids_};
-  for (const Statement& said : statements_) base_.measures.push_back(said.measure);
+  *base_ = {.epoch = epoch_, .ids = ids_};
+  for (const Statement& said : statements_) base_->measures.push_back(said.measure);
   has_inherited_ = false;
   received_.clear();
 }

@@ -21,18 +21,61 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/elastic_world.h"
-#include "oktopk/reduce/elastic_change.h"
 #include "oktopk/reduce/reducer.h"
 
 namespace oktopk {
 
+struct MemberBase;
 class OwnerMirror;
 struct Prediction;
 struct Problem;
+struct Statement;
 
 // All members that are left have joined and wait for the state of the run: it is lost.
 struct StateLost : CommError {
   using CommError::CommError;
+};
+
+// The unsent values of one member after `step` committed steps. Sums are over the values, norms are Euclidean. A lost
+// member's residual is gone, and nobody else has ever seen it: its size is known from the last time when the members
+// measured and told each other.
+struct UnsentMeasure {
+  std::uint64_t step = 0;
+  double residual_norm = 0, residual_sum = 0;
+  double memory_norm = 0, memory_sum = 0;
+  std::uint64_t region_begin = 0, region_end = 0;  // of its owner memory
+  friend bool operator==(const UnsentMeasure&, const UnsentMeasure&) = default;
+};
+
+// Where the owner memory of a lost member is.
+enum class MemoryFate {
+  none,       // it had none: no such residual rule, or no committed step
+  recovered,  // on `heir`, all of it
+  lost,       // the member that had the copy is lost, too, or there are no copies
+};
+
+struct MemberLoss {
+  MemberId id = 0;
+  MemoryFate memory = MemoryFate::none;
+  MemberId heir = 0;                               // recovered: who has the memory now
+  std::uint64_t region_begin = 0, region_end = 0;  // of the memory: exact if recovered, else as it was measured
+  // Its residual is lost, and the gradient of the step that was not committed with it. This is what was known of both
+  // residual and memory.
+  UnsentMeasure unsent;
+  friend bool operator==(const MemberLoss&, const MemberLoss&) = default;
+};
+
+// One change of the members. It is reported with the first step that is committed after it, so that all members report
+// the same; several changes without a step between them are one.
+struct MembershipChange {
+  std::uint64_t epoch = 0;
+  std::vector<MemberId> lost;      // died, or were given up
+  std::vector<MemberId> joined;    // they begin with nothing unsent
+  std::uint64_t step = 0;          // steps that were committed before it
+  int P = 0;                       // members now
+  std::vector<MemberId> left;      // in good order: others have all that they had unsent
+  std::vector<MemberLoss> losses;  // one for each of `lost`
+  friend bool operator==(const MembershipChange&, const MembershipChange&) = default;
 };
 
 // The caller's part. Shared state is bitwise equal on all members after a step was applied: weights, optimiser.
@@ -159,7 +202,7 @@ class ElasticReducer final : public Synchroniser {
   SparseVector kept_sparse_;
   Uninitialised<float> kept_dense_;  // the same, where reducer_ changed before it was returned
   std::unique_ptr<OwnerMirror> mirror_;
-  MemberBase base_;
+  std::unique_ptr<MemberBase> base_;     // at the last committed step
   bool has_inherited_ = false;           // the copy is in the residual
   std::vector<MemberId> received_;       // this member has everything that these had unsent
   std::vector<Statement> statements_;    // of the present epoch

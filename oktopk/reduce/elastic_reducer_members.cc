@@ -9,6 +9,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
+#include "oktopk/reduce/elastic_change.h"
 #include "oktopk/reduce/elastic_handover.h"
 #include "oktopk/reduce/elastic_mirror.h"
 #include "oktopk/reduce/elastic_reducer.h"
@@ -62,8 +63,8 @@ Statement ElasticReducer::statement() const {
                  .region_begin = mirror_->layout().region.begin,
                  .region_end = mirror_->layout().region.end,
                  .received = received_};
-  for (const MemberId id : base_.ids)
-    if (base_.holder_of(id) == id_) mine.mirrored = id;
+  for (const MemberId id : base_->ids)
+    if (base_->holder_of(id) == id_) mine.mirrored = id;
   return mine;
 }
 
@@ -115,9 +116,9 @@ Bytes ElasticReducer::write_shared() const {
   const Bytes callers = hooks_.save_shared ? hooks_.save_shared() : Bytes{};
   return write_state([&](StateWriter& state) {
     state.put_bytes(callers);
-    state.put(base_.epoch, base_.has_memory, base_.has_mirrors);
-    state.put_all(std::span<const MemberId>(base_.ids));
-    state.put_bytes(std::as_bytes(std::span(base_.measures)));
+    state.put(base_->epoch, base_->has_memory, base_->has_mirrors);
+    state.put_all(std::span<const MemberId>(base_->ids));
+    state.put_bytes(std::as_bytes(std::span(base_->measures)));
     state.put(std::uint64_t{results_.size()});
     for (const Bytes& result : results_) state.put_bytes(result);
   });
@@ -126,13 +127,13 @@ Bytes ElasticReducer::write_shared() const {
 void ElasticReducer::read_shared(std::span<const std::byte> bytes) {
   StateReader state(bytes);
   const std::span<const std::byte> callers = state.take_view();
-  base_.epoch = state.take<std::uint64_t>();
-  base_.has_memory = state.take<bool>();
-  base_.has_mirrors = state.take<bool>();
-  base_.ids = state.take_all<MemberId>();
+  base_->epoch = state.take<std::uint64_t>();
+  base_->has_memory = state.take<bool>();
+  base_->has_mirrors = state.take<bool>();
+  base_->ids = state.take_all<MemberId>();
   const std::span<const std::byte> measures = state.take_view();
-  base_.measures.resize(measures.size() / sizeof(UnsentMeasure));
-  std::ranges::copy(measures, std::as_writable_bytes(std::span(base_.measures)).begin());
+  base_->measures.resize(measures.size() / sizeof(UnsentMeasure));
+  std::ranges::copy(measures, std::as_writable_bytes(std::span(base_->measures)).begin());
   results_.resize(state.take<std::uint64_t>());
   for (Bytes& result : results_) {
     const std::span<const std::byte> view = state.take_view();

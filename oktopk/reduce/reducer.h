@@ -75,8 +75,8 @@ struct ReducerOptions {
   AllreduceOptions allreduce = {};     // codec, skips, residual rule, oktopk's intervals
   CpuOptions cpu = {};                 // threads that share a pass over n
   std::shared_ptr<const Device> device = nullptr;  // makes all passes over n; null: a CPU device by `cpu`
-  // Preset slots on a CUDA device: moves the messages of sparse steps from GPU to GPU (comm/nccl.h makes one), for the
-  // same ranks. Null: the communicator moves them. All ranks have one, or none has.
+  // Preset slots on a CUDA device: moves the messages of sparse steps from GPU to GPU (make_nccl_exchange() makes one),
+  // for the same ranks. Null: the communicator moves them. All ranks have one, or none has.
   std::shared_ptr<GpuExchange> exchange = nullptr;
   DensitySchedule warmup = {};           // stages before the steps at k
   AdaptiveDensityOptions adaptive = {};  // k changes after the warm-up

@@ -13,9 +13,9 @@
 #include <memory>
 #include <string>
 
+#include "oktopk/comm/elastic_world.h"
 #include "oktopk/comm/flight.h"
-#include "oktopk/comm/rendezvous.h"
-#include "oktopk/comm/tcp_elastic.h"
+#include "oktopk/comm/transports.h"
 #include "oktopk/reduce/elastic_reducer.h"
 #include "python/src/module.h"
 #include "python/src/native_messages.h"

@@ -8,9 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "oktopk/comm/rendezvous.h"
-#include "oktopk/comm/tcp.h"
 #include "oktopk/comm/transport_support.h"
+#include "oktopk/comm/transports.h"
 #include "python/src/native_messages.h"
 
 namespace nb = nanobind;

@@ -12,7 +12,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/decorators.h"
-#include "oktopk/comm/threads.h"
+#include "oktopk/comm/transports.h"
 #include "tests/support/allocations.h"
 #include "tests/support/world.h"
 

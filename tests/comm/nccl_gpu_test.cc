@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "oktopk/base/error.h"
-#include "oktopk/comm/nccl.h"
+#include "oktopk/comm/gpu_exchange.h"
 #include "oktopk/device/device.h"
 #include "tests/support/gpu_exchange_conformance.h"
 #include "tests/support/message.h"

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "oktopk/base/error.h"
-#include "oktopk/comm/rendezvous.h"
 #include "oktopk/comm/rendezvous_request.h"
 #include "oktopk/comm/tcp_socket.h"
+#include "oktopk/comm/transports.h"
 #include "tests/support/tcp_world.h"
 
 namespace oktopk::rendezvous_server_test {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The stores: files, and a server.
-#include "oktopk/comm/rendezvous.h"
+#include "oktopk/comm/transports.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Members as threads that leave and join. Members that are killed: tests/tcp/elastic_test.cc.
-#include "oktopk/comm/tcp_elastic.h"
+#include "oktopk/comm/elastic_world.h"
 
 #include <gtest/gtest.h>
 

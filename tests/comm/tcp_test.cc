@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The transport's own properties: encryption, one reason on all ranks, bounds, threads. The conformance suites run on
 // it in communicator_test.cc and collectives_test.cc; real processes die in tests/tcp.
-#include "oktopk/comm/tcp.h"
+#include "oktopk/comm/transports.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a world of threads dies: promptly, with a reason, without a hang or a late write.
-#include "oktopk/comm/threads.h"
+#include "oktopk/comm/transports.h"
 
 #include <gtest/gtest.h>
 

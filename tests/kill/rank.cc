@@ -15,8 +15,8 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/random.h"
-#include "oktopk/comm/mpi.h"
-#include "oktopk/comm/tcp_elastic.h"
+#include "oktopk/comm/elastic_world.h"
+#include "oktopk/comm/transports.h"
 #include "tests/kill/rank.h"
 #include "tests/kill/striking.h"
 #include "tools/train/elastic_trainer.h"

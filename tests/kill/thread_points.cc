@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "oktopk/base/random.h"
-#include "oktopk/comm/threads.h"
+#include "oktopk/comm/transports.h"
 #include "tests/kill/rank.h"
 #include "tests/kill/striking.h"
 

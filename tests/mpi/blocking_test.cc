@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "oktopk/allreduce/presets.h"
-#include "oktopk/comm/mpi.h"
+#include "oktopk/comm/transports.h"
 #include "tests/support/collectives_conformance.h"
 #include "tests/support/communicator_conformance.h"
 

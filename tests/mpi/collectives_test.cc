@@ -2,7 +2,7 @@
 // The collectives on the transport "mpi", for the size this program was started with.
 #include <gtest/gtest.h>
 
-#include "oktopk/comm/mpi.h"
+#include "oktopk/comm/transports.h"
 #include "tests/support/collectives_conformance.h"
 #include "tests/support/faults.h"
 

@@ -4,7 +4,7 @@
 // them unasked: what a failed exchange leaves with MPI must not touch them. Runs on 2 and 3 ranks.
 #include <gtest/gtest.h>
 
-#include "oktopk/comm/mpi.h"
+#include "oktopk/comm/transports.h"
 #include "tests/laws/laws.h"
 #include "tests/support/fleeting.h"
 #include "tests/support/patience.h"

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "oktopk/comm/collectives.h"
-#include "oktopk/comm/mpi.h"
+#include "oktopk/comm/transports.h"
 
 namespace {
 

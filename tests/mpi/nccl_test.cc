@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The exchange over the real NCCL between processes, all of them on GPU 0. Without GPU or NCCL these tests say that
-// they were skipped. The tests set what NCCL needs for several ranks on one GPU (oktopk/comm/nccl.h).
-#include "oktopk/comm/nccl.h"
+// they were skipped. The tests set what NCCL needs for several ranks on one GPU (oktopk/comm/gpu_exchange.h).
+#include "oktopk/comm/gpu_exchange.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
-#include "oktopk/comm/mpi.h"
+#include "oktopk/comm/transports.h"
 #include "oktopk/device/device.h"
 #include "tests/laws/laws.h"
 #include "tests/laws/subject.h"

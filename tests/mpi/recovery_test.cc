@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "oktopk/comm/collectives.h"
-#include "oktopk/comm/mpi.h"
+#include "oktopk/comm/transports.h"
 #include "oktopk/reduce/reducer.h"
 #include "tests/laws/inputs.h"
 #include "tests/support/faults.h"

@@ -3,7 +3,7 @@
 // error on all, and the states of all ranks can be restored by fewer.
 #include <gtest/gtest.h>
 
-#include "oktopk/comm/mpi.h"
+#include "oktopk/comm/transports.h"
 #include "tests/laws/laws.h"
 #include "tests/support/message.h"
 #include "tests/support/training.h"

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
-#include "oktopk/comm/mpi.h"
+#include "oktopk/comm/transports.h"
 #include "oktopk/reduce/bucketed_reducer.h"
 #include "tests/support/faults.h"
 #include "tests/support/message.h"

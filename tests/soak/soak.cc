@@ -21,7 +21,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/random.h"
-#include "oktopk/comm/threads.h"
+#include "oktopk/comm/transports.h"
 #include "oktopk/reduce/bucketed_reducer.h"
 #include "oktopk/reduce/node_reducer.h"
 #include "oktopk/reduce/reducer.h"

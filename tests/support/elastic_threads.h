@@ -17,7 +17,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/comm/decorators.h"
 #include "oktopk/comm/elastic_world.h"
-#include "oktopk/comm/threads.h"
+#include "oktopk/comm/transports.h"
 #include "tests/support/world.h"
 
 namespace oktopk {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "oktopk/comm/threads.h"
+#include "oktopk/comm/transports.h"
 
 namespace oktopk {
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "oktopk/comm/communicator.h"
-#include "oktopk/comm/tcp.h"
+#include "oktopk/comm/transports.h"
 
 namespace oktopk {
 

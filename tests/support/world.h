@@ -12,7 +12,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/communicator.h"
-#include "oktopk/comm/threads.h"
+#include "oktopk/comm/transports.h"
 #include "tests/support/tcp_world.h"
 
 namespace oktopk {

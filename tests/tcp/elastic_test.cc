@@ -9,7 +9,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
-#include "oktopk/comm/tcp_elastic.h"
+#include "oktopk/comm/elastic_world.h"
 #include "tests/tcp/processes.h"
 
 namespace oktopk::elastic_test {

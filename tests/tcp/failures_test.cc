@@ -10,7 +10,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
-#include "oktopk/comm/tcp.h"
+#include "oktopk/comm/transports.h"
 #include "tests/tcp/processes.h"
 
 namespace oktopk::failures_test {

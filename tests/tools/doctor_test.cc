@@ -16,7 +16,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/flight.h"
-#include "oktopk/comm/threads.h"
+#include "oktopk/comm/transports.h"
 #include "tools/doctor/diagnosis.h"
 #include "tools/doctor/dump.h"
 

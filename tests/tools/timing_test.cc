@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "oktopk/comm/collectives.h"
-#include "oktopk/comm/threads.h"
+#include "oktopk/comm/transports.h"
 
 namespace oktopk::timing_test {
 namespace {

@@ -12,7 +12,7 @@
 #include <fstream>
 
 #include "oktopk/base/error.h"
-#include "oktopk/comm/mpi.h"
+#include "oktopk/comm/transports.h"
 #include "tools/simulate/spec.h"
 
 namespace oktopk {

@@ -6,7 +6,7 @@
 
 #include "oktopk/allreduce/parts/balance.h"
 #include "oktopk/base/random.h"
-#include "oktopk/comm/threads.h"
+#include "oktopk/comm/transports.h"
 #include "oktopk/sparse/top.h"
 
 namespace oktopk {
