@@ -23,7 +23,7 @@ BAD_OPTIONS = (
     ({"preset": "best"}, "unknown preset 'best'"),
     ({"wramup": 3}, "unknown option 'wramup'"),
     ({"start_iter": 0.05}, "start_iter = 0.05"),
-    ({"start_iter": None}, "start_iter = None"),
+    ({"start_iter": "soon"}, "start_iter = 'soon'"),
     ({"min_numel": -1}, "min_numel = -1"),
 )
 
