@@ -78,9 +78,12 @@ def draw_messages(axis, rows, platform, n):
     ends = sorted(curve[-1][1] for curve in groups)
     for curve, presets in groups.items():
         # Curves rise: above the last point there is room, unless another curve is near; then below the first one.
-        near = any(1 < end / curve[-1][1] < 1.4 for end in ends)
-        place, offset, side = (curve[0], (2, -12), "left") if near else (curve[-1], (4, 5), "right")
-        axis.annotate(", ".join(presets), place, offset, textcoords="offset points", ha=side, fontsize=7.5,
+        near = any(1 < end / curve[-1][1] < 1.5 for end in ends)
+        place, offset, sides = curve[-1], (4, 6), ("right", "bottom")
+        if near:
+            place, offset, sides = curve[0], (3, -4), ("left", "top")
+        text = ",\n".join(", ".join(presets[i : i + 2]) for i in range(0, len(presets), 2))
+        axis.annotate(text, place, offset, textcoords="offset points", ha=sides[0], va=sides[1], fontsize=7,
                       color=look(presets[-1])[0], zorder=5)
     low, high = axis.get_ylim()
     axis.set_ylim(low / 1.15, high * 1.3)
@@ -133,7 +136,7 @@ def overview(rows, n):
 
 def traffic(rows, platform, n):
     """Words per k and messages over P."""
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.4), layout="constrained")
     draw_words(axes[0], rows, platform, n)
     axes[0].set_title(f"words per k on the busiest rank, n = {plan.count_text(n)}")
     draw_messages(axes[1], rows, platform, n)
