@@ -129,7 +129,7 @@ def main(arguments=None):
                      for cell, why in failures],
         "explained": runs.explain(tuner, planned),
     }
-    order = {name: i for i, name in enumerate(options.platforms)}
+    order = {name: i for i, name in enumerate(dict.fromkeys([*options.platforms, *plan.PLATFORMS]))}
     found.sort(key=lambda row: (order[row["platform"]], row["n"], row["ranks"]))
     rows = analysis.Rows(found)
     write_report(out, found, report, runner)

@@ -54,8 +54,8 @@ def slow_paragraphs(platforms, most_ranks):
         left_out.setdefault(names, []).append(platform)
     places = "; ".join(f"on {', '.join(where)} {names}" for names, where in left_out.items() if names)
     if places:
-        texts.append(f"Left out above P = {plan.AT_ONCE_LIMIT}: {places}. All their messages are in flight at once, "
-                     f"and the simulator shares the links anew among all of them whenever some end.")
+        texts.append(f"Left out above P = {plan.AT_ONCE_LIMIT}: {places}. Many of their messages are in flight "
+                     f"at once, and the simulator shares the links anew among all of them whenever some end.")
     return texts
 
 

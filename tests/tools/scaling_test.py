@@ -121,13 +121,14 @@ class Numbers(unittest.TestCase):
         self.assertEqual(tables.size(2.5 * MEBI), "2.5M")
 
     def test_plan_leaves_out_what_takes_hours(self):
-        cells = plan.make_cells(["wan", "fat-tree"], [MEBI, 25 * MEBI], [64, 256, 1024], plan.PRESETS)
+        cells = plan.make_cells(["wan", "fat-tree", "dragonfly"], [MEBI, 25 * MEBI], [64, 256, 1024], plan.PRESETS)
         at = {}
         for c in cells:
             at[c.platform, c.n // MEBI, c.ranks] = at.get((c.platform, c.n // MEBI, c.ranks), ()) + c.presets
         for everything in (("wan", 1, 64), ("wan", 1, 256), ("fat-tree", 1, 256)):
             self.assertEqual(set(at[everything]), set(plan.PRESETS))
         self.assertEqual(set(plan.PRESETS) - set(at["fat-tree", 1, 1024]), {"topkdsa", "topka2a"})
+        self.assertEqual(set(plan.PRESETS) - set(at["dragonfly", 1, 1024]), {"topkdsa", "topka2a", "oktopk"})
         self.assertEqual(set(plan.PRESETS) - set(at["wan", 1, 1024]), {"topkdsa", "topka2a", "circulant"})
         self.assertEqual({key[2] for key in at if key[:2] == ("wan", 25)}, {64})
         self.assertEqual({key[2] for key in at if key[:2] == ("fat-tree", 25)}, {64, 256})
