@@ -189,7 +189,7 @@ bench: build  ## kernels beside their limits, top-k beside other tools, steps ov
 	@if python3 -c 'import numpy' 2>/dev/null; then python3 bench/compare_topk.py; else echo "NOT RUN: bench/compare_topk.py needs numpy"; fi
 	build/oktopk bench --preset all --ranks 4 -b 64K -e 16M --density 0.01
 
-report: build  ## weak scaling on simulated platforms, as a page: report/scaling.html (an hour; REPORT=--quick for a minute)
+report: build  ## weak scaling on simulated platforms, as a page: report/scaling.html (hours; REPORT=--quick for a minute)
 	$(REPORT_PYTHON) scripts/scaling_report.py --oktopk build/oktopk --out report $(REPORT)
 
 format:  ## clang-format in place

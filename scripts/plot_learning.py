@@ -30,8 +30,8 @@ def main():
         spread = [100 * statistics.stdev(r["gaps"]) if len(r["gaps"]) > 1 else 0 for r in group]
         best = [r["name"].endswith("owner memory, dense 2%") for r in group]
         places = range(len(group))
-        axis.barh(places, [min(g, CLIP) for g in gaps], color=["#0072b2" if b else "#a6c8e0" for b in best],
-                  xerr=[0 if g > CLIP else s for g, s in zip(gaps, spread)], error_kw={"lw": 1, "ecolor": "#555"})
+        axis.barh(places, [min(g, CLIP) for g in gaps], color=["#0072b2" if b else "#999999" for b in best],
+                  xerr=[0 if g > CLIP else s for g, s in zip(gaps, spread)], error_kw={"lw": 1, "ecolor": "#000000"})
         for place, gap, sd in zip(places, gaps, spread):
             if gap > CLIP:
                 axis.text(CLIP + 0.05, place, f"{gap:.1f} ± {sd:.1f}", va="center", fontsize=7)

@@ -8,7 +8,7 @@
     report/scaling.json    all rows                         report/cache/         results; delete to simulate again
 
 Results are kept under a key of the command line and of the program: an interrupted report continues. All of it takes
-an hour or so, most of it at P = 1024 and at n = 25M; --ranks, --sizes and --platforms ask for less. Needs SimGrid.
+hours, about one of them at n = 1M, P = 1024; --ranks, --sizes and --platforms ask for less. Needs SimGrid.
 --finished reports on the simulations in the cache; --keep adds rows of an earlier report. --write-docs also writes the
 tables and figures of docs/scaling.md, and needs matplotlib.
 """
@@ -105,6 +105,7 @@ def main(arguments=None):
     except runs.CommandFailed as error:
         sys.exit(f"scaling_report.py: {error}")
     cells = plan.make_cells(options.platforms, options.sizes, options.ranks, known_presets(runner, options.presets))
+    planned = cells
     if options.finished:
         missing = [cell for cell in cells if not runner.place(cell.arguments()).exists()]
         cells = [cell for cell in cells if cell not in missing]
@@ -126,9 +127,9 @@ def main(arguments=None):
         "again": again, "commands": ["oktopk " + " ".join(cell.arguments()) for cell in cells],
         "failures": [f"{cell.platform}, P = {cell.ranks}, n = {plan.count_text(cell.n)}: {why}"
                      for cell, why in failures],
-        "explained": runs.explain(tuner, cells),
+        "explained": runs.explain(tuner, planned),
     }
-    order = {name: i for i, name in enumerate(options.platforms)}
+    order = {name: i for i, name in enumerate(dict.fromkeys([*options.platforms, *plan.PLATFORMS]))}
     found.sort(key=lambda row: (order[row["platform"]], row["n"], row["ranks"]))
     rows = analysis.Rows(found)
     write_report(out, found, report, runner)

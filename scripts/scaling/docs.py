@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the tables and figures of docs/scaling.md: what stands between `<!-- table NAME -->` and `<!-- end -->`."""
+"""Writes the tables and figures of docs/scaling.md: what stands between `<!-- table NAME -->` and `<!-- end -->`. The
+table of the larger n stays as it is where no larger n was simulated."""
 
 import re
+import textwrap
 
 from . import plan, tables
+
+
+WIDTH = 120
 
 
 def sections(rows, explained, n):
     """name -> Markdown"""
     reference = "flat-25g" if "flat-25g" in rows.values("platform") else rows.values("platform")[0]
     large = rows.values("n")[-1]
-    auto = tables.auto_line(rows)
-    model = [line for line in (tables.model_line(rows), tables.contention_line(rows)) if line]
-    return {
+    auto = textwrap.fill(tables.auto_line(rows), WIDTH)
+    model = [textwrap.fill(line, WIDTH) for line in (tables.model_line(rows), tables.contention_line(rows)) if line]
+    return ({"times_large": tables.times(rows, large).markdown()} if large > n else {}) | {
         "times": tables.times(rows, n).markdown(),
-        "times_large": tables.times(rows, large).markdown() if large > n else "Not simulated.",
         "ranks": tables.rank_crossovers(rows, n).markdown(),
         "explained": tables.explained(explained).markdown() if explained else "The command had no `explain`.",
         "model": "\n\n".join(model),

@@ -4,8 +4,10 @@
 from . import analysis, plan, tables
 from .words import CAPTIONS, method_paragraphs
 
-# Places in the palette of the page, the same in all plots; circulant first, as in the page of `oktopk train`.
-COLOURS = {preset: (plan.PRESETS.index(preset) + 1) % len(plan.PRESETS) for preset in plan.PRESETS}
+# Places in the palette of the page, the same in all plots and in the figures of docs/scaling.md. There are nine: auto
+# has the one of circulant, on which it mostly lies, with dashes.
+COLOURS = {preset: i for i, preset in enumerate(
+    ["circulant", "topka", "oktopk", "gtopk", "gaussiank", "spardl", "dense", "topkdsa", "topka2a"])} | {plan.AUTO: 0}
 
 
 def heading(text):
@@ -27,7 +29,7 @@ def curves(rows, platform, n, column, scale=1.0):
     for preset in rows.values("preset", platform=platform, n=n):
         points = rows.curve(platform, n, preset, column)
         series.append({"name": preset, "x": [x for x, _ in points], "y": [y * scale for _, y in points],
-                       "colour": COLOURS.get(preset, 6), "dashed": preset in ("dense", plan.AUTO)})
+                       "colour": COLOURS[preset], "dashed": preset == plan.AUTO})
     return series
 
 
@@ -64,7 +66,7 @@ def predicted_plots(rows):
         for preset in rows.values("preset"):
             mine = [r for r in found if r["preset"] == preset]
             series.append({"name": preset, "x": [1e3 * r["predicted"] for r in mine],
-                           "y": [1e3 * r["steady"] for r in mine], "colour": COLOURS.get(preset, 6), "dots": True})
+                           "y": [1e3 * r["steady"] for r in mine], "colour": COLOURS[preset], "dots": True})
         ends = [f(1e3 * r["predicted"] for r in found) for f in (min, max)]
         series.append({"name": "equal", "x": ends, "y": ends, "colour": 6, "dashed": True})
         plots.append({"title": f"{title}: {', '.join(p for p in rows.values('platform') if p in names)}",

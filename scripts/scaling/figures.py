@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of docs/scaling.md (PNG). One colour and one mark per preset everywhere: the palette of
-tools/report/page.cc."""
+"""The figures of docs/scaling.md (PNG). One colour and one mark per preset everywhere. Colours are those of the page
+(document.py), except auto's; tests/python/test_colours.py holds them apart for every reader."""
 
 import io
 
@@ -16,9 +16,9 @@ from . import analysis, plan  # noqa: E402
 # colour, mark, width
 LOOKS = {
     "dense": ("#1b2330", "s", 2.0), "topka": ("#d55e00", "^", 1.4), "gaussiank": ("#e69f00", "v", 1.4),
-    "topkdsa": ("#77c15a", "D", 1.4), "gtopk": ("#cc79a7", "P", 1.4), "topka2a": ("#8c4a2f", "X", 1.4),
+    "topkdsa": ("#4b2fc0", "D", 1.4), "gtopk": ("#cc79a7", "P", 1.4), "topka2a": ("#8c4a2f", "X", 1.4),
     "oktopk": ("#009e73", "o", 1.8), "spardl": ("#56b4e9", "h", 1.8), "circulant": ("#0072b2", "o", 2.4),
-    "auto": ("#4b2fc0", "*", 1.4),
+    "auto": ("#77c15a", "*", 1.4),
 }
 INK, MUTED, GRID = "#1b2330", "#5c6675", "#e3e7ec"
 plt.rcParams.update({
@@ -79,8 +79,11 @@ def draw_messages(axis, rows, platform, n):
     for curve, presets in groups.items():
         # Curves rise: above the last point there is room, unless another curve is near; then below the first one.
         near = any(1 < end / curve[-1][1] < 1.5 for end in ends)
-        place, offset, side = (curve[0], (2, -12), "left") if near else (curve[-1], (4, 6), "right")
-        axis.annotate(", ".join(presets), place, offset, textcoords="offset points", ha=side, fontsize=7.5,
+        place, offset, sides = curve[-1], (4, 6), ("right", "bottom")
+        if near:
+            place, offset, sides = curve[0], (3, -4), ("left", "top")
+        text = ",\n".join(", ".join(presets[i : i + 2]) for i in range(0, len(presets), 2))
+        axis.annotate(text, place, offset, textcoords="offset points", ha=sides[0], va=sides[1], fontsize=7,
                       color=look(presets[-1])[0], zorder=5)
     low, high = axis.get_ylim()
     axis.set_ylim(low / 1.15, high * 1.3)
@@ -133,7 +136,7 @@ def overview(rows, n):
 
 def traffic(rows, platform, n):
     """Words per k and messages over P."""
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.4), layout="constrained")
     draw_words(axes[0], rows, platform, n)
     axes[0].set_title(f"words per k on the busiest rank, n = {plan.count_text(n)}")
     draw_messages(axes[1], rows, platform, n)

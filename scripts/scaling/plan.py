@@ -5,15 +5,23 @@ from dataclasses import dataclass
 
 PRESETS = ["dense", "topka", "gaussiank", "topkdsa", "gtopk", "topka2a", "oktopk", "spardl", "circulant"]
 AUTO = "auto"
-# These send P - 1 messages per rank. P^2 of them cost the simulator many minutes, earlier where all are in flight at
-# once.
+# These send P - 1 messages per rank, P^2 in all, which take the simulator minutes. Where rounds are dear, the tuner
+# chooses such a schedule for circulant, too. A slow preset is a simulation of its own, with fewer steps: those of
+# topkdsa and topka2a are all alike, and oktopk's from the first one after the warm-up on. Every message needs a page of
+# memory.
 DIRECT_PRESETS = {"topkdsa", "topka2a", "oktopk"}
-DIRECT_LIMIT, FAR_DIRECT_LIMIT = 256, {"wan": 64}
+DIRECT_LIMIT, FAR_DIRECT_LIMIT = 256, {"wan": 64}  # above: slow
+FEW_STEPS = ("--steps", "1", "--warmup", "1", "--memory", "8")
+# Above so many ranks slow presets are left out. All messages of a step are in flight at once, except oktopk's: whenever
+# one ends, the simulator shares the links anew among all of them. oktopk's wait for the link between two groups of
+# dragonfly: 9 minutes of processor time were not enough.
+AT_ONCE_LIMIT = 256
+WAITING = {("dragonfly", "oktopk")}
 # The memory and the copies of the simulator grow with n P. Vectors longer than LARGE_SIZE go up to LARGE_LIMIT ranks
 # (P = 256 takes ten minutes and more), and further only on one platform without contention and one with.
 LARGE_SIZE, LARGE_LIMIT = 4 << 20, 64
 LARGE_PLATFORMS, LARGEST_LIMIT = ("flat-25g", "fat-tree"), 256
-# The tuner decides how these run. Where rounds are dear (wan) it takes P - 1 messages at once for them, too.
+# The tuner decides how these run.
 TUNED_PRESETS = {"circulant", AUTO}
 DENSITY = 0.01
 SUPPORT = "correlated"
@@ -55,8 +63,9 @@ class Cell:
 
     def arguments(self):
         """Of `oktopk`, without -J."""
+        few = FEW_STEPS if is_slow(self.platform, self.ranks, self.presets[0]) else ()
         return ["simulate", "--platform", self.platform, "--ranks", str(self.ranks), "-b", count_text(self.n),
-                "--density", str(DENSITY), "--support", SUPPORT, "--preset", ",".join(self.presets)]
+                "--density", str(DENSITY), "--support", SUPPORT, "--preset", ",".join(self.presets), *few]
 
 
 def count_text(n):
@@ -75,13 +84,23 @@ def parse_count(text):
     return int(digits) * unit
 
 
+def is_slow(platform, ranks, preset):
+    if platform in FAR_DIRECT_LIMIT:
+        return ranks > FAR_DIRECT_LIMIT[platform] and preset in DIRECT_PRESETS | TUNED_PRESETS
+    return ranks > DIRECT_LIMIT and preset in DIRECT_PRESETS
+
+
+def is_left_out(platform, ranks, preset):
+    at_once = preset != "oktopk" or (platform, preset) in WAITING
+    return ranks > AT_ONCE_LIMIT and at_once and is_slow(platform, ranks, preset)
+
+
 def presets_at(platform, ranks, presets):
-    """In two groups: the published ones, and those that the tuner decides about."""
-    limit = FAR_DIRECT_LIMIT.get(platform, DIRECT_LIMIT)
-    direct = DIRECT_PRESETS | (TUNED_PRESETS if platform in FAR_DIRECT_LIMIT else set())
-    usable = [p for p in presets if ranks <= limit or p not in direct]
-    groups = [tuple(p for p in usable if (p in TUNED_PRESETS) == tuned) for tuned in (False, True)]
-    return [group for group in groups if group]
+    """In groups: the published ones, those that the tuner decides about, and each slow one of the published."""
+    usable = [p for p in presets if not is_left_out(platform, ranks, p)]
+    alone = [p for p in usable if is_slow(platform, ranks, p) and p not in TUNED_PRESETS]
+    groups = [tuple(p for p in usable if p not in alone and (p in TUNED_PRESETS) == tuned) for tuned in (False, True)]
+    return [group for group in groups if group] + [(p,) for p in alone]
 
 
 def fits(platform, n, ranks):

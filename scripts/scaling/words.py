@@ -5,7 +5,8 @@ from . import plan
 
 CAPTIONS = {
     "overview": "Time of a step over P, both axes logarithmic. To see: dense is flat or nearly so, topka and "
-                "gaussiank grow with P and pass it, oktopk pays P messages, spardl and circulant stay below dense.",
+                "gaussiank grow with P and pass it, oktopk pays P messages, spardl and circulant stay below dense. On "
+                "dragonfly a group has 384 ranks: on more, all that two groups exchange shares one link.",
     "times": "Time of a step in ms, n = {n}, on average with refreshes. Shaded: the fastest of the row. "
              "Empty: not simulated.",
     "ranks": "From which P on dense is faster, n = {n}: interpolated between the simulated P, a straight line in "
@@ -38,9 +39,28 @@ CAPTIONS = {
 }
 
 
+def slow_paragraphs(platforms, most_ranks):
+    """Which presets make fewer steps on many ranks, and which are left out."""
+    far = [p for p in plan.FAR_DIRECT_LIMIT if p in platforms]
+    limits = [f"above P = {plan.DIRECT_LIMIT}"] * (most_ranks > plan.DIRECT_LIMIT)
+    limits += [f"above P = {plan.FAR_DIRECT_LIMIT[p]} on {p}" for p in far if most_ranks > plan.FAR_DIRECT_LIMIT[p]]
+    if not limits:
+        return []
+    texts = [f"Presets that send P - 1 messages per rank, P^2 in all, take the simulator minutes: "
+             f"{' and '.join(limits)} they make one steady step instead of two ({' '.join(plan.FEW_STEPS)})."]
+    left_out = {}
+    for platform in platforms:
+        names = ", ".join(p for p in [*plan.PRESETS, plan.AUTO] if plan.is_left_out(platform, most_ranks, p))
+        left_out.setdefault(names, []).append(platform)
+    places = "; ".join(f"on {', '.join(where)} {names}" for names, where in left_out.items() if names)
+    if places:
+        texts.append(f"Left out above P = {plan.AT_ONCE_LIMIT}: {places}. Many of their messages are in flight "
+                     f"at once, and the simulator shares the links anew among all of them whenever some end.")
+    return texts
+
+
 def method_paragraphs(rows, report):
     presets = ", ".join(rows.values("preset"))
-    left_out = sorted(plan.DIRECT_PRESETS & set(rows.values("preset")))
     texts = [
         f"The library's own algorithms over its own MPI transport on simulated ranks, under SimGrid (oktopk "
         f"{report['version']}). Every exchange is real in order, peers and sizes; links, latencies and processor "
@@ -53,12 +73,7 @@ def method_paragraphs(rows, report):
         f"Steps of the others are all alike.",
     ]
     ranks = rows.values("ranks")
-    far = [p for p in plan.FAR_DIRECT_LIMIT if p in rows.values("platform")]
-    limits = [f"above P = {plan.DIRECT_LIMIT}"] * (ranks[-1] > plan.DIRECT_LIMIT)
-    limits += [f"above P = {plan.FAR_DIRECT_LIMIT[p]} on {p}" for p in far if ranks[-1] > plan.FAR_DIRECT_LIMIT[p]]
-    if left_out and limits:
-        texts.append(f"Left out {' and '.join(limits)}: {', '.join(left_out)}. They send P - 1 messages per rank, "
-                     f"P^2 in all, which take the simulator many minutes, the more the longer they are in flight.")
+    texts += slow_paragraphs(rows.values("platform"), ranks[-1])
     large = [plan.count_text(n) for n in rows.values("n") if n > plan.LARGE_SIZE]
     if large and ranks[-1] > plan.LARGE_LIMIT:
         texts.append(f"n = {', '.join(large)} is simulated up to P = {plan.LARGE_LIMIT}, on "

@@ -35,6 +35,10 @@ constexpr std::array kFlags = {
     "--log=root.thres:warning",
 };
 
+// Ends of messages that are closer than this share of a long latency count as one event: at each event the simulator
+// shares the links anew among all messages in flight, which over a long latency are all P^2 of a step.
+constexpr double kLongLatency = 1e-3, kSameInstant = 1e-4;
+
 constexpr int kDetachedBytes = 65536;  // a send of fewer bytes does not wait for its receiver: SMPI's default
 
 // A fresh directory in TMPDIR, removed with the last copy of the pointer.
@@ -146,6 +150,8 @@ SimulatedRun run_simulator(const SimulatorPrograms& programs, const Platform& pl
   command.insert(command.end(), kFlags.begin(), kFlags.end());
   command.push_back(fmt::format("--cfg=smpi/ois:0:{}:0", platform.overhead));
   command.push_back(fmt::format("--cfg=smpi/send-is-detached-thresh:{}", kDetachedBytes / spec.scale));
+  if (platform.latency >= kLongLatency)
+    command.push_back(fmt::format("--cfg=surf/precision:{}", kSameInstant * platform.latency));
   command.insert(command.end(), {programs.simulated, "spec.json", "row.json"});
   const int code = run_in(*directory, std::move(command));
   SimulatedRun run{.log = read_text(*directory / "log")};
