@@ -108,7 +108,7 @@ def parser(description: str) -> argparse.ArgumentParser:
         default="100mbit,1gbit",
         help="of every link, both ways [%(default)s]",
     )
-    add("--delay", type=delay, default="0", help="from rank to rank, added by netem [%(default)s]")
+    add("--delay", type=delay, default="0", help="from rank to rank, added by a relay [%(default)s]")
     add("--methods", type=several(method), default=methods.DEFAULT, help="[%(default)s]")
     add("--ranks", type=within(2, 64), default="4", help="[%(default)s]")
     add("--parameters", type=parameters, default="10M", help="at least, of the model [%(default)s]")

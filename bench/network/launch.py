@@ -59,21 +59,22 @@ def run_ranks(network: Network, script: str, plan: dict, timeout: float) -> list
     """The results of all ranks, in order. Raises RankFailed; every process has ended by then."""
     with tempfile.TemporaryDirectory(prefix="oktopk-network-") as folder:
         out = [Path(folder, f"{r}.json") for r in range(len(network.ranks))]
+        common = [sys.executable, str(HERE / script), json.dumps(plan)]
+        run_commands(network, [[*common, str(path)] for path in out], timeout)
+        return [json.loads(path.read_text()) for path in out]
+
+
+def run_commands(network: Network, commands: list[list[str]], timeout: float) -> None:
+    """One command per rank. Raises RankFailed; every process has ended by then."""
+    with tempfile.TemporaryDirectory(prefix="oktopk-network-") as folder:
         said = [Path(folder, f"{r}.txt") for r in range(len(network.ranks))]
         started: list[subprocess.Popen] = []
         try:
-            for rank in range(len(network.ranks)):
-                command = [
-                    *network.enter(rank),
-                    sys.executable,
-                    str(HERE / script),
-                    json.dumps(plan),
-                    str(out[rank]),
-                ]
+            for rank, command in enumerate(commands):
                 with said[rank].open("w") as stream:
                     started.append(
                         subprocess.Popen(
-                            command,
+                            [*network.enter(rank), *command],
                             env=environment(network, rank),
                             stdout=stream,
                             stderr=subprocess.STDOUT,
@@ -85,7 +86,6 @@ def run_ranks(network: Network, script: str, plan: dict, timeout: float) -> list
         finally:
             end(started)
         check(started, said, None if in_time else timeout)
-        return [json.loads(path.read_text()) for path in out]
 
 
 def wait(started: list[subprocess.Popen], timeout: float) -> bool:

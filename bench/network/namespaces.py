@@ -2,7 +2,7 @@
 """A private network of this machine: one namespace per rank, and one that is the switch.
 
     rank 0 [eth0] ---- [port0]
-    rank 1 [eth0] ---- [port1]  bridge, in the switch's namespace
+    rank 1 [eth0] ---- [port1]  bridge, in the switch's namespace; relay.py instead where links have a delay
     ...                         addresses 10.77.0.1, 10.77.0.2, ...
 
 Both ends of every cable are limited on their way out by a token bucket (tc tbf): eth0 limits what
@@ -23,12 +23,14 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 PREFIX = "oktopk"
+RELAY = Path(__file__).with_name("relay.py")
 NAMES = Path("/run/netns")  # where `ip netns` keeps them
 MTU = 1500
 COMMAND_TIMEOUT = 20  # seconds that one ip or tc may take
@@ -69,18 +71,13 @@ def burst_of(rate: float) -> int:
     return max(LEAST_BURST, round(rate / 8 * BURST_SECONDS))
 
 
-def shaping(namespace: str, device: str, link: Link, delayed: bool) -> list[list[str]]:
-    """The tc commands for one end of a cable. Without a limit, a plain queue that counts."""
-    add = ["tc", "-n", namespace, "qdisc", "add", "dev", device]
-    commands, place = [], ["root", "handle", "1:"]
-    if delayed and link.delay > 0:
-        held = ["delay", f"{link.delay * 1e6:.0f}us", "limit", "100000"]
-        commands.append([*add, *place, "netem", *held])
-        place = ["parent", "1:1", "handle", "2:"]
-    if link.rate is None:
-        return commands or [[*add, *place, "pfifo", "limit", "10000"]]
-    bucket = ["rate", f"{link.rate:.0f}bit", "burst", str(burst_of(link.rate))]
-    return [*commands, [*add, *place, "tbf", *bucket, "latency", f"{QUEUE_SECONDS * 1e3:.0f}ms"]]
+def shaping(namespace: str, device: str, rate: float | None) -> list[str]:
+    """The tc command for one end of a cable. Without a limit, a plain queue that counts."""
+    add = ["tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "handle", "1:"]
+    if rate is None:
+        return [*add, "pfifo", "limit", "10000"]
+    bucket = ["rate", f"{rate:.0f}bit", "burst", str(burst_of(rate))]
+    return [*add, "tbf", *bucket, "latency", f"{QUEUE_SECONDS * 1e3:.0f}ms"]
 
 
 def run(command: list[str]) -> str:
@@ -91,8 +88,6 @@ def run(command: list[str]) -> str:
         raise NetworkError(f"`{' '.join(command)}`: {error}") from error
     if done.returncode:
         said = done.stderr.strip() or f"exit code {done.returncode}"
-        if "netem" in command and "unknown" in said:
-            said += " (this kernel has no netem, CONFIG_NET_SCH_NETEM: --delay 0 works without)"
         raise NetworkError(f"`{' '.join(command)}`: {said}")
     return done.stdout
 
@@ -120,6 +115,7 @@ class Network:
 
     def __init__(self, ranks: int, link: Link) -> None:
         self.link = link
+        self._relay: subprocess.Popen[bytes] | None = None
         self.switch = f"{PREFIX}-{os.getpid()}-switch"
         self.ranks = [f"{PREFIX}-{os.getpid()}-rank{r}" for r in range(ranks)]
 
@@ -134,11 +130,9 @@ class Network:
         """All that builds it. addrgenmode none: no address makes itself, nobody but ranks sends."""
         inside = ["ip", "-n", self.switch, "link"]
         bridge = ["br0", "mtu", str(MTU), "addrgenmode", "none"]
-        made = [
-            ["ip", "netns", "add", self.switch],
-            [*inside, "add", "br0", "type", "bridge"],
-            [*inside, "set", *bridge, "up"],
-        ]
+        made = [["ip", "netns", "add", self.switch]]
+        if not self.link.delay:
+            made += [[*inside, "add", "br0", "type", "bridge"], [*inside, "set", *bridge, "up"]]
         for rank in range(len(self.ranks)):
             made += self.cable(rank)
         return made
@@ -165,17 +159,19 @@ class Network:
             ["ip", "netns", "add", name],
             [*inside, "link", "set", "lo", "up"],
             [*outside, "link", "add", *pair],
-            [*outside, "link", "set", port, "master", "br0", *quiet],
+            [*outside, "link", "set", port, *([] if self.link.delay else ["master", "br0"]), *quiet],
             [*inside, "link", "set", "eth0", *quiet],
             [*inside, "addr", "add", f"{self.address(rank)}/24", "dev", "eth0"],
-            *shaping(name, "eth0", self.link, delayed=True),
-            *shaping(self.switch, port, self.link, delayed=False),
+            shaping(name, "eth0", self.link.rate),
+            shaping(self.switch, port, self.link.rate),
         ]
 
     def __enter__(self) -> Network:
         try:
             for command in self.commands():
                 run(command)
+            if self.link.delay:
+                self._start_relay()
         except BaseException:
             self.clean_up()
             raise
@@ -184,9 +180,24 @@ class Network:
     def __exit__(self, *_: object) -> None:
         self.clean_up()
 
+    def _start_relay(self) -> None:
+        ports = [f"port{rank}" for rank in range(len(self.ranks))]
+        words = [sys.executable, str(RELAY), str(self.link.delay), *ports]
+        self._relay = subprocess.Popen(
+            ["ip", "netns", "exec", self.switch, *words],
+            stdout=subprocess.PIPE,
+            stdin=subprocess.PIPE,  # never written: its end says that this process is gone
+            start_new_session=True,
+        )
+        if not self._relay.stdout or not self._relay.stdout.readline():  # its first line: it listens
+            raise NetworkError(f"`{' '.join(words)}` ended with exit code {self._relay.wait(COMMAND_TIMEOUT)}")
+
     def clean_up(self) -> None:
         """Deletes what exists of it; cables and queues go with their ends."""
         with undisturbed():
+            if self._relay:
+                self._relay.kill()
+                self._relay.wait(COMMAND_TIMEOUT)
             for name in [*self.ranks, self.switch]:
                 if (NAMES / name).exists():
                     run(["ip", "netns", "del", name])

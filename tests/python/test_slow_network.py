@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMAND = ROOT / "bench/slow_network.py"
 sys.path.insert(0, str(ROOT / "bench"))
 
-from network import arguments, methods, namespaces  # noqa: E402
+from network import arguments, launch, methods, namespaces  # noqa: E402
 
 LACKING = namespaces.missing_rights() + ([] if importlib.util.find_spec("torch") else ["torch"])
 needs_network = pytest.mark.skipif(
@@ -90,9 +90,8 @@ def test_parser_refuses_and_names_the_value(words, said, capsys):
 
 
 def test_shaping_limits_with_a_bucket_of_a_millisecond():
-    [command] = namespaces.shaping("room", "eth0", namespaces.Link(1e9), delayed=True)
     assert (
-        command
+        namespaces.shaping("room", "eth0", 1e9)
         == (
             "tc -n room qdisc add dev eth0 root handle 1: tbf rate 1000000000bit burst 125000 "
             "latency 50ms"
@@ -102,18 +101,15 @@ def test_shaping_limits_with_a_bucket_of_a_millisecond():
     assert namespaces.burst_of(1e6) == 6 * 1500  # never below a few packets
 
 
-def test_shaping_with_delay_puts_the_bucket_under_netem_on_the_ranks_end_only():
-    link = namespaces.Link(1e8, 1e-4)
-    delayed, limited = namespaces.shaping("room", "eth0", link, delayed=True)
-    assert "root handle 1: netem delay 100us" in " ".join(delayed)
-    assert "parent 1:1 handle 2: tbf rate 100000000bit" in " ".join(limited)
-    [far_end] = namespaces.shaping("room", "port0", link, delayed=False)
-    assert "root handle 1: tbf" in " ".join(far_end)
-
-
 def test_shaping_without_limit_still_has_a_queue_that_counts():
-    [command] = namespaces.shaping("room", "eth0", namespaces.Link(), delayed=True)
+    command = namespaces.shaping("room", "eth0", None)
     assert "pfifo" in command and "tbf" not in command
+
+
+def test_network_with_delay_has_the_same_limits_and_no_bridge():
+    at_once, delayed = [namespaces.Network(2, namespaces.Link(1e8, d)).commands() for d in (0, 5e-3)]
+    assert [c for c in delayed if c[0] == "tc"] == [c for c in at_once if c[0] == "tc"]
+    assert any("br0" in c for c in at_once) and not any("br0" in c for c in delayed)
 
 
 def test_network_limits_both_ends_of_every_cable_and_stays_in_its_namespaces():
@@ -184,6 +180,52 @@ def test_command_without_capabilities_says_so_and_exits_2():
     )
     out, said = finish(process)
     assert process.returncode == 2 and "CAP_NET_ADMIN" in said and out == ""
+
+
+BOUNCE = """
+import socket, sys, time
+from network.link import BOUNCES, PORT, connect
+from pathlib import Path
+address, file = sys.argv[1:]
+if file:
+    other, trips = connect(address), []
+    for _ in range(BOUNCES):
+        start = time.monotonic()
+        other.sendall(b".")
+        assert other.recv(1) == b"."
+        trips.append(time.monotonic() - start)
+    Path(file).write_text(str(min(trips)))
+else:
+    other, _ = socket.create_server(("", PORT)).accept()
+    while byte := other.recv(1):
+        other.sendall(byte)
+"""
+
+
+def relays() -> list[int]:
+    """The relays that this process has started and that still run."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words, stat = (folder / "cmdline").read_bytes(), (folder / "stat").read_text()
+        except OSError:  # it has just ended
+            continue
+        parent = int(stat.rpartition(")")[2].split()[1])
+        if parent == os.getpid() and str(namespaces.RELAY).encode() in words.split(b"\0"):
+            found.append(int(folder.name))
+    return found
+
+
+@needs_network
+def test_network_holds_frames_for_the_delay_and_leaves_nothing(tmp_path):
+    delay, file = 5e-3, tmp_path / "trip.txt"
+    with namespaces.Network(2, namespaces.Link(1e8, delay)) as network:
+        assert len(relays()) == 1
+        bounce = [sys.executable, "-c", BOUNCE, network.address(1)]
+        launch.run_commands(network, [[*bounce, str(file)], [*bounce, ""]], timeout=60)
+    assert float(file.read_text()) >= 2 * delay  # the shortest of all
+    assert not relays()
+    assert not list(namespaces.NAMES.glob(f"oktopk-{os.getpid()}-*"))
 
 
 @needs_network
