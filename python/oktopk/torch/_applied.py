@@ -65,6 +65,8 @@ class Undoable(Protocol):
 
     def last_mean(self) -> torch.Tensor: ...
 
+    def give_unsent(self, values: torch.Tensor) -> None: ...
+
 
 def undo(reducer: Undoable, spans: Sequence[Tuple[int, int]], applied: Sequence[bool]) -> None:
     """Call it after a step; applied: for each span whether its parameter was applied. A step of which nothing was
@@ -81,7 +83,7 @@ def undo(reducer: Undoable, spans: Sequence[Tuple[int, int]], applied: Sequence[
     for (begin, end), is_applied in zip(spans, applied):
         if is_applied:
             mean[begin:end] = 0
-    reducer.core.give_unsent(mean.mul_(reducer.core.ranks_led))
+    reducer.give_unsent(mean.mul_(reducer.core.ranks_led))
 
 
 def _version(parameter: torch.Tensor) -> int:

@@ -8,13 +8,13 @@ that were saved; a change of layout then works as always.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
 from oktopk import _core
 from oktopk._core import UsageError
-from oktopk.torch._sharded import make_reducer
+from oktopk.torch._channel import Channel, Moments, Settings
 from oktopk.torch._spans import Span, arrived_of
 from oktopk.torch.coordinates import Arrived
 
@@ -23,101 +23,6 @@ if TYPE_CHECKING:
 
 # Steps of an adaptive density, its present density, entries per value that it spent so far.
 Pace = Tuple[int, float, float]
-
-
-class Slot(NamedTuple):
-    """The place of a parameter in the flat gradient."""
-
-    name: str
-    begin: int
-    end: int
-
-
-class Settings(NamedTuple):
-    """Equal for all channels."""
-
-    options: Dict[str, Any]  # of their Reducers
-    host_staging: bool
-    device: Optional[torch.device] = None  # of the gradients
-
-
-class Channel:
-    """The parameters of one bucket and their Reducer. All ranks have the same channels in the same order."""
-
-    def __init__(self, comm: _core.Communicator, names: Sequence[str], sizes: Sequence[int], settings: Settings):
-        self.slots: List[Slot] = []
-        self.n = 0
-        for name, size in zip(names, sizes):
-            self.slots.append(Slot(name, self.n, self.n + size))
-            self.n += size
-        self._reducer = make_reducer(comm, self.n, *settings)
-        self.core: Any = self._reducer.core
-
-    @property
-    def names(self) -> List[str]:
-        return [slot.name for slot in self.slots]
-
-    def step(self, buffer: torch.Tensor, scale: Union[float, torch.Tensor]) -> bool:
-        """Collective: the buffer becomes the mean over the ranks. scale: of the loss; the Reducer sees the gradient
-        without it. False: the step was skipped, and the contents of the buffer are undefined."""
-        if isinstance(scale, torch.Tensor):
-            return self._step_unscaled(buffer, scale)
-        self._reducer.step(buffer, 1.0 / scale)
-        if self.core.skipped:
-            return False
-        self._reducer.write(buffer, scale)
-        return True
-
-    def _step_unscaled(self, buffer: torch.Tensor, scale: torch.Tensor) -> bool:
-        """The host does not know the scale. 16-bit gradients are widened, since they could vanish without it."""
-        wide = buffer.float()  # the buffer itself where it has this type
-        is_made = self.step(wide.mul_(scale.reciprocal()), 1.0)
-        wide.mul_(scale)
-        if wide is not buffer:
-            buffer.copy_(wide)
-        return is_made
-
-    def span(self, place: int) -> Span:
-        """The span of the parameter at this place of the bucket."""
-        return Span(self._reducer, self.slots[place].begin, self.slots[place].end)
-
-    def keep_for_undo(self, device: torch.device) -> None:
-        """Before a step with a buffer of this device, so that undo() can follow."""
-        self._reducer.keep_for_undo(device)
-
-    def undo(self, applied: Sequence[bool]) -> None:
-        """After a step of which not all parameters were applied (_applied.py)."""
-        self._reducer.undo([(slot.begin, slot.end) for slot in self.slots], applied)
-
-    def residual_norm(self) -> float:
-        """The norm of all that is unsent on this rank. COST: a pass over n values."""
-        return float(self.core.unsent_norm)
-
-    def unsent(self) -> Dict[str, torch.Tensor]:
-        """A copy of this rank's residual and owner memory, by parameter."""
-        flat = torch.from_numpy(self.core.residual)
-        first, memory = self.core.memory
-        flat[first : first + len(memory)] += torch.from_numpy(memory)
-        return self._by_name(flat)
-
-    def take_unsent(self) -> Dict[str, torch.Tensor]:
-        """The same, and nothing is unsent here afterwards."""
-        flat = torch.empty(self.n, dtype=torch.float32)
-        self.core.take_unsent(flat)
-        return self._by_name(flat)
-
-    def _by_name(self, flat: torch.Tensor) -> Dict[str, torch.Tensor]:
-        return {slot.name: flat[slot.begin : slot.end] for slot in self.slots}
-
-    def give_unsent(self, unsent: Dict[str, torch.Tensor]) -> None:
-        """Removes the entries of this channel's parameters from `unsent` and makes them unsent here."""
-        mine = [slot for slot in self.slots if slot.name in unsent]
-        if not mine:
-            return
-        flat = torch.zeros(self.n, dtype=torch.float32)
-        for slot in mine:
-            flat[slot.begin : slot.end] = unsent.pop(slot.name)
-        self.core.give_unsent(flat)
 
 
 class Channels:
@@ -147,8 +52,9 @@ class Channels:
         steps = [channel.core.steps for channel in self._channels.values()]
         self._steps = max([self._steps, *steps])
 
-    def of_bucket(self, parameters: Sequence[torch.Tensor]) -> Channel:
-        """The channel of these parameters in this order. Local, the same on all ranks; collective with group_size."""
+    def of_bucket(self, parameters: Sequence[torch.Tensor], moments: Optional[Moments] = None) -> Channel:
+        """The channel of these parameters in this order, before a step. Local, the same on all ranks; collective with
+        group_size. moments: for a levelled selection."""
         key = tuple(id(p) for p in parameters)
         channel = self._channels.get(key)
         if channel is None:
@@ -156,6 +62,8 @@ class Channels:
             names = [self._name(i) for i in key]
             channel = self._new_channel(names, [p.numel() for p in parameters], self._unsent)
             self._keep(key, channel)
+        if moments is not None:
+            channel.level_by(moments, parameters)
         for place, p in enumerate(parameters):
             self._last[id(p)] = (channel, place)
         return channel
@@ -231,6 +139,7 @@ class Channels:
                 )
             channel = Channel(self._comm, part.names, part.sizes, self._settings)
             saved.load_into(channel, part)
+            channel.restore_levels(part.levels, self._settings.device)
             restored[tuple(ids[name] for name in part.names)] = channel
         for key, channel in restored.items():
             self._keep(key, channel)

@@ -23,6 +23,7 @@ from oktopk.torch import _dense_sum
 from oktopk.torch._applied import undo
 from oktopk.torch._counters import dense_bytes
 from oktopk.torch._gpu import gpu_of, stream_of, upload
+from oktopk.torch._levels import LevelledCore
 from oktopk.torch._resident import LOOK_EVERY, ResidentSteps, stays_on_gpu
 from oktopk.torch._threads import default_threads
 from oktopk.torch._world import changes, make_core
@@ -30,7 +31,7 @@ from oktopk.torch.coordinates import WHERE_NONZERO, Arrived
 from oktopk.torch.flat import FLOATS
 
 
-class FlatReducer:
+class FlatReducer(LevelledCore):
     """Belongs to one rank; all ranks make the same calls. `core` has the rest."""
 
     def __init__(self, comm: Any, n: int, options: Dict[str, Any], host_staging: bool = False):
@@ -49,7 +50,7 @@ class FlatReducer:
         if options.get("group_size") is not None:
             self._group_for_sums = None  # nodes make their dense sums themselves
         is_external = self._group_for_sums is not None
-        self.core: Any = make_core(comm, n, options, is_external)  # Any: tensors and arrays
+        super().__init__(make_core(comm, n, options, is_external), options, may_level=not changes(comm))
         self._P = comm.size
         self._skips = options.get("nan_policy") == "skip"
         self._staging: Optional[torch.Tensor] = None
@@ -78,9 +79,9 @@ class FlatReducer:
             if self._keeps_mean and self._mean is not None:
                 self._kept_mean = self._mean * self._factor
         elif self.stays_on_gpu(flat.device):
-            self._resident_step(flat.detach(), scale)
+            self._resident_step(self._raised(flat.detach()), scale)
         else:
-            self._sparse_step(flat.detach(), scale)
+            self._sparse_step(self._raised(flat.detach()), scale)
             self._indices = None if self.core.is_dense else self.core.indices.astype(np.int64)
         self._keeps_mean = False
 
@@ -121,7 +122,7 @@ class FlatReducer:
             return self._kept_mean.to("cpu", torch.float32)
         mean = torch.empty(self.core.n)
         self.core.write_update(mean)
-        return mean
+        return self._lowered(mean)
 
     def keep_for_undo(self, device: torch.device) -> None:
         """Before a step with a tensor of this device: makes undo() possible. A copy of n floats, on the GPU where the
@@ -159,12 +160,16 @@ class FlatReducer:
                 flat.mul_(factor)
         elif flat.device.type == "cpu" and flat.dtype == torch.float32:
             core.write_update(flat.detach(), factor)
+            self._lowered(flat.detach())
         elif self._indices is None:
-            flat.copy_(torch.from_numpy(core.dense).mul_(factor))
+            flat.copy_(self._lowered(torch.from_numpy(core.dense).mul_(factor)))
         else:
             flat.zero_()  # and only what arrived goes to the device
             values = upload(core.values, flat.device).mul_(factor)
-            flat.index_copy_(0, upload(self._indices, flat.device), values.to(flat.dtype))
+            places = upload(self._indices, flat.device)
+            if self.levels is not None:
+                values /= self.levels[places]
+            flat.index_copy_(0, places, values.to(flat.dtype))
 
     def arrived(self, bounds: Sequence[Tuple[int, int]], device: torch.device) -> List[Arrived]:
         """For each (begin, end): where in begin..end-1 the last mean arrived, counted from begin; WHERE_NONZERO after a
@@ -218,7 +223,7 @@ class FlatReducer:
         if not good:
             self._mean = None
             if unsent is not None:
-                self.core.give_unsent(unsent)
+                self.give_unsent(unsent)
         sent = round(dense_bytes(self.core.n, self._P, width))
         seconds = time.perf_counter() - began
         self.core.end_external(seconds, sent, skipped=not good, is_flush=is_flush)
@@ -233,14 +238,6 @@ class FlatReducer:
 
     def _place_of(self, i: int) -> str:
         return f"at index {i}"
-
-    def _take_unsent(self) -> Optional[torch.Tensor]:
-        """Takes the unsent values of this rank, in host memory; None: no rank has any."""
-        if not self.core.has_unsent:
-            return None
-        unsent = torch.empty(self.core.n, dtype=torch.float32)
-        self.core.take_unsent(unsent)
-        return unsent
 
     def stays_on_gpu(self, device: torch.device) -> bool:
         """Whether a sparse step with a tensor of this device stays there (_resident.py)."""
@@ -259,7 +256,8 @@ class FlatReducer:
         self._resident.step(flat, scale, mean)
         self._mean, self._factor, self._indices, self._is_nonzero = mean, 1.0, None, True
         if self._keeps_mean:
-            self._resident.keep(mean)
+            self._resident.keep(mean)  # as the core has it
+        self._lowered(mean)
 
     def _sparse_step(self, flat: torch.Tensor, scale: float) -> None:
         if flat.device.type != "cuda" or self._is_staged:

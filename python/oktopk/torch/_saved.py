@@ -7,17 +7,18 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Seq
 
 from oktopk import _core
 from oktopk._core import UsageError
-from oktopk.torch._channels import Channel
+from oktopk.torch._channel import Channel, Levels
 from oktopk.torch.checkpoint import unwrap
 from oktopk.torch.flat import load_states, state_to_bytes, state_to_tensor
 
-VERSION = 1
+VERSIONS = (1, 2)  # 2: with levels
 
 
 class Part(NamedTuple):
     names: List[str]
     sizes: List[int]
     states: List[bytes]  # this rank's, or those of all ranks of an earlier run
+    levels: Optional[Levels] = None  # equal on all ranks
 
 
 class Saved(NamedTuple):
@@ -28,7 +29,9 @@ class Saved(NamedTuple):
 
     @staticmethod
     def of(channels: Iterable[Channel], comm: Optional[_core.Communicator], choice: Optional[str]) -> "Saved":
-        parts = [Part(c.names, [slot.end - slot.begin for slot in c.slots], [c.core.save()]) for c in channels]
+        parts = [
+            Part(c.names, [slot.end - slot.begin for slot in c.slots], [c.core.save()], c.levels) for c in channels
+        ]
         return Saved(comm.size if comm else 0, comm.rank if comm else 0, parts, choice)
 
     def as_dict(self, iteration: int) -> Dict[str, Any]:
@@ -37,10 +40,11 @@ class Saved(NamedTuple):
                 "oktopk: states of several ranks were loaded and no step was made since: there is nothing new to save"
             )
         buckets = [
-            {"names": part.names, "sizes": part.sizes, "reducer": state_to_tensor(part.states[0])}
-            for part in self.parts
+            {"names": p.names, "sizes": p.sizes, "reducer": state_to_tensor(p.states[0]), **_saved(p.levels)}
+            for p in self.parts
         ]
-        saved = {"oktopk": VERSION, "world": self.world, "rank": self.rank, "iteration": iteration, "buckets": buckets}
+        version = VERSIONS[any(part.levels is not None for part in self.parts)]
+        saved = {"oktopk": version, "world": self.world, "rank": self.rank, "iteration": iteration, "buckets": buckets}
         return saved if self.choice is None else {**saved, "choice": self.choice}
 
     @staticmethod
@@ -49,16 +53,16 @@ class Saved(NamedTuple):
             raise UsageError("oktopk: no states to load")
         states = [unwrap(state) for state in wrapped]
         for state in states:
-            if not isinstance(state, Mapping) or state.get("oktopk") != VERSION:
+            if not isinstance(state, Mapping) or state.get("oktopk") not in VERSIONS:
                 raise UsageError(
                     "oktopk: not a state_dict of an OkTopkState, or one of another version "
-                    f"(this is version {VERSION})"
+                    f"(this one reads versions {VERSIONS[0]} to {VERSIONS[-1]})"
                 )
         first = states[0]
         if len(states) > 1:
             _check_all(states)
         parts = [
-            Part(b["names"], b["sizes"], [_bytes_of(s, i) for s in states])
+            Part(b["names"], b["sizes"], [_bytes_of(s, i) for s in states], _levels_of(b))
             for i, b in enumerate(first["buckets"])
         ]
         return Saved(first["world"], first["rank"], parts, first.get("choice")), first["iteration"]
@@ -66,6 +70,14 @@ class Saved(NamedTuple):
     def load_into(self, channel: Channel, part: Part) -> None:
         """Collective: makes the channel continue from this state."""
         load_states(channel.core, part.states)
+
+
+def _saved(levels: Optional[Levels]) -> Dict[str, Any]:
+    return {} if levels is None else {"levels": levels.factors, "next_levels": levels.next_time}
+
+
+def _levels_of(bucket: Mapping[str, Any]) -> Optional[Levels]:
+    return Levels(bucket["levels"], bucket["next_levels"]) if "levels" in bucket else None
 
 
 def _bytes_of(state: Mapping[str, Any], bucket: int) -> bytes:

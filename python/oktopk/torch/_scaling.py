@@ -9,7 +9,8 @@ from typing import Any, Dict, List, Sequence, Tuple, Union
 import torch
 
 from oktopk.torch._applied import Applied
-from oktopk.torch._channels import Channel, Channels
+from oktopk.torch._channel import Channel
+from oktopk.torch._channels import Channels
 
 Parameters = Sequence[torch.Tensor]
 Scale = Union[float, torch.Tensor]  # a tensor: the host need not know it

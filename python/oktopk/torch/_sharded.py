@@ -234,6 +234,15 @@ class ShardedReducer:
         """None: everywhere, after a dense step."""
         return [None if self._shard.arrived([(0, 1)], device) == [None] else WHERE_NONZERO] * len(bounds)
 
+    def take_unsent(self, out: torch.Tensor) -> None:
+        self.core.take_unsent(out)
+
+    def give_unsent(self, values: torch.Tensor) -> None:
+        self.core.give_unsent(values)
+
+    def unsent(self) -> torch.Tensor:
+        return torch.from_numpy(self.core.residual)
+
     def keep_snapshot(self) -> None:
         self._shard.keep_snapshot()
 

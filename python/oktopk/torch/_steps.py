@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of an OkTopkState: the work of the hook on each bucket that DDP hands over.
-
-Backward's thread decides which buckets are dense and starts their all-reduces, in DDP's order. All else happens in one
-thread of ours, in the same order on all ranks. An error goes to the caller of backward() (_worker.py).
-"""
+"""The steps of an OkTopkState: the work of the hook on each bucket that DDP hands over. Backward's thread decides
+which buckets are dense and starts their all-reduces, in DDP's order. All else happens in one thread of ours, in the
+same order on all ranks. An error goes to the caller of backward() (_worker.py)."""
 
 from __future__ import annotations
 
@@ -15,7 +13,8 @@ import torch.distributed as dist
 from oktopk import _core, flight, metrics
 from oktopk._core import CommError, DeviceError, UsageError
 from oktopk.torch import _choice
-from oktopk.torch._channels import Channel, Channels, Settings
+from oktopk.torch._channel import Channel, Moments, Settings
+from oktopk.torch._channels import Channels
 from oktopk.torch._counters import Counters, dense_bytes
 from oktopk.torch._dense_sum import BucketMean, is_finite, zero_unless_finite
 from oktopk.torch._gpu import require_reachable
@@ -55,6 +54,7 @@ class Steps(Guarded):
     timeout: Any
     silence: Any
     options: Any
+    levelled: bool
     iteration: int
 
     def _reset(self) -> None:
@@ -73,6 +73,7 @@ class Steps(Guarded):
         self._scaling: Optional[Scaling] = None  # with a GradScaler that does anything
         self._on_gpu = False  # sparse steps stay there, and nothing waits for it (_resident.py)
         self._choice: Optional[str] = None  # of preset auto on GPUs (_choice.py)
+        self._moments: Optional[Moments] = None  # of the optimiser
         self._counters = Counters()
 
     # In backward's thread.
@@ -162,10 +163,9 @@ class Steps(Guarded):
 
     def _description(self) -> str:
         """Words for all that ranks must have in common; UsageError where options are unfit."""
-        return (
-            f"density {self.options['density']}, start_iter {self.start_iter}, min_numel {self.min_numel}, "
-            f"grad_scaler {active(self.grad_scaler) is not None}, {_core.check_options(self._reducer_options())}"
-        )
+        words = f"density {self.options['density']}, start_iter {self.start_iter}, min_numel {self.min_numel}, "
+        words += f"grad_scaler {active(self.grad_scaler) is not None}, levelled {self.levelled}, "
+        return words + _core.check_options(self._reducer_options())
 
     def _trouble(self, bucket: Bucket) -> str:
         """Why this rank cannot go on; empty where it can."""
@@ -276,7 +276,7 @@ class Steps(Guarded):
             self._profile = self._profile or self._channels.profile
             self._saved = None
         self._channels.begin_step(bucket.iteration)
-        channel = self._channels.of_bucket(bucket.parameters)
+        channel = self._channels.of_bucket(bucket.parameters, self._moments if self.levelled else None)
         if self._profile is not None and channel.core.profile is None:
             channel.core.use_profile(self._profile)
         if self._scaling is not None:

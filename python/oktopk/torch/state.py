@@ -18,6 +18,7 @@ import torch
 from oktopk._core import UsageError
 from oktopk.flight import Recorded
 from oktopk.options import MoreOptions, require_known, show_options
+from oktopk.torch._channel import Moments
 from oktopk.torch._counters import CompressionStats
 from oktopk.torch._group import Timeout, check_waits
 from oktopk.torch._owner import group_of
@@ -62,6 +63,8 @@ class OkTopkState(Recorded, Steps):
     decay: multiplies the unsent values in each step; 1 (the default) forgets nothing.
     silence: seconds, or a timedelta, after which a rank without a sign of life is lost (default: 30 s); at least 0.1 s,
         the same on all ranks. A thread of its own shows them, also during long computations.
+    levelled: whether the second moments v of SparseAdamW take part in the selection: it then compares |sum| / v^(1/4)
+        instead of |sum| (default: with the recipe). No effect with other optimisers, and with group_size on GPUs.
     options: those of every Reducer, at the end of this text (oktopk/options.py). Density, k and budget hold for each
         bucket; a bucket of no more than k values is dense.
     """
@@ -84,12 +87,14 @@ class OkTopkState(Recorded, Steps):
         total_steps: Optional[int] = None,
         decay: Optional[float] = None,
         silence: Optional[Timeout] = None,
+        levelled: Optional[bool] = None,
         **options: Unpack[MoreOptions],
     ):
         require_known(OkTopkState.__init__, options)
         check_waits(timeout, silence)
         named = {"density": density, "preset": preset, "codec": codec, "decay": decay}
         dense_steps, given = with_recipe(named, options, start_iter, total_steps)
+        has_recipe = start_iter is None and total_steps is not None
         vars(self).update(
             preset=preset,
             start_iter=dense_steps,
@@ -97,6 +102,7 @@ class OkTopkState(Recorded, Steps):
             host_staging=truth("host_staging", host_staging),
             timeout=timeout,
             silence=silence,
+            levelled=has_recipe if levelled is None else truth("levelled", levelled),
             options=MappingProxyType(given),
         )
         self.process_group = process_group
@@ -118,6 +124,11 @@ class OkTopkState(Recorded, Steps):
         """The codec as given; None: that of the preset."""
         codec: Optional[str] = self.options["codec"]
         return codec
+
+    def use_second_moments(self, moments: Moments) -> None:
+        """For optimisers: moments(parameter) is its second moment, equal on all ranks; None: there is none yet. With
+        `levelled` they take part in the selection."""
+        self._moments = moments
 
     # The methods below answer users.
 
@@ -177,14 +188,15 @@ class OkTopkState(Recorded, Steps):
 
     def __getstate__(self) -> Dict[str, Any]:
         """Process group, GradScaler, callback and trace are not saved: set them after loading."""
-        names = ("preset", "start_iter", "min_numel", "host_staging", "timeout", "silence")
+        names = ("preset", "start_iter", "min_numel", "host_staging", "timeout", "silence", "levelled")
         settings = {name: getattr(self, name) for name in names}
         settings["options"] = {k: v for k, v in self.options.items() if k != "trace"}
         return {**settings, "state": self.state_dict()}
 
     def __setstate__(self, pickled: Dict[str, Any]) -> None:
         state = pickled.pop("state")
-        vars(self).update({"silence": None, **pickled, "options": MappingProxyType(pickled["options"])})
+        older = {"silence": None, "levelled": False}  # what earlier versions did not save
+        vars(self).update({**older, **pickled, "options": MappingProxyType(pickled["options"])})
         self.process_group = self.grad_scaler = self.callback = None
         self._reset()
         self.load_state_dict(state)

@@ -21,7 +21,7 @@ from ranks import in_processes
 from versions import needs_gloo_bf16
 
 from oktopk.metrics import every
-from oktopk.torch._channels import Channel
+from oktopk.torch._channel import Channel
 
 PRESETS = ["circulant", "oktopk", "topka", "auto"]
 
