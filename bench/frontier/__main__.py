@@ -51,6 +51,7 @@ def parse(arguments: List[str]) -> argparse.Namespace:
     run.add_argument("--steps", type=int, default=1000)
     run.add_argument("--lr", default="1e-3", help="learning rates with commas; the report takes each method's best")
     run.add_argument("--seeds", default="1", help="how many: 0, 1, ...; or a range such as 1-2")
+    run.add_argument("--optimiser", choices=["adam", "momentum"], help="default: momentum for VGG-16, adam for others")
     run.add_argument("--bf16", action="store_true", help="products of matrices in bfloat16")
     run.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     run.add_argument("--out", type=Path, default=Path("frontier-results"), help="the folder of results")
@@ -78,11 +79,12 @@ def seeds_of(text: str) -> range:
 
 def entries_of(options: argparse.Namespace, data: str) -> List[Entry]:
     """Seeds outermost: after a part of the time every method has some."""
-    rules: Dict[str, Any] = {}
-    if options.model in WIDTHS:
-        rules = {"optimiser": "momentum", "weight_decay": 5e-4}
+    optimiser = options.optimiser or ("momentum" if options.model in WIDTHS else "adam")
+    rules: Dict[str, Any] = {"optimiser": optimiser}
+    if optimiser == "momentum":
+        rules["weight_decay"] = 5e-4
     elif options.model in SIZES:
-        rules = {"weight_decay": 0.01}
+        rules["weight_decay"] = 0.01
     return [
         Entry(
             method,
@@ -170,7 +172,7 @@ def main(arguments: List[str]) -> int:
         report.write_page(options.collected, options.into, options.figures)
         return 0
     if options.command == "real":
-        return real.main(options)
+        return real.main(options, arguments)
     if options.jobs > 1 and not options.claim:
         return run_jobs(options, arguments)
     return run_all(options)

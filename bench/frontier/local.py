@@ -70,7 +70,8 @@ class SparseLoCo(DiLoCo):
 
 class OwnerLocalSteps(DiLoCo):
     """LocalSteps: the mean by owner memory. momentum: of the outer steps, as DiLoCo's; 0: the mean is added. decay: of
-    what is unsent, per meeting."""
+    what is unsent, per meeting. local: the entries that a rank sends, in units of those that are applied.
+    gather: without owners, as with preset topka."""
 
     def __init__(
         self,
@@ -82,17 +83,20 @@ class OwnerLocalSteps(DiLoCo):
         coding: str = "log4",
         momentum: float = 0.0,
         decay: float = 1.0,
+        local: float = 1.0,
+        gather: bool = False,
     ):
         super().__init__(task, rules, every, outer_lr=0.7 if momentum else 1.0, momentum=momentum)
         self._density, self._stages, self._decay = density, in_steps(start, rules.steps), decay
-        self._owners = OwnerMemory(self.new_rows(), coding)
+        self._owners = OwnerMemory(self.new_rows(), coding, local)
         self.unsent = self._owners.tensors()
+        self._sum = self._owners.gather if gather else self._owners.sum
 
     def _mean(self, step: int, moved: Tensor) -> tuple[Tensor, Bytes]:
         for kept in self.unsent:
             kept *= self._decay
         self.unsent[0] += moved
-        total, sent = self._owners.sum(density_at(step, self._stages, self._density), step)
+        total, sent = self._sum(density_at(step, self._stages, self._density), step)
         return total / self.rules.ranks, sent
 
 

@@ -23,7 +23,7 @@ def largest(rows: Tensor, density: float, step: int, unit: Optional[Tensor] = No
     magnitude = rows.abs() if unit is None else rows.abs().div_(unit)
     every = max(1, rows.shape[1] // SAMPLE)
     sample = magnitude[:, step * 31 % every :: every]
-    k = max(1, round(density * sample.shape[1]))
+    k = max(1, round(min(density, 1.0) * sample.shape[1]))
     threshold = sample.topk(k, dim=1, sorted=False).values.amin(1, keepdim=True)
     return (magnitude >= threshold) & (magnitude > 0)
 
@@ -45,9 +45,16 @@ class OwnerMemory:
         self.memory.index_add_(0, places % self._n, values)
         chosen, applied = self._take(self.memory[None], density, step + 7)
         total = torch.zeros_like(self.memory).index_copy_(0, chosen, applied)
-        entries = len(values) / self._ranks + len(applied)
+        bits, share = BITS[self._coding], (self._ranks - 1) / self._ranks
+        sent = len(values) / self._ranks * entry_bytes(min(1.0, density * self._local), bits)
+        return total, share * (sent + len(applied) * entry_bytes(density, bits))
+
+    def gather(self, density: float, step: int) -> tuple[Tensor, Bytes]:
+        """The sum without owners, as preset topka has it: every rank gets all entries of all others."""
+        places, values = self._take(self.unsent, density, step)
+        total = torch.zeros_like(self.memory).index_add_(0, places % self._n, values)
         share = (self._ranks - 1) / self._ranks
-        return total, share * entries * entry_bytes(density, BITS[self._coding])
+        return total, share * len(values) * entry_bytes(density, BITS[self._coding])
 
     def sum_all(self) -> tuple[Tensor, Bytes]:
         """The sum of everything that is unsent."""

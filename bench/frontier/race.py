@@ -32,7 +32,7 @@ class Entry:
     def file_name(self) -> str:
         method = self.method.replace(":", "_").replace("%", "pc").replace("+", "-")
         rules = self.rules
-        return f"{self.model}_P{rules.ranks}_T{rules.steps}_lr{rules.lr:g}_{method}_s{self.seed}"
+        return f"{self.model}_{rules.optimiser}_P{rules.ranks}_T{rules.steps}_lr{rules.lr:g}_{method}_s{self.seed}"
 
 
 class Run:

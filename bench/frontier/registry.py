@@ -8,10 +8,11 @@
     topka:D, published:D            TopkA; Ok-Topk with plain Adam, as published
     circulant:D[:codec][:start]     ours; also slots, oktopk, spardl, ... (oktopk.presets())
     owner:D[:coding][:start][...]   the same in a few operations of a GPU; also votes, sketch, sums (simulated.py);
-                                    coding: fp32, bf16, log8, log4; further: scaled, local=F, most=N, end=F, share,
-                                    low, muon
-    local:H:D[:codec]               ours: LocalSteps
-    meet:H:D[:coding][:start][...]  the same in a few operations of a GPU; further: momentum=F, decay=F
+                                    coding: fp32, bf16, log8, log4; further: level, power=F, scaled, local=F, most=N,
+                                    end=F, share, low, muon
+    local:H:D[:codec][:start]       ours: LocalSteps
+    meet:H:D[:coding][:start][...]  the same in a few operations of a GPU; further: momentum=F, decay=F, local=F,
+                                    gather
     diloco:H[:rate:momentum]        rivals of LocalSteps; rate and momentum of the outer steps: 0.7 and 0.9
     sparseloco:H:D
 
@@ -21,14 +22,14 @@ the values in the first tenth of the steps.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .coding import BITS
 from .dense import Dense, OneBitAdam, PowerSgd
 from .local import DiLoCo, OwnerLocalSteps, SparseLoCo
 from .method import Method
 from .ours import OkTopk, OurLocalSteps
-from .schedule import STARTS, Rules, Stages
+from .schedule import STARTS, Rules, Stages, in_steps
 from .simulated import Simulated
 from .sparse import Demo, Dgc, Ef21
 from .tasks import Task
@@ -72,14 +73,15 @@ def _maker(kind: str, arguments: List[str]) -> Make:
 
 
 def _simulated(way: str, arguments: List[str]) -> Make:
-    start, options = _start_and_options(arguments[1:], ("local", "most", "end"), ("scaled", "muon", "low", "share"))
+    numbers, switches = ("local", "most", "end", "power"), ("level", "scaled", "muon", "low", "share")
+    start, options = _start_and_options(arguments[1:], numbers, switches)
     density = _share(arguments, 0)
     return lambda task, rules: Simulated(task, rules, density, start, way, **options)
 
 
 def _meet(arguments: List[str]) -> Make:
     every, density = int(arguments[0]), _share(arguments, 1)
-    start, options = _start_and_options(arguments[2:], ("momentum", "decay"), ())
+    start, options = _start_and_options(arguments[2:], ("momentum", "decay", "local"), ("gather",))
     return lambda task, rules: OwnerLocalSteps(task, rules, every, density, start, **options)
 
 
@@ -105,16 +107,26 @@ def _start_and_options(
 
 def _ours(kind: str, arguments: List[str]) -> Make:
     if kind == "local":
-        codec = {"codec": arguments[2]} if len(arguments) > 2 else {}
-        return lambda task, rules: OurLocalSteps(
-            task, rules, int(arguments[0]), density=_share(arguments, 1), preset="circulant", **codec
-        )
-    start = STARTS[arguments.pop()] if arguments and arguments[-1] in STARTS else STARTS[START]
-    density = _share(arguments, 0)
-    codec = arguments[1] if len(arguments) > 1 else None
+        every = int(arguments[0])
+        return lambda task, rules: OurLocalSteps(task, rules, every, **local_options(arguments, rules))
+    density, codec, start = sparse_arguments(arguments)
     mode = "published" if kind in ("published", "topka") else "interval_aware"
     preset = "oktopk" if kind == "published" else kind
     return lambda task, rules: OkTopk(task, rules, preset, density, start, mode, codec=codec)
+
+
+def sparse_arguments(arguments: List[str]) -> Tuple[float, Optional[str], Stages]:
+    """Of D[:codec][:start]."""
+    has_start = bool(arguments) and arguments[-1] in STARTS
+    start, others = STARTS[arguments[-1] if has_start else START], arguments[: len(arguments) - has_start]
+    return _share(others, 0), others[1] if len(others) > 1 else None, start
+
+
+def local_options(arguments: List[str], rules: Rules) -> Dict[str, Any]:
+    """Of H:D[:codec][:start], as options of LocalSteps."""
+    density, codec, start = sparse_arguments(arguments[1:])
+    warmup = in_steps(start, max(1, rules.steps // int(arguments[0])))
+    return {"density": density, "warmup": warmup or None, **({"codec": codec} if codec else {})}
 
 
 def _share(arguments: List[str], place: int, default: float = -1.0) -> float:

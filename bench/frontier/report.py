@@ -13,10 +13,11 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Tuple
 
-OURS = ("circulant", "slots", "owner", "local", "meet", "real-slots", "real-circulant")
-# Colours of Okabe and Ito, which people with any kind of colour vision can tell apart.
-COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#F0E442"]
-MARKERS = ["s", "^", "D"]  # of rivals; a colour comes back with another one
+from . import clock
+from .colours import COLOURS, MARKERS
+
+OURS = ("circulant", "slots", "owner", "local", "meet", "real-slots", "real-circulant", "real-local")
+OPTIMISERS = {"adam": "AdamW", "momentum": "momentum"}
 BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 
 Result = Dict[str, Any]
@@ -39,14 +40,16 @@ class Group(NamedTuple):
     ranks: int
     steps: int
     data: str
+    optimiser: str
 
     def title(self) -> str:
-        name = self.model if self.model.startswith(("VGG", "LSTM")) else f"GPT of {self.model} parameters"
+        is_gpt = not self.model.startswith(("VGG", "LSTM"))
+        name = f"GPT of {self.model} parameters" if is_gpt else f"{self.model} with {OPTIMISERS[self.optimiser]}"
         return f"{name}, P = {self.ranks}, {self.steps:,} steps, {self.data}"
 
-    def figure(self) -> str:
+    def figure(self, kind: str = "frontier") -> str:
         data = self.data.split(".")[0]
-        return f"frontier_{self.model}_P{self.ranks}_T{self.steps}_{data}.png"
+        return f"{kind}_{self.model}_{self.optimiser}_P{self.ranks}_T{self.steps}_{data}.png"
 
 
 def results_of(source: Path) -> List[Result]:
@@ -58,20 +61,26 @@ def results_of(source: Path) -> List[Result]:
 
 
 def collect(sources: List[Path], into: Path) -> None:
-    """All results in one file, without the course of their losses. A later source wins."""
+    """All results in one file. The course of the loss is kept where it was timed. A later source wins."""
     found: Dict[Tuple[Any, ...], Result] = {}
     for source in sources:
         for run in results_of(source):
             rules = run["rules"]
-            key = (run["model"], run["data"], rules["ranks"], rules["steps"], rules["lr"], run["method"], run["seed"])
-            found[key] = {name: value for name, value in run.items() if name != "train_loss"}
+            key = (*_group_of(run), rules["lr"], run["method"], run["seed"])
+            is_kept = clock.is_timed(run)
+            found[key] = {name: value for name, value in run.items() if name != "train_loss" or is_kept}
     into.write_text("[\n" + ",\n".join(json.dumps(found[key]) for key in sorted(found)) + "\n]\n")
+
+
+def _group_of(run: Result) -> Group:
+    rules = run["rules"]
+    return Group(run["model"], rules["ranks"], rules["steps"], run["data"], rules["optimiser"])
 
 
 def groups_of(results: List[Result]) -> Dict[Group, List[Result]]:
     groups: Dict[Group, List[Result]] = defaultdict(list)
     for run in results:
-        groups[Group(run["model"], run["rules"]["ranks"], run["rules"]["steps"], run["data"])].append(run)
+        groups[_group_of(run)].append(run)
     return dict(sorted(groups.items()))
 
 
@@ -100,7 +109,7 @@ def _is_better(runs: List[Result], others: List[Result]) -> bool:
 
 def _batch_of(run: Result) -> Tuple[Any, ...]:
     rules = run["rules"]
-    return run["model"], run["data"], rules["steps"], rules["ranks"] * rules["rows"]
+    return run["model"], run["data"], rules["steps"], rules["optimiser"], rules["ranks"] * rules["rows"]
 
 
 def _dense_of(run: Result, everything: List[Result]) -> List[Result]:
@@ -156,8 +165,18 @@ def table(rows: List[Row]) -> str:
     return "\n".join(lines)
 
 
+def front(rows: List[Row]) -> List[Row]:
+    """Those that no other one beats in both loss and bytes, the one with most bytes first."""
+    return [
+        row
+        for row in sorted(rows, key=lambda row: row.less)
+        if not any(other.less >= row.less and other.loss < row.loss for other in rows)
+    ]
+
+
 def plot(group: Group, rows: List[Row], path: Path) -> None:
-    """Rows that ended more than a half above dense would hide the others: they are left to the table."""
+    """A family's front has names and a line; its other rows are small. Rows that ended more than a half above dense
+    would hide the others: they are left to the table."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -170,18 +189,22 @@ def plot(group: Group, rows: List[Row], path: Path) -> None:
             families[row.method.split(":")[0]].append(row)
     for i, (family, members) in enumerate(sorted(families.items(), key=lambda item: item[0] not in OURS)):
         is_ours = family in OURS
+        best = front(members)
+        look = {"color": COLOURS[i % len(COLOURS)], "marker": "o" if is_ours else MARKERS[i // len(COLOURS)]}
         axes.errorbar(
-            [row.less for row in members],
-            [row.loss for row in members],
-            [row.spread for row in members],
-            color=COLOURS[i % len(COLOURS)],
+            [row.less for row in best],
+            [row.loss for row in best],
+            [row.spread for row in best],
             label=family + (" (ours)" if is_ours else ""),
             capsize=3,
-            linestyle="none",
-            marker="o" if is_ours else MARKERS[i // len(COLOURS)],
+            linestyle="-",
+            linewidth=1,
             markersize=9 if is_ours else 6,
+            **look,
         )
-        for row in members:
+        others = [row for row in members if row not in best]
+        axes.scatter([row.less for row in others], [row.loss for row in others], s=12, alpha=0.4, **look)
+        for row in best:
             words = ":".join(row.method.split(":")[1:])
             axes.annotate(words, (row.less, row.loss), xytext=(7, 4), textcoords="offset points", fontsize=6)
     dense = [row.loss for row in rows if row.method == "dense"]
@@ -201,7 +224,8 @@ def plot(group: Group, rows: List[Row], path: Path) -> None:
 def write(folder: Path, plots: bool) -> str:
     """Tables of all groups; frontier.json in the folder, and a PNG per group."""
     results = results_of(folder)
-    tables = {group: rows_of(runs, results) for group, runs in groups_of(results).items()}
+    untimed = [run for run in results if not clock.is_timed(run)]
+    tables = {group: rows_of(runs, results) for group, runs in groups_of(untimed).items()}
     if not tables:
         raise SystemExit(f"frontier: {folder} has no results: start `run` first")
     for group, rows in tables.items():
@@ -216,11 +240,17 @@ def write_page(collected: Path, page: Path, figures: Path) -> None:
     """Replaces what stands between the two marks of the page by tables and plots of the collected results."""
     parts = [BEGIN]
     results = results_of(collected)
-    for group, runs in groups_of(results).items():
+    for group, runs in groups_of([run for run in results if not clock.is_timed(run)]).items():
         rows = rows_of(runs, results)
         plot(group, rows, figures / group.figure())
         link = f"![Loss over bytes]({figures.name}/{group.figure()})"
         parts += [f"### {group.title()}", table(rows), link]
+    for network in sorted({run["network"] for run in results if clock.is_timed(run)}):
+        for group, runs in groups_of([run for run in results if run.get("network") == network]).items():
+            title = f"{group.title()}, links of {network}"
+            figure = group.figure("clock")
+            clock.plot(title, runs, figures / figure)
+            parts += [f"### {title}", clock.table(runs), f"![Loss over time]({figures.name}/{figure})"]
     head, _, rest = page.read_text().partition(BEGIN)
     _, mark, tail = rest.partition(END)
     if not mark:

@@ -11,6 +11,8 @@ than that:
     sums     the k largest true sums: no method can know them without sending everything; a bound
 
 `scaled` divides by the root of the second moment before magnitudes are compared: units of the optimiser's steps.
+`power=F` divides by its root to the power F; `level` is power=0.5 as the library has it (_levels.py), by factors that
+are made anew when the number of steps has doubled.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any, Dict, Optional
 import torch
 from torch import Tensor
 
+from oktopk.torch._levels import factors_of, next_time
 from oktopk.torch.optim import WHERE_NONZERO
 
 from .coding import BITS, entry_bytes, rounded
@@ -48,6 +51,8 @@ class Simulated(Method):
         share: bool = False,
         low: bool = False,
         end: float = 0.0,
+        power: float = 0.0,
+        level: bool = False,
     ):
         """local: the entries that a rank sends, in units of those that are applied. muon: matrices by Muon. most: the
         optimiser's rule in operations of torch, with this bound (interval_adam.py); share: its second moments come
@@ -61,6 +66,9 @@ class Simulated(Method):
         self._is_dense = True
         self._optimiser = sparse_optimiser(self._param, self, rules)
         self._rule = IntervalAdam(self.weights, rules, most) if most else None
+        self._power = power
+        self._next_levels = sum(count for count, _ in self._stages) if level else rules.steps + 1
+        self.factors = torch.ones_like(self.weights) if level else torch.ones(1, device=self.weights.device)
         self._low, self._is_sharing = low, share
         self._last_stage = rules.steps - round(end * rules.steps)
         self.squares = self.new_rows() if share else self.new_rows(1)
@@ -77,7 +85,9 @@ class Simulated(Method):
         return None if self._is_dense else WHERE_NONZERO
 
     def step(self, step: int, gradients: Tensor) -> Bytes:
-        self.unsent += gradients
+        if step > 0 and step >= self._next_levels:
+            self._make_levels(step)
+        self.unsent.addcmul_(gradients, self.factors)
         shared = self._share_second_moments(step, gradients) if self._is_sharing else 0.0
         density = density_at(step, self._stages, self._density if step < self._last_stage else max(0.25, self._density))
         self._is_dense = density >= 1
@@ -88,9 +98,17 @@ class Simulated(Method):
         else:
             total, sent = self._chosen(density, step)
         assert self._param.grad is not None
-        torch.div(total, self.rules.ranks, out=self._param.grad)
+        torch.div(total, self.rules.ranks * self.factors, out=self._param.grad)
         self._move(step, self._param.grad)
         return sent + shared
+
+    def _make_levels(self, step: int) -> None:
+        """As python/oktopk/torch/_levels.py does it."""
+        factors = factors_of(self._second())
+        self.unsent *= factors / self.factors
+        self.memory *= factors / self.factors
+        self.factors.copy_(factors)
+        self._next_levels = next_time(step)
 
     def _share_second_moments(self, step: int, gradients: Tensor) -> float:
         beta2, ranks, made = self.rules.beta2, self.rules.ranks, step + 1
@@ -150,10 +168,15 @@ class Simulated(Method):
     def _share(self) -> float:
         return (self.rules.ranks - 1) / self.rules.ranks
 
+    def _second(self) -> Any:
+        if self._rule is not None:
+            return self._rule.v
+        return self._optimiser.state.get(self._param, {}).get("exp_avg_sq")
+
     def _unit(self) -> Optional[Tensor]:
-        second = self._rule.v if self._rule is not None else None
-        if second is None:
-            second = self._optimiser.state.get(self._param, {}).get("exp_avg_sq")
+        second = self._second()
+        if self._power and second is not None:
+            return (second + 0.01 * second.mean() + 1e-30) ** (self._power / 2)
         if not self._scaled or second is None:
             return None
         root = second.sqrt()
@@ -161,11 +184,12 @@ class Simulated(Method):
 
     def state_dict(self) -> Dict[str, Any]:
         rule = None if self._rule is None else self._rule.state_dict()
-        return {**super().state_dict(), "optimiser": self._optimiser.state_dict(), "rule": rule}
+        own = {"optimiser": self._optimiser.state_dict(), "rule": rule, "next_levels": self._next_levels}
+        return {**super().state_dict(), **own}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         self._optimiser.load_state_dict(state.pop("optimiser"))
-        rule = state.pop("rule")
+        rule, self._next_levels = state.pop("rule"), state.pop("next_levels")
         if self._rule is not None:
             self._rule.load_state_dict(rule)
         super().load_state_dict(state)

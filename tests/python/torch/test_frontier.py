@@ -141,7 +141,7 @@ def test_codings_keep_zeros_and_signs_and_are_near():
 def test_the_report_takes_the_best_rate_and_all_seeds(tmp_path):
     for seed in range(2):
         for lr, loss in ((0.1, 2.0), (0.2, 1.0)):
-            rules = {"steps": 10, "ranks": 4, "rows": 2, "lr": lr}
+            rules = {"steps": 10, "ranks": 4, "rows": 2, "lr": lr, "optimiser": "adam"}
             saved = {"method": "dense", "model": "1M", "data": "t", "seed": seed, "rules": rules}
             saved.update(bytes=60.0, parameters=1, held_out_loss=loss + seed)
             (tmp_path / f"{seed}_{lr}.json").write_text(json.dumps(saved))
@@ -168,8 +168,8 @@ def test_a_page_is_made_of_collected_results(tmp_path):
         assert command.main(["page", str(tmp_path / "all.json"), *where]) == 0
         text = page.read_text()
         assert text.startswith("before") and text.endswith("after\n") and "old" not in text
-        assert text.count("| owner:5% | 0.003 | 1 |") == 1 and "figures/frontier_tiny_P3_T3_generated.png" in text
-    assert (tmp_path / "figures" / "frontier_tiny_P3_T3_generated.png").exists()
+        assert text.count("| owner:5% | 0.003 | 1 |") == 1 and "figures/frontier_tiny_adam_P3_T3_generated.png" in text
+    assert (tmp_path / "figures" / "frontier_tiny_adam_P3_T3_generated.png").exists()
 
 
 @pytest.mark.parametrize("method", ["nothing:1%", "circulant", "powersgd:x", "powersgd", "owner:1%:loud"])
@@ -186,7 +186,7 @@ def test_the_command_makes_runs_side_by_side_and_plots(tmp_path):
     assert done.returncode == 0, done.stderr
     assert command.main(["report", str(tmp_path)]) == 0
     assert len(list(tmp_path.glob("tiny_*.json"))) == 2 and not list(tmp_path.glob("*.claimed"))
-    assert (tmp_path / "frontier_tiny_P2_T2_generated.png").stat().st_size > 1000
+    assert (tmp_path / "frontier_tiny_adam_P2_T2_generated.png").stat().st_size > 1000
 
 
 def test_pictures_are_learnt_too(tmp_path):
