@@ -14,18 +14,19 @@ from torch import Tensor
 from .coding import BITS, entry_bytes, in_four_bits, rounded
 from .method import Bytes, ring
 
-SAMPLE = 400_000  # values of a row, of which a threshold is made
+SAMPLE = 400_000  # values of a row, of which a threshold is made; fewer where there are many rows
+SAMPLES = 4 * SAMPLE  # of all rows
 Unit = Callable[[], Optional[Tensor]]  # by which magnitudes are divided before they are compared
 
 
 def largest(rows: Tensor, density: float, step: int, unit: Optional[Tensor] = None) -> Tensor:
     """Where about density * n values of each row are. Ties all count."""
     magnitude = rows.abs() if unit is None else rows.abs().div_(unit)
-    every = max(1, rows.shape[1] // SAMPLE)
+    every = max(1, rows.shape[1] // min(SAMPLE, SAMPLES // rows.shape[0]))
     sample = magnitude[:, step * 31 % every :: every]
     k = max(1, round(min(density, 1.0) * sample.shape[1]))
     threshold = sample.topk(k, dim=1, sorted=False).values.amin(1, keepdim=True)
-    return (magnitude >= threshold) & (magnitude > 0)
+    return magnitude >= threshold.clamp(min=torch.finfo(torch.float32).tiny)
 
 
 class OwnerMemory:
