@@ -40,7 +40,7 @@ sync = oktopk.torch.register_fsdp(model, mesh["replicate"], **options)
 optimiser = oktopk.torch.SparseAdamW(model.parameters(), sync, lr=1e-3)
 
 torch.manual_seed(1 + dist.get_rank())  # every rank draws its own samples
-for step in range(args.steps):
+for _ in range(args.steps):
     x = torch.randn(32, 256, device=device)
     loss = (model(x) - x.mean(1, keepdim=True)).square().mean()
     optimiser.zero_grad()

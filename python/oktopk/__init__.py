@@ -26,9 +26,10 @@ from oktopk.transport import Transport  # noqa: E402
 for _error in (UsageError, CommError, DeviceError):
     _error.__module__ = "oktopk"  # as users write and see it
 
+# The reference has this order.
 __all__ = [
-    "BucketedReducer", "Candidate", "CommError", "Communicator", "DeviceError", "FlightRecorder", "Machine",
-    "NodeReducer", "Profile", "PythonCommunicator", "Reducer", "RendezvousServer", "Trace", "Transport", "Update",
-    "UsageError", "__version__", "calibrate", "check_equal", "dump_flight", "dump_flight_on_signal", "explain",
-    "gather_trace", "presets", "recipe", "thread_world",
+    "__version__", "Reducer", "NodeReducer", "BucketedReducer", "Update", "recipe", "presets", "thread_world",
+    "Communicator", "PythonCommunicator", "Transport", "RendezvousServer", "check_equal", "explain", "calibrate",
+    "Candidate", "Machine", "Profile", "Trace", "gather_trace", "FlightRecorder", "dump_flight",
+    "dump_flight_on_signal", "UsageError", "CommError", "DeviceError",
 ]

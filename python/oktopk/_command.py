@@ -20,4 +20,4 @@ def main() -> None:
     program = Path(__file__).parent / "bin" / "oktopk"
     if not program.exists():
         sys.exit(MISSING.format(python=sys.executable))
-    os.execv(program, [str(program), *sys.argv[1:]])
+    os.execv(program, ["oktopk", *sys.argv[1:]])  # help and reports show the name as it is typed

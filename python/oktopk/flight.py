@@ -20,6 +20,8 @@ from typing import Any, Deque, Dict, Iterator, List, Optional, Union
 
 from oktopk import _core
 
+__all__ = ["dump_flight", "dump_flight_on_signal"]
+
 _FOLDER = "OKTOPK_FLIGHT"
 _recorders: Deque[_core.FlightRecorder] = deque(maxlen=64)  # the newest communicators, and no others
 _on_signal: Optional[_core.SignalDumps] = None

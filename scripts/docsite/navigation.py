@@ -8,7 +8,7 @@ import os
 import re
 from pathlib import Path
 
-from docsite.pages import FRONT, LINK, ROOT, heading
+from docsite.pages import FRONT, LINK, ROOT
 
 INDEX = Path("docs/README.md")
 

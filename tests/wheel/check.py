@@ -57,7 +57,7 @@ def check_command(folder):
     assert run("oktopk", "--version").strip() == oktopk.__version__
     assert "circulant" in run("oktopk", "list")
     assert "circulant" in run("oktopk", "predict", "--ranks", "8", "-b", "1M")
-    run("oktopk", "explain", "--help")
+    assert "Usage: oktopk explain" in run("oktopk", "explain", "--help")
     bench = run("oktopk", "bench", "--preset", "circulant", "--ranks", "2", "-b", "64K", "-w", "2", "-n", "4", "-c")
     assert "circulant" in bench
     page = folder / "report.html"

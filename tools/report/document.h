@@ -56,6 +56,17 @@ struct Table {
   std::vector<std::array<int, 2>> strong;  // {row, column} to emphasise; column -1: the whole row
 };
 
+#ifndef NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT  // nlohmann-json before 3.11, as in Ubuntu 22.04
+#define OKTOPK_JSON_FROM(field) nlohmann_json_t.field = nlohmann_json_j.value(#field, unset.field);
+#define NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Type, ...)                      \
+  inline void to_json(nlohmann::json& nlohmann_json_j, const Type& nlohmann_json_t) {   \
+    NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(NLOHMANN_JSON_TO, __VA_ARGS__))            \
+  }                                                                                     \
+  inline void from_json(const nlohmann::json& nlohmann_json_j, Type& nlohmann_json_t) { \
+    const Type unset{};                                                                 \
+    NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(OKTOPK_JSON_FROM, __VA_ARGS__))            \
+  }
+#endif
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Line, name, x, y, dashed, colour, dots)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Plot, title, x_label, y_label, log_x, log_y, series, note)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(BarSet, name, values, colour)

@@ -51,8 +51,10 @@ json measure_fill_in(Communicator& comm, const StudyTask& task, const std::strin
     for (std::size_t j = 0; j < now.size(); ++j) unions[j] = {now[j].m, unions[j].per_k + now[j].per_k / task.steps};
   });
   json row = {{"data", data}, {"ranks", comm.size()}, {"k", k}};
-  for (std::size_t r = 0; r < reducers.size(); ++r)
-    row["update_per_k"][state_of(*reducers[r]).allreduce->name()] = entries[r] / task.steps / static_cast<double>(k);
+  for (std::size_t r = 0; r < reducers.size(); ++r) {
+    const std::string name(state_of(*reducers[r]).allreduce->name());
+    row["update_per_k"][name] = entries[r] / task.steps / static_cast<double>(k);
+  }
   for (const UnionSize& u : unions)
     row["unions"].push_back({{"m", u.m}, {"per_k", u.per_k}, {"exponent", exponent_of(u)}});
   return row;
@@ -132,8 +134,9 @@ Findings study_fill_in(const StudyTask& task) {
   std::vector<Column> columns = {{"data", "data"}, {"P", "ranks"}};
   for (const Preset& preset : presets())
     if (preset.name != "dense")
-      columns.push_back({std::string(preset.name), "update_per_k",
-                         [name = preset.name](const json& per_k) { return format_fixed(per_k.value(name, 0.0), 2); }});
+      columns.push_back(
+          {std::string(preset.name), "update_per_k",
+           [name = std::string(preset.name)](const json& per_k) { return format_fixed(per_k.value(name, 0.0), 2); }});
   out.tables = {make_table("entries of the update / k", columns, out.rows), unions};
   out.notes = {
       "gaussian: independent supports; calm: a common signal and noise; identical: the same gradient everywhere.",

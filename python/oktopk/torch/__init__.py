@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """oktopk for PyTorch: three lines in a DDP script.
 
-    state = oktopk.torch.OkTopkState(density=0.01)
+    state = oktopk.torch.OkTopkState(total_steps=10_000)
     ddp.register_comm_hook(state, oktopk.torch.oktopk_hook)
     optimiser = oktopk.torch.SparseAdamW(model.parameters(), state, lr=1e-3)    # replaces AdamW
 
@@ -21,7 +21,8 @@ from oktopk.torch.process_group import ProcessGroupTransport, communicator  # no
 from oktopk.torch.reducer import Reducer  # noqa: E402
 from oktopk.torch.state import CompressionStats, OkTopkState  # noqa: E402
 
+# The reference has this order.
 __all__ = [
-    "Change", "CompressionStats", "ElasticWorld", "FsdpState", "LocalSteps", "OkTopkState", "ProcessGroupTransport",
-    "Reducer", "SparseAdamW", "SparseSGD", "communicator", "oktopk_hook", "register_fsdp",
+    "OkTopkState", "oktopk_hook", "SparseAdamW", "SparseSGD", "CompressionStats", "FsdpState", "register_fsdp",
+    "LocalSteps", "Reducer", "ElasticWorld", "Change", "communicator", "ProcessGroupTransport",
 ]

@@ -18,8 +18,10 @@ class CompressionStats(_Three):
 
         rate, numel_before, numel_after = state.compression_stats()
 
-    rate: dense_bytes / wire_bytes. numel_before: gradient values that steps synchronised.
-    numel_after: what was sent for them, in 4-byte words. wire_bytes: the same in bytes.
+    rate: dense_bytes / wire_bytes.
+    numel_before: gradient values that steps synchronised.
+    numel_after: what was sent for them, in 4-byte words.
+    wire_bytes: the same in bytes.
     dense_bytes: what a dense fp32 allreduce would have sent.
     """
 

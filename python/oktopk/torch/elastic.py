@@ -31,15 +31,24 @@ _open: "weakref.WeakSet[ElasticWorld]" = weakref.WeakSet()
 
 
 class Change(NamedTuple):
-    """One change of the members, as on_change gets it. Members are numbers that are never given twice."""
+    """One change of the members, as on_change gets it. Members are numbers that are never given twice.
+
+    epoch: the number of the epoch that begins.
+    members: its members, by rank.
+    lost: members that died, or were given up.
+    left: members that left in good order; others have what they had unsent.
+    joined: new members, which begin with nothing unsent.
+    step: steps that were committed before the change.
+    losses: for each lost member, what is known of its unsent values.
+    """
 
     epoch: int
-    members: List[int]  # by rank
-    lost: List[int]  # died, or were given up
-    left: List[int]  # in good order: others have what they had unsent
-    joined: List[int]  # they begin with nothing unsent
-    step: int  # steps that were committed before it
-    losses: List[Dict[str, Any]]  # what is known of the unsent values of each lost member
+    members: List[int]
+    lost: List[int]
+    left: List[int]
+    joined: List[int]
+    step: int
+    losses: List[Dict[str, Any]]
 
 
 class Shareable(Protocol):

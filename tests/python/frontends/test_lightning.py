@@ -2,6 +2,7 @@
 """OkTopkCallback of Lightning: the hook runs on processors, and a resumed run goes on as it was."""
 
 import importlib
+import importlib.util
 import json
 import pickle
 import sys
@@ -18,10 +19,14 @@ import oktopk
 import oktopk.lightning
 import oktopk.torch
 from launched import EXAMPLES, check_report, run_launched
-from oktopk.metrics import JsonlWriter
+from oktopk.metrics import JsonlWriter, TensorBoardWriter, all_of
 from processes import printed_by
 from small import BATCH, BATCHES, OPTIONS, Net, Samples, assert_same, note
 from versions import needs_cpu_scaler
+
+HAS_TENSORBOARD = importlib.util.find_spec("tensorboard") is not None  # test_metrics.py says aloud where it is not
+if HAS_TENSORBOARD:
+    import torch.utils.tensorboard  # noqa: F401  once, here, and not in every process
 
 
 def train(rank, package, folder, epochs, resume):
@@ -34,7 +39,10 @@ def train(rank, package, folder, epochs, resume):
             self.net = Net()
 
         def on_train_start(self):  # from here on callback.state exists, and so does the logger's writer
-            callback.state.callback = JsonlWriter(f"{folder}/metrics-{{rank}}.jsonl")
+            writers = [JsonlWriter(f"{folder}/metrics-{{rank}}.jsonl")]
+            if self.logger:
+                writers.append(TensorBoardWriter(self.logger.experiment))  # on rank 1 Lightning's, which does nothing
+            callback.state.callback = all_of(*writers)
 
         def training_step(self, batch, _):
             return self.net(**batch)["loss"]
@@ -43,6 +51,7 @@ def train(rank, package, folder, epochs, resume):
             return oktopk.torch.SparseAdamW(self.parameters(), lr=1e-2)
 
     callback = oktopk.lightning.OkTopkCallback(**OPTIONS)
+    loggers = importlib.import_module(package + ".loggers")
     keep_all = importlib.import_module(package + ".callbacks").ModelCheckpoint(save_top_k=-1)
     trainer = pl.Trainer(
         accelerator="cpu",
@@ -51,7 +60,7 @@ def train(rank, package, folder, epochs, resume):
         max_epochs=epochs,
         callbacks=[callback, keep_all],
         default_root_dir=folder,
-        logger=False,
+        logger=loggers.TensorBoardLogger(folder, name="", version="") if HAS_TENSORBOARD else False,
         enable_progress_bar=False,
         enable_model_summary=False,
     )
@@ -73,6 +82,20 @@ def test_resumed_run_is_the_uninterrupted_one(tmp_path):
     run_launched(2, train, "pytorch_lightning", resumed, 3, str(middle))
     assert_same(whole, resumed, 3 * BATCHES)
     assert len(torch.load(middle, weights_only=True)["oktopk"]) == 2
+    if HAS_TENSORBOARD:
+        assert shown_steps(whole) == list(range(OPTIONS["start_iter"], 3 * BATCHES))
+        assert shown_steps(resumed) == list(range(2 * BATCHES, 3 * BATCHES))
+
+
+def shown_steps(folder):
+    """Steps of the scalars in TensorBoard's file, which rank 0 alone writes. The values are those of its JSON."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    assert len(list(folder.glob("events*"))) == 1
+    shown = EventAccumulator(str(folder)).Reload().Scalars("oktopk/bucket0/wire_bytes")
+    rows = [json.loads(line) for line in open(folder / "metrics-0.jsonl")]
+    assert [e.value for e in shown] == [row["wire_bytes"] for row in rows if row["bucket"] == 0]
+    return [e.step for e in shown]
 
 
 def make_trainer(**options):
