@@ -41,40 +41,42 @@ class PowerSgd(Method):
         self.errors = self.new_rows()
         generator = torch.Generator().manual_seed(0)
         self.q: List[Tensor] = [
-            torch.randn(shape[1:].numel(), self._rank_of(shape), generator=generator).to(self.weights.device)
+            torch.randn(shape[1:].numel(), thin_rank(shape, rank), generator=generator).to(self.weights.device)
             for shape in task.shapes
-            if self._is_matrix(shape)
+            if thin_rank(shape, rank)
         ]
-
-    def _rank_of(self, shape: torch.Size) -> int:
-        return min(self._rank, shape[0], shape[1:].numel())
-
-    def _is_matrix(self, shape: torch.Size) -> bool:
-        """Whether two thin matrices are smaller than the parameter."""
-        if len(shape) < 2:
-            return False
-        rows, columns = shape[0], shape[1:].numel()
-        return self._rank_of(shape) * (rows + columns) < rows * columns
+        self._values = compressed_values(task.shapes, rank)
 
     def step(self, step: int, gradients: Tensor) -> float:
         if step < self._dense_steps:
             self._optimiser.step(step, gradients.mean(0))
             return ring(VALUE * self.n, self.rules.ranks)
         self.errors += gradients
-        mean, sent, number = self.errors.mean(0), 0, 0
+        mean, number = self.errors.mean(0), 0
         for shape, part in zip(self.task.shapes, parts_of(mean, self.task.shapes)):
-            if self._is_matrix(shape):
+            if thin_rank(shape, self._rank):
                 matrix = part.view(shape[0], -1)
                 p = _orthonormal(matrix @ self.q[number])
                 self.q[number].copy_(matrix.t() @ p)
                 matrix.copy_(p @ self.q[number].t())
-                sent += p.numel() + self.q[number].numel()
                 number += 1
-            else:
-                sent += shape.numel()
         self.errors -= mean
         self._optimiser.step(step, mean)
-        return ring(VALUE * sent, self.rules.ranks)
+        return ring(VALUE * self._values, self.rules.ranks)
+
+
+def thin_rank(shape: torch.Size, rank: int) -> int:
+    """The rank of the two thin matrices for a parameter; 0: they would not be smaller than the parameter."""
+    if len(shape) < 2:
+        return 0
+    rows, columns = shape[0], shape[1:].numel()
+    rank = min(rank, rows, columns)
+    return rank if rank * (rows + columns) < rows * columns else 0
+
+
+def compressed_values(shapes: List[torch.Size], rank: int) -> int:
+    """Those that PowerSGD sums in a step."""
+    return sum(thin_rank(s, rank) * (s[0] + s[1:].numel()) if thin_rank(s, rank) else s.numel() for s in shapes)
 
 
 def _orthonormal(columns: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A finalist with real ranks: a process per rank, the race's batches. Methods: dense, PRESET:D[:codec][:start],
-local:H:D[:codec][:start] and diloco:H, by the code that users run.
+"""A finalist with real ranks: a process per rank, the race's batches. Methods: dense, powersgd:R (torch's own hook),
+PRESET:D[:codec][:start][:level], local:H:D[:codec][:start] and diloco:H, by the code that users run.
 
 The result lies beside those of simulated ranks, as `real-<method>`: both must agree up to the noise of a seed. With
 --rate and --delay each rank is in a network namespace of its own behind such a link (needs root), and the time that
@@ -20,6 +20,7 @@ from typing import Any, Dict, List, Tuple
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
@@ -30,6 +31,7 @@ import oktopk.torch  # noqa: E402
 from network import arguments, launch, namespaces  # noqa: E402
 
 from .data import Text  # noqa: E402
+from .dense import compressed_values  # noqa: E402
 from .method import ring  # noqa: E402
 from .models import SHAPES, Gpt  # noqa: E402
 from .race import Entry  # noqa: E402
@@ -122,13 +124,14 @@ class SparseTrainer(Trainer):
 
     def make(self, gpt: Gpt, method: List[str]) -> Tuple[Any, Any]:
         ddp = DistributedDataParallel(gpt)
-        density, codec, start = sparse_arguments(method[1:])
+        density, codec, start = sparse_arguments([word for word in method[1:] if word != "level"])
         self.state = oktopk.torch.OkTopkState(
             preset=method[0],
             density=density,
             start_iter=0,
             warmup=in_steps(start, self.rules.steps) or None,
             codec=codec,
+            levelled="level" in method,
         )
         ddp.register_comm_hook(self.state, oktopk.torch.oktopk_hook)
         return ddp, oktopk.torch.SparseAdamW(ddp.parameters(), self.state, **self.common)
@@ -136,6 +139,25 @@ class SparseTrainer(Trainer):
     def finish(self) -> float:
         self.optimiser.catch_up()
         return float(self.state.compression_stats().wire_bytes)
+
+
+class PowerSgdTrainer(Trainer):
+    """DDP with torch's PowerSGD hook, after a tenth of the steps without it. Bytes by dense.py's formula."""
+
+    def make(self, gpt: Gpt, method: List[str]) -> Tuple[Any, Any]:
+        self._rank, self._warm = int(method[1]), max(2, round(0.1 * self.rules.steps))
+        ddp, optimiser = super().make(gpt, method)
+        state = powerSGD_hook.PowerSGDState(
+            None, matrix_approximation_rank=self._rank, start_powerSGD_iter=self._warm, min_compression_rate=1
+        )
+        ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        return ddp, optimiser
+
+    def finish(self) -> float:
+        shapes = [parameter.shape for parameter in self.model.parameters()]
+        whole = sum(shape.numel() for shape in shapes)
+        values = self._warm * whole + (self.rules.steps - self._warm) * compressed_values(shapes, self._rank)
+        return ring(4 * values, self.rules.ranks)
 
 
 class LocalTrainer(Trainer):
@@ -169,7 +191,7 @@ class LocalTrainer(Trainer):
 
 def trainer_of(gpt: Gpt, rules: Rules, name: str) -> Trainer:
     method = name.split(":")
-    kinds = {"dense": Trainer, "local": LocalTrainer, "diloco": LocalTrainer}
+    kinds = {"dense": Trainer, "powersgd": PowerSgdTrainer, "local": LocalTrainer, "diloco": LocalTrainer}
     return kinds.get(method[0], SparseTrainer)(gpt, rules, method)
 
 

@@ -3,22 +3,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 
 import torch
 
 from oktopk import _core
 from oktopk._core import UsageError
 from oktopk.torch._flat_reducer import FlatReducer
+from oktopk.torch._levels import SecondMoments
 from oktopk.torch._sharded import make_reducer
 from oktopk.torch._spans import Span
 
-# The second moment of a parameter; None: it has none yet.
-Moments = Callable[[torch.Tensor], Optional[torch.Tensor]]
-
 
 class Levels(NamedTuple):
-    """Of a saved state."""
+    """The factors of a channel, and when new ones are due, for a saved state."""
 
     factors: torch.Tensor
     next_time: int  # the number of steps when new ones are made
@@ -56,15 +54,10 @@ class Channel:
     def names(self) -> List[str]:
         return [slot.name for slot in self.slots]
 
-    def level_by(self, moments: Moments, parameters: Sequence[torch.Tensor]) -> None:
-        """Before a step: levels for the selection, if it is time (_levels.py). The sum over a node has none."""
-
-        def second() -> Optional[torch.Tensor]:
-            found = [moments(p) for p in parameters]
-            return None if any(m is None for m in found) else torch.cat([in_memory(m) for m in found if m is not None])
-
+    def level_by(self, moments: SecondMoments, parameters: Sequence[torch.Tensor]) -> None:
+        """Before a step: levels for the selection, if it is time (_levels.py). Shards of a node have none."""
         if isinstance(self._reducer, FlatReducer):
-            self._reducer.level_by(second)
+            self._reducer.level_by(moments, parameters)
 
     @property
     def levels(self) -> Optional[Levels]:
@@ -74,13 +67,13 @@ class Channel:
             return None
         return Levels(reducer.levels.cpu(), reducer.next_levels)
 
-    def restore_levels(self, levels: Optional[Levels], device: Optional[torch.device]) -> None:
+    def restore_levels(self, levels: Optional[Levels]) -> None:
         """Together with the state of the Reducer."""
         if levels is None:
             return
         if not isinstance(self._reducer, FlatReducer):
             raise UsageError("oktopk: the saved state has a levelled selection, which group_size on GPUs has not")
-        self._reducer.levels, self._reducer.next_levels = levels.factors.to(device or "cpu"), levels.next_time
+        self._reducer.levels, self._reducer.next_levels = levels.factors, levels.next_time
 
     def step(self, buffer: torch.Tensor, scale: Union[float, torch.Tensor]) -> bool:
         """Collective: the buffer becomes the mean over the ranks. scale: of the loss; the Reducer sees the gradient
@@ -115,7 +108,9 @@ class Channel:
         self._reducer.undo([(slot.begin, slot.end) for slot in self.slots], applied)
 
     def residual_norm(self) -> float:
-        """The norm of all that is unsent on this rank. COST: a pass over n values."""
+        """The norm of all that is unsent on this rank. COST: a pass over n values, with levels a few."""
+        if self.levels is not None:
+            return float(self._reducer.unsent().norm())
         return float(self.core.unsent_norm)
 
     def unsent(self) -> Dict[str, torch.Tensor]:
@@ -140,8 +135,3 @@ class Channel:
         for slot in mine:
             flat[slot.begin : slot.end] = unsent.pop(slot.name)
         self._reducer.give_unsent(flat)
-
-
-def in_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """Flat, in the order of its memory, as a bucket has it."""
-    return tensor.detach().as_strided((tensor.numel(),), (1,)).float()

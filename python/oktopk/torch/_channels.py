@@ -14,7 +14,8 @@ import torch
 
 from oktopk import _core
 from oktopk._core import UsageError
-from oktopk.torch._channel import Channel, Moments, Settings
+from oktopk.torch._channel import Channel, Settings
+from oktopk.torch._levels import SecondMoments
 from oktopk.torch._spans import Span, arrived_of
 from oktopk.torch.coordinates import Arrived
 
@@ -52,7 +53,7 @@ class Channels:
         steps = [channel.core.steps for channel in self._channels.values()]
         self._steps = max([self._steps, *steps])
 
-    def of_bucket(self, parameters: Sequence[torch.Tensor], moments: Optional[Moments] = None) -> Channel:
+    def of_bucket(self, parameters: Sequence[torch.Tensor], moments: Optional[SecondMoments] = None) -> Channel:
         """The channel of these parameters in this order, before a step. Local, the same on all ranks; collective with
         group_size. moments: for a levelled selection."""
         key = tuple(id(p) for p in parameters)
@@ -62,7 +63,7 @@ class Channels:
             names = [self._name(i) for i in key]
             channel = self._new_channel(names, [p.numel() for p in parameters], self._unsent)
             self._keep(key, channel)
-        if moments is not None:
+        if moments is not None and moments.in_use:
             channel.level_by(moments, parameters)
         for place, p in enumerate(parameters):
             self._last[id(p)] = (channel, place)
@@ -139,7 +140,7 @@ class Channels:
                 )
             channel = Channel(self._comm, part.names, part.sizes, self._settings)
             saved.load_into(channel, part)
-            channel.restore_levels(part.levels, self._settings.device)
+            channel.restore_levels(part.levels)
             restored[tuple(ids[name] for name in part.names)] = channel
         for key, channel in restored.items():
             self._keep(key, channel)

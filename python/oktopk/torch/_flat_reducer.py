@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The library's Reducer on flat tensors of any float type and on any device. A Reducer of parameters (reducer.py) and a
-bucket of DDP (_channels.py) use it.
+bucket of DDP (_channel.py) use it.
 
 Sparse steps of CUDA tensors happen on their GPU, where the residual then lives, on the current stream; entries pass
 through the host. All others happen in host memory: those of CPU tensors, with host_staging, and with group_size (but
@@ -102,7 +102,7 @@ class FlatReducer(LevelledCore):
             return
         self.core.prepare_flush()
         began = time.perf_counter()
-        unsent = self._take_unsent()
+        unsent = self._unsent_or_none()
         if unsent is None:
             self._mean, self._factor = torch.zeros(self.core.n), 1.0
             self.core.end_external(0.0, 0, is_flush=True)
@@ -160,7 +160,7 @@ class FlatReducer(LevelledCore):
                 flat.mul_(factor)
         elif flat.device.type == "cpu" and flat.dtype == torch.float32:
             core.write_update(flat.detach(), factor)
-            self._lowered(flat.detach())
+            self._lowered(flat.detach(), None if self._indices is None else torch.from_numpy(self._indices))
         elif self._indices is None:
             flat.copy_(self._lowered(torch.from_numpy(core.dense).mul_(factor)))
         else:
@@ -191,7 +191,7 @@ class FlatReducer(LevelledCore):
         """As DDP without a hook does it, bit by bit, unless something is unsent: then the sum is one of floats. 16-bit
         gradients are not scaled before the sum, where they could vanish."""
         began = time.perf_counter()
-        unsent = self._take_unsent()
+        unsent = self._unsent_or_none()
         if unsent is None and _dense_sum.sums_in_its_type(flat.dtype):
             self._average(flat, 1.0 / self._P, scale)
         else:

@@ -9,12 +9,13 @@ exchange sees levelled values only, so nothing in it changes, and its coarse cod
 
 The factors are equal on all ranks, bit by bit: they follow from v, which is, by integer operations. They stay as they
 are until the number of steps has doubled; what is unsent then gets the new ones.
-COST: n floats; two passes over n values per sparse step.
+COST: n floats; a pass over n values per sparse step, on a GPU two.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Optional
+import weakref
+from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 
@@ -37,6 +38,42 @@ def next_time(steps: int) -> int:
     return max(2 * steps, steps + LEAST_STEPS)
 
 
+class SecondMoments:
+    """Those of the optimisers of a model."""
+
+    def __init__(self) -> None:
+        self._optimisers: List[Any] = []  # weak references
+        self.in_use = False  # equal on all ranks
+
+    def add(self, optimiser: Any) -> None:
+        self._optimisers.append(weakref.ref(optimiser))
+
+    def use_for(self, parameters: Sequence[torch.Tensor]) -> None:
+        """They are used where the optimisers of this rank have all parameters that are trained. Those of
+        ZeroRedundancyOptimizer have a part of them on each rank."""
+        own = [optimiser for optimiser in (ref() for ref in self._optimisers) if optimiser is not None]
+        known = {id(p) for optimiser in own for group in optimiser.param_groups for p in group["params"]}
+        self.in_use = bool(parameters) and all(id(p) in known for p in parameters)
+
+    def of(self, parameters: Sequence[torch.Tensor]) -> Optional[torch.Tensor]:
+        """One after the other, flat, in the order of their memory; None: some parameter has none yet."""
+        found = [self._of(p) for p in parameters]
+        return None if any(m is None for m in found) else torch.cat([in_memory(m) for m in found if m is not None])
+
+    def _of(self, parameter: torch.Tensor) -> Optional[torch.Tensor]:
+        for ref in self._optimisers:
+            optimiser = ref()
+            if optimiser is not None and parameter in optimiser.state:
+                moment: Optional[torch.Tensor] = optimiser.state[parameter].get("exp_avg_sq")
+                return moment
+        return None
+
+
+def in_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """Flat, in the order of its memory, as a bucket of DDP has it."""
+    return tensor.detach().as_strided((tensor.numel(),), (1,)).float()
+
+
 class LevelledCore:
     """A native Reducer that sees levelled gradients from the first levels on. The base of FlatReducer."""
 
@@ -47,17 +84,20 @@ class LevelledCore:
         self.next_levels = sum(steps for steps, _ in options.get("warmup") or [])  # steps, when they are made
         self._may_level = may_level
 
-    def level_by(self, second: Callable[[], Optional[torch.Tensor]]) -> None:
-        """Before a step: makes new levels if it is time. second(): the second moments, flat, on the device of the
-        gradients and equal on all ranks; None: there are none yet."""
+    def level_by(self, moments: SecondMoments, parameters: Sequence[torch.Tensor]) -> None:
+        """Before a step with the gradients of these parameters: makes new levels if it is time. The moments are equal
+        on all ranks. A CUDA graph holds the levels that it was captured with, so there are no others from then on."""
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            self._may_level = False
         steps = int(self.core.steps)
         if steps < self.next_levels or not self._may_level:
             return
-        found = second()
-        if found is None or (found.is_cuda and torch.cuda.is_current_stream_capturing()):
+        second = moments.of(parameters)
+        if second is None:
             return
-        unsent = self._take_unsent()
-        self.levels, self.next_levels = factors_of(found), next_time(steps)
+        levels = factors_of(second)
+        unsent = self._unsent_or_none() if self.core.ranks_led > 0 else None  # another rank may lead the node
+        self.levels, self.next_levels = levels, next_time(steps)
         if unsent is not None:
             self.give_unsent(unsent)
 
@@ -66,7 +106,7 @@ class LevelledCore:
         self.core.take_unsent(out)
         self._lowered(out)
 
-    def _take_unsent(self) -> Optional[torch.Tensor]:
+    def _unsent_or_none(self) -> Optional[torch.Tensor]:
         """The same; None: no rank has any."""
         if not self.core.has_unsent:
             return None
@@ -85,9 +125,18 @@ class LevelledCore:
         return self._lowered(flat)
 
     def _raised(self, flat: torch.Tensor) -> torch.Tensor:
-        """A gradient for the core; in place where it is of floats."""
-        return flat if self.levels is None else flat.float().mul_(self.levels)
+        """A gradient in the units of the core; in place where it is of floats."""
+        if self.levels is None:
+            return flat
+        if self.levels.device != flat.device:  # those of a loaded state
+            self.levels = self.levels.to(flat.device)
+        return flat.float().mul_(self.levels)
 
-    def _lowered(self, flat: torch.Tensor) -> torch.Tensor:
-        """Values of the core as they are, in place."""
-        return flat if self.levels is None else flat.div_(self.levels.to(flat.device))
+    def _lowered(self, flat: torch.Tensor, places: Optional[torch.Tensor] = None) -> torch.Tensor:
+        """Values of the core in the units of the gradient, in place. places: where they are not zero; None: unknown."""
+        if self.levels is None:
+            return flat
+        levels = self.levels.to(flat.device)
+        if places is None:
+            return flat.div_(levels)
+        return flat.index_copy_(0, places, flat[places] / levels[places])

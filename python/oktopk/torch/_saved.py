@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+import torch
+
 from oktopk import _core
 from oktopk._core import UsageError
 from oktopk.torch._channel import Channel, Levels
@@ -43,7 +45,7 @@ class Saved(NamedTuple):
             {"names": p.names, "sizes": p.sizes, "reducer": state_to_tensor(p.states[0]), **_saved(p.levels)}
             for p in self.parts
         ]
-        version = VERSIONS[any(part.levels is not None for part in self.parts)]
+        version = 2 if any(part.levels is not None for part in self.parts) else 1
         saved = {"oktopk": version, "world": self.world, "rank": self.rank, "iteration": iteration, "buckets": buckets}
         return saved if self.choice is None else {**saved, "choice": self.choice}
 
@@ -98,3 +100,6 @@ def _check_all(states: Sequence[Mapping[str, Any]]) -> None:
     layouts = [[(b["names"], b["sizes"]) for b in state["buckets"]] for state in states]
     if any(layout != layouts[0] for layout in layouts):
         raise UsageError("oktopk: the states are of different models or steps")
+    for buckets in zip(*(state["buckets"] for state in states)):
+        if any("levels" in b and not torch.equal(b["levels"], buckets[0]["levels"]) for b in buckets):
+            raise UsageError("oktopk: the states have different levels of the selection: are they of one run?")

@@ -13,12 +13,13 @@ import torch.distributed as dist
 from oktopk import _core, flight, metrics
 from oktopk._core import CommError, DeviceError, UsageError
 from oktopk.torch import _choice
-from oktopk.torch._channel import Channel, Moments, Settings
+from oktopk.torch._channel import Channel, Settings
 from oktopk.torch._channels import Channels
 from oktopk.torch._counters import Counters, dense_bytes
 from oktopk.torch._dense_sum import BucketMean, is_finite, zero_unless_finite
 from oktopk.torch._gpu import require_reachable
 from oktopk.torch._group import as_group, options_of_nodes, require_equal
+from oktopk.torch._levels import SecondMoments
 from oktopk.torch._nodes import has_node, wants_node
 from oktopk.torch._owner import Owner, find_owner
 from oktopk.torch._resident import stays_on_gpu
@@ -73,7 +74,7 @@ class Steps(Guarded):
         self._scaling: Optional[Scaling] = None  # with a GradScaler that does anything
         self._on_gpu = False  # sparse steps stay there, and nothing waits for it (_resident.py)
         self._choice: Optional[str] = None  # of preset auto on GPUs (_choice.py)
-        self._moments: Optional[Moments] = None  # of the optimiser
+        self._moments = SecondMoments()
         self._counters = Counters()
 
     # In backward's thread.
@@ -132,18 +133,18 @@ class Steps(Guarded):
         self._world = comm.size
         scaler = active(self.grad_scaler)
         saved = "nothing" if self._saved is None else f"{len(self._saved.parts)} buckets"
-        words = f"{self._description()}, iteration {self.iteration}, loaded {saved}, on GPUs {self._on_gpu}"
-        require_equal(comm, words, self._trouble(bucket))
+        self._moments.use_for(self._owner.parameters() if self.levelled and self._owner is not None else [])
+        words = f"{self._description()}, levelled by an optimiser {self._moments.in_use}, iteration {self.iteration}"
+        require_equal(comm, f"{words}, loaded {saved}, on GPUs {self._on_gpu}", self._trouble(bucket))
         if is_open and self._choice is None:
             self._choice = (self._saved.choice if self._saved is not None else None) or self._choose(bucket)
         options = self._reducer_options()
-        check = {**options, "group_size": None}  # its constructor is then local
-        _core.Reducer(comm, max(options.get("k") or 1, 1024), check)  # do the options fit P ranks?
+        _core.Reducer(comm, max(options.get("k") or 1, 1024), {**options, "group_size": None})  # local: do they fit?
         if options.get("group_size") is not None and not self._on_gpu:
             options = options_of_nodes(comm, options)
         self._scaling = None if scaler is None else Scaling(scaler, self._on_gpu)
-        settings = Settings(options, self.host_staging, device)
-        self._channels = Channels(comm, settings, self._owner.names if self._owner else None)
+        names = self._owner.names if self._owner else None
+        self._channels = Channels(comm, Settings(options, self.host_staging, device), names)
         self._has_begun = True
 
     def _choose(self, bucket: Bucket) -> str:
@@ -228,9 +229,8 @@ class Steps(Guarded):
 
     def _end_dense(self, bucket: Bucket, mean: BucketMean, unsent: Dict[str, torch.Tensor]) -> None:
         mean.wait()
-        buffer = bucket.buffer
-        sent = dense_bytes(buffer.numel(), self._world, buffer.element_size())
-        self._counters.add(buffer.numel(), sent, self._world)
+        n, width = bucket.buffer.numel(), bucket.buffer.element_size()
+        self._counters.add(n, dense_bytes(n, self._world, width), self._world)
         if self._scaling is not None:  # the GradScaler looks at the mean itself
             self._scaling.after_dense(bucket.parameters, unsent)
         elif self._on_gpu:
@@ -276,7 +276,7 @@ class Steps(Guarded):
             self._profile = self._profile or self._channels.profile
             self._saved = None
         self._channels.begin_step(bucket.iteration)
-        channel = self._channels.of_bucket(bucket.parameters, self._moments if self.levelled else None)
+        channel = self._channels.of_bucket(bucket.parameters, self._moments)
         if self._profile is not None and channel.core.profile is None:
             channel.core.use_profile(self._profile)
         if self._scaling is not None:

@@ -13,10 +13,7 @@ COST: O(k) per sparse step (published O(n)). Memory per coordinate: SparseAdamW 
 
 from __future__ import annotations
 
-import weakref
 from typing import Any, Callable, Dict, List, Optional, Tuple
-
-from torch import Tensor
 
 from oktopk.torch import cuda_step, native_step, torch_step
 from oktopk.torch.coordinates import WHERE_NONZERO, Job
@@ -25,12 +22,6 @@ from oktopk.torch.interval_clock import IntervalClock
 from oktopk.torch.lazy_optimiser import Arrivals, LazyOptimiser
 
 __all__ = ["WHERE_NONZERO", "Arrivals", "SparseAdamW", "SparseSGD"]
-
-
-def _second_moment(optimiser: Optional[LazyOptimiser], param: Tensor) -> Optional[Tensor]:
-    """As the last step left it; None before the first one."""
-    moment: Optional[Tensor] = None if optimiser is None else optimiser.state.get(param, {}).get("exp_avg_sq")
-    return moment
 
 
 class SparseAdamW(LazyOptimiser):
@@ -62,8 +53,7 @@ class SparseAdamW(LazyOptimiser):
         super().__init__(params, source, defaults)
         use = getattr(source, "use_second_moments", None)
         if use is not None and mode == "interval_aware":
-            this = weakref.ref(self)
-            use(lambda param: _second_moment(this(), param))
+            use(self)
 
     def _check_own(self, group: Dict[str, Any], require: Callable[[bool, str, str], None]) -> None:
         betas = group["betas"]

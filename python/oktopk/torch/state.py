@@ -18,7 +18,6 @@ import torch
 from oktopk._core import UsageError
 from oktopk.flight import Recorded
 from oktopk.options import MoreOptions, require_known, show_options
-from oktopk.torch._channel import Moments
 from oktopk.torch._counters import CompressionStats
 from oktopk.torch._group import Timeout, check_waits
 from oktopk.torch._owner import group_of
@@ -64,7 +63,8 @@ class OkTopkState(Recorded, Steps):
     silence: seconds, or a timedelta, after which a rank without a sign of life is lost (default: 30 s); at least 0.1 s,
         the same on all ranks. A thread of its own shows them, also during long computations.
     levelled: whether the second moments v of SparseAdamW take part in the selection: it then compares |sum| / v^(1/4)
-        instead of |sum| (default: with the recipe). No effect with other optimisers, and with group_size on GPUs.
+        instead of |sum| (default: with the recipe). No effect with other optimisers or mode "published", where they
+        lack a parameter of the model (ZeroRedundancyOptimizer), and with group_size on GPUs.
     options: those of every Reducer, at the end of this text (oktopk/options.py). Density, k and budget hold for each
         bucket; a bucket of no more than k values is dense.
     """
@@ -125,10 +125,10 @@ class OkTopkState(Recorded, Steps):
         codec: Optional[str] = self.options["codec"]
         return codec
 
-    def use_second_moments(self, moments: Moments) -> None:
-        """For optimisers: moments(parameter) is its second moment, equal on all ranks; None: there is none yet. With
-        `levelled` they take part in the selection."""
-        self._moments = moments
+    def use_second_moments(self, optimiser: torch.optim.Optimizer) -> None:
+        """Called by SparseAdamW: with `levelled`, its `exp_avg_sq` takes part in the selection. It is equal on all
+        ranks."""
+        self._moments.add(optimiser)
 
     # The methods below answer users.
 

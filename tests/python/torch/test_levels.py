@@ -71,8 +71,8 @@ def levels_of(state):
     return [channel.levels for channel in state._channels.to_save()]
 
 
-def mass(rank, P, preset):
-    *_, state, results = train_levelled(rank, P, 14, {"preset": preset})
+def mass(rank, P, options):
+    *_, state, results = train_levelled(rank, P, 14, options)
     levels = levels_of(state)
     assert levels and all(level is not None and float(level.factors.max()) > 1 for level in levels)
     return results
@@ -81,10 +81,80 @@ def mass(rank, P, preset):
 @pytest.mark.parametrize("P", [2, 3])
 @pytest.mark.parametrize("preset", ["circulant", "topka", "slots"])
 def test_levels_lose_no_mass_and_ranks_agree(preset, P):
-    results = in_processes(P, mass, preset)
+    results = in_processes(P, mass, {"preset": preset})
     left = check_mass(results, P)
     assert sum(np.abs(x).sum() for x in left.values()) > 0
     assert all(np.array_equal(results[0][3], result[3]) for result in results)
+
+
+def test_levels_on_nodes_lose_no_mass_and_ranks_agree():
+    results = in_processes(4, mass, {"preset": "circulant", "group_size": 2})
+    check_mass(results, 4)
+    assert all(np.array_equal(results[0][3], result[3]) for result in results)
+
+
+def made(rank, P):
+    """The factors are those of the moments of the bucket's parameters, in its order, when they were made."""
+    _levels.LEAST_STEPS = 2
+    model, state = make_ddp(**OPTIONS)
+    optimiser = SparseAdamW(model.parameters(), state, lr=0.01)
+    named, seen = dict(model.module.named_parameters()), 0
+    for step in range(14):
+        before = levels_of(state) if state._channels is not None else []
+        moments = {name: optimiser.state[p]["exp_avg_sq"].clone() for name, p in named.items() if p in optimiser.state}
+        optimiser.zero_grad()
+        loss_of(model, rank, step).backward()
+        if step > 3:  # DDP has rebuilt its buckets
+            for old, channel in zip(before, state._channels.to_save()):
+                if channel.levels is not None and (old is None or old.next_time != channel.levels.next_time):
+                    second = torch.cat([moments[name].flatten() for name in channel.names])
+                    assert torch.equal(channel.levels.factors, factors_of(second).cpu())
+                    seen += 1
+        optimiser.step()
+    return seen
+
+
+def test_levels_are_those_of_the_moments_in_the_order_of_the_bucket():
+    assert min(in_processes(2, made)) >= 4
+
+
+def with_zero(rank, P):
+    """Each rank has the moments of a part of the parameters."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    model, state = make_ddp(**OPTIONS)
+    optimiser = ZeroRedundancyOptimizer(model.parameters(), SparseAdamW, source=state, lr=0.01)
+    for step in range(12):
+        optimiser.zero_grad()
+        loss_of(model, rank, step).backward()
+        optimiser.step()
+    assert all(level is None for level in levels_of(state))
+    return flat(model)
+
+
+def test_ranks_with_moments_of_their_own_have_no_levels():
+    results = in_processes(2, with_zero)
+    assert np.array_equal(results[0], results[1])
+
+
+def report(rank, P):
+    """The callback's norm is that of the values as they are."""
+    norms = []
+    _levels.LEAST_STEPS = 2
+    model, state = make_ddp(**OPTIONS, callback=lambda metrics: norms.append(metrics["residual_norm"]))
+    optimiser = SparseAdamW(model.parameters(), state, lr=0.01)
+    for step in range(8):
+        norms.clear()
+        optimiser.zero_grad()
+        loss_of(model, rank, step).backward()
+        optimiser.step()
+    true = np.sqrt(sum((x**2).sum() for x in unsent_of(state).values()))
+    return np.sqrt(np.sum(np.square(norms))), true
+
+
+def test_metrics_show_the_norm_in_the_units_of_the_gradient():
+    for shown, true in in_processes(2, report):
+        assert shown == pytest.approx(true, rel=1e-4)
 
 
 def choose(rank, P, levelled):
@@ -131,7 +201,7 @@ def test_saved_levels_continue_without_loss(tmp_path):
 
 
 def with_scaler(rank, P):
-    """A step that overflows in one layer, and one that a GradScaler leaves out half-way, are undone."""
+    """Steps that overflow in one layer are undone."""
     _levels.LEAST_STEPS = 2
     scaler = torch.amp.GradScaler(DEVICE.type, init_scale=1024.0, growth_interval=2)
     model, state = make_ddp(**OPTIONS, grad_scaler=scaler)
