@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from .colours import COLOURS, MARKERS
+from .colours import look_of
 
 Result = Dict[str, Any]
 
@@ -56,8 +56,8 @@ def plot(title: str, runs: List[Result], path: Path) -> None:
         axes.plot(
             [seconds / 60 for seconds in run["clock"]],
             [loss for _, loss in run["train_loss"]],
-            color=COLOURS[i % len(COLOURS)],
-            marker=MARKERS[i % len(MARKERS)],
+            color=look_of(i)[0],
+            marker="os^Dv"[i % 5],
             markersize=4,
             label=name_of(run),
         )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Tuple
 
 from . import clock
-from .colours import COLOURS, MARKERS
+from .colours import look_of
 
 OURS = ("circulant", "slots", "owner", "local", "meet", "real-slots", "real-circulant", "real-local")
 OPTIMISERS = {"adam": "AdamW", "momentum": "momentum"}
@@ -183,6 +183,7 @@ def plot(group: Group, rows: List[Row], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8, 5))
+    names: List[Row] = []
     families: Dict[str, List[Row]] = defaultdict(list)
     for row in rows:
         if not row.behind > 0.5:
@@ -190,7 +191,8 @@ def plot(group: Group, rows: List[Row], path: Path) -> None:
     for i, (family, members) in enumerate(sorted(families.items(), key=lambda item: item[0] not in OURS)):
         is_ours = family in OURS
         best = front(members)
-        look = {"color": COLOURS[i % len(COLOURS)], "marker": "o" if is_ours else MARKERS[i // len(COLOURS)]}
+        colour, mark = look_of(i)
+        look = {"color": colour, "marker": "o" if is_ours else mark}
         axes.errorbar(
             [row.less for row in best],
             [row.loss for row in best],
@@ -204,9 +206,8 @@ def plot(group: Group, rows: List[Row], path: Path) -> None:
         )
         others = [row for row in members if row not in best]
         axes.scatter([row.less for row in others], [row.loss for row in others], s=12, alpha=0.4, **look)
-        for row in best:
-            words = ":".join(row.method.split(":")[1:])
-            axes.annotate(words, (row.less, row.loss), xytext=(7, 4), textcoords="offset points", fontsize=6)
+        names += best
+    name_rows(axes, names)
     dense = [row.loss for row in rows if row.method == "dense"]
     if dense:
         axes.axhline(dense[0], color="#666666", linewidth=0.8)
@@ -219,6 +220,20 @@ def plot(group: Group, rows: List[Row], path: Path) -> None:
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)
+
+
+def name_rows(axes: Any, rows: List[Row]) -> None:
+    """Writes the arguments of a method beside its mark, unless the words would cover those of another one."""
+    height = max(row.loss for row in rows) - min(row.loss for row in rows)
+    named: List[Row] = []
+    for row in rows:
+        is_free = all(
+            abs(row.loss - other.loss) > 0.02 * height or not 0.3 < row.less / other.less < 3 for other in named
+        )
+        words = ":".join(row.method.split(":")[1:])
+        if is_free and words:
+            axes.annotate(words, (row.less, row.loss), xytext=(7, 4), textcoords="offset points", fontsize=6)
+            named.append(row)
 
 
 def write(folder: Path, plots: bool) -> str:
