@@ -89,7 +89,7 @@ class RankGpt:
     def loss(self, parameters: List[Tensor], tokens: Tensor) -> Tensor:
         """The sum over the ranks of each one's mean loss. parameters: [P, ...]; tokens: [P, rows, context + 1]."""
         at = dict(zip(self.names, parameters))
-        ranks, rows, length = tokens.shape[0], tokens.shape[1], tokens.shape[2] - 1
+        rows, length = tokens.shape[1], tokens.shape[2] - 1
         x = self._embed(at, tokens[:, :, :-1])
         for layer in range(self._shape.layers):
             x = self._block(at, f"blocks.{layer}.", x, rows)

@@ -10,16 +10,9 @@ import torch
 from oktopk import _core
 from oktopk._core import UsageError
 from oktopk.torch._flat_reducer import FlatReducer
-from oktopk.torch._levels import SecondMoments
+from oktopk.torch._levels import Levels, SecondMoments
 from oktopk.torch._sharded import make_reducer
 from oktopk.torch._spans import Span
-
-
-class Levels(NamedTuple):
-    """The factors of a channel, and when new ones are due, for a saved state."""
-
-    factors: torch.Tensor
-    next_time: int  # the number of steps when new ones are made
 
 
 class Slot(NamedTuple):
@@ -61,19 +54,14 @@ class Channel:
 
     @property
     def levels(self) -> Optional[Levels]:
-        """For a saved state."""
-        reducer = self._reducer
-        if not isinstance(reducer, FlatReducer) or reducer.levels is None:
-            return None
-        return Levels(reducer.levels.cpu(), reducer.next_levels)
+        return self._reducer.saved_levels if isinstance(self._reducer, FlatReducer) else None
 
-    def restore_levels(self, levels: Optional[Levels]) -> None:
+    def load_levels(self, levels: Optional[Levels]) -> None:
         """Together with the state of the Reducer."""
-        if levels is None:
-            return
-        if not isinstance(self._reducer, FlatReducer):
+        if isinstance(self._reducer, FlatReducer):
+            self._reducer.load_levels(levels)
+        elif levels is not None:
             raise UsageError("oktopk: the saved state has a levelled selection, which group_size on GPUs has not")
-        self._reducer.levels, self._reducer.next_levels = levels.factors, levels.next_time
 
     def step(self, buffer: torch.Tensor, scale: Union[float, torch.Tensor]) -> bool:
         """Collective: the buffer becomes the mean over the ranks. scale: of the loss; the Reducer sees the gradient

@@ -140,7 +140,7 @@ class Channels:
                 )
             channel = Channel(self._comm, part.names, part.sizes, self._settings)
             saved.load_into(channel, part)
-            channel.restore_levels(part.levels)
+            channel.load_levels(part.levels)
             restored[tuple(ids[name] for name in part.names)] = channel
         for key, channel in restored.items():
             self._keep(key, channel)

@@ -114,6 +114,7 @@ class FlatReducer(LevelledCore):
         """Remembers all that a step changes, a copy of n floats, for go_back(); the step after it keeps its mean for
         last_mean()."""
         self.core.keep_snapshot()
+        self._keep_levels()
         self._keeps_mean = True
 
     def last_mean(self) -> torch.Tensor:
@@ -129,7 +130,7 @@ class FlatReducer(LevelledCore):
         step stays there."""
         self._keeps_mean = True
         if not self.stays_on_gpu(device):
-            self.core.keep_snapshot()
+            self.keep_snapshot()
 
     def undo(self, spans: Sequence[Tuple[int, int]], applied: Sequence[bool]) -> None:
         """After keep_for_undo() and a step; applied: for each span whether its parameter was applied (_applied.py)."""
@@ -144,6 +145,7 @@ class FlatReducer(LevelledCore):
         self._indices = None
         self._mean = None
         self.core.go_back()
+        self._levels_go_back()
 
     @torch.no_grad()
     def write(self, flat: torch.Tensor, factor: float = 1.0) -> None:

@@ -15,9 +15,11 @@ COST: n floats; a pass over n values per sparse step, on a GPU two.
 from __future__ import annotations
 
 import weakref
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 import torch
+
+from oktopk.torch.flat import local
 
 FLOOR = 2.0**-16  # of the largest second moment: factors are between 1 and 16
 ONE = 0x3F800000  # the bits of 1.0
@@ -38,12 +40,27 @@ def next_time(steps: int) -> int:
     return max(2 * steps, steps + LEAST_STEPS)
 
 
+class Levels(NamedTuple):
+    """For a saved state."""
+
+    factors: torch.Tensor
+    next_time: int  # the number of steps when new ones are made
+
+    @staticmethod
+    def read(saved: Mapping[str, Any]) -> Optional[Levels]:
+        return Levels(saved["levels"], saved["next_levels"]) if "levels" in saved else None
+
+    @staticmethod
+    def write(levels: Optional[Levels]) -> Dict[str, Any]:
+        return {} if levels is None else {"levels": levels.factors, "next_levels": levels.next_time}
+
+
 class SecondMoments:
     """Those of the optimisers of a model."""
 
     def __init__(self) -> None:
         self._optimisers: List[Any] = []  # weak references
-        self.in_use = False  # equal on all ranks
+        self.is_decided = self.in_use = False
 
     def add(self, optimiser: Any) -> None:
         self._optimisers.append(weakref.ref(optimiser))
@@ -53,7 +70,7 @@ class SecondMoments:
         ZeroRedundancyOptimizer have a part of them on each rank."""
         own = [optimiser for optimiser in (ref() for ref in self._optimisers) if optimiser is not None]
         known = {id(p) for optimiser in own for group in optimiser.param_groups for p in group["params"]}
-        self.in_use = bool(parameters) and all(id(p) in known for p in parameters)
+        self.is_decided, self.in_use = True, bool(parameters) and all(id(p) in known for p in parameters)
 
     def of(self, parameters: Sequence[torch.Tensor]) -> Optional[torch.Tensor]:
         """One after the other, flat, in the order of their memory; None: some parameter has none yet."""
@@ -65,7 +82,7 @@ class SecondMoments:
             optimiser = ref()
             if optimiser is not None and parameter in optimiser.state:
                 moment: Optional[torch.Tensor] = optimiser.state[parameter].get("exp_avg_sq")
-                return moment
+                return None if moment is None else local(moment)
         return None
 
 
@@ -81,8 +98,26 @@ class LevelledCore:
         """may_level: False where ranks come and go, because those that join would have no levels."""
         self.core: Any = core  # Any: tensors and arrays
         self.levels: Optional[torch.Tensor] = None  # the factors, on the device of the gradients
-        self.next_levels = sum(steps for steps, _ in options.get("warmup") or [])  # steps, when they are made
+        self._first_levels = sum(steps for steps, _ in options.get("warmup") or [])
+        self.next_levels = self._first_levels  # steps, when new ones are made
         self._may_level = may_level
+        self._kept: Any = None  # levels at the last snapshot
+
+    @property
+    def saved_levels(self) -> Optional[Levels]:
+        """For a saved state."""
+        return None if self.levels is None else Levels(self.levels.cpu(), self.next_levels)
+
+    def load_levels(self, saved: Optional[Levels]) -> None:
+        """Those that belong to the state that the core loads."""
+        self.levels = None if saved is None else saved.factors
+        self.next_levels = self._first_levels if saved is None else saved.next_time
+
+    def _keep_levels(self) -> None:
+        self._kept = self.levels, self.next_levels
+
+    def _levels_go_back(self) -> None:
+        self.levels, self.next_levels = self._kept
 
     def level_by(self, moments: SecondMoments, parameters: Sequence[torch.Tensor]) -> None:
         """Before a step with the gradients of these parameters: makes new levels if it is time. The moments are equal

@@ -9,7 +9,8 @@ import torch
 
 from oktopk import _core
 from oktopk._core import UsageError
-from oktopk.torch._channel import Channel, Levels
+from oktopk.torch._channel import Channel
+from oktopk.torch._levels import Levels
 from oktopk.torch.checkpoint import unwrap
 from oktopk.torch.flat import load_states, state_to_bytes, state_to_tensor
 
@@ -42,7 +43,7 @@ class Saved(NamedTuple):
                 "oktopk: states of several ranks were loaded and no step was made since: there is nothing new to save"
             )
         buckets = [
-            {"names": p.names, "sizes": p.sizes, "reducer": state_to_tensor(p.states[0]), **_saved(p.levels)}
+            {"names": p.names, "sizes": p.sizes, "reducer": state_to_tensor(p.states[0]), **Levels.write(p.levels)}
             for p in self.parts
         ]
         version = 2 if any(part.levels is not None for part in self.parts) else 1
@@ -64,7 +65,7 @@ class Saved(NamedTuple):
         if len(states) > 1:
             _check_all(states)
         parts = [
-            Part(b["names"], b["sizes"], [_bytes_of(s, i) for s in states], _levels_of(b))
+            Part(b["names"], b["sizes"], [_bytes_of(s, i) for s in states], Levels.read(b))
             for i, b in enumerate(first["buckets"])
         ]
         return Saved(first["world"], first["rank"], parts, first.get("choice")), first["iteration"]
@@ -72,14 +73,6 @@ class Saved(NamedTuple):
     def load_into(self, channel: Channel, part: Part) -> None:
         """Collective: makes the channel continue from this state."""
         load_states(channel.core, part.states)
-
-
-def _saved(levels: Optional[Levels]) -> Dict[str, Any]:
-    return {} if levels is None else {"levels": levels.factors, "next_levels": levels.next_time}
-
-
-def _levels_of(bucket: Mapping[str, Any]) -> Optional[Levels]:
-    return Levels(bucket["levels"], bucket["next_levels"]) if "levels" in bucket else None
 
 
 def _bytes_of(state: Mapping[str, Any], bucket: int) -> bytes:

@@ -21,17 +21,16 @@ from oktopk import _core
 from oktopk._core import UsageError
 from oktopk.flight import Recorded
 from oktopk.options import MoreOptions, require_known, show_options
-from oktopk.reducer import ReducerBase
 from oktopk.torch._choice import choice_of, with_choice
 from oktopk.torch._sharded import make_reducer
 from oktopk.torch._spans import Span, arrived_of
 from oktopk.torch._group import Timeout, refuse_waits
-from oktopk.torch._settings import with_recipe
+from oktopk.torch._saved_reducer import SavedReducer
+from oktopk.torch._settings import truth, with_recipe
 from oktopk.torch._world import AnyWorld
-from oktopk.torch.checkpoint import Place, unwrap, wrap
 from oktopk.torch.coordinates import Arrived
 from oktopk.torch.elastic import ElasticWorld
-from oktopk.torch.flat import Layout, check_tensor, load_states, local, state_to_bytes, state_to_tensor
+from oktopk.torch.flat import Layout, check_tensor, local
 from oktopk.torch.process_group import communicator as make_communicator
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @show_options
-class Reducer(Recorded, ReducerBase):
+class Reducer(SavedReducer, Recorded):
     """Synchronises the gradients of a list of parameters, or flat tensors of n values, over the ranks of a process
     group (default: all of them; the constructor is collective over it).
 
@@ -65,6 +64,7 @@ class Reducer(Recorded, ReducerBase):
         same order. A world whose members change has one Reducer (docs/elastic_pytorch.md).
     codec: the coding of entries on the wire; None: the preset's own.
     decay: multiplies the unsent values in each step; 1 (the default) forgets nothing.
+    levelled: as in OkTopkState (default: with total_steps), for reduce_gradients(). No effect where members change.
     """
 
     def __init__(
@@ -81,6 +81,7 @@ class Reducer(Recorded, ReducerBase):
         codec: Optional[str] = None,
         decay: Optional[float] = None,
         total_steps: Optional[int] = None,
+        levelled: Optional[bool] = None,
         **options: Unpack[MoreOptions],
     ):
         require_known(Reducer.__init__, options)
@@ -99,6 +100,7 @@ class Reducer(Recorded, ReducerBase):
             refuse_waits(timeout, silence)
         comm: Any = communicator or make_communicator(process_group, timeout, silence=silence)
         self._comm = comm
+        self._init_levels(total_steps is not None if levelled is None else truth("levelled", levelled))
         self._wanted: Dict[str, Any] = given
         home = None if self._layout is None else self._layout.home
         self._make(n, None if home is None else choice_of(comm, self._wanted, home, n))
@@ -123,6 +125,7 @@ class Reducer(Recorded, ReducerBase):
         change its meaning when S does.
         """
         layout = self._need_layout("reduce_gradients")
+        self._level(layout)
         flat = self._vector(self._flat_reducer.makes_dense(layout.device))
         for parameter, part in zip(layout.parameters, layout.views(flat)):
             if parameter.grad is None:
@@ -190,45 +193,6 @@ class Reducer(Recorded, ReducerBase):
         """Preset "auto", before it has measured: decides by this profile. All ranks together."""
         self._core.use_profile(profile)
 
-    def state_dict(self) -> Dict[str, Any]:
-        """This rank's state: every rank saves its own."""
-        own = {
-            "version": 1,
-            "rank": self._comm.rank,
-            "ranks": self._comm.size,
-            "n": self.n,
-            "state": state_to_tensor(self._core.save()),
-        }
-        if self._choice is not None:
-            own["choice"] = self._choice
-        return wrap(self.place(), own)
-
-    def place(self) -> Place:
-        """The place of this rank in its group."""
-        return Place.of_communicator(self._comm)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Collective: continues from what this rank saved, bitwise as if never stopped."""
-        state = self._own_state(state)
-        if (state["rank"], state["ranks"]) != (self._comm.rank, self._comm.size):
-            raise UsageError(
-                f"oktopk: the state of rank {state['rank']} of {state['ranks']}, but this is rank "
-                f"{self._comm.rank} of {self._comm.size}: load_state_dicts() takes those of all"
-            )
-        self._take_choice(state)
-        load_states(self._core, [state_to_bytes(state["state"])])
-
-    def load_state_dicts(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Collective: continues from the states of all ranks of an earlier run, in any order, whatever their number
-        was. All ranks give the same states."""
-        own = [self._own_state(state) for state in states]
-        ordered = sorted(own, key=lambda state: state["rank"])
-        ranks = [state["rank"] for state in ordered]
-        if ranks != list(range(ordered[0]["ranks"] if ordered else 1)):
-            raise UsageError(f"oktopk: the states of ranks {ranks}, but all of the earlier run are needed")
-        self._take_choice(ordered[0])
-        self._core.load_all([state_to_bytes(state["state"]) for state in ordered])
-
     def _take_choice(self, state: Mapping[str, Any]) -> None:
         """Preset auto keeps the choice of the run that saved."""
         if state.get("choice") != self._choice and self._wanted["preset"] == "auto":
@@ -283,15 +247,6 @@ class Reducer(Recorded, ReducerBase):
                 f"oktopk: a tensor of shape {tuple(flat.shape)} and strides {flat.stride()}, but "
                 f"it must be contiguous, of one dimension and of n = {self.n} values"
             )
-
-    def _own_state(self, wrapped: Mapping[str, Any]) -> Mapping[str, Any]:
-        state = unwrap(wrapped)
-        missing = {"version", "rank", "ranks", "n", "state"} - set(state)
-        if missing or state["version"] != 1:
-            raise UsageError(f"oktopk: not a Reducer's state of version 1 (lacks {sorted(missing)})")
-        if state["n"] != self.n:
-            raise UsageError(f"oktopk: a state of n = {state['n']} values, but here n = {self.n}")
-        return state
 
     def _need_layout(self, what: str) -> Layout:
         if self._layout is None:

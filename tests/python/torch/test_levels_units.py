@@ -4,10 +4,13 @@
 import numpy as np
 import pytest
 import torch
-from models import DEVICE
+from models import DEVICE, add, flat, flat_gradients, loss_of, small_model
 from ranks import in_processes
+from test_ddp import check_mass
 from test_resident_hook import pretend
 
+from oktopk import UsageError
+from oktopk.torch import Reducer, SparseAdamW, _levels
 from oktopk.torch._flat_reducer import FlatReducer
 from oktopk.torch._levels import SecondMoments
 from oktopk.torch.process_group import communicator
@@ -81,3 +84,56 @@ def check(results, dtype):
     error = 1e-4 if dtype == "float32" else 0.1  # rounding of means to 16 bits; a wrong unit is off by up to 16 times
     assert np.allclose(2 * results[0][1] + unsent, given, atol=error)
     assert np.allclose(2 * results[0][3], given, atol=error)
+
+
+def own_loop(rank, P, folder, is_resumed):
+    """A Reducer of parameters levels as the hook does: mass, agreement, saving and loading bit by bit."""
+    _levels.LEAST_STEPS = 2
+    model = small_model()
+    reducer = Reducer(model.parameters(), total_steps=30, density=0.05, preset="circulant", timeout=30.0)
+    optimiser = SparseAdamW(model.parameters(), reducer, lr=0.01)
+    if is_resumed:
+        saved = torch.load(folder / f"{rank}.pt", weights_only=True)
+        model.load_state_dict(saved["model"])
+        optimiser.load_state_dict(saved["optimiser"])
+        reducer.load_state_dict(saved["reducer"])
+    given, applied = {}, {}
+    for step in range(8 if is_resumed else 0, 14):
+        if step == 8 and not is_resumed:
+            parts = {"model": model, "optimiser": optimiser, "reducer": reducer}
+            torch.save({name: part.state_dict() for name, part in parts.items()}, folder / f"{rank}.pt")
+        optimiser.zero_grad()
+        loss_of(model, rank, step).backward()
+        add(given, flat_gradients(model))
+        reducer.reduce_gradients()
+        add(applied, flat_gradients(model))
+        optimiser.step()
+    levels = reducer._flat_reducer.levels
+    assert levels is not None and float(levels.max()) > 1
+    unsent = reducer._flat_reducer.unsent()
+    assert reducer.unsent_norm == pytest.approx(float(unsent.norm()))
+    sizes = {name: p.numel() for name, p in model.named_parameters()}
+    left = dict(zip(sizes, (part.double().numpy() for part in unsent.split(list(sizes.values())))))
+    return given, applied, left, flat(model)
+
+
+def test_a_reducer_of_parameters_is_levelled_and_continues_bit_by_bit(tmp_path):
+    results = in_processes(2, own_loop, tmp_path, False)
+    check_mass(results, 2)
+    resumed = in_processes(2, own_loop, tmp_path, True)
+    assert all(np.array_equal(results[0][3], result[3]) for result in (*results, *resumed))
+
+
+def half(rank, P):
+    """One rank forgot the optimiser: an error on all, not wrong sums."""
+    model = small_model()
+    reducer = Reducer(model.parameters(), total_steps=30, preset="circulant", timeout=30.0)
+    optimiser = SparseAdamW(model.parameters(), reducer if rank == 0 else None, lr=0.01)
+    loss_of(model, rank, 0).backward()
+    with pytest.raises(UsageError, match="levelled by an optimiser"):
+        reducer.reduce_gradients()
+    del optimiser
+
+
+def test_ranks_that_differ_in_their_optimisers_are_told():
+    in_processes(2, half)
