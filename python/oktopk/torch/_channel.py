@@ -97,7 +97,7 @@ class Channel:
 
     def residual_norm(self) -> float:
         """The norm of all that is unsent on this rank. COST: a pass over n values, with levels a few."""
-        if self.levels is not None:
+        if isinstance(self._reducer, FlatReducer) and self._reducer.levels is not None:
             return float(self._reducer.unsent().norm())
         return float(self.core.unsent_norm)
 

@@ -122,7 +122,7 @@ class LevelledCore:
     def level_by(self, moments: SecondMoments, parameters: Sequence[torch.Tensor]) -> None:
         """Before a step with the gradients of these parameters: makes new levels if it is time. The moments are equal
         on all ranks. A CUDA graph holds the levels that it was captured with, so there are no others from then on."""
-        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        if any(p.is_cuda for p in parameters[:1]) and torch.cuda.is_current_stream_capturing():
             self._may_level = False
         steps = int(self.core.steps)
         if steps < self.next_levels or not self._may_level:
