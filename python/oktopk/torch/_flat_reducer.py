@@ -160,9 +160,8 @@ class FlatReducer(LevelledCore):
                 flat.copy_(self._mean)
             if factor != 1.0:
                 flat.mul_(factor)
-        elif flat.device.type == "cpu" and flat.dtype == torch.float32:
+        elif flat.device.type == "cpu" and flat.dtype == torch.float32 and self.levels is None:
             core.write_update(flat.detach(), factor)
-            self._lowered(flat.detach(), None if self._indices is None else torch.from_numpy(self._indices))
         elif self._indices is None:
             flat.copy_(self._lowered(torch.from_numpy(core.dense).mul_(factor)))
         else:

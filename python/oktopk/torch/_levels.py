@@ -167,11 +167,6 @@ class LevelledCore:
             self.levels = self.levels.to(flat.device)
         return flat.float().mul_(self.levels)
 
-    def _lowered(self, flat: torch.Tensor, places: Optional[torch.Tensor] = None) -> torch.Tensor:
-        """Values of the core in the units of the gradient, in place. places: where they are not zero; None: unknown."""
-        if self.levels is None:
-            return flat
-        levels = self.levels.to(flat.device)
-        if places is None:
-            return flat.div_(levels)
-        return flat.index_copy_(0, places, flat[places] / levels[places])
+    def _lowered(self, flat: torch.Tensor) -> torch.Tensor:
+        """Values of the core in the units of the gradient, in place."""
+        return flat if self.levels is None else flat.div_(self.levels.to(flat.device))
