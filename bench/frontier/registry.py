@@ -6,7 +6,8 @@
     onebit[:warm]                   1-bit Adam
     dgc:D, ef21:D, demo:K           rivals that select entries; D: density, K: coefficients of 64
     topka:D, published:D            TopkA; Ok-Topk with plain Adam, as published
-    circulant:D[:codec][:start]     ours; also slots, oktopk, spardl, ... (oktopk.presets())
+    circulant:D[:codec][:start]     ours; also slots, oktopk, spardl, ... (oktopk.presets()); further: adaptive=F, the
+                                    adaptive density that sends a share F of the squared norm, D on average
     owner:D[:coding][:start][...]   the same in a few operations of a GPU; also votes, sketch, sums (simulated.py);
                                     coding: fp32, bf16, log8, log4; further: level, power=F, scaled, local=F, most=N,
                                     end=F, share, low, muon
@@ -109,10 +110,12 @@ def _ours(kind: str, arguments: List[str]) -> Make:
     if kind == "local":
         every = int(arguments[0])
         return lambda task, rules: OurLocalSteps(task, rules, every, **local_options(arguments, rules))
-    density, codec, start = sparse_arguments(arguments)
+    shares = [word for word in arguments if word.startswith("adaptive=")]
+    density, codec, start = sparse_arguments([word for word in arguments if word not in shares])
+    share = {"adaptive_share": float(shares[0].partition("=")[2]), "adaptive_budget": density} if shares else {}
     mode = "published" if kind in ("published", "topka") else "interval_aware"
     preset = "oktopk" if kind == "published" else kind
-    return lambda task, rules: OkTopk(task, rules, preset, density, start, mode, codec=codec)
+    return lambda task, rules: OkTopk(task, rules, preset, density, start, mode, codec=codec, **share)
 
 
 def sparse_arguments(arguments: List[str]) -> Tuple[float, Optional[str], Stages]:
