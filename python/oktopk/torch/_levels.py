@@ -3,9 +3,10 @@
 
 Adam divides by the root of the second moment v, so a coordinate with small gradients moves as far as one with large
 ones. A selection by magnitude would let it wait almost for ever. One by magnitude / sqrt(v), the length of the move,
-favours noise. In between, magnitude / v^(1/4) trains best (docs/frontier.md). Gradients are multiplied by a factor of
-about v^(-1/4) per coordinate before they are added to what is unsent, and means are divided by it afterwards. The
-exchange sees levelled values only, so nothing in it changes, and its coarse codings have smaller ranges to code.
+was no better. In between, magnitude / v^(1/4) trained best (docs/decisions/0028-levelled-selection.md). Gradients are
+multiplied by a factor of about v^(-1/4) per coordinate before they are added to what is unsent, and means are divided
+by it afterwards. The exchange sees levelled values only, so nothing in it changes, and its coarse codings have smaller
+ranges to code.
 
 The factors are equal on all ranks, bit by bit: they follow from v, which is, by integer operations. They stay as they
 are until the number of steps has doubled; what is unsent then gets the new ones.
