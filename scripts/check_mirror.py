@@ -5,7 +5,7 @@
     oktopk/a/b.cc               has  tests/a/b_test.cc  and a line in oktopk/CMakeLists.txt
     tools/**/*.cc               has  a line in tools/CMakeLists.txt
     a preset in presets.cc      has  docs/algorithms/<name>.md
-    every *.h, *.cc, *.cu, *.py has  at most 300 lines, and a licence line on top
+    every *.h, *.cc, *.cu, *.py has  at most 600 lines, and a licence line on top
 
 Exceptions stand below, each with its reason. Prints each violation and exits 1 if any.
 """
@@ -16,7 +16,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-MAX_LINES = 300
+MAX_LINES = 600
 CODE_FOLDERS = ["oktopk", "python", "tools", "tests", "bench", "examples", "scripts"]
 
 # Source (a pattern) -> (where it is tested, why not in the mirrored place).
