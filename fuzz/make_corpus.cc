@@ -176,6 +176,10 @@ void write_links(const Folder& folder) {
     folder.write(text_of("posted", name), bytes_of(std::string("\2\10\2", 3) + message), encrypt);
     folder.write(text_of("failure", name), bytes_of(control), encrypt);
     folder.write(text_of("closed", name), bytes_of(std::string("\4\2", 2) + message), encrypt);
+    const std::string half("\1\1\4\1\2\2half\5", 11), rest("\1\1\2\1\0\2of\5", 9), leave("\1\3\0\1\0\2\5", 7),
+        close("\4\2", 2);
+    folder.write(text_of("left_in_message", name), bytes_of(half + close + leave + rest), encrypt);
+    folder.write(text_of("left_before_message", name), bytes_of(leave + half + close + rest), encrypt);
     const std::string offer("\1\7\0\1\0\2\5", 7), accept("\1\10\0\1\0\2\5", 7), send("\3\10\2\5", 4);
     const std::string credit("\1\6\0\0\144\0\0\0\0\0\0\0\0\5", 14);  // of 100 bytes
     folder.write(text_of("offered", name), bytes_of(offer + std::string("\2\10\2", 3) + message), encrypt);

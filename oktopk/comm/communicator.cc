@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <thread>
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/flight.h"
@@ -32,7 +33,7 @@ MessageCount count_sent(std::span<const Send> sends, int self) { return count(se
 MessageCount count_received(std::span<const Recv> recvs, int self) { return count(recvs, self); }
 
 Pending::~Pending() {
-  if (comm_ == nullptr) return;
+  if (comm_ == nullptr || comm_->is_forked()) return;
   comm_->abandon(ticket_);
   comm_->flight()->end(operation_, {}, FlightState::abandoned);
 }
@@ -40,6 +41,8 @@ Pending::~Pending() {
 void Pending::wait() {
   require(comm_ != nullptr, "wait: this exchange was already waited for");
   Communicator& comm = *std::exchange(comm_, nullptr);
+  comm.refuse_child();
+  const Communicator::Inside inside(comm);
   FlightRecorder& flight = *comm.flight();
   const auto begin = std::chrono::steady_clock::now();
   try {
@@ -88,7 +91,16 @@ std::unique_ptr<Communicator> Communicator::as_part(std::unique_ptr<Communicator
   return part;
 }
 
+void Communicator::refuse_child() const {
+  if (is_forked())
+    fail<UsageError>(transport(), ": this process was forked from rank ", rank(),
+                     ", whose communicator it cannot use: ",
+                     "make the communicator, and the Reducer on it, in the process that uses them");
+}
+
 Pending Communicator::start(std::span<const Send> sends, std::span<Recv> recvs) {
+  refuse_child();
+  const Inside inside(*this);
   const int P = size();
   for (const Send& send : sends)
     require(send.peer >= 0 && send.peer < P, "start: send to rank ", send.peer, " in a world of size ", P);
@@ -123,6 +135,14 @@ void Communicator::count_wait(std::span<const Recv> recvs, Duration time) {
   const auto others = std::ranges::count_if(recvs, [&](const Recv& recv) { return recv.peer != self; });
   for (const Recv& recv : recvs)
     if (recv.peer != self) waited_.by_peer[static_cast<std::size_t>(recv.peer)] += time / others;
+}
+
+void Communicator::expel() noexcept {
+  const auto end = std::chrono::steady_clock::now() + kLeaveTime;
+  while (inside_ > 0 && std::chrono::steady_clock::now() < end) {
+    kill();  // again: the thread may just have begun
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 void Communicator::kill() noexcept {

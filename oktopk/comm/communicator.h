@@ -10,8 +10,10 @@
 // communicator is dead.
 // Threads: one thread at a time per communicator object (each rank has its own object). A thread other than the one
 // that made the object may use it if require_any_thread() does not throw.
+// The end: see decision 0030. In a child of fork() an exchange is a UsageError, and the destructor sends nothing.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -115,8 +117,16 @@ class Communicator {
   const WaitTimes& waited_so_far() const { return waited_; }
 
   // Leaves the communicator dead, for a caller who cannot go on (received bytes that make no sense). Local; peers learn
-  // of it at once if the transport can tell them, at their timeout otherwise.
-  void kill() noexcept;
+  // of it at once if the transport can tell them, at their timeout otherwise. Transports tcp and threads: any thread
+  // may call it, and ends the wait of another one.
+  virtual void kill() noexcept;
+
+  // Whether this is a child of fork(), and the communicator is its parent's. Transports without threads and connections
+  // of their own do not know.
+  virtual bool is_forked() const { return false; }
+  // In a child of fork(): closes the inherited descriptors, so that peers see the end of the parent. Takes no lock and
+  // sends nothing.
+  virtual void close_in_child() noexcept {}
 
   // The record of the last operations (flight.h), shared with the parts of split(). Any thread may read it.
   const std::shared_ptr<FlightRecorder>& flight();
@@ -138,16 +148,34 @@ class Communicator {
   // For split(): the new part, which joins the flight of this communicator.
   std::unique_ptr<Communicator> as_part(std::unique_ptr<Communicator> part, int color, std::span<const int> ranks = {});
 
+  // For the destructors of transports: when another thread is inside an exchange, kills the communicator, and returns
+  // when that thread has left it (with a CommError), or after kLeaveTime.
+  void expel() noexcept;
+
  private:
   friend class Pending;
+  static constexpr auto kLeaveTime = std::chrono::seconds(10);
+  // A thread is in start() or wait().
+  class Inside {
+   public:
+    explicit Inside(Communicator& comm) : count_(comm.inside_) { ++count_; }
+    ~Inside() { --count_; }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+
+   private:
+    std::atomic<int>& count_;
+  };
   std::uint64_t begin_recorded(std::uint64_t operation, std::span<const Send> sends, std::span<Recv> recvs);
 
+  void refuse_child() const;
   void count_wait(std::span<const Recv> recvs, Duration time);
 
   MessageCount sent_;
   WaitTimes waited_;
   std::shared_ptr<FlightRecorder> flight_;
   std::shared_ptr<FlightLine> line_;  // null before the first use
+  std::atomic<int> inside_ = 0;
 };
 
 }  // namespace oktopk

@@ -37,6 +37,9 @@ class ForwardingCommunicator : public Communicator {
   }
   void finish(std::uint64_t ticket) override { inner_->finish(ticket); }
   void abandon(std::uint64_t ticket) noexcept override { inner_->abandon(ticket); }
+  void kill() noexcept override { inner_->kill(); }
+  bool is_forked() const override { return inner_->is_forked(); }
+  void close_in_child() noexcept override { inner_->close_in_child(); }
 
  protected:
   Communicator& inner() { return *inner_; }

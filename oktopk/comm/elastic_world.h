@@ -50,6 +50,12 @@ class ElasticWorld {
   // This member goes for good, and nobody needs its word any more: the arbiter waits for it no longer. Local. No other
   // call may follow.
   virtual void leave() {}
+
+  // Ends the exchanges in comm() of another thread, and makes no further epoch. Local.
+  virtual void kill() noexcept { comm().kill(); }
+
+  // In a child of fork(): closes the inherited descriptors. Takes no lock and sends nothing.
+  virtual void close_in_child() noexcept {}
 };
 
 // A job over TCP. The arbiter is a RendezvousServer outside of the ranks: `oktopk run` serves one. Members keep a

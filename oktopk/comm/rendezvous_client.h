@@ -23,6 +23,10 @@ class RendezvousClient {
   RendezvousRequest ask(const RendezvousRequest& request, Communicator::Duration wait);
   // The server sees the end of the connection; the next request makes a new one.
   void close();
+  // Without the lock, which a thread of the parent may have held.
+  void close_in_child() {
+    if (stream_ != nullptr) stream_->close();
+  }
 
  private:
   RendezvousRequest ask_by(const RendezvousRequest& request, Deadline deadline);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "oktopk/base/error.h"
+#include "oktopk/base/process_mark.h"
 #include "oktopk/comm/rendezvous_arbiter.h"
 #include "oktopk/comm/rendezvous_request.h"
 #include "oktopk/comm/tcp_listener.h"
@@ -40,6 +41,7 @@ class StoreClient {
   explicit StoreClient(TcpSession session) : address_(session.address), stream_(std::move(session)) {}
 
   const std::string& address() const { return address_; }
+  void close_in_child() { stream_.close(); }
   pollfd entry() const { return {stream_.fd(), static_cast<short>(wants_write_ ? POLLIN | POLLOUT : POLLIN), 0}; }
 
   // The next complete request, if one is there.
@@ -117,6 +119,12 @@ class RendezvousServer::Service {
 
   const std::string& address() const { return address_; }
   const RefusalLog& refusals() const { return *refusals_; }
+  bool is_forked() const { return mark_.is_forked(); }
+  void close_in_child() {
+    listener_.close_in_child();
+    for (const auto& client : clients_) client->close_in_child();
+    stop_.close();
+  }
 
  private:
   void run() {
@@ -231,6 +239,7 @@ class RendezvousServer::Service {
                                      : RendezvousRequest{.kind = RequestKind::value, .value = at->second});
   }
 
+  const ProcessMark mark_;
   const std::shared_ptr<RefusalLog> refusals_ = std::make_shared<RefusalLog>();
   TcpListener listener_;
   Arbiter arbiter_;
@@ -247,7 +256,11 @@ RendezvousServer::RendezvousServer(const RendezvousServerOptions& options) {
           " bytes, must have at least ", kLeastSecretBytes);
   service_ = std::make_unique<Service>(options);
 }
-RendezvousServer::~RendezvousServer() = default;
+RendezvousServer::~RendezvousServer() {
+  if (!service_->is_forked()) return;
+  service_->close_in_child();
+  leak(std::move(service_));
+}
 
 std::string RendezvousServer::address() const { return service_->address(); }
 const RefusalLog& RendezvousServer::refusals() const { return service_->refusals(); }

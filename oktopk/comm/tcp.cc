@@ -11,6 +11,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
+#include "oktopk/base/process_mark.h"
 #include "oktopk/comm/tcp_mesh.h"
 #include "oktopk/comm/tcp_world.h"
 #include "oktopk/comm/transport_support.h"
@@ -24,6 +25,11 @@ class TcpCommunicator final : public Communicator {
       : world_(std::move(world)), members_(std::move(members)), rank_(rank), channel_(channel) {}
 
   ~TcpCommunicator() override {
+    if (is_forked()) {
+      leak(std::move(operations_));  // a thread of the parent may have been changing them
+      return;
+    }
+    expel();
     operations_.for_each_taken([&](std::uint64_t ticket) { TcpCommunicator::abandon(ticket); });
     world_->leave(channel_, members_);
   }
@@ -77,9 +83,15 @@ class TcpCommunicator final : public Communicator {
   }
 
   void abandon(std::uint64_t ticket) noexcept override {
-    world_->kill(text_of("rank ", world_->rank(), " abandoned an exchange"));
+    if (is_forked()) return;
+    kill();
     operations_.give_back(ticket);
   }
+  void kill() noexcept override {
+    if (!is_forked()) world_->kill(text_of("rank ", world_->rank(), " abandoned an exchange"));
+  }
+  bool is_forked() const override { return world_->is_forked(); }
+  void close_in_child() noexcept override { world_->close_in_child(); }
 
  private:
   int to_world(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
@@ -106,9 +118,10 @@ std::unique_ptr<Communicator> make_tcp_world(const TcpOptions& options) {
                               .timeout = std::min(options.timeout, kLongestTimeout),
                               .silence = options.silence,
                               .tags = {options.epoch, membership},
-                              .early_bytes = options.early_bytes};
-  return std::make_unique<TcpCommunicator>(std::make_shared<TcpWorld>(world, std::move(mesh.sessions)),
-                                           std::move(members), options.rank, 0);
+                              .early_bytes = options.early_bytes,
+                              .look = options.look};
+  return std::make_unique<TcpCommunicator>(TcpWorld::make(world, std::move(mesh.sessions)), std::move(members),
+                                           options.rank, 0);
 }
 
 }  // namespace oktopk

@@ -2,6 +2,7 @@
 #include "oktopk/comm/elastic_world.h"
 
 #include <algorithm>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,12 +28,22 @@ class TcpElasticWorld final : public ElasticWorld {
   const Membership& membership() const override { return membership_; }
 
   const Membership& regroup(std::uint64_t committed) override {
+    if (is_killed()) fail<CommError>("tcp: this member was closed");
     enter(report(committed), committed);
     return membership_;
   }
 
   // The arbiter sees the connection end.
   void leave() override { arbiter_.close(); }
+  void kill() noexcept override {
+    const std::lock_guard lock(mutex_);
+    is_killed_ = true;
+    if (comm_ != nullptr) comm_->kill();
+  }
+  void close_in_child() noexcept override {
+    if (comm_ != nullptr) comm_->close_in_child();
+    arbiter_.close_in_child();
+  }
 
   // An arbiter that cannot be reached has no news; regroup() says so.
   bool has_joiners() override {
@@ -70,6 +81,7 @@ class TcpElasticWorld final : public ElasticWorld {
   void enter(RendezvousRequest reply, std::uint64_t committed) {
     constexpr int kMostTries = 8;
     for (int tries = 1;; ++tries) {
+      if (is_killed()) fail<CommError>("tcp: this member was closed");
       take(reply);
       try {
         connect();
@@ -106,7 +118,7 @@ class TcpElasticWorld final : public ElasticWorld {
 
   void connect() {
     is_connected_ = false;
-    comm_.reset();
+    replace(nullptr);
     TcpOptions options = options_;
     options.size = static_cast<int>(membership_.ids.size());
     options.rank = static_cast<int>(std::ranges::find(membership_.ids, id_) - membership_.ids.begin());
@@ -118,8 +130,22 @@ class TcpElasticWorld final : public ElasticWorld {
     for (const MemberId id : membership_.ids) options.job += text_of("/", id);  // frames of others do not match
     // All of them have been told at once: whoever does not come soon is lost.
     options.join_timeout = std::min(options_.join_timeout, options_.silence);
-    comm_ = make_tcp_world(options);
+    replace(make_tcp_world(options));
     is_connected_ = true;
+  }
+
+  bool is_killed() {
+    const std::lock_guard lock(mutex_);
+    return is_killed_;
+  }
+
+  void replace(std::unique_ptr<Communicator> next) {
+    {
+      const std::lock_guard lock(mutex_);
+      std::swap(comm_, next);
+      if (is_killed_ && comm_ != nullptr) comm_->kill();
+    }
+    next.reset();  // its goodbye may take a while
   }
 
   const TcpOptions options_;
@@ -127,7 +153,9 @@ class TcpElasticWorld final : public ElasticWorld {
   MemberId id_ = 0;
   Membership membership_;
   bool is_connected_ = false;
+  std::mutex mutex_;  // guards the pointer, for kill(), and what follows
   std::unique_ptr<Communicator> comm_;
+  bool is_killed_ = false;
 };
 
 }  // namespace

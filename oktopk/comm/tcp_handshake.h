@@ -71,6 +71,7 @@ class ServerHandshake {
   TcpSession take() { return std::move(session_); }
   int fd() const { return session_.socket.fd(); }
   const std::string& address() const { return session_.address; }
+  void close_in_child() { session_.socket.close(); }
 
  private:
   void answer(const TcpIdentity& mine);

@@ -51,9 +51,10 @@ class TcpInbox {
     return free_ < std::max<std::size_t>(most_early_ / 4, 1) ? 0 : std::exchange(free_, 0);
   }
 
-  // Begins a message. CommError if it is early and beyond the credit.
+  // Begins a message. CommError if it is early and beyond the credit, or its sender has left the channel.
   void begin(std::uint64_t channel, std::uint64_t size) {
     Queue& queue = find(channel);
+    if (queue.left) fail<CommError>("sent a message in a channel that it has left");
     if (queue.posted.empty() && size > most_early_ - early_)
       fail<CommError>("sent ", size, " bytes before their receive was posted, beyond its credit");
     queue_ = &queue;
@@ -76,28 +77,31 @@ class TcpInbox {
   void advance(std::size_t count) {
     received_ += count;
     if (received_ < size_) return;
+    Queue& queue = *std::exchange(queue_, nullptr);
     if (slot_ != nullptr) {
       free_ += used_credit_ ? size_ : 0;
       finish(*std::exchange(slot_, nullptr), size_);
-    } else if (queue_->closed) {
+    } else if (queue.closed) {
       forget(size_);
-    } else if (!queue_->posted.empty()) {
+    } else if (!queue.posted.empty()) {
       forget(size_);
-      deliver(*queue_->posted.pop(), early_message_);
+      deliver(*queue.posted.pop(), early_message_);
     } else {
-      queue_->early.push(std::exchange(early_message_, {}));
+      queue.early.push(std::exchange(early_message_, {}));
     }
   }
 
-  // The peer has closed its end of the channel. CommError if somebody here waits for it.
+  // The peer has closed its end of the channel. CommError if somebody here waits for it, or its message is not over.
   void leave(std::uint64_t channel) {
     Queue& queue = find(channel);
+    if (queue_ == &queue) fail<CommError>("left a channel in the middle of a message");
     queue.left = true;
     if (!queue.posted.empty()) fail<CommError>("left while rank ", mine_, " waited for it");
     if (queue.closed) queues_.erase(channel);
   }
   // The peer has closed all channels.
   void leave_all() {
+    if (queue_ != nullptr) fail<CommError>("left in the middle of a message");
     left_all_ = true;
     for (auto& [channel, queue] : queues_) {
       queue.left = true;
@@ -120,6 +124,7 @@ class TcpInbox {
   // Forgets all receives: their buffers are not touched any more.
   void clear() {
     queues_.clear();
+    queue_ = nullptr;
     slot_ = nullptr;
   }
 
@@ -170,8 +175,8 @@ class TcpInbox {
   std::map<std::uint64_t, Queue> queues_;
   bool left_all_ = false;
 
-  // The message that is being received.
-  Queue* queue_ = nullptr;
+  // The message that is being received. No queue is forgotten before its message is over.
+  Queue* queue_ = nullptr;   // null: there is none
   TcpSlot* slot_ = nullptr;  // its receive; null: early_message_ takes it
   Bytes early_message_;
   std::size_t size_ = 0, received_ = 0;

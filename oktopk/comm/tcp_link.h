@@ -58,6 +58,7 @@ class TcpLink {
   // Neither side will say anything more.
   bool has_ended() const { return ended_; }
   void give_up() { ended_ = true; }
+  void close_in_child() { stream_.close(); }
 
   // Whether bytes went out or came in since the last call. A peer that has left is not missed.
   bool take_sent() { return std::exchange(sent_, false); }

@@ -25,6 +25,10 @@ class TcpListener {
       : socket_(std::move(socket)), identity_(std::move(identity)), refusals_(std::move(refusals)) {}
 
   const Socket& socket() const { return socket_; }
+  void close_in_child() {
+    socket_.close();
+    for (const auto& one : unproved_) one->close_in_child();
+  }
   const TcpIdentity& identity() const { return identity_; }
 
   void add_to(std::vector<pollfd>& entries) const {

@@ -41,20 +41,14 @@ Addresses resolve(const Endpoint& endpoint, int type, bool listens) {
 
 std::string error_text(int code) { return std::generic_category().message(code); }
 
-void set_nonblocking(int fd) {
-  fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-  fcntl(fd, F_SETFD, FD_CLOEXEC);
-}
-
 void set_option(int fd, int level, int option) {
   const int on = 1;
   setsockopt(fd, level, option, &on, sizeof on);
 }
 
 Socket new_socket(const addrinfo& address) {
-  Socket socket(::socket(address.ai_family, address.ai_socktype, address.ai_protocol));
+  Socket socket(::socket(address.ai_family, address.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, address.ai_protocol));
   if (!socket.is_open()) return socket;
-  set_nonblocking(socket.fd());
   if (address.ai_socktype == SOCK_STREAM) set_option(socket.fd(), IPPROTO_TCP, TCP_NODELAY);
   return socket;
 }
@@ -127,8 +121,10 @@ Endpoint parse_endpoint(const std::string& text) {
   return endpoint;
 }
 
-Socket::~Socket() {
-  if (fd_ >= 0) ::close(fd_);
+Socket::~Socket() { close(); }
+
+void Socket::close() {
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
 }
 
 Socket listen_at(const Endpoint& endpoint) {
@@ -146,9 +142,8 @@ Socket listen_at(const Endpoint& endpoint) {
 }
 
 Socket accept_from(const Socket& listener) {
-  Socket socket(::accept(listener.fd(), nullptr, nullptr));
+  Socket socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!socket.is_open()) return socket;
-  set_nonblocking(socket.fd());
   set_option(socket.fd(), IPPROTO_TCP, TCP_NODELAY);
   return socket;
 }
@@ -243,10 +238,10 @@ std::uint64_t host_identity() {
 
 WakePipe::WakePipe() {
   std::array<int, 2> ends{};
-  if (::pipe(ends.data()) != 0) fail<CommError>("tcp: cannot make a pipe: ", error_text(errno));
+  if (::pipe2(ends.data(), O_NONBLOCK | O_CLOEXEC) != 0)
+    fail<CommError>("tcp: cannot make a pipe: ", error_text(errno));
   read_ = Socket(ends[0]);
   write_ = Socket(ends[1]);
-  for (const int fd : ends) set_nonblocking(fd);
 }
 
 void WakePipe::wake() const {

@@ -41,6 +41,7 @@ class Socket {
 
   int fd() const { return fd_; }
   bool is_open() const { return fd_ >= 0; }
+  void close();
 
  private:
   int fd_ = -1;
@@ -76,6 +77,7 @@ class WakePipe {
   WakePipe();
   int fd() const { return read_.fd(); }
   void wake() const;
+  void close() { read_.close(), write_.close(); }
   void drain() const;
 
  private:

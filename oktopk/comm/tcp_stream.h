@@ -22,6 +22,8 @@ class TcpStream {
   explicit TcpStream(TcpSession session);
 
   int fd() const { return socket_.fd(); }
+  // Sends nothing.
+  void close() { socket_.close(); }
 
   // The number of bytes that were read; 0 when there are none now.
   std::size_t read(std::span<std::byte> bytes);

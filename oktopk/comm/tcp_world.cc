@@ -15,10 +15,21 @@ constexpr auto kSpinTime = std::chrono::microseconds(50);
 // The background thread keeps away from the sockets until no exchange has begun or ended for so long: a message that
 // woke it would cost a change of threads, and the lock.
 constexpr auto kQuietTime = std::chrono::milliseconds(2);
+// How often a thread that waits calls `look`.
+constexpr auto kLookTime = std::chrono::milliseconds(100);
 // Signs of life per `silence`.
 constexpr int kBeatsPerSilence = 8;
 
 }  // namespace
+
+std::shared_ptr<TcpWorld> TcpWorld::make(const TcpWorldOptions& options, std::vector<TcpSession> sessions) {
+  return {new TcpWorld(options, std::move(sessions)), [](TcpWorld* world) {
+            if (world->is_forked())
+              world->close_in_child();
+            else
+              delete world;
+          }};
+}
 
 TcpWorld::TcpWorld(const TcpWorldOptions& options, std::vector<TcpSession> sessions)
     : options_(options), last_beat_(Clock::now()) {
@@ -107,9 +118,15 @@ void TcpWorld::await(TcpOperation& operation) {
   ++waiters_;
   Clock::time_point active = Clock::now();
   const auto deadline = active + options_.timeout;
+  auto next_look = options_.look ? active + kLookTime : deadline;
   while (operation.open > 0 && !dead_) {
-    wait_once(lock, operation, active, deadline);
-    if (operation.open > 0 && !dead_ && Clock::now() >= deadline) time_out(operation);
+    wait_once(lock, operation, active, std::min(deadline, next_look));
+    if (operation.open == 0 || dead_) break;
+    const auto now = Clock::now();
+    if (now >= deadline) time_out(operation);
+    if (now < next_look || now >= deadline) continue;
+    next_look = now + kLookTime;
+    look(lock);
   }
   --waiters_;
   ++exchanges_;
@@ -156,6 +173,28 @@ void TcpWorld::time_out(const TcpOperation& operation) {
     if (slot.is_open) silent.push_back(slot.peer);
   const int first = *std::ranges::min_element(silent);
   die(first, text_of("rank ", options_.rank, ": ", no_answer(options_.timeout, std::move(silent))));
+}
+
+// Without the lock: the caller's function may take as long as it likes.
+void TcpWorld::look(Lock& lock) {
+  lock.unlock();
+  try {
+    options_.look();
+  } catch (...) {
+    lock.lock();
+    --waiters_;
+    die(options_.rank, text_of("rank ", options_.rank, " was interrupted"));
+    throw;
+  }
+  lock.lock();
+}
+
+// Threads of the parent may have held the lock, and changed everything but the descriptors.
+void TcpWorld::close_in_child() {
+  for (const auto& link : links_)
+    if (link != nullptr) link->close_in_child();
+  leader_.pipe.close();
+  background_.pipe.close();
 }
 
 void TcpWorld::kill(const std::string& reason) {

@@ -9,6 +9,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -16,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "oktopk/base/process_mark.h"
 #include "oktopk/comm/communicator.h"
 #include "oktopk/comm/tcp_frame.h"
 #include "oktopk/comm/tcp_link.h"
@@ -30,10 +32,13 @@ struct TcpWorldOptions {
   Communicator::Duration silence{};
   FrameTags tags;
   std::size_t early_bytes = 0;
+  std::function<void()> look;  // TcpOptions::look
 };
 
 class TcpWorld {
  public:
+  // In a child of fork() it stays in memory, and only its descriptors are closed.
+  static std::shared_ptr<TcpWorld> make(const TcpWorldOptions& options, std::vector<TcpSession> sessions);
   // sessions[r] is the connection with rank r; the own one is unused.
   TcpWorld(const TcpWorldOptions& options, std::vector<TcpSession> sessions);
   // Says goodbye, or why it died, and waits for at most kLinger until all peers have heard it.
@@ -45,6 +50,7 @@ class TcpWorld {
 
   int rank() const { return options_.rank; }
   Communicator::Duration timeout() const { return options_.timeout; }
+  bool is_forked() const { return mark_.is_forked(); }
   std::uint64_t host_of(int rank) const;
 
   // Starts the sends and receives of the slots. CommError if the world is dead.
@@ -55,6 +61,7 @@ class TcpWorld {
   void kill(const std::string& reason);
   // The communicator of this channel ends.
   void leave(std::uint64_t channel, const std::vector<int>& members);
+  void close_in_child();
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -86,12 +93,14 @@ class TcpWorld {
   // `active`: when the wait began, or something came or went.
   void wait_once(Lock& lock, const TcpOperation& operation, Clock::time_point& active, Clock::time_point deadline);
   void time_out(const TcpOperation& operation);
+  void look(Lock& lock);
   [[noreturn]] void throw_dead() const;
 
   void run_background();
   void beat();
   bool has_ended() const;
 
+  const ProcessMark mark_;
   const TcpWorldOptions options_;
   std::vector<std::unique_ptr<TcpLink>> links_;  // by rank; null for this one
 

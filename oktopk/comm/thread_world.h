@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "oktopk/base/error.h"
+#include "oktopk/base/process_mark.h"
 #include "oktopk/comm/communicator.h"
 #include "oktopk/comm/transport_support.h"
 
@@ -44,6 +45,13 @@ class ThreadWorld {
     std::vector<Slot> slots;  // does not grow while in flight
   };
 
+  // In a child of fork() it stays: threads that are not there may hold its locks for ever.
+  static std::shared_ptr<ThreadWorld> make(int size, Communicator::Duration timeout) {
+    return {new ThreadWorld(size, timeout), [](ThreadWorld* world) {
+              if (!world->is_forked()) delete world;
+            }};
+  }
+
   ThreadWorld(int size, Communicator::Duration timeout)
       : P_(size),
         timeout_(std::min(timeout, kLongestTimeout)),
@@ -53,6 +61,7 @@ class ThreadWorld {
   int size() const { return P_; }
   Communicator::Duration timeout() const { return timeout_; }
   bool is_dead() const { return dead_.load(); }
+  bool is_forked() const { return mark_.is_forked(); }
 
   // The rank that killed the world; -1 while it lives.
   int killer() {
@@ -137,7 +146,7 @@ class ThreadWorld {
     if (is_dead()) fail<CommError>("threads: split: the world is dead: ", reason_);
     NewPart& part = new_parts_[{turn, members.front()}];
     if (part.world == nullptr) {
-      part.world = std::make_shared<ThreadWorld>(static_cast<int>(members.size()), timeout_);
+      part.world = make(static_cast<int>(members.size()), timeout_);
       std::erase_if(parts_, [](const auto& old) { return old.expired(); });
       parts_.push_back(part.world);
     }
@@ -262,6 +271,7 @@ class ThreadWorld {
     return false;
   }
 
+  const ProcessMark mark_;
   const int P_;
   const Communicator::Duration timeout_;
   std::vector<Channel> channels_;

@@ -19,6 +19,8 @@ class ThreadCommunicator final : public Communicator {
   ThreadCommunicator(std::shared_ptr<ThreadWorld> world, int rank) : world_(std::move(world)), rank_(rank) {}
 
   ~ThreadCommunicator() override {
+    if (is_forked()) return;
+    expel();
     operations_.for_each_taken([&](std::uint64_t ticket) { ThreadCommunicator::abandon(ticket); });
     world_->leave(rank_);
   }
@@ -54,10 +56,14 @@ class ThreadCommunicator final : public Communicator {
   }
 
   void abandon(std::uint64_t ticket) noexcept override {
-    world_->kill(rank_, "rank " + std::to_string(rank_) + " abandoned an exchange");
+    kill();
     world_->withdraw(operations_[ticket]);
     operations_.give_back(ticket);
   }
+  void kill() noexcept override {
+    if (!is_forked()) world_->kill(rank_, "rank " + std::to_string(rank_) + " abandoned an exchange");
+  }
+  bool is_forked() const override { return world_->is_forked(); }
 
  private:
   std::shared_ptr<ThreadWorld> world_;
@@ -69,7 +75,7 @@ class ThreadCommunicator final : public Communicator {
 std::shared_ptr<ThreadWorld> new_world(int P, Communicator::Duration timeout) {
   require(P >= 1, "threads: a world of size ", P, ", must be at least 1");
   require(timeout > Communicator::Duration::zero(), "threads: the timeout must be positive");
-  return std::make_shared<ThreadWorld>(P, timeout);
+  return ThreadWorld::make(P, timeout);
 }
 
 std::vector<std::unique_ptr<Communicator>> make_ranks(const std::shared_ptr<ThreadWorld>& world) {

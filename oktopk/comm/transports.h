@@ -172,6 +172,9 @@ struct TcpOptions {
   // Messages that come before their receive are kept up to so many bytes per peer; then that peer has to wait.
   std::size_t early_bytes = std::size_t{64} << 20;
   std::shared_ptr<RefusalLog> refusals;  // may be null: connections that were dropped while the ranks gathered
+  // Called about ten times a second by a thread that waits in an exchange: whatever it throws ends the wait, and the
+  // world. A program asks there whether its user wants it to stop. May be empty.
+  std::function<void()> look;
 };
 
 // This rank of the world. Collective. UsageError names an option that breaks its rule; CommError names the ranks that

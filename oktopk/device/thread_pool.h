@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fork and join: run(parts, f) calls f(0), ..., f(parts - 1) on the calling thread and on workers that sleep in
-// between. Nothing is allocated per run. Belongs to one thread at a time.
+// between. Nothing is allocated per run. Belongs to one thread at a time. In a child of fork() there are no workers,
+// and the caller does their parts.
 #pragma once
 
 #include <barrier>
@@ -10,6 +11,8 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "oktopk/base/process_mark.h"
 
 namespace oktopk {
 
@@ -39,9 +42,13 @@ class ThreadPool {
     if (parts == 0) return;
     task_ = std::ref(f);
     parts_ = parts;
-    meeting_.arrive_and_wait();  // workers begin
-    call(0);
-    meeting_.arrive_and_wait();  // all have finished
+    if (mark_.is_forked()) {
+      for (std::size_t part = 0; part < parts; ++part) call(part);
+    } else {
+      meeting_.arrive_and_wait();  // workers begin
+      call(0);
+      meeting_.arrive_and_wait();  // all have finished
+    }
     std::exception_ptr first;
     for (std::exception_ptr& error : errors_)
       if (const std::exception_ptr thrown = std::exchange(error, nullptr); !first) first = thrown;
@@ -67,11 +74,13 @@ class ThreadPool {
   }
 
   void stop() {
+    if (mark_.is_forked()) return leak(std::move(workers_));
     parts_ = 0;
     meeting_.arrive_and_wait();
     for (std::thread& worker : workers_) worker.join();
   }
 
+  const ProcessMark mark_;
   std::barrier<> meeting_;
   std::function<void(std::size_t)> task_;
   std::size_t parts_ = 0;                   // 0: the workers end

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "oktopk/base/error.h"
+#include "oktopk/base/process_mark.h"
 #include "oktopk/reduce/fusion.h"
 #include "oktopk/reduce/notes.h"
 #include "oktopk/reduce/ordered_worker.h"
@@ -87,7 +88,10 @@ BucketedReducer::BucketedReducer(Communicator& comm, const std::vector<std::uint
 }
 
 BucketedReducer::~BucketedReducer() {
-  if (!worker_->stop()) comm_.kill();
+  if (worker_->is_forked())
+    leak(std::move(worker_));
+  else if (!worker_->stop())
+    comm_.kill();
 }
 
 std::size_t BucketedReducer::exchanged() const { return worker_->done(); }
@@ -105,6 +109,8 @@ BucketedReducer::Exchange BucketedReducer::of_slices(Gradient gradient, float sc
 }
 
 void BucketedReducer::launch(Exchange exchange) {
+  require(!worker_->is_forked(), "bucketed reducer: this process was forked from rank ", comm_.rank(),
+          ": make the BucketedReducer in the process that uses it");
   if (!broken_.empty()) fail<CommError>("bucketed reducer: an earlier step failed for good: ", broken_);
   const std::lock_guard lock(mutex_);
   require(!in_flight_, "bucketed reducer: a step is in flight: wait() ends it");

@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "oktopk/base/process_mark.h"
+
 namespace oktopk {
 
 class OrderedWorker {
@@ -32,6 +34,9 @@ class OrderedWorker {
   // tasks are released.
   void finish();
 
+  // Whether this is a child of fork(), which has no such thread. stop() and the destructor must not be called there.
+  bool is_forked() const { return mark_.is_forked(); }
+
   // Tasks of this run that came to their end without an exception.
   std::size_t done() const;
   // Ends the thread after the task that it is in. Returns whether the run was over.
@@ -41,6 +46,7 @@ class OrderedWorker {
   void work();
   bool is_over() const { return next_ == needs_.size(); }
 
+  const ProcessMark mark_;
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable wake_, over_;
   Task task_;

@@ -14,6 +14,7 @@
 #include "oktopk/comm/transport_support.h"
 #include "oktopk/comm/transports.h"
 #include "oktopk/trace/trace.h"
+#include "python/src/gil.h"
 #include "python/src/module.h"
 #include "python/src/python_communicator.h"
 #include "python/src/signal_dumps.h"
@@ -34,21 +35,20 @@ using Weights = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::
 
 void check_equal_floats(Communicator& comm, const Weights& values, std::uint64_t step, const std::string& what) {
   Workspace work;
-  const nb::gil_scoped_release free;
+  const WithoutGil free;
   check_equal(comm, what, std::as_bytes(std::span<const float>(values.data(), values.size())), step, work);
 }
 
 void bind_flight(nb::module_& m) {
   nb::class_<FlightRecorder>(m, "FlightRecorder", "The last operations of a rank (docs/observability.md).")
-      .def("to_json", &FlightRecorder::to_json, nb::call_guard<nb::gil_scoped_release>())
-      .def("write", &FlightRecorder::write, "file"_a, nb::call_guard<nb::gil_scoped_release>(),
-           "A dump, for `oktopk doctor`.")
+      .def("to_json", &FlightRecorder::to_json, nb::call_guard<WithoutGil>())
+      .def("write", &FlightRecorder::write, "file"_a, nb::call_guard<WithoutGil>(), "A dump, for `oktopk doctor`.")
       .def("note_error", &FlightRecorder::note_error, "text"_a, "The first error stays in the dumps.")
       .def_prop_ro("idle_seconds", &FlightRecorder::idle_seconds, "Since a step ended; negative: none has.");
   nb::class_<SignalDumps>(m, "SignalDumps", "Writes dumps into a folder when a signal comes.")
       .def(nb::init<std::string, int>(), "folder"_a, "signal"_a)
-      .def("watch", &SignalDumps::watch, "recorder"_a, nb::call_guard<nb::gil_scoped_release>())
-      .def("close", &SignalDumps::close, nb::call_guard<nb::gil_scoped_release>(), "The signal has its old meaning.");
+      .def("watch", &SignalDumps::watch, "recorder"_a, nb::call_guard<WithoutGil>())
+      .def("close", &SignalDumps::close, nb::call_guard<WithoutGil>(), "The signal has its old meaning.");
   m.def("check_equal", &check_equal_floats, "comm"_a, "values"_a, "step"_a = 0, "what"_a = "weights",
         "Collective: UsageError on every rank, which names the ranks that differ from the majority, unless the float32 "
         "values are the same bits on all ranks.");
@@ -65,11 +65,11 @@ void bind_comm(nb::module_& m) {
       .def_prop_ro(
           "timeout", [](const Communicator& c) { return in_seconds(c.timeout()); },
           "Seconds after which a wait gives up with CommError.")
-      .def("split", &Communicator::split, "color"_a, "key"_a = 0, nb::call_guard<nb::gil_scoped_release>(),
+      .def("split", &Communicator::split, "color"_a, "key"_a = 0, nb::call_guard<WithoutGil>(),
            "Collective: ranks of one color form a new communicator, ordered by (key, rank).")
       .def_prop_ro(
           "flight", [](Communicator& c) { return c.flight(); }, "The record of the last operations.")
-      .def("kill", &Communicator::kill, nb::call_guard<nb::gil_scoped_release>(),
+      .def("kill", &Communicator::kill, nb::call_guard<WithoutGil>(),
            "Leaves the communicator dead, for a caller who cannot go on.");
 
   nb::class_<PythonCommunicator, Communicator>(m, "PythonCommunicator",
@@ -83,7 +83,7 @@ void bind_comm(nb::module_& m) {
       .def_prop_ro("dropped", &Trace::dropped, "Events that came when the trace was full.")
       .def("to_json", &Trace::to_json)
       .def("write", &Trace::write, "file"_a, "One JSON file, to open at ui.perfetto.dev.");
-  m.def("gather_trace", &gather_trace, "comm"_a, "trace"_a, nb::call_guard<nb::gil_scoped_release>(),
+  m.def("gather_trace", &gather_trace, "comm"_a, "trace"_a, nb::call_guard<WithoutGil>(),
         "Collective: rank 0's trace gets the events of all ranks.");
 
   m.def("thread_world", &thread_world, "size"_a, "timeout"_a = 60.0,

@@ -7,16 +7,20 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
-#include <array>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "oktopk/comm/elastic_world.h"
 #include "oktopk/comm/flight.h"
 #include "oktopk/comm/transports.h"
 #include "oktopk/reduce/elastic_reducer.h"
+#include "python/src/gil.h"
 #include "python/src/module.h"
 #include "python/src/native_messages.h"
 #include "python/src/reducers.h"
@@ -26,6 +30,8 @@ using nb::literals::operator""_a;
 
 namespace oktopk::python {
 namespace {
+
+constexpr auto kElasticLeaveTime = std::chrono::seconds(5);
 
 class PyElasticReducer;
 
@@ -38,9 +44,17 @@ class PyElasticWorld {
     if (world_ == nullptr) fail<CommError>("elastic world: it is closed");
     return *world_;
   }
+  // Ends the calls of other threads in the reducer, and waits for them, for a limited time.
   void close();
+  void kill() const noexcept {
+    if (world_ != nullptr) world_->kill();
+  }
+  void close_in_child() const noexcept {
+    if (world_ != nullptr) world_->close_in_child();
+  }
 
   PyElasticReducer* reducer = nullptr;  // at most one: the members count its steps
+  std::atomic<int> users = 0;           // threads in its calls
 
  private:
   std::unique_ptr<ElasticWorld> world_;
@@ -80,11 +94,12 @@ class PyElasticReducer final : public PySynchroniser {
     require(world.reducer == nullptr, "elastic reducer: this world has a reducer already; make one world for each");
     require(!read_group_size(options), "elastic reducer: group_size, but elastic steps are exchanged by all members");
     const ReducerOptions read = read_options(options);
-    const nb::gil_scoped_release free;  // a member that joins waits here
+    const WithoutGil free;  // a member that joins waits here
     auto made = std::make_unique<ElasticReducer>(world.get(), checked_n(n), read, hooks());
     elastic_ = made.get();
     sync_ = std::move(made);
     world.reducer = this;
+    count_users(world.users);
   }
   ~PyElasticReducer() override {
     if (world_.reducer == this) world_.reducer = nullptr;
@@ -107,7 +122,7 @@ class PyElasticReducer final : public PySynchroniser {
  private:
   template <class Act>
   auto ask(const Act& act) {
-    const nb::gil_scoped_acquire gil;
+    const WithGil gil;
     try {
       return act();
     } catch (...) {
@@ -157,8 +172,17 @@ PyType_Slot slots[] = {
     {Py_tp_traverse, reinterpret_cast<void*>(traverse)}, {Py_tp_clear, reinterpret_cast<void*>(clear)}, {0, nullptr}};
 
 void PyElasticWorld::close() {
+  {
+    const WithoutGil free;
+    const auto end = std::chrono::steady_clock::now() + kElasticLeaveTime;
+    while (users > 0 && std::chrono::steady_clock::now() < end) {
+      world_->kill();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  if (users > 0) return;  // a thread waits for the arbiter: its memory stays
   if (reducer != nullptr) reducer->drop();
-  const nb::gil_scoped_release free;
+  const WithoutGil free;
   world_.reset();
 }
 
@@ -177,7 +201,8 @@ std::unique_ptr<PyElasticWorld> join_tcp(const std::string& rendezvous, const st
   options.tcp.timeout = duration_of(timeout);
   options.tcp.join_timeout = duration_of(join_timeout);
   options.tcp.silence = duration_of(silence);
-  const nb::gil_scoped_release free;
+  options.tcp.look = look_for_signals;
+  const WithoutGil free;
   return std::make_unique<PyElasticWorld>(make_tcp_elastic_world(options));
 }
 
@@ -185,7 +210,7 @@ std::unique_ptr<RendezvousServer> serve(const std::string& listen, const std::st
                                         bool encrypt, double grace) {
   const RendezvousServerOptions options{
       .listen = listen, .secret = secret, .job = job, .encrypt = encrypt, .grace = duration_of(grace)};
-  const nb::gil_scoped_release free;
+  const WithoutGil free;
   return std::make_unique<RendezvousServer>(options);
 }
 
@@ -214,11 +239,12 @@ void bind_server(nb::module_& m) {
           "refusals", [](const PyServer& s) { return s.get().refusals().count(); },
           "Connections that were dropped, for a wrong secret for example.")
       .def(
-          "close", [](PyServer& s) { s.server.reset(); }, nb::call_guard<nb::gil_scoped_release>());
+          "close", [](PyServer& s) { s.server.reset(); }, nb::call_guard<WithoutGil>());
 }
 
 void bind_world(nb::module_& m) {
-  nb::class_<PyElasticWorld>(m, "ElasticWorld", "A member of a job whose ranks change (docs/elastic_pytorch.md).")
+  nb::class_<PyElasticWorld>(m, "ElasticWorld", nb::is_weak_referenceable(),
+                             "A member of a job whose ranks change (docs/elastic_pytorch.md).")
       .def_prop_ro("rank", [](const PyElasticWorld& w) { return w.get().comm().rank(); })
       .def_prop_ro("size", [](const PyElasticWorld& w) { return w.get().comm().size(); })
       .def_prop_ro("epoch", [](const PyElasticWorld& w) { return w.get().membership().epoch; })
@@ -231,11 +257,13 @@ void bind_world(nb::module_& m) {
           "check_equal",
           [](const PyElasticWorld& w, const HostFloats& values) {
             Workspace work;
-            const nb::gil_scoped_release free;
+            const WithoutGil free;
             check_equal(w.get().comm(), "weights", std::as_bytes(std::span<const float>(values.data(), values.size())),
                         0, work);
           },
           "values"_a, "Collective: UsageError unless they are the same bits on all members.")
+      .def("kill", &PyElasticWorld::kill, nb::call_guard<WithoutGil>(), "From any thread: ends the exchanges of all.")
+      .def("close_in_child", &PyElasticWorld::close_in_child, "In a child of fork(): closes the inherited descriptors.")
       .def("close", &PyElasticWorld::close, "Says goodbye to the other members. Steps are not possible afterwards.");
   m.def("tcp_elastic_world", &join_tcp, "rendezvous"_a, "secret"_a, "least"_a = 1, "encrypt"_a = false,
         "interface"_a = "", "job"_a = "", "timeout"_a = 60.0, "join_timeout"_a = 60.0, "silence"_a = 10.0,

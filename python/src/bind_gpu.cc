@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "python/src/gil.h"
 #include "python/src/reducers.h"
 
 namespace nb = nanobind;
@@ -38,7 +39,7 @@ void bind_resident(ReducerClass& c) {
           [](PyReducer& r, std::uintptr_t gradient, std::uint32_t type, float scale, std::uintptr_t messages,
              std::uintptr_t stream) {
             const Gradient input(at<const void>(gradient), r.sync().n(), checked_type(type));
-            const nb::gil_scoped_release free;  // before its first step the ranks compare their options
+            const WithoutGil free;  // before its first step the ranks compare their options
             r.gpu_steps().send(input, scale, at<std::uint32_t>(messages), at<void>(stream));
           },
           "gradient"_a, "type"_a, "scale"_a, "messages"_a, "stream"_a,
@@ -65,7 +66,7 @@ void bind_resident(ReducerClass& c) {
           "resident_state",
           [](PyReducer& r) {
             const GpuReport report = [&] {
-              const nb::gil_scoped_release free;
+              const WithoutGil free;
               return r.gpu_steps().report();
             }();
             nb::dict state;
@@ -84,13 +85,12 @@ void bind_gpu(nb::module_& m, ReducerClass& c) {
       m, "CudaDevice",
       "An NVIDIA GPU with the scratch memory of its kernels, which one thread at a time may use. DeviceError "
       "where the GPU, its driver or liboktopk_cuda.so is missing.")
-      .def(nb::init<int, const std::string&>(), "ordinal"_a, "library"_a = "",
-           nb::call_guard<nb::gil_scoped_release>());
+      .def(nb::init<int, const std::string&>(), "ordinal"_a, "library"_a = "", nb::call_guard<WithoutGil>());
   c.def("give_on_gpu", &PyReducer::give_on_gpu, "address"_a, "stream"_a,
         "give_unsent() with n floats in the memory of that GPU. Does not look whether they are finite.");
   c.def(
        "use_device", [](PyReducer& r, const PyGpu& gpu) { r.use_device(gpu.device); }, "device"_a,
-       nb::call_guard<nb::gil_scoped_release>(),
+       nb::call_guard<WithoutGil>(),
        "Moves all that is of length n to this GPU; nothing else changes. All ranks must do it together.")
       .def(
           "step_on_gpu", &PyReducer::step_on_gpu, "address"_a, "n"_a, "type"_a, "scale"_a, "stream"_a,

@@ -13,6 +13,7 @@
 #include "oktopk/optim/interval_clock.h"
 #include "oktopk/optim/tensor_step.h"
 #include "python/src/arrays.h"
+#include "python/src/gil.h"
 #include "python/src/module.h"
 
 namespace nb = nanobind;
@@ -87,7 +88,7 @@ class LazyGroup {
     for (const TensorState& tensor : tensors) most = std::max(most, tensor.steps);
     step.first = first_.up_to(step.beta1, most);
     step.second = second_.up_to(step.beta2, most);
-    const nb::gil_scoped_release free;
+    const WithoutGil free;
     adam_step(tensors, step, threads, part);
   }
 
@@ -98,13 +99,13 @@ class LazyGroup {
                  .nesterov = nb::cast<bool>(options["nesterov"]),
                  .clock = view(options)};
     step.powers = first_.up_to(step.momentum, step.clock.now);
-    const nb::gil_scoped_release free;
+    const WithoutGil free;
     sgd_step(tensors, step, threads);
   }
 
   void pay_decay(const nb::list& rows, std::size_t threads) const {
     const std::vector<TensorState> tensors = as_tensors(rows);
-    const nb::gil_scoped_release free;
+    const WithoutGil free;
     oktopk::pay_decay(tensors, clock_.totals().data(), threads);
   }
 
@@ -130,7 +131,7 @@ std::int64_t bad_indices(const nb::list& lists) {
     const auto* indices = reinterpret_cast<const std::int64_t*>(static_cast<std::uintptr_t>(at));
     tensors.push_back({.size = size, .indices = indices, .count = count});
   }
-  const nb::gil_scoped_release free;
+  const WithoutGil free;
   return find_bad_indices(tensors);
 }
 

@@ -9,6 +9,7 @@
 
 #include <tuple>
 
+#include "python/src/gil.h"
 #include "python/src/module.h"
 #include "python/src/reducers.h"
 
@@ -55,14 +56,14 @@ void bind_saving(nb::class_<PySynchroniser>& c) {
       .def(
           "load",
           [](PySynchroniser& r, const nb::bytes& state) {
-            const nb::gil_scoped_release free;
+            const WithoutGil free;
             r.sync().load(as_span(state));
           },
           "state"_a, "Collective: continues from what this rank saved, bit by bit.")
       .def(
           "load_all",
           [](PySynchroniser& r, const std::vector<nb::bytes>& states) {
-            const nb::gil_scoped_release free;
+            const WithoutGil free;
             r.sync().load_all(states.size(), [&](std::size_t rank) { return as_span(states[rank]); });
           },
           "states"_a,
@@ -75,7 +76,7 @@ void bind_tentative(ReducerClass& c) {
         "Collective: a step that commit() makes final, or roll_back() takes back, also after propose() raised. After "
         "roll_back() the gradient stays a part of the next proposed step, whose own gradient is then not added.")
       .def(
-          "commit", [](PyReducer& r) { r.tentative().commit(); }, nb::call_guard<nb::gil_scoped_release>(),
+          "commit", [](PyReducer& r) { r.tentative().commit(); }, nb::call_guard<WithoutGil>(),
           "All ranks must commit a step, or all must roll it back.")
       .def(
           "roll_back",
@@ -83,25 +84,25 @@ void bind_tentative(ReducerClass& c) {
             r.drop_update();
             r.tentative().roll_back();
           },
-          nb::call_guard<nb::gil_scoped_release>())
+          nb::call_guard<WithoutGil>())
       .def_prop_ro(
           "is_open", [](const PyReducer& r) { return r.own() != nullptr && r.own()->is_open(); },
           "propose() was called, and neither of the other two.")
-      .def("move_to", &PyReducer::move_to, "comm"_a, nb::keep_alive<1, 2>(), nb::call_guard<nb::gil_scoped_release>(),
+      .def("move_to", &PyReducer::move_to, "comm"_a, nb::keep_alive<1, 2>(), nb::call_guard<WithoutGil>(),
            "Goes on with other ranks: unsent values and the place in the schedules stay. All ranks must do it "
            "together.");
 }
 
 void bind_unsent(ReducerClass& c) {
   c.def("forget", &PyReducer::forget, "Drops what was not applied yet. All ranks should do it together.")
-      .def("keep_snapshot", &PyReducer::keep_snapshot, nb::call_guard<nb::gil_scoped_release>(),
+      .def("keep_snapshot", &PyReducer::keep_snapshot, nb::call_guard<WithoutGil>(),
            "Remembers all that a step changes, for go_back().")
-      .def("go_back", &PyReducer::go_back, nb::call_guard<nb::gil_scoped_release>(),
+      .def("go_back", &PyReducer::go_back, nb::call_guard<WithoutGil>(),
            "Undoes the steps since keep_snapshot(). All ranks must do it together.")
       .def(
           "take_unsent",
           [](PyReducer& r, const HostFloats& out) {
-            const nb::gil_scoped_release free;
+            const WithoutGil free;
             r.take_unsent({out.data(), out.size()});
           },
           "out"_a.noconvert(),
@@ -109,7 +110,7 @@ void bind_unsent(ReducerClass& c) {
       .def(
           "give_unsent",
           [](PyReducer& r, const HostFloats& values) {
-            const nb::gil_scoped_release free;
+            const WithoutGil free;
             r.give_unsent({values.data(), values.size()});
           },
           "values"_a, "Adds n values to what is unsent on this rank.")
@@ -142,7 +143,7 @@ void bind_external(ReducerClass& c) {
   c.def(
        "prepare",
        [](PyReducer& r, const ExternalSeconds& measured) {
-         const nb::gil_scoped_release free;
+         const WithoutGil free;
          if (!measured) return r.reducer().prepare();
          return r.reducer().prepare(ExternalPrice{measured->first, measured->second});
        },
@@ -151,7 +152,7 @@ void bind_external(ReducerClass& c) {
        "caller, with external_dense, may make it himself. measured: (seconds, seconds per byte) of "
        "his, wanted where is_calibration_due.")
       .def(
-          "prepare_flush", [](PyReducer& r) { r.reducer().prepare_flush(); }, nb::call_guard<nb::gil_scoped_release>(),
+          "prepare_flush", [](PyReducer& r) { r.reducer().prepare_flush(); }, nb::call_guard<WithoutGil>(),
           "Collective: the same before a flush.")
       .def_prop_ro("is_calibration_due", [](const PyReducer& r) { return state_of(r.reducer()).is_calibration_due(); })
       .def_prop_ro(
@@ -165,7 +166,7 @@ void bind_external(ReducerClass& c) {
           "seconds"_a, "bytes"_a, "skipped"_a = false, "is_flush"_a = false,
           "The caller has made the step that prepare() announced.")
       .def(
-          "fail_external", [](PyReducer& r) { r.reducer().fail_external(); }, nb::call_guard<nb::gil_scoped_release>(),
+          "fail_external", [](PyReducer& r) { r.reducer().fail_external(); }, nb::call_guard<WithoutGil>(),
           "The caller's own step failed half-way.");
 }
 
@@ -205,8 +206,8 @@ void bind_reducer(nb::module_& m) {
   nb::class_<PySynchroniser> synchroniser(m, "Synchroniser", "Synchronises one flat gradient per step.");
   synchroniser.def_prop_ro("n", [](const PySynchroniser& r) { return r.sync().n(); })
       .def_prop_ro(
-          "unsent_norm", [](const PySynchroniser& r) { return r.sync().unsent_norm(); },
-          nb::call_guard<nb::gil_scoped_release>(), "Norm of the residual and owner memory of this rank; O(n).");
+          "unsent_norm", [](const PySynchroniser& r) { return r.sync().unsent_norm(); }, nb::call_guard<WithoutGil>(),
+          "Norm of the residual and owner memory of this rank; O(n).");
   bind_steps(synchroniser);
   bind_saving(synchroniser);
 
@@ -255,7 +256,7 @@ void bind_reducer(nb::module_& m) {
       .def(nb::init<Communicator&, std::vector<Index>, const nb::dict&, const std::string&, std::size_t>(), "comm"_a,
            "tensors"_a, "options"_a, "fusion"_a, "bucket_values"_a, nb::keep_alive<1, 2>())
       .def("begin", &PyBucketedReducer::begin, "gradient"_a, "scale"_a = 1.0F, "Collective: begins a step.")
-      .def("ready", &PyBucketedReducer::ready, "tensor"_a, nb::call_guard<nb::gil_scoped_release>(),
+      .def("ready", &PyBucketedReducer::ready, "tensor"_a, nb::call_guard<WithoutGil>(),
            "The values of this tensor are final. From any thread.")
       .def("wait", &PyBucketedReducer::wait, "Collective: ends the step.")
       .def_prop_ro("buckets", &PyBucketedReducer::buckets, "(first tensor, end) of each bucket, as they are exchanged.")

@@ -10,6 +10,7 @@
 
 #include "oktopk/comm/transport_support.h"
 #include "oktopk/comm/transports.h"
+#include "python/src/gil.h"
 #include "python/src/native_messages.h"
 
 namespace nb = nanobind;
@@ -18,10 +19,12 @@ using nb::literals::operator""_a;
 namespace oktopk::python {
 namespace {
 
+constexpr auto kLeaveTime = std::chrono::seconds(5);
+
 // With the GIL; an exception from Python becomes a CommError.
 template <class Act>
 auto ask(const char* what, const Act& act) {
-  const nb::gil_scoped_acquire gil;
+  const WithGil gil;
   std::string raised;
   try {
     return act();
@@ -64,11 +67,53 @@ std::unique_ptr<NativeMessages> tcp_messages(int rank, int size, nb::handle set,
   options.timeout = duration_of(timeout);
   options.join_timeout = duration_of(join_timeout);
   options.silence = duration_of(silence);
-  const nb::gil_scoped_release no_gil;
+  options.look = look_for_signals;
+  const WithoutGil no_gil;
   return std::make_unique<NativeMessages>(make_tcp_world(options));
 }
 
 }  // namespace
+
+NativeMessages::Use::Use(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {
+  const std::lock_guard lock(shared_->mutex);
+  comm_ = shared_->comm;
+  if (comm_ == nullptr) fail<CommError>("tcp: the communicator is closed");
+  ++shared_->users;
+}
+
+NativeMessages::Use::~Use() {
+  comm_.reset();
+  const std::lock_guard lock(shared_->mutex);
+  --shared_->users;
+  shared_->left.notify_all();
+}
+
+std::shared_ptr<Communicator> NativeMessages::held() const {
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->comm;
+}
+
+void NativeMessages::abandon(std::uint64_t ticket) const noexcept {
+  if (const auto comm = held()) comm->abandon(ticket);
+}
+
+void NativeMessages::kill() const noexcept {
+  if (const auto comm = held()) comm->kill();
+}
+
+void NativeMessages::close() const {
+  std::unique_lock lock(shared_->mutex);
+  const std::shared_ptr<Communicator> comm = std::exchange(shared_->comm, nullptr);
+  if (shared_->users == 0 || comm == nullptr) return lock.unlock();
+  comm->kill();
+  shared_->left.wait_for(lock, kLeaveTime, [&] { return shared_->users == 0; });
+  lock.unlock();  // whoever is still inside ends the communicator when it leaves
+}
+
+// Without the lock, which a thread of the parent may have held.
+void NativeMessages::close_in_child() const noexcept {
+  if (shared_->comm != nullptr) shared_->comm->close_in_child();
+}
 
 Communicator::Duration duration_of(double seconds) {
   require(seconds > 0, "tcp: timeout = ", seconds, " s, but it must be positive");
@@ -77,16 +122,20 @@ Communicator::Duration duration_of(double seconds) {
 }
 
 void bind_native_messages(nb::module_& m) {
-  nb::class_<NativeMessages>(m, "NativeMessages", "Moves the messages of a transport without Python.")
-      .def_prop_ro("transport", [](const NativeMessages& n) { return std::string(n.comm().transport()); })
+  nb::class_<NativeMessages>(m, "NativeMessages", nb::is_weak_referenceable(),
+                             "Moves the messages of a transport without Python.")
+      .def_prop_ro("transport", [](const NativeMessages& n) { return std::string(n.use()->transport()); })
       .def(
           "split",
           [](const NativeMessages& n, int color, int key) {
-            return std::make_unique<NativeMessages>(n.comm().split(color, key));
+            return std::make_unique<NativeMessages>(n.use()->split(color, key));
           },
-          "color"_a, "key"_a, nb::call_guard<nb::gil_scoped_release>())
-      .def("close", &NativeMessages::close, nb::call_guard<nb::gil_scoped_release>(),
-           "Says goodbye to the peers; the communicator cannot be used any more.");
+          "color"_a, "key"_a, nb::call_guard<WithoutGil>())
+      .def("close", &NativeMessages::close, nb::call_guard<WithoutGil>(),
+           "Says goodbye to the peers; the communicator cannot be used any more.")
+      .def("kill", &NativeMessages::kill, nb::call_guard<WithoutGil>(), "From any thread: ends the exchanges of all.")
+      .def("close_in_child", &NativeMessages::close_in_child,
+           "In a child of fork(): closes the inherited descriptors.");
   m.def("tcp_available", &tcp_available, "Whether this build has transport tcp.");
   m.def("make_random_secret", &make_random_secret);
   m.def("tcp_messages", &tcp_messages, "rank"_a, "size"_a, "set"_a, "get"_a, "secret"_a, "job"_a, "interface"_a = "",

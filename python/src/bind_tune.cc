@@ -14,6 +14,7 @@
 #include "oktopk/reduce/density.h"
 #include "oktopk/reduce/reducer.h"
 #include "oktopk/tune/candidates.h"
+#include "python/src/gil.h"
 #include "python/src/module.h"
 #include "python/src/options.h"
 
@@ -108,8 +109,7 @@ void bind_tune(nb::module_& m) {
                std::to_string(1e3 * c.seconds) + " ms>";
       });
 
-  m.def("calibrate", &measure, "comm"_a, "budget"_a = 0.15, "ranks_per_host"_a = 1,
-        nb::call_guard<nb::gil_scoped_release>(),
+  m.def("calibrate", &measure, "comm"_a, "budget"_a = 0.15, "ranks_per_host"_a = 1, nb::call_guard<WithoutGil>(),
         "Collective: measures the network and the processor in about `budget` seconds. ranks_per_host > 1: also the "
         "network between the first ranks of the hosts, for group_size.");
   m.def("explain", &explain, "n"_a, "density"_a, "ranks"_a, "profile"_a, "coarsest"_a = "bf16", "overrides"_a = "",

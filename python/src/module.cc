@@ -4,6 +4,7 @@
 #include "python/src/module.h"
 
 #include "oktopk/base/error.h"
+#include "python/src/gil.h"
 #include "python/src/native_messages.h"
 
 namespace nb = nanobind;
@@ -17,6 +18,7 @@ NB_MODULE(_core, m) {
   nb::exception<oktopk::UsageError>(m, "UsageError", PyExc_ValueError);
   nb::exception<oktopk::CommError>(m, "CommError", PyExc_RuntimeError);
   nb::exception<oktopk::DeviceError>(m, "DeviceError", PyExc_RuntimeError);
+  oktopk::python::bind_ends(m);
   oktopk::python::bind_comm(m);
   oktopk::python::bind_native_messages(m);
   oktopk::python::bind_tune(m);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "python/src/options.h"
+#include "python/src/gil.h"
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
@@ -76,11 +77,15 @@ struct CheckedWeights {
     if (!PyCallable_Check(x.ptr())) throw nb::cast_error();
     const std::shared_ptr<CheckedWeights> kept(new CheckedWeights{nb::borrow<nb::callable>(x)},
                                                [](CheckedWeights* all) {
-                                                 const nb::gil_scoped_acquire gil;
-                                                 delete all;
+                                                 try {
+                                                   const WithGil gil;
+                                                   delete all;
+                                                 } catch (const CommError&) {
+                                                   // The interpreter is ending.
+                                                 }
                                                });
     return [kept] {
-      const nb::gil_scoped_acquire gil;
+      const WithGil gil;
       const nb::object given = kept->ask();
       require(nb::try_cast(given, kept->last), "reducer: checked() gave ",
               nb::cast<std::string>(nb::repr(given.type())), ", but it must give a flat float32 array in host memory");

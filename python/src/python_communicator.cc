@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "python/src/python_communicator.h"
+#include "python/src/gil.h"
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -44,12 +45,15 @@ PythonCommunicator::PythonCommunicator(nb::object transport, double timeout_seco
 }
 
 PythonCommunicator::~PythonCommunicator() {
-  if (!Py_IsInitialized()) {
-    transport_.release();
-    return;
+  try {
+    if (Py_IsInitialized()) {
+      const WithGil gil;
+      transport_.reset();
+    }
+  } catch (const CommError&) {
+    // The interpreter is ending.
   }
-  const nb::gil_scoped_acquire gil;
-  transport_.reset();
+  transport_.release();
 }
 
 void PythonCommunicator::die(const std::string& reason) {
@@ -62,7 +66,7 @@ void PythonCommunicator::die(const std::string& reason) {
 template <class Act>
 auto PythonCommunicator::guarded(const char* what, const Act& act) {
   if (is_dead_) die("the communicator is dead: " + reason_);
-  const nb::gil_scoped_acquire gil;
+  const WithGil gil;
   std::string raised;
   try {
     return act();
@@ -88,7 +92,7 @@ int PythonCommunicator::host() {
 }
 
 std::uint64_t PythonCommunicator::begin(std::span<const Send> sends, std::span<Recv> recvs) {
-  if (native_) return native_->comm().begin(sends, recvs);
+  if (native_) return native_->use()->begin(sends, recvs);
   return guarded("begin", [&] {
     nb::list outgoing;
     nb::list incoming;
@@ -108,7 +112,7 @@ std::uint64_t PythonCommunicator::begin(std::span<const Send> sends, std::span<R
 }
 
 void PythonCommunicator::finish(std::uint64_t ticket) {
-  if (native_) return native_->comm().finish(ticket);
+  if (native_) return native_->use()->finish(ticket);
   const auto node = open_.extract(ticket);
   const std::span<Recv> recvs = node.mapped();
   const std::vector<std::size_t> sizes = guarded("finish", [&] {
@@ -132,12 +136,17 @@ void PythonCommunicator::abandon(std::uint64_t ticket) noexcept {
   if (!is_dead_) reason_ = "an exchange was abandoned";
   is_dead_ = true;
   if (!Py_IsInitialized()) return;
-  const nb::gil_scoped_acquire gil;
   try {
+    const WithGil gil;
     transport_.attr("abandon")(ticket);
   } catch (...) {
     // Nobody is left to tell.
   }
+}
+
+void PythonCommunicator::kill() noexcept {
+  if (is_forked()) return;
+  native_ ? native_->kill() : Communicator::kill();
 }
 
 }  // namespace oktopk::python

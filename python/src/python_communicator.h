@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 
+#include "oktopk/base/process_mark.h"
 #include "oktopk/comm/communicator.h"
 #include "python/src/native_messages.h"
 
@@ -33,6 +34,8 @@ class PythonCommunicator final : public Communicator {
   std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) override;
   void finish(std::uint64_t ticket) override;
   void abandon(std::uint64_t ticket) noexcept override;
+  void kill() noexcept override;
+  bool is_forked() const override { return mark_.is_forked(); }
 
   nanobind::handle python_transport() const { return transport_; }
 
@@ -41,6 +44,7 @@ class PythonCommunicator final : public Communicator {
   auto guarded(const char* what, const Act& act);
   [[noreturn]] void die(const std::string& reason);
 
+  const ProcessMark mark_;
   nanobind::object transport_;
   std::optional<NativeMessages> native_;
   int rank_;

@@ -6,6 +6,7 @@
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "oktopk/reduce/reducer.h"
 #include "oktopk/reduce/reducer_state.h"
 #include "python/src/arrays.h"
+#include "python/src/gil.h"
 #include "python/src/options.h"
 
 namespace oktopk::python {
@@ -58,7 +60,7 @@ class PySynchroniser {
   void write_update(const HostFloats& out, float factor) const {
     const std::span<float> x(out.data(), out.size());
     require(x.size() == sync().n(), "write_update: ", x.size(), " values, but n = ", sync().n());
-    const nb::gil_scoped_release free;
+    const WithoutGil free;
     if (!update_.is_dense()) std::fill(x.begin(), x.end(), 0.0F);
     update_.for_each([&](Index i, float mean) { x[i] = factor * mean; });
   }
@@ -66,14 +68,33 @@ class PySynchroniser {
  protected:
   template <class Act>
   void run(const Act& act) {
-    const nb::gil_scoped_release free;
+    const User user(users_);
+    const WithoutGil free;
     update_ = {};
     update_ = act();
   }
 
+  // Counts the threads in run() there.
+  void count_users(std::atomic<int>& users) { users_ = &users; }
+
   nb::dict options_;  // keeps a trace alive
   std::unique_ptr<Synchroniser> sync_;
   Update update_;
+
+ private:
+  struct User {
+    explicit User(std::atomic<int>* all) : count(all) {
+      if (count != nullptr) ++*count;
+    }
+    ~User() {
+      if (count != nullptr) --*count;
+    }
+    User(const User&) = delete;
+    User& operator=(const User&) = delete;
+    std::atomic<int>* count;
+  };
+
+  std::atomic<int>* users_ = nullptr;
 };
 
 // A Reducer; with the option group_size a NodeReducer, whose state lives in the Reducer of the node's leader.
@@ -83,7 +104,7 @@ class PyReducer : public PySynchroniser {
       : PySynchroniser(options), comm_(&comm), read_(read_options(options)) {
     const std::optional<int> group = read_group_size(options);
     read_.choice.external_dense = external_dense && !group;
-    const nb::gil_scoped_release free;  // the constructor of a NodeReducer is collective
+    const WithoutGil free;  // the constructor of a NodeReducer is collective
     if (group) {
       auto node = std::make_unique<NodeReducer>(comm, checked_n(n), read_, NodeOptions{.group = *group});
       node_ = node.get();
@@ -264,7 +285,7 @@ class PyBucketedReducer : public PySynchroniser {
   }
   // The exchanging thread may need the GIL to come to its end.
   ~PyBucketedReducer() override {
-    const nb::gil_scoped_release free;
+    const WithoutGil free;
     sync_.reset();
   }
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "oktopk/base/error.h"
+#include "oktopk/base/process_mark.h"
 
 namespace oktopk::python {
 namespace {
@@ -58,6 +59,12 @@ SignalDumps::SignalDumps(std::string folder, int signal) : folder_(std::move(fol
 
 void SignalDumps::close() noexcept {
   if (!thread_.joinable()) return;
+  if (mark_.is_forked()) {  // the thread, and the pipe's other end, are the parent's
+    leak(std::move(thread_));
+    ::close(read_end_);
+    ::close(write_end_);
+    return;
+  }
   ::sigaction(signal_, &before_, nullptr);
   g_pipe = -1;
   // A pipe that is full holds requests only: the thread makes room.

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "oktopk/base/process_mark.h"
 #include "oktopk/comm/flight.h"
 
 namespace oktopk::python {
@@ -33,6 +34,7 @@ class SignalDumps {
   void run();
   void dump();
 
+  const ProcessMark mark_;
   const std::string folder_;
   const int signal_;
   int read_end_ = -1, write_end_ = -1;

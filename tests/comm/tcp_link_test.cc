@@ -143,6 +143,27 @@ TEST_F(TcpLinks, second_offer_in_a_channel_is_refused) {
   expect_refused({FrameKind::offer, 0, 5000, kChannel, kTags}, "offered a message twice");
 }
 
+// Channels that both ends have closed are forgotten, but not under a message that is still arriving.
+TEST_F(TcpLinks, leaving_a_channel_in_the_middle_of_a_message_is_refused) {
+  put({FrameKind::data, 4, 10, kChannel, kTags}, Message(4));
+  link.read();
+  link.close_channel(kChannel);
+  expect_refused({FrameKind::leave, 0, 0, kChannel, kTags}, "left a channel in the middle of a message");
+  put({FrameKind::data, 6, 6, kChannel, kTags}, Message(6));
+  EXPECT_NO_THROW(link.read());
+}
+TEST_F(TcpLinks, message_in_a_channel_that_its_sender_left_is_refused) {
+  put({FrameKind::leave, 0, 0, kChannel, kTags});
+  link.read();
+  expect_refused({FrameKind::data, 4, 10, kChannel, kTags}, "sent a message in a channel that it has left");
+}
+TEST_F(TcpLinks, goodbye_in_the_middle_of_a_message_is_refused) {
+  receive();
+  put({FrameKind::data, 4, 10, kChannel, kTags}, Message(4));
+  link.read();
+  expect_refused({FrameKind::goodbye, 0, 0, 0, kTags}, "left in the middle of a message");
+}
+
 // A message beyond the credit waits for its receive; it passes none of its channel, and holds up no other channel.
 TEST_F(TcpLinks, message_beyond_the_credit_is_offered_and_others_pass_it) {
   take_head();

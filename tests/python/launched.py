@@ -106,8 +106,8 @@ def run_main(words: Sequence[Any]) -> int:
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
         return end.code if isinstance(end.code, int) else int(end.code is not None)
-    if "oktopk.torch._sockets" in sys.modules:  # a goodbye, as at the end of a usual process
-        sys.modules["oktopk.torch._sockets"].close_all()
+    if "oktopk._ends" in sys.modules:  # a goodbye, as at the end of a usual process
+        sys.modules["oktopk._ends"].end_worlds()
     return 0
 
 

@@ -51,8 +51,8 @@ def _one_process(rank: int, P: int, store: str, out: Any, body: Callable[..., An
     finally:
         out.close()
         out.join_thread()
-        if "oktopk.torch._sockets" in sys.modules:  # a goodbye, as at the end of a usual process
-            sys.modules["oktopk.torch._sockets"].close_all()
+        if "oktopk._ends" in sys.modules:  # a goodbye, as at the end of a usual process
+            sys.modules["oktopk._ends"].end_worlds()
         os._exit(0)  # a Gloo group whose peers are gone would wait in its destructor
 
 

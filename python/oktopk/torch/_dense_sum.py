@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import math
 import time
+from datetime import timedelta
 from typing import Any, Optional, Tuple
 
 import torch
 import torch.distributed as dist
 
+from oktopk import _ends
 from oktopk._core import CommError
 from oktopk._requirements import version_numbers
 
 _SIZES = (1 << 12, 1 << 18, 1 << 22)  # values; the last size only where the second one is quick
 _QUICK = 4e-3  # seconds
 _REPETITIONS = 5
+_TURN = timedelta(seconds=0.1)
 
 
 def sums_in_its_type(dtype: torch.dtype) -> bool:
@@ -65,7 +68,11 @@ class BucketMean:
 
     def wait(self) -> None:
         try:
+            if not self._sum.is_cuda:
+                _await_by_turns(self._work)
             self._work.wait()
+        except CommError:
+            raise
         except RuntimeError as error:
             raise self._in_words(error) from error
         if self._sum is self._buffer:
@@ -76,6 +83,16 @@ class BucketMean:
 
     def _in_words(self, error: RuntimeError) -> CommError:
         return CommError(f"oktopk: the dense all-reduce of bucket {self._index} failed: {error}")
+
+
+def _await_by_turns(work: Any) -> None:
+    """Until it has ended, well or not. A thread that would wait for Gloo longer than the interpreter lives, and come
+    back then, would abort the process."""
+    while not work.is_completed():
+        try:
+            work.wait(_TURN)
+        except RuntimeError:  # the turn is over, or the work has failed
+            _ends.check()
 
 
 def measure(group: Any, device: torch.device) -> Tuple[float, float]:

@@ -7,21 +7,19 @@ one rank cannot reach the others, or has a build without the transport, all of t
 
 from __future__ import annotations
 
-import atexit
 import os
-import weakref
 from datetime import timedelta
 from typing import Any, List, Optional
 
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
+from oktopk import _ends
 from oktopk._core import CommError, NativeMessages, UsageError, make_random_secret, tcp_available, tcp_messages
 
 VARIABLE = "OKTOPK_TORCH_MESSAGES"  # tcp or gloo; absent: tcp where all ranks have it
 CHOICES = ("tcp", "gloo")
 _CONNECT_SECONDS = 60.0
-_open: "weakref.WeakSet[Any]" = weakref.WeakSet()  # transports that have native messages
 
 
 def wanted() -> bool:
@@ -66,17 +64,9 @@ def connect(group: Any, seconds: float, silence: float) -> Optional[NativeMessag
 def use(transport: Any, messages: Optional[NativeMessages]) -> None:
     """From now on they move the transport's messages. Peers get a goodbye when the interpreter ends: a rank that is
     ready first must not look like one that died."""
-    transport.native = messages
     if messages is not None:
-        _open.add(transport)
-
-
-@atexit.register
-def close_all() -> None:
-    """Ends all native messages of this process with a goodbye."""
-    for transport in list(_open):
-        transport.native.close()
-        transport.native = None
+        _ends.own_world(messages)
+    transport.native = messages
 
 
 def interface() -> str:

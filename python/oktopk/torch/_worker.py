@@ -9,21 +9,25 @@ DDP a tensor, and the last callback of backward(), which runs after DDP has wait
 
 from __future__ import annotations
 
+import itertools
+import os
 import queue
 import threading
 import traceback
 import weakref
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional, Set
 
 import torch
+
+from oktopk import _ends
 
 Job = Optional[Callable[[], None]]  # None: the end
 
 
 class HookThread:
-    """The thread starts with the first job and ends with this object or with the process. While it waits, it holds no
-    reference to this object."""
+    """The thread starts with the first job and ends with this object or with the process (_ends.py). While it waits, it
+    holds no reference to this object."""
 
     def __init__(self, name: str, on_error: Callable[[BaseException], None]):
         """on_error: a method that gets what a job raises, in the worker's thread. Its object is not kept alive."""
@@ -32,16 +36,17 @@ class HookThread:
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
         weakref.finalize(self, self._jobs.put, None)
         self._thread: Optional[threading.Thread] = None
+        self._pid = os.getpid()
+        self._numbers = itertools.count()
+        self._open: Set[int] = set()  # jobs whose future is not set
         self._stream: Optional[torch.cuda.Stream] = None
 
     def submit(self, job: Callable[[], None], result: torch.Tensor) -> "torch.futures.Future[torch.Tensor]":
         """The future holds `result` when the job has ended, even if it raised: DDP waits for the future and cannot read
         an exception."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=_run, args=(self._jobs,), name=self._name, daemon=True)
-            self._thread.start()
+        self._begin()
         device = result.device
-        future = new_future(device)
+        future, number = new_future(device), next(self._numbers)
         is_cuda = device.type == "cuda"
         is_ready = torch.cuda.current_stream(device).record_event() if is_cuda else None
 
@@ -49,13 +54,38 @@ class HookThread:
             try:
                 with self._behind(is_ready, device):
                     self._attempt(job)
+                    self._open.discard(number)
                     future.set_result(result)
             except BaseException as error:  # of the device
                 self._tell(error)
+                self._open.discard(number)
                 future.set_result(result)
 
+        self._open.add(number)
         self._jobs.put(work)
         return future
+
+    def _begin(self) -> None:
+        """Daemon: Python must not wait for this thread without a limit."""
+        _ends.require_here(self._pid, "state of the hook")
+        _ends.check()
+        if self._thread is None:
+            self._thread = threading.Thread(target=_run, args=(self._jobs,), name=self._name, daemon=True)
+            self._thread.start()
+            _ends.own_thread(self)
+
+    # For _ends.py.
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._open)
+
+    def stop(self) -> None:
+        self._jobs.put(None)
+
+    def join(self, seconds: float) -> None:
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(seconds)
 
     def _attempt(self, job: Callable[[], None]) -> None:
         try:
@@ -72,6 +102,7 @@ class HookThread:
     def drain(self) -> None:
         """Waits until all jobs so far have ended."""
         if self._thread is not None:
+            self._begin()
             done = threading.Event()
             self._jobs.put(done.set)
             done.wait()
@@ -110,7 +141,7 @@ def _run(jobs: queue.SimpleQueue[Job]) -> None:
         job = jobs.get()
         if job is None:
             return
-        job()
+        job()  # after the end of the worlds it fails at once
         del job  # before the next wait, because it keeps its closure alive
 
 

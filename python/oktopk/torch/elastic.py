@@ -16,18 +16,14 @@ COST: beyond a Reducer's, O(k) and ceil(log2 P) small messages per step; the sha
 
 from __future__ import annotations
 
-import atexit
 import io
 import os
-import weakref
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, NoReturn, Optional, Protocol
 
 import torch
 
-from oktopk import _core, flight
+from oktopk import _core, _ends, flight
 from oktopk._core import CommError, UsageError
-
-_open: "weakref.WeakSet[ElasticWorld]" = weakref.WeakSet()
 
 
 class Change(NamedTuple):
@@ -100,7 +96,7 @@ class ElasticWorld:
         self._shared = _Shared(self._native, on_change)
         self._core: Optional[_ElasticCore] = None
         flight.watch(self._native)  # type: ignore[arg-type]  # it has a flight, too
-        _open.add(self)
+        _ends.own_world(self._native)
 
     @property
     def rank(self) -> int:
@@ -263,10 +259,3 @@ def _count(least: Optional[int]) -> int:
     if not said.isdigit():
         raise UsageError(f"oktopk: OKTOPK_SIZE = {said!r}, but it must be a number of members")
     return int(said)
-
-
-@atexit.register
-def close_all() -> None:
-    """A member that is ready first must not look like one that died."""
-    for world in list(_open):
-        world.close()
