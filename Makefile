@@ -48,7 +48,7 @@ heading = @printf '\n=== %s\n' "$(1)"
 
 .PHONY: help bootstrap build demo test test-deep bench report format lint clean
 .PHONY: check-format check-layers check-mirror check-prose check-docs check-tidy docs test-release test-python test-asan test-tsan
-.PHONY: test-gpu test-gpu-sanitizers faults fuzz kill soak wheels
+.PHONY: test-gpu test-gpu-sanitizers ends faults fuzz kill soak wheels
 
 # Stages share folders: `make -j` would build in one of them twice at once.
 .NOTPARALLEL:
@@ -160,6 +160,10 @@ kill:  ## kill and stop ranks of training runs at random points, and judge the o
 	@cmake --build build -j $(JOBS) --target oktopk_tool oktopk_kill_rank
 	python3 tests/kill/kill.py --points $(or $(POINTS),100) --transport $(or $(TRANSPORTS),threads$(comma)tcp$(comma)elastic$(comma)mpi) \
 	  --jobs $(JOBS) $(if $(wildcard .venv/bin/python),--python .venv/bin/python)
+
+# After make test-python. The table has DDP without a hook beside ours: torch itself fails in some of the ways.
+ends:  ## ways to end a two-rank PyTorch job, each many times, and how its processes end: make ends RUNS=200
+	.venv/bin/python tests/python/ends.py --runs $(or $(RUNS),20) --jobs $(JOBS)
 
 # Seconds are those of each target. Findings are left in build-fuzz/found; copy them to fuzz/corpus once they are mended.
 FUZZ_TARGETS = arbiter collectives dump frame handshake link rendezvous slots state text trace

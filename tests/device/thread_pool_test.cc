@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <memory>
 #include <set>
 #include <stdexcept>
+
+#include "tests/support/child.h"
 
 namespace oktopk::thread_pool_test {
 namespace {
@@ -21,6 +24,18 @@ TEST(ThreadPool, run_calls_every_part_once) {
         for (std::size_t part = 0; part < threads; ++part) ASSERT_EQ(calls[part], part < parts ? 1 : 0);
       }
   }
+}
+
+TEST(ThreadPool, caller_does_all_parts_in_a_child_of_fork) {
+  auto pool = std::make_unique<ThreadPool>(3);
+  pool->run(3, [](std::size_t) {});
+  EXPECT_TRUE(holds_in_child([&] {
+    std::vector<int> calls(3, 0);
+    pool->run(3, [&](std::size_t part) { ++calls[part]; });
+    pool.reset();
+    return calls == std::vector<int>{1, 1, 1};
+  }));
+  pool->run(3, [](std::size_t) {});
 }
 
 TEST(ThreadPool, run_uses_the_caller_and_other_threads) {

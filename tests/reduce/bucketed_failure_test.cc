@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <limits>
+#include <memory>
 #include <thread>
 
 #include "oktopk/comm/collectives.h"
@@ -13,6 +14,7 @@
 #include "oktopk/reduce/reducer_state.h"
 #include "oktopk/tune/tuner.h"
 #include "tests/reduce/bucketed.h"
+#include "tests/support/child.h"
 #include "tests/support/faults.h"
 
 namespace oktopk::bucketed_failure_test {
@@ -216,6 +218,21 @@ TEST(BucketedReducerFailure, destruction_of_an_exchanged_step_harms_nobody) {
       while (bucketed.exchanged() < bucketed.buckets().size()) std::this_thread::yield();
     }
     barrier(comm);
+  });
+}
+
+// The thread that exchanges is not there: neither a step nor the destructor may wait for it.
+TEST(BucketedFailure, child_of_fork_is_refused) {
+  run_world("threads", 2, [&](Communicator& comm) {
+    auto bucketed = std::make_unique<BucketedReducer>(comm, kTensors, preset_options("topka", 30), kSize);
+    bucketed->step(gradient_of(comm, 0));
+    if (comm.rank() == 1)
+      EXPECT_TRUE(holds_in_child([&] {
+        const std::string message = message_of([&] { bucketed->step(gradient_of(comm, 1)); });
+        bucketed.reset();
+        return message.find("this process was forked from rank 1") != std::string::npos;
+      }));
+    bucketed->step(gradient_of(comm, 1));
   });
 }
 
