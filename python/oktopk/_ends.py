@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of this process, in one place (docs/decisions/0030-the-end-of-a-process.md). When the interpreter ends, worlds
-that are in use are killed, our threads end within a limit, the other worlds say goodbye, and no thread of ours is in
-native code any more. In a child of fork() the worlds of the parent are inert, and their descriptors are closed.
+"""The end of this process, in one place (docs/decisions/0030-the-end-of-a-process.md). When the interpreter ends,
+worlds that are in use are killed, our threads end within a limit, the other worlds say goodbye, and no thread of ours
+is in native code any more. In a child of fork() the worlds of the parent are inert, and their descriptors are closed.
 
 This happens as a function of atexit: Python has then joined the threads of the user that it waits for, which may train
 to their end, and threads that it does not wait for still run. Children of multiprocessing do not come to atexit; they

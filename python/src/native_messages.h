@@ -17,7 +17,7 @@
 namespace oktopk::python {
 
 class NativeMessages {
-  // Of all copies.
+  // All copies have the same one.
   struct Shared {
     std::mutex mutex;
     std::condition_variable left;

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ways to end a two-rank PyTorch job, and how its processes must end (docs/decisions/0030-the-end-of-a-process.md).
 
-    ends.py --runs 200 [--front hook,ddp] [--way "error in backward"] [--jobs 2] [--seed 1]
+    ends.py --runs 200 [--front hook,ddp] [--way "error in backward"] [--jobs 2]
 
 Each rank is a process of its own that falls off the end of its script, so the interpreter ends as a user's does. A
 zygote imports torch once and forks the ranks. Prints one row for each front and way; front "ddp" is DDP without a hook,
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import multiprocessing
 import os
 import re
 import select
@@ -27,11 +26,10 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-STEPS = 4
-LONG = 400  # steps of a rank that goes on until it hears of the other's end
-PATIENCE = 60.0  # for a whole job, on a busy machine
+from ends_rank import PATIENCE, be_rank, processes
+
 PROMPT = 15.0  # for the rank that is left; `silence` is 60 s here
 LEFTOVERS = 5.0  # until the processes of a job are gone after its ranks
 
@@ -46,31 +44,36 @@ class Way(NamedTuple):
 
 
 ALL = ("hook", "two hooks", "reducer", "local", "fsdp", "elastic")
+GLOO = ALL[:-1]  # their ranks form a group of torch.distributed, and cannot go on without one of them
+LOST = "CommError: .*rank 1"
+USERS = "ValueError: of the user"
 FORKED = "UsageError: .*this process was forked from (rank 1|process)"
-LOST = r"CommError: .*rank 1|member 2 is lost"
-BREAKS = ("hook", "two hooks", "reducer", "local", "fsdp")
+INT, TERM, KILL = -signal.SIGINT, -signal.SIGTERM, -signal.SIGKILL
 WAYS: Dict[str, Way] = {
     "end": Way("end", (0, 0), fronts=ALL),
-    "end, groups destroyed": Way("destroy", (0, 0), fronts=BREAKS),
+    "end, groups destroyed": Way("destroy", (0, 0), fronts=GLOO),
     "end, rank 1 first": Way("end first", (0, 0), fronts=ALL),
-    "error between steps": Way("raise", (1, 1), (LOST, "ValueError: of the user"), BREAKS),
-    "error in backward": Way("raise in backward", (1, 1), (LOST, "ValueError: of the user"), ("hook", "two hooks")),
-    "error in backward, dense step": Way("raise in backward", (1, 1), ("CommError", "ValueError: of the user"), ("dense hook",)),
-    "error after backward": Way("raise after backward", (1, 1), (LOST, "ValueError: of the user"), BREAKS),
-    "sys.exit(3) between steps": Way("exit", (1, 3), (LOST, ""), BREAKS),
+    "error between steps": Way("raise", (1, 1), (LOST, USERS), GLOO),
+    "error between steps, others go on": Way("raise", (0, 1), ("", USERS), ("elastic",)),
+    "error in backward": Way("raise in backward", (1, 1), (LOST, USERS), ("hook", "two hooks", "large hook")),
+    "error in backward, dense step": Way("raise in backward", (1, 1), ("CommError", USERS), ("dense hook",)),
+    "error after backward": Way("raise after backward", (1, 1), (LOST, USERS), GLOO),
+    "sys.exit(3) between steps": Way("exit", (1, 3), (LOST, ""), GLOO),
     "sys.exit(3) in backward": Way("exit in backward", (1, 3), (LOST, "")),
     "sys.exit(3) beside a daemon thread in an exchange": Way("exit beside", (1, 3), (LOST, ""), ("reducer",)),
-    "Ctrl-C": Way("SIGINT", (1, -signal.SIGINT), (LOST, "KeyboardInterrupt"), BREAKS),
-    "Ctrl-C while rank 0 does not come": Way("SIGINT, late", (1, -signal.SIGINT), (LOST, "KeyboardInterrupt"), ("reducer", "local")),
-    "SIGTERM": Way("SIGTERM", (1, -signal.SIGTERM), (LOST, ""), BREAKS),
-    "SIGTERM with a handler that exits": Way("SIGTERM handler", (1, 143), (LOST, ""), BREAKS),
-    "SIGKILL": Way("SIGKILL", (1, -signal.SIGKILL), (LOST, ""), BREAKS),
+    "Ctrl-C": Way("SIGINT", (1, INT), (LOST, "KeyboardInterrupt"), GLOO),
+    "Ctrl-C, others go on": Way("SIGINT", (0, INT), ("", "KeyboardInterrupt"), ("elastic",)),
+    "Ctrl-C, and rank 0 does not come": Way("SIGINT, late", (1, INT), (LOST, "KeyboardInter"), ("reducer", "local")),
+    "SIGTERM": Way("SIGTERM", (1, TERM), (LOST, ""), GLOO),
+    "SIGTERM, others go on": Way("SIGTERM", (0, TERM), fronts=("elastic",)),
+    "SIGTERM with a handler that exits": Way("SIGTERM handler", (1, 143), (LOST, ""), GLOO),
+    "SIGKILL": Way("SIGKILL", (1, KILL), (LOST, ""), GLOO),
+    "SIGKILL beside busy DataLoader workers": Way("SIGKILL with workers", (1, KILL), (LOST, ""), ("hook", "reducer")),
     "child of os.fork ends": Way("fork", (0, 0), fronts=("elastic",)),
     "child of multiprocessing ends": Way("child", (0, 0), fronts=("hook", "reducer", "local", "elastic")),
     "child drops its objects": Way("child that drops", (0, 0), fronts=("hook", "reducer", "local", "elastic")),
     "child makes a step": Way("child that steps", (0, 0), ("", FORKED), ("hook", "reducer", "local")),
     "child while an exchange runs": Way("child in backward", (0, 0)),
-    "SIGKILL beside busy DataLoader workers": Way("SIGKILL with workers", (1, -signal.SIGKILL), (LOST, ""), ("hook", "reducer")),
 }
 PLAIN = "ddp"  # compared in the ways of the hook, but for words
 
@@ -78,327 +81,6 @@ PLAIN = "ddp"  # compared in the ways of the hook, but for words
 class Verdict(NamedTuple):
     trouble: str  # empty: as it must be
     text: str
-
-
-# In a rank.
-
-
-def be_rank(front: str, act: str, rank: int, folder: Path) -> None:
-    """The script of one rank; it ends with the interpreter."""
-    import torch
-    import torch.distributed as dist
-
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    if front != "elastic":
-        from datetime import timedelta
-
-        limit = timedelta(seconds=PATIENCE)
-        dist.init_process_group("gloo", f"file://{folder}/store", limit, rank=rank, world_size=2)
-    job = FRONTS[front]()
-    batches = workers() if act == "SIGKILL with workers" else None
-    goes_on = any(way.act == act and way.codes[0] != 0 for way in WAYS.values()) and front != "elastic"
-    for step in range(LONG if goes_on and rank == 0 else STEPS):
-        if batches is not None:
-            next(batches)
-        if rank == 1 and step == 2:
-            ACTS[act](job)
-        elif rank == 0 and step == 2:
-            await_the_other(folder, act)
-        job.step()
-    job.end()
-    if act == "destroy":
-        dist.barrier()
-        dist.destroy_process_group()
-    if act == "end first" and rank == 0:
-        time.sleep(0.5)
-
-
-def await_the_other(folder: Path, act: str) -> None:
-    """Rank 1 waits in its exchange for so long, or until it has ended, whichever it does."""
-    other = int((folder / "1.log.session").read_text())
-    deadline = time.monotonic() + (PATIENCE / 2 if act == "SIGINT, late" else 0.3)
-    while (other, other) in processes() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    if act == "SIGINT, late" and time.monotonic() >= deadline:
-        print("rank 1 did not end", flush=True)
-        os._exit(99)
-
-
-class Job:
-    """Trains a small net; `spoil` is called in the middle of the next backward pass, after the first bucket left."""
-
-    def __init__(self) -> None:
-        import torch
-
-        self.nets = [self.net()]
-        self.optimiser = torch.optim.SGD(self.nets[0].parameters(), lr=0.05)
-        self.spoil: Optional[Callable[[], None]] = None
-        self.spoil_after: Optional[Callable[[], None]] = None
-
-    @staticmethod
-    def net() -> Any:
-        import torch
-
-        # DDP closes its first bucket at 1 MiB: the last layer has one of its own.
-        return torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4200))
-
-    def backward(self, model: Any) -> None:
-        import torch
-
-        x = torch.randn(8, 64)
-        hidden = model(x)
-        if self.spoil is not None:
-            spoil, self.spoil = self.spoil, None
-            self.inner.register_full_backward_hook(lambda *_: self.after_a_bucket(spoil))
-        hidden.square().mean().backward()
-        if self.spoil_after is not None:
-            self.spoil_after()
-
-    def after_a_bucket(self, spoil: Callable[[], None]) -> None:
-        time.sleep(0.1)  # its exchange waits for rank 0
-        spoil()
-
-    @property
-    def inner(self) -> Any:
-        return self.nets[-1][1]  # the last layer's gradients are there
-
-    def step(self) -> None:
-        raise NotImplementedError
-
-    def end(self) -> None:
-        pass
-
-
-class Ddp(Job):
-    def __init__(self, count: int = 1) -> None:
-        import torch
-
-        super().__init__()
-        self.nets = [self.net() for _ in range(count)]
-        self.models = [torch.nn.parallel.DistributedDataParallel(net, bucket_cap_mb=0.01) for net in self.nets]
-        parameters = [p for net in self.nets for p in net.parameters()]
-        self.optimiser = torch.optim.SGD(parameters, lr=0.05)
-        for model in self.models:
-            self.hook(model)
-
-    def hook(self, model: Any) -> None:
-        pass
-
-    def step(self) -> None:
-        self.optimiser.zero_grad()
-        for model in self.models:
-            self.backward(model)
-        self.optimiser.step()
-
-
-class Hook(Ddp):
-    start_iter = 1
-
-    def hook(self, model: Any) -> None:
-        import oktopk.torch
-
-        state = oktopk.torch.OkTopkState(
-            preset="circulant", density=0.05, start_iter=self.start_iter, min_numel=16, silence=60.0
-        )
-        model.register_comm_hook(state, oktopk.torch.oktopk_hook)
-
-
-class DenseHook(Hook):
-    start_iter = 1000
-
-
-class ReducerJob(Job):
-    def __init__(self) -> None:
-        super().__init__()
-        self.reducer = self.make()
-
-    def make(self) -> Any:
-        import oktopk.torch
-
-        return oktopk.torch.Reducer(self.nets[0].parameters(), preset="circulant", density=0.05, silence=60.0)
-
-    def step(self) -> None:
-        self.optimiser.zero_grad()
-        self.backward(self.nets[0])
-        self.reducer.reduce_gradients()
-        self.optimiser.step()
-
-
-class Local(ReducerJob):
-    def make(self) -> Any:
-        import oktopk.torch
-
-        return oktopk.torch.LocalSteps(self.nets[0].parameters(), every=1, silence=60.0)
-
-    def step(self) -> None:
-        self.optimiser.zero_grad()
-        self.backward(self.nets[0])
-        self.optimiser.step()
-        self.reducer.step()
-
-
-class Fsdp(Job):
-    def __init__(self) -> None:
-        import torch
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
-
-        import oktopk.torch
-
-        super().__init__()
-        mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard"))
-        for layer in (self.nets[0][0], self.nets[0][2], self.nets[0]):
-            fully_shard(layer, mesh=mesh["shard"])
-        options = {"preset": "circulant", "density": 0.05, "start_iter": 1, "silence": 60.0}
-        self.state = oktopk.torch.register_fsdp(self.nets[0], mesh["replicate"], **options)
-        self.optimiser = torch.optim.SGD(self.nets[0].parameters(), lr=0.05)
-
-    def step(self) -> None:
-        self.optimiser.zero_grad()
-        self.backward(self.nets[0])
-        self.optimiser.step()
-
-
-class ElasticJob(ReducerJob):
-    def make(self) -> Any:
-        import oktopk.torch
-
-        self.world = oktopk.torch.ElasticWorld(timeout=30.0, least=2)
-        return oktopk.torch.Reducer(
-            self.nets[0].parameters(), communicator=self.world, preset="circulant", density=0.05
-        )
-
-    def step(self) -> None:
-        if self.world.committed == STEPS - 1:
-            self.world.leave_after_next()
-        super().step()
-
-
-FRONTS: Dict[str, Callable[[], Job]] = {
-    "ddp": Ddp,
-    "hook": Hook,
-    "dense hook": DenseHook,
-    "two hooks": lambda: type("TwoHooks", (Hook,), {"__init__": lambda self: Ddp.__init__(self, 2)})(),
-    "reducer": ReducerJob,
-    "local": Local,
-    "fsdp": Fsdp,
-    "elastic": ElasticJob,
-}
-
-
-def fail() -> None:
-    raise ValueError("of the user")
-
-
-def at_once(act: Callable[[], Any]) -> Callable[[Job], None]:
-    return lambda job: act()
-
-
-def in_backward(act: Callable[[], None]) -> Callable[[Job], None]:
-    return lambda job: setattr(job, "spoil", act)
-
-
-def soon(number: int, pause: float = 0.1) -> None:
-    """The signal comes while this rank waits for rank 0."""
-    threading.Timer(pause, os.kill, (os.getpid(), number)).start()
-
-
-def exit_by_signal(job: Job) -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    soon(signal.SIGTERM)
-
-
-def exit_beside(job: Job) -> None:
-    threading.Thread(target=job.step, daemon=True).start()
-    time.sleep(0.1)
-    sys.exit(3)
-
-
-def fork(job: Job) -> None:
-    """A child that ends as a script does. Gloo hangs in it, so that there must be no group of torch.distributed."""
-    child = os.fork()
-    if child == 0:
-        sys.exit(0)
-    expect(lambda: os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-
-
-def start_child(act: Callable[[Job], None], job: Job) -> None:
-    """A child that ends as those of multiprocessing do: by os._exit(), after its finalizers."""
-    child = multiprocessing.get_context("fork").Process(target=act, args=(job,))
-    child.start()
-    expect(lambda: child.join() or child.exitcode)  # type: ignore[func-returns-value]
-
-
-def expect(await_code: Callable[[], Optional[int]]) -> None:
-    """The code of a child must be 0."""
-
-    def look() -> None:
-        code = await_code()
-        if code != 0:
-            print(f"the child ended with {code}", flush=True)
-            os._exit(99)
-
-    threading.Thread(target=look).start()
-
-
-def nothing(job: Job) -> None:
-    pass
-
-
-def drop(job: Job) -> None:
-    vars(job).clear()
-    gc.collect()
-
-
-def step_in_child(job: Job) -> None:
-    try:
-        job.step()
-    except ValueError as error:
-        print(f"child: {type(error).__name__}: {error}", flush=True)
-
-
-class Endless:
-    """A data set whose workers are busy for long."""
-
-    def __len__(self) -> int:
-        return 1 << 20
-
-    def __getitem__(self, index: int) -> int:
-        if index > 8:
-            time.sleep(PATIENCE)
-        return index
-
-
-def workers() -> Any:
-    import torch
-
-    loader: Any = torch.utils.data.DataLoader(Endless(), num_workers=2, multiprocessing_context="fork")  # type: ignore
-    return iter(loader)
-
-
-ACTS: Dict[str, Callable[[Job], None]] = {
-    "end": lambda job: None,
-    "destroy": lambda job: None,
-    "end first": lambda job: None,
-    "raise": at_once(fail),
-    "raise in backward": in_backward(fail),
-    "raise after backward": lambda job: setattr(job, "spoil_after", fail),
-    "exit": at_once(lambda: sys.exit(3)),
-    "exit in backward": in_backward(lambda: sys.exit(3)),
-    "exit beside": exit_beside,
-    "SIGINT": at_once(lambda: soon(signal.SIGINT)),
-    "SIGINT, late": at_once(lambda: soon(signal.SIGINT)),
-    "SIGTERM": at_once(lambda: soon(signal.SIGTERM)),
-    "SIGTERM handler": exit_by_signal,
-    "SIGKILL": at_once(lambda: os.kill(os.getpid(), signal.SIGKILL)),
-    "fork": fork,
-    "child": lambda job: start_child(nothing, job),
-    "child that drops": lambda job: start_child(drop, job),
-    "child that steps": lambda job: start_child(step_in_child, job),
-    "child in backward": lambda job: setattr(job, "spoil", lambda: start_child(nothing, job)),
-    "SIGKILL with workers": at_once(lambda: os.kill(os.getpid(), signal.SIGKILL)),
-}
 
 
 # In the zygote.
@@ -483,9 +165,10 @@ class Zygote:
                 self.codes[name] = int(code)
                 self.changed.notify_all()
 
-    def start(self, name: str, log: Path, variables: Dict[str, str], **what: Any) -> None:
+    def start(self, name: str, log: Path, variables: Dict[str, str], what: Dict[str, Any]) -> None:
+        """what: the arguments of be_rank()."""
         assert self.process.stdin is not None
-        request = {"name": name, "log": str(log), "variables": variables, **what}
+        request = {"name": name, "log": str(log), "variables": variables, "what": what}
         self.process.stdin.write(json.dumps(request) + "\n")
 
     def ended(self, name: str, deadline: float) -> Optional[int]:
@@ -510,8 +193,9 @@ class Zygote:
         logs = [folder / f"{rank}.log" for rank in range(2)]
         began = time.monotonic()
         for rank, log in enumerate(logs):
-            what = {"front": front, "act": way.act, "rank": rank, "folder": str(folder)}
-            self.start(f"{number}/{rank}", log, variables, **what)
+            goes_on = rank == 0 and way.codes[0] != 0
+            what = {"front": front, "act": way.act, "rank": rank, "folder": str(folder), "goes_on": goes_on}
+            self.start(f"{number}/{rank}", log, variables, what)
         one = self.ended(f"{number}/1", began + PATIENCE)
         after = time.monotonic()
         zero = self.ended(f"{number}/0", after + PROMPT)
@@ -537,19 +221,6 @@ def await_sessions(logs: List[Path], limit: float) -> List[int]:
         except ProcessLookupError:
             pass
     return left
-
-
-def processes() -> List[Tuple[int, int]]:
-    """Those that are no zombies: pid and session."""
-    found = []
-    for name in os.listdir("/proc"):
-        try:
-            words = Path(f"/proc/{name}/stat").read_text().rsplit(")", 1)[1].split() if name.isdigit() else []
-        except OSError:
-            continue
-        if words and words[0] != "Z":
-            found.append((int(name), int(words[3])))
-    return found
 
 
 def judge(front: str, way: Way, codes: Tuple[Optional[int], Optional[int]], texts: List[str], left: List[int]) -> str:
@@ -579,7 +250,7 @@ def table(fronts: List[str], ways: List[str]) -> List[Tuple[str, str]]:
 
 
 def main() -> int:
-    known = [PLAIN, "dense hook", *ALL]
+    known = [PLAIN, "dense hook", "large hook", *ALL]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--front", default=",".join(known))
@@ -588,7 +259,8 @@ def main() -> int:
     parser.add_argument("--show", action="store_true", help="what the ranks of failed runs printed")
     arguments = parser.parse_args()
     zygote, failures = Zygote(), 0
-    print("| front | way | codes | runs | as it must be | otherwise |\n| --- | --- | --- | ---: | ---: | --- |", flush=True)
+    print("| front | way | codes | runs | as it must be | otherwise |", flush=True)
+    print("| --- | --- | --- | ---: | ---: | --- |", flush=True)
     with ThreadPoolExecutor(arguments.jobs) as pool:
         for front, name in table(arguments.front.split(","), arguments.way or list(WAYS)):
             way = WAYS[name]
@@ -596,8 +268,8 @@ def main() -> int:
             bad = [verdict for verdict in verdicts if verdict.trouble]
             failures += len(bad) if front != PLAIN else 0
             kinds = "; ".join(f"{count}x {trouble}" for trouble, count in Counter(v.trouble for v in bad).items())
-            codes = ", ".join(map(str, way.codes))
-            print(f"| {front} | {name} | {codes} | {len(verdicts)} | {len(verdicts) - len(bad)} | {kinds} |", flush=True)
+            codes, good = ", ".join(map(str, way.codes)), len(verdicts) - len(bad)
+            print(f"| {front} | {name} | {codes} | {len(verdicts)} | {good} | {kinds} |", flush=True)
             if arguments.show:
                 for verdict in bad[:2]:
                     print(verdict.text, flush=True)
@@ -609,6 +281,7 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["_zygote"]:
         asked = serve()
         if asked is not None:
-            be_rank(asked["front"], asked["act"], asked["rank"], Path(asked["folder"]))
+            what = asked["what"]
+            be_rank(**{**what, "folder": Path(what["folder"])})
     else:
         sys.exit(main())

@@ -222,7 +222,7 @@ TEST(BucketedReducerFailure, destruction_of_an_exchanged_step_harms_nobody) {
 }
 
 // The thread that exchanges is not there: neither a step nor the destructor may wait for it.
-TEST(BucketedFailure, child_of_fork_is_refused) {
+TEST(BucketedReducerFailure, child_of_fork_is_refused) {
   run_world("threads", 2, [&](Communicator& comm) {
     auto bucketed = std::make_unique<BucketedReducer>(comm, kTensors, preset_options("topka", 30), kSize);
     bucketed->step(gradient_of(comm, 0));

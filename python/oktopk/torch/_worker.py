@@ -36,7 +36,7 @@ class HookThread:
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
         weakref.finalize(self, self._jobs.put, None)
         self._thread: Optional[threading.Thread] = None
-        self._pid = os.getpid()
+        self._pid = 0  # of the thread
         self._numbers = itertools.count()
         self._open: Set[int] = set()  # jobs whose future is not set
         self._stream: Optional[torch.cuda.Stream] = None
@@ -67,9 +67,11 @@ class HookThread:
 
     def _begin(self) -> None:
         """Daemon: Python must not wait for this thread without a limit."""
-        _ends.require_here(self._pid, "state of the hook")
         _ends.check()
-        if self._thread is None:
+        if self._thread is not None:
+            _ends.require_here(self._pid, "state of the hook")
+        else:
+            self._pid = os.getpid()
             self._thread = threading.Thread(target=_run, args=(self._jobs,), name=self._name, daemon=True)
             self._thread.start()
             _ends.own_thread(self)
