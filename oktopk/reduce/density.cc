@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <locale>
 #include <sstream>
+#include <utility>
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
@@ -14,12 +16,31 @@
 namespace oktopk {
 namespace {
 
+constexpr std::string_view kWarmupMark = ", warm-up";  // begins the part of a description
 constexpr double kMostChange = 1.25;  // of k per interval, up or down
 constexpr double kSpan = 10;          // from the first density to the most, and to the least
 
 constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 31U;  // times n fits 64 bits
 
 // `zero` says which density the value 0 stands for.
+// Begin and end of the warm-up in a description.
+std::pair<std::size_t, std::size_t> place_of_warmup(std::string_view description) {
+  const std::size_t begin = std::min(description.find(kWarmupMark), description.size());
+  return {begin, std::min(description.find(',', begin + 1), description.size())};
+}
+
+// Whether steps before `end` have the same densities.
+bool are_equal_until(const DensitySchedule& a, const DensitySchedule& b, std::uint64_t end) {
+  for (const DensitySchedule* schedule : {&a, &b}) {
+    std::uint64_t begin = 0;  // of a stage, or of the steps after all of them
+    for (std::size_t stage = 0; begin < end; begin += (*schedule)[stage++].steps) {
+      if (density_at(a, begin) != density_at(b, begin)) return false;
+      if (stage == schedule->size()) break;
+    }
+  }
+  return true;
+}
+
 void check_density(std::string_view name, double value, std::string_view zero) {
   require(value >= 0 && value <= 1, "adaptive density: ", name, " = ", value, ", but it must be in (0, 1] (0: ", zero,
           ")");
@@ -77,6 +98,32 @@ void check_schedule(const DensitySchedule& schedule) {
   for (const DensityStage& stage : schedule)
     require(stage.density > 0 && stage.density <= 1, "warm-up: density = ", stage.density,
             ", but it must be in (0, 1]");
+}
+
+std::string describe(const DensitySchedule& schedule) {
+  std::string text(kWarmupMark);
+  for (const DensityStage& stage : schedule) text += " " + digits(stage.steps) + " x " + digits(stage.density);
+  return text;
+}
+
+std::string with_warmup(std::string_view description, const DensitySchedule& schedule) {
+  const auto [begin, end] = place_of_warmup(description);
+  return std::string(description.substr(0, begin)) + describe(schedule) + std::string(description.substr(end));
+}
+
+DensitySchedule warmup_in(std::string_view description) {
+  const auto [begin, end] = place_of_warmup(description);
+  std::istringstream text(std::string(description.substr(begin, end - begin)).erase(0, kWarmupMark.size()));
+  text.imbue(std::locale::classic());
+  DensitySchedule schedule;
+  char times = 0;
+  for (DensityStage stage; text >> stage.steps;) {
+    require((text >> times >> stage.density) && times == 'x', "state: its warm-up cannot be read");
+    schedule.push_back(stage);
+  }
+  require(text.eof(), "state: its warm-up cannot be read");
+  check_schedule(schedule);
+  return schedule;
 }
 
 std::string describe(const AdaptiveDensityOptions& o) {
@@ -165,8 +212,7 @@ DensityPlan::DensityPlan(const ReducerOptions& options, Index n)
 std::size_t DensityPlan::entries() const { return adapts() ? adaptive_.k() : most_entries(); }
 
 std::size_t DensityPlan::most_entries() const {
-  const double density = density_at(warmup_, steps_);
-  if (density > 0) return entries_at(density, n_);
+  if (density() > 0) return entries_at(density(), n_);
   return adaptive_.is_on() ? adaptive_.most() : k_;
 }
 
@@ -189,6 +235,18 @@ void DensityPlan::begin_at(const Pace& pace) {
   adaptive_.resume({std::bit_cast<std::uint64_t>(pace.density * all), pace.adaptive_steps,
                     static_cast<std::uint64_t>(std::llround(pace.spent * all))});
   steps_ = pace.steps;
+}
+
+void DensityPlan::continue_after(const DensitySchedule& other) {
+  if (are_equal_until(other, warmup_, steps_)) return;
+  const auto words = [](const DensitySchedule& schedule) {
+    return schedule.empty() ? "none" : describe(schedule).substr(kWarmupMark.size() + 1);
+  };
+  require(density_at(other, steps_) == 0, "state: saved after ", steps_, " steps, inside of a warm-up of ",
+          words(other), ", but the warm-up here is ", words(warmup_),
+          ": it follows from total_steps unless warmup is given: until it is over, keep the total_steps or the warmup "
+          "of the run that saved");
+  has_ended_ = true;
 }
 
 }  // namespace oktopk

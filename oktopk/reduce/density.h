@@ -30,6 +30,11 @@ std::size_t entries_at(double density, Index n);
 double density_at(const DensitySchedule& schedule, std::uint64_t step);
 // UsageError unless all densities are in (0, 1].
 void check_schedule(const DensitySchedule& schedule);
+// ", warm-up 40 x 0.9", with every digit: a part of a description of options. with_warmup() replaces that part, and
+// warmup_in() reads the stages back; UsageError where they cannot be read.
+std::string describe(const DensitySchedule& schedule);
+std::string with_warmup(std::string_view description, const DensitySchedule& schedule);
+DensitySchedule warmup_in(std::string_view description);
 
 // ", adaptive share 0.1, ..." with every digit; empty when it is off. UsageError when an option is unfit.
 std::string describe(const AdaptiveDensityOptions& options);
@@ -94,12 +99,14 @@ class DensityPlan {
 
   std::size_t k() const { return k_; }            // after the warm-up; the first one where the density is adaptive
   std::uint64_t steps() const { return steps_; }  // made so far
+  // The stages; none where the warm-up is over for good.
+  DensitySchedule warmup() const { return has_ended_ ? DensitySchedule{} : warmup_; }
   const AdaptiveDensity& adaptive() const { return adaptive_; }
   AdaptiveDensity& adaptive() { return adaptive_; }
 
   // Properties of the next step.
-  bool is_warm() const { return density_at(warmup_, steps_) == 0; }  // the warm-up is over
-  bool is_dense() const { return density_at(warmup_, steps_) == 1; }
+  bool is_warm() const { return density() == 0; }  // the warm-up is over
+  bool is_dense() const { return density() == 1; }
   bool adapts() const { return is_warm() && adaptive_.is_on(); }
   std::size_t entries() const;       // if it is sparse
   std::size_t most_entries() const;  // for a rank that does not know what the adaptive density observed
@@ -119,13 +126,21 @@ class DensityPlan {
   // Local, but all ranks must do it together. UsageError, with nothing changed, after the first step, or when a number
   // is no part of a pace.
   void begin_at(const Pace& pace);
+  // After begin_at(), for steps that were made with this warm-up: where it is over, it does not begin again. UsageError
+  // inside of it, unless this plan's is the same up to here.
+  void continue_after(const DensitySchedule& other);
+  // Whatever the options say about the steps to come.
+  void set_ended(bool has_ended) { has_ended_ = has_ended; }
 
  private:
+  double density() const { return has_ended_ ? 0 : density_at(warmup_, steps_); }  // of the next step's stage; 0: none
+
   Index n_;
   std::size_t k_;
   DensitySchedule warmup_;
   AdaptiveDensity adaptive_;
   std::uint64_t steps_ = 0;
+  bool has_ended_ = false;  // the warm-up, in an earlier run
 };
 
 }  // namespace oktopk

@@ -79,6 +79,7 @@ void NodeReducer::choose(int group) {
 
 std::size_t NodeReducer::k() const { return density_->k(); }
 std::uint64_t NodeReducer::steps() const { return density_->steps(); }
+bool NodeReducer::is_warm() const { return density_->is_warm(); }
 void NodeReducer::set_steps(std::uint64_t steps) { density_->set_steps(steps); }
 std::span<const int> NodeReducer::leaders() const { return nodes_->leaders; }
 int NodeReducer::node_size() const { return nodes_->inside->size(); }

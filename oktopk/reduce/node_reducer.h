@@ -71,6 +71,7 @@ class NodeReducer final : public Synchroniser {
   Index n() const override { return n_; }
   std::size_t k() const;
   std::uint64_t steps() const;
+  bool is_warm() const;  // the warm-up is over
 
   // The entries that this rank's node sent, on all its ranks.
   CooView sent() const override { return sent_; }

@@ -5,6 +5,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/state.h"
+#include "oktopk/reduce/density.h"
 #include "oktopk/reduce/node_reducer.h"
 #include "oktopk/reduce/nodes.h"
 #include "oktopk/reduce/notes.h"
@@ -79,6 +80,8 @@ void NodeReducer::restore(const Load& load) {
     if (reducer_) load(*reducer_);
   });
   set_steps(allreduce_small(comm_, reducer_ ? reducer_->steps() : 0, Reduction::max, work_));
+  const bool has_ended = reducer_ && state_of(*reducer_).density.is_warm();
+  density_->set_ended(allreduce_small(comm_, std::uint64_t{has_ended}, Reduction::max, work_) == 1);
   sent_ = {};
   spoilt_ = is_retry_ = false;
   check_->forget();

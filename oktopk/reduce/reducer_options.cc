@@ -205,8 +205,8 @@ std::string describe(const ReducerOptions& options, Index n, int divisor) {
   text << ", k " << digits(entries_per_step(n, options)) << ", tau " << digits(o.tau) << ", thresholds "
        << to_string(o.thresholds) << ", tau' " << digits(o.tau_prime) << ", bucket " << digits(o.bucket)
        << ", balance trigger " << digits(o.balance_trigger) << ", dense schedule " << digits(static_cast<int>(o.dense))
-       << ", decay " << digits(options.decay) << ", NaN policy " << to_string(options.nan_policy) << ", warm-up";
-  for (const DensityStage& stage : options.warmup) text << ' ' << digits(stage.steps) << " x " << digits(stage.density);
+       << ", decay " << digits(options.decay) << ", NaN policy " << to_string(options.nan_policy)
+       << describe(options.warmup);
   if (divisor > 0) text << ", divisor " << digits(divisor);
   text << describe(options.adaptive);
   return text.str();

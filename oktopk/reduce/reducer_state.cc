@@ -12,6 +12,9 @@
 namespace oktopk {
 namespace {
 
+// All but the warm-up must be equal.
+std::string without_warmup(std::string_view description) { return with_warmup(description, {}); }
+
 bool is_adaptive(const StateOrigin& origin) { return origin.options.find(kAdaptiveMark) != std::string::npos; }
 
 // By the first bytes of the content. A BucketedReducer and an optimiser begin with a text, after its length. A Reducer
@@ -134,7 +137,7 @@ void ReducerState::write(StateWriter& state) const {
               static_cast<std::uint32_t>(setting.rank),
               static_cast<std::uint32_t>(setting.divisor),
               setting.n,
-              setting.description,
+              with_warmup(setting.description, density.warmup()),
               density.steps(),
               density.adaptive().words()}
       .write(state);
@@ -149,15 +152,15 @@ void ReducerState::read(std::span<const std::byte> bytes) {
   const StateOrigin origin = StateOrigin::read(state);
   require(origin.n == setting.n, "state: saved with n = ", origin.n, ", but this reducer has n = ", setting.n);
   require_own(origin.P, origin.rank, setting.P, setting.rank);
-  require_same(origin.options, setting.description, ": load_all() takes the states of all ranks");
+  require_same(without_warmup(origin.options), without_warmup(setting.description),
+               ": load_all() takes the states of all ranks");
   const SavedUnsent saved = SavedUnsent::read(state);
   require(saved.residual.size() == setting.n, "state: ", saved.residual.size(), " values of residual");
   if (tuner) {
     tuner->load(state);
     use(std::optional<Tuner>(tuner));
   }
-  density.begin_at({.steps = origin.steps});
-  density.adaptive().resume(origin.adaptive);
+  continue_after(origin);
   unsent.restore(saved.residual, true, false);
   selector->load(state);
   allreduce->load(state, setting.n, setting.rank, setting.P);
@@ -170,10 +173,17 @@ void ReducerState::read(std::span<const std::byte> bytes) {
           mine.region.begin);
 }
 
+void ReducerState::continue_after(const StateOrigin& origin) {
+  density.begin_at({.steps = origin.steps});
+  density.continue_after(warmup_in(origin.options));
+  density.adaptive().resume(origin.adaptive);
+  source = hash_text(describe(density.warmup()));
+}
+
 bool ReducerState::is_own(std::span<const std::byte> bytes) const {
   StateReader state(bytes);
   const StateOrigin origin = StateOrigin::read(state);
-  return origin.options == setting.description && origin.n == setting.n &&
+  return without_warmup(origin.options) == without_warmup(setting.description) && origin.n == setting.n &&
          origin.P == static_cast<std::uint32_t>(setting.P) && origin.rank == static_cast<std::uint32_t>(setting.rank);
 }
 
@@ -226,8 +236,7 @@ void StateMerge::add_next(std::span<const std::byte> bytes) {
   require_place(origin.P, origin.rank, count_, next_);
   if (next_ == 0) {
     first_ = origin;
-    state_->density.begin_at({.steps = origin.steps});
-    state_->density.adaptive().resume(origin.adaptive);
+    state_->continue_after(origin);
   }
   require(origin.steps == first_.steps, "saved after ", origin.steps, " steps, state 0 after ", first_.steps);
   require(origin.options == first_.options, "saved with other options than state 0");

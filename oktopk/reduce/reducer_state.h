@@ -104,6 +104,9 @@ class ReducerState {
   // Whether read() would take it, by its head. UsageError where the head cannot be read.
   bool is_own(std::span<const std::byte> bytes) const;
 
+  // The place in the schedules is that of another run.
+  void continue_after(const StateOrigin& origin);
+
   void copy_to(ReducerSnapshot& snapshot) const;
   // Steps on the GPU (gpu_steps.h), for preset slots. The kernels then have the thresholds; settle_gpu() brings them
   // back to selector and allreduce, which everything else uses.
@@ -131,7 +134,7 @@ class ReducerState {
   std::unique_ptr<Allreduce> allreduce;
   const ResidualRule* rule = nullptr;
   Unsent unsent;
-  std::uint64_t source = 0;  // a hash of the states that were merged: must be equal on all ranks
+  std::uint64_t source = 0;  // a hash of the warm-up and of the states that were merged: equal on all ranks
 
   // The last step.
   bool is_prepared = false;  // for the next step: its first messages are over

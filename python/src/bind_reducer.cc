@@ -125,6 +125,8 @@ void bind_unsent(ReducerClass& c) {
           },
           "The place in the schedules: (steps, steps of the adaptive density, its density, entries per value that it "
           "spent).")
+      .def_prop_ro(
+          "is_warm", [](const PyReducer& r) { return r.is_warm(); }, "Whether the warm-up is over.")
       .def(
           "begin_at",
           [](PyReducer& r, std::uint64_t steps, std::uint64_t adaptive_steps, double density, double spent) {

@@ -210,6 +210,7 @@ class PyReducer : public PySynchroniser {
 
   std::size_t k() const { return node_ ? node_->k() : reducer_->k(); }
   std::uint64_t steps() const { return node_ ? node_->steps() : reducer_->steps(); }
+  bool is_warm() const { return node_ ? node_->is_warm() : state_of(*reducer_).density.is_warm(); }
   int ranks_led() const { return !reducer_ ? 0 : node_ ? node_->node_size() : 1; }
   void forget() { node_ ? node_->forget() : reducer_->forget(); }
   void end_external(const ExternalStep& made) { update_ = reducer().end_external(made); }

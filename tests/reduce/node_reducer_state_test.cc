@@ -109,6 +109,23 @@ TEST(NodeStateRefusal, damage_on_a_rank_without_a_leaders_state_is_every_ranks_e
   });
 }
 
+TEST(NodeStates, a_warmup_that_is_over_does_not_begin_again_on_any_rank) {
+  run_world("threads", 4, [](Communicator& comm) {
+    NodeReducer nodes(comm, n, options_of("circulant"), {.group = 2});
+    const Bytes begun = nodes.save();
+    for (std::uint64_t step = 0; step < 4; ++step) nodes.step(make_input(Input::dyadic, n, comm.rank(), step, 1));
+    ReducerOptions longer = options_of("circulant");
+    longer.warmup = {{20, 1}};
+    NodeReducer other(comm, n, longer, {.group = 2});
+    other.load(nodes.save());
+    EXPECT_TRUE(other.is_warm());
+    EXPECT_FALSE(other.step({}).is_dense());
+    other.load(begun);
+    EXPECT_FALSE(other.is_warm());
+    EXPECT_TRUE(other.step({}).is_dense());
+  });
+}
+
 TEST(NodeStateRefusal, state_of_other_options_is_refused_on_all_ranks) {
   run_world("threads", 4, [](Communicator& comm) {
     NodeReducer a(comm, n, options_of("circulant"), {.group = 2});
