@@ -2,6 +2,7 @@
 #include "oktopk/optim/interval_clock.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/state.h"
@@ -19,6 +20,18 @@ void IntervalClock::tick(double rate, double weight_decay) {
   if (totals_.back().kept >= kLeastKept) return;
   for (StepTotals& total : totals_) total.kept /= kLeastKept;
   ++rescalings_;
+}
+
+void IntervalClock::jump(std::uint64_t steps, const StepTotals& to) {
+  const StepTotals from = totals_.back();
+  has_decayed_ = has_decayed_ || to.kept != from.kept;
+  for (std::uint64_t step = 1; step < steps; ++step) {
+    const double share = static_cast<double>(step) / static_cast<double>(steps);
+    const double kept = std::isfinite(from.kept) ? std::lerp(from.kept, to.kept, share) : from.kept;
+    totals_.push_back({std::lerp(from.rate, to.rate, share), kept});
+  }
+  if (steps > 0) totals_.push_back({});
+  totals_.back() = to;
 }
 
 void IntervalClock::save(StateWriter& state) const {

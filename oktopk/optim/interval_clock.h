@@ -90,6 +90,9 @@ class IntervalClock {
 
   // Begins a step. REQUIRES: rate * weight_decay < 1.
   void tick(double rate, double weight_decay);
+  // Another clock's steps from now on, of which only the totals at the last one are known; between two of these, totals
+  // lie on a line. No steps: changes the totals of this step. runs() has no such steps.
+  void jump(std::uint64_t steps, const StepTotals& to);
   std::uint32_t now() const { return static_cast<std::uint32_t>(totals_.size() - 1); }
   // Good until the next tick.
   ClockView view() const { return {now(), rate_, kept_, totals_.data()}; }

@@ -261,7 +261,9 @@ StepMetrics BucketedReducer::metrics() const {
     const StepMetrics bucket = reducers_[b]->metrics();
     metrics.preset = b == 0 || bucket.preset == metrics.preset ? bucket.preset : "";
     metrics.codec = b == 0 || bucket.codec == metrics.codec ? bucket.codec : "";
-    if (b >= exchanged()) continue;  // left out; what was taken back is zero
+    metrics.measured_bytes += bucket.measured_bytes;
+    metrics.wire_bytes -= bucket.measured_bytes;  // this log has all messages
+    if (b >= exchanged()) continue;               // left out; what was taken back is zero
     metrics.k += bucket.k;
     metrics.refreshed = metrics.refreshed || bucket.refreshed;
   }

@@ -17,12 +17,11 @@ namespace oktopk {
 namespace {
 
 constexpr std::string_view kWarmupMark = ", warm-up";  // begins the part of a description
-constexpr double kMostChange = 1.25;  // of k per interval, up or down
-constexpr double kSpan = 10;          // from the first density to the most, and to the least
+constexpr double kMostChange = 1.25;                   // of k per interval, up or down
+constexpr double kSpan = 10;                           // from the first density to the most, and to the least
 
 constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 31U;  // times n fits 64 bits
 
-// `zero` says which density the value 0 stands for.
 // Begin and end of the warm-up in a description.
 std::pair<std::size_t, std::size_t> place_of_warmup(std::string_view description) {
   const std::size_t begin = std::min(description.find(kWarmupMark), description.size());
@@ -41,6 +40,7 @@ bool are_equal_until(const DensitySchedule& a, const DensitySchedule& b, std::ui
   return true;
 }
 
+// `zero` says which density the value 0 stands for.
 void check_density(std::string_view name, double value, std::string_view zero) {
   require(value >= 0 && value <= 1, "adaptive density: ", name, " = ", value, ", but it must be in (0, 1] (0: ", zero,
           ")");

@@ -69,7 +69,9 @@ NodeReducer::~NodeReducer() = default;
 // Preset auto: chooses once, for the leaders. All ranks measure, so that all know the choice.
 void NodeReducer::choose(int group) {
   Profile profile = options_.profile ? *options_.profile
-                                     : calibrate(comm_, {.ranks_per_host = std::max(1, group), .cpu = options_.cpu});
+                                     : calibrate(comm_, {.most_bytes = most_measured(n_, comm_.size()),
+                                                         .ranks_per_host = std::max(1, group),
+                                                         .cpu = options_.cpu});
   profile.machine = profile.leaders.value_or(profile.machine);
   const Method method = make_tuner(options_, n_, nodes_->count(), profile).choice().method;
   options_.allreduce = options_of(method, options_);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "oktopk/reduce/reducer.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 
@@ -83,7 +84,7 @@ StepMetrics Reducer::metrics() const {
   return metrics;
 }
 
-bool Reducer::prepare(std::optional<ExternalPrice> measured) {
+bool Reducer::prepare(std::optional<ExternalPrice> measured, std::uint64_t step_values) {
   state_->unsent.check_sound();
   if (state_->is_prepared) return next_is_external();
   PhaseTimer timer(options_.trace, "reducer");
@@ -91,8 +92,12 @@ bool Reducer::prepare(std::optional<ExternalPrice> measured) {
   review();
   agree("step()");
   if (state_->is_calibration_due())
-    state_->use_profile(state_->log.uncounted(
-        comm_, [&] { return calibrate(comm_, {.cpu = options_.cpu, .external_dense = measured}); }));
+    state_->use_profile(state_->log.uncounted(comm_, [&] {
+      return calibrate(comm_, {.most_bytes = most_measured(
+                                   static_cast<double>(std::max<std::uint64_t>(n_, step_values)), comm_.size()),
+                               .cpu = options_.cpu,
+                               .external_dense = measured});
+    }));
   state_->log.last.times = {.exchange = timer.lap("agree")};
   state_->is_prepared = true;
   return next_is_external();

@@ -166,7 +166,8 @@ class Reducer final : public Synchroniser {
   // Collective: everything that comes before a step, once; step() calls it where the caller did not. True: the next
   // step is dense and in floats, and the caller may make it instead of step(). The answer is equal on all ranks.
   // `measured`: the price of this rank's external dense step, for preset auto, which needs it before the first step.
-  bool prepare(std::optional<ExternalPrice> measured = {});
+  // `step_values`: of a step of which this Reducer has a part; they bound what auto sends to measure. 0: it has all.
+  bool prepare(std::optional<ExternalPrice> measured = {}, std::uint64_t step_values = 0);
   // Collective: the same before a flush().
   void prepare_flush();
   // Local: the step was made, or left out by all ranks; in that case the taken values have been given back.

@@ -26,11 +26,13 @@ struct StepLog {
     waited_before = comm.waited_so_far();  // P numbers, into memory that is there
   }
 
-  // act(), whose messages are no part of the step.
+  // act(), which measures: its messages are no part of the step.
   template <class Act>
   auto uncounted(const Communicator& comm, const Act& act) {
     const MessageCount counted = comm.sent_so_far() - before;
     auto result = act();
+    const MessageCount measured = comm.sent_so_far() - before - counted;
+    last.measured_bytes += measured.bytes;
     before = comm.sent_so_far() - counted;
     return result;
   }

@@ -85,19 +85,21 @@ struct StepMetrics {
   // the ranks compared their shares in this step.
   double share = 0;
   std::uint64_t messages = 0;    // sent by this rank in this step; without those of an external dense step
-  std::uint64_t wire_bytes = 0;  // their bytes; without those of a calibration (first step of preset auto)
-  double dense_bytes = 0;        // that a dense allreduce of floats would send: 2n(P-1)/P * 4
-  StepTimes times;               // seconds on this rank
-  double idle = 0;               // seconds of them in which this rank waited for messages
-  int waited_for = -1;           // the rank whose messages it waited for longest; -1: for none
-  double longest_wait = 0;       // seconds of `idle` that were for that rank
-  int members = 0;               // ranks of this step
-  std::uint64_t epoch = 0;       // ElasticReducer: of its members; 0: the ranks never change
-  std::string preset;            // the preset in force, chosen by auto or by name
-  std::string codec;             // its coding of entries, such as "elias_fano+bf16"
-  bool refreshed = false;        // thresholds or cuts were evaluated anew, with extra messages
-  bool is_dense = false;         // all n values were exchanged: preset dense, warm-up or flush
-  bool skipped = false;          // left out: a gradient of some rank was not finite
+  std::uint64_t wire_bytes = 0;  // their bytes
+  // Preset auto, in its first step: bytes that this rank sent to measure the network. wire_bytes has them not.
+  std::uint64_t measured_bytes = 0;
+  double dense_bytes = 0;   // that a dense allreduce of floats would send: 2n(P-1)/P * 4
+  StepTimes times;          // seconds on this rank
+  double idle = 0;          // seconds of them in which this rank waited for messages
+  int waited_for = -1;      // the rank whose messages it waited for longest; -1: for none
+  double longest_wait = 0;  // seconds of `idle` that were for that rank
+  int members = 0;          // ranks of this step
+  std::uint64_t epoch = 0;  // ElasticReducer: of its members; 0: the ranks never change
+  std::string preset;       // the preset in force, chosen by auto or by name
+  std::string codec;        // its coding of entries, such as "elias_fano+bf16"
+  bool refreshed = false;   // thresholds or cuts were evaluated anew, with extra messages
+  bool is_dense = false;    // all n values were exchanged: preset dense, warm-up or flush
+  bool skipped = false;     // left out: a gradient of some rank was not finite
 };
 
 // Returns the bytes of the state that rank `rank` of an earlier run saved; valid until the next call.

@@ -20,20 +20,25 @@ namespace {
 using Steady = std::chrono::steady_clock;
 
 constexpr std::size_t kSmall = 8;
-constexpr std::array<double, 5> kSizes = {1 << 14, 1 << 16, 1 << 18, 1 << 19, 1 << 20};
+constexpr double kLargest = 1 << 20;                                                 // bytes of a message
+constexpr std::array<double, 5> kSizes = {1.0 / 64, 1.0 / 16, 1.0 / 4, 1.0 / 2, 1};  // shares of the largest
 constexpr std::array<double, 5> kMessages = {1, 2, 4, 8, 16};
-constexpr double kScattered = 1 << 20;             // bytes that a rank sends in a round with all others
 constexpr double kLeastScattered = 1024;           // bytes of one message of that round
 constexpr int kNetworkProbes = 2 + 5 + 2 * 5 + 2;  // times of rounds: they share the budget
 constexpr std::size_t kPilots = 3;
 constexpr double kLeastBatches = 3, kBatches = 9;
+// The least that all probes send: rounds of all sizes to both distances, and one of a largest to all others.
+constexpr double kLeastSent = (kPilots + kLeastBatches) * (2 * (1.0 / 64 + 1.0 / 16 + 1.0 / 4 + 1.0 / 2 + 1) + 1);
 constexpr double kMostRounds = 1000;  // in a batch
+constexpr double kLong = 4;           // times its budget: then a probe has one round
 // 100 TB/s. Noise can give a slope of zero or less, and a price of zero would make any number of bytes free.
 constexpr double kLeastBeta = 1e-14;
 
 void check(const CalibrateOptions& o) {
   require(std::isfinite(o.budget) && o.budget > 0, "calibrate: budget = ", o.budget,
           " seconds, but it must be positive");
+  require(o.most_bytes >= kLeastMeasured, "calibrate: most_bytes = ", o.most_bytes, ", but it must be at least ",
+          kLeastMeasured);
   require(o.ranks_per_host >= 1, "calibrate: ranks_per_host = ", o.ranks_per_host,
           ", but a host has at least one rank");
   const ExternalPrice external = o.external_dense.value_or(ExternalPrice{});
@@ -46,8 +51,8 @@ void check(const CalibrateOptions& o) {
 void agree(Communicator& comm, const CalibrateOptions& o, Workspace& work) {
   std::ostringstream text;
   text << std::setprecision(std::numeric_limits<double>::max_digits10) << "budget = " << o.budget
-       << ", kernels = " << o.kernels << ", ranks_per_host = " << o.ranks_per_host << ", values = " << o.values
-       << ", external_dense = " << o.external_dense.has_value();
+       << ", most_bytes = " << o.most_bytes << ", kernels = " << o.kernels << ", ranks_per_host = " << o.ranks_per_host
+       << ", values = " << o.values << ", external_dense = " << o.external_dense.has_value();
   if (!o.kernels) {
     const Machine& m = o.assumed.machine;
     text << ", gamma = " << m.gamma << ", delta = " << m.delta << ", sigma = " << m.sigma;
@@ -60,24 +65,33 @@ void agree(Communicator& comm, const CalibrateOptions& o, Workspace& work) {
 // Times rounds of messages among the ranks of `part`, all parts of `all` at once.
 class Prober {
  public:
-  Prober(Communicator& all, Communicator& part, const Clock& now, double budget)
-      : all_(all), part_(part), now_(now), budget_(budget / kNetworkProbes) {}
+  Prober(Communicator& all, Communicator& part, const Clock& now, double budget, double most_bytes)
+      : all_(all),
+        part_(part),
+        now_(now),
+        budget_(budget / kNetworkProbes),
+        most_bytes_(most_bytes / (2 * kNetworkProbes)),
+        largest_(std::min(kLargest, std::floor(most_bytes / (2 * kLeastSent)))) {}
 
   // `machine` with the prices of this network; those of a free one where no part has two ranks.
   Machine prices(Machine machine) {
     machine.alpha = machine.beta = machine.overhead = 0;
     machine.contention = 1;
-    const auto P = static_cast<int>(allreduce_small(all_, std::int64_t{part_.size()}, Reduction::max, work_));
-    if (P < 2) return machine;
-    std::vector<double> messages, sizes;
+    P_ = static_cast<int>(allreduce_small(all_, std::int64_t{part_.size()}, Reduction::max, work_));
+    if (P_ < 2) return machine;
+    std::vector<double> messages, sizes, times;
     const double small = pair_seconds(kSmall);
     for (const double m : kMessages) messages.push_back(seconds(kSmall, 1, static_cast<std::size_t>(m)));
-    for (const double bytes : kSizes) sizes.push_back(pair_seconds(bytes));
-    machine.beta = std::max(kLeastBeta, median_slope(kSizes, sizes));
+    for (const double share : kSizes) {
+      sizes.push_back(std::floor(share * largest_));
+      times.push_back(pair_seconds(sizes.back()));
+    }
+    machine.beta = std::max(kLeastBeta, median_slope(sizes, times));
     // Noise must not make a price negative, nor a message cheaper than its overhead.
     machine.overhead = std::clamp(median_slope(kMessages, messages) - kSmall * machine.beta, 0.0, small);
     machine.alpha = std::max(0.0, small - machine.overhead - kSmall * machine.beta);
-    if (P > 2) machine.contention = std::max(1.0, scattered_byte(P - 1) / machine.beta);  // no round is faster than 1
+    const bool is_scattered = P_ > 2 && largest_ >= kLeastScattered * (P_ - 1);  // else bytes hardly matter
+    if (is_scattered) machine.contention = std::max(1.0, scattered_byte(P_ - 1) / machine.beta);
     return machine;
   }
 
@@ -85,24 +99,30 @@ class Prober {
   // Seconds of one message: the dearer of the next rank and of the rank P/2 further.
   double pair_seconds(double bytes) {
     const double near = seconds(bytes, 1, 1);
-    return std::max(near, seconds(bytes, std::max(1, part_.size() / 2), 1));
+    return P_ < 4 ? near : std::max(near, seconds(bytes, std::max(1, part_.size() / 2), 1));
   }
 
   // Seconds per byte of a round in which every rank sends to all its peers.
   double scattered_byte(int peers) {
-    const double bytes = std::max(kLeastScattered, std::floor(kScattered / peers));
+    const double bytes = std::floor(largest_ / peers);
     const auto messages = static_cast<std::size_t>(part_.size()) - 1;
-    const double small = seconds(kSmall, 1, messages);
-    return (seconds(bytes, 1, messages) - small) / (peers * (bytes - kSmall));
+    const double small = seconds(kSmall, 1, messages, true);
+    return (seconds(bytes, 1, messages, true) - small) / (peers * (bytes - kSmall));
   }
 
   // Seconds of one round, equal on all ranks: every rank sends `messages` messages of `bytes` bytes, the first to the
   // rank `distance` further, each other one to the next rank.
-  double seconds(double bytes, int distance, std::size_t messages) {
+  double seconds(double bytes, int distance, std::size_t messages, bool is_scattered = false) {
     prepare(static_cast<std::size_t>(bytes), distance, messages);
     // The fastest pilot: a disturbed one would leave time for a single round.
-    const double pilot = std::ranges::min(batches(kPilots, 1));
-    const double fit = pilot > 0 ? budget_ / pilot : kBatches * kMostRounds;
+    double pilot = batches(1, 1).front();
+    for (std::size_t i = 1; i < kPilots && pilot <= kLong * budget_; ++i)
+      pilot = std::min(pilot, batches(1, 1).front());
+    if (pilot > budget_) return pilot;  // on a slow network these rounds tell enough
+    // With messages to all others, the largest part's count: all ranks repeat a probe equally often.
+    const double most_messages = is_scattered ? P_ - 1 : static_cast<double>(messages);
+    const double affordable = most_bytes_ / (bytes * most_messages) - kPilots;
+    const double fit = std::min(pilot > 0 ? budget_ / pilot : kBatches * kMostRounds, affordable);
     return median(batches(static_cast<std::size_t>(std::clamp(fit, kLeastBatches, kBatches)),
                           static_cast<int>(std::clamp(fit / kBatches, 1.0, kMostRounds))));
   }
@@ -137,7 +157,10 @@ class Prober {
   Communicator& all_;
   Communicator& part_;
   const Clock& now_;
-  double budget_;  // seconds of one probe
+  int P_ = 1;          // the most ranks of a part
+  double budget_;      // seconds of one probe
+  double most_bytes_;  // of the repetitions of one probe
+  double largest_;     // bytes of a message
   Bytes outgoing_, incoming_;
   std::vector<Send> sends_;
   std::vector<Recv> recvs_;
@@ -158,6 +181,11 @@ double median_slope(std::span<const double> x, std::span<const double> y) {
   for (std::size_t i = 0; i < x.size(); ++i)
     for (std::size_t j = 0; j < i; ++j) slopes.push_back((y[i] - y[j]) / (x[i] - x[j]));
   return median(std::move(slopes));
+}
+
+double most_measured(double n, int P) {
+  const double dense = P > 1 ? 2 * n * (P - 1) / P * sizeof(float) : 0;
+  return std::max(kLeastMeasured, kMeasuredSteps * dense);
 }
 
 Profile calibrate(Communicator& comm, const CalibrateOptions& options) {
@@ -182,12 +210,12 @@ Profile calibrate(Communicator& comm, const CalibrateOptions& options) {
   const double budget = options.kernels ? options.budget / 2 : options.budget;
   if (options.kernels) measure_kernels(comm, now, budget, options, profile);
   if (g == 1 || g == P) {
-    profile.machine = Prober(comm, comm, now, budget).prices(profile.machine);
+    profile.machine = Prober(comm, comm, now, budget, options.most_bytes).prices(profile.machine);
     return profile;
   }
   const auto among = [&](int color) {
     const auto part = comm.split(color, rank);
-    return Prober(comm, *part, now, budget / 3).prices(profile.machine);
+    return Prober(comm, *part, now, budget / 3, options.most_bytes / 3).prices(profile.machine);
   };
   profile.machine = among(rank % g);  // between hosts
   profile.inside = among(rank / g);

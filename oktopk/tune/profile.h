@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -69,11 +70,19 @@ Profile read_profile(const std::string& file);
 
 using Clock = std::function<double()>;  // seconds since any moment
 
+// Bytes that a rank may send to measure the network for steps of n values: as many as kMeasuredSteps dense steps, and
+// always enough to tell a latency from a bandwidth.
+inline constexpr double kMeasuredSteps = 4;
+inline constexpr double kLeastMeasured = 1 << 18;
+double most_measured(double n, int P);
+
 // All but the clock must be equal on all ranks.
 struct CalibrateOptions {
   double budget = 0.15;  // seconds, half of them for the network
-  Clock now = {};        // of this rank; empty: the steady clock
-  bool kernels = true;   // false: the prices of the processor are those of `assumed`
+  // That a rank sends in timed rounds, at least kLeastMeasured.
+  double most_bytes = std::numeric_limits<double>::infinity();
+  Clock now = {};       // of this rank; empty: the steady clock
+  bool kernels = true;  // false: the prices of the processor are those of `assumed`
   Profile assumed = {};
   // Ranks 0 ... g-1 share a host, g ... 2g-1 the next one, and so on. Where 1 < g < P, three networks are measured:
   // between hosts, inside a host, and between one rank of each host. 1: hosts make no difference.
@@ -85,7 +94,8 @@ struct CalibrateOptions {
 };
 
 // Collective: measures a profile, equal bit by bit on all ranks. P = 1: sends nothing, and the network costs nothing.
-// UsageError on all ranks where their options differ. COST: about `budget` seconds, and 2 * values floats of memory.
+// UsageError on all ranks where their options differ. COST: about `budget` seconds, but at least one round of each of
+// 21 probes; 2 * values floats of memory.
 Profile calibrate(Communicator& comm, const CalibrateOptions& options = {});
 
 // A method with a preset, and perhaps more that is fixed.

@@ -63,6 +63,9 @@ void bind_comm(nb::module_& m) {
       .def_prop_ro("size", &Communicator::size)
       .def_prop_ro("transport", &Communicator::transport)
       .def_prop_ro(
+          "sent_bytes", [](const Communicator& c) { return c.sent_so_far().bytes; },
+          "Bytes that this rank has sent so far, without the transport's own heads.")
+      .def_prop_ro(
           "timeout", [](const Communicator& c) { return in_seconds(c.timeout()); },
           "Seconds after which a wait gives up with CommError.")
       .def("split", &Communicator::split, "color"_a, "key"_a = 0, nb::call_guard<WithoutGil>(),

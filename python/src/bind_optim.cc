@@ -6,6 +6,7 @@
 #include <nanobind/stl/tuple.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "oktopk/base/error.h"
@@ -74,6 +75,13 @@ class LazyGroup {
     require(clock_.now() + steps < (1U << 31U), "a clock of ", clock_.now(), " and ", steps,
             " steps, but it has fewer than 2^31");
     for (std::uint64_t step = 0; step < steps; ++step) clock_.tick(rate, weight_decay);
+  }
+  void jump(double rate, double kept, std::uint64_t steps) {
+    require(rate >= clock_.totals().back().rate && std::isfinite(rate) && kept > 0, "a clock with rates of ", rate,
+            " in all, and a weight of which ", kept, " is left: this is no saved clock");
+    require(clock_.now() + steps < (1U << 31U), "a clock of ", clock_.now(), " and ", steps,
+            " steps, but it has fewer than 2^31");
+    clock_.jump(steps, {rate, kept});
   }
   const IntervalClock& clock() const { return clock_; }
 
@@ -202,6 +210,8 @@ void bind_optim(nb::module_& m) {
   nb::class_<LazyGroup>(m, "LazyGroup", "The clock of one group of parameters, and their steps.")
       .def(nb::init<>())
       .def("tick", &LazyGroup::tick, "rate"_a, "weight_decay"_a, "steps"_a = 1, "Steps begin.")
+      .def("jump", &LazyGroup::jump, "rate"_a, "kept"_a, "steps"_a,
+           "Steps of another clock, with its totals after them.")
       .def_prop_ro(
           "now", [](const LazyGroup& g) { return g.clock().now(); }, "Steps made.")
       .def_prop_ro("has_decayed", [](const LazyGroup& g) { return g.clock().has_decayed(); })

@@ -139,20 +139,24 @@ void bind_unsent(ReducerClass& c) {
           "profile"_a, "Preset auto: decides by this profile instead of measuring one.");
 }
 
-using ExternalSeconds = std::optional<std::pair<double, double>>;
+using ExternalMeasurement = std::optional<std::tuple<double, double, std::uint64_t>>;
 
 void bind_external(ReducerClass& c) {
   c.def(
        "prepare",
-       [](PyReducer& r, const ExternalSeconds& measured) {
+       [](PyReducer& r, const ExternalMeasurement& measured, std::uint64_t step_values) {
          const WithoutGil free;
-         if (!measured) return r.reducer().prepare();
-         return r.reducer().prepare(ExternalPrice{measured->first, measured->second});
+         if (!measured) return r.reducer().prepare({}, step_values);
+         const auto [latency, per_byte, sent] = *measured;
+         const bool is_external = r.reducer().prepare(ExternalPrice{latency, per_byte}, step_values);
+         state_of(r.reducer()).log.last.measured_bytes += sent;
+         return is_external;
        },
-       "measured"_a.none() = nb::none(),
+       "measured"_a.none() = nb::none(), "step_values"_a = 0,
        "Collective: all that comes before a step, once. True: the next step is dense, and the "
-       "caller, with external_dense, may make it himself. measured: (seconds, seconds per byte) of "
-       "his, wanted where is_calibration_due.")
+       "caller, with external_dense, may make it himself. measured: (seconds, seconds per byte, "
+       "bytes sent for it) of his, wanted where is_calibration_due. step_values: of a step of which this Reducer has a "
+       "part.")
       .def(
           "prepare_flush", [](PyReducer& r) { r.reducer().prepare_flush(); }, nb::call_guard<WithoutGil>(),
           "Collective: the same before a flush.")
@@ -186,6 +190,7 @@ nb::dict as_dict(const StepMetrics& m) {
   stats["global_threshold"] = m.global_threshold;
   stats["messages"] = m.messages;
   stats["wire_bytes"] = m.wire_bytes;
+  stats["measured_bytes"] = m.measured_bytes;
   stats["dense_bytes"] = m.dense_bytes;
   stats["seconds_check"] = m.times.check;
   stats["seconds_select"] = m.times.select;

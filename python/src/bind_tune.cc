@@ -24,9 +24,11 @@ using nb::literals::operator""_a;
 namespace oktopk::python {
 namespace {
 
-Profile measure(Communicator& comm, double budget, int ranks_per_host) {
+Profile measure(Communicator& comm, double budget, int ranks_per_host, std::optional<std::uint64_t> n) {
   require(budget > 0, "calibrate: budget = ", budget, " s, but it must be positive");
-  return calibrate(comm, {.budget = budget, .ranks_per_host = ranks_per_host});
+  CalibrateOptions options{.budget = budget, .ranks_per_host = ranks_per_host};
+  if (n) options.most_bytes = most_measured(static_cast<double>(*n), comm.size());
+  return calibrate(comm, options);
 }
 
 nb::bytes profile_bytes(const Profile& profile) {
@@ -109,9 +111,11 @@ void bind_tune(nb::module_& m) {
                std::to_string(1e3 * c.seconds) + " ms>";
       });
 
-  m.def("calibrate", &measure, "comm"_a, "budget"_a = 0.15, "ranks_per_host"_a = 1, nb::call_guard<WithoutGil>(),
+  m.def("calibrate", &measure, "comm"_a, "budget"_a = 0.15, "ranks_per_host"_a = 1, "n"_a = nb::none(),
+        nb::call_guard<WithoutGil>(),
         "Collective: measures the network and the processor in about `budget` seconds. ranks_per_host > 1: also the "
-        "network between the first ranks of the hosts, for group_size.");
+        "network between the first ranks of the hosts, for group_size. n: for steps of so many values, with as many "
+        "bytes as 4 dense steps of them at most.");
   m.def("explain", &explain, "n"_a, "density"_a, "ranks"_a, "profile"_a, "coarsest"_a = "bf16", "overrides"_a = "",
         "What preset \"auto\" would choose for n values at a density, and all that it compares, "
         "the choice first.");

@@ -67,6 +67,30 @@ TEST(IntervalClock, load_restores_all) {
   }
 }
 
+// Totals at some steps are enough for coordinates that arrived there, also after old totals became infinite.
+TEST(IntervalClock, a_jump_gives_the_bits_of_the_steps_that_it_replaces) {
+  IntervalClock clock, other;
+  constexpr std::uint32_t kSteps = 700, kKnown[] = {3, 500, 640};
+  for (std::uint32_t step = 1; step <= kSteps; ++step) clock.tick(rate_at(static_cast<int>(step)) + 0.4, 1.8);
+  ASSERT_GT(clock.rescalings(), 0u);
+  const std::span<const StepTotals> totals = clock.totals();
+  std::uint32_t made = 0;
+  other.jump(0, totals[0]);
+  for (const std::uint32_t step : kKnown) {
+    other.jump(step - made, totals[step]);
+    made = step;
+  }
+  EXPECT_TRUE(other.has_decayed());
+  for (std::uint32_t step = made + 1; step <= kSteps; ++step) other.tick(rate_at(static_cast<int>(step)) + 0.4, 1.8);
+  ASSERT_EQ(other.now(), kSteps);
+  for (const std::uint32_t last : {0U, 3U, 500U, 640U, 641U, 699U}) {
+    EXPECT_EQ(rate_since(other.view(), last), rate_since(clock.view(), last)) << last;
+    EXPECT_EQ(kept_since(other.view(), last), kept_since(clock.view(), last)) << last;
+  }
+  EXPECT_NEAR(rate_since(other.view(), 570), rate_since(clock.view(), 570), 0.05 * rate_since(clock.view(), 570));
+  for (const StepTotals& total : other.totals()) EXPECT_FALSE(std::isnan(total.kept));
+}
+
 TEST(IntervalClock, load_refuses_runs_that_make_no_sense) {
   const auto message = [](double rate, std::uint64_t steps) {
     StateWriter writer;

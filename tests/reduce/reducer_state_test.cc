@@ -238,15 +238,15 @@ struct Extension {
 };
 
 const std::vector<Extension> kExtensions = {
-    {{{4, 0.5}}, {{8, 0.5}}, 6, {k, k}},                              // over, where the other one is not
-    {{{4, 0.5}}, {{2, 0.2}}, 6, {k, k}},                              // both are over
-    {{}, {{8, 0.5}}, 6, {k, k}},                                      // none was asked for
-    {{{4, 0.5}}, {}, 6, {k, k}},                                      // none is asked for
-    {{{4, 0.5}}, {{8, 0.5}}, 3, {150, 150}},                          // the same so far
-    {{{8, 0.5}}, {{4, 0.5}}, 3, {150, k}},                            // the same so far, and shorter
-    {{{2, 1}, {9, 0.5}}, {{1, 1}, {1, 1}, {4, 0.5}}, 5, {150, k}},    // in other stages
-    {{}, {{1, 0.5}}, 0, {150, k}},                                    // nothing was done
-    {{{8, 0.5}}, {{4, 0.5}}, 6, {}},                                  // it would have been over
+    {{{4, 0.5}}, {{8, 0.5}}, 6, {k, k}},                            // over, where the other one is not
+    {{{4, 0.5}}, {{2, 0.2}}, 6, {k, k}},                            // both are over
+    {{}, {{8, 0.5}}, 6, {k, k}},                                    // none was asked for
+    {{{4, 0.5}}, {}, 6, {k, k}},                                    // none is asked for
+    {{{4, 0.5}}, {{8, 0.5}}, 3, {150, 150}},                        // the same so far
+    {{{8, 0.5}}, {{4, 0.5}}, 3, {150, k}},                          // the same so far, and shorter
+    {{{2, 1}, {9, 0.5}}, {{1, 1}, {1, 1}, {4, 0.5}}, 5, {150, k}},  // in other stages
+    {{}, {{1, 0.5}}, 0, {150, k}},                                  // nothing was done
+    {{{8, 0.5}}, {{4, 0.5}}, 6, {}},                                // it would have been over
     {{{8, 0.5}}, {}, 6, {}},
     {{{8, 0.5}}, {{8, 0.25}}, 1, {}},
 };
@@ -267,8 +267,7 @@ TEST(ReducerStates, a_run_is_extended_where_its_warmup_is_over_or_the_same_so_fa
       run_world("threads", P, [&](Communicator& comm) {
         Reducer reducer(comm, n, options(e.after));
         const auto own = static_cast<std::size_t>(comm.rank());
-        const std::string message =
-            message_of([&] { P == 2 ? reducer.load(states[own]) : reducer.load_all(states); });
+        const std::string message = message_of([&] { P == 2 ? reducer.load(states[own]) : reducer.load_all(states); });
         EXPECT_EQ(message.find("total_steps") != std::string::npos, e.next.empty()) << message;
         for (const std::size_t entries : e.next) {
           reducer.step(gradient_of(reducer, reducer.steps()));

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "oktopk/base/error.h"
+#include "oktopk/tune/candidates.h"
 #include "oktopk/tune/prices.h"
 #include "oktopk/tune/profile.h"
 #include "tests/support/faults.h"
@@ -10,6 +13,8 @@
 
 namespace oktopk::calibrate_test {
 namespace {
+
+constexpr double kSmallMessages = 1 << 16;  // bytes of barriers and agreements between the timed rounds
 
 std::vector<double> numbers(const Machine& m) {
   return {m.alpha, m.beta, m.gamma, m.overhead, m.contention, m.delta, m.sigma};
@@ -84,8 +89,11 @@ TEST(Calibrate, measures_hosts_and_their_inside_apart) {
     SCOPED_TRACE(P);
     const auto all = gather_world("threads", P, [&](Communicator& comm) {
       PricedNetwork network(comm, {.across = kEthernet, .inside = kCrowded, .ranks_per_host = 3});
-      return calibrate(
-          network, {.budget = 0.01, .now = [&] { return network.seconds(); }, .kernels = false, .ranks_per_host = 3});
+      return calibrate(network, {.budget = 0.01,
+                                 .most_bytes = 1 << 22,
+                                 .now = [&] { return network.seconds(); },
+                                 .kernels = false,
+                                 .ranks_per_host = 3});
     });
     for (const Profile& profile : all) EXPECT_EQ(numbers(profile), numbers(all[0]));
     EXPECT_EQ(all[0].ranks_per_host, 3);
@@ -206,6 +214,43 @@ TEST(NetworkPrices, keep_to_the_budget) {
     calibrate(network, {.budget = budget, .now = [&] { return network.seconds(); }, .kernels = false});
     EXPECT_LT(network.seconds(), 1.5 * budget);
     EXPECT_GT(network.seconds(), 0.2 * budget);
+  });
+}
+
+// As many bytes as a few dense steps: for a small gradient the choice is still that of the true prices.
+TEST(NetworkPrices, are_measured_with_as_many_bytes_as_the_problem_is_worth) {
+  Machine slow = kEthernet;
+  slow.beta *= 100;
+  for (const Machine& real : {kEthernet, kCrowded, slow})
+    for (const int P : {2, 3, 8})
+      for (const double n : {1e3, 132'097.0, 4e6}) {
+        SCOPED_TRACE(testing::Message() << "P = " << P << ", n = " << n << ", beta = " << real.beta);
+        const double most = most_measured(n, P);
+        const Profile truth{.machine = real};
+        const Problem problem{.n = n, .k = std::round(0.025 * n), .P = P};
+        const auto choices = gather_world("threads", P, [&](Communicator& comm) {
+          PricedNetwork network(comm, {.across = real});
+          const MessageCount before = network.sent_so_far();
+          const Profile measured = calibrate(
+              network,
+              {.most_bytes = most, .now = [&] { return network.seconds(); }, .kernels = false, .assumed = truth});
+          EXPECT_LE(static_cast<double>((network.sent_so_far() - before).bytes), most + kSmallMessages);
+          const Candidate choice = rank_candidates(problem, measured, {}).front();
+          const Candidate best = rank_candidates(problem, truth, {}).front();
+          EXPECT_LE(price(choice.method, problem, truth, {}).seconds, 1.05 * best.seconds);
+          return to_string(choice.method);
+        });
+        for (const std::string& choice : choices) EXPECT_EQ(choice, choices[0]);
+      }
+  run_world("threads", 2, [](Communicator& comm) { EXPECT_THROW(calibrate(comm, {.most_bytes = 1000}), UsageError); });
+}
+
+TEST(NetworkPrices, are_measured_by_few_rounds_where_a_round_takes_long) {
+  run_world("threads", 3, [](Communicator& comm) {
+    PricedNetwork network(comm, {.across = {.alpha = 0.1, .beta = 1e-9}});
+    const Machine m = calibrate(network, {.now = [&] { return network.seconds(); }, .kernels = false}).machine;
+    EXPECT_NEAR(m.alpha, 0.1, 1e-3);
+    EXPECT_LT(network.seconds(), 0.1 * 14 * 7);  // 14 probes: a round, a barrier, and the agreement on its time
   });
 }
 

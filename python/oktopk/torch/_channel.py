@@ -29,6 +29,7 @@ class Settings(NamedTuple):
     options: Dict[str, Any]  # of their Reducers
     host_staging: bool
     device: Optional[torch.device] = None  # of the gradients
+    step_values: int = 0  # of all channels
 
 
 class Channel:
@@ -40,7 +41,8 @@ class Channel:
         for name, size in zip(names, sizes):
             self.slots.append(Slot(name, self.n, self.n + size))
             self.n += size
-        self._reducer = make_reducer(comm, self.n, *settings)
+        self._reducer = make_reducer(comm, self.n, settings.options, settings.host_staging, settings.device)
+        self._reducer.measure_for(settings.step_values)
         self.core: Any = self._reducer.core
 
     @property

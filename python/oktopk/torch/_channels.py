@@ -144,6 +144,8 @@ class Channels:
             restored[tuple(ids[name] for name in part.names)] = channel
         for key, channel in restored.items():
             self._keep(key, channel)
+        if any(channel.core.is_warm for channel in restored.values()):  # nor does that of channels to come begin again
+            self._settings = self._settings._replace(options={**self._settings.options, "warmup": None})
 
     @property
     def profile(self) -> Optional[_core.Profile]:

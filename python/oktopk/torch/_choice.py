@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from oktopk import _core
 from oktopk.torch import _dense_sum
+from oktopk.torch._counters import dense_bytes
 from oktopk.torch._flat_reducer import FlatReducer
 from oktopk.torch._resident import stays_on_gpu
 from oktopk.torch._settings import without_coding
@@ -54,13 +55,17 @@ def with_choice(options: Dict[str, Any], choice: Optional[str]) -> Dict[str, Any
 
 
 def choose(comm: _core.Communicator, group: Any, sample: torch.Tensor, options: Dict[str, Any],
-           candidates: Sequence[str] = ALL) -> str:
+           candidates: Sequence[str] = ALL, count: Callable[[float], None] = lambda sent: None) -> str:
     """Collective: the candidate whose step is the fastest on the slowest rank; the same on all ranks. sample: a tensor
-    like the gradients; its values change."""
+    like the gradients; its values change. count: gets the bytes that this rank sent to find out."""
+    before = comm.sent_bytes
     ways = {"dense": _dense(group), "bf16": _bf16(group), "slots": _slots(comm, sample, options)}
     medians = torch.tensor([_seconds(ways[name], sample) for name in candidates], device=sample.device)
     dist.all_reduce(medians, op=dist.ReduceOp.MAX, group=group)
     slowest: List[float] = medians.tolist()
+    widths = {"dense": sample.element_size(), "bf16": 2}
+    dense = sum(dense_bytes(sample.numel(), comm.size, widths[name]) for name in candidates if name in widths)
+    count((1 + _REPETITIONS) * dense + comm.sent_bytes - before)
     return candidates[slowest.index(min(slowest))]
 
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 import threading
 from typing import NamedTuple, Tuple
 
+import torch
+
 
 class _Three(NamedTuple):
     rate: float
@@ -21,8 +23,8 @@ class CompressionStats(_Three):
     rate: dense_bytes / wire_bytes.
     numel_before: gradient values that steps synchronised.
     numel_after: what was sent for them, in 4-byte words.
-    wire_bytes: the same in bytes.
-    dense_bytes: what a dense fp32 allreduce would have sent.
+    wire_bytes: the same in bytes, with those that preset auto sent to measure the network.
+    dense_bytes: what DDP would have sent without a hook: dense allreduces in the type of the gradients.
     """
 
     wire_bytes: int
@@ -51,11 +53,16 @@ class Counters:
         self._wire = 0.0
         self._dense = 0.0
 
-    def add(self, numel: int, wire: float, world: int) -> None:
+    def add(self, gradient: torch.Tensor, wire: float, world: int) -> None:
         with self._lock:
-            self._numel += numel
+            self._numel += gradient.numel()
             self._wire += wire
-            self._dense += dense_bytes(numel, world)
+            self._dense += dense_bytes(gradient.numel(), world, gradient.element_size())
+
+    def add_measured(self, wire: float) -> None:
+        """Bytes that were sent to choose a method."""
+        with self._lock:
+            self._wire += wire
 
     def stats(self) -> CompressionStats:
         with self._lock:

@@ -18,10 +18,11 @@ import torch.distributed as dist
 from oktopk import _ends
 from oktopk._core import CommError
 from oktopk._requirements import version_numbers
+from oktopk.torch._counters import dense_bytes
 
 _SIZES = (1 << 12, 1 << 18, 1 << 22)  # values; the last size only where the second one is quick
 _QUICK = 4e-3  # seconds
-_REPETITIONS = 5
+_REPETITIONS = 3
 _TURN = timedelta(seconds=0.1)
 
 
@@ -61,6 +62,7 @@ class BucketMean:
         self._buffer = buffer
         buffer.mul_(1.0 / dist.get_world_size(group))
         self._sum = buffer if dtype is None else buffer.to(dtype)
+        self.itemsize = self._sum.element_size()
         try:
             self._work = dist.all_reduce(self._sum, group=group, async_op=True)
         except RuntimeError as error:
@@ -95,14 +97,20 @@ def _await_by_turns(work: Any) -> None:
             _ends.check()
 
 
-def measure(group: Any, device: torch.device) -> Tuple[float, float]:
-    """Collective: the seconds of a dense step of no values, and the seconds per byte, here."""
-    small = _seconds(group, device, _SIZES[0])
-    size, large = _SIZES[1], _seconds(group, device, _SIZES[1])
-    if large < _QUICK:
-        size, large = _SIZES[2], _seconds(group, device, _SIZES[2])
-    per_byte = max(0.0, (large - small) / (4 * (size - _SIZES[0])))
-    return max(0.0, small - 4 * _SIZES[0] * per_byte), per_byte
+def measure(group: Any, device: torch.device, n: int) -> Tuple[float, float, int]:
+    """Collective: the seconds of a dense step of no values, the seconds per byte, and the bytes that were sent for it:
+    less than 9 dense steps of n values."""
+    least = min(_SIZES[0], -(-n // 16))
+    sizes, times = [least], [_seconds(group, device, least)]
+    for most in _SIZES[1:]:
+        size = min(most, n)
+        if size > sizes[-1] and (len(sizes) == 1 or times[-1] < _QUICK):
+            sizes.append(size)
+            times.append(_seconds(group, device, size))
+    per_byte = max(0.0, (times[-1] - times[0]) / max(4 * (sizes[-1] - least), 1))
+    P = dist.get_world_size(group)
+    sent = sum((1 + _REPETITIONS) * dense_bytes(size, P) for size in sizes)
+    return max(0.0, times[0] - 4 * least * per_byte), per_byte, round(sent)
 
 
 def _seconds(group: Any, device: torch.device, size: int) -> float:

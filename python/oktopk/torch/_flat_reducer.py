@@ -44,6 +44,7 @@ class FlatReducer(LevelledCore):
         self._gpu: Optional[torch.device] = None  # where the residual is; None: on the host
         self._resident: Optional[ResidentSteps] = None  # of steps that stay on the GPU
         self.look_every = LOOK_EVERY
+        self._step_values = 0
         self._is_nonzero = False  # the last mean arrived where it is not zero
         if options.get("threads") is None:
             options = {**options, "threads": default_threads(transport, n)}
@@ -60,13 +61,18 @@ class FlatReducer(LevelledCore):
         self._keeps_mean = False  # keep a copy of a dense mean, because its tensor is the caller's
         self._kept_mean: Optional[torch.Tensor] = None
 
+    def measure_for(self, step_values: int) -> None:
+        """Preset auto: this Reducer has a part of a step of so many values, for which it measures."""
+        self._step_values = step_values
+
     def makes_dense(self, device: torch.device) -> bool:
         """Collective, before a step: whether it will be a dense one on this device."""
         group = self._sums(device)
         if group is None:
             return False
-        due = self.core.is_calibration_due
-        return bool(self.core.prepare(_dense_sum.measure(group, device) if due else None))
+        values = max(self.core.n, self._step_values)
+        measured = _dense_sum.measure(group, device, values) if self.core.is_calibration_due else None
+        return bool(self.core.prepare(measured, values))
 
     def step(self, flat: torch.Tensor, scale: float) -> None:
         """Collective: adds scale * flat to what is unsent, and synchronises; write() then gives the mean. A dense step

@@ -6,7 +6,6 @@ hook's state as theirs. COST: once per training."""
 from __future__ import annotations
 
 import gc
-import warnings
 from contextlib import contextmanager
 from typing import Any, Dict, Iterable, Iterator, List, Optional
 
@@ -18,11 +17,11 @@ from torch.optim import Optimizer
 from oktopk._core import UsageError
 from oktopk.torch._group import HOST_BACKENDS, new_group
 from oktopk.torch._owner import live_ddp_models
+from oktopk.torch._unaware import SPARSE, trouble_with, unwrapped, warn
 from oktopk.torch.ddp import oktopk_hook
-from oktopk.torch.optim import SparseAdamW, SparseSGD
 from oktopk.torch.state import OkTopkState
 
-_SPARSE = (SparseAdamW, SparseSGD)
+__all__ = ["catch_up", "check_options", "find_ddp", "give_source", "host_group", "of_model", "register", "warn"]
 
 
 def check_options(options: Dict[str, Any], who: str) -> None:
@@ -54,22 +53,18 @@ def _register_hook(ddp: DistributedDataParallel, state: OkTopkState) -> None:
 def of_model(optimisers: Iterable[Optimizer], model: torch.nn.Module) -> List[Optimizer]:
     """The optimisers, without the front-end's wrappers, that change a parameter of the model."""
     mine = {id(parameter) for parameter in model.parameters()}
-    bare = [_unwrapped(optimiser) for optimiser in optimisers]
+    bare = [unwrapped(optimiser) for optimiser in optimisers]
     return [o for o in bare if any(id(p) in mine for g in o.param_groups for p in g["params"])]
-
-
-def _unwrapped(optimiser: Optimizer) -> Optimizer:
-    inner = getattr(optimiser, "optimizer", None)
-    while isinstance(inner, Optimizer):
-        optimiser, inner = inner, getattr(inner, "optimizer", None)
-    return optimiser
 
 
 def give_source(optimisers: Iterable[Optimizer], state: OkTopkState) -> None:
     """UsageError where an optimiser has another source; a warning where it can have none."""
+    state.trust_optimisers()
     for optimiser in optimisers:
-        if not isinstance(optimiser, _SPARSE):
-            _warn_about(optimiser)
+        if not isinstance(optimiser, SPARSE):
+            text = trouble_with(optimiser)
+            if text is not None:
+                warn(text)
         elif optimiser.source is None or optimiser.source is state:
             optimiser.source = state
         else:
@@ -79,22 +74,11 @@ def give_source(optimisers: Iterable[Optimizer], state: OkTopkState) -> None:
             )
 
 
-def _warn_about(optimiser: Optimizer) -> None:
-    groups, is_sgd = optimiser.param_groups, isinstance(optimiser, torch.optim.SGD)
-    if is_sgd and all(group.get("momentum", 0) == 0 for group in groups):
-        return
-    instead = "SparseSGD" if is_sgd else "SparseAdamW"
-    warn(
-        f"oktopk: {type(optimiser).__name__} takes a coordinate that was not sent in a step for one "
-        f"whose gradient was zero, and learns less well: use oktopk.torch.{instead} in its place"
-    )
-
-
 def catch_up(optimisers: Iterable[Optimizer]) -> None:
     """Applies the weight decay that is owed to silent coordinates, before weights are used. On all ranks."""
     for optimiser in optimisers:
-        bare = _unwrapped(optimiser)
-        if isinstance(bare, _SPARSE):
+        bare = unwrapped(optimiser)
+        if isinstance(bare, SPARSE):
             bare.catch_up()
 
 
@@ -113,12 +97,6 @@ def find_ddp(model: torch.nn.Module) -> Optional[DistributedDataParallel]:
 def _live_ddp(model: torch.nn.Module) -> List[DistributedDataParallel]:
     first = next(model.parameters(), None)
     return [ddp for ddp in live_ddp_models() if any(p is first for p in ddp.parameters())]
-
-
-def warn(text: str) -> None:
-    """Warns on one rank only."""
-    if not dist.is_initialized() or dist.get_rank() == 0:
-        warnings.warn(text, stacklevel=2)
 
 
 @contextmanager

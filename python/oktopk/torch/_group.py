@@ -221,11 +221,12 @@ def _difference(a: str, b: str) -> "tuple[str, str]":
     return next(((x, y) for x, y in pairs if x != y), (a, b))
 
 
-def options_of_nodes(comm: PythonCommunicator, options: Dict[str, Any]) -> Dict[str, Any]:
-    """Collective, with group_size: all buckets share the communicators of their nodes, and one measured profile."""
+def options_of_nodes(comm: PythonCommunicator, options: Dict[str, Any], n: int) -> Dict[str, Any]:
+    """Collective, with group_size: all buckets share the communicators of their nodes, and one measured profile.
+    n: values of all buckets."""
     transport: Any = comm.python_transport
     transport.shares_parts = True
     if options["preset"] != "auto" or options.get("profile") is not None:
         return options
     size = options["group_size"]
-    return {**options, "profile": calibrate(comm, ranks_per_host=1 if size == "host" else size)}
+    return {**options, "profile": calibrate(comm, ranks_per_host=1 if size == "host" else size, n=n)}

@@ -79,6 +79,10 @@ class ShardedCore:
         return min(self.n, int(self._core.k) * self._node.size)
 
     @property
+    def ranks_of_node(self) -> int:
+        return self._node.size
+
+    @property
     def stats(self) -> Dict[str, Any]:
         """Bytes are those that this rank sends to other nodes."""
         return {**self._core.stats, "n": self.n, "k": self.k}
@@ -194,6 +198,9 @@ class ShardedReducer:
     @look_every.setter
     def look_every(self, steps: int) -> None:
         self._shard.look_every = steps
+
+    def measure_for(self, step_values: int) -> None:
+        self._shard.measure_for(-(-step_values // self.core.ranks_of_node))
 
     def makes_dense(self, device: torch.device) -> bool:
         return self._shard.makes_dense(device)

@@ -5,7 +5,7 @@ same order on all ranks. An error goes to the caller of backward() (_worker.py).
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -26,6 +26,7 @@ from oktopk.torch._resident import stays_on_gpu
 from oktopk.torch._saved import Saved
 from oktopk.torch._scaling import Scaling
 from oktopk.torch._settings import Guarded, active, without_coding
+from oktopk.torch._unaware import Watch
 from oktopk.torch._worker import Failure, HookStream, HookThread, new_future
 from oktopk.torch.flat import FLOATS
 from oktopk.torch.process_group import communicator
@@ -76,6 +77,8 @@ class Steps(Guarded):
         self._choice: Optional[str] = None  # of preset auto on GPUs (_choice.py)
         self._moments = SecondMoments()
         self._counters = Counters()
+        self._watch = Watch()
+        self._is_begun_elsewhere = False  # the run that saved had sparse steps: its dense start is over
 
     # In backward's thread.
 
@@ -108,6 +111,8 @@ class Steps(Guarded):
             )
         if self._channels is None:
             self._begin_life(bucket)
+        if not self._watch.is_over:
+            self._watch.begin_iteration()
         if self._owner is not None:
             self._owner.refuse_join()
         if self._scaling is not None:
@@ -138,21 +143,26 @@ class Steps(Guarded):
         require_equal(comm, f"{words}, loaded {saved}, on GPUs {self._on_gpu}", self._trouble(bucket))
         if is_open and self._choice is None:
             self._choice = (self._saved.choice if self._saved is not None else None) or self._choose(bucket)
-        options = self._reducer_options()
+        options, values = self._reducer_options(), sum(p.numel() for p in self._parameters(bucket))
         _core.Reducer(comm, max(options.get("k") or 1, 1024), {**options, "group_size": None})  # local: do they fit?
         if options.get("group_size") is not None and not self._on_gpu:
-            options = options_of_nodes(comm, options)
+            before = comm.sent_bytes
+            options = options_of_nodes(comm, options, values)
+            self._counters.add_measured(comm.sent_bytes - before)
         self._scaling = None if scaler is None else Scaling(scaler, self._on_gpu)
         names = self._owner.names if self._owner else None
-        self._channels = Channels(comm, Settings(options, self.host_staging, device), names)
+        self._channels = Channels(comm, Settings(options, self.host_staging, device, values), names)
         self._has_begun = True
+
+    def _parameters(self, bucket: Bucket) -> Sequence[torch.Tensor]:
+        return self._owner.parameters() if self._owner is not None else bucket.parameters
 
     def _choose(self, bucket: Bucket) -> str:
         """Collective: preset auto, by steps of a bucket of the usual size."""
-        parameters = self._owner.parameters() if self._owner is not None else bucket.parameters
-        n = min(sum(p.numel() for p in parameters), _choice.MOST_VALUES)
+        n = min(sum(p.numel() for p in self._parameters(bucket)), _choice.MOST_VALUES)
         assert self._comm is not None
-        return _choice.choose(self._comm, self._group, bucket.buffer.new_empty(n), dict(self.options))
+        sample, count = bucket.buffer.new_empty(n), self._counters.add_measured
+        return _choice.choose(self._comm, self._group, sample, dict(self.options), _choice.ALL, count)
 
     def _nan_policy(self) -> str:
         """With a GradScaler "skip": the scaler must see values that are not finite, and then skips the step."""
@@ -172,9 +182,8 @@ class Steps(Guarded):
         """Why this rank cannot go on; empty where it can."""
         if self.preset == "dense":
             return ""
-        parameters = self._owner.parameters() if self._owner is not None else bucket.parameters
         try:
-            for device in {p.device for p in parameters}:
+            for device in {p.device for p in self._parameters(bucket)}:
                 require_reachable(device, "the gradients are", self.host_staging)
         except (UsageError, DeviceError) as error:
             return str(error).replace("oktopk: ", "", 1)
@@ -183,6 +192,8 @@ class Steps(Guarded):
     def _start(self, bucket: Bucket) -> torch.futures.Future[torch.Tensor]:
         if self._is_dense(bucket):
             return self._start_dense(bucket)
+        if not self._watch.is_over:
+            self._watch.add(bucket.parameters)
         return self._submit(bucket, lambda: self._exchange(bucket))
 
     def _is_dense(self, bucket: Bucket) -> bool:
@@ -191,23 +202,26 @@ class Steps(Guarded):
         return (
             self.preset == "dense"
             or self._choice in ("dense", "bf16")
-            or bucket.iteration < self.start_iter
+            or self._is_start(bucket)
             or buffer.numel() < least
             or buffer.dtype not in FLOATS
             or buffer.layout != torch.strided
         )
 
+    def _is_start(self, bucket: Bucket) -> bool:
+        return bucket.iteration < self.start_iter and not self._is_begun_elsewhere
+
     def _start_dense(self, bucket: Bucket) -> torch.futures.Future[torch.Tensor]:
         assert self._channels is not None
         buffer, unsent = bucket.buffer, {}
-        if bucket.iteration >= self.start_iter and self._channels.may_have_unsent(bucket.parameters):
+        if not self._is_start(bucket) and self._channels.may_have_unsent(bucket.parameters):
             # Parameters whose new bucket is dense take along all that is unsent of them.
             self._worker.drain()
             unsent = self._channels.take_unsent(bucket.parameters)
             flat = torch.cat(list(unsent.values())).to(buffer.device)
             buffer += (flat * (1.0 if self._scaling is None else self._scaling.scale)).to(buffer.dtype)
         self._channels.note_dense(bucket.parameters)
-        is_short = self._choice == "bf16" and buffer.dtype == torch.float32 and bucket.iteration >= self.start_iter
+        is_short = self._choice == "bf16" and buffer.dtype == torch.float32 and not self._is_start(bucket)
         mean = BucketMean(buffer, self._group, bucket.number, torch.bfloat16 if is_short else None)
         return self._submit(bucket, lambda: self._end_dense(bucket, mean, unsent))
 
@@ -229,8 +243,8 @@ class Steps(Guarded):
 
     def _end_dense(self, bucket: Bucket, mean: BucketMean, unsent: Dict[str, torch.Tensor]) -> None:
         mean.wait()
-        n, width = bucket.buffer.numel(), bucket.buffer.element_size()
-        self._counters.add(n, dense_bytes(n, self._world, width), self._world)
+        n = bucket.buffer.numel()
+        self._counters.add(bucket.buffer, dense_bytes(n, self._world, mean.itemsize), self._world)
         if self._scaling is not None:  # the GradScaler looks at the mean itself
             self._scaling.after_dense(bucket.parameters, unsent)
         elif self._on_gpu:
@@ -266,7 +280,7 @@ class Steps(Guarded):
             bucket.buffer.zero_()
             raise
         stats = channel.core.stats
-        self._counters.add(channel.n, stats["wire_bytes"], self._world)
+        self._counters.add(bucket.buffer, stats["wire_bytes"] + stats["measured_bytes"], self._world)
         self._report(channel, stats, bucket)
 
     def _step(self, bucket: Bucket) -> Channel:

@@ -230,7 +230,9 @@ class FsdpState:
         settings = {"host_staging": self._settings["host_staging"], **with_choice(self._settings, self._choice)}
         if n < self._min_numel or n <= (settings.get("k") or 0):
             settings = {"preset": "dense", **{name: settings[name] for name in _OF_DENSE if name in settings}}
-        return Reducer(n, communicator=self._comm, **settings)
+        reducer = Reducer(n, communicator=self._comm, **settings)
+        reducer.measure_for(sum(unit.values for unit in self._units.values()))
+        return reducer
 
     def share_profile(self, reducer: Reducer) -> None:
         """Before a step: all groups use the profile of the network that one of them measured."""

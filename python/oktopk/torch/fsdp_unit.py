@@ -54,6 +54,11 @@ class Unit:
         self._is_divided_later = False
         self._scale: Optional[float] = None  # of a step that the GradScaler may still leave out
 
+    @property
+    def values(self) -> int:
+        """Of this rank's shards."""
+        return shard_values(self._group)
+
     def hook(self, gradient: torch.Tensor) -> None:
         if gradient.device.type == "cuda":
             # Allocated in the reduce-scatter stream, and read in this one until after we return.
@@ -195,6 +200,12 @@ def check_gradients(name: str, group: Any, host_staging: bool) -> None:
 
 
 def check_mesh(name: str, group: Any, replicas: Any) -> None:
+    if not hasattr(group.mesh_info, "shard_process_group"):
+        raise UsageError(
+            f"oktopk: module '{name}' was given to replicate(), which shards nothing and all-reduces by itself: "
+            "give the model to DistributedDataParallel and register oktopk_hook, or to fully_shard over a mesh of one "
+            "dimension"
+        )
     if hasattr(group.mesh_info, "replicate_process_group"):
         raise UsageError(
             f"oktopk: module '{name}' has replicas in its own mesh, and FSDP all-reduces itself: "

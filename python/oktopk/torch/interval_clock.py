@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The interval clock of one parameter group: the C++ one (oktopk/optim/interval_clock.h), or the one on a GPU
-(cuda_clock.py), and its tables as tensors for torch_step.py. The dictionary of the group saves it as plain numbers:
-runs of steps with one rate.
-COST: O(1) per step; 16 B per step and group, on the host and on each such device.
+(cuda_clock.py), and its tables as tensors for torch_step.py.
+
+The dictionary of the group saves it as plain numbers, three at a time: steps, rate and decay of a run of steps with one
+rate. A clock of more than MOST_RUNS runs, such as that of a schedule, saves of its older steps only the totals that
+some coordinate will ask for, because it last arrived then: -steps since the totals before, sum of the rates, what decay
+has left. Resumed, such coordinates get the same bits. Others exist where this rank does not see all parameters (shards,
+ZeroRedundancyOptimizer), and where a parameter without a gradient stops its clock: for them there are totals at fewer
+and fewer steps the older these are, and a line between two of them.
+COST: O(1) per step; 16 B per step and group, on the host and on each such device; saved, some 20 B for each of
+MOST_RUNS runs and each older step in which a silent coordinate last arrived.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -16,8 +23,11 @@ from torch import Tensor
 from oktopk import _core
 from oktopk._core import UsageError
 from oktopk.torch.cuda_clock import CudaClock
+from oktopk.torch.flat import local
 
 RUNS = "clock_runs"  # the name in the group: steps, rate, weight decay, steps, rate, ...
+MOST_RUNS = 1024
+_FINENESS = 16  # of an older step's age, between two totals that are saved in any case
 
 
 class IntervalClock:
@@ -32,7 +42,9 @@ class IntervalClock:
         self._totals: Dict[torch.device, Tuple[int, int, Tensor]] = {}
         runs = group[RUNS]
         for i in range(0, len(runs), 3):
-            self._native.tick(runs[i + 1], runs[i + 2], int(runs[i]))
+            begin = self._native.tick if runs[i] > 0 else self._native.jump
+            begin(runs[i + 1], runs[i + 2], abs(int(runs[i])))
+        self._jumps = [x for i in range(0, len(runs), 3) if runs[i] <= 0 for x in runs[i : i + 3]]  # they come first
 
     @property
     def native(self) -> _core.LazyGroup:
@@ -77,9 +89,22 @@ class IntervalClock:
         """Begins a step."""
         self.native.tick(self.rate, self.group["weight_decay"] if self._decays else 0.0)
 
-    def note(self) -> None:
-        """Brings the group's dictionary up to date."""
-        self.group[RUNS] = self.native.runs()
+    def note(self, states: List[Dict[str, Any]]) -> None:
+        """Brings the group's dictionary up to date. states: those of parameters with silent coordinates."""
+        runs = self._jumps + self.native.runs()
+        self.group[RUNS] = runs if len(runs) <= 3 * MOST_RUNS else self._shortened(runs, states)
+
+    def _shortened(self, runs: List[float], states: List[Dict[str, Any]]) -> List[float]:
+        tail = [x for i in range(len(runs) - 3 * MOST_RUNS, len(runs), 3) if runs[i] > 0 for x in runs[i : i + 3]]
+        begin = self.now - int(sum(tail[::3]))  # of the runs that stay; older steps get totals
+        known = {begin, *_spread_steps(begin, self.now)}
+        for state in states:
+            last = local(state["last"])
+            known.update(last[last < begin].unique().tolist(), [int(state.get("caught_up", 0))])
+        steps = [0, *sorted(step for step in known if 0 < step <= begin)]
+        rates, kept = self.native.totals(0).reshape(2, -1)[:, steps].tolist()
+        short = [x for i in range(1, len(steps)) for x in (steps[i - 1] - steps[i], rates[i], kept[i])]
+        return ([] if kept[0] == 1 else [0, 0.0, kept[0]]) + short + tail
 
     # As tensors, in double
 
@@ -127,6 +152,14 @@ def powers_of(beta: float, limit: int, device: str) -> Tensor:
     return torch.from_numpy(_core.one_minus_powers(beta, limit)).to(device, non_blocking=True)
 
 
+def _spread_steps(begin: int, now: int) -> Iterator[int]:
+    """Steps before `begin`, further and further apart; the same on all ranks."""
+    while begin > 0:
+        apart = 1 << max((now - begin) // _FINENESS, 1).bit_length() - 1
+        begin = (begin - 1) // apart * apart
+        yield begin
+
+
 def checked_runs(group: Dict[str, Any]) -> List[float]:
     """The clock of a saved group, from any version. Empty: the group has none."""
     runs = group.get(RUNS, [])
@@ -135,6 +168,6 @@ def checked_runs(group: Dict[str, Any]) -> List[float]:
         decay = float(group["weight_decay"])
         runs = [x for a, b in zip(sums, sums[1:]) for x in (1, b - a, decay)]
     fits = isinstance(runs, (list, tuple)) and len(runs) % 3 == 0
-    if not fits or not all(isinstance(x, (int, float)) and x >= 0 for x in runs):
+    if not fits or not all(isinstance(x, (int, float)) and (x >= 0 or i % 3 == 0) for i, x in enumerate(runs)):
         raise UsageError(f"oktopk: {RUNS} in a saved state is no list of steps, rates and decays")
     return list(runs)

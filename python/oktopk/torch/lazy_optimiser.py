@@ -29,6 +29,7 @@ from oktopk.torch.flat import local
 from oktopk.torch.grad_scaling import Scaling
 from oktopk.torch.interval_clock import RUNS, IntervalClock
 from oktopk.torch.owed_decay import OwedDecay
+from oktopk.torch.saved_optimiser import FOREIGN
 
 
 class Arrivals(Protocol):
@@ -45,10 +46,14 @@ class LazyOptimiser(OwedDecay):
     """A torch optimiser that moves a weight when something arrives for it."""
 
     modes: Tuple[str, ...] = ()
-    moments: Tuple[str, ...] = ()  # names in the state
     _step_supports_amp_scaling = True  # a GradScaler sets found_inf and grad_scale, and leaves the rest to step()
 
-    def __init__(self, params: Any, source: Optional[Arrivals], defaults: Dict[str, Any]):
+    def __init__(self, params: Any, source: Optional[Arrivals], defaults: Dict[str, Any], foreign: Dict[str, Any]):
+        """foreign: options of torch's optimisers; those are accepted that change nothing."""
+        for name in foreign.keys() - set(FOREIGN):
+            raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument '{name}'")
+        _leave_to_python()
+        self._refuse_foreign(foreign)
         if source is not None and not callable(getattr(source, "arrived", None)):
             raise UsageError(
                 f"oktopk: source is a {type(source).__name__}, but it must have arrived(param), as "
@@ -60,9 +65,19 @@ class LazyOptimiser(OwedDecay):
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         """As in torch. UsageError where an option is unfit."""
+        self._refuse_foreign(param_group)
         self._check({**self.defaults, **param_group})
         super().add_param_group(param_group)
         self.param_groups[-1].setdefault(RUNS, [])
+
+    def _refuse_foreign(self, options: Dict[str, Any]) -> None:
+        for name in FOREIGN:
+            if options.get(name):
+                who, standard = type(self).__name__, "0" if name == "dampening" else "None or False"
+                raise UsageError(
+                    f"oktopk: {who}: {name} = {options[name]!r}, but it must be {standard}: {who} makes its steps in "
+                    "one way on each device, and has no other options of torch's"
+                )
 
     def _check(self, group: Dict[str, Any]) -> None:
         def require(ok: bool, name: str, rule: str) -> None:
@@ -298,3 +313,10 @@ class LazyOptimiser(OwedDecay):
         """The steps of all parameters in host memory."""
         raise NotImplementedError
 
+
+def _leave_to_python() -> None:
+    """Under torch.compile() a step runs as without it: a graph would be made anew for other numbers of arrivals, and
+    the native steps take no traced numbers. Not when this file is imported: it imports the compiler, as torch does when
+    the first optimiser is made."""
+    if hasattr(torch, "compiler") and not hasattr(LazyOptimiser.step, "_torchdynamo_orig_callable"):
+        LazyOptimiser.step = torch.compiler.disable(LazyOptimiser.step)  # type: ignore[method-assign]

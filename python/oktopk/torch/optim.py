@@ -31,6 +31,7 @@ class SparseAdamW(LazyOptimiser):
     mode: interval_aware (ours: what arrives after tau steps counts as tau steps, and is moved on through another such
     silence), published (silence is a gradient of zero).
     capturable: a CUDA graph may hold the step; the rate may then be a tensor on the GPU.
+    torch_options: foreach, fused, maximize and others of torch's: accepted where they change nothing (None, False, 0).
     """
 
     modes = ("interval_aware", "published")
@@ -48,9 +49,10 @@ class SparseAdamW(LazyOptimiser):
         weight_decay: float = 1e-2,
         mode: str = "interval_aware",
         capturable: bool = False,
+        **torch_options: Any,
     ):
         defaults = dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, mode=mode, capturable=capturable)
-        super().__init__(params, source, defaults)
+        super().__init__(params, source, defaults, torch_options)
         use = getattr(source, "use_second_moments", None)
         if use is not None and mode == "interval_aware":
             use(self)
@@ -93,6 +95,7 @@ class SparseSGD(LazyOptimiser):
     mode: interval_aware (ours: what arrives after tau steps is moved at once to where momentum would bring it by the
     end of another such silence), published (silence is a gradient of zero). weight_decay is coupled, as in torch.
     capturable: a CUDA graph may hold the step; the rate may then be a tensor on the GPU.
+    torch_options: foreach, fused, maximize and others of torch's: accepted where they change nothing (None, False, 0).
     """
 
     modes = ("interval_aware", "published")
@@ -108,11 +111,12 @@ class SparseSGD(LazyOptimiser):
         weight_decay: float = 0.0,
         mode: str = "interval_aware",
         capturable: bool = False,
+        **torch_options: Any,
     ):
         defaults = dict(
             lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay, mode=mode, capturable=capturable
         )
-        super().__init__(params, source, defaults)
+        super().__init__(params, source, defaults, torch_options)
 
     def _check_own(self, group: Dict[str, Any], require: Callable[[bool, str, str], None]) -> None:
         require(0 <= group["momentum"] < 1, "momentum", "in [0, 1)")

@@ -193,6 +193,10 @@ class Reducer(SavedReducer, Recorded):
         """Preset "auto", before it has measured: decides by this profile. All ranks together."""
         self._core.use_profile(profile)
 
+    def measure_for(self, step_values: int) -> None:
+        """Preset "auto": this Reducer has a part of a step of so many values, for which it measures."""
+        self._flat_reducer.measure_for(step_values)
+
     def _take_choice(self, state: Mapping[str, Any]) -> None:
         """Preset auto keeps the choice of the run that saved."""
         if state.get("choice") != self._choice and self._wanted["preset"] == "auto":

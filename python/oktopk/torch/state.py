@@ -130,6 +130,11 @@ class OkTopkState(Recorded, Steps):
         ranks."""
         self._moments.add(optimiser)
 
+    def trust_optimisers(self) -> None:
+        """No warning about optimisers that do not know which coordinates arrived: front-ends look at them, or you know
+        why yours is the right one."""
+        self._watch.close()
+
     # The methods below answer users.
 
     def arrived(self, parameter: torch.Tensor) -> Arrived:
@@ -153,7 +158,7 @@ class OkTopkState(Recorded, Steps):
         return self._channels.unsent() if self._channels is not None else {}
 
     def compression_stats(self) -> CompressionStats:
-        """How much less was sent than a dense fp32 allreduce would have, so far on this rank: (rate, numel_before,
+        """How much less was sent than DDP would have sent without a hook, so far on this rank: (rate, numel_before,
         numel_after); wire_bytes and dense_bytes are attributes."""
         return self._counters.stats()
 
@@ -180,6 +185,7 @@ class OkTopkState(Recorded, Steps):
     def load_state_dicts(self, states: List[Dict[str, Any]]) -> None:
         """The same from all ranks of an earlier run, in rank order, whatever their number was."""
         self._saved, self.iteration = Saved.read(states)
+        self._is_begun_elsewhere = bool(self._saved.parts)
         if self._scaling is not None:
             self._scaling.forget()
         self._dead = None

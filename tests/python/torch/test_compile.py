@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from arrivals import Told, parameter
 from gloo_ranks import run_processes
 from models import STAGING, flat, loss_of, make_ddp, small_model, train
 from torch.nn.parallel import DistributedDataParallel
@@ -82,3 +83,25 @@ def work_fsdp(rank, P):
 @needs_torch((2, 7), "set_all_reduce_hook() of fully_shard")
 def test_fsdp_around_and_within_torch_compile(tmp_path):
     run_processes(2, work_fsdp, tmp_path)
+
+
+@pytest.mark.parametrize("ours", [oktopk.torch.SparseAdamW, oktopk.torch.SparseSGD])
+def test_a_compiled_step_of_an_optimiser_is_the_step(ours):
+    torch._dynamo.reset()
+    graphs = []
+
+    def count(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    def run(compiles):
+        source, weights = Told(), parameter(40)
+        optimiser = ours([weights], source)
+        step = torch.compile(optimiser.step, backend=count) if compiles else optimiser.step
+        for number in range(6):
+            source.tell(weights, torch.arange(number + 2))  # another number of arrivals each time
+            weights.grad = torch.full((40,), 0.5 + number)
+            step()
+        return weights
+
+    assert torch.equal(run(True), run(False)) and graphs == []

@@ -15,6 +15,11 @@ import oktopk.torch
 from oktopk.torch import fsdp
 from oktopk.torch.fsdp_unit import Unit, check_gradients
 
+try:
+    from torch.distributed._composable.replicate_with_fsdp import replicate as replicate_module
+except ImportError:  # older torch
+    replicate_module = None
+
 needs_fsdp = needs_torch((2, 7), "set_all_reduce_hook() of fully_shard")
 
 BAD_OPTIONS = (
@@ -46,6 +51,11 @@ def work_register(rank, P):
             register(model, replicate, **options)
     with pytest.raises(oktopk.UsageError, match=r"DeviceMesh of 2 dimensions.*mesh\['replicate'\]"):
         register(model, mesh)
+    replicated = Net()
+    if replicate_module is not None:
+        replicate_module(replicated, mesh=replicate)
+        with pytest.raises(oktopk.UsageError, match=r"'' was given to replicate\(\).*DistributedDataParallel and reg"):
+            register(replicated, replicate)
     with pytest.raises(oktopk.UsageError, match=r"_group = \[0, 1\], but it must be a process"):
         register(model, [0, 1])
     register(model, replicate)  # none of them has left a hook behind

@@ -112,13 +112,6 @@ def test_hooks_and_rates_as_tensors_work_as_in_torch(ours):
 
 
 @BOTH
-@pytest.mark.parametrize("name", ["maximize", "foreach", "fused", "amsgrad"])
-def test_options_of_torch_that_are_not_there_are_unknown(ours, name):
-    with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
-        ours([parameter(2)], **{name: True})
-
-
-@BOTH
 def test_a_copy_without_its_source_says_so(ours):
     weights = parameter(4)
     optimiser = ours([weights], Everywhere(listed=True), lr=0.1)

@@ -4,6 +4,7 @@ parameters; for an evaluation in the middle of training, on one rank alone, with
 
 from __future__ import annotations
 
+import copy
 from typing import Any, List
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from arrivals import Told, indices, parameter, sparse_steps
 
 from oktopk import UsageError
+from oktopk.torch import interval_clock
 from oktopk.torch.optim import SparseAdamW, SparseSGD
 
 BOTH = pytest.mark.parametrize("ours", [SparseAdamW, SparseSGD])
@@ -119,3 +121,59 @@ def test_the_clock_of_a_constant_rate_is_three_numbers():
     sparse_steps(optimiser, source, [weights], range(30, 31))
     runs = optimiser.state_dict()["param_groups"][0]["clock_runs"]
     assert runs == [30, 0.5, 0.25, 1, 0.125, 0.25]
+
+
+def go_on(optimiser: Any, param: torch.Tensor, steps: range, last_of_all: bool = False) -> None:
+    """Under a schedule; one coordinate arrives in every step, others rarely, the last one only with all others."""
+    source = Told()
+    optimiser.source = source
+    for step in steps:
+        due = [i for i, every in enumerate((1, 2, 7, 97, 211, 389, 501)) if step % every == 0]
+        source.tell(param, indices(*(range(8) if last_of_all and step == steps[-1] else due)))
+        param.grad = torch.full((8,), 0.1 + step % 3)
+        optimiser.param_groups[0]["lr"] = 0.5 + 0.1 / (1 + step)
+        optimiser.step()
+
+
+@BOTH
+def test_the_clock_of_a_schedule_is_bounded_and_gives_the_same_bits(ours, monkeypatch):
+    most, steps = 32, 600
+    monkeypatch.setattr(interval_clock, "MOST_RUNS", most)
+    options = {"weight_decay": 1.5} if ours is SparseAdamW else {}  # which becomes too small for a double
+    through = parameter(8)
+    whole = ours([through], Told(), lr=0.6, **options)
+    weights = torch.nn.Parameter(through.detach().clone())
+    paused = ours([weights], Told(), lr=0.6, **options)
+    for begin, end in ((0, steps), (steps, steps + 50), (steps + 50, steps + 60)):
+        go_on(whole, through, range(begin, end), end == steps + 60)
+        go_on(paused, weights, range(begin, end), end == steps + 60)
+        state = copy.deepcopy(paused.state_dict())
+        runs = state["param_groups"][0]["clock_runs"]
+        assert most < len(runs) // 3 < steps / 2 and runs[0] <= 0
+        weights = torch.nn.Parameter(weights.detach().clone())
+        paused = ours([weights], Told(), lr=0.6, **options)
+        paused.load_state_dict(state)
+    for optimiser in (whole, paused):
+        optimiser.catch_up()
+    assert torch.equal(weights, through) and bool(weights.isfinite().all())
+
+
+def test_a_clock_that_another_rank_saved_serves_nearly_as_well(monkeypatch):
+    """Shards: each rank knows its own coordinates, and one saves the clock of all."""
+    monkeypatch.setattr(interval_clock, "MOST_RUNS", 32)
+    mine, theirs = parameter(8), parameter(8)
+    here, there = SparseAdamW([mine], Told(), lr=0.6), SparseAdamW([theirs], Told(), lr=0.6)
+    go_on(here, mine, range(600))
+    go_on(there, theirs, range(0, 600, 600))
+    for step in range(1, 600):  # nothing arrives
+        there.source.tell(theirs, indices())
+        there.param_groups[0]["lr"] = 0.5 + 0.1 / (1 + step)
+        there.step()
+    state = copy.deepcopy(here.state_dict())
+    state["param_groups"][0]["clock_runs"] = there.state_dict()["param_groups"][0]["clock_runs"]
+    again = torch.nn.Parameter(mine.detach().clone())
+    other = SparseAdamW([again], Told(), lr=0.6)
+    other.load_state_dict(state)
+    for optimiser, param in ((here, mine), (other, again)):
+        go_on(optimiser, param, range(600, 601), last_of_all=True)
+    torch.testing.assert_close(again, mine, rtol=1e-3, atol=1e-5)

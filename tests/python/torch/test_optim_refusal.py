@@ -30,6 +30,22 @@ def test_a_bad_option_is_named(ours, options, words):
 
 
 @pytest.mark.parametrize("ours", [SparseAdamW, SparseSGD])
+def test_options_of_torch_s_are_taken_where_they_change_nothing(ours):
+    names = ("foreach", "fused", "maximize", "amsgrad", "differentiable", "dampening")
+    for value in (None, False, 0):
+        optimiser = ours([parameter(2)], **dict.fromkeys(names, value))
+        assert not set(names) & set(optimiser.defaults)
+    for name in names:
+        words = f"{ours.__name__}: {name} = True, but it must be"
+        with pytest.raises(UsageError, match=words):
+            ours([parameter(2)], **{name: True})
+        with pytest.raises(UsageError, match=words):
+            optimiser.add_param_group({"params": [parameter(2)], name: True})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'beta'"):
+        ours([parameter(2)], beta=0.9)
+
+
+@pytest.mark.parametrize("ours", [SparseAdamW, SparseSGD])
 def test_wrong_arrivals_are_refused_before_anything_changes(ours):
     source, known, other = Told(), parameter(4), parameter(3, 2)
     optimiser = ours([known, other], source, lr=0.1)

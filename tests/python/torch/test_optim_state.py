@@ -78,6 +78,48 @@ def test_a_state_of_torch_that_means_something_else_is_refused():
     assert again.param_groups[0]["momentum"] == 0
 
 
+def after_two_steps(optimiser: torch.optim.Optimizer) -> Any:
+    for param in (p for group in optimiser.param_groups for p in group["params"]):
+        param.grad = torch.ones_like(param)
+    optimiser.step()
+    optimiser.step()
+    return optimiser.state_dict()
+
+
+OF_ANOTHER_KIND = [
+    (SparseAdamW, torch.optim.SGD, {"momentum": 0.9}, "lacks the option betas of SparseAdamW"),
+    (SparseAdamW, torch.optim.SGD, {}, "lacks the option betas of SparseAdamW"),
+    (SparseAdamW, SparseSGD, {}, "lacks the option betas of SparseAdamW"),
+    (SparseAdamW, torch.optim.RMSprop, {"momentum": 0.9}, "lacks the option betas of SparseAdamW"),
+    (SparseAdamW, torch.optim.Adamax, {}, r"lacks 'exp_avg_sq' of SparseAdamW and has \['exp_avg', 'exp_inf'"),
+    (SparseAdamW, torch.optim.Adam, {"weight_decay": 0.1}, "weight_decay = 0.1 in the gradient, as Adam has it"),
+    (SparseSGD, torch.optim.AdamW, {}, "lacks the option momentum of SparseSGD"),
+    (SparseSGD, torch.optim.Adam, {}, "lacks the option momentum of SparseSGD"),
+    (SparseSGD, SparseAdamW, {}, "lacks the option momentum of SparseSGD"),
+]
+
+
+@pytest.mark.parametrize("ours, theirs, options, words", OF_ANOTHER_KIND)
+def test_a_state_of_another_kind_is_refused_and_nothing_changes(ours, theirs, options, words):
+    foreign = theirs([parameter(3)], lr=0.5, **options)
+    if theirs is torch.optim.Adam and options and "decoupled_weight_decay" not in foreign.defaults:
+        pytest.skip("this torch does not say in a state whether the decay was decoupled")
+    optimiser = ours([parameter(3)], lr=0.01)
+    before = str(after_two_steps(optimiser))
+    with pytest.raises(UsageError, match=words):
+        optimiser.load_state_dict(after_two_steps(foreign))
+    assert str(optimiser.state_dict()) == before
+
+
+@pytest.mark.parametrize("options", [{"foreach": True}, {"fused": True}, {"foreach": False}, {}])
+def test_a_state_that_torch_made_in_another_way_is_taken_over(options):
+    for theirs, more in ((torch.optim.AdamW, {}), (torch.optim.Adam, {"weight_decay": 0})):
+        optimiser, foreign = SparseAdamW([parameter(3)]), theirs([parameter(3)], lr=0.5, **options, **more)
+        optimiser.load_state_dict(after_two_steps(foreign))
+        assert optimiser.param_groups[0]["lr"] == 0.5
+        after_two_steps(optimiser)
+
+
 def as_saved_by_version_0_1(optimiser: torch.optim.Optimizer) -> Any:
     """The clock was a table by step, a parameter's numbers were Python's."""
     found = saved(optimiser)
