@@ -131,10 +131,12 @@ def work_elastic(rank, P):
     alone = [dist.new_group([r]) for r in range(P)][rank]
     mesh_alone = dist.device_mesh.DeviceMesh.from_group(alone, DEVICE.type)
     again = shard(mesh_alone)
-    loaded = register(again, pair, **options)
+    loaded = register(again, pair, **{**options, "start_iter": 50})  # a start that is over does not begin again
     loaded.load_state_dicts(states)
     loaded.flush()
     torch.testing.assert_close(gradients(again), rest, rtol=1e-5, atol=1e-6)
+    backward(again, rank, 1)
+    assert [s["dense"] for s in loaded.stats.values()] == [False] * 2
 
     with pytest.raises(oktopk.UsageError, match="replicas in its own mesh"):
         register(shard(mesh), replicate)
