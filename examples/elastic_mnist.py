@@ -7,7 +7,7 @@
 --die 300 kills the newest of the first members in step 300. The others repair the step and go on. A member that comes
 later gets weights and optimiser from them; for this the job needs an address and a secret that the newcomer knows:
 
-    head -c 32 /dev/urandom | base64 > secret
+    (umask 077; head -c 32 /dev/urandom | base64 > secret)
     oktopk run -n 3 --keep-going --rendezvous 127.0.0.1:29400 --secret-file secret -- python3 examples/elastic_mnist.py
     oktopk run -n 1 --rendezvous 127.0.0.1:29400 --secret-file secret -- python3 examples/elastic_mnist.py
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Members on slow links that train by themselves and meet every 30 steps; they may come and go.
 
-    head -c 32 /dev/urandom | base64 > secret
+    (umask 077; head -c 32 /dev/urandom | base64 > secret)
     oktopk run -n 2 --encrypt --keep-going --secret-file secret -- python3 examples/local_steps.py
 
 docs/tutorials/local_steps.md starts the members on different hosts.

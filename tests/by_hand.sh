@@ -5,6 +5,7 @@
 set -eu
 oktopk=$1
 folder=$(mktemp -d)
+umask 077 # a secret is for its owner alone
 server=
 trap 'test -z "$server" || kill "$server" 2>/dev/null; rm -rf "$folder"' EXIT
 head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >"$folder/secret"

@@ -306,18 +306,24 @@ if(OKTOPK_HAVE_TCP)
   add_test(NAME command_tcp_by_hand COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/by_hand.sh $<TARGET_FILE:oktopk_tool>)
   set_tests_properties(command_tcp_by_hand PROPERTIES LABELS command TIMEOUT 120
     PASS_REGULAR_EXPRESSION "wrong values: 0 OK.*ends, signal 15.*refused .*by hand: all fine")
+  set(test_secret ${CMAKE_CURRENT_BINARY_DIR}/test_secret)
+  set(short_secret ${CMAKE_CURRENT_BINARY_DIR}/short_secret)
+  file(WRITE ${test_secret} "a secret for tests only\n")
+  file(WRITE ${short_secret} "short\n")
+  file(CHMOD ${test_secret} ${short_secret} PERMISSIONS OWNER_READ OWNER_WRITE)
   oktopk_add_command_test(tcp_refuses_a_rank_that_is_no_number
     ARGS bench --transport tcp --rank one --world-size 3 EXIT 2 OUTPUT "--rank = .one., must be a number")
   oktopk_add_command_test(tcp_refuses_a_rank_beyond_the_world
-    ARGS ping --transport tcp --rank 3 --world-size 3 --rendezvous localhost:1 --secret-file ${CMAKE_CURRENT_LIST_FILE}
+    ARGS ping --transport tcp --rank 3 --world-size 3 --rendezvous localhost:1 --secret-file ${test_secret}
     EXIT 2 OUTPUT "rank 3 in a world of size 3, must be from 0 to size - 1")
   oktopk_add_command_test(tcp_refuses_a_secret_file_that_is_absent
     ARGS tune --transport tcp --rank 0 --world-size 1 --rendezvous localhost:1 --secret-file /no_such_file
-    EXIT 2 OUTPUT "--secret-file /no_such_file: it cannot be read")
+    EXIT 2 OUTPUT "secret file /no_such_file: it cannot be read: No such file")
   oktopk_add_command_test(rendezvous_refuses_a_short_secret
-    ARGS rendezvous --listen 127.0.0.1:0 --secret-file /dev/null EXIT 2 OUTPUT "its first line has 0 bytes")
+    ARGS rendezvous --listen 127.0.0.1:0 --secret-file ${short_secret} EXIT 2
+    OUTPUT "secret file .*: its first line has 5 bytes, must have at least 16")
   oktopk_add_command_test(rendezvous_refuses_no_grace
-    ARGS rendezvous --listen 127.0.0.1:0 --secret-file /dev/null --grace 0 EXIT 2 OUTPUT "--grace 0: it must be in")
+    ARGS rendezvous --listen 127.0.0.1:0 --secret-file ${test_secret} --grace 0 EXIT 2 OUTPUT "--grace 0: it must be in")
   oktopk_add_command_test(rendezvous_refuses_an_address_without_a_port
-    ARGS rendezvous --listen localhost --secret-file ${CMAKE_CURRENT_LIST_FILE} EXIT 2 OUTPUT "must be host:port")
+    ARGS rendezvous --listen localhost --secret-file ${test_secret} EXIT 2 OUTPUT "must be host:port")
 endif()

@@ -4,7 +4,6 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
-#include <fstream>
 #include <system_error>
 #include <utility>
 
@@ -44,16 +43,6 @@ struct Setting {
 };
 
 }  // namespace
-
-std::string read_secret_file(const std::string& file) {
-  std::ifstream in(file);
-  require(in.good(), "--secret-file ", file, ": it cannot be read");
-  std::string secret;
-  std::getline(in, secret);
-  require(secret.size() >= kLeastSecretBytes, "--secret-file ", file, ": its first line has ", secret.size(),
-          " bytes, must have at least ", kLeastSecretBytes);
-  return secret;
-}
 
 void TransportOptions::add_transport_to(CLI::App& sub) {
   sub.add_option("--transport", transport, "threads, mpi or tcp");

@@ -10,9 +10,6 @@
 
 namespace oktopk {
 
-// The first line of the file. UsageError if it cannot be read or is shorter than a secret may be.
-std::string read_secret_file(const std::string& file);
-
 struct TransportOptions {
   std::string transport = "threads";
   // Transport tcp only; empty: as the variable says.

@@ -142,6 +142,9 @@ class RendezvousServer {
 // Random text of 64 hexadecimal digits, for a secret or the name of a job.
 std::string make_random_secret();
 inline constexpr std::size_t kLeastSecretBytes = 16;
+// The first line of a file: a secret of printable ASCII. UsageError if there is none, or if its group or others may read
+// or write the file; a file of another user (root, for example) may be readable by its group.
+std::string read_secret_file(const std::string& path);
 
 // Transport "tcp". Every pair of ranks has one connection. A secret that all ranks share proves membership; encrypt
 // hides and protects the messages, too (docs/tcp.md, SECURITY.md).

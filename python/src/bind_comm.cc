@@ -39,6 +39,12 @@ void check_equal_floats(Communicator& comm, const Weights& values, std::uint64_t
   check_equal(comm, what, std::as_bytes(std::span<const float>(values.data(), values.size())), step, work);
 }
 
+void require_equal_texts(Communicator& comm, const std::string& who, const std::string& mine) {
+  Workspace work;
+  const WithoutGil free;
+  require_equal(comm, who, mine, work);
+}
+
 void bind_flight(nb::module_& m) {
   nb::class_<FlightRecorder>(m, "FlightRecorder", "The last operations of a rank (docs/observability.md).")
       .def("to_json", &FlightRecorder::to_json, nb::call_guard<WithoutGil>())
@@ -52,6 +58,9 @@ void bind_flight(nb::module_& m) {
   m.def("check_equal", &check_equal_floats, "comm"_a, "values"_a, "step"_a = 0, "what"_a = "weights",
         "Collective: UsageError on every rank, which names the ranks that differ from the majority, unless the float32 "
         "values are the same bits on all ranks.");
+  m.def("require_equal", &require_equal_texts, "comm"_a, "who"_a, "mine"_a,
+        "Collective: the same UsageError on every rank, which names the first of the items 'a, b, c' that differs and "
+        "the ranks, unless all say the same. Texts travel only when their hashes differ.");
 }
 
 }  // namespace

@@ -254,14 +254,13 @@ void bind_world(nb::module_& m) {
           "flight", [](const PyElasticWorld& w) { return w.get().comm().flight(); },
           "The record of the last operations in this epoch.")
       .def(
-          "check_equal",
-          [](const PyElasticWorld& w, const HostFloats& values) {
+          "require_equal",
+          [](const PyElasticWorld& w, const std::string& who, const std::string& mine) {
             Workspace work;
             const WithoutGil free;
-            check_equal(w.get().comm(), "weights", std::as_bytes(std::span<const float>(values.data(), values.size())),
-                        0, work);
+            require_equal(w.get().comm(), who, mine, work);
           },
-          "values"_a, "Collective: UsageError unless they are the same bits on all members.")
+          "who"_a, "mine"_a, "Collective: as the function of this name.")
       .def("kill", &PyElasticWorld::kill, nb::call_guard<WithoutGil>(), "From any thread: ends the exchanges of all.")
       .def("close_in_child", &PyElasticWorld::close_in_child, "In a child of fork(): closes the inherited descriptors.")
       .def("close", &PyElasticWorld::close, "Says goodbye to the other members. Steps are not possible afterwards.");

@@ -56,7 +56,7 @@ KeyValueStore store_of(nb::handle set, nb::handle get) {
 std::unique_ptr<NativeMessages> tcp_messages(int rank, int size, nb::handle set, nb::handle get,
                                              const std::string& secret, const std::string& job,
                                              const std::string& interface, double timeout, double join_timeout,
-                                             double silence) {
+                                             double silence, bool encrypt) {
   TcpOptions options;
   options.rank = rank;
   options.size = size;
@@ -67,6 +67,7 @@ std::unique_ptr<NativeMessages> tcp_messages(int rank, int size, nb::handle set,
   options.timeout = duration_of(timeout);
   options.join_timeout = duration_of(join_timeout);
   options.silence = duration_of(silence);
+  options.encrypt = encrypt;
   options.look = look_for_signals;
   const WithoutGil no_gil;
   return std::make_unique<NativeMessages>(make_tcp_world(options));
@@ -138,8 +139,10 @@ void bind_native_messages(nb::module_& m) {
            "In a child of fork(): closes the inherited descriptors.");
   m.def("tcp_available", &tcp_available, "Whether this build has transport tcp.");
   m.def("make_random_secret", &make_random_secret);
+  m.def("read_secret_file", &read_secret_file, "path"_a,
+        "The first line of a file that its group and others may not read: the secret of a job.");
   m.def("tcp_messages", &tcp_messages, "rank"_a, "size"_a, "set"_a, "get"_a, "secret"_a, "job"_a, "interface"_a = "",
-        "timeout"_a = 60.0, "join_timeout"_a = 60.0, "silence"_a = 10.0,
+        "timeout"_a = 60.0, "join_timeout"_a = 60.0, "silence"_a = 10.0, "encrypt"_a = false,
         "Collective: this rank of a world over sockets. set(key, bytes) and get(key, seconds) -> bytes or None are a "
         "store that all ranks reach.");
 }

@@ -10,15 +10,16 @@ from __future__ import annotations
 import math
 import time
 from datetime import timedelta
-from typing import Any, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 import torch.distributed as dist
 
-from oktopk import _ends
-from oktopk._core import CommError
+from oktopk import _core, _ends
+from oktopk._core import CommError, UsageError
 from oktopk._requirements import version_numbers
 from oktopk.torch._counters import dense_bytes
+from oktopk.torch.flat import FLOATS
 
 _SIZES = (1 << 12, 1 << 18, 1 << 22)  # values; the last size only where the second one is quick
 _QUICK = 4e-3  # seconds
@@ -85,6 +86,44 @@ class BucketMean:
 
     def _in_words(self, error: RuntimeError) -> CommError:
         return CommError(f"oktopk: the dense all-reduce of bucket {self._index} failed: {error}")
+
+
+class EncryptedMeans:
+    """The means of dense buckets as encrypted messages of a communicator, in float32 and in host memory, in place of
+    the process group's all_reduce, which is not encrypted. COST: n floats of memory for each size of a bucket."""
+
+    def __init__(self, comm: Any):
+        self._comm = comm
+        self._cores: Dict[int, Any] = {}  # by size
+
+    def of(self, buffer: torch.Tensor, number: int) -> "EncryptedMean":
+        if buffer.layout != torch.strided or buffer.dtype not in FLOATS:
+            raise UsageError(
+                f"oktopk: bucket {number} is of type {buffer.dtype} and layout {buffer.layout}, which cannot be "
+                "encrypted: convert its parameters to float32, bfloat16 or float16, or leave encrypt out"
+            )
+        n = buffer.numel()
+        if n not in self._cores:
+            self._cores[n] = _core.Reducer(self._comm, n, {"preset": "dense", "nan_policy": "skip"})
+        return EncryptedMean(self._cores[n], buffer)
+
+
+class EncryptedMean:
+    """In the place of a BucketMean."""
+
+    def __init__(self, core: Any, buffer: torch.Tensor):
+        self._core = core
+        self._buffer = buffer
+
+    def wait(self) -> None:
+        """The whole exchange. A mean of gradients that are not finite is NaN."""
+        flat = self._buffer.detach().to("cpu", torch.float32, copy=True)
+        self._core.step(flat, 1.0)
+        if self._core.skipped:
+            flat.fill_(math.nan)
+        else:
+            self._core.write_update(flat, 1.0)
+        self._buffer.copy_(flat)
 
 
 def _await_by_turns(work: Any) -> None:

@@ -49,9 +49,9 @@ def check_waits(timeout: Optional[Timeout], silence: Optional[Timeout]) -> None:
     silence_of(silence)
 
 
-def refuse_waits(timeout: Optional[Timeout], silence: Optional[Timeout]) -> None:
+def refuse_beside_communicator(**given: Any) -> None:
     """UsageError where one of them is given beside a communicator, which has its own."""
-    for name, value in (("timeout", timeout), ("silence", silence)):
+    for name, value in given.items():
         if value is not None:
             raise UsageError(f"oktopk: {name} = {value!r} beside a communicator: give it to the communicator")
 
@@ -155,7 +155,7 @@ def sends_gpu_memory(group: Any) -> bool:
         return False
 
 
-def new_group(ranks: List[int], backend: str, seconds: float = 1800.0) -> Any:
+def new_group(ranks: List[int], backend: str, seconds: float = DEFAULT_SECONDS) -> Any:
     """Collective over these ranks, which need not be all. They are numbered as they are sorted."""
     everyone = len(ranks) == dist.get_world_size()
     options: Dict[str, Any] = {} if everyone else {"use_local_synchronization": True}
@@ -196,24 +196,30 @@ def _as_in_torch_2_0(ranks: List[int], timeout: timedelta, backend: str) -> Any:
 
 
 def require_equal(comm: PythonCommunicator, description: str, trouble: str = "") -> None:
-    """Collective: UsageError on every rank, with what differs, unless all say the same. trouble: why this rank cannot
-    go on; then no rank does."""
+    """Collective: as agree(), for the ranks of a communicator."""
     transport: Any = comm.python_transport
-    said: List[Any] = [None] * comm.size
+    agree(transport.group, description, trouble)
+
+
+def agree(group: Any, description: str, trouble: str = "", more: Any = None) -> List[Any]:
+    """Collective: UsageError on every rank, with what differs, unless all say the same. trouble: why this rank cannot
+    go on; then no rank does. Gives the `more` of all ranks, which may differ."""
+    said: List[Any] = [None] * dist.get_world_size(group)
     try:
-        dist.all_gather_object(said, (description, trouble), group=transport.group)
+        dist.all_gather_object(said, (description, trouble.replace("oktopk: ", "", 1), more), group=group)
     except RuntimeError as error:
         raise CommError(f"oktopk: the ranks could not compare their options: {error}") from error
-    for rank, (_, other) in enumerate(said):
+    for rank, (_, other, _) in enumerate(said):
         if other:
             raise UsageError(f"oktopk: rank {rank}: {other}")
-    for rank, (other, _) in enumerate(said):
+    for rank, (other, _, _) in enumerate(said):
         if other != said[0][0]:
             here, there = _difference(said[0][0], other)
             raise UsageError(
                 f"oktopk: ranks have different options: rank 0 has '{here}', rank {rank} has "
                 f"'{there}': give all ranks the same"
             )
+    return [last for _, _, last in said]
 
 
 def _difference(a: str, b: str) -> "tuple[str, str]":

@@ -84,7 +84,13 @@ def _make(comm: Any, nodes: List[List[int]], device: torch.device) -> Node:
         dist.all_gather_object(counts, count_groups(), group=transport.group)
         fill_groups(max(counts))
         own = part_of(group, inside, comm.timeout)
-        peers = communicator(part_of(group, across, comm.timeout), comm.timeout, silence=transport.silence)
+        peers = communicator(
+            part_of(group, across, comm.timeout),
+            comm.timeout,
+            silence=transport.silence,
+            secret_file=transport.secret_file,
+            encrypt=transport.encrypts,
+        )
     except RuntimeError as error:
         raise CommError(f"oktopk: the ranks could not make the groups of their nodes: {error}") from error
     return Node(own, len(nodes[0]), dist.get_rank(own), peers, device)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed as dist
@@ -23,6 +23,16 @@ class Owner:
         self._ddp = weakref.ref(ddp)
         named = ddp.module.named_parameters()
         self.names: Dict[int, str] = {id(p): plain_name(name) for name, p in named}
+        self._frozen = [(name, weakref.ref(p)) for name, p in self.synchronised() if not p.requires_grad]
+
+    def synchronised(self) -> List[Tuple[str, torch.Tensor]]:
+        """All parameters that DDP keeps equal, with their names: frozen ones and those with a second name, too."""
+        ddp = self._ddp()
+        if ddp is None:
+            return []
+        ignored = getattr(ddp, "parameters_to_ignore", ())
+        named = ddp.module.named_parameters(remove_duplicate=False)
+        return [(plain_name(name), p) for name, p in named if name not in ignored]
 
     def parameters(self) -> List[torch.Tensor]:
         """The parameters that get gradients."""
@@ -42,6 +52,16 @@ class Owner:
                 "give both the same, or the state none"
             )
         return given
+
+    def refuse_thawed(self) -> None:
+        """UsageError where a parameter that was frozen before the first step is trained now."""
+        frozen = ((name, reference()) for name, reference in self._frozen)
+        thawed = next((name for name, p in frozen if p is not None and p.requires_grad), None)
+        if thawed is not None:
+            raise UsageError(
+                f"oktopk: parameter '{thawed}' was frozen before, so DDP does not synchronise its gradients: thaw it "
+                "on all ranks, and then make the DDP model and its OkTopkState anew"
+            )
 
     def refuse_join(self) -> None:
         """Ranks that have no data left take part in DDP's own allreduce only."""

@@ -1,110 +1,200 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hook's state beside a front-end's check-point: one file per rank in its folder, as <name>_rank_<r>_of_<P>.pt.
-Loading compares what the ranks have found before any of them goes on.
+"""The hook's state beside a front-end's check-point: a set of files, one per rank, that is complete or absent.
 
-COST: a file of n floats and some more per rank. With another number of ranks, each reads all files.
+    <name>-<set>_rank_<r>_of_<P>.pt     each rank writes its own; no earlier set has this number
+    <name>-<set>.json                   written when all ranks have: it makes the set valid
+
+Only then are older sets removed. Readers take the newest set that is valid and complete on all ranks; the nodes need
+not share the folder. The set of version 1.0, <name>_rank_<r>_of_<P>.pt, counts as the oldest.
+
+COST: a file of n floats and some more per rank, and three small gathers. With another number of ranks, each reads all
+files.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Union
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 import torch
 import torch.distributed as dist
 
-from oktopk._core import UsageError
+from oktopk._core import CommError, UsageError
 from oktopk.torch._frontend import host_group, warn
 from oktopk.torch.state import OkTopkState
 
 Folder = Union[str, "os.PathLike[str]"]
 
 
+class FileSet(NamedTuple):
+    """The files of one check-point of P ranks. number: larger in later sets; 0: the set of version 1.0."""
+
+    number: int
+    P: int
+
+    def file(self, name: str, rank: int) -> str:
+        number = f"-{self.number}" if self.number > 0 else ""
+        return f"{name}{number}_rank_{rank}_of_{self.P}.pt"
+
+    def manifest(self, name: str) -> str:
+        return f"{name}-{self.number}.json"
+
+
 def save_rank_file(state: OkTopkState, folder: Folder, name: str = "oktopk") -> None:
-    """Writes this rank's file. Files of a run with another number of ranks are removed: the folder holds one
-    check-point."""
-    path = Path(folder)
-    path.mkdir(parents=True, exist_ok=True)
-    own = path / _file_name(name, dist.get_rank(), dist.get_world_size())
-    unfinished = own.with_suffix(".unfinished")
-    torch.save({"iteration": state.iteration, "state": state.state_dict()}, unfinished)
-    os.replace(unfinished, own)
-    for P in _numbers_of_ranks(path, name) - {dist.get_world_size()}:
-        for rank in range(P):
-            try:
-                (path / _file_name(name, rank, P)).unlink()
-            except FileNotFoundError:  # another rank was first
-                pass
+    """Collective: writes the state of every rank; the folder then holds this set alone. Where a rank cannot write, all
+    ranks raise a UsageError that names it, and the set that was there stays."""
+    path, rank, P = Path(folder), dist.get_rank(), dist.get_world_size()
+    with host_group() as group:
+
+        def together(act: Callable[[], Any]) -> List[Any]:
+            return _gather(_attempt(act), group, f"write the hook's state in {folder}")
+
+        new = FileSet(1 + max(together(lambda: _last_number(path, name))), P)
+        together(lambda: _write_state(path / new.file(name, rank), state))
+        together(lambda: _write_manifest(path / new.manifest(name), {"oktopk": 1, "ranks": P}))
+    _remove_others(path, name, new)
 
 
 def load_rank_files(state: OkTopkState, folder: Folder, name: str = "oktopk", hint: str = "") -> None:
     """Collective: continues from what was saved, on any number of ranks. UsageError on every rank where one cannot. If
     no rank finds such files, the state stays as it is, and a warning that ends with the hint is given."""
-    here = _read(Path(folder), name)
-    everywhere: List[Any] = [None] * dist.get_world_size()
+    path, rank, world = Path(folder), dist.get_rank(), dist.get_world_size()
     with host_group() as group:
-        dist.all_gather_object(everywhere, here._replace(states=[]), group=group)
-    _require_fit(everywhere, folder)
-    if not here.states:
-        warn(f"oktopk: no state of the hook in {folder}: it begins anew, with start_iter dense steps" + hint)
-    elif here.P == dist.get_world_size():
-        state.load_state_dict(here.states[0])
+        reading = f"read the hook's state in {folder}"
+        found = _gather(_attempt(lambda: _sets_of(path, name, rank, world)), group, reading)
+        chosen = _choose(found, folder, world)
+        if chosen is None:
+            warn(f"oktopk: no state of the hook in {folder}: it begins anew, with start_iter dense steps" + hint)
+            return
+        files = _attempt(lambda: [_load(path / chosen.file(name, r)) for r in _ranks_of(chosen, rank, world)])
+        iterations = [iteration for iteration, _ in files.value or []]
+        _require_one_iteration(_gather(files._replace(value=iterations), group, reading), chosen, folder)
+    states = [saved for _, saved in files.value]
+    if chosen.P == world:
+        state.load_state_dict(states[0])
     else:
-        state.load_state_dicts(here.states)
+        state.load_state_dicts(states)
+
+
+class _Outcome(NamedTuple):
+    value: Any
+    problem: Optional[str] = None
+
+
+def _attempt(act: Callable[[], Any]) -> _Outcome:
+    """What it returns, or why it cannot, for the other ranks to hear."""
+    try:
+        return _Outcome(act())
+    except Exception as error:  # torch.load raises anything where a file is damaged
+        return _Outcome(None, f"{type(error).__name__}: {error}")
+
+
+def _gather(mine: _Outcome, group: Any, what: str) -> List[Any]:
+    """Collective: the values of all ranks. UsageError on every rank where one has a problem."""
+    everywhere: List[Any] = [None] * dist.get_world_size()
+    try:
+        dist.all_gather_object(everywhere, mine, group=group)
+    except RuntimeError as error:
+        raise CommError(f"oktopk: the ranks could not {what} together: {error}") from error
+    for rank, one in enumerate(everywhere):
+        if one.problem is not None:
+            raise UsageError(f"oktopk: rank {rank} cannot {what}: {one.problem}")
+    return [one.value for one in everywhere]
+
+
+def _ranks_of(files: FileSet, rank: int, world: int) -> List[int]:
+    """The ranks whose files this rank reads."""
+    return [rank] if files.P == world else list(range(files.P))
 
 
 class _Found(NamedTuple):
-    P: int  # ranks of the run that saved; 0: there are no files
-    iteration: int
-    problem: Optional[str]
-    states: List[Dict[str, Any]]
+    """The sets that one rank finds. valid: their manifests are here, too. complete: all files that this rank reads are
+    here."""
+
+    valid: List[FileSet]
+    complete: List[FileSet]
 
 
-def _read(folder: Path, name: str) -> _Found:
-    world = dist.get_world_size()
-    numbers = _numbers_of_ranks(folder, name)
-    if not numbers:
-        return _Found(0, 0, None, [])
-    P = world if world in numbers else min(numbers)
-    ranks = [dist.get_rank()] if P == world else list(range(P))
-    try:
-        files = [_load(folder / _file_name(name, rank, P)) for rank in ranks]
-        return _Found(P, int(files[0]["iteration"]), None, [file["state"] for file in files])
-    except Exception as error:  # torch.load raises anything where a file is damaged
-        where = f"rank {dist.get_rank()} cannot read the hook's state in {folder}"
-        return _Found(P, 0, f"{where}: {type(error).__name__}: {error}", [])
+def _sets_of(folder: Path, name: str, rank: int, world: int) -> _Found:
+    there = set(os.listdir(folder)) if folder.is_dir() else set()
+    sets = {FileSet(number, P) for number, P in _state_files(there, name)}
+    valid = [one for one in sets if one.number == 0 or one.manifest(name) in there]
+    complete = [one for one in sets if all(one.file(name, r) in there for r in _ranks_of(one, rank, world))]
+    return _Found(valid, complete)
 
 
-def _require_fit(found: List[_Found], folder: Folder) -> None:
-    for one in found:
-        if one.problem is not None:
-            raise UsageError(f"oktopk: {one.problem}")
-    for rank, one in enumerate(found):
-        if (one.P, one.iteration) != (found[0].P, found[0].iteration):
+def _choose(found: List[_Found], folder: Folder, world: int) -> Optional[FileSet]:
+    """The newest set that all ranks have; the same on all of them. None: there is none. One manifest is enough: the
+    rank that wrote it knew that all files were written."""
+    valid = set().union(*(one.valid for one in found))
+    common = valid.intersection(*(one.complete for one in found))
+    if not valid:
+        return None
+    if not common:
+        newest = max(valid)
+        lacking = [str(rank) for rank, one in enumerate(found) if newest not in one.complete]
+        raise UsageError(
+            f"oktopk: the check-point of {newest.P} ranks in {folder} lacks files that these ranks need: "
+            f"{', '.join(lacking)}: give every node all its files"
+        )
+    return max(common, key=lambda one: (one.number, one.P == world, -one.P))
+
+
+def _require_one_iteration(iterations: List[List[int]], files: FileSet, folder: Folder) -> None:
+    first = iterations[0][0]
+    for rank, own in enumerate(iterations):
+        odd = next((iteration for iteration in own if iteration != first), None)
+        if odd is not None:
             raise UsageError(
-                f"oktopk: the ranks find different check-points in {folder}: rank 0 {_words(found[0])}, "
-                f"rank {rank} {_words(one)}: give every node all files of one check-point"
+                f"oktopk: the files of {files.P} ranks in {folder} are of different check-points: rank 0 finds "
+                f"iteration {first}, rank {rank} iteration {odd}: give every node all files of one check-point"
             )
 
 
-def _words(found: _Found) -> str:
-    if found.P == 0:
-        return "no state of the hook"
-    return f"one of {found.P} ranks at iteration {found.iteration}"
+def _write_state(path: Path, state: OkTopkState) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "wb") as file:
+        torch.save({"iteration": state.iteration, "state": state.state_dict()}, file)
+        file.flush()
+        os.fsync(file.fileno())
 
 
-def _load(path: Path) -> Dict[str, Any]:
-    loaded: Dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    return loaded
+def _write_manifest(path: Path, content: Any) -> None:
+    """At once: ranks that share the folder write the same."""
+    unfinished = path.with_name(f"{path.name}.{dist.get_rank()}.unfinished")
+    with open(unfinished, "w", encoding="utf-8") as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(unfinished, path)
 
 
-def _file_name(name: str, rank: int, P: int) -> str:
-    return f"{name}_rank_{rank}_of_{P}.pt"
+def _load(path: Path) -> Tuple[int, Any]:
+    loaded = torch.load(path, map_location="cpu", weights_only=True)
+    return int(loaded["iteration"]), loaded["state"]
 
 
-def _numbers_of_ranks(folder: Path, name: str) -> "set[int]":
-    pattern = re.compile(re.escape(name) + r"_rank_\d+_of_(\d+)\.pt")
-    files = os.listdir(folder) if folder.is_dir() else []
-    return {int(match.group(1)) for match in map(pattern.fullmatch, files) if match}
+def _state_files(names: Any, name: str) -> Iterator[Tuple[int, int]]:
+    """(number of the set, its ranks) of each file of a state."""
+    pattern = re.compile(re.escape(name) + r"(?:-(\d+))?_rank_\d+_of_(\d+)\.pt")
+    for match in filter(None, map(pattern.fullmatch, names)):
+        yield int(match.group(1) or 0), int(match.group(2))
+
+
+def _last_number(folder: Path, name: str) -> int:
+    """The largest number that a set has, valid or not; 0: there is none."""
+    pattern = re.compile(re.escape(name) + r"-(\d+)[_.].*")
+    names = os.listdir(folder) if folder.is_dir() else []
+    return max([int(match.group(1)) for match in map(pattern.fullmatch, names) if match], default=0)
+
+
+def _remove_others(folder: Path, name: str, kept: FileSet) -> None:
+    """Files of all other sets, finished or not."""
+    pattern = re.compile(re.escape(name) + r"(-\d+)?(_rank_\d+_of_\d+\.(pt|unfinished)|\.json(\..*)?)")
+    keep = {kept.manifest(name), *(kept.file(name, rank) for rank in range(kept.P))}
+    for found in filter(pattern.fullmatch, os.listdir(folder)):
+        if found not in keep:
+            (folder / found).unlink(missing_ok=True)  # another rank may be first

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The messages of a process group over sockets of our own (transport tcp): no Python and no Gloo per message.
 
-The ranks find each other through torch's store; its first rank makes the secret by which they know each other. Where
-one rank cannot reach the others, or has a build without the transport, all of them stay with Gloo.
+The ranks find each other through torch's store, under a random name of the job. The secret by which they know each
+other comes from outside (_secrecy.py) and does not travel; without one the first rank makes it, and the process group
+carries it to the others in clear. Where one rank cannot reach the others, or has a build without the transport, all of
+them stay with Gloo, unless they have a secret from outside.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import torch.distributed.distributed_c10d as c10d
 
 from oktopk import _ends
 from oktopk._core import CommError, NativeMessages, UsageError, make_random_secret, tcp_available, tcp_messages
+from oktopk.torch._secrecy import Secrecy
 
 VARIABLE = "OKTOPK_TORCH_MESSAGES"  # tcp or gloo; absent: tcp where all ranks have it
 CHOICES = ("tcp", "gloo")
@@ -30,12 +33,21 @@ def wanted() -> bool:
     return tcp_available() and choice != "gloo"
 
 
-def connect(group: Any, seconds: float, silence: float) -> Optional[NativeMessages]:
-    """Collective over the group, whose ranks all want it: messages between its ranks, or None where one failed."""
+def why_not() -> str:
+    """Why wanted() is false."""
+    return f"{VARIABLE} = 'gloo'" if tcp_available() else "this build has none: OpenSSL was not found"
+
+
+def connect(group: Any, seconds: float, silence: float, secrecy: Secrecy) -> Optional[NativeMessages]:
+    """Collective over the group, whose ranks all want it: messages between its ranks, or None where one failed. With a
+    secret from outside a failure is an error: Gloo would not ask for it."""
     rank, size = dist.get_rank(group), dist.get_world_size(group)
-    first: List[Any] = [(make_random_secret(), make_random_secret()) if rank == 0 else None]
+    made = make_random_secret() if secrecy.secret is None else None
+    first: List[Any] = [(make_random_secret(), made) if rank == 0 else None]
     dist.broadcast_object_list(first, src=dist.get_global_rank(group, 0), group=group)
-    secret, job = first[0]
+    job, made = first[0]
+    if secrecy.secret is not None:
+        _require_one_secret(group, secrecy.fingerprint(job))
     patience = min(seconds / 2, _CONNECT_SECONDS)  # a rank that failed at once still waits for the others below
     messages, trouble = None, ""
     try:
@@ -45,20 +57,32 @@ def connect(group: Any, seconds: float, silence: float) -> Optional[NativeMessag
             size,
             store.set,
             store.get,
-            secret=secret,
+            secret=secrecy.secret or made,
             job=job,
             interface=interface(),
             timeout=seconds,
             join_timeout=patience,
             silence=silence,
+            encrypt=secrecy.encrypt,
         )
     except (CommError, UsageError) as error:
         trouble = str(error)
     failed: List[Any] = [None] * size
     dist.all_gather_object(failed, trouble, group=group)
-    if any(failed):
-        return None
-    return messages
+    if not any(failed):
+        return messages
+    if secrecy.secret is not None:
+        reasons = "; ".join(f"rank {other}: {why}" for other, why in enumerate(failed) if why)
+        raise CommError(f"oktopk: the ranks have a secret, but could not connect by it: {reasons}")
+    return None
+
+
+def _require_one_secret(group: Any, fingerprint: str) -> None:
+    told: List[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(told, fingerprint, group=group)
+    odd = next((rank for rank, other in enumerate(told) if other != told[0]), None)
+    if odd is not None:
+        raise UsageError(f"oktopk: rank {odd} has another secret than rank 0: give all ranks the same")
 
 
 def use(transport: Any, messages: Optional[NativeMessages]) -> None:

@@ -5,6 +5,7 @@ same order on all ranks. An error goes to the caller of backward() (_worker.py).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
@@ -16,15 +17,17 @@ from oktopk.torch import _choice
 from oktopk.torch._channel import Channel, Settings
 from oktopk.torch._channels import Channels
 from oktopk.torch._counters import Counters, dense_bytes
-from oktopk.torch._dense_sum import BucketMean, is_finite, zero_unless_finite
+from oktopk.torch._dense_sum import BucketMean, EncryptedMeans, is_finite, zero_unless_finite
 from oktopk.torch._gpu import require_reachable
 from oktopk.torch._group import as_group, options_of_nodes, require_equal
+from oktopk.torch._layout import Start
 from oktopk.torch._levels import SecondMoments
 from oktopk.torch._nodes import has_node, wants_node
 from oktopk.torch._owner import Owner, find_owner
 from oktopk.torch._resident import stays_on_gpu
 from oktopk.torch._saved import Saved
 from oktopk.torch._scaling import Scaling
+from oktopk.torch._secrecy import wants_encryption
 from oktopk.torch._settings import Guarded, active, without_coding
 from oktopk.torch._unaware import Watch
 from oktopk.torch._worker import Failure, HookStream, HookThread, new_future
@@ -57,6 +60,8 @@ class Steps(Guarded):
     silence: Any
     options: Any
     levelled: bool
+    secret_file: Any
+    encrypt: Optional[bool]
     iteration: int
 
     def _reset(self) -> None:
@@ -76,6 +81,7 @@ class Steps(Guarded):
         self._on_gpu = False  # sparse steps stay there, and nothing waits for it (_resident.py)
         self._choice: Optional[str] = None  # of preset auto on GPUs (_choice.py)
         self._moments = SecondMoments()
+        self._encrypted: Optional[EncryptedMeans] = None  # of dense buckets
         self._counters = Counters()
         self._watch = Watch()
         self._is_begun_elsewhere = False  # the run that saved had sparse steps: its dense start is over
@@ -115,6 +121,7 @@ class Steps(Guarded):
             self._watch.begin_iteration()
         if self._owner is not None:
             self._owner.refuse_join()
+            self._owner.refuse_thawed()
         if self._scaling is not None:
             scaling, channels = self._scaling, self._channels
             assert channels is not None
@@ -128,10 +135,13 @@ class Steps(Guarded):
             group = self._owner.process_group(None if self.process_group is None else group)
         self._group = group = as_group(group)
         device = torch.device("cpu") if self.host_staging else bucket.buffer.device
-        is_open = _choice.is_open(self.options, group, device)
-        on_gpu = is_open or stays_on_gpu(self.options, group, device)
-        is_shared = not (on_gpu or wants_node(self.options, group, device))  # other threads use the group, too
-        self._comm = comm = self._comm or communicator(group, self.timeout, silence=self.silence, concurrent=is_shared)
+        carrier = None if wants_encryption(self.encrypt) else group  # of tensors
+        is_open = _choice.is_open(self.options, carrier, device)
+        on_gpu = is_open or stays_on_gpu(self.options, carrier, device)
+        is_shared = not (on_gpu or wants_node(self.options, carrier, device))  # other threads use the group, too
+        self._comm = comm = self._comm or self._communicator(group, is_shared)
+        transport: Any = comm.python_transport
+        self._encrypted = EncryptedMeans(comm) if transport.encrypts else None
         self._on_gpu = on_gpu or has_node(comm, self.options, device)
         if self._on_gpu:
             self._worker = HookStream("oktopk", self._stop)
@@ -141,6 +151,8 @@ class Steps(Guarded):
         self._moments.use_for(self._owner.parameters() if self.levelled and self._owner is not None else [])
         words = f"{self._description()}, levelled by an optimiser {self._moments.in_use}, iteration {self.iteration}"
         require_equal(comm, f"{words}, loaded {saved}, on GPUs {self._on_gpu}", self._trouble(bucket))
+        named = self._owner.synchronised() if self._owner is not None else [("", p) for p in bucket.parameters]
+        Start(named).compare(partial(_core.require_equal, comm))
         if is_open and self._choice is None:
             self._choice = (self._saved.choice if self._saved is not None else None) or self._choose(bucket)
         options, values = self._reducer_options(), sum(p.numel() for p in self._parameters(bucket))
@@ -153,6 +165,16 @@ class Steps(Guarded):
         names = self._owner.names if self._owner else None
         self._channels = Channels(comm, Settings(options, self.host_staging, device, values), names)
         self._has_begun = True
+
+    def _communicator(self, group: Any, is_shared: bool) -> _core.PythonCommunicator:
+        return communicator(
+            group,
+            self.timeout,
+            silence=self.silence,
+            concurrent=is_shared,
+            secret_file=self.secret_file,
+            encrypt=self.encrypt,
+        )
 
     def _parameters(self, bucket: Bucket) -> Sequence[torch.Tensor]:
         return self._owner.parameters() if self._owner is not None else bucket.parameters
@@ -186,7 +208,7 @@ class Steps(Guarded):
             for device in {p.device for p in self._parameters(bucket)}:
                 require_reachable(device, "the gradients are", self.host_staging)
         except (UsageError, DeviceError) as error:
-            return str(error).replace("oktopk: ", "", 1)
+            return str(error)
         return ""
 
     def _start(self, bucket: Bucket) -> torch.futures.Future[torch.Tensor]:
@@ -222,8 +244,13 @@ class Steps(Guarded):
             buffer += (flat * (1.0 if self._scaling is None else self._scaling.scale)).to(buffer.dtype)
         self._channels.note_dense(bucket.parameters)
         is_short = self._choice == "bf16" and buffer.dtype == torch.float32 and not self._is_start(bucket)
-        mean = BucketMean(buffer, self._group, bucket.number, torch.bfloat16 if is_short else None)
+        mean = self._mean_of(buffer, bucket.number, torch.bfloat16 if is_short else None)
         return self._submit(bucket, lambda: self._end_dense(bucket, mean, unsent))
+
+    def _mean_of(self, buffer: torch.Tensor, number: int, dtype: Optional[torch.dtype]) -> Any:
+        if self._encrypted is None:
+            return BucketMean(buffer, self._group, number, dtype)
+        return self._encrypted.of(buffer, number)
 
     def _submit(self, bucket: Bucket, job: Callable[[], None]) -> torch.futures.Future[torch.Tensor]:
         return self._worker.submit(job, bucket.buffer)

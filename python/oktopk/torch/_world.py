@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any, Dict, Protocol, Union
 
 from oktopk import _core
+from oktopk.torch._layout import Start
 
 
 class World(Protocol):
@@ -20,6 +21,14 @@ class World(Protocol):
 
     def make_core(self, n: int, options: Dict[str, Any]) -> Any:
         """In the place of a native Reducer; once for each world."""
+        ...
+
+    def check_start(self, start: Start) -> None:
+        """After make_core(): compares the parameters now, or whenever members meet others."""
+        ...
+
+    def check_joined(self) -> None:
+        """Before this member's first step: UsageError where it joined others that have other parameters."""
         ...
 
 

@@ -24,6 +24,10 @@ import torch
 
 from oktopk import _core, _ends, flight
 from oktopk._core import CommError, UsageError
+from oktopk.torch._layout import Start
+from oktopk.torch._secrecy import SECRET, SECRET_FILE, File, secret_of, wants_encryption
+
+_START = "oktopk.start"  # of what a member sends to one that joins; share() takes no such name
 
 
 class Change(NamedTuple):
@@ -61,6 +65,7 @@ class ElasticWorld:
 
     rendezvous: host:port of the arbiter, an oktopk.RendezvousServer or `oktopk run` (default: OKTOPK_RENDEZVOUS).
     secret: at least 16 bytes, the same in all members (default: OKTOPK_SECRET).
+    secret_file: instead, a file of this user alone whose first line is the secret (default: OKTOPK_SECRET_FILE).
     least: the first epoch begins when so many have joined (default: OKTOPK_SIZE, else 1).
     encrypt: whether messages are encrypted, the same in all members (default: OKTOPK_ENCRYPT = 1).
     interface: an address or network interface of this host (default: OKTOPK_INTERFACE, else by the rendezvous).
@@ -76,6 +81,7 @@ class ElasticWorld:
         secret: Optional[str] = None,
         *,
         least: Optional[int] = None,
+        secret_file: Optional[File] = None,
         encrypt: Optional[bool] = None,
         interface: Optional[str] = None,
         timeout: float = 60.0,
@@ -85,9 +91,9 @@ class ElasticWorld:
     ):
         self._native = _core.tcp_elastic_world(
             _given(rendezvous, "rendezvous", "OKTOPK_RENDEZVOUS"),
-            _given(secret, "secret", "OKTOPK_SECRET"),
+            _secret(secret, secret_file),
             least=_count(least),
-            encrypt=os.environ.get("OKTOPK_ENCRYPT") == "1" if encrypt is None else encrypt,
+            encrypt=wants_encryption(encrypt),
             interface=os.environ.get("OKTOPK_INTERFACE", "") if interface is None else interface,
             timeout=timeout,
             join_timeout=join_timeout,
@@ -160,15 +166,21 @@ class ElasticWorld:
         self._core = _ElasticCore(self._native, n, options, shared.save, shared.load, shared.change)
         return self._core
 
-    def check_start(self, weights: torch.Tensor) -> None:
+    def check_start(self, start: Start) -> None:
         """Collective, before the first step: UsageError on all members of the first epoch unless they have the same
-        weights. A failure is repaired in the first step."""
+        parameters and weights. A failure is repaired in the first step."""
+        self._shared.start = start
         if self.has_joined or self.committed > 0:
             return
         try:
-            self._native.check_equal(weights.detach().to("cpu", torch.float32).numpy())
+            start.compare(self._native.require_equal)
         except CommError:
             pass
+
+    def check_joined(self) -> None:
+        """Before this member's first step, where it joined: UsageError unless its parameters and weights are those
+        that the others had when they sent their states."""
+        self._shared.check_arrived()
 
 
 class StateOf(NamedTuple):
@@ -187,6 +199,7 @@ class _Shared:
         self._on_change = on_change
         self._objects: Dict[str, Shareable] = {}
         self._arrived: Optional[Mapping[str, Any]] = None  # this member has joined
+        self.start: Optional[Start] = None
 
     def add(self, name: str, shareable: Shareable) -> None:
         if name in self._objects:
@@ -200,17 +213,25 @@ class _Shared:
 
     def clear(self) -> None:
         self._objects.clear()
-        self._on_change = None
+        self._on_change = self.start = None
 
     def save(self) -> bytes:
         out = io.BytesIO()
-        torch.save({name: shareable.state_dict() for name, shareable in self._objects.items()}, out)
+        states = {name: shareable.state_dict() for name, shareable in self._objects.items()}
+        if self.start is not None:
+            states[_START] = self.start.words()
+        torch.save(states, out)
         return out.getvalue()
 
     def load(self, state: bytes) -> None:
         self._arrived = torch.load(io.BytesIO(state), map_location="cpu", weights_only=True)
         for name in self._objects:
             self._load_one(name)
+
+    def check_arrived(self) -> None:
+        theirs = None if self._arrived is None else self._arrived.get(_START)
+        if self.start is not None and theirs is not None:
+            self.start.require(theirs)
 
     def change(self, epoch: int, *report: Any) -> None:
         flight.watch(self._native)  # type: ignore[arg-type]  # of the new epoch
@@ -220,7 +241,7 @@ class _Shared:
     def _load_one(self, name: str) -> None:
         assert self._arrived is not None
         if name not in self._arrived:
-            there = ", ".join(sorted(self._arrived)) or "nothing"
+            there = ", ".join(sorted(set(self._arrived) - {_START})) or "nothing"
             raise UsageError(f"oktopk: this member shares '{name}', but the others share {there}")
         self._objects[name].load_state_dict(self._arrived[name])
 
@@ -249,6 +270,17 @@ def _given(value: Optional[str], name: str, variable: str) -> str:
     found = os.environ.get(variable, "") if value is None else value
     if not found:
         raise UsageError(f"oktopk: ElasticWorld needs {name}, or the environment variable {variable} (`oktopk run`)")
+    return found
+
+
+def _secret(given: Optional[str], file: Optional[File]) -> str:
+    if given is not None and file is not None:
+        raise UsageError("oktopk: ElasticWorld got both secret and secret_file: give one of them")
+    found = secret_of(file) if given is None else given
+    if not found:
+        raise UsageError(
+            f"oktopk: ElasticWorld needs secret, or the environment variable {SECRET} (`oktopk run`) or {SECRET_FILE}"
+        )
     return found
 
 

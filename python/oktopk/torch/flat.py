@@ -9,7 +9,7 @@ COST: n floats of memory, one pass over them in each direction.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Tuple
+from typing import Any, Dict, Iterable, List, Tuple, Union
 
 import torch
 
@@ -17,6 +17,7 @@ from oktopk._core import UsageError
 from oktopk.torch._gpu import require_reachable
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+Parameters = Iterable[Union[torch.Tensor, Tuple[str, torch.Tensor]]]  # with names, as named_parameters() gives them
 
 
 def check_tensor(tensor: torch.Tensor, what: str, host_staging: bool) -> None:
@@ -48,17 +49,20 @@ def plain_name(name: str) -> str:
 class Layout:
     """The trainable ones of some parameters, one after the other."""
 
-    def __init__(self, parameters: Iterable[torch.Tensor], host_staging: bool):
+    def __init__(self, parameters: Parameters, host_staging: bool):
         if isinstance(parameters, torch.Tensor):
             raise UsageError("oktopk: one tensor instead of parameters: put it in a list")
+        self.given: List[Tuple[str, torch.Tensor]] = []  # all of them, with their names or empty ones
         self.parameters: List[torch.Tensor] = []
         self.spans: List[Tuple[int, int]] = []
         self._place: Dict[int, int] = {}  # by id: tensors compare by value
         self._host_staging = host_staging
         end = 0
-        for i, parameter in enumerate(parameters):
+        for i, item in enumerate(parameters):
+            name, parameter = item if isinstance(item, tuple) and len(item) == 2 else ("", item)
             if not isinstance(parameter, torch.Tensor):
                 raise UsageError(f"oktopk: parameter {i} is a {type(parameter).__name__}, no tensor")
+            self.given.append((plain_name(str(name)), parameter))
             if not parameter.requires_grad or id(parameter) in self._place:
                 continue
             part = local(parameter)
@@ -70,6 +74,15 @@ class Layout:
         self.n = end
         if end == 0:
             raise UsageError("oktopk: no parameters, or none that requires a gradient")
+
+    def refuse_thawed(self) -> None:
+        """UsageError where a parameter that was frozen when this was made is trained now: it has no place here."""
+        for i, (name, parameter) in enumerate(self.given):
+            if parameter.requires_grad and id(parameter) not in self._place:
+                raise UsageError(
+                    f"oktopk: parameter {i}{f' {name!r}' if name else ''} was frozen before, and its gradients would "
+                    "not be synchronised: thaw it on all ranks before this object is made"
+                )
 
     def span(self, parameter: torch.Tensor) -> Tuple[int, int]:
         """First and one past the last index of a parameter."""

@@ -14,18 +14,22 @@ COST: one Reducer per parameter group: a float for each value of the shard, for 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 from typing import Tuple, Union
 
 import torch
 from torch import nn
 
+from oktopk import _core
 from oktopk._core import UsageError, check_options
 from oktopk.options import MoreOptions, require_known, show_options
 from oktopk.torch._applied import Applied
 from oktopk.torch._choice import choice_of, with_choice
 from oktopk.torch._spans import arrived_of
 from oktopk.torch._group import Timeout, as_group
+from oktopk.torch._layout import Start
+from oktopk.torch._secrecy import File
 from oktopk.torch._settings import active, count, truth, with_recipe
 from oktopk.torch.checkpoint import Place, unwrap, wrap
 from oktopk.torch.coordinates import Arrived
@@ -51,6 +55,8 @@ def register_fsdp(
     host_staging: bool = False,
     timeout: Optional[Timeout] = None,
     silence: Optional[Timeout] = None,
+    secret_file: Optional[File] = None,
+    encrypt: Optional[bool] = None,
     total_steps: Optional[int] = None,
     codec: Optional[str] = None,
     decay: Optional[float] = None,
@@ -64,7 +70,7 @@ def register_fsdp(
 
     replicate_group: the ranks that hold the same shard as this one: a process group, or the dimension of a DeviceMesh.
         Their weights must be equal at the start.
-    density, preset, host_staging, timeout, silence, codec, decay: as in oktopk.torch.Reducer.
+    density, preset, host_staging, timeout, silence, secret_file, encrypt, codec, decay: as in oktopk.torch.Reducer.
     start_iter, total_steps: as in OkTopkState: total_steps alone asks for the recipe (docs/learning.md).
     min_numel: parameter groups with fewer values in a shard are synchronised densely.
     grad_scaler: the GradScaler of mixed precision training. Unsent values are then kept unscaled, and a step that the
@@ -91,7 +97,7 @@ def register_fsdp(
         given["nan_policy"] = given.get("nan_policy") or "skip"
     check_options(given)
     least = count("min_numel", min_numel, 0)
-    comm = communicator(group, timeout, silence=silence)
+    comm = communicator(group, timeout, silence=silence, secret_file=secret_file, encrypt=encrypt)
     Reducer(max(given.get("k") or 1, 1024), communicator=comm, host_staging=host_staging, **given)  # do they fit?
     most = max(shard_values(g) for _, _, g in named)
     choice = None if host_staging else choice_of(comm, given, named[0][2].device, most)
@@ -131,6 +137,7 @@ class FsdpState:
         self._units: Dict[str, Unit] = {}
         self._profile: Any = None  # of the network: measured once, used for all groups
         self._spots: Dict[int, Spot] = {}  # by the id of a parameter
+        self._is_compared = False
 
     def arrived(self, parameter: torch.Tensor) -> Arrived:
         """Where the last mean arrived: int64 indices into the flattened local shard. None: everywhere, after a dense
@@ -233,6 +240,13 @@ class FsdpState:
         reducer = Reducer(n, communicator=self._comm, **settings)
         reducer.measure_for(sum(unit.values for unit in self._units.values()))
         return reducer
+
+    def compare_start(self) -> None:
+        """Collective, before the first exchange: the shards must be the same in all replicas."""
+        if not self._is_compared:
+            named = [pair for unit in self._units.values() for pair in unit.named()]
+            Start(named).compare(partial(_core.require_equal, self._comm))
+            self._is_compared = True
 
     def share_profile(self, reducer: Reducer) -> None:
         """Before a step: all groups use the profile of the network that one of them measured."""

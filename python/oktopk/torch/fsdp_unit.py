@@ -7,7 +7,7 @@ GradScaler n more floats, to undo a step that it leaves out.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, Mapping, Optional, Protocol, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Protocol, Tuple
 
 import torch
 import torch.distributed as dist
@@ -35,6 +35,8 @@ class Model(Protocol):
 
     def make_reducer(self, n: int) -> Reducer: ...
 
+    def compare_start(self) -> None: ...
+
     def share_profile(self, reducer: Reducer) -> None: ...
 
     def note_profile(self, reducer: Reducer) -> None: ...
@@ -50,6 +52,7 @@ class Unit:
         self._name = name
         self._group = group
         self.reducer: Optional[Reducer] = None
+        self._trained: List[bool] = []  # which parameters are not frozen, when the Reducer was made
         self.partial: Optional[torch.Tensor] = None  # accumulated without all-reduce
         self._is_divided_later = False
         self._scale: Optional[float] = None  # of a step that the GradScaler may still leave out
@@ -68,6 +71,7 @@ class Unit:
             self.partial = gradient.clone() if self.partial is None else self.partial.add_(gradient)
             gradient.zero_()
             return
+        self._owner.compare_start()
         reducer = self.need_reducer(gradient.numel())
         self._is_divided_later = gradient.dtype == torch.float16 or bool(
             getattr(self._group, "force_sum_reduction_for_comms", False)
@@ -101,15 +105,21 @@ class Unit:
         reducer.undo(spans, [parameter in applied for parameter, _ in places])
 
     def need_reducer(self, n: int) -> Reducer:
+        trained = [p.sharded_param.requires_grad for p in self._group.fsdp_params]
         if self.reducer is None:
-            self.reducer = self._owner.make_reducer(n)
-        elif self.reducer.n != n:
+            self.reducer, self._trained = self._owner.make_reducer(n), trained
+        elif self.reducer.n != n or self._trained != trained:
             raise UsageError(
                 f"oktopk: module '{self._name}': a gradient of {n} values, {self.reducer.n} before:"
                 " all parameters must get one in every step (before torch 2.13 those that were not "
                 "used get none), and none may be frozen or thawed after the first"
             )
         return self.reducer
+
+    def named(self) -> List[Tuple[str, torch.Tensor]]:
+        """All parameters, with the names that they have in the module."""
+        names = [getattr(p, "_param_fqn", None) or f"{self._name}.{i}" for i, p in enumerate(self._group.fsdp_params)]
+        return [(plain_name(name), p.sharded_param) for name, p in zip(names, self._group.fsdp_params)]
 
     def state_dict(self) -> Dict[str, Any]:
         assert self.reducer is not None

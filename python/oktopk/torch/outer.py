@@ -17,19 +17,23 @@ one exchange in H steps.
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Mapping, Optional, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
 
 import torch
 import torch.distributed as dist
 
+from oktopk import _core
 from oktopk._core import UsageError
 from oktopk.options import MoreOptions, require_known, show_options
 from oktopk.torch._group import Timeout, as_group
+from oktopk.torch._layout import Start
+from oktopk.torch._secrecy import File
 from oktopk.torch._settings import density_of
-from oktopk.torch._world import AnyWorld
+from oktopk.torch._world import AnyWorld, changes
 from oktopk.torch.checkpoint import Place, unwrap, wrap
 from oktopk.torch.elastic import ElasticWorld, StateOf
-from oktopk.torch.flat import Layout, local
+from oktopk.torch.flat import Layout, Parameters, local
 from oktopk.torch.reducer import Reducer
 
 if TYPE_CHECKING:
@@ -48,7 +52,8 @@ class LocalSteps:
     copied to the others. The inner optimiser's state stays local, and so do buffers (such as the statistics of batch
     normalisation). In an ElasticWorld the members begin with the same weights, and one that joins gets the global ones.
 
-    parameters, process_group, preset, host_staging, timeout, silence, communicator: as in oktopk.torch.Reducer.
+    parameters, process_group, preset, host_staging, timeout, silence, secret_file, encrypt, communicator: as in
+        oktopk.torch.Reducer.
     every: local steps per outer step.
     density: the share of the pseudo-gradient's values that an outer step sends (default: 0.02 unless k is given).
     codec: the coding of the exchanged entries; "elias_fano+fp32" is exact.
@@ -58,7 +63,7 @@ class LocalSteps:
 
     def __init__(
         self,
-        parameters: Iterable[torch.Tensor],
+        parameters: Parameters,
         process_group: Optional[Any] = None,
         *,
         every: int = 30,
@@ -72,6 +77,8 @@ class LocalSteps:
         host_staging: bool = False,
         timeout: Optional[Timeout] = None,
         silence: Optional[Timeout] = None,
+        secret_file: Optional[File] = None,
+        encrypt: Optional[bool] = None,
         communicator: Optional[AnyWorld] = None,
         **options: Unpack[MoreOptions],
     ):
@@ -92,16 +99,24 @@ class LocalSteps:
             host_staging=host_staging,
             timeout=timeout,
             silence=silence,
+            secret_file=secret_file,
+            encrypt=encrypt,
             communicator=communicator,
             **options,
         )
         self._reducer.look_after_each_step()  # they are rare
+        own = weakref.proxy(self)  # a world that has the start must not keep this object alive
+        self._start: Optional[Start] = Start(self._layout.given, lambda: own._global_weights())
         if communicator is None:
+            self._compare_start(with_weights=False)
             _copy_from_first(self._layout.parameters, process_group)
         self._local_steps = 0
         self._delta = self._layout.new_vector()
         self._weights = self._layout.weights()
         self._velocity = torch.zeros_like(self._weights) if outer_momentum > 0 else None
+        comm = self._reducer._comm
+        if changes(comm):
+            comm.check_start(self._start)
         if isinstance(communicator, ElasticWorld):
             self._join(communicator)
 
@@ -115,6 +130,8 @@ class LocalSteps:
 
     def synchronise(self) -> None:
         """Collective: makes an outer step now, for example before an evaluation or at the end."""
+        self._layout.refuse_thawed()
+        self._compare_start()
         self._compute_delta()
         self._reducer.reduce(self._delta)
         self._apply()
@@ -168,11 +185,25 @@ class LocalSteps:
     def _join(self, world: ElasticWorld) -> None:
         """Global weights and velocity travel to a member that joins. It has nothing to add to the outer step of that
         moment: the others need not wait for its first local steps."""
-        world.check_start(self._weights)
         own = weakref.proxy(self)  # the world must not keep this object alive
         world.share(outer=StateOf(lambda: own._shared_state(), lambda state: own._load_shared(state)))
         if world.has_joined:
             self.synchronise()
+
+    def _compare_start(self, with_weights: bool = True) -> None:
+        """Collective, before something is exchanged: parameters and global weights must be the same on all ranks."""
+        if self._start is None:
+            return
+        comm = self._reducer._comm
+        if changes(comm):
+            comm.check_joined()
+        else:
+            self._start.compare(partial(_core.require_equal, comm), with_weights)
+        if with_weights:
+            self._start = None
+
+    def _global_weights(self) -> Sequence[torch.Tensor]:
+        return self._layout.views(self._weights)
 
     def _shared_state(self) -> Dict[str, Any]:
         return {"weights": self._weights, "velocity": self._velocity}

@@ -23,7 +23,9 @@ from oktopk import flight
 from oktopk._core import CommError, NativeMessages, PythonCommunicator, UsageError
 from oktopk.torch import _sockets
 from oktopk.torch._group import (
+    DEFAULT_SECONDS,
     Timeout,
+    agree,
     as_group,
     count_groups,
     fill_groups,
@@ -34,6 +36,7 @@ from oktopk.torch._group import (
     silence_of,
     sums_group,
 )
+from oktopk.torch._secrecy import File, Secrecy, secrecy_of
 from oktopk.transport import Bytes, Message
 
 FIRST_BYTES = 1 << 16  # of a message travel at once, its size before them
@@ -50,6 +53,8 @@ def communicator(
     *,
     silence: Optional[Timeout] = None,
     concurrent: bool = False,
+    secret_file: Optional[File] = None,
+    encrypt: Optional[bool] = None,
 ) -> PythonCommunicator:
     """The ranks of a process group, or of a DeviceMesh of one dimension (default: all ranks). Collective over the
     group.
@@ -60,6 +65,10 @@ def communicator(
         shows no sign of life for so long is lost; a thread of its own shows them. Messages over Gloo have none.
     concurrent: True where one thread uses the communicator while others use the process group. Dense sums then get a
         group of their own: the ranks could not keep the order of two threads.
+    secret_file: a file of this user alone, whose first line is the secret by which the ranks know each other (default:
+        OKTOPK_SECRET_FILE, OKTOPK_SECRET, or else a random one that they exchange over the process group).
+    encrypt: whether the messages are encrypted, with a secret from outside only (default: OKTOPK_ENCRYPT = 1). Dense
+        sums then travel as messages, too, and not by the process group.
     """
     if not (dist.is_available() and dist.is_initialized()):
         raise UsageError(
@@ -71,28 +80,31 @@ def communicator(
     if dist.get_rank(group) < 0:
         raise UsageError("oktopk: this rank is not a member of the process group")
     ours = sibling(group, seconds)
-    transport = ProcessGroupTransport(ours, sums=sums_group(group, ours, seconds, concurrent))
-    told: List[Any] = [None] * transport.size
-    dist.all_gather_object(told, (socket.gethostname(), _sockets.wanted(), silent), group=ours)
-    _require_one_silence([other for _, _, other in told])
-    transport.hosts = hosts = [host for host, _, _ in told]
+    secrecy, wants, trouble = _secrecy(secret_file, encrypt)
+    # A rank with a longer silence would show its signs of life too seldom for the others.
+    told = agree(ours, f"silence {silent} s, {secrecy.words}", trouble, (socket.gethostname(), wants))
+    sums = None if secrecy.encrypt else sums_group(group, ours, seconds, concurrent)
+    transport = ProcessGroupTransport(ours, sums=sums)
+    transport.hosts = hosts = [host for host, _ in told]
     transport.ranks_of_host = hosts.count(hosts[transport.rank])
-    transport.silence = silent
-    if transport.size > 1 and all(wants for _, wants, _ in told):
-        _sockets.use(transport, _sockets.connect(ours, seconds, silent))
+    transport.silence, transport.seconds, transport.encrypts = silent, seconds, secrecy.encrypt
+    transport.secret_file = secret_file
+    if transport.size > 1 and all(wants for _, wants in told):
+        _sockets.use(transport, _sockets.connect(ours, seconds, silent, secrecy))
     comm = PythonCommunicator(transport, seconds)
     flight.watch(comm)
     return comm
 
 
-def _require_one_silence(told: List[float]) -> None:
-    """A rank with a longer one shows its signs of life too seldom for the others. told: by rank."""
-    odd = next((rank for rank, seconds in enumerate(told) if seconds != told[0]), None)
-    if odd is not None:
-        raise UsageError(
-            f"oktopk: ranks have different options: rank 0 has 'silence {told[0]} s', rank {odd} has "
-            f"'silence {told[odd]} s': give all ranks the same"
-        )
+def _secrecy(secret_file: Optional[File], encrypt: Optional[bool]) -> Tuple[Secrecy, bool, str]:
+    """Also whether this rank sends over sockets of our own, and why it cannot go on, for the others to hear."""
+    try:
+        secrecy, wants = secrecy_of(secret_file, encrypt), _sockets.wanted()
+    except UsageError as error:
+        return Secrecy(), False, str(error)
+    if secrecy.encrypt and not wants:
+        return secrecy, wants, f"encryption needs transport tcp, but {_sockets.why_not()}"
+    return secrecy, wants, ""
 
 
 class _Room(NamedTuple):
@@ -131,6 +143,9 @@ class ProcessGroupTransport:
         self.nodes: Dict[str, Any] = {}  # of GPUs, by their ranks (_nodes.py)
         self.ranks_of_host = 1  # of this group, on the host of this rank
         self.silence: Optional[float] = None  # of the native messages, in seconds
+        self.seconds = DEFAULT_SECONDS  # the timeout of the groups that split() makes
+        self.secret_file: Optional[File] = None
+        self.encrypts = False
         self.hosts: List[Any] = []  # by rank, the name of its host; empty: not known
         # split() gives the same object for the same ranks: for parts that are used one after the other, in one order.
         self.shares_parts = False
@@ -189,12 +204,13 @@ class ProcessGroupTransport:
         fill_groups(max(m[4] for m in members))
         mine = [m for m in partition if m[0] == color]
         chosen = [r for _, _, _, r in mine]
-        group = new_group(chosen, str(dist.get_backend(self.group)).lower())
+        group = new_group(chosen, str(dist.get_backend(self.group)).lower(), self.seconds)
         places = sorted(chosen)  # how torch numbers the ranks of a group
         part = ProcessGroupTransport(group, [places.index(r) for r in chosen])
         if self.native is not None:
             _sockets.use(part, self.native.split(color, key))
         part.ranks_of_host = self.ranks_of_host
+        part.silence, part.seconds, part.encrypts = self.silence, self.seconds, self.encrypts
         part.hosts = [self.hosts[r] for _, _, r, _ in mine] if self.hosts else []
         self._parts[partition] = part
         return part
@@ -204,7 +220,9 @@ class ProcessGroupTransport:
         return self.hosts.index(self.hosts[self.rank]) if self.hosts else self.rank
 
     def group_for_sums(self, device: torch.device) -> Optional[Any]:
-        """The group that sums tensors of this device; None: there is none."""
+        """The group that sums tensors of this device; None: there is none, or its sums would travel in clear."""
+        if self.encrypts:
+            return None
         return next((g for g in (self._sums, self.group) if g and serves(g, device)), None)
 
     def _room(self) -> _Room:

@@ -12,8 +12,8 @@ COST: n floats for what is unsent, n more for the flat gradient of a list of par
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
-from typing import Union
+from functools import partial
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -24,13 +24,14 @@ from oktopk.options import MoreOptions, require_known, show_options
 from oktopk.torch._choice import choice_of, with_choice
 from oktopk.torch._sharded import make_reducer
 from oktopk.torch._spans import Span, arrived_of
-from oktopk.torch._group import Timeout, refuse_waits
+from oktopk.torch._group import Timeout, refuse_beside_communicator
+from oktopk.torch._layout import Start
 from oktopk.torch._saved_reducer import SavedReducer
+from oktopk.torch._secrecy import File
 from oktopk.torch._settings import truth, with_recipe
-from oktopk.torch._world import AnyWorld
+from oktopk.torch._world import AnyWorld, changes
 from oktopk.torch.coordinates import Arrived
-from oktopk.torch.elastic import ElasticWorld
-from oktopk.torch.flat import Layout, check_tensor, local
+from oktopk.torch.flat import Layout, Parameters, check_tensor, local
 from oktopk.torch.process_group import communicator as make_communicator
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class Reducer(SavedReducer, Recorded):
     After a step that nan_policy "skip" left out, the result is NaN on all ranks, as it would be after a dense mean, so
     that a GradScaler notices; without one, ask `skipped` before optimizer.step(). Arguments:
 
-    parameters: the parameters, or n for flat tensors of n values.
+    parameters: the parameters, or pairs of name and parameter (model.named_parameters()) so that errors can name them;
+        or n for flat tensors of n values.
     process_group: the ranks, as a process group or a DeviceMesh of one dimension (default: all ranks).
     total_steps: the steps of the whole run: whatever of density, codec and warmup is not given follows from the recipe
         (docs/learning.md).
@@ -60,6 +62,7 @@ class Reducer(SavedReducer, Recorded):
     timeout: seconds, or a timedelta, after which a wait for another rank gives up (default: that of the process group).
     silence: seconds, or a timedelta, after which a rank without a sign of life is lost (default: 30 s); at least 0.1 s,
         the same on all ranks. A thread of its own shows them, also during long computations.
+    secret_file, encrypt: as in oktopk.torch.communicator().
     communicator: used instead of one made of process_group. Reducers may share one as long as all ranks use them in the
         same order. A world whose members change has one Reducer (docs/elastic_pytorch.md).
     codec: the coding of entries on the wire; None: the preset's own.
@@ -69,7 +72,7 @@ class Reducer(SavedReducer, Recorded):
 
     def __init__(
         self,
-        parameters: Union[int, Iterable[torch.Tensor]],
+        parameters: Union[int, Parameters],
         process_group: Optional[Any] = None,
         *,
         density: Optional[float] = None,
@@ -77,6 +80,8 @@ class Reducer(SavedReducer, Recorded):
         host_staging: bool = False,
         timeout: Optional[Timeout] = None,
         silence: Optional[Timeout] = None,
+        secret_file: Optional[File] = None,
+        encrypt: Optional[bool] = None,
         communicator: Optional[AnyWorld] = None,
         codec: Optional[str] = None,
         decay: Optional[float] = None,
@@ -97,16 +102,19 @@ class Reducer(SavedReducer, Recorded):
         if dense_steps > 0:
             given["warmup"] = [(dense_steps, 1.0)]
         if communicator is not None:
-            refuse_waits(timeout, silence)
-        comm: Any = communicator or make_communicator(process_group, timeout, silence=silence)
+            refuse_beside_communicator(timeout=timeout, silence=silence, secret_file=secret_file, encrypt=encrypt)
+        comm: Any = communicator or make_communicator(
+            process_group, timeout, silence=silence, secret_file=secret_file, encrypt=encrypt
+        )
         self._comm = comm
         self._init_levels(total_steps is not None if levelled is None else truth("levelled", levelled))
         self._wanted: Dict[str, Any] = given
         home = None if self._layout is None else self._layout.home
         self._make(n, None if home is None else choice_of(comm, self._wanted, home, n))
         self._flat: Optional[torch.Tensor] = None  # of the parameters
-        if isinstance(comm, ElasticWorld) and self._layout is not None:
-            comm.check_start(self._layout.weights())
+        self._start = None if self._layout is None else Start(self._layout.given)  # None: nothing to compare
+        if changes(comm) and self._start is not None:
+            comm.check_start(self._start)
 
     def _make(self, n: int, choice: Optional[str]) -> None:
         """choice: of preset auto on GPUs (_choice.py)."""
@@ -117,14 +125,27 @@ class Reducer(SavedReducer, Recorded):
         core: Any = self._flat_reducer.core
         super().__init__(core)
 
+    def _compare_start(self) -> None:
+        """Collective, before the first exchange: parameters and weights must be the same on all ranks."""
+        if self._start is None:
+            return
+        if changes(self._comm):
+            self._comm.check_joined()
+        else:
+            self._start.compare(partial(_core.require_equal, self._comm))
+        self._start = None
+
     def reduce_gradients(self, scale: float = 1.0) -> None:
-        """Collective: replaces each p.grad by the mean over the ranks of scale * p.grad.
+        """Collective: replaces each p.grad by the mean over the ranks of scale * p.grad. The first call compares
+        parameters and weights: a difference is a UsageError on all ranks.
 
         A gradient that is missing on this rank counts as zero, and is there afterwards: whatever arrives must be
         applied on all ranks. With a loss scale S, pass scale=1/S and do not unscale again: what is unsent must not
         change its meaning when S does.
         """
         layout = self._need_layout("reduce_gradients")
+        layout.refuse_thawed()
+        self._compare_start()
         self._level(layout)
         flat = self._vector(self._flat_reducer.makes_dense(layout.device))
         for parameter, part in zip(layout.parameters, layout.views(flat)):
@@ -150,6 +171,7 @@ class Reducer(SavedReducer, Recorded):
         given, else into each p.grad; a reducer made with n returns it."""
         if out is not None:
             self._check_flat(out)
+        self._compare_start()
         self._flat_reducer.flush()
         if out is None and self._layout is not None:
             self._write_gradients(self._vector(False))

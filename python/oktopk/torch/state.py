@@ -10,6 +10,7 @@ with a GradScaler, to be able to go back.
 
 from __future__ import annotations
 
+import os
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Union
 
@@ -22,6 +23,7 @@ from oktopk.torch._counters import CompressionStats
 from oktopk.torch._group import Timeout, check_waits
 from oktopk.torch._owner import group_of
 from oktopk.torch._saved import Saved
+from oktopk.torch._secrecy import File
 from oktopk.torch._settings import active, count, truth, with_recipe
 from oktopk.torch._steps import Metrics, Steps
 from oktopk.torch.checkpoint import Place, wrap
@@ -29,6 +31,8 @@ from oktopk.torch.coordinates import Arrived
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+_SECRECY = ("secret_file", "encrypt")
 
 
 @show_options
@@ -65,6 +69,9 @@ class OkTopkState(Recorded, Steps):
     levelled: whether the second moments v of SparseAdamW take part in the selection: it then compares |sum| / v^(1/4)
         instead of |sum| (default: with the recipe). No effect with other optimisers or mode "published", where they
         lack a parameter of the model (ZeroRedundancyOptimizer), and with group_size on GPUs.
+    secret_file, encrypt: as in oktopk.torch.communicator(). Encryption protects what the hook sends; DDP's own messages
+        (initial weights, buffers) are the process group's. Buckets of other types than fp32, bf16 and fp16, and
+        gradients in sparse layout, are then refused.
     options: those of every Reducer, at the end of this text (oktopk/options.py). Density, k and budget hold for each
         bucket; a bucket of no more than k values is dense.
     """
@@ -88,6 +95,8 @@ class OkTopkState(Recorded, Steps):
         decay: Optional[float] = None,
         silence: Optional[Timeout] = None,
         levelled: Optional[bool] = None,
+        secret_file: Optional[File] = None,
+        encrypt: Optional[bool] = None,
         **options: Unpack[MoreOptions],
     ):
         require_known(OkTopkState.__init__, options)
@@ -102,6 +111,8 @@ class OkTopkState(Recorded, Steps):
             host_staging=truth("host_staging", host_staging),
             timeout=timeout,
             silence=silence,
+            secret_file=None if secret_file is None else os.fspath(secret_file),
+            encrypt=None if encrypt is None else truth("encrypt", encrypt),
             levelled=has_recipe if levelled is None else truth("levelled", levelled),
             options=MappingProxyType(given),
         )
@@ -194,14 +205,14 @@ class OkTopkState(Recorded, Steps):
 
     def __getstate__(self) -> Dict[str, Any]:
         """Process group, GradScaler, callback and trace are not saved: set them after loading."""
-        names = ("preset", "start_iter", "min_numel", "host_staging", "timeout", "silence", "levelled")
+        names = ("preset", "start_iter", "min_numel", "host_staging", "timeout", "silence", "levelled", *_SECRECY)
         settings = {name: getattr(self, name) for name in names}
         settings["options"] = {k: v for k, v in self.options.items() if k != "trace"}
         return {**settings, "state": self.state_dict()}
 
     def __setstate__(self, pickled: Dict[str, Any]) -> None:
         state = pickled.pop("state")
-        older = {"silence": None, "levelled": False}  # what earlier versions did not save
+        older = {"silence": None, "levelled": False, **dict.fromkeys(_SECRECY)}  # what earlier versions did not save
         vars(self).update({**older, **pickled, "options": MappingProxyType(pickled["options"])})
         self.process_group = self.grad_scaler = self.callback = None
         self._reset()

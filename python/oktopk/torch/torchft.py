@@ -16,6 +16,7 @@ the state of another one (healing) drops what it had not sent. COST: beyond a Re
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any, Dict, List, Optional
 
 from oktopk import _requirements
@@ -29,6 +30,8 @@ from oktopk import _core, flight  # noqa: E402
 from oktopk._core import CommError, UsageError  # noqa: E402
 from oktopk.torch import _sockets  # noqa: E402
 from oktopk.torch._group import DEFAULT_SILENCE  # noqa: E402
+from oktopk.torch._layout import Start  # noqa: E402
+from oktopk.torch._secrecy import File, Secrecy, secrecy_of  # noqa: E402
 
 _KEY = "oktopk"  # of our state in the Manager
 
@@ -38,9 +41,19 @@ class ProcessGroup(ProcessGroupWrapper):
 
     pg: serves the dense tensors (default: torchft's ProcessGroupGloo).
     timeout: of each wait.
+    secret_file, encrypt: of the sockets, as in oktopk.torch.communicator(); without a secret from outside the first
+        replica of each quorum puts a random one into torchft's store.
     """
 
-    def __init__(self, pg: Optional[Any] = None, timeout: timedelta = timedelta(seconds=60)):
+    def __init__(
+        self,
+        pg: Optional[Any] = None,
+        timeout: timedelta = timedelta(seconds=60),
+        *,
+        secret_file: Optional[File] = None,
+        encrypt: Optional[bool] = None,
+    ):
+        self._secrecy = secrecy_of(secret_file, encrypt)
         super().__init__(timeout, pg if pg is not None else torchft.ProcessGroupGloo(timeout=timeout))
         self.communicator: Optional[_core.PythonCommunicator] = None  # of the last quorum; None: it failed
         self._messages: Optional[_Messages] = None
@@ -60,7 +73,7 @@ class ProcessGroup(ProcessGroupWrapper):
             self._messages.close()
         super().configure(store_addr, replica_id, rank, world_size, *more, **named)
         store = create_store_client(store_addr, timeout=self._timeout)
-        self._messages = _Messages(store, rank, world_size, self._timeout.total_seconds())
+        self._messages = _Messages(store, rank, world_size, self._timeout.total_seconds(), self._secrecy)
         self.communicator = _core.PythonCommunicator(self._messages, self._timeout.total_seconds())
         flight.watch(self.communicator)
 
@@ -76,28 +89,35 @@ class ProcessGroup(ProcessGroupWrapper):
 
 
 class _Messages:
-    """The messages between the replicas of one quorum; they find each other in its store."""
+    """The messages between the replicas of one quorum. They find each other in its store, where the first one writes
+    what all must have in common: the name of the job, and the secret where none comes from outside."""
 
     name = "torchft"
 
-    def __init__(self, store: Any, rank: int, size: int, seconds: float):
+    def __init__(self, store: Any, rank: int, size: int, seconds: float, secrecy: Secrecy):
         self.rank, self.size = rank, size
         if rank == 0:
-            store.set("oktopk/secret", _core.make_random_secret())
-        found = _sockets.Store(store, "oktopk", seconds)
-        secret = bytes(store.get("oktopk/secret")).decode()
+            made = _core.make_random_secret() if secrecy.secret is None else ""
+            store.set("oktopk/first", "\n".join((_core.make_random_secret(), secrecy.words, made)))
+        job, words, made = bytes(store.get("oktopk/first")).decode().split("\n")
+        if words != secrecy.words:
+            raise UsageError(
+                f"oktopk: replica {rank} has '{secrecy.words}', replica 0 has '{words}': give all replicas the same"
+            )
+        found = _sockets.Store(store, f"oktopk/{job}", seconds)
         self.native: Optional[_core.NativeMessages] = None
         messages = _core.tcp_messages(
             rank,
             size,
             found.set,
             found.get,
-            secret=secret,
-            job=secret,
+            secret=secrecy.secret or made,
+            job=job,
             interface=_sockets.interface(),
             timeout=seconds,
             join_timeout=seconds,
             silence=min(seconds, DEFAULT_SILENCE),
+            encrypt=secrecy.encrypt,
         )
         _sockets.use(self, messages)
 
@@ -146,6 +166,14 @@ class ManagedWorld:
         self.manager.register_state_dict_fn(_KEY, self._core.heal, lambda: {"version": 1})
         return self._core
 
+    def check_start(self, start: Start) -> None:
+        """From now on each new quorum compares the parameters. Weights are torchft's: it heals replicas."""
+        assert self._core is not None
+        self._core.start = start
+
+    def check_joined(self) -> None:
+        """Quorums compare."""
+
     def start_quorum(self, *arguments: Any, **named: Any) -> None:
         """The Manager's."""
         self.manager.start_quorum(*arguments, **named)
@@ -180,6 +208,7 @@ class _ManagedCore:
         self._comm: Any = None
         self._is_healed = False
         self._factor = 1.0
+        self.start: Optional[Start] = None
 
     def __getattr__(self, name: str) -> Any:
         """n, k, steps, stats, indices, is_dense, skipped, unsent_norm, forget(), ...: the native Reducer's."""
@@ -228,6 +257,8 @@ class _ManagedCore:
         comm = self._group.communicator
         if comm is None:
             raise CommError("oktopk: the sockets of this quorum are missing")
+        if comm is not self._comm and self.start is not None:
+            self.start.compare(partial(_core.require_equal, comm), with_weights=False)
         if self._is_healed or not self._manager.is_participating():
             self._begin_anew(comm)
         elif comm is not self._comm:

@@ -43,9 +43,9 @@ def check_refusals(rank, accelerator, model, net, load):
     with pytest.raises(oktopk.UsageError, match="is a Net, not DistributedDataParallel .distributed_t"):
         oktopk.accelerate.prepare_hook(accelerator, net, density=0.01)
     if rank == 1:
-        (load / "oktopk_rank_1_of_2.pt").unlink()
+        (load / "oktopk-1_rank_1_of_2.pt").unlink()
     accelerator.wait_for_everyone()
-    with pytest.raises(oktopk.UsageError, match="rank 1 cannot read the hook's state in .*FileNotFound"):
+    with pytest.raises(oktopk.UsageError, match="check-point of 2 ranks in .* lacks files that these ranks need: 1: "):
         accelerator.load_state(str(load))
 
 
@@ -55,8 +55,9 @@ def test_resumed_run_is_the_uninterrupted_one(tmp_path):
     resumed.mkdir()
     run_launched(2, train, whole, 3, saved, None)
     assert sorted(p.name for p in saved.glob("oktopk*")) == [
-        "oktopk_rank_0_of_2.pt",
-        "oktopk_rank_1_of_2.pt",
+        "oktopk-1.json",
+        "oktopk-1_rank_0_of_2.pt",
+        "oktopk-1_rank_1_of_2.pt",
     ]
     run_launched(2, train, resumed, 1, None, saved)
     assert_same(whole, resumed, 3 * BATCHES)

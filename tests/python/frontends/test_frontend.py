@@ -80,21 +80,32 @@ def load_with_two(rank, folder, elsewhere):
     assert state.iteration == 5 and state.arrived(next(ddp.module.parameters())) is not None
     save_rank_file(state, folder)
     dist.barrier()
-    assert sorted(p.name for p in folder.iterdir()) == [f"oktopk_rank_{r}_of_2.pt" for r in range(2)]
-    step(ddp, optimiser, rank)
-    if rank == 1:
-        save_rank_file(state, folder)
+    assert names_in(folder) == ["oktopk-2.json", "oktopk-2_rank_0_of_2.pt", "oktopk-2_rank_1_of_2.pt"]
     dist.barrier()
-    found = "rank 0 one of 2 ranks at iteration 5, rank 1 one of 2 ranks at iteration 6"
-    with pytest.raises(oktopk.UsageError, match=f"ranks find different check-points.*: {found}"):
+    files = [folder / f"oktopk-2_rank_{r}_of_2.pt" for r in range(2)]
+    if rank == 0:
+        torch.save({"iteration": 6, "state": {}}, files[0])
+    dist.barrier()
+    with pytest.raises(oktopk.UsageError, match="rank 0 finds iteration 6, rank 1 iteration 5: give every node all"):
         load_rank_files(state, folder)
     if rank == 0:
-        (folder / "oktopk_rank_0_of_2.pt").write_bytes(b"half a file")
+        files[0].write_bytes(b"half a file")
     dist.barrier()
     with pytest.raises(oktopk.UsageError, match="rank 0 cannot read the hook's state in .*saved: "):
         load_rank_files(state, folder)
+    dist.barrier()
+    if rank == 1:
+        files[1].unlink()
+    dist.barrier()
+    with pytest.raises(oktopk.UsageError, match="the check-point of 2 ranks in .* lacks files .*need: 1: give every"):
+        load_rank_files(state, folder)
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
 
 
 def test_files_of_three_ranks_serve_two(tmp_path):
     run_launched(3, save_with_three, tmp_path / "saved")
     run_launched(2, load_with_two, tmp_path / "saved", tmp_path / "elsewhere")
+

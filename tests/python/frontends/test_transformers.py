@@ -50,8 +50,9 @@ def test_resumed_run_is_the_uninterrupted_one(tmp_path):
     run_launched(2, train, whole, None, None)
     middle = whole / f"checkpoint-{2 * BATCHES}"
     assert sorted(p.name for p in middle.glob("oktopk*")) == [
-        "oktopk_rank_0_of_2.pt",
-        "oktopk_rank_1_of_2.pt",
+        "oktopk-1.json",
+        "oktopk-1_rank_0_of_2.pt",
+        "oktopk-1_rank_1_of_2.pt",
     ]
     middle.rename(moved)
     run_launched(2, train, resumed, moved, moved)

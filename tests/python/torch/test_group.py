@@ -63,7 +63,7 @@ def test_a_transport_takes_a_group_that_serves_the_device():
                 raise RuntimeError("No backend type associated with device type")
 
     transport = ProcessGroupTransport.__new__(ProcessGroupTransport)
-    transport.group, transport._sums = Serving("cpu"), Serving("cuda")
+    transport.group, transport._sums, transport.encrypts = Serving("cpu"), Serving("cuda"), False
     assert transport.group_for_sums(torch.device("cuda", 1)) is transport._sums
     assert transport.group_for_sums(torch.device("cpu")) is transport.group
     assert transport.group_for_sums(torch.device("meta")) is None

@@ -11,9 +11,13 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from ranks import in_threads
 
 import oktopk
+import oktopk.torch
 from oktopk._core import tcp_available
 
 if find_spec("torchft") is None:
@@ -123,3 +127,96 @@ def test_options_that_do_not_fit_are_refused(options, words):
 
     with pytest.raises(oktopk.UsageError, match=words):
         oktopk.torch.Reducer(10, communicator=ManagedWorld(Manager()), **options)
+
+
+SECRET = "a secret of the tests"
+
+
+def messages_of(P, path, secrecy_of):
+    """What each of P replicas of a quorum gets, or the error; their store is a file that stays."""
+    from torch.distributed import FileStore
+    from oktopk.torch.torchft import _Messages
+
+    def one(comm):
+        try:
+            messages = _Messages(FileStore(str(path), P + 1), comm.rank, P, 20.0, secrecy_of(comm.rank))
+        except (oktopk.UsageError, oktopk.CommError) as error:
+            return error
+        reducer = oktopk.Reducer(oktopk.PythonCommunicator(messages, 20.0), 100, preset="circulant")
+        update = np.zeros(100, np.float32)
+        reducer.step(np.full(100, comm.rank, np.float32)).subtract_from(update, -1.0)
+        messages.close()
+        return update
+
+    return in_threads(P, one)
+
+
+@pytest.mark.parametrize("P", [2, 3])
+def test_a_secret_from_outside_is_not_in_the_store(tmp_path, P):
+    from oktopk.torch._secrecy import Secrecy
+
+    made = messages_of(P, tmp_path / "made", lambda rank: Secrecy())
+    outside = messages_of(P, tmp_path / "outside", lambda rank: Secrecy(SECRET, True))
+    for one, other in zip(made, outside):
+        assert np.array_equal(one, other) and one.any()
+    stored = (tmp_path / "outside").read_bytes()
+    assert SECRET.encode() not in stored and b"secret from outside True" in stored
+    (text,) = set(re.findall(rb"[0-9a-f]{64}\n[^\n]*outside False\n[0-9a-f]{64}", (tmp_path / "made").read_bytes()))
+    job, _, secret = text.split(b"\n")
+    assert job != secret and (tmp_path / "made").read_bytes().count(secret) == 1  # in no other key or value
+
+
+def test_replicas_with_other_settings_are_refused(tmp_path):
+    from oktopk.torch._secrecy import Secrecy
+
+    found = messages_of(3, tmp_path / "store", lambda rank: Secrecy(SECRET, rank == 0))
+    for rank in (1, 2):
+        assert isinstance(found[rank], oktopk.UsageError)
+        assert f"replica {rank} has 'encrypt False, secret from outside True', replica 0 has 'encrypt True" in str(
+            found[rank]
+        )
+
+
+class Quorum:
+    """In the place of a Manager, all of whose replicas take part."""
+
+    def __init__(self, comm):
+        from oktopk.torch.torchft import ProcessGroup
+
+        self._pg = ProcessGroup()
+        self._pg.communicator = comm
+
+    def register_state_dict_fn(self, *_):
+        pass
+
+    def errored(self):
+        return None
+
+    def is_participating(self):
+        return True
+
+    def num_participants(self):
+        return self._pg.communicator.size
+
+    def wait_quorum(self):
+        pass
+
+
+@pytest.mark.parametrize("P", [2, 3])
+def test_a_quorum_compares_the_parameters(P):
+    from torch import nn
+    from oktopk.torch.torchft import ManagedWorld
+
+    def work(comm):
+        names = ["a", "b"] if comm.rank < P - 1 else ["b", "a"]
+        named = [(name, nn.Parameter(torch.zeros(5, 4))) for name in names]
+        for _, p in named:
+            p.grad = torch.ones_like(p)
+        world = ManagedWorld(Quorum(comm))
+        reducer = oktopk.torch.Reducer(named, communicator=world, preset="circulant", density=0.1)
+        with pytest.raises(oktopk.UsageError) as raised:
+            reducer.reduce_gradients()
+        return str(raised.value)
+
+    texts = in_threads(P, work)
+    assert texts == texts[:1] * P and f"rank {P - 1} has parameter 0 'b' float32 5x4 on cpu, rank 0 has" in texts[0]

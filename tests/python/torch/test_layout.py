@@ -1,0 +1,425 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks whose parameters or weights differ: each front-end refuses them before its first exchange, with the same text
+on all ranks, or makes them right."""
+
+from __future__ import annotations
+
+import re
+import threading
+
+import pytest
+import torch
+import torch.distributed as dist
+from elastic_ranks import SECONDS, Job, run_members
+from gloo_ranks import run_threads
+from ranks import in_processes
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from versions import TORCH
+
+import oktopk
+from oktopk._core import tcp_available
+from oktopk.torch import LocalSteps, OkTopkState, Reducer, oktopk_hook, register_fsdp
+from oktopk.torch._layout import Start, hashes_of
+
+SPARSE = {"preset": "circulant", "density": 0.1}
+
+
+class Net(nn.Module):
+    """Its first two layers have one shape."""
+
+    def __init__(self, order=("a", "b", "last"), seed=0):
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        for name in order:
+            self.add_module(name, nn.Linear(6, 6 if name != "last" else 3))
+        for name in ("a", "b", "last"):
+            for p in getattr(self, name).parameters():
+                p.data.uniform_(-1, 1, generator=generator)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.b(torch.tanh(self.a(x)))))
+
+
+def backward(model, rank):
+    dtype = next(model.parameters()).dtype
+    x = torch.randn(4, 6, generator=torch.Generator().manual_seed(rank)).to(dtype)
+    model(x).float().square().mean().backward()
+
+
+# The odd rank has another model, which a function makes. The tables have a part of what the error then says.
+
+
+def in_another_order():
+    return Net(order=("b", "a", "last"))
+
+
+def in_bfloat16():
+    return Net().to(torch.bfloat16)
+
+
+def frozen():
+    net = Net()
+    net.b.weight.requires_grad_(False)
+    return net
+
+
+def with_other_strides():
+    net = Net()
+    net.a.weight = nn.Parameter(net.a.weight.data.t().contiguous().t())
+    return net
+
+
+def tied():
+    net = Net()
+    net.b.weight = net.a.weight
+    return net
+
+
+def with_another_seed():
+    return Net(seed=1)
+
+
+def with_two_rows_exchanged():
+    net = Net()
+    net.a.weight.data = net.a.weight.data[[1, 0, 2, 3, 4, 5]]
+    return net
+
+
+def larger():
+    net = Net()
+    net.last = nn.Linear(6, 4)
+    return net
+
+
+LAYOUTS = {
+    in_another_order: "has parameter 0 'b.weight' float32 6x6 on cpu",
+    in_bfloat16: "has parameter 0 'a.weight' bfloat16 6x6 on cpu",
+    frozen: "has parameter 2 'b.weight' float32 6x6 on cpu (frozen)",
+    with_other_strides: "has parameter 0 'a.weight' float32 6x6 with strides 1 6 on cpu",
+}
+WEIGHTS = {
+    with_another_seed: "of parameter 0 'a.weight'",
+    with_two_rows_exchanged: "of parameter 0 'a.weight'",
+}
+SHAPES = {
+    larger: "has parameter 4 'last.weight' float32 4x6 on cpu",
+    tied: "has parameter 2 'b.weight' which is parameter 0 'a.weight'",
+}
+
+
+# The front-ends: each makes one exchange with the model.
+
+
+def by_reducer(model, rank):
+    reducer = Reducer([*model.named_parameters(remove_duplicate=False)], **SPARSE)
+    backward(model, rank)
+    reducer.reduce_gradients()
+
+
+def by_local_steps(model, rank):
+    outer = LocalSteps([*model.named_parameters(remove_duplicate=False)], every=1)
+    backward(model, rank)
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    outer.step()
+
+
+def by_hook(model, rank):
+    """DDP copies rank 0's weights, and looks at the shapes itself."""
+    ddp = DistributedDataParallel(model)
+    ddp.register_comm_hook(OkTopkState(start_iter=0, min_numel=0, **SPARSE), oktopk_hook)
+    backward(ddp, rank)
+
+
+def by_fsdp(model, rank):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard"))
+    fully_shard(model, mesh=mesh["shard"])
+    register_fsdp(model, mesh["replicate"], start_iter=0, min_numel=0, **SPARSE)
+    backward(model, rank)
+
+
+FRONT_ENDS = {
+    by_reducer: {**LAYOUTS, **WEIGHTS, **SHAPES},
+    by_local_steps: {**LAYOUTS, **SHAPES},  # the weights of the first rank are copied
+    by_hook: {in_another_order: LAYOUTS[in_another_order]},
+    by_fsdp: {
+        **{case: LAYOUTS[case] for case in (in_another_order, in_bfloat16, frozen)},
+        **WEIGHTS,
+        larger: SHAPES[larger],
+    },
+}
+
+
+def texts_of(rank, P, front_end, cases):
+    """The error of each case on this rank; and equal models pass."""
+    front_end(Net(), rank)
+    texts = []
+    for case in cases:
+        with pytest.raises(oktopk.UsageError) as raised:
+            front_end(case() if rank == P - 1 else Net(), rank)
+        texts.append(str(raised.value))
+    return texts
+
+
+@pytest.mark.parametrize("P", [2, 3])
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_ranks_that_differ_are_refused_with_one_text(front_end, P):
+    if front_end is by_fsdp and TORCH < (2, 7):
+        pytest.skip("register_fsdp needs torch 2.7")
+    cases = FRONT_ENDS[front_end]
+    by_rank = in_processes(P, texts_of, front_end, list(cases))
+    for texts in zip(*by_rank, cases.items()):
+        *said, (case, words) = texts
+        assert said == said[:1] * P, case.__name__
+        assert f"rank {P - 1} has " in said[0] and "rank 0 has " in said[0] and words in said[0], said[0]
+        advice = "begin with the same weights" if case in WEIGHTS else "the same parameters in the same order"
+        assert advice in said[0], said[0]
+
+
+def weights_differ_where_they_are_copied(rank, P):
+    for front_end in (by_hook, by_local_steps):
+        model = Net(seed=rank)
+        front_end(model, rank)
+        torch.optim.SGD(model.parameters(), lr=0.0).step()
+    ddp = DistributedDataParallel(Net())
+    ddp.register_comm_hook(OkTopkState(start_iter=0, **SPARSE), oktopk_hook)
+    if rank == P - 1:
+        ddp.module.b.bias.data += 1  # after DDP's copy, such as a check-point that one rank alone loads
+    with pytest.raises(oktopk.UsageError, match=rf"rank {P - 1} has weights \w+ of parameter 3 'b.bias', rank 0 has"):
+        backward(ddp, rank)
+    return True
+
+
+@pytest.mark.parametrize("P", [2, 3])
+def test_weights_that_are_copied_may_differ_before(P):
+    assert all(in_processes(P, weights_differ_where_they_are_copied))
+
+
+def two_models(rank, P):
+    """Their first steps are made in another order on the last rank."""
+    models = [DistributedDataParallel(Net(seed=seed)) for seed in (1, 2)]
+    for model in models:
+        model.register_comm_hook(OkTopkState(start_iter=0, **SPARSE), oktopk_hook)
+    first = models[1 if rank == P - 1 else 0]
+    with pytest.raises(oktopk.UsageError, match=rf"rank {P - 1} has weights .*, rank 0 has weights"):
+        backward(first, rank)
+    return True
+
+
+def test_hooks_of_two_models_in_another_order():
+    assert all(in_processes(3, two_models))
+
+
+def thawed_under_ddp(rank, P):
+    net = frozen()
+    ddp = DistributedDataParallel(net)
+    ddp.register_comm_hook(OkTopkState(start_iter=0, **SPARSE), oktopk_hook)
+    backward(ddp, rank)
+    net.b.weight.requires_grad_(True)
+    with pytest.raises(oktopk.UsageError, match="parameter 'b.weight' was frozen before, so DDP does not"):
+        backward(ddp, rank)
+    return True
+
+
+def test_a_parameter_that_is_thawed_under_the_hook():
+    assert all(in_processes(2, thawed_under_ddp))
+
+
+def uneven_accumulation(rank, P):
+    """As DDP without a hook: the sums of each rank count."""
+    options = {"start_iter": 0, "min_numel": 0, "density": 0.999999, "preset": "circulant"}
+    gradients = []
+    for hook in (False, True):
+        ddp = DistributedDataParallel(Net())
+        if hook:
+            ddp.register_comm_hook(OkTopkState(**options), oktopk_hook)
+        if rank == P - 1:
+            with ddp.no_sync():
+                backward(ddp, 7)
+        backward(ddp, rank)
+        gradients.append(torch.cat([p.grad.flatten() for p in ddp.parameters()]))
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-5)
+    return True
+
+
+def test_a_rank_that_accumulates_more():
+    assert all(in_processes(3, uneven_accumulation))
+
+
+def frozen_swaps_with_thawed(rank, P):
+    """A gradient of the same length, but of other parameters."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (P, 1), mesh_dim_names=("replicate", "shard"))
+    model = frozen()
+    fully_shard(model, mesh=mesh["shard"])
+    register_fsdp(model, mesh["replicate"], start_iter=0, min_numel=0, **SPARSE)
+    backward(model, rank)
+    model.zero_grad()
+    model.a.weight.requires_grad_(False)
+    model.b.weight.requires_grad_(True)
+    with pytest.raises(oktopk.UsageError, match="none may be frozen or thawed after the first"):
+        backward(model, rank)
+    return True
+
+
+@pytest.mark.skipif(TORCH < (2, 7), reason="register_fsdp needs torch 2.7")
+def test_a_frozen_shard_that_takes_the_place_of_another():
+    assert all(in_processes(2, frozen_swaps_with_thawed))
+
+
+def gradients_of(model):
+    return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+@pytest.mark.parametrize("P", [2, 3])
+def test_parameters_frozen_later_on_one_rank_count_as_zero_and_thawed_ones_are_refused(P):
+    def work(comm):
+        net = frozen()
+        reducer = Reducer(net.named_parameters(), communicator=comm, **SPARSE)
+        backward(net, comm.rank)
+        reducer.reduce_gradients()
+        net.zero_grad()
+        net.a.bias.requires_grad_(comm.rank > 0)
+        net.a.bias.grad = None
+        backward(net, comm.rank)
+        reducer.reduce_gradients()
+        everywhere = torch.cat([p.grad.flatten() for p in net.parameters() if p is not net.b.weight])
+        net.b.weight.requires_grad_(True)
+        with pytest.raises(oktopk.UsageError, match="parameter 2 'b.weight' was frozen before"):
+            reducer.reduce_gradients()
+        return everywhere
+
+    results = run_threads(P, work)
+    assert all(torch.equal(results[0], other) for other in results)
+
+
+def test_the_comparison_may_be_repeated_after_an_error():
+    def work(comm):
+        net = with_another_seed() if comm.rank == 1 else Net()
+        reducer = Reducer(net.parameters(), communicator=comm, **SPARSE)
+        backward(net, comm.rank)
+        with pytest.raises(oktopk.UsageError, match="rank 1 has weights"):
+            reducer.reduce_gradients()
+        net.load_state_dict(Net().state_dict())
+        reducer.reduce_gradients()
+        return gradients_of(net)
+
+    results = run_threads(3, work)
+    assert all(torch.equal(results[0], other) for other in results)
+
+
+def test_local_steps_over_threads_compare_the_global_weights():
+    def work(comm):
+        net = with_another_seed() if comm.rank == 2 else Net()
+        outer = LocalSteps(net.named_parameters(), every=1, communicator=comm)
+        with pytest.raises(oktopk.UsageError, match="rank 2 has weights .* of parameter 0 'a.weight', rank 0 has"):
+            outer.step()
+
+    run_threads(3, work)
+
+
+@pytest.mark.skipif(not tcp_available(), reason="this build has no transport tcp")
+@pytest.mark.parametrize("make", [Reducer, LocalSteps])
+def test_members_that_begin_with_other_parameters_are_refused(make):
+    def body(job, place):
+        with job.world() as world:
+            net = in_another_order() if place == 1 else Net()
+            with pytest.raises(oktopk.UsageError) as raised:
+                make(net.named_parameters(), communicator=world, preset="circulant", density=0.1)
+            return str(raised.value)
+
+    texts = run_members(3, body)
+    assert texts == texts[:1] * 3 and "parameter 0 'b.weight'" in texts[0] and "parameter 0 'a.weight'" in texts[0]
+
+
+class Run:
+    """When a member ends: some steps after the last change. The others repair the step in which a newcomer gave up."""
+
+    end = None
+
+    def note(self, change):
+        self.end = change.step + 3
+
+
+def member(job, run, make, shares, reached):
+    net = make()
+    with job.world(on_change=run.note) as world:
+        reducer = Reducer(net.named_parameters(), communicator=world, **SPARSE)
+        if shares:
+            world.share(model=net)
+        optimiser = torch.optim.SGD(net.parameters(), lr=0.01)
+        while world.committed != run.end:
+            assert world.committed < 100_000
+            optimiser.zero_grad()
+            backward(net, world.rank)
+            reducer.reduce_gradients()
+            optimiser.step()
+            if world.committed == 3:
+                reached.set()
+    return torch.cat([p.detach().flatten() for p in net.parameters()])
+
+
+@pytest.mark.skipif(not tcp_available(), reason="this build has no transport tcp")
+@pytest.mark.parametrize(
+    "make, shares, words",
+    [
+        (with_another_seed, False, r"this rank has weights \w+ of parameter 0 'a.weight', the others have weights"),
+        (in_another_order, True, "this rank has parameter 0 'b.weight' .*, the others have parameter 0 'a.weight'"),
+        (with_another_seed, True, None),
+    ],
+)
+def test_a_member_that_joins_is_compared_with_what_it_got(make, shares, words):
+    job, reached = Job(2), threading.Event()
+    for _ in range(2):
+        job.start(member, Run(), Net, shares, reached)
+    assert reached.wait(SECONDS)
+    job.start(member, Run(), make, shares, reached)
+    first, second, newcomer = job.wait()
+    assert torch.equal(first, second), (first, second)
+    if words is None:
+        assert torch.equal(first, newcomer), newcomer
+    else:
+        assert isinstance(newcomer, oktopk.UsageError) and re.search(words, str(newcomer)), repr(newcomer)
+
+
+def bits(*tensors):
+    return hashes_of(tensors)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.complex64])
+def test_hashes_see_each_bit_each_place_and_each_chunk(dtype):
+    x = torch.randn((1 << 20) + 77, generator=torch.Generator().manual_seed(3)).to(dtype)
+    changed = []
+    for i in (0, 1, 12345, (1 << 20) - 1, 1 << 20, (1 << 20) + 76):
+        y = x.clone()
+        y[i] = y[i] * 2 + 1
+        changed.append(y)
+    moved = x.roll(1)
+    exchanged = torch.cat([x[1 << 20 :], x[77 : 1 << 20], x[:77]])
+    all_hashes = bits(x, *changed, moved, exchanged, x[:-1])
+    assert len(set(all_hashes)) == len(all_hashes)
+    assert bits(x.clone()) == bits(x) == all_hashes[:1]
+    assert torch.equal(x, x.clone()), "the pass only reads"
+
+
+def test_hashes_are_of_the_memory_and_change_no_value():
+    x = torch.randn(5, 3, dtype=torch.float64)
+    kept = x.clone()
+    assert bits(x) == bits(x.flatten()) == bits(x.t()) != bits(x.t().contiguous())
+    assert torch.equal(x, kept)
+    assert bits() == [] and bits(torch.empty(0)) == [0]
+
+
+def test_words_name_every_kind_of_parameter():
+    a = nn.Parameter(torch.zeros(2, 3))
+    named = [("x, y", a), ("", nn.Parameter(torch.zeros(()), requires_grad=False)), ("again", a)]
+    assert Start(named).words(with_weights=False) == (
+        "parameter 0 'x,y' float32 2x3 on cpu, parameter 1 float32 scalar on cpu (frozen), "
+        "parameter 2 'again' which is parameter 0 'x,y', 3 parameters"
+    )
+    assert Start(named).words().count("weights") == 1
