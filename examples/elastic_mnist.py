@@ -9,7 +9,7 @@ later gets weights and optimiser from them; for this the job needs an address an
 
     (umask 077; head -c 32 /dev/urandom | base64 > secret)
     oktopk run -n 3 --keep-going --rendezvous 127.0.0.1:29400 --secret-file secret -- python3 examples/elastic_mnist.py
-    oktopk run -n 1 --rendezvous 127.0.0.1:29400 --secret-file secret -- python3 examples/elastic_mnist.py
+    oktopk run -n 1 --join --rendezvous 127.0.0.1:29400 --secret-file secret -- python3 examples/elastic_mnist.py
 
 The first command serves the rendezvous, so it must not end before the others.
 """

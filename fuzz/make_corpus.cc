@@ -145,7 +145,7 @@ void write_arbiters(const Folder& folder) {
 }
 
 void write_handshakes(const Folder& folder) {
-  const TcpHello hello{kTcpMagic, hash_text("job"), 7, 3, 1, 5, 9, TcpPurpose::mesh, 0, {}};
+  const TcpHello hello{kTcpMagic, hash_text("job"), 7, 3, 1, 4, 5, 9, TcpPurpose::mesh, 0, {}};
   const TcpAnswer answer{hello.magic, 9, {}};
   const auto encrypted = [&] {
     TcpHello other = hello;

@@ -306,6 +306,13 @@ if(OKTOPK_HAVE_TCP)
   add_test(NAME command_tcp_by_hand COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/by_hand.sh $<TARGET_FILE:oktopk_tool>)
   set_tests_properties(command_tcp_by_hand PROPERTIES LABELS command TIMEOUT 120
     PASS_REGULAR_EXPRESSION "wrong values: 0 OK.*ends, signal 15.*refused .*by hand: all fine")
+  # The launcher with real grandchildren, signals and a terminal.
+  if(Python3_FOUND)
+    add_test(NAME command_run_ends_all
+      COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/check_run.py $<TARGET_FILE:oktopk_tool>)
+    set_tests_properties(command_run_ends_all PROPERTIES LABELS command TIMEOUT 300
+      PASS_REGULAR_EXPRESSION "run: all fine")
+  endif()
   set(test_secret ${CMAKE_CURRENT_BINARY_DIR}/test_secret)
   set(short_secret ${CMAKE_CURRENT_BINARY_DIR}/short_secret)
   file(WRITE ${test_secret} "a secret for tests only\n")

@@ -1,23 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 // `oktopk run`: starts the ranks of a program for transport tcp on this host, with their places in the environment
-// (docs/tcp.md). It serves the rendezvous, passes signals on, ends all ranks when one fails, and says which one.
+// (docs/tcp.md). It serves the rendezvous, passes signals on, ends all ranks when one fails, and says which one. A rank
+// leads a process group: signals reach its children, too. No process outlives the launcher unless the launcher is
+// killed.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sched.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -30,7 +39,6 @@ namespace oktopk {
 namespace {
 
 using RunClock = std::chrono::steady_clock;
-constexpr auto kGrace = std::chrono::seconds(5);  // from SIGTERM to SIGKILL
 
 struct RunOptions {
   int count = 0;
@@ -43,39 +51,109 @@ struct RunOptions {
   bool keep_going = false;
   int restarts = 0;
   double grace = 30;
+  double kill_after = 30;
+  bool join = false;
   bool prefix = false;
   bool bind = false;
   std::vector<std::string> command;
 };
 
+// Signals that ask for the end, those of job control, and SIGCHLD.
+sigset_t signals_of_interest() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT}) sigaddset(&set, signal);
+  return set;
+}
+
+// Copies the lines of a rank to stdout, with its number in front, on a thread of its own.
+class Printer {
+ public:
+  Printer(int fd, int rank) : fd_(fd), stop_(eventfd(0, EFD_CLOEXEC)), rank_(rank) {
+    fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) | O_NONBLOCK);
+    thread_ = std::thread([this] { run(); });
+  }
+  // Prints what is there, and does not wait for a process that holds the other end.
+  ~Printer() {
+    eventfd_write(stop_, 1);
+    thread_.join();
+    close(fd_);
+    close(stop_);
+  }
+  Printer(const Printer&) = delete;
+  Printer& operator=(const Printer&) = delete;
+
+ private:
+  static constexpr std::size_t kMostAtTheEnd = std::size_t{1} << 20;
+
+  void run() {
+    std::array<char, 4096> piece{};
+    std::array<pollfd, 2> entries{{{fd_, POLLIN, 0}, {stop_, POLLIN, 0}}};
+    std::size_t at_the_end = 0;
+    while (at_the_end < kMostAtTheEnd) {
+      ::poll(entries.data(), entries.size(), -1);
+      const bool is_ending = entries[1].revents != 0;
+      const auto count = ::read(fd_, piece.data(), piece.size());
+      if (count > 0) take({piece.data(), static_cast<std::size_t>(count)});
+      if (count > 0 && is_ending) at_the_end += static_cast<std::size_t>(count);
+      if (count == 0 || (count < 0 && is_ending)) break;
+    }
+    if (!line_.empty()) print_line();
+  }
+
+  void take(std::string_view text) {
+    for (const char byte : text) {
+      if (byte == '\n')
+        print_line();
+      else
+        line_ += byte;
+    }
+  }
+
+  void print_line() {
+    static std::mutex mutex;  // lines of several ranks do not mix
+    const std::lock_guard lock(mutex);
+    fmt::print("[{}] {}\n", rank_, line_);
+    std::fflush(stdout);
+    line_.clear();
+  }
+
+  const int fd_, stop_, rank_;
+  std::string line_;
+  std::thread thread_;
+};
+
+// A rank, which leads a process group. It is reaped late, so that its number stands for this group alone.
 struct Child {
   int rank = 0;
   pid_t pid = 0;
   bool is_running = true;
-  std::thread printer;  // where output is prefixed
+  std::unique_ptr<Printer> printer;  // where output is prefixed
 };
 
-sigset_t signals_of_interest() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
-  return set;
-}
+struct Process {
+  pid_t pid = 0;
+  char state = 0;  // as /proc tells it
+};
 
-// Copies lines to stdout with the rank in front, until the rank closes its end.
-void print_prefixed(int fd, int rank) {
-  static std::mutex mutex;  // lines of several ranks do not mix
-  FILE* const in = fdopen(fd, "r");
-  char* line = nullptr;
-  std::size_t capacity = 0;
-  while (getline(&line, &capacity, in) > 0) {
-    const std::lock_guard lock(mutex);
-    const std::string_view text(line);
-    fmt::print("[{}] {}{}", rank, text, text.ends_with('\n') ? "" : "\n");
-    std::fflush(stdout);
+// The processes whose parent this one is.
+std::vector<Process> own_children() {
+  std::vector<Process> found;
+  std::error_code code;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", code)) {
+    const std::string name = entry.path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::string line;
+    std::getline(std::ifstream(entry.path() / "stat"), line);
+    const std::size_t end = line.rfind(')');  // of the name, which may have any character
+    if (end == std::string::npos) continue;
+    std::istringstream in(line.substr(end + 1));
+    Process process{.pid = std::stoi(name)};
+    pid_t parent = 0;
+    in >> process.state >> parent;
+    if (parent == getpid()) found.push_back(process);
   }
-  std::free(line);
-  std::fclose(in);
+  return found;
 }
 
 // Gives a rank its share of the cores that the launcher may use. mpirun does so, too: two ranks that send to each other
@@ -94,7 +172,17 @@ void bind_to_share(int place, int count) {
   sched_setaffinity(0, sizeof mine, &mine);
 }
 
+// A background process that reads from the terminal is stopped: it finds nothing to read instead.
+void leave_terminal() {
+  std::signal(SIGTTOU, SIG_IGN);  // its output may go there
+  if (isatty(STDIN_FILENO) == 0) return;
+  const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (nothing >= 0) dup2(nothing, STDIN_FILENO);
+}
+
 [[noreturn]] void become(const RunOptions& o, int rank, int output) {
+  setpgid(0, 0);
+  leave_terminal();
   const sigset_t set = signals_of_interest();
   sigprocmask(SIG_UNBLOCK, &set, nullptr);
   prctl(PR_SET_PDEATHSIG, SIGTERM);  // if the launcher is killed
@@ -114,26 +202,28 @@ void bind_to_share(int place, int count) {
 
 Child start_rank(const RunOptions& o, int rank) {
   std::array<int, 2> ends{-1, -1};
-  if (o.prefix && pipe2(ends.data(), O_CLOEXEC) != 0) fail<CommError>("run: cannot make a pipe");
+  if (o.prefix && pipe2(ends.data(), O_CLOEXEC) != 0)
+    fail<CommError>("run: cannot make a pipe for rank ", rank, ": ", std::strerror(errno));
   Child child{.rank = rank, .pid = fork(), .printer = {}};
   if (child.pid < 0) fail<CommError>("run: cannot start rank ", rank, ": ", std::strerror(errno));
   if (child.pid == 0) become(o, rank, ends[1]);
+  setpgid(child.pid, child.pid);  // whichever of both comes first
   if (o.prefix) {
     close(ends[1]);
-    child.printer = std::thread([fd = ends[0], rank] { print_prefixed(fd, rank); });
+    child.printer = std::make_unique<Printer>(ends[0], rank);
   }
   return child;
 }
 
-// The ranks of this launcher.
+// The ranks of this launcher, and all processes that they start: what a rank leaves behind becomes a child of the
+// launcher (a subreaper), and is ended after the ranks.
 class Job {
  public:
-  explicit Job(const RunOptions& o) : options_(o) {}
+  explicit Job(const RunOptions& o) : options_(o) { prctl(PR_SET_CHILD_SUBREAPER, 1); }
   ~Job() {
-    for (const Child& child : children_)
-      if (child.is_running) kill(child.pid, SIGKILL);
-    for (Child& child : children_)
-      if (child.printer.joinable()) child.printer.join();
+    if (is_running()) tell_all(SIGKILL);
+    end_leftovers();
+    for (const Child& child : children_) waitpid(child.pid, nullptr, WNOHANG);
   }
 
   // Runs until all ranks have ended; the first bad status, or 0.
@@ -143,23 +233,88 @@ class Job {
     while (is_running()) {
       const timespec pause{.tv_sec = 0, .tv_nsec = 100'000'000};
       const int signal = sigtimedwait(&set, nullptr, &pause);
-      if (signal > 0 && signal != SIGCHLD) tell_all(signal);
+      if (signal > 0) obey(signal);
       for (Child& child : children_) look_at(child);
-      if (end_.has_value() && RunClock::now() > *end_) tell_all(SIGKILL);
+      if (deadline_.has_value() && RunClock::now() > *deadline_) kill_the_late();
     }
     return first_bad_;
   }
 
  private:
-  bool is_running() const {
-    for (const Child& child : children_)
-      if (child.is_running) return true;
-    return false;
+  bool is_running() const { return std::ranges::any_of(children_, &Child::is_running); }
+
+  // To the groups of all ranks, those that have ended included.
+  void tell_all(int signal) const {
+    for (const Child& child : children_) kill(-child.pid, signal);
   }
 
-  void tell_all(int signal) {
-    for (const Child& child : children_)
-      if (child.is_running) kill(child.pid, signal);
+  void obey(int signal) {
+    if (signal == SIGCHLD) return reap_strangers();
+    tell_all(signal);
+    if (signal == SIGTSTP) raise(SIGSTOP);  // the terminal's Ctrl-Z, which reached the launcher alone
+    if (signal != SIGTSTP && signal != SIGCONT) end_soon();
+  }
+
+  void end_soon() {
+    if (!deadline_.has_value()) deadline_ = RunClock::now() + seconds_of(options_.kill_after);
+  }
+
+  // The grace is over: SIGKILL, and soon after no more waiting.
+  void kill_the_late() {
+    for (Child& child : children_) {
+      if (!child.is_running) continue;
+      fmt::print(
+          stderr, "oktopk run: rank {} {}\n", child.rank,
+          is_killing_ ? "cannot be ended" : fmt::format("did not end within {} s and is killed", options_.kill_after));
+      if (is_killing_) child.is_running = false;
+    }
+    tell_all(SIGKILL);
+    if (first_bad_ == 0) first_bad_ = 128 + SIGKILL;
+    is_killing_ = true;
+    deadline_ = RunClock::now() + kUnkillable;
+  }
+
+  static RunClock::duration seconds_of(double seconds) {
+    return std::chrono::milliseconds(std::llround(1000 * seconds));
+  }
+
+  bool is_rank(pid_t pid) const {
+    return std::ranges::any_of(children_, [pid](const Child& child) { return child.pid == pid; });
+  }
+
+  // Processes that ranks left behind, and that have ended.
+  void reap_strangers() const {
+    for (const Process& process : own_children())
+      if (process.state == 'Z' && !is_rank(process.pid)) waitpid(process.pid, nullptr, WNOHANG);
+  }
+
+  // Ends what the ranks left behind: SIGTERM to what does not go by itself, then SIGKILL; at most kill_after + 3 s.
+  void end_leftovers() const {
+    const auto begin = RunClock::now();
+    const auto kill_time = std::max(begin + kLeave, deadline_.value_or(begin + seconds_of(options_.kill_after)));
+    std::vector<pid_t> told;
+    while (true) {
+      std::vector<Process> left = own_children();
+      std::erase_if(left, [](const Process& process) { return process.state == 'Z'; });
+      if (left.empty() || RunClock::now() > kill_time + kUnkillable) {
+        report(told.size(), left.size());
+        return;
+      }
+      const bool is_late = RunClock::now() > kill_time;
+      for (const Process& process : left) {
+        if (RunClock::now() < begin + kLeave) continue;
+        const bool is_new = std::ranges::find(told, process.pid) == told.end();
+        if (is_new) told.push_back(process.pid);
+        if (is_new || is_late) kill(process.pid, is_late ? SIGKILL : SIGTERM);
+      }
+      std::this_thread::sleep_for(kLook);
+    }
+  }
+
+  static void report(std::size_t ended, std::size_t left) {
+    if (ended > left)
+      fmt::print(stderr, "oktopk run: ended {} processes that the ranks had left behind\n", ended - left);
+    if (left > 0) fmt::print(stderr, "oktopk run: {} processes cannot be ended\n", left);
   }
 
   // Starts the rank anew, to join a job whose ranks change. Not where another rank has ended well: the job is over.
@@ -167,36 +322,47 @@ class Job {
     if (restarts_ == options_.restarts || has_ended_well_) return false;
     ++restarts_;
     fmt::print(stderr, "oktopk run: rank {} ended with status {} and is started anew\n", child.rank, code);
-    if (child.printer.joinable()) child.printer.join();
+    kill(-child.pid, SIGKILL);  // its children
+    waitpid(child.pid, nullptr, 0);
+    child.printer.reset();
     child = start_rank(options_, child.rank);
     return true;
   }
 
   void look_at(Child& child) {
-    int status = 0;
-    if (!child.is_running || waitpid(child.pid, &status, WNOHANG) != child.pid) return;
+    siginfo_t info{};
+    if (!child.is_running || waitid(P_PID, static_cast<id_t>(child.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info.si_pid != child.pid)
+      return;
     child.is_running = false;
-    const bool exited = WIFEXITED(status);
-    const int code = exited ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    const bool exited = info.si_code == CLD_EXITED;
+    const int code = exited ? info.si_status : 128 + info.si_status;
     has_ended_well_ = has_ended_well_ || code == 0;
-    if (code == 0 || end_.has_value()) return;
-    if (restart(child, code)) return;
+    if (code == 0) return;
+    const bool is_ending = deadline_.has_value();
+    if (!is_ending && restart(child, code)) return;
+    if (first_bad_ == 0) first_bad_ = code;
+    if (is_ending) return;
     const std::string how = exited ? fmt::format("exited with status {}", code)
                                    : fmt::format("was killed by signal {} ({})", code - 128, strsignal(code - 128));
     fmt::print(stderr, "oktopk run: rank {} {}{}\n", child.rank, how,
                options_.keep_going ? "" : "; the other ranks are ended");
-    if (first_bad_ == 0) first_bad_ = code;
     if (options_.keep_going) return;
-    end_ = RunClock::now() + kGrace;
+    end_soon();
     tell_all(SIGTERM);
   }
+
+  static constexpr auto kLeave = std::chrono::milliseconds(500);  // helpers of a rank see its end by themselves
+  static constexpr auto kUnkillable = std::chrono::milliseconds(2500);
+  static constexpr auto kLook = std::chrono::milliseconds(20);
 
   const RunOptions& options_;
   std::vector<Child> children_;
   int first_bad_ = 0;
   int restarts_ = 0;
   bool has_ended_well_ = false;
-  std::optional<RunClock::time_point> end_;  // of the grace, after a failure
+  bool is_killing_ = false;
+  std::optional<RunClock::time_point> deadline_;  // after a failure or a signal
 };
 
 void check_run_options(const RunOptions& o) {
@@ -206,12 +372,16 @@ void check_run_options(const RunOptions& o) {
   require(o.restarts >= 0, "--restart ", o.restarts, ": it must not be negative");
   require(o.restarts == 0 || o.keep_going, "--restart ", o.restarts, ": it needs --keep-going");
   require(o.grace > 0 && o.grace <= 3600, "--grace ", o.grace, ": it must be above 0 and at most 3600 seconds");
+  require(o.kill_after > 0 && o.kill_after <= 86400, "--kill-after ", o.kill_after,
+          ": it must be above 0 and at most 86400 seconds");
+  require(!o.join || !o.rendezvous.empty(), "--join: it needs --rendezvous, where one is served already");
   require(o.count == o.size || (!o.rendezvous.empty() && !o.secret_file.empty()),
           "ranks on several hosts need --rendezvous and --secret-file, the same on all hosts");
 }
 
-// The rendezvous of this job: here, or null where another host has it.
+// The rendezvous of this job: here, or null where another launcher or `oktopk rendezvous` has it.
 std::unique_ptr<RendezvousServer> serve(RunOptions& o, const std::string& secret) {
+  if (o.join) return nullptr;
   const bool is_given = !o.rendezvous.empty();
   if (!is_given) o.rendezvous = o.host_address + ":0";
   try {
@@ -222,8 +392,12 @@ std::unique_ptr<RendezvousServer> serve(RunOptions& o, const std::string& secret
                                 .grace = std::chrono::milliseconds(std::llround(1000 * o.grace))});
     o.rendezvous = server->address();
     return server;
-  } catch (const CommError&) {
+  } catch (const AddressError& error) {
     if (!is_given) throw;
+    // The launcher of rank 0 serves where the address is of its host; the others expect to find it.
+    if (error.is_taken && o.first_rank == 0)
+      fail<CommError>("run: --rendezvous ", o.rendezvous, " is taken, perhaps by another start of this job. If the ",
+                      "ranks shall meet at a rendezvous that is served there already, give --join");
     return nullptr;
   }
 }
@@ -261,6 +435,9 @@ void add_run(CLI::App& app, Action& action) {
   sub->add_flag("--keep-going", o->keep_going, "do not end the other ranks when one fails");
   sub->add_option("--restart", o->restarts, "with --keep-going: start ranks that fail anew, so many times in all");
   sub->add_option("--grace", o->grace, "train --elastic: seconds until members that do not answer are lost");
+  sub->add_option("--kill-after", o->kill_after,
+                  "seconds from the signal that ends the ranks to SIGKILL, for them and what they left behind");
+  sub->add_flag("--join", o->join, "a rendezvous is served at --rendezvous already: do not serve one");
   sub->add_flag("--bind", o->bind, "give each rank its share of this host's cores, if there are enough");
   sub->add_flag("--prefix", o->prefix, "write [RANK] before each line of output");
   sub->add_option("command", o->command, "after --: the program and its arguments")->required();

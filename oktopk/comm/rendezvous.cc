@@ -3,9 +3,11 @@
 #include "oktopk/comm/transports.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 #include <thread>
 
 #include "oktopk/base/error.h"
@@ -48,6 +50,9 @@ class FileStore {
     while (true) {
       if (std::ifstream in(path_of(key), std::ios::binary); in)
         return std::string(std::istreambuf_iterator<char>(in), {});
+      else if (errno == EMFILE || errno == ENFILE)
+        fail<CommError>("rendezvous: cannot read ", path_of(key).string(), ": ", std::generic_category().message(errno),
+                        " (ulimit -n)");
       if (StoreClock::now() >= deadline) return std::nullopt;
       std::this_thread::sleep_for(kStorePause);
     }

@@ -26,13 +26,6 @@ using ServerClock = std::chrono::steady_clock;
 constexpr std::size_t kMostStoreBytes = std::size_t{64} << 20;
 constexpr std::size_t kMostClients = 8192;
 
-Socket listen_or_throw(const std::string& address) {
-  Socket socket = listen_at(parse_endpoint(address));
-  if (!socket.is_open())
-    fail<CommError>("rendezvous: cannot listen at ", address, ": it is taken, or no address of this host");
-  return socket;
-}
-
 }  // namespace
 
 // A connection that has proved itself: requests in, replies out, and the key that it waits for.
@@ -101,7 +94,7 @@ class StoreClient {
 class RendezvousServer::Service {
  public:
   explicit Service(const RendezvousServerOptions& options)
-      : listener_(listen_or_throw(options.listen),
+      : listener_(listen_at(parse_endpoint(options.listen)),
                   {.secret = options.secret,
                    .job = options.job,
                    .purpose = TcpPurpose::store,

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the secret of a job from a file that no stranger can read or write (transports.h). The permissions are those
 // of the file that was opened, whatever links led there.
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <ios>
-#include <memory>
 #include <system_error>
 
 #include "oktopk/base/error.h"
@@ -17,6 +16,17 @@ namespace oktopk {
 namespace {
 
 constexpr std::size_t kMostSecretBytes = 4096;
+
+struct File {
+  explicit File(int opened) : fd(opened) {}
+  ~File() {
+    if (fd >= 0) ::close(fd);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  const int fd;
+};
 
 // The user's own file is for the user alone. A file of somebody else (root, for example) may be readable by a group of
 // this user, because there is no other way to read it.
@@ -31,12 +41,16 @@ void check_permissions(int fd, const std::string& path) {
 }
 
 // The first line, without its end, as far as kMostSecretBytes.
-std::string read_line(FILE* in, const std::string& path) {
+std::string read_line(int fd, const std::string& path) {
   std::string line;
-  int byte = 0;
-  while (line.size() <= kMostSecretBytes && (byte = std::getc(in)) != EOF && byte != '\n')
-    line += static_cast<char>(byte);
-  require(std::ferror(in) == 0, "secret file ", path, ": it cannot be read: ", std::generic_category().message(errno));
+  char byte = 0;
+  while (line.size() <= kMostSecretBytes) {
+    const auto count = ::read(fd, &byte, 1);
+    if (count < 0 && errno == EINTR) continue;
+    require(count >= 0, "secret file ", path, ": it cannot be read: ", std::generic_category().message(errno));
+    if (count == 0 || byte == '\n') break;
+    line += byte;
+  }
   return line;
 }
 
@@ -57,10 +71,10 @@ void check_secret(const std::string& secret, const std::string& path) {
 }  // namespace
 
 std::string read_secret_file(const std::string& path) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> in(std::fopen(path.c_str(), "re"), &std::fclose);
-  require(in != nullptr, "secret file ", path, ": it cannot be read: ", std::generic_category().message(errno));
-  check_permissions(fileno(in.get()), path);
-  std::string secret = read_line(in.get(), path);
+  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  require(file.fd >= 0, "secret file ", path, ": it cannot be read: ", std::generic_category().message(errno));
+  check_permissions(file.fd, path);
+  std::string secret = read_line(file.fd, path);
   check_secret(secret, path);
   return secret;
 }

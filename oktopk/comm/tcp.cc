@@ -112,12 +112,11 @@ std::unique_ptr<Communicator> make_tcp_world(const TcpOptions& options) {
   TcpMesh mesh = connect_mesh(options);
   std::vector<int> members;
   for (int rank = 0; rank < options.size; ++rank) members.push_back(rank);
-  const std::uint64_t membership = hash_text(options.job, hash_bytes(std::as_bytes(std::span(members)), options.epoch));
   const TcpWorldOptions world{.rank = options.rank,
                               .host = mesh.host,
                               .timeout = std::min(options.timeout, kLongestTimeout),
                               .silence = options.silence,
-                              .tags = {options.epoch, membership},
+                              .tags = {options.epoch, mesh.membership},
                               .early_bytes = options.early_bytes,
                               .look = options.look};
   return std::make_unique<TcpCommunicator>(TcpWorld::make(world, std::move(mesh.sessions)), std::move(members),

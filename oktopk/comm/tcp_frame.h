@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The frames that travel between two ranks of transport "tcp" after the handshake: a head of 40 bytes and a body. A
 // message is cut into pieces of at most kPieceBytes, so that the notice of a failure need not wait for a long message.
-// Frames that belong to another epoch or another membership are refused.
+// Frames that belong to another epoch or another start of the job are refused.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ inline constexpr std::size_t kMostControlBytes = 4096;
 
 struct FrameTags {
   std::uint64_t epoch = 0;
-  std::uint64_t membership = 0;  // a hash of the job, the epoch and the members
+  std::uint64_t membership = 0;  // a hash of the job, the epoch and the instances of all ranks
 };
 
 struct FrameHead {

@@ -58,7 +58,8 @@ void expect_same(bool same, const char* reason) {
 
 TcpSession connect_session(const TcpTarget& target, const TcpIdentity& mine, Deadline deadline) {
   TcpSession session{connect_to(target.endpoint, deadline), target.id, 0, target.endpoint.text()};
-  TcpHello hello{kTcpMagic,       hash_text(mine.job), mine.epoch,   mine.id,      target.id,
+  session.instance = target.instance;
+  TcpHello hello{kTcpMagic,       hash_text(mine.job), mine.epoch,   mine.id,      target.id, mine.instance,
                  target.instance, mine.host,           mine.purpose, mine.encrypt, {}};
   fill_random(hello.nonce);
   TcpAnswer answer{};
@@ -106,7 +107,7 @@ void ServerHandshake::answer(const TcpIdentity& mine) {
   expect_same(hello_.purpose == mine.purpose, "wants something that is not served here");
   expect_same(hello_.job == hash_text(mine.job), "belongs to another job");
   expect_same(hello_.epoch == mine.epoch, "belongs to another epoch");
-  expect_same(hello_.server == mine.id && hello_.instance == mine.instance, "looks for another listener");
+  expect_same(hello_.server == mine.id && hello_.server_instance == mine.instance, "looks for another listener");
   expect_same(hello_.encrypt == static_cast<std::uint32_t>(mine.encrypt), "has another setting of encrypt");
   answer_ = {kTcpMagic, mine.host, {}};
   fill_random(answer_.nonce);
@@ -123,6 +124,7 @@ bool ServerHandshake::verify(const TcpIdentity& mine) {
   expect_same(write_some(session_.socket, proof) == proof.size(), "takes no proof");
   session_.id = hello_.client;
   session_.host = hello_.host;
+  session_.instance = hello_.client_instance;
   set_keys(session_, mine, false, hello_, answer_);
   return true;
 }

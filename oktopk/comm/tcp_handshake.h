@@ -25,7 +25,7 @@ struct TcpIdentity {
   TcpPurpose purpose = TcpPurpose::mesh;
   bool encrypt = false;
   std::uint64_t id = 0;        // the rank
-  std::uint64_t instance = 0;  // of a listener: random, told through the rendezvous
+  std::uint64_t instance = 0;  // of a rank: random, told through the rendezvous
   std::uint64_t host = 0;      // host_identity()
 };
 
@@ -37,12 +37,13 @@ struct TcpSession {
   std::string address;     // of the peer, for texts
   bool encrypt = false;
   Key to_peer{}, from_peer{};  // where encrypt
+  std::uint64_t instance = 0;  // of the peer
 };
 
-inline constexpr std::uint64_t kTcpMagic = 0x32'70'63'74'6b'74'6b'6f;  // "oktktcp2": handshake and frames
+inline constexpr std::uint64_t kTcpMagic = 0x33'70'63'74'6b'74'6b'6f;  // "oktktcp3": handshake and frames
 
 struct TcpHello {
-  std::uint64_t magic, job, epoch, client, server, instance, host;
+  std::uint64_t magic, job, epoch, client, server, client_instance, server_instance, host;
   TcpPurpose purpose;
   std::uint32_t encrypt;
   Key nonce;
@@ -51,7 +52,7 @@ struct TcpAnswer {
   std::uint64_t magic, host;
   Key nonce;
 };
-static_assert(sizeof(TcpHello) == 96 && sizeof(TcpAnswer) == 48, "the structs travel as they are");
+static_assert(sizeof(TcpHello) == 104 && sizeof(TcpAnswer) == 48, "the structs travel as they are");
 
 // Connects to the listener `server` with that instance. CommError when it cannot be reached or is not the one.
 struct TcpTarget {

@@ -157,7 +157,7 @@ bool TcpLink::read_head() {
   }
   if (head_.tags.epoch != options_.tags.epoch)
     fail<CommError>("sent a frame of epoch ", head_.tags.epoch, ", this is epoch ", options_.tags.epoch);
-  if (head_.tags.membership != options_.tags.membership) fail<CommError>("sent a frame of another membership");
+  if (head_.tags.membership != options_.tags.membership) fail<CommError>("sent a frame of another start of the job");
   return begin_body();
 }
 

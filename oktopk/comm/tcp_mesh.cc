@@ -2,17 +2,14 @@
 #include "oktopk/comm/tcp_mesh.h"
 
 #include <algorithm>
-#include <condition_variable>
-#include <deque>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
 
 #include "oktopk/base/error.h"
-#include "oktopk/comm/tcp_listener.h"
+#include "oktopk/comm/tcp_gathering.h"
 #include "oktopk/comm/transport_support.h"
 
 namespace oktopk {
@@ -46,67 +43,9 @@ bool is_server(const TcpOptions& options) {
   return !options.store.has_value() && !options.rendezvous.empty() && !is_file(options);
 }
 
-// Accepts the higher ranks on a thread of its own.
-class Accepting {
- public:
-  Accepting(TcpListener listener, int size) : listener_(std::move(listener)), sessions_(to_size(size)) {
-    missing_ = to_size(size) - to_size(static_cast<int>(listener_.identity().id)) - 1;
-    thread_ = std::thread([this] { run(); });
-  }
-  ~Accepting() {
-    stop_.wake();
-    thread_.join();
-  }
-
-  // The sessions by rank; those that did not come by the deadline are closed.
-  std::vector<TcpSession> take(Deadline deadline) {
-    std::unique_lock lock(mutex_);
-    changed_.wait_until(lock, deadline, [&] { return missing_ == 0; });
-    return std::move(sessions_);
-  }
-
- private:
-  static std::size_t to_size(int number) { return static_cast<std::size_t>(number); }
-
-  void run() {
-    std::vector<pollfd> entries;
-    while (true) {
-      entries.assign(1, {stop_.fd(), POLLIN, 0});
-      listener_.add_to(entries);
-      // Half a handshake is dropped at its deadline, without an event.
-      ::poll(entries.data(), static_cast<nfds_t>(entries.size()), 250);
-      if (entries[0].revents != 0) return;
-      for (TcpSession& session : listener_.advance()) keep(std::move(session));
-    }
-  }
-
-  void keep(TcpSession session) {
-    const std::lock_guard lock(mutex_);
-    if (session.id <= listener_.identity().id || session.id >= sessions_.size())
-      return listener_.refuse(session.address, text_of("says that it is rank ", session.id));
-    TcpSession& place = sessions_[session.id];
-    if (place.socket.is_open())
-      return listener_.refuse(session.address, text_of("says that it is rank ", session.id, ", which is here already"));
-    place = std::move(session);
-    --missing_;
-    changed_.notify_all();
-  }
-
-  TcpListener listener_;
-  WakePipe stop_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<TcpSession> sessions_;
-  std::size_t missing_ = 0;
-  std::thread thread_;
-};
-
 std::string key_of(const TcpOptions& options, int rank) {
   return text_of("oktopk/", options.job, "/", options.epoch, "/", rank);
 }
-
-// The key by which a rank says that it has reached all lower ranks.
-std::string mark_of(const TcpOptions& options, int rank) { return key_of(options, rank) + "/met"; }
 
 // The address to listen at, and those to tell the others.
 struct Place {
@@ -128,10 +67,12 @@ Place find_place(const TcpOptions& options) {
     place.socket = listen_at({place.hosts.front(), "0"});
   } else {
     place.hosts = addresses_of("");
-    place.socket = listen_at({"::", "0"});
-    if (!place.socket.is_open()) place.socket = listen_at({"0.0.0.0", "0"});
+    try {
+      place.socket = listen_at({"::", "0"});
+    } catch (const AddressError&) {  // a host without IPv6
+      place.socket = listen_at({"0.0.0.0", "0"});
+    }
   }
-  if (!place.socket.is_open()) fail<CommError>("tcp: rank ", options.rank, " finds no port to listen at");
   return place;
 }
 
@@ -153,65 +94,79 @@ std::vector<TcpTarget> read_entry(const std::string& text, int rank) {
   return targets;
 }
 
-// Connects to the lower ranks by turns: one that is missing does not hide this rank from the others.
+// Connects to lower ranks, one try at a time.
 class LowerRanks {
  public:
   LowerRanks(const KeyValueStore& store, const TcpOptions& options, const TcpIdentity& mine, Deadline deadline)
-      : store_(store), options_(options), mine_(mine), deadline_(deadline) {
-    for (int rank = options.rank - 1; rank >= 0; --rank) missing_.push_back({.rank = rank});
-  }
-
-  // The sessions by rank. CommError names the ranks that were not reached by the deadline.
-  std::vector<TcpSession> connect() {
-    std::vector<TcpSession> sessions(missing_.size());
-    while (!missing_.empty() && MeshClock::now() < deadline_) {
-      Missing next = std::move(missing_.front());
-      missing_.pop_front();
-      auto session = try_once(next);
-      if (session.has_value())
-        sessions[static_cast<std::size_t>(next.rank)] = std::move(*session);
-      else
-        missing_.push_back(std::move(next));
-    }
-    std::string names;
-    for (const auto& [rank, why] : missing_) names += text_of(names.empty() ? "rank " : "; rank ", rank, ": ", why);
-    if (!names.empty()) fail<CommError>(names);
-    return sessions;
-  }
-
- private:
-  struct Missing {
-    int rank = 0;
-    std::string why = "did not come to the rendezvous";
-  };
+      : store_(store), options_(options), mine_(mine), deadline_(deadline), tries_(static_cast<std::size_t>(mine.id)) {}
 
   // Waits for the rank's entry for one turn, and tries its addresses once.
-  std::optional<TcpSession> try_once(Missing& missing) {
+  std::optional<TcpSession> try_once(int rank) {
+    Tries& tries = tries_[static_cast<std::size_t>(rank)];
+    // A connection that was made and closed again: the rank gives up, or has another one for this rank.
+    if (tries.connections > 0) pause(kRetryPause * (1 << std::min(tries.connections, kMostDoublings)));
     // All of them have their turn in the first half of the time.
     const auto turn = std::min(kLongestTurn, options_.join_timeout / (2 * options_.rank));
-    const auto left = std::max<MeshClock::duration>(deadline_ - MeshClock::now(), kShortestGet);
-    const auto entry = store_.get(key_of(options_, missing.rank), std::min<MeshClock::duration>(turn, left));
+    const auto entry = store_.get(key_of(options_, rank), std::min<MeshClock::duration>(turn, left()));
     if (!entry.has_value()) return std::nullopt;
-    for (const TcpTarget& target : read_entry(*entry, missing.rank)) try {
-        return connect_session(target, mine_, std::min<Deadline>(deadline_, MeshClock::now() + kMostPerAddress));
+    for (const TcpTarget& target : read_entry(*entry, rank)) try {
+        auto session =
+            connect_session(target, mine_, std::min<Deadline>(deadline_, MeshClock::now() + kMostPerAddress));
+        ++tries.connections;
+        tries.why = "closed the connection while the ranks gathered";
+        return session;
       } catch (const CommError& error) {
-        missing.why = error.what();
+        tries.why = error.what();
       }
-    std::this_thread::sleep_for(kRetryPause);
+    pause(kRetryPause);
     return std::nullopt;
   }
+
+  // Why the last try failed.
+  const std::string& why(int rank) const { return tries_[static_cast<std::size_t>(rank)].why; }
+
+ private:
+  static constexpr int kMostDoublings = 5;
+
+  struct Tries {
+    std::string why = "did not come to the rendezvous";
+    int connections = 0;
+  };
+
+  MeshClock::duration left() const { return std::max<MeshClock::duration>(deadline_ - MeshClock::now(), kShortestGet); }
+  void pause(MeshClock::duration time) const { std::this_thread::sleep_for(std::min(time, left())); }
 
   const KeyValueStore& store_;
   const TcpOptions& options_;
   const TcpIdentity& mine_;
   const Deadline deadline_;
-  std::deque<Missing> missing_;
+  std::vector<Tries> tries_;  // by rank
 };
 
-KeyValueStore open_store(const TcpOptions& options) {
+KeyValueStore open_store_itself(const TcpOptions& options) {
   if (options.store.has_value()) return *options.store;
   if (is_file(options)) return make_file_store(options.rendezvous.substr(kFilePrefix.size()));
   return make_server_store({options.rendezvous, options.secret, options.job, options.encrypt, options.join_timeout});
+}
+
+// A store whose errors say which rank could not join.
+KeyValueStore open_store(const TcpOptions& options) {
+  const auto named = [who = text_of("tcp: rank ", options.rank, " could not join within ",
+                                    in_seconds(options.join_timeout), " s: ")](const auto& act) {
+    try {
+      return act();
+    } catch (const CommError& error) {
+      fail<CommError>(who, error.what());
+    }
+  };
+  KeyValueStore store = open_store_itself(options);
+  store.set = [named, set = store.set](const std::string& key, const std::string& value) {
+    named([&] { set(key, value); });
+  };
+  store.get = [named, get = store.get](const std::string& key, Communicator::Duration timeout) {
+    return named([&] { return get(key, timeout); });
+  };
+  return store;
 }
 
 // Rank 0 serves the store where nobody does.
@@ -220,29 +175,28 @@ std::unique_ptr<RendezvousServer> serve_if_first(const TcpOptions& options) {
   try {
     return std::make_unique<RendezvousServer>(
         RendezvousServerOptions{options.rendezvous, options.secret, options.job, options.encrypt});
-  } catch (const CommError&) {
-    return nullptr;  // the address is taken, or of another host: somebody else serves there
+  } catch (const AddressError&) {
+    return nullptr;  // somebody else serves there
   }
 }
 
-void expect_all(const std::vector<TcpSession>& sessions, const TcpOptions& options) {
-  std::string missing;
-  for (int rank = options.rank + 1; rank < options.size; ++rank)
-    if (!sessions[static_cast<std::size_t>(rank)].socket.is_open())
-      missing += text_of(missing.empty() ? " " : ", ", rank);
-  if (!missing.empty())
-    fail<CommError>("tcp: rank ", options.rank, ": these ranks did not come within ", in_seconds(options.join_timeout),
-                    " s:", missing);
-}
-
-// The rank that serves the store waits until nobody needs it any more.
-void await_marks(const KeyValueStore& store, const TcpOptions& options, Deadline deadline) {
-  for (int rank = 1; rank < options.size; ++rank) {
-    const auto left = std::max<MeshClock::duration>(deadline - MeshClock::now(), kShortestGet);
-    if (!store.get(mark_of(options, rank), left).has_value())
-      fail<CommError>("tcp: rank ", options.rank, ": rank ", rank, " did not reach all lower ranks within ",
-                      in_seconds(options.join_timeout), " s");
+// Says who is to blame that the world is not complete in time.
+[[noreturn]] void fail_incomplete(TcpGathering& gathering, const LowerRanks& lower, const TcpOptions& options) {
+  const std::string head = text_of("tcp: rank ", options.rank);
+  const double seconds = in_seconds(options.join_timeout);
+  const std::vector<int> missing = gathering.missing_from(0);
+  const std::string trouble = gathering.trouble();
+  std::string reasons, higher, undecided;
+  for (const int rank : missing) {
+    if (rank < options.rank) reasons += text_of(reasons.empty() ? "rank " : "; rank ", rank, ": ", lower.why(rank));
+    if (rank > options.rank) higher += text_of(higher.empty() ? " " : ", ", rank);
   }
+  if (!reasons.empty()) fail<CommError>(head, " could not join within ", seconds, " s: ", reasons);
+  if (!higher.empty())
+    fail<CommError>(head, ": these ranks did not come within ", seconds, " s:", higher,
+                    trouble.empty() ? "" : "; this rank ", trouble);
+  for (const int rank : gathering.undecided()) undecided += text_of(undecided.empty() ? " " : ", ", rank);
+  fail<CommError>(head, ": these ranks did not meet all others within ", seconds, " s:", undecided);
 }
 
 }  // namespace
@@ -265,21 +219,21 @@ TcpMesh connect_mesh(const TcpOptions& options) {
                    mesh.host};
   fill_random(std::as_writable_bytes(std::span(&mine.instance, 1)));
   const std::string entry = write_entry(place, mine.instance);
-  Accepting accepting(TcpListener(std::move(place.socket), mine, options.refusals), options.size);
-  std::vector<TcpSession> lower;
-  try {
-    store.set(key_of(options, options.rank), entry);
-    lower = LowerRanks(store, options, mine, deadline).connect();
-    if (is_server(options)) store.set(mark_of(options, options.rank), "");
-  } catch (const CommError& error) {
-    fail<CommError>("tcp: rank ", options.rank, " could not join within ", in_seconds(options.join_timeout),
-                    " s: ", error.what());
+  TcpGathering gathering(TcpListener(std::move(place.socket), mine, options.refusals), options.size,
+                         std::min(options.silence, options.join_timeout / 2));
+  LowerRanks lower(store, options, mine, deadline);
+  store.set(key_of(options, options.rank), entry);
+  while (!gathering.is_complete(deadline)) {
+    if (MeshClock::now() >= deadline) fail_incomplete(gathering, lower, options);
+    const auto rank = gathering.next_missing();
+    auto session = rank.has_value() ? lower.try_once(*rank) : std::nullopt;
+    if (session.has_value()) gathering.keep(std::move(*session));
   }
-  mesh.sessions = accepting.take(deadline);
-  expect_all(mesh.sessions, options);
-  if (server != nullptr) await_marks(store, options, deadline);
-  std::move(lower.begin(), lower.end(), mesh.sessions.begin());
-  if (store.remove) store.remove(key_of(options, options.rank));
+  mesh.sessions = gathering.take();
+  mesh.membership = gathering.view();
+  // Another start of the job may have written its own by now.
+  const std::string key = key_of(options, options.rank);
+  if (store.remove && store.get(key, kShortestGet) == entry) store.remove(key);
   return mesh;
 }
 

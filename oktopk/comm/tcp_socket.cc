@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,11 +22,24 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
+#include "oktopk/comm/transports.h"
 
 namespace oktopk {
 namespace {
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+// The process or its host has no descriptor or no memory left.
+bool is_exhausted(int code) { return code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM; }
+
+std::string error_text(int code) {
+  std::string text = std::generic_category().message(code);
+  rlimit limit{};
+  if (code == EMFILE && ::getrlimit(RLIMIT_NOFILE, &limit) == 0)
+    text += text_of("; this process may open ", limit.rlim_cur, " files (ulimit -n)");
+  if (code == ENFILE) text += "; this host may open no more files (sysctl fs.file-max)";
+  return text;
+}
 
 Addresses resolve(const Endpoint& endpoint, int type, bool listens) {
   addrinfo hints{};
@@ -35,19 +49,22 @@ Addresses resolve(const Endpoint& endpoint, int type, bool listens) {
   addrinfo* found = nullptr;
   const int status =
       getaddrinfo(endpoint.host.empty() ? nullptr : endpoint.host.c_str(), endpoint.port.c_str(), &hints, &found);
-  if (status != 0) fail<CommError>("tcp: cannot find the address ", endpoint.text(), ": ", gai_strerror(status));
+  if (status != 0)
+    fail<CommError>("tcp: cannot find the address ", endpoint.text(), ": ",
+                    status == EAI_SYSTEM ? error_text(errno) : gai_strerror(status));
   return {found, &freeaddrinfo};
 }
 
-std::string error_text(int code) { return std::generic_category().message(code); }
 
 void set_option(int fd, int level, int option) {
   const int on = 1;
   setsockopt(fd, level, option, &on, sizeof on);
 }
 
+// A closed one where this host does not know that family of addresses.
 Socket new_socket(const addrinfo& address) {
   Socket socket(::socket(address.ai_family, address.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, address.ai_protocol));
+  if (!socket.is_open() && is_exhausted(errno)) fail<CommError>("tcp: cannot open a socket: ", error_text(errno));
   if (!socket.is_open()) return socket;
   if (address.ai_socktype == SOCK_STREAM) set_option(socket.fd(), IPPROTO_TCP, TCP_NODELAY);
   return socket;
@@ -129,7 +146,7 @@ void Socket::close() {
 
 Socket listen_at(const Endpoint& endpoint) {
   const Addresses addresses = resolve(endpoint, SOCK_STREAM, true);
-  int code = 0;
+  int code = EADDRNOTAVAIL;
   for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
     Socket socket = new_socket(*at);
     if (!socket.is_open()) continue;
@@ -137,12 +154,14 @@ Socket listen_at(const Endpoint& endpoint) {
     if (::bind(socket.fd(), at->ai_addr, at->ai_addrlen) == 0 && ::listen(socket.fd(), SOMAXCONN) == 0) return socket;
     code = errno;
   }
-  if (code == EADDRINUSE || code == EADDRNOTAVAIL) return {};
-  fail<CommError>("tcp: cannot listen at ", endpoint.text(), ": ", error_text(code));
+  const std::string text = text_of("tcp: cannot listen at ", endpoint.text(), ": ", error_text(code));
+  if (code == EADDRINUSE || code == EADDRNOTAVAIL) throw AddressError(text, code == EADDRINUSE);
+  fail<CommError>(text);
 }
 
 Socket accept_from(const Socket& listener) {
   Socket socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!socket.is_open() && is_exhausted(errno)) fail<CommError>("cannot accept connections: ", error_text(errno));
   if (!socket.is_open()) return socket;
   set_option(socket.fd(), IPPROTO_TCP, TCP_NODELAY);
   return socket;
@@ -202,7 +221,10 @@ void write_fully(const Socket& socket, std::span<const std::byte> bytes, Deadlin
 
 std::vector<std::string> addresses_of(const std::string& interface) {
   ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) return {"127.0.0.1"};
+  if (getifaddrs(&all) != 0) {
+    if (is_exhausted(errno)) fail<CommError>("tcp: cannot list the addresses of this host: ", error_text(errno));
+    return {"127.0.0.1"};
+  }
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(all, &freeifaddrs);
   std::vector<std::string> outside, loopback;
   for (const ifaddrs* at = all; at != nullptr; at = at->ifa_next) {
@@ -230,7 +252,10 @@ std::string address_towards(const Endpoint& endpoint) {
 
 std::uint64_t host_identity() {
   std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  // Without it the ranks of one host would believe that they are on several.
+  if (!file && is_exhausted(errno)) fail<CommError>("tcp: cannot read the identity of this host: ", error_text(errno));
+  std::getline(file, boot);
   std::array<char, 256> name{};
   gethostname(name.data(), name.size() - 1);
   return hash_text(boot, hash_text(name.data()));

@@ -47,9 +47,12 @@ class Socket {
   int fd_ = -1;
 };
 
-// A socket that listens. Returns a closed one when the address is taken or not of this host; CommError otherwise.
+// A socket that listens. AddressError (transports.h) when the address is taken or not of this host; CommError
+// otherwise. This function and the others that open descriptors say in a CommError which limit was reached when none is
+// left.
 Socket listen_at(const Endpoint& endpoint);
-// The next connection, or a closed socket when there is none.
+// The next connection, or a closed socket when there is none. CommError when there is no descriptor for it; it then
+// waits, and the listener stays readable.
 Socket accept_from(const Socket& listener);
 Socket connect_to(const Endpoint& endpoint, Deadline deadline);
 

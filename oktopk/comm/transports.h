@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "oktopk/base/error.h"
 #include "oktopk/comm/communicator.h"
 
 namespace oktopk {
@@ -115,7 +116,13 @@ struct ServerStoreOptions {
 };
 KeyValueStore make_server_store(const ServerStoreOptions& options);
 
-// Serves such a store from a thread of its own until it is destroyed. CommError when it cannot listen there.
+// A server cannot listen at its address: another process does (taken), or it is no address of this host.
+struct AddressError : CommError {
+  AddressError(const std::string& text, bool taken) : CommError(text), is_taken(taken) {}
+  bool is_taken;
+};
+
+// Serves such a store from a thread of its own until it is destroyed. AddressError when it cannot listen there.
 struct RendezvousServerOptions {
   std::string listen = "127.0.0.1:0";  // port 0: a free one
   std::string secret;
@@ -142,8 +149,8 @@ class RendezvousServer {
 // Random text of 64 hexadecimal digits, for a secret or the name of a job.
 std::string make_random_secret();
 inline constexpr std::size_t kLeastSecretBytes = 16;
-// The first line of a file: a secret of printable ASCII. UsageError if there is none, or if its group or others may read
-// or write the file; a file of another user (root, for example) may be readable by its group.
+// The first line of a file: a secret of printable ASCII. UsageError if there is none, or if its group or others may
+// read or write the file; a file of another user (root, for example) may be readable by its group.
 std::string read_secret_file(const std::string& path);
 
 // Transport "tcp". Every pair of ranks has one connection. A secret that all ranks share proves membership; encrypt

@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The server among strangers, and with many clients.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
 #include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/rendezvous_request.h"
@@ -61,6 +70,52 @@ TEST(RendezvousServer, seven_clients_read_each_other) {
     for (int other = 0; other < 7; ++other)
       EXPECT_EQ(store.get(std::to_string(other), 20s), "value " + std::to_string(other));
   });
+}
+
+// In a process of its own, because the limit is the process's.
+TEST(RendezvousServer, descriptors_that_run_out_are_reported_and_cost_no_processor) {
+  std::array<int, 2> out{}, in{};
+  ASSERT_EQ(pipe(out.data()) + pipe(in.data()), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit few{.rlim_cur = 40, .rlim_max = 40};
+    setrlimit(RLIMIT_NOFILE, &few);
+    const RendezvousServer server({.secret = kTestSecret});
+    std::string text = server.address() + "\n";
+    [[maybe_unused]] auto count = write(out[1], text.data(), text.size());
+    count = read(in[0], text.data(), 1);
+    const auto reasons = server.refusals().last();
+    const std::clock_t before = std::clock();
+    std::this_thread::sleep_for(1500ms);
+    text = text_of((std::clock() - before) * 1000 / CLOCKS_PER_SEC, " ", reasons.empty() ? "" : reasons.back(), "\n");
+    count = write(out[1], text.data(), text.size());
+    count = read(in[0], text.data(), 1);
+    _exit(0);
+  }
+  const auto tell = [&] { EXPECT_EQ(write(in[1], "x", 1), 1); };
+  FILE* const from_child = fdopen(out[0], "r");
+  std::array<char, 512> line{};
+  const auto next_line = [&] {
+    EXPECT_NE(std::fgets(line.data(), line.size(), from_child), nullptr);
+    return std::string(line.data(), std::strcspn(line.data(), "\n"));
+  };
+  const std::string address = next_line();
+  {
+    std::vector<Socket> idle;
+    for (int i = 0; i < 60; ++i) idle.push_back(connect_to(parse_endpoint(address), soon()));
+    std::this_thread::sleep_for(300ms);  // the server tries to accept them
+    tell();
+    const std::string answer = next_line();
+    EXPECT_LT(std::stoi(answer), 100) << "milliseconds of processor time in 1.5 s";
+    EXPECT_NE(answer.find("this process may open 40 files (ulimit -n)"), std::string::npos) << answer;
+  }
+  make_server_store({address, kTestSecret, "", false, 20s}).set("key", "value");  // it has recovered
+  tell();
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  std::fclose(from_child);
+  for (const int fd : {out[1], in[0], in[1]}) close(fd);
 }
 
 }  // namespace

@@ -4,9 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <filesystem>
+#include <span>
 #include <string>
+#include <thread>
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
@@ -137,6 +140,114 @@ TEST(TcpMesh, ranks_meet_in_a_directory_and_clean_it_up) {
   });
   EXPECT_TRUE(std::filesystem::is_empty(directory));
   std::filesystem::remove_all(directory);
+}
+
+// The entries of two starts of one job of three ranks in one store: `seen[start][rank][r]` is the start whose entry of
+// rank r this rank finds there.
+class TwoStarts {
+ public:
+  using Seen = std::array<std::array<std::array<int, 3>, 3>, 2>;
+
+  explicit TwoStarts(const Seen& seen) : seen_(seen) {}
+
+  TcpOptions options(int start, int rank) const {
+    const auto key_of = [](const std::string& key, int whose) { return text_of(whose, key); };
+    const auto rank_in = [](const std::string& key) { return static_cast<std::size_t>(key.back() - '0'); };
+    const auto mine = seen_[static_cast<std::size_t>(start)][static_cast<std::size_t>(rank)];
+    KeyValueStore store;
+    store.set = [=, all = all_](const std::string& key, const std::string& value) {
+      all.set(key_of(key, start), value);
+    };
+    store.get = [=, all = all_](const std::string& key, Communicator::Duration timeout) {
+      return all.get(key_of(key, mine[rank_in(key)]), timeout);
+    };
+    TcpOptions options = tcp_options(rank, 3, store, kTestTimeout);
+    options.silence = 1s;
+    return options;
+  }
+
+ private:
+  const Seen seen_;
+  const KeyValueStore all_ = make_memory_store();
+};
+
+// Six ranks form a ring in which each has a connection with a rank 0, 1 and 2: its world looks complete.
+TEST(TcpMesh, two_starts_whose_ranks_are_mixed_are_an_error_on_all_of_them) {
+  const TwoStarts starts({{{{{0, 0, 0}, {0, 0, 0}, {0, 1, 0}}}, {{{1, 1, 1}, {1, 1, 1}, {1, 0, 1}}}}});
+  run_ranks(6, [&](int i) {
+    TcpOptions options = starts.options(i / 3, i % 3);
+    options.job = "twice";
+    expect_error<CommError>(options, "belongs to another start of job \"twice\"");
+  });
+}
+
+// Whichever entries they find, ranks that are connected agree on who is in the world, or there is an error.
+TEST(TcpMesh, two_starts_never_share_a_world) {
+  for (int pattern = 0; pattern < 64; pattern += 9) {
+    TwoStarts::Seen seen{};
+    for (std::size_t i = 0; i < 6; ++i) {  // start and rank: rank 1 looks for rank 0, rank 2 for 0 and 1
+      constexpr std::array<int, 6> kFirstBit{0, 0, 1, 3, 3, 4};
+      for (std::size_t r = 0; r < i % 3; ++r)
+        seen[i / 3][i % 3][r] = static_cast<int>(i / 3) ^ ((pattern >> (kFirstBit[i] + static_cast<int>(r))) & 1);
+      seen[i / 3][i % 3][i % 3] = static_cast<int>(i / 3);
+    }
+    const TwoStarts starts(seen);
+    std::array<std::array<int, 3>, 6> members{};
+    run_ranks(6, [&](int i) {
+      TcpOptions options = starts.options(i / 3, i % 3);
+      options.join_timeout = 800ms;
+      try {
+        const auto comm = make_tcp_world(options);
+        const int own = 1 + i / 3;
+        std::array<int, 3> all{};
+        Workspace work;
+        allgather(*comm, std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)), work);
+        members[static_cast<std::size_t>(i)] = all;
+      } catch (const CommError&) {  // members stay 0
+      }
+    });
+    for (std::size_t i = 0; i < 6; ++i) {
+      const std::array<int, 3>& own = members[i];
+      EXPECT_TRUE(own[0] != 0 || pattern != 0) << "rank " << i << " of two starts that do not meet";
+      for (std::size_t rank = 0; rank < 3 && own[0] != 0; ++rank) {
+        const auto& other = members[static_cast<std::size_t>(own[rank] - 1) * 3 + rank];
+        EXPECT_TRUE(other == own || other[0] == 0) << "pattern " << pattern << ", rank " << rank << " of rank " << i;
+      }
+    }
+  }
+}
+
+// Rank 1 of a second start was here and has gone; each rank of the first one comes in the end.
+TEST(TcpMesh, rank_of_a_start_that_is_gone_leaves_its_place_to_the_other) {
+  const KeyValueStore store = make_memory_store();
+  run_ranks(4, [&](int i) {
+    TcpOptions options = tcp_options(i == 3 ? 1 : i, 3, store, kTestTimeout);
+    if (i == 3) {
+      options.join_timeout = 600ms;
+      expect_error<CommError>(options, "rank 1: these ranks did not come within 0.6 s: 2");
+      return;
+    }
+    if (i > 0) std::this_thread::sleep_for(300ms);
+    if (i == 2) std::this_thread::sleep_for(600ms);
+    barrier(*make_tcp_world(options));
+  });
+}
+
+// Each of the ranks that came first dies while the last one is late, and is started anew.
+TEST(TcpMesh, rank_that_restarts_during_the_join_is_taken_back) {
+  for (int restarting = 0; restarting < 3; ++restarting) {
+    const KeyValueStore store = make_memory_store();
+    run_ranks(4, [&](int rank) {
+      TcpOptions options = tcp_options(rank, 4, store, kTestTimeout);
+      if (rank == 3) std::this_thread::sleep_for(800ms);
+      if (rank == restarting) {
+        options.join_timeout = 400ms;
+        EXPECT_THROW(make_tcp_world(options), CommError);
+        options.join_timeout = kTestTimeout;
+      }
+      barrier(*make_tcp_world(options));
+    });
+  }
 }
 
 }  // namespace

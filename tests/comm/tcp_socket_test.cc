@@ -7,6 +7,7 @@
 #include <array>
 
 #include "oktopk/base/error.h"
+#include "oktopk/comm/transports.h"
 
 namespace oktopk::tcp_socket_test {
 namespace {
@@ -47,17 +48,32 @@ TEST(TcpSocket, connects_over_ipv6_where_there_is_one) {
 }
 
 TEST(TcpSocket, peer_of_a_listener_for_both_families_is_named_by_its_ipv4_address) {
-  const Socket listener = listen_at({"::", "0"});
-  if (!listener.is_open()) GTEST_SKIP() << "this host has no IPv6";
+  Socket listener;
+  try {
+    listener = listen_at({"::", "0"});
+  } catch (const AddressError&) {
+    GTEST_SKIP() << "this host has no IPv6";
+  }
   const Socket client = connect_to({"127.0.0.1", local_port(listener)}, soon());
   Socket server;
   while (!server.is_open()) server = accept_from(listener);
   EXPECT_EQ(peer_text(server), "127.0.0.1:" + local_port(client));
 }
 
-TEST(TcpSocket, taken_port_is_no_listener) {
+TEST(TcpSocket, listening_where_one_cannot_is_an_error_that_says_why) {
   const Socket listener = listen_at({"127.0.0.1", "0"});
-  EXPECT_FALSE(listen_at({"127.0.0.1", local_port(listener)}).is_open());
+  try {
+    listen_at({"127.0.0.1", local_port(listener)});
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const AddressError& error) {
+    EXPECT_TRUE(error.is_taken);
+  }
+  try {
+    listen_at({"192.0.2.1", "0"});  // reserved for documentation
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const AddressError& error) {
+    EXPECT_FALSE(error.is_taken);
+  }
 }
 
 TEST(TcpSocket, connecting_to_nobody_is_a_comm_error) {
