@@ -85,6 +85,7 @@ void Allreduce::run(Communicator& comm, const Device& device, const Contribution
   out.dense_update.clear();
   out.dense_returned.clear();
   out.returned.clear();
+  out.held.clear();
   out.dropped.clear();
   out.refreshed = steps_ == 0;
   out.arrived = out.merged = 0;
@@ -104,6 +105,7 @@ void Allreduce::run(Communicator& comm, const Device& device, const Contribution
   out.shared.clear();
   if (residual_rule(options_.residual).needs_shared) intersect(mine.selection, out.update.idx, out.shared);
   make_canonical(out.returned, runs_);
+  make_canonical(out.held, runs_);
   make_canonical(out.dropped, runs_);
   ++steps_;
   OKTOPK_DCHECK(is_canonical(out.update));

@@ -88,6 +88,7 @@ struct Outcome {
   Uninitialised<float> dense_update;    // dense algorithms: the sum of all; update is then empty
   SparseVector shared;                  // sender keeps: entries of this rank's selection that the update holds
   SparseVector returned;                // for this rank's residual: its rounding errors, released memory
+  SparseVector held;                    // slots: entries of the selection that were not sent, because they did not fit
   Uninitialised<float> dense_returned;  // dense algorithms: the same, all n; empty: nothing returns
   SparseVector dropped;                 // partial sums that this rank pruned
   bool refreshed = false;               // this step re-evaluated thresholds or cuts, by extra messages

@@ -68,6 +68,7 @@ class Slots final : public Allreduce {
  private:
   void set_deal(Index n, int rank, int P);
   std::span<float> places() const { return {memory_.get(), memory_ ? deal_.places() : 0}; }
+  void append_indices(std::uint32_t owner, const SparseVector& places, SparseVector& out) const;
   void send(const SlotStep& now, const Step& step, Outcome& out);
   void add_arrivals(const SlotStep& now, const Step& step);
   void take_share(const SlotStep& now, const Step& step);
@@ -109,7 +110,13 @@ void Slots::scale_memory(const Device& device, float factor) {
   factor == 0 ? device.write(places(), {}) : device.multiply(places(), factor);
 }
 
-// Step 1. Rounding errors and what does not fit return to the residual.
+// Entries by place become entries by index.
+void Slots::append_indices(std::uint32_t owner, const SparseVector& places, SparseVector& out) const {
+  for (std::size_t i = 0; i < places.size(); ++i)
+    out.push_back(static_cast<Index>(deal_.index(owner, places.idx[i])), places.val[i]);
+}
+
+// Step 1. Rounding errors return to the residual; what does not fit never leaves it.
 void Slots::send(const SlotStep& now, const Step& step, Outcome& out) {
   by_owner_.resize(deal_.P);
   for (SparseVector& part : by_owner_) part.clear();
@@ -120,10 +127,9 @@ void Slots::send(const SlotStep& now, const Step& step, Outcome& out) {
   mine_.resize(deal_.P * now.words());
   for (std::uint32_t q = 0; q < deal_.P; ++q) {
     writer_.write(now, by_owner_[q], slots::kLeastBound, SlotWords(mine_).subspan(q * now.words(), now.words()), rest_);
-    for (std::size_t i = 0; i < rest_.size(); ++i)
-      out.returned.push_back(static_cast<Index>(deal_.index(q, rest_.idx[i])), rest_.val[i]);
+    append_indices(q, rest_, out.returned);
+    append_indices(q, writer_.unfit(), out.held);
   }
-  all_.resize(mine_.size());
   alltoall(step.comm, std::as_bytes(std::span(mine_)), std::as_writable_bytes(std::span(all_)), work_);
 }
 
@@ -168,6 +174,7 @@ void Slots::take_share(const SlotStep& now, const Step& step) {
   changes_.note_taken(taken_);
   step.device.clear_at(places(), 0, taken_.idx);
   step.device.add_at(places(), 0, rest_);
+  step.device.add_at(places(), 0, writer_.unfit());
 }
 
 // Step 3.

@@ -27,6 +27,22 @@ bool divide(std::span<const float> sum, int by, std::span<float> mean) {
   return wrong == 0;
 }
 
+// Leaves the entries at held.idx out of v. Both are canonical, and v has all of them.
+void leave_out(const SparseVector& held, SparseVector& v) {
+  if (held.empty()) return;
+  std::size_t kept = 0;
+  auto next = held.idx.begin();
+  for (std::size_t i = 0; i < v.size(); ++i) {
+    if (next != held.idx.end() && *next == v.idx[i]) {
+      ++next;
+      continue;
+    }
+    v.idx[kept] = v.idx[i];
+    v.val[kept++] = v.val[i];
+  }
+  v.resize(kept);
+}
+
 // The share of the accumulator that leaves this rank. An accumulator that overflowed was refused before: all numbers
 // are finite, and so are their squares in double.
 SentShare sent_share(const Device& device, std::span<const float> acc, CooView selection) {
@@ -210,8 +226,9 @@ void Reducer::select_and_exchange(Gradient gradient, float scale, std::size_t k)
   residual.accumulated();
   is_added_ = true;
   times.select = timer.lap("select", {{"k", k}, {"selected", selection.size()}});
-  if (state_->density.adapts()) compare_shares();
   state_->allreduce->run(comm_, device, {.selection = selection, .gradient = gradient}, n_, k, state_->outcome);
+  leave_out(state_->outcome.held, selection);
+  if (state_->density.adapts()) compare_shares();
   times.exchange += timer.lap("exchange", {{"gathered", state_->outcome.update.size()}});
 }
 

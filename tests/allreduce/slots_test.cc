@@ -52,6 +52,32 @@ TEST(Slots, run_with_full_messages_reaches_every_index_in_time) {
   EXPECT_EQ(std::ranges::count(reached, true), n);
 }
 
+// Gradients that change their sign make a threshold that follows counts let far more through than fits.
+TEST(Slots, run_lists_as_sent_what_left_and_keeps_the_rest) {
+  constexpr Index n = 20000;
+  constexpr std::size_t k = 624;
+  for (const int P : {1, 3}) {
+    const auto ranks = static_cast<std::uint32_t>(P);
+    const std::size_t room = ranks * slots::message_room(slots::Deal::of(n, ranks), k);
+    const History run = run_gradients(P, preset_options("slots", k), n, 40, [&](int rank, int step) {
+      std::vector<float> x = make_input(Input::gaussian, n, rank, 0, 1);
+      for (float& value : x) value *= step % 2 == 0 ? 1.0F : -1.5F;
+      return x;
+    });
+    std::size_t held = 0;
+    for (const auto& rank : run)
+      for (const RankStep& step : rank) {
+        EXPECT_LE(step.selection.size(), room);
+        for (std::size_t i = 0; i < step.selection.size(); ++i)  // only rounding errors are left of what was sent
+          ASSERT_LE(std::fabs(step.residual[step.selection.idx[i]]), 0x1p-8F * std::fabs(step.selection.val[i]));
+        for (std::size_t i = 0; i < step.outcome.held.size(); ++i)
+          ASSERT_EQ(step.residual[step.outcome.held.idx[i]], step.outcome.held.val[i]);
+        held += step.outcome.held.size();
+      }
+    EXPECT_GT(held, k) << "P = " << P;
+  }
+}
+
 TEST(Slots, run_keeps_what_rounding_and_a_full_message_leave) {
   const History run = run_gradients(1, preset_options("slots", 1), 5000, 1, [](int, int) {
     std::vector<float> x(5000, 0.0F);

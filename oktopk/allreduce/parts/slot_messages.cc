@@ -57,6 +57,7 @@ SlotTail SlotWriter::write(const SlotStep& step, CooView places, std::uint32_t b
   SlotTail tail{};
   std::uint32_t used = 0;
   rest.clear();
+  unfit_.clear();
   in_order(step, [&](std::uint32_t b) {
     const std::uint32_t number = std::min(starts_[b + 1] - starts_[b], kMostOfBlock);
     const std::uint32_t fits = std::min(number, room - used);
@@ -66,18 +67,24 @@ SlotTail SlotWriter::write(const SlotStep& step, CooView places, std::uint32_t b
       const float value = places.val[from];
       const std::uint32_t entry = entry_of(places.idx[from] % kBlock, std::bit_cast<std::uint32_t>(value));
       if (i < number) ++tail[std::max(tail_step(value_bits_of(entry) & 0x7fffffffU, bound), kStepsDown)];
-      if (i < fits) entries[used + i] = entry;
-      const float left = i < fits ? value - value_in(entry) : value;
-      if (left != 0) rest.push_back(places.idx[from], left);
+      if (i >= fits) {
+        unfit_.push_back(places.idx[from], value);
+        continue;
+      }
+      entries[used + i] = entry;
+      if (const float left = value - value_in(entry); left != 0) rest.push_back(places.idx[from], left);
     }
     used += fits;
   });
   // The order began in the middle: the entries of the blocks before that came last.
   const std::uint32_t begin = first_block(deal, step.number) * kBlock;
-  const auto wrapped = std::find_if(rest.idx.begin(), rest.idx.end(), [begin](Index place) { return place < begin; });
-  const auto middle = wrapped - rest.idx.begin();
-  std::rotate(rest.idx.begin(), wrapped, rest.idx.end());
-  std::rotate(rest.val.begin(), rest.val.begin() + middle, rest.val.end());
+  for (SparseVector* const list : {&rest, &unfit_}) {
+    const auto wrapped =
+        std::find_if(list->idx.begin(), list->idx.end(), [begin](Index place) { return place < begin; });
+    const auto middle = wrapped - list->idx.begin();
+    std::rotate(list->idx.begin(), wrapped, list->idx.end());
+    std::rotate(list->val.begin(), list->val.begin() + middle, list->val.end());
+  }
   Head head;
   head.tag = tag_of(step.tag, step.number);
   head.count = used;

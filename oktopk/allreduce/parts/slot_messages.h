@@ -30,11 +30,15 @@ struct SlotStep {
 
 class SlotWriter {
  public:
-  // Writes entries, whose indices are places and increase, to a message. Entries that do not fit, and rounding errors,
-  // go to `rest`, in order. Returns the counts of the tail: entries per step above `bound`.
+  // Writes entries, whose indices are places and increase, to a message. Rounding errors go to `rest`, in order, and
+  // entries that do not fit to unfit(). Returns the counts of the tail: entries per step above `bound`.
   SlotTail write(const SlotStep& step, CooView places, std::uint32_t bound, SlotWords message, SparseVector& rest);
 
+  // The entries that did not fit into the last message, in order.
+  const SparseVector& unfit() const { return unfit_; }
+
  private:
+  SparseVector unfit_;
   std::vector<std::uint32_t> starts_;  // in `places`, by blocks
 };
 

@@ -88,6 +88,9 @@ TEST(SlotMessages, what_is_read_and_what_stays_are_what_was_written) {
           std::map<Index, float> sum;
           for (std::size_t i = 0; i < read.size(); ++i) sum[read.idx[i]] += read.val[i];
           for (std::size_t i = 0; i < rest.size(); ++i) sum[rest.idx[i]] += rest.val[i];
+          EXPECT_TRUE(is_canonical(writer.unfit()));
+          for (std::size_t i = 0; i < writer.unfit().size(); ++i) sum[writer.unfit().idx[i]] += writer.unfit().val[i];
+          EXPECT_EQ(read.size() + writer.unfit().size(), entries.size());
           EXPECT_EQ(sum.size(), entries.size());
           for (std::size_t i = 0; i < entries.size(); ++i) EXPECT_EQ(sum[entries.idx[i]], entries.val[i]);
         }
