@@ -19,7 +19,10 @@ void BucketedReducer::write(StateWriter& state) const {
 std::vector<std::span<const std::byte>> BucketedReducer::read(std::span<const std::byte> bytes) const {
   StateReader state(bytes);
   require_saver(state, "a BucketedReducer");
-  require_same(state.take_text(), description_);
+  require_same(
+      state.take_text(), description_,
+      "; the fusion policies search and optimal plan buckets for P ranks: where P may change, take whole, tensor "
+      "or size");
   std::vector<std::span<const std::byte>> states;
   for (std::size_t b = 0; b < buckets_.size(); ++b) states.push_back(state.take_view());
   state.finish();

@@ -47,7 +47,9 @@ NodeReducer::NodeReducer(Communicator& comm, std::uint64_t n, const ReducerOptio
     check_ = std::make_unique<UpdateCheck>(options);
   });
   fingerprint_ = hash_text(description_);
-  require_equal(comm_, "node reducer", "n = " + std::to_string(n_) + ", " + description_, work_);
+  require_equal(comm_, "node reducer",
+                "n = " + std::to_string(n_) + ", " + description_ + ", check every " + digits(options.check_every),
+                work_);
   nodes_ = std::make_unique<Nodes>(comm, comm_, node.group, options_.trace, work_);
   const Cuts regions = equal_cuts(n_, nodes_->inside->size());
   cuts_.assign(regions.begin(), regions.end());

@@ -63,6 +63,7 @@ auto& member(Options& o, T ChoiceOptions::*which) {
 template <class Visit>
 void for_each_ignored(const ReducerOptions& o, const Visit& visit_one) {
   const ReducerOptions standard;
+  const bool is_reused = o.selector == "reused";  // a visit may change it
   const auto visit = [&](std::string_view name, auto which, std::string_view reason) {
     visit_one(name, which, member(standard, which), reason);
   };
@@ -95,8 +96,8 @@ void for_each_ignored(const ReducerOptions& o, const Visit& visit_one) {
     visit("tau", &AllreduceOptions::tau, kOkTopk);
     visit("bucket", &AllreduceOptions::bucket, kOkTopk);
     visit("balance_trigger", &AllreduceOptions::balance_trigger, kOkTopk);
-    if (o.selector != "reused") visit("tau_prime", &AllreduceOptions::tau_prime, kReused);
-    if (o.selector != "reused") visit("thresholds", &AllreduceOptions::thresholds, kReused);
+    if (!is_reused) visit("tau_prime", &AllreduceOptions::tau_prime, kReused);
+    if (!is_reused) visit("thresholds", &AllreduceOptions::thresholds, kReused);
   }
   if (o.preset != "dense") return;
   constexpr std::string_view kAll = "which sends all values in every step";
@@ -104,6 +105,8 @@ void for_each_ignored(const ReducerOptions& o, const Visit& visit_one) {
   visit("warmup", &ReducerOptions::warmup, kAll);
   visit("adaptive", &ReducerOptions::adaptive, kAll);
   visit("selector", &ReducerOptions::selector, kAll);
+  if (is_reused) visit("tau_prime", &AllreduceOptions::tau_prime, kAll);
+  if (is_reused) visit("thresholds", &AllreduceOptions::thresholds, kAll);
   visit("decay", &ReducerOptions::decay, kAll);
   if (!o.allreduce.codec) return;
   const Codec used{IndexCoding::coo32, o.allreduce.codec->lossless() ? ValueCoding::fp32 : ValueCoding::bf16};

@@ -59,6 +59,7 @@ TEST(BucketedReducerState, bad_state_on_one_rank_changes_nothing_on_any) {
     expect(refusal(comm, bucketed, good, damaged), "rank 1: state: damaged");
     expect(refusal(comm, bucketed, good, {}), "rank 1: state: 0 bytes");
     expect(refusal(comm, bucketed, good, other_buckets.save()), "saved with buckets from");
+    expect(refusal(comm, bucketed, good, other_buckets.save()), "search and optimal plan buckets for P ranks");
     expect(refusal(comm, bucketed, good, other_options.save()), "rank 1: state: saved with preset topka");
     expect(refusal(comm, bucketed, good, bucketed.save()), "different numbers of steps");
     bucketed.load(good);

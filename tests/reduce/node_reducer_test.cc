@@ -222,6 +222,9 @@ TEST(NodeReducer, construction_with_bad_or_different_options_is_refused_by_all) 
     expect(refusal(
                100, [](auto& o) { o.decay = 2; }, 2),
            "rank 3: reducer: decay = 2");
+    expect(refusal(
+               100, [](auto& o) { o.check_every = 5; }, 2),
+           "node reducer: rank 3 has check every 5, rank 0 has check every 0");
     expect(refusal(100, nothing, 2), "accepted");
     ReducerOptions skips = preset_options("circulant", 10);
     skips.allreduce.skips = "4,2,1";  // fits the ranks, but there are two leaders

@@ -68,6 +68,8 @@ TEST(ReducerOptions, check_refuses_what_dense_ignores) {
       {"warmup", [](auto& o) { o.warmup = dense_warmup(3); }},
       {"adaptive", [](auto& o) { o.adaptive.target_share = 0.5; }},
       {"selector = exact", [](auto& o) { o.selector = "exact"; }},
+      {"selector = reused", [](auto& o) { o.selector = "reused", o.allreduce.tau_prime = 2; }},
+      {"selector = reused", [](auto& o) { o.selector = "reused", o.allreduce.thresholds = ThresholdRule::paper; }},
       {"decay = 0.5", [](auto& o) { o.decay = 0.5F; }}};
   for (const auto& [option, change] : changes) {
     EXPECT_EQ(answer("dense", change),
