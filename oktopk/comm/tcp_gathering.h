@@ -66,12 +66,11 @@ class TcpGathering {
     return std::nullopt;
   }
 
-  // The ranks above `first` that are not there. Those that never came, if there are any: others may have left because
-  // of them.
-  std::vector<int> missing_from(int first) {
+  // The ranks that never came; if all came, the ranks that have left again.
+  std::vector<int> missing() {
     const std::lock_guard lock(mutex_);
     std::vector<int> never, lost;
-    for (int r = first; r < static_cast<int>(places_.size()); ++r) {
+    for (int r = 0; r < static_cast<int>(places_.size()); ++r) {
       const Place& place = places_[static_cast<std::size_t>(r)];
       if (place.session.socket.is_open() || static_cast<std::size_t>(r) == rank()) continue;
       (place.came ? lost : never).push_back(r);
@@ -108,7 +107,8 @@ class TcpGathering {
   using Clock = std::chrono::steady_clock;
 
   static constexpr std::uint64_t kNone = 0;
-  static constexpr std::uint64_t kMixed = 1;  // instead of a view: the sender gives up, because its world is mixed
+  // Instead of a view: the sender gives up, because its world is mixed. No frame begins so.
+  static constexpr std::uint64_t kMixed = ~std::uint64_t{0};
 
   struct Place {
     TcpSession session;
@@ -143,7 +143,7 @@ class TcpGathering {
       if (entries_[0].revents != 0) wake_.drain();
       if (is_ending_ || is_complete_) return;
       for (std::size_t i = 0; i < polled_.size(); ++i)
-        if (entries_[i + 1].revents != 0) look_at(places_[polled_[i]]);
+        if (entries_[i + 1].revents != 0) look_at(polled_[i], entries_[i + 1].revents);
       for (TcpSession& session : listener_.advance()) accept(std::move(session));
       agree();
       changed_.notify_all();
@@ -179,15 +179,16 @@ class TcpGathering {
   }
 
   // Reads the views of a peer, and notices its end.
-  void look_at(Place& place) {
+  void look_at(std::size_t r, int events) {
+    Place& place = places_[r];
     std::uint64_t view = kNone;
     while (true) {
       const auto count = ::recv(place.session.socket.fd(), &view, sizeof view, MSG_PEEK | MSG_DONTWAIT);
       if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
       if (count <= 0) return drop(place);
-      if (count == sizeof view && view == kMixed) mixed_with_ = place.session.id;
+      if (count == sizeof view && view == kMixed) return note_stranger(r);
       if (place.may_have_frames()) {
-        place.is_over = true;  // polled for its end only
+        place.is_over = (events & ~POLLIN) != 0;
         return;
       }
       if (count < static_cast<long>(sizeof view)) return;
@@ -234,7 +235,7 @@ class TcpGathering {
     }
     const TcpIdentity& mine = listener_.identity();
     const std::uint64_t view = hash_text(mine.job, hash_bytes(std::as_bytes(std::span(instances)), mine.epoch));
-    return std::max(view, kMixed + 1);
+    return view == kNone || view == kMixed ? 1 : view;
   }
 
   bool lower_is_missing() const {
@@ -242,18 +243,23 @@ class TcpGathering {
                        [](const Place& place) { return !place.session.socket.is_open(); });
   }
 
+  void note_stranger(std::size_t r) {
+    places_[r].is_over = true;
+    if (stranger_.empty()) stranger_ = text_of("rank ", r, " (", places_[r].session.address, ")");
+  }
+
   // CommError when the world is mixed and will stay so.
   void expect_one_start() {
-    if (!mixed_with_.has_value() && view_ != kNone && Clock::now() > changed_at_ + mixed_time_)
-      for (std::size_t r = 0; r < places_.size() && !is_complete_; ++r)
-        if (r != rank() && places_[r].got != kNone && places_[r].got != view_) mixed_with_ = r;
-    if (!mixed_with_.has_value()) return;
+    if (view_ != kNone && !is_complete_ && Clock::now() > changed_at_ + mixed_time_)
+      for (std::size_t r = 0; r < places_.size(); ++r)
+        if (r != rank() && places_[r].got != kNone && places_[r].got != view_) note_stranger(r);
+    if (stranger_.empty()) return;
     for (const Place& place : places_)
       if (place.session.socket.is_open()) tell(place, kMixed);
-    fail<CommError>("tcp: rank ", rank(), ": rank ", *mixed_with_, " (", places_[*mixed_with_].session.address,
-                    ") belongs to another start of job \"", listener_.identity().job,
-                    "\": it is connected with other processes than this rank. End one of the starts, or give them ",
-                    "different jobs");
+    fail<CommError>("tcp: rank ", rank(), ": ", stranger_, " belongs to another start of job \"",
+                    listener_.identity().job,
+                    "\": it is connected with other processes than this rank. End one of the ",
+                    "starts, or give them different jobs");
   }
 
   TcpListener listener_;
@@ -269,7 +275,7 @@ class TcpGathering {
   bool is_complete_ = false;
   bool is_ending_ = false;
   Clock::time_point changed_at_;
-  std::optional<std::uint64_t> mixed_with_;
+  std::string stranger_;  // a rank of another start
   std::thread thread_;
 };
 

@@ -184,7 +184,7 @@ std::unique_ptr<RendezvousServer> serve_if_first(const TcpOptions& options) {
 [[noreturn]] void fail_incomplete(TcpGathering& gathering, const LowerRanks& lower, const TcpOptions& options) {
   const std::string head = text_of("tcp: rank ", options.rank);
   const double seconds = in_seconds(options.join_timeout);
-  const std::vector<int> missing = gathering.missing_from(0);
+  const std::vector<int> missing = gathering.missing();
   const std::string trouble = gathering.trouble();
   std::string reasons, higher, undecided;
   for (const int rank : missing) {
