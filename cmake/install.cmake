@@ -63,14 +63,28 @@ install(FILES
   ${PROJECT_BINARY_DIR}/oktopkConfigVersion.cmake
   DESTINATION ${config_dir})
 
-# MPI's flags are for a static library, and for programs that include comm/mpi_comm.h.
+# MPI's flags are for a static library, and for programs that include comm/mpi_comm.h. Where pkg-config knows the MPI of
+# this build it is named, so that no path of this machine is written down.
 set(pc_cflags "")
+set(pc_requires "")
 set(pc_libs "${CMAKE_THREAD_LIBS_INIT}")
 if(OKTOPK_HAVE_MPI)
-  list(TRANSFORM MPI_CXX_INCLUDE_DIRS PREPEND "-I" OUTPUT_VARIABLE pc_cflags)
-  list(JOIN pc_cflags " " pc_cflags)
-  list(JOIN MPI_CXX_LIBRARIES " " mpi_libs)
-  string(APPEND pc_libs " ${mpi_libs}")
+  find_package(PkgConfig QUIET)
+  foreach(name IN ITEMS ompi mpich impi)
+    if(PKG_CONFIG_FOUND AND pc_requires STREQUAL "")
+      pkg_check_modules(OKTOPK_PC_${name} QUIET ${name})
+      list(GET MPI_CXX_INCLUDE_DIRS 0 mpi_include)
+      if(OKTOPK_PC_${name}_FOUND AND mpi_include IN_LIST OKTOPK_PC_${name}_INCLUDE_DIRS)
+        set(pc_requires ${name})
+      endif()
+    endif()
+  endforeach()
+  if(pc_requires STREQUAL "")
+    list(TRANSFORM MPI_CXX_INCLUDE_DIRS PREPEND "-I" OUTPUT_VARIABLE pc_cflags)
+    list(JOIN pc_cflags " " pc_cflags)
+    list(JOIN MPI_CXX_LIBRARIES " " mpi_libs)
+    string(APPEND pc_libs " ${mpi_libs}")
+  endif()
 endif()
 if(OKTOPK_HAVE_TCP)
   string(APPEND pc_libs " -lcrypto")

@@ -4,6 +4,10 @@
 // where MPI is: oktopk/comm/mpi_comm.h takes an MPI_Comm and includes <mpi.h>, so a program includes it itself.
 #pragma once
 
+#if (defined(_MSVC_LANG) ? _MSVC_LANG : __cplusplus) < 202002L
+#error "oktopk needs C++20: compile with -std=c++20 or later (CMake: target_compile_features(... cxx_std_20))"
+#endif
+
 // Errors, memory, values
 #include "oktopk/base/bytes.h"     // Bytes: memory that growing does not initialise
 #include "oktopk/base/error.h"     // UsageError, CommError, DeviceError

@@ -14,6 +14,25 @@ oktopk_add_command_test(bench_checks_all_presets
 oktopk_add_command_test(bench_takes_codecs_and_skips
   ARGS bench --preset circulant --ranks 5 -b 8K -n 3 -c --skips 5,2,1 --codec elias_fano+fp32 --data layered
   EXIT 0 OUTPUT "wrong values: 0 OK")
+oktopk_add_command_test(bench_drops_a_selector_with_all_that_belongs_to_it
+  ARGS bench --preset all --ranks 2 -b 2000 -n 1 -w 0 --selector reused --tau-prime 2 --thresholds paper
+  EXIT 0 OUTPUT "dense.*circulant")
+oktopk_add_command_test(predict_does_not_offer_auto ARGS predict --help EXIT 0
+  OUTPUT "several with commas, or all \\(oktopk list\\)")
+oktopk_add_command_test(predict_prices_the_network_of_explain ARGS predict --ranks 4 EXIT 0
+  OUTPUT "alpha = 16[^,]*, beta = 3.2e-10 s/B")
+if(EXISTS /dev/full)
+  add_test(NAME command_output_that_is_lost_is_an_error COMMAND sh -c
+    "for words in list 'predict --ranks 4' 'bench --preset topka --ranks 2 -b 1000 -n 1 -w 0' --help; do \
+       $<TARGET_FILE:oktopk_tool> $words > /dev/full; test $? = 3 || exit 1; done; echo all refused")
+  set_tests_properties(command_output_that_is_lost_is_an_error PROPERTIES LABELS command TIMEOUT 60
+    PASS_REGULAR_EXPRESSION "cannot write to standard output.*all refused")
+endif()
+# The first words of the compiler's answer to an older standard.
+add_test(NAME command_older_standard_is_refused_in_words COMMAND ${CMAKE_CXX_COMPILER} -std=c++17 -fsyntax-only
+  -I ${PROJECT_SOURCE_DIR} -x c++ ${PROJECT_SOURCE_DIR}/oktopk/oktopk.h)
+set_tests_properties(command_older_standard_is_refused_in_words PROPERTIES LABELS command
+  PASS_REGULAR_EXPRESSION "oktopk needs C\\+\\+20")
 oktopk_add_command_test(bench_shows_references
   ARGS bench --preset circulant,dense --ranks 3 -b 8K -n 3 --breakdown --spread --simd scalar --threads 2
   EXIT 0 OUTPUT "axpy-limit .*circulant: check [0-9.]+ ms, select [0-9.]+ ms, .*wire [0-9.]+ ms, axpy [0-9.]+ ms")
@@ -330,7 +349,8 @@ if(OKTOPK_HAVE_TCP)
     ARGS rendezvous --listen 127.0.0.1:0 --secret-file ${short_secret} EXIT 2
     OUTPUT "secret file .*: its first line has 5 bytes, must have at least 16")
   oktopk_add_command_test(rendezvous_refuses_no_grace
-    ARGS rendezvous --listen 127.0.0.1:0 --secret-file ${test_secret} --grace 0 EXIT 2 OUTPUT "--grace 0: it must be in")
+    ARGS rendezvous --listen 127.0.0.1:0 --secret-file ${test_secret} --grace 0
+    EXIT 2 OUTPUT "--grace 0: it must be in")
   oktopk_add_command_test(rendezvous_refuses_an_address_without_a_port
     ARGS rendezvous --listen localhost --secret-file ${test_secret} EXIT 2 OUTPUT "must be host:port")
 endif()

@@ -2,10 +2,23 @@
 // The command `oktopk`.
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 #include "oktopk/base/error.h"
 #include "tools/commands.h"
+
+namespace {
+
+// Output must reach its end: a full disk or a closed pipe is no success.
+int checked(int status) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+  fmt::print(stderr, "oktopk: cannot write to standard output: {}\n", std::strerror(errno));
+  return status == 0 ? 3 : status;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app{"oktopk: sparse allreduce. Synchronise gradients by moving 1% of them."};
@@ -25,9 +38,9 @@ int main(int argc, char** argv) {
   oktopk::add_train(app, action, fmt::format("{}", fmt::join(argv, argv + argc, " ")));
   try {
     app.parse(argc, argv);
-    return action();
+    return checked(action());
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    return app.exit(error) == 0 ? checked(0) : 2;
   } catch (const oktopk::UsageError& error) {
     fmt::print(stderr, "oktopk: {}\n", error.what());
     return 2;

@@ -81,8 +81,10 @@ void ComputeOptions::check() const {
   require(threads >= 1 && threads <= 1024, "--threads ", threads, ": it must be in 1..1024");
 }
 
-void MethodOptions::add_to(CLI::App& sub) {
-  sub.add_option("--preset", presets, "one preset, several with commas, all (oktopk list), or auto");
+void MethodOptions::add_to(CLI::App& sub, bool with_auto) {
+  sub.add_option("--preset", presets,
+                 with_auto ? "one preset, several with commas, all (oktopk list), or auto"
+                           : "one preset, several with commas, or all (oktopk list)");
   sub.add_option("--density", density, "k / n, in (0, 1]");
   sub.add_option("--codec", codec, "index+value coding of all frames; of dense, the values'");
   sub.add_option("--skips", skips, "circulant's schedule: direct, halving, grid, radix:R or a list");
@@ -92,10 +94,11 @@ void MethodOptions::add_to(CLI::App& sub) {
   sub.add_option("--tau", tau, "oktopk: steps between repartitions");
   sub.add_option("--thresholds", thresholds,
                  "oktopk: paper (tau' only), published (the released code's drift control) or steered");
+  sub.add_option("--tau-prime", tau_prime, "oktopk: steps between exact thresholds");
+  if (!with_auto) return;
   sub.add_option("--profile", profile_file, "auto: decide by this profile (oktopk tune -o), not by a measurement");
   sub.add_option("--override", overrides, "auto: rules, or @FILE: docs/tuning.md");
   sub.add_option("--coarsest", coarsest, "auto: value coding that the wire may carry");
-  sub.add_option("--tau-prime", tau_prime, "oktopk: steps between exact thresholds");
 }
 
 Overrides parse_overrides(const std::string& text) {

@@ -60,7 +60,8 @@ struct MethodOptions {
   std::string overrides;     // preset auto: rules, or @FILE
   std::string coarsest = "bf16";
 
-  void add_to(CLI::App& sub);
+  // Without auto: no preset auto, and none of its options.
+  void add_to(CLI::App& sub, bool with_auto = true);
   std::vector<std::string> names() const;  // checked
   int ranks_per_node() const;              // checked; as NodeOptions::group, 1: no nodes
   // For one preset of several: a residual rule that only others can use is left out. Options that the preset ignores

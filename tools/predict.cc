@@ -19,7 +19,7 @@ struct PredictOptions {
   MethodOptions method;
   std::string n = "25M";
   std::string ranks = "16";
-  Machine machine = {.alpha = 3e-6, .beta = 8e-11};
+  Machine machine = Profile{}.machine;  // as explain assumes
   double overlap = 1;
   std::string json_file;
 };
@@ -96,12 +96,12 @@ void add_predict(CLI::App& app, Action& action) {
   sub->add_option("--ranks", o->ranks, "number of ranks, or several with commas");
   sub->add_option("--alpha", o->machine.alpha, "seconds per round: the latency of a message");
   sub->add_option("--overhead", o->machine.overhead, "seconds per message, of the sender and the receiver");
-  sub->add_option("--beta", o->machine.beta, "seconds per byte and direction (100 Gbit/s: 8e-11)");
+  sub->add_option("--beta", o->machine.beta, "seconds per byte and direction (25 Gbit/s: 3.2e-10; 100 Gbit/s: 8e-11)");
   sub->add_option("--gamma", o->machine.gamma, "seconds per sparse entry that is merged");
   sub->add_option("--overlap", o->overlap,
                   "g: m ranks' selections overlap like those of m^g random ones; 0: identical");
   sub->add_option("-J,--json", o->json_file, "also write the rows to this file");
-  o->method.add_to(*sub);
+  o->method.add_to(*sub, /*with_auto=*/false);
   sub->footer(
       "time: a steady step, rounds*alpha + messages*overhead + bytes*beta + entries*gamma; a message of a round is "
       "sent\n"

@@ -236,7 +236,8 @@ void add_options(CLI::App& sub, SimulateOptions& o) {
   sub.add_option("--ranks", o.ranks, "number of ranks, or several with commas");
   sub.add_option("--preset", o.method.presets, "one preset, several with commas, all, or auto");
   sub.add_option("--density", o.method.density, "k / n, in (0, 1]");
-  sub.add_option("--codec", o.wishes.codec, "index+value; auto: circulant's by the tuner, coo32+fp32 for the others");
+  sub.add_option("--codec", o.wishes.codec,
+                 "index+value, of all presets; auto: circulant's by the tuner, coo32+fp32 for the others");
   sub.add_option("--skips", o.wishes.skips, "circulant's schedule; auto: by the tuner");
   sub.add_option("--group", o.wishes.group, "ranks that sum densely before the sparse part");
   sub.add_option("--tau-prime", o.spec.tau_prime, "oktopk: steps between exact thresholds");

@@ -200,7 +200,7 @@ void add_verify(CLI::App& app, Action& action) {
   sub->add_option("-J,--json", o->json_file, "also write the verdicts to this file");
   o->compute.add_to(*sub, true);
   o->compute.add_device_to(*sub);
-  o->method.add_to(*sub);
+  o->method.add_to(*sub, /*with_auto=*/false);
   sub->footer(
       "The laws: agreement, truth, mass (also over a restart), honesty (also over a stream: volume), calm, courage,\n"
       "bad input (docs/laws.md).");

@@ -65,7 +65,8 @@ class Cell:
         """Of `oktopk`, without -J."""
         few = FEW_STEPS if is_slow(self.platform, self.ranks, self.presets[0]) else ()
         return ["simulate", "--platform", self.platform, "--ranks", str(self.ranks), "-b", count_text(self.n),
-                "--density", str(DENSITY), "--support", SUPPORT, "--preset", ",".join(self.presets), *few]
+                "--density", str(DENSITY), "--support", SUPPORT, "--codec", "auto",
+                "--preset", ",".join(self.presets), *few]
 
 
 def count_text(n):

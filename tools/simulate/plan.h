@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The plan of a row of `oktopk simulate`, made before the simulation: which method runs, and how much smaller its
 // problem must be so that all ranks fit into memory. Published presets run as published; circulant runs with the
-// schedule and coding that the tuner finds best for the platform, unless they are given; `auto` is the tuner's choice.
+// schedule that the tuner finds best for the platform, unless it is given, and on request with the tuner's coding;
+// `auto` is the tuner's choice.
 #pragma once
 
 #include <string>
@@ -14,7 +15,7 @@
 namespace oktopk {
 
 struct MethodWishes {
-  std::string codec = "auto";          // or a codec, for all presets
+  std::string codec = "coo32+fp32";    // for all presets; auto: circulant's by the tuner
   std::string skips = "auto";          // or circulant's
   int group = 1;                       // ranks that sum densely first, for all but dense
   std::string thresholds = "steered";  // oktopk's
