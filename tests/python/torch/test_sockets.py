@@ -86,14 +86,14 @@ ALIVE = []  # what a rank must not close before its process ends
 
 def rank_two_dies(rank, P):
     """Its process ends without a goodbye, as one that is killed."""
-    from oktopk.torch import _sockets
+    from oktopk import _ends
     os.environ[VARIABLE] = "tcp"
     reducer = oktopk.Reducer(communicator(timeout=80), 1000, preset="circulant")
     reducer.step(np.ones(1000, np.float32))
     dist.barrier()
     if rank == 2:
         ALIVE.append(reducer)
-        _sockets._open.clear()
+        _ends._here.worlds.clear()
         return True
     with pytest.raises(oktopk.CommError, match="rank 2 .*it died or was killed"):
         for _ in range(10):
