@@ -117,9 +117,10 @@ class Communicator {
   const WaitTimes& waited_so_far() const { return waited_; }
 
   // Leaves the communicator dead, for a caller who cannot go on (received bytes that make no sense). Local; peers learn
-  // of it at once if the transport can tell them, at their timeout otherwise. Transports tcp and threads: any thread
-  // may call it, and ends the wait of another one.
+  // of it at once if the transport can tell them, at their timeout otherwise.
   virtual void kill() noexcept;
+  // Whether any thread may call kill(), and ends the wait of another one: transports tcp and threads.
+  virtual bool can_kill_waits() const { return false; }
 
   // Whether this is a child of fork(), and the communicator is its parent's. Transports without threads and connections
   // of their own do not know.

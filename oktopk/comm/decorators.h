@@ -38,6 +38,7 @@ class ForwardingCommunicator : public Communicator {
   void finish(std::uint64_t ticket) override { inner_->finish(ticket); }
   void abandon(std::uint64_t ticket) noexcept override { inner_->abandon(ticket); }
   void kill() noexcept override { inner_->kill(); }
+  bool can_kill_waits() const override { return inner_->can_kill_waits(); }
   bool is_forked() const override { return inner_->is_forked(); }
   void close_in_child() noexcept override { inner_->close_in_child(); }
 

@@ -90,6 +90,7 @@ class TcpCommunicator final : public Communicator {
   void kill() noexcept override {
     if (!is_forked()) world_->kill(text_of("rank ", world_->rank(), " abandoned an exchange"));
   }
+  bool can_kill_waits() const override { return true; }
   bool is_forked() const override { return world_->is_forked(); }
   void close_in_child() noexcept override { world_->close_in_child(); }
 

@@ -63,6 +63,7 @@ class ThreadCommunicator final : public Communicator {
   void kill() noexcept override {
     if (!is_forked()) world_->kill(rank_, "rank " + std::to_string(rank_) + " abandoned an exchange");
   }
+  bool can_kill_waits() const override { return true; }
   bool is_forked() const override { return world_->is_forked(); }
 
  private:

@@ -88,10 +88,12 @@ BucketedReducer::BucketedReducer(Communicator& comm, const std::vector<std::uint
 }
 
 BucketedReducer::~BucketedReducer() {
-  if (worker_->is_forked())
+  if (worker_->is_forked()) {
     leak(std::move(worker_));
-  else if (!worker_->stop())
-    comm_.kill();
+    return;
+  }
+  if (worker_->is_busy() && comm_.can_kill_waits()) comm_.kill();  // otherwise its exchange ends by the timeout
+  if (!worker_->stop()) comm_.kill();
 }
 
 std::size_t BucketedReducer::exchanged() const { return worker_->done(); }

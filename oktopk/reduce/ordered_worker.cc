@@ -38,6 +38,11 @@ std::size_t OrderedWorker::done() const {
   return done_;
 }
 
+bool OrderedWorker::is_busy() const {
+  const std::lock_guard lock(mutex_);
+  return !is_over();
+}
+
 bool OrderedWorker::stop() noexcept {
   {
     const std::lock_guard lock(mutex_);

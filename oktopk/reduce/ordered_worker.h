@@ -39,6 +39,8 @@ class OrderedWorker {
 
   // Tasks of this run that came to their end without an exception.
   std::size_t done() const;
+  // Whether a task is under way or awaited.
+  bool is_busy() const;
   // Ends the thread after the task that it is in. Returns whether the run was over.
   bool stop() noexcept;
 

@@ -35,6 +35,7 @@ class PythonCommunicator final : public Communicator {
   void finish(std::uint64_t ticket) override;
   void abandon(std::uint64_t ticket) noexcept override;
   void kill() noexcept override;
+  bool can_kill_waits() const override { return native_.has_value(); }
   bool is_forked() const override { return mark_.is_forked(); }
 
   nanobind::handle python_transport() const { return transport_; }

@@ -221,6 +221,29 @@ TEST(BucketedReducerFailure, destruction_of_an_exchanged_step_harms_nobody) {
   });
 }
 
+// The exchange in flight would wait for rank 0 until the timeout.
+TEST(BucketedReducerFailure, destruction_in_flight_waits_for_nobody) {
+  for (const std::string_view transport : kTransports) {
+    std::atomic<bool> is_destroyed = false;
+    run_world(transport, 2, [&](Communicator& comm) {
+      BucketedReducer other(comm, kTensors, preset_options("topka", 30), kSize);
+      if (comm.rank() == 0) {
+        while (!is_destroyed) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        EXPECT_THROW(other.step(gradient_of(comm, 0)), CommError);
+        return;
+      }
+      const auto gradient = gradient_of(comm, 0);
+      auto bucketed = std::make_unique<BucketedReducer>(comm, kTensors, preset_options("topka", 30), kSize);
+      bucketed->begin(gradient);
+      for (std::size_t t = 0; t < kTensors.size(); ++t) bucketed->ready(t);
+      const auto begin = std::chrono::steady_clock::now();
+      bucketed.reset();
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, kTestTimeout / 2);
+      is_destroyed = true;
+    });
+  }
+}
+
 // The thread that exchanges is not there: neither a step nor the destructor may wait for it.
 TEST(BucketedReducerFailure, child_of_fork_is_refused) {
   run_world("threads", 2, [&](Communicator& comm) {
