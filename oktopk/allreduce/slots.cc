@@ -130,6 +130,7 @@ void Slots::send(const SlotStep& now, const Step& step, Outcome& out) {
     append_indices(q, rest_, out.returned);
     append_indices(q, writer_.unfit(), out.held);
   }
+  all_.resize(mine_.size());
   alltoall(step.comm, std::as_bytes(std::span(mine_)), std::as_writable_bytes(std::span(all_)), work_);
 }
 

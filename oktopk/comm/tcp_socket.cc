@@ -55,7 +55,6 @@ Addresses resolve(const Endpoint& endpoint, int type, bool listens) {
   return {found, &freeaddrinfo};
 }
 
-
 void set_option(int fd, int level, int option) {
   const int on = 1;
   setsockopt(fd, level, option, &on, sizeof on);
