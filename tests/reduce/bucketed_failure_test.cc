@@ -249,12 +249,13 @@ TEST(BucketedReducerFailure, child_of_fork_is_refused) {
   run_world("threads", 2, [&](Communicator& comm) {
     auto bucketed = std::make_unique<BucketedReducer>(comm, kTensors, preset_options("topka", 30), kSize);
     bucketed->step(gradient_of(comm, 0));
-    if (comm.rank() == 1)
+    if (comm.rank() == 1) {
       EXPECT_TRUE(holds_in_child([&] {
         const std::string message = message_of([&] { bucketed->step(gradient_of(comm, 1)); });
         bucketed.reset();
         return message.find("this process was forked from rank 1") != std::string::npos;
       }));
+    }
     bucketed->step(gradient_of(comm, 1));
   });
 }
