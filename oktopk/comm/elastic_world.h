@@ -2,7 +2,8 @@
 // A job whose ranks change: members fail, leave and join. A member has one communicator at a time, for one epoch. When
 // it fails, or when somebody waits to join, all members that live call regroup(): the membership of the next epoch is
 // decided once, by an arbiter outside of the ranks, and everyone gets the same answer. A member that the arbiter has
-// given up (paused for too long, cut off) learns it from a CommError and can only join anew, under a new id.
+// given up (paused for too long, cut off) learns it from a CommError and can only join anew, under a new id. A member
+// whose connection to the arbiter breaks, or whose arbiter is gone or stopped, trains on and comes back to it.
 //
 // Steps (reduce/elastic_reducer.h): a member votes for a step when its exchange is complete, and commits it when it
 // knows that all have voted. If the agreement itself breaks, some members may have committed and others not. Members
@@ -12,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "oktopk/comm/communicator.h"
@@ -28,6 +30,8 @@ struct Membership {
   std::vector<MemberId> lost;    // were in the last epoch and are not in this one
   std::vector<MemberId> joined;  // are new in this one; all of them in the first epoch
   std::uint64_t committed = 0;   // the largest number that a member brought to regroup()
+  std::uint64_t run = 0;         // a random number: all epochs from one start of the job on have the same
+  MemberId last_id = 0;          // the largest id that was given in this run
 };
 
 class ElasticWorld {
@@ -44,8 +48,12 @@ class ElasticWorld {
   // then at its end.
   virtual const Membership& regroup(std::uint64_t committed) = 0;
 
-  // Whether somebody waits to join. Local, without messages between the ranks; may differ from rank to rank.
+  // Whether somebody waits to join, as far as this member has heard. Local, and never waits; may differ from rank to
+  // rank.
   virtual bool has_joiners() = 0;
+
+  // What a person should know and no call reports, since the last call: the arbiter cannot be reached, or can again.
+  virtual std::vector<std::string> take_notes() { return {}; }
 
   // This member goes for good, and nobody needs its word any more: the arbiter waits for it no longer. Local. No other
   // call may follow.
@@ -58,8 +66,8 @@ class ElasticWorld {
   virtual void close_in_child() noexcept {}
 };
 
-// A job over TCP. The arbiter is a RendezvousServer outside of the ranks: `oktopk run` serves one. Members keep a
-// connection to it; when that breaks, the member is lost.
+// A job over TCP. The arbiter is a RendezvousServer outside of the ranks: `oktopk run` serves one. A thread of each
+// member keeps in touch with it, so that no step waits for the arbiter (decision 0031).
 struct TcpElasticOptions {
   // rendezvous is host:port of the server. rank, size, store and epoch are not read.
   TcpOptions tcp;

@@ -1,128 +1,181 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decides who is in the next epoch of a job whose ranks change (elastic_world.h). It has no sockets and no clock of its
-// own: RendezvousServer tells it who joined, who reported and whose connection broke, and asks whether a decision is
-// due. A decision is due when every member of the epoch has reported or is lost, or when the grace since the first
-// report is over; members that have not reported then are lost for good. All candidates that wait come in.
+// own: RendezvousServer passes on what members say and whose connection broke, and asks whether a decision is due.
+//
+// A member is known by a token, a random number of its own. Its word says all that it knows: its epoch, what it wants,
+// what it has committed. So a word may be repeated, over any connection, and a member that has not got an answer asks
+// again. A broken connection is no loss: the member may come back at any time before the next epoch is decided.
+//
+// An epoch is decided when each member has asked for it, has left, or is waited for no longer: `grace` long since one
+// of them asked, and, where its connection broke, `reattach` long since then. All candidates come in. A new job begins
+// when all members have left, or are away for longer than `grace`.
+//
+// A new arbiter in the place of one that died learns the epoch from its state (ArbiterState), or adopts it from the
+// first member that comes, and waits for the others for `grace`. It starts no job before `settle` is over, in which
+// members that live find it; a job that it started all the same gives way to the older one within `grace`.
 // COST: O(members) per call.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "oktopk/base/error.h"
 #include "oktopk/comm/elastic_world.h"
 
 namespace oktopk {
+
+struct MemberWord {
+  enum class Want : char {
+    attach = 'a',   // nothing: it is here
+    regroup = 'r',  // the next epoch; of a candidate: the first one with it
+    leave = 'l',    // it goes, for good
+  };
+  Want want = Want::attach;
+  std::uint64_t token = 0;  // not 0
+  MemberId id = 0;          // 0: a candidate
+  std::uint64_t committed = 0;
+  std::uint64_t least = 1;  // of a candidate: members of the first epoch
+  Membership last = {};     // that this member is in
+};
+std::string write_word(const MemberWord& word);
+MemberWord read_word(const std::string& text);  // CommError if the text is none
+
+struct ArbiterAnswer {
+  enum class Kind { wait, membership, refused };
+  Kind kind = Kind::wait;
+  MemberId id = 0;             // of the member
+  Membership membership = {};  // the epoch that it is in now
+  std::string why = {};        // why it waits or is refused
+  std::size_t candidates = 0;  // that wait to come in
+};
+
+// A member's side: what it says next, and what it has heard. Without threads and sockets, as the arbiter.
+class MemberSide {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  explicit MemberSide(MemberWord first) : word_(std::move(first)) {}
+
+  // Asks for the next epoch; of a candidate: the first one with it.
+  void want_epoch(std::uint64_t committed);
+  const MemberWord& word() const { return word_; }
+  bool waits() const { return word_.want == MemberWord::Want::regroup && refusal_.empty(); }
+
+  // The answer to a word that this member said.
+  void hear(const MemberWord& word, const ArbiterAnswer& answer, Time now);
+  // There was no answer, or no connection.
+  void miss(const std::string& why, Time now);
+
+  const std::string& refusal() const { return refusal_; }  // why this member was given up; empty: it was not
+  // Why there is no epoch yet, for an error.
+  std::string why_it_waits() const;
+  bool was_ever_heard() const { return heard_.has_value(); }
+  // Whether somebody waited to come in when the arbiter last answered, if that is not long ago: a step that regroups
+  // waits for the arbiter.
+  bool has_joiners(Time now) const;
+  // What a person should know; at most kMostNotes since the last call.
+  std::vector<std::string> take_notes();
+
+ private:
+  static constexpr std::size_t kMostNotes = 16;
+  void note(std::string text);
+
+  MemberWord word_;
+  std::optional<Time> heard_;    // the last answer
+  std::optional<Time> missing_;  // since then, the arbiter has not answered
+  std::string trouble_;          // the reason
+  std::string why_;              // this member waits
+  std::string refusal_;
+  std::size_t joiners_ = 0;
+  std::vector<std::string> notes_;
+};
+
+// What an arbiter must know to go on where another one ended.
+struct ArbiterState {
+  Membership present;
+  std::map<MemberId, std::uint64_t> tokens;  // of its members that have not left; 0: not heard of yet
+};
+std::string write_state(const ArbiterState& state);
+ArbiterState read_arbiter_state(const std::string& text);  // CommError if the text is none
+
+struct ArbiterOptions {
+  Communicator::Duration grace = std::chrono::seconds(30);    // for silent members, since one asked for the next epoch
+  Communicator::Duration reattach = std::chrono::seconds(2);  // for those whose connection broke, since then
+  Communicator::Duration settle = std::chrono::seconds(1);    // before a first epoch
+  std::function<std::uint64_t()> random = {};                 // names runs
+  std::function<void(const std::string&)> log = {};           // what happens to members; may be empty
+};
 
 class Arbiter {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  explicit Arbiter(Communicator::Duration grace) : grace_(grace) {}
+  Arbiter(ArbiterOptions options, Time now, const ArbiterState& state = {});
 
-  // A new candidate. The first epoch begins with at least as many members as any candidate wants.
-  MemberId join(std::uint64_t least) {
-    least_ = std::max(least_, least);
-    candidates_.push_back(++last_id_);
-    return last_id_;
-  }
+  // A member or a candidate says this over a connection that stands. An answer `wait` may change with the next
+  // decision: the word is then to be repeated.
+  ArbiterAnswer hear(const MemberWord& word, Time now);
+  // Its connection broke.
+  void detach(std::uint64_t token, Time now);
+  // Whether a new epoch began.
+  bool decide(Time now);
+  // The arbiter itself stood still for so long, and heard nobody.
+  void slept(Communicator::Duration time);
 
-  // The member asks for the next epoch. False if it is not a member of the present one.
-  bool report(MemberId id, std::uint64_t committed, Time now) {
-    const auto at = members_.find(id);
-    if (at == members_.end()) return false;
-    at->second = {.has_reported = true, .committed = committed};
-    if (!first_report_.has_value()) first_report_ = now;
-    return true;
-  }
-
-  // The connection of a member or a candidate broke.
-  void lose(MemberId id) {
-    std::erase(candidates_, id);
-    if (members_.erase(id) > 0) lost_.push_back(id);
-  }
-
-  std::size_t candidates() const { return candidates_.size(); }
-  // Why a candidate that gave up was not let in.
-  std::string why_it_waits() const {
-    if (!members_.empty()) return text_of("the job has ", members_.size(), " members, who let others in after a step");
-    return text_of(epoch_ == 0 ? "the first epoch" : "all members have gone, and a new start", " needs ", least_,
-                   " members; beside this one there are ", candidates_.size());
-  }
-
-  // The next epoch, if it is due.
-  std::optional<Membership> decide(Time now) {
-    if (!is_due(now)) return std::nullopt;
-    Membership next{.epoch = ++epoch_, .joined = std::exchange(candidates_, {})};
-    for (const auto& [id, member] : members_) {
-      (member.has_reported ? next.ids : lost_).push_back(id);
-      if (member.has_reported) next.committed = std::max(next.committed, member.committed);
-    }
-    next.lost = std::exchange(lost_, {});
-    std::ranges::sort(next.lost);
-    next.ids.insert(next.ids.end(), next.joined.begin(), next.joined.end());
-    std::ranges::sort(next.ids);
-    members_.clear();
-    for (const MemberId id : next.ids) members_[id] = {};
-    first_report_.reset();
-    return next;
-  }
+  std::size_t candidates() const;  // that can come in
+  // Why the members that wait do so.
+  std::string why_it_waits() const;
+  const Membership& present() const { return present_; }
+  ArbiterState state() const;
 
  private:
   struct Member {
+    std::uint64_t token = 0;
+    bool has_left = false;
     bool has_reported = false;
     std::uint64_t committed = 0;
+    bool was_heard = false;          // by this arbiter
+    std::optional<Time> away_since;  // its connection broke, or it has not come to this arbiter yet
+  };
+  struct Candidate {
+    std::uint64_t token = 0;
+    std::optional<Time> away_since;
   };
 
-  bool is_due(Time now) const {
-    if (members_.empty()) return !candidates_.empty() && candidates_.size() >= least_;
-    const auto has_reported = [](const auto& member) { return member.second.has_reported; };
-    if (std::ranges::all_of(members_, has_reported)) return true;
-    return first_report_.has_value() && now - *first_report_ >= grace_;
+  ArbiterAnswer hear_candidate(const MemberWord& word);
+  ArbiterAnswer hear_member(const MemberWord& word, Time now);
+  ArbiterAnswer admit(MemberId id) const { return {ArbiterAnswer::Kind::membership, id, present_, {}, candidates()}; }
+  ArbiterAnswer make_wait() const { return {.why = why_it_waits(), .candidates = candidates()}; }
+  bool is_behind(const Membership& other, Time now) const;
+  void adopt(const Membership& other, Time now);
+  bool is_due(Time now) const;
+  Communicator::Duration patience_with(const Member& member) const;
+  bool is_gone(const Member& member, Time now, Communicator::Duration patience) const;
+  bool is_gone(const Member& member, Time now) const { return is_gone(member, now, patience_with(member)); }
+  bool job_is_over(Time now) const;
+  void begin_epoch(std::vector<MemberId> stay);
+  void log(const std::string& text) const {
+    if (options_.log) options_.log(text);
   }
 
-  const Communicator::Duration grace_;
-  std::uint64_t epoch_ = 0;
-  MemberId last_id_ = 0;
+  ArbiterOptions options_;
+  Time start_;
+  bool may_give_way_ = false;  // it started the present run, and might have missed an older one
+  Membership present_;
+  std::map<MemberId, Member> members_;  // of the present epoch
+  std::vector<Candidate> candidates_;   // first come, first numbered
   std::uint64_t least_ = 1;
-  std::map<MemberId, Member> members_;  // of the present epoch, as far as they live
-  std::vector<MemberId> lost_;          // since the present epoch began
-  std::vector<MemberId> candidates_;
   std::optional<Time> first_report_;
 };
 
 // A membership as text, for a reply of the server.
-inline std::string write_membership(const Membership& membership) {
-  std::string text = text_of(membership.epoch, " ", membership.committed);
-  for (const auto* list : {&membership.ids, &membership.lost, &membership.joined}) {
-    text += text_of(" ", list->size());
-    for (const MemberId id : *list) text += text_of(" ", id);
-  }
-  return text;
-}
-
+std::string write_membership(const Membership& membership);
 // CommError if the text is none.
-inline Membership read_membership(const std::string& text) {
-  constexpr std::size_t kMostMembers = 65536;
-  std::istringstream in(text);
-  Membership membership;
-  in >> membership.epoch >> membership.committed;
-  for (auto* list : {&membership.ids, &membership.lost, &membership.joined}) {
-    std::size_t size = 0;
-    in >> size;
-    if (!in || size > kMostMembers) fail<CommError>("rendezvous: a membership that cannot be read: ", text);
-    list->resize(size);
-    for (MemberId& id : *list) in >> id;
-  }
-  if (!in || membership.ids.empty()) fail<CommError>("rendezvous: a membership that cannot be read: ", text);
-  return membership;
-}
+Membership read_membership(const std::string& text);
 
 }  // namespace oktopk

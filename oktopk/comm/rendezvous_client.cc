@@ -17,28 +17,17 @@ constexpr auto kAskPause = std::chrono::milliseconds(20);
 
 }  // namespace
 
-RendezvousClient::RendezvousClient(const ServerStoreOptions& options) : options_(options) {
-  target_.endpoint = parse_endpoint(options.address);
-}
-
-Deadline RendezvousClient::deadline_after(Communicator::Duration wait) const {
-  return std::chrono::steady_clock::now() + std::min(wait, kLongestTimeout) +
-         std::min(options_.patience, kLongestTimeout);
-}
-
-RendezvousRequest RendezvousClient::ask_once(const RendezvousRequest& request, Communicator::Duration wait) {
-  const std::lock_guard lock(mutex_);
-  try {
-    return ask_by(request, deadline_after(wait));
-  } catch (const CommError& error) {
-    stream_.reset();
-    fail<CommError>("the rendezvous at ", options_.address, ": ", error.what());
-  }
+std::unique_ptr<TcpStream> connect_to_server(const ServerStoreOptions& options, Deadline deadline) {
+  const TcpTarget target{parse_endpoint(options.address)};
+  const TcpIdentity mine{
+      .secret = options.secret, .job = options.job, .purpose = TcpPurpose::store, .encrypt = options.encrypt};
+  return std::make_unique<TcpStream>(connect_session(target, mine, deadline));
 }
 
 RendezvousRequest RendezvousClient::ask(const RendezvousRequest& request, Communicator::Duration wait) {
   const std::lock_guard lock(mutex_);
-  const Deadline deadline = deadline_after(wait);
+  const Deadline deadline =
+      std::chrono::steady_clock::now() + std::min(wait, kLongestTimeout) + std::min(options_.patience, kLongestTimeout);
   while (true) {
     try {
       return ask_by(request, deadline);
@@ -51,18 +40,9 @@ RendezvousRequest RendezvousClient::ask(const RendezvousRequest& request, Commun
   }
 }
 
-void RendezvousClient::close() {
-  const std::lock_guard lock(mutex_);
-  stream_.reset();
-}
-
 RendezvousRequest RendezvousClient::ask_by(const RendezvousRequest& request, Deadline deadline) {
-  if (stream_ == nullptr) {
-    const TcpIdentity mine{
-        .secret = options_.secret, .job = options_.job, .purpose = TcpPurpose::store, .encrypt = options_.encrypt};
-    const Deadline soon = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-    stream_ = std::make_unique<TcpStream>(connect_session(target_, mine, std::min(deadline, soon)));
-  }
+  const Deadline soon = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  if (stream_ == nullptr) stream_ = connect_to_server(options_, std::min(deadline, soon));
   stream_->write_fully(write_request(request), deadline);
   std::array<std::byte, kRequestLengthBytes> length{};
   stream_->read_fully(length, deadline);

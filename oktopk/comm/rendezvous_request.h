@@ -23,10 +23,9 @@ enum class RequestKind : std::uint8_t {
   done = 'd',
   value = 'v',
   nothing = 'n',
-  join = 'j',        // number: least members of the first epoch; reply: membership, when it is decided
-  report = 'r',      // number: committed steps; reply: membership, or refused
-  candidates = 'c',  // reply: candidates, with their number; value: why they wait
-  membership = 'm',  // number: the id of the member; value: write_membership()
+  member = 'm',      // value: write_word(); reply: wait, membership or refused
+  wait = 'w',        // number: candidates; value: why
+  membership = 'e',  // number: the id of the member; value: write_membership()
   refused = 'x',     // value: why
 };
 

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The server of a rendezvous: one thread that never waits for a client. Keys and values live in memory, up to
 // kMostStoreBytes in all.
+#include <fcntl.h>
 #include <poll.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -13,6 +20,7 @@
 #include "oktopk/base/process_mark.h"
 #include "oktopk/comm/rendezvous_arbiter.h"
 #include "oktopk/comm/rendezvous_request.h"
+#include "oktopk/comm/tcp_crypto.h"
 #include "oktopk/comm/tcp_listener.h"
 #include "oktopk/comm/tcp_stream.h"
 #include "oktopk/comm/transport_support.h"
@@ -25,6 +33,20 @@ using ServerClock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostStoreBytes = std::size_t{64} << 20;
 constexpr std::size_t kMostClients = 8192;
+// The longest that the server waits for events. Half a handshake is dropped at its deadline, without an event.
+constexpr auto kTurn = std::chrono::milliseconds(250);
+// A turn that took so much longer: this process was stopped.
+constexpr auto kStall = std::chrono::seconds(1);
+// Before the arbiter starts a job: members of an older one find it in that time (rendezvous_member.cc).
+constexpr auto kSettle = std::chrono::seconds(1);
+// How long a member that waits gets no answer: it then asks again, and knows that the server is there.
+constexpr auto kHold = std::chrono::milliseconds(200);
+
+std::uint64_t random_number() {
+  std::uint64_t number = 0;
+  fill_random(std::as_writable_bytes(std::span(&number, 1)));
+  return number;
+}
 
 }  // namespace
 
@@ -70,9 +92,10 @@ class StoreClient {
   // The key that the client waits for; empty if none.
   std::string wanted;
   Deadline deadline;
-  // The member of an elastic job, and whether it waits for an epoch.
-  MemberId member = 0;
-  bool waits_for_epoch = false;
+  // The member of an elastic job; 0: none. Its word, where it waits for the answer.
+  std::uint64_t token = 0;
+  std::optional<MemberWord> word;
+  Deadline hold;
 
  private:
   bool fill() {
@@ -91,6 +114,44 @@ class StoreClient {
   bool wants_write_ = false;
 };
 
+// The state of an arbiter in a file, which is replaced as a whole.
+class ArbiterFile {
+ public:
+  explicit ArbiterFile(std::string path) : path_(std::move(path)) {}
+
+  // Nothing where there is no file. UsageError if it cannot be read.
+  ArbiterState read() {
+    std::ifstream in(path_, std::ios::binary);
+    if (path_.empty() || !in) return {};
+    saved_ = std::string(std::istreambuf_iterator<char>(in), {});
+    try {
+      return read_arbiter_state(saved_);
+    } catch (const CommError& error) {
+      fail<UsageError>("rendezvous: the state in ", path_, " cannot be used: ", error.what());
+    }
+  }
+
+  // CommError when it cannot be written.
+  void write(const ArbiterState& state) {
+    if (path_.empty()) return;
+    std::string text = write_state(state);
+    if (text == saved_) return;
+    const std::string draft = path_ + ".new";
+    const int fd = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    std::FILE* const file = fd < 0 ? nullptr : ::fdopen(fd, "wb");
+    bool is_written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+    is_written = is_written && std::fflush(file) == 0 && ::fsync(fileno(file)) == 0;
+    if (file != nullptr && std::fclose(file) != 0) is_written = false;
+    if (!is_written || std::rename(draft.c_str(), path_.c_str()) != 0)
+      fail<CommError>("the state cannot be written to ", path_, ": ", std::generic_category().message(errno));
+    saved_ = std::move(text);
+  }
+
+ private:
+  const std::string path_;
+  std::string saved_;
+};
+
 class RendezvousServer::Service {
  public:
   explicit Service(const RendezvousServerOptions& options)
@@ -101,7 +162,10 @@ class RendezvousServer::Service {
                    .encrypt = options.encrypt,
                    .host = host_identity()},
                   refusals_),
-        arbiter_(options.grace),
+        log_(options.log),
+        file_(options.state),
+        arbiter_({options.grace, options.reattach, kSettle, random_number, options.log}, ServerClock::now(),
+                 file_.read()),
         address_(Endpoint{parse_endpoint(options.listen).host, local_port(listener_.socket())}.text()) {
     thread_ = std::thread([this] { run(); });
   }
@@ -122,7 +186,10 @@ class RendezvousServer::Service {
  private:
   void run() {
     std::vector<pollfd> entries;
+    auto turned = ServerClock::now();
     while (true) {
+      const auto turn = std::exchange(turned, ServerClock::now());
+      if (turned - turn > kTurn + kStall) arbiter_.slept(turned - turn);
       entries.assign(1, {stop_.fd(), POLLIN, 0});
       listener_.add_to(entries);
       for (const auto& client : clients_) entries.push_back(client->entry());
@@ -136,38 +203,48 @@ class RendezvousServer::Service {
       }
       serve_all();
       serve_all();  // once more: a client that was served first may wait for a key that a later one wrote
-      publish();
+      if (arbiter_.decide(ServerClock::now())) answer_all();
+      save();
     }
   }
 
   void serve_all() {
     std::erase_if(clients_, [&](const auto& client) {
       if (serve(*client)) return false;
-      if (client->member != 0) arbiter_.lose(client->member);
+      if (client->token != 0) arbiter_.detach(client->token, ServerClock::now());
       return true;
     });
   }
 
-  // Tells the members of the next epoch, if it is decided.
-  void publish() {
-    const std::optional<Membership> next = arbiter_.decide(ServerClock::now());
-    if (!next.has_value()) return;
-    const std::string text = write_membership(*next);
+  // Tells the members of the next epoch, which is in the file by then.
+  void answer_all() {
+    save();
     for (const auto& client : clients_) {
-      if (!std::exchange(client->waits_for_epoch, false)) continue;
       try {
-        client->reply({.kind = RequestKind::membership, .number = client->member, .value = text});
+        look_for_answer(*client);
       } catch (const CommError& error) {
         listener_.refuse(client->address(), error.what());  // the next serve() finds the same
       }
     }
   }
 
-  // At least four times a second: half a handshake is dropped at its deadline, without an event.
+  // What cannot be written is said once.
+  void save() {
+    try {
+      file_.write(arbiter_.state());
+      save_trouble_.clear();
+    } catch (const CommError& error) {
+      if (log_ && save_trouble_ != error.what()) log_(error.what());
+      save_trouble_ = error.what();
+    }
+  }
+
   Deadline next_deadline() const {
-    Deadline next = ServerClock::now() + std::chrono::milliseconds(250);
-    for (const auto& client : clients_)
+    Deadline next = ServerClock::now() + kTurn;
+    for (const auto& client : clients_) {
       if (!client->wanted.empty()) next = std::min(next, client->deadline);
+      if (client->word.has_value()) next = std::min(next, client->hold);
+    }
     return next;
   }
 
@@ -178,6 +255,7 @@ class RendezvousServer::Service {
       RendezvousRequest request;
       while (client.read(request)) obey(client, request);
       look_for_wanted(client);
+      if (client.word.has_value() && ServerClock::now() >= client.hold) look_for_answer(client);
       return true;
     } catch (const CommError& error) {
       if (std::string_view(error.what()) != "closed the connection") listener_.refuse(client.address(), error.what());
@@ -190,11 +268,7 @@ class RendezvousServer::Service {
       set(request);
       return client.reply({.kind = RequestKind::done});
     }
-    if (request.kind == RequestKind::join) return join(client, request);
-    if (request.kind == RequestKind::report) return report(client, request);
-    if (request.kind == RequestKind::candidates)
-      return client.reply(
-          {.kind = RequestKind::candidates, .number = arbiter_.candidates(), .value = arbiter_.why_it_waits()});
+    if (request.kind == RequestKind::member) return hear(client, read_word(request.value));
     if (request.kind != RequestKind::get || !client.wanted.empty() || request.key.empty())
       fail<CommError>("sent a request that there is not");
     const auto most = static_cast<std::uint64_t>(in_seconds(kLongestTimeout) * 1000);
@@ -203,16 +277,31 @@ class RendezvousServer::Service {
     look_for_wanted(client);
   }
 
-  void join(StoreClient& client, const RendezvousRequest& request) {
-    if (client.member != 0) fail<CommError>("joined twice");
-    client.member = arbiter_.join(request.number);
-    client.waits_for_epoch = true;
+  // A member has one connection: a new one takes the place of the one before.
+  void hear(StoreClient& client, MemberWord word) {
+    for (const auto& other : clients_)
+      if (other->token == word.token && other.get() != &client) {
+        other->token = 0;
+        other->word.reset();
+      }
+    client.token = word.token;
+    client.hold = ServerClock::now() + (word.want == MemberWord::Want::regroup ? kHold : kTurn * 0);
+    client.word = std::move(word);
+    look_for_answer(client);
   }
 
-  void report(StoreClient& client, const RendezvousRequest& request) {
-    client.waits_for_epoch = arbiter_.report(client.member, request.number, ServerClock::now());
-    if (client.waits_for_epoch) return;
-    client.reply({.kind = RequestKind::refused, .value = "it was given up, and can only join anew"});
+  void look_for_answer(StoreClient& client) {
+    if (!client.word.has_value()) return;
+    const auto now = ServerClock::now();
+    ArbiterAnswer answer = arbiter_.hear(*client.word, now);
+    if (answer.kind == ArbiterAnswer::Kind::wait && now < client.hold) return;
+    if (std::exchange(client.word, {})->want == MemberWord::Want::leave) client.token = 0;
+    if (answer.kind == ArbiterAnswer::Kind::membership)
+      return client.reply(
+          {.kind = RequestKind::membership, .number = answer.id, .value = write_membership(answer.membership)});
+    if (answer.kind == ArbiterAnswer::Kind::refused)
+      return client.reply({.kind = RequestKind::refused, .value = std::move(answer.why)});
+    client.reply({.kind = RequestKind::wait, .number = answer.candidates, .value = std::move(answer.why)});
   }
 
   void set(RendezvousRequest& request) {
@@ -235,6 +324,9 @@ class RendezvousServer::Service {
   const ProcessMark mark_;
   const std::shared_ptr<RefusalLog> refusals_ = std::make_shared<RefusalLog>();
   TcpListener listener_;
+  const std::function<void(const std::string&)> log_;
+  ArbiterFile file_;
+  std::string save_trouble_;
   Arbiter arbiter_;
   const std::string address_;
   WakePipe stop_;

@@ -8,99 +8,72 @@
 #include <vector>
 
 #include "oktopk/base/error.h"
-#include "oktopk/comm/rendezvous_arbiter.h"
-#include "oktopk/comm/rendezvous_client.h"
+#include "oktopk/base/process_mark.h"
+#include "oktopk/comm/rendezvous_member.h"
 
 namespace oktopk {
 namespace {
 
 class TcpElasticWorld final : public ElasticWorld {
  public:
-  explicit TcpElasticWorld(const TcpElasticOptions& options)
-      : options_(options.tcp),
-        arbiter_({options_.rendezvous, options_.secret, options_.job, options_.encrypt, options_.join_timeout}) {
+  explicit TcpElasticWorld(const TcpElasticOptions& options) : options_(options.tcp) {
     require(options.least >= 1, "tcp: least = ", options.least, ", must be at least 1");
-    const auto least = static_cast<std::uint64_t>(options.least);
-    enter(join(least), 0);
+    link_ = std::make_unique<MemberLink>(MemberLink::Options{
+        .server = {options_.rendezvous, options_.secret, options_.job, options_.encrypt, options_.join_timeout},
+        .least = static_cast<std::uint64_t>(options.least),
+        .look = options_.look,
+        .expel = [this] { kill_exchanges(); }});
+    enter(0);
+  }
+  ~TcpElasticWorld() override {
+    if (!mark_.is_forked()) return;
+    link_->close_in_child();
+    leak(std::move(link_));
   }
 
   Communicator& comm() override { return *comm_; }
   const Membership& membership() const override { return membership_; }
 
   const Membership& regroup(std::uint64_t committed) override {
-    if (is_killed()) fail<CommError>("tcp: this member was closed");
-    enter(report(committed), committed);
+    if (mark_.is_forked()) fail<UsageError>("tcp: this process was forked from a member, and is none itself");
+    enter(committed);
     return membership_;
   }
 
-  // The arbiter sees the connection end.
-  void leave() override { arbiter_.close(); }
+  void leave() override { link_->leave(); }
   void kill() noexcept override {
-    const std::lock_guard lock(mutex_);
-    is_killed_ = true;
-    if (comm_ != nullptr) comm_->kill();
+    link_->kill();
+    kill_exchanges();
   }
   void close_in_child() noexcept override {
     if (comm_ != nullptr) comm_->close_in_child();
-    arbiter_.close_in_child();
+    link_->close_in_child();
   }
 
-  // An arbiter that cannot be reached has no news; regroup() says so.
-  bool has_joiners() override {
-    try {
-      return arbiter_.ask_once({.kind = RequestKind::candidates}, {}).number > 0;
-    } catch (const CommError&) {
-      return false;
-    }
-  }
+  bool has_joiners() override { return link_->has_joiners(); }
+  std::vector<std::string> take_notes() override { return link_->take_notes(); }
 
  private:
-  RendezvousRequest join(std::uint64_t least) {
-    try {
-      return arbiter_.ask_once({.kind = RequestKind::join, .number = least}, {});
-    } catch (const CommError& error) {
-      fail<CommError>(error.what(), find_reason());
-    }
-  }
-
-  // Why nobody has let this member in, as far as the arbiter can tell; it does not wait there any more.
-  std::string find_reason() {
-    try {
-      return "; " + arbiter_.ask_once({.kind = RequestKind::candidates}, {}).value;
-    } catch (const CommError&) {
-      return {};  // it cannot be reached
-    }
-  }
-
-  RendezvousRequest report(std::uint64_t committed) {
-    return arbiter_.ask_once({.kind = RequestKind::report, .number = committed}, {});
-  }
-
-  // Makes the communicator of the epoch that the arbiter decided. A member that died since then is a reason to ask
+  // Makes the communicator of the epoch that the arbiter decides. A member that died since then is a reason to ask
   // again.
-  void enter(RendezvousRequest reply, std::uint64_t committed) {
+  void enter(std::uint64_t committed) {
     constexpr int kMostTries = 8;
     for (int tries = 1;; ++tries) {
-      if (is_killed()) fail<CommError>("tcp: this member was closed");
-      take(reply);
+      link_->await_epoch(committed);
+      take(link_->membership());
       try {
         connect();
         return;
       } catch (const CommError&) {
         if (tries == kMostTries) throw;
       }
-      reply = report(committed);
     }
   }
 
-  void take(const RendezvousRequest& reply) {
-    if (reply.kind != RequestKind::membership)
-      fail<CommError>("tcp: this member is not in the next epoch: ", reply.value);
-    Membership next = read_membership(reply.value);
+  void take(Membership next) {
     // An epoch that did not come about: its changes count as changes of this one.
     if (!is_connected_ && membership_.epoch > 0) merge(next);
     membership_ = std::move(next);
-    id_ = reply.number;
   }
 
   void merge(Membership& next) const {
@@ -121,22 +94,25 @@ class TcpElasticWorld final : public ElasticWorld {
     replace(nullptr);
     TcpOptions options = options_;
     options.size = static_cast<int>(membership_.ids.size());
-    options.rank = static_cast<int>(std::ranges::find(membership_.ids, id_) - membership_.ids.begin());
+    options.rank = static_cast<int>(std::ranges::find(membership_.ids, link_->id()) - membership_.ids.begin());
     options.epoch = membership_.epoch;
     options.store = make_server_store(
         {options_.rendezvous, options_.secret, options_.job, options_.encrypt, options_.join_timeout});
     options.interface =
         options_.interface.empty() ? address_towards(parse_endpoint(options_.rendezvous)) : options_.interface;
-    for (const MemberId id : membership_.ids) options.job += text_of("/", id);  // frames of others do not match
+    options.job += text_of("/", membership_.run);  // frames of others do not match
+    for (const MemberId id : membership_.ids) options.job += text_of("/", id);
     // All of them have been told at once: whoever does not come soon is lost.
     options.join_timeout = std::min(options_.join_timeout, options_.silence);
     replace(make_tcp_world(options));
     is_connected_ = true;
   }
 
-  bool is_killed() {
+  // The exchanges of this epoch and of later ones end.
+  void kill_exchanges() noexcept {
     const std::lock_guard lock(mutex_);
-    return is_killed_;
+    is_killed_ = true;
+    if (comm_ != nullptr) comm_->kill();
   }
 
   void replace(std::unique_ptr<Communicator> next) {
@@ -148,14 +124,14 @@ class TcpElasticWorld final : public ElasticWorld {
     next.reset();  // its goodbye may take a while
   }
 
+  const ProcessMark mark_;
   const TcpOptions options_;
-  RendezvousClient arbiter_;
-  MemberId id_ = 0;
   Membership membership_;
   bool is_connected_ = false;
   std::mutex mutex_;  // guards the pointer, for kill(), and what follows
   std::unique_ptr<Communicator> comm_;
   bool is_killed_ = false;
+  std::unique_ptr<MemberLink> link_;  // ends first: its thread may kill the exchanges
 };
 
 }  // namespace

@@ -128,8 +128,15 @@ struct RendezvousServerOptions {
   std::string secret;
   std::string job;
   bool encrypt = false;
-  // Elastic jobs (elastic_world.h): how long members are waited for once one of them asks for the next epoch.
+  // Elastic jobs (elastic_world.h). How long members are waited for once one of them asks for the next epoch; and, of
+  // these, members whose connection broke, since it did.
   Communicator::Duration grace = std::chrono::seconds(30);
+  Communicator::Duration reattach = std::chrono::seconds(2);
+  // A file for what the arbiter must know to go on exactly after a restart; read at the start, if it is there. Empty:
+  // a new arbiter learns from the members what it can.
+  std::string state;
+  // Told what happens to members, and to the file; called from the server's thread. May be empty.
+  std::function<void(const std::string&)> log;
 };
 class RendezvousServer {
  public:

@@ -45,11 +45,11 @@ TEST(TcpElastic, member_that_is_not_let_in_says_why) {
   };
   const RendezvousServer server({.secret = kTestSecret});
   TcpElasticOptions three = options_at(server, 3);
-  three.tcp.join_timeout = 300ms;
+  three.tcp.join_timeout = 1s;
   expect(error_of_join(three), "the first epoch needs 3 members; beside this one there are 0");
   const RendezvousServer other({.secret = kTestSecret});
   TcpElasticOptions two = options_at(other, 2);
-  two.tcp.join_timeout = 300ms;
+  two.tcp.join_timeout = 1s;
   {
     const auto member = make_tcp_elastic_world(options_at(other, 1));
     expect(error_of_join(two), "the job has 1 members, who let others in after a step");
