@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Members that join, report and get lost in any order, before an Arbiter; and any text as a membership. A decision
-// loses nobody: every member of the last epoch and every candidate is in the next epoch or named as lost.
+// Members that come, ask, leave, lose their connection and repeat old words in any order, before an Arbiter that is
+// started anew now and then; and any text as a membership, a word or a state. A decision loses nobody: every member of
+// the last epoch is in the next one or named as lost, and an answer names an epoch that the member is in.
 #include <algorithm>
+#include <deque>
+#include <memory>
 #include <set>
 #include <string>
 
@@ -12,81 +15,108 @@
 namespace {
 
 using namespace oktopk;
+using namespace std::chrono_literals;
 
 constexpr int kMostActions = 400;
+constexpr std::size_t kMostMembers = 12;
 
-bool are_equal(const Membership& a, const Membership& b) {
-  return a.epoch == b.epoch && a.ids == b.ids && a.lost == b.lost && a.joined == b.joined && a.committed == b.committed;
-}
-
-void read_text(const std::string& text) {
+// A text that can be read is written and read again as the same.
+template <class Read, class Write>
+void read_text(const std::string& text, const Read& read, const Write& write) {
   try {
-    const Membership membership = read_membership(text);
-    fuzz::check(are_equal(read_membership(write_membership(membership)), membership));
+    const auto value = read(text);
+    fuzz::check(write(read(write(value))) == write(value));
   } catch (const CommError&) {
   }
 }
 
 class Job {
  public:
-  explicit Job(fuzz::Input& input) : input_(input) {}
+  explicit Job(fuzz::Input& input) : input_(input) { start({}); }
 
   void act() {
     const unsigned action = input_.take();
-    const MemberId id = input_.take() % (last_ + 2);
-    switch (action % 4) {
-      case 0:
-        last_ = arbiter_.join(input_.take() % 5);
-        fuzz::check(candidates_.insert(last_).second && !members_.contains(last_));
-        break;
-      case 1: {
-        const std::uint64_t committed = input_.take();
-        const bool is_taken = arbiter_.report(id, committed, now_);
-        fuzz::check(is_taken == members_.contains(id));
-        break;
-      }
-      case 2:
-        arbiter_.lose(id);
-        candidates_.erase(id);
-        if (members_.erase(id) > 0) lost_.insert(id);
-        break;
-      default:
-        now_ += std::chrono::milliseconds(input_.take() * 10);
-        if (const auto next = arbiter_.decide(now_)) enter(*next);
-    }
-    fuzz::check(arbiter_.candidates() == candidates_.size());
+    if (action % 8 == 0 && sides_.size() < kMostMembers)
+      sides_.emplace_back(MemberWord{.token = 1 + sides_.size(), .least = input_.take() % 4U});
+    if (action % 8 == 1) return restart(action / 8 % 2 == 0);
+    if (action % 8 == 2) return pass_time();
+    if (sides_.empty()) return;
+    MemberSide& side = sides_[input_.take() % sides_.size()];
+    if (action % 8 == 3) return arbiter_->detach(side.word().token, now_);
+    if (action % 8 == 4) return leave(side);
+    if (action % 8 == 5) side.want_epoch(input_.take());
+    if (action % 8 == 6 && !old_.empty()) return repeat(old_[input_.take() % old_.size()]);
+    say(side);
   }
 
  private:
-  void enter(const Membership& next) {
-    const std::set<MemberId> ids(next.ids.begin(), next.ids.end());
-    fuzz::check(next.epoch == ++epoch_ && std::ranges::is_sorted(next.ids) && ids.size() == next.ids.size());
-    fuzz::check(std::set<MemberId>(next.joined.begin(), next.joined.end()) == candidates_);
-    for (const MemberId id : members_)
-      if (!ids.contains(id)) lost_.insert(id);
-    fuzz::check(std::set<MemberId>(next.lost.begin(), next.lost.end()) == lost_ && next.lost.size() == lost_.size());
-    members_.insert(candidates_.begin(), candidates_.end());
-    for (const MemberId id : lost_) members_.erase(id);
-    fuzz::check(members_ == ids);
-    candidates_.clear();
-    lost_.clear();
-    if (!ids.empty()) fuzz::check(are_equal(read_membership(write_membership(next)), next));
+  void start(const ArbiterState& state) {
+    arbiter_ = std::make_unique<Arbiter>(
+        ArbiterOptions{.grace = 1s, .reattach = 200ms, .settle = 100ms, .random = [this] { return ++runs_; }}, now_,
+        state);
+  }
+  void restart(bool has_state) {
+    const ArbiterState state = arbiter_->state();
+    const std::string text = write_state(state);
+    fuzz::check(write_state(read_arbiter_state(text)) == text);
+    start(has_state ? state : ArbiterState{});
+    if (has_state) fuzz::check(write_state(arbiter_->state()) == text);
+  }
+  void pass_time() {
+    const auto time = std::chrono::milliseconds(input_.take() * 10);
+    now_ += time;
+    if (input_.take() % 8 == 0) arbiter_->slept(time);
+    const Membership last = arbiter_->present();
+    if (!arbiter_->decide(now_)) return fuzz::check(arbiter_->present().epoch == last.epoch);
+    check_next(last, arbiter_->present());
+  }
+  static void check_next(const Membership& last, const Membership& next) {
+    const std::set<MemberId> ids(next.ids.begin(), next.ids.end()), lost(next.lost.begin(), next.lost.end());
+    fuzz::check(next.epoch == last.epoch + 1 && !ids.empty());
+    fuzz::check(std::ranges::is_sorted(next.ids) && ids.size() == next.ids.size() && lost.size() == next.lost.size());
+    for (const MemberId id : last.ids) fuzz::check(ids.contains(id) != lost.contains(id));
+    for (const MemberId id : next.joined) fuzz::check(ids.contains(id) && id > last.last_id && id <= next.last_id);
+    fuzz::check(ids.size() + lost.size() == last.ids.size() + next.joined.size());
   }
 
+  ArbiterAnswer hear(const MemberWord& word) {
+    const ArbiterAnswer answer = arbiter_->hear(read_word(write_word(word)), now_);
+    if (answer.kind == ArbiterAnswer::Kind::membership)
+      fuzz::check(std::ranges::binary_search(answer.membership.ids, answer.id));
+    return answer;
+  }
+  void say(MemberSide& side) {
+    if (!side.refusal().empty()) return;
+    const MemberWord word = side.word();
+    old_.push_back(word);
+    side.hear(word, hear(word), now_);
+    fuzz::check(side.word().id == 0 || std::ranges::binary_search(side.word().last.ids, side.word().id));
+  }
+  void leave(MemberSide& side) {
+    MemberWord word = side.word();
+    word.want = MemberWord::Want::leave;
+    hear(word);
+  }
+  void repeat(const MemberWord& word) { hear(word); }
+
   fuzz::Input& input_;
-  Arbiter arbiter_{std::chrono::seconds(1)};
   Arbiter::Time now_;
-  std::uint64_t epoch_ = 0;
-  MemberId last_ = 0;
-  std::set<MemberId> members_, candidates_, lost_;
+  std::uint64_t runs_ = 0;
+  std::unique_ptr<Arbiter> arbiter_;
+  std::deque<MemberSide> sides_;
+  std::deque<MemberWord> old_;
 };
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   fuzz::Input input(data, size);
-  if (input.take() % 4 == 0) {
-    read_text(std::string(reinterpret_cast<const char*>(input.rest().data()), input.rest().size()));
+  const unsigned kind = input.take() % 8;
+  if (kind < 3) {
+    const std::string text(reinterpret_cast<const char*>(input.rest().data()), input.rest().size());
+    if (kind == 0) read_text(text, &read_membership, &write_membership);
+    if (kind == 1) read_text(text, &read_word, &write_word);
+    if (kind == 2) read_text(text, &read_arbiter_state, &write_state);
     return 0;
   }
   Job job(input);

@@ -137,11 +137,20 @@ void write_traces(const Folder& folder) {
 }
 
 void write_arbiters(const Folder& folder) {
-  const Membership membership{.epoch = 3, .ids = {1, 4, 5}, .lost = {2, 3}, .joined = {5}, .committed = 17};
+  const Membership membership{
+      .epoch = 3, .ids = {1, 4, 5}, .lost = {2, 3}, .joined = {5}, .committed = 17, .run = 99, .last_id = 5};
+  const MemberWord word{.want = MemberWord::Want::regroup, .token = 7, .id = 4, .committed = 17, .last = membership};
   folder.write("membership", bytes_of(write_membership(membership)), std::uint8_t{0});
-  // Three join, begin, one is lost, two report, one more joins, decided.
-  const std::string job("\1\0\0\3\0\0\3\0\0\3\3\0\0\2\2\1\1\5\1\3\6\0\0\1\3\0\0", 27);
-  folder.write("job", bytes_of(job));
+  folder.write("word", bytes_of(write_word(word)), std::uint8_t{1});
+  folder.write("state", bytes_of(write_state({membership, {{1, 6}, {4, 7}}})), std::uint8_t{2});
+  // Three come and ask, and time passes; they take their epoch. One is lost, the others ask; the arbiter is started
+  // anew, with its state and without; all say a word.
+  const std::string come("\0\3\0\0\3\1\0\3\2", 9), ask("\5\0\1\5\1\1\5\2\1", 9), time("\2\377\1", 3);
+  const std::string say("\7\0\7\1\7\2", 6), lose("\3\1", 2), repeat("\6\0\0\6\1\3", 6);
+  for (const char restart : {'\1', '\11'})
+    folder.write(restart == '\1' ? "job" : "job_anew",
+                 bytes_of(come + ask + time + say + lose + ask + restart + say + ask + time + repeat + say),
+                 std::uint8_t{3});
 }
 
 void write_handshakes(const Folder& folder) {
@@ -192,16 +201,18 @@ void write_links(const Folder& folder) {
 void write_rendezvous(const Folder& folder) {
   for (const std::uint8_t encrypt : {std::uint8_t{0}, std::uint8_t{4}}) {
     const char* name = encrypt == 0 ? "_plain" : "_encrypted";
-    const std::string set("\20\0\1\1\1\5value", 11), get("\20\1\1\1\1\0", 6), join("\20\2\1\1\0\0", 6),
-        report("\20\3\1\2\0\0", 6), candidates("\20\4\1\0\0\0", 6);
+    const std::string set("\20\0\1\1\1\5value", 11), get("\20\1\1\1\1\0", 6);
+    // A member's word: number, no key, no value; then want, token, id and run.
+    const std::string ask("\20\2\1\1\0\0\0\1\0\0", 10), here("\21\2\1\1\0\0\0\0\0\1\1", 11),
+        leave("\20\2\1\1\0\0\0\2\0\0", 10);
     const auto server = [&](const std::string& what, std::uint8_t clients, const std::string& script) {
       folder.write(what + name, bytes_of(script), static_cast<std::uint8_t>(1 + encrypt), clients);
     };
     server("set_get", 0, set + get);
-    server("elastic", 0, join + report + candidates + report);
-    server("join_twice", 1, join + join);
+    server("elastic", 0, ask + ask + leave + get);
+    server("two_members", 1, here + ask + here + leave);
     server("raw", 2, std::string("\0\3abc\1\4\0\0\0\0", 11) + set);
-    const std::string value = write_membership({.epoch = 1, .ids = {1, 2}, .lost = {}, .joined = {1, 2}});
+    const std::string value = write_membership({.epoch = 1, .ids = {1, 2}, .joined = {1, 2}, .last_id = 2});
     folder.write(text_of("reply", name), write_request({.kind = RequestKind::membership, .number = 2, .value = value}),
                  encrypt);
   }

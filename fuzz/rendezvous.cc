@@ -27,13 +27,24 @@ constexpr std::size_t kMostReply = 4096;
 
 TcpIdentity store_identity(bool encrypt) { return fuzz::identity_of(TcpPurpose::store, encrypt); }
 
+// A word of a member, of the first epoch or none.
+std::string take_word(fuzz::Input& input) {
+  constexpr std::string_view kWants = "arl";
+  MemberWord word{.want = static_cast<MemberWord::Want>(kWants[input.take() % kWants.size()])};
+  word.token = 1 + input.take() % 3;
+  word.id = input.take() % 3;
+  if (word.id != 0) word.last = {.epoch = 1, .ids = {1, 2}, .run = input.take() % 2U, .last_id = 2};
+  return write_word(word);
+}
+
 RendezvousRequest take_request(fuzz::Input& input) {
-  constexpr std::string_view kKinds = "sgjrcdvnmx?";
+  constexpr std::string_view kKinds = "sgmwedvnx?";
   RendezvousRequest request{.kind = static_cast<RequestKind>(kKinds[input.take() % kKinds.size()])};
   request.number = input.take() % 8 == 0 ? input.take<std::uint64_t>() : input.take() % 4;
   request.key = std::string(input.take() % 3, 'k');
   const auto value = input.take_bytes(input.take());
   request.value.assign(reinterpret_cast<const char*>(value.data()), value.size());
+  if (request.kind == RequestKind::member && input.take() % 2 == 0) request.value = take_word(input);
   return request;
 }
 
@@ -98,7 +109,7 @@ void run_client(fuzz::Input& input, bool encrypt) {
   const TcpIdentity mine = store_identity(encrypt);
   RendezvousClient client({fuzz::endpoint().text(), mine.secret, mine.job, encrypt, fuzz::kPatience});
   try {
-    const RendezvousRequest reply = client.ask_once({.kind = RequestKind::report, .number = 1}, {});
+    const RendezvousRequest reply = client.ask({.kind = RequestKind::get, .number = 1, .key = "k"}, {});
     fuzz::check(reply.key.size() + reply.value.size() < bytes.size());
     if (reply.kind == RequestKind::membership) fuzz::check(!read_membership(reply.value).ids.empty());
   } catch (const CommError&) {

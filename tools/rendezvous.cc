@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `oktopk rendezvous`: serves the meeting place of a job of transport tcp alone, until a signal ends it. For ranks that
 // are started by hand or by a scheduler on several hosts, and for elastic jobs, whose arbiter must outlive every rank
-// (docs/tcp.md). Connections that it refuses are lines on stderr.
+// (docs/tcp.md). Connections that it refuses and changes of members are lines on stderr.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,6 +26,7 @@ struct RendezvousOptions {
   std::string listen;
   std::string secret_file;
   std::string job;
+  std::string state;
   double grace = 30;
   bool encrypt = false;
 };
@@ -72,11 +73,14 @@ int serve_until_a_signal(const RendezvousOptions& o) {
   const sigset_t set = ending_signals();
   sigprocmask(SIG_BLOCK, &set, nullptr);  // before threads start: they inherit it
   const auto grace = std::chrono::duration_cast<Communicator::Duration>(std::chrono::duration<double>(o.grace));
-  const RendezvousServer server({.listen = o.listen,
-                                 .secret = read_secret_file(o.secret_file),
-                                 .job = o.job,
-                                 .encrypt = o.encrypt,
-                                 .grace = grace});
+  const RendezvousServer server(
+      {.listen = o.listen,
+       .secret = read_secret_file(o.secret_file),
+       .job = o.job,
+       .encrypt = o.encrypt,
+       .grace = grace,
+       .state = o.state,
+       .log = [](const std::string& text) { fmt::print(stderr, "oktopk rendezvous: {}\n", text); }});
   fmt::print("oktopk rendezvous: listens at {}\n", server.address());
   std::fflush(stdout);
   RefusalPrinter printer(server.refusals());
@@ -99,8 +103,11 @@ void add_rendezvous(CLI::App& app, Action& action) {
   sub->add_option("--secret-file", o->secret_file, "its first line is the secret of the job")->required();
   sub->add_option("--job", o->job, "TcpOptions::job of the ranks");
   sub->add_option("--grace", o->grace, "elastic jobs: seconds to wait for members once one asks for the next epoch");
+  sub->add_option("--state", o->state, "elastic jobs: a file with which a new start goes on exactly (empty: none)");
   sub->add_flag("--encrypt", o->encrypt, "the ranks encrypt, too");
-  sub->footer("It ends, with status 0, by SIGINT, SIGTERM or SIGHUP. Refused connections are lines on stderr.");
+  sub->footer(
+      "It ends, with status 0, by SIGINT, SIGTERM or SIGHUP. Refused connections and changes of members are lines on "
+      "stderr.");
   sub->callback([&action, o] { action = [o] { return serve_until_a_signal(*o); }; });
 }
 

@@ -50,6 +50,7 @@ struct RunOptions {
   bool encrypt = false;
   bool keep_going = false;
   int restarts = 0;
+  std::string state;
   double grace = 30;
   double kill_after = 30;
   bool join = false;
@@ -389,7 +390,9 @@ std::unique_ptr<RendezvousServer> serve(RunOptions& o, const std::string& secret
         RendezvousServerOptions{.listen = o.rendezvous,
                                 .secret = secret,
                                 .encrypt = o.encrypt,
-                                .grace = std::chrono::milliseconds(std::llround(1000 * o.grace))});
+                                .grace = std::chrono::milliseconds(std::llround(1000 * o.grace)),
+                                .state = o.state,
+                                .log = [](const std::string& text) { fmt::print(stderr, "oktopk run: {}\n", text); }});
     o.rendezvous = server->address();
     return server;
   } catch (const AddressError& error) {
@@ -435,6 +438,7 @@ void add_run(CLI::App& app, Action& action) {
   sub->add_flag("--keep-going", o->keep_going, "do not end the other ranks when one fails");
   sub->add_option("--restart", o->restarts, "with --keep-going: start ranks that fail anew, so many times in all");
   sub->add_option("--grace", o->grace, "train --elastic: seconds until members that do not answer are lost");
+  sub->add_option("--state", o->state, "train --elastic: a file with which a new start of the rendezvous goes on");
   sub->add_option("--kill-after", o->kill_after,
                   "seconds from the signal that ends the ranks to SIGKILL, for them and what they left behind");
   sub->add_flag("--join", o->join, "a rendezvous is served at --rendezvous already: do not serve one");

@@ -143,6 +143,11 @@ int run_elastic(TrainCommand& c) {
     line.clear();
     if (world->comm().rank() == 0) print_change(change);
   };
+  hooks.on_note = [&](const std::string& text) {
+    line.clear();
+    fmt::print(stderr, "member {}: {}\n", world->membership().ids[static_cast<std::size_t>(world->comm().rank())],
+               text);
+  };
   const auto batch = static_cast<std::uint64_t>(c.train.batch) * static_cast<std::uint64_t>(tcp.size);
   const ElasticRun run = train_elastic(*world, problem, options, batch, hooks);
   if (run.is_first)

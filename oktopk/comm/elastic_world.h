@@ -52,7 +52,7 @@ class ElasticWorld {
   // rank.
   virtual bool has_joiners() = 0;
 
-  // What a person should know and no call reports, since the last call: the arbiter cannot be reached, or can again.
+  // Lines for a person about what no call reports, since the last call: the arbiter cannot be reached, or can again.
   virtual std::vector<std::string> take_notes() { return {}; }
 
   // This member goes for good, and nobody needs its word any more: the arbiter waits for it no longer. Local. No other

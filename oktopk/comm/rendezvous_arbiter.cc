@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <sstream>
 #include <string_view>
 #include <utility>
@@ -14,7 +15,7 @@ namespace oktopk {
 namespace {
 
 constexpr std::size_t kMostMembers = 65536;
-// What the arbiter said of joiners counts for so long.
+// The arbiter's word about joiners counts for so long.
 constexpr auto kNewsTime = std::chrono::seconds(1);
 constexpr const char* kStateHead = "oktopk-arbiter-1";
 
@@ -37,8 +38,10 @@ void read_membership(std::istringstream& in, Membership& membership, const std::
     list->resize(size);
     for (MemberId& id : *list) in >> id;
   }
-  if (!in || membership.ids.empty() || membership.epoch == 0 || !std::ranges::is_sorted(membership.ids))
-    fail<CommError>("rendezvous: a membership that cannot be read: ", text);
+  const std::vector<MemberId>& ids = membership.ids;
+  const bool is_one = !ids.empty() && membership.epoch > 0 && ids.front() > 0 && ids.back() <= membership.last_id &&
+                      std::ranges::adjacent_find(ids, std::ranges::greater_equal()) == ids.end();
+  if (!in || !is_one) fail<CommError>("rendezvous: a membership that cannot be read: ", text);
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ class MemberSide {
   // Whether somebody waited to come in when the arbiter last answered, if that is not long ago: a step that regroups
   // waits for the arbiter.
   bool has_joiners(Time now) const;
-  // What a person should know; at most kMostNotes since the last call.
+  // Lines for a person; at most kMostNotes since the last call.
   std::vector<std::string> take_notes();
 
  private:
@@ -95,7 +95,7 @@ class MemberSide {
   std::vector<std::string> notes_;
 };
 
-// What an arbiter must know to go on where another one ended.
+// All that an arbiter must know to go on where another one ended.
 struct ArbiterState {
   Membership present;
   std::map<MemberId, std::uint64_t> tokens;  // of its members that have not left; 0: not heard of yet

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -138,16 +138,24 @@ class ArbiterFile {
     if (text == saved_) return;
     const std::string draft = path_ + ".new";
     const int fd = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    std::FILE* const file = fd < 0 ? nullptr : ::fdopen(fd, "wb");
-    bool is_written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-    is_written = is_written && std::fflush(file) == 0 && ::fsync(fileno(file)) == 0;
-    if (file != nullptr && std::fclose(file) != 0) is_written = false;
-    if (!is_written || std::rename(draft.c_str(), path_.c_str()) != 0)
-      fail<CommError>("the state cannot be written to ", path_, ": ", std::generic_category().message(errno));
+    bool is_written = fd >= 0 && write_fully(fd, text) && ::fsync(fd) == 0;
+    std::error_code error(is_written ? 0 : errno, std::generic_category());
+    if (fd >= 0) ::close(fd);
+    if (is_written) std::filesystem::rename(draft, path_, error);
+    if (error) fail<CommError>("the state cannot be written to ", path_, ": ", error.message());
     saved_ = std::move(text);
   }
 
  private:
+  static bool write_fully(int fd, std::string_view text) {
+    while (!text.empty()) {
+      const ssize_t count = ::write(fd, text.data(), text.size());
+      if (count < 0 && errno != EINTR) return false;
+      if (count > 0) text.remove_prefix(static_cast<std::size_t>(count));
+    }
+    return true;
+  }
+
   const std::string path_;
   std::string saved_;
 };
@@ -228,7 +236,7 @@ class RendezvousServer::Service {
     }
   }
 
-  // What cannot be written is said once.
+  // A state that cannot be written is reported once.
   void save() {
     try {
       file_.write(arbiter_.state());

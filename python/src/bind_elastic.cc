@@ -207,9 +207,9 @@ std::unique_ptr<PyElasticWorld> join_tcp(const std::string& rendezvous, const st
 }
 
 std::unique_ptr<RendezvousServer> serve(const std::string& listen, const std::string& secret, const std::string& job,
-                                        bool encrypt, double grace) {
+                                        bool encrypt, double grace, const std::string& state) {
   const RendezvousServerOptions options{
-      .listen = listen, .secret = secret, .job = job, .encrypt = encrypt, .grace = duration_of(grace)};
+      .listen = listen, .secret = secret, .job = job, .encrypt = encrypt, .grace = duration_of(grace), .state = state};
   const WithoutGil free;
   return std::make_unique<RendezvousServer>(options);
 }
@@ -230,10 +230,13 @@ void bind_server(nb::module_& m) {
       .def(
           "__init__",
           [](PyServer* self, const std::string& listen, const std::string& secret, const std::string& job, bool encrypt,
-             double grace) { new (self) PyServer{serve(listen, secret, job, encrypt, grace)}; },
+             double grace,
+             const std::string& state) { new (self) PyServer{serve(listen, secret, job, encrypt, grace, state)}; },
           "listen"_a = "127.0.0.1:0", nb::kw_only(), "secret"_a, "job"_a = "", "encrypt"_a = false, "grace"_a = 30.0,
+          "state"_a = "",
           "listen: host:port; port 0 is a free one. secret: at least 16 bytes, the same in all members. grace: seconds "
-          "that members are waited for once one of them asks for the next epoch.")
+          "that members are waited for once one of them asks for the next epoch. state: a file with which a server "
+          "that is started anew goes on exactly.")
       .def_prop_ro("address", [](const PyServer& s) { return s.get().address(); })
       .def_prop_ro(
           "refusals", [](const PyServer& s) { return s.get().refusals().count(); },
@@ -261,6 +264,9 @@ void bind_world(nb::module_& m) {
             require_equal(w.get().comm(), who, mine, work);
           },
           "who"_a, "mine"_a, "Collective: as the function of this name.")
+      .def(
+          "take_notes", [](const PyElasticWorld& w) { return w.get().take_notes(); },
+          "Lines about the arbiter since the last call: it cannot be reached, or answers again.")
       .def("kill", &PyElasticWorld::kill, nb::call_guard<WithoutGil>(), "From any thread: ends the exchanges of all.")
       .def("close_in_child", &PyElasticWorld::close_in_child, "In a child of fork(): closes the inherited descriptors.")
       .def("close", &PyElasticWorld::close, "Says goodbye to the other members. Steps are not possible afterwards.");

@@ -344,8 +344,8 @@ TEST(Membership, text_is_read_as_it_was_written) {
   EXPECT_EQ(two.committed, 17u);
   EXPECT_EQ(two.run, one.run);
   EXPECT_EQ(two.last_id, 6u);
-  for (const char* text :
-       {"", "1", "1 2 3 4 99999999 1", "1 2 3 4 1 x", "1 2 3 4 0 0 0", "1 0 3 4 1 1 0 0", "1 2 3 4 2 5 1 0 0"})
+  for (const char* text : {"", "1", "1 2 3 4 99999999 1", "1 2 3 4 1 x", "1 2 3 4 0 0 0", "1 0 3 4 1 1 0 0",
+                           "1 2 5 4 2 5 1 0 0", "1 2 5 4 2 1 1 0 0", "1 2 5 4 2 0 1 0 0", "1 2 3 4 1 4 0 0"})
     EXPECT_THROW(read_membership(text), CommError) << text;
 }
 

@@ -16,7 +16,9 @@ TIMEOUT = 2.0  # of a wait over mpi and threads
 JOIN = 5.0  # for ranks that do not come, and for those who want to come in, over tcp
 SLACK = 4.0  # for a machine that is busy
 TORCHRUN = 60.0  # torchrun gives ranks 30 s to end
+AWAY = 1.0  # at most, of an arbiter that is started anew or cut off
 STOPPED = ("stop", "long pause")
+HARMLESS = ("short pause", "arbiter stopped", "arbiter restarted", "arbiter restarted with state", "arbiter cut off")
 
 
 @dataclass
@@ -43,7 +45,7 @@ class Row:
         failures = sum(bool(v.failure) for v in self.verdicts)
         points = sum(not v.came_late for v in self.verdicts)
         joined = sum(v.joined for v in self.verdicts)
-        kind = f"{self.kind} ({joined} came in time)" if "restart" in self.kind else self.kind
+        kind = f"{self.kind} ({joined} came in time)" if self.kind == "kill and restart" else self.kind
         cells = [self.transport, kind, points, named, f"{longest:.1f} s", f"{self.bound:.0f} s", failures]
         return "| " + " | ".join(str(cell) for cell in cells) + " |"
 
@@ -74,6 +76,7 @@ class Judge:
         if transport == "elastic":
             grace = GRACE if kind in STOPPED or kind == "early kill" else 0.0
             waits += SILENCE + grace + (JOIN if kind in ("early kill", "kill and restart") else 0.0)
+            waits += AWAY if kind.startswith("arbiter") else 0.0
             return 2 * self.duration(transport) + waits + SLACK
         if transport == "torchrun":
             return TORCHRUN if kind == "early kill" else 2 * SLACK + waits
@@ -82,7 +85,7 @@ class Judge:
         return TIMEOUT + SLACK
 
     def judge(self, transport: str, kind: str, job: Job, victims: list[int], struck: float) -> Verdict:
-        others = [job.ranks[r] for r in sorted(job.ranks) if r not in victims]
+        others = [job.ranks[r] for r in sorted(job.ranks) if kind in HARMLESS or r not in victims]
         verdict = Verdict(errors=sum(bool(rank.error) for rank in others))
         verdict.named = sum(bool(accused(r.error)) and accused(r.error) <= set(victims) for r in others)
         last = max((rank.error_at for rank in others if rank.error), default=struck)
@@ -117,17 +120,17 @@ class Judge:
             return job.ranks[victims[0]].ready > 0
         if kind == "kill and restart":
             return not verdict.errors
-        return kind != "short pause" and all(rank.weights for rank in job.ranks.values())
+        return kind not in HARMLESS and all(rank.weights for rank in job.ranks.values())
 
     def _find_failure(self, transport: str, kind: str, job: Job, victims: list[int], verdict: Verdict) -> str:
         others = [job.ranks[r] for r in sorted(job.ranks) if r not in victims]
         weights = {rank.weights for rank in others if rank.weights}
         if len(weights) > 1:
             return "the weights of the ranks that ended differ"
-        if kind == "short pause":
+        if kind in HARMLESS:
             right = {rank.weights for rank in self.calm(transport)[0].ranks.values()}
             everybody = {rank.weights for rank in job.ranks.values()}
-            return "" if everybody == right and job.status == 0 else "a short pause was not harmless"
+            return "" if everybody == right and job.status == 0 else f"{kind}: not harmless"
         if (transport, kind) in (("mpi", "kill"), ("torchrun", "early kill")):
             was_over = all(rank.weights for rank in job.ranks.values())
             return "" if job.status != 0 or was_over else "the job ended as if nothing had happened"

@@ -23,8 +23,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
+from arbiter import Arbiter
 from jobs import ENVIRONMENT, PATIENCE, Job, accused
-from judge import GRACE, JOIN, SILENCE, SLACK, STOPPED, TIMEOUT, Judge, Row, Verdict
+from judge import AWAY, GRACE, JOIN, SILENCE, SLACK, STOPPED, TIMEOUT, Judge, Row, Verdict
 
 TORCH_JOBS = str(Path(__file__).parent / "torch_jobs.py")
 RANKS = 4
@@ -33,7 +34,16 @@ ON_TCP = ["early kill", "kill", "kill at a message", "two kills", "stop", "short
 KINDS = {
     "threads": ["throw", "stop", "short pause", "long pause"],
     "tcp": ON_TCP,
-    "elastic": [*ON_TCP, "kill and restart"],
+    "elastic": [
+        *ON_TCP,
+        "kill and restart",
+        "arbiter stopped",
+        "arbiter restarted",
+        "arbiter restarted with state",
+        "arbiter cut off",
+        "arbiter restarted and kill",
+        "arbiter cut off and kill",
+    ],
     "mpi": ["kill", "stop", "short pause", "long pause", "throw", "give up"],
     "torchrun": ["early kill", "kill", "two kills", "stop", "short pause", "long pause"],
 }
@@ -87,9 +97,13 @@ class Harness:
     def play_once(self, transport: str, kind: str, point: int, draw: random.Random) -> Verdict:
         P = RANKS if transport in ("tcp", "elastic") else 3
         victims = sorted(draw.sample(range(P), 2 if kind == "two kills" else 1))
-        job = self.start(transport, kind, victims[0], draw)
+        arbiter = self.make_arbiter(kind, point)
+        job = self.start(transport, kind, victims[0], draw, arbiter)
         try:
-            struck = self.strike(job, transport, kind, victims, draw)
+            if arbiter:
+                struck = self.strike_arbiter(arbiter, job, kind, victims, draw)
+            else:
+                struck = self.strike(job, transport, kind, victims, draw)
             if kind in STOPPED:
                 for rank in set(range(P)) - set(victims):
                     job.await_word(rank)
@@ -98,6 +112,9 @@ class Harness:
                 job.signal(victims[0], signal.SIGKILL if kind == "stop" else signal.SIGCONT)
         finally:
             ended = job.finish()
+            if arbiter:
+                job.text.extend(arbiter.text)
+                arbiter.close()
         verdict = self.judge.judge(transport, kind, job, victims, struck or min(job.struck, default=job.end))
         if not ended:
             verdict.failure = "the job hung"
@@ -106,7 +123,37 @@ class Harness:
             print(f"FAILED {where}: {verdict.failure}\n  " + "\n  ".join(job.text), flush=True)
         return verdict
 
-    def start(self, transport: str, kind: str, victim: int, draw: random.Random) -> Job:
+    def make_arbiter(self, kind: str, point: int) -> Arbiter | None:
+        if not kind.startswith("arbiter"):
+            return None
+        folder = Path(tempfile.mkdtemp(prefix=f"{point}-", dir=self.folder.name))
+        return Arbiter(str(self.build / "oktopk"), folder, GRACE, "with state" in kind)
+
+    def strike_arbiter(
+        self, arbiter: Arbiter, job: Job, kind: str, victims: list[int], draw: random.Random
+    ) -> float:
+        """When the blow fell. A stopped arbiter does not continue while the run lasts."""
+        job.await_ready(RANKS)
+        time.sleep(draw.uniform(0, self.judge.duration("elastic")))
+        struck = time.monotonic()
+        kills = kind.endswith("and kill")
+        if kills and draw.random() < 0.5:
+            job.signal(victims[0], signal.SIGKILL)
+        if "stopped" in kind:
+            arbiter.signal(signal.SIGSTOP)
+        elif "cut off" in kind:
+            arbiter.relay.cut(draw.uniform(0, AWAY))
+        else:
+            arbiter.kill()
+            time.sleep(draw.uniform(0, AWAY))
+            arbiter.start()
+        if kills:
+            job.signal(victims[0], signal.SIGKILL)
+        return struck
+
+    def start(
+        self, transport: str, kind: str, victim: int, draw: random.Random, arbiter: Arbiter | None = None
+    ) -> Job:
         options: list[str] = []
         if kind in AT_A_MESSAGE:
             most = min(rank.messages for rank in self.judge.calm(transport)[0].ranks.values())
@@ -116,6 +163,8 @@ class Harness:
         if kind == "early kill":
             options += ["--stagger", str(round(1000 * STAGGER)), "--stagger-seed", str(draw.randrange(1000))]
         launcher = ["--restart", "1"] if kind == "kill and restart" else []
+        if arbiter:
+            launcher = ["--join", "--rendezvous", arbiter.relay.address, "--secret-file", str(arbiter.secret_file)]
         return Job(self.command(transport, options, launcher=launcher))
 
     def strike(self, job: Job, transport: str, kind: str, victims: list[int], draw: random.Random) -> float:

@@ -80,6 +80,7 @@ class StrikingWorld final : public ElasticWorld {
     return membership();
   }
   bool has_joiners() override { return inner_.has_joiners(); }
+  void leave() override { inner_.leave(); }
 
  private:
   void wrap() { comm_ = std::make_unique<StrikingCommunicator>(inner_.comm(), strike_); }

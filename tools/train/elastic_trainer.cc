@@ -127,21 +127,20 @@ void ElasticTrainer::step() {
   }
   optimiser_->step(weights_, mine.count > 0 ? std::span<const float>(gradient_) : std::span<const float>());
   if (hooks_.on_step) hooks_.on_step(world_.comm().rank(), step, loss);
+  for (const std::string& text : world_.take_notes())
+    if (hooks_.on_note) hooks_.on_note(text);
 }
 
-// The flush is a step of its own. Nobody leaves before all members know that it is committed; whoever is let in
-// meanwhile gets the state in one more flush, which has nothing left to apply.
+// The flush is a step of its own, and the last one of all members: nobody leaves before all know that it is committed.
 void ElasticTrainer::part() {
-  do {
-    if (options_.recipe.flush && sync_->committed() == options_.steps)
-      optimiser_->flush(weights_);
-    else
-      sync_->flush();
-    run_.epoch = world_.membership().epoch;
-    run_.members = world_.membership().ids;
-    run_.is_first = world_.comm().rank() == 0;
-    world_.regroup(sync_->committed());
-  } while (!world_.membership().joined.empty());
+  sync_->leave_after_next();
+  if (options_.recipe.flush)
+    optimiser_->flush(weights_);
+  else
+    sync_->flush();
+  run_.epoch = world_.membership().epoch;
+  run_.members = world_.membership().ids;
+  run_.is_first = world_.comm().rank() == 0;
   optimiser_->catch_up(weights_);
 }
 

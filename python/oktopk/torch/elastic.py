@@ -17,6 +17,7 @@ COST: beyond a Reducer's, O(k) and ceil(log2 P) small messages per step; the sha
 from __future__ import annotations
 
 import io
+import logging
 import os
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, NoReturn, Optional, Protocol
 
@@ -27,6 +28,7 @@ from oktopk._core import CommError, UsageError
 from oktopk.torch._layout import Start
 from oktopk.torch._secrecy import SECRET, SECRET_FILE, File, secret_of, wants_encryption
 
+_log = logging.getLogger("oktopk")
 _START = "oktopk.start"  # of what a member sends to one that joins; share() takes no such name
 
 
@@ -164,6 +166,7 @@ class ElasticWorld:
         """The native Reducer. A member that joins waits here for the others' next step."""
         shared = self._shared
         self._core = _ElasticCore(self._native, n, options, shared.save, shared.load, shared.change)
+        self._core.world = self._native
         return self._core
 
     def check_start(self, start: Start) -> None:
@@ -255,6 +258,15 @@ def _refuse(name: str) -> property:
 
 class _ElasticCore(_core.ElasticReducer):
     """In the place of a native Reducer (_flat_reducer.py)."""
+
+    world: _core.ElasticWorld
+
+    def step(self, *args: Any) -> None:
+        try:
+            super().step(*args)
+        finally:
+            for note in self.world.take_notes():
+                _log.warning("oktopk: member of epoch %d: %s", self.world.epoch, note)
 
     keep_snapshot = _refuse("keep_snapshot()")
     go_back = _refuse("go_back()")
