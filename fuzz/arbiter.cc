@@ -87,13 +87,13 @@ class Job {
   }
   void say(MemberSide& side) {
     if (!side.refusal().empty()) return;
-    const MemberWord word = side.word();
+    const MemberWord word = side.next_word();
     old_.push_back(word);
     side.hear(word, hear(word), now_);
     fuzz::check(side.word().id == 0 || std::ranges::binary_search(side.word().last.ids, side.word().id));
   }
   void leave(MemberSide& side) {
-    MemberWord word = side.word();
+    MemberWord word = side.next_word();
     word.want = MemberWord::Want::leave;
     hear(word);
   }

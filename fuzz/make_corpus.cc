@@ -202,9 +202,9 @@ void write_rendezvous(const Folder& folder) {
   for (const std::uint8_t encrypt : {std::uint8_t{0}, std::uint8_t{4}}) {
     const char* name = encrypt == 0 ? "_plain" : "_encrypted";
     const std::string set("\20\0\1\1\1\5value", 11), get("\20\1\1\1\1\0", 6);
-    // A member's word: number, no key, no value; then want, token, id and run.
-    const std::string ask("\20\2\1\1\0\0\0\1\0\0", 10), here("\21\2\1\1\0\0\0\0\0\1\1", 11),
-        leave("\20\2\1\1\0\0\0\2\0\0", 10);
+    // A member's word: number, no key, no value; then want, token, number, id and run.
+    const std::string ask("\20\2\1\1\0\0\0\1\0\0\0", 11), here("\21\2\1\1\0\0\0\0\0\1\1\1", 12),
+        leave("\20\2\1\1\0\0\0\2\0\2\0", 11);
     const auto server = [&](const std::string& what, std::uint8_t clients, const std::string& script) {
       folder.write(what + name, bytes_of(script), static_cast<std::uint8_t>(1 + encrypt), clients);
     };

@@ -32,6 +32,7 @@ std::string take_word(fuzz::Input& input) {
   constexpr std::string_view kWants = "arl";
   MemberWord word{.want = static_cast<MemberWord::Want>(kWants[input.take() % kWants.size()])};
   word.token = 1 + input.take() % 3;
+  word.number = input.take() % 3;
   word.id = input.take() % 3;
   if (word.id != 0) word.last = {.epoch = 1, .ids = {1, 2}, .run = input.take() % 2U, .last_id = 2};
   return write_word(word);

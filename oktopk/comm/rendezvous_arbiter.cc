@@ -64,15 +64,15 @@ Membership read_membership(const std::string& text) {
 
 std::string write_word(const MemberWord& word) {
   const std::string last = word.id == 0 ? "" : " " + write_membership(word.last);
-  return text_of(static_cast<char>(word.want), " ", word.token, " ", word.id, " ", word.committed, " ", word.least,
-                 last);
+  return text_of(static_cast<char>(word.want), " ", word.token, " ", word.number, " ", word.id, " ", word.committed,
+                 " ", word.least, last);
 }
 
 MemberWord read_word(const std::string& text) {
   std::istringstream in(text);
   char want = ' ';
   MemberWord word;
-  in >> want >> word.token >> word.id >> word.committed >> word.least;
+  in >> want >> word.token >> word.number >> word.id >> word.committed >> word.least;
   if (!in || std::string_view("arl").find(want) == std::string_view::npos || word.token == 0)
     fail<CommError>("sent a word of a member that cannot be read: ", text);
   word.want = static_cast<MemberWord::Want>(want);
@@ -113,6 +113,11 @@ ArbiterState read_arbiter_state(const std::string& text) {
 void MemberSide::want_epoch(std::uint64_t committed) {
   word_.want = MemberWord::Want::regroup;
   word_.committed = committed;
+}
+
+MemberWord MemberSide::next_word() {
+  ++word_.number;
+  return word_;
 }
 
 void MemberSide::hear(const MemberWord& word, const ArbiterAnswer& answer, Time now) {

@@ -36,8 +36,9 @@ struct MemberWord {
     leave = 'l',    // it goes, for good
   };
   Want want = Want::attach;
-  std::uint64_t token = 0;  // not 0
-  MemberId id = 0;          // 0: a candidate
+  std::uint64_t token = 0;   // not 0
+  std::uint64_t number = 0;  // counts the words of this member: an older one that comes later is void
+  MemberId id = 0;           // 0: a candidate
   std::uint64_t committed = 0;
   std::uint64_t least = 1;  // of a candidate: members of the first epoch
   Membership last = {};     // that this member is in
@@ -64,6 +65,7 @@ class MemberSide {
   // Asks for the next epoch; of a candidate: the first one with it.
   void want_epoch(std::uint64_t committed);
   const MemberWord& word() const { return word_; }
+  MemberWord next_word();  // to be said now
   bool waits() const { return word_.want == MemberWord::Want::regroup && refusal_.empty(); }
 
   // The answer to a word that this member said.

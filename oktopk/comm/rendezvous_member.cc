@@ -94,7 +94,7 @@ void MemberLink::run() {
   Lock lock(mutex_);
   auto pause = kFirstPause;
   while (!is_over_ && side_.refusal().empty()) {
-    const MemberWord word = side_.word();
+    const MemberWord word = side_.next_word();
     std::string trouble;
     ArbiterAnswer answer;
     lock.unlock();
@@ -158,7 +158,7 @@ void MemberLink::read_fully(std::span<std::byte> bytes, Deadline deadline) {
 // Waits for the end of the connection: the arbiter has then read the word.
 void MemberLink::say_goodbye() {
   if (stream_ == nullptr) return;
-  MemberWord word = side_.word();
+  MemberWord word = side_.next_word();
   word.want = MemberWord::Want::leave;
   const Deadline deadline = Clock::now() + kGoodbyeTime;
   try {

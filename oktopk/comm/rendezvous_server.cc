@@ -92,8 +92,9 @@ class StoreClient {
   // The key that the client waits for; empty if none.
   std::string wanted;
   Deadline deadline;
-  // The member of an elastic job; 0: none. Its word, where it waits for the answer.
+  // The member of an elastic job; 0: none. The number of its last word, and the word where it waits for the answer.
   std::uint64_t token = 0;
+  std::uint64_t number = 0;
   std::optional<MemberWord> word;
   Deadline hold;
 
@@ -285,14 +286,16 @@ class RendezvousServer::Service {
     look_for_wanted(client);
   }
 
-  // A member has one connection: a new one takes the place of the one before.
+  // A member has one connection: a new one takes the place of the one before, whose last words may come later.
   void hear(StoreClient& client, MemberWord word) {
-    for (const auto& other : clients_)
-      if (other->token == word.token && other.get() != &client) {
-        other->token = 0;
-        other->word.reset();
-      }
+    for (const auto& other : clients_) {
+      if (other->token != word.token || other.get() == &client) continue;
+      if (other->number > word.number) return;
+      other->token = 0;
+      other->word.reset();
+    }
     client.token = word.token;
+    client.number = word.number;
     client.hold = ServerClock::now() + (word.want == MemberWord::Want::regroup ? kHold : kTurn * 0);
     client.word = std::move(word);
     look_for_answer(client);

@@ -198,7 +198,7 @@ void ElasticReducer::commit_step() {
 void ElasticReducer::begin_base() {
   *base_ = {.epoch = epoch_, .ids = ids_};
   for (const Statement& said : statements_) base_->measures.push_back(said.measure);
-  has_inherited_ = false;
+  inherited_ = 0;
   received_.clear();
 }
 

@@ -142,9 +142,11 @@ class ElasticReducer final : public Synchroniser {
   Index n() const override { return reducer_->n(); }
 
  private:
-  // For tests. received_of: who has handed over to this member since the last committed step.
+  // For tests, since the last committed step. received_of: who has handed over to this member; inherited_of: whose
+  // memory it has from its copy; 0: nobody's.
   friend Reducer& reducer_of(ElasticReducer& elastic) { return *elastic.reducer_; }
   friend const std::vector<MemberId>& received_of(const ElasticReducer& elastic) { return elastic.received_; }
+  friend MemberId inherited_of(const ElasticReducer& elastic) { return elastic.inherited_; }
 
   // A call that all members make together: tried until all agree that it is complete, then committed on all.
   struct Action {
@@ -203,7 +205,7 @@ class ElasticReducer final : public Synchroniser {
   Uninitialised<float> kept_dense_;  // the same, where reducer_ changed before it was returned
   std::unique_ptr<OwnerMirror> mirror_;
   std::unique_ptr<MemberBase> base_;     // at the last committed step
-  bool has_inherited_ = false;           // the copy is in the residual
+  MemberId inherited_ = 0;               // the copy of this member's memory is in the residual; 0: nobody's
   std::vector<MemberId> received_;       // this member has everything that these had unsent
   std::vector<Statement> statements_;    // of the present epoch
   UnsentMeasure measure_;                // of this member, the last one

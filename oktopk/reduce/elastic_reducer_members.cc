@@ -154,11 +154,11 @@ void ElasticReducer::share_bytes(int source, Bytes& bytes) {
 void ElasticReducer::inherit() {
   const MemberId owner = statements_[static_cast<std::size_t>(world_.comm().rank())].mirrored;
   const bool is_here = std::ranges::binary_search(ids_, owner);
-  if (owner == 0 || is_here || has_inherited_ || is_received(statements_, owner)) return;
+  if (owner == 0 || is_here || inherited_ != 0 || is_received(statements_, owner)) return;
   Unsent& unsent = state_of(*reducer_).unsent;
   unsent.residual().add(mirror_->entries());
   unsent.set_may_exist(true);
-  has_inherited_ = true;
+  inherited_ = owner;
 }
 
 // After the last step of some members. A member that stays returns at once after a failure: the next step does the

@@ -359,7 +359,7 @@ TEST(MemberWord, text_is_read_as_it_was_written) {
   EXPECT_EQ(write_word(read_word(write_word(one))), write_word(one));
   const MemberWord candidate{.want = MemberWord::Want::leave, .token = 1};
   EXPECT_EQ(write_word(read_word(write_word(candidate))), write_word(candidate));
-  for (const char* text : {"", "z 1 0 0 1", "a 0 0 0 1", "a 1 2 0 1", "a 1 2 0 1 5 3 4 0 1 1 0 0"})
+  for (const char* text : {"", "z 1 0 0 0 1", "a 0 0 0 0 1", "a 1 0 2 0 1", "a 1 0 2 0 1 5 3 4 0 1 1 0 0"})
     EXPECT_THROW(read_word(text), CommError) << text;
 }
 

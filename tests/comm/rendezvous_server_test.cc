@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "oktopk/base/error.h"
+#include "oktopk/comm/rendezvous_arbiter.h"
+#include "oktopk/comm/rendezvous_client.h"
 #include "oktopk/comm/rendezvous_request.h"
 #include "oktopk/comm/tcp_socket.h"
 #include "oktopk/comm/transports.h"
@@ -70,6 +72,40 @@ TEST(RendezvousServer, seven_clients_read_each_other) {
     for (int other = 0; other < 7; ++other)
       EXPECT_EQ(store.get(std::to_string(other), 20s), "value " + std::to_string(other));
   });
+}
+
+// A member's last word over a connection that broke arrives behind the first one over its new connection.
+TEST(RendezvousServer, late_word_of_an_older_connection_takes_nothing_from_the_newer_one) {
+  const RendezvousServer server({.secret = kTestSecret});
+  const auto connect = [&] { return connect_to_server({server.address(), kTestSecret, "", false, 20s}, soon()); };
+  const auto say = [](TcpStream& stream, const MemberWord& word) {
+    stream.write_fully(write_request({.kind = RequestKind::member, .value = write_word(word)}), soon());
+  };
+  const auto read_reply = [](TcpStream& stream) {
+    std::array<std::byte, kRequestLengthBytes> length{};
+    stream.read_fully(length, soon());
+    std::string text(read_request_length(length.data()), '\0');
+    stream.read_fully(std::as_writable_bytes(std::span(text)), soon());
+    return read_request(text);
+  };
+  const auto older = connect(), newer = connect(), other = connect();
+  MemberWord word{.want = MemberWord::Want::regroup, .token = 7, .number = 2, .least = 2};
+  say(*newer, word);
+  EXPECT_EQ(read_reply(*newer).kind, RequestKind::wait);
+  word.number = 3;
+  say(*newer, word);
+  word.number = 1;
+  say(*older, word);
+  std::this_thread::sleep_for(100ms);
+  older->close();
+  say(*other, {.want = MemberWord::Want::regroup, .token = 8, .number = 1, .least = 2});
+  RendezvousRequest reply = read_reply(*newer);
+  while (reply.kind == RequestKind::wait) {
+    word.number += 2;
+    say(*newer, word);
+    reply = read_reply(*newer);
+  }
+  EXPECT_EQ(reply.kind, RequestKind::membership);
 }
 
 // In a process of its own, because the limit is the process's.

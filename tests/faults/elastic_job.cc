@@ -12,7 +12,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/reduce/elastic_reducer.h"
 #include "oktopk/reduce/reducer_state.h"
-#include "tests/faults/arbiter.h"
+#include "tests/faults/fault_member.h"
 #include "tests/laws/inputs.h"
 
 namespace oktopk::faults {
@@ -43,7 +43,8 @@ class Ledger {
   }
   // After a step that the member committed.
   void keep_unsent(MemberId id, std::uint64_t step, const ElasticReducer& reducer) {
-    Mass& mass = unsent_[id][step] = {Units(plan_.n, 0), Units(plan_.n, 0), received_of(reducer)};
+    Mass& mass =
+        unsent_[id][step] = {Units(plan_.n, 0), Units(plan_.n, 0), received_of(reducer), inherited_of(reducer)};
     const Unsent& unsent = state_of(reducer.reducer()).unsent;
     add(mass.residual, unsent.values(), 1);
     const OwnerMemory memory = unsent.memory();
@@ -109,6 +110,7 @@ class Ledger {
   struct Mass {
     Units residual, memory;
     std::vector<MemberId> received;  // the residual has what these had unsent
+    MemberId inherited = 0;          // the residual has this member's memory, which no report says yet
   };
 
   static long long in_units(double value) { return std::llround(value * 1024); }
@@ -127,7 +129,8 @@ class Ledger {
       add(left, last.at(giver)->residual, 1);
       add(left, last.at(giver)->memory, 1);
     }
-    bool keeps_memory = true;
+    const auto inherits = [&](const auto& other) { return other.second->inherited == id; };
+    bool keeps_memory = std::ranges::none_of(last, inherits);
     for (const auto& [epoch, change] : reports_) {
       if (std::ranges::find(change.left, id) != change.left.end()) return;
       for (const MemberLoss& loss : change.losses)
@@ -151,18 +154,9 @@ class Ledger {
 
 class ElasticJob {
  public:
-  explicit ElasticJob(const Plan& plan)
-      : plan_(plan), scheduler_(plan.seed), ledger_(plan, [this](std::string text) { scheduler_.failure(text); }) {
-    std::vector<int> actors;
-    for (int r = 0; r < plan.P; ++r)
-      actors.push_back(scheduler_.add(text_of("member ", r + 1), [this, r] {
-        live(
-            [&] {
-              return std::make_unique<FaultMember>(arbiter_, static_cast<MemberId>(r + 1), r, plan_.weather.stall);
-            },
-            r);
-      }));
-    arbiter_.found(actors);
+  explicit ElasticJob(const Plan& plan) : plan_(plan), scheduler_(plan.seed) {
+    for (int r = 0; r < plan.P; ++r) scheduler_.add(text_of("actor ", r), [this, r] { live(r, plan_.P); });
+    for (const ArbiterFault& fault : faults_) result_.faults.push_back(describe(fault));
     for (const Fault& fault : draw_faults(plan, 0)) {
       network_.arm(fault.rank, fault);
       result_.faults.push_back(describe(fault));
@@ -172,33 +166,44 @@ class ElasticJob {
 
   JobResult run() {
     scheduler_.run();
-    for (const Membership& epoch : arbiter_.epochs()) ledger_.see(epoch);
-    ledger_.check_repeated();
-    if (plan_.is_exact() && scheduler_.failures().empty())
-      result_.mass = ledger_.check_mass() ? MassCheck::made : MassCheck::left_out;
+    check_ledgers();
     result_.failures = scheduler_.failures();
     result_.report = scheduler_.report();
     result_.history = scheduler_.history();
     result_.struck = network_.struck();
+    result_.arbiter_struck = arbiter_.struck();
     result_.refused = network_.refused();
     result_.attempts = static_cast<int>(arbiter_.epochs().size());
     return result_;
   }
 
  private:
+  // Whoever joins when all others have left starts a run of its own.
+  Ledger& ledger_of(const FaultMember& member) {
+    const auto failure = [this](std::string text) { scheduler_.failure(std::move(text)); };
+    return ledgers_.try_emplace(member.membership().run, plan_, failure).first->second;
+  }
+
+  void check_ledgers() {
+    for (auto& [run, ledger] : ledgers_) ledger.check_repeated();
+    if (!plan_.is_exact() || !scheduler_.failures().empty()) return;
+    result_.mass = MassCheck::made;
+    for (auto& [run, ledger] : ledgers_)
+      if (!ledger.check_mass()) result_.mass = MassCheck::left_out;
+  }
+
   void add_joiner(int actor) {
     scheduler_.add(text_of("joiner ", actor), [this, actor] {
       scheduler_.wait(
           actor, Duration(scheduler_.random().below(50'000'000)), [] { return false; }, "its time");
-      live([&] { return std::make_unique<FaultMember>(arbiter_, actor, plan_.weather.stall); }, actor);
+      live(actor, actor % 2 == 0 ? plan_.P : 1);
     });
   }
 
-  template <class Make>
-  void live(const Make& make, int actor) {
+  void live(int actor, int least) {
     try {
-      const std::unique_ptr<FaultMember> member = make();
-      train(*member);
+      FaultMember member(arbiter_, actor, plan_.weather.stall, least);
+      train(member);
     } catch (const CommError& error) {
       scheduler_.note(text_of("actor ", actor, " ends: ", error.what()));
     }
@@ -207,7 +212,7 @@ class ElasticJob {
 
   void train(FaultMember& member) {
     std::uint64_t shared = 0;  // steps, in the caller's state
-    std::uint64_t epoch = 1;   // of the next step
+    std::uint64_t epoch = 0;   // of the next step
     ElasticHooks hooks;
     hooks.save_shared = [&] {
       Bytes bytes(sizeof(shared));
@@ -217,22 +222,24 @@ class ElasticJob {
     hooks.load_shared = [&](std::span<const std::byte> bytes) { std::memcpy(&shared, bytes.data(), sizeof(shared)); };
     hooks.on_change = [&](const MembershipChange& change) {
       epoch = change.epoch;
-      ledger_.see(member.membership());
-      ledger_.report(member.id(), change);
+      ledger_of(member).see(member.membership());
+      ledger_of(member).report(member.id(), change);
     };
-    ledger_.see(member.membership());
+    ledger_of(member).see(member.membership());
     ElasticReducer reducer(member, plan_.n, plan_.options, hooks,
                            {.measure_every = 1 + static_cast<int>(plan_.seed % 3)});
-    ledger_.see(member.membership());
+    ledger_of(member).see(member.membership());
+    epoch = member.membership().epoch;
     while (!reducer.has_left()) {
       if (shared != reducer.committed())
         scheduler_.failure(
             text_of("member ", member.id(), ": shared state of ", shared, " steps, not ", reducer.committed()));
-      shared = make_step(reducer, member.id(), epoch);
+      shared = make_step(reducer, member, epoch);
     }
   }
 
-  std::uint64_t make_step(ElasticReducer& reducer, MemberId id, const std::uint64_t& epoch) {
+  std::uint64_t make_step(ElasticReducer& reducer, const FaultMember& member, const std::uint64_t& epoch) {
+    const MemberId id = member.id();
     const std::uint64_t step = reducer.committed();
     if (step + 1 == plan_.steps || step == last_step_of(plan_, id)) reducer.leave_after_next();
     const auto gradient = make_input(plan_.input, plan_.n, static_cast<int>(id), step, plan_.seed);
@@ -240,20 +247,21 @@ class ElasticJob {
     try {
       update = reducer.step(gradient);
     } catch (...) {
-      ledger_.keep_last(id, step, reducer);
+      ledger_of(member).keep_last(id, step, reducer);
       throw;
     }
     if (reducer.committed() != step + 1) scheduler_.failure(text_of("member ", id, ": step ", step, " did not count"));
-    ledger_.commit(id, epoch, step, update);
-    ledger_.keep_unsent(id, step, reducer);
+    ledger_of(member).commit(id, epoch, step, update);
+    ledger_of(member).keep_unsent(id, step, reducer);
     return step + 1;
   }
 
   const Plan& plan_;
   Scheduler scheduler_;
   Network network_{scheduler_, plan_.weather};
-  Arbiter arbiter_{network_};
-  Ledger ledger_;
+  const std::vector<ArbiterFault> faults_ = draw_arbiter_faults(plan_);
+  ArbiterHost arbiter_{network_, faults_};
+  std::map<std::uint64_t, Ledger> ledgers_;  // by run
   JobResult result_;
 };
 

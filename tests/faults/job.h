@@ -30,6 +30,7 @@ struct JobResult {
   std::uint64_t updates = 0;          // a hash of all updates
   MassCheck mass = MassCheck::none;   // of an elastic job
   std::uint64_t struck = 0;           // faults that struck
+  std::uint64_t arbiter_struck = 0;   // faults of the arbiter
   std::uint64_t refused = 0;          // frames of an old epoch
   int attempts = 0;
 };

@@ -15,6 +15,9 @@ namespace {
 using std::chrono::milliseconds;
 constexpr int kAttemptsWithFaults = 3;
 constexpr std::array kNames = {"crash", "vanish", "pause", "cut", "flip"};
+constexpr std::array kArbiterNames = {"stop of the arbiter", "restart of the arbiter",
+                                      "restart of the arbiter with state", "arbiter cut off",
+                                      "connections with the arbiter reset"};
 
 template <class Values>
 auto pick(Random& random, const Values& values) {
@@ -135,6 +138,30 @@ std::string describe(const Fault& fault) {
   if (fault.kind == FaultKind::pause)
     text += text_of(" for ", std::chrono::duration<double>(fault.length).count(), " s");
   return text;
+}
+
+std::vector<ArbiterFault> draw_arbiter_faults(const Plan& plan) {
+  Random random(plan.seed, 4);
+  std::vector<ArbiterFault> faults(random.below(4));  // a quarter of all seeds has none
+  for (ArbiterFault& fault : faults) {
+    fault.kind = static_cast<ArbiterFaultKind>(random.below(kArbiterNames.size()));
+    fault.is_at_decision = random.below(2) == 0;
+    fault.at = fault.is_at_decision ? random.below(4) : random.below(std::uint64_t{1} << random.below(8));
+    if (random.below(2) == 0) fault.delay = milliseconds(random.below(std::uint64_t{1} << random.below(12)));
+    // Shorter and longer than `reattach`, never as long as `grace`.
+    fault.length = milliseconds(1 + random.below(std::uint64_t{1} << random.below(16)));
+    fault.actors = random.below(3) == 0 ? ~std::uint64_t{0} : random.below(~std::uint64_t{0});
+    fault.is_silent = fault.kind == ArbiterFaultKind::cut && random.below(2) == 0;
+  }
+  return faults;
+}
+
+std::string describe(const ArbiterFault& fault) {
+  std::string text = text_of(kArbiterNames[static_cast<std::size_t>(fault.kind)], " at ",
+                             fault.is_at_decision ? "decision " : "word ", fault.at);
+  if (fault.kind != ArbiterFaultKind::reset)
+    text += text_of(" for ", std::chrono::duration<double>(fault.length).count(), " s");
+  return text + (fault.is_silent ? ", silently" : "");
 }
 
 }  // namespace oktopk::faults

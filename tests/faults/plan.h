@@ -32,6 +32,25 @@ struct Fault {
   Communicator::Duration length{};  // pause
 };
 
+// What happens to the arbiter of an elastic job, or to the connections of members with it.
+enum class ArbiterFaultKind {
+  stop,                // SIGSTOP, and SIGCONT later
+  restart,             // the process dies, and a new one that knows nothing takes its place
+  restart_with_state,  // the same, and the new one has the state of the old one
+  cut,                 // members cannot reach it for a while
+  reset,               // connections of members break
+};
+
+struct ArbiterFault {
+  ArbiterFaultKind kind = ArbiterFaultKind::stop;
+  bool is_at_decision = false;  // strikes after this decision; else before this word of a member
+  std::uint64_t at = 0;
+  Communicator::Duration delay{};
+  Communicator::Duration length{};
+  std::uint64_t actors = 0;  // cut, reset: one bit for each
+  bool is_silent = false;    // cut: the ends are not told
+};
+
 struct Weather {
   Communicator::Duration latency = std::chrono::microseconds(20);  // at most, of most messages
   double slow = 0;                                                 // probability of a slow message
@@ -75,5 +94,7 @@ std::uint64_t last_step_of(const Plan& plan, std::uint64_t member);
 std::vector<Fault> draw_faults(const Plan& plan, int attempt);
 std::string describe(const Plan& plan);
 std::string describe(const Fault& fault);
+std::vector<ArbiterFault> draw_arbiter_faults(const Plan& plan);
+std::string describe(const ArbiterFault& fault);
 
 }  // namespace oktopk::faults

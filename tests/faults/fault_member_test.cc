@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Members that count together while others crash, pause, lose connections and join. Each turn is voted for, and counts
 // once all have voted; after a failure the members regroup.
-#include "tests/faults/arbiter.h"
+#include "tests/faults/fault_member.h"
 
 #include <gtest/gtest.h>
 
@@ -12,19 +12,14 @@
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
 
-namespace oktopk::faults::arbiter_test {
+namespace oktopk::faults::fault_member_test {
 
 constexpr std::uint64_t kTurns = 12;
 
 class Counting {
  public:
   explicit Counting(std::uint64_t seed) : plan_(draw_plan(seed, {.least_ranks = 2})), scheduler_(seed) {
-    std::vector<int> actors;
-    for (int r = 0; r < plan_.P; ++r)
-      actors.push_back(scheduler_.add(text_of("member ", r + 1), [this, r] {
-        count([&] { return std::make_unique<FaultMember>(arbiter_, static_cast<MemberId>(r + 1), r, 0.1); });
-      }));
-    arbiter_.found(actors);
+    for (int r = 0; r < plan_.P; ++r) scheduler_.add(text_of("actor ", r), [this, r] { count(r, plan_.P); });
     for (const Fault& fault : draw_faults(plan_, 0))
       if (fault.kind != FaultKind::flip) network_.arm(fault.rank, fault);
     for (int j = 0; j < 2; ++j) {
@@ -32,7 +27,7 @@ class Counting {
       scheduler_.add(text_of("joiner ", j), [this, actor] {
         scheduler_.wait(
             actor, Duration(scheduler_.random().below(100'000'000)), [] { return false; }, "its time");
-        count([&] { return std::make_unique<FaultMember>(arbiter_, actor, 0.1); });
+        count(actor, plan_.P);
       });
     }
   }
@@ -43,16 +38,16 @@ class Counting {
   }
   int finished() const { return finished_; }
   std::uint64_t struck() const { return network_.struck(); }
+  std::uint64_t arbiter_struck() const { return arbiter_.struck(); }
   std::uint64_t epochs() const { return arbiter_.epochs().size(); }
   std::uint64_t history() const { return scheduler_.history(); }
 
  private:
-  template <class Make>
-  void count(const Make& make) {
+  void count(int actor, int least) {
     try {
-      const std::unique_ptr<FaultMember> member = make();
-      see(*member);
-      for (std::uint64_t done = member->membership().committed; done < kTurns;) done = turn(*member, done);
+      FaultMember member(arbiter_, actor, 0.1, least);
+      see(member);
+      for (std::uint64_t done = member.membership().committed; done < kTurns;) done = turn(member, done);
       ++finished_;
     } catch (const CommError& error) {
       scheduler_.note(text_of("a member ends: ", error.what()));
@@ -93,28 +88,30 @@ class Counting {
   Plan plan_;
   Scheduler scheduler_;
   Network network_{scheduler_, {.slow = 0.05}};
-  Arbiter arbiter_{network_};
+  ArbiterHost arbiter_{network_, draw_arbiter_faults(plan_)};
   std::map<std::uint64_t, Membership> seen_;
   int finished_ = 0;
 };
 
-TEST(FaultArbiter, members_count_on_whatever_happens) {
-  std::uint64_t struck = 0, epochs = 0;
+TEST(FaultMember, members_count_on_whatever_happens) {
+  std::uint64_t struck = 0, arbiter_struck = 0, epochs = 0;
   int finished = 0;
   for (std::uint64_t seed = 1; seed <= 150; ++seed) {
     SCOPED_TRACE(text_of("seed ", seed));
     Counting counting(seed);
     counting.run();
     struck += counting.struck();
+    arbiter_struck += counting.arbiter_struck();
     epochs += counting.epochs();
     finished += counting.finished();
   }
   EXPECT_GT(struck, 50u);
+  EXPECT_GT(arbiter_struck, 100u);
   EXPECT_GT(epochs, 200u);
   EXPECT_GT(finished, 300);
 }
 
-TEST(FaultArbiter, run_of_a_seed_repeats) {
+TEST(FaultMember, run_of_a_seed_repeats) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     Counting first(seed), second(seed);
     first.run();
@@ -123,4 +120,4 @@ TEST(FaultArbiter, run_of_a_seed_repeats) {
   }
 }
 
-}  // namespace oktopk::faults::arbiter_test
+}  // namespace oktopk::faults::fault_member_test
