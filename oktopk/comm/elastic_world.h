@@ -67,7 +67,7 @@ class ElasticWorld {
 };
 
 // A job over TCP. The arbiter is a RendezvousServer outside of the ranks: `oktopk run` serves one. A thread of each
-// member keeps in touch with it, so that no step waits for the arbiter (decision 0031).
+// member keeps in touch with it, so that no step waits for the arbiter (decision 0029).
 struct TcpElasticOptions {
   // rendezvous is host:port of the server. rank, size, store and epoch are not read.
   TcpOptions tcp;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <utility>
 
 #include "oktopk/base/error.h"
@@ -106,12 +107,24 @@ void ElasticReducer::collective(std::span<std::byte> result, const std::function
 }
 
 void ElasticReducer::leave_after_next() {
-  require(leaving_ == Leaving::no, "elastic reducer: leave_after_next() a second time");
+  require(!has_left(), "elastic reducer: leave_after_next(), but this member has left");
   leaving_ = Leaving::announced;
 }
 
+// A refusal of all members is voted on as a step is: whoever has missed it makes the call again with the others.
 Update ElasticReducer::make(const Propose& propose) {
-  act({[&] { attempt(propose); }, [&] { commit_step(); }});
+  std::exception_ptr refusal;
+  const auto try_it = [&] {
+    refusal = nullptr;
+    try {
+      attempt(propose);
+    } catch (const UsageError& error) {
+      if (!is_seen_by_all(error)) throw;
+      refusal = std::current_exception();
+    }
+  };
+  act({try_it, [&] { refusal ? refuse() : commit_step(); }});
+  if (refusal) std::rethrow_exception(refusal);
   if (leaving_ == Leaving::parting || std::exchange(somebody_leaves_, false)) say_goodbye();
   return open_update_;
 }
@@ -129,13 +142,27 @@ void ElasticReducer::act(const Action& action) {
     } catch (const CommError&) {
       if (recover(&action)) return;
     } catch (const UsageError&) {
-      if (reducer_->is_open()) reducer_->roll_back();
-      reducer_->is_added_ = false;  // there is no retry: what was added stays unsent
-      mirror_->drop();
-      gathered_.clear();
+      refuse();
       throw;
     }
   }
+}
+
+// The notes of all ranks are compared before anything changes, and all ranks see the sum that overflows.
+bool ElasticReducer::is_seen_by_all(const UsageError& error) const {
+  const bool is_noted = reducer_->options_.nan_policy != NanPolicy::local && !reducer_->is_open();
+  return is_noted || dynamic_cast<const SumOverflow*>(&error) != nullptr ||
+         dynamic_cast<const Divergence*>(&error) != nullptr;
+}
+
+// There is no retry: values that were added stay unsent.
+void ElasticReducer::refuse() {
+  if (reducer_->is_open()) reducer_->roll_back();
+  reducer_->is_added_ = false;
+  mirror_->drop();
+  gathered_.clear();
+  results_.clear();
+  replayed_ = 0;
 }
 
 void ElasticReducer::attempt(const Propose& propose) {

@@ -108,7 +108,8 @@ class ElasticReducer final : public Synchroniser {
   Update flush() override;
 
   // The next step or flush is this member's last one. The others learn it with the votes of that step; one of them gets
-  // all that this member has unsent, and all know that the step is committed, before the call returns. Local.
+  // all that this member has unsent, and all know that the step is committed, before the call returns. A refused step
+  // is not yet the last one. Local.
   void leave_after_next();
   bool has_left() const { return leaving_ == Leaving::left; }
 
@@ -163,6 +164,8 @@ class ElasticReducer final : public Synchroniser {
   void exchange_mirrors();
   void exchange_measures();
   void vote();
+  bool is_seen_by_all(const UsageError& error) const;
+  void refuse();
   void commit_step();
   void begin_base();
   void measure();

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -242,10 +243,15 @@ class ElasticJob {
     const MemberId id = member.id();
     const std::uint64_t step = reducer.committed();
     if (step + 1 == plan_.steps || step == last_step_of(plan_, id)) reducer.leave_after_next();
-    const auto gradient = make_input(plan_.input, plan_.n, static_cast<int>(id), step, plan_.seed);
+    auto gradient = make_input(plan_.input, plan_.n, static_cast<int>(id), step, plan_.seed);
+    if (is_unfit(id, step) && !refused_.contains({id, step})) gradient[0] = std::numeric_limits<float>::quiet_NaN();
     Update update;
     try {
       update = reducer.step(gradient);
+    } catch (const UsageError&) {
+      if (!refused_.emplace(id, step).second) throw;
+      ++result_.refusals;
+      return step;  // all make the step again, with another gradient
     } catch (...) {
       ledger_of(member).keep_last(id, step, reducer);
       throw;
@@ -256,12 +262,20 @@ class ElasticJob {
     return step + 1;
   }
 
+  // The gradient that a member has first, in one step of some jobs.
+  bool is_unfit(MemberId id, std::uint64_t step) const {
+    Random random(plan_.seed, 5);
+    return plan_.options.nan_policy == NanPolicy::error && random.below(2) == 0 && step == random.below(plan_.steps) &&
+           id == 1 + random.below(static_cast<std::uint64_t>(plan_.P));
+  }
+
   const Plan& plan_;
   Scheduler scheduler_;
   Network network_{scheduler_, plan_.weather};
   const std::vector<ArbiterFault> faults_ = draw_arbiter_faults(plan_);
   ArbiterHost arbiter_{network_, faults_};
-  std::map<std::uint64_t, Ledger> ledgers_;  // by run
+  std::map<std::uint64_t, Ledger> ledgers_;               // by run
+  std::set<std::pair<MemberId, std::uint64_t>> refused_;  // steps of members
   JobResult result_;
 };
 

@@ -32,6 +32,7 @@ struct JobResult {
   std::uint64_t struck = 0;           // faults that struck
   std::uint64_t arbiter_struck = 0;   // faults of the arbiter
   std::uint64_t refused = 0;          // frames of an old epoch
+  std::uint64_t refusals = 0;         // of members' steps, because of one member's gradient
   int attempts = 0;
 };
 

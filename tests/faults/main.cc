@@ -75,7 +75,7 @@ void print(const Plan& plan, const JobResult& result) {
 }
 
 int run(const Arguments& arguments) {
-  std::uint64_t broken = 0, attempts = 0, struck = 0, arbiter_struck = 0, refused = 0;
+  std::uint64_t broken = 0, attempts = 0, struck = 0, arbiter_struck = 0, refused = 0, refusals = 0;
   std::map<MassCheck, std::uint64_t> mass;
   for (std::uint64_t seed = arguments.first; seed <= arguments.last; ++seed) {
     const bool is_elastic = arguments.is_elastic;
@@ -85,6 +85,7 @@ int run(const Arguments& arguments) {
     struck += result.struck;
     arbiter_struck += result.arbiter_struck;
     refused += result.refused;
+    refusals += result.refusals;
     broken += result.failures.empty() ? 0 : 1;
     ++mass[result.mass];
     if (arguments.is_verbose || !result.failures.empty()) print(plan, result);
@@ -94,8 +95,9 @@ int run(const Arguments& arguments) {
               static_cast<unsigned long long>(attempts), static_cast<unsigned long long>(struck),
               static_cast<unsigned long long>(refused), static_cast<unsigned long long>(broken));
   if (arguments.is_elastic)
-    std::printf("%llu faults of the arbiter; mass: %llu exact seeds checked, %llu left out\n",
-                static_cast<unsigned long long>(arbiter_struck), static_cast<unsigned long long>(mass[MassCheck::made]),
+    std::printf("%llu faults of the arbiter, %llu refusals; mass: %llu exact seeds checked, %llu left out\n",
+                static_cast<unsigned long long>(arbiter_struck), static_cast<unsigned long long>(refusals),
+                static_cast<unsigned long long>(mass[MassCheck::made]),
                 static_cast<unsigned long long>(mass[MassCheck::left_out]));
   return broken == 0 ? 0 : 1;
 }

@@ -148,8 +148,9 @@ std::vector<ArbiterFault> draw_arbiter_faults(const Plan& plan) {
     fault.is_at_decision = random.below(2) == 0;
     fault.at = fault.is_at_decision ? random.below(4) : random.below(std::uint64_t{1} << random.below(8));
     if (random.below(2) == 0) fault.delay = milliseconds(random.below(std::uint64_t{1} << random.below(12)));
-    // Shorter and longer than `reattach`, never as long as `grace`.
-    fault.length = milliseconds(1 + random.below(std::uint64_t{1} << random.below(16)));
+    // Shorter and longer than `reattach`. Only a stop may be longer than `grace`.
+    const std::uint64_t most = fault.kind == ArbiterFaultKind::stop ? 20 : 16;
+    fault.length = milliseconds(1 + random.below(std::uint64_t{1} << random.below(most)));
     fault.actors = random.below(3) == 0 ? ~std::uint64_t{0} : random.below(~std::uint64_t{0});
     fault.is_silent = fault.kind == ArbiterFaultKind::cut && random.below(2) == 0;
   }

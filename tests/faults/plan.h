@@ -32,7 +32,7 @@ struct Fault {
   Communicator::Duration length{};  // pause
 };
 
-// What happens to the arbiter of an elastic job, or to the connections of members with it.
+// A fault of the arbiter of an elastic job, or of the connections of members with it.
 enum class ArbiterFaultKind {
   stop,                // SIGSTOP, and SIGCONT later
   restart,             // the process dies, and a new one that knows nothing takes its place

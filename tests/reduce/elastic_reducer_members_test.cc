@@ -134,7 +134,7 @@ TEST(ElasticReducer, calls_after_leaving_are_refused) {
   const auto member = world.found(1, 1);
   ElasticReducer elastic(*member, n, preset_options("circulant", k));
   elastic.leave_after_next();
-  EXPECT_THROW(elastic.leave_after_next(), UsageError);
+  elastic.leave_after_next();  // again, after a refused step for example
   elastic.step(gradient_at(1, 0, Input::dyadic));
   EXPECT_TRUE(elastic.has_left());
   EXPECT_THROW(elastic.step(gradient_at(1, 1, Input::dyadic)), UsageError);

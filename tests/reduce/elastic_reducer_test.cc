@@ -59,6 +59,33 @@ INSTANTIATE_TEST_SUITE_P(Methods, ElasticKills,
                                          TestedMethod{"topka", ResidualKind::all_sent_cleared}),
                          [](const auto& method) { return method.param.name(); });
 
+// Every message of a step that is refused because of one member's gradient, and of the step after it.
+TEST(ElasticReducer, refused_step_is_refused_on_all_members_whoever_dies_in_it) {
+  const ReducerOptions options = preset_options("circulant", k);
+  std::uint64_t refusals = 0;
+  for (const int P : {2, 3, 5}) {
+    for (const auto victim : {std::size_t{0}, static_cast<std::size_t>(P - 1)}) {
+      const std::uint64_t first = run(founders(P), options, 2).stories[victim].messages;
+      for (std::uint64_t at = first; at < first + 12; ++at) {
+        std::vector<Plan> plans = founders(P);
+        plans[static_cast<std::size_t>(P) / 2].unfit = 2;
+        plans[victim].dies_at = at;
+        const Chronicle ran = run(plans, options, 5);
+        const std::string what = text_of("P = ", P, ", member ", victim + 1, ", message ", at);
+        expect_sound(ran, 5, what);
+        const Story& one = ran.stories[victim == 0 ? 1 : 0];
+        for (const Story& story : ran.stories)
+          if (!story.has_died) {
+            EXPECT_EQ(story.refusals, one.refusals) << what;
+          }
+        refusals += static_cast<std::uint64_t>(one.refusals);
+        if (HasFailure()) return;
+      }
+    }
+  }
+  EXPECT_GT(refusals, 10U);
+}
+
 TEST(ElasticReducer, steps_without_trouble_equal_those_of_a_reducer) {
   const ReducerOptions options = preset_options("circulant", k);
   const Chronicle ran = run(founders(3), options, 6, Input::skewed);

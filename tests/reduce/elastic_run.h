@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <string>
 #include <thread>
@@ -31,6 +32,7 @@ struct Plan {
   std::uint64_t turn = 0;
   std::uint64_t dies_in = kNeverDies;  // step; at message dies_at of it
   std::uint64_t last = kNeverDies;     // the step after which it leaves
+  std::uint64_t unfit = kNeverDies;    // the step in which its first gradient has a NaN
 };
 
 // The unsent values of a member.
@@ -45,6 +47,7 @@ struct Story {
   std::vector<Dense> sums;          // an empty one is not known
   std::uint64_t first_step = 0;
   std::uint64_t messages = 0;
+  int refusals = 0;             // of steps, which it made again with another gradient
   Dense added = Dense(n, 0.0);  // its gradients of committed steps
   std::vector<float> weights = std::vector<float>(n, 0.0F);
   std::vector<MembershipChange> changes;
@@ -86,11 +89,18 @@ inline void take_steps(ElasticReducer& elastic, ElasticThreads::Member& member, 
                        Input input, Story& story) {
   while (elastic.committed() < steps && !elastic.has_left()) {
     const std::uint64_t step = elastic.committed();
-    const auto gradient = gradient_at(plan.id, step, input);
+    auto gradient = gradient_at(plan.id, step, input);
+    if (step == plan.unfit && story.refusals == 0) gradient[0] = std::numeric_limits<float>::quiet_NaN();
     if (plan.progress != nullptr && !plan.joins) *plan.progress = step;
     if (step >= plan.dies_in) member.die_at(member.messages() + plan.dies_at);
     if (step >= plan.last) elastic.leave_after_next();
-    const Update update = elastic.step(gradient);
+    Update update;
+    try {
+      update = elastic.step(gradient);
+    } catch (const UsageError&) {
+      ++story.refusals;
+      continue;
+    }
     update.subtract_from(story.weights);
     story.added = plus(story.added, Dense(gradient.begin(), gradient.end()));
     story.last_gradient = gradient;
