@@ -41,6 +41,7 @@ std::uint64_t random_token() {
 
 MemberLink::MemberLink(Options options)
     : options_(std::move(options)), side_({.token = random_token(), .least = options_.least}) {
+  parse_endpoint(options_.server.address);  // its UsageError would end the process in the thread
   thread_ = std::thread([this] { run(); });
 }
 

@@ -30,6 +30,7 @@ class MemberLink {
     std::function<void()> expel;  // the arbiter has given this member up; called once, from the link's thread
   };
 
+  // UsageError: the address of the server is none.
   explicit MemberLink(Options options);
   // Says goodbye, if the arbiter can be reached.
   ~MemberLink();

@@ -30,6 +30,16 @@ TEST(TcpElastic, bad_least_is_a_usage_error) {
   EXPECT_THROW(make_tcp_elastic_world(options_at(server, 0)), UsageError);
 }
 
+// Not in the thread of the link, where it would end the process.
+TEST(TcpElastic, bad_rendezvous_is_a_usage_error) {
+  const RendezvousServer server({.secret = kTestSecret});
+  for (const char* const bad : {"nowhere", "file:/tmp", ""}) {
+    TcpElasticOptions options = options_at(server, 1);
+    options.tcp.rendezvous = bad;
+    EXPECT_THROW(make_tcp_elastic_world(options), UsageError) << bad;
+  }
+}
+
 std::string error_of_join(const TcpElasticOptions& options) {
   try {
     make_tcp_elastic_world(options);
