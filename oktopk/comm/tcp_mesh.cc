@@ -223,8 +223,9 @@ TcpMesh connect_mesh(const TcpOptions& options) {
                          std::min(options.silence, options.join_timeout / 2));
   LowerRanks lower(store, options, mine, deadline);
   store.set(key_of(options, options.rank), entry);
-  while (!gathering.is_complete(deadline)) {
+  while (!gathering.is_complete(options.look ? std::min<Deadline>(deadline, MeshClock::now() + kLookTime) : deadline)) {
     if (MeshClock::now() >= deadline) fail_incomplete(gathering, lower, options);
+    if (options.look) options.look();
     const auto rank = gathering.next_missing();
     auto session = rank.has_value() ? lower.try_once(*rank) : std::nullopt;
     if (session.has_value()) gathering.keep(std::move(*session));

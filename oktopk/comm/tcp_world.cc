@@ -15,8 +15,6 @@ constexpr auto kSpinTime = std::chrono::microseconds(50);
 // The background thread keeps away from the sockets until no exchange has begun or ended for so long: a message that
 // woke it would cost a change of threads, and the lock.
 constexpr auto kQuietTime = std::chrono::milliseconds(2);
-// How often a thread that waits calls `look`.
-constexpr auto kLookTime = std::chrono::milliseconds(100);
 // Signs of life per `silence`.
 constexpr int kBeatsPerSilence = 8;
 

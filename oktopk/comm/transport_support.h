@@ -21,6 +21,9 @@ namespace oktopk {
 // A longer timeout would overflow when it is added to a time point.
 inline constexpr Communicator::Duration kLongestTimeout = std::chrono::hours(24 * 365);
 
+// How often a thread that waits calls `look` (TcpOptions).
+inline constexpr auto kLookTime = std::chrono::milliseconds(100);
+
 inline double in_seconds(Communicator::Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 // For the error of a wait that timed out; `silent` may be in any order and have repetitions.

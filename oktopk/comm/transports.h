@@ -189,8 +189,8 @@ struct TcpOptions {
   // Messages that come before their receive are kept up to so many bytes per peer; then that peer has to wait.
   std::size_t early_bytes = std::size_t{64} << 20;
   std::shared_ptr<RefusalLog> refusals;  // may be null: connections that were dropped while the ranks gathered
-  // Called about ten times a second by a thread that waits in an exchange: whatever it throws ends the wait, and the
-  // world. A program asks there whether its user wants it to stop. May be empty.
+  // Called about ten times a second by a thread that waits in an exchange, or for the ranks to come: whatever it throws
+  // ends the wait, and the world. A program asks there whether its user wants it to stop. May be empty.
   std::function<void()> look;
 };
 

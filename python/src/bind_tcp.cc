@@ -21,7 +21,7 @@ namespace {
 
 constexpr auto kLeaveTime = std::chrono::seconds(5);
 
-// With the GIL; an exception from Python becomes a CommError.
+// With the GIL; an Exception of Python becomes a CommError.
 template <class Act>
 auto ask(const char* what, const Act& act) {
   const WithGil gil;
@@ -29,6 +29,7 @@ auto ask(const char* what, const Act& act) {
   try {
     return act();
   } catch (nb::python_error& error) {
+    if (ends_program(error)) throw;
     raised = nb::cast<std::string>(nb::str(error.value()));
   } catch (const nb::cast_error&) {
     raised = "it answered with something of another type";

@@ -102,6 +102,8 @@ WithGil::WithGil() {
   has_it(threads, 0);
 }
 
+bool ends_program(const nb::python_error& error) { return !error.matches(PyExc_Exception); }
+
 void look_for_signals() {
   if (!is_main_thread()) return;
   const WithGil gil;

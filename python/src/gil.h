@@ -34,6 +34,9 @@ class WithGil {
   PyGILState_STATE state_;
 };
 
+// Whether it ends the program, and is no Exception of Python: KeyboardInterrupt, SystemExit. With Python's lock.
+bool ends_program(const nanobind::python_error& error);
+
 // Throws what a signal handler of Python raises, in the thread that runs them: KeyboardInterrupt. For native code that
 // waits without the lock.
 void look_for_signals();

@@ -62,7 +62,7 @@ void PythonCommunicator::die(const std::string& reason) {
   fail<CommError>(name_, ": rank ", rank_, ": ", reason);
 }
 
-// With the GIL; an exception from Python leaves the communicator dead.
+// With the GIL; an exception from Python leaves the communicator dead, and is a CommError unless it ends the program.
 template <class Act>
 auto PythonCommunicator::guarded(const char* what, const Act& act) {
   if (is_dead_) die("the communicator is dead: " + reason_);
@@ -73,6 +73,11 @@ auto PythonCommunicator::guarded(const char* what, const Act& act) {
   } catch (nb::python_error& error) {
     raised =
         nb::cast<std::string>(error.type().attr("__name__")) + ": " + nb::cast<std::string>(nb::str(error.value()));
+    if (ends_program(error)) {
+      reason_ = std::string(what) + ": " + raised;
+      is_dead_ = true;
+      throw;
+    }
   } catch (const nb::cast_error&) {
     raised = "it answered with something of another type";
   }

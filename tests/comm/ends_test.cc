@@ -160,6 +160,15 @@ TEST(TcpEnds, interrupted_wait_throws_what_the_program_throws) {
   });
 }
 
+TEST(TcpEnds, interrupted_wait_for_the_other_ranks_throws_what_the_program_throws) {
+  if (!tcp_available()) GTEST_SKIP() << "a build without OpenSSL";
+  for (const int rank : {0, 1}) {  // waits for one that comes to it, and for one to which it goes
+    TcpOptions options = tcp_options(rank, 2, make_memory_store(), kTestTimeout);
+    options.look = [] { throw Interruption("the user has had enough"); };
+    EXPECT_THROW(make_tcp_world(options), Interruption);
+  }
+}
+
 TEST(TcpEnds, server_of_a_parent_serves_on_when_its_child_ends) {
   if (!tcp_available()) GTEST_SKIP() << "a build without OpenSSL";
   auto server = std::make_unique<RendezvousServer>(RendezvousServerOptions{.secret = kTestSecret, .job = "job"});
