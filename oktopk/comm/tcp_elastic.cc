@@ -40,8 +40,11 @@ class TcpElasticWorld final : public ElasticWorld {
     return membership_;
   }
 
-  void leave() override { link_->leave(); }
+  void leave() override {
+    if (!mark_.is_forked()) link_->leave();
+  }
   void kill() noexcept override {
+    if (mark_.is_forked()) return;
     link_->kill();
     kill_exchanges();
   }
@@ -50,8 +53,10 @@ class TcpElasticWorld final : public ElasticWorld {
     link_->close_in_child();
   }
 
-  bool has_joiners() override { return link_->has_joiners(); }
-  std::vector<std::string> take_notes() override { return link_->take_notes(); }
+  bool has_joiners() override { return !mark_.is_forked() && link_->has_joiners(); }
+  std::vector<std::string> take_notes() override {
+    return mark_.is_forked() ? std::vector<std::string>() : link_->take_notes();
+  }
 
  private:
   // Makes the communicator of the epoch that the arbiter decides. A member that died since then is a reason to ask

@@ -15,12 +15,13 @@ _requirements.require_native()
 _requirements.require_module("numpy", "the package")
 
 from oktopk._core import (  # noqa: E402
-    Candidate, CommError, Communicator, DeviceError, FlightRecorder, Machine, Profile, PythonCommunicator,
-    RendezvousServer, Trace, UsageError, calibrate, check_equal, explain, gather_trace, presets, recipe, thread_world,
+    Candidate, CommError, Communicator, DeviceError, FlightRecorder, Machine, Profile, PythonCommunicator, Trace,
+    UsageError, calibrate, check_equal, explain, gather_trace, presets, recipe, thread_world,
 )
 from oktopk._core import version as __version__  # noqa: E402
 from oktopk.flight import dump_flight, dump_flight_on_signal  # noqa: E402
 from oktopk.reducer import BucketedReducer, NodeReducer, Reducer, Update  # noqa: E402
+from oktopk.rendezvous import RendezvousServer  # noqa: E402
 from oktopk.transport import Transport  # noqa: E402
 
 for _error in (UsageError, CommError, DeviceError):

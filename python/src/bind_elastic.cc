@@ -16,6 +16,7 @@
 #include <string>
 #include <thread>
 
+#include "oktopk/base/process_mark.h"
 #include "oktopk/comm/elastic_world.h"
 #include "oktopk/comm/flight.h"
 #include "oktopk/comm/transports.h"
@@ -47,7 +48,7 @@ class PyElasticWorld {
   // Ends the calls of other threads in the reducer, and waits for them, for a limited time.
   void close();
   void kill() const noexcept {
-    if (world_ != nullptr) world_->kill();
+    if (world_ != nullptr && !mark_.is_forked()) world_->kill();
   }
   void close_in_child() const noexcept {
     if (world_ != nullptr) world_->close_in_child();
@@ -57,6 +58,7 @@ class PyElasticWorld {
   std::atomic<int> users = 0;           // threads in its calls
 
  private:
+  const ProcessMark mark_;
   std::unique_ptr<ElasticWorld> world_;
 };
 
@@ -172,6 +174,7 @@ PyType_Slot slots[] = {
     {Py_tp_traverse, reinterpret_cast<void*>(traverse)}, {Py_tp_clear, reinterpret_cast<void*>(clear)}, {0, nullptr}};
 
 void PyElasticWorld::close() {
+  if (mark_.is_forked()) return close_in_child();
   {
     const WithoutGil free;
     const auto end = std::chrono::steady_clock::now() + kElasticLeaveTime;

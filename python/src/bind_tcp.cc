@@ -100,10 +100,12 @@ void NativeMessages::abandon(std::uint64_t ticket) const noexcept {
 }
 
 void NativeMessages::kill() const noexcept {
+  if (shared_->mark.is_forked()) return;
   if (const auto comm = held()) comm->kill();
 }
 
 void NativeMessages::close() const {
+  if (shared_->mark.is_forked()) return close_in_child();
   std::unique_lock lock(shared_->mutex);
   const std::shared_ptr<Communicator> comm = std::exchange(shared_->comm, nullptr);
   if (shared_->users == 0 || comm == nullptr) return lock.unlock();

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <utility>
 
+#include "oktopk/base/process_mark.h"
 #include "oktopk/comm/communicator.h"
 
 namespace oktopk::python {
@@ -19,6 +20,7 @@ namespace oktopk::python {
 class NativeMessages {
   // All copies have the same one.
   struct Shared {
+    const ProcessMark mark;
     std::mutex mutex;
     std::condition_variable left;
     std::shared_ptr<Communicator> comm;  // null after close()

@@ -11,6 +11,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
+#include "oktopk/comm/elastic_world.h"
 #include "oktopk/comm/transports.h"
 #include "tests/support/child.h"
 #include "tests/support/communicator_conformance.h"
@@ -167,6 +168,33 @@ TEST(TcpEnds, interrupted_wait_for_the_other_ranks_throws_what_the_program_throw
     options.look = [] { throw Interruption("the user has had enough"); };
     EXPECT_THROW(make_tcp_world(options), Interruption);
   }
+}
+
+// Another thread of the parent has the lock of the link now and then.
+TEST(TcpEnds, elastic_world_takes_no_lock_in_a_child) {
+  if (!tcp_available()) GTEST_SKIP() << "a build without OpenSSL";
+  const RendezvousServer server({.secret = kTestSecret});
+  TcpElasticOptions options;
+  options.tcp.rendezvous = server.address();
+  options.tcp.secret = kTestSecret;
+  auto world = make_tcp_elastic_world(options);
+  std::atomic<bool> is_over = false;
+  std::thread other([&] {
+    while (!is_over) world->has_joiners();
+  });
+  for (int i = 0; i < 10; ++i)
+    EXPECT_TRUE(holds_in_child([&] {
+      ::alarm(5);
+      world->kill();
+      world->leave();
+      world->take_notes();
+      const bool holds = !world->has_joiners();
+      world.reset();
+      return holds;
+    }));
+  is_over = true;
+  other.join();
+  barrier(world->comm());
 }
 
 TEST(TcpEnds, server_of_a_parent_serves_on_when_its_child_ends) {

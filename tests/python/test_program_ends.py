@@ -101,3 +101,84 @@ def test_signal_inside_of_a_transport_of_python_ends_the_program(number: str, wa
     """
     code, said = run(program)
     assert code == wanted, said
+
+
+@needs_tcp
+def test_child_of_a_server_keeps_its_address_from_nobody() -> None:
+    program = """
+        server = oktopk.RendezvousServer(secret=SECRET)
+        address, (read, write) = server.address, os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.write(write, b"x")
+            time.sleep(30)
+            os._exit(0)
+        os.read(read, 1)
+        socket.create_connection(address.split(":")).close()  # it serves on
+        server.close()
+        try:
+            oktopk.RendezvousServer(address, secret=SECRET).close()
+        finally:
+            os.kill(child, signal.SIGKILL)
+    """
+    code, said = run(program)
+    assert code == 0, said
+
+
+@needs_tcp
+def test_close_in_a_child_waits_for_no_thread_of_the_parent() -> None:
+    program = """
+        store = Store()
+        joined = []
+        peer = threading.Thread(target=lambda: joined.append(join(1, 2, store)))
+        peer.start()
+        messages = join(0, 2, store)
+        peer.join()
+        reducer = oktopk.Reducer(oktopk.PythonCommunicator(Messages(0, messages), 120.0), 100, **OPTIONS)
+        threading.Thread(target=reducer.step, args=(np.ones(100, np.float32),), daemon=True).start()
+        time.sleep(0.3)
+        print(time_of_child(messages.close))
+    """
+    code, said = run(program)
+    assert code == 0 and float(said.split()[0]) < 2, said
+
+
+# One member's thread sends its state, in its step, for as long as the test wants; the other's waits for it.
+ELASTIC = """
+        def state():
+            sends.set()
+            goes_on.wait()
+            return b""
+
+        def member(worlds):
+            world = _core.tcp_elastic_world(server.address, SECRET, timeout=120.0)
+            worlds.append(world)
+            try:
+                hooks = state, lambda state: None, lambda *change: None
+                reducer = _core.ElasticReducer(world, 100, OPTIONS, *hooks)
+                while True:
+                    reducer.step(np.ones(100, np.float32))
+                    has_stepped.set()
+            except oktopk.CommError as error:
+                print("member:", error, flush=True)
+
+        server = oktopk.RendezvousServer(secret=SECRET, grace=1.0)
+        has_stepped, sends, goes_on = threading.Event(), threading.Event(), threading.Event()
+        first, second = [], []
+        threading.Thread(target=member, args=(first,), daemon=True).start()
+        has_stepped.wait()
+        thread = threading.Thread(target=member, args=(second,), daemon=True)
+        thread.start()
+        sends.wait()
+        time.sleep(0.3)
+"""
+
+
+@needs_tcp
+def test_close_of_a_member_in_a_child_waits_for_no_thread_of_the_parent() -> None:
+    program = """
+        print(time_of_child(first[0].close), flush=True)
+        os._exit(0)
+    """
+    code, said = run(ELASTIC + program)
+    assert code == 0 and float(said.split()[0]) < 2, said
