@@ -96,6 +96,7 @@ class PyElasticReducer final : public PySynchroniser {
     require(world.reducer == nullptr, "elastic reducer: this world has a reducer already; make one world for each");
     require(!read_group_size(options), "elastic reducer: group_size, but elastic steps are exchanged by all members");
     const ReducerOptions read = read_options(options);
+    const User user(&world.users);
     const WithoutGil free;  // a member that joins waits here
     auto made = std::make_unique<ElasticReducer>(world.get(), checked_n(n), read, hooks());
     elastic_ = made.get();
@@ -261,8 +262,9 @@ void bind_world(nb::module_& m) {
           "The record of the last operations in this epoch.")
       .def(
           "require_equal",
-          [](const PyElasticWorld& w, const std::string& who, const std::string& mine) {
+          [](PyElasticWorld& w, const std::string& who, const std::string& mine) {
             Workspace work;
+            const User user(&w.users);
             const WithoutGil free;
             require_equal(w.get().comm(), who, mine, work);
           },

@@ -54,17 +54,12 @@ void bind_saving(nb::class_<PySynchroniser>& c) {
        },
        "This rank's state: all that later steps depend on.")
       .def(
-          "load",
-          [](PySynchroniser& r, const nb::bytes& state) {
-            const WithoutGil free;
-            r.sync().load(as_span(state));
-          },
+          "load", [](PySynchroniser& r, const nb::bytes& state) { r.use([&] { r.sync().load(as_span(state)); }); },
           "state"_a, "Collective: continues from what this rank saved, bit by bit.")
       .def(
           "load_all",
           [](PySynchroniser& r, const std::vector<nb::bytes>& states) {
-            const WithoutGil free;
-            r.sync().load_all(states.size(), [&](std::size_t rank) { return as_span(states[rank]); });
+            r.use([&] { r.sync().load_all(states.size(), [&](std::size_t rank) { return as_span(states[rank]); }); });
           },
           "states"_a,
           "Collective: continues from the states of all ranks of an earlier run, in rank order, whatever their number "

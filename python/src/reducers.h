@@ -33,6 +33,19 @@ inline FloatType checked_type(std::uint32_t type) {
   return static_cast<FloatType>(type);
 }
 
+// A thread in a call of a synchroniser.
+struct User {
+  explicit User(std::atomic<int>* all) : count(all) {
+    if (count != nullptr) ++*count;
+  }
+  ~User() {
+    if (count != nullptr) --*count;
+  }
+  User(const User&) = delete;
+  User& operator=(const User&) = delete;
+  std::atomic<int>* count;
+};
+
 // The last update of a synchroniser, and the arrays that it works on.
 class PySynchroniser {
  public:
@@ -56,6 +69,14 @@ class PySynchroniser {
     run([&] { return sync().flush(); });
   }
 
+  // Runs without the GIL; the world stays meanwhile.
+  template <class Act>
+  void use(const Act& act) {
+    const User user(users_);
+    const WithoutGil free;
+    act();
+  }
+
   // Writes the mean times factor over the whole array.
   void write_update(const HostFloats& out, float factor) const {
     const std::span<float> x(out.data(), out.size());
@@ -68,13 +89,13 @@ class PySynchroniser {
  protected:
   template <class Act>
   void run(const Act& act) {
-    const User user(users_);
-    const WithoutGil free;
-    update_ = {};
-    update_ = act();
+    use([&] {
+      update_ = {};
+      update_ = act();
+    });
   }
 
-  // Counts the threads in run() there.
+  // Counts the threads in use() there.
   void count_users(std::atomic<int>& users) { users_ = &users; }
 
   nb::dict options_;  // keeps a trace alive
@@ -82,18 +103,6 @@ class PySynchroniser {
   Update update_;
 
  private:
-  struct User {
-    explicit User(std::atomic<int>* all) : count(all) {
-      if (count != nullptr) ++*count;
-    }
-    ~User() {
-      if (count != nullptr) --*count;
-    }
-    User(const User&) = delete;
-    User& operator=(const User&) = delete;
-    std::atomic<int>* count;
-  };
-
   std::atomic<int>* users_ = nullptr;
 };
 

@@ -175,6 +175,17 @@ ELASTIC = """
 
 
 @needs_tcp
+def test_close_ends_a_thread_that_makes_the_reducer_of_a_member() -> None:
+    program = """
+        second[0].close()
+        thread.join(5)
+        os._exit(thread.is_alive())
+    """
+    code, said = run(ELASTIC + program)
+    assert code == 0 and "member: " in said, said
+
+
+@needs_tcp
 def test_close_of_a_member_in_a_child_waits_for_no_thread_of_the_parent() -> None:
     program = """
         print(time_of_child(first[0].close), flush=True)
