@@ -16,12 +16,13 @@ _requirements.require_module("numpy", "the package")
 
 from oktopk._core import (  # noqa: E402
     Candidate, CommError, Communicator, DeviceError, FlightRecorder, Machine, Profile, PythonCommunicator, Trace,
-    UsageError, calibrate, check_equal, explain, gather_trace, presets, recipe, thread_world,
+    UsageError, calibrate, check_equal, explain, gather_trace, presets, recipe,
 )
 from oktopk._core import version as __version__  # noqa: E402
 from oktopk.flight import dump_flight, dump_flight_on_signal  # noqa: E402
 from oktopk.reducer import BucketedReducer, NodeReducer, Reducer, Update  # noqa: E402
 from oktopk.rendezvous import RendezvousServer  # noqa: E402
+from oktopk.threads import thread_world  # noqa: E402
 from oktopk.transport import Transport  # noqa: E402
 
 for _error in (UsageError, CommError, DeviceError):

@@ -109,24 +109,25 @@ def end_worlds() -> None:
 
 
 def _try(act: Any) -> None:
-    with suppress(Exception):  # nobody is left to tell, and the others must have their turn
+    with suppress(BaseException):  # nobody is left to tell, and the others must have their turn, also after a Ctrl-C
         act()
 
 
 @atexit.register
 def _end() -> None:
-    if _here.worlds or _here.threads:
-        end_worlds()
-        time.sleep(PAUSE)
-    _here.is_over = True
-    _core.end_native(LIMIT)
+    try:
+        if _here.worlds or _here.threads:
+            end_worlds()
+            time.sleep(PAUSE)
+    finally:  # also after a second Ctrl-C
+        _here.is_over = True
+        _core.end_native(LIMIT)
 
 
 def _end_child_of_multiprocessing() -> None:
-    """It waits for threads of the user afterwards; they may still train."""
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
+    """After the threads of the user, which may still train. multiprocessing would wait for them later, in the same way:
+    it tells those of a ThreadPoolExecutor that they are to end. A second call does nothing."""
+    threading._shutdown()  # type: ignore[attr-defined]
     end_worlds()
 
 

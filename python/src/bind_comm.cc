@@ -67,7 +67,8 @@ void bind_flight(nb::module_& m) {
 
 void bind_comm(nb::module_& m) {
   bind_flight(m);
-  nb::class_<Communicator>(m, "Communicator", "P ranks that exchange messages. One thread at a time per object.")
+  nb::class_<Communicator>(m, "Communicator", nb::is_weak_referenceable(),
+                           "P ranks that exchange messages. One thread at a time per object.")
       .def_prop_ro("rank", &Communicator::rank)
       .def_prop_ro("size", &Communicator::size)
       .def_prop_ro("transport", &Communicator::transport)

@@ -81,14 +81,12 @@ WithoutGil::WithoutGil() {
   {
     Threads& threads = *g_threads;
     const std::lock_guard lock(threads.mutex);
-    if (threads.is_over_here()) return;
     ++threads.inside;
   }
   thread_ = PyEval_SaveThread();
 }
 
 WithoutGil::~WithoutGil() {
-  if (thread_ == nullptr) return;
   Threads& threads = *g_threads;
   if (!may_ask(threads)) sleep_for_ever();
   PyEval_RestoreThread(thread_);

@@ -19,7 +19,7 @@ class WithoutGil {
   WithoutGil& operator=(const WithoutGil&) = delete;
 
  private:
-  PyThreadState* thread_ = nullptr;  // null: the lock was kept, because the interpreter is ending
+  PyThreadState* thread_ = nullptr;
 };
 
 // Python within native code.

@@ -76,6 +76,75 @@ def run(program: str, first: str = "") -> Tuple[int, str]:
     return done.returncode, done.stdout
 
 
+def test_program_ends_beside_threads_that_train() -> None:
+    program = """
+        def train(comm):
+            reducer = oktopk.Reducer(comm, 1 << 14, **OPTIONS)
+            while True:
+                reducer.step(np.ones(1 << 14, np.float32))
+
+        for comm in oktopk.thread_world(2, 120.0):
+            threading.Thread(target=train, args=(comm,), daemon=True).start()
+        time.sleep(0.3)
+    """
+    code, said = run(program)
+    assert code == 0, said
+
+
+def test_thread_that_comes_after_the_end_holds_nobody_up() -> None:
+    program = """
+        ranks = _core.thread_world(2, 120.0)
+        reducer = oktopk.Reducer(ranks[0], 100, **OPTIONS)
+
+        def train():
+            while not _ends._here.is_over:
+                time.sleep(0.01)
+            time.sleep(0.5)
+            print("late", flush=True)
+            reducer.step(np.ones(100, np.float32))
+
+        threading.Thread(target=train, daemon=True).start()
+    """
+    code, said = run(program, "import atexit, time\natexit.register(time.sleep, 2)\n")
+    assert (code, said) == (0, "late\n")
+
+
+@needs_tcp
+def test_second_ctrl_c_does_not_cut_the_end_short() -> None:
+    program = """
+        class Thread:
+            is_busy = False
+            def stop(self):
+                pass
+            def join(self, seconds):
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(seconds)
+
+        def train():
+            try:
+                while True:
+                    reducer.step(np.ones(100, np.float32))
+            except oktopk.CommError as error:
+                print("thread:", error, flush=True)
+
+        store = Store()
+        other = []
+        peer = threading.Thread(target=lambda: other.append(join(1, 2, store)))
+        peer.start()
+        mine = join(0, 2, store)
+        peer.join()
+        pair = [oktopk.PythonCommunicator(Messages(r, n), 120.0) for r, n in enumerate((mine, other[0]))]
+        reducer = oktopk.Reducer(pair[0], 100, **OPTIONS)
+        thread = Thread()
+        _ends.own_thread(thread)
+        threading.Thread(target=train, daemon=True).start()
+        time.sleep(0.3)
+        sys.exit(3)
+    """
+    code, said = run(program)
+    assert code == 3 and "thread: tcp: rank 0: the world is dead" in said, said
+
+
 @needs_tcp
 @pytest.mark.parametrize("rank", [0, 1])
 def test_ctrl_c_ends_the_wait_for_other_ranks(rank: int) -> None:
@@ -101,6 +170,28 @@ def test_signal_inside_of_a_transport_of_python_ends_the_program(number: str, wa
     """
     code, said = run(program)
     assert code == wanted, said
+
+
+@needs_tcp
+def test_child_of_multiprocessing_ends_with_an_idle_thread_pool() -> None:
+    program = """
+        from concurrent.futures import ThreadPoolExecutor
+
+        def train():
+            global pool, world
+            pool = ThreadPoolExecutor(1)
+            pool.submit(int).result()
+            world = join(0, 1, Store())
+
+        child = multiprocessing.get_context("fork").Process(target=train)
+        child.start()
+        child.join(10)
+        child.kill()
+        child.join()
+        sys.exit(child.exitcode)
+    """
+    code, said = run(program)
+    assert code == 0, said
 
 
 @needs_tcp
