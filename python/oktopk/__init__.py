@@ -19,7 +19,7 @@ from oktopk._core import (  # noqa: E402
     UsageError, calibrate, check_equal, explain, gather_trace, presets, recipe,
 )
 from oktopk._core import version as __version__  # noqa: E402
-from oktopk.flight import dump_flight, dump_flight_on_signal  # noqa: E402
+from oktopk.flight import dump_flight, dump_flight_on_signal  # noqa: E402  # before _ends, which the others import
 from oktopk.reducer import BucketedReducer, NodeReducer, Reducer, Update  # noqa: E402
 from oktopk.rendezvous import RendezvousServer  # noqa: E402
 from oktopk.threads import thread_world  # noqa: E402

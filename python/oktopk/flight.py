@@ -92,9 +92,14 @@ def dump_flight_on_signal(folder: Optional[Folder], signum: int = signal.SIGUSR1
     if folder is None:
         return
     _on_signal = _core.SignalDumps(os.path.abspath(folder), int(signum))
-    atexit.register(_on_signal.close)
     for recorder in list(_recorders):
         _on_signal.watch(recorder)
+
+
+@atexit.register  # before _ends.py does: the end of the worlds may take a while, and a signal dumps them meanwhile
+def _end() -> None:
+    if _on_signal is not None:
+        _on_signal.close()
 
 
 def dump_on_error(error: BaseException) -> None:

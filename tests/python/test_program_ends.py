@@ -145,6 +145,23 @@ def test_second_ctrl_c_does_not_cut_the_end_short() -> None:
     assert code == 3 and "thread: tcp: rank 0: the world is dead" in said, said
 
 
+def test_signal_for_dumps_does_not_kill_a_program_that_ends() -> None:
+    program = """
+        class Thread:
+            is_busy = False
+            def stop(self):
+                pass
+            def join(self, seconds):
+                os.kill(os.getpid(), signal.SIGUSR1)
+
+        oktopk.dump_flight_on_signal(".")
+        thread = Thread()
+        _ends.own_thread(thread)
+    """
+    code, said = run(program)
+    assert code == 0, said
+
+
 @needs_tcp
 @pytest.mark.parametrize("rank", [0, 1])
 def test_ctrl_c_ends_the_wait_for_other_ranks(rank: int) -> None:
