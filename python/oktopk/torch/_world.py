@@ -27,8 +27,9 @@ class World(Protocol):
         """After make_core(): compares the parameters now, or whenever members meet others."""
         ...
 
-    def check_joined(self) -> None:
-        """Before this member's first step: UsageError where it joined others that have other parameters."""
+    def check_joined(self, shares_more: bool = False) -> None:
+        """Before this member's first step: UsageError where it joined others that have other parameters, or share more
+        than it does. shares_more: its user may call share() after this."""
         ...
 
 

@@ -180,10 +180,12 @@ class ElasticWorld:
         except CommError:
             pass
 
-    def check_joined(self) -> None:
-        """Before this member's first step, where it joined: UsageError unless its parameters and weights are those
-        that the others had when they sent their states."""
-        self._shared.check_arrived()
+    def check_joined(self, shares_more: bool = False) -> None:
+        """Before this member's first step, where it joined: UsageError unless it shares what the others share, and its
+        parameters and weights are those that the others had when they sent their states."""
+        if not shares_more:
+            self._shared.check_names()
+        self._shared.check_start()
 
 
 class StateOf(NamedTuple):
@@ -231,7 +233,15 @@ class _Shared:
         for name in self._objects:
             self._load_one(name)
 
-    def check_arrived(self) -> None:
+    def check_names(self) -> None:
+        lacking = sorted(set(self._arrived or ()) - {_START} - set(self._objects))
+        if lacking:
+            raise UsageError(
+                f"oktopk: the other members share {', '.join(map(repr, lacking))}, but this member does not: "
+                "call share() with the same names on all members, before the first step"
+            )
+
+    def check_start(self) -> None:
         theirs = None if self._arrived is None else self._arrived.get(_START)
         if self.start is not None and theirs is not None:
             self.start.require(theirs)

@@ -196,7 +196,7 @@ class LocalSteps:
             return
         comm = self._reducer._comm
         if changes(comm):
-            comm.check_joined()
+            comm.check_joined(shares_more=True)  # a member that joins makes its first step in the constructor
         else:
             self._start.compare(partial(_core.require_equal, comm), with_weights)
         if with_weights:

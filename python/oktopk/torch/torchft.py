@@ -171,7 +171,7 @@ class ManagedWorld:
         assert self._core is not None
         self._core.start = start
 
-    def check_joined(self) -> None:
+    def check_joined(self, shares_more: bool = False) -> None:
         """Quorums compare."""
 
     def start_quorum(self, *arguments: Any, **named: Any) -> None:

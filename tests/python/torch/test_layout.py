@@ -350,9 +350,8 @@ def member(job, run, make, shares, reached):
     net = make()
     with job.world(on_change=run.note) as world:
         reducer = Reducer(net.named_parameters(), communicator=world, **SPARSE)
-        if shares:
-            world.share(model=net)
         optimiser = torch.optim.SGD(net.parameters(), lr=0.01)
+        world.share(**{name: {"model": net, "optimizer": optimiser}[name] for name in shares})
         while world.committed != run.end:
             assert world.committed < 100_000
             optimiser.zero_grad()
@@ -366,19 +365,20 @@ def member(job, run, make, shares, reached):
 
 @pytest.mark.skipif(not tcp_available(), reason="this build has no transport tcp")
 @pytest.mark.parametrize(
-    "make, shares, words",
+    "make, shares, lacks, words",
     [
-        (with_another_seed, False, r"this rank has weights \w+ of parameter 0 'a.weight', the others have weights"),
-        (in_another_order, True, "this rank has parameter 0 'b.weight' .*, the others have parameter 0 'a.weight'"),
-        (with_another_seed, True, None),
+        (with_another_seed, (), 0, r"this rank has weights \w+ of parameter 0 'a.weight', the others have weights"),
+        (in_another_order, ("model",), 0, "this rank has parameter 0 'b.weight' .*, the others have parameter 0"),
+        (Net, ("model", "optimizer"), 1, "the other members share 'optimizer', but this member does not"),
+        (with_another_seed, ("model",), 0, None),
     ],
 )
-def test_a_member_that_joins_is_compared_with_what_it_got(make, shares, words):
+def test_a_member_that_joins_is_compared_with_what_it_got(make, shares, lacks, words):
     job, reached = Job(2), threading.Event()
     for _ in range(2):
         job.start(member, Run(), Net, shares, reached)
     assert reached.wait(SECONDS)
-    job.start(member, Run(), make, shares, reached)
+    job.start(member, Run(), make, shares[: len(shares) - lacks], reached)
     first, second, newcomer = job.wait()
     assert torch.equal(first, second), (first, second)
     if words is None:
