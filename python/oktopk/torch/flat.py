@@ -9,9 +9,10 @@ COST: n floats of memory, one pass over them in each direction.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Tuple, Union
+from typing import Any, Dict, Iterable, List, Optional, Set, Tuple, Union
 
 import torch
+import torch.distributed as dist
 
 from oktopk._core import UsageError
 from oktopk.torch._gpu import require_reachable
@@ -39,6 +40,45 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.detach()
     with torch.no_grad():
         return to_local()
+
+
+def place_gradient(parameter: torch.Tensor) -> None:
+    """Gives the gradient of a DTensor the placements of its parameter. Sequence parallelism leaves partial sums where
+    the parameter is replicated: their local parts are no gradients. Collective over the mesh, where they differ."""
+    wanted, gradient = getattr(parameter, "placements", None), parameter.grad
+    if wanted is not None and gradient is not None and gradient.placements != wanted:  # type: ignore[attr-defined]
+        parameter.grad = gradient.redistribute(placements=wanted)  # type: ignore[attr-defined]
+
+
+def refuse_mixed(named: Iterable[Tuple[str, torch.Tensor]], own: str) -> None:
+    """UsageError where one parameter is sharded over ranks that all hold another one. These ranks select from different
+    vectors, so the mean of the latter would arrive on one rank and not on another. own: keeps the latter apart."""
+    first: Optional[Tuple[str, Set[Tuple[int, ...]]]] = None
+    for i, (name, parameter) in enumerate(named):
+        if not parameter.requires_grad:
+            continue
+        label, over = f"parameter {i}{f' {name!r}' if name else ''}", _sharded_over(parameter)
+        if first is None:
+            first = label, over
+        if over != first[1]:
+            raise UsageError(
+                f"oktopk: {first[0]} is sharded over {_told(first[1])}, {label} over {_told(over)}: these ranks would "
+                f"take different coordinates of a parameter that they all hold: give such parameters {own}"
+            )
+
+
+def _sharded_over(parameter: torch.Tensor) -> Set[Tuple[int, ...]]:
+    """The groups of ranks among which a DTensor is divided; none for a tensor that is whole."""
+    mesh = getattr(parameter, "device_mesh", None)
+    if mesh is None:
+        return set()
+    placements = parameter.placements  # type: ignore[attr-defined]
+    divided = [i for i, one in enumerate(placements) if not one.is_replicate() and mesh.size(i) > 1]
+    return {tuple(dist.get_process_group_ranks(mesh.get_group(i))) for i in divided}
+
+
+def _told(over: Set[Tuple[int, ...]]) -> str:
+    return " and ".join(f"ranks {', '.join(map(str, ranks))}" for ranks in sorted(over)) or "no ranks"
 
 
 def plain_name(name: str) -> str:
@@ -74,6 +114,10 @@ class Layout:
         self.n = end
         if end == 0:
             raise UsageError("oktopk: no parameters, or none that requires a gradient")
+
+    def refuse_mixed(self) -> None:
+        """UsageError unless all parameters can be selected from together."""
+        refuse_mixed(self.given, "a Reducer of their own, with preset='dense'")
 
     def refuse_thawed(self) -> None:
         """UsageError where a parameter that was frozen when this was made is trained now: it has no place here."""

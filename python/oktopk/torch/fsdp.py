@@ -33,8 +33,9 @@ from oktopk.torch._secrecy import File
 from oktopk.torch._settings import active, count, truth, with_recipe
 from oktopk.torch.checkpoint import Place, unwrap, wrap
 from oktopk.torch.coordinates import Arrived
-from oktopk.torch.flat import local
-from oktopk.torch.fsdp_unit import FSDPModule, Unit, check_gradients, check_mesh, parameter_groups, shard_values
+from oktopk.torch.flat import local, refuse_mixed
+from oktopk.torch.fsdp_unit import FSDPModule, Unit, check_gradients, check_mesh, names_of
+from oktopk.torch.fsdp_unit import parameter_groups, shard_values
 from oktopk.torch.process_group import communicator
 from oktopk.torch.reducer import Reducer
 
@@ -88,15 +89,18 @@ def register_fsdp(
     named = list(parameter_groups(model))
     if not named:
         raise UsageError("oktopk: register_fsdp(): no module of the model was given to fully_shard")
+    least = count("min_numel", min_numel, 0)
     for name, _, group_of_parameters in named:
         check_mesh(name, group_of_parameters, group)
         check_gradients(name, group_of_parameters, truth("host_staging", host_staging))
+        if preset != "dense" and shard_values(group_of_parameters) >= least:
+            own = f"modules of their own in fully_shard, of fewer than min_numel = {least} values, which are dense"
+            refuse_mixed(names_of(name, group_of_parameters), own)
     if dense_steps > 0 and preset != "dense":  # which needs no warm-up
         given["warmup"] = [(dense_steps, 1.0), *(given.get("warmup") or [])]
     if active(grad_scaler) is not None:
         given["nan_policy"] = given.get("nan_policy") or "skip"
     check_options(given)
-    least = count("min_numel", min_numel, 0)
     comm = communicator(group, timeout, silence=silence, secret_file=secret_file, encrypt=encrypt)
     Reducer(max(given.get("k") or 1, 1024), communicator=comm, host_staging=host_staging, **given)  # do they fit?
     most = max(shard_values(g) for _, _, g in named)

@@ -117,9 +117,7 @@ class Unit:
         return self.reducer
 
     def named(self) -> List[Tuple[str, torch.Tensor]]:
-        """All parameters, with the names that they have in the module."""
-        names = [getattr(p, "_param_fqn", None) or f"{self._name}.{i}" for i, p in enumerate(self._group.fsdp_params)]
-        return [(plain_name(name), p.sharded_param) for name, p in zip(names, self._group.fsdp_params)]
+        return names_of(self._name, self._group)
 
     def state_dict(self) -> Dict[str, Any]:
         assert self.reducer is not None
@@ -186,6 +184,12 @@ def parameter_groups(model: nn.Module) -> Iterator[Tuple[str, Any, Any]]:
             if id(group) not in seen:  # one unit may have several modules
                 seen.add(id(group))
                 yield plain_name(name), module, group
+
+
+def names_of(module: str, group: Any) -> List[Tuple[str, torch.Tensor]]:
+    """All parameters of a group, with the names that they have in the model, or the name of the module."""
+    names = [getattr(p, "_param_fqn", None) or f"{module}.{i}" for i, p in enumerate(group.fsdp_params)]
+    return [(plain_name(name), p.sharded_param) for name, p in zip(names, group.fsdp_params)]
 
 
 def shard_values(group: Any) -> int:

@@ -25,7 +25,7 @@ from oktopk.torch.coordinates import WHERE_NONZERO, Arrived, Job, checked_indice
 from oktopk.torch.coordinates import checked_answers, nonzero_of, state_dtype
 from oktopk.torch.cuda_clock import CudaClock
 from oktopk.torch.cuda_step import Plan, Request
-from oktopk.torch.flat import local
+from oktopk.torch.flat import local, place_gradient
 from oktopk.torch.grad_scaling import Scaling
 from oktopk.torch.interval_clock import RUNS, IntervalClock
 from oktopk.torch.owed_decay import OwedDecay
@@ -157,6 +157,8 @@ class LazyOptimiser(OwedDecay):
     def _work(self, group: Dict[str, Any]) -> Union[Request, List[Job]]:
         """What the parameters of a group with a gradient have to do."""
         params = [param for param in group["params"] if param.grad is not None]
+        for param in params:
+            place_gradient(param)
         kernels = self._kernels(group, params)
         answers = None
         if self.source is not None and self._is_lazy(group):

@@ -89,6 +89,8 @@ class LocalSteps:
         self.outer_momentum = outer_momentum
         self.nesterov = nesterov
         self._layout = Layout(parameters, host_staging)
+        if preset != "dense":
+            self._layout.refuse_mixed()
         self._reducer = Reducer(
             self._layout.n,
             process_group,

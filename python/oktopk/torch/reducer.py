@@ -31,7 +31,7 @@ from oktopk.torch._secrecy import File
 from oktopk.torch._settings import truth, with_recipe
 from oktopk.torch._world import AnyWorld, changes
 from oktopk.torch.coordinates import Arrived
-from oktopk.torch.flat import Layout, Parameters, check_tensor, local
+from oktopk.torch.flat import Layout, Parameters, check_tensor, local, place_gradient
 from oktopk.torch.process_group import communicator as make_communicator
 
 if TYPE_CHECKING:
@@ -97,6 +97,8 @@ class Reducer(SavedReducer, Recorded):
         else:
             self._layout = Layout(parameters, host_staging)
             n = self._layout.n
+            if preset != "dense":
+                self._layout.refuse_mixed()
         named = {"density": density, "preset": preset, "codec": codec, "decay": decay}
         dense_steps, given = with_recipe(named, options, None if total_steps is not None else 0, total_steps)
         if dense_steps > 0:
@@ -152,6 +154,7 @@ class Reducer(SavedReducer, Recorded):
             if parameter.grad is None:
                 part.zero_()
                 continue
+            place_gradient(parameter)
             gradient = local(parameter.grad)
             check_tensor(gradient, "a gradient", self._host_staging)
             part.copy_(gradient)
