@@ -32,7 +32,7 @@ from oktopk.torch._layout import Start
 from oktopk.torch._secrecy import File
 from oktopk.torch._settings import active, count, truth, with_recipe
 from oktopk.torch.checkpoint import Place, unwrap, wrap
-from oktopk.torch.coordinates import Arrived
+from oktopk.torch.coordinates import WHERE_NONZERO, Arrived
 from oktopk.torch.flat import local, refuse_mixed
 from oktopk.torch.fsdp_unit import FSDPModule, Unit, check_gradients, check_mesh, names_of
 from oktopk.torch.fsdp_unit import parameter_groups, shard_values
@@ -145,7 +145,7 @@ class FsdpState:
 
     def arrived(self, parameter: torch.Tensor) -> Arrived:
         """Where the last mean arrived: int64 indices into the flattened local shard. None: everywhere, after a dense
-        step."""
+        step. WHERE_NONZERO: where p.grad is not zero, if it is the sum of several exchanges."""
         return self.arrived_of([parameter])[0]
 
     def arrived_of(self, parameters: Sequence[torch.Tensor]) -> List[Arrived]:
@@ -158,8 +158,10 @@ class FsdpState:
             raise UsageError(
                 f"oktopk: a parameter of shape {tuple(lost.shape)} that fully_shard was not given, or that was frozen"
             )
-        spans = [spots[id(p)].unit.span(spots[id(p)].begin, spots[id(p)].end) for p in parameters]
-        return arrived_of(spans, parameters)
+        found = [spots[id(p)] for p in parameters]
+        answers = arrived_of([spot.unit.span(spot.begin, spot.end) for spot in found], parameters)
+        sums = [spot.unit.is_sum and answer is not None for spot, answer in zip(found, answers)]
+        return [WHERE_NONZERO if is_sum else answer for is_sum, answer in zip(sums, answers)]
 
     def _find_spots(self) -> Dict[int, "Spot"]:
         return {

@@ -55,6 +55,8 @@ class Unit:
         self._trained: List[bool] = []  # which parameters are not frozen, when the Reducer was made
         self.partial: Optional[torch.Tensor] = None  # accumulated without all-reduce
         self._is_divided_later = False
+        self._is_in_grad = False  # a mean that the optimiser has not cleared yet
+        self.is_sum = False  # p.grad has the means of several exchanges
         self._scale: Optional[float] = None  # of a step that the GradScaler may still leave out
 
     @property
@@ -66,6 +68,8 @@ class Unit:
         if gradient.device.type == "cuda":
             # Allocated in the reduce-scatter stream, and read in this one until after we return.
             gradient.record_stream(torch.cuda.current_stream(gradient.device))
+        if all(p.sharded_param.grad is None for p in self._group.fsdp_params):
+            self._is_in_grad = False
         if not self._group.all_reduce_grads:
             # FSDP adds what is left in `gradient` to p.grad: it must not be added twice.
             self.partial = gradient.clone() if self.partial is None else self.partial.add_(gradient)
@@ -92,6 +96,7 @@ class Unit:
         self._owner.share_profile(reducer)
         reducer.reduce(gradient, copies / (self._scale or 1.0), self._scale or 1.0)
         self._owner.note_profile(reducer)
+        self.is_sum, self._is_in_grad = self._is_in_grad, True
 
     def settle(self) -> None:
         """Undoes the parts of the last step that the GradScaler skipped (_applied.py)."""

@@ -166,3 +166,28 @@ def work_sparse(rank, P, replicas):
 @pytest.mark.parametrize("P, replicas", [(4, 2), (3, 3)])
 def test_sparse_replicas_stay_equal_and_lose_nothing(tmp_path, P, replicas):
     run_processes(P, work_sparse, tmp_path, replicas)
+
+
+def work_several_exchanges(rank, P):
+    """p.grad is the sum of the means of two backward passes: a sparse optimiser applies all of it."""
+    _, replicate, shards = meshes(P, 1)
+    model = shard(shards)
+    state = register(model, replicate, preset="circulant", density=0.05, start_iter=0, min_numel=0)
+    optimizer = oktopk.torch.SparseSGD(model.parameters(), state, lr=1.0, momentum=0.0)
+    for step in range(4):
+        optimizer.zero_grad(set_to_none=step % 2 == 0)
+        before = weights(model).clone()
+        backward(model, rank, 2 * step)
+        model.set_requires_all_reduce(step < 3)
+        backward(model, rank, 2 * step + 1)
+        optimizer.step()
+        torch.testing.assert_close(before - weights(model), gradients(model), rtol=1e-4, atol=1e-6)
+    model.set_requires_all_reduce(True)
+    optimizer.zero_grad()
+    backward(model, rank, 9)
+    assert isinstance(state.arrived(next(model.parameters())), torch.Tensor), "one exchange: the indices are known"
+    assert all_equal(weights(model), replicate.get_group())
+
+
+def test_a_sparse_optimiser_applies_all_exchanges_of_a_step(tmp_path):
+    run_processes(2, work_several_exchanges, tmp_path)
