@@ -111,6 +111,8 @@ class EncryptedMeans:
 class EncryptedMean:
     """In the place of a BucketMean."""
 
+    itemsize = 4
+
     def __init__(self, core: Any, buffer: torch.Tensor):
         self._core = core
         self._buffer = buffer
