@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d
 
+from oktopk import _core
 from oktopk._core import CommError, PythonCommunicator, UsageError, calibrate
 
 Timeout = Union[float, timedelta]
@@ -199,6 +200,14 @@ def require_equal(comm: PythonCommunicator, description: str, trouble: str = "")
     """Collective: as agree(), for the ranks of a communicator."""
     transport: Any = comm.python_transport
     agree(transport.group, description, trouble)
+
+
+def compare_options(comm: Any, description: str) -> None:
+    """The same over the messages of any communicator, which need not have a process group."""
+    try:
+        _core.require_equal(comm, "oktopk: the options", description)
+    except UsageError as error:
+        raise UsageError(f"{error}: give all ranks the same") from None
 
 
 def agree(group: Any, description: str, trouble: str = "", more: Any = None) -> List[Any]:

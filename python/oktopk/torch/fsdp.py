@@ -27,7 +27,7 @@ from oktopk.options import MoreOptions, require_known, show_options
 from oktopk.torch._applied import Applied
 from oktopk.torch._choice import choice_of, with_choice
 from oktopk.torch._spans import arrived_of
-from oktopk.torch._group import Timeout, as_group
+from oktopk.torch._group import Timeout, as_group, compare_options
 from oktopk.torch._layout import Start
 from oktopk.torch._secrecy import File
 from oktopk.torch._settings import active, count, truth, with_recipe
@@ -248,8 +248,9 @@ class FsdpState:
         return reducer
 
     def compare_start(self) -> None:
-        """Collective, before the first exchange: the shards must be the same in all replicas."""
+        """Collective, before the first exchange: options and shards must be the same in all replicas."""
         if not self._is_compared:
+            compare_options(self._comm, f"min_numel {self._min_numel}, grad_scaler {self.grad_scaler is not None}")
             named = [pair for unit in self._units.values() for pair in unit.named()]
             Start(named).compare(partial(_core.require_equal, self._comm))
             self._is_compared = True

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, 
 import torch
 
 from oktopk import _core
-from oktopk._core import UsageError
+from oktopk._core import UsageError, check_options
 from oktopk.flight import Recorded
 from oktopk.options import MoreOptions, require_known, show_options
 from oktopk.torch._choice import choice_of, with_choice
 from oktopk.torch._sharded import make_reducer
 from oktopk.torch._spans import Span, arrived_of
-from oktopk.torch._group import Timeout, refuse_beside_communicator
+from oktopk.torch._group import Timeout, compare_options, refuse_beside_communicator
 from oktopk.torch._layout import Start
 from oktopk.torch._saved_reducer import SavedReducer
 from oktopk.torch._secrecy import File
@@ -115,6 +115,7 @@ class Reducer(SavedReducer, Recorded):
         self._make(n, None if home is None else choice_of(comm, self._wanted, home, n))
         self._flat: Optional[torch.Tensor] = None  # of the parameters
         self._start = None if self._layout is None else Start(self._layout.given)  # None: nothing to compare
+        self._is_compared = False
         if changes(comm) and self._start is not None:
             comm.check_start(self._start)
 
@@ -128,14 +129,18 @@ class Reducer(SavedReducer, Recorded):
         super().__init__(core)
 
     def _compare_start(self) -> None:
-        """Collective, before the first exchange: parameters and weights must be the same on all ranks."""
-        if self._start is None:
+        """Collective, before the first exchange: options, parameters and weights must be the same on all ranks. With
+        other presets they would not even make the same calls."""
+        if self._is_compared:
             return
-        if changes(self._comm):
+        if not changes(self._comm):
+            words = f"density {self._wanted['density']}, levelled {self._levelled}, {check_options(self._wanted)}"
+            compare_options(self._comm, words)
+        if self._start is not None and changes(self._comm):
             self._comm.check_joined()
-        else:
+        elif self._start is not None:
             self._start.compare(partial(_core.require_equal, self._comm))
-        self._start = None
+        self._is_compared = True
 
     def reduce_gradients(self, scale: float = 1.0) -> None:
         """Collective: replaces each p.grad by the mean over the ranks of scale * p.grad. The first call compares
@@ -165,6 +170,7 @@ class Reducer(SavedReducer, Recorded):
         """Collective: replaces a flat tensor by factor times the mean over the ranks of scale * flat. With a loss scale
         S, scale=1/S and factor=S keep what is unsent unscaled."""
         self._check_flat(flat)
+        self._compare_start()
         self._flat_reducer.step(flat, scale)
         self._write(flat, factor)
         return flat
