@@ -28,21 +28,41 @@ _SPREAD, _MIX, _NEXT = -0x61C8864680B583EB, -0x40A7B892E31B1A47, 0x2545F4914F6CD
 
 class Start:
     """The parameters of one front-end on this rank, in their order, frozen and repeated ones included. weights: gives
-    the tensors that must be equal on all ranks, one for each parameter that is neither (default: these parameters)."""
+    the tensors that must be equal on all ranks, one for each parameter that is neither (default: these parameters).
+    with_frozen: the weights of frozen ones must be equal, too. settings: more that must be, in words."""
 
-    def __init__(self, named: Iterable[Named], weights: Optional[Callable[[], Sequence[torch.Tensor]]] = None):
+    def __init__(
+        self,
+        named: Iterable[Named],
+        weights: Optional[Callable[[], Sequence[torch.Tensor]]] = None,
+        *,
+        with_frozen: bool = True,
+        settings: Optional[Callable[[], str]] = None,
+    ):
         self._named = list(named)
         self._weights = weights
+        self._with_frozen = with_frozen
+        self._settings = settings
 
     def words(self, with_weights: bool = True) -> str:
         """The list of all that must be equal, as require_equal() takes it."""
         items = [*_described(self._named), f"{len(self._named)} parameters"]
+        if self._settings is not None:
+            items.append(self._settings())
         if with_weights:
-            trained = [(label, p) for label, p, is_trained in _labelled(self._named) if is_trained]
-            tensors = [p for _, p in trained] if self._weights is None else self._weights()
-            hashes = hashes_of(tensors)
-            items += [f"{_WEIGHTS} {value:016x} of {label}" for (label, _), value in zip(trained, hashes)]
+            compared = list(self._compared())
+            hashes = hashes_of([tensor for _, tensor in compared])
+            items += [f"{_WEIGHTS} {value:016x} of {label}" for (label, _), value in zip(compared, hashes)]
         return ", ".join(items)
+
+    def _compared(self) -> Iterator[Named]:
+        """The tensors that must be equal, each with the label of its parameter."""
+        given = None if self._weights is None else iter(self._weights())
+        for label, parameter, is_trained in _labelled(self._named):
+            if is_trained:
+                yield label, parameter if given is None else next(given)
+            elif self._with_frozen and not parameter.requires_grad and _has_bits(parameter):
+                yield label, parameter
 
     def compare(self, require_equal: Compare, with_weights: bool = True) -> None:
         """Collective: the same UsageError on every rank, which names the first difference and both ranks, unless all
@@ -63,7 +83,9 @@ class Start:
 def _with_advice(found: str) -> str:
     if f" has {_WEIGHTS} " in found:
         return f"{found}: all ranks begin with the same weights, by one seed, one check-point, or a broadcast"
-    return f"{found}: give all ranks the same parameters in the same order"
+    if " parameter" in found.partition(" has ")[2]:
+        return f"{found}: give all ranks the same parameters in the same order"
+    return f"{found}: give all ranks the same"
 
 
 def _labelled(named: Sequence[Named]) -> Iterator[Tuple[str, torch.Tensor, bool]]:
@@ -97,6 +119,12 @@ def hashes_of(tensors: Sequence[torch.Tensor]) -> List[int]:
         return []
     numbers: List[int] = torch.stack([value.to(found[0].device) for value in found]).tolist()  # one wait for a GPU
     return [number % 2**64 for number in numbers]
+
+
+def _has_bits(tensor: torch.Tensor) -> bool:
+    """Whether the tensor holds its values itself: packed and quantised ones of other packages may not."""
+    part = local(tensor)
+    return type(part) is torch.Tensor and part.layout == torch.strided and not part.is_meta
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

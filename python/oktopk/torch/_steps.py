@@ -152,7 +152,7 @@ class Steps(Guarded):
         words = f"{self._description()}, levelled by an optimiser {self._moments.in_use}, iteration {self.iteration}"
         require_equal(comm, f"{words}, loaded {saved}, on GPUs {self._on_gpu}", self._trouble(bucket))
         named = self._owner.synchronised() if self._owner is not None else [("", p) for p in bucket.parameters]
-        Start(named).compare(partial(_core.require_equal, comm))
+        Start(named, with_frozen=False).compare(partial(_core.require_equal, comm))  # DDP copied frozen weights
         if is_open and self._choice is None:
             self._choice = (self._saved.choice if self._saved is not None else None) or self._choose(bucket)
         options, values = self._reducer_options(), sum(p.numel() for p in self._parameters(bucket))

@@ -108,7 +108,9 @@ class LocalSteps:
         )
         self._reducer.look_after_each_step()  # they are rare
         own = weakref.proxy(self)  # a world that has the start must not keep this object alive
-        self._start: Optional[Start] = Start(self._layout.given, lambda: own._global_weights())
+        self._start: Optional[Start] = Start(
+            self._layout.given, lambda: own._global_weights(), settings=lambda: own._settings()
+        )
         if communicator is None:
             self._compare_start(with_weights=False)
             _copy_from_first(self._layout.parameters, process_group)
@@ -203,6 +205,10 @@ class LocalSteps:
             self._start.compare(partial(_core.require_equal, comm), with_weights)
         if with_weights:
             self._start = None
+
+    def _settings(self) -> str:
+        words = f"every {self.every}, outer_lr {self.outer_lr}, outer_momentum {self.outer_momentum}"
+        return f"{words}, nesterov {self.nesterov}"
 
     def _global_weights(self) -> Sequence[torch.Tensor]:
         return self._layout.views(self._weights)

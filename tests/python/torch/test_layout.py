@@ -179,12 +179,16 @@ def test_ranks_that_differ_are_refused_with_one_text(front_end, P):
         assert advice in said[0], said[0]
 
 
-# Options of the last rank beside SPARSE, and a part of the error. Ranks that differ so would wait for each other, because
-# only one of them measures or compares something first.
+# Options of the last rank beside SPARSE, and a part of the error. Ranks that differ so would get other weights, or wait
+# for each other, because only one of them measures or compares something first.
 OPTIONS = [
     (Reducer, {"preset": "auto"}, "preset auto, rank 0 has preset circulant"),
     (Reducer, {"levelled": True}, "levelled True, rank 0 has levelled False"),
     (LocalSteps, {"preset": "auto", "codec": None}, "preset auto, rank 0 has preset circulant"),
+    (LocalSteps, {"outer_lr": 0.5}, "outer_lr 0.5, rank 0 has outer_lr 1.0"),
+    (LocalSteps, {"outer_momentum": 0.5}, "outer_momentum 0.5, rank 0 has outer_momentum 0.0"),
+    (LocalSteps, {"nesterov": False}, "nesterov False, rank 0 has nesterov True"),
+    (LocalSteps, {"every": 2}, "every 2, rank 0 has every 1"),
     (register_fsdp, {"preset": "auto"}, "preset auto, rank 0 has preset circulant"),
     (register_fsdp, {"grad_scaler": True}, "grad_scaler True, rank 0 has grad_scaler False"),
 ]
@@ -206,7 +210,7 @@ def with_other_options(rank, P):
                 register_fsdp(net, mesh["replicate"], start_iter=0, min_numel=0, **options)
                 backward(net, rank)
             elif make is LocalSteps:
-                LocalSteps(net.named_parameters(), every=1, **options).step()
+                LocalSteps(net.named_parameters(), **{"every": 1, **options}).step()
             else:
                 backward(net, rank)
                 Reducer(net.named_parameters(), **options).reduce_gradients()
@@ -235,6 +239,24 @@ def weights_differ_where_they_are_copied(rank, P):
 @pytest.mark.parametrize("P", [2, 3])
 def test_weights_that_are_copied_may_differ_before(P):
     assert all(in_processes(P, weights_differ_where_they_are_copied))
+
+
+def frozen_weights_differ(rank, P):
+    """DDP copies those of rank 0. With the others, each rank would train another function."""
+    for front_end in (by_hook, by_reducer, by_local_steps, *([by_fsdp] if TORCH >= (2, 7) else [])):
+        model = frozen()
+        if rank == P - 1:
+            model.b.weight.data += 1
+        if front_end is by_hook:
+            front_end(model, rank)
+            continue
+        with pytest.raises(oktopk.UsageError, match=rf"rank {P - 1} has weights \w+ of parameter 2 'b.weight', rank 0"):
+            front_end(model, rank)
+    return True
+
+
+def test_frozen_weights_that_nobody_copies_are_compared():
+    assert all(in_processes(3, frozen_weights_differ))
 
 
 def two_models(rank, P):
@@ -461,4 +483,4 @@ def test_words_name_every_kind_of_parameter():
         "parameter 0 'x,y' float32 2x3 on cpu, parameter 1 float32 scalar on cpu (frozen), "
         "parameter 2 'again' which is parameter 0 'x,y', 3 parameters"
     )
-    assert Start(named).words().count("weights") == 1
+    assert [Start(named, with_frozen=frozen).words().count("weights") for frozen in (True, False)] == [2, 1]
