@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Sequence
+from typing import Any, Dict, Mapping, Optional, Sequence
 
 from oktopk._core import UsageError
 from oktopk.reducer import ReducerBase
 from oktopk.torch._levelled import Levelled
 from oktopk.torch.checkpoint import Place, unwrap, wrap
-from oktopk.torch.flat import load_states, state_to_bytes, state_to_tensor
+from oktopk.torch.flat import Layout, load_states, state_to_bytes, state_to_tensor
 
 
 class SavedReducer(Levelled, ReducerBase):
     _choice: Any
+    _layout: Optional[Layout]
 
     def _take_choice(self, state: Mapping[str, Any]) -> None:
         raise NotImplementedError
@@ -28,6 +29,8 @@ class SavedReducer(Levelled, ReducerBase):
             "state": state_to_tensor(self._core.save()),
             **self._saved_levels(),
         }
+        if self._layout is not None:
+            own["parameters"] = self._layout.to_save()
         if self._choice is not None:
             own["choice"] = self._choice
         return wrap(self.place(), own)
@@ -67,4 +70,6 @@ class SavedReducer(Levelled, ReducerBase):
             raise UsageError(f"oktopk: not a Reducer's state of version 1 or 2 (lacks {sorted(missing)})")
         if state["n"] != self.n:
             raise UsageError(f"oktopk: a state of n = {state['n']} values, but here n = {self.n}")
+        if self._layout is not None:
+            self._layout.check_saved(state.get("parameters"))
         return state

@@ -9,7 +9,8 @@ COST: n floats of memory, one pass over them in each direction.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Optional, Set, Tuple, Union
+from itertools import zip_longest
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Set, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -94,6 +95,8 @@ class Layout:
             raise UsageError("oktopk: one tensor instead of parameters: put it in a list")
         self.given: List[Tuple[str, torch.Tensor]] = []  # all of them, with their names or empty ones
         self.parameters: List[torch.Tensor] = []
+        self._names: List[str] = []  # of these
+        self._orders: Optional[List[List[int]]] = None  # of their dimensions in the vector, from its first use on
         self.spans: List[Tuple[int, int]] = []
         self._place: Dict[int, int] = {}  # by id: tensors compare by value
         self._host_staging = host_staging
@@ -109,6 +112,7 @@ class Layout:
             check_tensor(part, f"parameter {i}", host_staging)
             self._place[id(parameter)] = len(self.parameters)
             self.parameters.append(parameter)
+            self._names.append(self.given[-1][0])
             self.spans.append((end, end + part.numel()))
             end += part.numel()
         self.n = end
@@ -165,16 +169,50 @@ class Layout:
         return vector
 
     def views(self, vector: torch.Tensor) -> List[torch.Tensor]:
-        """Each parameter's part of a flat vector, in the parameter's shape."""
-        pairs = zip(self.parameters, self.spans)
-        return [_shaped(vector[begin:end], local(p)) for p, (begin, end) in pairs]
+        """Each parameter's part of a flat vector, in the parameter's shape. Values keep their places in the vector when
+        the memory format of a parameter changes later."""
+        self._orders = orders = self._current_orders()
+        whole = zip(self.parameters, self.spans, orders)
+        return [_shaped(vector[begin:end], local(p).shape, order) for p, (begin, end), order in whole]
+
+    def _current_orders(self) -> List[List[int]]:
+        return self._orders or [_memory_order(local(p)) for p in self.parameters]
+
+    def to_save(self) -> List[Tuple[str, List[int], List[int]]]:
+        """Name, shape and order of dimensions of each parameter, for a saved state. A dimension of size 1 has no place
+        in the order."""
+        whole = zip(self._names, [local(p).shape for p in self.parameters], self._current_orders())
+        return [(name, list(shape), [d for d in order if shape[d] != 1]) for name, shape, order in whole]
+
+    def check_saved(self, saved: Optional[Sequence[Any]]) -> None:
+        """UsageError unless a state was saved with these parameters in this order. None: it does not say, as those of
+        version 1.0. Names are compared where both runs gave them."""
+        for i, (there, here) in enumerate(zip_longest(map(tuple, saved or ()), self.to_save() if saved else ())):
+            is_named = there is not None and here is not None and there[0] != "" and here[0] != ""
+            if there is None or here is None or there[0 if is_named else 1 :] != here[0 if is_named else 1 :]:
+                raise UsageError(
+                    f"oktopk: the state was saved with {_told_saved(there)} as parameter {i}, but here it is "
+                    f"{_told_saved(here)}: give the parameters in the order and memory format of the run that saved"
+                )
 
 
-def _shaped(part: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """A flat part as a view in another tensor's shape, its elements in the order of that memory."""
-    order = sorted(range(like.dim()), key=like.stride, reverse=True)
-    back = sorted(range(like.dim()), key=order.__getitem__)
-    return part.view([like.size(d) for d in order]).permute(back)
+def _told_saved(one: Optional[Tuple[Any, ...]]) -> str:
+    if one is None:
+        return "nothing"
+    name, shape, order = one
+    format_ = "" if order == sorted(order) else f" with dimensions in the order {order}"
+    return f"{f'{name!r} ' if name else ''}of shape {tuple(shape)}{format_}"
+
+
+def _memory_order(like: torch.Tensor) -> List[int]:
+    """The dimensions as they lie in memory, widest stride first."""
+    return sorted(range(like.dim()), key=like.stride, reverse=True)
+
+
+def _shaped(part: torch.Tensor, shape: Sequence[int], order: List[int]) -> torch.Tensor:
+    """A flat part as a view in this shape, its elements in this order of dimensions."""
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return part.view([shape[d] for d in order]).permute(back)
 
 
 def state_to_tensor(state: bytes) -> torch.Tensor:

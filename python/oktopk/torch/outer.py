@@ -164,6 +164,7 @@ class LocalSteps:
             "weights": self._weights.to("cpu", copy=True),
             "velocity": None if self._velocity is None else self._velocity.to("cpu", copy=True),
             "reducer": self._reducer.state_dict(),
+            "parameters": self._layout.to_save(),
         }
         return wrap(self.place(), own)
 
@@ -265,6 +266,7 @@ class LocalSteps:
             raise UsageError(f"oktopk: not a LocalSteps state of version 1 (lacks {sorted(missing)})")
         if state["weights"].numel() != self._layout.n:
             raise UsageError(f"oktopk: a state of {state['weights'].numel()} weights, but here are {self._layout.n}")
+        self._layout.check_saved(state.get("parameters"))
         if (state["velocity"] is None) != (self._velocity is None):
             raise UsageError(
                 f"oktopk: a state {'without' if state['velocity'] is None else 'with'} outer "

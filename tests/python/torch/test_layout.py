@@ -359,6 +359,53 @@ def test_parameters_frozen_later_on_one_rank_count_as_zero_and_thawed_ones_are_r
     assert all(torch.equal(results[0], other) for other in results)
 
 
+@pytest.mark.parametrize("make", [Reducer, LocalSteps])
+def test_a_state_of_other_parameters_is_refused(make):
+    """They have as many values, so that what is unsent would go to others."""
+
+    def work(comm):
+        net, options = Net(), {**SPARSE, "communicator": comm}
+        state = make(net.named_parameters(), **options).state_dict()
+        for odd, words in (
+            (in_another_order(), "with 'a.weight' of shape (6, 6) as parameter 0, but here it is 'b.weight' of shape"),
+            (with_other_strides(), "but here it is 'a.weight' of shape (6, 6) with dimensions in the order [1, 0]"),
+        ):
+            with pytest.raises(oktopk.UsageError, match=re.escape(words)):
+                make(odd.named_parameters(), **options).load_state_dict(state)
+        other = make(reversed(list(net.parameters())), **options)
+        with pytest.raises(oktopk.UsageError, match=r"of shape \(6, 6\) as parameter 0, but here it is of shape"):
+            other.load_state_dicts([state] * comm.size)
+        make(net.parameters(), **options).load_state_dict(state)  # names are compared where both have them
+
+    run_threads(2, work)
+
+
+@pytest.mark.parametrize("odd", [False, True])
+def test_a_memory_format_that_changes_between_steps(odd):
+    """On all ranks or on the last one: each value keeps its place among those that are unsent."""
+
+    def work(comm):
+        torch.manual_seed(0)
+        net = nn.Conv2d(3, 4, 3)
+        reducer = Reducer(net.named_parameters(), communicator=comm, **SPARSE)
+        given, applied = torch.zeros(4, 3, 3, 3), torch.zeros(4, 3, 3, 3)
+        for step in range(4):
+            if step == 2 and (not odd or comm.rank == 2):
+                net.to(memory_format=torch.channels_last)
+            gradient = torch.randn(4, 3, 3, 3, generator=torch.Generator().manual_seed(10 * step + comm.rank))
+            net.weight.grad = gradient.clone(memory_format=torch.preserve_format)
+            given += gradient
+            reducer.reduce_gradients()
+            applied += net.weight.grad
+        reducer.flush()
+        return given, applied + net.weight.grad
+
+    results = run_threads(3, work)
+    total = sum(given for given, _ in results) / 3
+    for _, applied in results:
+        torch.testing.assert_close(applied, total, rtol=1e-4, atol=1e-5)
+
+
 def test_the_comparison_may_be_repeated_after_an_error():
     def work(comm):
         net = with_another_seed() if comm.rank == 1 else Net()
