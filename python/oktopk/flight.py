@@ -32,7 +32,7 @@ Folder = Union[str, "os.PathLike[str]"]
 def watch(comm: _core.Communicator) -> _core.FlightRecorder:
     """Later dumps have this communicator."""
     recorder = comm.flight
-    if not any(recorder is known for known in _recorders):
+    if not any(recorder is known for known in list(_recorders)):  # other threads may append
         _recorders.append(recorder)
         if _on_signal is not None:
             _on_signal.watch(recorder)

@@ -4,6 +4,7 @@
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -183,3 +184,28 @@ def test_check_every_takes_sound_steps_and_refuses_nonsense():
             oktopk.Reducer(comm, 100, check_every=0)
 
     assert on_all(act) == [None] * P
+
+
+def test_threads_may_make_communicators_at_the_same_time():
+    comms = [comm for _ in range(30) for comm in oktopk.thread_world(4)]
+    errors = []
+
+    def watch(part):
+        try:
+            for _ in range(30):
+                for comm in part:
+                    oktopk.flight.watch(comm)
+        except RuntimeError as error:
+            errors.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=watch, args=(comms[i::8],)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not errors
