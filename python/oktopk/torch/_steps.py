@@ -19,7 +19,7 @@ from oktopk.torch._channels import Channels
 from oktopk.torch._counters import Counters, dense_bytes
 from oktopk.torch._dense_sum import BucketMean, EncryptedMeans, is_finite, zero_unless_finite
 from oktopk.torch._gpu import require_reachable
-from oktopk.torch._group import as_group, options_of_nodes, require_equal
+from oktopk.torch._group import as_group, compare_options, options_of_nodes, require_equal
 from oktopk.torch._layout import Start
 from oktopk.torch._levels import SecondMoments
 from oktopk.torch._nodes import has_node, wants_node
@@ -84,6 +84,7 @@ class Steps(Guarded):
         self._encrypted: Optional[EncryptedMeans] = None  # of dense buckets
         self._counters = Counters()
         self._watch = Watch()
+        self._is_new_state = False  # loaded since the last step
         self._is_begun_elsewhere = False  # the run that saved had sparse steps: its dense start is over
 
     # In backward's thread.
@@ -117,6 +118,11 @@ class Steps(Guarded):
             )
         if self._channels is None:
             self._begin_life(bucket)
+        elif self._is_new_state:
+            self._worker.drain()
+            assert self._comm is not None
+            compare_options(self._comm, self._place())
+        self._is_new_state = False
         if not self._watch.is_over:
             self._watch.begin_iteration()
         if self._owner is not None:
@@ -147,10 +153,9 @@ class Steps(Guarded):
             self._worker = HookStream("oktopk", self._stop)
         self._world = comm.size
         scaler = active(self.grad_scaler)
-        saved = "nothing" if self._saved is None else f"{len(self._saved.parts)} buckets"
         self._moments.use_for(self._owner.parameters() if self.levelled and self._owner is not None else [])
-        words = f"{self._description()}, levelled by an optimiser {self._moments.in_use}, iteration {self.iteration}"
-        require_equal(comm, f"{words}, loaded {saved}, on GPUs {self._on_gpu}", self._trouble(bucket))
+        words = f"{self._description()}, levelled by an optimiser {self._moments.in_use}, {self._place()}"
+        require_equal(comm, f"{words}, on GPUs {self._on_gpu}", self._trouble(bucket))
         named = self._owner.synchronised() if self._owner is not None else [("", p) for p in bucket.parameters]
         Start(named, with_frozen=False).compare(partial(_core.require_equal, comm))  # DDP copied frozen weights
         if is_open and self._choice is None:
@@ -165,6 +170,11 @@ class Steps(Guarded):
         names = self._owner.names if self._owner else None
         self._channels = Channels(comm, Settings(options, self.host_staging, device, values), names)
         self._has_begun = True
+
+    def _place(self) -> str:
+        """Words for where this rank is in the run, and what it has loaded."""
+        saved = "nothing" if self._saved is None else f"{len(self._saved.parts)} buckets"
+        return f"iteration {self.iteration}, loaded {saved}"
 
     def _communicator(self, group: Any, is_shared: bool) -> _core.PythonCommunicator:
         return communicator(

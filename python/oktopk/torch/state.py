@@ -197,6 +197,7 @@ class OkTopkState(Recorded, Steps):
         """The same from all ranks of an earlier run, in rank order, whatever their number was."""
         self._saved, self.iteration = Saved.read(states)
         self._is_begun_elsewhere = bool(self._saved.parts)
+        self._is_new_state = True
         if self._scaling is not None:
             self._scaling.forget()
         self._dead = None

@@ -274,6 +274,31 @@ def test_hooks_of_two_models_in_another_order():
     assert all(in_processes(3, two_models))
 
 
+def states_of_two_moments(rank, P):
+    """Loaded into hooks that run already: the ranks would end their dense start in different iterations."""
+    ddp = DistributedDataParallel(Net())
+    state = OkTopkState(start_iter=4, min_numel=0, timeout=20.0, **SPARSE)
+    ddp.register_comm_hook(state, oktopk_hook)
+    saved = []
+    for step in range(6):
+        saved.append(state.state_dict())
+        backward(ddp, 10 * step + rank)
+    for mine, others in ((1, 3), (5, 2)):
+        state.load_state_dict(saved[mine if rank == P - 1 else others])
+        words = f"rank {P - 1} has iteration {mine}, rank 0 has iteration {others}"
+        with pytest.raises(oktopk.UsageError, match=words):
+            backward(ddp, rank)
+    state.load_state_dict(saved[2])
+    for step in range(4):
+        backward(ddp, 10 * step + rank)
+    return gradients_of(ddp).numpy()
+
+
+def test_states_of_different_moments_in_hooks_that_run():
+    results = in_processes(3, states_of_two_moments)
+    assert all((one == results[0]).all() for one in results)
+
+
 def thawed_under_ddp(rank, P):
     net = frozen()
     ddp = DistributedDataParallel(net)
@@ -385,8 +410,9 @@ def test_a_memory_format_that_changes_between_steps(odd):
     """On all ranks or on the last one: each value keeps its place among those that are unsent."""
 
     def work(comm):
-        torch.manual_seed(0)
         net = nn.Conv2d(3, 4, 3)
+        for p in net.parameters():  # threads share the generator of random numbers
+            p.data.zero_()
         reducer = Reducer(net.named_parameters(), communicator=comm, **SPARSE)
         given, applied = torch.zeros(4, 3, 3, 3), torch.zeros(4, 3, 3, 3)
         for step in range(4):
