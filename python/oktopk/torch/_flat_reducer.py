@@ -51,7 +51,7 @@ class FlatReducer(LevelledCore):
         if options.get("group_size") is not None:
             self._group_for_sums = None  # nodes make their dense sums themselves
         is_external = self._group_for_sums is not None
-        super().__init__(make_core(comm, n, options, is_external), options, may_level=not changes(comm))
+        super().__init__(comm, make_core(comm, n, options, is_external), options, may_level=not changes(comm))
         self._P = comm.size
         self._skips = options.get("nan_policy") == "skip"
         self._staging: Optional[torch.Tensor] = None

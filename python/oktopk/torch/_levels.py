@@ -20,6 +20,9 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 import torch
 
+from oktopk import _core
+from oktopk._core import UsageError
+from oktopk.torch._layout import hashes_of
 from oktopk.torch.flat import local
 
 FLOOR = 2.0**-16  # of the largest second moment: factors are between 1 and 16
@@ -92,11 +95,23 @@ def in_memory(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().as_strided((tensor.numel(),), (1,)).float()
 
 
+def _require_equal(comm: Any, second: torch.Tensor) -> None:
+    """Ranks with other moments would sum values in other units. COST: a pass and a small message, in a few steps."""
+    (value,) = hashes_of([second])
+    try:
+        _core.require_equal(comm, "oktopk: the levelled selection", f"second moments {value:016x} of SparseAdamW")
+    except UsageError as error:
+        raise UsageError(
+            f"{error}: give all ranks the same options of the optimiser, and load its state on all of them, or on none"
+        ) from None
+
+
 class LevelledCore:
     """A native Reducer that sees levelled gradients from the first levels on. The base of FlatReducer."""
 
-    def __init__(self, core: Any, options: Dict[str, Any], may_level: bool):
+    def __init__(self, comm: Any, core: Any, options: Dict[str, Any], may_level: bool):
         """may_level: False where ranks come and go, because those that join would have no levels."""
+        self._comm = comm
         self.core: Any = core  # Any: tensors and arrays
         self.levels: Optional[torch.Tensor] = None  # the factors, on the device of the gradients
         self._first_levels = sum(steps for steps, _ in options.get("warmup") or [])
@@ -121,8 +136,9 @@ class LevelledCore:
         self.levels, self.next_levels = self._kept
 
     def level_by(self, moments: SecondMoments, parameters: Sequence[torch.Tensor]) -> None:
-        """Before a step with the gradients of these parameters: makes new levels if it is time. The moments are equal
-        on all ranks. A CUDA graph holds the levels that it was captured with, so there are no others from then on."""
+        """Before a step with the gradients of these parameters: makes new levels if it is time. Collective then: the
+        moments must be equal on all ranks. A CUDA graph holds the levels that it was captured with, so there are no
+        others from then on."""
         if any(p.is_cuda for p in parameters[:1]) and torch.cuda.is_current_stream_capturing():
             self._may_level = False
         steps = int(self.core.steps)
@@ -131,6 +147,7 @@ class LevelledCore:
         second = moments.of(parameters)
         if second is None:
             return
+        _require_equal(self._comm, second)
         levels = factors_of(second)
         unsent = self._unsent_or_none() if self.core.ranks_led > 0 else None  # another rank may lead the node
         self.levels, self.next_levels = levels, next_time(steps)

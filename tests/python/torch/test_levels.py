@@ -260,3 +260,21 @@ def test_levels_of_16_bit_gradients_learn_and_ranks_agree():
     results = in_processes(2, in_bf16)
     assert np.array_equal(results[0][1], results[1][1])
     assert np.mean(results[0][0][-5:]) < 0.8 * np.mean(results[0][0][:5])
+
+
+def with_other_moments(rank, P):
+    """Sums of values in other units would be no gradients."""
+    model, state = make_ddp(**{**OPTIONS, "total_steps": None, "start_iter": 2})
+    betas = (0.9, 0.99 if rank == P - 1 else 0.999)
+    optimiser = SparseAdamW(model.parameters(), state, lr=0.01, betas=betas)
+    words = rf"rank {P - 1} has second moments \w+ of SparseAdamW, rank 0 has .*: give all ranks the same options"
+    with pytest.raises(oktopk.UsageError, match=words):
+        for step in range(4):
+            optimiser.zero_grad()
+            loss_of(model, rank, step).backward()
+            optimiser.step()
+    return step
+
+
+def test_moments_that_differ_between_ranks_are_refused():
+    assert in_processes(3, with_other_moments) == [2] * 3
