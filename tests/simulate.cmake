@@ -25,7 +25,7 @@ endfunction()
 # Flat platforms obey the model: dense within 1% of 2 ceil(log2 P) alpha + 2 n (P-1)/P beta.
 string(CONCAT all_presets
   "dense +dense fp32 +data[^\n]* (1\\.00|0\\.99)[0-9] +1\\.00 [^\n]*\n"
-  ".*gtopk .*oktopk .*spardl .*circulant +circulant [a-z_0-9+]+ skips [0-9,]+ +data")
+  ".*gtopk .*oktopk .*spardl .*circulant +circulant coo32.fp32 skips [0-9,]+ +data")
 oktopk_add_simulate_test(all_presets_at_16 "${all_presets}" --ranks 16 -b 100000 --preset all)
 oktopk_add_simulate_test(all_presets_at_64 "${all_presets}" --ranks 64 -b 100000 --preset all)
 # Where memory is short, the problem is smaller and the time is the same.
