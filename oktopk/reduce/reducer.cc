@@ -293,7 +293,7 @@ void Reducer::count_step() {
   if (!is_warm || !state_->tuner || state_->setting.P == 1 || !options_.choice.review) return;
   const StepTimes& times = state_->log.last.times;
   state_->tuner->observe(times.select + times.exchange + times.settle, static_cast<double>(state_->outcome.arrived),
-                         static_cast<double>(state_->outcome.merged));
+                         static_cast<double>(state_->outcome.merged), state_->outcome.refreshed);
 }
 
 Update Reducer::finish(const Update& update, Span& span) {

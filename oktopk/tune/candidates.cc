@@ -52,6 +52,15 @@ double seconds_inside(int group, const Problem& problem, const Problem& outside,
   return seconds(node_sum_cost(problem.n, group) + share, machine);
 }
 
+// The part of the steps that refreshes: as observed, else one in tau' (oktopk), one in a hundred (circulant:
+// docs/algorithms/circulant.md).
+double refresh_share(const Method& method, const AllreduceOptions& base, const ChoiceOptions& options) {
+  const auto observed = options.refreshes.find(method.preset);
+  if (observed != options.refreshes.end()) return observed->second;
+  if (method.preset == "oktopk") return 1.0 / base.tau_prime;
+  return method.preset == "circulant" ? 0.01 : 0;
+}
+
 bool is_preferred(const Candidate& c) { return c.method.preset == "dense" || c.method.preset == "circulant"; }
 
 }  // namespace
@@ -82,10 +91,9 @@ Candidate price(const Method& method, const Problem& problem, const Profile& pro
   Candidate c{.method = method, .cost = allreduce->predict(outside).expected};
   const Machine machine = profile.machine_with(method.codec, method.group > 1);
   double exchange = seconds(c.cost, machine);
-  if (method.preset == "oktopk") {  // a refresh serves tau' steps
+  if (const double share = refresh_share(method, base, options); share > 0) {
     outside.refresh = true;
-    const double refresh = seconds(allreduce->predict(outside).expected, machine);
-    exchange += (refresh - exchange) / base.tau_prime;
+    exchange += share * (seconds(allreduce->predict(outside).expected, machine) - exchange);
   }
   c.compute = problem.n * (allreduce->is_dense() ? machine.delta : machine.sigma);
   c.inside = seconds_inside(method.group, problem, outside, *allreduce, profile.inside.value_or(profile.machine));

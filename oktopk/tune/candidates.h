@@ -31,7 +31,7 @@ struct Candidate {
   Cost cost;                // outside the groups
   double compute = 0;       // seconds over n values: accumulate, and select unless it is dense
   double inside = 0;        // seconds inside the groups
-  double seconds = 0;       // of a step in all; a refresh is shared among the steps that it serves
+  double seconds = 0;       // of a step in all, with its share of the refreshes
   bool overridden = false;  // an override rule asks for it
   bool external = false;    // the caller makes it
 };

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <functional>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -138,6 +139,7 @@ struct ChoiceOptions {
   double preference = 0.03;  // dense and circulant win over others that are faster by at most this share
   bool review = true;        // false: no review after the first choice, so that two runs agree bitwise
   Overrides overrides = {};
+  std::map<std::string, double> refreshes = {};  // share of the steps, by preset: the tuner's, from what it saw
 };
 
 }  // namespace oktopk

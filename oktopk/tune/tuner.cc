@@ -29,11 +29,12 @@ void Tuner::use(const Profile& profile) {
   is_calibrated_ = true;
 }
 
-void Tuner::observe(double seconds, double arrived, double merged) {
+void Tuner::observe(double seconds, double arrived, double merged, bool refreshed) {
   ++steps_;
   recent_.push_back(seconds);
   arrived_ += arrived;
   merged_ += merged;
+  refreshes_ += refreshed ? 1 : 0;
 }
 
 bool Tuner::is_review_due() const {
@@ -43,7 +44,8 @@ bool Tuner::is_review_due() const {
 
 Tuner::Summary Tuner::summary() const {
   if (recent_.size() <= kUnsettled) return {};
-  return {median({recent_.begin() + kUnsettled, recent_.end()}), arrived_ > 0 ? merged_ / arrived_ : 0.0};
+  return {median({recent_.begin() + kUnsettled, recent_.end()}), arrived_ > 0 ? merged_ / arrived_ : 0.0,
+          refreshes_ / static_cast<double>(recent_.size())};
 }
 
 // Methods of one name share one correction: a preset, but the caller's dense and ours are two.
@@ -66,19 +68,21 @@ double Tuner::correction(const Candidate& candidate) const {
 }
 
 bool Tuner::review(const Summary& reduced) {
-  const auto [observed, merged] = reduced;
+  const auto [observed, merged, refreshed] = reduced;
   if (merged > 0) problem_.union_exponent = problem_.exponent_of(merged * problem_.P * problem_.k);
-  const double predicted = price(choice_.method, problem_, profile_, options_).seconds;
-  if (observed > 0 && predicted > 0)
-    corrections_[corrected_name(choice_.method)] =
-        std::clamp(observed / predicted, 1 / kMostCorrection, kMostCorrection);
+  // The median of the times is that of a step that refreshes, or of one that does not.
+  options_.refreshes[choice_.method.preset] = refreshed > 0.5 ? 1 : 0;
+  const double typical = price(choice_.method, problem_, profile_, options_).seconds;
+  options_.refreshes[choice_.method.preset] = refreshed;
+  if (observed > 0 && typical > 0)
+    corrections_[corrected_name(choice_.method)] = std::clamp(observed / typical, 1 / kMostCorrection, kMostCorrection);
   recent_.clear();
-  arrived_ = merged_ = 0;
+  arrived_ = merged_ = refreshes_ = 0;
   if (options_.overrides.match(problem_) != nullptr) return false;  // a rule fixes the choice
   auto all = rank_candidates(problem_, profile_, options_);
   for (Candidate& c : all) c.seconds *= correction(c);
   const Candidate& best = *std::ranges::min_element(all, {}, &Candidate::seconds);
-  const double present = predicted * correction(choice_);
+  const double present = price(choice_.method, problem_, profile_, options_).seconds * correction(choice_);
   if (best.method == choice_.method || best.seconds > kGain * present) return false;
   choice_ = best;
   steps_ = 0;  // the next review comes soon

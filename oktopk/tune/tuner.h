@@ -34,12 +34,13 @@ class Tuner {
 
   // One step of this rank with the present choice: its seconds and, where the exchange reduces by regions, the entries
   // that arrived in this rank's region and those left after merging; otherwise 0 and 0.
-  void observe(double seconds, double arrived, double merged);
+  void observe(double seconds, double arrived, double merged, bool refreshed = false);
   bool is_review_due() const;
 
-  // {seconds of a step, share of the arrived entries that was left}. review() takes it reduced over the ranks, the
-  // first by minimum and the second by maximum, and returns whether the choice has changed.
-  using Summary = std::array<double, 2>;
+  // {seconds of a step, share of the arrived entries that was left, share of the steps that refreshed}. review() takes
+  // it reduced over the ranks, the first by minimum and the others by maximum, and returns whether the choice has
+  // changed.
+  using Summary = std::array<double, 3>;
   Summary summary() const;
   bool review(const Summary& reduced);
 
@@ -59,6 +60,7 @@ class Tuner {
   std::uint64_t steps_ = 0;                    // observed, since the last change
   std::vector<double> recent_;                 // seconds, since the choice or the last review
   double arrived_ = 0, merged_ = 0;
+  double refreshes_ = 0;  // of `recent_`; not saved
 };
 
 }  // namespace oktopk

@@ -118,6 +118,22 @@ TEST(Tuner, learns_the_union_curve) {
   EXPECT_NEAR(tuner.problem().union_exponent, 0.4, 1e-9);
 }
 
+TEST(Tuner, charges_refreshes_as_it_sees_them) {
+  const Problem problem{.n = 3e4, .k = 300, .P = 4};
+  Tuner tuner(problem, {}, {.presets = {"circulant"}});
+  ASSERT_EQ(tuner.choice().method.preset, "circulant");
+  const double seconds = tuner.choice().seconds;
+  const auto steps_until_review = [&](int every) {
+    for (int step = 1;; ++step) {
+      tuner.observe(seconds, 0, 0, step % every == 0);
+      if (tuner.is_review_due()) return tuner.review(tuner.summary());
+    }
+  };
+  EXPECT_FALSE(steps_until_review(100));
+  EXPECT_TRUE(steps_until_review(3)) << "the time of most steps is the same, but a third refreshes";
+  EXPECT_EQ(tuner.choice().method.preset, "dense");
+}
+
 TEST(Tuner, another_profile_starts_over) {
   Tuner tuner(kProblem, {}, {});
   run_until_review(tuner, 50);

@@ -34,7 +34,7 @@ constexpr double kNear = 0.15;              // of k: a planned evaluation was no
 constexpr std::uint64_t kMostStretch = 16;  // of tau'
 
 // GlobalThreshold. Changes of the mean local threshold, in units of BlockTally::kOctave.
-constexpr std::int64_t kJump = 148;  // 0.1 nepers
+constexpr std::int64_t kJump = 295;  // 0.2 nepers
 constexpr std::int64_t kNotice = 7;  // 0.5%: less is noise
 constexpr double kSlopeReach = 0.9;  // share of the entries for which the tail's slope is a good guide
 constexpr double kOff = 0.2;         // of the aim: a count that is so much too small asks for a refresh

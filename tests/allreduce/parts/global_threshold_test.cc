@@ -195,7 +195,7 @@ TEST(GlobalThreshold, follow_rises_with_the_mean_local_threshold_and_falls_only_
 }
 
 TEST(GlobalThreshold, follow_of_a_jump_or_of_another_k_asks_for_a_refresh) {
-  for (const double jump : {0.2, -0.2, 7.0}) {
+  for (const double jump : {0.3, -0.3, 7.0}) {
     GlobalThreshold threshold = refreshed(normal_values(9, 50000));
     EXPECT_TRUE(threshold.follow(tally_of(jump), kK)) << jump;
   }
