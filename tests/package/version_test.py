@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipes that CMake wrote (packaging/README.md): each parses, and has the version of the project.
+"""The version of the project stands in one place of the repository, and every package file has it.
 
-Also the version itself: it stands in one place of the repository.
-    recipes_test.py BUILD_FOLDER
+    version_test.py BUILD_FOLDER
 """
 
-import ast
-import json
 import re
 import shutil
 import subprocess
@@ -20,22 +17,8 @@ PROJECT = re.compile(r"project\(oktopk VERSION ([0-9.]+)")
 VERSION = PROJECT.search((ROOT / "CMakeLists.txt").read_text())[1]
 
 
-def assigned(source, name):
-    """The constants that a Python file assigns to `name`, or gives to a call of it as the first argument."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Assign) and [getattr(t, "id", "") for t in node.targets] == [name]:
-            yield ast.literal_eval(node.value)
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == name and node.args:
-            yield ast.literal_eval(node.args[0])
-
-
 def versions(build):
     """Which version each package file has, by its name."""
-    packaging = build / "packaging"
-    yield "conan", list(assigned((packaging / "conan/conanfile.py").read_text(), "version"))
-    yield "spack", list(assigned((packaging / "spack/packages/oktopk/package.py").read_text(), "version"))
-    yield "vcpkg", [json.loads((packaging / "vcpkg/vcpkg.json").read_text())["version-semver"]]
-    yield "conda", re.findall(r'^  version: "([^"]+)"$', (packaging / "conda/meta.yaml").read_text(), re.M)
     yield "pkg-config", re.findall(r"^Version: (.+)$", (build / "oktopk.pc").read_text(), re.M)
     yield "find_package", re.findall(
         r'^set\(PACKAGE_VERSION "([^"]+)"\)', (build / "oktopkConfigVersion.cmake").read_text(), re.M
@@ -45,33 +28,18 @@ def versions(build):
     )
 
 
-class Recipes(unittest.TestCase):
+class Version(unittest.TestCase):
     build = Path("build")
 
-    def test_every_recipe_has_the_version_of_the_project(self):
+    def test_every_package_file_has_the_version_of_the_project(self):
         for name, found in versions(self.build):
             self.assertEqual(found, [VERSION], name)
-
-    def test_recipes_are_what_their_tools_read(self):
-        for recipe in ["conan/conanfile.py", "spack/packages/oktopk/package.py"]:
-            compile((self.build / "packaging" / recipe).read_text(), recipe, "exec")
-        for recipe in (self.build / "packaging").rglob("*.*"):
-            self.assertNotRegex(recipe.read_text(), r"@[A-Z_]+@", f"{recipe}: a name was not filled in")
-        try:
-            import yaml
-        except ImportError:
-            return
-        # conda-build fills in {{ }} before it reads the file as YAML.
-        text = re.sub(r"\{\{.*?\}\}", "filled-in", (self.build / "packaging/conda/meta.yaml").read_text())
-        meta = yaml.safe_load(text)
-        self.assertEqual(meta["package"], {"name": "oktopk", "version": VERSION})
-        self.assertEqual(meta["source"]["path"], str(ROOT))
 
     def test_the_version_stands_in_one_place(self):
         """A copy of the repository with another number in CMakeLists.txt is that version everywhere."""
         with tempfile.TemporaryDirectory() as folder:
             copy, build = Path(folder) / "copy", Path(folder) / "build"
-            for name in ["cmake", "oktopk", "packaging"]:
+            for name in ["cmake", "oktopk"]:
                 shutil.copytree(ROOT / name, copy / name)
             for name in ["LICENSE", "pyproject.toml"]:
                 shutil.copy(ROOT / name, copy)
@@ -111,5 +79,5 @@ class Recipes(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    Recipes.build = Path(sys.argv.pop(1)).resolve()
+    Version.build = Path(sys.argv.pop(1)).resolve()
     unittest.main()
