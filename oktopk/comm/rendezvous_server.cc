@@ -97,6 +97,7 @@ class StoreClient {
   std::uint64_t number = 0;
   std::optional<MemberWord> word;
   Deadline hold;
+  bool is_over = false;
 
  private:
   bool fill() {
@@ -217,12 +218,12 @@ class RendezvousServer::Service {
     }
   }
 
+  // A client that is served looks at the others, so all stay in their places meanwhile.
   void serve_all() {
-    std::erase_if(clients_, [&](const auto& client) {
-      if (serve(*client)) return false;
-      if (client->token != 0) arbiter_.detach(client->token, ServerClock::now());
-      return true;
-    });
+    for (const auto& client : clients_) client->is_over = !serve(*client);
+    for (const auto& client : clients_)
+      if (client->is_over && client->token != 0) arbiter_.detach(client->token, ServerClock::now());
+    std::erase_if(clients_, [](const auto& client) { return client->is_over; });
   }
 
   // Tells the members of the next epoch, which is in the file by then.

@@ -74,6 +74,22 @@ TEST(RendezvousServer, seven_clients_read_each_other) {
   });
 }
 
+// Connections end and members speak in one turn of the server.
+TEST(RendezvousServer, words_are_heard_beside_connections_that_end) {
+  const RendezvousServer server({.secret = kTestSecret});
+  const ServerStoreOptions options{server.address(), kTestSecret, "", false, 20s};
+  const MemberWord word{.token = 7, .number = 1};
+  const Bytes request = write_request({.kind = RequestKind::member, .value = write_word(word)});
+  for (int round = 0; round < 50; ++round) {
+    std::vector<std::unique_ptr<TcpStream>> streams;
+    for (int i = 0; i < 8; ++i) streams.push_back(connect_to_server(options, soon()));
+    for (std::size_t i = 0; i < 4; ++i) streams[i]->close();
+    for (std::size_t i = 4; i < 8; ++i) streams[i]->write_fully(request, soon());
+    std::array<std::byte, kRequestLengthBytes> length{};
+    streams[7]->read_fully(length, soon());
+  }
+}
+
 // A member's last word over a connection that broke arrives behind the first one over its new connection.
 TEST(RendezvousServer, late_word_of_an_older_connection_takes_nothing_from_the_newer_one) {
   const RendezvousServer server({.secret = kTestSecret});
