@@ -20,7 +20,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from docsite import block_table
-from docsite.pages import ROOT, page_files
+
+ROOT = Path(__file__).resolve().parents[2]
 
 FENCE = re.compile(r"(?:^<!-- (\S+) -->\n)?^```(\w*)\n(.*?)^```$", re.S | re.M)
 COMMAND = re.compile(
@@ -60,6 +61,12 @@ def blocks_of(page: Path) -> list[Block]:
         if command:
             found.append(Block(str(page), number, "command", re.split(r"\s{2,}(?=\S)", command.group(1))[0]))
     return found
+
+
+def page_files() -> list[Path]:
+    """The pages, relative to the repository."""
+    rest = (p for folder in ("docs", "examples") for p in sorted((ROOT / folder).rglob("*.md")))
+    return [p.relative_to(ROOT) for p in [*sorted(ROOT.glob("*.md")), *rest]]
 
 
 def all_blocks() -> list[Block]:

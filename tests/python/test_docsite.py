@@ -4,28 +4,11 @@
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from docsite import block_table, blocks, links, navigation  # noqa: E402
+from docsite import block_table, blocks, links  # noqa: E402
 from docsite.cpp_comments import filtered  # noqa: E402
-from docsite.pages import Pages  # noqa: E402
-
-
-def test_links_to_sources_folders_and_the_front_page_are_made_for_the_site(tmp_path):
-    pages = Pages(tmp_path)
-    pages.pages = {Path("README.md"), Path("docs/laws.md")}
-    text = "[a](../README.md#x) [`b`](../oktopk/oktopk.h) [c](decisions) [d](laws.md#e)\n\n    [h](laws.h)\n"
-    made = "[a](../index.md#x) [`b`](../oktopk/oktopk.h.md) [c](decisions/index.md) [d](laws.md#e)\n\n    [h](laws.h)\n"
-    assert pages.with_links(Path("docs/tcp.md"), text) == made
-    assert pages.sources == {Path("oktopk/oktopk.h")} and pages.folders == {Path("docs/decisions")}
-
-
-def test_a_page_without_a_place_in_the_reading_order_is_an_error():
-    with pytest.raises(navigation.Unlisted, match="has no link to docs/stray.md"):
-        navigation.sections({Path("docs/stray.md")})
 
 
 def test_dead_links_anchors_and_network_loads_are_found(tmp_path):
