@@ -88,6 +88,11 @@ class FaultyCommunicator final : public ForwardingCommunicator {
   }
 
   bool has_struck() const { return state_->has_struck; }
+  // From now on: the rank dies in place of this message, counted from 0.
+  void die_at(std::uint64_t message) {
+    state_->messages = 0;
+    state_->fault = {FaultKind::die, message};
+  }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
     if (state_->is_dead) die();

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+// The laws of every synchroniser with every method, on odd numbers of ranks and uneven nodes too. Mass, the mean and
+// agreement; steps in two halves; states that go on bit by bit, or on other ranks. Refusals: refusals_test.cc.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "oktopk/comm/collectives.h"
+#include "tests/reduce/conformance.h"
+#include "tests/support/faults.h"
+
+namespace oktopk::synchroniser_conformance_test {
+namespace {
+
+using namespace conformance;  // NOLINT(google-build-using-namespace)
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+class StepLaws : public testing::TestWithParam<Case> {};
+
+void expect_unsent_is_that_of_the_parts(const Tested& tested) {
+  const Dense residual = residual_of(tested);
+  const Dense memory = memory_of(tested);
+  double squares = 0;
+  for (std::size_t i = 0; i < n; ++i) squares += residual[i] * residual[i] + memory[i] * memory[i];
+  EXPECT_NEAR(tested->unsent_norm(), std::sqrt(squares), 1e-12);
+  std::vector<float> x(n, 1.0F);
+  tested->subtract_unsent(x);
+  for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(x[i], 1.0F - static_cast<float>(residual[i]));
+}
+
+// In every step: what was applied so far + residuals + owner memory is what was brought. Sums of dyadic values are
+// exact: gaussian is not dyadic.
+TEST_P(StepLaws, step_gives_all_ranks_the_mean_and_loses_no_mass) {
+  for (const int P : {1, 3, 4, 5, 7})
+    for (const Input input : {Input::dyadic, Input::skewed, Input::gaussian})
+      run_world("threads", P, [&](Communicator& comm) {
+        const Tested tested = GetParam().make(comm);
+        Dense brought(n, 0.0);
+        Dense applied(n, 0.0);
+        std::uint64_t bits = 0;
+        for (std::uint64_t step = 0; step < 11; ++step) {
+          const auto gradient = gradient_of(comm, step, input);
+          const Update update = step < 10 ? tested->step(gradient, 0.5F) : tested->flush();
+          if (step < 10) brought = plus(brought, Dense(gradient.begin(), gradient.end()), 0.5);
+          bits = fold(bits, update);
+          const Dense sum = applied_by(tested);
+          applied = plus(applied, sum);
+          const Dense total = plus(owed_by_all(comm, tested), applied);
+          if (comm.rank() == 0)
+            update.for_each(
+                [&](Index i, float mean) { ASSERT_EQ(mean, static_cast<float>(sum[i]) / static_cast<float>(P)); });
+          const Dense all_brought = add_up(gather_dense(comm, brought));
+          if (comm.rank() == 0 && input != Input::gaussian) {
+            ASSERT_EQ(total, all_brought) << "P = " << P << ", step " << step;
+          }
+          expect_unsent_is_that_of_the_parts(tested);
+        }
+        EXPECT_TRUE(is_same_on_all(comm, bits)) << "P = " << P;
+        EXPECT_EQ(tested->unsent_norm(), 0);
+        EXPECT_EQ(tested.steps(), 10U);
+      });
+}
+
+TEST_P(StepLaws, step_with_policy_skip_is_left_out_on_every_rank) {
+  for (const int P : {1, 3, 5})
+    run_world("threads", P, [&](Communicator& comm) {
+      ReducerOptions options = staged_options(GetParam().method, k);
+      options.nan_policy = NanPolicy::skip;
+      const Tested tested = GetParam().kind.make(comm, options);
+      const Tested twin = GetParam().kind.make(comm, options);
+      for (std::uint64_t step = 0; step < 6; ++step) {
+        const Bytes before = tested->save();
+        const bool is_last = comm.rank() == P - 1;
+        const auto usual = gradient_of(comm, 99);
+        for (const auto& [place, bad] : {std::pair{Index{7}, kNan}, {n - 1, kInf}}) {
+          auto gradient = usual;
+          if (is_last) gradient[place] = bad;
+          const Update update = tested->step(gradient);
+          EXPECT_TRUE(update.skipped);
+          EXPECT_EQ(update.size(), 0U);
+          EXPECT_TRUE(tested->sent().empty());
+        }
+        EXPECT_THROW(tested->step(std::span(usual).first(is_last ? n - 1 : n)), UsageError);
+        EXPECT_THROW(tested->step(usual, is_last ? kInf : 1), UsageError);
+        ASSERT_EQ(tested->save(), before);
+        EXPECT_EQ(tested.steps(), step);
+        const auto gradient = gradient_of(comm, step);
+        ASSERT_EQ(result_of(tested->step(gradient)), result_of(twin->step(gradient)));
+      }
+    });
+}
+
+TEST_P(StepLaws, forget_drops_what_was_not_applied) {
+  run_world("threads", 3, [&](Communicator& comm) {
+    Tested tested = GetParam().make(comm);
+    tested->step(gradient_of(comm, 0));
+    if (tested.forget()) tested->step({}).for_each([](Index, float mean) { EXPECT_EQ(mean, 0); });
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Synchronisers, StepLaws, testing::ValuesIn(all_cases()), case_name);
+
+class TentativeLaws : public testing::TestWithParam<Case> {
+ protected:
+  const Kind& kind = GetParam().kind;
+  const ReducerOptions staged = staged_options(GetParam().method, k);
+};
+
+TEST_P(TentativeLaws, step_that_was_taken_back_twice_equals_a_plain_step_bit_by_bit) {
+  ReducerOptions options = staged;
+  options.decay = 0.75F;
+  options = only_used(options);
+  for (const int P : {1, 2, 3, 5})
+    run_world("threads", P, [&](Communicator& comm) {
+      const Tested plain = kind.make(comm, options);
+      Tested tentative = kind.make(comm, options);
+      const std::uint64_t steps = P == 3 ? 80 : 24;
+      for (std::uint64_t step = 0; step < steps; ++step) {
+        const auto gradient = gradient_of(comm, step, step % 2 == 0 ? Input::gaussian : Input::skewed);
+        const std::span<const float> last = kind.group == 1 ? std::span<const float>() : gradient;
+        step_with_two_roll_backs(tentative, {gradient, last}, result_of, result_of(plain->step(gradient)));
+        ASSERT_EQ(tentative->save(), plain->save()) << "step " << step << ", P = " << P;
+        ASSERT_EQ(tentative.steps(), step + 1);
+        ASSERT_EQ(list_of(tentative->sent()), list_of(plain->sent()));
+      }
+      flush_with_a_roll_back(tentative, result_of, result_of(plain->flush()));
+      EXPECT_EQ(tentative->save(), plain->save());
+    });
+}
+
+TEST_P(TentativeLaws, roll_back_leaves_the_accumulator_and_nothing_else) {
+  for (const int P : {3, 5})
+    run_world("threads", P, [&](Communicator& comm) {
+      Tested tested = kind.make(comm, staged);
+      for (std::uint64_t step = 0; step < 12; ++step) {
+        std::vector<Bytes> rest;
+        Dense expected = residual_of(tested);
+        bool folds = false;  // owner memory into the residual
+        for (const Part& part : tested.parts()) {
+          rest.push_back(rest_of(part.reducer));
+          folds = folds || state_of(part.reducer).density.is_dense();
+        }
+        const auto brought = brought_to(kind, comm, step);
+        if (!rest.empty()) expected = plus(expected, Dense(brought.begin(), brought.end()));
+        const auto gradient = dyadic_of(comm, step);
+        tested.propose(gradient);
+        tested.roll_back();
+        if (!folds) {
+          ASSERT_EQ(residual_of(tested), expected) << "step " << step;
+          for (std::size_t p = 0; p < rest.size(); ++p) ASSERT_EQ(rest_of(tested.parts()[p].reducer), rest[p]);
+        }
+        tested.propose(gradient);
+        tested.commit();
+      }
+    });
+}
+
+// A rank dies at each of its messages; with nodes, one that leads and one that does not. All roll back: they have their
+// accumulators, with or without the gradient, and all else as it was; and what they save can be loaded.
+TEST_P(TentativeLaws, failure_at_any_message_can_be_taken_back) {
+  for (const int victim : {1, 2}) {
+    bool struck = true;
+    for (std::uint64_t at = 0; struck && at < 200; at += at < 6 ? 1 : 3) {
+      SCOPED_TRACE(text_of("message ", at, " of rank ", victim));
+      run_world("threads", kind.group == 1 ? 3 : 5, [&](Communicator& world) {
+        const auto steady = world.split(0, world.rank());
+        const auto doomed = world.split(0, world.rank());
+        FaultyCommunicator faulty(*doomed, {});
+        const Tested spared = GetParam().make(*steady);
+        Tested hit = GetParam().make(faulty);
+        for (std::uint64_t step = 0; step < 3; ++step) {
+          spared->step(dyadic_of(world, step));
+          hit->step(dyadic_of(world, step));
+        }
+        barrier(world);  // nobody is in an earlier step when the rank dies
+        if (world.rank() == victim) faulty.die_at(at);
+        const bool failed = fails_to_propose(hit, dyadic_of(world, 3));
+        if (world.rank() == victim) struck = faulty.has_struck();
+        ASSERT_TRUE(hit.is_open());
+        hit.roll_back();
+        const auto brought = brought_to(kind, world, 3);
+        for (std::size_t p = 0; p < hit.parts().size(); ++p) {
+          const Part part = hit.parts()[p];
+          expect_only_begun(part.reducer, spared.parts()[p].reducer, std::span(brought).subspan(part.base), failed);
+        }
+        EXPECT_EQ(hit.steps(), 3U);
+        const Dense owed = owed_by_all(world, hit);
+        spared->load(hit->save());
+        EXPECT_EQ(owed_by_all(world, spared), owed);
+        EXPECT_TRUE(is_same_on_all(world, fold(0, spared->step(dyadic_of(world, 3)))));
+      });
+      if (HasFailure()) return;
+    }
+    EXPECT_FALSE(struck) << "a step has fewer messages than this";
+  }
+}
+
+TEST_P(TentativeLaws, unfit_proposal_changes_nothing_and_leaves_nothing_open) {
+  for (const NanPolicy policy : {NanPolicy::error, NanPolicy::skip})
+    for (const bool is_retry : {false, true})
+      run_world("threads", 3, [&](Communicator& comm) {
+        ReducerOptions options = GetParam().method.options(k);
+        options.nan_policy = policy;
+        const Tested plain = kind.make(comm, options);
+        Tested tentative = kind.make(comm, options);
+        for (const Tested* tested : {&plain, &std::as_const(tentative)})
+          for (std::uint64_t step = 0; step < 3; ++step) (*tested)->step(gradient_of(comm, step));
+        const auto good = gradient_of(comm, 3);
+        if (is_retry) {
+          tentative.propose(good);
+          tentative.roll_back();
+        }
+        const Bytes before = tentative->save();
+        auto bad = gradient_of(comm, 99);
+        if (comm.rank() == 2) bad[20] = kNan;  // in the last bucket
+        if (policy == NanPolicy::error) {
+          EXPECT_THROW(tentative.propose(bad), UsageError);
+        } else {
+          EXPECT_TRUE(tentative.propose(bad).skipped);
+          is_retry ? tentative.roll_back() : tentative.commit();
+        }
+        EXPECT_FALSE(tentative.is_open());
+        ASSERT_EQ(tentative->save(), before);
+        const Result expected = result_of(plain->step(good));
+        ASSERT_EQ(result_of(tentative.propose(good)), expected);
+        tentative.commit();
+        EXPECT_EQ(tentative->save(), plain->save());
+      });
+}
+
+TEST_P(TentativeLaws, calls_in_the_wrong_order_are_refused) {
+  for (const int P : {2, 3})
+    run_world("threads", P, [&](Communicator& comm) {
+      Tested tested = GetParam().make(comm);
+      const auto gradient = gradient_of(comm, 0);
+      EXPECT_THROW(tested.commit(), UsageError);
+      EXPECT_THROW(tested.roll_back(), UsageError);
+      const Bytes state = tested->save();
+      tested.propose(gradient);
+      EXPECT_THROW(tested.propose(gradient), UsageError);
+      EXPECT_THROW(tested.propose_flush(), UsageError);
+      EXPECT_THROW(tested->step(gradient), UsageError);
+      EXPECT_THROW(tested->flush(), UsageError);
+      EXPECT_THROW(tested->save(), UsageError);
+      EXPECT_THROW(tested->load(state), UsageError);
+      EXPECT_THROW(tested->load_all(std::vector<Bytes>(2, state)), UsageError);
+      if (kind.name != "buckets") {
+        EXPECT_THROW(tested.forget(), UsageError);
+      }
+      tested.roll_back();
+      EXPECT_THROW(tested.roll_back(), UsageError);
+      EXPECT_THROW(tested.propose_flush(), UsageError) << "the retry comes first, on all ranks";
+      tested.propose(gradient);
+      tested.commit();
+      EXPECT_THROW(tested.commit(), UsageError);
+      EXPECT_EQ(tested.steps(), 1U);
+      EXPECT_THROW(tested.propose(std::vector<float>(n + 1)), UsageError);
+      EXPECT_FALSE(tested.is_open());
+      tested->step(gradient);
+    });
+}
+
+INSTANTIATE_TEST_SUITE_P(Synchronisers, TentativeLaws,
+                         testing::ValuesIn(cases([](const Kind& kind) { return kind.can_propose; })), case_name);
+
+class StateLaws : public testing::TestWithParam<Case> {};
+
+// Dense steps, steps of another k, a flush before step 10.
+TEST_P(StateLaws, resumed_run_is_the_uninterrupted_one_bit_by_bit) {
+  constexpr std::uint64_t kSteps = 13;
+  for (const int P : {1, 3, 4})
+    for (const char* codec : {"coo32+fp32", "elias_fano+log8"})
+      run_world("threads", P, [&](Communicator& comm) {
+        ReducerOptions options = GetParam().method.options(k);
+        options.allreduce.codec = parse_codec(codec);
+        options.warmup = {{2, 1}, {2, 0.2}};
+        options.decay = 0.75F;
+        options = only_used(options);
+        const Tested whole = GetParam().kind.make(comm, options);
+        std::vector<Bytes> states;
+        std::vector<Result> results;
+        const auto make_step = [&](const Tested& tested, std::uint64_t step) {
+          if (step == 10) tested->flush();
+          return result_of(tested->step(gradient_of(comm, step)));
+        };
+        for (std::uint64_t step = 0; step < kSteps; ++step) {
+          states.push_back(whole->save());
+          results.push_back(make_step(whole, step));
+        }
+        states.push_back(whole->save());
+        for (const std::uint64_t pause : {0, 1, 2, 3, 4, 6, 8, 9, 11}) {
+          const Tested resumed = GetParam().kind.make(comm, options);
+          if (pause % 2 == 1) resumed->step(gradient_of(comm, 50));
+          resumed->load(states[pause]);
+          EXPECT_EQ(resumed.steps(), pause);
+          for (std::uint64_t step = pause; step < std::min(kSteps, pause + 4); ++step) {
+            ASSERT_EQ(resumed->save(), states[step]) << "pause " << pause << ", step " << step;
+            ASSERT_EQ(make_step(resumed, step), results[step])
+                << "pause " << pause << ", step " << step << ", P = " << P;
+            ASSERT_EQ(resumed->save(), states[step + 1]);
+          }
+        }
+      });
+}
+
+// The states of P ranks after some steps, and what they owed.
+struct Saved {
+  std::vector<Bytes> states;
+  Dense owed;
+  int P = 0;
+};
+constexpr std::uint64_t kBefore = 6;
+
+Saved save_run(int P, const Case& c) {
+  Saved saved{.owed = {}, .P = P};
+  saved.states = gather_world("threads", P, [&](Communicator& comm) {
+    const Tested tested = c.make(comm);
+    for (std::uint64_t step = 0; step < kBefore; ++step) tested->step(dyadic_of(comm, step));
+    const Dense owed = owed_by_all(comm, tested);
+    if (comm.rank() == 0) saved.owed = owed;
+    return tested->save();
+  });
+  return saved;
+}
+
+void expect_near(const Dense& is, const Dense& should, bool is_exact, const std::string& what) {
+  for (std::size_t i = 0; i < is.size(); ++i)
+    ASSERT_NEAR(is[i], should[i], is_exact ? 0 : 1e-6) << what << " [" << i << "]";
+}
+
+// Whether floats times Q / P, and means over Q, are exact.
+bool is_exact(int P, int Q) { return (P & (P - 1)) == 0 && (Q & (Q - 1)) == 0; }
+
+void expect_conserved(const Saved& saved, int Q, const Kind& kind, const ReducerOptions& options) {
+  run_world("threads", Q, [&](Communicator& comm) {
+    const std::string what = text_of(options.preset, ", ", saved.P, " to ", Q);
+    const bool exact = is_exact(saved.P, Q);
+    const Tested tested = kind.make(comm, options);
+    tested->load_all(saved.states);
+    EXPECT_EQ(tested.steps(), kBefore);
+    Dense owed = owed_by_all(comm, tested);
+    Dense expected = saved.owed;
+    for (double& x : expected) x *= static_cast<double>(Q) / saved.P;
+    expect_near(owed, expected, exact, what);
+    Dense applied(n, 0.0);
+    for (std::uint64_t step = kBefore; step < kBefore + 5; ++step) {
+      const auto gradient = dyadic_of(comm, step);
+      owed = plus(owed, sum_over_ranks(comm, gradient));
+      applied = plus(applied, spread(tested->step(gradient), n), Q);
+    }
+    applied = plus(applied, spread(tested->flush(), n), Q);
+    expect_near(applied, owed, exact, what + ", applied");
+  });
+}
+
+TEST_P(StateLaws, load_all_on_other_ranks_owes_the_same) {
+  for (const auto& [P, Q] : {std::pair{4, 2}, {2, 4}, {4, 1}, {1, 4}, {4, 3}, {3, 5}, {7, 4}})
+    expect_conserved(save_run(P, GetParam()), Q, GetParam().kind, GetParam().method.options(k));
+}
+
+TEST_P(StateLaws, load_all_of_the_same_is_load) {
+  for (const int P : {1, 3}) {
+    const Saved saved = save_run(P, GetParam());
+    run_world("threads", P, [&](Communicator& comm) {
+      const Tested tested = GetParam().make(comm);
+      tested->load_all(saved.states);
+      EXPECT_EQ(tested->save(), saved.states[static_cast<std::size_t>(comm.rank())]);
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Synchronisers, StateLaws, testing::ValuesIn(all_cases()), case_name);
+
+class MethodChange : public testing::TestWithParam<Case> {};
+
+TEST_P(MethodChange, load_all_with_another_preset_owes_the_same) {
+  const Saved four = save_run(4, GetParam());
+  const Saved three = save_run(3, GetParam());
+  for (const TestedMethod& other : all_methods()) {
+    if (other.name() == GetParam().method.name()) continue;
+    expect_conserved(four, 4, GetParam().kind, other.options(2 * k));
+    expect_conserved(three, 3, GetParam().kind, other.options(2 * k));
+  }
+}
+
+// The kinds do it by the same code: one of them is enough.
+INSTANTIATE_TEST_SUITE_P(Reducers, MethodChange,
+                         testing::ValuesIn(cases([](const Kind& kind) { return kind.name == "reducer"; })), case_name);
+
+}  // namespace
+}  // namespace oktopk::synchroniser_conformance_test
