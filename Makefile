@@ -26,7 +26,7 @@ FIXED_LAYOUT := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 # or allocations or look for a minimum, and the one that measures for as long as it is allowed to.
 # Kernels run once alone and at each level with three threads.
 LAW_SKIPS = $(foreach p,1 2 5 7 8 12 32,*_P$p *_P$p_*) $(foreach i,0 1 4 5 6 7,*CirculantSkipLaws.*/$i) \
-  $(foreach p,1 2 3 4 8 12,*_of_$p) *_host_of_* *_2_of_* *_4_of_* \
+  $(foreach p,1 2 3 4 8 12,*_of_$p) *_host_of_* *_2_of_* *_4_of_* */nodes_of_2_* */elastic_* \
   Circulant.run_steady_* Circulant.run_direct_* *Allocation.* *allocates_nothing* NetworkPrices.are_never_* *VolumeLaws.* \
   Circulant.save_and_load_keep_the_pause_* SumThreshold.steered_follows_* Oktopk.run_steered_counts_* \
   *OptimiserOfKind.step_after_step_*

@@ -25,6 +25,10 @@ TESTED_ELSEWHERE = {
     "oktopk/*/no_simd.cc": (None, "a stub for processors other than x86-64"),
     "oktopk/cpu/*.cc": ("tests/cpu/kernels_test.cc", "variants of the same kernels, declared in kernels.h"),
     "oktopk/optim/tensor_kernels_*.cc": ("tests/optim/tensor_step_test.cc", "variants of the same kernels"),
+    "oktopk/reduce/bucketed_reducer_tentative.cc": (
+        "tests/reduce/synchroniser_conformance_test.cc", "one suite for all synchronisers"),
+    "oktopk/reduce/node_reducer_tentative.cc": (
+        "tests/reduce/synchroniser_conformance_test.cc", "one suite for all synchronisers"),
     "oktopk/comm/mpi*.cc": ("tests/mpi", "needs real processes"),
     "oktopk/comm/tcp_world.cc": ("tests/comm/tcp_test.cc", "the engine of the transport"),
     "oktopk/comm/rendezvous_client.cc": ("tests/comm/rendezvous_test.cc", "the store of a server uses it"),

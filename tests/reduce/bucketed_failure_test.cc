@@ -95,26 +95,6 @@ TEST(BucketedFailures, skipped_steps_calibrate_once) {
 INSTANTIATE_TEST_SUITE_P(Presets, BucketedFailure, testing::Values("dense", "oktopk", "gtopk", "circulant"),
                          [](const auto& test) { return test.param; });
 
-TEST(BucketedReducerFailure, local_policy_kills_the_world) {
-  for (std::size_t bucket = 0; bucket < 3; ++bucket)
-    run_world(
-        "threads", 3,
-        [&](Communicator& comm) {
-          ReducerOptions options = preset_options("topka", 30);
-          options.nan_policy = NanPolicy::local;
-          BucketedReducer bucketed(comm, kTensors, only_used(options), kSize);
-          const auto gradient = exploded(comm, bucket, 1);
-          const auto step = [&] { bucketed.step(gradient); };
-          if (comm.rank() == 1) {
-            EXPECT_THROW(step(), UsageError);
-          } else {
-            EXPECT_THROW(step(), CommError);
-          }
-          EXPECT_THROW(bucketed.step(gradient_of(comm, 0)), CommError);
-        },
-        std::chrono::seconds(60));
-}
-
 TEST(BucketedReducerFailure, lone_rank_can_go_on_under_any_policy) {
   run_world("threads", 1, [&](Communicator& comm) {
     ReducerOptions options = preset_options("topka", 30);

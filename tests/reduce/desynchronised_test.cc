@@ -51,29 +51,6 @@ std::vector<float> gradient_of(const Communicator& comm) {
   return gradient;
 }
 
-// Both make two steps; then rank 2 makes another call than the others.
-std::string after_two_steps(int P, const std::function<void(Reducer&)>& usual,
-                            const std::function<void(Reducer&)>& odd) {
-  return common_error(P, [&](Communicator& comm) {
-    Reducer reducer(comm, kSize, plain());
-    for (int i = 0; i < 2; ++i) reducer.step(gradient_of(comm));
-    comm.rank() == 2 ? odd(reducer) : usual(reducer);
-  });
-}
-
-TEST(Desynchronised, flush_where_others_step_is_named) {
-  for (const int P : {3, 5})
-    expect_names(after_two_steps(
-                     P, [](Reducer& r) { r.step(gradient_of(r.comm())); }, [](Reducer& r) { r.flush(); }),
-                 {"rank 2 calls flush() after 2 steps, but rank 0 calls step() after 2 steps"});
-}
-
-TEST(Desynchronised, load_where_others_step_is_named) {
-  expect_names(after_two_steps(
-                   3, [](Reducer& r) { r.step(gradient_of(r.comm())); }, [](Reducer& r) { r.load(r.save()); }),
-               {"rank 2 calls load(), but rank 0 calls step() after 2 steps"});
-}
-
 // Before the first step there are no notes: the agreement itself compares the calls.
 TEST(Desynchronised, load_where_others_make_the_first_step_is_named) {
   for (const int P : {3, 5}) {
@@ -162,33 +139,6 @@ TEST(Desynchronised, versions_of_library_and_wire_format_are_named) {
   };
   expect_names(with("library 0.0.1, wire format 1"), {"rank 1 has library 0.0.1", "rank 0 has " + ours});
   expect_names(with(ours + ", wire format 9999"), {"rank 1 has wire format 9999", "rank 0 has wire format "});
-}
-
-TEST(Desynchronised, call_that_is_refused_changes_nothing) {
-  run_world("threads", 3, [](Communicator& comm) {
-    Reducer reducer(comm, kSize, plain());
-    Reducer twin(comm, kSize, plain());
-    const auto gradient = gradient_of(comm);
-    for (Reducer* r : {&reducer, &twin}) r->step(gradient);
-    if (comm.rank() == 1)
-      EXPECT_THROW(reducer.flush(), UsageError);
-    else
-      EXPECT_THROW(reducer.step(gradient), UsageError);
-    for (Reducer* r : {&reducer, &twin}) r->step(gradient);
-    EXPECT_EQ(reducer.save(), twin.save());
-  });
-}
-
-TEST(Desynchronised, states_of_different_steps_are_named) {
-  expect_names(common_error(3,
-                            [](Communicator& comm) {
-                              Reducer reducer(comm, kSize, plain());
-                              reducer.step(gradient_of(comm));
-                              Bytes state = reducer.save();
-                              reducer.step(gradient_of(comm));
-                              reducer.load(comm.rank() == 1 ? state : reducer.save());
-                            }),
-               {"saved after different numbers of steps, 1 to 2"});
 }
 
 TEST(Desynchronised, options_are_named) {

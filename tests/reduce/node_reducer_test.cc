@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// NodeReducer beside what it is made of: a Reducer over the nodes' sums. (The laws:
+// NodeReducer beside what it is made of: a Reducer over the nodes' sums. (The laws: synchroniser_conformance_test.cc,
 // node_reducer_laws_test.cc; saved states: node_reducer_state_test.cc.)
 #include "oktopk/reduce/node_reducer.h"
 
 #include <gtest/gtest.h>
-
-#include <barrier>
-#include <limits>
-#include <numeric>
 
 #include "oktopk/allreduce/allreduce.h"
 #include "oktopk/reduce/nodes.h"
@@ -19,8 +15,6 @@
 
 namespace oktopk::node_reducer_test {
 namespace {
-
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 class NodeReducerOfMethod : public testing::TestWithParam<TestedMethod> {};
 
@@ -50,33 +44,6 @@ TEST_P(NodeReducerOfMethod, step_is_a_reducers_over_the_nodes_sums) {
           ASSERT_TRUE(std::ranges::equal(state_of(*nodes.reducer()).unsent.values(), state_of(flat).unsent.values()));
         }
       });
-}
-
-// Over three steps and a flush everything is applied once, divided by all ranks.
-TEST_P(NodeReducerOfMethod, steps_give_all_ranks_the_mean_over_all_of_them) {
-  constexpr Index n = 200;
-  for (const auto& [P, group] : {std::pair{5, 2}, {7, 4}, {6, 3}, {3, 0}}) {
-    const auto ranks = gather_world("threads", P, [&](Communicator& comm) {
-      NodeReducer nodes(comm, n, GetParam().options(n / 10), {.group = group});
-      std::vector<std::uint64_t> bits;
-      Dense applied(n, 0.0);
-      Dense brought(n, 0.0);
-      for (std::uint64_t step = 0; step < 3; ++step) {
-        const auto gradient = make_input(Input::dyadic, n, comm.rank(), step, 1);
-        const Update update = nodes.step(gradient);
-        bits.push_back(bits_of(update));
-        applied = plus(applied, spread(update, n));
-        brought = plus(brought, sum_over_ranks(comm, gradient));
-      }
-      const Update rest = nodes.flush();
-      bits.push_back(bits_of(rest));
-      applied = plus(applied, spread(rest, n));
-      for (std::size_t i = 0; i < n; ++i) EXPECT_NEAR(applied[i], brought[i] / P, 1e-6) << i;
-      EXPECT_EQ(nodes.unsent_norm(), 0);
-      return bits;
-    });
-    for (const auto& rank : ranks) EXPECT_EQ(rank, ranks[0]) << "P = " << P;
-  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, NodeReducerOfMethod, testing::ValuesIn(all_methods()),
@@ -118,71 +85,6 @@ TEST(NodeReducer, sent_is_the_nodes_on_all_its_ranks) {
     nodes.flush();
     EXPECT_TRUE(nodes.sent().empty());
   });
-}
-
-TEST(NodeReducer, unsent_is_the_leaders) {
-  run_world("threads", 4, [](Communicator& comm) {
-    NodeReducer nodes(comm, 100, preset_options("topka", 5), {.group = 2});
-    nodes.step(make_input(Input::dyadic, 100, comm.rank(), 0, 1));
-    std::vector<float> x(100, 1.0F);
-    nodes.subtract_unsent(x);
-    if (comm.rank() % 2 == 1) {
-      EXPECT_EQ(nodes.unsent_norm(), 0);
-      EXPECT_EQ(x, std::vector<float>(100, 1.0F));
-    } else {
-      EXPECT_GT(nodes.unsent_norm(), 0);
-      for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(x[i], 1.0F - state_of(*nodes.reducer()).unsent.values()[i]);
-    }
-    EXPECT_THROW(nodes.subtract_unsent(std::span(x).first(99)), UsageError);
-    nodes.forget();
-    nodes.step({}).for_each([](Index, float mean) { EXPECT_EQ(mean, 0); });
-    EXPECT_GE(nodes.times().inside, 0);
-  });
-}
-
-// Rank 3 leads no node: its NaN must be seen by all the same.
-TEST(NodeReducer, nan_on_any_rank_is_refused_or_skipped_by_all) {
-  for (const int culprit : {2, 3})
-    run_world("threads", 5, [&](Communicator& comm) {
-      auto gradient = make_input(Input::dyadic, 100, comm.rank(), 0, 1);
-      auto broken = gradient;
-      if (comm.rank() == culprit) broken[7] = kNaN;
-      ReducerOptions options = preset_options("circulant", 10);
-      NodeReducer refuses(comm, 100, only_used(options), {.group = 2});
-      NodeReducer fresh(comm, 100, only_used(options), {.group = 2});
-      const std::string message = message_of([&] { refuses.step(broken); });
-      EXPECT_NE(message.find("rank " + std::to_string(culprit) + ": gradient[7] = nan"), std::string::npos) << message;
-      EXPECT_EQ(bits_of(refuses.step(gradient)), bits_of(fresh.step(gradient)));
-      options.nan_policy = NanPolicy::skip;
-      NodeReducer skips(comm, 100, only_used(options), {.group = 2});
-      skips.step(gradient);
-      const Bytes before = skips.save();
-      EXPECT_TRUE(skips.step(broken).skipped);
-      EXPECT_TRUE(skips.sent().empty());
-      EXPECT_EQ(skips.save(), before);
-      EXPECT_EQ(skips.steps(), 1u);
-    });
-}
-
-TEST(NodeReducer, nan_with_policy_local_is_that_ranks_error_and_the_others_notice) {
-  for (const int culprit : {0, 1, 4}) {
-    std::barrier all_stepped(5);  // nobody is in the first step when the world dies
-    run_world("threads", 5, [&](Communicator& comm) {
-      ReducerOptions options = preset_options("circulant", 10);
-      options.nan_policy = NanPolicy::local;
-      NodeReducer nodes(comm, 100, only_used(options), {.group = 2});
-      auto gradient = make_input(Input::dyadic, 100, comm.rank(), 0, 1);
-      nodes.step(gradient);
-      all_stepped.arrive_and_wait();
-      if (comm.rank() == culprit) gradient[7] = kNaN;
-      if (comm.rank() == culprit)
-        EXPECT_NE(message_of([&] { nodes.step(gradient); }).find("[7]"), std::string::npos);
-      else
-        EXPECT_THROW(nodes.step(gradient), CommError);
-      EXPECT_THROW(nodes.step(gradient), CommError);
-      EXPECT_THROW(nodes.save(), UsageError);
-    });
-  }
 }
 
 TEST(NodeReducer, sum_that_overflows_ends_on_every_rank) {

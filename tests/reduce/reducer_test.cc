@@ -5,10 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <limits>
 
-#include "oktopk/base/error.h"
 #include "oktopk/reduce/reducer_options.h"
 #include "oktopk/reduce/reducer_state.h"
 #include "tests/support/message.h"
@@ -64,45 +62,12 @@ TEST(Reducer, construction_with_bad_options_says_which) {
 
 class ReducerOfPreset : public testing::TestWithParam<std::string> {};
 
-TEST_P(ReducerOfPreset, step_refused_changes_nothing) {
-  for (const int P : {1, 3})
-    run_world("threads", P, [&](Communicator& comm) {
-      Reducer reducer(comm, 100, preset_options(GetParam(), 10));
-      const auto gradient = make_input(Input::dyadic, 100, comm.rank(), 0, 1);
-      reducer.step(gradient);
-      const std::vector<float> before(state_of(reducer).unsent.values().begin(),
-                                      state_of(reducer).unsent.values().end());
-      auto broken = gradient;
-      broken[3] = std::numeric_limits<float>::quiet_NaN();
-      EXPECT_NE(message_of([&] { reducer.step(broken); }).find("[3]"), std::string::npos);
-      EXPECT_NE(message_of([&] { reducer.step(std::span(gradient).first(99)); }).find("99"), std::string::npos);
-      for (const float scale : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
-        EXPECT_NE(message_of([&] { reducer.step(gradient, scale); }).find("scale"), std::string::npos);
-      EXPECT_EQ(before,
-                std::vector<float>(state_of(reducer).unsent.values().begin(), state_of(reducer).unsent.values().end()));
-      EXPECT_EQ(message_of([&] { reducer.step(gradient); }), "accepted");
-    });
-}
-
 TEST_P(ReducerOfPreset, step_of_nothing_works) {
   run_world("threads", 3, [&](Communicator& comm) {
     ReducerOptions options;
     options.preset = GetParam();
     Reducer reducer(comm, 0, options);
     for (int step = 0; step < 3; ++step) EXPECT_EQ(reducer.step({}).size(), 0u);
-  });
-}
-
-TEST_P(ReducerOfPreset, step_scales_the_gradient) {
-  run_world("threads", 2, [&](Communicator& comm) {
-    Reducer once(comm, 50, preset_options(GetParam(), 50));
-    Reducer scaled(comm, 50, preset_options(GetParam(), 50));
-    auto gradient = make_input(Input::dyadic, 50, comm.rank(), 0, 1);
-    const Update a = scaled.step(gradient, 0.25F);
-    for (float& x : gradient) x *= 0.25F;
-    const Update b = once.step(gradient);
-    EXPECT_EQ(list_of(a.sparse), list_of(b.sparse));
-    EXPECT_TRUE(std::ranges::equal(a.dense, b.dense));
   });
 }
 
@@ -137,49 +102,6 @@ TEST_P(ReducerOfPreset, steps_without_gradients_drain_everything) {
         EXPECT_EQ(applied, brought) << "P = " << P << ", " << to_string(rule);
       });
     }
-}
-
-TEST_P(ReducerOfPreset, forget_drops_what_was_not_applied) {
-  run_world("threads", 3, [&](Communicator& comm) {
-    Reducer reducer(comm, 100, preset_options(GetParam(), 5));
-    reducer.step(make_input(Input::dyadic, 100, comm.rank(), 0, 1));
-    reducer.forget();
-    reducer.step({}).for_each([](Index, float mean) { EXPECT_EQ(mean, 0); });
-  });
-}
-
-TEST_P(ReducerOfPreset, step_gives_the_mean_and_the_same_bits_to_all_ranks) {
-  for (const int P : {1, 3, 5}) {
-    const auto all = gather_world("threads", P, [&](Communicator& comm) {
-      std::vector<std::uint64_t> bits;
-      Reducer reducer(comm, 200, preset_options(GetParam(), 10));
-      for (std::uint64_t step = 0; step < 4; ++step) {
-        const Update update = reducer.step(gradient_of(reducer, step, Input::gaussian));
-        const Dense sum = sum_applied(reducer);
-        update.for_each(
-            [&](Index i, float mean) { ASSERT_EQ(mean, static_cast<float>(sum[i]) / static_cast<float>(P)); });
-        bits.push_back(bits_of(update));
-      }
-      EXPECT_EQ(reducer.steps(), 4u);
-      return bits;
-    });
-    for (const auto& bits : all) EXPECT_EQ(bits, all[0]) << "P = " << P;
-  }
-}
-
-TEST_P(ReducerOfPreset, unsent_is_what_the_residual_and_the_memory_hold) {
-  run_world("threads", 3, [&](Communicator& comm) {
-    Reducer reducer(comm, 100, preset_options(GetParam(), 5));
-    for (std::uint64_t step = 0; step < 3; ++step) reducer.step(gradient_of(reducer, step));
-    std::vector<float> x(100, 1.0F);
-    double squares = 0;
-    for (const float v : state_of(reducer).unsent.memory().values) squares += double{v} * v;
-    for (const float v : state_of(reducer).unsent.values()) squares += double{v} * v;
-    EXPECT_NEAR(reducer.unsent_norm(), std::sqrt(squares), 1e-12);
-    reducer.subtract_unsent(x);
-    for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(x[i], 1.0F - state_of(reducer).unsent.values()[i]);
-    EXPECT_THROW(reducer.subtract_unsent(std::span(x).first(99)), UsageError);
-  });
 }
 
 // Found in the middle of a step, so that nobody can go on; but nobody waits for the timeout either.
