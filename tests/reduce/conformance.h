@@ -230,7 +230,7 @@ inline Dense applied_by(const Tested& tested) {
   return all;
 }
 
-// REQUIRES: P is the number of ranks that call. True on all of them, or on none.
+// Whether all ranks have the same bits: the same answer on all. Collective.
 inline bool is_same_on_all(Communicator& comm, std::uint64_t bits) {
   const std::vector<double> high = ask_all(comm, static_cast<double>(bits >> 32U));
   const std::vector<double> low = ask_all(comm, static_cast<double>(bits & 0xffffffffU));

@@ -34,9 +34,11 @@ struct Scene {
     return other->save();
   }
   // Collective: the states of a world without the last rank.
-  std::vector<Bytes> of_fewer() const {
+  std::vector<Bytes> of_fewer(std::uint64_t made = 0) const {
     const auto fewer = comm.split(is_last() ? 1 : 0, comm.rank());
-    std::vector<Bytes> states = gathered(subject.make(*fewer)->save());
+    const Tested other = subject.make(*fewer);
+    for (std::uint64_t step = 0; step < made; ++step) other->step(gradient_of(comm, step));
+    std::vector<Bytes> states = gathered(other->save());
     states.pop_back();
     return states;
   }
@@ -244,6 +246,13 @@ const std::vector<Refusal>& refusals() {
        }),
        {"state: damaged"},
        ranks_differ},
+      {"load_all_of_fewer_of_another_step",
+       load_all_of([](const Scene& s, auto& states) {
+         states = s.of_fewer(1);
+         states[0] = s.of_fewer(2)[0];
+       }),
+       {"saved after 1 steps, state 0 after 2"},
+       [](const Case& c, int P) { return is_flat(c, P) && P > 2; }},
       {"load_all_of_fewer_for_one",
        load_all_of([](const Scene& s, auto& states) {
          const std::vector<Bytes> fewer = s.of_fewer();
