@@ -23,9 +23,6 @@ from versions import needs_gloo_bf16
 from oktopk.metrics import every
 from oktopk.torch._channel import Channel
 
-PRESETS = ["circulant", "oktopk", "topka", "auto"]
-
-
 def weights_after(rank, P, hook, steps, options, ddp_options=None):
     model, state = make_ddp(hook, ddp_options=ddp_options, **options)
     loss = train(model, rank, steps)
@@ -37,17 +34,6 @@ def test_dense_is_ddp_without_a_hook_bit_by_bit(P):
     plain = in_processes(P, weights_after, None, 20, {})
     hooked = in_processes(P, weights_after, "sparse", 20, {"preset": "dense"})
     assert np.array_equal(plain[0][0], hooked[0][0])
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_all_ranks_hold_equal_weights_after_100_steps(preset):
-    results = in_processes(3, weights_after, "sparse", 100, {"preset": preset})
-    for weights, loss, rate in results:
-        assert np.array_equal(weights, results[0][0])
-        assert np.isfinite(loss)
-    assert not np.array_equal(results[0][0], flat(small_model(device="cpu")))
-    if preset in ("circulant", "oktopk"):
-        assert results[0][2] > 2
 
 
 @pytest.mark.parametrize(
@@ -64,10 +50,6 @@ def test_all_ranks_hold_equal_weights_after_100_steps(preset):
 def test_ddp_options_change_nothing_for_the_ranks(ddp_options):
     results = in_processes(2, weights_after, "sparse", 20, {}, ddp_options)
     assert np.array_equal(results[0][0], results[1][0])
-
-
-def accumulate_with(rank, P, options, steps):
-    return accumulate(rank, P, *make_ddp(**options), steps)
 
 
 def accumulate(rank, P, model, state, steps):
@@ -98,15 +80,6 @@ def check_mass(results, P):
         found = P * applied[name] + left.get(name, 0.0)
         assert np.allclose(found, total, atol=1e-4 * max(np.abs(total).max(), 1e-3)), name
     return left
-
-
-@pytest.mark.parametrize("P", [2, 3])
-@pytest.mark.parametrize("preset", ["circulant", "oktopk", "topka"])
-def test_mass_is_conserved_through_the_rebuilding_of_buckets(preset, P):
-    # start_iter 0: the first iteration is sparse, in buckets that DDP throws away after it.
-    results = in_processes(P, accumulate_with, {"preset": preset, "start_iter": 0}, 6)
-    left = check_mass(results, P)
-    assert sum(np.abs(x).sum() for x in left.values()) > 0
 
 
 def into_dense_buckets(rank, P):
@@ -213,59 +186,6 @@ def test_wrappers_compose(wrapper):
     results = in_processes(2, wrapped, wrapper)
     assert np.array_equal(results[0][0], results[1][0])
     assert np.isfinite(results[0][1]) and results[0][2] > 1.5
-
-
-def arrivals(rank, P):
-    model, state = make_ddp(start_iter=2, density=0.05)
-    seen = []
-    for step in range(4):
-        model.zero_grad()
-        loss_of(model, rank, step).backward()
-        for p in model.parameters():
-            at = state.arrived(p)
-            if at is None:
-                seen.append("all")
-                continue
-            rest = p.grad.flatten().clone()
-            rest[at] = 0
-            assert not rest.any() and bool((at[1:] > at[:-1]).all())
-            seen.append(len(at))
-    return seen
-
-
-def test_arrived_says_where_the_mean_may_be_other_than_zero():
-    results = in_processes(2, arrivals)
-    assert results[0] == results[1]
-    assert results[0][:12] == ["all"] * 12
-    assert sum(x for x in results[0][12:] if x != "all") > 0
-
-
-def half_precision(rank, P, dtype):
-    from torch.nn.parallel import DistributedDataParallel
-
-    import oktopk.torch as ok
-
-    model = DistributedDataParallel(small_model().to(dtype), bucket_cap_mb=0.01)
-    state = ok.OkTopkState(
-        density=0.1, preset="circulant", start_iter=1, min_numel=100, timeout=30, **STAGING
-    )
-    model.register_comm_hook(state, ok.oktopk_hook)
-    for step in range(5):
-        model.zero_grad()
-        x, y = batch(rank, step)
-        torch.nn.functional.cross_entropy(model(x.to(dtype)).float(), y).backward()
-        with torch.no_grad():
-            for p in model.parameters():
-                p -= 0.05 * p.grad
-    return torch.nn.utils.parameters_to_vector(model.parameters()).detach().float().cpu().numpy()
-
-
-@pytest.mark.parametrize(
-    "dtype", [torch.float64, pytest.param(torch.bfloat16, marks=needs_gloo_bf16)]
-)
-def test_other_types_work_sparsely_or_densely(dtype):
-    results = in_processes(2, half_precision, dtype)
-    assert np.array_equal(results[0], results[1]) and np.isfinite(results[0]).all()
 
 
 def metrics(rank, P):

@@ -38,24 +38,6 @@ def backward_with_nan(model, rank, step, bad_rank=1):
     (loss * float("nan") if rank == bad_rank else loss).backward()
 
 
-def nan_in(rank, P, start_iter):
-    """An error in a step; after it the next one works, in the same DDP model."""
-    model, state = make_ddp(start_iter=start_iter)
-    train(model, rank, 2)
-    error = fails(lambda: backward_with_nan(model, rank, 2))
-    gradients = np.concatenate(list(flat_gradients(model).values()))
-    train(model, rank, 2, first=3)
-    return error, np.isfinite(gradients).all(), flat(model)
-
-
-@pytest.mark.parametrize("start_iter", [0, 100], ids=["sparse", "dense"])
-def test_nan_is_a_usage_error_on_every_rank_and_training_goes_on(start_iter):
-    results = in_processes(3, nan_in, start_iter)
-    for (kind, text), is_finite, weights in results:
-        assert kind == "UsageError" and "nan" in text and "Unable to cast" not in text
-        assert is_finite and np.array_equal(weights, results[0][2])
-
-
 def nan_skipped_while_dense(rank, P):
     model, _ = make_ddp(start_iter=100, nan_policy="skip")
     backward_with_nan(model, rank, 0)

@@ -4,11 +4,11 @@
 import numpy as np
 import pytest
 import torch
-from models import DEVICE, flat, flat_gradients, loss_of, make_ddp, train, unsent_of
+from front_ends import Nodes
+from models import DEVICE, loss_of, make_ddp, train
 from ranks import in_processes
-from test_ddp import accumulate_with, check_mass, weights_after
-from test_ddp_state import read, save_and_go_on, with_scaler
-from versions import needs_cpu_scaler
+from test_ddp import weights_after
+from test_laws import before, elsewhere
 
 import oktopk
 import oktopk.torch
@@ -46,52 +46,13 @@ def test_nodes_of_one_rank_train_as_without_nodes_bitwise():
     assert np.array_equal(plain[0][0], nodes[0][0])
 
 
-def test_mass_is_conserved_through_the_rebuilding_of_buckets():
-    # warmup: the channels of the second layout go on where those of the first were.
-    options = {"start_iter": 0, "group_size": 2, "warmup": [(2, 0.2), (2, 1.0)]}
-    results = in_processes(4, accumulate_with, options, 6)
-    left = check_mass(results, 4)
-    assert sum(np.abs(x).sum() for x in left.values()) > 0
-    for rank, (_, _, unsent, _) in enumerate(results):  # the leaders hold it
-        assert any(x.any() for x in unsent.values()) == (rank % 2 == 0)
+class Single(Nodes):
+    defaults = {**Nodes.defaults, "group_size": 1}
 
 
-@needs_cpu_scaler
-@pytest.mark.parametrize("min_numel, bad_layer", [(2000, 4)])
-def test_steps_that_the_scaler_skips_leave_no_trace(min_numel, bad_layer):
-    results = in_processes(4, with_scaler, min_numel, bad_layer, {"group_size": 2})
-    assert [r[3] for r in results] == [7] * 4
-    check_mass(results, 4)
-
-
-def go_on(rank, P, folder, group_size):
-    model, state = make_ddp(group_size=group_size)
-    saved = [read(folder, r) for r in range(4)]
-    model.load_state_dict(saved[0]["model"])
-    if group_size == 2:
-        state.load_state_dict(saved[rank]["hook"])
-    else:  # the states of other nodes are taken together
-        state.load_state_dict(saved[rank]["hook"])
-        with pytest.raises(oktopk.UsageError, match="load_state_dicts"):
-            loss_of(model, rank, 0).backward()
-        state.load_state_dicts([s["hook"] for s in saved])
-    model.zero_grad()
-    (0.0 * loss_of(model, rank, 0)).backward()
-    owed = {name: P * x for name, x in flat_gradients(model).items()} if rank == 0 else {}
-    unsent = unsent_of(state)
-    train(model, rank, 3, first=7)
-    return owed, unsent, flat(model)
-
-
-@pytest.mark.parametrize("group_size", [2, 1])
-def test_a_restored_state_owes_what_the_saved_one_owed(group_size, tmp_path):
-    before = in_processes(4, save_and_go_on, str(tmp_path), {"group_size": 2})
-    after = in_processes(4, go_on, str(tmp_path), group_size)
-    owed = {name: sum(unsent[name] for unsent, _ in before) for name in before[0][0]}
-    for name, total in owed.items():
-        found = after[0][0][name] + sum(unsent[name] for _, unsent, _ in after)
-        assert np.allclose(found, total, atol=1e-5 * max(np.abs(total).max(), 1e-3)), name
-    assert all(np.array_equal(r[2], after[0][2]) for r in after)
+def test_nodes_of_one_rank_go_on_with_the_states_of_nodes_of_two():
+    saved = in_processes(4, before, Nodes, None)
+    assert all(in_processes(4, elsewhere, Single, None, saved))
 
 
 def refused(rank, P):

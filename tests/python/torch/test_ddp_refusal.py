@@ -11,26 +11,6 @@ import oktopk
 import oktopk.torch
 
 
-@pytest.mark.parametrize(
-    "options, words",
-    [
-        ({"density": 0}, "density = 0"),
-        ({"density": 2.0}, "density = 2"),
-        ({"preset": "best"}, "unknown preset 'best'"),
-        ({"start_iter": -1}, "start_iter = -1"),
-        ({"codec": "zip", "preset": "circulant"}, "zip"),
-        ({"wramup": 3}, "unknown option 'wramup'"),
-        ({"codec": "elias_fano+fp32"}, "fp32 with preset auto"),
-        ({"adaptive_share": 2.0}, "target share = 2"),
-        ({"adaptive_budget": 0.1}, "without a target share"),
-        ({"adaptive_share": 0.1, "preset": "dense"}, "preset dense"),
-    ],
-)
-def test_bad_options_are_refused_when_the_state_is_made(options, words):
-    with pytest.raises(oktopk.UsageError, match=words):
-        oktopk.torch.OkTopkState(**options)
-
-
 def backward_raises(rank, P, words, options, act=None):
     model, state = make_ddp(**(options(rank) if callable(options) else options))
     with pytest.raises(oktopk.UsageError, match=words):
@@ -39,25 +19,6 @@ def backward_raises(rank, P, words, options, act=None):
         else:
             act(model, state, rank)
     return True
-
-
-def other_density(rank):
-    return {"density": 0.05 * (1 + rank)}
-
-
-def other_start(rank):
-    return {"start_iter": rank}
-
-
-@pytest.mark.parametrize(
-    "options, words",
-    [
-        (other_density, "rank 0 has 'density 0.05', rank 1 has 'density 0.1'"),
-        (other_start, "rank 0 has 'start_iter 0'"),
-    ],
-)
-def test_different_states_on_ranks_are_refused_on_all(options, words):
-    assert all(in_processes(2, backward_raises, words, options))
 
 
 def loaded_on_one(rank, P):

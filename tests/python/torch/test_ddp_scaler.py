@@ -68,23 +68,6 @@ def test_two_models_share_a_scaler_and_each_keeps_its_mass(fused):
         check_mass([r[place] for r in results], 2)
 
 
-def passes_through(rank, P):
-    """The generator's loss gives the discriminator gradients that nobody applies."""
-    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=1024.0)
-    player = Player(scaler, False)
-    for step in range(6):
-        player.step(scaler, rank, step, False)
-        player.optimiser.zero_grad()
-        scaler.scale(loss_of(player.model, rank, step + 100)).backward()
-        scaler.update()
-    return player.terms()
-
-
-@needs_cpu_scaler
-def test_gradients_that_no_optimiser_applies_leave_no_trace():
-    check_mass(in_processes(2, passes_through), 2)
-
-
 class Told(torch.optim.Optimizer):
     def step(self, closure=None):
         pass

@@ -179,49 +179,6 @@ def test_ranks_that_differ_are_refused_with_one_text(front_end, P):
         assert advice in said[0], said[0]
 
 
-# Options of the last rank beside SPARSE, and a part of the error. Ranks that differ so would get other weights, or wait
-# for each other, because only one of them measures or compares something first.
-OPTIONS = [
-    (Reducer, {"preset": "auto"}, "preset auto, rank 0 has preset circulant"),
-    (Reducer, {"levelled": True}, "levelled True, rank 0 has levelled False"),
-    (LocalSteps, {"preset": "auto", "codec": None}, "preset auto, rank 0 has preset circulant"),
-    (LocalSteps, {"outer_lr": 0.5}, "outer_lr 0.5, rank 0 has outer_lr 1.0"),
-    (LocalSteps, {"outer_momentum": 0.5}, "outer_momentum 0.5, rank 0 has outer_momentum 0.0"),
-    (LocalSteps, {"nesterov": False}, "nesterov False, rank 0 has nesterov True"),
-    (LocalSteps, {"every": 2}, "every 2, rank 0 has every 1"),
-    (register_fsdp, {"preset": "auto"}, "preset auto, rank 0 has preset circulant"),
-    (register_fsdp, {"grad_scaler": True}, "grad_scaler True, rank 0 has grad_scaler False"),
-]
-
-
-def with_other_options(rank, P):
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    for make, other, words in OPTIONS:
-        options = {**SPARSE, "timeout": 20.0, "nan_policy": "skip", **(other if rank == P - 1 else {})}
-        net = Net()
-        with pytest.raises(oktopk.UsageError, match=f"rank {P - 1} has {words}: give all ranks the same"):
-            if make is register_fsdp:
-                mesh = init_device_mesh("cpu", (P, 1), mesh_dim_names=("replicate", "shard"))
-                fully_shard(net, mesh=mesh["shard"])
-                if "grad_scaler" in options:
-                    options["grad_scaler"] = torch.amp.GradScaler("cpu")
-                register_fsdp(net, mesh["replicate"], start_iter=0, min_numel=0, **options)
-                backward(net, rank)
-            elif make is LocalSteps:
-                LocalSteps(net.named_parameters(), **{"every": 1, **options}).step()
-            else:
-                backward(net, rank)
-                Reducer(net.named_parameters(), **options).reduce_gradients()
-    return True
-
-
-@pytest.mark.skipif(TORCH < (2, 7), reason="register_fsdp needs torch 2.7")
-def test_other_options_on_one_rank_are_refused_before_anyone_waits():
-    assert all(in_processes(3, with_other_options))
-
-
 def weights_differ_where_they_are_copied(rank, P):
     for front_end in (by_hook, by_local_steps):
         model = Net(seed=rank)

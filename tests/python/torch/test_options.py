@@ -55,7 +55,6 @@ def test_the_docstring_lists_every_argument(taker):
         ({"start_iter": 1.5, "total_steps": 100}, "from 0 to below 1"),
         ({"start_iter": True}, "start_iter = True, but it must be an integer"),
         ({"start_iter": "100"}, "start_iter = '100', but it must be an integer"),
-        ({"min_numel": -1}, "min_numel = -1"),
         ({"host_staging": "no"}, "host_staging = 'no'"),
         ({"timeout": True}, "timeout = True"),
         ({"timeout": timedelta(0)}, "must be positive"),
@@ -67,8 +66,11 @@ def test_the_docstring_lists_every_argument(taker):
         ({"density": 0.02, "k": 7}, "k = 7 and density = 0.02, but only one of them"),
         ({"start_iter": 50, "total_steps": 900}, "start_iter = 50 steps, so total_steps = 900 is not used"),
         ({"adaptive_interval": 5}, "adaptive_interval = 5 without adaptive_share"),
+        ({"codec": "elias_fano+fp32"}, "fp32 with preset auto"),
+        ({"adaptive_share": 2.0}, "target share = 2"),
+        ({"adaptive_budget": 0.1}, "without a target share"),
+        ({"adaptive_share": 0.1, "preset": "dense"}, "preset dense"),
         ({"grad_scalar": None}, "unknown option 'grad_scalar': did you mean 'grad_scaler'?"),
-        ({"wramup": 3}, "unknown option 'wramup': did you mean 'warmup'?"),
     ],
 )
 def test_unfit_options_are_refused_in_words(options, words):
