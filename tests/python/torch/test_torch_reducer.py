@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""oktopk.torch.Reducer: means, layouts, laws, states and errors, on ranks that are threads."""
+"""oktopk.torch.Reducer: means, layouts and errors, beside the laws (test_laws.py), on ranks that are threads."""
 
 from __future__ import annotations
-
-import io
 
 import pytest
 import torch
@@ -11,7 +9,6 @@ from gloo_ranks import run_threads
 from torch import nn
 
 import oktopk
-from oktopk.torch.checkpoint import unwrap
 from oktopk.torch.reducer import Reducer
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
@@ -38,51 +35,6 @@ def give(parameters, flat):
 
 def take(parameters):
     return torch.cat([p.grad.reshape(-1).cpu() for p in parameters])
-
-
-@pytest.mark.parametrize("P", [1, 2, 3, 4])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("options", [{"preset": "dense"}, {"preset": "circulant", "density": 0.999999}])
-def test_everything_sent_is_the_mean(P, dtype, options):
-    def work(comm):
-        parameters = make_parameters(dtype)
-        reducer = Reducer(parameters, communicator=comm, **options)
-        give(parameters, gradient_of(comm.rank, 0, dtype))
-        reducer.reduce_gradients()
-        assert all(p.grad.dtype == dtype for p in parameters)
-        return take(parameters)
-
-    mean = sum(gradient_of(rank, 0, dtype).double() for rank in range(P)) / P
-    for result in run_threads(P, work):
-        torch.testing.assert_close(result, mean.to(dtype))
-
-
-@pytest.mark.parametrize("P", [2, 3, 4])
-@pytest.mark.parametrize("device", DEVICES)
-def test_sparse_steps_agree_and_lose_nothing(P, device):
-    steps = 12
-
-    def work(comm):
-        parameters = make_parameters(device=device)
-        options = {"preset": "circulant", "density": 0.05, "host_staging": device != "cpu"}
-        reducer = Reducer(parameters, communicator=comm, **options)
-        applied = torch.zeros(N, dtype=torch.float64)
-        for step in range(steps):
-            give(parameters, gradient_of(comm.rank, step))
-            reducer.reduce_gradients()
-            applied += take(parameters).double()
-        assert reducer.steps == steps and reducer.unsent_norm > 0
-        sparse = take(parameters)
-        reducer.flush()
-        assert reducer.unsent_norm < 1e-6
-        return sparse, applied + take(parameters).double()
-
-    results = run_threads(P, work)
-    given = sum(gradient_of(rank, s).double() for rank in range(P) for s in range(steps))
-    for sparse, applied in results:
-        assert torch.equal(sparse, results[0][0])
-        assert 0 < sparse.count_nonzero() < N / 2
-        torch.testing.assert_close(applied * P, given, rtol=1e-5, atol=1e-4)
 
 
 def test_a_missing_gradient_counts_as_zero_and_is_there_afterwards():
@@ -112,29 +64,6 @@ def test_frozen_and_repeated_parameters_have_no_place():
         return reducer.n
 
     assert run_threads(1, work) == [N - 13]
-
-
-@pytest.mark.parametrize("P", [2, 3])
-def test_arrived_names_the_entries_of_the_last_mean(P):
-    def work(comm):
-        parameters = make_parameters()
-        reducer = Reducer(
-            parameters, communicator=comm, preset="circulant", density=0.05, warmup=[(1, 1.0)]
-        )
-        for step in range(4):
-            give(parameters, gradient_of(comm.rank, step))
-            reducer.reduce_gradients()
-            arrived = [reducer.arrived(p) for p in parameters]
-            if step == 0:
-                assert arrived == [None] * 3  # the warm-up is dense
-                continue
-            for p, indices in zip(parameters, arrived):
-                assert indices.dtype == torch.int64
-                assert torch.equal(indices, p.grad.reshape(-1).nonzero().reshape(-1))
-        return sum(len(indices) for indices in arrived)
-
-    counts = run_threads(P, work)
-    assert 0 < counts[0] < N and counts == counts[:1] * P
 
 
 def test_strides_may_be_any_and_indices_count_in_memory_order():
@@ -200,9 +129,6 @@ def test_unfit_tensors_are_refused_before_anything_is_sent():
         for parameters in (wide, frozen, [], [3], torch.zeros(3)):
             with pytest.raises(oktopk.UsageError):
                 Reducer(parameters, communicator=comm)
-        for words, options in {"density = 2": {"density": 2.0}, "no_such": {"no_such": 1}}.items():
-            with pytest.raises(oktopk.UsageError, match=words):
-                Reducer(8, communicator=comm, **options)
 
     run_threads(1, work)
 
@@ -225,56 +151,3 @@ def test_a_gradient_that_is_not_finite():
         assert not lenient.skipped and take(parameters).isfinite().all()
 
     run_threads(3, work)
-
-
-def through_a_file(state):
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
-
-
-@pytest.mark.parametrize("P", [2, 3])
-def test_a_loaded_state_continues_bitwise(P):
-    def work(comm):
-        options = {"preset": "circulant", "density": 0.05, "communicator": comm}
-        first, second = Reducer(N, **options), Reducer(N, **options)
-        for step in range(3):
-            first.reduce(gradient_of(comm.rank, step))
-        state = through_a_file(first.state_dict())
-        second.load_state_dict(state)
-        for step in range(3, 6):
-            a = first.reduce(gradient_of(comm.rank, step))
-            assert torch.equal(a, second.reduce(gradient_of(comm.rank, step)))
-        with pytest.raises(oktopk.UsageError, match=f"this is rank {comm.rank} of {P}"):
-            second.load_state_dict({**unwrap(state), "rank": (comm.rank + 1) % P})
-        with pytest.raises(oktopk.UsageError, match="n = 7"):
-            second.load_state_dict({**unwrap(state), "n": 7})
-        with pytest.raises(oktopk.UsageError, match="lacks"):
-            second.load_state_dict({"version": 1})
-
-    run_threads(P, work)
-
-
-def test_states_of_four_ranks_continue_on_three():
-    def first(comm):
-        reducer = Reducer(N, communicator=comm, preset="circulant", density=0.05)
-        applied = torch.zeros(N, dtype=torch.float64)
-        for step in range(4):
-            applied += reducer.reduce(gradient_of(comm.rank, step)).double()
-        return applied, reducer.state_dict()
-
-    results = run_threads(4, first)
-    states = [state for _, state in results]
-
-    def second(comm):
-        reducer = Reducer(N, communicator=comm, preset="circulant", density=0.05)
-        with pytest.raises(oktopk.UsageError, match="all of the earlier run"):
-            reducer.load_state_dicts(states[:3])
-        reducer.load_state_dicts(list(reversed(states)))  # in any order
-        return reducer.flush()
-
-    given = sum(gradient_of(rank, s).double() for rank in range(4) for s in range(4))
-    for rest in run_threads(3, second):
-        # The mean over three of what was unsent is the mean over the four that saved it.
-        torch.testing.assert_close((results[0][0] + rest) * 4, given, rtol=1e-5, atol=1e-4)
