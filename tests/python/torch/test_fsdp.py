@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.distributed as dist
 from gloo_ranks import all_equal, run_processes
 from versions import TORCH, needs_torch, reason
 
 import oktopk
-from oktopk.torch.checkpoint import unwrap
 
 if TORCH < (2, 7):
     pytest.skip(reason((2, 7), "set_all_reduce_hook() of fully_shard"), allow_module_level=True)
@@ -115,57 +113,6 @@ def work_unused(rank, P):
 
 def test_branches_that_are_not_used_keep_the_layout_or_are_refused(tmp_path):
     run_processes(4, work_unused, tmp_path)
-
-
-def work_sparse(rank, P, replicas):
-    """Equal replicas, no lost gradients, a state that continues bitwise."""
-    mesh, replicate, shards = meshes(replicas, P // replicas)
-    group = replicate.get_group()
-    options = {"preset": "circulant", "density": 0.05, "start_iter": 0, "min_numel": 0}
-    model, reference = shard(shards), shard(shards)
-    state = register(model, replicate, **options)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    given = torch.zeros_like(weights(model), dtype=torch.float64)
-    applied = given.clone()
-    for step in range(20):
-        reference.load_state_dict(model.state_dict())
-        optimizer.zero_grad()
-        reference.zero_grad()
-        backward(model, rank, step)
-        backward(reference, rank, step)  # without a hook: what was given
-        given += gradients(reference).double()
-        applied += gradients(model).double()
-        assert gradients(model).count_nonzero() < 0.5 * len(gradients(model))
-        for p, arrived in zip(model.parameters(), state.arrived_of(list(model.parameters()))):
-            nonzero = p.grad.to_local().reshape(-1).nonzero().reshape(-1)
-            assert torch.equal(arrived, nonzero) and torch.equal(state.arrived(p), nonzero)
-        if step < 19:
-            optimizer.step()
-    assert all_equal(weights(model), group)
-    assert set(state.stats) == {"", "first"}
-    saved = state.state_dict()
-    state.flush()
-    assert all(s["dense"] for s in state.stats.values())
-    applied += gradients(model).double()
-    dist.all_reduce(given, group=group)
-    torch.testing.assert_close(applied * replicas, given, rtol=1e-4, atol=1e-5)
-
-    other = shard(shards)
-    other_state = register(other, replicate, **options)
-    other_state.load_state_dict(saved)  # before its first backward
-    other_state.flush()
-    for p, q in zip(model.parameters(), other.parameters()):
-        assert torch.equal(p.grad.to_local(), q.grad.to_local())
-    wrong = {name: {**group, "place": (5, 6)} for name, group in unwrap(saved)["groups"].items()}
-    with pytest.raises(oktopk.UsageError, match=r"another shard.*\(5, 6\)"):
-        other_state.load_state_dict({"version": 1, "groups": wrong})
-    with pytest.raises(oktopk.UsageError, match="other modules"):
-        other_state.load_state_dict({"version": 1, "groups": {"nobody": {}}})
-
-
-@pytest.mark.parametrize("P, replicas", [(4, 2), (3, 3)])
-def test_sparse_replicas_stay_equal_and_lose_nothing(tmp_path, P, replicas):
-    run_processes(P, work_sparse, tmp_path, replicas)
 
 
 def work_several_exchanges(rank, P):
