@@ -225,4 +225,4 @@ def over(*cases: Any) -> Any:
     return pytest.mark.parametrize("kind, P", worlds)
 
 
-ALL = [(Hook, 2), (Hook, 3), (Explicit, 2), (Explicit, 3), (Local, 2), (Local, 3), (Fsdp, 3), (Sharded, 4)]
+ALL = [(Hook, 3), (Explicit, 2), (Explicit, 3), (Local, 2), (Local, 3), (Fsdp, 3), (Sharded, 4)]

@@ -95,7 +95,7 @@ def mean_of(rank, P, kind):
     return True
 
 
-@over(*ALL, (Hook, 1), (Explicit, 1), (Local, 1))
+@over(*ALL, (Hook, 2), (Explicit, 1), (Local, 1))
 def test_everything_sent_is_the_mean(kind, P):
     assert all(in_processes(P, mean_of, kind))
 
