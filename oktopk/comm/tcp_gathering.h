@@ -66,16 +66,24 @@ class TcpGathering {
     return std::nullopt;
   }
 
-  // The ranks that never came; if all came, the ranks that have left again.
+  // The ranks that never came; if all came, those that broke off; if there are none, those that gave up.
   std::vector<int> missing() {
     const std::lock_guard lock(mutex_);
-    std::vector<int> never, lost;
+    std::vector<int> never, lost, gave_up;
     for (int r = 0; r < static_cast<int>(places_.size()); ++r) {
       const Place& place = places_[static_cast<std::size_t>(r)];
       if (place.session.socket.is_open() || static_cast<std::size_t>(r) == rank()) continue;
-      (place.came ? lost : never).push_back(r);
+      (place.gave_up ? gave_up : place.came ? lost : never).push_back(r);
     }
-    return never.empty() ? lost : never;
+    if (!never.empty()) return never;
+    return lost.empty() ? gave_up : lost;
+  }
+
+  // Tells the others that this rank goes because it waited for others in vain: they are not to blame it.
+  void give_up() {
+    const std::lock_guard lock(mutex_);
+    for (const Place& place : places_)
+      if (place.session.socket.is_open()) tell(place, kGivesUp);
   }
 
   // Why this rank can accept no connections at present; empty if it can.
@@ -109,10 +117,12 @@ class TcpGathering {
   static constexpr std::uint64_t kNone = 0;
   // Instead of a view: the sender gives up, because its world is mixed. No frame begins so.
   static constexpr std::uint64_t kMixed = ~std::uint64_t{0};
+  static constexpr std::uint64_t kGivesUp = kMixed - 1;
 
   struct Place {
     TcpSession session;
     bool came = false;
+    bool gave_up = false;
     bool is_over = false;                     // closed, with bytes that wait for the world
     std::uint64_t sent = kNone, got = kNone;  // the last views on this connection
 
@@ -187,6 +197,7 @@ class TcpGathering {
       if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
       if (count <= 0) return drop(place);
       if (count == sizeof view && view == kMixed) return note_stranger(r);
+      if (count == sizeof view && view == kGivesUp) return drop(place, true);
       if (place.may_have_frames()) {
         place.is_over = (events & ~POLLIN) != 0;
         return;
@@ -198,8 +209,8 @@ class TcpGathering {
     }
   }
 
-  void drop(Place& place) {
-    place = {.session = {}, .came = true};
+  void drop(Place& place, bool gave_up = false) {
+    place = {.session = {}, .came = true, .gave_up = gave_up};
     changed_at_ = Clock::now();
   }
 
@@ -235,7 +246,7 @@ class TcpGathering {
     }
     const TcpIdentity& mine = listener_.identity();
     const std::uint64_t view = hash_text(mine.job, hash_bytes(std::as_bytes(std::span(instances)), mine.epoch));
-    return view == kNone || view == kMixed ? 1 : view;
+    return view == kNone || view >= kGivesUp ? 1 : view;
   }
 
   bool lower_is_missing() const {

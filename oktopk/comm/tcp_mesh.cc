@@ -185,6 +185,7 @@ std::unique_ptr<RendezvousServer> serve_if_first(const TcpOptions& options) {
   const std::string head = text_of("tcp: rank ", options.rank);
   const double seconds = in_seconds(options.join_timeout);
   const std::vector<int> missing = gathering.missing();
+  gathering.give_up();
   const std::string trouble = gathering.trouble();
   std::string reasons, higher, undecided;
   for (const int rank : missing) {

@@ -72,8 +72,8 @@ class TcpLinks : public testing::Test {
 TEST_F(TcpLinks, frame_of_another_epoch_is_refused) {
   expect_refused({FrameKind::data, 0, 0, kChannel, {5, 99}}, "epoch 5");
 }
-TEST_F(TcpLinks, frame_of_another_membership_is_refused) {
-  expect_refused({FrameKind::data, 0, 0, kChannel, {4, 98}}, "membership");
+TEST_F(TcpLinks, frame_of_another_start_is_refused) {
+  expect_refused({FrameKind::data, 0, 0, kChannel, {4, 98}}, "another start");
 }
 TEST_F(TcpLinks, unknown_kind_is_refused) { expect_refused({FrameKind{77}, 0, 0, 0, kTags}, "kind 77"); }
 TEST_F(TcpLinks, long_control_frame_is_refused) {

@@ -14,6 +14,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/tcp_socket.h"
+#include "tests/support/message.h"
 #include "tests/support/tcp_world.h"
 #include "tests/support/world.h"
 
@@ -82,6 +83,29 @@ TEST(TcpMesh, only_the_missing_rank_is_named) {
 }
 
 // Rank 0 serves: it must not end its service before the others have read the entry of the last one.
+// Rank 1 meets rank 0 and breaks off, rank 2 waits for it in vain and gives up first.
+TEST(TcpMesh, rank_that_gives_up_is_not_blamed_by_those_that_wait_longer) {
+  const KeyValueStore store = make_memory_store();
+  run_ranks(3, [&](int rank) {
+    TcpOptions options = tcp_options(rank, 3, store, kTestTimeout);
+    const auto start = std::chrono::steady_clock::now();
+    if (rank == 0) {
+      options.join_timeout = 2500ms;
+      EXPECT_EQ(message_of<CommError>([&] { make_tcp_world(options); }),
+                "tcp: rank 0: these ranks did not come within 2.5 s: 1");
+    } else if (rank == 1) {
+      options.look = [&] {
+        if (std::chrono::steady_clock::now() > start + 500ms) fail<CommError>("it breaks off");
+      };
+      expect_error<CommError>(options, "it breaks off");
+    } else {
+      std::this_thread::sleep_for(700ms);
+      options.join_timeout = 1s;
+      expect_error<CommError>(options, "could not join within 1 s: rank 1: ");
+    }
+  });
+}
+
 TEST(TcpMesh, rank_that_comes_late_is_found_by_all) {
   const std::string address = "127.0.0.1:" + local_port(listen_at({"127.0.0.1", "0"}));
   run_ranks(5, [&](int rank) {
