@@ -27,7 +27,7 @@ pygments_dark_style = "a11y-high-contrast-dark"
 
 package = os.path.join(sysconfig.get_paths()["purelib"], "oktopk")
 assert os.path.exists(package), "the Python reference needs the package: pip install ."
-autodoc2_packages = [{"path": os.path.relpath(package, os.path.dirname(__file__))}]
+autodoc2_packages = [{"path": os.path.relpath(package, os.path.dirname(os.path.dirname(__file__)))}]
 autodoc2_output_dir = "build-docs/python"
 autodoc2_render_plugin = "myst"
 autodoc2_index_template = None

@@ -19,7 +19,8 @@ namespace oktopk {
 class ThreadPool {
  public:
   // `threads` includes the caller. REQUIRES: threads >= 1.
-  explicit ThreadPool(std::size_t threads) : meeting_(static_cast<std::ptrdiff_t>(threads)), errors_(threads) {
+  explicit ThreadPool(std::size_t threads) : meeting_(static_cast<std::ptrdiff_t>(threads)) {
+    errors_.resize(threads);
     try {
       for (std::size_t part = 1; part < threads; ++part) workers_.emplace_back([this, part] { work(part); });
     } catch (...) {
