@@ -135,7 +135,7 @@ TEST(Calibrate, refuses_options_on_all_ranks) {
 }
 
 TEST(Calibrate, ends_with_an_error_when_a_peer_dies) {
-  for (const std::uint64_t message : {0U, 5U, 60U, 200U}) {
+  for (const std::uint64_t message : {0U, 5U, 20U, 40U}) {  // a slow machine makes few in the time
     SCOPED_TRACE(message);
     EXPECT_THROW(run_world(
                      "threads", 3,
