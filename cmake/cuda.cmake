@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The kernels for NVIDIA GPUs: one shared object that the library loads at run time (oktopk/device/cuda.cc), built where
+# The kernels for NVIDIA GPUs: one shared object that the library loads at run time (oktopk/gpu/cuda.cc), built where
 # nvcc is found. It holds the CUDA runtime, so it needs no more than a driver.
 set(OKTOPK_HAVE_CUDA OFF)
 if(NOT OKTOPK_WITH_CUDA STREQUAL "OFF")
@@ -29,17 +29,17 @@ if(OKTOPK_HAVE_CUDA)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${OKTOPK_CCACHE})
   endif()
   add_library(oktopk_cuda MODULE
-    oktopk/cuda/api.cu
-    oktopk/cuda/context.cu
-    oktopk/cuda/limits.cu
-    oktopk/cuda/pass.cu
-    oktopk/cuda/optim.cu
-    oktopk/cuda/select.cu
-    oktopk/cuda/slots.cu
-    oktopk/cuda/slots_messages.cu
-    oktopk/cuda/slots_own.cu
-    oktopk/cuda/slots_passes.cu
-    oktopk/cuda/verbs.cu)
+    oktopk/gpu/kernels/api.cu
+    oktopk/gpu/kernels/context.cu
+    oktopk/gpu/kernels/limits.cu
+    oktopk/gpu/kernels/pass.cu
+    oktopk/gpu/kernels/optim.cu
+    oktopk/gpu/kernels/select.cu
+    oktopk/gpu/kernels/slots.cu
+    oktopk/gpu/kernels/slots_messages.cu
+    oktopk/gpu/kernels/slots_own.cu
+    oktopk/gpu/kernels/slots_passes.cu
+    oktopk/gpu/kernels/verbs.cu)
   target_include_directories(oktopk_cuda PRIVATE ${PROJECT_SOURCE_DIR})
   # Sums must have the bits of the CPU: no product is fused with an addition.
   target_compile_options(oktopk_cuda PRIVATE --fmad=false -Xcompiler=-ffp-contract=off)

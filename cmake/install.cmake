@@ -23,6 +23,7 @@ foreach(header IN LISTS public_headers)
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
 endforeach()
+install(DIRECTORY ${OKTOPK_RENAMED_HEADERS}/oktopk DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 if(TARGET oktopk_cuda)  # loaded at run time
   install(TARGETS oktopk_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()

@@ -10,7 +10,7 @@
 
 #include "fuzz/target.h"
 #include "oktopk/base/error.h"
-#include "oktopk/comm/rendezvous_arbiter.h"
+#include "oktopk/comm/rendezvous/arbiter.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 
 #include "fuzz/sockets.h"
 #include "fuzz/target.h"
-#include "oktopk/comm/tcp_link.h"
+#include "oktopk/comm/tcp/link.h"
 
 namespace {
 

@@ -11,10 +11,10 @@
 
 #include "fuzz/sockets.h"
 #include "fuzz/target.h"
-#include "oktopk/comm/rendezvous_arbiter.h"
-#include "oktopk/comm/rendezvous_client.h"
-#include "oktopk/comm/rendezvous_request.h"
-#include "oktopk/comm/tcp_stream.h"
+#include "oktopk/comm/rendezvous/arbiter.h"
+#include "oktopk/comm/rendezvous/client.h"
+#include "oktopk/comm/rendezvous/request.h"
+#include "oktopk/comm/tcp/stream.h"
 #include "oktopk/comm/transports.h"
 
 namespace {

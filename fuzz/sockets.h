@@ -11,8 +11,8 @@
 
 #include "fuzz/target.h"
 #include "oktopk/base/error.h"
-#include "oktopk/comm/tcp_handshake.h"
-#include "oktopk/comm/tcp_socket.h"
+#include "oktopk/comm/tcp/handshake.h"
+#include "oktopk/comm/tcp/socket.h"
 #include "tests/support/tcp_pair.h"
 
 namespace oktopk::fuzz {

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks who includes whom in oktopk/: strictly downwards, backends confined, no output, no #ifdef.
 
-    base <- trace <- comm;  base <- cpu <- sparse <- cuda <- device <- select;  sparse <- codec
-    all of those and tune/cost.h <- allreduce <- tune <- reduce <- optim
+    base <- trace <- comm <- comm/*;  base <- cpu <- sparse <- device <- select;  gpu/kernels, device <- gpu;  sparse <- codec
+    all of those and tune/cost.h <- allreduce <- tune <- reduce <- {elastic, optim} <- laws;  gpu <- reduce
 
 Headers that oktopk/oktopk.h lists are installed; they include each other only, and are few.
 
@@ -22,32 +22,40 @@ BELOW = {
     "trace": ["base"],
     "cpu": ["base"],
     "sparse": ["cpu"],
-    "cuda": ["sparse"],
-    "device": ["sparse", "cuda"],
+    "device": ["sparse"],
+    "gpu/kernels": ["sparse"],
+    "gpu": ["device", "gpu/kernels"],
     "select": ["device"],
     "codec": ["sparse"],
     "comm": ["trace"],
+    "comm/threads": ["comm"],
+    "comm/mpi": ["comm"],
+    "comm/tcp": ["comm"],
+    "comm/rendezvous": ["comm/tcp"],
+    "comm/nccl": ["comm"],
     "allreduce": ["select", "codec", "comm"],
     "tune": ["allreduce"],
-    "reduce": ["tune"],
+    "reduce": ["tune", "gpu"],
+    "elastic": ["reduce"],
     "optim": ["reduce"],
+    "laws": ["elastic", "optim"],
 }
-TOP = "optim"  # what a header directly in oktopk/ counts as: it may include all folders
+TOP = "laws"  # what a header directly in oktopk/ counts as: it may include all folders
 
 # Headers of another folder that one may include: the cost model and the update rules are plain arithmetic; the exchange
 # of GPU memory asks the GPU whether its work is done, by the C interface.
 ALSO = {
     "allreduce": ["oktopk/tune/cost.h"],
-    "comm": ["oktopk/cuda/cuda_api.h", "oktopk/device/cuda_library.h"],
-    "cuda": ["oktopk/optim/adam_rule.h", "oktopk/optim/interval_clock.h", "oktopk/optim/sgd_rule.h"],
+    "comm/nccl": ["oktopk/gpu/kernels/cuda_api.h", "oktopk/gpu/cuda_library.h"],
+    "gpu/kernels": ["oktopk/optim/adam_rule.h", "oktopk/optim/interval_clock.h", "oktopk/optim/sgd_rule.h"],
 }
 
 # Header -> the only files of the library that may include it (regular expression; None: no file).
 CONFINED = {
-    r"mpi\.h": r"comm/mpi(\.cc|_\w+\.(cc|h))",
-    r"oktopk/comm/mpi_\w+\.h": r"comm/mpi(\.cc|_\w+\.(cc|h))",  # private, not installed
-    r"openssl/.*": r"comm/tcp_crypto\.cc",
-    r"(cuda.*|cub/.*|thrust/.*|cooperative_groups.*)": r"cuda/.*\.(cu|cuh)",
+    r"mpi\.h": r"comm/(mpi/.*|mpi_comm\.h)",
+    r"oktopk/comm/mpi/.*": r"comm/mpi/.*",  # private, not installed
+    r"openssl/.*": r"comm/tcp/crypto\.cc",
+    r"(cuda.*|cub/.*|thrust/.*|cooperative_groups.*)": r"gpu/kernels/.*\.(cu|cuh)",
     r"(iostream|cstdio|stdio\.h|print)": None,
 }
 
@@ -60,6 +68,12 @@ FORBIDDEN = {
     r"\bstd::(cout|cerr|clog)\b": "the library prints nothing",
     r"^\s*#\s*(if|ifdef|ifndef|elif)\b.*\bOKTOPK_": "an absent backend is a stub file, not an #ifdef",
 }
+
+
+def room(path):
+    """The folder of the layer table that `path`, below oktopk/, belongs to: comm/tcp for comm/tcp/link.h."""
+    folders = [folder.as_posix() for folder in Path(path).parents]
+    return next((folder for folder in folders if folder in BELOW), folders[0])
 
 
 def reachable(folder):
@@ -78,7 +92,7 @@ def check_include(folder, name, quote, header):
         parts = header.split("/")
         if parts[0] != "oktopk" or len(parts) < 3:
             yield f'"{header}": own headers are included as "oktopk/<folder>/<file>.h"'
-        elif parts[1] not in reachable(folder) and header not in ALSO.get(folder, []):
+        elif room("/".join(parts[1:])) not in reachable(folder) and header not in ALSO.get(folder, []):
             yield f'"{header}": {folder} may include only {", ".join(sorted(reachable(folder)))}'
     elif header.startswith("oktopk/"):
         yield f'<{header}>: own headers are included with quotes'
@@ -89,7 +103,7 @@ def check_include(folder, name, quote, header):
 
 def check_file(path):
     name = path.relative_to(ROOT / "oktopk").as_posix()
-    folder = name.split("/")[0] if "/" in name else TOP
+    folder = room(name) if "/" in name else TOP
     if folder not in BELOW:
         yield 0, f"folder {folder} is not in the layer table of scripts/check_layers.py"
         return

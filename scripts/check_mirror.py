@@ -29,11 +29,13 @@ TESTED_ELSEWHERE = {
         "tests/reduce/synchroniser_conformance_test.cc", "one suite for all synchronisers"),
     "oktopk/reduce/node_reducer_tentative.cc": (
         "tests/reduce/synchroniser_conformance_test.cc", "one suite for all synchronisers"),
-    "oktopk/comm/mpi*.cc": ("tests/mpi", "needs real processes"),
-    "oktopk/comm/tcp_world.cc": ("tests/comm/tcp_test.cc", "the engine of the transport"),
-    "oktopk/comm/rendezvous_client.cc": ("tests/comm/rendezvous_test.cc", "the store of a server uses it"),
-    "oktopk/comm/no_tcp.cc": (None, "a stub that throws; compiled only without OpenSSL"),
-    "oktopk/comm/no_mpi.cc": (None, "a stub that throws; compiled only without MPI"),
+    "oktopk/comm/mpi/*.cc": ("tests/mpi", "needs real processes"),
+    "oktopk/laws/*laws.cc": ("tests/allreduce/laws_test.cc", "the laws"),
+    "oktopk/laws/subject.cc": ("tests/allreduce/laws_test.cc", "what the laws are tried on"),
+    "oktopk/laws/witness.cc": ("tests/allreduce/laws_test.cc", "records the steps of a trial"),
+    "oktopk/comm/tcp/world.cc": ("tests/comm/tcp/tcp_test.cc", "the engine of the transport"),
+    "oktopk/comm/rendezvous/client.cc": ("tests/comm/rendezvous/store_test.cc", "the store of a server uses it"),
+    "oktopk/comm/tcp/no_tcp.cc": (None, "a stub that throws; compiled only without OpenSSL"),
 }
 
 # Source -> why it is longer than MAX_LINES.

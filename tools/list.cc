@@ -10,7 +10,7 @@
 #include "oktopk/codec/codec.h"
 #include "oktopk/comm/transports.h"
 #include "oktopk/select/selector.h"
-#include "tests/laws/inputs.h"
+#include "oktopk/laws/inputs.h"
 #include "tools/commands.h"
 #include "tools/options.h"
 #include "tools/simulate/platforms.h"

@@ -9,7 +9,7 @@
 
 #include "oktopk/comm/communicator.h"
 #include "oktopk/reduce/reducer.h"
-#include "tools/gradient_stream.h"
+#include "oktopk/laws/gradient_stream.h"
 
 namespace oktopk {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `oktopk verify`: runs the laws (tests/laws) on given presets, ranks and sizes, and says which of them hold.
+// `oktopk verify`: runs the laws (oktopk/laws) on given presets, ranks and sizes, and says which of them hold.
 #include <fmt/format.h>
 
 #include <map>
@@ -8,7 +8,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/simd.h"
-#include "tests/laws/laws.h"
+#include "oktopk/laws/laws.h"
 #include "tools/commands.h"
 #include "tools/options.h"
 #include "tools/status_line.h"

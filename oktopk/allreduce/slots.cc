@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // slots: our algorithm for GPUs, here on the host. Tiles of 256 elements are dealt round to the ranks, so that all
 // owners have about the same load without cuts. All messages have one size, which follows from n, k and P: nothing asks
-// for counts first, and a GPU makes a whole step without a word from its host (cuda/slots.cu: the same bits).
+// for counts first, and a GPU makes a whole step without a word from its host (gpu/kernels/slots.cu: the same bits).
 //   1. The selection goes to its owners, P messages of one size. Entries that do not fit stay with the sender.
 //   2. An owner adds the messages to its memory in rank order, takes out what reaches the global threshold, and writes
 //      it to a share of the same size. Entries that do not fit stay in the memory.

@@ -5,7 +5,7 @@
 // given up (paused for too long, cut off) learns it from a CommError and can only join anew, under a new id. A member
 // whose connection to the arbiter breaks, or whose arbiter is gone or stopped, trains on and comes back to it.
 //
-// Steps (reduce/elastic_reducer.h): a member votes for a step when its exchange is complete, and commits it when it
+// Steps (elastic/elastic_reducer.h): a member votes for a step when its exchange is complete, and commits it when it
 // knows that all have voted. If the agreement itself breaks, some members may have committed and others not. Members
 // therefore tell regroup() how many steps they have committed, and the answer has the largest number: whoever voted for
 // that step commits it, too. This is safe because nobody commits before everybody has voted.

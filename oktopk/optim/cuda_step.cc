@@ -4,7 +4,7 @@
 #include <array>
 
 #include "oktopk/base/error.h"
-#include "oktopk/device/cuda_library.h"
+#include "oktopk/gpu/cuda_library.h"
 
 namespace oktopk {
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The steps of tensor_step.h for tensors in the memory of an NVIDIA GPU: two kernels for all tensors of a group
-// (cuda/optim.cu). The caller fills the table of tensors, the list of blocks and the clock, all in GPU memory.
-// COST: see cuda/optim.cu. No call waits for the GPU, and a CUDA graph can hold it.
+// (gpu/kernels/optim.cu). The caller fills the table of tensors, the list of blocks and the clock, all in GPU memory.
+// COST: see gpu/kernels/optim.cu. No call waits for the GPU, and a CUDA graph can hold it.
 #pragma once
 
 #include <string>
 
-#include "oktopk/cuda/cuda_api.h"
+#include "oktopk/gpu/kernels/cuda_api.h"
 
 namespace oktopk {
 

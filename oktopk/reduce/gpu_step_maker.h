@@ -9,7 +9,7 @@
 
 #include "oktopk/allreduce/parts/slot_messages.h"
 #include "oktopk/comm/gpu_exchange.h"
-#include "oktopk/device/cuda_slots.h"
+#include "oktopk/gpu/cuda_slots.h"
 #include "oktopk/reduce/gpu_steps.h"
 #include "oktopk/reduce/reducer.h"
 #include "oktopk/sparse/sum.h"

@@ -6,7 +6,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
-#include "oktopk/device/cuda_gpu.h"
+#include "oktopk/gpu/cuda_gpu.h"
 #include "oktopk/reduce/gpu_step_maker.h"
 #include "oktopk/reduce/reducer_state.h"
 #include "oktopk/sparse/slots_format.h"

@@ -16,7 +16,7 @@
 
 #include "oktopk/allreduce/allreduce.h"
 #include "oktopk/base/state.h"
-#include "oktopk/device/cuda_slots.h"
+#include "oktopk/gpu/cuda_slots.h"
 #include "oktopk/reduce/density.h"
 #include "oktopk/reduce/step_log.h"
 #include "oktopk/reduce/unsent.h"

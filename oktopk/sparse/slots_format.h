@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages of preset `slots`, and the integer rules that both of its homes share: allreduce/slots.cc on the host
-// and cuda/slots.cu on the GPU. Everything here is integers and shifts, so both homes give the same bits.
+// and gpu/kernels/slots.cu on the GPU. Everything here is integers and shifts, so both homes give the same bits.
 //
 //   Tiles     256 neighbouring elements. Tile t belongs to rank t mod P: every owner has its part of every layer.
 //   Place     an owner numbers the elements of its tiles from 0 on.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elastic worlds over TCP and their Reducer (oktopk/reduce/elastic_reducer.h) in the Python module, and the rendezvous
+// Elastic worlds over TCP and their Reducer (oktopk/elastic/elastic_reducer.h) in the Python module, and the rendezvous
 // server. The hooks are Python functions: they are called with the GIL, inside of a step that runs without it. When a
 // hook raises, the communicator of the epoch dies, so that the other members repair the step without this one.
 #include <nanobind/nanobind.h>
@@ -20,7 +20,7 @@
 #include "oktopk/comm/elastic_world.h"
 #include "oktopk/comm/flight.h"
 #include "oktopk/comm/transports.h"
-#include "oktopk/reduce/elastic_reducer.h"
+#include "oktopk/elastic/elastic_reducer.h"
 #include "python/src/gil.h"
 #include "python/src/module.h"
 #include "python/src/native_messages.h"

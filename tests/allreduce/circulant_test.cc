@@ -12,7 +12,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/comm/skips.h"
 #include "oktopk/reduce/reducer_state.h"
-#include "tests/laws/witness.h"
+#include "oktopk/laws/witness.h"
 #include "tests/support/runs.h"
 
 namespace oktopk::circulant_test {

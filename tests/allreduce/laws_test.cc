@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // AllreduceConformance: every preset with every residual rule that it takes, held to the laws of
-// tests/laws/laws.h on threads. A new preset needs no line here: the suite sweeps the table. Inputs
+// oktopk/laws/laws.h on threads. A new preset needs no line here: the suite sweeps the table. Inputs
 // are dyadic, so truth and mass are compared to the last bit. One published combination is known to
 // lose mass (gtopk, sender keeps); the suite asserts that the law sees it.
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <tuple>
 #include <vector>
 
-#include "tests/laws/laws.h"
+#include "oktopk/laws/laws.h"
 #include "tests/support/patience.h"
 #include "tests/support/world.h"
 

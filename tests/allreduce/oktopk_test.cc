@@ -11,7 +11,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/reduce/reducer_state.h"
 #include "tests/support/runs.h"
-#include "tools/gradient_stream.h"
+#include "oktopk/laws/gradient_stream.h"
 
 namespace oktopk::oktopk_test {
 namespace {

@@ -5,7 +5,7 @@
 #include <array>
 
 #include "examples/new_preset/ringk.h"
-#include "tests/laws/truth.h"
+#include "oktopk/laws/truth.h"
 #include "tests/support/runs.h"
 
 namespace oktopk::ringk_test {

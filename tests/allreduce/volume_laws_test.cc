@@ -9,7 +9,7 @@
 
 #include "oktopk/allreduce/allreduce.h"
 #include "oktopk/comm/decorators.h"
-#include "tests/laws/laws.h"
+#include "oktopk/laws/laws.h"
 #include "tests/support/world.h"
 
 namespace oktopk::volume_laws_test {

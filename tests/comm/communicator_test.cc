@@ -15,7 +15,7 @@
 
 #include "oktopk/comm/decorators.h"
 #include "tests/support/communicator_conformance.h"
-#include "tests/support/faults.h"
+#include "oktopk/laws/faults.h"
 #include "tests/support/world.h"
 
 namespace oktopk::communicator_test {

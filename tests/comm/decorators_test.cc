@@ -9,7 +9,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
 #include "tests/support/communicator_conformance.h"
-#include "tests/support/faults.h"
+#include "oktopk/laws/faults.h"
 #include "tests/support/world.h"
 
 namespace oktopk::decorators_test {

@@ -11,7 +11,7 @@
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/decorators.h"
 #include "oktopk/tune/cost.h"
-#include "tests/support/faults.h"
+#include "oktopk/laws/faults.h"
 #include "tests/support/world.h"
 
 namespace oktopk::small_collectives_test {

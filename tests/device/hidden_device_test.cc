@@ -9,7 +9,7 @@
 #include "oktopk/reduce/reducer_options.h"
 #include "oktopk/reduce/unsent.h"
 #include "tests/device/same_steps.h"
-#include "tests/laws/inputs.h"
+#include "oktopk/laws/inputs.h"
 #include "tests/support/message.h"
 #include "tests/support/training.h"
 

@@ -13,7 +13,7 @@
 
 #include "oktopk/reduce/reducer.h"
 #include "oktopk/reduce/reducer_options.h"
-#include "tests/laws/inputs.h"
+#include "oktopk/laws/inputs.h"
 #include "tests/support/message.h"
 #include "tests/support/training.h"
 

@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// As in comm/rendezvous_server.cc.
+// As in comm/rendezvous/server.cc.
 constexpr Duration kTurn = milliseconds(250);
 constexpr Duration kStall = std::chrono::seconds(1);
 constexpr Duration kHold = milliseconds(200);

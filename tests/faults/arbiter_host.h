@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The process of an elastic job's arbiter in the simulation: the real Arbiter (comm/rendezvous_arbiter.h) as a
+// The process of an elastic job's arbiter in the simulation: the real Arbiter (comm/rendezvous/arbiter.h) as a
 // RendezvousServer serves it, with connections that carry words and answers in random times. Faults stop the process,
 // end it and start it anew with its state or without, cut members off, and reset connections. At each decision it
 // checks what must never happen:
@@ -16,7 +16,7 @@
 #include <tuple>
 #include <vector>
 
-#include "oktopk/comm/rendezvous_arbiter.h"
+#include "oktopk/comm/rendezvous/arbiter.h"
 #include "tests/faults/fault_link.h"
 #include "tests/faults/network.h"
 #include "tests/faults/plan.h"

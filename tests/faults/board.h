@@ -17,7 +17,7 @@
 #include "oktopk/base/hash.h"
 #include "oktopk/reduce/synchroniser.h"
 #include "tests/faults/plan.h"
-#include "tests/laws/inputs.h"
+#include "oktopk/laws/inputs.h"
 
 namespace oktopk::faults {
 

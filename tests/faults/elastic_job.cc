@@ -11,10 +11,10 @@
 #include <set>
 
 #include "oktopk/base/error.h"
-#include "oktopk/reduce/elastic_reducer.h"
+#include "oktopk/elastic/elastic_reducer.h"
 #include "oktopk/reduce/reducer_state.h"
 #include "tests/faults/fault_member.h"
-#include "tests/laws/inputs.h"
+#include "oktopk/laws/inputs.h"
 
 namespace oktopk::faults {
 namespace {

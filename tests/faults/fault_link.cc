@@ -13,7 +13,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// As in comm/rendezvous_member.cc.
+// As in comm/rendezvous/member.cc.
 constexpr Duration kWordPause = milliseconds(250);
 constexpr Duration kFirstPause = milliseconds(20);
 constexpr Duration kLongestPause = milliseconds(500);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A member's link to the simulated arbiter: what MemberLink (comm/rendezvous_member.h) does in a thread of its own, as
+// A member's link to the simulated arbiter: what MemberLink (comm/rendezvous/member.h) does in a thread of its own, as
 // events of the simulation, over the real MemberSide. A paused process hears and says nothing.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "oktopk/comm/rendezvous_arbiter.h"
+#include "oktopk/comm/rendezvous/arbiter.h"
 #include "tests/faults/scheduler.h"
 
 namespace oktopk::faults {

@@ -10,7 +10,7 @@
 
 #include "oktopk/base/random.h"
 #include "oktopk/reduce/reducer.h"
-#include "tests/laws/inputs.h"
+#include "oktopk/laws/inputs.h"
 
 namespace oktopk::faults {
 

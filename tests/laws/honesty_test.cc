@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Law 4's arithmetic on counts given by hand: each kind of excess is seen.
-#include "tests/laws/honesty.h"
+#include "oktopk/laws/honesty.h"
 
 #include <gtest/gtest.h>
 

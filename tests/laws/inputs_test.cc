@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/laws/inputs.h"
+#include "oktopk/laws/inputs.h"
 
 #include <gtest/gtest.h>
 

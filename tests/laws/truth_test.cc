@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Truth accepts right updates and finds the errors in slightly wrong ones.
-#include "tests/laws/truth.h"
+#include "oktopk/laws/truth.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 
 #include "oktopk/comm/transports.h"
 #include "tests/support/collectives_conformance.h"
-#include "tests/support/faults.h"
+#include "oktopk/laws/faults.h"
 
 namespace oktopk::collectives_test {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "oktopk/comm/mpi_comm.h"
 #include "tests/support/communicator_conformance.h"
-#include "tests/support/faults.h"
+#include "oktopk/laws/faults.h"
 
 namespace oktopk::communicator_test {
 namespace {

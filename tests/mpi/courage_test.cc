@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "oktopk/comm/transports.h"
-#include "tests/laws/laws.h"
+#include "oktopk/laws/laws.h"
 #include "tests/support/fleeting.h"
 #include "tests/support/patience.h"
 #include "tests/support/training.h"

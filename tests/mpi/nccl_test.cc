@@ -15,9 +15,9 @@
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/transports.h"
 #include "oktopk/device/device.h"
-#include "tests/laws/laws.h"
-#include "tests/laws/subject.h"
-#include "tests/laws/witness.h"
+#include "oktopk/laws/laws.h"
+#include "oktopk/laws/subject.h"
+#include "oktopk/laws/witness.h"
 #include "tests/support/gpu_exchange_conformance.h"
 #include "tests/support/message.h"
 

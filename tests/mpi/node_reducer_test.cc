@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "oktopk/comm/transports.h"
-#include "tests/laws/laws.h"
+#include "oktopk/laws/laws.h"
 #include "tests/support/training.h"
 
 namespace oktopk::node_reducer_test {

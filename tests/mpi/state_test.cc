@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "oktopk/comm/transports.h"
-#include "tests/laws/laws.h"
+#include "oktopk/laws/laws.h"
 #include "tests/support/message.h"
 #include "tests/support/training.h"
 

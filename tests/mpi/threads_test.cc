@@ -8,7 +8,7 @@
 
 #include "oktopk/comm/transports.h"
 #include "oktopk/reduce/bucketed_reducer.h"
-#include "tests/support/faults.h"
+#include "oktopk/laws/faults.h"
 #include "tests/support/message.h"
 
 namespace oktopk::threads_test {

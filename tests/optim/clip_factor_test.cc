@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/laws/inputs.h"
+#include "oktopk/laws/inputs.h"
 #include "tests/support/world.h"
 
 namespace oktopk::clip_factor_test {

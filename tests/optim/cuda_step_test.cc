@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What CudaSteps says where it cannot work. tests/device/cuda_optim_test.cc has its steps.
+// What CudaSteps says where it cannot work. tests/gpu/cuda_optim_test.cc has its steps.
 #include "oktopk/optim/cuda_step.h"
 
 #include <gtest/gtest.h>

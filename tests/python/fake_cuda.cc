@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "oktopk/base/gradient.h"
-#include "oktopk/cuda/cuda_api.h"
+#include "oktopk/gpu/kernels/cuda_api.h"
 
 struct OktopkCudaContext {
   void* stream = nullptr;

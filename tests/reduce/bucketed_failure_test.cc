@@ -15,7 +15,7 @@
 #include "oktopk/tune/tuner.h"
 #include "tests/reduce/bucketed.h"
 #include "tests/support/child.h"
-#include "tests/support/faults.h"
+#include "oktopk/laws/faults.h"
 
 namespace oktopk::bucketed_failure_test {
 namespace {

@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "tests/reduce/bucketed.h"
-#include "tests/support/faults.h"
+#include "oktopk/laws/faults.h"
 
 namespace oktopk::bucketed_reducer_test {
 namespace {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "oktopk/base/error.h"
-#include "oktopk/reduce/elastic_reducer.h"
+#include "oktopk/elastic/elastic_reducer.h"
 #include "oktopk/reduce/node_reducer.h"
 #include "tests/reduce/bucketed.h"
 #include "tests/support/tentative.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NodeReducer held to the laws of tests/laws/laws.h, as tests/allreduce/laws_test.cc holds the
+// NodeReducer held to the laws of oktopk/laws/laws.h, as tests/allreduce/laws_test.cc holds the
 // presets to them: every preset with every rule, nodes of 2, 3 and 4 ranks, even and uneven.
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/laws/laws.h"
+#include "oktopk/laws/laws.h"
 #include "tests/support/patience.h"
 #include "tests/support/training.h"
 #include "tests/support/world.h"

@@ -5,7 +5,7 @@
 
 #include "oktopk/reduce/node_reducer.h"
 #include "oktopk/reduce/reducer_options.h"
-#include "tests/laws/subject.h"
+#include "oktopk/laws/subject.h"
 #include "tests/support/message.h"
 #include "tests/support/training.h"
 

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "oktopk/reduce/reducer_state.h"
-#include "tests/laws/laws.h"
+#include "oktopk/laws/laws.h"
 #include "tests/support/message.h"
 #include "tests/support/training.h"
 

@@ -14,7 +14,7 @@
 #include "oktopk/reduce/reducer_state.h"
 #include "tests/support/allocations.h"
 #include "tests/support/world.h"
-#include "tools/gradient_stream.h"
+#include "oktopk/laws/gradient_stream.h"
 
 namespace oktopk::reducer_allocation_test {
 namespace {

@@ -8,7 +8,7 @@
 #include "oktopk/reduce/bucketed_reducer.h"
 #include "oktopk/reduce/reducer.h"
 #include "oktopk/reduce/reducer_state.h"
-#include "tests/laws/inputs.h"
+#include "oktopk/laws/inputs.h"
 #include "tests/support/message.h"
 #include "tests/support/world.h"
 

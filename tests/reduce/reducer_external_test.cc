@@ -10,7 +10,7 @@
 #include "oktopk/reduce/reducer_state.h"
 #include "oktopk/reduce/unsent.h"
 #include "oktopk/tune/tuner.h"
-#include "tests/laws/inputs.h"
+#include "oktopk/laws/inputs.h"
 #include "tests/support/message.h"
 #include "tests/support/world.h"
 

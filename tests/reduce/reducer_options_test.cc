@@ -6,7 +6,7 @@
 #include "oktopk/reduce/bucketed_reducer.h"
 #include "oktopk/reduce/node_reducer.h"
 #include "tests/device/hidden_device.h"
-#include "tests/laws/inputs.h"
+#include "oktopk/laws/inputs.h"
 #include "tests/support/message.h"
 #include "tests/support/training.h"
 

@@ -9,7 +9,7 @@
 
 #include "oktopk/comm/collectives.h"
 #include "tests/reduce/conformance.h"
-#include "tests/support/faults.h"
+#include "oktopk/laws/faults.h"
 
 namespace oktopk::synchroniser_conformance_test {
 namespace {

@@ -15,7 +15,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/reduce/bucketed_reducer.h"
 #include "oktopk/reduce/node_reducer.h"
-#include "tests/support/faults.h"
+#include "oktopk/laws/faults.h"
 #include "tests/support/training.h"
 
 namespace oktopk::update_check_test {

@@ -26,7 +26,7 @@
 #include "oktopk/reduce/node_reducer.h"
 #include "oktopk/reduce/reducer.h"
 #include "oktopk/reduce/reducer_options.h"
-#include "tests/laws/inputs.h"
+#include "oktopk/laws/inputs.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 
 #include <chrono>
 
-#include "tests/laws/laws.h"
+#include "oktopk/laws/laws.h"
 #include "tests/support/fresh_worlds.h"
 #include "tests/support/world.h"
 

@@ -13,8 +13,8 @@
 #include "oktopk/reduce/reducer.h"
 #include "oktopk/reduce/reducer_options.h"
 #include "oktopk/reduce/reducer_state.h"
-#include "tests/laws/inputs.h"
-#include "tests/laws/oracle.h"
+#include "oktopk/laws/inputs.h"
+#include "oktopk/laws/oracle.h"
 #include "tests/support/sparse.h"
 #include "tests/support/world.h"
 

@@ -8,7 +8,7 @@
 #include <array>
 #include <utility>
 
-#include "oktopk/comm/tcp_handshake.h"
+#include "oktopk/comm/tcp/handshake.h"
 
 namespace oktopk {
 

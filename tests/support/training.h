@@ -9,7 +9,7 @@
 
 #include "oktopk/reduce/reducer.h"
 #include "oktopk/reduce/reducer_state.h"
-#include "tests/laws/witness.h"
+#include "oktopk/laws/witness.h"
 #include "tests/support/runs.h"
 
 namespace oktopk {

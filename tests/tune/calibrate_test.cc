@@ -7,7 +7,7 @@
 #include "oktopk/tune/candidates.h"
 #include "oktopk/tune/prices.h"
 #include "oktopk/tune/profile.h"
-#include "tests/support/faults.h"
+#include "oktopk/laws/faults.h"
 #include "tests/support/world.h"
 #include "tests/tune/priced_network.h"
 

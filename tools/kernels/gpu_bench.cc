@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "oktopk/base/error.h"
-#include "oktopk/device/cuda_library.h"
+#include "oktopk/gpu/cuda_library.h"
 #include "oktopk/sparse/top.h"
 #include "tools/kernels/halves.h"
 

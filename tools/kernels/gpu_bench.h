@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of a GPU that `oktopk kernels --device cuda` times, each beside its limit (cuda/limits.cu), on one
+// The kernels of a GPU that `oktopk kernels --device cuda` times, each beside its limit (gpu/kernels/limits.cu), on one
 // problem. gpu_bench.cc has the GPU, its data and the numbers to reach, gpu_rows.cc the rows of the device's verbs,
 // gpu_slots.cc those of preset slots.
 //
@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "oktopk/cuda/cuda_api.h"
+#include "oktopk/gpu/kernels/cuda_api.h"
 #include "oktopk/device/device.h"
-#include "tests/laws/inputs.h"
+#include "oktopk/laws/inputs.h"
 #include "tools/kernels/kernel_row.h"
 
 namespace oktopk {

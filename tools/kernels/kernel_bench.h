@@ -8,7 +8,7 @@
 #include <string>
 
 #include "oktopk/device/device.h"
-#include "tests/laws/inputs.h"
+#include "oktopk/laws/inputs.h"
 #include "tools/kernels/kernel_row.h"
 #include "tools/kernels/limits.h"
 #include "tools/kernels/timing.h"

@@ -17,8 +17,8 @@
 #include "oktopk/base/error.h"
 #include "oktopk/comm/communicator.h"
 #include "oktopk/reduce/reducer.h"
-#include "tests/laws/witness.h"
-#include "tools/gradient_stream.h"
+#include "oktopk/laws/witness.h"
+#include "oktopk/laws/gradient_stream.h"
 #include "tools/report/document.h"
 #include "tools/text.h"
 #include "tools/train/network.h"
@@ -37,7 +37,7 @@ struct StudyTask {
   int seeds = 3;  // learning: runs of each row
   std::vector<std::string> data;
 
-  // The gradients of one rank, from a stream of these data: an input of tests/laws/inputs.h, or
+  // The gradients of one rank, from a stream of these data: an input of oktopk/laws/inputs.h, or
   //   calm       layered, half of the variance a signal that all ranks share and that turns slowly
   //   rough      the same with the events of StreamEvent::rough
   //   identical  gaussian, the same on all ranks

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "oktopk/comm/elastic_world.h"
-#include "oktopk/reduce/elastic_reducer.h"
+#include "oktopk/elastic/elastic_reducer.h"
 #include "tools/train/problem.h"
 #include "tools/train/trainer.h"
 

@@ -12,7 +12,7 @@
 #include "oktopk/comm/decorators.h"
 #include "oktopk/reduce/density.h"
 #include "oktopk/reduce/reducer_options.h"
-#include "tests/laws/subject.h"
+#include "oktopk/laws/subject.h"
 #include "tools/kernels/timing.h"
 #include "tools/statistics.h"
 

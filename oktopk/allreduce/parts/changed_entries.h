@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The places of an owner's memory that a tentative step has changed, with their new values, for the copy of that memory
-// on another rank (reduce/elastic_mirror.h). An undo list has the places in any order and several times; a bit per
+// on another rank (elastic/mirror.h). An undo list has the places in any order and several times; a bit per
 // place brings them into order without a sort.
 // COST: a visit per place of the list, and n/(64 P) words.
 #pragma once

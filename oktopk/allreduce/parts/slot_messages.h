@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages of preset `slots` on the host (sparse/slots_format.h has the format): entries go in as indices and
-// values, messages of a fixed size come out, and back. cuda/slots.cu writes the same bytes.
+// values, messages of a fixed size come out, and back. gpu/kernels/slots.cu writes the same bytes.
 // COST: O(entries + blocks) per message.
 #pragma once
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interval clock of a parameter group in the memory of a GPU. The kernels tick it (oktopk/cuda/optim.cu), because
+"""The interval clock of a parameter group in the memory of a GPU. The kernels tick it (oktopk/gpu/kernels/optim.cu), because
 they alone know whether a GradScaler left a step out, or how often a CUDA graph was replayed. fetch() brings the host's
 clock up to date when somebody asks for it.
 COST: 32 B per step; fetch() waits for the GPU.
@@ -26,7 +26,7 @@ _FAULTS = {
 
 
 class CudaClock:
-    """OktopkCudaClock and its tables (oktopk/cuda/cuda_api.h)."""
+    """OktopkCudaClock and its tables (oktopk/gpu/kernels/cuda_api.h)."""
 
     def __init__(self, native: _core.LazyGroup, device: torch.device, is_fixed: bool):
         """is_fixed: the tables never move, so that a CUDA graph can hold their addresses."""

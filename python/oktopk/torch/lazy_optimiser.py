@@ -296,7 +296,7 @@ class LazyOptimiser(OwedDecay):
         self._clock(group).leave_gpu()
 
     def _rule(self, group: Dict[str, Any], clock: CudaClock) -> Dict[str, Any]:
-        """The fields of OktopkCudaOptim (oktopk/cuda/cuda_api.h) that follow from the options of a group."""
+        """The fields of OktopkCudaOptim (oktopk/gpu/kernels/cuda_api.h) that follow from the options of a group."""
         raise NotImplementedError
 
     def _names(self, group: Dict[str, Any], lazy: bool) -> List[str]:

@@ -9,7 +9,7 @@
 #include <random>
 
 #include "oktopk/comm/decorators.h"
-#include "tests/support/faults.h"
+#include "oktopk/laws/faults.h"
 #include "tests/support/region_conformance.h"
 #include "tests/support/world.h"
 
