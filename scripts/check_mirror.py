@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that the repository mirrors itself:
 
-    oktopk/a/b.cc               has  tests/a/b_test.cc  and a line in oktopk/CMakeLists.txt
+    oktopk/a/b.cc               has  a line in oktopk/CMakeLists.txt, and a test: tests/a/b_test.cc, or a file below
+                                     tests/a that includes oktopk/a/b.h
     tools/**/*.cc               has  a line in tools/CMakeLists.txt
     a preset in presets.cc      has  docs/algorithms/<name>.md
     every *.h, *.cc, *.cu, *.py has  at most 600 lines, and a licence line on top
@@ -42,18 +43,28 @@ TESTED_ELSEWHERE = {
 LONG_FILES = {}
 
 
-def place_of_test(name):
-    for pattern, (place, _) in TESTED_ELSEWHERE.items():
-        if fnmatch(name, pattern):
-            return place
-    return f"tests/{name[len('oktopk/'):-len('.cc')]}_test.cc"
+def place_of_exception(name):
+    return next((place for pattern, (place, _) in TESTED_ELSEWHERE.items() if fnmatch(name, pattern)), "")
+
+
+def is_tested(name):
+    """Whether the source has a test of its own, or its header is included by a test of its folder."""
+    own = ROOT / f"tests/{name[len('oktopk/'):-len('.cc')]}_test.cc"
+    if own.exists():
+        return True
+    include = f'#include "{name[:-len(".cc")]}.h"'
+    folder = ROOT / "tests" / name.split("/")[1]
+    return any(include in test.read_text() for test in folder.rglob("*") if test.suffix in {".h", ".cc"})
 
 
 def missing_tests():
     for source in sorted((ROOT / "oktopk").rglob("*.cc")):
         name = source.relative_to(ROOT).as_posix()
-        place = place_of_test(name)
-        if place and not (ROOT / place).exists():
+        place = place_of_exception(name)
+        if place == "":
+            if not is_tested(name):
+                yield f"{name}: no test at tests/{name[len('oktopk/'):-len('.cc')]}_test.cc, none that includes its header"
+        elif place and not (ROOT / place).exists():
             yield f"{name}: no test at {place}"
 
 
