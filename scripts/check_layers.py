@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks who includes whom in oktopk/: strictly downwards, backends confined, no output, no #ifdef.
 
-    base <- trace <- comm <- comm/*;  base <- cpu <- sparse <- device <- select;  gpu/kernels, device <- gpu;  sparse <- codec
+    base <- trace <- comm <- comm/*;  base <- cpu <- sparse <- device <- select
+    gpu/kernels, device <- gpu;  sparse <- codec
     all of those and tune/cost.h <- allreduce <- tune <- reduce <- {elastic, optim} <- laws;  gpu <- reduce
 
 Headers that oktopk/oktopk.h lists are installed; they include each other only, and are few.

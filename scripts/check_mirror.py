@@ -63,7 +63,8 @@ def missing_tests():
         place = place_of_exception(name)
         if place == "":
             if not is_tested(name):
-                yield f"{name}: no test at tests/{name[len('oktopk/'):-len('.cc')]}_test.cc, none that includes its header"
+                own = f"tests/{name[len('oktopk/'):-len('.cc')]}_test.cc"
+                yield f"{name}: no test at {own}, none that includes its header"
         elif place and not (ROOT / place).exists():
             yield f"{name}: no test at {place}"
 

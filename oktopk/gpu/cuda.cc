@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device "cuda": what is of length n lies in the memory of an NVIDIA GPU, and the kernels of liboktopk_cuda.so
-// (gpu/kernels/cuda_api.h) walk over it. Entries come to the host through pinned memory. A gradient may lie on the GPU or on
-// the host, from where it is copied. All other memory of the host is left to a CPU device.
+// (gpu/kernels/cuda_api.h) walk over it. Entries come to the host through pinned memory. A gradient may lie on the GPU
+// or on the host, from where it is copied. All other memory of the host is left to a CPU device.
 //
 // COST: each verb one pass at the GPU's memory bandwidth, 8 B per entry over the bus, one or two waits for the stream.
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/device/cpu_parts.h"
-#include "oktopk/gpu/cuda_gpu.h"
 #include "oktopk/device/device.h"
+#include "oktopk/gpu/cuda_gpu.h"
 
 namespace oktopk {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of preset `slots` on the GPU of a CUDA device (gpu/kernels/slots.cu): the three parts of a step, between which
-// the caller moves messages. Nothing here waits for the GPU except state() and set_state(). All pointers are GPU
+// The kernels of preset `slots` on the GPU of a CUDA device (gpu/kernels/slots.cu): the three parts of a step, between
+// which the caller moves messages. Nothing here waits for the GPU except state() and set_state(). All pointers are GPU
 // memory; all work goes to the stream given.
 #pragma once
 
@@ -8,8 +8,8 @@
 #include <memory>
 #include <span>
 
-#include "oktopk/gpu/kernels/cuda_api.h"
 #include "oktopk/device/device.h"
+#include "oktopk/gpu/kernels/cuda_api.h"
 
 namespace oktopk {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of optimisers on a GPU (gpu/kernels/optim.cu) against those on the host (optim/tensor_step.h), bit by bit: all types
-// of weights, all ways in which a mean arrives, blocks that are not whole, addresses that are not aligned; steps that
-// are left out, and faults. Skipped where there is no GPU.
+// Steps of optimisers on a GPU (gpu/kernels/optim.cu) against those on the host (optim/tensor_step.h), bit by bit: all
+// types of weights, all ways in which a mean arrives, blocks that are not whole, addresses that are not aligned; steps
+// that are left out, and faults. Skipped where there is no GPU.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interval clock of a parameter group in the memory of a GPU. The kernels tick it (oktopk/gpu/kernels/optim.cu), because
-they alone know whether a GradScaler left a step out, or how often a CUDA graph was replayed. fetch() brings the host's
-clock up to date when somebody asks for it.
+"""The interval clock of a parameter group in the memory of a GPU. The kernels tick it (oktopk/gpu/kernels/optim.cu),
+because they alone know whether a GradScaler left a step out, or how often a CUDA graph was replayed. fetch() brings the
+host's clock up to date when somebody asks for it.
 COST: 32 B per step; fetch() waits for the GPU.
 """
 

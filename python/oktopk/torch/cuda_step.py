@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The steps of SparseAdamW and SparseSGD over parameters in the memory of an NVIDIA GPU: two kernels for all of a group
-(oktopk/gpu/kernels/optim.cu), by the rules of native_step.py. A plan is the kernels' table of tensors; it lives as long as
-parameters and state stay where they are. Only a new plan waits for the GPU.
+(oktopk/gpu/kernels/optim.cu), by the rules of native_step.py. A plan is the kernels' table of tensors; it lives as long
+as parameters and state stay where they are. Only a new plan waits for the GPU.
 COST: 1 to 2 us per parameter here; 31 KB go to the GPU where gradients of 300 parameters moved.
 """
 
