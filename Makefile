@@ -46,7 +46,7 @@ all_but = GTEST_FILTER='-$(subst $(eval ) ,:,$(strip $(1)))'
 comma := ,
 heading = @printf '\n=== %s\n' "$(1)"
 
-.PHONY: help bootstrap build demo test test-deep bench report format lint clean
+.PHONY: help bootstrap build demo test test-deep oktopk-lab lab bench report format lint clean
 .PHONY: check-format check-layers check-mirror check-prose check-docs check-tidy docs test-release test-python test-asan test-tsan
 .PHONY: test-gpu test-gpu-sanitizers ends faults fuzz kill soak wheels
 
@@ -188,13 +188,22 @@ soak:  ## random steps with flat memory and file descriptors: make soak STEPS=10
 wheels:  ## wheels for every Python on this machine and the source distribution in dist/, each tested in a bare environment
 	@scripts/wheels
 
-bench: build  ## kernels beside their limits, top-k beside other tools, steps over sizes
-	build/oktopk kernels --density 0.01,0.001
-	@if python3 -c 'import numpy' 2>/dev/null; then python3 bench/compare_topk.py; else echo "NOT RUN: bench/compare_topk.py needs numpy"; fi
+# The research tools, which the product does without: lab/README.md.
+oktopk-lab: build
+	@cmake --build build -j $(JOBS) --target oktopk_lab
+
+# After test-python, which makes .venv. The C++ tools have their tests in test-release.
+lab: oktopk-lab  ## the research tools: build/oktopk-lab, and a short test of each Python tool of lab/
+	$(call heading,lab: the research tools and their Python tests)
+	@.venv/bin/python -m pytest -q -n $(PYTEST_JOBS) --dist worksteal lab/tests
+
+bench: oktopk-lab  ## kernels beside their limits, top-k beside other tools, steps over sizes
+	build/oktopk-lab kernels --density 0.01,0.001
+	@if python3 -c 'import numpy' 2>/dev/null; then python3 lab/bench/compare_topk.py; else echo "NOT RUN: compare_topk.py needs numpy"; fi
 	build/oktopk bench --preset all --ranks 4 -b 64K -e 16M --density 0.01
 
-report: build  ## weak scaling on simulated platforms, as a page: report/scaling.html (hours; REPORT=--quick for a minute)
-	$(REPORT_PYTHON) scripts/scaling_report.py --oktopk build/oktopk --out report $(REPORT)
+report: oktopk-lab  ## weak scaling on simulated platforms, as a page: report/scaling.html (hours; REPORT=--quick for a minute)
+	$(REPORT_PYTHON) lab/scaling/report.py --out report $(REPORT)
 
 format:  ## clang-format in place
 	@$(SOURCES) | xargs -r clang-format -i

@@ -62,7 +62,7 @@ if(OKTOPK_HAVE_CUDA)
   oktopk_link_portably(oktopk_cuda)
 
   # Selection by CUB, for comparison; built when asked for.
-  add_executable(gpu_rivals EXCLUDE_FROM_ALL bench/gpu_rivals.cu)
+  add_executable(gpu_rivals EXCLUDE_FROM_ALL lab/gpu/rivals.cu)
   set_target_properties(gpu_rivals PROPERTIES
     CUDA_STANDARD 20
     CUDA_ARCHITECTURES "${OKTOPK_CUDA_ARCHITECTURES}"

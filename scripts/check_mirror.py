@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_LINES = 600
-CODE_FOLDERS = ["oktopk", "python", "tools", "tests", "bench", "examples", "scripts"]
+CODE_FOLDERS = ["oktopk", "python", "tools", "tests", "lab", "examples", "scripts"]
 
 # Source (a pattern) -> (where it is tested, why not in the mirrored place).
 TESTED_ELSEWHERE = {

@@ -183,7 +183,7 @@ oktopk_add_command_test(study_refuses_unknown_data ARGS study mass --data stormy
 oktopk_add_command_test(study_refuses_density ARGS study counts --density 0.1x EXIT 2 OUTPUT "--density 0.1x")
 oktopk_add_command_test(study_load_refuses_three_ranks ARGS study load --ranks 3 EXIT 2 OUTPUT "--ranks 3")
 
-# The scripts that compare results of benchmarks and check includes have tests, too.
+# The script that checks includes has tests, too.
 find_package(Python3 QUIET COMPONENTS Interpreter)
 # The first Python that can plot, as `make report` takes it.
 set(plotting_python ${Python3_EXECUTABLE})
@@ -195,7 +195,6 @@ foreach(candidate IN ITEMS ${PROJECT_SOURCE_DIR}/.venv/bin/python ${Python3_EXEC
   endif()
 endforeach()
 if(Python3_FOUND)
-  add_test(NAME command_compare COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/tools/compare_test.py)
   add_test(NAME command_check_includes COMMAND
     ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/tools/check_includes_test.py)
   add_test(NAME command_describes_itself COMMAND
@@ -203,14 +202,7 @@ if(Python3_FOUND)
   add_test(NAME command_shows_progress COMMAND
     ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/tools/status_line_test.py $<TARGET_FILE:oktopk_tool>)
   set_tests_properties(command_describes_itself command_shows_progress PROPERTIES LABELS command TIMEOUT 120)
-  add_test(NAME command_gpu_figures COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/tools/gpu_figures_test.py)
-  set_tests_properties(command_compare command_check_includes command_gpu_figures PROPERTIES LABELS command TIMEOUT 60)
-  # The scaling report, from rows that are made up. Its plots need matplotlib; without, reported as skipped.
-  set(scaling_test ${plotting_python} ${CMAKE_CURRENT_SOURCE_DIR}/tools/scaling_test.py)
-  add_test(NAME command_scaling_numbers COMMAND ${scaling_test} Numbers Cache Page)
-  add_test(NAME command_scaling_docs COMMAND ${scaling_test} Docs)
-  set_tests_properties(command_scaling_numbers command_scaling_docs PROPERTIES LABELS command TIMEOUT 120)
-  set_tests_properties(command_scaling_docs PROPERTIES SKIP_RETURN_CODE 77)
+  set_tests_properties(command_check_includes PROPERTIES LABELS command TIMEOUT 60)
 endif()
 
 # Traces: valid, all ranks there, spans nested.

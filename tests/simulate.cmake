@@ -86,8 +86,8 @@ set_tests_properties(simulate_twice_the_same PROPERTIES LABELS simulate TIMEOUT 
 if(Python3_FOUND)
   string(CONCAT report_or_skip
     "if '${plotting_python}' -c 'import matplotlib' 2>/dev/null; then "
-    "exec '${plotting_python}' '${PROJECT_SOURCE_DIR}/scripts/scaling_report.py' --quick "
-    "--oktopk '$<TARGET_FILE:oktopk_tool>' --out scaling_report; fi; "
+    "exec '${plotting_python}' '${PROJECT_SOURCE_DIR}/lab/scaling/report.py' --quick "
+    "--lab '$<TARGET_FILE:oktopk_tool>' --oktopk '$<TARGET_FILE:oktopk_tool>' --out scaling_report; fi; "
     "echo 'SKIPPED: no matplotlib here; install python3-matplotlib'; exit 77")
   add_test(NAME simulate_report COMMAND sh -c "${report_or_skip}")
   set_tests_properties(simulate_report PROPERTIES LABELS simulate TIMEOUT 300 SKIP_RETURN_CODE 77
