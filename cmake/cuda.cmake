@@ -61,12 +61,14 @@ if(OKTOPK_HAVE_CUDA)
   target_link_options(oktopk_cuda PRIVATE -Wl,--exclude-libs,ALL)
   oktopk_link_portably(oktopk_cuda)
 
-  # Selection by CUB, for comparison; built when asked for.
-  add_executable(gpu_rivals EXCLUDE_FROM_ALL lab/gpu/rivals.cu)
-  set_target_properties(gpu_rivals PROPERTIES
-    CUDA_STANDARD 20
-    CUDA_ARCHITECTURES "${OKTOPK_CUDA_ARCHITECTURES}"
-    CUDA_RUNTIME_LIBRARY Static
-    UNITY_BUILD OFF
-    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
+  # Selection by CUB, for comparison; built when asked for. The source distribution is without lab/.
+  if(EXISTS ${PROJECT_SOURCE_DIR}/lab/gpu/rivals.cu)
+    add_executable(gpu_rivals EXCLUDE_FROM_ALL lab/gpu/rivals.cu)
+    set_target_properties(gpu_rivals PROPERTIES
+      CUDA_STANDARD 20
+      CUDA_ARCHITECTURES "${OKTOPK_CUDA_ARCHITECTURES}"
+      CUDA_RUNTIME_LIBRARY Static
+      UNITY_BUILD OFF
+      RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
+  endif()
 endif()

@@ -7,7 +7,7 @@ import sysconfig
 
 project = html_title = "oktopk"
 extensions = ["myst_parser", "sphinx_external_toc", "autodoc2"]
-include_patterns = ["*.md", "docs/**.md", "examples/**.md", "docs/**.rst", "build-docs/python/**.md"]
+include_patterns = ["*.md", "docs/**.md", "examples/**.md", "lab/**.md", "docs/**.rst", "build-docs/python/**.md"]
 external_toc_path = "docs/_toc.yml"
 external_toc_exclude_missing = False
 myst_heading_anchors = 4

@@ -8,7 +8,8 @@
 
 Headers that oktopk/oktopk.h lists are installed; they include each other only, and are few.
 
-Tools, tests, examples and bench may include everything. Prints each violation and exits 1 if any.
+Tools, tests and examples may include everything but lab/, which is research: nothing outside of lab/ includes or
+imports from it. Prints each violation and exits 1 if any.
 """
 
 import re
@@ -62,6 +63,10 @@ CONFINED = {
 
 # Headers that oktopk/oktopk.h lists and cmake/install.cmake installs: oktopk.h itself and comm/mpi_comm.h count.
 MOST_INSTALLED = 24
+
+# A use of lab/, in the folders that do without it.
+WITHOUT_LAB = ["oktopk", "python", "tools", "tests", "examples", "fuzz"]
+FROM_LAB = re.compile(r'\b(?:from|import) lab\b|#\s*include\s*[<"]lab/|["\'/]lab["\'/]')
 
 FORBIDDEN = {
     r"\bgetenv\s*\(": "the library reads no environment variables",
@@ -137,10 +142,19 @@ def check_installed():
                 yield ROOT / name, number, f"{include[1]} is private: oktopk/oktopk.h does not list it"
 
 
+def uses_of_lab():
+    for folder in WITHOUT_LAB:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in {".h", ".cc", ".cu", ".cuh", ".py"}:
+                for number, line in enumerate(path.read_text().splitlines(), 1):
+                    if FROM_LAB.search(line):
+                        yield path, number, f"lab/ is research, which nothing else may use: {line.strip()}"
+
+
 def main():
     files = sorted(p for p in (ROOT / "oktopk").rglob("*") if p.suffix in {".h", ".cc", ".cu", ".cuh"})
     problems = [(p, number, what) for p in files for number, what in check_file(p)]
-    problems += check_installed()
+    problems += [*check_installed(), *uses_of_lab()]
     for path, number, what in problems:
         print(f"{path.relative_to(ROOT)}:{number}: {what}")
     print(f"check_layers: {len(files)} files, {len(problems)} problems")

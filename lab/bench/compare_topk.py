@@ -44,8 +44,8 @@ def run_oktopk(options, data_file, json_file):
     """The rows that C++ measures: kernel -> (seconds, k)."""
     def rows(only):
         command = [options.lab, "kernels", "-b", options.n, "--density", str(options.density),
-                   "--data", options.data, "-n", str(options.repetitions), "--baselines", "--only", only,
-                   "-J", json_file, "--write-data", data_file]
+                   "--data", options.data, "--iters", str(options.repetitions), "--baselines", "--only",
+                   only, "-J", json_file, "--write-data", data_file]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         with open(json_file) as stream:
             return json.load(stream)["rows"]

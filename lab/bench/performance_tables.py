@@ -52,8 +52,8 @@ class Tables:
         """(kernel, density) -> level -> row, measured once for all tables."""
         if self.kernel_rows is None:
             self.kernel_rows = {}
-            for row in run([self.lab, "kernels", "-b", self.large, "--density", "0.01,0.001", "--simd", "all", "-n",
-                            self.repetitions])["rows"]:
+            for row in run([self.lab, "kernels", "-b", self.large, "--density", "0.01,0.001", "--simd", "all",
+                            "--iters", self.repetitions])["rows"]:
                 density = "1%" if row["k"] > row["n"] / 200 else "0.1%"
                 self.kernel_rows.setdefault((row["kernel"], density), {})[row["simd"]] = row
         return self.kernel_rows
@@ -116,8 +116,8 @@ class Tables:
     def bench(self, transport, ranks, presets, n, *options):
         launch = [*MPI, str(ranks)] if transport == "mpi" else []
         own = [] if transport == "mpi" else ["--ranks", str(ranks)]
-        return run([*launch, self.oktopk, "bench", "--transport", transport, *own, "--preset", presets, "-b", n, "-n",
-                    self.repetitions, *options])["rows"]
+        return run([*launch, self.oktopk, "bench", "--transport", transport, *own, "--preset", presets, "-b", n,
+                    "--iters", self.repetitions, *options])["rows"]
 
     def steps(self):
         rows = []
@@ -156,7 +156,7 @@ class Tables:
     def gpu(self):
         sizes = ["-b", "64K"] if self.quick else ["-b", "16M", "-e", "128M", "-f", "8"]
         result = run([self.lab, "kernels", "--device", "cuda", *sizes, "--density", "0.01,0.001", "--ranks", "1,8",
-                      "-n", self.repetitions])
+                      "--iters", self.repetitions])
         rows = []
         for r in result["rows"]:
             limit, time = ("limit_time_min", "time_min") if self.least else ("limit_time", "time")

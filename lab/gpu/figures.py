@@ -36,7 +36,8 @@ def run_ncu(options: argparse.Namespace) -> str:
     if ncu is None:
         sys.exit("figures: ncu (Nsight Compute) was not found")
     command = [ncu, "--csv", "--clock-control", "none", "--metrics", ",".join(METRICS), options.lab, "kernels",
-               "--device", "cuda", "-b", options.n, "--density", options.density, "--ranks", options.ranks, "-n", "1"]
+               "--device", "cuda", "-b", options.n, "--density", options.density, "--ranks", options.ranks, "--iters",
+               "1"]
     print("+", " ".join(command), file=sys.stderr)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     if done.returncode != 0:

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <tuple>
 
 #include "oktopk/reduce/reducer_options.h"
 #include "tools/statistics.h"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Python blocks of README and docs, run as they stand on one rank. Blocks that need more are listed with the reason
-in scripts/docsite/block_table.py, and the others find here the names that they use without making them."""
+in scripts/docs_blocks.py, and the others find here the names that they use without making them."""
 
 import contextlib
 import sys
@@ -18,7 +18,7 @@ import oktopk.torch
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from docsite.blocks import python_to_run  # noqa: E402
+from docs_blocks import python_to_run  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the code blocks of README and docs.
 
-    python   parsed; tests/python/torch/test_docs_blocks.py runs every block that block_table.py does not list
-    cpp      compiled, all together, inside functions that have the names of cpp_blocks.h
+    python   parsed; tests/python/torch/test_docs_blocks.py runs every block that PYTHON_LISTED does not have
+    cpp      compiled, all together, inside functions that have the names of docs_blocks.h
     sh, and indented lines that begin with a command of ours
              parsed by bash; options are those of the subcommand's --help, files exist, targets of make exist
 
@@ -19,18 +19,38 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from docsite import block_table
+ROOT = Path(__file__).resolve().parents[1]
 
-ROOT = Path(__file__).resolve().parents[2]
+# Python blocks that are not run as they stand -> the reason. The key is the page and the beginning of the block's
+# first line.
+PYTHON_LISTED = {
+    ("README.md", "import torch"): "run on two nodes by tests/python/frontends/test_clusters.py",
+    ("docs/pytorch.md", "import os"): "run, and started again on other ranks, by tests/python/torch/test_docs.py",
+    ("docs/pytorch.md", "def save(folder):"): "run by tests/python/torch/test_docs.py",
+    ("docs/elastic_pytorch.md", "world = oktopk.torch.ElasticWorld(on_change=print)"):
+        "needs an arbiter; tests/python/torch/test_elastic_processes.py runs such a loop",
+    ("docs/elastic_pytorch.md", "from oktopk.torch.torchft import ManagedWorld, ProcessGroup"):
+        "needs a lighthouse; tests/python/torch/test_torchft.py runs such a loop",
+    ("docs/frontends.md", "import lightning"): "tests/python/frontends/test_lightning.py trains with these calls",
+    ("docs/frontends.md", "import oktopk.accelerate"):
+        "tests/python/frontends/test_accelerate.py trains with these calls",
+    ("docs/frontends.md", "import oktopk.transformers"):
+        "tests/python/frontends/test_transformers.py trains with these calls",
+    ("docs/gpu.md", 'dist.init_process_group("nccl")'):
+        "needs a GPU; tests/python/torch/test_gpu_steps.py has these calls",
+    ("docs/pytorch_fsdp.md", "mesh = init_device_mesh("):
+        "needs several ranks; docs/tutorials/fsdp.md has a whole script, which a test runs",
+}
 
 FENCE = re.compile(r"(?:^<!-- (\S+) -->\n)?^```(\w*)\n(.*?)^```$", re.S | re.M)
 COMMAND = re.compile(
-    r"(?:host\d\$ |\$ )?(?:[A-Z_]+=\S+ )*(?:sudo )?"
-    r"((?:mpirun|torchrun|python3?|oktopk|make|pip|sbatch|kubectl|bash|(?:examples|scripts|bench|tests|build)/\S+) ?.*)"
+    r"(?:host\d\$ |\$ )?(?:[A-Z_]+=\S+ )*(?:sudo )?(?:(?:\.\./)?\.venv/bin/)?"
+    r"((?:mpirun|torchrun|python3?|oktopk(?:-lab)?|make|pip|sbatch|kubectl|bash|"
+    r"(?:examples|scripts|lab|tests|build)/\S+) ?.*)"
 )
-SUBCOMMAND = re.compile(r"(?:^|(?<!install)\s)(?:build/)?oktopk ([a-z]+)((?: [^|;&>]*)?)")
+SUBCOMMAND = re.compile(r"(?:^|(?<!install)\s)(?:build/)?(oktopk(?:-lab)?) ([a-z]+)((?: [^|;&>]*)?)")
 PATH = re.compile(
-    r"(?<![\w./~-])((?:examples|scripts|bench|tests|docs|python)/[\w./-]+\.(?:py|sbatch|sh|yaml|cc|h|md|ipynb))"
+    r"(?<![\w./~-])((?:examples|scripts|lab|tests|docs|python)/[\w./-]+\.(?:py|sbatch|sh|yaml|cc|h|md|ipynb))"
 )
 
 
@@ -65,7 +85,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 def page_files() -> list[Path]:
     """The pages, relative to the repository."""
-    rest = (p for folder in ("docs", "examples") for p in sorted((ROOT / folder).rglob("*.md")))
+    rest = (p for folder in ("docs", "examples", "lab") for p in sorted((ROOT / folder).rglob("*.md")))
     return [p.relative_to(ROOT) for p in [*sorted(ROOT.glob("*.md")), *rest]]
 
 
@@ -75,7 +95,7 @@ def all_blocks() -> list[Block]:
 
 def python_to_run() -> list[Block]:
     own = [b for b in all_blocks() if b.language == "python" and not b.source]
-    return [b for b in own if not b.is_listed(block_table.PYTHON)]
+    return [b for b in own if not b.is_listed(PYTHON_LISTED)]
 
 
 def problems() -> list[str]:
@@ -110,9 +130,9 @@ def unparsed(blocks: list[Block]):
 
 
 def unused_entries(blocks: list[Block]):
-    for key in [*block_table.PYTHON, *block_table.CPP]:
+    for key in PYTHON_LISTED:
         if not any(b.is_listed({key: ""}) for b in blocks):
-            yield f"scripts/docsite/block_table.py: no block of {key[0]} begins with {key[1]!r}"
+            yield f"scripts/docs_blocks.py: no block of {key[0]} begins with {key[1]!r}"
 
 
 # ---- Shell
@@ -138,26 +158,26 @@ def wrong_in(line: str):
     for target in re.findall(r"(?:^|&& )make ([a-z][\w-]*)", line):
         if f"\n{target}:" not in (ROOT / "Makefile").read_text():
             yield f"make has no target {target}"
-    for name, rest in SUBCOMMAND.findall(line):
-        known = options_of(name)
+    for tool, name, rest in SUBCOMMAND.findall(line):
+        known = options_of(tool, name)
         if known is None:
-            yield f"oktopk has no subcommand {name}"
+            yield f"{tool} has no subcommand {name}"
             continue
         own = rest.split(" -- ")[0]
         for option in re.findall(r"(?<=\s)(--?[a-zA-Z][\w-]*)", own):
             if known and option not in known:
-                yield f"oktopk {name} has no option {option}"
+                yield f"{tool} {name} has no option {option}"
 
 
 @lru_cache(None)
-def options_of(subcommand: str):
+def options_of(tool: str, subcommand: str):
     """The options in the --help of a subcommand; None: there is no such subcommand."""
-    tool = ROOT / "build/oktopk"
-    if not tool.exists():
-        raise RuntimeError("the check of commands needs build/oktopk: make")
-    if subcommand not in re.findall(r"^  ([a-z]+) ", help_of(tool), re.M):
+    program = ROOT / "build" / tool
+    if not program.exists():
+        raise RuntimeError(f"the check of commands needs build/{tool}: make {tool if '-' in tool else 'build'}")
+    if subcommand not in re.findall(r"^  ([a-z]+) ", help_of(program), re.M):
         return None
-    return frozenset(re.findall(r"(?<![\w-])(--?[a-zA-Z][\w-]*)", help_of(tool, subcommand)))
+    return frozenset(re.findall(r"(?<![\w-])(--?[a-zA-Z][\w-]*)", help_of(program, subcommand)))
 
 
 def help_of(*command) -> str:
@@ -170,11 +190,10 @@ def help_of(*command) -> str:
 def compiled(blocks: list[Block]) -> list[str]:
     """One translation unit for all blocks: reading the headers takes longer than everything else. A block may use the
     names of earlier blocks of its page, and declare them anew."""
-    parts = ['#include "scripts/docsite/cpp_blocks.h"\n']
+    parts = ['#include "scripts/docs_blocks.h"\n']
     pages: dict[str, list[Block]] = {}
     for block in blocks:
-        if not block.is_listed(block_table.CPP):
-            pages.setdefault(block.page, []).append(block)
+        pages.setdefault(block.page, []).append(block)
     for number, (page, own) in enumerate(pages.items()):
         code = "".join(f'{{\n#line {b.line + 1} "{page}"\n{compilable(b.text)}' for b in own) + "}" * len(own)
         parts.append(f"void page{number}(Names& names) {{ OKTOPK_NAMES {code} }}\n")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names that C++ blocks of the docs use without declaring them (blocks.py). OKTOPK_NAMES declares them in a
+// The names that C++ blocks of the docs use without declaring them (docs_blocks.py). OKTOPK_NAMES declares them in a
 // function, so that a block, one scope deeper, may declare its own.
 #pragma once
 
