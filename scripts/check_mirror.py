@@ -4,7 +4,7 @@
 
     oktopk/a/b.cc               has  a line in oktopk/CMakeLists.txt, and a test: tests/a/b_test.cc, or a file below
                                      tests/a that includes oktopk/a/b.h
-    tools/**/*.cc, lab/**/*.cc  has  a line in the CMakeLists.txt of tools/ or lab/
+    tools/**/*.cc, lab/**/*.cc  has  a line in tools/CMakeLists.txt, lab/CMakeLists.txt (lab/tests: none)
     a preset in presets.cc      has  docs/algorithms/<name>.md
     every *.h, *.cc, *.cu, *.py has  at most 600 lines, and a licence line on top
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `oktopk ping`: how long a message between ranks 0 and 1 takes, one way and both ways at once. Any transport;
-// lab/network/transports.py runs it beside Open MPI and Gloo. Rank 0 decides how many messages fit the budget.
+// bench/transports.py runs it beside Open MPI and Gloo. Rank 0 decides how many messages fit the budget.
 #include <fmt/format.h>
 
 #include <algorithm>
