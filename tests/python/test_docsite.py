@@ -52,3 +52,8 @@ def test_commands_name_files_and_targets_that_exist():
     assert list(blocks.wrong_in("python examples/nowhere.py && make nothing")) == [
         "no file examples/nowhere.py", "make has no target nothing"]
     assert not list(blocks.wrong_in("torchrun examples/ddp_minimal.py && make docs"))
+    assert list(blocks.wrong_in("../.venv/bin/python lab/nowhere.py")) == ["no file lab/nowhere.py"]
+    own = ["build/oktopk-lab study xi", "oktopk list", "sudo .venv/bin/python lab/x.py", "../.venv/bin/python -m x"]
+    assert all(blocks.COMMAND.match(line) for line in own)
+    assert [found[:2] for line in own for found in blocks.SUBCOMMAND.findall(line)] == [
+        ("oktopk-lab", "study"), ("oktopk", "list")]
