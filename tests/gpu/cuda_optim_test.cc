@@ -45,8 +45,8 @@ class CudaOptim : public testing::Test {
           ++step.block_counts[type];
         }
       }
-    const OnGpu<OktopkCudaTensor> table(*device_, tensors);
-    const OnGpu<std::uint64_t> list(*device_, blocks);
+    const OnDevice<OktopkCudaTensor> table(*device_, tensors);
+    const OnDevice<std::uint64_t> list(*device_, blocks);
     step.tensors = table.data();
     step.tensor_count = tensors.size();
     step.blocks = list.data();
@@ -60,7 +60,7 @@ class CudaOptim : public testing::Test {
     for (const std::size_t n : {std::size_t{1}, std::size_t{4096}, std::size_t{300}, std::size_t{60'011}})
       twins.push_back(std::make_unique<Twin<W>>(*device_, n, n == 300 ? 1 : 0));
     Clocks clocks(*device_);
-    const OnGpu<float> scale_on_gpu(*device_, {static_cast<float>(scale)});
+    const OnDevice<float> scale_on_gpu(*device_, {static_cast<float>(scale)});
     const bool has_first = rule.momentum > 0;
     for (std::uint32_t step = 1; step <= wheres.size(); ++step) {
       const std::uint64_t where = wheres[step - 1];
@@ -131,7 +131,7 @@ TEST_F(CudaOptim, a_step_that_is_left_out_changes_nothing) {
   Twin<float> twin(*device_, 5000, 0);
   Clocks clocks(*device_);
   twin.draw(1, false, 1);
-  const OnGpu<float> found_inf(*device_, {1.0F});
+  const OnDevice<float> found_inf(*device_, {1.0F});
   OktopkCudaOptim group = clocks.step({}, 0.1, 0.1);
   group.found_inf = found_inf.data();
   run(group, {twin.gpu(N, true, false)});
@@ -162,7 +162,7 @@ TEST_F(CudaOptim, clock_is_that_of_the_host_also_when_little_is_kept) {
 TEST_F(CudaOptim, rate_may_lie_on_the_gpu_and_must_be_fit) {
   Clocks clocks(*device_);
   for (const auto& [rate, fault] : {std::pair{0.5F, 0U}, {-1.0F, 1U}, {NAN, 1U}, {INFINITY, 1U}, {10.0F, 1U}}) {
-    const OnGpu<float> on_gpu(*device_, {rate});
+    const OnDevice<float> on_gpu(*device_, {rate});
     OktopkCudaOptim group = clocks.step({}, 0, 0.1);
     group.rate_on_gpu = on_gpu.data();
     run(group, {});

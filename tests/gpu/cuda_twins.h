@@ -10,48 +10,15 @@
 #include <vector>
 
 #include "oktopk/base/random.h"
-#include "oktopk/gpu/kernels/cuda_api.h"
 #include "oktopk/device/device.h"
+#include "oktopk/gpu/kernels/cuda_api.h"
 #include "oktopk/optim/tensor_kernels.h"
 #include "oktopk/optim/tensor_step.h"
+#include "tests/device/on_device.h"
 
 namespace oktopk::cuda_twins {
 
 inline constexpr std::size_t kRoom = 512;  // steps of a clock
-
-// Values on the GPU, `offset` elements behind an aligned address.
-template <class T>
-class OnGpu {
- public:
-  OnGpu(const Device& device, const std::vector<T>& values, std::size_t offset = 0)
-      : device_(&device),
-        floats_(device.allocate(floats_of(values.size() + offset))),
-        offset_(offset),
-        n_(values.size()) {
-    write(values);
-  }
-  void write(const std::vector<T>& values) {
-    std::vector<float> whole(floats_of(n_ + offset_));
-    std::memcpy(reinterpret_cast<std::byte*>(whole.data()) + offset_ * sizeof(T), values.data(), n_ * sizeof(T));
-    device_->write({floats_.get(), whole.size()}, whole);
-  }
-  std::vector<T> read() const {
-    std::vector<float> whole(floats_of(n_ + offset_));
-    device_->read(std::span<const float>(floats_.get(), whole.size()), whole.data());
-    std::vector<T> values(n_);
-    std::memcpy(values.data(), reinterpret_cast<std::byte*>(whole.data()) + offset_ * sizeof(T), n_ * sizeof(T));
-    return values;
-  }
-  T* data() const { return reinterpret_cast<T*>(floats_.get()) + offset_; }
-
- private:
-  static std::size_t floats_of(std::size_t n) { return n * sizeof(T) / sizeof(float) + 2; }
-
-  const Device* device_;
-  DeviceFloats floats_;
-  std::size_t offset_;
-  std::size_t n_;
-};
 
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
@@ -151,11 +118,11 @@ struct Twin {
   std::vector<Real> m, v;
   std::vector<std::uint32_t> last, arrivals;
   std::vector<std::int64_t> indices;
-  OnGpu<W> gpu_w, gpu_g;
-  OnGpu<Real> gpu_m, gpu_v;
-  OnGpu<std::uint32_t> gpu_last, gpu_arrivals;
-  OnGpu<std::int64_t> gpu_indices;
-  OnGpu<float> gpu_steps;
+  OnDevice<W> gpu_w, gpu_g;
+  OnDevice<Real> gpu_m, gpu_v;
+  OnDevice<std::uint32_t> gpu_last, gpu_arrivals;
+  OnDevice<std::int64_t> gpu_indices;
+  OnDevice<float> gpu_steps;
 };
 
 struct Rule {
@@ -210,8 +177,8 @@ class Clocks {
 
   IntervalClock host;
   PowerTable host_first, host_second;
-  OnGpu<OktopkCudaClock> head;
-  OnGpu<double> totals, log, first, second;
+  OnDevice<OktopkCudaClock> head;
+  OnDevice<double> totals, log, first, second;
 };
 
 }  // namespace oktopk::cuda_twins
