@@ -142,6 +142,7 @@ TEST(Candidates, keeps_to_the_presets_it_is_given) {
 TEST(Candidates, refuses_a_problem_that_cannot_be) {
   EXPECT_THROW(rank_candidates({.n = 10, .k = 11, .P = 2}, {}, {}), UsageError);
   EXPECT_THROW(rank_candidates({.n = 10, .k = 1, .P = 0}, {}, {}), UsageError);
+  EXPECT_THROW(best_skips({.n = 10, .k = 1, .P = 0}, {}, {}), UsageError);
 }
 
 TEST(Candidates, says_a_method_in_words) {
@@ -197,7 +198,7 @@ TEST(BestSkips, equal_the_best_of_all_lists) {
 }
 
 TEST(BestSkips, dear_messages_ask_for_few_and_dear_bytes_for_direct_ones) {
-  for (const int P : {2, 3, 5, 8, 24, 64, 100}) {
+  for (const int P : {2, 3, 5, 8, 24, 64, 100, 1024}) {
     Problem problem = kProblem;
     problem.P = P;
     const Skips few = best_skips(problem, {}, {.overhead = 1e-3});
@@ -206,20 +207,6 @@ TEST(BestSkips, dear_messages_ask_for_few_and_dear_bytes_for_direct_ones) {
     const Skips direct = best_skips(problem, {}, {.beta = 1e-9});
     EXPECT_EQ(direct, direct_skips(P)) << to_string(direct);
   }
-}
-
-TEST(BestSkips, serve_a_thousand_ranks) {
-  Problem problem = kProblem;
-  problem.P = 1024;
-  const Skips skips = best_skips(problem, {}, {.alpha = 2e-5, .beta = 3e-10, .gamma = 3e-9, .overhead = 4e-6});
-  check_skips(skips, 1024);
-  EXPECT_GE(message_count(skips), 10);
-}
-
-TEST(BestSkips, refuse_a_world_without_ranks) {
-  Problem problem = kProblem;
-  problem.P = 0;
-  EXPECT_THROW(best_skips(problem, {}, {}), UsageError);
 }
 
 }  // namespace
