@@ -83,6 +83,8 @@ TEST(Calibrate, measures_hosts_and_their_inside_apart) {
     ASSERT_TRUE(all[0].inside);
     expect_prices(*all[0].inside, kCrowded);
     EXPECT_EQ(all[0].inside->gamma, all[0].machine.gamma);
+    ASSERT_TRUE(all[0].leaders);
+    expect_prices(*all[0].leaders, kEthernet);
   }
 }
 
