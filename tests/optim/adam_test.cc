@@ -40,6 +40,15 @@ Weights mean_gradient(int P, int step) {
   return mean;
 }
 
+// The factor that clips the gradients of this step to a norm that they exceed.
+float clipping(int P, int step, double norm) {
+  double squares = 0;
+  for (int r = 0; r < P; ++r)
+    for (const float g : dyadic(r, step)) squares += double{g} * g / P;
+  EXPECT_GT(squares, norm * norm);
+  return static_cast<float>(norm / std::sqrt(squares));
+}
+
 const AdamOptions kDecaying{.beta2 = 0.99F, .weight_decay = 0.3F};
 
 TEST(SparseAdamW, steps_where_everything_arrives_are_adamw_bitwise) {
@@ -75,12 +84,8 @@ TEST(SparseAdamW, clipping_scales_what_adamw_sees) {
     Weights weights = first_weights(kSize);
     Weights expected = weights;
     for (int step = 0; step < 12; ++step) {
-      double squares = 0;
-      for (int r = 0; r < 3; ++r)
-        for (const float g : dyadic(r, step)) squares += double{g} * g / 3;
-      ASSERT_GT(squares, 0.0625);
       Weights mean = mean_gradient(3, step);
-      for (float& g : mean) g *= static_cast<float>(0.25 / std::sqrt(squares));
+      for (float& g : mean) g *= clipping(3, step, 0.25);
       adam.step(weights, dyadic(comm.rank(), step));
       reference.step(expected, mean, options.learning_rate);
     }
@@ -88,10 +93,11 @@ TEST(SparseAdamW, clipping_scales_what_adamw_sees) {
   });
 }
 
-// Every rank an Adam of its own; the mean of what they would do.
+// Every rank has an Adam of its own, which sees clipped gradients; the weights move by the mean of the moves.
 TEST(SparseAdamW, updates_mode_with_dense_steps_averages_local_adams) {
   AdamOptions options = kDecaying;
   options.sparsify = Sparsify::updates;
+  options.clip_norm = 0.25F;
   Training training{.P = 3, .n = kSize, .steps = 12};
   training.reducer.preset = "dense";
   const auto weights = train(training, kind_of("adam", options), dyadic);
@@ -101,7 +107,11 @@ TEST(SparseAdamW, updates_mode_with_dense_steps_averages_local_adams) {
   Weights expected = first_weights(kSize);
   for (int step = 0; step < training.steps; ++step) {
     Weights mean(kSize, 0.0F);
-    for (int r = 0; r < 3; ++r) local[static_cast<std::size_t>(r)].step(mean, dyadic(r, step), 1e-3F);
+    for (int r = 0; r < 3; ++r) {
+      Weights gradient = dyadic(r, step);
+      for (float& g : gradient) g *= clipping(3, step, 0.25);
+      local[static_cast<std::size_t>(r)].step(mean, gradient, 1e-3F);
+    }
     for (std::size_t i = 0; i < kSize; ++i) {
       expected[i] *= 1 - 1e-3F * options.weight_decay;
       expected[i] += mean[i] / 3;

@@ -34,7 +34,7 @@ struct Trained {
     for (W& x : w) narrow(static_cast<Real>(random.uniform()), x);
   }
 
-  // All in steps 1 (dense), 2 (a list) and 5 (dense), else a third.
+  // All in steps 1, 5 and 6 (dense) and 2 (a list), else a third. Before step 6 all arrived, with moments of many ages.
   TensorState state(int step) {
     Random random(static_cast<std::uint64_t>(step));
     indices.clear();
@@ -43,7 +43,7 @@ struct Trained {
       narrow(static_cast<Real>(drawn - 0.5), g[i]);
       if (step == 2 || drawn < 0.3) indices.push_back(static_cast<std::int64_t>(i));
     }
-    const bool dense = step == 1 || step == 5;
+    const bool dense = step == 1 || step == 5 || step == 6;
     return {.type = kType,
             .size = w.size(),
             .weights = w.data(),

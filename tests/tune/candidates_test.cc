@@ -36,6 +36,8 @@ TEST(Candidates, takes_circulant_on_a_slow_network_and_dense_where_bytes_are_fre
 TEST(Candidates, takes_dense_when_everything_is_selected) {
   for (const int P : {2, 3, 8, 64})
     EXPECT_EQ(rank_candidates(problem_of(1e6, 1.0, P), {}, {}).front().method.preset, "dense") << P;
+  EXPECT_EQ(best_of({.preset = "dense"}, problem_of(1e6, 1.0, 1), {}, {}).method.codec, Codec{})
+      << "exact, if it is free";
 }
 
 TEST(Candidates, never_predicts_more_than_dense) {
@@ -86,6 +88,10 @@ TEST(Candidates, prefers_our_own_only_within_the_margin) {
   const auto lenient = rank_candidates(problem, {}, options);
   EXPECT_EQ(lenient.size(), strict.size());
   EXPECT_TRUE(lenient[0].method.preset == "circulant" || lenient[0].method.preset == "dense");
+  options.presets = {"topka"};
+  EXPECT_EQ(rank_candidates(problem, {}, options)[0].method.preset, "dense");
+  options.preference = 0;
+  EXPECT_EQ(rank_candidates(problem, {}, options)[0].method.preset, "topka");
 }
 
 TEST(Candidates, codes_finely_only_where_bytes_are_dear) {

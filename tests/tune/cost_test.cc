@@ -107,6 +107,7 @@ TEST(NodeCost, sums_and_shares_by_regions_or_along_a_tree) {
   EXPECT_DOUBLE_EQ(cost.rounds, 2 + 1);
   EXPECT_DOUBLE_EQ(node_sum_cost(1000, 8).bytes, 3 * 4000);  // short ones and pairs along a tree
   EXPECT_DOUBLE_EQ(node_sum_cost(1e6, 2).bytes, 4e6);
+  EXPECT_EQ(node_sum_cost(1e6, 2).messages, 1);
   const auto head = static_cast<double>(frame_head_bytes({}, 100));  // a sparse result in two frames
   EXPECT_DOUBLE_EQ(node_share_entries_cost(100, 8).bytes, 3 * (2 * head + 800));
   EXPECT_DOUBLE_EQ(node_share_values_cost(1000, 8).bytes, 3 * 4000);

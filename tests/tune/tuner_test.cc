@@ -97,6 +97,12 @@ TEST(Tuner, keeps_what_a_rule_asks_for) {
   EXPECT_EQ(tuner.choice().method.preset, "oktopk");
 }
 
+TEST(Tuner, sums_up_by_the_median_without_the_first_four_steps) {
+  Tuner tuner(kProblem, {}, {});
+  for (const double seconds : {9, 9, 9, 9, 1, 5, 2, 4, 3}) tuner.observe(seconds, 0, 0);
+  EXPECT_EQ(tuner.summary()[0], 3);
+}
+
 TEST(Tuner, learns_the_union_curve) {
   Tuner tuner(kProblem, {}, {});
   const double u = Problem{.n = 25e6, .k = 25e4, .P = 16, .union_exponent = 0.4}.union_of(16);
