@@ -295,24 +295,6 @@ TEST_P(DeviceConformance, select_at_least_appends_with_the_base) {
   }
 }
 
-TEST_P(DeviceConformance, select_at_least_works_at_any_place) {
-  const std::vector<float> values = make_values(1500, 8);
-  const BitsList expected = select_naively(values, 0, 0.5F);
-  for (std::size_t offset = 0; offset < 16; ++offset) {
-    const auto x = put(values, offset);
-    SparseVector out;
-    device_->select_at_least(x.span(), 0, 0.5F, out);
-    ASSERT_EQ(bits_list_of(out), expected) << offset;
-  }
-}
-
-TEST_P(DeviceConformance, select_at_least_zero_takes_no_zeros) {
-  const auto x = put(std::vector<float>{0.0F, -0.0F, 1e-45F, -0.0F, -1e-45F, 0.0F});
-  SparseVector out;
-  device_->select_at_least(x.span(), 0, 0.0F, out);
-  EXPECT_EQ(list_of(out), (EntryList{{2, 1e-45F}, {4, -1e-45F}}));
-}
-
 TEST_P(DeviceConformance, select_takes_what_is_not_finite_at_any_threshold) {
   const float bad[] = {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN(),
                        std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()};
@@ -441,19 +423,8 @@ TEST(CpuDevice, make_with_threads_out_of_range_is_refused) {
   }
 }
 
-TEST(MagnitudeBin, holds_its_magnitudes_between_its_edges) {
-  Random random(12);
-  for (int trial = 0; trial < 100000; ++trial) {
-    const auto x = std::bit_cast<float>(static_cast<std::uint32_t>(random.next()));
-    if (!std::isfinite(x)) continue;
-    const std::size_t bin = magnitude_bin(x);
-    ASSERT_LT(bin + 1, kMagnitudeBins);
-    ASSERT_LE(magnitude_bin_edge(bin), std::fabs(x)) << x;
-    ASSERT_LT(std::fabs(x), magnitude_bin_edge(bin + 1)) << x;
-  }
-}
-
 TEST(MagnitudeBin, edge_belongs_to_its_bin_and_the_value_below_to_the_one_before) {
+  ASSERT_LT(magnitude_bin(std::numeric_limits<float>::max()) + 1, kMagnitudeBins);
   for (std::size_t bin = 1; bin < magnitude_bin(std::numeric_limits<float>::max()); ++bin) {
     const float edge = magnitude_bin_edge(bin);
     EXPECT_EQ(magnitude_bin(edge), bin);

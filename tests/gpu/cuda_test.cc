@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "oktopk/base/error.h"
+#include "oktopk/gpu/cuda_library.h"
 #include "tests/device/conformance.h"
 #include "tests/device/same_steps.h"
 #include "tests/support/message.h"
@@ -68,6 +69,17 @@ TEST_F(Cuda, an_ordinal_that_does_not_exist_is_refused) {
 TEST(CudaDevice, the_lack_of_a_gpu_is_a_device_error) {
   const std::string why = missing();
   EXPECT_TRUE(why.empty() || why.starts_with("cuda device: ")) << why;
+}
+
+TEST(CudaLibrary, a_path_that_does_not_exist_is_named) {
+  const std::string message = message_of<DeviceError>([] { load_cuda_api("/no/such/kernels.so"); });
+  EXPECT_NE(message.find("/no/such/kernels.so"), std::string::npos) << message;
+  EXPECT_NE(message.find("nvcc"), std::string::npos) << message;
+}
+
+TEST(CudaLibrary, a_library_that_is_not_ours_is_refused) {
+  const std::string message = message_of<DeviceError>([] { load_cuda_api("libm.so.6"); });
+  EXPECT_EQ(message, "cuda device: libm.so.6 has no function oktopk_cuda_api");
 }
 
 }  // namespace

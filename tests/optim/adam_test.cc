@@ -261,20 +261,13 @@ struct Coordinate {
   explicit Coordinate(double beta) : beta2(beta) {}
 
   void arrive(int silent_steps, float sum) {
-    for (int step = 0; step <= silent_steps; ++step) clock.tick(1e-3, 0);
-    const AdamStep step{.beta1 = 0.9,
-                        .beta2 = beta2,
-                        .epsilon = 1e-8,
-                        .clock = clock.view(),
-                        .first = first.up_to(0.9, clock.now()),
-                        .second = second.up_to(beta2, clock.now())};
-    const AdamRule<float> rule{step, clock.now(), true};
+    for (int step = 0; step <= silent_steps; ++step) clock.clock.tick(1e-3, 0);
+    const AdamRule<float> rule{clock.step(0.9, beta2), clock.clock.now(), true};
     weight = adam_arrive(rule, weight, sum, 0, {m, v, last, arrivals});
   }
 
   double beta2;
-  IntervalClock clock;
-  PowerTable first, second;
+  AdamClock clock;
   float weight = 0, m = 0, v = 0;
   std::uint32_t last = 0, arrivals = 0;
 };
