@@ -109,7 +109,7 @@ test-gpu:  ## what needs an NVIDIA GPU: unit tests, NCCL, the laws, Python
 test-gpu-sanitizers:  ## the GPU's kernels under compute-sanitizer: memory, races, uninitialised reads
 	$(call heading,gpu: compute-sanitizer)
 	@$(GPU_BUILD)
-	@cmake --build build -j $(JOBS) --target oktopk_tool oktopk_cuda test_gpu
+	@cmake --build build -j $(JOBS) --target oktopk_tool oktopk_cuda test_device test_gpu
 	@scripts/run_gpu_tests build sanitizers
 
 # More at a time than cores: most of a test is processes that start and wait for each other. A worker without work takes

@@ -32,12 +32,10 @@ if(OKTOPK_HAVE_CUDA)
     oktopk/gpu/kernels/api.cu
     oktopk/gpu/kernels/context.cu
     oktopk/gpu/kernels/limits.cu
-    oktopk/gpu/kernels/pass.cu
     oktopk/gpu/kernels/optim.cu
     oktopk/gpu/kernels/select.cu
     oktopk/gpu/kernels/slots.cu
     oktopk/gpu/kernels/slots_messages.cu
-    oktopk/gpu/kernels/slots_own.cu
     oktopk/gpu/kernels/slots_passes.cu
     oktopk/gpu/kernels/verbs.cu)
   target_include_directories(oktopk_cuda PRIVATE ${PROJECT_SOURCE_DIR})

@@ -9,6 +9,7 @@ Reports the CTC loss per character and the character error rate of greedy decodi
 """
 
 import argparse
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,6 @@ from torch import nn
 
 from common.data import an4
 from common.data.an4 import Speech
-from common.edit_distance import edit_distance
 from common.main import run_example
 from common.options import make_parser
 from common.train import Task
@@ -95,6 +95,17 @@ def ctc(
         zero_infinity=True,
     )
     return loss, scores, times
+
+
+def edit_distance(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many letters must be inserted, deleted or replaced to get from one word to another
+    (Levenshtein). COST: len(a) len(b)."""
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        above_left, row[0] = row[0], i
+        for j, y in enumerate(b, 1):
+            above_left, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, above_left + (x != y))
+    return row[-1]
 
 
 def spell(scores: torch.Tensor, times: torch.Tensor) -> list[list[int]]:

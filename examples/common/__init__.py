@@ -7,11 +7,9 @@
     world.py        the process group, the device, loading data once
     data/           readers of public formats, and stand-ins for where there is no data
     classify.py     image classification as a Task
-    train.py        a Task trained with a recipe, from the same weights on the same samples
+    train.py        a Task trained with a recipe, from the same weights on the same samples; the optimiser
     order.py        which samples those are
     exchange.py     how gradients are exchanged, and the bytes that takes
-    optimisers.py   PyTorch's and oktopk's, the learning rate
-    progress.py     the bar
     report.py       the table, the JSON file
     plot.py         held-out loss over bytes
 

@@ -6,9 +6,10 @@ same order, so that only the exchange of gradients differs. Held-out loss is sum
 each with its part of the samples.
 """
 
+import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -16,13 +17,14 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from common.exchange import bucket_mb, make_exchange, ring_bytes
-from common.optimisers import make_optimiser, set_learning_rate
+from common.exchange import Exchange, bucket_mb, make_exchange, ring_bytes
 from common.options import Settings
 from common.order import Order
-from common.progress import Progress
 from common.recipes import Recipe
 from common.world import World
+
+BETAS = (0.9, 0.99)
+MOMENTUM = 0.9
 
 
 @dataclass
@@ -85,7 +87,7 @@ class _Trainer:
             model, broadcast_buffers=False, bucket_cap_mb=bucket_mb(recipe, settings.bucket_mb)
         )
         self._exchange.register(self._ddp)
-        self._optimiser = make_optimiser(settings, recipe, self._exchange, model.parameters())
+        self._optimiser = _make_optimiser(settings, recipe, self._exchange, model.parameters())
         self._order = Order(task.train_count, settings.batch, world.rank, world.size, settings.seed)
         self._held_out = self._shard()
         self._run = Run(recipe, type(self._optimiser).__name__, self._numel)
@@ -94,30 +96,26 @@ class _Trainer:
     def train(self) -> Run:
         steps, every = self._settings.steps, self._settings.eval_every
         self._evaluate(0)
-        with Progress(self._recipe.label, steps, self._world) as progress:
-            done = 0
-            while done < steps:
-                upto = min(done + every, steps)
-                train_loss = self._train_span(done, upto, progress)
-                done = upto
-                progress.say(self._line(self._evaluate(done, train_loss)))
+        for first in range(0, steps, every):
+            end = min(first + every, steps)
+            train_loss = self._train_span(first, end)
+            self._world.say(self._line(self._evaluate(end, train_loss)))
         return self._finish()
 
-    def _train_span(self, first: int, end: int, progress: Progress) -> float:
+    def _train_span(self, first: int, end: int) -> float:
         """Steps [first, end); their mean training loss over all ranks."""
         self._ddp.train()
         dist.barrier()
         started = time.perf_counter()
         total = torch.zeros((), device=self._world.device)
         for step in range(first, end):
-            set_learning_rate(self._optimiser, self._settings, step)
+            _set_learning_rate(self._optimiser, self._settings, step)
             torch.manual_seed(self._seed_of(step))
             self._optimiser.zero_grad()
             loss = self._task.loss(self._ddp, self._order.indices(step))
             loss.backward()
             self._optimiser.step()
             total += loss.detach()
-            progress.advance()
         mean = total.item() / (end - first)  # waits for the device
         self._seconds += time.perf_counter() - started
         return self._world.total([mean])[0] / self._world.size
@@ -187,3 +185,37 @@ class _Trainer:
             f"held-out {point['loss']:.4f}  {self._task.metric} {point[self._task.metric]:.4f}  "
             f"{point['wire_bytes'] / 2**20:9.2f} MiB sent"
         )
+
+
+def _make_optimiser(
+    settings: Settings, recipe: Recipe, exchange: Exchange, parameters: Iterable[torch.nn.Parameter]
+) -> torch.optim.Optimizer:
+    """PyTorch's, or oktopk's that know how long each coordinate has waited."""
+    lr, decay = settings.lr, settings.weight_decay
+    if recipe.is_sparse and not recipe.plain_optimiser:
+        import oktopk.torch as sparse
+
+        if settings.optimiser == "adam":
+            return sparse.SparseAdamW(
+                parameters, exchange.state, lr=lr, betas=BETAS, weight_decay=decay
+            )
+        momentum = MOMENTUM if settings.optimiser == "momentum" else 0.0
+        return sparse.SparseSGD(
+            parameters, exchange.state, lr=lr, momentum=momentum, weight_decay=decay
+        )
+    if settings.optimiser == "adam":
+        return torch.optim.AdamW(parameters, lr=lr, betas=BETAS, weight_decay=decay)
+    momentum = MOMENTUM if settings.optimiser == "momentum" else 0.0
+    return torch.optim.SGD(parameters, lr=lr, momentum=momentum, weight_decay=decay)
+
+
+def _set_learning_rate(optimiser: torch.optim.Optimizer, settings: Settings, step: int) -> None:
+    """Rises over the first twentieth of the steps, then falls along a cosine to a hundredth; or
+    stays."""
+    rate = settings.lr
+    if settings.schedule == "cosine":
+        rise = max(1, settings.steps // 20)
+        fall = 0.01 + 0.99 * (1 + math.cos(math.pi * step / settings.steps)) / 2
+        rate *= min(1.0, (step + 1) / rise) * fall
+    for group in optimiser.param_groups:
+        group["lr"] = rate

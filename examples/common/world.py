@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from common.data.errors import DataError
+from common.data import DataError
 
 TIMEOUT = datetime.timedelta(minutes=5)
 

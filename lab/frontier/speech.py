@@ -16,8 +16,7 @@ from .modules import ModuleTask
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 from common.data import an4  # noqa: E402
-from common.edit_distance import edit_distance  # noqa: E402
-from lstm_an4 import Speller, ctc, spell  # noqa: E402
+from lstm_an4 import Speller, ctc, edit_distance, spell  # noqa: E402
 
 SIZES = {"LSTM": (512, 2), "LSTMtiny": (16, 1)}  # width of a direction, layers
 NOISE, DROPOUT, STACK = 0.3, 0.1, 4

@@ -4,29 +4,24 @@
 // COST: see gpu/kernels/optim.cu. No call waits for the GPU, and a CUDA graph can hold it.
 #pragma once
 
-#include <string>
-
-#include "oktopk/gpu/kernels/cuda_api.h"
+#include "oktopk/gpu/cuda_gpu.h"
 
 namespace oktopk {
 
 // One GPU. One thread at a time may use it.
 class CudaSteps {
  public:
-  // library: the path of liboktopk_cuda.so; empty: where the library is (CudaOptions). DeviceError when there is no
-  // such library, driver or GPU, or one that the kernels are not compiled for.
-  explicit CudaSteps(int ordinal, const std::string& library = {});
-  ~CudaSteps();
-  CudaSteps(const CudaSteps&) = delete;
-  CudaSteps& operator=(const CudaSteps&) = delete;
+  // DeviceError when the kernels' library, the driver or a GPU is missing, or the kernels are not compiled for this
+  // GPU.
+  explicit CudaSteps(int ordinal) : gpu_({.ordinal = ordinal}) {}
 
   // Queues the step on its stream. DeviceError when the GPU refuses it.
-  void run(const OktopkCudaOptim& step) const;
+  void run(const OktopkCudaOptim& step) const {
+    gpu_.call(&OktopkCudaApi::optim_step, "a step of an optimiser", &step);
+  }
 
  private:
-  const OktopkCudaApi& api_;
-  int ordinal_;
-  OktopkCudaContext* context_ = nullptr;
+  Gpu gpu_;
 };
 
 }  // namespace oktopk

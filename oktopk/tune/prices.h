@@ -27,12 +27,6 @@ inline constexpr std::array<NamedPrice, 7> kMachinePrices = {{{"alpha", &Machine
 
 std::string read_text(const std::string& file);  // UsageError says why it cannot be read
 
-// Sets the prices of the processor in `profile`: gamma, delta, sigma and the prices of codings, while all ranks compute
-// at once. Collective; equal on all ranks. COST: about `budget` seconds, and as long again to fill 2 * options.values
-// floats.
-void measure_kernels(Communicator& comm, const Clock& now, double budget, const CalibrateOptions& options,
-                     Profile& profile);
-
 double median(std::vector<double> values);  // 0 if there are none
 // The median of the slopes between all pairs of points (Theil and Sen): any one of five points may be arbitrarily
 // wrong. REQUIRES: as many y as x, no two x equal.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every verb of a device must equal a naive loop, bit for bit: on every SIMD level and with several threads, at all
-// lengths and places where a vectorised loop has a head or a tail.
+// Every verb of a device must equal a naive loop, bit for bit: on every SIMD level and with several threads, and on a
+// GPU, at all lengths and places where a vectorised loop has a head or a tail.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,13 +13,16 @@
 #include <string>
 #include <vector>
 
+#include "oktopk/base/error.h"
 #include "oktopk/base/simd.h"
 #include "oktopk/device/device.h"
+#include "tests/device/on_device.h"
 #include "tests/support/sparse.h"
 
 namespace oktopk {
 
-// A device under test, made by name. Another device enters the suites by adding its rows to devices().
+// A device under test, made by name. Another device enters the suite by adding its rows to devices(). A row whose
+// device is not here says so, and its tests are skipped.
 struct DeviceCase {
   std::string name;
   std::function<std::unique_ptr<Device>()> make;
@@ -32,6 +35,8 @@ inline std::vector<DeviceCase> devices() {
     for (const int threads : {1, 3})
       all.push_back({"cpu_" + std::string(to_string(level)) + "_" + std::to_string(threads),
                      [threads] { return make_cpu_device({.threads = threads}); }, level});
+  all.push_back({"cuda", [] { return make_cuda_device(); }, simd_level()});
+  all.push_back({"cuda_stand_in", [] { return make_cuda_device({.library = FAKE_CUDA_PATH}); }, simd_level()});
   return all;
 }
 
@@ -39,12 +44,26 @@ inline std::string device_name(const testing::TestParamInfo<DeviceCase>& info) {
 
 class DeviceConformance : public testing::TestWithParam<DeviceCase> {
  protected:
+  void SetUp() override {
+    try {
+      device_ = GetParam().make();
+    } catch (const DeviceError& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+
+  template <class T>
+  OnDevice<T> put(const std::vector<T>& values, std::size_t offset = 0) const {
+    return {*device_, values, offset};
+  }
+
   SimdLimit limit_{GetParam().level};
-  std::unique_ptr<Device> device_ = GetParam().make();
+  std::unique_ptr<Device> device_;
 };
 
 // All tails of a vector, borders of tiles, and from 2^17 on what several threads share.
-inline std::vector<std::size_t> lengths() {
+inline std::vector<std::size_t> lengths(const Device& device) {
+  if (device.name() == "cuda") return {0, 1, 2, 3, 4, 5, 17, 300, 1025, 4095, 4096, 4097, 12345, 50001, 131073, 200001};
   std::vector<std::size_t> all;
   for (std::size_t n = 0; n <= 300; ++n) all.push_back(n);
   all.insert(all.end(), {1023, 1024, 1025, 2047, 2048, 2049, 12345, 131073, 200001});
@@ -53,20 +72,6 @@ inline std::vector<std::size_t> lengths() {
 
 // Beyond this one variation is enough: the others differ in tails and tiles.
 inline constexpr std::size_t kManyElements = 100000;
-
-// n values that start anywhere in a cache line.
-template <class T>
-class Placed {
- public:
-  Placed(const std::vector<T>& values, std::size_t offset) : memory_(values.size() + offset), offset_(offset) {
-    std::copy(values.begin(), values.end(), memory_.begin() + static_cast<std::ptrdiff_t>(offset));
-  }
-  std::span<T> span() { return std::span(memory_).subspan(offset_); }
-
- private:
-  Uninitialised<T> memory_;
-  std::size_t offset_;
-};
 
 // Normal values with a tenth of zeros of both signs and a few denormals.
 inline std::vector<float> make_values(std::size_t n, std::uint64_t seed) {

@@ -5,11 +5,11 @@
 
 #include <gtest/gtest.h>
 
+#include "oktopk/laws/inputs.h"
 #include "oktopk/reduce/reducer.h"
 #include "oktopk/reduce/reducer_options.h"
 #include "oktopk/reduce/unsent.h"
 #include "tests/device/same_steps.h"
-#include "oktopk/laws/inputs.h"
 #include "tests/support/message.h"
 #include "tests/support/training.h"
 

@@ -11,29 +11,16 @@
 #include <string>
 #include <vector>
 
+#include "oktopk/laws/inputs.h"
 #include "oktopk/reduce/reducer.h"
 #include "oktopk/reduce/reducer_options.h"
-#include "oktopk/laws/inputs.h"
+#include "tests/device/on_device.h"
 #include "tests/support/message.h"
 #include "tests/support/training.h"
 
 namespace oktopk {
 
 inline constexpr Index kN = 3000;
-
-class DeviceVector {
- public:
-  explicit DeviceVector(const Device& device) : device_(device), memory_(device.allocate(kN)) {}
-  Gradient put(const std::vector<float>& values) {
-    device_.write(span(), values);
-    return span();
-  }
-  std::span<float> span() { return {memory_.get(), kN}; }
-
- private:
-  const Device& device_;
-  DeviceFloats memory_;
-};
 
 inline std::vector<float> values_of(const Update& update) {
   std::vector<float> values(kN);
@@ -46,11 +33,15 @@ inline void expect_same(Communicator& comm, const ReducerOptions& plain, const s
   ReducerOptions hidden = plain;
   hidden.device = device;
   Reducer one(comm, kN, plain), other(comm, kN, hidden);
-  DeviceVector memory(*device);
+  OnDevice<float> memory(*device, std::vector<float>(kN));
+  const auto put = [&](const std::vector<float>& values) {
+    memory.write(values);
+    return memory.gradient();
+  };
   const auto train = [&](int from, int to) {
     for (int step = from; step < to; ++step) {
       const auto gradient = make_input(Input::gaussian, kN, comm.rank(), static_cast<std::uint64_t>(step), 7);
-      EXPECT_EQ(values_of(one.step(gradient)), values_of(other.step(memory.put(gradient))));
+      EXPECT_EQ(values_of(one.step(gradient)), values_of(other.step(put(gradient))));
       EXPECT_EQ(one.unsent_norm(), other.unsent_norm());
     }
   };
@@ -61,7 +52,7 @@ inline void expect_same(Communicator& comm, const ReducerOptions& plain, const s
   one.load(state);
   other.load(state);
   std::vector<float> bad(kN, std::numeric_limits<float>::infinity());
-  EXPECT_EQ(message_of([&] { one.step(bad); }), message_of([&] { other.step(memory.put(bad)); }));
+  EXPECT_EQ(message_of([&] { one.step(bad); }), message_of([&] { other.step(put(bad)); }));
   train(30, 34);
   std::vector<float> unsent(kN), others(kN);
   one.take_unsent(unsent);

@@ -13,28 +13,20 @@ namespace {
 
 float rate_at(int step) { return 0.1F / static_cast<float>(step); }
 
-TEST(IntervalClock, rate_is_the_sum_over_the_interval_and_exact_for_one_step) {
+TEST(IntervalClock, rate_is_the_sum_and_decay_the_product_over_the_interval_both_exact_for_one_step) {
   IntervalClock clock;
-  double sum = 0;
+  double sum = 0, product = 1;
   for (int step = 1; step <= 1000; ++step) {
-    clock.tick(rate_at(step), 0);
-    sum += rate_at(step);
-    EXPECT_EQ(rate_since(clock.view(), clock.now() - 1), rate_at(step));
-    EXPECT_EQ(rate_since(clock.view(), clock.now()), rate_at(step));
-  }
-  EXPECT_EQ(clock.now(), 1000u);
-  EXPECT_FLOAT_EQ(static_cast<float>(rate_since(clock.view(), 0)), static_cast<float>(sum));
-}
-
-TEST(IntervalClock, decay_is_the_product_over_the_interval_and_exact_for_one_step) {
-  IntervalClock clock;
-  double product = 1;
-  for (int step = 1; step <= 100; ++step) {
     clock.tick(rate_at(step), 0.5);
+    sum += rate_at(step);
     product *= 1 - rate_at(step) * 0.5;
+    for (const std::uint32_t last : {clock.now() - 1, clock.now()})
+      EXPECT_EQ(rate_since(clock.view(), last), rate_at(step));
     EXPECT_EQ(kept_since(clock.view(), clock.now() - 1), decay_of_one_step(rate_at(step), 0.5));
     EXPECT_EQ(kept_since(clock.view(), clock.now()), 1);
   }
+  EXPECT_EQ(clock.now(), 1000u);
+  EXPECT_FLOAT_EQ(static_cast<float>(rate_since(clock.view(), 0)), static_cast<float>(sum));
   EXPECT_NEAR(kept_since(clock.view(), 0), product, 1e-12);
 }
 

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Properties of every optimiser: ranks agree bitwise with every preset and residual rule, it
-// learns, a step that is refused or skipped leaves no trace, a saved state continues bitwise.
+// Properties of every optimiser: ranks agree bitwise with every preset and residual rule, it learns, a step that is
+// refused or skipped leaves no trace, a saved state continues bitwise, and on other ranks. One clipping factor for all
+// ranks bounds the norm of the mean gradient.
 #include "oktopk/optim/optimiser.h"
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "oktopk/base/error.h"
+#include "oktopk/laws/inputs.h"
 #include "oktopk/reduce/bucketed_reducer.h"
 #include "tests/support/message.h"
 #include "tests/support/optimisers.h"
@@ -202,8 +205,60 @@ TEST_P(OptimiserOfKind, step_without_gradient_is_a_step_with_zeros) {
   });
 }
 
+// No gradient differs, so the weights differ only by the order of the sums that share out unsent values.
+TEST_P(OptimiserOfKind, load_all_continues_on_any_number_of_ranks) {
+  struct Saved {
+    Bytes state;
+    Weights weights, flushed;
+  };
+  const auto saved = gather_world("threads", 3, [&](Communicator& comm) {
+    Reducer reducer(comm, kSize, sparse_options());
+    const auto optimiser = GetParam().make(reducer);
+    Weights weights = first_weights(kSize);
+    train_on(*optimiser, weights, 0, 20);
+    Saved mine{optimiser->save(), weights, weights};
+    optimiser->flush(mine.flushed);
+    optimiser->catch_up(mine.flushed);
+    return mine;
+  });
+  std::vector<Bytes> states;
+  for (const Saved& rank : saved) states.push_back(rank.state);
+  for (const int P : {1, 2, 5}) {
+    const auto continued = gather_world("threads", P, [&](Communicator& comm) {
+      Reducer reducer(comm, kSize, sparse_options());
+      const auto optimiser = GetParam().make(reducer);
+      optimiser->load_all(states.size(), [&](std::size_t i) { return std::span<const std::byte>(states[i]); });
+      Weights weights = saved[0].weights, flushed = weights;
+      train_on(*optimiser, weights, 20, 30);
+      optimiser->load_all(states.size(), [&](std::size_t i) { return std::span<const std::byte>(states[i]); });
+      optimiser->flush(flushed);
+      optimiser->catch_up(flushed);
+      EXPECT_LT(distance(flushed, saved[0].flushed), 1e-4 * distance(saved[0].flushed, first_weights(kSize)));
+      return weights;
+    });
+    for (const Weights& weights : continued) EXPECT_EQ(weights, continued[0]) << P;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, OptimiserOfKind, testing::ValuesIn(optimiser_kinds()),
                          [](const auto& kind) { return kind.param.name; });
+
+TEST(Optimiser, lazy_kinds_touch_only_what_arrives) {
+  for (const OptimiserKind& kind : optimiser_kinds()) {
+    if (kind.name != "sgd" && kind.name != "sgd_momentum" && kind.name != "adam_interval_aware") continue;
+    run_world("threads", 3, [&](Communicator& comm) {
+      Reducer reducer(comm, kSize, preset_options("oktopk", 8));
+      const auto optimiser = kind.make(reducer);
+      const Weights start = first_weights(kSize);
+      for (int step = 0; step < 5; ++step) {
+        Weights weights = start;
+        std::vector<bool> arrived(kSize);
+        optimiser->step(weights, gaussian(comm.rank(), step)).for_each([&](Index i, float) { arrived[i] = true; });
+        for (std::size_t i = 0; i < kSize; ++i) EXPECT_EQ(weights[i] != start[i], arrived[i]) << kind.name << ", " << i;
+      }
+    });
+  }
+}
 
 TEST(Optimiser, point_with_look_ahead_is_past_what_is_unsent) {
   run_world("threads", 3, [](Communicator& comm) {
@@ -265,10 +320,77 @@ TEST(Optimiser, arguments_that_make_no_sense_are_refused) {
       EXPECT_TRUE(says(message_of([&] { SparseSGD(reducer, {.learning_rate = rate}); }), "rate"));
       EXPECT_TRUE(says(message_of([&] { SparseSGD(reducer, {.clip_norm = rate}); }), "clip_norm"));
     }
+    const auto expect = [&](const auto& options, const std::string& part) {
+      const std::string message = message_of([&] { kind_of("", options).make(reducer); });
+      EXPECT_TRUE(says(message, part)) << message;
+    };
+    expect(SgdOptions{.momentum = 1}, "momentum = 1");
+    expect(SgdOptions{.momentum = -0.5F}, "momentum = -0.5");
+    expect(SgdOptions{.momentum = kNan}, "momentum = ");
+    expect(SgdOptions{.nesterov = true}, "nesterov");
+    expect(SgdOptions{.weight_decay = -1}, "weight_decay = -1");
+    expect(SgdOptions{.momentum = 0.9F, .factor_masking = true}, "factor_masking");
+    expect(SgdOptions{.sparsify = Sparsify::updates, .factor_masking = true}, "factor_masking");
+    expect(AdamOptions{.beta1 = 1}, "beta1 = 1");
+    expect(AdamOptions{.beta2 = -0.5F}, "beta2 = -0.5");
+    expect(AdamOptions{.epsilon = 0}, "epsilon = 0");
+    expect(AdamOptions{.weight_decay = -1}, "weight_decay = -1");
+    expect(AdamOptions{.learning_rate = 0.5F, .weight_decay = 2}, "less than 1");
+    expect(AdamOptions{.look_ahead = true}, "look_ahead");
+    EXPECT_EQ(find_adam_mode("published"), AdamMode::published);
+    EXPECT_TRUE(says(message_of([] { find_adam_mode("lazy"); }), "interval_aware"));
     EXPECT_EQ(find_sparsify("updates"), Sparsify::updates);
     EXPECT_EQ(to_string(Sparsify::gradients), "gradients");
     EXPECT_TRUE(says(message_of([] { find_sparsify("all"); }), "gradients, updates"));
   });
+}
+
+// ---- clip_factor() ----
+
+std::vector<float> factors(int P, float clip_norm, const std::function<std::vector<float>(int rank)>& gradient) {
+  return gather_world("threads", P,
+                      [&](Communicator& comm) { return clip_factor(comm, gradient(comm.rank()), clip_norm); });
+}
+
+TEST(ClipFactor, of_one_rank_is_the_usual_one) {
+  run_world("threads", 1, [](Communicator& comm) {
+    const Weights x = {3, 0, -4}, zeros(5);
+    for (const auto& [norm, factor] : {std::pair{2.5F, 0.5F}, {5.0F, 1.0F}, {6.0F, 1.0F}})
+      EXPECT_EQ(clip_factor(comm, x, norm), factor);
+    EXPECT_EQ(clip_factor(comm, std::vector<Bf16>{to_bf16(3), to_bf16(0), to_bf16(-4)}, 2.5F), 0.5F);
+    EXPECT_EQ(clip_factor(comm, Weights(), 1), 1);
+    EXPECT_EQ(clip_factor(comm, zeros, 1), 1);
+    for (const float norm : {0.0F, -1.0F, std::numeric_limits<float>::infinity(), kNan})
+      EXPECT_THROW(clip_factor(comm, x, norm), UsageError) << norm;
+  });
+}
+
+TEST(ClipFactor, is_equal_on_all_ranks_and_bounds_the_mean) {
+  constexpr Index n = 50;
+  const auto gradient = [](int rank) { return make_input(Input::gaussian, n, rank, 0, 3); };
+  for (const int P : {3, 5}) {
+    const auto all = factors(P, 0.25F, gradient);
+    double squares = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      double mean = 0;
+      for (int r = 0; r < P; ++r) mean += double{all[0]} * gradient(r)[i] / P;
+      squares += mean * mean;
+    }
+    EXPECT_LE(std::sqrt(squares), 0.25 * (1 + 1e-6));
+    for (const float factor : all) EXPECT_EQ(factor, all[0]);
+  }
+}
+
+TEST(ClipFactor, is_the_root_mean_square_of_the_norms) {
+  const auto gradient = [](int rank) { return std::vector<float>(4, rank == 2 ? 3.0F : 0.0F); };
+  for (const float factor : factors(3, 1, gradient)) EXPECT_FLOAT_EQ(factor, 1 / std::sqrt(36.0F / 3));
+}
+
+TEST(ClipFactor, is_one_when_a_rank_is_not_finite) {
+  for (const float bad : {kNan, std::numeric_limits<float>::infinity()})
+    for (const float factor :
+         factors(3, 1e-3F, [&](int rank) { return std::vector<float>(2, rank == 1 ? bad : 7.0F); }))
+      EXPECT_EQ(factor, 1);
 }
 
 }  // namespace

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// SparseSGD against plain SGD where everything is sent, by hand on a small example where it is not,
-// and what is special about local momentum.
+// SparseSGD against plain SGD where everything is sent, by hand on a small example where it is not; local momentum; and
+// interval-aware momentum: what arrives late moves as if it had come in time, and as if as long a silence followed.
 #include "oktopk/optim/optimiser.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <utility>
 
-#include "oktopk/base/error.h"
 #include "oktopk/reduce/reducer_state.h"
-#include "tests/support/message.h"
 #include "tests/support/optimisers.h"
 #include "tests/support/runs.h"
+#include "tests/support/sparse.h"
 
 namespace oktopk::sgd_test {
 namespace {
@@ -64,27 +64,17 @@ std::vector<SgdOptions> varieties() {
           {.learning_rate = 0.1F, .momentum = 0.9F, .nesterov = true, .weight_decay = 0.1F, .clip_norm = 3}};
 }
 
-TEST(SparseSGD, dense_steps_are_ordinary_sgd_whatever_is_sparsified) {
+// Densely, or with k = n.
+TEST(SparseSGD, steps_where_everything_arrives_are_ordinary_sgd_whatever_is_sparsified) {
   for (SgdOptions options : varieties())
     for (const Sparsify sparsify : {Sparsify::gradients, Sparsify::updates})
-      for (const int P : {1, 3, 5}) {
+      for (const auto& [P, preset] : {std::pair{1, "dense"}, {3, "dense"}, {5, "dense"}, {3, "topka"}}) {
         options.sparsify = sparsify;
-        Training training{.P = P, .n = kSize, .steps = kSteps};
-        training.reducer.preset = "dense";
+        const Training training{.P = P, .n = kSize, .steps = kSteps, .reducer = preset_options(preset, kSize)};
         const auto weights = train(training, kind_of("sgd", options), gaussian);
         expect_near(weights[0], reference(P, options, gaussian));
         for (const Weights& w : weights) EXPECT_EQ(w, weights[0]);
       }
-}
-
-// All coordinates are sent in each step, so it is ordinary SGD once more.
-TEST(SparseSGD, sparse_steps_that_send_all_are_ordinary_sgd) {
-  for (SgdOptions options : varieties())
-    for (const Sparsify sparsify : {Sparsify::gradients, Sparsify::updates}) {
-      options.sparsify = sparsify;
-      const Training training{.P = 3, .n = kSize, .steps = kSteps, .reducer = preset_options("topka", kSize)};
-      expect_near(train(training, kind_of("sgd", options), gaussian)[0], reference(3, options, gaussian));
-    }
 }
 
 // Two ranks, n = 3, k = 1, lr = 0.5: accumulate lr g, send the largest, apply the mean of the sums.
@@ -207,35 +197,62 @@ TEST(SparseSGD, flush_is_part_of_the_last_step) {
   }
 }
 
-TEST(SparseSGD, step_without_momentum_touches_only_what_arrives) {
-  run_world("threads", 3, [](Communicator& comm) {
-    Reducer reducer(comm, kSize, preset_options("oktopk", 4));
-    SparseSGD sgd(reducer, {});
-    for (int step = 0; step < 5; ++step) {
-      Weights weights = first_weights(kSize);
-      Weights expected = weights;
-      sgd.step(weights, gaussian(comm.rank(), step)).subtract_from(expected);
-      EXPECT_EQ(weights, expected);
-    }
-    EXPECT_TRUE(saved_momentum(sgd).empty());
-  });
+// ---- Interval-aware momentum ----
+
+// S after tau steps is S / tau in each of them and then a silence of tau - 1 steps, all at once.
+TEST(SparseSGD, interval_aware_momentum_is_where_another_silence_would_bring_it) {
+  constexpr float kMu = 0.9F;
+  for (const bool nesterov : {false, true})
+    run_world("threads", 1, [&](Communicator& comm) {
+      Reducer reducer(comm, 1, {});
+      SparseSGD sgd(reducer, {.momentum = kMu, .nesterov = nesterov});
+      Weights weights = {0};
+      double weight = 0;
+      double velocity = 0;
+      const auto step = [&](double gradient) {
+        velocity = kMu * velocity + gradient;
+        weight -= nesterov ? gradient + kMu * velocity : velocity;
+      };
+      float sum = 3;
+      for (const int tau : {7, 1, 1, 30, 2, 1, 7, 600}) {
+        for (int silent = 1; silent < tau; ++silent) sgd.apply(weights, {});
+        sgd.apply(weights, {make_sparse({{0, sum}})});
+        for (int s = 0; s < tau; ++s) step(double{sum} / tau);
+        for (int s = 1; s < tau; ++s) step(0);
+        EXPECT_NEAR(weights[0], weight, 1e-5 * std::abs(weight)) << tau;
+        EXPECT_NEAR(saved_momentum(sgd)[0], velocity, 1e-5) << tau;
+        sum = 2 - 0.75F * sum;
+      }
+    });
 }
 
-TEST(SparseSGD, construction_with_bad_options_says_which) {
-  run_world("threads", 1, [](Communicator& comm) {
-    Reducer reducer(comm, kSize, {});
-    const auto expect = [&](const SgdOptions& options, const std::string& part) {
-      const std::string message = message_of([&] { SparseSGD(reducer, options); });
-      EXPECT_NE(message.find(part), std::string::npos) << message;
-    };
-    expect({.momentum = 1}, "momentum = 1");
-    expect({.momentum = -0.5F}, "momentum = -0.5");
-    expect({.momentum = std::nanf("")}, "momentum = ");
-    expect({.nesterov = true}, "nesterov");
-    expect({.weight_decay = -1}, "weight_decay = -1");
-    expect({.momentum = 0.9F, .factor_masking = true}, "factor_masking");
-    expect({.sparsify = Sparsify::updates, .factor_masking = true}, "factor_masking");
-  });
+// In a dense step and in a flush nobody is about to be silent: the weight goes where momentum is.
+TEST(SparseSGD, interval_aware_momentum_does_not_move_ahead_of_dense_steps_and_flushes) {
+  for (const bool nesterov : {false, true})
+    for (const bool flush : {false, true})
+      run_world("threads", 1, [&](Communicator& comm) {
+        const SgdOptions options{.learning_rate = 1, .momentum = 0.9F, .nesterov = nesterov};
+        Reducer sparsely(comm, 2, {.preset = "topka", .k = 1});
+        Reducer densely(comm, 2, {.preset = "dense"});
+        SparseSGD sparse(sparsely, options);
+        SparseSGD dense(densely, options);
+        Weights weights = {0, 0};
+        Weights expected = {0, 0};
+        const Weights gradient = {64, 1};  // the second one is never sent
+        const Weights all_at_once = {64, 6};
+        for (int step = 1; step <= 6; ++step) {
+          dense.step(expected, gradient);
+          if (flush || step < 6) sparse.step(weights, gradient);
+        }
+        if (flush)
+          sparse.flush(weights);
+        else
+          sparse.apply(weights, {.dense = all_at_once});
+        for (std::size_t i = 0; i < 2; ++i) {
+          EXPECT_NEAR(weights[i], expected[i], 1e-3);
+          EXPECT_NEAR(saved_momentum(sparse)[i], saved_momentum(dense)[i], 1e-4);
+        }
+      });
 }
 
 }  // namespace

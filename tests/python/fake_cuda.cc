@@ -205,7 +205,7 @@ int add_take(Context* context, float* x, std::uint32_t base, const std::uint32_t
   for (std::uint64_t i = 0; i < count; ++i) {
     float& place = x[idx[i] - base];
     if (before != nullptr) before[i] = place;
-    place += val == nullptr ? 0.0F : val[i];
+    if (val != nullptr) place += val[i];
     sums[i] = place;
     if (magnitude(place) >= take) place = 0;
   }

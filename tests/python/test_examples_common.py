@@ -13,7 +13,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 import bert_mlm  # noqa: E402
 import lstm_an4  # noqa: E402
 from common.classify import shift_and_mirror  # noqa: E402
-from common.edit_distance import edit_distance  # noqa: E402
 from common.exchange import ring_bytes  # noqa: E402
 from common.order import Order  # noqa: E402
 from common.recipes import parse_recipes  # noqa: E402
@@ -77,7 +76,7 @@ def test_order_gives_every_sample_its_turn(count, batch, size):
     ],
 )
 def test_edit_distance(a, b, distance):
-    assert edit_distance([ord(c) for c in a], [ord(c) for c in b]) == distance
+    assert lstm_an4.edit_distance([ord(c) for c in a], [ord(c) for c in b]) == distance
 
 
 def test_images_are_moved_and_mirrored_but_not_changed():

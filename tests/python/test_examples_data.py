@@ -16,8 +16,7 @@ torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 
-from common.data import an4, cifar, mnist, text  # noqa: E402
-from common.data.errors import DataError  # noqa: E402
+from common.data import DataError, an4, cifar, mnist, text  # noqa: E402
 
 ARCHIVES = ["folder", "zip", "tar.xz", "tar.gz"]
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "oktopk/optim/adam_rule.h"
 #include "oktopk/optim/optimiser.h"
 #include "oktopk/reduce/reducer.h"
 #include "tests/support/optimisers.h"
@@ -33,6 +34,21 @@ struct AdamW {
   AdamOptions o;
   int t = 0;
   Weights m, v;
+};
+
+// The constants of a step of AdamW, with their clock. The caller ticks it.
+struct AdamClock {
+  AdamStep step(double beta1, double beta2) {
+    return {.beta1 = beta1,
+            .beta2 = beta2,
+            .epsilon = 1e-8F,
+            .clock = clock.view(),
+            .first = first.up_to(beta1, clock.now()),
+            .second = second.up_to(beta2, clock.now())};
+  }
+
+  IntervalClock clock;
+  PowerTable first, second;
 };
 
 // A single rank that is told what arrives.

@@ -36,6 +36,8 @@ TEST(Candidates, takes_circulant_on_a_slow_network_and_dense_where_bytes_are_fre
 TEST(Candidates, takes_dense_when_everything_is_selected) {
   for (const int P : {2, 3, 8, 64})
     EXPECT_EQ(rank_candidates(problem_of(1e6, 1.0, P), {}, {}).front().method.preset, "dense") << P;
+  EXPECT_EQ(best_of({.preset = "dense"}, problem_of(1e6, 1.0, 1), {}, {}).method.codec, Codec{})
+      << "exact, if it is free";
 }
 
 TEST(Candidates, never_predicts_more_than_dense) {
@@ -86,6 +88,10 @@ TEST(Candidates, prefers_our_own_only_within_the_margin) {
   const auto lenient = rank_candidates(problem, {}, options);
   EXPECT_EQ(lenient.size(), strict.size());
   EXPECT_TRUE(lenient[0].method.preset == "circulant" || lenient[0].method.preset == "dense");
+  options.presets = {"topka"};
+  EXPECT_EQ(rank_candidates(problem, {}, options)[0].method.preset, "dense");
+  options.preference = 0;
+  EXPECT_EQ(rank_candidates(problem, {}, options)[0].method.preset, "topka");
 }
 
 TEST(Candidates, codes_finely_only_where_bytes_are_dear) {
@@ -142,6 +148,7 @@ TEST(Candidates, keeps_to_the_presets_it_is_given) {
 TEST(Candidates, refuses_a_problem_that_cannot_be) {
   EXPECT_THROW(rank_candidates({.n = 10, .k = 11, .P = 2}, {}, {}), UsageError);
   EXPECT_THROW(rank_candidates({.n = 10, .k = 1, .P = 0}, {}, {}), UsageError);
+  EXPECT_THROW(best_skips({.n = 10, .k = 1, .P = 0}, {}, {}), UsageError);
 }
 
 TEST(Candidates, says_a_method_in_words) {
@@ -197,7 +204,7 @@ TEST(BestSkips, equal_the_best_of_all_lists) {
 }
 
 TEST(BestSkips, dear_messages_ask_for_few_and_dear_bytes_for_direct_ones) {
-  for (const int P : {2, 3, 5, 8, 24, 64, 100}) {
+  for (const int P : {2, 3, 5, 8, 24, 64, 100, 1024}) {
     Problem problem = kProblem;
     problem.P = P;
     const Skips few = best_skips(problem, {}, {.overhead = 1e-3});
@@ -206,20 +213,6 @@ TEST(BestSkips, dear_messages_ask_for_few_and_dear_bytes_for_direct_ones) {
     const Skips direct = best_skips(problem, {}, {.beta = 1e-9});
     EXPECT_EQ(direct, direct_skips(P)) << to_string(direct);
   }
-}
-
-TEST(BestSkips, serve_a_thousand_ranks) {
-  Problem problem = kProblem;
-  problem.P = 1024;
-  const Skips skips = best_skips(problem, {}, {.alpha = 2e-5, .beta = 3e-10, .gamma = 3e-9, .overhead = 4e-6});
-  check_skips(skips, 1024);
-  EXPECT_GE(message_count(skips), 10);
-}
-
-TEST(BestSkips, refuse_a_world_without_ranks) {
-  Problem problem = kProblem;
-  problem.P = 0;
-  EXPECT_THROW(best_skips(problem, {}, {}), UsageError);
 }
 
 }  // namespace

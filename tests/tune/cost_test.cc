@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "oktopk/codec/frame.h"
 #include "oktopk/tune/profile.h"
 
@@ -18,33 +20,19 @@ TEST(Cost, ceil_log2_is_the_smallest_sufficient_exponent) {
   }
 }
 
-TEST(Problem, union_of_disjoint_supports_adds_up_to_n) {
-  const Problem problem{.n = 1000, .k = 100, .P = 16, .disjoint = true};
-  EXPECT_DOUBLE_EQ(problem.union_of(1), 100);
-  EXPECT_DOUBLE_EQ(problem.union_of(4), 400);
-  EXPECT_DOUBLE_EQ(problem.union_of(10), 1000);
-  EXPECT_DOUBLE_EQ(problem.union_of(16), 1000);
-}
-
-TEST(Problem, union_of_equal_supports_is_one_support) {
-  const Problem problem{.n = 1000, .k = 100, .P = 16, .union_exponent = 0};
-  EXPECT_DOUBLE_EQ(problem.union_of(16), 100);
-}
-
-TEST(Problem, union_of_overlapping_supports_follows_the_exponent) {
-  const Problem half{.n = 1e6, .k = 100, .P = 16, .union_exponent = 0.5};
-  const Problem independent{.n = 1e6, .k = 100, .P = 16};
-  EXPECT_DOUBLE_EQ(half.union_of(16), independent.union_of(4));
-  EXPECT_NEAR(half.union_of(16), 400, 1);
-}
-
-TEST(Problem, union_of_independent_supports_misses_what_nobody_chose) {
-  const Problem problem{.n = 1000, .k = 100, .P = 16};
-  EXPECT_NEAR(problem.union_of(1), 100, 1e-9);
-  EXPECT_NEAR(problem.union_of(2), 190, 1e-9);
-  EXPECT_NEAR(problem.union_of(3), 271, 1e-9);
+TEST(Problem, union_of_m_ranks_follows_the_curve_of_the_problem) {
+  const Problem independent{.n = 1000, .k = 100, .P = 16};  // misses what nobody chose
+  for (const auto& [ranks, entries] : {std::pair{0.25, 100.0}, {1.0, 100.0}, {2.0, 190.0}, {3.0, 271.0}})
+    EXPECT_NEAR(independent.union_of(ranks), entries, 1e-9);
   EXPECT_EQ((Problem{.n = 10, .k = 10}).union_of(4), 10);
   EXPECT_EQ((Problem{.n = 10, .k = 0}).union_of(4), 0);
+  const Problem disjoint{.n = 1000, .k = 100, .P = 16, .disjoint = true};
+  for (const auto& [ranks, entries] : {std::pair{1, 100.0}, {4, 400.0}, {10, 1000.0}, {16, 1000.0}})
+    EXPECT_DOUBLE_EQ(disjoint.union_of(ranks), entries);
+  EXPECT_DOUBLE_EQ((Problem{.n = 1000, .k = 100, .P = 16, .union_exponent = 0}).union_of(16), 100);
+  const Problem half{.n = 1e6, .k = 100, .P = 16, .union_exponent = 0.5};
+  EXPECT_DOUBLE_EQ(half.union_of(16), (Problem{.n = 1e6, .k = 100, .P = 16}).union_of(4));
+  EXPECT_NEAR(half.union_of(16), 400, 1);
 }
 
 TEST(Problem, exponent_of_is_the_inverse_of_union_of) {
@@ -57,11 +45,6 @@ TEST(Problem, exponent_of_is_the_inverse_of_union_of) {
   EXPECT_EQ(problem.exponent_of(10), 0);
   EXPECT_EQ(problem.exponent_of(1e6), 1);
   EXPECT_EQ((Problem{.n = 1e6, .k = 1e4, .P = 1}).exponent_of(1e4), 0);
-}
-
-TEST(Problem, union_of_less_than_one_rank_is_one_selection) {
-  const Problem problem{.n = 1000, .k = 100, .P = 16};
-  EXPECT_NEAR(problem.union_of(0.25), 100, 1e-9);
 }
 
 TEST(Problem, result_is_k_unless_said_otherwise) {
@@ -80,13 +63,9 @@ TEST(Cost, sums_by_component) {
   EXPECT_DOUBLE_EQ(sum.following, 10);
 }
 
-TEST(Cost, messages_that_follow_one_another_are_rounds) {
-  const Cost cost = sequential(4, 100, 20, 5);
-  EXPECT_EQ(cost.rounds, 4);
-  EXPECT_EQ(cost.scattered, 0);
-}
-
-TEST(Cost, messages_at_once_share_a_round) {
+TEST(Cost, messages_one_after_the_other_are_rounds_and_those_at_once_share_one) {
+  EXPECT_EQ(sequential(4, 100, 20, 5).rounds, 4);
+  EXPECT_EQ(sequential(4, 100, 20, 5).scattered, 0);
   EXPECT_EQ(concurrent(7, 100, 20).rounds, 1);
   EXPECT_EQ(concurrent(7, 100, 20).scattered, 100);
   EXPECT_EQ(concurrent(7, 100, 20, 4).rounds, 2);
@@ -117,28 +96,20 @@ TEST(Cost, seconds_weighs_each_component_with_its_own_price) {
   EXPECT_DOUBLE_EQ(seconds({.values = 1e6}, machine), 1e-5);
 }
 
-TEST(NodeCost, is_nothing_for_a_rank_alone) {
+TEST(NodeCost, sums_and_shares_by_regions_or_along_a_tree) {
   for (const Cost& cost : {node_sum_cost(1e6, 1), node_share_entries_cost(10, 1), node_share_values_cost(1e6, 1)}) {
     EXPECT_EQ(cost.bytes, 0);
     EXPECT_EQ(cost.messages, 0);
   }
-}
-
-TEST(NodeCost, sums_long_vectors_by_regions) {
-  const Cost cost = node_sum_cost(1e6, 4);
+  const Cost cost = node_sum_cost(1e6, 4);  // long vectors by regions
   EXPECT_DOUBLE_EQ(cost.bytes, 2 * 4 * 750e3);
   EXPECT_DOUBLE_EQ(cost.messages, 2 + 3);
   EXPECT_DOUBLE_EQ(cost.rounds, 2 + 1);
-}
-
-TEST(NodeCost, sums_short_vectors_and_pairs_along_a_tree) {
-  EXPECT_DOUBLE_EQ(node_sum_cost(1000, 8).bytes, 3 * 4000);
+  EXPECT_DOUBLE_EQ(node_sum_cost(1000, 8).bytes, 3 * 4000);  // short ones and pairs along a tree
   EXPECT_DOUBLE_EQ(node_sum_cost(1e6, 2).bytes, 4e6);
-}
-
-TEST(NodeCost, shares_a_sparse_result_in_two_frames) {
-  EXPECT_DOUBLE_EQ(node_share_entries_cost(100, 8).bytes,
-                   3 * (2.0 * static_cast<double>(frame_head_bytes({}, 100)) + 800));
+  EXPECT_EQ(node_sum_cost(1e6, 2).messages, 1);
+  const auto head = static_cast<double>(frame_head_bytes({}, 100));  // a sparse result in two frames
+  EXPECT_DOUBLE_EQ(node_share_entries_cost(100, 8).bytes, 3 * (2 * head + 800));
   EXPECT_DOUBLE_EQ(node_share_values_cost(1000, 8).bytes, 3 * 4000);
 }
 

@@ -46,24 +46,24 @@ TEST(Overrides, bounds_are_kept_to_the_letter) {
   EXPECT_FALSE(matches("n=10..999", p));
   EXPECT_FALSE(matches("P=5..9", p));
   EXPECT_FALSE(matches("density>0.1", Problem{.n = 0, .k = 0, .P = 1}));
-}
-
-TEST(Overrides, rule_without_conditions_always_matches) {
-  const Overrides overrides = Overrides::parse("topka");
-  EXPECT_NE(overrides.match({}), nullptr);
+  EXPECT_NE(Overrides::parse("topka").match({}), nullptr);
   EXPECT_EQ(Overrides{}.match({}), nullptr);
 }
 
 TEST(Overrides, text_reads_back_as_the_same_rules) {
-  for (const char* text : {"oktopk:n>=1M,density<0.02; dense:n<64K; "
-                           "circulant[codec=elias_fano+bf16,skips=halving,group=8]:P>=16",
-                           "circulant[skips=64,8,1]:n=1M..64M", "dense[codec=bf16]:k>1000,k<=3G", "topka",
-                           "gtopk:density=0.001,n>1e-7,n<1234567890123", "spardl:n=0..1025K", ""}) {
+  for (const char* text :
+       {"oktopk:n>=1M,density<0.02; dense:n<64K; "
+        "circulant[codec=elias_fano+bf16,skips=halving,group=8]:P>=16",
+        "circulant[skips=64,8,1]:n=1M..64M", "dense[codec=bf16]:k>1000,k<=3G", "topka",
+        "gtopk:density=0.001,n>1e-7,n<1234567890123", "spardl:n=0..1025K", "circulant[skips=radix:4]:P>=16", ""}) {
     const Overrides overrides = Overrides::parse(text);
     EXPECT_EQ(Overrides::parse(to_string(overrides)), overrides) << to_string(overrides);
   }
   EXPECT_EQ(to_string(Overrides::parse(" circulant[ codec=elias_fano ]: n >= 1048576 ,P=3..4 ;")),
             "circulant[codec=elias_fano+fp32]:n>=1M,P=3..4");
+  EXPECT_EQ(to_string(Overrides::parse("circulant[group=2, skips=radix:4]:P>=16")),
+            "circulant[skips=radix:4,group=2]:P>=16");
+  EXPECT_TRUE(Overrides::parse("  \n").empty());
 }
 
 TEST(Overrides, come_first_among_the_candidates_and_leave_the_rest_to_the_tuner) {
@@ -112,11 +112,6 @@ TEST(OverridesParser, reads_settings_and_conditions) {
   EXPECT_EQ(least[1], std::nextafter(3 * 0x1p30, 1e300));  // the stricter of two bounds
   EXPECT_NEAR(most[1], 1536, 1e-5);
   EXPECT_EQ(most[0], 1e6);
-}
-
-TEST(OverridesParser, reads_nothing_as_no_rules) {
-  EXPECT_TRUE(Overrides::parse("").empty());
-  EXPECT_TRUE(Overrides::parse("  \n").empty());
 }
 
 TEST(OverridesParser, says_where_and_what_was_expected) {
@@ -172,11 +167,6 @@ TEST(OverridesParser, says_where_and_what_was_expected) {
       EXPECT_NE(what.find(c.expected), std::string::npos) << what;
     }
   }
-}
-
-TEST(OverridesParser, reads_skips_with_a_colon) {
-  EXPECT_EQ(to_string(Overrides::parse("circulant[skips=radix:4]:P>=16")), "circulant[skips=radix:4]:P>=16");
-  EXPECT_EQ(to_string(Overrides::parse("circulant[group=2, skips=radix:4]")), "circulant[skips=radix:4,group=2]");
 }
 
 TEST(OverridesParser, reads_files) {

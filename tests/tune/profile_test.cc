@@ -24,42 +24,33 @@ TEST(Profile, prices_a_coding_beyond_plain_coordinates) {
   EXPECT_EQ(coded.beta, profile.machine.beta);
 }
 
+// States without hosts or an external dense are as they were before there were any.
 TEST(Profile, comes_back_from_a_state_as_it_was) {
   Profile profile;
+  const std::size_t size = saved(profile).size();
   profile.name = "a test";
   profile.machine.contention = 1.5;
   profile.value_seconds[2] = 7e-9;
-  for (const bool hosts : {false, true}) {
-    if (hosts) {
-      profile.inside = Machine{.alpha = 1e-6, .beta = 1e-11};
-      profile.ranks_per_host = 8;
-    }
-    const Bytes state = saved(profile);
+  Profile hosts = profile;
+  hosts.inside = Machine{.alpha = 1e-6, .beta = 1e-11};
+  hosts.ranks_per_host = 8;
+  Profile external = hosts;
+  external.external_dense = {.latency = 1e-4, .per_byte = 3e-10};
+  for (const Profile& before : {profile, hosts, external}) {
+    const Bytes state = saved(before);
+    const std::size_t more = before.external_dense ? 2 * sizeof(double) : 0;
+    EXPECT_EQ(state.size() - before.name.size(), size - Profile{}.name.size() + more);
     StateReader reader(state);
     const Profile back = take_profile(reader);
     reader.finish();
     EXPECT_EQ(back.name, "a test");
-    EXPECT_EQ(back.inside.has_value(), hosts);
+    EXPECT_EQ(back.ranks_per_host, before.ranks_per_host);
+    EXPECT_EQ(back.inside.has_value(), before.inside.has_value());
+    EXPECT_EQ(back.external_dense.has_value(), before.external_dense.has_value());
+    EXPECT_EQ(back.external_dense.value_or(ExternalPrice{}).per_byte, before.external_dense ? 3e-10 : 0);
     EXPECT_EQ(back.value_seconds, profile.value_seconds);
     EXPECT_EQ(saved(back), state);
   }
-}
-
-TEST(Profile, price_of_an_external_dense_comes_back_and_states_without_one_are_as_ever) {
-  Profile profile;
-  const std::size_t before = saved(profile).size();
-  profile.ranks_per_host = 8;
-  EXPECT_EQ(saved(profile).size(), before);
-  profile.external_dense = {.latency = 1e-4, .per_byte = 3e-10};
-  const Bytes state = saved(profile);
-  EXPECT_EQ(state.size(), before + 2 * sizeof(double));
-  StateReader reader(state);
-  const Profile back = take_profile(reader);
-  reader.finish();
-  ASSERT_TRUE(back.external_dense.has_value());
-  EXPECT_EQ(back.external_dense->latency, 1e-4);
-  EXPECT_EQ(back.external_dense->per_byte, 3e-10);
-  EXPECT_EQ(back.ranks_per_host, 8);
 }
 
 TEST(Profile, cut_short_is_refused) {

@@ -10,3 +10,7 @@
 
 load(path) reads; load(None) is the stand-in, and its name says so.
 """
+
+
+class DataError(Exception):
+    """A data file is missing or damaged. Names the file and the fault; shown to the user as it is."""

@@ -19,7 +19,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from common.data.archive import candidates, read_members
-from common.data.errors import DataError
+from common.data import DataError
 
 COEFFICIENTS = 13
 ALPHABET = "_ 'ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # the first is CTC's blank

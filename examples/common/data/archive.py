@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from common.data.errors import DataError
+from common.data import DataError
 
 
 def read_members(path: Path, wanted: Callable[[str], bool]) -> dict[str, bytes]:

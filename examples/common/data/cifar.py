@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from common.data.archive import candidates, read_members
-from common.data.errors import DataError
+from common.data import DataError
 from common.data.images import ImageData, Images, stand_in
 
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from common.data.errors import DataError
+from common.data import DataError
 from common.data.images import ImageData, Images, stand_in
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from common.data.errors import DataError
+from common.data import DataError
 
 MASK = 0
 FIRST_WORD = 1 + 256

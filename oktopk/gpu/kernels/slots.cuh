@@ -76,7 +76,7 @@ namespace oktopk::cuda {
 
 __device__ inline float value_in(std::uint32_t entry) { return __uint_as_float(slots::value_bits_of(entry)); }
 
-// slots_passes.cu: the passes over n; slots_own.cu: that over the owner's places.
+// slots_passes.cu: the passes over n and over the owner's places.
 struct SendPass {
   const OktopkCudaPass& pass;
   bool adds_only;
