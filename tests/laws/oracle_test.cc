@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The oracle on cases small enough to compute by hand.
-#include "oktopk/laws/oracle.h"
+#include "oktopk/laws/truth.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "oktopk/allreduce/parts/changed_entries.h"
+#include "oktopk/allreduce/parts/undo_list.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 #include "oktopk/base/error.h"
 #include "tests/codec/index_payload.h"
 
-namespace oktopk::testing::index_plain_test {
+namespace oktopk::testing::indices_test {
 namespace {
 
 TEST(IndexCoo32, encode_writes_offsets_into_the_range) {
@@ -87,4 +87,4 @@ TEST(IndexU16Blocks, decode_repeated_offset_throws) {
 TEST(IndexU16Blocks, encode_at_one_percent_takes_16_bits) { EXPECT_LE(bits_at_one_percent(index_u16_blocks()), 16.06); }
 
 }  // namespace
-}  // namespace oktopk::testing::index_plain_test
+}  // namespace oktopk::testing::indices_test
