@@ -16,6 +16,7 @@ std::vector<Sizes> sizes_of(std::initializer_list<std::uint64_t> entries) {
 }
 
 TEST(Balance, is_due_only_beyond_the_trigger) {
+  EXPECT_FALSE(Balance::is_due(sizes_of({0, 0, 0}), 1));
   EXPECT_FALSE(Balance::is_due(sizes_of({10, 10, 10, 10}), 1));
   EXPECT_TRUE(Balance::is_due(sizes_of({11, 10, 10, 9}), 1));
   EXPECT_FALSE(Balance::is_due(sizes_of({40, 0, 0, 0}), 4));
@@ -23,8 +24,6 @@ TEST(Balance, is_due_only_beyond_the_trigger) {
   EXPECT_FALSE(Balance::is_due(sizes_of({400, 100, 0, 0, 0}), 4));
   EXPECT_TRUE(Balance::is_due(sizes_of({401, 99, 0, 0, 0}), 4));
 }
-
-TEST(Balance, is_due_never_when_there_is_nothing) { EXPECT_FALSE(Balance::is_due(sizes_of({0, 0, 0}), 1)); }
 
 // Runs the balance for pieces of the given sizes of one sorted vector; checks the re-slicing.
 // Returns the messages that were sent.
@@ -65,6 +64,10 @@ TEST(Balance, run_of_uneven_pieces_slices_the_concatenation_evenly) {
   balance(sizes_of({0, 0, 1, 0}));
   balance(sizes_of({1, 2, 3, 4, 5, 6, 7}));
   balance(sizes_of({17}));
+  balance(sizes_of({0, 10, 0, 0, 10, 0}));
+  balance(sizes_of({30, 0, 0, 3}), {IndexCoding::elias_fano, ValueCoding::log4});  // values still travel exactly
+  EXPECT_EQ(balance(sizes_of({0, 0, 0})), 0u);
+  EXPECT_EQ(balance(sizes_of({10, 10, 10})), 0u);
   Random random(3);
   for (int trial = 0; trial < 20; ++trial) {
     std::vector<Sizes> sizes(1 + random.below(8));
@@ -79,17 +82,6 @@ TEST(Balance, run_with_all_on_one_rank_hands_a_piece_to_every_other) {
     sizes[holder].entries = 100;
     EXPECT_EQ(balance(sizes), 7u);
   }
-}
-
-TEST(Balance, run_with_empty_ranks_and_nothing_at_all_works) {
-  EXPECT_EQ(balance(sizes_of({0, 0, 0})), 0u);
-  balance(sizes_of({0, 10, 0, 0, 10, 0}));
-}
-
-TEST(Balance, run_of_even_pieces_sends_nothing) { EXPECT_EQ(balance(sizes_of({10, 10, 10})), 0u); }
-
-TEST(Balance, run_with_a_lossy_codec_still_moves_exact_values) {
-  balance(sizes_of({30, 0, 0, 3}), {IndexCoding::elias_fano, ValueCoding::log4});
 }
 
 TEST(Balance, run_with_a_rank_that_brings_other_entries_is_a_comm_error) {

@@ -30,18 +30,23 @@ std::string refusal(std::span<const std::byte> bytes, std::uint32_t tag, Range r
   return "accepted";
 }
 
-TEST(Frames, expect_frame_that_is_due_opens_it) {
-  const Frame frame = expect_frame(make_frame(), {{}, kRange, kTag}, 5);
-  EXPECT_EQ(frame.count, 2u);
-}
-
-TEST(Frames, expect_frame_of_another_step_or_range_names_peer_and_what_was_due) {
-  const std::string step = refusal(make_frame(), 78, kRange);
-  for (const char* part : {"from rank 5", "another step or with other options, or a damaged one", "tag 78"})
-    EXPECT_NE(step.find(part), std::string::npos) << step;
-  const std::string range = refusal(make_frame(), kTag, {100, 201});
-  for (const char* part : {"from rank 5", "another step or with other options", "[100, 201)"})
-    EXPECT_NE(range.find(part), std::string::npos) << range;
+TEST(Frames, expect_frame_opens_what_is_due_and_refuses_all_else_with_its_peer) {
+  Bytes bytes = make_frame();
+  EXPECT_EQ(expect_frame(bytes, {{}, kRange, kTag}, 5).count, 2u);
+  const std::string step = refusal(bytes, 78, kRange);
+  const std::string range = refusal(bytes, kTag, {100, 201});
+  for (const std::string& text : {step, range})
+    for (const char* part : {"from rank 5", "another step or with other options, or a damaged one"})
+      EXPECT_NE(text.find(part), std::string::npos) << text;
+  EXPECT_NE(step.find("tag 78"), std::string::npos) << step;
+  EXPECT_NE(range.find("[100, 201)"), std::string::npos) << range;
+  for (const std::size_t size : {std::size_t{0}, std::size_t{4}, std::size_t{10}, bytes.size() - 1})
+    EXPECT_NE(refusal(std::span(bytes).first(size), kTag, kRange).find("rank 5"), std::string::npos);
+  for (std::byte& byte : bytes) {
+    byte ^= std::byte{0x10};
+    EXPECT_NE(refusal(bytes, kTag, kRange).find("rank 5"), std::string::npos);
+    byte ^= std::byte{0x10};
+  }
 }
 
 TEST(Frames, expect_frame_behind_another_head_is_refused) {
@@ -57,17 +62,6 @@ TEST(Frames, expect_frame_behind_another_head_is_refused) {
   }
   EXPECT_NE(tag_behind(std::span(head).first(5), kTag), tag_behind(head, kTag));
   EXPECT_NE(tag_behind(head, kTag), tag_behind(head, kTag + 1));
-}
-
-TEST(Frames, expect_frame_damaged_or_short_names_the_peer) {
-  Bytes bytes = make_frame();
-  for (const std::size_t size : {std::size_t{0}, std::size_t{4}, std::size_t{10}, bytes.size() - 1})
-    EXPECT_NE(refusal(std::span(bytes).first(size), kTag, kRange).find("rank 5"), std::string::npos);
-  for (std::byte& byte : bytes) {
-    byte ^= std::byte{0x10};
-    EXPECT_NE(refusal(bytes, kTag, kRange).find("rank 5"), std::string::npos);
-    byte ^= std::byte{0x10};
-  }
 }
 
 TEST(Frames, error_sink_is_for_lossy_codecs_only) {
