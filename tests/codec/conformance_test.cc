@@ -33,7 +33,7 @@ void expect_same_bits(CooView got, CooView want) {
 }
 
 // The indices that arrive are those that were sent. Lossless values are, too; of others the sender knows the exact
-// error. What was in the outputs before stays there.
+// error. Entries that were in the outputs before stay there.
 TEST_P(CodecConformance, recode_any_sample_returns_every_index_and_the_exact_error) {
   const bool is_all = codec().index == IndexCoding::all;
   for (const Sample& sample : samples_for(codec())) {

@@ -120,6 +120,7 @@ TEST(Indices, decode_of_bytes_that_no_encoder_writes_throws) {
       {"bit_packed: padding set", index_bit_packed(), {0, 900}, 1, {3, 0x0F}},
       {"elias_fano: three ones", index_elias_fano(), kHundred, 4, {0xA3, 0x3A, 0x03, 0x02}},
       {"elias_fano: five ones", index_elias_fano(), kHundred, 4, {0xA3, 0x3A, 0x33, 0x02}},
+      {"elias_fano: five ones in order", index_elias_fano(), kHundred, 4, {0xA3, 0x3A, 0x13, 0x03}},
       {"elias_fano: equal", index_elias_fano(), kHundred, 4, {0x33, 0x3A, 0x13, 0x02}},
       {"elias_fano: falling low bits", index_elias_fano(), kHundred, 4, {0x3A, 0x3A, 0x13, 0x02}},
       {"elias_fano: behind the range", index_elias_fano(), kHundred, 4, {0xA3, 0x4A, 0x13, 0x02}},
