@@ -31,6 +31,7 @@ TESTED_ELSEWHERE = {
     "oktopk/reduce/node_reducer_tentative.cc": (
         "tests/reduce/synchroniser_conformance_test.cc", "one suite for all synchronisers"),
     "oktopk/comm/mpi/*.cc": ("tests/mpi", "needs real processes"),
+    "oktopk/allreduce/spardl.cc": ("tests/allreduce/presets_test.cc", "its cost; the laws hold all else"),
     "oktopk/laws/*laws.cc": ("tests/allreduce/laws_test.cc", "the laws"),
     "oktopk/laws/subject.cc": ("tests/allreduce/laws_test.cc", "what the laws are tried on"),
     "oktopk/laws/witness.cc": ("tests/allreduce/laws_test.cc", "records the steps of a trial"),

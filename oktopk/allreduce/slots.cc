@@ -15,7 +15,6 @@
 #include <cmath>
 
 #include "oktopk/allreduce/allreduce.h"
-#include "oktopk/allreduce/parts/changed_entries.h"
 #include "oktopk/allreduce/parts/slot_messages.h"
 #include "oktopk/allreduce/parts/undo_list.h"
 #include "oktopk/base/error.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of codings, their names, and the sizes of payloads and frames. A new coding is an enumerator in codec.h, a
-// file with its class, a factory in coding.h and a row here.
+// class in indices.cc or values.cc, a factory in coding.h and a row here.
 #include "oktopk/codec/codec.h"
 
 #include <algorithm>

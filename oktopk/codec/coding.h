@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interfaces of the codings, which frame.cc calls once per frame. A coding sees its own bytes only: frame.cc finds
-// where they start and end. Codings have no state. Each is a local class in a file index_*.cc or value_*.cc, with a
+// where they start and end. Codings have no state. Each is a local class in indices.cc or values.cc, with a
 // factory below and a row in the table of codec.cc.
 #pragma once
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Law 4: counted messages and bytes against predict() of n, k, P and the options alone. Only one flag of the run enters
-// the bound: whether a step says that it refreshed something. step_laws.cc judges a few steps, each by its flag.
-// volume_laws.cc judges streams with error feedback: no step takes more bytes than one that refreshes, and the mean
+// the bound: whether a step says that it refreshed something. check_steps() judges a few steps, each by its flag.
+// check_volume() judges streams with error feedback: no step takes more bytes than one that refreshes, and the mean
 // step takes no more than one that does not, so refreshes must be rare.
 #pragma once
 
@@ -9,10 +9,10 @@
 #include <string>
 
 #include "oktopk/comm/decorators.h"
-#include "oktopk/tune/cost.h"
 #include "oktopk/laws/inputs.h"
 #include "oktopk/laws/laws.h"
 #include "oktopk/laws/subject.h"
+#include "oktopk/tune/cost.h"
 
 namespace oktopk {
 

@@ -22,9 +22,9 @@
 #include <vector>
 
 #include "oktopk/comm/communicator.h"
-#include "oktopk/reduce/reducer.h"
-#include "oktopk/laws/inputs.h"
 #include "oktopk/laws/gradient_stream.h"
+#include "oktopk/laws/inputs.h"
+#include "oktopk/reduce/reducer.h"
 
 namespace oktopk {
 

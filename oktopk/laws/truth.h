@@ -1,15 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// Law 2 for one stream of steps: compares each update with the oracle. The comparison is exact when `tolerance` is 0
-// (dyadic inputs). Otherwise sums may differ by `tolerance`, relative to the sum of magnitudes, and so may the choice
-// between two nearly equal magnitudes.
+// Law 2. The oracle: the right update of a step, computed from the selections of all ranks in one place, with std::map
+// and none of the library's code. Truth compares each update of a stream of steps with it. The comparison is exact when
+// `tolerance` is 0 (dyadic inputs). Otherwise sums may differ by `tolerance`, relative to the sum of magnitudes, and so
+// may the choice between two nearly equal magnitudes.
 #pragma once
 
+#include <cstdint>
+#include <map>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "oktopk/allreduce/allreduce.h"
-#include "oktopk/laws/oracle.h"
+#include "oktopk/sparse/coo.h"
 
 namespace oktopk {
+
+using Entries = std::map<Index, double>;  // non-zero values by index
+
+// Rounds to float after each addition, as the ranks do.
+void oracle_add(Entries& a, const Entries& b);
+Entries oracle_sum(std::span<const Entries> ranks);
+
+// The k largest magnitudes (ties: smaller index).
+Entries oracle_top(const Entries& x, std::size_t k);
+// The entries with magnitude >= threshold.
+Entries oracle_at_least(const Entries& x, double threshold);
+// The k-th largest magnitude, or the smallest when there are fewer than k; 0 if none.
+double oracle_kth(const Entries& x, std::size_t k);
+
+// gTopk: merge along a binomial tree, keeping k at each node.
+Entries oracle_gtopk(std::span<const Entries> selections, std::size_t k);
+// SparDL: bags of 2^m blocks, pruned to ceil(k/P) before each send and at the end.
+Entries oracle_spardl(std::span<const Entries> selections, Index n, std::size_t k);
 
 // The inputs and the result of a step, of all ranks together.
 struct StepRecord {

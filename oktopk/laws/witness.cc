@@ -41,27 +41,28 @@ Dense add_up(std::span<const Dense> terms) {
   return sum;
 }
 
-std::vector<Entries> gather_entries(Communicator& comm, CooView mine, int root) {
+std::vector<Bytes> gather_bytes(Communicator& comm, std::span<const std::byte> mine, int root) {
   Workspace work;
   const auto most = allreduce_small<std::uint64_t>(comm, mine.size(), Reduction::max, work);
-  const std::vector<std::size_t> capacities(static_cast<std::size_t>(comm.size()), 8 * most);
-  Bytes bytes;
-  const auto append = [&bytes](auto part) {
-    const auto raw = std::as_bytes(part);
-    bytes.insert(bytes.end(), raw.begin(), raw.end());
-  };
-  append(mine.idx);
-  append(mine.val);
   Gathered all;
-  allgatherv(comm, bytes, capacities, all);
-  std::vector<Entries> by_rank;
+  allgatherv(comm, mine, std::vector<std::size_t>(static_cast<std::size_t>(comm.size()), most), all);
+  std::vector<Bytes> by_rank;
   if (root >= 0 && root != comm.rank()) return by_rank;
-  for (int r = 0; r < comm.size(); ++r) {
-    const std::size_t count = all.of(r).size() / 8;
+  for (int r = 0; r < comm.size(); ++r) by_rank.emplace_back(all.of(r).begin(), all.of(r).end());
+  return by_rank;
+}
+
+std::vector<Entries> gather_entries(Communicator& comm, CooView mine, int root) {
+  Bytes bytes;
+  for (const auto part : {std::as_bytes(mine.idx), std::as_bytes(mine.val)})
+    bytes.insert(bytes.end(), part.begin(), part.end());
+  std::vector<Entries> by_rank;
+  for (const Bytes& theirs : gather_bytes(comm, bytes, root)) {
+    const std::span<const std::byte> from = theirs;
     SparseVector v;
-    v.resize(count);
-    std::ranges::copy(all.of(r).first(4 * count), std::as_writable_bytes(std::span(v.idx)).begin());
-    std::ranges::copy(all.of(r).last(4 * count), std::as_writable_bytes(std::span(v.val)).begin());
+    v.resize(from.size() / 8);
+    std::ranges::copy(from.first(4 * v.size()), std::as_writable_bytes(std::span(v.idx)).begin());
+    std::ranges::copy(from.last(4 * v.size()), std::as_writable_bytes(std::span(v.val)).begin());
     by_rank.push_back(entries_of(v));
   }
   return by_rank;

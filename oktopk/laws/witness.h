@@ -38,7 +38,9 @@ Witness witness_step(Communicator& report, CountingCommunicator& counting, Synch
 // The vectors of all ranks, of equal length, in rank order, on rank `root`, or on every rank when root < 0.
 std::vector<Dense> gather_dense(Communicator& comm, const Dense& mine, int root = -1);
 
-// Every rank's entries, on rank `root`, or on every rank when root < 0.
+// Every rank's bytes, which may differ in number, and every rank's entries, on rank `root`, or on every rank when root
+// < 0.
+std::vector<Bytes> gather_bytes(Communicator& comm, std::span<const std::byte> mine, int root = -1);
 std::vector<Entries> gather_entries(Communicator& comm, CooView mine, int root = -1);
 
 // A number from each rank.

@@ -20,7 +20,7 @@ void expect_contains(const std::string& text, const std::string& part) {
 }
 
 // The error text of one bad call on rank 0 of two; checks that nothing was sent and that a good call works afterwards.
-std::string refusal(const Contribution& bad, Index n, std::size_t k, const std::string& preset = "topka") {
+std::string refusal(const Contribution& bad, Index n, std::size_t k, const std::string& preset) {
   std::string message;
   run_world("threads", 2, [&](Communicator& comm) {
     CountingCommunicator counting(comm);
@@ -37,49 +37,42 @@ std::string refusal(const Contribution& bad, Index n, std::size_t k, const std::
   return message;
 }
 
-TEST(Allreduce, run_refuses_k_outside_1_to_n) {
-  const SparseVector v = make_sparse({{3, 1}});
-  expect_contains(refusal({v}, 20, 0), "k = 0");
-  expect_contains(refusal({v}, 20, 21), "k = 21");
-  expect_contains(refusal({v}, 20, 21), "n = 20");
-  expect_contains(refusal({}, 0, 1), "n = 0");
-}
-
-TEST(Allreduce, run_refuses_a_selection_that_is_not_canonical) {
-  expect_contains(refusal({make_sparse({{5, 1}, {3, 1}})}, 20, 2), "increasing");
-  expect_contains(refusal({make_sparse({{5, 1}, {5, 1}})}, 20, 2), "increasing");
-}
-
-TEST(Allreduce, run_refuses_an_index_beyond_n) {
-  const std::string message = refusal({make_sparse({{5, 1}, {20, 1}})}, 20, 2);
-  expect_contains(message, "index 20");
-  expect_contains(message, "n = 20");
-}
-
-TEST(Allreduce, run_refuses_more_than_2k_entries) {
-  const std::string message = refusal({make_sparse({{1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}})}, 20, 2);
-  expect_contains(message, "5 entries");
-  expect_contains(message, "k = 2 allows at most 4");
-}
-
-TEST(Allreduce, run_refuses_values_that_are_not_finite) {
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
-    expect_contains(refusal({make_sparse({{1, 1}, {2, bad}})}, 20, 2), "index 2 ");
-}
-
-TEST(Allreduce, run_names_the_gradient_or_the_accumulator_that_is_not_finite) {
-  const SparseVector selection = make_sparse({{1, 1}, {2, std::numeric_limits<float>::infinity()}});
-  std::vector<float> gradient(20, 1.0F);
-  expect_contains(refusal({.selection = selection, .gradient = gradient}, 20, 2), "overflowed at index 2");
-  gradient[2] = std::numeric_limits<float>::infinity();
-  expect_contains(refusal({.selection = selection, .gradient = gradient}, 20, 2), "gradient[2] = inf");
-}
-
-TEST(Allreduce, run_refuses_a_dense_vector_of_another_length_or_not_finite) {
-  std::vector<float> values(19, 1.0F);
-  expect_contains(refusal({{}, values}, 20, 1, "dense"), "19");
-  values.push_back(std::numeric_limits<float>::quiet_NaN());
-  expect_contains(refusal({{}, values}, 20, 1, "dense"), "index 19 ");
+TEST(Allreduce, run_refuses_bad_input_before_anything_is_sent) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const SparseVector one = make_sparse({{3, 1}});
+  const SparseVector infinite = make_sparse({{1, 1}, {2, kInf}});
+  const std::vector<float> sound(20, 1.0F);
+  std::vector<float> broken = sound, dense = sound;
+  broken[2] = kInf;
+  dense[19] = kNan;
+  const struct {
+    SparseVector selection;
+    Index n;
+    std::size_t k;
+    std::vector<std::string> words;
+    std::vector<float> gradient = {};
+    std::vector<float> dense = {};  // for preset dense
+  } rows[] = {
+      {one, 20, 0, {"k = 0"}},
+      {one, 20, 21, {"k = 21", "n = 20"}},
+      {{}, 0, 1, {"n = 0"}},
+      {make_sparse({{5, 1}, {3, 1}}), 20, 2, {"increasing"}},
+      {make_sparse({{5, 1}, {5, 1}}), 20, 2, {"increasing"}},
+      {make_sparse({{5, 1}, {20, 1}}), 20, 2, {"index 20", "n = 20"}},
+      {make_sparse({{1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}}), 20, 2, {"5 entries", "k = 2 allows at most 4"}},
+      {make_sparse({{1, 1}, {2, kNan}}), 20, 2, {"index 2 "}},
+      {infinite, 20, 2, {"index 2 "}},
+      {infinite, 20, 2, {"overflowed at index 2"}, sound},
+      {infinite, 20, 2, {"gradient[2] = inf"}, broken},
+      {{}, 20, 1, {"19"}, {}, std::vector<float>(19, 1.0F)},
+      {{}, 20, 1, {"index 19 "}, {}, dense},
+  };
+  for (const auto& row : rows) {
+    const Contribution mine{.selection = row.selection, .dense = row.dense, .gradient = row.gradient};
+    const std::string message = refusal(mine, row.n, row.k, row.dense.empty() ? "topka" : "dense");
+    for (const std::string& word : row.words) expect_contains(message, word);
+  }
 }
 
 TEST(Allreduce, run_of_nothing_gives_nothing) {

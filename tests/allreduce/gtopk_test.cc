@@ -46,15 +46,5 @@ TEST(Gtopk, run_with_more_than_k_selected_prunes_before_it_sends) {
   EXPECT_EQ(list_of(run[1][0].outcome.dropped), (EntryList{{5, 1}}));
 }
 
-TEST(Gtopk, run_with_indices_beyond_24_bits_and_P_times_n_beyond_31_is_exact) {
-  constexpr Index n = 600000000;
-  const History run =
-      run_selections(5, "gtopk", {}, n, 50, 2, [](int rank, int step) { return both_ends(n, rank, step, 50); });
-  for (std::size_t step = 0; step < 2; ++step)
-    for (const auto& rank : run)
-      EXPECT_EQ(entries_of(rank[step].outcome.update), oracle_gtopk(selections_of(run, step), 50));
-  EXPECT_GT(run[0][0].outcome.update.idx.back(), n - 100);
-}
-
 }  // namespace
 }  // namespace oktopk::gtopk_test

@@ -34,7 +34,16 @@ Values settled(ResidualKind kind) {
   return values_of(residual);
 }
 
-TEST(ResidualRule, none_keeps_nothing) { EXPECT_EQ(settled(ResidualKind::none), (Values{0, 0, 0, 0, 0, 0})); }
+TEST(ResidualRule, settle_keeps_what_each_rule_says) {
+  EXPECT_EQ(settled(ResidualKind::none), (Values{0, 0, 0, 0, 0, 0}));
+  // cleared: what was applied; its rounding error
+  EXPECT_EQ(settled(ResidualKind::sender_keeps), (Values{1, 2, 4, 0.5F, 16, 32}));
+  // cleared: what was sent; rounding errors, or what an owner gives back
+  EXPECT_EQ(settled(ResidualKind::all_sent_cleared), (Values{1, 0.25F, 4, 0.5F, 16, 0}));
+  EXPECT_EQ(settled(ResidualKind::owner_memory), (Values{1, 0.25F, 4, 0.5F, 16, 0}));
+  // the same, and what this rank pruned
+  EXPECT_EQ(settled(ResidualKind::holder_keeps), (Values{1, 0.25F, 4, 0.5F, 16, 64}));
+}
 
 TEST(ResidualRule, none_keeps_rounding_errors_of_a_dense_exchange) {
   const auto device = make_cpu_device();
@@ -46,22 +55,6 @@ TEST(ResidualRule, none_keeps_rounding_errors_of_a_dense_exchange) {
   outcome.dense_returned = {0, 0.25F, -0.5F};
   residual_rule(ResidualKind::none).settle(residual, {}, outcome);
   EXPECT_EQ(values_of(residual), (Values{0, 0.25F, -0.5F}));
-}
-
-TEST(ResidualRule, sender_keeps_clears_what_was_applied_and_takes_its_rounding_error) {
-  EXPECT_EQ(settled(ResidualKind::sender_keeps), (Values{1, 2, 4, 0.5F, 16, 32}));
-}
-
-TEST(ResidualRule, all_sent_cleared_keeps_rounding_errors_of_what_was_sent) {
-  EXPECT_EQ(settled(ResidualKind::all_sent_cleared), (Values{1, 0.25F, 4, 0.5F, 16, 0}));
-}
-
-TEST(ResidualRule, holder_keeps_takes_what_it_pruned) {
-  EXPECT_EQ(settled(ResidualKind::holder_keeps), (Values{1, 0.25F, 4, 0.5F, 16, 64}));
-}
-
-TEST(ResidualRule, owner_memory_takes_what_comes_back) {
-  EXPECT_EQ(settled(ResidualKind::owner_memory), (Values{1, 0.25F, 4, 0.5F, 16, 0}));
 }
 
 TEST(ResidualRule, holder_keeps_a_sum_for_an_index_it_did_not_send) {

@@ -45,35 +45,6 @@ TEST(SparseAllreduce, result_equals_the_oracle_s_on_every_rank) {
   }
 }
 
-TEST(SparseAllreduce, shared_says_which_of_its_entries_were_applied) {
-  for (const std::string preset : {"oktopk", "circulant"}) {
-    const auto all = run_all(3, preset, {});
-    for (int r = 0; r < 3; ++r) {
-      const Outcome& out = all[static_cast<std::size_t>(r)];
-      Entries expected;
-      const Entries update = entries_of(out.update);
-      for (const auto& [i, v] : entries_of(selection_of(r)))
-        if (update.contains(i)) expected[i] = v;
-      EXPECT_EQ(entries_of(out.shared), expected) << preset << ", rank " << r;
-      EXPECT_TRUE(out.returned.empty());
-    }
-  }
-}
-
-TEST(SparseAllreduce, rounding_errors_of_a_lossy_codec_are_returned) {
-  const auto all = run_all(3, "topka", with_codec("coo32+log8"));
-  Entries total;  // update + what came back: all that was brought
-  oracle_add(total, entries_of(all[0].update));
-  std::vector<Entries> selections;
-  for (int r = 0; r < 3; ++r) {
-    oracle_add(total, entries_of(all[static_cast<std::size_t>(r)].returned));
-    selections.push_back(entries_of(selection_of(r)));
-    EXPECT_FALSE(all[static_cast<std::size_t>(r)].returned.empty());
-  }
-  const Entries brought = oracle_sum(selections);
-  for (const auto& [i, v] : brought) EXPECT_NEAR(total[i], v, 1e-6) << i;
-}
-
 TEST(SparseAllreduce, calls_in_a_row_are_independent) {
   run_world("threads", 3, [](Communicator& comm) {
     const SparseVector mine = selection_of(comm.rank());
@@ -107,24 +78,6 @@ TEST(SparseAllreduce, what_it_cannot_do_is_refused_by_name) {
   expect_refusal("owner memory", [&](Communicator& c) { sparse_allreduce(c, {}, n, k, "circulant", owner); });
   expect_refusal("preset dense", [](Communicator& c) { sparse_allreduce(c, {}, n, k, "dense"); });
   expect_refusal("'best'", [](Communicator& c) { sparse_allreduce(c, {}, n, k, "best"); });
-}
-
-TEST(SparseAllreduce, k_outside_1_to_n_and_bad_selections_are_refused) {
-  expect_refusal("k = 0", [](Communicator& c) { sparse_allreduce(c, {}, n, 0); });
-  expect_refusal("k = 401", [](Communicator& c) { sparse_allreduce(c, {}, n, n + 1); });
-  expect_refusal("k = 19 allows at most 38", [](Communicator& c) {
-    Random random(1);
-    sparse_allreduce(c, random_sparse(random, 39, 0, n), n, 19);
-  });
-  expect_refusal("strictly increasing", [](Communicator& c) {
-    sparse_allreduce(c, make_sparse({{5, 1.0F}, {4, 1.0F}}), n, k);
-  });
-  expect_refusal("index 400", [](Communicator& c) { sparse_allreduce(c, make_sparse({{400, 1.0F}}), n, k); });
-}
-
-TEST(SparseAllreduce, different_k_on_the_ranks_is_an_error_on_all) {
-  expect_refusal("k = ",
-                 [](Communicator& c) { sparse_allreduce(c, selection_of(c.rank()), n, c.rank() == 1 ? k + 1 : k); });
 }
 
 }  // namespace

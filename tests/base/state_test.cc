@@ -144,41 +144,25 @@ TEST(State, read_with_any_bit_flipped_is_refused) {
   expect_refusal(damaged, "checksum");
 }
 
-TEST(State, read_of_something_else_says_so) {
-  Bytes other = small_state();
+TEST(State, read_of_another_file_version_or_length_says_which) {
+  Bytes other = small_state(), newer = other, longer = other;
   overwrite(other, 0, std::uint64_t{0x1234});
-  expect_refusal(other, "not a saved state");
-}
-
-TEST(State, read_of_another_version_names_both) {
-  Bytes newer = small_state();
   overwrite(newer, kVersionAt, std::uint32_t{4});
-  expect_refusal(newer, "format 3");
-  expect_refusal(newer, "format 3");
-}
-
-TEST(State, read_with_bytes_behind_the_end_is_refused) {
-  Bytes longer = small_state();
   longer.push_back(std::byte{0});
+  expect_refusal(other, "not a saved state");
+  expect_refusal(newer, "format 4");
+  expect_refusal(newer, "format 3");
   expect_refusal(longer, "were saved");
 }
 
-TEST(State, finish_with_something_left_is_refused) {
+TEST(State, finish_too_early_and_take_beyond_the_end_are_refused) {
   const Bytes sealed = small_state();
   StateReader reader(sealed);
   reader.take<std::uint32_t>();
-  const std::string message = message_of([&] { reader.finish(); });
-  EXPECT_NE(message.find("left over"), std::string::npos) << message;
-}
-
-TEST(State, take_beyond_the_end_is_refused) {
-  const Bytes sealed = small_state();
-  StateReader reader(sealed);
-  reader.take<std::uint32_t>();
+  EXPECT_NE(message_of([&] { reader.finish(); }).find("left over"), std::string::npos);
   reader.take_text();
   reader.take_all<float>();
-  const std::string message = message_of([&] { reader.take<double>(); });
-  EXPECT_NE(message.find("8 more bytes"), std::string::npos) << message;
+  EXPECT_NE(message_of([&] { reader.take<double>(); }).find("8 more bytes"), std::string::npos);
 }
 
 // The lengths would overflow size_t, or all memory, if anyone believed them.

@@ -13,6 +13,8 @@ namespace {
 TEST(Codec, parse_name_of_every_codec_returns_it) {
   EXPECT_EQ(every_codec().size(), 24u);
   for (const Codec codec : every_codec()) EXPECT_EQ(parse_codec(to_string(codec)), codec);
+  for (const auto table : {index_codings(), value_codings()})
+    for (const CodingInfo& info : table) EXPECT_FALSE(info.name.empty() || info.summary.empty());
 }
 
 TEST(Codec, parse_half_fills_in_the_other) {
@@ -39,15 +41,6 @@ TEST(Codec, find_coding_takes_names_of_its_kind_only) {
   EXPECT_EQ(find_value_coding("log4"), ValueCoding::log4);
   EXPECT_THROW(find_index_coding("log4"), UsageError);
   EXPECT_THROW(find_value_coding("bitmap"), UsageError);
-}
-
-TEST(Codec, tables_describe_every_coding) {
-  for (const auto table : {index_codings(), value_codings()}) {
-    for (const CodingInfo& info : table) {
-      EXPECT_FALSE(info.name.empty());
-      EXPECT_FALSE(info.summary.empty());
-    }
-  }
 }
 
 TEST(Codec, unknown_coding_throws) {
@@ -154,6 +147,41 @@ TEST(MaxBytes, largest_range_does_not_overflow) {
     EXPECT_GE(most, top / 2) << to_string(codec);
     EXPECT_LE(most, 9 * top) << to_string(codec);
   }
+}
+
+constexpr Codec kPlain{};
+constexpr Codec kPacked{IndexCoding::bit_packed, ValueCoding::fp32};
+
+TEST(FrameSizes, bytes_are_a_checksum_and_the_count) {
+  EXPECT_EQ(frame_head_bytes(kPlain, 0), 4 + 1u);
+  EXPECT_EQ(frame_head_bytes(kPlain, 63), 4 + 1u);
+  EXPECT_EQ(frame_head_bytes(kPlain, 64), 4 + 2u);
+  EXPECT_EQ(frame_head_bytes(kPlain, 8192), 4 + 3u);
+  EXPECT_EQ(frame_head_bytes(kPlain, 0xFFFFFFFF), 4 + 5u);
+}
+
+TEST(FrameSizes, size_field_is_there_only_where_the_size_is_open) {
+  EXPECT_EQ(frame_head_bytes(kPacked, 0), 4 + 1u);
+  EXPECT_EQ(frame_head_bytes(kPacked, 51), 4 + 1 + 1u);
+  EXPECT_EQ(frame_head_bytes(kPacked, 52), 4 + 1 + 2u);
+  EXPECT_EQ(frame_head_bytes(kPacked, 0xFFFFFFFF), 4 + 5 + 5u);
+  for (const Codec codec : every_codec())
+    EXPECT_EQ(frame_head_bytes(codec, 100) == 6, codec.index != IndexCoding::bit_packed);
+}
+
+TEST(FrameSizes, max_frame_bytes_counts_heads) {
+  EXPECT_EQ(max_frame_bytes(kPlain, 10, 100, 3), 3 * 5 + 10 * 8u);
+  EXPECT_EQ(max_frame_bytes(kPlain, 0, 100, 3), 3 * 5u);
+  EXPECT_EQ(max_frame_bytes(kPlain, 100, 100, 3), 3 * 6 + 100 * 8u);
+  EXPECT_EQ(max_frame_bytes(kPlain, 1000, 10, 3), 3 * 5 + 10 * 8u);
+}
+
+TEST(FrameSizes, dense_codec_has_no_logarithmic_values) {
+  EXPECT_EQ(dense_codec(kPacked), (Codec{IndexCoding::all, ValueCoding::fp32}));
+  for (const ValueCoding value : {ValueCoding::bf16, ValueCoding::log8, ValueCoding::log4})
+    EXPECT_EQ(dense_codec({IndexCoding::coo32, value}), (Codec{IndexCoding::all, ValueCoding::bf16}));
+  EXPECT_EQ(dense_frame_bytes(kPlain, 100), 5 + 400u);
+  EXPECT_EQ(dense_frame_bytes(parse_codec("log4"), 100), 5 + 200u);
 }
 
 }  // namespace

@@ -125,23 +125,6 @@ TEST(Frame, encode_dense_keeps_zeros_and_errors) {
   }
 }
 
-TEST(Frame, open_finds_what_was_encoded) {
-  Random random(5);
-  for (const Codec codec : every_codec()) {
-    const bool all = codec.index == IndexCoding::all;
-    const Range range{70, 570};
-    const SparseVector v = random_entries(range, all ? 1.1 : 0.3, random);
-    Bytes bytes = encoded(codec, range, v, 4);
-    const std::size_t size = bytes.size();
-    bytes.resize(size + 10);  // another frame may follow
-    const Frame frame = open_frame(bytes, {codec, range, 4});
-    EXPECT_EQ(frame.count, v.size());
-    EXPECT_EQ(frame.codec, codec);
-    EXPECT_EQ(frame.bytes(), size);
-    EXPECT_THROW(open_frame(bytes, {codec, range, 5}), CommError);
-  }
-}
-
 TEST(Frame, open_foreign_bytes_says_what_is_wrong) {
   const auto expect_says = [](Codec codec, const auto& damage, const std::string& part) {
     const FrameSpec spec{codec, {0, 9}};

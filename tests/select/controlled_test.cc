@@ -44,8 +44,7 @@ double deviation(std::size_t count) { return std::fabs(static_cast<double>(count
 TEST(ControlledSelector, select_on_a_rough_stream_stays_within_2_percent_of_k_on_average) {
   const auto device = make_cpu_device();
   Noise noise(7);
-  const auto selector_owner = make_controlled({});
-  Selector& selector = *selector_owner;
+  const auto selector = make_controlled({});
   std::vector<float> acc(kN, 0.0F);
   SparseVector out;
   double total = 0;
@@ -54,7 +53,7 @@ TEST(ControlledSelector, select_on_a_rough_stream_stays_within_2_percent_of_k_on
     if (step == 150) scale *= 0.1;
     const double spike = noise.random().below(25) == 0 ? 3 : 1;
     const double wobble = 1 + 0.03 * noise.random().normal();
-    selector.select(*device, {acc, noise.next(scale * spike * wobble)}, kK, out);
+    selector->select(*device, {acc, noise.next(scale * spike * wobble)}, kK, out);
     ASSERT_LE(out.size(), kK);
     total += deviation(out.size());
     device->clear_at(acc, 0, out.idx);
@@ -66,12 +65,11 @@ TEST(ControlledSelector, select_adapts_to_a_hundredfold_scale_in_the_same_step) 
   const auto device = make_cpu_device();
   for (const double factor : {100.0, 0.01}) {
     Noise noise(8);
-    const auto selector_owner = make_controlled({});
-    Selector& selector = *selector_owner;
+    const auto selector = make_controlled({});
     SparseVector out;
     for (int step = 0; step < 20; ++step) {
       std::vector<float> x = noise.next(step < 10 ? 1 : factor);
-      selector.select(*device, {.acc = x}, kK, out);
+      selector->select(*device, {.acc = x}, kK, out);
       EXPECT_LT(deviation(out.size()), 0.34) << "step " << step << ", factor " << factor;
       if (step > 12) {
         EXPECT_LT(deviation(out.size()), 0.1) << "step " << step;
@@ -83,12 +81,11 @@ TEST(ControlledSelector, select_adapts_to_a_hundredfold_scale_in_the_same_step) 
 TEST(ControlledSelector, select_of_more_than_k_keeps_the_largest) {
   const auto device = make_cpu_device();
   Noise noise(9);
-  const auto selector_owner = make_controlled({});
-  Selector& selector = *selector_owner;
+  const auto selector = make_controlled({});
   SparseVector out, expected;
   for (int step = 0; step < 10; ++step) {
     std::vector<float> x = noise.next(1);
-    selector.select(*device, {.acc = x}, kK, out);
+    selector->select(*device, {.acc = x}, kK, out);
     select_exact(*device, {.acc = x}, out.size(), expected);
     EXPECT_EQ(list_of(out), list_of(expected));
   }
@@ -97,13 +94,12 @@ TEST(ControlledSelector, select_of_more_than_k_keeps_the_largest) {
 TEST(ControlledSelector, select_recovers_after_steps_of_zeros) {
   const auto device = make_cpu_device();
   Noise noise(10);
-  const auto selector_owner = make_controlled({});
-  Selector& selector = *selector_owner;
+  const auto selector = make_controlled({});
   SparseVector out;
   for (int step = 0; step < 30; ++step) {
     const bool silent = step % 10 >= 6;
     std::vector<float> x = noise.next(silent ? 0 : 1);
-    selector.select(*device, {.acc = x}, kK, out);
+    selector->select(*device, {.acc = x}, kK, out);
     if (silent) {
       EXPECT_TRUE(out.empty());
     } else {
@@ -113,13 +109,12 @@ TEST(ControlledSelector, select_recovers_after_steps_of_zeros) {
 }
 
 TEST(ControlledSelector, select_with_fewer_values_than_k_takes_all_of_them) {
-  const auto selector_owner = make_controlled({});
-  Selector& selector = *selector_owner;
+  const auto selector = make_controlled({});
   SparseVector out;
   for (int step = 0; step < 5; ++step) {
     std::vector<float> x(1000, 0.0F);
     for (std::size_t i = 0; i < 30; ++i) x[i * 30] = 1.0F + static_cast<float>(i);
-    selector.select(*make_cpu_device(), {.acc = x}, 50, out);
+    selector->select(*make_cpu_device(), {.acc = x}, 50, out);
     EXPECT_EQ(out.size(), 30u);
   }
 }

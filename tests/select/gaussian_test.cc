@@ -23,10 +23,9 @@ std::size_t count_for(double mean, double deviation, std::size_t k) {
   Random random(5);
   std::vector<float> x(100000);
   for (float& v : x) v = static_cast<float>(mean + deviation * random.normal());
-  const auto selector_owner = make_gaussian({});
-  Selector& selector = *selector_owner;
+  const auto selector = make_gaussian({});
   SparseVector out;
-  selector.select(*make_cpu_device(), {.acc = x}, k, out);
+  selector->select(*make_cpu_device(), {.acc = x}, k, out);
   return out.size();
 }
 
@@ -53,9 +52,8 @@ TEST(GaussianSelector, select_other_tails_is_corrected_towards_k) {
     device->select_at_least(x, 0, static_cast<float>(threshold), uncorrected);
     EXPECT_TRUE(3 * uncorrected.size() < 2 * k || 3 * uncorrected.size() > 4 * k);
     std::vector<float> acc = x;
-    const auto selector_owner = make_gaussian({});
-    Selector& selector = *selector_owner;
-    selector.select(*device, {.acc = acc}, k, out);
+    const auto selector = make_gaussian({});
+    selector->select(*device, {.acc = acc}, k, out);
     EXPECT_GE(3 * out.size(), 2 * k);
     EXPECT_LE(3 * out.size(), 4 * k);
   }
@@ -74,10 +72,9 @@ TEST(GaussianSelector, select_of_values_that_are_there_never_ends_with_nothing) 
       if (std::fabs(v) > cut) v = 0;
     }
     if (std::all_of(x.begin(), x.end(), [](float v) { return v == 0; })) continue;
-    const auto selector_owner = make_gaussian({});
-    Selector& selector = *selector_owner;
+    const auto selector = make_gaussian({});
     SparseVector out;
-    selector.select(*make_cpu_device(), {.acc = x}, 1 + n / 15, out);
+    selector->select(*make_cpu_device(), {.acc = x}, 1 + n / 15, out);
     ASSERT_FALSE(out.empty()) << "trial " << trial;
   }
 }

@@ -34,36 +34,22 @@ TEST(Cuts, equal_cuts_any_n_and_P_are_exact) {
     }
 }
 
-TEST(Cuts, equal_cuts_give_widths_that_differ_by_at_most_one) {
-  for (const int P : {3, 7, 12, 1024}) {
-    const Cuts cuts = equal_cuts(kMaxN, P);
-    for (int r = 0; r < P; ++r) {
-      EXPECT_GE(region(cuts, r).width(), kMaxN / static_cast<Index>(P));
-      EXPECT_LE(region(cuts, r).width(), kMaxN / static_cast<Index>(P) + 1);
-    }
-  }
-}
-
-TEST(Cuts, vote_cuts_the_selection_into_equal_counts) {
-  const SparseVector v =
-      make_sparse({{10, 1}, {11, 1}, {12, 1}, {13, 1}, {500, 1}, {501, 1}, {502, 1}, {600, 1}, {700, 1}, {999, 1}});
-  std::vector<std::uint64_t> votes(4);
-  vote_cuts(v, 1000, 5, votes);
-  EXPECT_EQ(votes, (std::vector<std::uint64_t>{12, 500, 502, 700}));
-}
-
-TEST(Cuts, vote_with_as_many_entries_as_regions_gives_one_each) {
-  const SparseVector v = make_sparse({{3, 1}, {4, 1}, {900, 1}});
-  std::vector<std::uint64_t> votes(2);
-  vote_cuts(v, 1000, 3, votes);
-  EXPECT_EQ(votes, (std::vector<std::uint64_t>{4, 900}));
-}
-
-TEST(Cuts, vote_with_fewer_entries_than_regions_is_for_equal_width) {
-  std::vector<std::uint64_t> votes(3);
-  for (const SparseVector& v : {SparseVector{}, make_sparse({{1, 1}, {2, 1}, {3, 1}})}) {
-    vote_cuts(v, 1000, 4, votes);
-    EXPECT_EQ(votes, (std::vector<std::uint64_t>{250, 500, 750}));
+TEST(Cuts, vote_cuts_the_selection_into_equal_counts_or_else_the_width) {
+  using Votes = std::vector<std::uint64_t>;
+  const struct {
+    SparseVector selection;
+    Votes votes;  // between one region more
+  } rows[] = {
+      {make_sparse({{10, 1}, {11, 1}, {12, 1}, {13, 1}, {500, 1}, {501, 1}, {502, 1}, {600, 1}, {700, 1}, {999, 1}}),
+       {12, 500, 502, 700}},
+      {make_sparse({{3, 1}, {4, 1}, {900, 1}}), {4, 900}},       // one each
+      {make_sparse({{1, 1}, {2, 1}, {3, 1}}), {250, 500, 750}},  // fewer entries than regions: equal width
+      {{}, {250, 500, 750}},
+  };
+  for (const auto& row : rows) {
+    Votes votes(row.votes.size());
+    vote_cuts(row.selection, 1000, static_cast<int>(votes.size()) + 1, votes);
+    EXPECT_EQ(votes, row.votes);
   }
 }
 
@@ -104,29 +90,20 @@ TEST(Cuts, consensus_of_random_selections_is_monotone_and_covers) {
   }
 }
 
-TEST(Cuts, from_load_without_any_keeps_the_cuts) {
-  const Cuts old = {0, 10, 50, 100};
-  EXPECT_EQ(cuts_from_load(old, std::vector<std::uint64_t>{0, 0, 0}), old);
-}
-
-TEST(Cuts, from_load_that_is_even_keeps_the_cuts) {
-  const Cuts old = {0, 10, 50, 100};
-  EXPECT_EQ(cuts_from_load(old, std::vector<std::uint64_t>{9, 9, 9}), old);
-}
-
-TEST(Cuts, from_load_splits_the_loaded_region) {
-  const Cuts old = {0, 100, 200, 300, 400};
-  EXPECT_EQ(cuts_from_load(old, std::vector<std::uint64_t>{40, 0, 0, 0}), (Cuts{0, 25, 50, 75, 400}));
-  EXPECT_EQ(cuts_from_load(old, std::vector<std::uint64_t>{0, 0, 0, 40}), (Cuts{0, 325, 350, 375, 400}));
-  EXPECT_EQ(cuts_from_load(old, std::vector<std::uint64_t>{0, 80, 0, 0}), (Cuts{0, 125, 150, 175, 400}));
-}
-
-TEST(Cuts, from_load_copes_with_regions_of_no_width) {
-  const Cuts old = {0, 0, 100, 100, 400};
-  const Cuts cuts = cuts_from_load(old, std::vector<std::uint64_t>{0, 30, 0, 10});
-  expect_covers(cuts, 400, 4);
-  EXPECT_EQ(cuts[1], 33u);
-  EXPECT_EQ(cuts[2], 66u);
+TEST(Cuts, from_load_gives_known_cuts) {
+  const struct {
+    Cuts old;
+    std::vector<std::uint64_t> load;
+    Cuts cuts;
+  } rows[] = {
+      {{0, 10, 50, 100}, {0, 0, 0}, {0, 10, 50, 100}},  // none
+      {{0, 10, 50, 100}, {9, 9, 9}, {0, 10, 50, 100}},  // even
+      {{0, 100, 200, 300, 400}, {40, 0, 0, 0}, {0, 25, 50, 75, 400}},
+      {{0, 100, 200, 300, 400}, {0, 0, 0, 40}, {0, 325, 350, 375, 400}},
+      {{0, 100, 200, 300, 400}, {0, 80, 0, 0}, {0, 125, 150, 175, 400}},
+      {{0, 0, 100, 100, 400}, {0, 30, 0, 10}, {0, 33, 66, 100, 400}},  // regions of no width
+  };
+  for (const auto& row : rows) EXPECT_EQ(cuts_from_load(row.old, row.load), row.cuts);
 }
 
 // The load of [begin, end) when each old region's is spread evenly over it.

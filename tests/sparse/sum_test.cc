@@ -7,6 +7,7 @@
 
 #include <limits>
 #include <map>
+#include <set>
 
 #include "oktopk/base/simd.h"
 #include "tests/support/sparse.h"
@@ -56,11 +57,6 @@ EntryList oracle(const std::vector<SparseVector>& parts) {
 TEST(Sum, of_nothing_is_empty) {
   EXPECT_TRUE(sum_of({}, {0, 100}).empty());
   EXPECT_TRUE(sum_of({SparseVector{}, SparseVector{}}, {0, 100}).empty());
-}
-
-TEST(Sum, of_one_part_is_the_part) {
-  const SparseVector v = make_sparse({{3, 1}, {99, -2}});
-  EXPECT_EQ(sum_of({v}, {0, 100}), list_of(v));
 }
 
 TEST(Sum, any_number_of_random_parts_equals_the_map) {
@@ -133,29 +129,6 @@ TEST(Sum, thousands_of_tiny_parts_equal_the_map) {
   }
 }
 
-TEST(Sum, again_into_the_same_memory_does_not_move_it) {
-  Random random(6);
-  for (const std::size_t count : {1U, 2U, 3U, 9U})
-    for (const Index width : {2000U, 5000000U}) {
-      std::vector<SparseVector> parts;
-      for (std::size_t p = 0; p < count; ++p) parts.push_back(random_sparse(random, 900, 0, width));
-      const std::vector<CooView> views(parts.begin(), parts.end());
-      SparseVector out;
-      sum(views, {0, width}, out);
-      const Index* const idx = out.idx.data();
-      const float* const val = out.val.data();
-      for (int step = 0; step < 3; ++step) sum(views, {0, width}, out);
-      EXPECT_EQ(out.idx.data(), idx);
-      EXPECT_EQ(out.val.data(), val);
-    }
-}
-
-TEST(Sum, entries_that_cancel_are_left_out) {
-  const auto sums =
-      sum_of({make_sparse({{1, 2}, {5, 1}}), make_sparse({{1, -1}, {5, -1}}), make_sparse({{1, -1}, {6, 3}})}, {0, 10});
-  EXPECT_EQ(sums, (EntryList{{6, 3}}));
-}
-
 TEST(Sum, adds_in_the_order_of_the_parts) {
   const SparseVector large = make_sparse({{0, 1e8F}});
   const SparseVector one = make_sparse({{0, 1}});
@@ -172,11 +145,6 @@ TEST(Sum, around_block_borders_nothing_is_lost_or_moved) {
   }
 }
 
-TEST(Sum, block_reused_after_another_starts_from_zero) {
-  const SparseVector a = make_sparse({{5, 1}, {8192 + 5, 10}, {3 * 8192 + 5, 100}});
-  EXPECT_EQ(sum_of({a, a}, {0, 40000}), (EntryList{{5, 2}, {8192 + 5, 20}, {3 * 8192 + 5, 200}}));
-}
-
 TEST(Sum, indices_at_the_end_of_32_bits_are_exact) {
   constexpr Index kLast = 0xfffffffeU;
   const SparseVector a = make_sparse({{0, 1}, {kLast - 8192, 1}, {kLast - 1, 2}, {kLast, 3}});
@@ -188,6 +156,95 @@ TEST(Sum, indices_at_the_end_of_32_bits_are_exact) {
   EXPECT_EQ(sum_of({dense, dense, b}, {kLast - 9000, kLast + 1}), oracle({dense, dense, b}));
   const SparseVector tail = make_sparse({{kLast - 1, 2}, {kLast, 3}});
   EXPECT_EQ(sum_of({tail, tail}, {kLast - 10, kLast + 1}), oracle({tail, tail}));
+}
+
+// ---- Intersections and make_canonical.
+
+EntryList members_of(const SparseVector& a, std::span<const Index> indices) {
+  const std::set<Index> members(indices.begin(), indices.end());
+  EntryList out;
+  for (const Entry& entry : list_of(a))
+    if (members.contains(entry.first)) out.push_back(entry);
+  return out;
+}
+
+void expect_intersection(const SparseVector& a, std::span<const Index> indices) {
+  for (const SimdLevel level : simd_levels()) {
+    const SimdLimit limit(level);
+    SparseVector out = make_sparse({{77, 7}});
+    intersect(a, indices, out);
+    ASSERT_EQ(list_of(out), members_of(a, indices)) << to_string(level) << " " << a.size() << " " << indices.size();
+  }
+}
+
+TEST(SetOps, intersect_of_all_small_sizes_equals_membership) {
+  Random random(3);
+  for (std::size_t a = 0; a <= 40; ++a)
+    for (std::size_t b = 0; b <= 40; ++b)
+      expect_intersection(random_sparse(random, a, 0, 60), random_sparse(random, b, 0, 60).idx);
+}
+
+TEST(SetOps, intersect_of_any_supports_equals_membership) {
+  Random random(4);
+  const SparseVector all = random_sparse(random, 1000, 0, 1000);
+  const SparseVector half = random_sparse(random, 500, 0, 1000);
+  const SparseVector few = random_sparse(random, 30, 0, 1000);
+  const SparseVector low = random_sparse(random, 100, 0, 150);
+  const SparseVector high = random_sparse(random, 100, 0xffffff00U, 0xffffffffU);
+  for (const SparseVector& a : {all, half, few, low, high})
+    for (const SparseVector& b : {all, half, few, low, high}) expect_intersection(a, b.idx);
+}
+
+TEST(SetOps, intersect_with_repeated_indices_takes_an_entry_once) {
+  Random random(5);
+  for (int trial = 0; trial < 100; ++trial) {
+    std::vector<Index> indices;
+    Index i = 0;
+    for (std::uint64_t count = random.below(90); count != 0; --count)
+      indices.push_back(i += random.below(8) == 0 ? 3 : 0);
+    expect_intersection(random_sparse(random, random.below(40), 0, 60), indices);
+  }
+}
+
+TEST(SetOps, make_canonical_adds_in_the_order_given) {
+  SparseVector v = make_sparse({{1, 1e8F}, {0xfffffffeU, 1}, {0, 1}, {1, -1e8F}, {1, 1}});
+  RunScratch scratch;
+  make_canonical(v, scratch);
+  EXPECT_EQ(list_of(v), (EntryList{{0, 1}, {1, 1}, {0xfffffffeU, 1}}));
+}
+
+TEST(SetOps, make_canonical_of_any_runs_equals_a_stable_sort) {
+  Random random(5);
+  RunScratch scratch;
+  for (int trial = 0; trial < 200; ++trial) {
+    SparseVector v;
+    EntryList expected;
+    for (std::uint64_t i = 0, count = random.below(60); i < count; ++i) {
+      const auto index = static_cast<Index>(trial % 2 == 0 ? random.below(20) : i % 7 + i);
+      const auto value = static_cast<float>(1 + random.below(100));
+      v.push_back(index, value);
+      expected.emplace_back(index, value);
+    }
+    std::stable_sort(expected.begin(), expected.end(),
+                     [](const Entry& a, const Entry& b) { return a.first < b.first; });
+    EntryList summed;
+    for (const auto& [index, value] : expected) {
+      if (summed.empty() || summed.back().first != index) {
+        summed.emplace_back(index, value);
+      } else {
+        summed.back().second += value;
+      }
+    }
+    make_canonical(v, scratch);
+    ASSERT_EQ(list_of(v), summed) << "trial " << trial;
+  }
+}
+
+TEST(SetOps, make_canonical_of_canonical_changes_nothing) {
+  SparseVector v = make_sparse({{1, 1}, {2, 0}, {7, 3}});
+  RunScratch scratch;
+  make_canonical(v, scratch);
+  EXPECT_EQ(list_of(v), (EntryList{{1, 1}, {2, 0}, {7, 3}}));
 }
 
 }  // namespace

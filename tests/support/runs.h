@@ -14,7 +14,7 @@
 #include "oktopk/reduce/reducer_options.h"
 #include "oktopk/reduce/reducer_state.h"
 #include "oktopk/laws/inputs.h"
-#include "oktopk/laws/oracle.h"
+#include "oktopk/laws/truth.h"
 #include "tests/support/sparse.h"
 #include "tests/support/world.h"
 

@@ -15,7 +15,6 @@
 #include <span>
 #include <vector>
 
-#include "oktopk/allreduce/parts/changed_entries.h"
 #include "oktopk/allreduce/parts/undo_list.h"
 #include "oktopk/device/device.h"
 #include "oktopk/sparse/coo.h"

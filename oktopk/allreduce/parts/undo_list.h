@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -53,6 +54,25 @@ class UndoList {
   std::size_t count_ = 0;  // of changes_ in use: the others keep their memory
   std::vector<Change> changes_;
   SparseVector taken_, reported_;  // of add_at: empty
+};
+
+// Memory in the device's hands, whose first value has the index `base`.
+struct PlacedFloats {
+  std::span<float> values;
+  Index base = 0;
+};
+
+// The places that a tentative step has changed, with their new values, for the copy of that memory on another rank
+// (elastic/mirror.h). A bit per place brings the places of the list into order without a sort.
+// COST: a visit per place of the list, and n/(64 P) words.
+class ChangedEntries {
+ public:
+  // changed = (place, value) of every place in the list, increasing, zeros included; place = index - base.
+  void read(const UndoList& list, const Device& device, PlacedFloats memory, SparseVector& changed);
+
+ private:
+  std::vector<std::uint64_t> is_changed_;  // a bit for each place; all zero between calls
+  SparseVector taken_, filled_;
 };
 
 }  // namespace oktopk

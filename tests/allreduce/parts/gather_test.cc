@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <limits>
+#include <vector>
 
-#include "oktopk/base/error.h"
+#include "tests/support/message.h"
 #include "tests/support/sparse.h"
 #include "tests/support/world.h"
 
@@ -22,26 +24,26 @@ Bytes make_frame() {
 }
 
 std::string refusal(std::span<const std::byte> bytes, std::uint32_t tag, Range range) {
-  try {
-    expect_frame(bytes, {{}, range, tag}, 5);
-  } catch (const CommError& error) {
-    return error.what();
+  return message_of<CommError>([&] { expect_frame(bytes, {{}, range, tag}, 5); });
+}
+
+TEST(Frames, expect_frame_opens_what_is_due_and_refuses_all_else_with_its_peer) {
+  Bytes bytes = make_frame();
+  EXPECT_EQ(expect_frame(bytes, {{}, kRange, kTag}, 5).count, 2u);
+  const std::string step = refusal(bytes, 78, kRange);
+  const std::string range = refusal(bytes, kTag, {100, 201});
+  for (const std::string& text : {step, range})
+    for (const char* part : {"from rank 5", "another step or with other options, or a damaged one"})
+      EXPECT_NE(text.find(part), std::string::npos) << text;
+  EXPECT_NE(step.find("tag 78"), std::string::npos) << step;
+  EXPECT_NE(range.find("[100, 201)"), std::string::npos) << range;
+  for (const std::size_t size : {std::size_t{0}, std::size_t{4}, std::size_t{10}, bytes.size() - 1})
+    EXPECT_NE(refusal(std::span(bytes).first(size), kTag, kRange).find("rank 5"), std::string::npos);
+  for (std::byte& byte : bytes) {
+    byte ^= std::byte{0x10};
+    EXPECT_NE(refusal(bytes, kTag, kRange).find("rank 5"), std::string::npos);
+    byte ^= std::byte{0x10};
   }
-  return "accepted";
-}
-
-TEST(Frames, expect_frame_that_is_due_opens_it) {
-  const Frame frame = expect_frame(make_frame(), {{}, kRange, kTag}, 5);
-  EXPECT_EQ(frame.count, 2u);
-}
-
-TEST(Frames, expect_frame_of_another_step_or_range_names_peer_and_what_was_due) {
-  const std::string step = refusal(make_frame(), 78, kRange);
-  for (const char* part : {"from rank 5", "another step or with other options, or a damaged one", "tag 78"})
-    EXPECT_NE(step.find(part), std::string::npos) << step;
-  const std::string range = refusal(make_frame(), kTag, {100, 201});
-  for (const char* part : {"from rank 5", "another step or with other options", "[100, 201)"})
-    EXPECT_NE(range.find(part), std::string::npos) << range;
 }
 
 TEST(Frames, expect_frame_behind_another_head_is_refused) {
@@ -57,17 +59,6 @@ TEST(Frames, expect_frame_behind_another_head_is_refused) {
   }
   EXPECT_NE(tag_behind(std::span(head).first(5), kTag), tag_behind(head, kTag));
   EXPECT_NE(tag_behind(head, kTag), tag_behind(head, kTag + 1));
-}
-
-TEST(Frames, expect_frame_damaged_or_short_names_the_peer) {
-  Bytes bytes = make_frame();
-  for (const std::size_t size : {std::size_t{0}, std::size_t{4}, std::size_t{10}, bytes.size() - 1})
-    EXPECT_NE(refusal(std::span(bytes).first(size), kTag, kRange).find("rank 5"), std::string::npos);
-  for (std::byte& byte : bytes) {
-    byte ^= std::byte{0x10};
-    EXPECT_NE(refusal(bytes, kTag, kRange).find("rank 5"), std::string::npos);
-    byte ^= std::byte{0x10};
-  }
 }
 
 TEST(Frames, error_sink_is_for_lossy_codecs_only) {
@@ -152,6 +143,89 @@ TEST(Frames, allgather_sizes_gives_all_in_rank_order) {
       EXPECT_EQ(all[r].bytes, 3 * r);
     }
   });
+}
+
+// ---- Tallies.
+
+ShareTally make_tally() {
+  ShareTally tally;
+  tally.load = 0x0123456789abcdefU;
+  tally.near.arrivals = (std::uint64_t{1} << 40) + 5;
+  for (std::uint64_t i = 0; i < NearTail::kBins; ++i) tally.near.below[i] = 1000 * i + 7;
+  return tally;
+}
+
+void expect_round_trip(const ShareTally& tally) {
+  Bytes bytes;
+  put(tally, bytes);
+  EXPECT_LE(bytes.size(), ShareTally::kMaxBytes);
+  bytes.resize(bytes.size() + 10);  // the frame behind it
+  std::span<const std::byte> rest = bytes;
+  const ShareTally back = take_share_tally(rest, 1);
+  EXPECT_EQ(rest.size(), 10u);
+  EXPECT_EQ(back.load, tally.load);
+  EXPECT_EQ(back.near.arrivals, tally.near.arrivals);
+  EXPECT_EQ(back.near.below, tally.near.below);
+}
+
+TEST(ShareTally, makes_the_round_trip) {
+  expect_round_trip({});
+  expect_round_trip(make_tally());
+  ShareTally largest;
+  largest.load = largest.near.arrivals = std::numeric_limits<std::uint64_t>::max();
+  largest.near.below.fill(std::numeric_limits<std::uint64_t>::max());
+  expect_round_trip(largest);
+}
+
+TEST(ShareTally, of_small_counts_is_short) {
+  ShareTally tally;
+  tally.load = 300;
+  tally.near.arrivals = 40;
+  tally.near.below.fill(3);
+  Bytes bytes;
+  put(tally, bytes);
+  EXPECT_EQ(bytes.size(), 2 + 1 + 8u);
+  EXPECT_EQ(static_cast<double>(bytes.size()), tally_bytes(tally));
+}
+
+TEST(ShareTally, too_short_names_the_peer) {
+  Bytes bytes;
+  put(make_tally(), bytes);
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    // A buffer of exactly that size lets the sanitizer see reads beyond it.
+    const std::vector<std::byte> cut(bytes.begin(), bytes.begin() + static_cast<long>(size));
+    std::span<const std::byte> rest = cut;
+    const std::string message = message_of<CommError>([&] { take_share_tally(rest, 6); });
+    EXPECT_NE(message.find("rank 6"), std::string::npos) << size << " bytes of " << bytes.size() << ": " << message;
+  }
+}
+
+TEST(BlockTally, makes_the_round_trip_and_refuses_other_bytes) {
+  for (const BlockTally& tally :
+       {BlockTally{}, BlockTally{3, 1U << 20, -5000}, BlockTally{0xffffffffU, 7, 1LL << 43}}) {
+    Bytes bytes;
+    put(tally, bytes);
+    EXPECT_LE(bytes.size(), BlockTally::kMaxBytes);
+    std::span<const std::byte> rest = bytes;
+    const BlockTally back = take_block_tally(rest, 1);
+    EXPECT_TRUE(rest.empty());
+    EXPECT_EQ(back.contributors, tally.contributors);
+    EXPECT_EQ(back.load, tally.load);
+    EXPECT_EQ(back.log_threshold, tally.log_threshold);
+    rest = std::span(bytes).first(bytes.size() - 1);
+    EXPECT_THROW(take_block_tally(rest, 6), CommError);
+  }
+  Bytes bytes;
+  put(BlockTally{1, 1, (1LL << 44) + 1}, bytes);
+  std::span<const std::byte> rest = bytes;
+  EXPECT_THROW(take_block_tally(rest, 6), CommError);
+}
+
+TEST(BlockTally, of_a_selection_has_the_log_of_its_smallest_magnitude) {
+  EXPECT_EQ(BlockTally::of({}).contributors, 0u);
+  const BlockTally tally = BlockTally::of(make_sparse({{1, -8}, {3, 0.5F}, {9, 2}}));
+  EXPECT_EQ(tally.contributors, 1u);
+  EXPECT_EQ(tally.log_threshold, -BlockTally::kOctave);
 }
 
 }  // namespace

@@ -213,22 +213,14 @@ TEST(GlobalThreshold, follow_without_contributors_changes_nothing) {
   EXPECT_TRUE(unknown.follow({}, kK));
 }
 
-TEST(GlobalThreshold, load_continues_as_saved_and_refuses_what_is_not_finite) {
-  GlobalThreshold threshold = refreshed(normal_values(11, 50000));
-  StateWriter state;
-  threshold.save(state);
-  const Bytes sealed = state.seal();
-  StateReader reader(sealed);
-  GlobalThreshold back;
-  back.load(reader);
-  EXPECT_EQ(value_of(back), value_of(threshold));
-  EXPECT_EQ(back.is_known(), threshold.is_known());
+TEST(GlobalThreshold, load_refuses_what_is_not_finite) {
   StateWriter bad;
   bad.put(std::numeric_limits<float>::quiet_NaN());
+  GlobalThreshold threshold;
   threshold.save(bad);  // enough bytes for the rest
   const Bytes wrong = bad.seal();
-  StateReader bad_reader(wrong);
-  EXPECT_THROW(back.load(bad_reader), UsageError);
+  StateReader reader(wrong);
+  EXPECT_THROW(threshold.load(reader), UsageError);
 }
 
 // Sums that shrink by 6% per step, further than a narrow window reaches: it widens until it does.

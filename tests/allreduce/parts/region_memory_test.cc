@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tuple>
+#include <random>
 
 #include "oktopk/sparse/top.h"
 #include "tests/allreduce/parts/plain_region.h"
@@ -11,6 +11,12 @@
 
 namespace oktopk::region_memory_test {
 namespace {
+
+std::uint64_t count_common(const SparseVector& a, const SparseVector& b) {
+  SparseVector common;
+  intersect(a, b.idx, common);
+  return common.size();
+}
 
 class RegionMemoryTest : public testing::Test {
  protected:
@@ -31,26 +37,33 @@ class RegionMemoryTest : public testing::Test {
 };
 
 TEST_F(RegionMemoryTest, add_take_equals_a_full_scan_whatever_it_holds) {
-  for (const double density : {0.001, 0.02, 0.3})
-    for (const Index width : {0U, 1U, 64U, 5000U}) {
-      const Range region{1000, 1000 + width};
-      std::mt19937 random(width);
-      memory_.load(*device_, region);
-      PlainRegion plain(region);
-      Arrivals next;
-      for (int step = 0; step < 60; ++step) {
-        next.draw(random, region, density, step);
-        memory_.add(*device_, next.a);
-        const EntryList taken = take(next.b, next.threshold);
-        plain.add(next.a);
-        plain.add(next.b);
-        ASSERT_EQ(taken, list_of(plain.take(next.threshold))) << "step " << step;
-        ASSERT_LE(near_.arrivals, std::min(taken.size(), next.b.size())) << "step " << step;
-        PlainRegion copy = plain;
-        ASSERT_EQ(entries(), list_of(copy.take(0))) << "step " << step;
-      }
-      EXPECT_EQ(list(memory_.values()), plain.values());
+  const struct {
+    Index width;
+    double density;
+    float window;
+  } rows[] = {{0, 0.3, 0x1p-5F},      {1, 0.3, 0x1p-12F},    {63, 0.05, 0x1p-5F}, {64, 0.3, 0x1p-5F},
+              {5000, 0.001, 0.01F},   {5000, 0.02, 0.01F},   {5000, 0.3, 0.01F},  {8191, 0.05, 0x1p-5F},
+              {8192, 0.05, 0x1p-12F}, {20000, 0.05, 0x1p-5F}};
+  for (const auto& row : rows) {
+    const Range region{1000, 1000 + row.width};
+    std::mt19937 random(row.width);
+    memory_.load(*device_, region);
+    PlainRegion plain(region);
+    Arrivals next;
+    for (int step = 0; step < 60; ++step) {
+      SCOPED_TRACE(std::to_string(row.width) + " of density " + std::to_string(row.density));
+      next.draw(random, region, row.density, step);
+      memory_.add(*device_, next.a);
+      SparseVector taken;
+      memory_.add_take(*device_, next.b, {next.threshold, row.window}, taken, near_);
+      plain.add(next.a);
+      plain.add(next.b);
+      ASSERT_EQ(list_of(taken), list_of(plain.take(next.threshold))) << "step " << step;
+      ASSERT_EQ(list(memory_.values()), plain.values()) << "step " << step;
+      ASSERT_EQ(near_.arrivals, count_common(taken, next.b)) << "step " << step;
     }
+    EXPECT_EQ(entries(), list_of(plain.take(0)));
+  }
 }
 
 TEST_F(RegionMemoryTest, add_take_goes_on_after_someone_looked_at_the_values) {
@@ -97,41 +110,6 @@ TEST_F(RegionMemoryTest, append_largest_has_the_largest_entries_whatever_it_hold
     }
 }
 
-std::uint64_t count_common(const SparseVector& a, const SparseVector& b) {
-  SparseVector common;
-  intersect(a, b.idx, common);
-  return common.size();
-}
-
-class RegionMemoryWidth : public testing::TestWithParam<std::tuple<Index, float>> {};
-
-TEST_P(RegionMemoryWidth, add_take_equals_a_full_scan_over_many_steps) {
-  const auto [width, window] = GetParam();
-  const Range region{1000, 1000 + width};
-  const auto device = make_cpu_device();
-  std::mt19937 random(width);
-  RegionMemory memory;
-  memory.load(*device, region);
-  PlainRegion plain(region);
-  Arrivals next;
-  for (int step = 0; step < 60; ++step) {
-    next.draw(random, region, 0.05, step);
-    memory.add(*device, next.a);
-    SparseVector taken;
-    NearTail near;
-    memory.add_take(*device, next.b, {next.threshold, window}, taken, near);
-    plain.add(next.a);
-    plain.add(next.b);
-    ASSERT_EQ(list_of(taken), list_of(plain.take(next.threshold))) << "step " << step;
-    ASSERT_EQ(list(memory.values()), plain.values()) << "step " << step;
-    ASSERT_EQ(near.arrivals, count_common(taken, next.b)) << "step " << step;
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Widths, RegionMemoryWidth,
-                         testing::Combine(testing::Values(0, 1, 63, 64, 8191, 8192, 20000),
-                                          testing::Values(0x1p-5F, 0x1p-12F)));
-
 // Without changes since the last scan the counts are exact.
 TEST(RegionMemory, add_take_counts_what_lies_in_the_window_below_the_threshold) {
   const auto device = make_cpu_device();
@@ -149,27 +127,6 @@ TEST(RegionMemory, add_take_counts_what_lies_in_the_window_below_the_threshold) 
   memory.add_take(*device, {}, {0.79F, 0.04F}, taken, near);  // falls into what waited
   EXPECT_EQ(taken.size(), 21u);
   EXPECT_EQ(near.arrivals, 0u);
-}
-
-TEST(RegionMemory, scale_keeps_values_and_records_in_step) {
-  const auto device = make_cpu_device();
-  const Range region{5, 505};
-  std::mt19937 random(3);
-  const SparseVector v = random_part(random, region, 0.5);
-  PlainRegion plain(region);
-  plain.add(v);
-  RegionMemory memory;
-  memory.load(*device, region);
-  memory.add(*device, v);
-  SparseVector taken;
-  NearTail near;
-  memory.add_take(*device, {}, {1.5F, 0.01F}, taken, near);
-  EXPECT_EQ(list_of(taken), list_of(plain.take(1.5F)));
-  memory.scale(*device, 4);
-  plain.scale(4);
-  memory.add_take(*device, {}, {1.5F, 0.01F}, taken, near);
-  EXPECT_EQ(list_of(taken), list_of(plain.take(1.5F)));
-  EXPECT_FALSE(taken.empty());
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "oktopk/base/error.h"
-#include "oktopk/base/random.h"
 
 namespace oktopk::sum_threshold_test {
 namespace {
@@ -172,62 +171,6 @@ TEST(SumThreshold, set_after_a_needless_evaluation_counts_the_trend_from_there) 
   EXPECT_FALSE(threshold.is_refuted(8, kK, kK));  // planned, and not needed
   threshold.set(2 * std::exp(0.4F), 5 * kK, 12, kK);
   EXPECT_NEAR(threshold.value(), 2 * std::exp(0.5), 1e-5);
-}
-
-// Counts of a stream whose scale drifts by 1% per step stay in the band with few evaluations.
-TEST(SumThreshold, steered_follows_a_drift_with_few_evaluations) {
-  for (const double drift : {0.01, 0.0, -0.01}) {
-    SumThreshold threshold(ThresholdRule::steered, 32);
-    int evaluations = 0;
-    for (std::uint64_t step = 0; step < 300; ++step) {
-      Random random(3, step);
-      std::vector<float> x(50000);
-      const double scale = std::exp(drift * static_cast<double>(step));
-      for (float& v : x) v = static_cast<float>(scale * random.normal());
-      std::vector<float> above;
-      for (const float v : x)
-        if (std::fabs(v) >= threshold.value()) above.push_back(v);
-      if (threshold.is_unknown(step, kK) || threshold.is_refuted(step, above.size(), kK)) {
-        for (float& v : x) v = std::fabs(v);
-        std::nth_element(x.begin(), x.begin() + (kK - 1), x.end(), std::greater<>());
-        threshold.set(x[kK - 1], x.size(), step, kK);
-        ++evaluations;
-      } else {
-        EXPECT_LE(static_cast<double>(above.size()), SumThreshold::most_gathered(kK));
-        threshold.observe(above, kK);
-      }
-    }
-    EXPECT_LE(evaluations, 12) << drift;
-  }
-}
-
-Bytes state_of(const SumThreshold& threshold) {
-  StateWriter state;
-  threshold.save(state);
-  return state.seal();
-}
-
-TEST(SumThreshold, load_goes_on_as_the_saved_one) {
-  for (const ThresholdRule rule : kRules) {
-    SumThreshold a = made(rule);
-    a.set(2.2F, 5 * kK, 3, kK);
-    a.observe(gathered(1200, 2.2F), kK);
-    a.is_refuted(5, 5 * kK, kK);
-    SumThreshold b(rule, 8);
-    const Bytes saved = state_of(a);
-    StateReader reader(saved);
-    b.load(reader);
-    reader.finish();
-    for (std::uint64_t step = 6; step < 60; ++step) {
-      const std::size_t count = 900 + 40 * (step % 7);
-      EXPECT_EQ(a.is_unknown(step, kK), b.is_unknown(step, kK));
-      EXPECT_EQ(a.is_refuted(step, count, kK), b.is_refuted(step, count, kK)) << step;
-      a.observe(gathered(count, 3), kK);
-      b.observe(gathered(count, 3), kK);
-      EXPECT_EQ(a.value(), b.value()) << step;
-    }
-    EXPECT_EQ(state_of(a), state_of(b));
-  }
 }
 
 TEST(SumThreshold, load_refuses_numbers_that_are_none) {
