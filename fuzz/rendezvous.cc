@@ -12,7 +12,6 @@
 #include "fuzz/sockets.h"
 #include "fuzz/target.h"
 #include "oktopk/comm/rendezvous/arbiter.h"
-#include "oktopk/comm/rendezvous/client.h"
 #include "oktopk/comm/rendezvous/request.h"
 #include "oktopk/comm/tcp/stream.h"
 #include "oktopk/comm/transports.h"

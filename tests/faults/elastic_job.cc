@@ -12,9 +12,9 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/elastic/elastic_reducer.h"
+#include "oktopk/laws/inputs.h"
 #include "oktopk/reduce/reducer_state.h"
 #include "tests/faults/fault_member.h"
-#include "oktopk/laws/inputs.h"
 
 namespace oktopk::faults {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Questions to a GPU. Without one only the errors are tested, and the other test says that it was skipped.
-#include "oktopk/comm/nccl/gpu_calls.h"
+#include "oktopk/comm/nccl/calls.h"
 
 #include <gtest/gtest.h>
 

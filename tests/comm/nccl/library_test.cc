@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "oktopk/comm/nccl/library.h"
+#include "oktopk/comm/nccl/calls.h"
 
 #include <gtest/gtest.h>
 

@@ -14,8 +14,7 @@
 #include <vector>
 
 #include "oktopk/base/error.h"
-#include "oktopk/comm/nccl/gpu_calls.h"
-#include "oktopk/comm/nccl/exchange.h"
+#include "oktopk/comm/nccl/calls.h"
 #include "tests/comm/nccl/fake_nccl.h"
 #include "tests/support/message.h"
 #include "tests/support/world.h"

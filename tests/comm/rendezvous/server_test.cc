@@ -16,7 +16,6 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/rendezvous/arbiter.h"
-#include "oktopk/comm/rendezvous/client.h"
 #include "oktopk/comm/rendezvous/request.h"
 #include "oktopk/comm/tcp/socket.h"
 #include "oktopk/comm/transports.h"

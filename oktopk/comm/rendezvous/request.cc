@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "oktopk/comm/rendezvous/client.h"
+#include "oktopk/comm/rendezvous/request.h"
 
 #include <algorithm>
 #include <array>
