@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/faults/elastic_job.h"
-
 #include <algorithm>
 #include <bit>
 #include <chrono>
@@ -15,6 +13,7 @@
 #include "oktopk/laws/inputs.h"
 #include "oktopk/reduce/reducer_state.h"
 #include "tests/faults/fault_member.h"
+#include "tests/faults/job.h"
 
 namespace oktopk::faults {
 namespace {
@@ -195,8 +194,7 @@ class ElasticJob {
 
   void add_joiner(int actor) {
     scheduler_.add(text_of("joiner ", actor), [this, actor] {
-      scheduler_.wait(
-          actor, Duration(scheduler_.random().below(50'000'000)), [] { return false; }, "its time");
+      scheduler_.sleep(actor, Duration(scheduler_.random().below(50'000'000)));
       live(actor, actor % 2 == 0 ? plan_.P : 1);
     });
   }

@@ -83,6 +83,9 @@ inline RendezvousRequest read_request(std::string_view text) {
   return request;
 }
 
+// The next request or reply of a stream. CommError when there is none by the deadline.
+RendezvousRequest read_request(TcpStream& stream, Deadline deadline);
+
 // A new connection to the server. CommError when there is none by the deadline.
 std::unique_ptr<TcpStream> connect_to_server(const ServerStoreOptions& options, Deadline deadline);
 

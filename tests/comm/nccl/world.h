@@ -98,6 +98,15 @@ class NcclWorld : public testing::Test {
     return make_nccl_exchange(comm, options, [&] { return std::make_unique<FakeGpu>(nccl_); });
   }
 
+  // body(comm, exchange, a stream of its own) on each of P ranks.
+  template <class Body>
+  void with_exchange(int P, Communicator::Duration timeout, Body body) {
+    run_threads(P, [&](Communicator& comm) {
+      const auto exchange = make(comm, options_with(timeout));
+      body(comm, *exchange, FakeGpu::make_stream());
+    });
+  }
+
   // The messages that P ranks get when they make an exchange.
   template <class Error, class OptionsOf>
   std::vector<std::string> refusals(int P, OptionsOf options_of) {

@@ -28,6 +28,13 @@ using namespace std::chrono_literals;
 
 Deadline soon() { return std::chrono::steady_clock::now() + 20s; }
 
+KeyValueStore store_at(const std::string& address) { return make_server_store({address, kTestSecret, "", false, 20s}); }
+
+void say(TcpStream& stream, const MemberWord& word) {
+  stream.write_fully(write_request({.kind = RequestKind::member, .value = write_word(word)}), soon());
+}
+RendezvousRequest read_reply(TcpStream& stream) { return read_request(stream, soon()); }
+
 TEST(RendezvousServer, short_secret_is_a_usage_error) {
   EXPECT_THROW(RendezvousServer({.secret = "short"}), UsageError);
 }
@@ -49,13 +56,13 @@ TEST(RendezvousServer, stranger_is_refused_and_members_are_served) {
     EXPECT_THROW(read_fully(scan, nothing, soon()), CommError);
   }
   EXPECT_GE(server.refusals().count(), 2u);
-  const KeyValueStore member = make_server_store({server.address(), kTestSecret, "", false, 20s});
+  const KeyValueStore member = store_at(server.address());
   EXPECT_EQ(member.get("key", 0s), std::nullopt);
 }
 
 TEST(RendezvousServer, largest_value_that_can_be_set_can_be_read) {
   const RendezvousServer server({.secret = kTestSecret});
-  const KeyValueStore store = make_server_store({server.address(), kTestSecret, "", false, 20s});
+  const KeyValueStore store = store_at(server.address());
   constexpr std::size_t kHead = 1 + sizeof(std::uint64_t) + sizeof(std::uint32_t);
   const std::string largest(kMostRequestBytes - kHead - 1, 'x');
   store.set("k", largest);
@@ -63,29 +70,16 @@ TEST(RendezvousServer, largest_value_that_can_be_set_can_be_read) {
   EXPECT_THROW(store.set("k", largest + "x"), UsageError);
 }
 
-TEST(RendezvousServer, seven_clients_read_each_other) {
-  const RendezvousServer server({.secret = kTestSecret});
-  run_ranks(7, [&](int rank) {
-    const KeyValueStore store = make_server_store({server.address(), kTestSecret, "", false, 20s});
-    store.set(std::to_string(rank), "value " + std::to_string(rank));
-    for (int other = 0; other < 7; ++other)
-      EXPECT_EQ(store.get(std::to_string(other), 20s), "value " + std::to_string(other));
-  });
-}
-
 // Connections end and members speak in one turn of the server.
 TEST(RendezvousServer, words_are_heard_beside_connections_that_end) {
   const RendezvousServer server({.secret = kTestSecret});
   const ServerStoreOptions options{server.address(), kTestSecret, "", false, 20s};
-  const MemberWord word{.token = 7, .number = 1};
-  const Bytes request = write_request({.kind = RequestKind::member, .value = write_word(word)});
   for (int round = 0; round < 50; ++round) {
     std::vector<std::unique_ptr<TcpStream>> streams;
     for (int i = 0; i < 8; ++i) streams.push_back(connect_to_server(options, soon()));
     for (std::size_t i = 0; i < 4; ++i) streams[i]->close();
-    for (std::size_t i = 4; i < 8; ++i) streams[i]->write_fully(request, soon());
-    std::array<std::byte, kRequestLengthBytes> length{};
-    streams[7]->read_fully(length, soon());
+    for (std::size_t i = 4; i < 8; ++i) say(*streams[i], {.token = 7, .number = 1});
+    read_reply(*streams[7]);
   }
 }
 
@@ -93,16 +87,6 @@ TEST(RendezvousServer, words_are_heard_beside_connections_that_end) {
 TEST(RendezvousServer, late_word_of_an_older_connection_takes_nothing_from_the_newer_one) {
   const RendezvousServer server({.secret = kTestSecret});
   const auto connect = [&] { return connect_to_server({server.address(), kTestSecret, "", false, 20s}, soon()); };
-  const auto say = [](TcpStream& stream, const MemberWord& word) {
-    stream.write_fully(write_request({.kind = RequestKind::member, .value = write_word(word)}), soon());
-  };
-  const auto read_reply = [](TcpStream& stream) {
-    std::array<std::byte, kRequestLengthBytes> length{};
-    stream.read_fully(length, soon());
-    std::string text(read_request_length(length.data()), '\0');
-    stream.read_fully(std::as_writable_bytes(std::span(text)), soon());
-    return read_request(text);
-  };
   const auto older = connect(), newer = connect(), other = connect();
   MemberWord word{.want = MemberWord::Want::regroup, .token = 7, .number = 2, .least = 2};
   say(*newer, word);
@@ -160,7 +144,7 @@ TEST(RendezvousServer, descriptors_that_run_out_are_reported_and_cost_no_process
     EXPECT_LT(std::stoi(answer), 100) << "milliseconds of processor time in 1.5 s";
     EXPECT_NE(answer.find("this process may open 40 files (ulimit -n)"), std::string::npos) << answer;
   }
-  make_server_store({address, kTestSecret, "", false, 20s}).set("key", "value");  // it has recovered
+  store_at(address).set("key", "value");  // it has recovered
   tell();
   int status = 0;
   EXPECT_EQ(waitpid(child, &status, 0), child);
