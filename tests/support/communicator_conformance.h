@@ -13,6 +13,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "oktopk/base/bytes.h"
@@ -242,6 +243,21 @@ inline void times_out_when_nobody_sends(Communicator& comm) {
   expect_dead(comm);
 }
 
+// Rank 0 waits for two messages; one of them comes. A machine that is busy may take longer than the timeout for it.
+inline void timeout_names_the_silent_rank_only(Communicator& comm) {
+  const int last = comm.size() - 1;
+  if (last < 2) return;
+  const Message out(5);
+  const Send send{0, out};
+  if (comm.rank() == 1) message_of<CommError>([&] { comm.exchange({&send, 1}, {}); });
+  if (comm.rank() == last) std::this_thread::sleep_for(4 * comm.timeout());
+  if (comm.rank() != 0) return;
+  Message in[2] = {Message(10), Message(10)};
+  Recv recvs[] = {{1, in[0], 0}, {last, in[1], 0}};
+  const std::string text = message_of<CommError>([&] { comm.exchange({}, recvs); });
+  if (recvs[0].size == out.size()) expect_contains(text, "rank " + std::to_string(last));
+}
+
 inline void fails_on_an_oversized_message(Communicator& comm) {
   const Message out(200);
   Message in(100);
@@ -309,6 +325,7 @@ inline constexpr Check kChecks[] = {
     {"finds_who_shares_its_host", finds_who_shares_its_host, false},
     {"rejects_bad_peers_and_stays_usable", rejects_bad_peers_and_stays_usable, false},
     {"times_out_when_nobody_sends", times_out_when_nobody_sends, true},
+    {"timeout_names_the_silent_rank_only", timeout_names_the_silent_rank_only, true},
     {"fails_on_an_oversized_message", fails_on_an_oversized_message, true},
     {"split_without_a_rank_fails_in_time", split_without_a_rank_fails_in_time, true},
     {"part_that_was_left_is_noticed", part_that_was_left_is_noticed, true},

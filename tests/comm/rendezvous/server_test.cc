@@ -19,6 +19,7 @@
 #include "oktopk/comm/rendezvous/request.h"
 #include "oktopk/comm/tcp/socket.h"
 #include "oktopk/comm/transports.h"
+#include "tests/support/message.h"
 #include "tests/support/tcp_world.h"
 
 namespace oktopk::rendezvous_server_test {
@@ -68,6 +69,9 @@ TEST(RendezvousServer, largest_value_that_can_be_set_can_be_read) {
   store.set("k", largest);
   EXPECT_EQ(store.get("k", 20s), largest);
   EXPECT_THROW(store.set("k", largest + "x"), UsageError);
+  const auto stream = connect_to_server({server.address(), kTestSecret, "", false, 20s}, soon());
+  stream->write_fully(std::vector<std::byte>(kRequestLengthBytes, std::byte{0x7f}), soon());
+  expect_error<CommError>("closed the connection", [&] { read_reply(*stream); });
 }
 
 // Connections end and members speak in one turn of the server.
@@ -93,9 +97,10 @@ TEST(RendezvousServer, late_word_of_an_older_connection_takes_nothing_from_the_n
   EXPECT_EQ(read_reply(*newer).kind, RequestKind::wait);
   word.number = 3;
   say(*newer, word);
+  std::this_thread::sleep_for(50ms);  // the server has read it, and has not answered yet
   word.number = 1;
   say(*older, word);
-  std::this_thread::sleep_for(100ms);
+  std::this_thread::sleep_for(50ms);
   older->close();
   say(*other, {.want = MemberWord::Want::regroup, .token = 8, .number = 1, .least = 2});
   RendezvousRequest reply = read_reply(*newer);
