@@ -113,7 +113,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::Input input(data, size);
   const unsigned kind = input.take() % 8;
   if (kind < 3) {
-    const std::string text(reinterpret_cast<const char*>(input.rest().data()), input.rest().size());
+    const std::string text = input.text();
     if (kind == 0) read_text(text, &read_membership, &write_membership);
     if (kind == 1) read_text(text, &read_word, &write_word);
     if (kind == 2) read_text(text, &read_arbiter_state, &write_state);

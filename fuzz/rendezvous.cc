@@ -12,7 +12,6 @@
 #include "fuzz/sockets.h"
 #include "fuzz/target.h"
 #include "oktopk/comm/rendezvous/arbiter.h"
-#include "oktopk/comm/rendezvous/client.h"
 #include "oktopk/comm/rendezvous/request.h"
 #include "oktopk/comm/tcp/stream.h"
 #include "oktopk/comm/transports.h"
@@ -53,11 +52,7 @@ RendezvousRequest take_request(fuzz::Input& input) {
 void read_to_end(TcpStream& stream) {
   try {
     while (true) {
-      std::array<std::byte, kRequestLengthBytes> length{};
-      stream.read_fully(length, fuzz::soon());
-      std::string text(read_request_length(length.data()), '\0');
-      stream.read_fully(std::as_writable_bytes(std::span(text)), fuzz::soon());
-      const RendezvousRequest reply = read_request(text);
+      const RendezvousRequest reply = read_request(stream, fuzz::soon());
       if (reply.kind == RequestKind::membership) read_membership(reply.value);
     }
   } catch (const CommError& error) {
@@ -68,7 +63,8 @@ void read_to_end(TcpStream& stream) {
 
 void run_server(fuzz::Input& input, bool encrypt) {
   const TcpIdentity mine = store_identity(encrypt);
-  const RendezvousServer server({.secret = mine.secret, .job = mine.job, .encrypt = encrypt, .grace = 1ms});
+  const RendezvousServer server(
+      {.secret = mine.secret, .job = mine.job, .encrypt = encrypt, .grace = 1ms, .settle = 1ms});
   const TcpTarget target{parse_endpoint(server.address())};
   std::vector<std::unique_ptr<TcpStream>> clients;
   for (unsigned left = 1 + input.take() % 3; left > 0; --left)
@@ -97,10 +93,7 @@ void answer_with(std::span<const std::byte> bytes, bool encrypt) {
   ServerHandshake handshake(fuzz::accept_caller(), fuzz::soon());
   while (!handshake.advance(store_identity(encrypt))) fuzz::await(handshake.fd());
   TcpStream stream(handshake.take());
-  std::array<std::byte, kRequestLengthBytes> length{};
-  stream.read_fully(length, fuzz::soon());
-  std::string request(read_request_length(length.data()), '\0');
-  stream.read_fully(std::as_writable_bytes(std::span(request)), fuzz::soon());
+  read_request(stream, fuzz::soon());
   stream.write_fully(bytes, fuzz::soon());
 }
 

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <span>
+#include <string>
 
 #include "oktopk/comm/communicator.h"
 
@@ -38,6 +39,7 @@ class Input {
     return taken;
   }
   std::span<const std::byte> rest() const { return rest_; }
+  std::string text() const { return std::string(reinterpret_cast<const char*>(rest_.data()), rest_.size()); }
 
  private:
   std::span<const std::byte> rest_;

@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace oktopk;
   fuzz::Input input(data, size);
   const unsigned choice = input.take() % 4;
-  const std::string text(reinterpret_cast<const char*>(input.rest().data()), input.rest().size());
+  const std::string text = input.text();
   try {
     if (choice == 0) {
       const std::string written = to_json(profile_from_json(text, "input"));

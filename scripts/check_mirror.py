@@ -35,8 +35,6 @@ TESTED_ELSEWHERE = {
     "oktopk/laws/*laws.cc": ("tests/allreduce/laws_test.cc", "the laws"),
     "oktopk/laws/subject.cc": ("tests/allreduce/laws_test.cc", "what the laws are tried on"),
     "oktopk/laws/witness.cc": ("tests/allreduce/laws_test.cc", "records the steps of a trial"),
-    "oktopk/comm/tcp/world.cc": ("tests/comm/tcp/tcp_test.cc", "the engine of the transport"),
-    "oktopk/comm/rendezvous/client.cc": ("tests/comm/rendezvous/store_test.cc", "the store of a server uses it"),
     "oktopk/comm/tcp/no_tcp.cc": (None, "a stub that throws; compiled only without OpenSSL"),
 }
 

@@ -132,6 +132,8 @@ struct RendezvousServerOptions {
   // these, members whose connection broke, since it did.
   Communicator::Duration grace = std::chrono::seconds(30);
   Communicator::Duration reattach = std::chrono::seconds(2);
+  // A new server begins no job before so long: members of an older job find it in that time. Tests shorten it.
+  Communicator::Duration settle = std::chrono::seconds(1);
   // A file for what the arbiter must know to go on exactly after a restart; read at the start, if it is there. Empty:
   // a new arbiter learns from the members what it can.
   std::string state;

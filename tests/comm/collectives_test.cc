@@ -142,6 +142,9 @@ TEST(Allgatherv, lying_sizes_are_comm_errors) {
   };
   expect_allgatherv_rejects({});
   expect_allgatherv_rejects(std::vector<std::byte>(7));
+  std::vector<std::byte> too_large(1 + 101);  // all of it is there
+  too_large[0] = std::byte{101};
+  expect_allgatherv_rejects(too_large);
   expect_allgatherv_rejects(prefixed(11, 10));
   expect_allgatherv_rejects(prefixed(9, 10));
   expect_allgatherv_rejects(prefixed(101, 90));

@@ -15,28 +15,14 @@
 #include "oktopk/comm/transports.h"
 #include "tests/support/child.h"
 #include "tests/support/communicator_conformance.h"
+#include "tests/support/message.h"
 #include "tests/support/world.h"
 
 namespace oktopk::ends_test {
 namespace {
 
 using conformance::Message;
-
-// A message that does not come.
-void wait_for(Communicator& comm, int peer) {
-  Message in(10);
-  Recv recv{peer, in, 0};
-  comm.exchange({}, {&recv, 1});
-}
-
-std::string error_of(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
+using conformance::receive_from;
 
 class Ends : public testing::TestWithParam<std::string_view> {};
 
@@ -53,15 +39,15 @@ TEST_P(Ends, destroying_a_communicator_ends_the_wait_of_another_thread) {
           Recv recv{1, in, 0};
           Pending pending = part->start({}, {&recv, 1});
           is_inside = true;
-          said = error_of([&] { pending.wait(); });
+          said = message_of<std::exception>([&] { pending.wait(); });
         });
         while (!is_inside) std::this_thread::yield();
         std::this_thread::sleep_for(std::chrono::milliseconds(1 + pause));
         part.reset();
         other.join();
-        EXPECT_NE(said.find("rank 0 abandoned an exchange"), std::string::npos) << said;
+        expect_contains(said, "rank 0 abandoned an exchange");
       } else {
-        EXPECT_THROW(wait_for(*part, 0), CommError);
+        EXPECT_THROW(receive_from(*part, 0), CommError);
       }
     });
 }
@@ -69,10 +55,10 @@ TEST_P(Ends, destroying_a_communicator_ends_the_wait_of_another_thread) {
 TEST_P(Ends, killing_a_communicator_ends_the_wait_of_another_thread) {
   run_world(GetParam(), 2, [&](Communicator& comm) {
     if (comm.rank() == 1) {
-      EXPECT_THROW(wait_for(comm, 0), CommError);
+      EXPECT_THROW(receive_from(comm, 0), CommError);
       return;
     }
-    std::thread other([&] { EXPECT_THROW(wait_for(comm, 1), CommError); });
+    std::thread other([&] { EXPECT_THROW(receive_from(comm, 1), CommError); });
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     comm.kill();
     other.join();
@@ -85,7 +71,7 @@ TEST_P(Ends, child_of_fork_is_refused_and_disturbs_nobody) {
     barrier(comm);
     if (comm.rank() == 1) {
       const bool holds = holds_in_child([&] {
-        const std::string said = error_of([&] { barrier(*part); });
+        const std::string said = message_of<std::exception>([&] { barrier(*part); });
         comm.kill();
         part.reset();
         return said.find("this process was forked from rank 1") != std::string::npos;
@@ -152,11 +138,10 @@ TEST(TcpEnds, interrupted_wait_throws_what_the_program_throws) {
       };
     const auto comm = make_tcp_world(options);
     if (rank == 0) {
-      EXPECT_THROW(wait_for(*comm, 1), Interruption);
-      EXPECT_THROW(wait_for(*comm, 1), CommError);
+      EXPECT_THROW(receive_from(*comm, 1), Interruption);
+      EXPECT_THROW(receive_from(*comm, 1), CommError);
     } else {
-      const std::string said = error_of([&] { wait_for(*comm, 0); });
-      EXPECT_NE(said.find("rank 0 was interrupted"), std::string::npos) << said;
+      expect_error<CommError>("rank 0 was interrupted", [&] { receive_from(*comm, 0); });
     }
   });
 }

@@ -15,45 +15,35 @@
 namespace oktopk::first_error_test {
 namespace {
 
-// The message of each rank's Error, when rank r does acts[r].
+using Act = std::function<void()>;
+const Act kFine = [] {};
+const Act kLate = [] { throw LateError("nobody came"); };
+const Act kUsage = [] { throw UsageError("k = 0"); };
+const Act kDevice = [] { throw DeviceError("no GPU"); };
+const Act kComm = [] { throw CommError("no network"); };
+
+// Rank r does acts[r]; all ranks must throw the same Error.
 template <class Error>
-std::vector<std::string> messages(const std::vector<std::function<void()>>& acts) {
-  return gather_world("threads", static_cast<int>(acts.size()), [&](Communicator& comm) {
+void expect_all(const std::vector<Act>& acts, const std::string& expected) {
+  run_world("threads", static_cast<int>(acts.size()), [&](Communicator& comm) {
     const std::string mine = error_of(acts[static_cast<std::size_t>(comm.rank())]);
-    return message_of<Error>([&] { throw_first_error(comm, "start", mine); });
+    EXPECT_EQ(message_of<Error>([&] { throw_first_error(comm, "start", mine); }), expected);
   });
 }
 
-void expect_all(const std::vector<std::string>& found, const std::string& expected) {
-  for (const std::string& text : found) EXPECT_EQ(text, expected);
-}
-
-const auto kFine = [] {};
-const auto kLate = [] { throw LateError("nobody came"); };
-
-TEST(FirstError, none_is_thrown_where_all_is_well) {
-  expect_all(messages<CommError>({kFine, kFine, kFine}), "accepted");
-}
-
-TEST(FirstError, every_rank_throws_the_first_with_its_type) {
-  const auto usage = [] { throw UsageError("k = 0"); };
-  const auto device = [] { throw DeviceError("no GPU"); };
-  const auto comm = [] { throw CommError("no network"); };
-  expect_all(messages<UsageError>({kFine, usage, device}), "start: rank 1: k = 0");
-  expect_all(messages<DeviceError>({kFine, device, usage}), "start: rank 1: no GPU");
-  expect_all(messages<CommError>({comm, device, kFine}), "start: rank 0: no network");
-  expect_all(messages<UsageError>({usage}), "start: rank 0: k = 0");
-}
-
-TEST(FirstError, cause_comes_before_those_who_waited) {
-  const auto device = [] { throw DeviceError("no GPU"); };
-  expect_all(messages<DeviceError>({kLate, kLate, device}), "start: rank 2: no GPU");
-  expect_all(messages<CommError>({kFine, kLate, kLate}), "start: rank 1: nobody came");
+TEST(FirstError, every_rank_throws_the_first_cause_with_its_type_and_late_ones_last) {
+  expect_all<CommError>({kFine, kFine, kFine}, "accepted");
+  expect_all<UsageError>({kFine, kUsage, kDevice}, "start: rank 1: k = 0");
+  expect_all<DeviceError>({kFine, kDevice, kUsage}, "start: rank 1: no GPU");
+  expect_all<CommError>({kComm, kDevice, kFine}, "start: rank 0: no network");
+  expect_all<UsageError>({kUsage}, "start: rank 0: k = 0");
+  expect_all<DeviceError>({kLate, kLate, kDevice}, "start: rank 2: no GPU");
+  expect_all<CommError>({kFine, kLate, kLate}, "start: rank 1: nobody came");
 }
 
 TEST(FirstError, long_text_is_cut) {
-  const auto usage = [] { throw UsageError(std::string(5000, 'x')); };
-  expect_all(messages<UsageError>({kFine, usage}), "start: rank 1: " + std::string(kMostErrorBytes - 1, 'x'));
+  const Act wordy = [] { throw UsageError(std::string(5000, 'x')); };
+  expect_all<UsageError>({kFine, wordy}, "start: rank 1: " + std::string(kMostErrorBytes - 1, 'x'));
 }
 
 TEST(FirstError, other_exceptions_pass) {

@@ -3,17 +3,23 @@
 #include "oktopk/comm/flight.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "oktopk/base/error.h"
+#include "oktopk/base/version.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/decorators.h"
 #include "oktopk/comm/transports.h"
 #include "tests/support/allocations.h"
+#include "tests/support/message.h"
 #include "tests/support/world.h"
 
 namespace oktopk::flight_test {
@@ -128,7 +134,7 @@ TEST(Flight, failed_and_abandoned_operations_keep_the_first_error) {
   EXPECT_THROW(comms[0]->exchange({}, {&recv, 1}), CommError);
   const FlightSnapshot seen = comms[0]->flight()->snapshot();
   EXPECT_EQ(seen.operations.back().state, FlightState::failed);
-  EXPECT_NE(seen.error.find("abandoned an exchange"), std::string::npos) << seen.error;
+  expect_contains(seen.error, "abandoned an exchange");
   EXPECT_GT(seen.error_time, 0);
 }
 
@@ -140,7 +146,7 @@ TEST(Flight, timeout_leaves_a_failed_operation_with_its_receives) {
   const FlightSnapshot seen = comms[0]->flight()->snapshot();
   EXPECT_EQ(seen.operations.back().state, FlightState::failed);
   EXPECT_EQ(seen.operations.back().messages.at(0).peer, 2);
-  EXPECT_NE(seen.error.find("no answer within 0.05 s from rank 2"), std::string::npos) << seen.error;
+  expect_contains(seen.error, "no answer within 0.05 s from rank 2");
 }
 
 TEST(Flight, another_thread_reads_while_ranks_exchange) {
@@ -176,6 +182,40 @@ TEST(Flight, join_after_the_first_exchange_is_refused) {
     EXPECT_EQ(comm.flight()->snapshot().communicators.back().name, "epoch 2");
     EXPECT_THROW(other[0]->join_flight(comm, "epoch 3"), UsageError);
   });
+}
+
+// tests/tools/doctor_test.cc reads dumps with a JSON parser.
+TEST(Flight, dump_names_rank_versions_step_and_operations) {
+  run_world("threads", 3, [](Communicator& comm) {
+    comm.flight()->begin_step(7);
+    barrier(comm);
+    comm.flight()->note_error("a \"quoted\"\nerror");
+    comm.flight()->note_error("its consequence");
+    const std::string json = comm.flight()->to_json();
+    for (const std::string& part : std::initializer_list<std::string>{
+             R"("format":"oktopk-flight","version":1)",
+             text_of(R"("library":")", library_version(), R"(","wire":)", kWireVersion),
+             text_of(R"("rank":)", comm.rank(), R"(,"size":3,"transport":"threads")"), text_of(R"("pid":)", getpid()),
+             R"("step":7,"in_step":true)", R"("error":"a \"quoted\"\u000aerror")",
+             R"("label":"barrier","step":7,"state":"done")", text_of(R"("sends":[[)", neighbour(comm, 1), ",0,0]]"),
+             text_of(R"("receives":[[)", neighbour(comm, -1), ",0,0,0]]")})
+      expect_contains(json, part);
+  });
+}
+
+TEST(Flight, file_of_a_dump_is_whole_and_alone) {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / text_of("oktopk-flight-", getpid());
+  std::filesystem::create_directory(folder);
+  run_world("threads", 1, [&](Communicator& comm) {
+    comm.flight()->write(folder / "dump.json");
+    std::ifstream in(folder / "dump.json");
+    std::stringstream text;
+    text << in.rdbuf();
+    EXPECT_TRUE(text.str().ends_with("}\n"));
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
+    EXPECT_THROW(comm.flight()->write(folder / "no" / "dump.json"), UsageError);
+  });
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

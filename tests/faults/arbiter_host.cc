@@ -6,20 +6,17 @@
 #include <utility>
 
 #include "oktopk/base/error.h"
+#include "oktopk/comm/rendezvous/times.h"
+#include "oktopk/comm/transports.h"
 
 namespace oktopk::faults {
 namespace {
 
-using std::chrono::milliseconds;
+using namespace rendezvous;
 
-// As in comm/rendezvous/server.cc.
-constexpr Duration kTurn = milliseconds(250);
-constexpr Duration kStall = std::chrono::seconds(1);
-constexpr Duration kHold = milliseconds(200);
-constexpr Duration kReattach = std::chrono::seconds(2);
-constexpr Duration kSettle = std::chrono::seconds(1);
+const RendezvousServerOptions kServer;  // as a user leaves it
 // Whoever is cut off for less must not be lost: it still has to come back after that.
-constexpr Duration kHarmlessCut = milliseconds(700);
+constexpr Duration kHarmlessCut = std::chrono::milliseconds(700);
 
 }  // namespace
 
@@ -32,8 +29,8 @@ ArbiterHost::ArbiterHost(Network& network, std::vector<ArbiterFault> faults)
 void ArbiterHost::start(const ArbiterState& state) {
   ++incarnation_;
   const ArbiterOptions options{.grace = kGrace,
-                               .reattach = kReattach,
-                               .settle = kSettle,
+                               .reattach = kServer.reattach,
+                               .settle = kServer.settle,
                                .random = [this] { return 1 + scheduler().random().below(1'000'000); },
                                .log = [this](const std::string& text) { scheduler().note("arbiter: " + text); }};
   arbiter_ = std::make_unique<Arbiter>(options, now(), state);

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/faults/elastic_job.h"
-
 #include <algorithm>
 #include <bit>
 #include <chrono>
@@ -11,15 +9,96 @@
 #include <set>
 
 #include "oktopk/base/error.h"
+#include "oktopk/comm/elastic_world.h"
+#include "oktopk/comm/transport_support.h"
 #include "oktopk/elastic/elastic_reducer.h"
-#include "oktopk/reduce/reducer_state.h"
-#include "tests/faults/fault_member.h"
 #include "oktopk/laws/inputs.h"
+#include "oktopk/reduce/reducer_state.h"
+#include "tests/faults/arbiter_host.h"
+#include "tests/faults/fault_communicator.h"
+#include "tests/faults/job.h"
 
 namespace oktopk::faults {
 namespace {
 
 constexpr int kJoiners = 2;
+// Longer than the arbiter's grace and all faults of it.
+constexpr Duration kPatience = std::chrono::minutes(30);
+
+// A member of a simulated elastic job: an ElasticWorld over a FaultLink and the simulated network. A member may die
+// after it asked and still be in the next epoch, and one that was paused may come when the others have gone on.
+class FaultMember final : public ElasticWorld {
+ public:
+  // By its actor: waits until it is in an epoch. CommError when the others do not let it in for half an hour. `least`:
+  // members of a first epoch.
+  FaultMember(ArbiterHost& host, int actor, double stall, int least);
+  ~FaultMember() override;
+
+  Communicator& comm() override { return *comm_; }
+  const Membership& membership() const override { return link_->side().word().last; }
+  const Membership& regroup(std::uint64_t committed) override;
+  bool has_joiners() override { return link_->side().has_joiners(host_.now()); }
+  void leave() override { link_->leave(); }
+  MemberId id() const { return link_->side().word().id; }
+  // It lives, and nothing has happened to it that others might take for a death.
+  bool is_sound() { return host_.is_sound(*link_); }
+
+ private:
+  void await_epoch(std::uint64_t committed);
+
+  ArbiterHost& host_;
+  const int actor_;
+  const double stall_;
+  const std::shared_ptr<FaultLink> link_;
+  std::unique_ptr<Communicator> comm_;
+};
+
+FaultMember::FaultMember(ArbiterHost& host, int actor, double stall, int least)
+    : host_(host),
+      actor_(actor),
+      stall_(stall),
+      link_(std::make_shared<FaultLink>(host, actor, static_cast<std::uint64_t>(least))) {
+  link_->when_given_up([this] {
+    if (comm_ != nullptr) comm_->kill();
+  });
+  try {
+    await_epoch(0);
+  } catch (...) {
+    link_->die(false);
+    throw;
+  }
+}
+
+FaultMember::~FaultMember() {
+  link_->when_given_up({});
+  // A process that was killed says nothing; its system may tell that it is gone.
+  if (host_.scheduler().is_killed(actor_))
+    link_->die(host_.scheduler().random().below(2) == 0);
+  else
+    link_->leave();
+}
+
+const Membership& FaultMember::regroup(std::uint64_t committed) {
+  comm_->kill();  // whoever still waits in this epoch learns that it is over
+  await_epoch(committed);
+  return membership();
+}
+
+void FaultMember::await_epoch(std::uint64_t committed) {
+  Scheduler& scheduler = host_.scheduler();
+  const Duration begun = scheduler.now();
+  const bool is_member = id() != 0;
+  link_->want_epoch(committed);
+  const auto has_come = [&] { return !link_->side().waits(); };
+  const bool in_time = scheduler.wait(actor_, kPatience, has_come, "the arbiter");
+  if (is_member && is_sound() && scheduler.now() - begun > host_.longest_answer())
+    scheduler.failure(text_of("member ", id(), " waited ", in_seconds(scheduler.now() - begun), " s for the arbiter"));
+  if (!in_time) fail<CommError>("actor ", actor_, ": ", link_->side().why_it_waits());
+  if (!link_->side().refusal().empty()) fail<CommError>("member ", id(), ": ", link_->side().refusal());
+  const Membership& mine = membership();
+  const auto rank = static_cast<int>(std::ranges::find(mine.ids, id()) - mine.ids.begin());
+  comm_ = std::make_unique<FaultCommunicator>(host_.network(), host_.world_of(mine), rank, stall_);
+}
 
 // Holds everything that was committed, outside of the simulated network.
 class Ledger {
@@ -195,8 +274,7 @@ class ElasticJob {
 
   void add_joiner(int actor) {
     scheduler_.add(text_of("joiner ", actor), [this, actor] {
-      scheduler_.wait(
-          actor, Duration(scheduler_.random().below(50'000'000)), [] { return false; }, "its time");
+      scheduler_.sleep(actor, Duration(scheduler_.random().below(50'000'000)));
       live(actor, actor % 2 == 0 ? plan_.P : 1);
     });
   }

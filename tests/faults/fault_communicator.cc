@@ -73,8 +73,7 @@ void FaultCommunicator::maybe_stall() {
   Scheduler& scheduler = network_.scheduler();
   if (scheduler.random().uniform() >= stall_) return;
   const std::chrono::microseconds length(scheduler.random().below(3000));
-  scheduler.wait(
-      seat_.actor, length, [] { return false; }, "its own work");
+  scheduler.sleep(seat_.actor, length);
 }
 
 void FaultCommunicator::withdraw(const Operation& operation) {

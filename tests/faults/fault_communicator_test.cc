@@ -39,20 +39,4 @@ TEST_P(FaultCommunicatorKeeps, contract) {
 INSTANTIATE_TEST_SUITE_P(, FaultCommunicatorKeeps, testing::ValuesIn(conformance::kChecks),
                          [](const auto& test) { return std::string(test.param.name); });
 
-TEST(FaultCommunicator, wait_for_a_silent_rank_names_it_and_not_those_that_wait_as_well) {
-  std::vector<std::string> errors(3);
-  run_simulated(3, 2, std::chrono::seconds(60), [&](Communicator& comm) {
-    if (comm.rank() == 2) return;  // leaves: a wait for it fails
-    std::byte in{};
-    Recv recv{comm.rank() + 1, {&in, 1}, 0};
-    try {
-      comm.exchange({}, {&recv, 1});
-    } catch (const CommError& error) {
-      errors[static_cast<std::size_t>(comm.rank())] = error.what();
-    }
-  });
-  EXPECT_NE(errors[0].find("rank 2"), std::string::npos) << errors[0];
-  EXPECT_NE(errors[1].find("rank 2 left"), std::string::npos) << errors[1];
-}
-
 }  // namespace oktopk::faults::fault_communicator_test

@@ -6,20 +6,16 @@
 #include <utility>
 
 #include "oktopk/base/error.h"
+#include "oktopk/comm/rendezvous/times.h"
 #include "tests/faults/arbiter_host.h"
 
 namespace oktopk::faults {
 namespace {
 
-using std::chrono::milliseconds;
+using namespace rendezvous;
 
-// As in comm/rendezvous/member.cc.
-constexpr Duration kWordPause = milliseconds(250);
-constexpr Duration kFirstPause = milliseconds(20);
-constexpr Duration kLongestPause = milliseconds(500);
-constexpr Duration kReplyTime = std::chrono::seconds(5);
 // A paused process is looked at again.
-constexpr Duration kLook = milliseconds(50);
+constexpr Duration kLook = std::chrono::milliseconds(50);
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 
 #include "oktopk/comm/decorators.h"
 #include "tests/faults/scheduler.h"
+#include "tests/support/message.h"
 
 namespace oktopk::faults::job_test {
 
@@ -59,7 +60,7 @@ TEST(FaultJob, transport_that_takes_frames_of_an_old_epoch_is_found) {
         return run_job(plan);
       },
       60);
-  EXPECT_NE(found.find("failed without any fault"), std::string::npos) << found;
+  expect_contains(found, "failed without any fault");
 }
 
 TEST(FaultJob, residual_rule_that_loses_mass_is_found) {
@@ -70,16 +71,27 @@ TEST(FaultJob, residual_rule_that_loses_mass_is_found) {
         return run_job(plan);
       },
       40);
-  EXPECT_NE(found.find("mass: index"), std::string::npos) << found;
+  expect_contains(found, "mass: index");
 }
 
-// Loses the last bytes of its messages, now and then: the sum lacks an entry.
-class Careless final : public ForwardingCommunicator {
+// A transport with a planted bug, which its parts have, too.
+template <class Bug>
+class Buggy : public ForwardingCommunicator {
  public:
   using ForwardingCommunicator::ForwardingCommunicator;
   std::unique_ptr<Communicator> split(int color, int key) override {
-    return std::make_unique<Careless>(inner().split(color, key));
+    return std::make_unique<Bug>(inner().split(color, key));
   }
+  static std::string findings_of(std::uint64_t seeds) {
+    const auto wrap = [](std::unique_ptr<Communicator> comm) { return std::make_unique<Bug>(std::move(comm)); };
+    return findings([&](const Plan& plan) { return run_job(plan, wrap); }, seeds);
+  }
+};
+
+// Loses the last bytes of its messages, now and then: the sum lacks an entry.
+class Careless final : public Buggy<Careless> {
+ public:
+  using Buggy::Buggy;
   std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) override {
     std::vector<Send> shorter(sends.begin(), sends.end());
     for (Send& send : shorter)
@@ -92,18 +104,13 @@ class Careless final : public ForwardingCommunicator {
 };
 
 TEST(FaultJob, transport_that_loses_an_entry_is_found) {
-  const auto wrap = [](std::unique_ptr<Communicator> comm) { return std::make_unique<Careless>(std::move(comm)); };
-  const std::string found = findings([&](const Plan& plan) { return run_job(plan, wrap); }, 20);
-  EXPECT_NE(found.find("failed without any fault"), std::string::npos) << found;
+  expect_contains(Careless::findings_of(20), "failed without any fault");
 }
 
 // Takes the death of its own process for an error of a peer.
-class Undying final : public ForwardingCommunicator {
+class Undying final : public Buggy<Undying> {
  public:
-  using ForwardingCommunicator::ForwardingCommunicator;
-  std::unique_ptr<Communicator> split(int color, int key) override {
-    return std::make_unique<Undying>(inner().split(color, key));
-  }
+  using Buggy::Buggy;
   void finish(std::uint64_t ticket) override {
     try {
       inner().finish(ticket);
@@ -115,9 +122,34 @@ class Undying final : public ForwardingCommunicator {
 };
 
 TEST(FaultJob, death_that_is_swallowed_is_found) {
-  const auto wrap = [](std::unique_ptr<Communicator> comm) { return std::make_unique<Undying>(std::move(comm)); };
-  const std::string found = findings([&](const Plan& plan) { return run_job(plan, wrap); }, 60);
-  EXPECT_NE(found.find("the death of a rank became an error"), std::string::npos) << found;
+  expect_contains(Undying::findings_of(60), "the death of a rank became an error");
+}
+
+TEST(FaultElasticJob, laws_hold_over_seeds) {
+  std::uint64_t struck = 0, arbiter_struck = 0, epochs = 0, exact = 0, left_out = 0, refusals = 0;
+  for (std::uint64_t seed = 1; seed <= 120; ++seed) {
+    const Plan plan = draw_elastic_plan(seed);
+    const JobResult result = run_elastic_job(plan);
+    struck += result.struck;
+    arbiter_struck += result.arbiter_struck;
+    epochs += static_cast<std::uint64_t>(result.attempts);
+    refusals += result.refusals;
+    exact += result.mass == MassCheck::made ? 1 : 0;
+    left_out += result.mass == MassCheck::left_out ? 1 : 0;
+    for (const std::string& failure : result.failures)
+      ADD_FAILURE() << describe(plan) << "\n" << failure << "\n" << result.report;
+  }
+  EXPECT_GT(struck, 40u);
+  EXPECT_GT(arbiter_struck, 80u);
+  EXPECT_GT(epochs, 200u);
+  EXPECT_GT(exact, 30u);
+  EXPECT_GT(refusals, 80u);
+  EXPECT_EQ(left_out, 0u);
+}
+
+TEST(FaultElasticJob, run_of_a_seed_repeats) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed)
+    EXPECT_EQ(run_elastic_job(draw_elastic_plan(seed)).history, run_elastic_job(draw_elastic_plan(seed)).history);
 }
 
 }  // namespace oktopk::faults::job_test

@@ -10,7 +10,6 @@
 #include <string_view>
 
 #include "oktopk/base/error.h"
-#include "tests/faults/elastic_job.h"
 #include "tests/faults/job.h"
 
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "oktopk/base/random.h"
-#include "oktopk/reduce/reducer.h"
 #include "oktopk/laws/inputs.h"
+#include "oktopk/reduce/reducer.h"
 
 namespace oktopk::faults {
 

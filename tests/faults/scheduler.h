@@ -47,6 +47,7 @@ class Scheduler {
   // By the actor itself: returns true as soon as is_over(), false after `timeout`. Throws Killed if the actor was
   // killed. `for_whom` says in reports what the actor waits for.
   bool wait(int actor, Duration timeout, const std::function<bool()>& is_over, const std::string& for_whom);
+  void sleep(int actor, Duration time) { wait(actor, time, never, "its time"); }
   void check_alive(int actor) const;
 
   void kill(int actor);
@@ -65,6 +66,7 @@ class Scheduler {
   void failure(std::string text);
 
  private:
+  static bool never() { return false; }
   struct Actor {
     std::string name;
     std::function<void()> body;

@@ -19,8 +19,7 @@ std::string order_of(std::uint64_t seed) {
     scheduler.add(std::string(1, name), [&scheduler, &order, name, id] {
       for (int i = 0; i < 5; ++i) {
         order += name;
-        scheduler.wait(
-            id, Duration(scheduler.random().below(100)), [] { return false; }, "time");
+        scheduler.sleep(id, Duration(scheduler.random().below(100)));
       }
     });
   }
@@ -34,15 +33,10 @@ TEST(FaultScheduler, run_of_one_seed_repeats_and_of_others_differs) {
   EXPECT_EQ(order_of(7).size(), 15u);
 }
 
-TEST(FaultScheduler, wait_for_a_virtual_day_ends_and_advances_the_clock) {
+TEST(FaultScheduler, virtual_day_ends_and_advances_the_clock) {
   Scheduler scheduler(1);
-  bool in_time = true;
-  scheduler.add("sleeper", [&] {
-    in_time = scheduler.wait(
-        0, 24h, [] { return false; }, "nothing");
-  });
+  scheduler.add("sleeper", [&] { scheduler.sleep(0, 24h); });
   scheduler.run();
-  EXPECT_FALSE(in_time);
   EXPECT_EQ(scheduler.now(), 24h);
 }
 
@@ -55,13 +49,11 @@ TEST(FaultScheduler, killed_actor_unwinds_and_paused_one_goes_on_later) {
       bool& flag;
       ~AtEnd() { flag = true; }
     } at_end{is_unwound};
-    scheduler.wait(
-        0, 1h, [] { return false; }, "its death");
+    scheduler.sleep(0, 1h);
     is_over = true;
   });
   scheduler.add("sleeper", [&] {
-    scheduler.wait(
-        1, 1s, [] { return false; }, "time");
+    scheduler.sleep(1, 1s);
     resumed = scheduler.now();
   });
   scheduler.after(10ms, [&] { scheduler.kill(0); });
@@ -75,10 +67,7 @@ TEST(FaultScheduler, killed_actor_unwinds_and_paused_one_goes_on_later) {
 
 TEST(FaultScheduler, run_ends_although_an_actor_is_paused_for_ever) {
   Scheduler scheduler(1);
-  scheduler.add("stopped", [&] {
-    scheduler.wait(
-        0, 1s, [] { return false; }, "time");
-  });
+  scheduler.add("stopped", [&] { scheduler.sleep(0, 1s); });
   scheduler.after(1ms, [&] { scheduler.pause(0); });
   scheduler.run();
   EXPECT_TRUE(scheduler.is_killed(0));
@@ -88,9 +77,7 @@ TEST(FaultScheduler, run_ends_although_an_actor_is_paused_for_ever) {
 TEST(FaultScheduler, run_that_does_not_end_is_a_failure_with_a_report) {
   Scheduler scheduler(1);
   scheduler.add("endless", [&] {
-    for (;;)
-      scheduler.wait(
-          0, 24h, [] { return false; }, "Godot");
+    for (;;) scheduler.sleep(0, 24h);
   });
   scheduler.run();
   ASSERT_EQ(scheduler.failures().size(), 1u);

@@ -13,12 +13,14 @@
 #include <random>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "oktopk/base/bytes.h"
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/communicator.h"
+#include "tests/support/message.h"
 
 namespace oktopk::conformance {
 
@@ -38,6 +40,13 @@ inline Message message(int from, int to, int number, std::size_t size) {
 inline Message arrived(const Recv& recv) {
   const auto bytes = recv.buffer.first(recv.size);
   return Message(bytes.begin(), bytes.end());
+}
+
+// Waits for a message of up to 16 bytes.
+inline void receive_from(Communicator& comm, int peer) {
+  std::byte place[16];
+  Recv recv{peer, place, 0};
+  comm.exchange({}, {&recv, 1});
 }
 
 inline void knows_its_place(Communicator& comm) {
@@ -228,12 +237,25 @@ inline void expect_dead(Communicator& comm) {
 }
 
 inline void times_out_when_nobody_sends(Communicator& comm) {
-  Message in(10);
-  Recv recv{neighbour(comm, 1), in, 0};
   const auto begin = std::chrono::steady_clock::now();
-  EXPECT_THROW(comm.exchange({}, {&recv, 1}), CommError);
+  expect_error<CommError>("no answer within ", [&] { receive_from(comm, neighbour(comm, 1)); });
   EXPECT_LT(std::chrono::steady_clock::now() - begin, comm.timeout() + std::chrono::seconds(20));
   expect_dead(comm);
+}
+
+// Rank 0 waits for two messages; one of them comes. A machine that is busy may take longer than the timeout for it.
+inline void timeout_names_the_silent_rank_only(Communicator& comm) {
+  const int last = comm.size() - 1;
+  if (last < 2) return;
+  const Message out(5);
+  const Send send{0, out};
+  if (comm.rank() == 1) message_of<CommError>([&] { comm.exchange({&send, 1}, {}); });
+  if (comm.rank() == last) std::this_thread::sleep_for(4 * comm.timeout());
+  if (comm.rank() != 0) return;
+  Message in[2] = {Message(10), Message(10)};
+  Recv recvs[] = {{1, in[0], 0}, {last, in[1], 0}};
+  const std::string text = message_of<CommError>([&] { comm.exchange({}, recvs); });
+  if (recvs[0].size == out.size()) expect_contains(text, "rank " + std::to_string(last));
 }
 
 inline void fails_on_an_oversized_message(Communicator& comm) {
@@ -241,8 +263,28 @@ inline void fails_on_an_oversized_message(Communicator& comm) {
   Message in(100);
   const Send send{neighbour(comm, 1), out};
   Recv recv{neighbour(comm, -1), in, 0};
-  EXPECT_THROW(comm.exchange({&send, 1}, {&recv, 1}), CommError);
+  const std::string text = message_of<CommError>([&] { comm.exchange({&send, 1}, {&recv, 1}); });
+  const bool tells_sizes = text.find("200 bytes") != text.npos && text.find("capacity 100") != text.npos;
+  EXPECT_TRUE(tells_sizes || text.find("no answer within") != text.npos) << text;
   expect_dead(comm);
+}
+
+inline void split_without_a_rank_fails_in_time(Communicator& comm) {
+  if (comm.size() == 1 || comm.rank() == comm.size() - 1) return;
+  EXPECT_THROW(comm.split(0, 0), CommError);
+  expect_dead(comm);
+}
+
+// The last rank ends its end of a part; a machine that is busy may take longer than the timeout for the split.
+inline void part_that_was_left_is_noticed(Communicator& comm) {
+  if (comm.size() == 1) return;
+  const bool leaves = comm.rank() == comm.size() - 1;
+  const auto wait_in_part = [&] {
+    const auto part = comm.split(0, 0);
+    if (!leaves) receive_from(*part, comm.size() - 1);
+  };
+  const std::string text = message_of<CommError>(wait_in_part);
+  EXPECT_TRUE(leaves || text != "accepted");
 }
 
 inline void dies_when_an_exchange_is_abandoned(Communicator& comm) {
@@ -283,7 +325,10 @@ inline constexpr Check kChecks[] = {
     {"finds_who_shares_its_host", finds_who_shares_its_host, false},
     {"rejects_bad_peers_and_stays_usable", rejects_bad_peers_and_stays_usable, false},
     {"times_out_when_nobody_sends", times_out_when_nobody_sends, true},
+    {"timeout_names_the_silent_rank_only", timeout_names_the_silent_rank_only, true},
     {"fails_on_an_oversized_message", fails_on_an_oversized_message, true},
+    {"split_without_a_rank_fails_in_time", split_without_a_rank_fails_in_time, true},
+    {"part_that_was_left_is_noticed", part_that_was_left_is_noticed, true},
     {"dies_when_an_exchange_is_abandoned", dies_when_an_exchange_is_abandoned, true},
     {"dies_when_killed", dies_when_killed, true},
 };

@@ -5,9 +5,11 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
+#include <vector>
 
+#include "oktopk/comm/transports.h"
 #include "oktopk/laws/laws.h"
-#include "tests/support/fresh_worlds.h"
 #include "tests/support/world.h"
 
 namespace oktopk {
@@ -18,6 +20,23 @@ Finding find_patiently(Communicator::Duration timeout, Check check) {
   const Finding finding = check(timeout);
   return finding.holds ? finding : check(10 * timeout);
 }
+
+// Worlds to be ruined, one after the other: check_courage asks for a fresh one per fault. A rank's communicator must be
+// made before its peers use theirs, so all worlds are made first.
+class FreshWorlds {
+ public:
+  FreshWorlds(int P, std::size_t count, Communicator::Duration timeout) : used_(static_cast<std::size_t>(P), 0) {
+    for (std::size_t i = 0; i < count; ++i) worlds_.push_back(make_thread_world(P, timeout));
+  }
+  std::unique_ptr<Communicator> take(int rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    return std::move(worlds_.at(used_[r]++).at(r));
+  }
+
+ private:
+  std::vector<std::vector<std::unique_ptr<Communicator>>> worlds_;
+  std::vector<std::size_t> used_;
+};
 
 // Of P ranks that are threads.
 inline Finding find_courage(int P, const Trial& trial) {

@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <fstream>
+#include <limits>
+#include <sstream>
 #include <stdexcept>
 #include <thread>
 
@@ -19,20 +23,14 @@ Trace::Clock::time_point at(std::chrono::nanoseconds time) {
   return Trace::Clock::time_point(std::chrono::duration_cast<Trace::Clock::duration>(time));
 }
 
-std::size_t count(const std::string& text, const std::string& part) {
-  std::size_t found = 0;
-  for (std::size_t i = text.find(part); i != std::string::npos; i = text.find(part, i + 1)) ++found;
-  return found;
-}
-
 TEST(Trace, events_beyond_the_bound_are_dropped_and_counted) {
   Trace trace(3);
   for (int i = 0; i < 5; ++i) trace.record(0, 0, "e" + std::to_string(i), "c", at(1s), at(2s));
   EXPECT_EQ(trace.size(), 3u);
   EXPECT_EQ(trace.dropped(), 2u);
   const std::string json = trace.to_json();
-  EXPECT_NE(json.find(R"("dropped":2)"), std::string::npos);
-  EXPECT_NE(json.find("\"e2\""), std::string::npos);
+  expect_contains(json, R"("dropped":2)");
+  expect_contains(json, "\"e2\"");
   EXPECT_EQ(json.find("\"e3\""), std::string::npos);
 }
 
@@ -63,7 +61,7 @@ TEST(Trace, many_threads_record_every_event) {
   EXPECT_EQ(trace.dropped(), 0u);
   const std::string json = trace.to_json();
   for (int t = 0; t < 4; ++t)
-    EXPECT_EQ(count(json, R"("pid":)" + std::to_string(t) + R"(,"tid":0,"args":{"i":)"), 500u);
+    EXPECT_EQ(count_of(json, R"("pid":)" + std::to_string(t) + R"(,"tid":0,"args":{"i":)"), 500u);
 }
 
 TEST(Trace, merged_events_are_those_of_both_shifted) {
@@ -80,7 +78,7 @@ TEST(Trace, merged_events_are_those_of_both_shifted) {
                       R"("args":{"bytes":7,"preset":"oktopk"}})"),
             std::string::npos)
       << json;
-  EXPECT_NE(json.find(R"("args":{"name":"exchange"})"), std::string::npos);
+  expect_contains(json, R"("args":{"name":"exchange"})");
 }
 
 TEST(Trace, merge_adds_what_was_dropped_and_ignores_the_bound) {
@@ -109,8 +107,8 @@ TEST(Trace, merge_of_times_that_are_too_far_away_is_refused) {
   const auto far = at(std::chrono::nanoseconds(std::int64_t{1} << 61));
   other.record(0, 0, "e", "c", at(1s), far);
   trace.merge(other.pack());
-  EXPECT_NE(message_of([&] { trace.merge(other.pack(), 1ns); }).find("too far away"), std::string::npos);
-  EXPECT_NE(message_of([&] { trace.merge(other.pack(), -10000h * 100); }).find("too far away"), std::string::npos);
+  expect_error("too far away", [&] { trace.merge(other.pack(), 1ns); });
+  expect_error("too far away", [&] { trace.merge(other.pack(), -10000h * 100); });
   EXPECT_EQ(trace.size(), 1u);
 }
 
@@ -129,7 +127,7 @@ TEST(Span, that_an_exception_ends_says_so) {
   } catch (const std::runtime_error&) {
     const Span fine(TraceRow(&trace, 2), "after", "c");
   }
-  EXPECT_EQ(count(trace.to_json(), "failed"), 1u);
+  EXPECT_EQ(count_of(trace.to_json(), "failed"), 1u);
   EXPECT_EQ(trace.size(), 2u);
 }
 
@@ -148,7 +146,79 @@ TEST(PhaseTimer, laps_follow_each_other_without_a_gap) {
   timer.lap("second", {{"k", 4}});
   const std::string json = trace.to_json();
   EXPECT_LT(json.find("first"), json.find("second"));
-  EXPECT_NE(json.find(R"("k":4)"), std::string::npos);
+  expect_contains(json, R"("k":4)");
+}
+
+// The file that viewers read: its exact bytes for a small trace, texts and numbers that JSON cannot take as they are,
+// and the order of events.
+
+TEST(TraceJson, of_nothing_is_an_empty_list) {
+  EXPECT_EQ(Trace().to_json(), "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"dropped\":0},\"traceEvents\":[\n]}\n");
+}
+
+TEST(TraceJson, of_a_small_trace_is_this) {
+  Trace trace;
+  const TraceArg args[] = {{"k", 12}, {"preset", "circulant"}};
+  trace.record(1, 0, "select", "reducer", at(1'002'050ns), at(1'003'057ns));
+  trace.record(0, 2, "step", "reducer", at(1'000'000ns), at(1'004'000ns), args);
+  EXPECT_EQ(trace.to_json(),
+            R"({"displayTimeUnit":"ms","otherData":{"dropped":0},"traceEvents":[
+{"name":"process_name","ph":"M","pid":0,"tid":0,"args":{"name":"rank 0"}},
+{"name":"thread_name","ph":"M","pid":0,"tid":2,"args":{"name":"thread 2"}},
+{"name":"process_name","ph":"M","pid":1,"tid":0,"args":{"name":"rank 1"}},
+{"name":"thread_name","ph":"M","pid":1,"tid":0,"args":{"name":"main"}},
+{"name":"step","cat":"reducer","ph":"X","ts":0.000,"dur":4.000,"pid":0,"tid":2,"args":{"k":12,"preset":"circulant"}},
+{"name":"select","cat":"reducer","ph":"X","ts":2.050,"dur":1.007,"pid":1,"tid":0,"args":{}}
+]}
+)");
+}
+
+// argument() is what the JSON of a trace with the one argument `arg` says of it.
+std::string argument(const TraceArg& arg) {
+  Trace trace;
+  trace.record(0, 0, "e", "c", at(0s), at(1s), {&arg, 1});
+  const std::string json = trace.to_json();
+  const std::size_t begin = json.rfind("\"args\":{") + 8;
+  return json.substr(begin, json.rfind("}}\n") - begin);
+}
+
+TEST(TraceJson, texts_are_escaped) {
+  EXPECT_EQ(argument({"a\"b\\c", "\n\x01\x1f"}), R"("a\"b\\c":"\u000a\u0001\u001f")");
+  EXPECT_EQ(argument({"é", "\xF0\x9F\x99\x82 €"}), "\"é\":\"\xF0\x9F\x99\x82 €\"");
+}
+
+TEST(TraceJson, numbers_are_as_json_wants_them) {
+  const double nan = std::numeric_limits<double>::quiet_NaN(), infinite = std::numeric_limits<double>::infinity();
+  const std::pair<TraceArg, const char*> kNumbers[] = {
+      {{"a", 1'000'000}, "1000000"},
+      {{"a", -3}, "-3"},
+      {{"a", 0.1}, "0.1"},
+      {{"a", 1e300}, "1e+300"},
+      {{"a", nan}, "null"},
+      {{"a", infinite}, "null"},
+      {{"a", std::uint64_t{1} << 52U}, "4503599627370496"},
+  };
+  for (const auto& [arg, text] : kNumbers) EXPECT_EQ(argument(arg), std::string(R"("a":)") + text);
+}
+
+TEST(TraceJson, a_span_comes_before_those_inside_it) {
+  Trace trace;
+  trace.record(0, 0, "inner", "c", at(1s), at(2s));
+  trace.record(0, 0, "outer", "c", at(1s), at(3s));
+  const std::string json = trace.to_json();
+  EXPECT_LT(json.find("outer"), json.find("inner"));
+}
+
+TEST(TraceJson, write_gives_the_same_or_says_why_not) {
+  Trace trace;
+  trace.record(0, 0, "e", "c", at(1s), at(2s));
+  const std::string file = testing::TempDir() + "/oktopk_trace_json_test.json";
+  trace.write(file);
+  std::ostringstream text;
+  text << std::ifstream(file).rdbuf();
+  EXPECT_EQ(text.str(), trace.to_json());
+  std::remove(file.c_str());
+  EXPECT_EQ(message_of([&] { trace.write("/no such folder/t.json"); }), "trace: cannot write /no such folder/t.json");
 }
 
 }  // namespace

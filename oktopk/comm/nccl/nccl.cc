@@ -4,21 +4,175 @@
 // COST of an operation for the host: NCCL's launch, two look-ups of where memory lies, and one or two calls of CUDA.
 #include "oktopk/comm/gpu_exchange.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <future>
+#include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
+#include "oktopk/comm/communicator.h"
 #include "oktopk/comm/first_error.h"
-#include "oktopk/comm/nccl/exchange.h"
-#include "oktopk/comm/nccl/flight.h"
-#include "oktopk/comm/nccl/library.h"
-#include "oktopk/comm/nccl/member.h"
+#include "oktopk/comm/flight.h"
+#include "oktopk/comm/nccl/calls.h"
 #include "oktopk/comm/transport_support.h"
 
 namespace oktopk {
 namespace {
+
+// The operations of an NCCL exchange in the flight recorder of the communicator that started it, as a communicator of
+// their own. An operation counts as a message to and from every other rank. It begins when it is queued, and is over
+// when the rank next looks and the GPU has passed it.
+// COST: that of the recorder, and O(P) per operation for the host.
+class NcclFlight {
+ public:
+  // Collective, in the sense that all ranks make as many of them: their names are then equal.
+  explicit NcclFlight(Communicator& comm) : recorder_(comm.flight()) {
+    FlightLine& whole = comm.flight_line();
+    line_ = recorder_->open({.name = text_of(whole.name, '/', whole.parts++, ":nccl"),
+                             .rank = comm.rank(),
+                             .size = comm.size(),
+                             .transport = "nccl",
+                             .ranks = whole.ranks});
+    if (!line_->ranks.empty()) return;
+    for (int r = 0; r < comm.size(); ++r) line_->ranks.push_back(r);
+  }
+
+  // REQUIRES: the verb lives for ever. `memory` is not read.
+  void begin(std::string_view verb, const void* memory, std::size_t bytes) {
+    sends_.clear();
+    recvs_.clear();
+    auto* const at = const_cast<std::byte*>(static_cast<const std::byte*>(memory));
+    for (int peer = 0; peer < line_->size; ++peer) {
+      if (peer == line_->rank) continue;
+      sends_.push_back({peer, {at, bytes}});
+      recvs_.push_back({peer, {at, bytes}});
+    }
+    line_->outer = verb;
+    open_.emplace_back(recorder_->begin(*line_, sends_, recvs_), bytes);
+    if (open_.size() > FlightRecorder::kOperations) open_.erase(open_.begin());
+  }
+
+  // All operations that have begun.
+  void end_all(FlightState state) {
+    for (const auto& [number, bytes] : std::exchange(open_, {})) {
+      for (Recv& recv : recvs_) recv.size = state == FlightState::done ? bytes : 0;
+      recorder_->end(number, recvs_, state);
+    }
+  }
+  void fail(std::string_view error) {
+    end_all(FlightState::failed);
+    recorder_->note_error(error);
+  }
+
+ private:
+  std::shared_ptr<FlightRecorder> recorder_;
+  std::shared_ptr<FlightLine> line_;
+  std::vector<std::pair<std::uint64_t, std::size_t>> open_;  // number and bytes
+  std::vector<Send> sends_;
+  std::vector<Recv> recvs_;
+};
+
+// One rank's place in an NCCL communicator that does not block. NCCL answers "in progress", and the member asks again
+// until the answer is another one or the limit has passed. Results are those of ncclResult_t; kNcclInProgress: the
+// limit has passed.
+class NcclMember {
+ public:
+  using Duration = Communicator::Duration;
+
+  NcclMember(const NcclApi& api, Duration timeout) : api_(api), timeout_(timeout) {}
+  ~NcclMember() { leave(); }
+  NcclMember(const NcclMember&) = delete;
+  NcclMember& operator=(const NcclMember&) = delete;
+
+  // Collective.
+  int join(GpuCalls& gpu, int P, int rank, const NcclId& id, Duration limit) {
+    NcclConfig config;
+    int result = kNcclSuccess;
+    gpu.on_gpu([&] { result = api_.comm_init_rank_config(&group_, P, id, rank, &config); });
+    return settle(result, limit);
+  }
+
+  // Calls act(api, group), which queues operations and returns a result, between the start and the end of a group call.
+  // Returns when NCCL has queued them.
+  template <class Act>
+  int queue(GpuCalls& gpu, const Act& act) {
+    int result = kNcclSuccess;
+    gpu.on_gpu([&] {
+      result = api_.group_start();
+      if (result != kNcclSuccess) return;
+      result = act(api_, group_);
+      const int end = api_.group_end();  // also after an error: it ends what group_start() began
+      if (is_fine(result)) result = end;
+    });
+    return settle(result, timeout_);
+  }
+
+  // Never kNcclInProgress, because queue() waits for that.
+  int state() const {
+    int result = kNcclSuccess;
+    const int status = api_.comm_get_async_error(group_, &result);
+    return status == kNcclSuccess ? result : status;
+  }
+
+  std::string text_of_result(int result) const {
+    const std::string last = api_.get_last_error(nullptr);
+    return text_of(api_.get_error_string(result), last.empty() ? "" : ": ", last,
+                   " (NCCL_DEBUG=WARN in the environment makes NCCL say more)");
+  }
+
+  // Ends operations that are in flight, here and on the other ranks.
+  void abort() noexcept {
+    if (NcclGroup* group = std::exchange(group_, nullptr)) call_within_limit(api_.comm_abort, group);
+  }
+
+  static bool is_fine(int result) { return result == kNcclSuccess || result == kNcclInProgress; }
+
+ private:
+  // Both calls take far less where all is well.
+  Duration limit_of_end() const { return std::min<Duration>(timeout_, std::chrono::seconds(5)); }
+
+  int settle(int result, Duration limit) const {
+    if (!is_fine(result)) return result;
+    poll(limit, [&] { return (result = state()) != kNcclInProgress; });
+    return result;
+  }
+
+  void leave() noexcept {
+    if (group_ == nullptr) return;
+    if (settle(api_.comm_finalize(group_), timeout_) == kNcclSuccess)  // waits for what is queued
+      call_within_limit(api_.comm_destroy, std::exchange(group_, nullptr));
+    else
+      abort();
+  }
+
+  // These two calls of NCCL may block for ever where another rank has died: a thread makes them, and is left behind.
+  void call_within_limit(int (*act)(NcclGroup*), NcclGroup* group) const noexcept {
+    try {
+      std::promise<void> promise;
+      const std::future<void> end = promise.get_future();
+      std::thread caller([act, group, promise = std::move(promise)]() mutable {
+        act(group);
+        promise.set_value();
+      });
+      end.wait_for(limit_of_end()) == std::future_status::ready ? caller.join() : caller.detach();
+    } catch (...) {
+      // No thread can be had: the group stays, and with it some memory.
+    }
+  }
+
+  NcclApi api_;
+  Duration timeout_;
+  NcclGroup* group_ = nullptr;
+};
 
 // Tells that an operation takes too long, without a wait. The mark stands behind one operation; later ones wait for
 // their turn, so that a busy stream does not look like a late one.

@@ -9,23 +9,18 @@
 #include <utility>
 
 #include "oktopk/base/error.h"
+#include "oktopk/comm/rendezvous/times.h"
 #include "oktopk/comm/tcp/crypto.h"
 #include "oktopk/comm/transport_support.h"
 
 namespace oktopk {
 namespace {
 
+using namespace rendezvous;
 using std::chrono::milliseconds;
 
-// How often a member says that it is here, for each 64 members.
-constexpr auto kWordPause = milliseconds(250);
-// Between two tries to reach the arbiter.
-constexpr auto kFirstPause = milliseconds(20);
-constexpr auto kLongestPause = milliseconds(500);
 // An arbiter that could never be reached is given up then: its address is wrong.
 constexpr auto kStartTime = std::chrono::seconds(5);
-// An arbiter that has not answered for so long is tried again over a new connection.
-constexpr auto kReplyTime = std::chrono::seconds(5);
 constexpr auto kConnectTime = std::chrono::seconds(2);
 constexpr auto kGoodbyeTime = milliseconds(500);
 // How often a wait looks whether it is over.

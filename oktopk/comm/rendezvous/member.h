@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A member's link to the arbiter of its job, in a RendezvousServer (rendezvous_arbiter.h). A thread of its own says
+// A member's link to the arbiter of its job, in a RendezvousServer (arbiter.h). A thread of its own says
 // several times a second that the member is here, hears whether somebody waits to join, and makes a new connection
 // whenever the old one broke: a step never waits for the arbiter.
 #pragma once
@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "oktopk/comm/rendezvous/arbiter.h"
-#include "oktopk/comm/rendezvous/client.h"
 #include "oktopk/comm/rendezvous/request.h"
 
 namespace oktopk {

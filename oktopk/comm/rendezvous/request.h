@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests to a RendezvousServer and its replies: a length of 4 bytes, a letter, two numbers, a key and a value. Both
-// ends check every length against kMostRequestBytes before they allocate.
+// ends check every length against kMostRequestBytes before they allocate. RendezvousClient asks one at a time.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "oktopk/base/bytes.h"
 #include "oktopk/base/error.h"
+#include "oktopk/comm/tcp/handshake.h"
+#include "oktopk/comm/tcp/stream.h"
+#include "oktopk/comm/transports.h"
 
 namespace oktopk {
 
@@ -77,5 +82,28 @@ inline RendezvousRequest read_request(std::string_view text) {
   request.value = text.substr(key_size);
   return request;
 }
+
+// The next request or reply of a stream. CommError when there is none by the deadline.
+RendezvousRequest read_request(TcpStream& stream, Deadline deadline);
+
+// A new connection to the server. CommError when there is none by the deadline.
+std::unique_ptr<TcpStream> connect_to_server(const ServerStoreOptions& options, Deadline deadline);
+
+// A connection to the store of a RendezvousServer: one request and its reply at a time, from any thread.
+class RendezvousClient {
+ public:
+  explicit RendezvousClient(const ServerStoreOptions& options) : options_(options) {}
+
+  // Connects if need be, asks, and waits for the reply for `wait` and the patience; over a new connection whenever the
+  // old one broke. CommError when the patience is at its end.
+  RendezvousRequest ask(const RendezvousRequest& request, Communicator::Duration wait);
+
+ private:
+  RendezvousRequest ask_by(const RendezvousRequest& request, Deadline deadline);
+
+  const ServerStoreOptions options_;
+  std::mutex mutex_;
+  std::unique_ptr<TcpStream> stream_;
+};
 
 }  // namespace oktopk

@@ -20,6 +20,7 @@
 #include "oktopk/base/process_mark.h"
 #include "oktopk/comm/rendezvous/arbiter.h"
 #include "oktopk/comm/rendezvous/request.h"
+#include "oktopk/comm/rendezvous/times.h"
 #include "oktopk/comm/tcp/crypto.h"
 #include "oktopk/comm/tcp/listener.h"
 #include "oktopk/comm/tcp/stream.h"
@@ -29,18 +30,11 @@
 namespace oktopk {
 namespace {
 
+using namespace rendezvous;
 using ServerClock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostStoreBytes = std::size_t{64} << 20;
 constexpr std::size_t kMostClients = 8192;
-// The longest that the server waits for events. Half a handshake is dropped at its deadline, without an event.
-constexpr auto kTurn = std::chrono::milliseconds(250);
-// A turn that took so much longer: this process was stopped.
-constexpr auto kStall = std::chrono::seconds(1);
-// Before the arbiter starts a job: members of an older one find it in that time (rendezvous_member.cc).
-constexpr auto kSettle = std::chrono::seconds(1);
-// How long a member that waits gets no answer: it then asks again, and knows that the server is there.
-constexpr auto kHold = std::chrono::milliseconds(200);
 
 std::uint64_t random_number() {
   std::uint64_t number = 0;
@@ -174,7 +168,7 @@ class RendezvousServer::Service {
                   refusals_),
         log_(options.log),
         file_(options.state),
-        arbiter_({options.grace, options.reattach, kSettle, random_number, options.log}, ServerClock::now(),
+        arbiter_({options.grace, options.reattach, options.settle, random_number, options.log}, ServerClock::now(),
                  file_.read()),
         address_(Endpoint{parse_endpoint(options.listen).host, local_port(listener_.socket())}.text()) {
     thread_ = std::thread([this] { run(); });

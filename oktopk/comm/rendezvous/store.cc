@@ -12,7 +12,6 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
-#include "oktopk/comm/rendezvous/client.h"
 #include "oktopk/comm/rendezvous/request.h"
 #include "oktopk/comm/tcp/crypto.h"
 #include "oktopk/comm/transport_support.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cryptography of transport "tcp", all of it from OpenSSL: random bytes, HMAC-SHA256, HKDF-SHA256 and AES-256-GCM.
-// Only tcp_crypto.cc includes OpenSSL's headers. CommError when OpenSSL fails.
+// Only crypto.cc includes OpenSSL's headers. CommError when OpenSSL fails.
 #pragma once
 
 #include <array>

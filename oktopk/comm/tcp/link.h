@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The connection of this rank with one other: frames out of a queue of sends, frames into an inbox. Nothing waits:
-// read() and write() do what they can now. The owner's lock guards all of it (tcp_world.h).
+// The connection of this rank with one other: frames out of a queue of sends, frames into an inbox. A frame has a head
+// of 40 bytes and a body. A message is cut into pieces of at most kPieceBytes, so that the notice of a failure need not
+// wait for a long message. Frames that belong to another epoch or another start of the job are refused.
+// Nothing waits: read() and write() do what they can now. The owner's lock guards all of it (tcp.cc).
 // Errors are CommErrors whose text continues "rank 3 (host:port) ...", or a TcpFailure with the whole text.
 // COST: one system call per small message and direction; no copy of messages whose receive is posted.
 #pragma once
@@ -9,16 +11,46 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "oktopk/base/bytes.h"
-#include "oktopk/comm/tcp/frame.h"
-#include "oktopk/comm/tcp/inbox.h"
-#include "oktopk/comm/tcp/outbox.h"
+#include "oktopk/base/error.h"
+#include "oktopk/comm/communicator.h"
+#include "oktopk/comm/tcp/queues.h"
 #include "oktopk/comm/tcp/stream.h"
 
 namespace oktopk {
+
+enum class FrameKind : std::uint32_t {
+  data = 1,       // a piece of a message
+  heartbeat = 2,  // a sign of life
+  leave = 3,      // the sender has closed its communicator of this channel
+  goodbye = 4,    // the sender ends in order; nothing follows
+  failure = 5,    // the sender gives up: the rank that is the cause (4 bytes), and the reason
+  credit = 6,     // the sender can keep so many more bytes (`left`) before their receives are posted
+  offer = 7,      // a message of this channel, of `left` bytes, for which the credit does not suffice
+  accept = 8,     // its receive is posted
+};
+
+inline constexpr std::size_t kPieceBytes = std::size_t{512} << 10;
+inline constexpr std::size_t kMostControlBytes = 4096;
+
+struct FrameTags {
+  std::uint64_t epoch = 0;
+  std::uint64_t membership = 0;  // a hash of the job, the epoch and the instances of all ranks
+};
+
+struct FrameHead {
+  FrameKind kind;
+  std::uint32_t length;   // of the body
+  std::uint64_t left;     // data: bytes of the message from this piece on; credit, offer: bytes
+  std::uint64_t channel;  // data, leave, offer, accept: the communicator
+  FrameTags tags;
+};
+static_assert(sizeof(FrameHead) == 40, "the struct travels as it is");
 
 struct TcpLinkOptions {
   FrameTags tags;

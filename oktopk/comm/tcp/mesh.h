@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connects all ranks of transport "tcp" with each other. Every rank listens, writes its addresses into the store, reads
 // those of the lower ranks and connects to them, by turns; a thread accepts the higher ranks meanwhile, and all agree
-// on the processes that form the world (tcp_gathering.h). The entry of a rank is removed when all have come. An entry
+// on the processes that form the world (TcpGathering). The entry of a rank is removed when all have come. An entry
 // that an earlier run left behind names another instance: it is read again. A rank that dies before the world is
 // complete can be started anew. COST: (P-1) handshakes per rank.
 #pragma once

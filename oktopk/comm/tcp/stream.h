@@ -27,7 +27,6 @@ class TcpStream {
 
   // The number of bytes that were read; 0 when there are none now.
   std::size_t read(std::span<std::byte> bytes);
-  bool has_buffered() const { return from_ < to_; }
 
   // The number of bytes of head and body together that the stream took. It may still hold some of them: see flush().
   std::size_t write(std::span<const std::byte> head, std::span<const std::byte> body);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An NCCL for threads of one process and host memory: a shared object with the functions that nccl_library.h names.
+// An NCCL for threads of one process and host memory: a shared object with the functions that calls.h names.
 // Like NCCL, it answers "in progress" for a while and refuses to be used meanwhile, operations are queued and end when
 // all ranks have queued them, and an abort on one rank is an error on the others.
 #include "tests/comm/nccl/fake_nccl.h"
@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "oktopk/comm/nccl/library.h"
+#include "oktopk/comm/nccl/calls.h"
 
 #define FAKE_NCCL extern "C" __attribute__((visibility("default")))
 

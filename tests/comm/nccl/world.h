@@ -14,8 +14,7 @@
 #include <vector>
 
 #include "oktopk/base/error.h"
-#include "oktopk/comm/nccl/gpu_calls.h"
-#include "oktopk/comm/nccl/exchange.h"
+#include "oktopk/comm/nccl/calls.h"
 #include "tests/comm/nccl/fake_nccl.h"
 #include "tests/support/message.h"
 #include "tests/support/world.h"
@@ -97,6 +96,15 @@ class NcclWorld : public testing::Test {
 
   std::unique_ptr<GpuExchange> make(Communicator& comm, const NcclOptions& options) {
     return make_nccl_exchange(comm, options, [&] { return std::make_unique<FakeGpu>(nccl_); });
+  }
+
+  // body(comm, exchange, a stream of its own) on each of P ranks.
+  template <class Body>
+  void with_exchange(int P, Communicator::Duration timeout, Body body) {
+    run_threads(P, [&](Communicator& comm) {
+      const auto exchange = make(comm, options_with(timeout));
+      body(comm, *exchange, FakeGpu::make_stream());
+    });
   }
 
   // The messages that P ranks get when they make an exchange.

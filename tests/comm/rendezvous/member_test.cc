@@ -49,6 +49,7 @@ class MemberLinks : public testing::Test {
     server = std::make_unique<RendezvousServer>(RendezvousServerOptions{.listen = address,
                                                                         .secret = kTestSecret,
                                                                         .grace = grace,
+                                                                        .settle = 100ms,
                                                                         .state = state,
                                                                         .log = [this](const std::string& text) {
                                                                           const std::lock_guard lock(mutex);
@@ -189,8 +190,7 @@ TEST_F(MemberLinks, server_that_is_not_there_is_an_error_soon) {
   const MemberLink::Options nobody{
       .server = {"127.0.0.1:1", kTestSecret, "", false, 600s}, .least = 1, .look = {}, .expel = {}};
   MemberLink lonely(nobody);
-  const std::string error = message_of<CommError>([&] { lonely.await_epoch(0); });
-  EXPECT_EQ(error.find("the rendezvous at 127.0.0.1:1: "), 0u) << error;
+  expect_error<CommError>("the rendezvous at 127.0.0.1:1: ", [&] { lonely.await_epoch(0); });
 }
 
 TEST_F(MemberLinks, look_may_end_a_wait) {

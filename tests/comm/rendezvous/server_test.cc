@@ -16,10 +16,10 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/rendezvous/arbiter.h"
-#include "oktopk/comm/rendezvous/client.h"
 #include "oktopk/comm/rendezvous/request.h"
 #include "oktopk/comm/tcp/socket.h"
 #include "oktopk/comm/transports.h"
+#include "tests/support/message.h"
 #include "tests/support/tcp_world.h"
 
 namespace oktopk::rendezvous_server_test {
@@ -28,6 +28,13 @@ namespace {
 using namespace std::chrono_literals;
 
 Deadline soon() { return std::chrono::steady_clock::now() + 20s; }
+
+KeyValueStore store_at(const std::string& address) { return make_server_store({address, kTestSecret, "", false, 20s}); }
+
+void say(TcpStream& stream, const MemberWord& word) {
+  stream.write_fully(write_request({.kind = RequestKind::member, .value = write_word(word)}), soon());
+}
+RendezvousRequest read_reply(TcpStream& stream) { return read_request(stream, soon()); }
 
 TEST(RendezvousServer, short_secret_is_a_usage_error) {
   EXPECT_THROW(RendezvousServer({.secret = "short"}), UsageError);
@@ -50,43 +57,33 @@ TEST(RendezvousServer, stranger_is_refused_and_members_are_served) {
     EXPECT_THROW(read_fully(scan, nothing, soon()), CommError);
   }
   EXPECT_GE(server.refusals().count(), 2u);
-  const KeyValueStore member = make_server_store({server.address(), kTestSecret, "", false, 20s});
+  const KeyValueStore member = store_at(server.address());
   EXPECT_EQ(member.get("key", 0s), std::nullopt);
 }
 
 TEST(RendezvousServer, largest_value_that_can_be_set_can_be_read) {
   const RendezvousServer server({.secret = kTestSecret});
-  const KeyValueStore store = make_server_store({server.address(), kTestSecret, "", false, 20s});
+  const KeyValueStore store = store_at(server.address());
   constexpr std::size_t kHead = 1 + sizeof(std::uint64_t) + sizeof(std::uint32_t);
   const std::string largest(kMostRequestBytes - kHead - 1, 'x');
   store.set("k", largest);
   EXPECT_EQ(store.get("k", 20s), largest);
   EXPECT_THROW(store.set("k", largest + "x"), UsageError);
-}
-
-TEST(RendezvousServer, seven_clients_read_each_other) {
-  const RendezvousServer server({.secret = kTestSecret});
-  run_ranks(7, [&](int rank) {
-    const KeyValueStore store = make_server_store({server.address(), kTestSecret, "", false, 20s});
-    store.set(std::to_string(rank), "value " + std::to_string(rank));
-    for (int other = 0; other < 7; ++other)
-      EXPECT_EQ(store.get(std::to_string(other), 20s), "value " + std::to_string(other));
-  });
+  const auto stream = connect_to_server({server.address(), kTestSecret, "", false, 20s}, soon());
+  stream->write_fully(std::vector<std::byte>(kRequestLengthBytes, std::byte{0x7f}), soon());
+  expect_error<CommError>("closed the connection", [&] { read_reply(*stream); });
 }
 
 // Connections end and members speak in one turn of the server.
 TEST(RendezvousServer, words_are_heard_beside_connections_that_end) {
   const RendezvousServer server({.secret = kTestSecret});
   const ServerStoreOptions options{server.address(), kTestSecret, "", false, 20s};
-  const MemberWord word{.token = 7, .number = 1};
-  const Bytes request = write_request({.kind = RequestKind::member, .value = write_word(word)});
   for (int round = 0; round < 50; ++round) {
     std::vector<std::unique_ptr<TcpStream>> streams;
     for (int i = 0; i < 8; ++i) streams.push_back(connect_to_server(options, soon()));
     for (std::size_t i = 0; i < 4; ++i) streams[i]->close();
-    for (std::size_t i = 4; i < 8; ++i) streams[i]->write_fully(request, soon());
-    std::array<std::byte, kRequestLengthBytes> length{};
-    streams[7]->read_fully(length, soon());
+    for (std::size_t i = 4; i < 8; ++i) say(*streams[i], {.token = 7, .number = 1});
+    read_reply(*streams[7]);
   }
 }
 
@@ -94,25 +91,16 @@ TEST(RendezvousServer, words_are_heard_beside_connections_that_end) {
 TEST(RendezvousServer, late_word_of_an_older_connection_takes_nothing_from_the_newer_one) {
   const RendezvousServer server({.secret = kTestSecret});
   const auto connect = [&] { return connect_to_server({server.address(), kTestSecret, "", false, 20s}, soon()); };
-  const auto say = [](TcpStream& stream, const MemberWord& word) {
-    stream.write_fully(write_request({.kind = RequestKind::member, .value = write_word(word)}), soon());
-  };
-  const auto read_reply = [](TcpStream& stream) {
-    std::array<std::byte, kRequestLengthBytes> length{};
-    stream.read_fully(length, soon());
-    std::string text(read_request_length(length.data()), '\0');
-    stream.read_fully(std::as_writable_bytes(std::span(text)), soon());
-    return read_request(text);
-  };
   const auto older = connect(), newer = connect(), other = connect();
   MemberWord word{.want = MemberWord::Want::regroup, .token = 7, .number = 2, .least = 2};
   say(*newer, word);
   EXPECT_EQ(read_reply(*newer).kind, RequestKind::wait);
   word.number = 3;
   say(*newer, word);
+  std::this_thread::sleep_for(50ms);  // the server has read it, and has not answered yet
   word.number = 1;
   say(*older, word);
-  std::this_thread::sleep_for(100ms);
+  std::this_thread::sleep_for(50ms);
   older->close();
   say(*other, {.want = MemberWord::Want::regroup, .token = 8, .number = 1, .least = 2});
   RendezvousRequest reply = read_reply(*newer);
@@ -161,7 +149,7 @@ TEST(RendezvousServer, descriptors_that_run_out_are_reported_and_cost_no_process
     EXPECT_LT(std::stoi(answer), 100) << "milliseconds of processor time in 1.5 s";
     EXPECT_NE(answer.find("this process may open 40 files (ulimit -n)"), std::string::npos) << answer;
   }
-  make_server_store({address, kTestSecret, "", false, 20s}).set("key", "value");  // it has recovered
+  store_at(address).set("key", "value");  // it has recovered
   tell();
   int status = 0;
   EXPECT_EQ(waitpid(child, &status, 0), child);

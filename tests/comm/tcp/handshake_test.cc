@@ -10,6 +10,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/tcp/listener.h"
+#include "tests/support/message.h"
 
 namespace oktopk::tcp_handshake_test {
 namespace {
@@ -18,6 +19,17 @@ Deadline soon() { return std::chrono::steady_clock::now() + std::chrono::seconds
 
 TcpIdentity identity(std::uint64_t id) {
   return {.secret = "a secret for tests", .job = "job", .epoch = 3, .encrypt = true, .id = id, .host = 100 + id};
+}
+
+template <class T>
+void put(const Socket& socket, const T& value) {
+  write_fully(socket, std::as_bytes(std::span(&value, 1)), soon());
+}
+template <class T>
+T get(const Socket& socket) {
+  T value{};
+  read_fully(socket, std::as_writable_bytes(std::span(&value, 1)), soon());
+  return value;
 }
 
 class TcpHandshake : public testing::Test {
@@ -44,11 +56,16 @@ class TcpHandshake : public testing::Test {
       for (TcpSession& session : listener.advance()) all.push_back(std::move(session));
     return all;
   }
+  Socket accept_at(const Socket& where) const {
+    Socket socket;
+    while (!socket.is_open() && std::chrono::steady_clock::now() < end) socket = accept_from(where);
+    return socket;
+  }
   void expect_refused(const TcpIdentity& mine, const std::string& reason) {
     const auto proved = serve([&] { EXPECT_THROW(connect_session(target(), mine, soon()), CommError); });
     EXPECT_TRUE(proved.empty());
     ASSERT_FALSE(log->last().empty());
-    EXPECT_NE(log->last().back().find(reason), std::string::npos) << log->last().back();
+    expect_contains(log->last().back(), reason);
   }
 
   const Deadline end = soon();
@@ -69,21 +86,18 @@ TEST_F(TcpHandshake, members_learn_each_other_and_share_keys) {
 }
 
 TEST_F(TcpHandshake, every_wrong_setting_is_refused) {
-  TcpIdentity mine = identity(1);
-  mine.secret = "another secret here";
-  expect_refused(mine, "secret");
-  mine = identity(1);
-  mine.job = "other";
-  expect_refused(mine, "job");
-  mine = identity(1);
-  mine.epoch = 2;
-  expect_refused(mine, "epoch");
-  mine = identity(1);
-  mine.encrypt = false;
-  expect_refused(mine, "encrypt");
-  mine = identity(1);
-  mine.purpose = TcpPurpose::store;
-  expect_refused(mine, "not served");
+  const std::pair<const char*, void (*)(TcpIdentity&)> kWrong[] = {
+      {"secret", [](TcpIdentity& mine) { mine.secret = "another secret here"; }},
+      {"job", [](TcpIdentity& mine) { mine.job = "other"; }},
+      {"epoch", [](TcpIdentity& mine) { mine.epoch = 2; }},
+      {"encrypt", [](TcpIdentity& mine) { mine.encrypt = false; }},
+      {"not served", [](TcpIdentity& mine) { mine.purpose = TcpPurpose::store; }},
+  };
+  for (const auto& [reason, spoil] : kWrong) {
+    TcpIdentity mine = identity(1);
+    spoil(mine);
+    expect_refused(mine, reason);
+  }
   EXPECT_EQ(log->count(), 5u);
 }
 
@@ -91,15 +105,9 @@ TEST_F(TcpHandshake, listener_without_the_secret_is_refused_by_the_client) {
   // It answers as a server would, but cannot prove itself.
   const Socket impostor = listen_at({"127.0.0.1", "0"});
   std::jthread thread([&] {
-    Socket socket;
-    while (!socket.is_open() && std::chrono::steady_clock::now() < end) socket = accept_from(impostor);
-    TcpHello hello{};
-    read_fully(socket, std::as_writable_bytes(std::span(&hello, 1)), soon());
-    TcpAnswer answer{hello.magic, 0, {}};
-    write_fully(socket, std::as_bytes(std::span(&answer, 1)), soon());
-    Key proof{};
-    read_fully(socket, proof, soon());
-    write_fully(socket, proof, soon());  // the client's own proof, sent back
+    const Socket socket = accept_at(impostor);
+    put(socket, TcpAnswer{get<TcpHello>(socket).magic, 0, {}});
+    put(socket, get<Key>(socket));  // the client's own proof, sent back
   });
   const TcpTarget there{{"127.0.0.1", local_port(impostor)}, 0, 77};
   EXPECT_THROW(connect_session(there, identity(1), soon()), CommError);
@@ -115,25 +123,21 @@ TEST_F(TcpHandshake, recorded_handshake_is_refused) {
     EXPECT_THROW(connect_session(there, identity(1), soon()), CommError);
   });
   {
-    Socket socket;
-    while (!socket.is_open() && std::chrono::steady_clock::now() < end) socket = accept_from(middle);
-    read_fully(socket, std::as_writable_bytes(std::span(&hello, 1)), soon());
-    const TcpAnswer answer{hello.magic, 0, {}};
-    write_fully(socket, std::as_bytes(std::span(&answer, 1)), soon());
-    read_fully(socket, proof, soon());
+    const Socket socket = accept_at(middle);
+    hello = get<TcpHello>(socket);
+    put(socket, TcpAnswer{hello.magic, 0, {}});
+    proof = get<Key>(socket);
   }
   member.join();
   const auto proved = serve([&] {
     const Socket socket = connect_to(target().endpoint, soon());
-    TcpAnswer answer{};
-    write_fully(socket, std::as_bytes(std::span(&hello, 1)), soon());
-    read_fully(socket, std::as_writable_bytes(std::span(&answer, 1)), soon());
-    write_fully(socket, proof, soon());
-    std::array<std::byte, 1> nothing{};
-    EXPECT_THROW(read_fully(socket, nothing, soon()), CommError);
+    put(socket, hello);
+    get<TcpAnswer>(socket);
+    put(socket, proof);
+    EXPECT_THROW(get<std::byte>(socket), CommError);
   });
   EXPECT_TRUE(proved.empty());
-  EXPECT_NE(log->last().back().find("secret"), std::string::npos);
+  expect_contains(log->last().back(), "secret");
 }
 
 TEST_F(TcpHandshake, garbage_and_scans_are_dropped_and_others_served) {
@@ -141,14 +145,12 @@ TEST_F(TcpHandshake, garbage_and_scans_are_dropped_and_others_served) {
     const Socket socket = connect_to(target().endpoint, soon());
     const std::string garbage = "GET / HTTP/1.1\r\n\r\n";
     write_fully(socket, std::as_bytes(std::span(garbage)), soon());
-    std::array<std::byte, 1> nothing{};
-    EXPECT_THROW(read_fully(socket, nothing, soon()), CommError);
+    EXPECT_THROW(get<std::byte>(socket), CommError);
   });
   serve([&] { connect_to(target().endpoint, soon()); });
   EXPECT_EQ(log->count(), 2u);
   const Socket half = connect_to(target().endpoint, soon());
-  const std::array<std::byte, 3> three{};
-  write_fully(half, three, soon());
+  put(half, std::array<std::byte, 3>{});
   EXPECT_EQ(serve([&] { connect_session(target(), identity(2), soon()); }).size(), 1u);
 }
 

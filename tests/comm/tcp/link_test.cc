@@ -10,6 +10,7 @@
 
 #include "oktopk/base/error.h"
 #include "tests/support/communicator_conformance.h"
+#include "tests/support/message.h"
 #include "tests/support/tcp_pair.h"
 
 namespace oktopk::tcp_link_test {
@@ -52,14 +53,15 @@ class TcpLinks : public testing::Test {
     operation.open = 1;
     link.receive(operation.slots[0]);
   }
-  void expect_refused(const FrameHead& head, const std::string& reason) {
+  void expect_refused(const FrameHead& head, std::string_view words) {
     put(head);
-    try {
-      link.read();
-      ADD_FAILURE() << "nothing was thrown";
-    } catch (const CommError& error) {
-      EXPECT_NE(std::string(error.what()).find(reason), std::string::npos) << error.what();
-    }
+    expect_error<CommError>(words, [&] { link.read(); });
+  }
+  void send(std::uint64_t channel, const Message& body) {
+    operation.slots.push_back({&operation, 1, channel, body, nullptr});
+    operation.open = 1;
+    link.send(operation.slots[0]);
+    link.write();
   }
 
   TcpLink link;
@@ -69,25 +71,28 @@ class TcpLinks : public testing::Test {
   Recv recv{1, buffer, 0};
 };
 
-TEST_F(TcpLinks, frame_of_another_epoch_is_refused) {
-  expect_refused({FrameKind::data, 0, 0, kChannel, {5, 99}}, "epoch 5");
-}
-TEST_F(TcpLinks, frame_of_another_start_is_refused) {
-  expect_refused({FrameKind::data, 0, 0, kChannel, {4, 98}}, "another start");
-}
-TEST_F(TcpLinks, unknown_kind_is_refused) { expect_refused({FrameKind{77}, 0, 0, 0, kTags}, "kind 77"); }
-TEST_F(TcpLinks, long_control_frame_is_refused) {
-  expect_refused({FrameKind::failure, 1u << 30, 0, 0, kTags}, "control frame");
-}
-TEST_F(TcpLinks, piece_longer_than_its_message_is_refused) {
-  expect_refused({FrameKind::data, 100, 50, kChannel, kTags}, "does not fit");
-}
-TEST_F(TcpLinks, huge_piece_is_refused) {
-  expect_refused({FrameKind::data, ~0u, ~std::uint64_t{0}, kChannel, kTags}, "does not fit");
-}
-TEST_F(TcpLinks, failure_without_a_reason_is_refused) {
-  expect_refused({FrameKind::failure, 0, 0, 0, kTags}, "without a reason");
-}
+struct BadFrame {
+  FrameHead head;
+  std::string_view words;
+};
+
+class TcpBadFrames : public TcpLinks, public testing::WithParamInterface<BadFrame> {};
+
+TEST_P(TcpBadFrames, are_refused) { expect_refused(GetParam().head, GetParam().words); }
+
+constexpr std::uint64_t kWild = std::uint64_t{1} << 60;
+const BadFrame kBadFrames[] = {
+    {{FrameKind::data, 0, 0, kChannel, {5, 99}}, "epoch 5"},
+    {{FrameKind::data, 0, 0, kChannel, {4, 98}}, "another start"},
+    {{FrameKind{77}, 0, 0, 0, kTags}, "kind 77"},
+    {{FrameKind::failure, 1u << 30, 0, 0, kTags}, "control frame"},
+    {{FrameKind::data, 100, 50, kChannel, kTags}, "does not fit"},
+    {{FrameKind::data, ~0u, ~std::uint64_t{0}, kChannel, kTags}, "does not fit"},
+    {{FrameKind::failure, 0, 0, 0, kTags}, "without a reason"},
+    {{FrameKind::data, 100, kWild, kChannel, kTags}, "beyond its credit"},  // and allocates nothing
+    {{FrameKind::accept, 0, 0, kChannel, kTags}, "not offered"},
+};
+INSTANTIATE_TEST_SUITE_P(All, TcpBadFrames, testing::ValuesIn(kBadFrames));
 
 TEST_F(TcpLinks, end_without_goodbye_says_that_the_peer_died) {
   peer.socket = Socket();
@@ -126,17 +131,11 @@ TEST_F(TcpLinks, early_message_beyond_the_credit_is_refused) {
   expect_refused(head_of(message(1, 0, 1, 301)), "301 bytes before their receive was posted, beyond its credit");
 }
 
-TEST_F(TcpLinks, message_of_a_wild_size_allocates_nothing) {
-  expect_refused({FrameKind::data, 100, std::uint64_t{1} << 60, kChannel, kTags}, "beyond its credit");
-}
 TEST_F(TcpLinks, message_of_a_wild_size_does_not_fit_its_receive) {
   receive();
-  expect_refused({FrameKind::data, 100, std::uint64_t{1} << 60, kChannel, kTags}, "capacity 2000");
+  expect_refused({FrameKind::data, 100, kWild, kChannel, kTags}, "capacity 2000");
 }
 
-TEST_F(TcpLinks, accepting_what_was_not_offered_is_refused) {
-  expect_refused({FrameKind::accept, 0, 0, kChannel, kTags}, "not offered");
-}
 TEST_F(TcpLinks, second_offer_in_a_channel_is_refused) {
   put({FrameKind::offer, 0, 5000, kChannel, kTags});
   link.read();
@@ -198,10 +197,7 @@ TEST_F(TcpLinks, message_beyond_the_credit_is_offered_and_others_pass_it) {
 // Nobody will receive it: the send ends as that of a message which was dropped over there.
 TEST_F(TcpLinks, message_that_was_offered_ends_when_the_peer_leaves_the_channel) {
   const Message large = message(0, 1, 0, 60);
-  operation.slots.push_back({&operation, 1, kChannel, large, nullptr});
-  operation.open = 1;
-  link.send(operation.slots[0]);
-  link.write();
+  send(kChannel, large);
   EXPECT_EQ(operation.open, 1u);
   put({FrameKind::leave, 0, 0, kChannel, kTags});
   link.read();
@@ -211,10 +207,7 @@ TEST_F(TcpLinks, message_that_was_offered_ends_when_the_peer_leaves_the_channel)
 TEST_F(TcpLinks, dying_half_way_through_a_piece_still_tells_why) {
   grant(4'000'000);
   const Message large = message(0, 1, 0, 4'000'000);
-  operation.slots.push_back({&operation, 1, kChannel, large, nullptr});
-  operation.open = 1;
-  link.send(operation.slots[0]);
-  link.write();
+  send(kChannel, large);
   ASSERT_TRUE(link.wants_write()) << "the connection took all of it";
   link.die(3, "rank 3 is the cause");
   TcpLink other(std::move(peer), {kTags, 1, 0, std::size_t{8} << 20});

@@ -23,44 +23,37 @@ namespace {
 
 using namespace std::chrono_literals;
 
-template <class Error>
-void expect_error(const TcpOptions& options, const std::string& text) {
-  try {
-    make_tcp_world(options);
-    ADD_FAILURE() << "nothing was thrown";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+void expect_join_fails(std::string_view words, const TcpOptions& options) {
+  expect_error<CommError>(words, [&] { make_tcp_world(options); });
+}
+
+TEST(TcpMesh, bad_options_are_usage_errors_that_name_the_value) {
+  struct Bad {
+    std::string_view words;
+    void (*spoil)(TcpOptions&);
+  };
+  const Bad kBad[] = {
+      {"rank 3", [](TcpOptions& o) { o.rank = 3; }},
+      {"size 0", [](TcpOptions& o) { o.size = 0; }},
+      {"5 bytes", [](TcpOptions& o) { o.secret = "short"; }},
+      {"rendezvous", [](TcpOptions& o) { o.store.reset(); }},
+      {"host:port", [](TcpOptions& o) { o.store.reset(), o.rendezvous = "nohost"; }},
+      {"silence", [](TcpOptions& o) { o.silence = 0s; }},
+      {"none9", [](TcpOptions& o) { o.interface = "none9"; }},
+  };
+  for (const Bad& bad : kBad) {
+    TcpOptions options = tcp_options(0, 2, make_memory_store(), kTestTimeout);
+    bad.spoil(options);
+    expect_error(bad.words, [&] { make_tcp_world(options); });
   }
 }
 
-TcpOptions good(int rank, int P) { return tcp_options(rank, P, make_memory_store(), kTestTimeout); }
-
-TEST(TcpMesh, bad_options_are_usage_errors_that_name_the_value) {
-  expect_error<UsageError>(good(3, 3), "rank 3");
-  expect_error<UsageError>(good(0, 0), "size 0");
-  TcpOptions options = good(0, 2);
-  options.secret = "short";
-  expect_error<UsageError>(options, "5 bytes");
-  options = good(0, 2);
-  options.store.reset();
-  expect_error<UsageError>(options, "rendezvous");
-  options.rendezvous = "nohost";
-  expect_error<UsageError>(options, "host:port");
-  options = good(0, 2);
-  options.silence = 0s;
-  expect_error<UsageError>(options, "silence");
-  options = good(0, 2);
-  options.interface = "none9";
-  expect_error<UsageError>(options, "none9");
-}
-
 TEST(TcpMesh, missing_ranks_are_named) {
-  TcpOptions options = good(0, 3);
-  options.join_timeout = 100ms;
-  expect_error<CommError>(options, "1, 2");
-  options = good(2, 3);
-  options.join_timeout = 100ms;
-  expect_error<CommError>(options, "rank 1: did not come");
+  for (const auto& [rank, words] : {std::pair{0, "1, 2"}, {2, "rank 1: did not come"}}) {
+    TcpOptions options = tcp_options(rank, 3, make_memory_store(), kTestTimeout);
+    options.join_timeout = 100ms;
+    expect_join_fails(words, options);
+  }
 }
 
 // A rank that does not come must not hide those that do.
@@ -73,16 +66,10 @@ TEST(TcpMesh, only_the_missing_rank_is_named) {
     const std::string who = text_of("tcp: rank ", rank);
     const std::string text = rank < 2 ? who + ": these ranks did not come within 2 s: 2"
                                       : who + " could not join within 2 s: rank 2: did not come to the rendezvous";
-    try {
-      make_tcp_world(options);
-      ADD_FAILURE() << "nothing was thrown";
-    } catch (const CommError& error) {
-      EXPECT_EQ(error.what(), text);
-    }
+    EXPECT_EQ(message_of<CommError>([&] { make_tcp_world(options); }), text);
   });
 }
 
-// Rank 0 serves: it must not end its service before the others have read the entry of the last one.
 // Rank 1 meets rank 0 and breaks off, rank 2 waits for it in vain and gives up first.
 TEST(TcpMesh, rank_that_gives_up_is_not_blamed_by_those_that_wait_longer) {
   const KeyValueStore store = make_memory_store();
@@ -97,15 +84,16 @@ TEST(TcpMesh, rank_that_gives_up_is_not_blamed_by_those_that_wait_longer) {
       options.look = [&] {
         if (std::chrono::steady_clock::now() > start + 500ms) fail<CommError>("it breaks off");
       };
-      expect_error<CommError>(options, "it breaks off");
+      expect_join_fails("it breaks off", options);
     } else {
       std::this_thread::sleep_for(700ms);
       options.join_timeout = 1s;
-      expect_error<CommError>(options, "could not join within 1 s: rank 1: ");
+      expect_join_fails("could not join within 1 s: rank 1: ", options);
     }
   });
 }
 
+// Rank 0 serves: it must not end its service before the others have read the entry of the last one.
 TEST(TcpMesh, rank_that_comes_late_is_found_by_all) {
   const std::string address = "127.0.0.1:" + local_port(listen_at({"127.0.0.1", "0"}));
   run_ranks(5, [&](int rank) {
@@ -148,20 +136,14 @@ TEST(TcpMesh, rank_0_serves_the_rendezvous_again_and_again) {
   });
 }
 
-TEST(TcpMesh, server_of_somebody_else_is_used) {
+TEST(TcpMesh, ranks_meet_at_a_server_of_somebody_else_and_in_a_directory_that_they_clean_up) {
   const RendezvousServer server({.secret = kTestSecret, .encrypt = true});
-  run_ranks(3, [&](int rank) {
-    TcpOptions options{.rank = rank, .size = 3, .rendezvous = server.address(), .secret = kTestSecret, .encrypt = true};
-    barrier(*make_tcp_world(options));
-  });
-}
-
-TEST(TcpMesh, ranks_meet_in_a_directory_and_clean_it_up) {
   const std::string directory = testing::TempDir() + "oktopk-" + make_random_secret();
-  run_ranks(3, [&](int rank) {
-    TcpOptions options{.rank = rank, .size = 3, .rendezvous = "file:" + directory, .secret = kTestSecret};
-    barrier(*make_tcp_world(options));
-  });
+  for (const std::string& place : {server.address(), "file:" + directory})
+    run_ranks(3, [&](int rank) {
+      TcpOptions options{.rank = rank, .size = 3, .rendezvous = place, .secret = kTestSecret, .encrypt = true};
+      barrier(*make_tcp_world(options));
+    });
   EXPECT_TRUE(std::filesystem::is_empty(directory));
   std::filesystem::remove_all(directory);
 }
@@ -201,7 +183,7 @@ TEST(TcpMesh, two_starts_whose_ranks_are_mixed_are_an_error_on_all_of_them) {
   run_ranks(6, [&](int i) {
     TcpOptions options = starts.options(i / 3, i % 3);
     options.job = "twice";
-    expect_error<CommError>(options, "belongs to another start of job \"twice\"");
+    expect_join_fails("belongs to another start of job \"twice\"", options);
   });
 }
 
@@ -248,7 +230,7 @@ TEST(TcpMesh, rank_of_a_start_that_is_gone_leaves_its_place_to_the_other) {
     TcpOptions options = tcp_options(i == 3 ? 1 : i, 3, store, kTestTimeout);
     if (i == 3) {
       options.join_timeout = 600ms;
-      expect_error<CommError>(options, "rank 1: these ranks did not come within 0.6 s: 2");
+      expect_join_fails("rank 1: these ranks did not come within 0.6 s: 2", options);
       return;
     }
     if (i > 0) std::this_thread::sleep_for(300ms);

@@ -10,6 +10,7 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/transports.h"
+#include "tests/support/message.h"
 
 namespace oktopk::secret_file_test {
 namespace {
@@ -26,13 +27,7 @@ class SecretFile : public testing::Test {
     return path_;
   }
   void expect_refused(const std::string& text) {
-    try {
-      read_secret_file(path_);
-      ADD_FAILURE() << "nothing was thrown";
-    } catch (const UsageError& error) {
-      EXPECT_NE(std::string(error.what()).find("secret file " + path_ + ": " + text), std::string::npos)
-          << error.what();
-    }
+    expect_error("secret file " + path_ + ": " + text, [&] { read_secret_file(path_); });
   }
 
   const std::string path_ = testing::TempDir() + "oktopk-secret-" + std::to_string(getpid());
@@ -75,18 +70,18 @@ TEST_F(SecretFile, file_of_another_user_may_be_readable_by_its_group) {
 
 TEST_F(SecretFile, line_that_is_no_secret_is_refused_by_name) {
   expect_refused("it cannot be read");
-  write("");
-  expect_refused("its first line is empty");
-  write("\n" + kSecret);
-  expect_refused("its first line is empty");
-  write("short\n");
-  expect_refused("its first line has 5 bytes");
-  write(std::string(100'000, 'x'));
-  expect_refused("its first line has more than 4096 bytes");
-  write("01234567" + std::string(1, '\0') + "89abcdefghijkl\n");
-  expect_refused("byte 8 of its first line is 0");
-  write(kSecret + "\r\n");
-  expect_refused("byte 16 of its first line is 13");
+  const std::pair<std::string, const char*> kBad[] = {
+      {"", "its first line is empty"},
+      {"\n" + kSecret, "its first line is empty"},
+      {"short\n", "its first line has 5 bytes"},
+      {std::string(100'000, 'x'), "its first line has more than 4096 bytes"},
+      {"01234567" + std::string(1, '\0') + "89abcdefghijkl\n", "byte 8 of its first line is 0"},
+      {kSecret + "\r\n", "byte 16 of its first line is 13"},
+  };
+  for (const auto& [text, words] : kBad) {
+    write(text);
+    expect_refused(words);
+  }
 }
 
 TEST_F(SecretFile, folder_is_refused) { EXPECT_THROW(read_secret_file(testing::TempDir()), UsageError); }

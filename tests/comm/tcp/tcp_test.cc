@@ -18,6 +18,7 @@
 #include "oktopk/base/random.h"
 #include "oktopk/comm/collectives.h"
 #include "tests/support/communicator_conformance.h"
+#include "tests/support/message.h"
 #include "tests/support/tcp_world.h"
 #include "tests/support/world.h"
 
@@ -27,6 +28,7 @@ namespace {
 using conformance::Check;
 using conformance::Message;
 using conformance::message;
+using conformance::receive_from;
 
 // Runs the body on P ranks whose options `change` has changed.
 template <class Change>
@@ -55,54 +57,20 @@ INSTANTIATE_TEST_SUITE_P(All, TcpSealed, testing::ValuesIn(conformance::kChecks)
                          [](const auto& test) { return test.param.name; });
 
 TEST(Tcp, all_ranks_hear_the_same_reason_at_once) {
-  std::vector<std::string> texts(5);
   run_world("tcp", 5, [&](Communicator& comm) {
-    const auto me = static_cast<std::size_t>(comm.rank());
-    if (comm.rank() == 2) {
-      comm.kill();
-      return;
-    }
-    Message in(10);
-    Recv recv{(comm.rank() + 1) % 5 == 2 ? 0 : (comm.rank() + 1) % 5, in, 0};
-    try {
-      comm.exchange({}, {&recv, 1});
-      ADD_FAILURE() << "nothing was thrown";
-    } catch (const CommError& error) {
-      texts[me] = error.what();
-    }
+    if (comm.rank() == 2) return comm.kill();
+    const int peer = neighbour(comm, comm.rank() == 1 ? -1 : 1);
+    EXPECT_EQ(message_of<CommError>([&] { receive_from(comm, peer); }),
+              text_of("tcp: rank ", comm.rank(), ": the world is dead: rank 2 abandoned an exchange"));
   });
-  for (const std::size_t rank : {0, 1, 3, 4})
-    EXPECT_EQ(texts[rank], text_of("tcp: rank ", rank, ": the world is dead: rank 2 abandoned an exchange"));
 }
 
 TEST(Tcp, rank_that_left_is_named_by_those_who_wait_for_it) {
   run_world("tcp", 3, [&](Communicator& comm) {
     if (comm.rank() == 1) return;
-    Message in(10);
-    Recv recv{1, in, 0};
-    try {
-      comm.exchange({}, {&recv, 1});
-      ADD_FAILURE() << "nothing was thrown";
-    } catch (const CommError& error) {
-      EXPECT_NE(std::string(error.what()).find("rank 1"), std::string::npos) << error.what();
-      EXPECT_NE(std::string(error.what()).find("left"), std::string::npos) << error.what();
-    }
-  });
-}
-
-TEST(Tcp, part_that_was_left_is_noticed) {
-  run_world("tcp", 3, [&](Communicator& comm) {
-    const auto wait_for = [](Communicator& where, int peer) {
-      Message in(1);
-      Recv recv{peer, in, 0};
-      where.exchange({}, {&recv, 1});
-    };
-    if (comm.rank() == 0) {
-      comm.split(0, 0).reset();
-      EXPECT_THROW(wait_for(comm, 1), CommError);
-    } else {
-      EXPECT_THROW(wait_for(*comm.split(0, 0), 0), CommError);
-    }
+    const std::string text = message_of<CommError>([&] { receive_from(comm, 1); });
+    expect_contains(text, "rank 1");
+    expect_contains(text, "left");
   });
 }
 
@@ -158,7 +126,7 @@ TEST(Tcp, early_message_of_one_part_does_not_hold_up_another) {
 }
 
 // Message i of a part, of any size up to 90,000 bytes.
-Message message_of(int from, std::size_t part, std::size_t i) {
+Message message_in(int from, std::size_t part, std::size_t i) {
   return message(from, static_cast<int>(part), static_cast<int>(i), (part * 7919 + i * 104'729) % 90'000);
 }
 
@@ -178,7 +146,7 @@ void receive_parts_in_any_order(Communicator& comm, std::uint64_t seed) {
   for (std::size_t i = 0; i < kMessages; ++i)
     for (std::size_t part = 0; part < kParts; ++part)
       for (const int peer : peers) {
-        const Send send{peer, sent.emplace_back(message_of(comm.rank(), part, i))};
+        const Send send{peer, sent.emplace_back(message_in(comm.rank(), part, i))};
         pendings.push_back(parts[part]->start({&send, 1}, {}));
       }
   Random random(seed, static_cast<std::uint64_t>(comm.rank()));
@@ -189,7 +157,7 @@ void receive_parts_in_any_order(Communicator& comm, std::uint64_t seed) {
       for (std::size_t i = 0; i < kMessages; ++i) {
         Recv recv{peer, in, 0};
         parts[part]->exchange({}, {&recv, 1});
-        ASSERT_EQ(conformance::arrived(recv), message_of(peer, part, i));
+        ASSERT_EQ(conformance::arrived(recv), message_in(peer, part, i));
       }
   for (Pending& pending : pendings) pending.wait();
   barrier(comm);

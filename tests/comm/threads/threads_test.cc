@@ -12,93 +12,48 @@
 
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
+#include "tests/support/communicator_conformance.h"
+#include "tests/support/message.h"
 #include "tests/support/world.h"
 
 namespace oktopk::threads_test {
 namespace {
 
 using namespace std::chrono_literals;
+using conformance::receive_from;
 
 // Far longer than a test may take: a wait that ends by its timeout is a failure here.
 constexpr Communicator::Duration kForever = 10min;
 
-void receive_from(Communicator& comm, int peer) {
-  std::byte place[16];
-  Recv recv{peer, place, 0};
-  comm.exchange({}, {&recv, 1});
-}
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const CommError& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
 TEST(ThreadWorld, run_threads_rethrows_the_cause_not_a_consequence) {
   for (int culprit = 0; culprit < 4; ++culprit) {
-    try {
-      run_threads(
-          4,
-          [&](Communicator& comm) {
-            if (comm.rank() == culprit) throw std::out_of_range("the cause");
-            receive_from(comm, culprit);
-          },
-          kForever);
-      ADD_FAILURE() << "nothing was thrown";
-    } catch (const std::out_of_range& error) {
-      EXPECT_STREQ(error.what(), "the cause");
-    }
+    const auto body = [&](Communicator& comm) {
+      if (comm.rank() == culprit) throw std::out_of_range("the cause");
+      receive_from(comm, culprit);
+    };
+    EXPECT_EQ(message_of<std::out_of_range>([&] { run_threads(4, body, kForever); }), "the cause");
   }
 }
 
 TEST(ThreadWorld, wait_in_a_dead_world_tells_the_reason) {
-  std::vector<std::string> texts(3);
-  EXPECT_THROW(run_threads(
-                   3,
-                   [&](Communicator& comm) {
-                     if (comm.rank() == 1) throw std::logic_error("disk on fire");
-                     texts[static_cast<std::size_t>(comm.rank())] =
-                         error_of([&] { receive_from(comm, (comm.rank() + 2) % 3); });
-                     EXPECT_THROW(comm.start({}, {}), CommError);
-                   },
-                   kForever),
-               std::logic_error);
-  EXPECT_NE(texts[0].find("rank 1 failed: disk on fire"), std::string::npos) << texts[0];
-  EXPECT_NE(texts[2].find("rank 1 failed: disk on fire"), std::string::npos) << texts[2];
+  const auto body = [&](Communicator& comm) {
+    if (comm.rank() == 1) throw std::logic_error("disk on fire");
+    expect_error<CommError>("rank 1 failed: disk on fire", [&] { receive_from(comm, (comm.rank() + 2) % 3); });
+    EXPECT_THROW(comm.start({}, {}), CommError);
+  };
+  EXPECT_THROW(run_threads(3, body, kForever), std::logic_error);
 }
 
-TEST(ThreadWorld, rank_that_fails_ends_waits_in_split_parts) {
-  EXPECT_THROW(run_threads(
-                   4,
-                   [](Communicator& comm) {
-                     const auto part = comm.split(comm.rank() / 2, 0);
-                     const auto nested = part->split(0, 0);
-                     if (comm.rank() == 0) throw std::logic_error("gone");
-                     EXPECT_THROW(receive_from(*nested, 1 - nested->rank()), CommError);
-                     EXPECT_THROW(receive_from(*part, 1 - part->rank()), CommError);
-                   },
-                   kForever),
-               std::logic_error);
-}
-
-TEST(ThreadWorld, rank_that_fails_ends_a_split) {
-  EXPECT_THROW(run_threads(
-                   3,
-                   [](Communicator& comm) {
-                     if (comm.rank() == 2) throw std::logic_error("no split");
-                     EXPECT_THROW(comm.split(0, 0), CommError);
-                   },
-                   kForever),
-               std::logic_error);
-}
-
-TEST(ThreadWorld, split_without_a_rank_times_out) {
-  auto comms = make_thread_world(2, 20ms);
-  EXPECT_THROW(comms[0]->split(0, 0), CommError);
-  EXPECT_THROW(comms[1]->split(0, 0), CommError);
+TEST(ThreadWorld, rank_that_fails_ends_splits_and_waits_in_parts) {
+  const auto body = [](Communicator& comm) {
+    const auto part = comm.split(comm.rank() / 2, 0);
+    const auto nested = part->split(0, 0);
+    if (comm.rank() == 0) throw std::logic_error("gone");
+    EXPECT_THROW(receive_from(*nested, 1 - nested->rank()), CommError);
+    EXPECT_THROW(receive_from(*part, 1 - part->rank()), CommError);
+    EXPECT_THROW(comm.split(0, 0), CommError);
+  };
+  EXPECT_THROW(run_threads(4, body, kForever), std::logic_error);
 }
 
 TEST(ThreadWorld, part_outlives_the_world_it_came_from) {
@@ -122,8 +77,7 @@ TEST(ThreadWorld, wait_for_a_rank_that_left_fails_promptly) {
         [&](Communicator& comm) {
           if (comm.rank() == 1) return std::this_thread::sleep_for(leaving);
           std::this_thread::sleep_for(waiting);
-          const std::string text = error_of([&] { receive_from(comm, 1); });
-          EXPECT_NE(text.find("left"), std::string::npos) << text;
+          expect_error<CommError>("left", [&] { receive_from(comm, 1); });
         },
         kForever);
   }
@@ -157,14 +111,13 @@ TEST(ThreadWorld, timeout_names_the_silent_peers) {
           Recv recvs[] = {{1, place[0], 0}, {2, place[1], 0}, {3, place[2], 0}};
           Pending pending = comm.start({}, recvs);
           sleep_until(is_sent);
-          const std::string text = error_of([&] { pending.wait(); });
-          EXPECT_NE(text.find("from rank 1, 3"), std::string::npos) << text;
+          expect_error<CommError>("from rank 1, 3", [&] { pending.wait(); });
           is_over = true;
         } else if (comm.rank() == 2) {
           const Send send{0, {}};
           Pending pending = comm.start({&send, 1}, {});
           is_sent = true;
-          error_of([&] { pending.wait(); });  // is complete, but the world may be dead by now
+          message_of<CommError>([&] { pending.wait(); });  // is complete, but the world may be dead by now
         }
         sleep_until(is_over);
       },
@@ -174,42 +127,20 @@ TEST(ThreadWorld, timeout_names_the_silent_peers) {
 // Rank 0 waits for rank 1, which waits for rank 2, which does nothing. Rank 0 is the first to lose its patience.
 TEST(ThreadWorld, timeout_names_the_rank_that_all_wait_for_in_the_end) {
   auto comms = make_thread_world(4, 1s);
-  std::vector<std::string> texts(2);
-  {
-    const std::jthread first([&] { texts[0] = error_of([&] { receive_from(*comms[0], 1); }); });
-    std::this_thread::sleep_for(100ms);
-    const std::jthread second([&] { texts[1] = error_of([&] { receive_from(*comms[1], 2); }); });
-  }
-  for (const std::string& text : texts) EXPECT_NE(text.find("from rank 2"), std::string::npos) << text;
+  const auto wait_for = [&](std::size_t rank, int peer) {
+    expect_error<CommError>("from rank 2", [&] { receive_from(*comms[rank], peer); });
+  };
+  const std::jthread first([&] { wait_for(0, 1); });
+  std::this_thread::sleep_for(100ms);
+  wait_for(1, 2);
 }
 
 TEST(ThreadWorld, timeout_in_a_circle_names_the_next_rank) {
   auto comms = make_thread_world(3, 200ms);
-  std::vector<std::string> texts(3);
-  {
-    std::vector<std::jthread> threads;
-    for (int rank = 0; rank < 3; ++rank)
-      threads.emplace_back([&, rank] {
-        const auto r = static_cast<std::size_t>(rank);
-        texts[r] = error_of([&] { receive_from(*comms[r], (rank + 1) % 3); });
-      });
-  }
-  for (const std::string& text : texts) EXPECT_NE(text.find("s from rank "), std::string::npos) << text;
-}
-
-TEST(ThreadWorld, oversized_message_tells_both_sizes) {
-  run_threads(
-      2,
-      [](Communicator& comm) {
-        std::byte place[10] = {};
-        Recv recv{1, std::span(place).first(4), 0};
-        const Send send{0, place};
-        const std::string text = error_of([&] {
-          comm.rank() == 0 ? comm.exchange({}, {&recv, 1}) : comm.exchange({&send, 1}, {});
-        });
-        EXPECT_NE(text.find("rank 0 received 10 bytes from rank 1, capacity 4"), std::string::npos) << text;
-      },
-      kForever);
+  run_ranks(3, [&](int rank) {
+    Communicator& comm = *comms[static_cast<std::size_t>(rank)];
+    expect_error<CommError>("s from rank ", [&] { receive_from(comm, neighbour(comm, 1)); });
+  });
 }
 
 TEST(ThreadWorld, many_more_threads_than_cores_make_progress) {
@@ -225,23 +156,20 @@ TEST(ThreadWorld, many_more_threads_than_cores_make_progress) {
 TEST(ThreadWorld, abandoned_exchanges_under_fire_write_nothing_late) {
   // One rank frees its buffers while the others send into them: for the sanitizers.
   for (int round = 0; round < 30; ++round) {
-    EXPECT_THROW(run_threads(
-                     4,
-                     [&](Communicator& comm) {
-                       Workspace work;
-                       std::vector<std::byte> out(5000), in(4 * 5000);
-                       for (int i = 0;; ++i) {
-                         if (comm.rank() == round % 4 && i == round / 4) {
-                           auto place = std::make_unique<std::byte[]>(5000);
-                           Recv recv{(comm.rank() + 1) % 4, {place.get(), 5000}, 0};
-                           const Pending pending = comm.start({}, {&recv, 1});
-                           throw std::logic_error("freed");
-                         }
-                         allgather(comm, out, in, work);
-                       }
-                     },
-                     kForever),
-                 std::logic_error);
+    const auto body = [&](Communicator& comm) {
+      Workspace work;
+      std::vector<std::byte> out(5000), in(4 * 5000);
+      for (int i = 0;; ++i) {
+        if (comm.rank() == round % 4 && i == round / 4) {
+          auto place = std::make_unique<std::byte[]>(5000);
+          Recv recv{(comm.rank() + 1) % 4, {place.get(), 5000}, 0};
+          const Pending pending = comm.start({}, {&recv, 1});
+          throw std::logic_error("freed");
+        }
+        allgather(comm, out, in, work);
+      }
+    };
+    EXPECT_THROW(run_threads(4, body, kForever), std::logic_error);
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "oktopk/comm/rendezvous/client.h"
+#include "oktopk/comm/rendezvous/request.h"
 
 #include <algorithm>
 #include <array>
@@ -16,6 +16,14 @@ namespace {
 constexpr auto kAskPause = std::chrono::milliseconds(20);
 
 }  // namespace
+
+RendezvousRequest read_request(TcpStream& stream, Deadline deadline) {
+  std::array<std::byte, kRequestLengthBytes> length{};
+  stream.read_fully(length, deadline);
+  std::string text(read_request_length(length.data()), '\0');
+  stream.read_fully(std::as_writable_bytes(std::span(text)), deadline);
+  return read_request(text);
+}
 
 std::unique_ptr<TcpStream> connect_to_server(const ServerStoreOptions& options, Deadline deadline) {
   const TcpTarget target{parse_endpoint(options.address)};
@@ -44,11 +52,7 @@ RendezvousRequest RendezvousClient::ask_by(const RendezvousRequest& request, Dea
   const Deadline soon = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   if (stream_ == nullptr) stream_ = connect_to_server(options_, std::min(deadline, soon));
   stream_->write_fully(write_request(request), deadline);
-  std::array<std::byte, kRequestLengthBytes> length{};
-  stream_->read_fully(length, deadline);
-  std::string text(read_request_length(length.data()), '\0');
-  stream_->read_fully(std::as_writable_bytes(std::span(text)), deadline);
-  return read_request(text);
+  return read_request(*stream_, deadline);
 }
 
 }  // namespace oktopk

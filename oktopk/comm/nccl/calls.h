@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of NCCL's C interface that the library uses, and its loader. No header of NCCL is needed to build: these are
-// declarations of our own, after NCCL's documentation, valid for every NCCL 2 from 2.14 on. A loaded NCCL stays loaded.
+// The calls of the exchange over NCCL: a part of NCCL's C interface, with its loader, and the few questions that the
+// exchange asks of the GPU itself. Tests answer both without a GPU.
 #pragma once
 
 #include <climits>
 #include <cstddef>
+#include <functional>
+#include <memory>
 #include <string>
 
+#include "oktopk/comm/communicator.h"
+#include "oktopk/comm/gpu_exchange.h"
+
 namespace oktopk {
+
+// NCCL. No header of NCCL is needed to build: these are declarations of our own, after NCCL's documentation, valid for
+// every NCCL 2 from 2.14 on. A loaded NCCL stays loaded.
 
 struct NcclGroup;  // ncclComm; only pointers to it exist here
 
@@ -60,5 +68,37 @@ NcclApi load_nccl(const std::string& path);
 
 // "2.27.3" for what get_version gives.
 std::string nccl_version_text(int version);
+
+// Where memory lies, and whether queued work is done. None of the calls waits. Every call throws DeviceError when the
+// GPU failed.
+class GpuCalls {
+ public:
+  virtual ~GpuCalls() = default;
+
+  // The GPU on which `memory` lies; -1: host memory.
+  virtual int locate(const void* memory) = 0;
+
+  // Calls act with this GPU as the thread's current one. REQUIRES: act does not throw.
+  virtual void on_gpu(const std::function<void()>& act) = 0;
+
+  // Whether all work that was queued on the stream is done.
+  virtual bool is_done(void* stream) = 0;
+
+  // Puts the only mark behind all work that is queued on the stream now. While a CUDA graph captures the stream, the
+  // mark stays where it is.
+  virtual void set_mark(void* stream) = 0;
+  // Whether the GPU has passed the mark; true before the first set_mark().
+  virtual bool passed_mark() = 0;
+};
+
+// GPU `ordinal` by way of liboktopk_cuda.so (`library`: its path; empty: as in CudaOptions). DeviceError without a GPU,
+// a driver or the library; UsageError if there is no such GPU.
+std::unique_ptr<GpuCalls> make_gpu_calls(int ordinal, const std::string& library);
+
+// The exchange over NCCL (gpu_exchange.h) with any answers to these questions. `make_calls` may throw like
+// make_gpu_calls().
+using MakeGpuCalls = std::function<std::unique_ptr<GpuCalls>()>;
+std::unique_ptr<GpuExchange> make_nccl_exchange(Communicator& comm, const NcclOptions& options,
+                                                const MakeGpuCalls& make_calls);
 
 }  // namespace oktopk
