@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "oktopk/elastic/handover.h"
+#include "oktopk/elastic/change.h"
 
 #include <gtest/gtest.h>
 

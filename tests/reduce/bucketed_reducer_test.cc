@@ -173,24 +173,6 @@ TEST(BucketedReducer, buckets_are_exchanged_before_the_last_tensor_is_ready) {
     });
 }
 
-TEST(BucketedReducer, overlapped_proposal_equals_a_step) {
-  run_world("threads", 3, [](Communicator& comm) {
-    BucketedReducer plain(comm, kTensors, preset_options("circulant", 24), kSize);
-    BucketedReducer tentative(comm, kTensors, preset_options("circulant", 24), kSize);
-    for (std::uint64_t step = 0; step < 5; ++step) {
-      const auto gradient = gradient_of(comm, step);
-      tentative.begin_proposal(gradient);
-      EXPECT_THROW(tentative.commit(), UsageError);
-      EXPECT_THROW(tentative.roll_back(), UsageError) << "the step is in flight";
-      for (std::size_t t = kTensors.size(); t-- > 0;) tentative.ready(t);
-      const Result got = result_of(tentative.wait());
-      tentative.commit();
-      ASSERT_EQ(got, result_of(plain.step(gradient)));
-    }
-    EXPECT_EQ(tentative.save(), plain.save());
-  });
-}
-
 TEST(BucketedReducer, wrong_use_is_refused_and_harmless) {
   run_world("threads", 2, [](Communicator& comm) {
     BucketedReducer bucketed(comm, kTensors, preset_options("oktopk", 30), kSize);

@@ -136,6 +136,18 @@ const std::vector<Refusal>& refusals() {
          };
        },
        {"290 values, but n = 291"}},
+      {"propose",
+       [](const Scene& s) -> Call {
+         return [s] {
+           EXPECT_THROW(s.tested->propose_flush(), UsageError);
+           EXPECT_THROW(s.tested->commit(), UsageError);
+           EXPECT_THROW(s.tested->roll_back(), UsageError);
+           EXPECT_FALSE(s.tested->is_open());
+           s.tested->propose(s.gradient());
+         };
+       },
+       {"propose(): only a Reducer makes steps in two halves"},
+       [](const Case& c, int) { return c.kind.name != "reducer"; }},
       {"load_damaged",
        load_of([](const Scene& s) {
          Bytes state = s.tested->save();
