@@ -68,6 +68,18 @@ class Tested {
         as_);
   }
 
+  // REQUIRES: no NodeReducer, which has none.
+  StepMetrics metrics() const {
+    return std::visit(
+        [](const auto* sync) -> StepMetrics {
+          if constexpr (requires { sync->metrics(); })
+            return sync->metrics();
+          else
+            fail<UsageError>("conformance: a NodeReducer has no metrics");
+        },
+        as_);
+  }
+
   std::uint64_t steps() const {
     if (const auto* nodes = std::get_if<NodeReducer*>(&as_)) return (*nodes)->steps();
     return parts().front().reducer.steps();

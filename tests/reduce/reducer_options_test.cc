@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include "oktopk/laws/inputs.h"
 #include "oktopk/reduce/bucketed_reducer.h"
 #include "oktopk/reduce/node_reducer.h"
 #include "tests/device/hidden_device.h"
-#include "oktopk/laws/inputs.h"
 #include "tests/support/message.h"
 #include "tests/support/training.h"
 
@@ -115,14 +115,6 @@ TEST(ReducerOptions, n_beyond_an_index_is_refused_by_name) {
           BucketedReducer(comm, std::vector<std::uint64_t>{kTooMany - 1, 1});
         }),
         "bucketed reducer: n = 4294967296, but n must be at most 2^32 - 1: divide the gradient over several Reducers");
-  });
-}
-
-TEST(ReducerOptions, reducer_needs_no_options) {
-  run_world("threads", 2, [](Communicator& comm) {
-    Reducer reducer(comm, 1000);
-    EXPECT_EQ(reducer.k(), 10u);
-    EXPECT_GT(reducer.step(std::vector<float>(1000, 1.0F)).size(), 0u);
   });
 }
 

@@ -92,6 +92,7 @@ TEST(ReducerSnapshot, going_back_repeats_the_steps_bitwise) {
       ReducerOptions options = preset_options(std::string(preset.name), 20);
       options.warmup = {{1, 1.0}, {2, 0.25}};
       options.decay = 0.5F;
+      options.adaptive = {.target_share = 0.9, .budget = 0.08, .interval = 2};
       Reducer reducer(comm, n, only_used(options));
       const auto run = [&](std::uint64_t from, std::uint64_t to) {
         std::vector<float> applied(n, 0.0F);

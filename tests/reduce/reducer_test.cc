@@ -57,6 +57,11 @@ TEST(Reducer, construction_with_bad_options_says_which) {
              o.allreduce.tau_prime = 0;
            }),
            "tau'");
+    for (const float decay : {0.0F, -1.0F, 1.5F, std::numeric_limits<float>::quiet_NaN()})
+      expect(refusal([&](auto& o) { o.decay = decay; }), "decay = ");
+    expect(refusal([](auto& o) { o.warmup = {{3, 0}}; }), "warm-up");
+    EXPECT_EQ(to_string(find_nan_policy("skip")), "skip");
+    expect(message_of([] { find_nan_policy("ignore"); }), "local");
   });
 }
 

@@ -117,6 +117,13 @@ const std::vector<Refusal>& unfit_steps() {
   static const std::vector<Refusal> rows = {
       {"nan", step_with([](auto& g, float&) { g[7] = g[50] = kNan; }), {"rank @: gradient[7] = nan"}},
       {"inf", step_with([](auto& g, float&) { g[n - 1] = kInf; }), {"rank @: gradient[", "] = inf"}},
+      // Taking back the buckets before it by arithmetic would lose their residuals.
+      {"explosion",
+       step_with([](auto& g, float&) {
+         for (float& x : g) x *= 1e30F;
+         g[20] = kNan;
+       }),
+       {"rank @: gradient[20] = nan"}},
       {"minus_inf", step_with([](auto& g, float&) { g[0] = -kInf; }), {"rank @: gradient[0] = -inf"}},
       {"short", step_with([](auto& g, float&) { g.pop_back(); }), {"rank @: ", "290 entries"}},
       {"long", step_with([](auto& g, float&) { g.push_back(kNan); }), {"rank @: ", "292 entries"}},
