@@ -84,16 +84,6 @@ std::string method_name(const testing::TestParamInfo<TestedMethod>& info) { retu
 
 INSTANTIATE_TEST_SUITE_P(Methods, ReducerSchedule, testing::ValuesIn(all_methods()), method_name);
 
-TEST(Reducer, flush_before_the_first_step_and_of_nothing_works) {
-  run_world("threads", 3, [](Communicator& comm) {
-    Reducer reducer(comm, 10, preset_options("circulant", 2));
-    for (const float mean : reducer.flush().dense) EXPECT_EQ(mean, 0);
-    EXPECT_EQ(reducer.steps(), 0u);
-    Reducer nothing(comm, 0, {});
-    EXPECT_EQ(nothing.flush().size(), 0u);
-  });
-}
-
 TEST(Reducer, dgc_warmup_selects_as_many_as_its_stages_say) {
   run_world("threads", 3, [](Communicator& comm) {
     ReducerOptions options = preset_options("topka", 4);

@@ -15,17 +15,6 @@ namespace {
 constexpr Index n = 300;
 constexpr std::size_t k = 15;
 
-TEST(ReducerStates, load_of_a_reducer_of_nothing_works) {
-  run_world("threads", 3, [](Communicator& comm) {
-    Reducer reducer(comm, 0, {});
-    reducer.step({});
-    Reducer resumed(comm, 0, {});
-    resumed.load(reducer.save());
-    EXPECT_EQ(resumed.step({}).size(), 0u);
-    EXPECT_EQ(resumed.steps(), 2u);
-  });
-}
-
 TEST(ReducerStates, load_of_an_optimiser_names_both_kinds) {
   run_world("threads", 2, [](Communicator& comm) {
     Reducer reducer(comm, n, preset_options("circulant", k));

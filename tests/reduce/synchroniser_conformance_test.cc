@@ -159,11 +159,11 @@ TEST_P(TentativeLaws, step_that_was_taken_back_twice_equals_a_plain_step_bit_by_
   ReducerOptions options = staged;
   options.decay = 0.75F;
   options = only_used(options);
-  ReducerOptions hidden = options;
-  hidden.device = std::make_shared<HiddenDevice>(/*is_strict=*/false);  // gradients lie in host memory
   for (const int P : {1, 2, 3, 5})
     run_world("threads", P, [&](Communicator& comm) {
       Reducer plain(comm, n, options);
+      ReducerOptions hidden = options;
+      hidden.device = std::make_shared<HiddenDevice>(/*is_strict=*/false);  // gradients lie in host memory
       Reducer tentative(comm, n, P == 5 ? hidden : options);
       const std::uint64_t steps = P == 3 ? 80 : 24;
       for (std::uint64_t step = 0; step < steps; ++step) {
