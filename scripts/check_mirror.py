@@ -26,10 +26,6 @@ TESTED_ELSEWHERE = {
     "oktopk/*/no_simd.cc": (None, "a stub for processors other than x86-64"),
     "oktopk/cpu/*.cc": ("tests/cpu/kernels_test.cc", "variants of the same kernels, declared in kernels.h"),
     "oktopk/optim/tensor_kernels_*.cc": ("tests/optim/tensor_step_test.cc", "variants of the same kernels"),
-    "oktopk/reduce/bucketed_reducer_tentative.cc": (
-        "tests/reduce/synchroniser_conformance_test.cc", "one suite for all synchronisers"),
-    "oktopk/reduce/node_reducer_tentative.cc": (
-        "tests/reduce/synchroniser_conformance_test.cc", "one suite for all synchronisers"),
     "oktopk/comm/mpi/*.cc": ("tests/mpi", "needs real processes"),
     "oktopk/allreduce/spardl.cc": ("tests/allreduce/presets_test.cc", "its cost; the laws hold all else"),
     "oktopk/laws/*laws.cc": ("tests/allreduce/laws_test.cc", "the laws"),

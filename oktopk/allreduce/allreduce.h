@@ -50,8 +50,9 @@ class Allreduce {
   virtual std::string_view name() const = 0;
   virtual Prediction predict(const Problem& problem) const = 0;
   virtual OwnerMemory memory() const { return {}; }
-  // Makes what a step needs before the first one, for callers that make it on the GPU themselves.
-  virtual void open(const Device& /*device*/, Index /*n*/, int /*rank*/, int /*P*/) {}
+  // Makes what a step needs before the first one, for callers that make it on the GPU themselves. Returns the owner
+  // memory, which their step changes.
+  virtual std::span<float> open(const Device& /*device*/, Index /*n*/, int /*rank*/, int /*P*/) { return {}; }
   // Multiplies owner memory by factor; 0 empties it. Thresholds and cuts stay.
   virtual void scale_memory(const Device& /*device*/, float /*factor*/) {}
   virtual bool is_dense() const { return false; }

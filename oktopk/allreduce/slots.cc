@@ -39,7 +39,7 @@ class Slots final : public Allreduce {
   OwnerMemory memory() const override;
   void scale_memory(const Device& device, float factor) override;
   void load_memory(const Device& device, std::span<const float> values) override;
-  void open(const Device& device, Index n, int rank, int P) override;
+  std::span<float> open(const Device& device, Index n, int rank, int P) override;
   bool read_changes(const Device& device, SparseVector& changed) override {
     changed_.read(changes_, device, {places(), 0}, changed);
     return steps() > 1;
@@ -94,9 +94,10 @@ void Slots::set_deal(Index n, int rank, int P) {
   rank_ = static_cast<std::uint32_t>(rank);
 }
 
-void Slots::open(const Device& device, Index n, int rank, int P) {
+std::span<float> Slots::open(const Device& device, Index n, int rank, int P) {
   set_deal(n, rank, P);
-  memory_ = device.allocate(deal_.places());
+  if (!memory_) memory_ = device.allocate(deal_.places());
+  return places();
 }
 
 OwnerMemory Slots::memory() const {

@@ -4,6 +4,7 @@
 // the epoch of the next one, and the statements. All members that were in both, and those that join, report the same.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -44,5 +45,16 @@ bool is_received(std::span<const Statement> statements, MemberId id);
 // `change` brings epoch, step and P.
 MembershipChange describe_change(MembershipChange change, const MemberBase& base, std::span<const MemberId> ids,
                                  std::span<const Statement> statements);
+
+inline constexpr std::size_t kPieceBytes = std::size_t{1} << 20U;  // of state and of unsent values
+
+struct Handover {
+  int from = 0, to = 0;  // ranks
+};
+
+// A member that leaves gives all that it has unsent to another one, in pieces with a hash each. Collective, so that
+// nobody waits for longer than a piece takes: `values`, of the same size on both, become those of the giver. The other
+// ranks' are not touched. COST: 4n bytes between the two, and a barrier per piece.
+void hand_over(Communicator& comm, const Handover& handover, std::span<float> values, std::size_t n);
 
 }  // namespace oktopk

@@ -17,6 +17,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "oktopk/base/error.h"
@@ -156,6 +157,8 @@ class ElasticReducer final : public Synchroniser {
   };
   enum class Leaving { no, announced, parting, left };
 
+  const ReducerState& state() const { return state_of(std::as_const(*reducer_)); }
+  const ReducerOptions& options() const;
   void write(StateWriter& state) const override;
   using Propose = std::function<Update(Reducer&)>;
   Update make(const Propose& propose);
@@ -173,7 +176,6 @@ class ElasticReducer final : public Synchroniser {
   void regroup();
   void settle();
   void settle_in();
-  void mark_options();
   Statement statement() const;
   int find_source() const;
   void share_state(int source);

@@ -34,7 +34,7 @@ std::vector<Index> checked_sizes(const std::vector<std::uint64_t>& tensors) {
 
 std::string describe(std::span<const Index> tensors, std::span<const Bucket> buckets) {
   std::ostringstream text;
-  text << "tensors";
+  text << kBucketedState;
   for (const Index size : tensors) text << ' ' << size;
   text << ", buckets from";
   for (const Bucket& bucket : buckets) text << ' ' << bucket.first;
@@ -80,7 +80,7 @@ BucketedReducer::BucketedReducer(Communicator& comm, const std::vector<std::uint
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const Bucket& bucket = buckets_[b];
     const auto values = static_cast<Index>(bucket.range.width());
-    reducers_.emplace_back(new Reducer(comm_, values, options_of(bucket, n_, each), 0));
+    reducers_.emplace_back(new Reducer(comm_, values, options_of(bucket, n_, each), Reducer::Role{}));
     each.checked = {};  // the first bucket does
     std::fill(bucket_of_.begin() + static_cast<std::ptrdiff_t>(bucket.first),
               bucket_of_.begin() + static_cast<std::ptrdiff_t>(bucket.end), b);
@@ -98,16 +98,14 @@ BucketedReducer::~BucketedReducer() {
 
 std::size_t BucketedReducer::exchanged() const { return worker_->done(); }
 
-void BucketedReducer::begin(Gradient gradient, float scale) { launch(of_slices(gradient, scale, false)); }
-
-BucketedReducer::Exchange BucketedReducer::of_slices(Gradient gradient, float scale, bool is_tentative) {
+void BucketedReducer::begin(Gradient gradient, float scale) {
   const Note note = inspect_size(gradient, 1, n_);  // refused by the first bucket, on all ranks
   if (note.severity != Severity::fine) gradient = {};
-  return [this, gradient, scale, note, is_tentative](std::size_t b) {
+  launch([this, gradient, scale, note](std::size_t b) {
     const Range range = buckets_[b].range;
     const Gradient mine = gradient.empty() ? gradient : gradient.subspan(range.begin, range.width());
-    return is_tentative ? reducers_[b]->propose(mine, scale, note) : reducers_[b]->step(mine, scale, note);
-  };
+    return reducers_[b]->step(mine, scale, note);
+  });
 }
 
 void BucketedReducer::launch(Exchange exchange) {
@@ -116,7 +114,6 @@ void BucketedReducer::launch(Exchange exchange) {
   if (!broken_.empty()) fail<CommError>("bucketed reducer: an earlier step failed for good: ", broken_);
   const std::lock_guard lock(mutex_);
   require(!in_flight_, "bucketed reducer: a step is in flight: wait() ends it");
-  require_closed("a new step");
   in_flight_ = true;
   log_->begin(comm_, reducers_.front()->steps() + 1);
   is_ready_.assign(tensors_.size(), 0);
@@ -146,7 +143,7 @@ bool BucketedReducer::run(std::size_t bucket) {
   try {
     agree(kStepCall);
     share_profile(bucket);
-    if (can_undo() && bucket + 1 < buckets_.size()) reducers_[bucket]->copy_to(snapshots_[bucket]);
+    if (can_undo() && bucket + 1 < buckets_.size()) state_of(*reducers_[bucket]).copy_to(snapshots_[bucket]);
     updates_[bucket] = exchange_(bucket);
     return !updates_[bucket].skipped;
   } catch (const Divergence&) {
@@ -185,18 +182,18 @@ Update BucketedReducer::wait() {
     const Span span(trace_, "wait", "bucketed");
     worker_->finish();
   } catch (const UsageError& error) {
-    refuse(error.what());
+    if (!can_undo() && exchanged() > 0) broken_ = error.what();
+    undo();
     end();
     throw;
   } catch (const std::exception& error) {
-    if (!is_open()) broken_ = error.what();
+    broken_ = error.what();
     end();
     throw;
   }
   end();
   const bool skipped = updates_[exchanged() - 1].skipped;
   if (skipped) undo();
-  if (is_open()) open_ = skipped ? Open::skipped : Open::whole;
   const Update update = skipped ? Update{.sparse = {}, .skipped = true} : join();
   log_->end(reducers_.front()->steps(), sent_, update, comm_);
   return update;
@@ -206,12 +203,8 @@ Update BucketedReducer::wait() {
 void BucketedReducer::undo() {
   sent_.clear();
   if (!can_undo()) return;
-  for (std::size_t b = 0; b < exchanged(); ++b) {
-    if (!updates_[b].skipped)
-      reducers_[b]->go_back(snapshots_[b]);
-    else if (reducers_[b]->is_open())
-      reducers_[b]->roll_back();
-  }
+  for (std::size_t b = 0; b < exchanged(); ++b)
+    if (!updates_[b].skipped) state_of(*reducers_[b]).go_back(snapshots_[b]);
 }
 
 // Bucket 0 holds the largest indices.
@@ -301,6 +294,84 @@ StepTimes BucketedReducer::times() const {
   StepTimes sum;
   for (std::size_t b = 0; b < exchanged(); ++b) sum += reducers_[b]->times();
   return sum;
+}
+
+// ---- Saved states: one holds those of all buckets ----
+
+void BucketedReducer::write(StateWriter& state) const {
+  check_idle("save");
+  state.put_text(description_);
+  for (const auto& reducer : reducers_) state.put_state([&](StateWriter& inner) { state_of(*reducer).write(inner); });
+}
+
+// The states of the buckets, not yet looked into.
+std::vector<std::span<const std::byte>> BucketedReducer::read(std::span<const std::byte> bytes) const {
+  StateReader state(bytes);
+  require_saver(state, "a BucketedReducer");
+  require_same(
+      state.take_text(), description_,
+      "; the fusion policies search and optimal plan buckets for P ranks: where P may change, take whole, tensor "
+      "or size");
+  std::vector<std::span<const std::byte>> states;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) states.push_back(state.take_view());
+  state.finish();
+  return states;
+}
+
+// Before the first exchange: the same tensors, buckets and calls, on all ranks. The first bucket's Reducer compares
+// calls and options whenever a load() has replaced its state.
+void BucketedReducer::agree(std::string_view call) {
+  if (!agreed_) require_equal(comm_, "bucketed reducer", description_ + ", call " + std::string(call), work_);
+  agreed_ = true;
+  if (call != kStepCall) reducers_.front()->agree(call);
+}
+
+// load(bucket) for all, or for none.
+void BucketedReducer::load_buckets(const std::function<void(std::size_t bucket)>& load) {
+  std::size_t loaded = 0;
+  log_->last = {};
+  try {
+    for (; loaded < buckets_.size(); ++loaded) {
+      state_of(*reducers_[loaded]).copy_to(snapshots_[loaded]);
+      load(loaded);
+    }
+  } catch (const UsageError&) {
+    while (loaded-- > 0) state_of(*reducers_[loaded]).go_back(snapshots_[loaded]);
+    throw;
+  }
+  sent_.clear();
+}
+
+void BucketedReducer::load(std::span<const std::byte> state) {
+  check_idle("load");
+  agree("load()");
+  std::vector<std::span<const std::byte>> states;
+  agree_on_success(comm_, work_, [&] { states = read(state); },
+                   {.kind = Call::Kind::load, .has_hash = state_of(*reducers_.front()).check.is_on()});
+  load_buckets([&](std::size_t b) { reducers_[b]->load(states[b]); });
+}
+
+// Each state is read once, and all buckets take their part of it.
+void BucketedReducer::load_all(std::size_t count, const ReadState& read_state) {
+  check_idle("load_all");
+  agree("load_all()");
+  const auto rank = static_cast<std::size_t>(comm_.rank());
+  const auto owns = [&] {
+    const auto states = read(read_state(rank));
+    for (std::size_t b = 0; b < states.size(); ++b)
+      if (!state_of(*reducers_[b]).is_own(states[b])) return false;
+    return true;
+  };
+  if (all_own(comm_, work_, count, owns)) return load(read_state(rank));
+  std::vector<StateMerge> merges;
+  agree_on_success(comm_, work_, [&] {
+    for (const auto& reducer : reducers_) merges.emplace_back(state_of(*reducer), count);
+    for (std::size_t r = 0; r < count; ++r) {
+      const auto states = read(read_state(r));
+      for (std::size_t b = 0; b < states.size(); ++b) merges[b].add(states[b]);
+    }
+  });
+  load_buckets([&](std::size_t b) { reducers_[b]->restore([&] { return merges[b].finish(); }); });
 }
 
 }  // namespace oktopk

@@ -91,16 +91,8 @@ class BucketedReducer final : public Synchroniser {
   Update step(Gradient gradient, float scale = 1.0F) override;
   Update flush() override;
 
-  // A step in two halves, as Reducer::propose(): all buckets are proposed, then all are committed or rolled back.
-  // propose() is begin_proposal(), ready() for all, wait(). After a UsageError of wait() look at is_open(): false means
-  // that nothing has changed on any rank. After a CommError roll_back() gives every bucket back what it had; the
-  // communicator is dead, and save() works. COST beyond step(): O(k).
-  void begin_proposal(Gradient gradient, float scale = 1.0F);
-  Update propose(Gradient gradient, float scale = 1.0F);
-  Update propose_flush();
-  void commit();
-  void roll_back();
-  bool is_open() const { return open_ != Open::no; }
+  // Refused, as propose() is; version 1.0 had it.
+  void begin_proposal(Gradient gradient, float scale = 1.0F) { propose(gradient, scale); }
 
   // Not while a step is in flight.
   CooView sent() const override;
@@ -126,16 +118,10 @@ class BucketedReducer final : public Synchroniser {
  private:
   using Exchange = std::function<Update(std::size_t bucket)>;
 
-  // A tentative step, as in Reducer.
-  enum class Open { no, half, whole, skipped };
-
-  Exchange of_slices(Gradient gradient, float scale, bool is_tentative);
   void launch(Exchange exchange);
   bool run(std::size_t bucket);
   static constexpr std::string_view kStepCall = "step() or flush()";
   void agree(std::string_view call);
-  void refuse(std::string_view why);
-  void require_closed(std::string_view what) const;
   void share_profile(std::size_t bucket);
   void undo();
   Update join();
@@ -173,8 +159,7 @@ class BucketedReducer final : public Synchroniser {
   std::vector<float> dense_mean_;
   SparseVector sent_;
   std::unique_ptr<StepLog> log_;
-  Open open_ = Open::no;  // the caller's thread's
-  std::string broken_;    // the error after which nothing works any more
+  std::string broken_;  // the error after which nothing works any more
 
   std::unique_ptr<OrderedWorker> worker_;  // last: its thread ends before anything else does
 };

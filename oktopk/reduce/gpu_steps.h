@@ -20,7 +20,6 @@
 
 namespace oktopk {
 
-class GpuStepMaker;
 class Reducer;
 
 struct GpuReport {
@@ -56,7 +55,23 @@ class GpuSteps {
   GpuReport report();
 
  private:
-  std::unique_ptr<GpuStepMaker> maker_;
+  friend class Reducer;  // with options.exchange
+  struct Memory;         // of the GPU
+  struct Step;
+
+  // For Reducer::step(): the gradient may lie in host memory, and the reducer gets the sum.
+  void make_step(Gradient gradient, float scale, GpuExchange& exchange);
+  // After make_step(): the entries that this rank sent, and their number, which is known without them.
+  void fetch_selection();
+  std::uint64_t sent() const { return sent_; }
+
+  void queue_send(Gradient gradient, float scale, std::uint32_t* messages, void* stream);
+  void queue(const Step& step);
+
+  Reducer& reducer_;
+  std::size_t k_ = 0;  // of the step that has begun; 0: none has
+  std::unique_ptr<Memory> memory_;
+  std::uint64_t sent_ = 0;  // by make_step()
 };
 
 }  // namespace oktopk

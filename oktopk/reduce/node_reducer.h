@@ -48,16 +48,6 @@ class NodeReducer final : public Synchroniser {
   Update step(Gradient gradient, float scale = 1.0F) override;
   Update flush() override;
 
-  // A step in two halves, as Reducer::propose(): the leaders propose, and all ranks of their nodes get the update. All
-  // P ranks commit, or all roll back. After a CommError roll_back() gives a leader back what it had; the communicator
-  // is dead, and save() works. A UsageError in the middle (a sum inside a node that overflows) loses the residual, as
-  // in step(). COST beyond step(): O(k) on leaders, nothing on other ranks.
-  Update propose(Gradient gradient, float scale = 1.0F);
-  Update propose_flush();
-  void commit();
-  void roll_back();
-  bool is_open() const { return open_ != Open::no; }
-
   // Drops what was not applied yet. Local, but all ranks should do it together.
   void forget();
 
@@ -94,18 +84,8 @@ class NodeReducer final : public Synchroniser {
  private:
   friend Prediction predict_step(const NodeReducer& reducer, const Problem& problem);  // nodes.h
 
-  // A tentative step, as in Reducer.
-  enum class Open { no, half, whole, skipped };
-
   void choose(int group);
   bool begin_step(Gradient gradient, float scale);
-  void require_closed(std::string_view what) const;
-  Update step_of_leader(Gradient gradient, float scale);
-  template <class Ask>
-  bool open_step(const Ask& ask);
-  template <class Exchange>
-  Update complete(const Exchange& exchange);
-  void compare_flush();
   Update synchronise(Gradient gradient, float scale);
   void sum_in_node(Gradient gradient, float scale);
   Update step_of_sum();
@@ -134,10 +114,7 @@ class NodeReducer final : public Synchroniser {
   std::unique_ptr<Reducer> reducer_;  // on leaders
   std::vector<std::size_t> cuts_;     // of the node's sum
   bool spoilt_ = false;               // a step failed half-way
-  Open open_ = Open::no;
-  bool is_flush_ = false;     // the open step is
-  bool is_retry_ = false;     // a step was taken back: its gradient may be in the leader's residual
-  Uninitialised<float> sum_;  // then the dense update
+  Uninitialised<float> sum_;          // then the dense update
   Bytes message_;
   SparseVector update_, node_sent_;  // on ranks that do not lead
   CooView sent_;

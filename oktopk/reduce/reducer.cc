@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <utility>
 
 #include "oktopk/base/error.h"
-#include "oktopk/reduce/gpu_step_maker.h"
+#include "oktopk/reduce/gpu_steps.h"
 #include "oktopk/reduce/notes.h"
 #include "oktopk/reduce/reducer_options.h"
 #include "oktopk/reduce/reducer_state.h"
@@ -56,30 +57,31 @@ SentShare sent_share(const Device& device, std::span<const float> acc, CooView s
 }  // namespace
 
 Reducer::Reducer(Communicator& comm, std::uint64_t n, const ReducerOptions& options)
-    : Reducer(comm, checked_size("reducer", n), options, 0) {
+    : Reducer(comm, checked_size("reducer", n), options, Role{}) {
   check_used(options);
 }
 
-Reducer::Reducer(Communicator& comm, Index n, const ReducerOptions& options, int divisor)
+Reducer::Reducer(Communicator& comm, Index n, const ReducerOptions& options, Role role)
     : n_(n),
       traced_(trace_messages(comm, options)),
       comm_(traced_ ? *traced_ : comm),
       options_(options),
+      role_(std::move(role)),
       k_(entries_per_step(n, options)),
-      description_(describe(options, n, divisor)),
+      description_(describe(options, n, role_.divisor)),
       // No part of the description: a state may continue with the caller's dense or with ours, and with other checks.
       settings_(description_ + (options.choice.external_dense ? ", external dense" : "") + ", check every " +
-                digits(options.check_every)),
+                digits(options.check_every) + role_.settings),
       dense_(make_allreduce(find_preset("dense"), {.dense = options.allreduce.dense})) {
   options_.trace = options.trace.on_rank(comm.rank());
   options_.device = device_of(options);
   std::optional<Tuner> tuner;
   if (options.preset == "auto") tuner = make_tuner(options_, n_, comm.size(), options.profile.value_or(Profile{}));
   const ReducerSetting setting{n_,       comm.rank(),  comm.size(),
-                               options_, description_, divisor > 0 ? divisor : comm.size()};
+                               options_, description_, role_.divisor > 0 ? role_.divisor : comm.size()};
   state_ = std::make_unique<ReducerState>(setting, tuner);
   state_->allreduce->check_ranks(comm.size());
-  if (options_.exchange) gpu_steps_ = std::make_unique<GpuStepMaker>(*this);
+  if (options_.exchange) gpu_steps_ = std::make_unique<GpuSteps>(*this);
 }
 
 Reducer::~Reducer() = default;
@@ -310,6 +312,210 @@ Update Reducer::finish(const Update& update, Span& span) {
   span.arg("bytes", log.wire_bytes);
   span.arg("preset", state_->allreduce->name());
   return update;
+}
+
+// ---- Steps in two halves ----
+//
+// The exchange changes the accumulator once, in the pass that adds the gradient, and that stays. Everything else that
+// it changes is small (selector, thresholds, cuts, counters: copied before) or sparse (owner memory: an undo list). The
+// residual rule settles at the commit. COST: O(k) per step.
+
+void Reducer::require_closed(std::string_view what) const {
+  require(!is_open(), "reducer: ", what, " while a proposed step is open: commit() or roll_back() comes first");
+}
+
+void Reducer::mark() {
+  if (is_open()) state_->mark();
+}
+
+Update Reducer::propose(Gradient gradient, float scale) {
+  Span span(options_.trace, "propose", "reducer");
+  require_closed("propose()");
+  require(!options_.exchange, "reducer: propose() with options.exchange, but steps on the GPU cannot be taken back");
+  state_->unsent.check_sound();
+  open_ = Open::half;
+  try {
+    if (!begin_step(gradient, scale, {})) {
+      open_ = Open::skipped;
+      return finish({.sparse = {}, .skipped = true}, span);
+    }
+  } catch (const UsageError&) {
+    open_ = Open::no;  // on all ranks; nothing has changed
+    throw;
+  }
+  return complete(span, [&] { synchronise(gradient, scale); });
+}
+
+Update Reducer::propose_flush() {
+  Span span(options_.trace, "propose flush", "reducer");
+  require_closed("propose_flush()");
+  require(!options_.exchange, "reducer: propose_flush() with options.exchange, but steps on the GPU are final");
+  require(!is_added_, "reducer: propose_flush() after roll_back(), but the step that was taken back comes first");
+  open_ = Open::half;
+  is_flush_ = true;
+  try {
+    prepare_flush();
+  } catch (const UsageError&) {
+    open_ = Open::no;  // on all ranks; nothing has changed
+    is_flush_ = false;
+    throw;
+  }
+  state_->is_prepared = false;
+  return complete(span, [&] { dense_step({}, 1.0F, *dense_); });
+}
+
+template <class Exchange>
+Update Reducer::complete(Span& span, const Exchange& exchange) {
+  try {
+    exchange();
+  } catch (const SumOverflow&) {
+    throw;  // on all ranks, which are in step
+  } catch (...) {
+    comm_.kill();
+    throw;
+  }
+  open_ = Open::whole;
+  return finish(last_update(), span);
+}
+
+void Reducer::commit() {
+  require(open_ == Open::whole || open_ == Open::skipped, "reducer: commit() without a step that propose() completed");
+  const bool is_skipped = open_ == Open::skipped;
+  open_ = Open::no;
+  if (is_skipped) return;
+  settle(is_flush_ || is_dense_step());
+  state_->keep();
+  is_added_ = false;
+  if (!std::exchange(is_flush_, false)) count_step();
+  state_->log.last.step = steps();
+}
+
+void Reducer::roll_back() {
+  require(is_open(), "reducer: roll_back() without propose()");
+  open_ = Open::no;
+  state_->take_back();
+  if (std::exchange(is_flush_, false)) is_added_ = false;  // it has no gradient
+}
+
+std::unique_ptr<Reducer> Reducer::moved_to(Communicator& comm) {
+  require_closed("moved_to()");
+  require(!options_.exchange, "reducer: moved_to() with options.exchange, which belongs to the ranks of before");
+  state_->unsent.check_sound();
+  std::unique_ptr<Reducer> moved(new Reducer(comm, n_, options_, role_));
+  if (state_->unsent.may_exist()) {
+    Uninitialised<float> values(n_);
+    state_->unsent.take(values);
+    moved->state_->unsent.give(values);
+  }
+  moved->state_->density = state_->density;
+  moved->is_added_ = is_added_;
+  return moved;
+}
+
+// ---- Unsent values that the caller moves, and dense steps that the caller makes ----
+
+void Reducer::take_unsent(std::span<float> out) {
+  require_closed("take_unsent");
+  state_->unsent.take(out);
+}
+
+void Reducer::give_unsent(std::span<const float> values) {
+  require_closed("give_unsent");
+  state_->unsent.give(values);
+}
+
+void Reducer::forget() {
+  require_closed("forget");
+  is_added_ = false;
+  state_->unsent.clear();
+}
+
+// Before the first exchange: all ranks have the same options and make the same call.
+void Reducer::agree(std::string_view call) { state_->allreduce->agree(comm_, n_, k_, settings_, call); }
+
+void Reducer::prepare_flush() {
+  state_->unsent.check_sound();
+  state_->log.begin(comm_, steps());
+  agree("flush()");
+  if (options_.nan_policy != NanPolicy::local)
+    agree_on_success(comm_, work_, [] {}, {Call::Kind::flush, steps(), state_->check.is_on()});
+  state_->is_prepared = true;
+}
+
+// Decides as step() does.
+bool Reducer::next_is_external() const {
+  if (!options_.choice.external_dense) return false;
+  return state_->allreduce->is_dense() ? state_->allreduce->codec().lossless() : state_->density.is_dense();
+}
+
+Update Reducer::end_external(const ExternalStep& made) {
+  require(state_->is_prepared, "reducer: end_external() without prepare()");
+  require(made.skipped || !state_->unsent.may_exist(), "reducer: end_external(), but take_unsent() was not called");
+  state_->is_prepared = false;
+  state_->selection.clear();
+  state_->outcome = {};
+  mean_.clear();
+  dense_mean_.clear();
+  StepMetrics& log = state_->log.last;
+  log.times.exchange += made.seconds;
+  log.k = n_;
+  if (!made.skipped && !made.is_flush) count_step();
+  const Update update{.sparse = {}, .dense = {}, .skipped = made.skipped};
+  state_->log.end(steps(), {}, update, comm_);
+  log.wire_bytes += made.bytes;
+  log.is_dense = !made.skipped;
+  log.gathered = made.skipped ? 0 : n_;
+  return update;
+}
+
+void Reducer::fail_external() {
+  state_->unsent.spoil(comm_.size() > 1);
+  comm_.kill();
+}
+
+// ---- Saved states ----
+
+void Reducer::write(StateWriter& state) const {
+  require_closed("save()");
+  state_->write(state);
+}
+
+void Reducer::restore(const std::function<std::unique_ptr<ReducerState>()>& make) {
+  require_closed("load()");
+  agree("load()");
+  std::unique_ptr<ReducerState> state;
+  agree_on_success(comm_, work_, [&] { state = make(); },
+                   {.kind = Call::Kind::load, .has_hash = state_->check.is_on()});
+  const AdaptiveDensity::Words k = state->density.adaptive().words();
+  std::array<std::uint64_t, 5> least = {state->density.steps(), state->source, k[0], k[1], k[2]}, most = least;
+  allreduce_small(comm_, std::span<std::uint64_t>(least), Reduction::min, work_);
+  allreduce_small(comm_, std::span<std::uint64_t>(most), Reduction::max, work_);
+  require(least[0] == most[0], "state: the ranks' states were saved after different numbers of steps, ", least[0],
+          " to ", most[0]);
+  require(least == most, "state: the ranks were given different states");
+  state->outcome = std::move(state_->outcome);  // the caller may still look at the last update
+  state_ = std::move(state);
+  is_added_ = false;
+}
+
+void Reducer::load(std::span<const std::byte> bytes) {
+  restore([&] {
+    auto state = std::make_unique<ReducerState>(state_->setting, state_->tuner);
+    state->read(bytes);
+    return state;
+  });
+}
+
+// Either every rank takes its own state as it is, or all merge.
+void Reducer::load_all(std::size_t count, const ReadState& read) {
+  const auto rank = static_cast<std::size_t>(comm_.rank());
+  agree("load_all()");
+  if (all_own(comm_, work_, count, [&] { return state_->is_own(read(rank)); })) return load(read(rank));
+  restore([&] {
+    StateMerge merge(*state_, count);
+    for (std::size_t r = 0; r < count; ++r) merge.add(read(r));
+    return merge.finish();
+  });
 }
 
 }  // namespace oktopk

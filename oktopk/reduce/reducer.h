@@ -24,9 +24,8 @@ namespace oktopk {
 
 class Allreduce;
 class GpuExchange;
-class GpuStepMaker;
+class GpuSteps;
 class ReducerState;
-struct ReducerSnapshot;
 struct Note;
 
 // The reaction to a gradient that holds NaN or Inf on some rank, or that has the wrong size.
@@ -127,11 +126,11 @@ class Reducer final : public Synchroniser {
   // the retry: give it the same gradient, which is added only if the failed attempt had not come so far. All ranks must
   // commit, or all roll back: ElasticReducer sees to it. COST beyond step(): O(k). In between no other call that
   // changes or saves the state: UsageError. With options.exchange (steps on the GPU) propose() is a UsageError.
-  Update propose(Gradient gradient, float scale = 1.0F);
-  Update propose_flush();
-  void commit();
-  void roll_back();
-  bool is_open() const { return open_ != Open::no; }  // propose() was called, and neither of the other two
+  Update propose(Gradient gradient, float scale = 1.0F) override;
+  Update propose_flush() override;
+  void commit() override;
+  void roll_back() override;
+  bool is_open() const override { return open_ != Open::no; }  // propose() was called, and neither of the other two
 
   // This Reducer on another communicator, after ranks have come or gone: with its unsent values and its place in the
   // schedules; thresholds, cuts and preset auto's times start anew. This one is empty afterwards. Local.
@@ -177,20 +176,19 @@ class Reducer final : public Synchroniser {
 
  private:
   friend class BucketedReducer;  // brings notes of its own and loads the states of all buckets together
-  friend class NodeReducer;
-  friend class ElasticReducer;
+  friend class NodeReducer;      // gives its leaders a Role
+  friend class ElasticReducer;   // gives a Role, and ends a step without a retry
   // The parts of a Reducer (reducer_state.h), for the Python layer, tools and tests. Valid until the next load().
   friend ReducerState& state_of(Reducer& reducer) { return *reducer.state_; }
   friend const ReducerState& state_of(const Reducer& reducer) { return *reducer.state_; }
 
-  // As a part of another synchroniser: options may be ignored. divisor: makes the mean of the sum; 0:
-  // the number of ranks.
-  Reducer(Communicator& comm, Index n, const ReducerOptions& options, int divisor);
+  // As a part of another synchroniser: options may be ignored.
+  struct Role {
+    int divisor = 0;            // makes the mean of the sum; 0: the number of ranks
+    std::string settings = {};  // of the other one, which must be equal on all ranks, too
+  };
+  Reducer(Communicator& comm, Index n, const ReducerOptions& options, Role role);
   Update step(Gradient gradient, float scale, const Note& note);
-  Update propose(Gradient gradient, float scale, const Note& note);
-  // A copy of everything, and the way back to it, which also ends a tentative step.
-  void copy_to(ReducerSnapshot& snapshot) const;
-  void go_back(const ReducerSnapshot& snapshot);
   void agree(std::string_view call);
   void write(StateWriter& state) const override;
   void restore(const std::function<std::unique_ptr<ReducerState>()>& make);
@@ -222,14 +220,15 @@ class Reducer final : public Synchroniser {
   std::unique_ptr<Communicator> traced_;  // around the caller's, when messages are traced
   Communicator& comm_;
   ReducerOptions options_;
+  Role role_;
   std::size_t k_;
-  std::string description_;                  // of all options
-  std::string settings_;                     // must be equal on all ranks
-  std::unique_ptr<ReducerState> state_;      // all that a step changes, and its results
-  std::unique_ptr<Allreduce> dense_;         // of floats, for warm-up and flush
-  std::unique_ptr<GpuStepMaker> gpu_steps_;  // with options.exchange
-  Uninitialised<float> mean_;                // of the entries, after a sparse step
-  Uninitialised<float> dense_mean_;          // after a dense step
+  std::string description_;              // of all options
+  std::string settings_;                 // must be equal on all ranks
+  std::unique_ptr<ReducerState> state_;  // all that a step changes, and its results
+  std::unique_ptr<Allreduce> dense_;     // of floats, for warm-up and flush
+  std::unique_ptr<GpuSteps> gpu_steps_;  // with options.exchange
+  Uninitialised<float> mean_;            // of the entries, after a sparse step
+  Uninitialised<float> dense_mean_;      // after a dense step
   Open open_ = Open::no;
   bool is_flush_ = false;  // the open step is
   bool is_added_ = false;  // the gradient of the next step is in the residual already, after roll_back()

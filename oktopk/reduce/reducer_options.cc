@@ -6,6 +6,7 @@
 #include <concepts>
 #include <limits>
 #include <sstream>
+#include <tuple>
 
 #include "oktopk/allreduce/allreduce.h"
 #include "oktopk/base/error.h"
@@ -58,60 +59,85 @@ auto& member(Options& o, T ChoiceOptions::*which) {
   return o.choice.*which;
 }
 
-// Visits every option that the preset ignores: visit_one(name, member, value, reason), where `value` is the one that
-// the member has when nobody asked for another.
+bool is_auto(const ReducerOptions& o) { return o.preset == "auto"; }
+bool is_named(const ReducerOptions& o) { return !is_auto(o); }
+bool is_dense(const ReducerOptions& o) { return o.preset == "dense"; }
+bool is_slots(const ReducerOptions& o) { return o.preset == "slots"; }
+bool is_reused(const ReducerOptions& o) { return o.selector == "reused"; }
+bool lacks_slots(const ReducerOptions& o) { return is_named(o) && !is_slots(o); }
+bool lacks_circulant(const ReducerOptions& o) { return is_named(o) && o.preset != "circulant"; }
+bool lacks_oktopk(const ReducerOptions& o) { return is_named(o) && o.preset != "oktopk"; }
+bool lacks_reused(const ReducerOptions& o) { return lacks_oktopk(o) && !is_reused(o); }
+bool is_dense_and_reused(const ReducerOptions& o) { return is_dense(o) && is_reused(o); }
+
+// An option that is ignored where `applies` says so.
+template <class Member>
+struct Ignored {
+  std::string_view name;
+  Member member;
+  bool (*applies)(const ReducerOptions&);
+  std::string_view reason;
+};
+template <class Member>
+Ignored(std::string_view, Member, bool (*)(const ReducerOptions&), std::string_view) -> Ignored<Member>;
+
+constexpr std::string_view kAuto = "but only auto uses it";
+constexpr std::string_view kOkTopk = "but only oktopk uses it";
+constexpr std::string_view kReused = "but only oktopk and the selector reused use it";
+constexpr std::string_view kAll = "which sends all values in every step";
+
+// The first row that applies is the one that an error names.
+constexpr auto kIgnored = std::tuple{
+    Ignored{"choice.allreduce", &ChoiceOptions::allreduce, [](const ReducerOptions&) { return true; },
+            "but options.allreduce counts"},
+    Ignored{"choice.groups", &ChoiceOptions::groups, [](const ReducerOptions&) { return true; },
+            "but only NodeReducer forms groups"},
+    Ignored{"density", &ReducerOptions::density, [](const ReducerOptions& o) { return o.k > 0; },
+            "but k is given, too: give one of them"},
+    Ignored{"codec", &AllreduceOptions::codec, is_auto,
+            "which chooses the coding itself: name a preset, or set coarsest (in C++ choice.coarsest), the coarsest "
+            "value coding that it may take (fp32: lossless)"},
+    Ignored{"skips", &AllreduceOptions::skips, is_auto, "which chooses them itself: name a preset"},
+    Ignored{"profile", &ReducerOptions::profile, is_named, kAuto},
+    Ignored{"choice.presets", &ChoiceOptions::presets, is_named, kAuto},
+    Ignored{"choice.overrides", &ChoiceOptions::overrides, is_named, kAuto},
+    Ignored{"choice.coarsest", &ChoiceOptions::coarsest, is_named, kAuto},
+    Ignored{"choice.preference", &ChoiceOptions::preference, is_named, kAuto},
+    Ignored{"choice.review", &ChoiceOptions::review, is_named, kAuto},
+    Ignored{"exchange", &ReducerOptions::exchange, lacks_slots, "but only slots makes steps on the GPU"},
+    Ignored{"adaptive", &ReducerOptions::adaptive,
+            [](const ReducerOptions& o) { return is_named(o) && o.exchange != nullptr; },
+            "but steps on the GPU do not know the share"},
+    Ignored{"codec", &AllreduceOptions::codec, is_slots,
+            "whose entries have a coding of their own: 12 bits of place, 20 of value"},
+    Ignored{"skips", &AllreduceOptions::skips, lacks_circulant, "but only circulant uses them"},
+    Ignored{"tau", &AllreduceOptions::tau, lacks_oktopk, kOkTopk},
+    Ignored{"bucket", &AllreduceOptions::bucket, lacks_oktopk, kOkTopk},
+    Ignored{"balance_trigger", &AllreduceOptions::balance_trigger, lacks_oktopk, kOkTopk},
+    Ignored{"tau_prime", &AllreduceOptions::tau_prime, lacks_reused, kReused},
+    Ignored{"thresholds", &AllreduceOptions::thresholds, lacks_reused, kReused},
+    Ignored{"density", &ReducerOptions::density, is_dense, kAll},
+    Ignored{"warmup", &ReducerOptions::warmup, is_dense, kAll},
+    Ignored{"adaptive", &ReducerOptions::adaptive, is_dense, kAll},
+    Ignored{"selector", &ReducerOptions::selector, is_dense, kAll},
+    Ignored{"tau_prime", &AllreduceOptions::tau_prime, is_dense_and_reused, kAll},
+    Ignored{"thresholds", &AllreduceOptions::thresholds, is_dense_and_reused, kAll},
+    Ignored{"decay", &ReducerOptions::decay, is_dense, kAll},
+};
+
+// Visits every option that the preset ignores: visit(name, member, value, reason), where `value` is the one that the
+// member has when nobody asked for another.
 template <class Visit>
-void for_each_ignored(const ReducerOptions& o, const Visit& visit_one) {
+void for_each_ignored(const ReducerOptions& o, const Visit& visit) {
   const ReducerOptions standard;
-  const bool is_reused = o.selector == "reused";  // a visit may change it
-  const auto visit = [&](std::string_view name, auto which, std::string_view reason) {
-    visit_one(name, which, member(standard, which), reason);
+  const ReducerOptions asked = o;  // a visit may change o
+  const auto visit_row = [&](const auto& row) {
+    if (row.applies(asked)) visit(row.name, row.member, member(standard, row.member), row.reason);
   };
-  visit("choice.allreduce", &ChoiceOptions::allreduce, "but options.allreduce counts");
-  visit("choice.groups", &ChoiceOptions::groups, "but only NodeReducer forms groups");
-  if (o.k > 0) visit("density", &ReducerOptions::density, "but k is given, too: give one of them");
-  if (o.preset == "auto") {
-    visit("codec", &AllreduceOptions::codec,
-          "which chooses the coding itself: name a preset, or set coarsest (in C++ choice.coarsest), the coarsest "
-          "value coding that it "
-          "may take (fp32: lossless)");
-    return visit("skips", &AllreduceOptions::skips, "which chooses them itself: name a preset");
-  }
-  constexpr std::string_view kAuto = "but only auto uses it";
-  visit("profile", &ReducerOptions::profile, kAuto);
-  visit("choice.presets", &ChoiceOptions::presets, kAuto);
-  visit("choice.overrides", &ChoiceOptions::overrides, kAuto);
-  visit("choice.coarsest", &ChoiceOptions::coarsest, kAuto);
-  visit("choice.preference", &ChoiceOptions::preference, kAuto);
-  visit("choice.review", &ChoiceOptions::review, kAuto);
-  constexpr std::string_view kSlots = "but only slots makes steps on the GPU";
-  if (o.preset != "slots") visit("exchange", &ReducerOptions::exchange, kSlots);
-  if (o.exchange) visit("adaptive", &ReducerOptions::adaptive, "but steps on the GPU do not know the share");
-  if (o.preset == "slots")
-    visit("codec", &AllreduceOptions::codec, "whose entries have a coding of their own: 12 bits of place, 20 of value");
-  if (o.preset != "circulant") visit("skips", &AllreduceOptions::skips, "but only circulant uses them");
-  if (o.preset != "oktopk") {
-    constexpr std::string_view kOkTopk = "but only oktopk uses it";
-    constexpr std::string_view kReused = "but only oktopk and the selector reused use it";
-    visit("tau", &AllreduceOptions::tau, kOkTopk);
-    visit("bucket", &AllreduceOptions::bucket, kOkTopk);
-    visit("balance_trigger", &AllreduceOptions::balance_trigger, kOkTopk);
-    if (!is_reused) visit("tau_prime", &AllreduceOptions::tau_prime, kReused);
-    if (!is_reused) visit("thresholds", &AllreduceOptions::thresholds, kReused);
-  }
-  if (o.preset != "dense") return;
-  constexpr std::string_view kAll = "which sends all values in every step";
-  visit("density", &ReducerOptions::density, kAll);
-  visit("warmup", &ReducerOptions::warmup, kAll);
-  visit("adaptive", &ReducerOptions::adaptive, kAll);
-  visit("selector", &ReducerOptions::selector, kAll);
-  if (is_reused) visit("tau_prime", &AllreduceOptions::tau_prime, kAll);
-  if (is_reused) visit("thresholds", &AllreduceOptions::thresholds, kAll);
-  visit("decay", &ReducerOptions::decay, kAll);
-  if (!o.allreduce.codec) return;
-  const Codec used{IndexCoding::coo32, o.allreduce.codec->lossless() ? ValueCoding::fp32 : ValueCoding::bf16};
-  visit_one("codec", &AllreduceOptions::codec, std::optional(used),
-            "which sends values without indices, in fp32 or bf16");
+  std::apply([&](const auto&... row) { (visit_row(row), ...); }, kIgnored);
+  if (!is_dense(asked) || !asked.allreduce.codec) return;
+  const Codec used{IndexCoding::coo32, asked.allreduce.codec->lossless() ? ValueCoding::fp32 : ValueCoding::bf16};
+  visit("codec", &AllreduceOptions::codec, std::optional(used), "which sends values without indices, in fp32 or bf16");
 }
 
 void check(const ReducerOptions& options) {

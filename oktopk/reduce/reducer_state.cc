@@ -2,30 +2,50 @@
 #include "oktopk/reduce/reducer_state.h"
 
 #include <array>
-#include <cctype>
+#include <bit>
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/hash.h"
 #include "oktopk/reduce/notes.h"
 #include "oktopk/reduce/reducer_options.h"
+#include "oktopk/sparse/slots_format.h"
 
 namespace oktopk {
 namespace {
+
+constexpr std::uint32_t kMostRanks = 1U << 24U;
 
 // All but the warm-up must be equal.
 std::string without_warmup(std::string_view description) { return with_warmup(description, {}); }
 
 bool is_adaptive(const StateOrigin& origin) { return origin.options.find(kAdaptiveMark) != std::string::npos; }
 
-// By the first bytes of the content. A BucketedReducer and an optimiser begin with a text, after its length. A Reducer
-// begins with P, rank and divisor; three letters there would be a divisor of millions.
+// A Reducer's content begins with P, rank and divisor, 4 bytes each. A BucketedReducer's and an optimiser's begin with
+// the length of a text, 8 bytes, and the text, whose first four letters are no divisor.
 std::string_view saver_of(StateReader state) {
   if (state.take<std::uint64_t>() == kNodeState) return "a NodeReducer";
-  std::array<char, 3> text{};
-  for (char& letter : text) letter = state.take<char>();
-  for (const char letter : text)
-    if (std::isalpha(static_cast<unsigned char>(letter)) == 0) return "a Reducer";
-  return std::string_view(text.data(), text.size()) == "ten" ? "a BucketedReducer" : "an optimiser";
+  const auto divisor = state.take<std::uint32_t>();
+  if (divisor < kMostRanks) return "a Reducer";
+  const auto letters = std::bit_cast<std::array<char, sizeof divisor>>(divisor);
+  return kBucketedState.starts_with(std::string_view(letters.data(), letters.size())) ? "a BucketedReducer"
+                                                                                      : "an optimiser";
+}
+
+// Calls read(state) with what `from` saves.
+template <class From, class Read>
+void read_saved(const From& from, const Read& read) {
+  StateWriter saved;
+  from.save(saved);
+  const Bytes bytes = saved.seal();
+  StateReader state(bytes);
+  read(state);
+}
+
+template <class Load>
+void load_from(const StateWriter& written, const Load& load) {
+  const Bytes bytes = written.seal();
+  StateReader state(bytes);
+  load(state);
 }
 
 }  // namespace
@@ -218,6 +238,106 @@ void ReducerState::go_back(const ReducerSnapshot& snapshot) {
   if (now && now->is_calibrated() && !tuner->is_calibrated()) use_profile(now->profile());  // nobody measures again
 }
 
+// ---- Tentative steps: the exchange notes its own changes ----
+
+void ReducerState::mark() {
+  mark_.emplace(TentativeMark{density, {}, allreduce->steps() == 0});
+  selector->save(mark_->selector);
+  allreduce->note_changes();
+}
+
+void ReducerState::keep() {
+  mark_.reset();
+  allreduce->forget_changes();
+}
+
+void ReducerState::take_back() {
+  if (!mark_) return;
+  if (mark_->is_first) {
+    use(std::optional<Tuner>(tuner));  // an exchange that has not run yet
+  } else {
+    allreduce->undo_changes(*setting.options.device, setting.n, setting.rank, setting.P);
+  }
+  const Bytes before = mark_->selector.seal();
+  StateReader state(before);
+  selector->load(state);
+  density = mark_->density;
+  mark_.reset();
+  clear_results();
+}
+
+// ---- Steps on the GPU: thresholds and the number of steps move between host and GPU as saved states do ----
+
+std::span<float> ReducerState::open_memory() {
+  return allreduce->open(*setting.options.device, setting.n, setting.rank, setting.P);
+}
+
+CudaSlots& ReducerState::on_gpu() {
+  if (gpu_ == nullptr) {
+    const Device& device = *setting.options.device;
+    open_memory();
+    gpu_ = std::make_unique<CudaSlots>(device, setting.n, setting.P, gpu_tag());
+    OktopkCudaSlotsState now{};
+    read_saved(*selector, [&](StateReader& state) {
+      now.local_k = state.take<std::uint64_t>();
+      now.local_bound = state.take<std::uint32_t>();
+    });
+    read_saved(*allreduce, [&](StateReader& state) {
+      now.step = state.take<std::uint64_t>();
+      if (now.step == 0) return;
+      now.global_k = state.take<std::uint64_t>();
+      now.global_bound = state.take<std::uint32_t>();
+    });
+    gpu_->set_state(now);
+  }
+  is_gpu_ahead_ = true;
+  return *gpu_;
+}
+
+void ReducerState::settle_gpu() const {
+  if (!is_gpu_ahead_) return;
+  is_gpu_ahead_ = false;
+  const OktopkCudaSlotsState now = gpu_->state();
+  StateWriter local;
+  local.put(std::uint64_t{now.local_k}, now.local_bound);
+  load_from(local, [&](StateReader& state) { selector->load(state); });
+  if (now.step == 0) return;
+  StateWriter global;
+  global.put(std::uint64_t{now.step}, std::uint64_t{now.global_k}, now.global_bound);
+  load_from(global, [&](StateReader& state) { allreduce->load(state, setting.n, setting.rank, setting.P); });
+}
+
+void ReducerState::leave_gpu() {
+  settle_gpu();
+  gpu_.reset();
+}
+
+std::size_t ReducerState::gpu_words(std::size_t k) const {
+  return slots::message_words(slots::Deal::of(setting.n, static_cast<std::uint32_t>(setting.P)), k);
+}
+
+void ReducerState::note_gpu_messages(std::size_t k) {
+  const auto peers = static_cast<std::uint64_t>(setting.P - 1);
+  log.besides = {2 * peers, 2 * peers * sizeof(std::uint32_t) * gpu_words(k)};
+}
+
+// Counts of entries stay on the GPU.
+void ReducerState::end_gpu_step(std::size_t k) {
+  is_prepared = false;
+  selection.clear();
+  outcome = {};
+  density.count_step();
+  note_gpu_messages(k);
+  log.last.step = density.steps();
+  log.last.k = k;
+  log.last.messages = log.besides.messages;
+  log.last.wire_bytes = log.besides.bytes;
+}
+
+std::uint32_t ReducerState::gpu_tag() const { return static_cast<std::uint32_t>(hash_text(setting.description)); }
+
+// ---- Merging ----
+
 StateMerge::StateMerge(const ReducerState& state, std::size_t count)
     : count_(count), state_(std::make_unique<ReducerState>(state.setting, state.tuner)) {
   require(count > 0, "state: no states were given");
@@ -259,49 +379,6 @@ std::unique_ptr<ReducerState> StateMerge::finish() {
   require(next_ == count_, "state: ", next_, " of ", count_, " states were merged");
   state_->unsent.set_may_exist(true);
   return std::move(state_);
-}
-
-void Reducer::write(StateWriter& state) const {
-  require_closed("save()");
-  state_->write(state);
-}
-
-void Reducer::restore(const std::function<std::unique_ptr<ReducerState>()>& make) {
-  require_closed("load()");
-  agree("load()");
-  std::unique_ptr<ReducerState> state;
-  agree_on_success(comm_, work_, [&] { state = make(); },
-                   {.kind = Call::Kind::load, .has_hash = state_->check.is_on()});
-  const AdaptiveDensity::Words k = state->density.adaptive().words();
-  std::array<std::uint64_t, 5> least = {state->density.steps(), state->source, k[0], k[1], k[2]}, most = least;
-  allreduce_small(comm_, std::span<std::uint64_t>(least), Reduction::min, work_);
-  allreduce_small(comm_, std::span<std::uint64_t>(most), Reduction::max, work_);
-  require(least[0] == most[0], "state: the ranks' states were saved after different numbers of steps, ", least[0],
-          " to ", most[0]);
-  require(least == most, "state: the ranks were given different states");
-  state->outcome = std::move(state_->outcome);  // the caller may still look at the last update
-  state_ = std::move(state);
-  is_added_ = false;
-}
-
-void Reducer::load(std::span<const std::byte> bytes) {
-  restore([&] {
-    auto state = std::make_unique<ReducerState>(state_->setting, state_->tuner);
-    state->read(bytes);
-    return state;
-  });
-}
-
-// Either every rank takes its own state as it is, or all merge.
-void Reducer::load_all(std::size_t count, const ReadState& read) {
-  const auto rank = static_cast<std::size_t>(comm_.rank());
-  agree("load_all()");
-  if (all_own(comm_, work_, count, [&] { return state_->is_own(read(rank)); })) return load(read(rank));
-  restore([&] {
-    StateMerge merge(*state_, count);
-    for (std::size_t r = 0; r < count; ++r) merge.add(read(r));
-    return merge.finish();
-  });
 }
 
 }  // namespace oktopk

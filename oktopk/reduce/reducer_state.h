@@ -26,8 +26,10 @@
 
 namespace oktopk {
 
-// The content of a NodeReducer's state begins with it, and no other state does.
+// The first word of a NodeReducer's state, and of no other.
 inline constexpr std::uint64_t kNodeState = 0x6e6f64652d73756d;
+// The first word of the text with which a BucketedReducer's state begins.
+inline constexpr std::string_view kBucketedState = "tensors";
 
 // UsageError unless `wanted` saved the state: "a Reducer", "a BucketedReducer", "a NodeReducer" or "an optimiser". The
 // error names both. REQUIRES: nothing was taken from the state.
@@ -78,7 +80,6 @@ struct ReducerSnapshot {
   std::optional<Tuner> tuner;
   bool is_spoilt = false;
   bool has_unsent = false;
-  bool is_added = false;        // the gradient of a step that was taken back is in the residual
   std::vector<float> residual;  // empty where nothing is unsent
   StateWriter rest;
 };
@@ -111,10 +112,12 @@ class ReducerState {
   // Steps on the GPU (gpu_steps.h), for preset slots. The kernels then have the thresholds; settle_gpu() brings them
   // back to selector and allreduce, which everything else uses.
   CudaSlots& on_gpu();
+  std::span<float> open_memory();  // of the owner
   bool has_gpu_steps() const { return gpu_ != nullptr; }
   void end_gpu_step(std::size_t k);
   void note_gpu_messages(std::size_t k);
-  std::uint32_t gpu_tag() const;  // of all messages
+  std::size_t gpu_words(std::size_t k) const;  // 32-bit words of a message
+  std::uint32_t gpu_tag() const;               // of all messages
   void settle_gpu() const;
   void leave_gpu();
 

@@ -8,6 +8,20 @@
 #include "oktopk/comm/collectives.h"
 
 namespace oktopk {
+namespace {
+
+[[noreturn]] void refuse_halves(std::string_view call) {
+  fail<UsageError>(call,
+                   ": only a Reducer makes steps in two halves: use a Reducer of the flat gradient, or an "
+                   "ElasticReducer, whose step() commits or rolls back on all ranks");
+}
+
+}  // namespace
+
+Update Synchroniser::propose(Gradient /*gradient*/, float /*scale*/) { refuse_halves("propose()"); }
+Update Synchroniser::propose_flush() { refuse_halves("propose_flush()"); }
+void Synchroniser::commit() { refuse_halves("commit()"); }
+void Synchroniser::roll_back() { refuse_halves("roll_back()"); }
 
 Bytes Synchroniser::save() const {
   return write_state([&](StateWriter& state) { write(state); });

@@ -129,6 +129,13 @@ class Synchroniser {
   // nothing is left. It is no training step: counters and thresholds stay.
   virtual Update flush() = 0;
 
+  // Steps in two halves, which a Reducer makes (reducer.h). UsageError elsewhere.
+  virtual Update propose(Gradient gradient, float scale = 1.0F);
+  virtual Update propose_flush();
+  virtual void commit();
+  virtual void roll_back();
+  virtual bool is_open() const { return false; }
+
   // The entries that this rank sent in the last step; empty after a dense step.
   virtual CooView sent() const = 0;
   // x -= this rank's residual.

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "tests/support/world.h"
 
 namespace oktopk::elastic_change_test {
@@ -85,6 +87,19 @@ TEST_F(Changes, without_mirrors_or_memory_nothing_is_recovered) {
   EXPECT_EQ(describe({2}).losses.at(0).memory, MemoryFate::lost);
   base.has_memory = false;
   EXPECT_EQ(describe({2}).losses.at(3).memory, MemoryFate::none);
+}
+
+TEST(Handover, gives_all_values_to_one_rank_in_pieces) {
+  for (const std::size_t n : {std::size_t{0}, std::size_t{5}, kPieceBytes / 2 + 3}) {
+    run_world("threads", 3, [&](Communicator& comm) {
+      std::vector<float> values(comm.rank() == 1 ? 0 : n, -1.0F);
+      if (comm.rank() == 2) std::iota(values.begin(), values.end(), 0.0F);
+      hand_over(comm, {.from = 2, .to = 0}, values, n);
+      std::vector<float> expected(comm.rank() == 1 ? 0 : n);
+      std::iota(expected.begin(), expected.end(), 0.0F);
+      EXPECT_EQ(values, expected);
+    });
+  }
 }
 
 }  // namespace

@@ -13,8 +13,8 @@
 #include <random>
 #include <thread>
 
-#include "tests/reduce/bucketed.h"
 #include "oktopk/laws/faults.h"
+#include "tests/reduce/bucketed.h"
 
 namespace oktopk::bucketed_reducer_test {
 namespace {
@@ -62,7 +62,7 @@ class ByHand {
 
 TEST_P(BucketedReducerOfPreset, steps_equal_reducers_by_hand) {
   for (const int P : {1, 3, 4})
-    for (const FusionOptions& fusion : {kSize, kPerTensor})
+    for (const FusionOptions& fusion : {kSize, kPerTensor, FusionOptions{}})
       run_world("threads", P, [&](Communicator& comm) {
         ReducerOptions options = preset_options(GetParam(), 30);
         options.warmup = {{1, 1.0}, {1, 0.25}};
@@ -89,22 +89,6 @@ TEST_P(BucketedReducerOfPreset, steps_equal_reducers_by_hand) {
         EXPECT_EQ(result_of(bucketed.flush()), by_hand.flush());
         EXPECT_EQ(bucketed.unsent_norm(), 0);
       });
-}
-
-TEST_P(BucketedReducerOfPreset, fused_to_one_it_is_a_reducer) {
-  for (const int P : {1, 3, 4})
-    run_world("threads", P, [&](Communicator& comm) {
-      const ReducerOptions options = preset_options(GetParam(), 30);
-      BucketedReducer bucketed(comm, kTensors, options);
-      Reducer plain(comm, kValues, options);
-      for (std::uint64_t step = 0; step < 5; ++step) {
-        const auto gradient = gradient_of(comm, step);
-        EXPECT_EQ(result_of(bucketed.step(gradient)), result_of(plain.step(gradient)));
-        EXPECT_EQ(list_of(bucketed.sent()), list_of(plain.sent()));
-        EXPECT_DOUBLE_EQ(bucketed.unsent_norm(), plain.unsent_norm());
-      }
-      EXPECT_EQ(result_of(bucketed.step({})), result_of(plain.step({})));
-    });
 }
 
 // Producers get tensors ready in a random order, each after a random pause.
@@ -173,24 +157,6 @@ TEST(BucketedReducer, buckets_are_exchanged_before_the_last_tensor_is_ready) {
     });
 }
 
-TEST(BucketedReducer, overlapped_proposal_equals_a_step) {
-  run_world("threads", 3, [](Communicator& comm) {
-    BucketedReducer plain(comm, kTensors, preset_options("circulant", 24), kSize);
-    BucketedReducer tentative(comm, kTensors, preset_options("circulant", 24), kSize);
-    for (std::uint64_t step = 0; step < 5; ++step) {
-      const auto gradient = gradient_of(comm, step);
-      tentative.begin_proposal(gradient);
-      EXPECT_THROW(tentative.commit(), UsageError);
-      EXPECT_THROW(tentative.roll_back(), UsageError) << "the step is in flight";
-      for (std::size_t t = kTensors.size(); t-- > 0;) tentative.ready(t);
-      const Result got = result_of(tentative.wait());
-      tentative.commit();
-      ASSERT_EQ(got, result_of(plain.step(gradient)));
-    }
-    EXPECT_EQ(tentative.save(), plain.save());
-  });
-}
-
 TEST(BucketedReducer, wrong_use_is_refused_and_harmless) {
   run_world("threads", 2, [](Communicator& comm) {
     BucketedReducer bucketed(comm, kTensors, preset_options("oktopk", 30), kSize);
@@ -208,6 +174,7 @@ TEST(BucketedReducer, wrong_use_is_refused_and_harmless) {
     expect(message_of([&] { bucketed.flush(); }), "in flight");
     expect(message_of([&] { bucketed.save(); }), "in flight");
     expect(message_of([&] { bucketed.unsent_norm(); }), "in flight");
+    expect(message_of([&] { bucketed.metrics(); }), "in flight");
     expect(message_of([&] { bucketed.ready(6); }), "tensor 6");
     for (const std::size_t t : {5, 4, 2, 1, 0}) bucketed.ready(t);
     expect(message_of([&] { bucketed.ready(4); }), "tensor 4 was ready");
@@ -251,14 +218,46 @@ TEST(BucketedReducer, density_is_each_buckets_own_and_k_is_divided) {
   });
 }
 
-TEST(BucketedReducer, times_are_sums_over_the_buckets) {
-  run_world("threads", 2, [](Communicator& comm) {
-    BucketedReducer bucketed(comm, kTensors, preset_options("topka", 30), kSize);
-    bucketed.step(gradient_of(comm, 0));
-    double exchange = 0;
-    for (std::size_t b = 0; b < bucketed.buckets().size(); ++b) exchange += bucketed.reducer(b).times().exchange;
-    EXPECT_GT(exchange, 0);
-    EXPECT_EQ(bucketed.times().exchange, exchange);
+ReducerOptions options_for(const std::string& preset) {
+  ReducerOptions options = preset_options(preset, 30);
+  options.allreduce.tau_prime = 3;
+  options.warmup = {{1, 1.0}, {2, 0.25}};
+  return only_used(options);
+}
+
+TEST(BucketedReducerState, state_of_other_buckets_is_refused_on_all_ranks) {
+  run_world("threads", 3, [](Communicator& comm) {
+    BucketedReducer bucketed(comm, kTensors, options_for("circulant"), kSize);
+    BucketedReducer other(comm, kTensors, options_for("circulant"), kPerTensor);
+    for (BucketedReducer* each : {&bucketed, &other}) each->step(gradient_of(comm, 0));
+    const Bytes before = bucketed.save();
+    const std::string message = message_of([&] { bucketed.load(comm.rank() == 1 ? other.save() : before); });
+    EXPECT_NE(message.find("saved with buckets from"), std::string::npos) << message;
+    EXPECT_NE(message.find("search and optimal plan buckets for P ranks"), std::string::npos) << message;
+    EXPECT_EQ(bucketed.save(), before);
+  });
+}
+
+// All is well but the last bucket: those before it were loaded already and go back.
+TEST(BucketedReducerState, bad_bucket_at_the_end_takes_the_others_back) {
+  run_world("threads", 3, [&](Communicator& comm) {
+    BucketedReducer bucketed(comm, kTensors, options_for("oktopk"), kSize);
+    for (std::uint64_t step = 0; step < 3; ++step) bucketed.step(gradient_of(comm, step));
+    const Bytes saved = bucketed.save();
+    StateReader reader(saved);
+    StateWriter writer;
+    writer.put_text(reader.take_text());
+    for (std::size_t b = 0; b < 3; ++b) {
+      std::string state = reader.take_text();
+      if (b == 2 && comm.rank() == 1) state.back() ^= 1;
+      writer.put_text(state);
+    }
+    bucketed.step(gradient_of(comm, 3));
+    const Bytes before = bucketed.save();
+    const Bytes bad = writer.seal();
+    EXPECT_NE(message_of([&] { bucketed.load(bad); }).find("rank 1: state: damaged"), std::string::npos);
+    EXPECT_EQ(bucketed.save(), before);
+    EXPECT_FALSE(bucketed.step(gradient_of(comm, 4)).sparse.empty());
   });
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The synchronisers behind one interface, for the suites that hold all of them to the same laws: their steps in two
-// halves, and the Reducers that they are made of. A new kind of synchroniser is one row of kinds().
+// The synchronisers behind one interface, for the suites that hold all of them to the same laws, and the Reducers that
+// they are made of. A new kind of synchroniser is one row of kinds().
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,7 +9,6 @@
 #include <memory>
 #include <ostream>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -18,7 +17,7 @@
 #include "oktopk/elastic/elastic_reducer.h"
 #include "oktopk/reduce/node_reducer.h"
 #include "tests/reduce/bucketed.h"
-#include "tests/support/tentative.h"
+#include "tests/support/training.h"
 
 namespace oktopk::conformance {
 
@@ -49,7 +48,7 @@ struct Part {
   Index base;
 };
 
-// A synchroniser of any kind. Its kind does without some calls: can_propose(), forget().
+// A synchroniser of any kind. Some kinds do without forget() or metrics().
 class Tested {
  public:
   template <class Sync>
@@ -58,21 +57,6 @@ class Tested {
 
   Synchroniser* operator->() const { return sync_.get(); }
 
-  Update propose(Gradient gradient) {
-    return tentative([&](auto& sync) { return sync.propose(gradient); });
-  }
-  Update propose_flush() {
-    return tentative([](auto& sync) { return sync.propose_flush(); });
-  }
-  void commit() {
-    tentative([](auto& sync) { sync.commit(); });
-  }
-  void roll_back() {
-    tentative([](auto& sync) { sync.roll_back(); });
-  }
-  bool is_open() {
-    return tentative([](auto& sync) { return sync.is_open(); });
-  }
   // False: this kind has no such call.
   bool forget() {
     return std::visit(
@@ -80,6 +64,18 @@ class Tested {
           constexpr bool kHas = requires { sync->forget(); };
           if constexpr (kHas) sync->forget();
           return kHas;
+        },
+        as_);
+  }
+
+  // REQUIRES: no NodeReducer, which has none.
+  StepMetrics metrics() const {
+    return std::visit(
+        [](const auto* sync) -> StepMetrics {
+          if constexpr (requires { sync->metrics(); })
+            return sync->metrics();
+          else
+            fail<UsageError>("conformance: a NodeReducer has no metrics");
         },
         as_);
   }
@@ -104,18 +100,6 @@ class Tested {
   }
 
  private:
-  template <class Call>
-  std::invoke_result_t<const Call&, Reducer&> tentative(const Call& call) {
-    return std::visit(
-        [&](auto* sync) -> std::invoke_result_t<const Call&, Reducer&> {
-          if constexpr (requires { sync->commit(); })
-            return call(*sync);
-          else
-            fail<UsageError>("conformance: no steps in two halves");
-        },
-        as_);
-  }
-
   std::variant<Reducer*, BucketedReducer*, NodeReducer*, ElasticReducer*> as_;
   std::unique_ptr<ElasticWorld> world_;
   std::unique_ptr<Synchroniser> sync_;
@@ -125,7 +109,6 @@ struct Kind {
   std::string name;
   std::string saver;  // as messages about saved states call it
   int group;          // ranks whose gradients go into one residual
-  bool can_propose;
   Tested (*make)(Communicator& comm, const ReducerOptions& options);
 };
 
@@ -147,11 +130,11 @@ inline Tested make_elastic(Communicator& comm, const ReducerOptions& options) {
 
 inline const std::array<Kind, 5>& kinds() {
   static const std::array<Kind, 5> all = {{
-      {"reducer", "a Reducer", 1, true, make_flat},
-      {"buckets", "a BucketedReducer", 1, true, make_buckets},
-      {"nodes_of_2", "a NodeReducer", 2, true, make_nodes<2>},
-      {"nodes_of_3", "a NodeReducer", 3, true, make_nodes<3>},
-      {"elastic", "a Reducer", 1, false, make_elastic},
+      {"reducer", "a Reducer", 1, make_flat},
+      {"buckets", "a BucketedReducer", 1, make_buckets},
+      {"nodes_of_2", "a NodeReducer", 2, make_nodes<2>},
+      {"nodes_of_3", "a NodeReducer", 3, make_nodes<3>},
+      {"elastic", "a Reducer", 1, make_elastic},
   }};
   return all;
 }
@@ -178,20 +161,24 @@ std::vector<Case> cases(const Fits& fits) {
 inline std::vector<Case> all_cases() {
   return cases([](const Kind&) { return true; });
 }
+inline std::vector<Case> reducer_cases() {
+  return cases([](const Kind& kind) { return kind.name == "reducer"; });
+}
+
+// Two dense steps, two with more entries, then k.
+inline ReducerOptions staged_options(const TestedMethod& method) {
+  ReducerOptions options = method.options(k);
+  options.warmup = {{2, 1}, {2, 0.2}};
+  return only_used(options);
+}
+
+inline std::vector<float> accumulator_of(const Reducer& reducer) {
+  const auto values = state_of(reducer).unsent.values();
+  return {values.begin(), values.end()};
+}
 
 inline std::vector<float> dyadic_of(const Communicator& comm, std::uint64_t step) {
   return gradient_of(comm, step, Input::dyadic);
-}
-
-// The dyadic gradients that go into the residual of this rank: of its node.
-inline std::vector<float> brought_to(const Kind& kind, const Communicator& comm, std::uint64_t step) {
-  std::vector<float> sum(n, 0.0F);
-  const int end = std::min(comm.size(), (comm.rank() / kind.group + 1) * kind.group);
-  for (int r = comm.rank(); r < end; ++r) {
-    const auto gradient = make_input(Input::dyadic, n, r, step, 1);
-    for (Index i = 0; i < n; ++i) sum[i] += gradient[i];
-  }
-  return sum;
 }
 
 // This rank's residuals, over [0, n).

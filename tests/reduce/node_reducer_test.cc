@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// NodeReducer beside what it is made of: a Reducer over the nodes' sums. (The laws: synchroniser_conformance_test.cc,
-// node_reducer_laws_test.cc; saved states: node_reducer_state_test.cc.)
+// NodeReducer beside what it is made of: a Reducer over the nodes' sums. The nodes and the states that
+// fit them. (The laws: synchroniser_conformance_test.cc, node_reducer_laws_test.cc.)
 #include "oktopk/reduce/node_reducer.h"
 
 #include <gtest/gtest.h>
 
 #include "oktopk/allreduce/allreduce.h"
+#include "oktopk/laws/subject.h"
 #include "oktopk/reduce/nodes.h"
 #include "oktopk/reduce/reducer_options.h"
 #include "oktopk/reduce/reducer_state.h"
@@ -49,6 +50,34 @@ TEST_P(NodeReducerOfMethod, step_is_a_reducers_over_the_nodes_sums) {
 INSTANTIATE_TEST_SUITE_P(Methods, NodeReducerOfMethod, testing::ValuesIn(all_methods()),
                          [](const auto& test) { return test.param.name(); });
 
+TEST(Nodes, groups_of_consecutive_ranks_are_led_by_their_first) {
+  run_world("threads", 5, [](Communicator& comm) {
+    Workspace work;
+    const Nodes nodes(comm, comm, 2, {}, work);
+    EXPECT_EQ(nodes.leader_of, (std::vector<int>{0, 0, 2, 2, 4}));
+    EXPECT_EQ(nodes.leaders, (std::vector<int>{0, 2, 4}));
+    EXPECT_EQ(nodes.count(), 3);
+    EXPECT_EQ(nodes.largest, 2);
+    EXPECT_EQ(nodes.leader(), comm.rank() / 2 * 2);
+    EXPECT_EQ(nodes.inside->size(), comm.rank() == 4 ? 1 : 2);
+    EXPECT_EQ(nodes.inside->rank(), comm.rank() % 2);
+    EXPECT_EQ(nodes.outside->size(), comm.rank() % 2 == 0 ? 3 : 2);
+  });
+}
+
+TEST(Nodes, group_zero_joins_the_ranks_of_a_host) {
+  run_world("threads", 3, [](Communicator& comm) {
+    Workspace work;
+    const Nodes nodes(comm, comm, 0, {}, work);
+    EXPECT_EQ(nodes.leaders, std::vector<int>{0});
+    EXPECT_EQ(nodes.inside->size(), 3);
+    NodeReducer reducer(comm, 100, preset_options("oktopk", 10));
+    EXPECT_EQ(reducer.node_size(), 3);
+    EXPECT_EQ(std::vector<int>(reducer.leaders().begin(), reducer.leaders().end()), std::vector<int>{0});
+    EXPECT_EQ(reducer.step(make_input(Input::dyadic, 100, comm.rank(), 0, 1)).size(), 10u);
+  });
+}
+
 TEST(NodeReducer, gradients_of_16_bits_are_summed_as_they_are) {
   run_world("threads", 4, [](Communicator& comm) {
     std::vector<Bf16> halves(100);
@@ -60,15 +89,6 @@ TEST(NodeReducer, gradients_of_16_bits_are_summed_as_they_are) {
     NodeReducer a(comm, 100, preset_options("topka", 10), {.group = 2});
     NodeReducer b(comm, 100, preset_options("topka", 10), {.group = 2});
     EXPECT_EQ(bits_of(a.step(halves, 0.25F)), bits_of(b.step(floats, 0.25F)));
-  });
-}
-
-TEST(NodeReducer, ranks_that_share_a_host_need_no_exchange_with_others) {
-  run_world("threads", 3, [](Communicator& comm) {
-    NodeReducer nodes(comm, 100, preset_options("oktopk", 10));
-    EXPECT_EQ(nodes.node_size(), 3);
-    EXPECT_EQ(std::vector<int>(nodes.leaders().begin(), nodes.leaders().end()), std::vector<int>{0});
-    EXPECT_EQ(nodes.step(make_input(Input::dyadic, 100, comm.rank(), 0, 1)).size(), 10u);
   });
 }
 
@@ -84,19 +104,6 @@ TEST(NodeReducer, sent_is_the_nodes_on_all_its_ranks) {
     }
     nodes.flush();
     EXPECT_TRUE(nodes.sent().empty());
-  });
-}
-
-TEST(NodeReducer, sum_that_overflows_ends_on_every_rank) {
-  run_world("threads", 4, [](Communicator& comm) {
-    NodeReducer nodes(comm, 10, preset_options("topka", 2), {.group = 2});
-    std::vector<float> gradient(10, 1.0F);
-    nodes.step(gradient);
-    if (comm.rank() < 2) gradient[4] = 3e38F;
-    if (comm.rank() == 0)
-      EXPECT_NE(message_of([&] { nodes.step(gradient); }).find("4"), std::string::npos);
-    else
-      EXPECT_THROW(nodes.step(gradient), CommError);
   });
 }
 
@@ -170,6 +177,96 @@ TEST(NodeReducer, step_allocates_nothing_once_warm) {
     });
     for (std::size_t r = 0; r < ranks.size(); ++r) EXPECT_LE(ranks[r], 2u) << "rank " << r;
   }
+}
+
+// ---- Saved states ----
+
+constexpr Index kStateSize = 300;
+
+ReducerOptions in_warmup(const std::string& preset) {
+  ReducerOptions options = preset_options(preset, 15);
+  options.warmup = {{2, 1}};
+  return only_used(options);
+}
+
+// Three steps; the states of all ranks and the mean that a flush would apply.
+struct Saved {
+  std::vector<Bytes> states;
+  Dense owed;
+};
+
+Saved run_and_save(const std::string& preset, int P, int group) {
+  Saved all;
+  all.states = gather_world("threads", P, [&](Communicator& comm) {
+    const auto sync = make_synchroniser(comm, kStateSize, in_warmup(preset), group);
+    for (std::uint64_t step = 0; step < 4; ++step)
+      sync->step(make_input(Input::dyadic, kStateSize, comm.rank(), step, 1));
+    Bytes state = sync->save();
+    const Dense owed = spread(sync->flush(), kStateSize);
+    if (comm.rank() == 0) all.owed = owed;
+    return state;
+  });
+  return all;
+}
+
+class NodeReducerStates : public testing::TestWithParam<std::string> {};
+
+TEST_P(NodeReducerStates, load_all_takes_states_of_any_nodes_and_of_none) {
+  struct Shape {
+    int P, group;
+  };
+  for (const Shape from : {Shape{5, 2}, Shape{4, 1}, Shape{6, 3}})
+    for (const Shape to : {Shape{5, 3}, Shape{4, 2}, Shape{3, 0}, Shape{7, 2}}) {
+      const Saved saved = run_and_save(GetParam(), from.P, from.group);
+      run_world("threads", to.P, [&](Communicator& comm) {
+        NodeReducer nodes(comm, kStateSize, in_warmup(GetParam()), {.group = to.group});
+        nodes.load_all(saved.states);
+        EXPECT_EQ(nodes.steps(), 4u);
+        // A step of the restored run is sparse on all ranks: they know that the warm-up is over.
+        EXPECT_EQ(nodes.step({}).is_dense(), GetParam() == "dense");
+        nodes.load_all(saved.states);
+        const Dense applied = spread(nodes.flush(), kStateSize);
+        for (std::size_t i = 0; i < kStateSize; ++i) EXPECT_NEAR(applied[i], saved.owed[i], 1e-5) << i;
+      });
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Presets, NodeReducerStates, testing::Values("circulant", "oktopk", "topka", "gtopk", "dense"),
+                         [](const auto& test) { return test.param; });
+
+TEST(NodeReducer, state_of_other_nodes_is_refused_on_all_ranks) {
+  const Saved by_two = run_and_save("circulant", 4, 2);
+  run_world("threads", 4, [&](Communicator& comm) {
+    const auto r = static_cast<std::size_t>(comm.rank());
+    NodeReducer nodes(comm, kStateSize, in_warmup("circulant"), {.group = 3});
+    nodes.step(make_input(Input::dyadic, kStateSize, comm.rank(), 0, 1));
+    const Bytes before = nodes.save();
+    EXPECT_EQ(before.size() < 200, nodes.reducer() == nullptr);
+    const auto expect = [&](const std::string& message, const std::string& part) {
+      EXPECT_NE(message.find(part), std::string::npos) << message;
+      EXPECT_EQ(nodes.save(), before);
+    };
+    expect(message_of([&] { nodes.load(by_two.states[r]); }),
+           "saved with other nodes (leaders of the ranks: 0 0 2 2; now: 0 0 0 3)");
+  });
+}
+
+TEST(NodeReducer, a_warmup_that_is_over_does_not_begin_again_on_any_rank) {
+  run_world("threads", 4, [](Communicator& comm) {
+    NodeReducer nodes(comm, kStateSize, in_warmup("circulant"), {.group = 2});
+    const Bytes begun = nodes.save();
+    for (std::uint64_t step = 0; step < 4; ++step)
+      nodes.step(make_input(Input::dyadic, kStateSize, comm.rank(), step, 1));
+    ReducerOptions longer = in_warmup("circulant");
+    longer.warmup = {{20, 1}};
+    NodeReducer other(comm, kStateSize, longer, {.group = 2});
+    other.load(nodes.save());
+    EXPECT_TRUE(other.is_warm());
+    EXPECT_FALSE(other.step({}).is_dense());
+    other.load(begun);
+    EXPECT_FALSE(other.is_warm());
+    EXPECT_TRUE(other.step({}).is_dense());
+  });
 }
 
 }  // namespace

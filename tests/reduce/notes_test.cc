@@ -21,52 +21,42 @@ std::vector<Note> compare(const std::vector<Note>& notes) {
   });
 }
 
-void expect_everywhere(const std::vector<Note>& found, Severity severity, const std::string& text) {
-  for (const Note& note : found) {
-    EXPECT_EQ(note.severity, severity);
-    EXPECT_EQ(note.text, text);
-  }
-}
+struct Comparison {
+  std::vector<Note> notes;  // by rank
+  Severity severity;
+  std::string text;
+};
 
-TEST(Notes, compare_when_all_is_well_says_nothing) {
-  for (const int P : kSizes)
-    expect_everywhere(compare(std::vector<Note>(static_cast<std::size_t>(P))), Severity::fine, "");
-}
-
-TEST(Notes, compare_with_one_unhappy_rank_tells_everyone) {
-  for (const int P : kSizes)
+std::vector<Comparison> comparisons() {
+  using enum Severity;
+  std::vector<Comparison> rows = {
+      {{{skippable, "a"}, {}, {error, "b"}, {}, {error, "c"}}, error, "rank 2: b"},  // the gravest
+      {{{}, {skippable, "a"}, {skippable, "b"}}, skippable, "rank 1: a"},            // the first among equals
+      {{{}, {error, ""}, {}}, error, "rank 1: "},
+      {{{fine, "all well"}, {error, "b"}, {}}, error, "rank 1: b"},
+      {{{}, {}, {error, std::string(476, 'x')}}, error, "rank 2: " + std::string(476, 'x')},
+      {{{}, {}, {error, std::string(477, 'x')}}, error, "rank 2: " + std::string(473, 'x') + "..."},
+      {{{}, {}, {error, std::string(10000, 'x')}}, error, "rank 2: " + std::string(473, 'x') + "..."},
+  };
+  for (const int P : kSizes) {
+    rows.push_back({std::vector<Note>(static_cast<std::size_t>(P)), fine, ""});
     for (int who = 0; who < P; ++who)
-      for (const Severity severity : {Severity::skippable, Severity::error}) {
-        std::vector<Note> notes(static_cast<std::size_t>(P));
-        notes[static_cast<std::size_t>(who)] = {severity, "no bread"};
-        expect_everywhere(compare(notes), severity, "rank " + std::to_string(who) + ": no bread");
+      for (const Severity severity : {skippable, error}) {
+        Comparison row{std::vector<Note>(static_cast<std::size_t>(P)), severity,
+                       "rank " + std::to_string(who) + ": no bread"};
+        row.notes[static_cast<std::size_t>(who)] = {severity, "no bread"};
+        rows.push_back(row);
       }
+  }
+  return rows;
 }
 
-TEST(Notes, compare_returns_the_gravest) {
-  expect_everywhere(compare({{Severity::skippable, "a"}, {}, {Severity::error, "b"}, {}, {Severity::error, "c"}}),
-                    Severity::error, "rank 2: b");
-}
-
-TEST(Notes, compare_among_equals_returns_the_first_rank_s) {
-  expect_everywhere(compare({{}, {Severity::skippable, "a"}, {Severity::skippable, "b"}}), Severity::skippable,
-                    "rank 1: a");
-}
-
-TEST(Notes, compare_of_a_note_without_words_still_says_whose_it_is) {
-  expect_everywhere(compare({{}, {Severity::error, ""}, {}}), Severity::error, "rank 1: ");
-}
-
-TEST(Notes, compare_ignores_the_text_of_a_rank_that_is_fine) {
-  expect_everywhere(compare({{Severity::fine, "all well"}, {Severity::error, "b"}, {}}), Severity::error, "rank 1: b");
-}
-
-TEST(Notes, compare_cuts_long_texts) {
-  expect_everywhere(compare({{}, {}, {Severity::error, std::string(476, 'x')}}), Severity::error,
-                    "rank 2: " + std::string(476, 'x'));
-  for (const std::size_t size : {477U, 10000U})
-    expect_everywhere(compare({{}, {}, {Severity::error, std::string(size, 'x')}}), Severity::error,
-                      "rank 2: " + std::string(473, 'x') + "...");
+TEST(Notes, compare_tells_everyone_the_gravest_of_the_first_rank) {
+  for (const Comparison& row : comparisons())
+    for (const Note& note : compare(row.notes)) {
+      EXPECT_EQ(note.severity, row.severity);
+      EXPECT_EQ(note.text, row.text);
+    }
 }
 
 TEST(Notes, compare_costs_what_is_predicted) {

@@ -47,16 +47,6 @@ TEST(OrderedWorker, release_from_many_threads_runs_each_task_once) {
   EXPECT_EQ(seen, std::vector<int>(count, 1));
 }
 
-TEST(OrderedWorker, tasks_done_are_visible_while_others_are_awaited) {
-  OrderedWorker worker;
-  worker.start(std::vector<std::size_t>(2, 1), [](std::size_t) { return true; });
-  worker.release(0);
-  while (worker.done() == 0) std::this_thread::yield();
-  EXPECT_EQ(worker.done(), 1u);
-  worker.release(1);
-  worker.finish();
-}
-
 TEST(OrderedWorker, exception_ends_the_run_and_the_next_one_works) {
   OrderedWorker worker;
   std::size_t ran = 0;

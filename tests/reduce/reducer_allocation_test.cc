@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "oktopk/laws/gradient_stream.h"
 #include "oktopk/reduce/reducer.h"
 #include "oktopk/reduce/reducer_options.h"
 #include "oktopk/reduce/reducer_state.h"
 #include "tests/support/allocations.h"
 #include "tests/support/world.h"
-#include "oktopk/laws/gradient_stream.h"
 
 namespace oktopk::reducer_allocation_test {
 namespace {

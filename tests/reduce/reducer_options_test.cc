@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include "oktopk/laws/inputs.h"
 #include "oktopk/reduce/bucketed_reducer.h"
 #include "oktopk/reduce/node_reducer.h"
 #include "tests/device/hidden_device.h"
-#include "oktopk/laws/inputs.h"
 #include "tests/support/message.h"
 #include "tests/support/training.h"
 
@@ -15,55 +15,75 @@ namespace {
 
 using Change = std::function<void(ReducerOptions&)>;
 
-std::string answer(const std::string& preset, const Change& change) {
+// Options that a preset ignores, and what the error says of them; "": it takes them.
+struct Asked {
+  std::string preset;
+  Change change;
+  std::string refusal;
+};
+
+const std::vector<Asked>& asked() {
+  static const Change none = [](auto&) {};
+  static const Change skips = [](auto& o) { o.allreduce.skips = "direct"; };
+  static const Change tau = [](auto& o) { o.allreduce.tau = 8; };
+  static const Change thresholds = [](auto& o) { o.allreduce.thresholds = ThresholdRule::paper; };
+  static const Change reused = [](auto& o) { o.allreduce.tau_prime = 5, o.selector = "reused"; };
+  static const Change lossy = [](auto& o) { o.allreduce.codec = parse_codec("elias_fano+log8"); };
+  static const std::vector<Asked> rows = {
+      {"auto", none, ""},
+      {"auto", [](auto& o) { o.allreduce.codec = Codec{}; },
+       "codec = coo32+fp32 with preset auto, which chooses the coding itself: name a preset, or set coarsest (in C++ "
+       "choice.coarsest), the coarsest value coding that it may take (fp32: lossless)"},
+      {"auto", skips, "skips = direct with preset auto, which chooses them itself: name a preset"},
+      {"auto", tau, ""},
+      {"auto", [](auto& o) { o.allreduce.residual = ResidualKind::sender_keeps; }, ""},
+      {"auto", [](auto& o) { o.choice.allreduce.tau = 7; },
+       "choice.allreduce with preset auto, but options.allreduce counts"},
+      {"auto", [](auto& o) { o.choice.groups = true; },
+       "choice.groups = 1 with preset auto, but only NodeReducer forms groups"},
+      {"topka", [](auto& o) { o.k = 7, o.density = 0.01; },
+       "density = 0.01 with preset topka, but k is given, too: give one of them"},
+      {"oktopk", skips, "skips = direct with preset oktopk, but only circulant uses them"},
+      {"circulant", skips, ""},
+      {"circulant", tau, "tau = 8 with preset circulant, but only oktopk uses it"},
+      {"oktopk", tau, ""},
+      {"circulant", [](auto& o) { o.allreduce.bucket = 8; },
+       "bucket = 8 with preset circulant, but only oktopk uses it"},
+      {"circulant", [](auto& o) { o.allreduce.balance_trigger = 8; },
+       "balance_trigger = 8 with preset circulant, but only oktopk uses it"},
+      {"topka", thresholds, "thresholds = paper with preset topka, but only oktopk and the selector reused use it"},
+      {"topka", reused, ""},
+      {"slots", lossy,
+       "codec = elias_fano+log8 with preset slots, whose entries have a coding of their own: 12 bits of place, 20 of "
+       "value"},
+      {"dense", [](auto& o) { o.allreduce.codec = parse_codec("coo32+bf16"); }, ""},
+      {"dense", lossy,
+       "codec = elias_fano+log8 with preset dense, which sends values without indices, in fp32 or bf16"},
+  };
+  return rows;
+}
+
+void expect_answer(const std::string& preset, const Change& change, const std::string& refusal) {
   ReducerOptions options{.preset = preset};
   change(options);
-  const std::string message = message_of([&] { check_used(options); });
+  EXPECT_EQ(message_of([&] { check_used(options); }), refusal.empty() ? "accepted" : "reducer: " + refusal);
   EXPECT_EQ(message_of([&] { check_used(only_used(options)); }), "accepted");
-  return message;
 }
 
-TEST(ReducerOptions, check_refuses_what_auto_chooses_itself) {
-  EXPECT_EQ(answer("auto", [](auto&) {}), "accepted");
-  EXPECT_EQ(answer("auto", [](auto& o) { o.allreduce.codec = Codec{}; }),
-            "reducer: codec = coo32+fp32 with preset auto, which chooses the coding itself: name a preset, or set "
-            "coarsest (in C++ choice.coarsest), the coarsest value coding that it may take (fp32: lossless)");
-  EXPECT_EQ(answer("auto", [](auto& o) { o.allreduce.skips = "1"; }),
-            "reducer: skips = 1 with preset auto, which chooses them itself: name a preset");
-  EXPECT_EQ(answer("auto", [](auto& o) { o.allreduce.tau = 8; }), "accepted");
-  EXPECT_EQ(answer("auto", [](auto& o) { o.allreduce.residual = ResidualKind::sender_keeps; }), "accepted");
-}
-
-TEST(ReducerOptions, check_refuses_what_only_auto_uses) {
-  const std::vector<std::pair<std::string, Change>> changes = {
+TEST(ReducerOptions, check_refuses_what_the_preset_ignores) {
+  for (const Asked& row : asked()) expect_answer(row.preset, row.change, row.refusal);
+  const std::vector<std::pair<std::string, Change>> of_auto = {
       {"profile", [](auto& o) { o.profile = Profile{}; }},
       {"choice.presets", [](auto& o) { o.choice.presets = {"topka"}; }},
       {"choice.overrides = dense", [](auto& o) { o.choice.overrides = Overrides::parse("dense"); }},
       {"choice.coarsest = fp32", [](auto& o) { o.choice.coarsest = ValueCoding::fp32; }},
       {"choice.preference = 0.5", [](auto& o) { o.choice.preference = 0.5; }},
       {"choice.review = 0", [](auto& o) { o.choice.review = false; }}};
-  for (const auto& [option, change] : changes) {
-    EXPECT_EQ(answer("circulant", change), "reducer: " + option + " with preset circulant, but only auto uses it");
-    EXPECT_EQ(answer("auto", change), "accepted");
+  for (const auto& [option, change] : of_auto) {
+    expect_answer("circulant", change, option + " with preset circulant, but only auto uses it");
+    expect_answer("auto", change, "");
   }
-}
-
-TEST(ReducerOptions, check_refuses_what_only_one_preset_uses) {
-  const Change skips = [](auto& o) { o.allreduce.skips = "direct"; };
-  EXPECT_EQ(answer("oktopk", skips), "reducer: skips = direct with preset oktopk, but only circulant uses them");
-  EXPECT_EQ(answer("circulant", skips), "accepted");
-  const Change tau = [](auto& o) { o.allreduce.tau = 8; };
-  EXPECT_EQ(answer("circulant", tau), "reducer: tau = 8 with preset circulant, but only oktopk uses it");
-  EXPECT_EQ(answer("oktopk", tau), "accepted");
-  const Change thresholds = [](auto& o) { o.allreduce.thresholds = ThresholdRule::paper; };
-  EXPECT_EQ(answer("topka", thresholds),
-            "reducer: thresholds = paper with preset topka, but only oktopk and the selector reused use it");
-  const Change reused = [](auto& o) { o.allreduce.tau_prime = 5, o.selector = "reused"; };
-  EXPECT_EQ(answer("topka", reused), "accepted");
-}
-
-TEST(ReducerOptions, check_refuses_what_dense_ignores) {
-  const std::vector<std::pair<std::string, Change>> changes = {
+  const std::vector<std::pair<std::string, Change>> of_sparse = {
       {"density = 0.5", [](auto& o) { o.density = 0.5; }},
       {"warmup", [](auto& o) { o.warmup = dense_warmup(3); }},
       {"adaptive", [](auto& o) { o.adaptive.target_share = 0.5; }},
@@ -71,23 +91,10 @@ TEST(ReducerOptions, check_refuses_what_dense_ignores) {
       {"selector = reused", [](auto& o) { o.selector = "reused", o.allreduce.tau_prime = 2; }},
       {"selector = reused", [](auto& o) { o.selector = "reused", o.allreduce.thresholds = ThresholdRule::paper; }},
       {"decay = 0.5", [](auto& o) { o.decay = 0.5F; }}};
-  for (const auto& [option, change] : changes) {
-    EXPECT_EQ(answer("dense", change),
-              "reducer: " + option + " with preset dense, which sends all values in every step");
-    EXPECT_EQ(answer("topka", change), "accepted");
+  for (const auto& [option, change] : of_sparse) {
+    expect_answer("dense", change, option + " with preset dense, which sends all values in every step");
+    expect_answer("topka", change, "");
   }
-  EXPECT_EQ(answer("dense", [](auto& o) { o.allreduce.codec = parse_codec("coo32+bf16"); }), "accepted");
-  EXPECT_EQ(answer("dense", [](auto& o) { o.allreduce.codec = parse_codec("elias_fano+log8"); }),
-            "reducer: codec = elias_fano+log8 with preset dense, which sends values without indices, in fp32 or bf16");
-}
-
-TEST(ReducerOptions, check_refuses_two_sources_of_one_value) {
-  EXPECT_EQ(answer("topka", [](auto& o) { o.k = 7, o.density = 0.01; }),
-            "reducer: density = 0.01 with preset topka, but k is given, too: give one of them");
-  EXPECT_EQ(answer("auto", [](auto& o) { o.choice.allreduce.tau = 7; }),
-            "reducer: choice.allreduce with preset auto, but options.allreduce counts");
-  EXPECT_EQ(answer("auto", [](auto& o) { o.choice.groups = true; }),
-            "reducer: choice.groups = 1 with preset auto, but only NodeReducer forms groups");
 }
 
 TEST(ReducerOptions, constructors_check_and_name_auto_among_the_presets) {
@@ -115,14 +122,6 @@ TEST(ReducerOptions, n_beyond_an_index_is_refused_by_name) {
           BucketedReducer(comm, std::vector<std::uint64_t>{kTooMany - 1, 1});
         }),
         "bucketed reducer: n = 4294967296, but n must be at most 2^32 - 1: divide the gradient over several Reducers");
-  });
-}
-
-TEST(ReducerOptions, reducer_needs_no_options) {
-  run_world("threads", 2, [](Communicator& comm) {
-    Reducer reducer(comm, 1000);
-    EXPECT_EQ(reducer.k(), 10u);
-    EXPECT_GT(reducer.step(std::vector<float>(1000, 1.0F)).size(), 0u);
   });
 }
 

@@ -69,17 +69,6 @@ TEST_P(ReducerSchedule, warmup_steps_are_dense_and_leave_nothing) {
     });
 }
 
-// Smaller, larger, dense in between: thresholds of another k must not do harm.
-TEST_P(ReducerSchedule, step_with_a_changing_k_keeps_agreement_and_mass) {
-  for (const int P : {3, 4})
-    run_world("threads", P, [&](Communicator& comm) {
-      ReducerOptions options = GetParam().options(k);
-      options.warmup = {{3, 0.25}, {2, 0.0625}, {1, 1}, {2, 0.0025}, {3, 0.5}};
-      Reducer reducer(comm, n, only_used(options));
-      for (std::uint64_t step = 0; step < 14; ++step) checked_step(reducer, step);
-    });
-}
-
 TEST_P(ReducerSchedule, decay_fades_what_was_not_sent) {
   run_world("threads", 3, [&](Communicator& comm) {
     ReducerOptions options = GetParam().options(k);
@@ -91,57 +80,9 @@ TEST_P(ReducerSchedule, decay_fades_what_was_not_sent) {
   });
 }
 
-// P is a power of two, so the mean is exact too.
-TEST_P(ReducerSchedule, flush_applies_everything_and_stepping_goes_on) {
-  for (const int P : {1, 2, 4})
-    run_world("threads", P, [&](Communicator& comm) {
-      Reducer reducer(comm, n, GetParam().options(k));
-      Dense brought(n, 0.0);
-      Dense applied(n, 0.0);
-      for (std::uint64_t step = 0; step < 12; ++step) {
-        const auto gradient = gradient_of(reducer, step);
-        brought = plus(brought, sum_over_ranks(comm, gradient));
-        applied = plus(applied, spread(reducer.step(gradient), n), P);
-        if (step % 6 != 5) continue;
-        const Update rest = reducer.flush();
-        EXPECT_TRUE(rest.is_dense());
-        applied = plus(applied, spread(rest, n), P);
-        ASSERT_EQ(applied, brought) << "P = " << P << ", step " << step;
-        ASSERT_EQ(reducer.unsent_norm(), 0);
-        ASSERT_EQ(sum_unsent(reducer), Dense(n, 0.0));
-        ASSERT_EQ(reducer.steps(), step + 1);
-        for (const float mean : reducer.flush().dense) ASSERT_EQ(mean, 0);
-      }
-    });
-}
-
-TEST_P(ReducerSchedule, flush_gives_the_mean_on_odd_ranks_and_agrees) {
-  for (const int P : {3, 5}) {
-    const auto all = gather_world("threads", P, [&](Communicator& comm) {
-      Reducer reducer(comm, n, GetParam().options(k));
-      for (std::uint64_t step = 0; step < 3; ++step) reducer.step(gradient_of(reducer, step));
-      const Dense owed = sum_unsent(reducer);
-      const Update rest = reducer.flush();
-      for (Index i = 0; i < n; ++i) EXPECT_EQ(rest.dense[i], static_cast<float>(owed[i]) / static_cast<float>(P));
-      return bits_of(rest);
-    });
-    for (const std::uint64_t bits : all) EXPECT_EQ(bits, all[0]);
-  }
-}
-
 std::string method_name(const testing::TestParamInfo<TestedMethod>& info) { return info.param.name(); }
 
 INSTANTIATE_TEST_SUITE_P(Methods, ReducerSchedule, testing::ValuesIn(all_methods()), method_name);
-
-TEST(Reducer, flush_before_the_first_step_and_of_nothing_works) {
-  run_world("threads", 3, [](Communicator& comm) {
-    Reducer reducer(comm, 10, preset_options("circulant", 2));
-    for (const float mean : reducer.flush().dense) EXPECT_EQ(mean, 0);
-    EXPECT_EQ(reducer.steps(), 0u);
-    Reducer nothing(comm, 0, {});
-    EXPECT_EQ(nothing.flush().size(), 0u);
-  });
-}
 
 TEST(Reducer, dgc_warmup_selects_as_many_as_its_stages_say) {
   run_world("threads", 3, [](Communicator& comm) {

@@ -57,19 +57,40 @@ TEST(Reducer, construction_with_bad_options_says_which) {
              o.allreduce.tau_prime = 0;
            }),
            "tau'");
+    for (const float decay : {0.0F, -1.0F, 1.5F, std::numeric_limits<float>::quiet_NaN()})
+      expect(refusal([&](auto& o) { o.decay = decay; }), "decay = ");
+    expect(refusal([](auto& o) { o.warmup = {{3, 0}}; }), "warm-up");
+    EXPECT_EQ(to_string(find_nan_policy("skip")), "skip");
+    expect(message_of([] { find_nan_policy("ignore"); }), "local");
   });
+}
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const Preset& preset : presets()) names.emplace_back(preset.name);
+  return names;
+}
+
+TEST(Reducer, step_and_flush_of_nothing_work) {
+  std::vector<std::string> names = preset_names();
+  names.emplace_back("auto");
+  for (const std::string& name : names)
+    run_world("threads", 3, [&](Communicator& comm) {
+      const ReducerOptions options{.preset = name};
+      Reducer reducer(comm, 0, options);
+      for (int step = 0; step < 3; ++step) EXPECT_EQ(reducer.step({}).size(), 0u);
+      EXPECT_EQ(reducer.flush().size(), 0u);
+      Reducer resumed(comm, 0, options);
+      resumed.load(reducer.save());
+      EXPECT_EQ(resumed.step({}).size(), 0u);
+      EXPECT_EQ(resumed.steps(), 4u);
+      Reducer unused(comm, 10, options);
+      for (const float mean : unused.flush().dense) EXPECT_EQ(mean, 0);
+      EXPECT_EQ(unused.steps(), 0u);
+    });
 }
 
 class ReducerOfPreset : public testing::TestWithParam<std::string> {};
-
-TEST_P(ReducerOfPreset, step_of_nothing_works) {
-  run_world("threads", 3, [&](Communicator& comm) {
-    ReducerOptions options;
-    options.preset = GetParam();
-    Reducer reducer(comm, 0, options);
-    for (int step = 0; step < 3; ++step) EXPECT_EQ(reducer.step({}).size(), 0u);
-  });
-}
 
 // Gradients in step 0, none afterwards: in every step, what was applied so far + residuals + owner
 // memory is what was brought; and in the end all of it is applied.
@@ -120,12 +141,6 @@ TEST_P(ReducerOfPreset, step_whose_accumulator_overflows_ends_on_every_rank) {
       else
         EXPECT_THROW(step(), CommError);
     });
-}
-
-std::vector<std::string> preset_names() {
-  std::vector<std::string> names;
-  for (const Preset& preset : presets()) names.emplace_back(preset.name);
-  return names;
 }
 
 std::string preset_name(const testing::TestParamInfo<std::string>& info) { return info.param; }

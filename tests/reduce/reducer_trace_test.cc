@@ -3,17 +3,18 @@
 // rank and phase is there, spans nest, and bytes add up.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
-#include "oktopk/reduce/bucketed_reducer.h"
-#include "oktopk/reduce/node_reducer.h"
-#include "tests/support/training.h"
+#include "oktopk/reduce/reducer_options.h"
+#include "tests/reduce/conformance.h"
 
 namespace oktopk::reducer_trace_test {
 namespace {
 
-constexpr Index n = 400;
-constexpr std::size_t k = 16;
+using namespace conformance;  // NOLINT(google-build-using-namespace)
+
 constexpr std::uint64_t kSteps = 4;
 
 struct Ran {
@@ -22,15 +23,17 @@ struct Ran {
   bool operator==(const Ran&) const = default;
 };
 
-template <class Make>
-std::vector<Ran> run_steps(int P, Make make) {
+std::vector<Ran> run_steps(int P, const Case& c, TraceRow trace) {
+  ReducerOptions options = c.method.options(k);
+  options.trace = trace;
+  EXPECT_EQ(describe(options, n), describe(c.method.options(k), n));
   return gather_world("threads", P, [&](Communicator& comm) {
-    const auto sync = make(comm);
+    const Tested tested = c.kind.make(comm, options);
     Ran ran;
     for (std::uint64_t step = 0; step < kSteps; ++step)
-      ran.bits = fold(ran.bits, sync->step(make_input(Input::gaussian, n, comm.rank(), step, 1)));
-    ran.state = sync->save();
-    ran.bits = fold(ran.bits, sync->flush());
+      ran.bits = fold(ran.bits, tested->step(gradient_of(comm, step)));
+    ran.state = tested->save();
+    ran.bits = fold(ran.bits, tested->flush());
     return ran;
   });
 }
@@ -68,40 +71,55 @@ std::size_t count(const std::vector<nlohmann::json>& spans, int rank, int thread
   }));
 }
 
-class ReducerTrace : public testing::TestWithParam<TestedMethod> {};
+class Traces : public testing::TestWithParam<Case> {};
 
-TEST_P(ReducerTrace, changes_no_bit_and_holds_every_phase_of_every_rank) {
+TEST_P(Traces, change_no_bit_and_hold_every_phase_of_every_rank) {
+  const std::string& kind = GetParam().kind.name;
+  constexpr int P = 5;
   Trace trace;
-  ReducerOptions traced = GetParam().options(k);
-  traced.trace = &trace;
-  EXPECT_EQ(describe(traced, n), describe(GetParam().options(k), n));
-  const auto make = [](const ReducerOptions& options) {
-    return [&](Communicator& comm) { return std::make_unique<Reducer>(comm, n, options); };
-  };
-  EXPECT_EQ(run_steps(3, make(traced)), run_steps(3, make(GetParam().options(k))));
+  EXPECT_EQ(run_steps(P, GetParam(), &trace), run_steps(P, GetParam(), {}));
   const auto spans = spans_of(trace);
   expect_nested(spans);
-  for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_EQ(count(spans, rank, 0, "reducer", "flush"), 1u);
-    for (const char* phase : {"step", "agree", "check", "notes"})
-      EXPECT_EQ(count(spans, rank, 0, "reducer", phase), kSteps) << phase;
-    for (const char* phase : {"select", "exchange", "settle"})
-      EXPECT_EQ(count(spans, rank, 0, "reducer", phase), kSteps + 1) << phase;
-    EXPECT_GT(count(spans, rank, 0, "message", "start"), 0u);
-    EXPECT_EQ(count(spans, rank, 0, "message", "start"), count(spans, rank, 0, "message", "wait"));
+  for (int rank = 0; rank < P; ++rank) {
+    // Buckets have the row of the exchanging thread; in nodes only the leaders have a Reducer.
+    const int row = kind == "buckets" ? 1 : 0;
+    const std::size_t reducers = kind == "buckets" ? 3 : kind == "nodes_of_2" && rank % 2 == 1 ? 0 : 1;
+    for (const char* phase : {"step", "agree"}) EXPECT_EQ(count(spans, rank, row, "reducer", phase), reducers * kSteps);
+    for (const char* phase : {"select", "exchange", "settle", "flush"}) {
+      const std::size_t times = phase == std::string("flush") ? 1 : kSteps + 1;
+      EXPECT_EQ(count(spans, rank, row, "reducer", phase), reducers * times) << phase;
+    }
+    EXPECT_GT(count(spans, rank, row, "message", "start"), 0u);
+    EXPECT_EQ(count(spans, rank, row, "message", "start"), count(spans, rank, row, "message", "wait"));
+    if (kind == "reducer") {
+      for (const char* phase : {"check", "notes"}) EXPECT_EQ(count(spans, rank, 0, "reducer", phase), kSteps);
+    } else if (kind == "buckets") {
+      EXPECT_EQ(count(spans, rank, 0, "bucketed", "wait"), kSteps + 1);
+      EXPECT_EQ(count(spans, rank, 1, "bucketed", "bucket"), 3 * (kSteps + 1));
+    } else {
+      EXPECT_EQ(count(spans, rank, 0, "node", "step"), kSteps);
+      EXPECT_EQ(count(spans, rank, 0, "node", "inside"), 2 * kSteps);
+    }
   }
+  EXPECT_EQ(trace.to_json().find("\"exchange\"}") != std::string::npos, kind == "buckets");
+  if (kind != "nodes_of_2") return;
+  std::set<std::string> peers;  // of rank 2 in its node, by their ranks among all
+  for (const auto& span : spans)
+    if (span.at("pid") == 2 && span.at("cat") == "inside")
+      for (const auto& [name, value] : span.at("args").items()) peers.insert(name);
+  EXPECT_EQ(peers, (std::set<std::string>{"from 3", "to 3"}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Methods, ReducerTrace, testing::ValuesIn(all_methods()),
-                         [](const auto& tested) { return tested.param.name(); });
+INSTANTIATE_TEST_SUITE_P(Synchronisers, Traces, testing::ValuesIn(cases([](const Kind& kind) {
+                           return kind.name == "reducer" || kind.name == "buckets" || kind.name == "nodes_of_2";
+                         })),
+                         case_name);
 
 const TestedMethod kCirculant{"circulant", ResidualKind::owner_memory};
 
 TEST(ReducerTraces, bytes_of_messages_add_up_to_those_of_steps) {
   Trace trace;
-  ReducerOptions options = kCirculant.options(k);
-  options.trace = &trace;
-  run_steps(5, [&](Communicator& comm) { return std::make_unique<Reducer>(comm, n, options); });
+  run_steps(5, {kinds()[0], kCirculant}, &trace);
   std::uint64_t stepped = 0, sent = 0, received = 0;
   for (const auto& span : spans_of(trace)) {
     const auto& args = span.at("args");
@@ -123,7 +141,7 @@ TEST(ReducerTraces, of_one_rank_alone_and_without_messages_work) {
     if (comm.rank() == 1) options.trace = &trace;
     options.trace_messages = false;
     Reducer reducer(comm, n, options);
-    reducer.step(gradient_of(reducer, 0));
+    reducer.step(gradient_of(comm, 0));
   });
   const auto spans = spans_of(trace);
   for (const auto& span : spans) {
@@ -131,49 +149,6 @@ TEST(ReducerTraces, of_one_rank_alone_and_without_messages_work) {
     EXPECT_EQ(span.at("cat"), "reducer");
   }
   EXPECT_EQ(count(spans, 1, 0, "reducer", "step"), 1u);
-}
-
-TEST(NodeReducerTrace, changes_no_bit_and_calls_peers_by_their_ranks) {
-  Trace trace;
-  ReducerOptions traced = kCirculant.options(k);
-  traced.trace = &trace;
-  const auto make = [](const ReducerOptions& options) {
-    return [&](Communicator& comm) { return std::make_unique<NodeReducer>(comm, n, options, NodeOptions{.group = 2}); };
-  };
-  EXPECT_EQ(run_steps(5, make(traced)), run_steps(5, make(kCirculant.options(k))));
-  const auto spans = spans_of(trace);
-  expect_nested(spans);
-  for (int rank = 0; rank < 5; ++rank) {
-    EXPECT_EQ(count(spans, rank, 0, "node", "step"), kSteps);
-    EXPECT_EQ(count(spans, rank, 0, "node", "inside"), 2 * kSteps);
-    EXPECT_EQ(count(spans, rank, 0, "reducer", "step"), rank % 2 == 0 ? kSteps : 0u);
-  }
-  std::set<std::string> peers;  // of rank 2, in its node
-  for (const auto& span : spans)
-    if (span.at("pid") == 2 && span.at("cat") == "inside")
-      for (const auto& [name, value] : span.at("args").items()) peers.insert(name);
-  EXPECT_EQ(peers, (std::set<std::string>{"from 3", "to 3"}));
-}
-
-TEST(BucketedReducerTrace, changes_no_bit_and_buckets_have_the_exchanging_threads_row) {
-  Trace trace;
-  ReducerOptions traced = kCirculant.options(k);
-  traced.trace = &trace;
-  const auto make = [](const ReducerOptions& options) {
-    return [&](Communicator& comm) {
-      return std::make_unique<BucketedReducer>(comm, std::vector<Index>{100, 50, 250}, options,
-                                               FusionOptions{.policy = FusionPolicy::tensor});
-    };
-  };
-  EXPECT_EQ(run_steps(3, make(traced)), run_steps(3, make(kCirculant.options(k))));
-  const auto spans = spans_of(trace);
-  expect_nested(spans);
-  for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_EQ(count(spans, rank, 0, "bucketed", "wait"), kSteps + 1);
-    EXPECT_EQ(count(spans, rank, 1, "bucketed", "bucket"), 3 * (kSteps + 1));
-    EXPECT_EQ(count(spans, rank, 1, "reducer", "step"), 3 * kSteps);
-  }
-  EXPECT_NE(trace.to_json().find("\"exchange\"}"), std::string::npos);
 }
 
 }  // namespace

@@ -117,6 +117,13 @@ const std::vector<Refusal>& unfit_steps() {
   static const std::vector<Refusal> rows = {
       {"nan", step_with([](auto& g, float&) { g[7] = g[50] = kNan; }), {"rank @: gradient[7] = nan"}},
       {"inf", step_with([](auto& g, float&) { g[n - 1] = kInf; }), {"rank @: gradient[", "] = inf"}},
+      // Taking back the buckets before it by arithmetic would lose their residuals.
+      {"explosion",
+       step_with([](auto& g, float&) {
+         for (float& x : g) x *= 1e30F;
+         g[20] = kNan;
+       }),
+       {"rank @: gradient[20] = nan"}},
       {"minus_inf", step_with([](auto& g, float&) { g[0] = -kInf; }), {"rank @: gradient[0] = -inf"}},
       {"short", step_with([](auto& g, float&) { g.pop_back(); }), {"rank @: ", "290 entries"}},
       {"long", step_with([](auto& g, float&) { g.push_back(kNan); }), {"rank @: ", "292 entries"}},
@@ -136,6 +143,18 @@ const std::vector<Refusal>& refusals() {
          };
        },
        {"290 values, but n = 291"}},
+      {"propose",
+       [](const Scene& s) -> Call {
+         return [s] {
+           EXPECT_THROW(s.tested->propose_flush(), UsageError);
+           EXPECT_THROW(s.tested->commit(), UsageError);
+           EXPECT_THROW(s.tested->roll_back(), UsageError);
+           EXPECT_FALSE(s.tested->is_open());
+           s.tested->propose(s.gradient());
+         };
+       },
+       {"propose(): only a Reducer makes steps in two halves"},
+       [](const Case& c, int) { return c.kind.name != "reducer"; }},
       {"load_damaged",
        load_of([](const Scene& s) {
          Bytes state = s.tested->save();

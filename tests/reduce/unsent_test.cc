@@ -3,7 +3,6 @@
 // brought before and after the move are applied in full.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <limits>
 
 #include "oktopk/reduce/density.h"
@@ -87,34 +86,6 @@ INSTANTIATE_TEST_SUITE_P(Methods, ReducerUnsent, testing::ValuesIn(all_methods()
                          [](const auto& tested) { return tested.param.name(); });
 
 const TestedMethod kCirculant{"circulant", ResidualKind::owner_memory};
-
-TEST(ReducerUnsents, take_holds_the_owner_memory_in_the_rank_s_own_region) {
-  const auto remembered = gather_world("threads", 3, [](Communicator& comm) {
-    Reducer reducer(comm, kLarge, kCirculant.options(20));
-    for (std::uint64_t step = 0; step < 5; ++step) reducer.step(gradient_of(reducer, step));
-    std::vector<float> expected(state_of(reducer).unsent.values().begin(), state_of(reducer).unsent.values().end());
-    const OwnerMemory memory = state_of(reducer).unsent.memory();
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < memory.values.size(); ++i) {
-      expected[memory.index(i)] += memory.values[i];
-      count += memory.values[i] != 0 ? 1 : 0;
-    }
-    EXPECT_EQ(take(reducer), expected);
-    return count;
-  });
-  EXPECT_GT(remembered[0] + remembered[1] + remembered[2], 0u);
-}
-
-TEST(ReducerUnsents, norm_is_that_of_residual_and_owner_memory) {
-  run_world("threads", 3, [](Communicator& comm) {
-    Reducer reducer(comm, kLarge, kCirculant.options(20));
-    for (std::uint64_t step = 0; step < 5; ++step) reducer.step(gradient_of(reducer, step));
-    double squares = 0;
-    for (const float x : state_of(reducer).unsent.values()) squares += double{x} * x;
-    for (const float x : state_of(reducer).unsent.memory().values) squares += double{x} * x;
-    EXPECT_NEAR(reducer.unsent_norm(), std::sqrt(squares), 1e-12 * std::sqrt(squares));
-  });
-}
 
 TEST(ReducerUnsents, give_adds_to_what_is_there) {
   run_world("threads", 1, [](Communicator& comm) {

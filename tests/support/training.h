@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "oktopk/laws/witness.h"
 #include "oktopk/reduce/reducer.h"
 #include "oktopk/reduce/reducer_state.h"
-#include "oktopk/laws/witness.h"
 #include "tests/support/runs.h"
 
 namespace oktopk {
@@ -88,13 +88,14 @@ inline Dense sum_over_ranks(Communicator& comm, std::span<const float> x) {
   return add_up(gather_dense(comm, Dense(x.begin(), x.end())));
 }
 
-// Residuals and owner memory of all ranks. Collective.
-inline Dense sum_unsent(Reducer& reducer) {
+// Residuals and owner memory of all ranks. Collective over comm.
+inline Dense sum_unsent(const Reducer& reducer, Communicator& comm) {
   Dense mine(state_of(reducer).unsent.values().begin(), state_of(reducer).unsent.values().end());
   const OwnerMemory memory = state_of(reducer).unsent.memory();
   for (std::size_t i = 0; i < memory.values.size(); ++i)
     if (memory.values[i] != 0) mine[memory.index(i)] += double{memory.values[i]};
-  return add_up(gather_dense(reducer.comm(), mine));
+  return add_up(gather_dense(comm, mine));
 }
+inline Dense sum_unsent(const Reducer& reducer) { return sum_unsent(reducer, reducer.comm()); }
 
 }  // namespace oktopk
