@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks who includes whom in oktopk/: strictly downwards, backends confined, no output, no #ifdef.
+"""Checks who includes whom in oktopk/: strictly downwards, backends confined, no output, no #ifdef. Nothing outside of
+lab/ includes a file of lab/.
 
     base <- trace <- comm <- comm/*;  base <- cpu <- sparse <- device <- select
     gpu/kernels, device <- gpu;  sparse <- codec
@@ -8,7 +9,7 @@
 
 Headers that oktopk/oktopk.h lists are installed; they include each other only, and are few.
 
-Tools, tests, examples and bench may include everything. Prints each violation and exits 1 if any.
+Tools, tests and examples may include everything else, and lab/ everything. Prints each violation and exits 1 if any.
 """
 
 import re
@@ -137,10 +138,20 @@ def check_installed():
                 yield ROOT / name, number, f"{include[1]} is private: oktopk/oktopk.h does not list it"
 
 
+def check_lab():
+    """Yields each include of a file of lab/ elsewhere: the product is built without it."""
+    for folder in ["oktopk", "python", "tools", "tests", "examples", "fuzz"]:
+        for path in sorted(p for p in (ROOT / folder).rglob("*") if p.suffix in {".h", ".cc", ".cu", ".cuh"}):
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                if re.match(r'\s*#\s*include\s*"lab/', line):
+                    yield path, number, "only files of lab/ include files of lab/"
+
+
 def main():
     files = sorted(p for p in (ROOT / "oktopk").rglob("*") if p.suffix in {".h", ".cc", ".cu", ".cuh"})
     problems = [(p, number, what) for p in files for number, what in check_file(p)]
     problems += check_installed()
+    problems += check_lab()
     for path, number, what in problems:
         print(f"{path.relative_to(ROOT)}:{number}: {what}")
     print(f"check_layers: {len(files)} files, {len(problems)} problems")

@@ -13,10 +13,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/base/simd.h"
 #include "tools/commands.h"
-#include "tools/flight_files.h"
 #include "tools/measure.h"
-#include "tools/options.h"
-#include "tools/status_line.h"
 #include "tools/worlds.h"
 
 namespace oktopk {
@@ -100,9 +97,9 @@ TextTable bench_table(const BenchOptions& o, bool has_mpi) {
 }
 
 // Prints the rows of one n on one world, beside the times of what they are compared with.
-class Printer {
+class RowPrinter {
  public:
-  Printer(const BenchOptions& o, const TextTable& table, nlohmann::json dense, double mpi_seconds)
+  RowPrinter(const BenchOptions& o, const TextTable& table, nlohmann::json dense, double mpi_seconds)
       : o_(o), table_(table), dense_(std::move(dense)), mpi_seconds_(mpi_seconds) {}
 
   void print_references() const {
@@ -190,7 +187,7 @@ void run_on(Communicator& comm, const BenchOptions& o, Trace* trace, const TextT
     const bool is_lossless = plain.reducer.allreduce.codec.value_or(Codec{}).lossless();
     plain.reducer.allreduce.codec.reset();  // the reference is in fp32
     const nlohmann::json dense = measure(comm, plain, stream);
-    const Printer printer(o, table, dense, measure_mpi_allreduce(comm, plain, stream));
+    const RowPrinter printer(o, table, dense, measure_mpi_allreduce(comm, plain, stream));
     status.clear();
     if (prints) printer.print_references();
     for (const std::string& preset : o.method.names()) {
@@ -211,7 +208,7 @@ int run_bench(const BenchOptions& o) {
   o.compute.check();
   require(o.compute.simd != "all", "--simd all: one level at a time, please");
   require(o.sparse_warm_up() >= 0, "-w ", o.sparse_warm_up(), ": the number of warm-up steps cannot be negative");
-  require(o.iterations >= 1, "-n ", o.iterations, ": at least one iteration is needed");
+  require(o.iterations >= 1, "--iters ", o.iterations, ": at least one iteration is needed");
   require(!o.in_place || o.world.transport == "mpi", "--in-place: for --transport mpi only");
   FlightFiles flight(o.flight_folder);
   Worlds worlds(o.world, o.in_place);
@@ -256,19 +253,21 @@ int run_bench(const BenchOptions& o) {
 void add_bench(CLI::App& app, Action& action) {
   auto* sub = app.add_subcommand(
       "bench", "times whole steps, counts what they move, checks them (-c); in the manner of nccl-tests");
+  sub->group("Measure");
   auto o = std::make_shared<BenchOptions>();
   o->size.add_to(*sub);
   sub->add_option("-w,--warmup", o->warm_up,
                   "steps before the clock starts (default: 2/density, from 5 to 400, until residuals "
                   "are stationary; 5 for dense and with --fresh)");
-  sub->add_option("-n,--iters", o->iterations, "timed steps");
+  sub->add_option("--iters", o->iterations, "timed steps");
+  add_former(*sub, "-n", "--iters", o->iterations);
   sub->add_flag("-c,--check", o->check, "compare one more step with the oracle; exit 1 if it is wrong");
   sub->add_flag("--tentative", o->tentative, "steps are proposed, agreed on and committed (docs/reliability.md)");
   sub->add_flag("--fresh", o->fresh, "empty residuals and owner memory before each step, as no training does");
   sub->add_flag("--breakdown", o->breakdown,
                 "below each row: median time in each phase of the step, and inside the communicator");
   sub->add_flag("--spread", o->spread, "columns for the fastest and the slowest rank");
-  sub->add_option("-J,--json", o->json_file, "also write the rows to this file");
+  add_json_to(*sub, o->json_file);
   TraceFile::add_option(*sub, o->trace_file);
   FlightFiles::add_option(*sub, o->flight_folder);
   o->world.add_to(*sub);
@@ -280,6 +279,7 @@ void add_bench(CLI::App& app, Action& action) {
   o->compute.add_to(*sub, false);
   o->compute.add_device_to(*sub);
   o->compute.add_exchange_to(*sub);
+  o->method.add_problem_to(*sub);
   o->method.add_to(*sub);
   sub->footer(
       "Every step has a new gradient; values that are not sent stay for later steps (error feedback).\n"

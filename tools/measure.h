@@ -4,12 +4,16 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <utility>
 
 #include "oktopk/comm/communicator.h"
-#include "oktopk/reduce/reducer.h"
+#include "oktopk/comm/decorators.h"
 #include "oktopk/laws/gradient_stream.h"
+#include "oktopk/reduce/reducer.h"
+#include "tools/statistics.h"
 
 namespace oktopk {
 
@@ -45,5 +49,38 @@ MpiAllreduce make_mpi_allreduce(int P);
 
 // Collective: MPI_Allreduce of n floats in place, seconds as `time` above; 0 where there is no MPI.
 double measure_mpi_allreduce(Communicator& comm, const MeasureOptions& options, GradientStream& stream);
+
+// A communicator around another one that adds up the time its rank spends inside: starting exchanges and waiting for
+// them, which includes waiting for late ranks.
+class TimingCommunicator final : public ForwardingCommunicator {
+ public:
+  explicit TimingCommunicator(Communicator& inner)
+      : ForwardingCommunicator(inner), seconds_(std::make_shared<double>(0)) {}
+
+  // Since the last reset(), including communicators split from this one.
+  double seconds() const { return *seconds_; }
+  void reset() { *seconds_ = 0; }
+
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    return std::unique_ptr<Communicator>(new TimingCommunicator(inner().split(color, key), seconds_));
+  }
+  std::uint64_t begin(std::span<const Send> sends, std::span<Recv> recvs) override {
+    Timer timer;
+    const std::uint64_t ticket = inner().begin(sends, recvs);
+    *seconds_ += timer.lap();
+    return ticket;
+  }
+  void finish(std::uint64_t ticket) override {
+    Timer timer;
+    inner().finish(ticket);
+    *seconds_ += timer.lap();
+  }
+
+ private:
+  TimingCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<double> seconds)
+      : ForwardingCommunicator(std::move(inner)), seconds_(std::move(seconds)) {}
+
+  std::shared_ptr<double> seconds_;
+};
 
 }  // namespace oktopk

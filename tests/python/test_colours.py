@@ -23,14 +23,14 @@ def palette(path, pattern):
 
 def report_palette(number):
     """Of the light theme, or of the dark one."""
-    return palette("tools/report/page.cc", r"--p\d: (#[0-9a-f]{6})")[9 * number : 9 * number + 9]
+    return palette("tools/page.cc", r"--p\d: (#[0-9a-f]{6})")[9 * number : 9 * number + 9]
 
 
 PALETTES = {
     "examples/common/plot.py": palette("examples/common/plot.py", r'"(#[0-9a-f]{6})"'),
     "scripts/scaling/figures.py": palette("scripts/scaling/figures.py", r'\("(#[0-9a-f]{6})", "\S", [\d.]+\), ?"?'),
-    "tools/report, light": report_palette(0),
-    "tools/report, dark": report_palette(1),
+    "tools/page.cc, light": report_palette(0),
+    "tools/page.cc, dark": report_palette(1),
 }
 
 

@@ -59,7 +59,7 @@ class Describe(unittest.TestCase):
 
     def test_bash_and_the_manual_have_every_option_of_help(self):
         manual = self.written("man").read_text().replace("\\-", "-")
-        for subcommand in ["bench", "train", "tune", "run", "study"]:
+        for subcommand in ["bench", "train", "tune", "run", "explain"]:
             options = self.options_in_help(subcommand)
             self.assertGreater(len(options), 5, subcommand)
             self.assertLessEqual(options, set(self.completed("oktopk", subcommand, "")), subcommand)

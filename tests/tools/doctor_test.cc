@@ -17,8 +17,7 @@
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/flight.h"
 #include "oktopk/comm/transports.h"
-#include "tools/doctor/diagnosis.h"
-#include "tools/doctor/dump.h"
+#include "tools/diagnosis.h"
 
 namespace oktopk::doctor_test {
 namespace {
@@ -252,13 +251,6 @@ TEST_F(Doctor, names_the_first_of_many_ranks) {
   const std::string text = name_ranks(ranks);
   EXPECT_TRUE(text.starts_with("ranks 0, 1, 2, ")) << text;
   EXPECT_TRUE(text.ends_with(", 31 and 968 others")) << text;
-}
-
-TEST_F(Doctor, names_versions_that_differ) {
-  run(2, [](Communicator& comm) { barrier(comm); });
-  std::vector<Dump> dumps = read_dumps({folder_});
-  dumps[1].wire = 99;
-  EXPECT_TRUE(says(diagnose(dumps, 0), "with wire format 99"));
 }
 
 }  // namespace
