@@ -24,6 +24,8 @@ oktopk_add_command_test(iterations_are_no_n_any_more ARGS bench --preset topka -
 oktopk_add_command_test(training_starts_without_warmup
   ARGS train --warmup dense:0.5 --ranks 2 --steps 4 --model mlp:16 --preset circulant EXIT 0
   OUTPUT "'train --warmup' is now 'train --start'.*warm-up dense:0.5")
+oktopk_add_command_test(recipes_are_compared_in_the_lab ARGS train --look-ahead --steps 4 EXIT 2
+  OUTPUT "train --look-ahead: recipes are compared by oktopk-lab study learning")
 oktopk_add_command_test(profile_is_read_and_never_written ARGS tune --profile p.json EXIT 2
   OUTPUT "tune --profile: a profile is read by this name, and written by -o FILE")
 
@@ -53,7 +55,7 @@ add_test(NAME command_older_standard_is_refused_in_words COMMAND ${CMAKE_CXX_COM
 set_tests_properties(command_older_standard_is_refused_in_words PROPERTIES LABELS command
   PASS_REGULAR_EXPRESSION "oktopk needs C\\+\\+20")
 oktopk_add_command_test(bench_shows_references
-  ARGS bench --preset circulant,dense --ranks 3 -b 8K --iters 3 --breakdown --spread --simd scalar --threads 2
+  ARGS bench --preset circulant,dense --ranks 3 -b 8K --iters 3 --breakdown --simd scalar --threads 2
   EXIT 0 OUTPUT "axpy-limit .*circulant: check [0-9.]+ ms, select [0-9.]+ ms, .*wire [0-9.]+ ms, axpy [0-9.]+ ms")
 oktopk_add_command_test(bench_sums_nodes_first
   ARGS bench --ranks 5 --group 2 -b 16K --iters 3 -c --breakdown EXIT 0
@@ -138,7 +140,7 @@ oktopk_add_command_test(train_by_the_recipe
   ARGS train --recipe --ranks 2 --steps 40 --batch 4 --model mlp:16 --preset dense,oktopk,circulant EXIT 0
   OUTPUT "density 0.025, .*warm-up recipe, codec elias_fano.log4.*circulant +weights [0-9a-f]+ after 40 steps, equal")
 oktopk_add_command_test(train_by_the_recipe_takes_no_density ARGS train --recipe --density 0.1 EXIT 2
-  OUTPUT "--recipe excludes --density")
+  OUTPUT "--density excludes --recipe")
 oktopk_add_command_test(train_in_nodes
   ARGS train --ranks 3 --group 2 --steps 60 --batch 4 --model mlp:16 --preset dense,circulant EXIT 0
   OUTPUT "circulant +weights [0-9a-f]+ after 60 steps, equal on all ranks")

@@ -219,7 +219,7 @@ class Examination {
       const bool has_arrived = !m.is_send && m.bytes > 0;
       if (m.is_send != sends || has_arrived || peer < 0 || peer == dump.rank || peer_has_started(line, m)) continue;
       is_any = true;
-      if (counts(dump, o)) out_.waits.push_back({dump.rank, peer, seconds_of(dump, o), in_words(o)});
+      if (counts(dump, o)) waits_[dump.rank].insert(peer);
     }
     return is_any;
   }
@@ -276,37 +276,33 @@ class Examination {
     return {};
   }
 
-  std::set<int> missing_for(int rank) const {
-    std::set<int> missing;
-    for (const Wait& wait : out_.waits)
-      if (wait.waiter == rank) missing.insert(wait.missing);
-    return missing;
-  }
-
   // All ranks that wait for `rank`, directly or for somebody who does.
   std::vector<int> waiters_of(int rank) const {
     std::set<int> found = {rank};
     for (std::size_t before = 0; before != found.size();) {
       before = found.size();
-      for (const Wait& wait : out_.waits)
-        if (found.contains(wait.missing)) found.insert(wait.waiter);
+      for (const auto& [waiter, missing] : waits_)
+        if (std::ranges::any_of(missing, [&](int m) { return found.contains(m); })) found.insert(waiter);
     }
     found.erase(rank);
     return {found.begin(), found.end()};
   }
 
+  // The ends of the chains: ranks that others wait for, and that wait for nobody. Without an end there is a circle.
   void explain_waits() {
-    bool has_end = false;
-    std::set<int> missing;
-    for (const Wait& wait : out_.waits) missing.insert(wait.missing);
-    for (const int rank : missing) {
-      if (!missing_for(rank).empty()) continue;
-      has_end = true;
+    std::set<int> ends;
+    for (const auto& [waiter, missing] : waits_)
+      for (const int rank : missing)
+        if (!waits_.contains(rank)) ends.insert(rank);
+    for (const int rank : ends) {
       const std::vector<int> waiters = waiters_of(rank);
       out_.findings.push_back(fmt::format("{} {} for rank {}; {}", name_ranks(waiters),
                                           waiters.size() == 1 ? "waits" : "wait", rank, state_of_missing(rank)));
     }
-    if (!has_end && !missing.empty()) out_.findings.push_back(describe_cycle(*missing.begin()));
+    if (!ends.empty() || waits_.empty()) return;
+    std::vector<int> circle;
+    for (const auto& [waiter, missing] : waits_) circle.push_back(waiter);
+    out_.findings.push_back(name_ranks(circle) + " wait for each other in a circle: they make different calls");
   }
 
   std::string state_of_missing(int rank) const {
@@ -331,28 +327,16 @@ class Examination {
     return latest;
   }
 
-  std::string describe_cycle(int rank) const {
-    std::vector<int> path;
-    while (std::ranges::find(path, rank) == path.end()) {
-      path.push_back(rank);
-      rank = *missing_for(rank).begin();
-    }
-    path.erase(path.begin(), std::ranges::find(path, rank));
-    path.push_back(rank);
-    std::string places;
-    for (std::size_t i = 0; i + 1 < path.size(); ++i) {
-      const auto wait = std::ranges::find(out_.waits, path[i], &Wait::waiter);
-      places += fmt::format("{}rank {} in {}", i == 0 ? "" : ", ", path[i], wait->operation);
-    }
-    return fmt::format("ranks wait for each other in a circle, {}: they make different calls ({})",
-                       fmt::join(path, " -> "), places);
-  }
-
   void name_absent() {
     std::vector<int> absent;
     for (int rank = 0; rank < dumps_.front().size; ++rank)
       if (dump_of(rank) == nullptr) absent.push_back(rank);
     if (!absent.empty()) remarks_.push_back("there is no dump of " + name_ranks(absent));
+  }
+
+  std::set<int> waits_of(int rank) const {
+    const auto found = waits_.find(rank);
+    return found == waits_.end() ? std::set<int>{} : found->second;
   }
 
   void describe_ranks() {
@@ -362,7 +346,7 @@ class Examination {
       nlohmann::json row = {{"rank", dump.rank},    {"host", dump.host},
                             {"pid", dump.pid},      {"step", f.step},
                             {"in_step", f.in_step}, {"operations", f.operations_begun},
-                            {"error", f.error},     {"waits_for", missing_for(dump.rank)}};
+                            {"error", f.error},     {"waits_for", waits_of(dump.rank)}};
       if (!f.operations.empty()) {
         const FlightOperation& last = f.operations.back();
         row["last"] = in_words(last);
@@ -376,7 +360,8 @@ class Examination {
   const std::vector<Dump>& dumps_;
   double stall_;
   std::map<int, const Dump*> by_rank_;
-  std::vector<std::string> remarks_;  // no trouble by themselves
+  std::map<int, std::set<int>> waits_;  // rank -> those that it waits for
+  std::vector<std::string> remarks_;    // no trouble by themselves
   Diagnosis out_;
 };
 
@@ -434,11 +419,7 @@ std::string name_ranks(const std::vector<int>& ranks) {
 }
 
 nlohmann::json Diagnosis::json() const {
-  nlohmann::json rows = nlohmann::json::array();
-  for (const Wait& wait : waits)
-    rows.push_back(
-        {{"rank", wait.waiter}, {"waits_for", wait.missing}, {"seconds", wait.seconds}, {"operation", wait.operation}});
-  return {{"tool", "oktopk doctor"}, {"fine", is_fine}, {"findings", findings}, {"ranks", ranks}, {"waits", rows}};
+  return {{"tool", "oktopk doctor"}, {"fine", is_fine}, {"findings", findings}, {"ranks", ranks}};
 }
 
 Diagnosis diagnose(const std::vector<Dump>& dumps, double stall) { return Examination(dumps, stall).run(); }

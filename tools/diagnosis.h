@@ -35,19 +35,10 @@ std::vector<Dump> of_one_run(std::vector<Dump> dumps);
 // The dumps of one run: files, and folders with files oktopk-flight-*.json.
 std::vector<Dump> read_dumps(const std::vector<std::string>& paths);
 
-// A rank that waits for another one.
-struct Wait {
-  int waiter = 0;
-  int missing = 0;
-  double seconds = 0;
-  std::string operation;  // in words
-};
-
 struct Diagnosis {
   bool is_fine = true;
   std::vector<std::string> findings;  // in plain words, the most important first
-  std::vector<Wait> waits;
-  nlohmann::json ranks;  // one row per rank
+  nlohmann::json ranks;               // one row per rank
 
   nlohmann::json json() const;
 };

@@ -128,7 +128,6 @@ class Measurement {
 
   nlohmann::json run() {
     for (int i = 0; i < options_.warm_up; ++i) {
-      if (options_.fresh) subject_.forget();
       const Update update = step(next());
       if (!update.is_dense()) mean_.show(update);
     }
@@ -136,11 +135,9 @@ class Measurement {
     for (int tries = 1; !time_steps() && tries < kMostTries; ++tries) {
     }
     nlohmann::json row = gather();
-    if (options_.fresh) subject_.forget();
     if (options_.check) {
       if (choice_of(subject_) != nullptr) {  // a review that is due would change the choice in the checked step
         sync_->step(next());
-        if (options_.fresh) subject_.forget();
       }
       check(comm_, subject_, stream_.at(step_++), options_, row);
     }
@@ -197,7 +194,6 @@ class Measurement {
   }
 
   void time_step(std::span<const float> gradient) {
-    if (options_.fresh) subject_.forget();
     barrier(comm_);
     counting_.reset();
     timing_.reset();
@@ -223,7 +219,6 @@ class Measurement {
 
   // The caches are in the same state as before the step.
   void time_axpy(std::span<const float> gradient) {
-    if (options_.fresh) std::fill(y_.begin(), y_.end(), 0.0F);
     barrier(comm_);
     Timer timer;
     add(gradient);

@@ -25,16 +25,15 @@ struct MeasureOptions {
   int iterations = 20;
   bool check = false;
   bool tentative = false;  // steps are proposed, agreed on and committed, as by an ElasticReducer; not in nodes
-  bool fresh = false;      // every step starts with an empty residual and empty owner memory, as no training does
 };
 
 // Collective; the row is complete on rank 0 only. The stream gives this rank's gradients of n values.
 //   preset                "circulant/4": in nodes of four; "auto:oktopk": chosen
-//   time, time_min, ...   seconds: each rank's median over the iterations; then median, least and largest over the
-//   ranks time_mad              of the median rank: median over the iterations of |time - median| dense_result_time
-//   step and DenseMean::show: the update as n values axpy_time             of n floats in place, on all ranks at once,
-//   in turns with the steps messages, wire_bytes  per step, on the rank with most, full-duplex (Traffic): the median
-//   over the iterations, which
+//   time, time_min, ...   seconds: each rank's median over the iterations; then median, least and largest over ranks
+//   time_mad              of the median rank: median over the iterations of |time - median|
+//   dense_result_time     step and DenseMean::show: the update as n values
+//   axpy_time             of n floats in place, on all ranks at once, in turns with the steps
+//   messages, wire_bytes  per step, on the rank with most, full-duplex (Traffic): the median over the iterations, which
 //                         leaves out the rare refresh steps; ..._mean includes them
 //   wire_over_bound       relative to the lower bound of Ok-Topk's paper for both phases, 2k(P-1)/P words of 4 bytes;
 //                         coordinates (an entry is two words) take twice that; 0 for one rank

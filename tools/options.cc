@@ -281,11 +281,10 @@ void note_former(const std::string& former, const std::string& present) {
 }
 
 void add_refused(CLI::App& sub, const std::string& former, const std::string& answer) {
-  sub.add_option_function<std::string>(former,
-                                       [&sub, former, answer](const std::string& /*value*/) {
-                                         fail<UsageError>(sub.get_name(), " ", former, ": ", answer);
-                                       })
-      ->group("");
+  const auto refuse = [&sub, former, answer](const std::string& /*value*/) {
+    fail<UsageError>(sub.get_name(), " ", former, ": ", answer);
+  };
+  sub.add_option_function<std::string>(former, refuse)->expected(0, 1)->group("");
 }
 
 int run_app(CLI::App& app, const Action& action, int argc, const char* const* argv) {

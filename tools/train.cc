@@ -165,7 +165,6 @@ struct TrainCommand : TransportOptions {
   bool elastic = false;
   bool use_recipe = false;
   std::string nan_policy = "error";
-  double decay = 1;
   int flush = -1;  // -1: as recommended
   std::string json_file, html_file, trace_file, flight_folder;
   std::string command;
@@ -194,7 +193,6 @@ TrainOptions options_for(const TrainCommand& c, const std::string& preset) {
   if (c.use_recipe && preset == "dense")
     options.reducer.allreduce.codec = Codec{};  // what the others are compared with
   options.group = c.method.ranks_per_node();
-  options.reducer.decay = static_cast<float>(c.decay);
   options.reducer.nan_policy = find_nan_policy(c.nan_policy);
   return options;
 }
@@ -306,23 +304,17 @@ void add_recipe(CLI::App& sub, TrainCommand& c) {
   sub.option_defaults()->group("How to train");
   sub.add_option("--optimiser", r.optimiser, "sgd, momentum or adam");
   sub.add_option("--lr", r.learning_rate, "learning rate; 0: tuned for dense");
-  sub.add_option("--schedule", r.schedule, "of the learning rate: cosine or constant");
-  sub.add_option("--momentum", r.momentum, "of optimiser momentum");
-  sub.add_option("--beta2", r.beta2, "of adam");
   sub.add_option("--weight-decay", r.weight_decay, "coupled for sgd, decoupled for adam");
   sub.add_option("--clip", r.clip_norm, "bound of the gradient's norm; 0: none");
   sub.add_option("--start", r.start, "none, dense:SHARE or dgc:SHARE of the steps; recipe: as --recipe begins");
   add_former(sub, "--warmup", "--start", r.start);
-  sub.add_option("--adam", r.adam, "interval_aware (ours) or published");
-  sub.add_flag("--published-momentum{false}", r.interval_momentum,
-               "momentum of the sparse mean, step by step (default: interval-aware, ours)");
-  sub.add_option("--sparsify", r.sparsify, "gradients, or updates: momentum before the selection");
-  sub.add_flag("--factor-masking", r.factor_masking, "updates: clear momentum where it was sent");
-  sub.add_flag("--look-ahead", r.look_ahead, "gradients at the weights minus own unsent updates");
   sub.add_option("--flush", c.flush, "1 applies unsent mass after the last step, 0 does not, -1: as recommended")
       ->check(CLI::Range(-1, 1));
-  sub.add_option("--decay", c.decay, "of error feedback, per step");
   sub.add_option("--nan", c.nan_policy, "a gradient that is not finite: error, skip or local");
+  for (const char* gone : {"--schedule", "--momentum", "--beta2", "--adam", "--published-momentum", "--sparsify",
+                           "--factor-masking", "--look-ahead", "--decay"})
+    add_refused(sub, gone,
+                "recipes are compared by oktopk-lab study learning, and chosen by SgdOptions and AdamOptions");
   sub.option_defaults()->group("Options");
 }
 

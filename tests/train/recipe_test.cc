@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "oktopk/base/error.h"
+#include "oktopk/reduce/reducer.h"
 #include "tests/support/message.h"
 
 namespace oktopk::recipe_test {
@@ -37,6 +38,15 @@ TEST(Recipe, parse_start_takes_a_share_of_the_steps) {
   const DensitySchedule dgc = parse_start("dgc:0.3", 100, 0.01);
   ASSERT_EQ(dgc.size(), 3u);
   EXPECT_EQ(dgc[0].density, 0.25);
+}
+
+TEST(Recipe, parse_start_takes_that_of_the_library) {
+  const DensitySchedule start = parse_start("recipe", 400, 0.01);
+  const DensitySchedule expected = recipe(400).warmup;
+  ASSERT_EQ(start.size(), expected.size());
+  EXPECT_EQ(start[0].steps, 40u);
+  EXPECT_EQ(start[0].steps, expected[0].steps);
+  EXPECT_EQ(start[0].density, expected[0].density);
 }
 
 TEST(Recipe, parse_start_refuses_what_it_does_not_know) {

@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "oktopk/base/error.h"
+#include "oktopk/reduce/reducer.h"
 
 namespace oktopk {
 
