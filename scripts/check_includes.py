@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that every file of oktopk/ reaches the headers of the names it uses, by its own includes.
+"""Checks that every file of oktopk/, tools/ and lab/ reaches the headers of the names it uses, by its own includes.
 
 Several sources are compiled as one, where a missing include goes unseen; this reads each file alone, in a second
 where a compiler takes minutes. Names: those of std in the table below, and all types, functions and constants that
-a header of oktopk/ declares. Prints each violation and exits 1 if any.
+a header of these folders declares. Prints each violation and exits 1 if any.
 """
 
 import re
@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ["oktopk", "tools", "lab"]
 
 # Header of the standard library -> names in std that need it.
 STANDARD = {
@@ -124,7 +125,8 @@ def check(file, files, types, functions):
 
 
 def main():
-    paths = sorted(p for p in (ROOT / "oktopk").rglob("*") if p.suffix in {".h", ".cc"})
+    found = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*"))
+    paths = sorted(p for p in found if p.suffix in {".h", ".cc"} and ROOT / "lab/tests" not in p.parents)
     # A header without a guard is a piece of text that others include in their middle.
     files = {file.name: file for file in map(File, paths) if file.is_whole}
     types, functions = homes(files)

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <tuple>
 
 #include "lab/study/study.h"
 #include "oktopk/reduce/reducer_options.h"
