@@ -53,6 +53,8 @@ class Describe(unittest.TestCase):
 
     def test_bash_completes_subcommands_and_options(self):
         self.assertEqual(self.completed("oktopk", "tr"), ["train"])
+        self.assertEqual(self.completed("oktopk", "p"), [])  # former names work, and are not shown
+        self.assertEqual(self.completed("oktopk", "bench", "-n"), [])
         self.assertEqual(self.completed("oktopk", "bench", "--den"), ["--density"])
         self.assertEqual(self.completed("oktopk", "list", "--den"), [])
         self.assertEqual(self.completed("oktopk", "run", "some-file"), [])  # bash goes on with file names
