@@ -97,7 +97,7 @@ test-release:  ## all tests of the release build, warnings as errors
 	@scripts/run_tests build $(TEST_JOBS)
 
 # Fails where there is no GPU or a test is skipped: a skipped check is no check.
-GPU_TESTS = $(foreach f,device gpu comm allreduce reduce optim tools mpi,test_$f)
+GPU_TESTS = $(foreach f,device gpu comm allreduce reduce optim mpi lab,test_$f) oktopk_lab
 GPU_BUILD = cmake --preset release -DOKTOPK_WERROR=ON -DOKTOPK_WITH_CUDA=ON -DOKTOPK_CUDA_ARCHITECTURES=native >/dev/null
 
 test-gpu:  ## what needs an NVIDIA GPU: unit tests, NCCL, the laws, Python
@@ -109,7 +109,7 @@ test-gpu:  ## what needs an NVIDIA GPU: unit tests, NCCL, the laws, Python
 test-gpu-sanitizers:  ## the GPU's kernels under compute-sanitizer: memory, races, uninitialised reads
 	$(call heading,gpu: compute-sanitizer)
 	@$(GPU_BUILD)
-	@cmake --build build -j $(JOBS) --target oktopk_tool oktopk_cuda test_device test_gpu
+	@cmake --build build -j $(JOBS) --target oktopk_tool oktopk_lab oktopk_cuda test_device test_gpu
 	@scripts/run_gpu_tests build sanitizers
 
 # More at a time than cores: most of a test is processes that start and wait for each other. A worker without work takes

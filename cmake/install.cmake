@@ -37,9 +37,6 @@ if(TARGET oktopk_tool)
     install(FILES ${words}/oktopk.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
   endif()
 endif()
-if(TARGET oktopk_simulated)  # beside it
-  install(TARGETS oktopk_simulated LIBRARY DESTINATION ${CMAKE_INSTALL_BINDIR})
-endif()
 
 install(EXPORT oktopk-targets
   NAMESPACE oktopk::

@@ -7,8 +7,7 @@
 
 #include "fuzz/target.h"
 #include "oktopk/base/error.h"
-#include "tools/doctor/diagnosis.h"
-#include "tools/doctor/dump.h"
+#include "tools/diagnosis.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace oktopk;

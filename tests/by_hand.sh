@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A job over tcp without a launcher: `oktopk rendezvous` at a free port, three ranks with flags, a caller with a wrong
+# A job over tcp without a launcher: `oktopk run --serve-only` at a free port, three ranks with flags, a caller with a wrong
 # secret that is refused, and SIGTERM at the end. The command is the first argument.
 set -eu
 oktopk=$1
@@ -22,7 +22,7 @@ await() {
   done
 }
 
-"$oktopk" rendezvous --listen 127.0.0.1:0 --secret-file "$folder/secret" --encrypt >"$folder/out" 2>"$folder/err" &
+"$oktopk" run --serve-only --rendezvous 127.0.0.1:0 --secret-file "$folder/secret" --encrypt >"$folder/out" 2>"$folder/err" &
 server=$!
 await "listens at" "$folder/out"
 address=$(sed -n 's/.*listens at //p' "$folder/out")
@@ -30,16 +30,16 @@ address=$(sed -n 's/.*listens at //p' "$folder/out")
 pids=
 for rank in 0 1 2; do
   "$oktopk" bench --transport tcp --rank $rank --world-size 3 --rendezvous "$address" --secret-file "$folder/secret" \
-    --encrypt --preset circulant -b 8K -n 2 -c &
+    --encrypt --preset circulant -b 8K --iters 2 -c &
   pids="$pids $!"
 done
 for pid in $pids; do wait "$pid"; done
 
 # A rank with another secret is refused, and the server says so.
-"$oktopk" ping --transport tcp --rank 1 --world-size 2 --rendezvous "$address" --secret-file "$folder/wrong" \
+"$oktopk" tune --links --transport tcp --rank 1 --world-size 2 --rendezvous "$address" --secret-file "$folder/wrong" \
   --encrypt >/dev/null 2>&1 &
 stranger=$!
-await "oktopk rendezvous: refused" "$folder/err"
+await "oktopk run: refused" "$folder/err"
 kill $stranger
 wait $stranger || true
 

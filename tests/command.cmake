@@ -8,22 +8,43 @@ function(oktopk_add_command_test name)
   set_tests_properties(command_${name} PROPERTIES LABELS command TIMEOUT 120)
 endfunction()
 
+# The subcommands in their groups, and the names that they had before.
+oktopk_add_command_test(groups_its_subcommands ARGS --help EXIT 0
+  OUTPUT "Try:.* train .*Decide:.* tune .* explain .*Measure:.* bench .*Check:.* verify .* doctor .*Launch:.* run ")
+foreach(moved IN ITEMS study simulate kernels report)
+  oktopk_add_command_test(${moved}_has_moved ARGS ${moved} --help EXIT 2
+    OUTPUT "oktopk: '${moved}' has moved: run 'oktopk-lab ${moved}'")
+endforeach()
+oktopk_add_command_test(predict_is_now_explain_all ARGS predict --ranks 16,256 EXIT 0
+  OUTPUT "'predict' is now 'explain --all'.*spardl +256 +16 ")
+oktopk_add_command_test(ping_is_now_links ARGS ping --bytes 8 --budget 0.01 EXIT 0
+  OUTPUT "'ping' is now 'tune --links'.*one way +both ways")
+oktopk_add_command_test(iterations_are_no_n_any_more ARGS bench --preset topka --ranks 2 -b 2000 -n 1 -w 0 EXIT 0
+  OUTPUT "'bench -n' is now 'bench --iters'.* 1 iterations")
+oktopk_add_command_test(training_starts_without_warmup
+  ARGS train --warmup dense:0.5 --ranks 2 --steps 4 --model mlp:16 --preset circulant EXIT 0
+  OUTPUT "'train --warmup' is now 'train --start'.*warm-up dense:0.5")
+oktopk_add_command_test(recipes_are_compared_in_the_lab ARGS train --look-ahead --steps 4 EXIT 2
+  OUTPUT "train --look-ahead: recipes are compared by oktopk-lab study learning")
+oktopk_add_command_test(profile_is_read_and_never_written ARGS tune --profile p.json EXIT 2
+  OUTPUT "tune --profile: a profile is read by this name, and written by -o FILE")
+
 oktopk_add_command_test(list ARGS list EXIT 0 OUTPUT "circulant +ours")
 oktopk_add_command_test(bench_checks_all_presets
-  ARGS bench --ranks 3 -b 4K -e 16K -f 4 -n 3 -c EXIT 0 OUTPUT "wrong values: 0 OK")
+  ARGS bench --ranks 3 -b 4K -e 16K -f 4 --iters 3 -c EXIT 0 OUTPUT "wrong values: 0 OK")
 oktopk_add_command_test(bench_takes_codecs_and_skips
-  ARGS bench --preset circulant --ranks 5 -b 8K -n 3 -c --skips 5,2,1 --codec elias_fano+fp32 --data layered
+  ARGS bench --preset circulant --ranks 5 -b 8K --iters 3 -c --skips 5,2,1 --codec elias_fano+fp32 --data layered
   EXIT 0 OUTPUT "wrong values: 0 OK")
 oktopk_add_command_test(bench_drops_a_selector_with_all_that_belongs_to_it
-  ARGS bench --preset all --ranks 2 -b 2000 -n 1 -w 0 --selector reused --tau-prime 2 --thresholds paper
+  ARGS bench --preset all --ranks 2 -b 2000 --iters 1 -w 0 --selector reused --tau-prime 2 --thresholds paper
   EXIT 0 OUTPUT "dense.*circulant")
-oktopk_add_command_test(predict_does_not_offer_auto ARGS predict --help EXIT 0
+oktopk_add_command_test(explain_all_does_not_offer_auto ARGS explain --help EXIT 0
   OUTPUT "several with commas, or all \\(oktopk list\\)")
-oktopk_add_command_test(predict_prices_the_network_of_explain ARGS predict --ranks 4 EXIT 0
+oktopk_add_command_test(explain_all_prices_the_same_network ARGS explain --all --ranks 4 EXIT 0
   OUTPUT "alpha = 16[^,]*, beta = 3.2e-10 s/B")
 if(EXISTS /dev/full)
   add_test(NAME command_output_that_is_lost_is_an_error COMMAND sh -c
-    "for words in list 'predict --ranks 4' 'bench --preset topka --ranks 2 -b 1000 -n 1 -w 0' --help; do \
+    "for words in list 'explain --all --ranks 4' 'bench --preset topka --ranks 2 -b 1000 --iters 1 -w 0' --help; do \
        $<TARGET_FILE:oktopk_tool> $words > /dev/full; test $? = 3 || exit 1; done; echo all refused")
   set_tests_properties(command_output_that_is_lost_is_an_error PROPERTIES LABELS command TIMEOUT 60
     PASS_REGULAR_EXPRESSION "cannot write to standard output.*all refused")
@@ -34,10 +55,10 @@ add_test(NAME command_older_standard_is_refused_in_words COMMAND ${CMAKE_CXX_COM
 set_tests_properties(command_older_standard_is_refused_in_words PROPERTIES LABELS command
   PASS_REGULAR_EXPRESSION "oktopk needs C\\+\\+20")
 oktopk_add_command_test(bench_shows_references
-  ARGS bench --preset circulant,dense --ranks 3 -b 8K -n 3 --breakdown --spread --simd scalar --threads 2
+  ARGS bench --preset circulant,dense --ranks 3 -b 8K --iters 3 --breakdown --simd scalar --threads 2
   EXIT 0 OUTPUT "axpy-limit .*circulant: check [0-9.]+ ms, select [0-9.]+ ms, .*wire [0-9.]+ ms, axpy [0-9.]+ ms")
 oktopk_add_command_test(bench_sums_nodes_first
-  ARGS bench --ranks 5 --group 2 -b 16K -n 3 -c --breakdown EXIT 0
+  ARGS bench --ranks 5 --group 2 -b 16K --iters 3 -c --breakdown EXIT 0
   OUTPUT "circulant/2 .*circulant/2: check .*inside [0-9.]+ ms.*wrong values: 0 OK")
 oktopk_add_command_test(bench_refuses_groups_of_nothing ARGS bench --group 0 EXIT 2 OUTPUT "--group 0: it must be host")
 oktopk_add_command_test(bench_refuses_skips_of_all_ranks_for_leaders
@@ -46,29 +67,7 @@ oktopk_add_command_test(bench_refuses_simd_level ARGS bench --simd sse9 EXIT 2
   OUTPUT "unknown SIMD level 'sse9'. there are: scalar, avx2")
 oktopk_add_command_test(bench_refuses_all_levels_at_once ARGS bench --simd all EXIT 2 OUTPUT "one level at a time")
 oktopk_add_command_test(bench_refuses_no_threads ARGS bench --threads 0 EXIT 2 OUTPUT "--threads 0: it must be in 1")
-oktopk_add_command_test(kernels
-  ARGS kernels -b 4K -e 16K -f 4 --density 0.01,0.1 --data gaussian,layered -n 2 --threads 2 -J kernels.json EXIT 0
-  OUTPUT "reduce P=64 .*index elias_fano decode .*frame elias_fano.log8 decode")
-oktopk_add_command_test(kernels_refuse_nothing ARGS kernels --data all EXIT 2 OUTPUT "nothing to select")
-oktopk_add_command_test(kernels_have_baselines
-  ARGS kernels -b 4K -n 2 --simd all --baselines --only std EXIT 0 OUTPUT "std::nth_element +scalar +gaussian +4096")
-oktopk_add_command_test(kernels_say_what_is_to_be_reached
-  ARGS kernels -b 16M -n 1 --only "index elias_fano" EXIT 0 OUTPUT "8.7 bits, 1.5 ns (ok|over)")
-oktopk_add_command_test(kernels_refuse_density ARGS kernels --density 0.01,2 EXIT 2 OUTPUT "--density 2: it must be")
-oktopk_add_command_test(kernels_refuse_data ARGS kernels --data stormy EXIT 2 OUTPUT "unknown data 'stormy'")
-oktopk_add_command_test(kernels_refuse_size ARGS kernels -b 4X EXIT 2 OUTPUT "'4X' is not a count")
-oktopk_add_command_test(kernels_refuse_unknown_name ARGS kernels -b 4K -n 1 --only nonsense EXIT 2
-  OUTPUT "--only nonsense: no kernel has that in its name")
-oktopk_add_command_test(kernels_refuse_an_unknown_device ARGS kernels -b 4K --device tpu EXIT 2
-  OUTPUT "--device tpu: it must be cpu, cuda or cuda:ORDINAL")
-oktopk_add_command_test(kernels_refuse_ranks_of_a_cpu ARGS kernels -b 4K --ranks 8 EXIT 2
-  OUTPUT "--ranks 8: with --device cuda only")
-oktopk_add_command_test(kernels_refuse_threads_of_a_gpu ARGS kernels -b 4K --device cuda --threads 2 EXIT 2
-  OUTPUT "with --device cpu only")
-oktopk_add_command_test(kernels_refuse_no_ranks ARGS kernels -b 4K --device cuda --ranks 0 EXIT 2 OUTPUT "--ranks")
-oktopk_add_command_test(kernels_refuse_to_write_many_inputs
-  ARGS kernels -b 4K -e 8K --write-data values.f32 EXIT 2 OUTPUT "one size and one kind of data")
-oktopk_add_command_test(predict ARGS predict --ranks 16,256 EXIT 0 OUTPUT "spardl +256 +16 ")
+oktopk_add_command_test(explain_all ARGS explain --all --ranks 16,256 EXIT 0 OUTPUT "spardl +256 +16 ")
 oktopk_add_command_test(tune ARGS tune --ranks 3 --budget 0.02 --for-ranks 3,64 -e 1M -o tuned.json -J tune.json EXIT 0
   OUTPUT "latency [0-9.e+-]+ us per round.*[0-9.]+ GB/s.*ns per sparse entry.* 64 +1048576 +0.05 +[a-z]+")
 oktopk_add_command_test(tune_measures_hosts_apart
@@ -83,20 +82,23 @@ oktopk_add_command_test(tune_refuses_to_guess_a_network ARGS tune --ranks 1 --fo
   OUTPUT "measures no network")
 oktopk_add_command_test(tune_refuses_transport ARGS tune --transport pigeon EXIT 2 OUTPUT "unknown transport 'pigeon'")
 oktopk_add_command_test(tune_refuses_unwritable ARGS tune -o /nonexistent/p.json EXIT 2 OUTPUT "cannot write")
-oktopk_add_command_test(bench_auto ARGS bench --preset auto --ranks 3 -b 20000 -n 2 -c EXIT 0
+oktopk_add_command_test(bench_auto ARGS bench --preset auto --ranks 3 -b 20000 --iters 2 -c EXIT 0
   OUTPUT "auto:[a-z0-9]+ .* 0 *\n")
 # Dense disappoints after 16 steps of 25: a row with one name must not have the counts of dense steps.
 set(three_columns " +[0-9.]+ +[0-9.]+ +[0-9.]+")
 oktopk_add_command_test(bench_auto_that_changes_its_choice_names_both
-  ARGS bench --preset auto --profile ${CMAKE_CURRENT_SOURCE_DIR}/tools/no_prices.json --ranks 2 -b 64K -w 5 -n 20
+  ARGS bench --preset auto --profile ${CMAKE_CURRENT_SOURCE_DIR}/tools/no_prices.json --ranks 2 -b 64K -w 5 --iters 20
   EXIT 0
   OUTPUT "auto:(dense|topka2a|[a-z0-9]+\\+|[a-z0-9]+${three_columns}${three_columns} +[0-4]?[0-9]\\.)")
 oktopk_add_command_test(bench_auto_by_rule
   ARGS bench --preset auto --override gtopk:n>1K --profile ${CMAKE_CURRENT_SOURCE_DIR}/tools/profile.json
-       --ranks 3 -b 20000 -n 2 -c
+       --ranks 3 -b 20000 --iters 2 -c
   EXIT 0 OUTPUT "auto:gtopk ")
 oktopk_add_command_test(train_auto ARGS train --preset auto --ranks 2 --steps 60 EXIT 0 OUTPUT "auto")
-oktopk_add_command_test(predict_auto ARGS predict --preset auto EXIT 2 OUTPUT "oktopk explain says")
+oktopk_add_command_test(explain_all_refuses_auto ARGS explain --all --preset auto EXIT 2
+  OUTPUT "oktopk explain without --all says")
+oktopk_add_command_test(explain_takes_a_codec_with_all_only ARGS explain --codec coo32+bf16 EXIT 2
+  OUTPUT "--codec requires --all")
 oktopk_add_command_test(explain ARGS explain -b 16M --density 0.01 --ranks 64 -J explain.json EXIT 0
   OUTPUT "circulant .* skips 64,.*dense bf16 .*x as fast as dense .*Dense would be the better choice above density")
 oktopk_add_command_test(explain_dense ARGS explain -b 16M --density 0.6 --ranks 8 --coarsest fp32 EXIT 0
@@ -107,10 +109,6 @@ oktopk_add_command_test(explain_reads_profile_and_rules
   EXIT 0 OUTPUT "two hosts of four.*circulant elias_fano.bf16 skips 8,4,2,1 .*overridden.*because the rule")
 oktopk_add_command_test(explain_knows_groups ARGS explain -b 64M --ranks 32 --group 8 --coarsest log4 EXIT 0
   OUTPUT "a host +8 ranks")
-oktopk_add_command_test(explain_takes_one_size ARGS explain -b 25M -e 25M --density 0.01 --ranks 8 EXIT 0
-  OUTPUT "n = 26214400, .*x as fast as dense")
-oktopk_add_command_test(explain_refuses_two_sizes ARGS explain -b 25M -e 50M EXIT 2
-  OUTPUT "-e 50M: explain takes one size, and -b is 25M")
 oktopk_add_command_test(explain_refuses_missing_profile ARGS explain --profile nowhere.json EXIT 2
   OUTPUT "cannot read nowhere.json")
 oktopk_add_command_test(explain_refuses_profile
@@ -138,24 +136,18 @@ oktopk_add_command_test(verify_says_what_is_not_promised
 oktopk_add_command_test(train
   ARGS train --ranks 3 --steps 60 --batch 4 --model mlp:16 --preset all EXIT 0
   OUTPUT "circulant +weights [0-9a-f]+ after 60 steps, equal on all ranks")
+oktopk_add_command_test(train_by_the_recipe
+  ARGS train --recipe --ranks 2 --steps 40 --batch 4 --model mlp:16 --preset dense,oktopk,circulant EXIT 0
+  OUTPUT "density 0.025, .*warm-up recipe, codec elias_fano.log4.*circulant +weights [0-9a-f]+ after 40 steps, equal")
+oktopk_add_command_test(train_by_the_recipe_takes_no_density ARGS train --recipe --density 0.1 EXIT 2
+  OUTPUT "--density excludes --recipe")
 oktopk_add_command_test(train_in_nodes
   ARGS train --ranks 3 --group 2 --steps 60 --batch 4 --model mlp:16 --preset dense,circulant EXIT 0
   OUTPUT "circulant +weights [0-9a-f]+ after 60 steps, equal on all ranks")
-oktopk_add_command_test(predict_in_nodes ARGS predict --ranks 32 --group 8 --preset circulant EXIT 0
+oktopk_add_command_test(explain_all_in_nodes ARGS explain --all --ranks 32 --group 8 --preset circulant EXIT 0
   OUTPUT "circulant +32 ")
-oktopk_add_command_test(predict_refuses_hosts ARGS predict --group host EXIT 2 OUTPUT "predict knows no hosts")
-oktopk_add_command_test(study_learning
-  ARGS study learning -b 600 --ranks 2 --steps 20 --data sgd --seeds 1 EXIT 0
-  OUTPUT "owner memory, look-ahead, dense 10%")
-oktopk_add_command_test(study_learning_refuses_optimiser ARGS study learning --data lion EXIT 2
-  OUTPUT "unknown optimiser 'lion'. there are: sgd")
+oktopk_add_command_test(explain_refuses_hosts ARGS explain --all --group host EXIT 2 OUTPUT "explain knows no hosts")
 oktopk_add_command_test(train_refuses_optimiser ARGS train --optimiser lion EXIT 2 OUTPUT "'lion'")
-oktopk_add_command_test(report_shows_a_document
-  ARGS report ${CMAKE_CURRENT_SOURCE_DIR}/tools/document.json -o document.html EXIT 0 OUTPUT "# report: document.html")
-oktopk_add_command_test(report_refuses_what_is_no_document
-  ARGS report ${CMAKE_CURRENT_SOURCE_DIR}/tools/profile.json -o none.html EXIT 2
-  OUTPUT "profile.json: neither a document nor results of oktopk")
-oktopk_add_command_test(report_refuses_missing_file ARGS report nowhere.json EXIT 2 OUTPUT "cannot read nowhere.json")
 oktopk_add_command_test(refuses_unknown_preset ARGS bench --preset nonsense EXIT 2
   OUTPUT "unknown preset 'nonsense'. there are: dense, topka")
 oktopk_add_command_test(refuses_wrong_skips ARGS bench --preset circulant --skips 9,3,1 EXIT 2
@@ -164,36 +156,8 @@ oktopk_add_command_test(refuses_density ARGS bench --density 2 EXIT 2 OUTPUT "in
 oktopk_add_command_test(refuses_unknown_option ARGS bench --nonsense EXIT 2 OUTPUT "nonsense")
 oktopk_add_command_test(explains_itself ARGS bench --help EXIT 0 OUTPUT "words/k")
 
-oktopk_add_command_test(study_xi ARGS study xi -b 600 --density 0.05 --ranks 3 --steps 20 EXIT 0
-  OUTPUT "circulant, owner_memory +training +3 +0.05 +[0-9.]+")
-oktopk_add_command_test(study_counts ARGS study counts -b 2000 --ranks 3 --steps 16 EXIT 0
-  OUTPUT "exact +rough +3 +0.01 +1.000 +1.000 +1.000 +0.000")
-oktopk_add_command_test(study_load ARGS study load -b 2000 --ranks 5 --steps 6 EXIT 0
-  OUTPUT "circulant: recut on demand +skewed +5 +1\\.[0-9]+")
-oktopk_add_command_test(study_fill_in ARGS study fill-in -b 2000 --ranks 2,3 --steps 2 EXIT 0
-  OUTPUT "identical +3 +1.00 ")
-oktopk_add_command_test(study_mass
-  ARGS study mass -b 500 --ranks 4 --steps 8 --data dyadic -J study_mass.json --html study_mass.html EXIT 0
-  OUTPUT "circulant +owner_memory +dyadic +4 +0 +0 +0 +0 +0")
-oktopk_add_command_test(study_lists_its_names ARGS study --help EXIT 0 OUTPUT "fill-in +non-zeros")
-oktopk_add_command_test(study_refuses_unknown_name ARGS study nonsense EXIT 2
-  OUTPUT "unknown study 'nonsense'. there are: xi, counts")
-oktopk_add_command_test(study_refuses_unknown_data ARGS study mass --data stormy EXIT 2
-  OUTPUT "unknown data 'stormy'. there are: calm, rough")
-oktopk_add_command_test(study_refuses_density ARGS study counts --density 0.1x EXIT 2 OUTPUT "--density 0.1x")
-oktopk_add_command_test(study_load_refuses_three_ranks ARGS study load --ranks 3 EXIT 2 OUTPUT "--ranks 3")
-
 # The script that checks includes has tests, too.
 find_package(Python3 QUIET COMPONENTS Interpreter)
-# The first Python that can plot, as `make report` takes it.
-set(plotting_python ${Python3_EXECUTABLE})
-foreach(candidate IN ITEMS ${PROJECT_SOURCE_DIR}/.venv/bin/python ${Python3_EXECUTABLE} /usr/bin/python3)
-  execute_process(COMMAND ${candidate} -c "import matplotlib" RESULT_VARIABLE cannot_plot OUTPUT_QUIET ERROR_QUIET)
-  if(NOT cannot_plot)
-    set(plotting_python ${candidate})
-    break()
-  endif()
-endforeach()
 if(Python3_FOUND)
   add_test(NAME command_check_includes COMMAND
     ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/tools/check_includes_test.py)
@@ -215,16 +179,16 @@ if(Python3_FOUND)
   oktopk_add_trace_test(command_bench_traces 3
     reducer/step,reducer/select,reducer/exchange,reducer/settle,message/start,message/wait,bench/circulant
     bench_trace.json
-    $<TARGET_FILE:oktopk_tool> bench --preset circulant,oktopk --ranks 3 -b 8K -n 3 -c)
+    $<TARGET_FILE:oktopk_tool> bench --preset circulant,oktopk --ranks 3 -b 8K --iters 3 -c)
   oktopk_add_trace_test(command_bench_traces_nodes 5 node/step,node/check,node/inside node_trace.json
-    $<TARGET_FILE:oktopk_tool> bench --preset circulant --ranks 5 --group 2 -b 8K -n 3)
+    $<TARGET_FILE:oktopk_tool> bench --preset circulant --ranks 5 --group 2 -b 8K --iters 3)
   oktopk_add_trace_test(command_train_traces 3 train/circulant,train/compute,reducer/step
     train_trace.json
     $<TARGET_FILE:oktopk_tool> train --preset circulant --ranks 3 --steps 20)
   if(OKTOPK_HAVE_MPI)
     oktopk_add_trace_test(mpi_bench_traces 3 reducer/step,message/wait mpi_trace.json
       ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 3 ${MPIEXEC_PREFLAGS}
-      $<TARGET_FILE:oktopk_tool> bench --transport mpi --preset circulant -b 8K -n 3)
+      $<TARGET_FILE:oktopk_tool> bench --transport mpi --preset circulant -b 8K --iters 3)
     set_tests_properties(mpi_bench_traces PROPERTIES LABELS mpi PROCESSORS 6
       ENVIRONMENT "OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
   endif()
@@ -233,7 +197,7 @@ endif()
 # Dumps on SIGUSR1, and the doctor's opinion of them.
 function(oktopk_add_doctor_test name)
   add_test(NAME ${name} COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/check_doctor.py
-    $<TARGET_FILE:oktopk_tool> ${name}_dumps 3 ${ARGN} --preset circulant -b 64K -n 100000000)
+    $<TARGET_FILE:oktopk_tool> ${name}_dumps 3 ${ARGN} --preset circulant -b 64K --iters 100000000)
   set_tests_properties(${name} PROPERTIES LABELS command TIMEOUT 300)
 endfunction()
 if(Python3_FOUND)
@@ -255,15 +219,15 @@ oktopk_add_command_test(bench_refuses_threads_in_place
   ARGS bench --in-place EXIT 2 OUTPUT "--in-place: for --transport mpi only")
 oktopk_add_command_test(verify_refuses_a_place_among_threads
   ARGS verify --rank 1 EXIT 2 OUTPUT "--rank: for --transport tcp only, this is threads")
-oktopk_add_command_test(ping_refuses_three_ranks ARGS ping --ranks 3 EXIT 2 OUTPUT "a ping is between 2 ranks")
-oktopk_add_command_test(ping_times_threads ARGS ping --bytes 8 --budget 0.01 EXIT 0 OUTPUT "one way +both ways")
+oktopk_add_command_test(links_refuse_three_ranks ARGS tune --links --ranks 3 EXIT 2 OUTPUT "--links times 2 ranks")
+oktopk_add_command_test(links_of_threads ARGS tune --links --bytes 8 --budget 0.01 EXIT 0 OUTPUT "one way +both ways")
 oktopk_add_command_test(bench_refuses_a_trace_it_cannot_write
   ARGS bench --trace /no_such_folder/t.json EXIT 2 OUTPUT "cannot write /no_such_folder/t.json")
 
 if(OKTOPK_HAVE_MPI)
-  oktopk_add_mpi_test(mpi_bench_4 oktopk_tool 4 bench --transport mpi -b 16K -n 3 -c)
+  oktopk_add_mpi_test(mpi_bench_4 oktopk_tool 4 bench --transport mpi -b 16K --iters 3 -c)
   oktopk_add_mpi_test(mpi_bench_in_place_3 oktopk_tool 3 bench --transport mpi --in-place
-    --preset dense,circulant -b 1M -n 3 -c)
+    --preset dense,circulant -b 1M --iters 3 -c)
   set_tests_properties(mpi_bench_in_place_3 PROPERTIES PASS_REGULAR_EXPRESSION "mpi in place.*wrong values: 0 OK")
   oktopk_add_mpi_test(mpi_tune_3 oktopk_tool 3 tune --transport mpi --budget 0.05 -e 64K)
   set_tests_properties(mpi_tune_3 PROPERTIES PASS_REGULAR_EXPRESSION "measured: mpi, 3 ranks.* 3 +65536 +0.05 ")
@@ -271,13 +235,11 @@ if(OKTOPK_HAVE_MPI)
   oktopk_add_mpi_test(mpi_courage_3 oktopk_tool 3 verify --transport mpi --preset circulant -b 500)
   oktopk_add_mpi_test(mpi_verify_5 oktopk_tool 5 verify --transport mpi --without-faults
     --codec elias_fano+bf16 -b 1000)
-  oktopk_add_mpi_test(mpi_study_3 oktopk_tool 3 study counts --transport mpi --ranks 2 -b 1000 --steps 8)
-  set_tests_properties(mpi_study_3 PROPERTIES PASS_REGULAR_EXPRESSION "controlled +rough +2 ")
   set_tests_properties(mpi_bench_4 PROPERTIES PASS_REGULAR_EXPRESSION "MPI_Allreduce.*wrong values: 0 OK")
   oktopk_add_mpi_test(mpi_verify_nodes_5 oktopk_tool 5 verify --transport mpi --without-faults --group 2
     --preset topka,oktopk,circulant)
   oktopk_add_mpi_test(mpi_bench_host_3 oktopk_tool 3 bench --transport mpi --group host
-    --preset circulant -b 16K -n 3 -c)
+    --preset circulant -b 16K --iters 3 -c)
   set_tests_properties(mpi_bench_host_3 PROPERTIES PASS_REGULAR_EXPRESSION "circulant/host.*wrong values: 0 OK")
   set_tests_properties(mpi_courage_3 PROPERTIES PROCESSORS 1)
   set_tests_properties(mpi_verify_3 mpi_courage_3 mpi_verify_5 mpi_verify_nodes_5 PROPERTIES
@@ -287,7 +249,7 @@ endif()
 # Ranks over TCP, started by the command itself.
 if(OKTOPK_HAVE_TCP)
   oktopk_add_command_test(run_benches_over_tcp
-    ARGS run -n 3 --encrypt -- $<TARGET_FILE:oktopk_tool> bench --transport tcp --preset circulant -b 8K -n 3 -c
+    ARGS run -n 3 --encrypt -- $<TARGET_FILE:oktopk_tool> bench --transport tcp --preset circulant -b 8K --iters 3 -c
     EXIT 0 OUTPUT "wrong values: 0 OK")
   oktopk_add_command_test(run_trains_over_tcp
     ARGS run -n 3 -- $<TARGET_FILE:oktopk_tool> train --transport tcp --steps 3 EXIT 0 OUTPUT "3 ranks .tcp.")
@@ -316,8 +278,8 @@ if(OKTOPK_HAVE_TCP)
     ARGS run -n 5 --bind -- $<TARGET_FILE:oktopk_tool> verify --transport tcp --without-faults --ranks 3,5
       --preset circulant,oktopk -b 500
     EXIT 0 OUTPUT "all laws hold")
-  oktopk_add_command_test(run_pings_over_tcp
-    ARGS run -n 2 -- $<TARGET_FILE:oktopk_tool> ping --transport tcp --bytes 0,8,1M --budget 0.01
+  oktopk_add_command_test(run_times_links_over_tcp
+    ARGS run -n 2 -- $<TARGET_FILE:oktopk_tool> tune --links --transport tcp --bytes 0,8,1M --budget 0.01
     EXIT 0 OUTPUT " 1048576 ")
   # By hand: a rendezvous that a signal ends, and ranks with flags, which win over variables.
   add_test(NAME command_tcp_by_hand COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/by_hand.sh $<TARGET_FILE:oktopk_tool>)
@@ -338,17 +300,17 @@ if(OKTOPK_HAVE_TCP)
   oktopk_add_command_test(tcp_refuses_a_rank_that_is_no_number
     ARGS bench --transport tcp --rank one --world-size 3 EXIT 2 OUTPUT "--rank = .one., must be a number")
   oktopk_add_command_test(tcp_refuses_a_rank_beyond_the_world
-    ARGS ping --transport tcp --rank 3 --world-size 3 --rendezvous localhost:1 --secret-file ${test_secret}
+    ARGS tune --links --transport tcp --rank 3 --world-size 3 --rendezvous localhost:1 --secret-file ${test_secret}
     EXIT 2 OUTPUT "rank 3 in a world of size 3, must be from 0 to size - 1")
   oktopk_add_command_test(tcp_refuses_a_secret_file_that_is_absent
     ARGS tune --transport tcp --rank 0 --world-size 1 --rendezvous localhost:1 --secret-file /no_such_file
     EXIT 2 OUTPUT "secret file /no_such_file: it cannot be read: No such file")
-  oktopk_add_command_test(rendezvous_refuses_a_short_secret
-    ARGS rendezvous --listen 127.0.0.1:0 --secret-file ${short_secret} EXIT 2
+  oktopk_add_command_test(serve_only_refuses_a_short_secret
+    ARGS run --serve-only --rendezvous 127.0.0.1:0 --secret-file ${short_secret} EXIT 2
     OUTPUT "secret file .*: its first line has 5 bytes, must have at least 16")
-  oktopk_add_command_test(rendezvous_refuses_no_grace
-    ARGS rendezvous --listen 127.0.0.1:0 --secret-file ${test_secret} --grace 0
-    EXIT 2 OUTPUT "--grace 0: it must be in")
-  oktopk_add_command_test(rendezvous_refuses_an_address_without_a_port
-    ARGS rendezvous --listen localhost --secret-file ${test_secret} EXIT 2 OUTPUT "must be host:port")
+  oktopk_add_command_test(serve_only_refuses_no_grace
+    ARGS run --serve-only --rendezvous 127.0.0.1:0 --secret-file ${test_secret} --grace 0
+    EXIT 2 OUTPUT "--grace 0: it must be above 0")
+  oktopk_add_command_test(serve_only_refuses_an_address_without_a_port
+    ARGS run --serve-only --rendezvous localhost --secret-file ${test_secret} EXIT 2 OUTPUT "must be host:port")
 endif()

@@ -13,10 +13,7 @@
 #include "oktopk/base/error.h"
 #include "oktopk/base/simd.h"
 #include "tools/commands.h"
-#include "tools/flight_files.h"
 #include "tools/measure.h"
-#include "tools/options.h"
-#include "tools/status_line.h"
 #include "tools/worlds.h"
 
 namespace oktopk {
@@ -37,17 +34,14 @@ struct BenchOptions {
   std::optional<int> warm_up;
   int iterations = 20;
   bool check = false;
-  bool fresh = false;
   bool tentative = false;
   bool in_place = false;
   bool breakdown = false;
-  bool spread = false;
   std::uint64_t seed = 1;
 
   // Residuals and owner memory start at zero and are stationary after about n/k steps.
   int sparse_warm_up() const {
     if (warm_up) return *warm_up;
-    if (fresh) return kShortWarmUp;
     return std::clamp(static_cast<int>(std::ceil(2 / method.density)), kShortWarmUp, kLongWarmUp);
   }
   StreamSpec stream(Index n) const {
@@ -62,24 +56,22 @@ struct BenchOptions {
 
 void print_title(const BenchOptions& o) {
   fmt::print(
-      "# oktopk {} bench: {}{}, density {}, codec {}, skips {}, data {}, shared {}, {}, "
+      "# oktopk {} bench: {}{}, density {}, codec {}, skips {}, data {}, shared {}, "
       "{} warm-up, {} iterations, {}, {} thread{} per rank\n",
       OKTOPK_VERSION, o.world.transport, o.in_place ? " in place" : "", o.method.density, o.method.codec,
-      o.method.skips, o.data, o.shared, o.fresh ? "fresh residuals" : "error feedback", o.sparse_warm_up(),
-      o.iterations, to_string(simd_level()), o.compute.threads, o.compute.threads == 1 ? "" : "s");
+      o.method.skips, o.data, o.shared, o.sparse_warm_up(), o.iterations, to_string(simd_level()), o.compute.threads,
+      o.compute.threads == 1 ? "" : "s");
 }
 
 std::string wrong_entries(const nlohmann::json& wrong) { return wrong < 0 ? "N/A" : wrong.dump(); }
 
-TextTable bench_table(const BenchOptions& o, bool has_mpi) {
+TextTable bench_table(bool has_mpi) {
   const auto ms = fixed(3, 1e3);
   std::vector<Column> columns = {{"n", "n", fixed(0), 11, "(elements)"},
                                  {"k", "k", fixed(0), 8},
                                  {"P", "ranks", {}, 4},
                                  {"preset", "preset", {}, -14},
                                  {"time", "time", ms, 9, "(ms)"},
-                                 {"min", "time_min", ms, 9, "(ms)"},
-                                 {"max", "time_max", ms, 9, "(ms)"},
                                  {"dense", "dense_result_time", ms, 10, "result(ms)"},
                                  {"x axpy", "times_axpy", fixed(2), 7},
                                  {"x dense", "speedup_over_dense", fixed(2), 7},
@@ -92,17 +84,14 @@ TextTable bench_table(const BenchOptions& o, bool has_mpi) {
                                  {"x bound", "wire_over_bound", fixed(3), 8},
                                  {"eff.bw", "effective_bandwidth", fixed(2, 1e-9), 7, "(GB/s)"},
                                  {"#wrong", "wrong", wrong_entries, 6}};
-  std::erase_if(columns, [&](const Column& column) {
-    const bool is_spread = column.head == "min" || column.head == "max";
-    return (is_spread && !o.spread) || (column.head == "x mpi" && !has_mpi);
-  });
+  std::erase_if(columns, [&](const Column& column) { return column.head == "x mpi" && !has_mpi; });
   return TextTable(columns);
 }
 
 // Prints the rows of one n on one world, beside the times of what they are compared with.
-class Printer {
+class RowPrinter {
  public:
-  Printer(const BenchOptions& o, const TextTable& table, nlohmann::json dense, double mpi_seconds)
+  RowPrinter(const BenchOptions& o, const TextTable& table, nlohmann::json dense, double mpi_seconds)
       : o_(o), table_(table), dense_(std::move(dense)), mpi_seconds_(mpi_seconds) {}
 
   void print_references() const {
@@ -171,8 +160,7 @@ MeasureOptions measure_options(const BenchOptions& o, const std::string& preset,
           .warm_up = preset == "dense" ? std::min(o.sparse_warm_up(), kShortWarmUp) : o.sparse_warm_up(),
           .iterations = o.iterations,
           .check = o.check,
-          .tentative = o.tentative,
-          .fresh = o.fresh};
+          .tentative = o.tentative};
 }
 
 // All rows on the ranks of one world.
@@ -190,7 +178,7 @@ void run_on(Communicator& comm, const BenchOptions& o, Trace* trace, const TextT
     const bool is_lossless = plain.reducer.allreduce.codec.value_or(Codec{}).lossless();
     plain.reducer.allreduce.codec.reset();  // the reference is in fp32
     const nlohmann::json dense = measure(comm, plain, stream);
-    const Printer printer(o, table, dense, measure_mpi_allreduce(comm, plain, stream));
+    const RowPrinter printer(o, table, dense, measure_mpi_allreduce(comm, plain, stream));
     status.clear();
     if (prints) printer.print_references();
     for (const std::string& preset : o.method.names()) {
@@ -211,7 +199,7 @@ int run_bench(const BenchOptions& o) {
   o.compute.check();
   require(o.compute.simd != "all", "--simd all: one level at a time, please");
   require(o.sparse_warm_up() >= 0, "-w ", o.sparse_warm_up(), ": the number of warm-up steps cannot be negative");
-  require(o.iterations >= 1, "-n ", o.iterations, ": at least one iteration is needed");
+  require(o.iterations >= 1, "--iters ", o.iterations, ": at least one iteration is needed");
   require(!o.in_place || o.world.transport == "mpi", "--in-place: for --transport mpi only");
   FlightFiles flight(o.flight_folder);
   Worlds worlds(o.world, o.in_place);
@@ -222,7 +210,7 @@ int run_bench(const BenchOptions& o) {
   check_writable(o.json_file);
   TraceFile trace(o.trace_file, worlds);
   const SimdLimit limit(o.compute.levels().front());
-  const TextTable table = bench_table(o, worlds.has_processes());
+  const TextTable table = bench_table(worlds.has_processes());
   Results results;
   if (worlds.is_root()) {
     print_title(o);
@@ -242,7 +230,6 @@ int run_bench(const BenchOptions& o) {
                            {"event", o.event},
                            {"warm_up", o.sparse_warm_up()},
                            {"iterations", o.iterations},
-                           {"fresh", o.fresh},
                            {"tentative", o.tentative},
                            {"simd", to_string(simd_level())},
                            {"threads", o.compute.threads},
@@ -256,19 +243,19 @@ int run_bench(const BenchOptions& o) {
 void add_bench(CLI::App& app, Action& action) {
   auto* sub = app.add_subcommand(
       "bench", "times whole steps, counts what they move, checks them (-c); in the manner of nccl-tests");
+  sub->group("Measure");
   auto o = std::make_shared<BenchOptions>();
   o->size.add_to(*sub);
   sub->add_option("-w,--warmup", o->warm_up,
-                  "steps before the clock starts (default: 2/density, from 5 to 400, until residuals "
-                  "are stationary; 5 for dense and with --fresh)");
-  sub->add_option("-n,--iters", o->iterations, "timed steps");
+                  "steps before the clock starts (default: 2/density, from 5 to 400, until residuals are stationary; "
+                  "5 for dense)");
+  sub->add_option("--iters", o->iterations, "timed steps");
+  add_former(*sub, "-n", "--iters", o->iterations);
   sub->add_flag("-c,--check", o->check, "compare one more step with the oracle; exit 1 if it is wrong");
   sub->add_flag("--tentative", o->tentative, "steps are proposed, agreed on and committed (docs/reliability.md)");
-  sub->add_flag("--fresh", o->fresh, "empty residuals and owner memory before each step, as no training does");
   sub->add_flag("--breakdown", o->breakdown,
                 "below each row: median time in each phase of the step, and inside the communicator");
-  sub->add_flag("--spread", o->spread, "columns for the fastest and the slowest rank");
-  sub->add_option("-J,--json", o->json_file, "also write the rows to this file");
+  add_json_to(*sub, o->json_file);
   TraceFile::add_option(*sub, o->trace_file);
   FlightFiles::add_option(*sub, o->flight_folder);
   o->world.add_to(*sub);
@@ -280,10 +267,11 @@ void add_bench(CLI::App& app, Action& action) {
   o->compute.add_to(*sub, false);
   o->compute.add_device_to(*sub);
   o->compute.add_exchange_to(*sub);
+  o->method.add_problem_to(*sub);
   o->method.add_to(*sub);
   sub->footer(
       "Every step has a new gradient; values that are not sent stay for later steps (error feedback).\n"
-      "time (min, max): median over the ranks (fastest and slowest rank) of each rank's median step.\n"
+      "time: median over the ranks of each rank's median step.\n"
       "dense result: the step, and its update as n values. x axpy: time over that of an in-place axpy of n floats,\n"
       "which all ranks run at once, in turns with the steps. x dense, x mpi: how many times faster than the\n"
       "preset dense and than MPI_Allreduce (--transport mpi).\n"

@@ -14,13 +14,16 @@
 namespace oktopk {
 namespace {
 
-std::vector<const CLI::App*> subcommands(const CLI::App& app) { return app.get_subcommands({}); }
+// The subcommands that --help shows.
+std::vector<const CLI::App*> subcommands(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App* sub) { return !sub->get_group().empty(); });
+}
 
-// The options that have a name with dashes.
+// The options that --help shows, without arguments that have no name.
 std::vector<const CLI::Option*> named_options(const CLI::App& app) {
-  std::vector<const CLI::Option*> options = app.get_options({});
-  std::erase_if(options, [](const CLI::Option* o) { return o->get_lnames().empty() && o->get_snames().empty(); });
-  return options;
+  return app.get_options([](const CLI::Option* o) {
+    return !o->get_group().empty() && !(o->get_lnames().empty() && o->get_snames().empty());
+  });
 }
 
 std::string replaced(std::string text, std::string_view from, std::string_view to) {
@@ -99,41 +102,26 @@ std::string for_fish(const CLI::App& app) {
   return text;
 }
 
-// A line of a manual page: no dot or quote begins it, and dashes are dashes.
+// Text of a manual page as it is: no dot or quote begins a line, and dashes are dashes.
 std::string roff(std::string text) {
   text = replaced(replaced(std::move(text), "\\", "\\e"), "-", "\\-");
-  return replaced("\n" + text, "\n", "\n\\&").substr(1);
-}
-
-std::string manual_options(const CLI::App& app) {
-  std::string text;
-  for (const CLI::Option* option : named_options(app)) {
-    const std::string value = option->get_expected_max() > 0 ? " \\fIvalue\\fR" : "";
-    const std::string standard =
-        option->get_default_str().empty() ? "" : fmt::format(" (default: {})", option->get_default_str());
-    text += fmt::format(".TP\n\\fB{}\\fR{}\n{}\n", roff(option->get_name(false, true)), value,
-                        roff(option->get_description() + standard));
-  }
-  return text;
+  return ".nf\n" + replaced("\n" + text, "\n", "\n\\&").substr(1) + "\n.fi\n";
 }
 
 std::string manual(const CLI::App& app) {
   std::string text = fmt::format(
-      ".TH OKTOPK 1 \"\" \"oktopk {}\" \"User commands\"\n.SH NAME\noktopk \\- sparse allreduce\n.SH SYNOPSIS\n"
-      "\\fBoktopk\\fR \\fIsubcommand\\fR [\\fIoptions\\fR]\n.SH DESCRIPTION\n{}\n.PP\n{}\n",
-      OKTOPK_VERSION, roff(app.get_description()), roff(app.get_footer()));
-  for (const CLI::App* sub : subcommands(app)) {
-    text +=
-        fmt::format(".SH OKTOPK {}\n{}\n{}", roff(sub->get_name()), roff(sub->get_description()), manual_options(*sub));
-    if (sub->get_footer() != app.get_footer()) text += fmt::format(".PP\n.nf\n{}\n.fi\n", roff(sub->get_footer()));
-  }
+      ".TH OKTOPK 1 \"\" \"oktopk {}\" \"User commands\"\n.SH NAME\noktopk \\- sparse allreduce\n"
+      ".SH DESCRIPTION\n{}",
+      OKTOPK_VERSION, roff(app.get_formatter()->make_help(&app, "oktopk", CLI::AppFormatMode::Normal)));
+  for (const CLI::App* sub : subcommands(app))
+    text += fmt::format(".SH OKTOPK \\&{}\n{}", sub->get_name(), roff(sub->help("oktopk")));
   return text;
 }
 
 }  // namespace
 
 void add_describe(CLI::App& app, Action& action) {
-  auto* completion = app.add_subcommand("completion", "prints the completion of this command for a shell");
+  auto* completion = app.add_subcommand("completion", "prints the completion of this command for a shell")->group("");
   auto shell = std::make_shared<std::string>();
   completion->add_option("shell", *shell, "bash, zsh or fish")->required();
   completion->footer(
@@ -148,7 +136,7 @@ void add_describe(CLI::App& app, Action& action) {
       return 0;
     };
   });
-  auto* man = app.add_subcommand("man", "prints the manual page: oktopk man | man -l -");
+  auto* man = app.add_subcommand("man", "prints the manual page: oktopk man | man -l -")->group("");
   man->callback([&app, &action] {
     action = [&app] {
       fmt::print("{}", manual(app));

@@ -8,8 +8,7 @@
 
 #include "oktopk/base/error.h"
 #include "tools/commands.h"
-#include "tools/doctor/diagnosis.h"
-#include "tools/doctor/dump.h"
+#include "tools/diagnosis.h"
 #include "tools/text.h"
 
 namespace oktopk {
@@ -18,7 +17,7 @@ namespace {
 struct DoctorOptions {
   std::vector<std::string> paths;
   double stall = 5;
-  bool json = false;
+  std::string json_file;
 };
 
 std::string waits_for(const nlohmann::json& row) {
@@ -41,10 +40,7 @@ TextTable rank_table() {
 int run_doctor(const DoctorOptions& o) {
   require(o.stall >= 0, "--stall ", o.stall, ": it must not be negative");
   const Diagnosis diagnosis = diagnose(read_dumps(o.paths), o.stall);
-  if (o.json) {
-    fmt::print("{}\n", diagnosis.json().dump(2));
-    return diagnosis.is_fine ? 0 : 1;
-  }
+  write_json(o.json_file, diagnosis.json());
   const TextTable table = rank_table();
   table.print_head();
   for (const nlohmann::json& row : diagnosis.ranks) table.print(row);
@@ -57,10 +53,11 @@ int run_doctor(const DoctorOptions& o) {
 
 void add_doctor(CLI::App& app, Action& action) {
   auto* sub = app.add_subcommand("doctor", "reads dumps of the ranks' last operations and says who waits for whom");
+  sub->group("Check");
   auto o = std::make_shared<DoctorOptions>();
   sub->add_option("dumps", o->paths, "files oktopk-flight-RANK.json, or folders of them")->required();
   sub->add_option("--stall", o->stall, "seconds that an operation may run before it counts as a stall");
-  sub->add_flag("--json", o->json, "print the findings as JSON");
+  add_json_to(*sub, o->json_file);
   sub->footer(
       "Dumps come from --flight DIR (on errors, and on SIGUSR1), from FlightRecorder::write() and, in Python, from\n"
       "oktopk.dump_flight(). Not all ranks need to have one. Exit 1 when something is wrong. Examples:\n"

@@ -1,29 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 // `oktopk explain`: the tuner's choice for one problem, every candidate with its price, and where the choice would
-// change. Pure arithmetic: nothing is measured.
+// change; with --all, the cost model's table of all presets. Pure arithmetic: nothing is measured.
 #include <fmt/format.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "oktopk/allreduce/allreduce.h"
 #include "oktopk/base/error.h"
-#include "tools/choice_text.h"
+#include "oktopk/reduce/nodes.h"
+#include "tools/choice.h"
 #include "tools/commands.h"
-#include "tools/crossover.h"
-#include "tools/options.h"
 
 namespace oktopk {
 namespace {
 
 struct ExplainOptions {
   ChoiceFlags choice;
+  MethodOptions method;  // density and group; the others with --all only
   std::string n = "16M";
-  std::string end;  // an option of bench; here the same as n, or empty
   std::string ranks = "16";
-  double density = 0.01;
-  int group = 0;
+  std::optional<double> alpha, overhead, beta, gamma;  // in place of the profile's
   std::string profile_file;
   std::string json_file;
+  bool all = false;
+  bool has_group = false;
+
+  Profile profile() const {
+    Profile profile = profile_file.empty() ? Profile{} : read_profile(profile_file);
+    Machine& m = profile.machine;
+    m.alpha = alpha.value_or(m.alpha);
+    m.overhead = overhead.value_or(m.overhead);
+    m.beta = beta.value_or(m.beta);
+    m.gamma = gamma.value_or(m.gamma);
+    require(m.alpha >= 0 && m.beta >= 0 && m.gamma >= 0 && m.overhead >= 0,
+            "--alpha, --beta, --gamma and --overhead must not be negative");
+    return profile;
+  }
+  int group() const {
+    const int group = method.ranks_per_node();
+    require(group >= 1, "--group host: explain knows no hosts; give a number of ranks");
+    return group;
+  }
 };
 
 // The rows of all candidates, printed with the time of `dense`.
@@ -111,14 +130,12 @@ nlohmann::json to_json(const Crossovers& found) {
 
 int run_explain(const ExplainOptions& o) {
   const std::vector<int> ranks = parse_ranks(o.ranks, "--ranks");
-  require(ranks.size() == 1, "--ranks ", o.ranks, ": one number of ranks, please");
-  require(o.end.empty() || parse_count(o.end) == parse_count(o.n), "-e ", o.end, ": explain takes one size, and -b is ",
-          o.n, ": leave -e out, or give both the same");
-  const Problem problem = make_problem(o.n, o.density, ranks.front(), o.choice.overlap);
-  Profile profile = o.profile_file.empty() ? Profile{} : read_profile(o.profile_file);
+  require(ranks.size() == 1, "--ranks ", o.ranks, ": one number of ranks, please; --all takes several");
+  const Problem problem = make_problem(o.n, o.method.density, ranks.front(), o.choice.overlap);
+  Profile profile = o.profile();
   ChoiceOptions options = o.choice.options();
-  require(o.group >= 0 && o.group <= problem.P, "--group ", o.group, ": it must be in 1..", problem.P);
-  if (o.group > 0) profile.ranks_per_host = o.group;
+  require(o.group() <= problem.P, "--group ", o.group(), ": it must be in 1..", problem.P);
+  if (o.has_group) profile.ranks_per_host = o.group();
   options.groups = profile.ranks_per_host > 1;
   options.external_dense = profile.external_dense.has_value();
   check_writable(o.json_file);
@@ -143,24 +160,117 @@ int run_explain(const ExplainOptions& o) {
   return 0;
 }
 
+TextTable predict_table() {
+  return TextTable({{"preset", "preset", {}, -10},
+                    {"P", "ranks", {}, 6},
+                    {"messages", "messages", fixed(0), 9},
+                    {"bytes/rank", "bytes", format_bytes, 12},
+                    {"words/k", "", words_per_k("bytes"), 9},
+                    {"at most", "", words_per_k("bound_bytes"), 9},
+                    {"time", "seconds", format_seconds, 12},
+                    {"refresh", "refresh_seconds", format_seconds, 12},
+                    {"x dense", "", times_dense, 8}});
+}
+
+nlohmann::json predict_row(const std::string& name, Problem problem, const ExplainOptions& o, const Machine& machine) {
+  const auto allreduce = make_allreduce(find_preset(name), o.method.reducer(name).allreduce);
+  const Prediction steady = predict_in_nodes(*allreduce, problem, o.group());
+  problem.refresh = true;
+  return {{"preset", name},
+          {"ranks", problem.P},
+          {"n", problem.n},
+          {"k", problem.k},
+          {"messages", steady.expected.messages},
+          {"bytes", steady.expected.bytes},
+          {"bound_messages", steady.bound.messages},
+          {"bound_bytes", steady.bound.bytes},
+          {"seconds", seconds(steady.expected, machine)},
+          {"refresh_seconds", seconds(predict_in_nodes(*allreduce, problem, o.group()).expected, machine)}};
+}
+
+// The table of all presets, for any numbers of ranks.
+int run_all(const ExplainOptions& o) {
+  const auto names = o.method.names();
+  const Machine m = o.profile().machine;
+  const std::vector<int> ranks = parse_ranks(o.ranks, "--ranks");
+  o.method.check(ranks);
+  o.group();
+  check_writable(o.json_file);
+  for (const std::string& name : names)
+    require(name != "auto", "--preset auto: oktopk explain without --all says what it would choose");
+  Problem problem = make_problem(o.n, o.method.density, ranks.front(), o.choice.overlap);
+  fmt::print("# n = {:.0f}, k = {:.0f}, codec {}, skips {}, alpha = {}, beta = {} s/B, gamma = {} ns\n", problem.n,
+             problem.k, o.method.codec, o.method.skips, format_seconds(m.alpha), m.beta, m.gamma * 1e9);
+  const TextTable table = predict_table();
+  table.print_head();
+  nlohmann::json rows = nlohmann::json::array();
+  const auto dense = make_allreduce(find_preset("dense"), {});
+  for (const int P : ranks)
+    for (const std::string& name : names) {
+      problem.P = P;
+      rows.push_back(predict_row(name, problem, o, m));
+      table.print(with_dense(rows.back(), seconds(dense->predict(problem).expected, m)));
+    }
+  write_json(o.json_file, {{"tool", "oktopk explain --all"},
+                           {"version", OKTOPK_VERSION},
+                           {"alpha", m.alpha},
+                           {"beta", m.beta},
+                           {"gamma", m.gamma},
+                           {"options", o.method.json()},
+                           {"rows", rows}});
+  return 0;
+}
+
+void add_options(CLI::App& sub, ExplainOptions& o) {
+  sub.add_option("-b,--size", o.n, "n in elements (K, M, G)");
+  sub.add_option("--ranks", o.ranks, "number of ranks; with --all several with commas");
+  o.method.add_problem_to(sub);
+  sub.add_option("--profile", o.profile_file, "a file of oktopk tune -o (default: 25 Gbit/s Ethernet, assumed)");
+  sub.add_option("--alpha", o.alpha, "seconds per round, the latency of a message (default: the profile's)");
+  sub.add_option("--overhead", o.overhead, "seconds per message, of the sender and the receiver");
+  sub.add_option("--beta", o.beta, "seconds per byte and direction (25 Gbit/s: 3.2e-10; 100 Gbit/s: 8e-11)");
+  sub.add_option("--gamma", o.gamma, "seconds per sparse entry that is merged");
+  o.choice.add_to(sub);
+  add_json_to(sub, o.json_file);
+}
+
+void add_method_of_all(CLI::App& sub, ExplainOptions& o) {
+  sub.option_defaults()->group("With --all");
+  o.method.add_to(sub, /*with_auto=*/false);
+  sub.option_defaults()->group("Options");
+  sub.footer(
+      "network: rounds*latency + messages*overhead + bytes/bandwidth. compute: coding, merging and adding entries and\n"
+      "values that arrive, and the pass over n. other: sums inside groups, and refresh steps shared among the steps\n"
+      "that they serve. words/k: 4-byte words per rank and selected entry. The first row is the choice.\n"
+      "--all: time of a steady step, rounds*alpha + messages*overhead + bytes*beta + entries*gamma; refresh: of a "
+      "step\n"
+      "that also re-evaluates thresholds and cuts; at most: the bound on words/k (docs/tuning.md).");
+}
+
 }  // namespace
 
 void add_explain(CLI::App& app, Action& action) {
   auto* sub = app.add_subcommand("explain", "the tuner's choice for a problem, and the reason");
+  sub->group("Decide");
   auto o = std::make_shared<ExplainOptions>();
-  sub->add_option("-b,--size", o->n, "n in elements (K, M, G)");
-  sub->add_option("-e,--end", o->end, "for the command line of bench: the same as -b, or left out");
-  sub->add_option("--density", o->density, "k / n, in (0, 1]");
-  sub->add_option("--ranks", o->ranks, "number of ranks");
-  sub->add_option("--profile", o->profile_file, "a file of oktopk tune -o (default: 25 Gbit/s Ethernet, assumed)");
-  sub->add_option("--group", o->group, "ranks per host, which may sum densely before the sparse part");
-  o->choice.add_to(*sub);
-  sub->add_option("-J,--json", o->json_file, "also write all this to a file");
-  sub->footer(
-      "network: rounds*latency + messages*overhead + bytes/bandwidth. compute: coding, merging and adding entries and\n"
-      "values that arrive, and the pass over n. other: sums inside groups, and refresh steps shared among the steps\n"
-      "that they serve. words/k: 4-byte words per rank and selected entry. The first row is the choice.");
-  sub->callback([&action, o] { action = [o] { return run_explain(*o); }; });
+  sub->add_flag("--all", o->all, "what the cost model says of each preset, instead of the choice");
+  add_options(*sub, *o);
+  add_method_of_all(*sub, *o);
+  for (CLI::Option* option : sub->get_options())
+    if (option->get_group() == "With --all") option->needs("--all");
+  sub->callback([&action, o, sub] {
+    o->has_group = sub->count("--group") > 0;
+    action = [o] { return o->all ? run_all(*o) : run_explain(*o); };
+  });
+
+  auto* former = app.add_subcommand("predict", "the former name of explain --all")->group("");
+  auto f = std::make_shared<ExplainOptions>();
+  add_options(*former, *f);
+  add_method_of_all(*former, *f);
+  former->callback([&action, f] {
+    note_former("predict", "explain --all");
+    action = [f] { return run_all(*f); };
+  });
 }
 
 }  // namespace oktopk

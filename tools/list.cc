@@ -9,12 +9,10 @@
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/codec/codec.h"
 #include "oktopk/comm/transports.h"
-#include "oktopk/select/selector.h"
 #include "oktopk/laws/inputs.h"
+#include "oktopk/select/selector.h"
 #include "tools/commands.h"
 #include "tools/options.h"
-#include "tools/simulate/platforms.h"
-#include "tools/simulate/supports.h"
 
 namespace oktopk {
 namespace {
@@ -66,10 +64,6 @@ int run_list(const std::string& json_file) {
                                  : "not in this build: install OpenSSL 3 and build again");
   out.section("data", "--data");
   for (const InputInfo& i : inputs()) out.row(i.name, i.summary);
-  out.section("platforms", "simulate --platform");
-  for (const Platform& p : platforms()) out.row(p.name, p.summary);
-  out.section("supports", "simulate --support");
-  for (const SupportInfo& s : supports()) out.row(s.name, s.summary);
   write_json(json_file, out.rows());
   return 0;
 }
@@ -78,8 +72,9 @@ int run_list(const std::string& json_file) {
 
 void add_list(CLI::App& app, Action& action) {
   auto* sub = app.add_subcommand("list", "presets, codecs, selectors, transports: what can be combined");
+  sub->group("Look up");
   auto json_file = std::make_shared<std::string>();
-  sub->add_option("-J,--json", *json_file, "also write the list to this file as JSON");
+  add_json_to(*sub, *json_file);
   sub->callback([&action, json_file] { action = [json_file] { return run_list(*json_file); }; });
 }
 

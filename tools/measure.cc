@@ -11,15 +11,14 @@
 #include "oktopk/base/error.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/decorators.h"
+#include "oktopk/laws/subject.h"
+#include "oktopk/laws/truth.h"
+#include "oktopk/laws/witness.h"
 #include "oktopk/reduce/reducer_options.h"
 #include "oktopk/reduce/reducer_state.h"
 #include "oktopk/reduce/synchroniser.h"
 #include "oktopk/tune/tuner.h"
-#include "oktopk/laws/subject.h"
-#include "oktopk/laws/truth.h"
-#include "oktopk/laws/witness.h"
-#include "tools/kernels/limits.h"
-#include "tools/kernels/timing.h"
+#include "tools/limits.h"
 #include "tools/statistics.h"
 
 namespace oktopk {
@@ -129,7 +128,6 @@ class Measurement {
 
   nlohmann::json run() {
     for (int i = 0; i < options_.warm_up; ++i) {
-      if (options_.fresh) subject_.forget();
       const Update update = step(next());
       if (!update.is_dense()) mean_.show(update);
     }
@@ -137,11 +135,9 @@ class Measurement {
     for (int tries = 1; !time_steps() && tries < kMostTries; ++tries) {
     }
     nlohmann::json row = gather();
-    if (options_.fresh) subject_.forget();
     if (options_.check) {
       if (choice_of(subject_) != nullptr) {  // a review that is due would change the choice in the checked step
         sync_->step(next());
-        if (options_.fresh) subject_.forget();
       }
       check(comm_, subject_, stream_.at(step_++), options_, row);
     }
@@ -198,7 +194,6 @@ class Measurement {
   }
 
   void time_step(std::span<const float> gradient) {
-    if (options_.fresh) subject_.forget();
     barrier(comm_);
     counting_.reset();
     timing_.reset();
@@ -224,7 +219,6 @@ class Measurement {
 
   // The caches are in the same state as before the step.
   void time_axpy(std::span<const float> gradient) {
-    if (options_.fresh) std::fill(y_.begin(), y_.end(), 0.0F);
     barrier(comm_);
     Timer timer;
     add(gradient);

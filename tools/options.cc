@@ -1,6 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/options.h"
 
+#include <fmt/format.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
 #include "oktopk/allreduce/allreduce.h"
 #include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
@@ -10,6 +21,50 @@
 #include "tools/text.h"
 
 namespace oktopk {
+namespace {
+
+// A setting of transport tcp: its flag, or else its variable.
+struct Setting {
+  const char* flag;
+  const char* variable;
+  const std::string& given;
+
+  bool is_given() const { return !given.empty(); }
+  std::string name() const { return is_given() ? flag : variable; }
+  // Empty when it is absent.
+  std::string value() const {
+    if (is_given()) return given;
+    const char* const found = std::getenv(variable);
+    return found == nullptr ? "" : found;
+  }
+  std::string needed() const {
+    std::string text = value();
+    require(!text.empty(), "transport tcp: ", variable, " is not set; start the ranks with: oktopk run -n RANKS -- ",
+            "COMMAND, or give ", flag);
+    return text;
+  }
+  int number() const {
+    const std::string text = needed();
+    int number = -1;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    require(error == std::errc() && end == text.data() + text.size(), "transport tcp: ", name(), " = \"", text,
+            "\", must be a number");
+    return number;
+  }
+};
+
+Overrides parse_overrides(const std::string& text) {
+  return text.starts_with('@') ? read_overrides(text.substr(1)) : Overrides::parse(text);
+}
+
+// Output must reach its end: a full disk or a closed pipe is no success.
+int checked(int status) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+  fmt::print(stderr, "oktopk: cannot write to standard output: {}\n", std::strerror(errno));
+  return status == 0 ? 3 : status;
+}
+
+}  // namespace
 
 void SizeOptions::add_to(CLI::App& sub) {
   sub.add_option("-b,--begin", begin, "smallest n in elements (K, M, G)");
@@ -81,16 +136,19 @@ void ComputeOptions::check() const {
   require(threads >= 1 && threads <= 1024, "--threads ", threads, ": it must be in 1..1024");
 }
 
+void MethodOptions::add_problem_to(CLI::App& sub) {
+  sub.add_option("--density", density, "k / n, in (0, 1]");
+  sub.add_option("--group", group, "G ranks, or those of a host, sum densely first and act as one: a number or host");
+}
+
 void MethodOptions::add_to(CLI::App& sub, bool with_auto) {
   sub.add_option("--preset", presets,
                  with_auto ? "one preset, several with commas, all (oktopk list), or auto"
                            : "one preset, several with commas, or all (oktopk list)");
-  sub.add_option("--density", density, "k / n, in (0, 1]");
   sub.add_option("--codec", codec, "index+value coding of all frames; of dense, the values'");
   sub.add_option("--skips", skips, "circulant's schedule: direct, halving, grid, radix:R or a list");
   sub.add_option("--selector", selector, "another selector than the preset's own");
   sub.add_option("--residual", residual, "another residual rule than the preset's own, where it can");
-  sub.add_option("--group", group, "G ranks, or those of a host, sum densely first and act as one: a number or host");
   sub.add_option("--tau", tau, "oktopk: steps between repartitions");
   sub.add_option("--thresholds", thresholds,
                  "oktopk: paper (tau' only), published (the released code's drift control) or steered");
@@ -99,10 +157,6 @@ void MethodOptions::add_to(CLI::App& sub, bool with_auto) {
   sub.add_option("--profile", profile_file, "auto: decide by this profile (oktopk tune -o), not by a measurement");
   sub.add_option("--override", overrides, "auto: rules, or @FILE: docs/tuning.md");
   sub.add_option("--coarsest", coarsest, "auto: value coding that the wire may carry");
-}
-
-Overrides parse_overrides(const std::string& text) {
-  return text.starts_with('@') ? read_overrides(text.substr(1)) : Overrides::parse(text);
 }
 
 std::vector<std::string> MethodOptions::names() const {
@@ -163,6 +217,91 @@ nlohmann::json MethodOptions::json() const {
   return {{"density", density},     {"codec", codec},           {"skips", skips},
           {"selector", selector},   {"residual", residual},     {"tau", tau},
           {"tau_prime", tau_prime}, {"thresholds", thresholds}, {"group", group}};
+}
+
+void ChoiceFlags::add_to(CLI::App& sub) {
+  sub.add_option("--coarsest", coarsest, "the coarsest values on the wire: fp32, bf16, log8, log4");
+  sub.add_option("--override", overrides,
+                 "rules that come before the model, such as \"dense:n<64K; circulant:P>=16\", or @FILE "
+                 "(docs/tuning.md)");
+  sub.add_option("--overlap", overlap, "g: m ranks' selections overlap like those of m^g random ones; 0: identical");
+}
+
+ChoiceOptions ChoiceFlags::options() const {
+  return {.coarsest = find_value_coding(coarsest), .overrides = parse_overrides(overrides)};
+}
+
+void TransportOptions::add_transport_to(CLI::App& sub) {
+  sub.add_option("--transport", transport, "threads, mpi or tcp");
+  const std::string group = sub.option_defaults()->get_group();
+  sub.option_defaults()->group("Ranks over tcp, started by hand (docs/tcp.md)");
+  sub.add_option("--rank", rank, "number of this process (default: OKTOPK_RANK)");
+  sub.add_option("--world-size", world_size, "number of processes (default: OKTOPK_SIZE)");
+  sub.add_option("--rendezvous", rendezvous,
+                 "host:port or file:DIRECTORY where they meet (default: OKTOPK_RENDEZVOUS)");
+  sub.add_option("--secret-file", secret_file, "its first line is the secret of the job (default: OKTOPK_SECRET)");
+  sub.add_option("--interface", interface, "address or interface to listen at (default: OKTOPK_INTERFACE)");
+  sub.add_flag("--encrypt", encrypt, "encrypt the messages (default: OKTOPK_ENCRYPT)");
+  sub.option_defaults()->group(group);
+}
+
+void TransportOptions::check_transport() const {
+  require(transport == "threads" || transport == "mpi" || transport == "tcp", "unknown transport '", transport,
+          "'; there are: threads, mpi, tcp");
+  if (transport == "tcp") return;
+  const std::array<std::pair<const char*, bool>, 6> given{{{"--rank", !rank.empty()},
+                                                           {"--world-size", !world_size.empty()},
+                                                           {"--rendezvous", !rendezvous.empty()},
+                                                           {"--secret-file", !secret_file.empty()},
+                                                           {"--interface", !interface.empty()},
+                                                           {"--encrypt", encrypt}}};
+  for (const auto& [flag, is_given] : given)
+    require(!is_given, flag, ": for --transport tcp only, this is ", transport);
+}
+
+TcpOptions TransportOptions::tcp() const {
+  require(tcp_available(), "transport tcp: this build has no TCP; install OpenSSL 3 and build again");
+  TcpOptions options{.rank = Setting{"--rank", "OKTOPK_RANK", rank}.number(),
+                     .size = Setting{"--world-size", "OKTOPK_SIZE", world_size}.number()};
+  options.rendezvous = Setting{"--rendezvous", "OKTOPK_RENDEZVOUS", rendezvous}.needed();
+  const Setting secret{"--secret-file", "OKTOPK_SECRET", secret_file};
+  options.secret = secret.is_given() ? read_secret_file(secret_file) : secret.needed();
+  const std::string none;
+  options.encrypt = encrypt || Setting{"--encrypt", "OKTOPK_ENCRYPT", none}.value() == "1";
+  options.interface = Setting{"--interface", "OKTOPK_INTERFACE", interface}.value();
+  return options;
+}
+
+void add_json_to(CLI::App& sub, std::string& file) {
+  sub.add_option("-J,--json", file, "also write the results to this file");
+}
+
+void note_former(const std::string& former, const std::string& present) {
+  fmt::print(stderr, "oktopk: '{}' is now '{}'; the old name will go\n", former, present);
+}
+
+void add_refused(CLI::App& sub, const std::string& former, const std::string& answer) {
+  const auto refuse = [&sub, former, answer](const std::string& /*value*/) {
+    fail<UsageError>(sub.get_name(), " ", former, ": ", answer);
+  };
+  sub.add_option_function<std::string>(former, refuse)->expected(0, 1)->group("");
+}
+
+int run_app(CLI::App& app, const Action& action, int argc, const char* const* argv) {
+  try {
+    app.parse(argc, argv);
+    return checked(action());
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? checked(0) : 2;
+  } catch (const UsageError& error) {
+    fmt::print(stderr, "oktopk: {}\n", error.what());
+    return 2;
+  } catch (const CommError& error) {
+    fmt::print(stderr, "oktopk: communication failed: {}\n", error.what());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "oktopk: {}\n", error.what());
+  }
+  return 3;
 }
 
 }  // namespace oktopk

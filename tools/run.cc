@@ -2,7 +2,9 @@
 // `oktopk run`: starts the ranks of a program for transport tcp on this host, with their places in the environment
 // (docs/tcp.md). It serves the rendezvous, passes signals on, ends all ranks when one fails, and says which one. A rank
 // leads a process group: signals reach its children, too. No process outlives the launcher unless the launcher is
-// killed.
+// killed. With --serve-only it serves the rendezvous alone, until a signal ends it: for ranks that are started by hand
+// or by a scheduler on several hosts, and for elastic jobs, whose arbiter must outlive every rank. Connections that it
+// refuses and changes of members are lines on stderr.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -33,7 +35,6 @@
 #include "oktopk/base/error.h"
 #include "oktopk/comm/transports.h"
 #include "tools/commands.h"
-#include "tools/transport_options.h"
 
 namespace oktopk {
 namespace {
@@ -56,6 +57,8 @@ struct RunOptions {
   bool join = false;
   bool prefix = false;
   bool bind = false;
+  bool serve_only = false;
+  std::string job;  // of the ranks that --serve-only serves
   std::vector<std::string> command;
 };
 
@@ -366,13 +369,19 @@ class Job {
   std::optional<RunClock::time_point> deadline_;  // after a failure or a signal
 };
 
+void check_grace(double grace) {
+  require(grace > 0 && grace <= 86400, "--grace ", grace, ": it must be above 0 and at most 86400 seconds");
+}
+
 void check_run_options(const RunOptions& o) {
+  require(!o.command.empty(), "run: no program to start; give it after -n RANKS --");
   require(o.count >= 1, "-n ", o.count, ": it must be at least 1");
   require(o.first_rank >= 0 && o.first_rank + o.count <= o.size, "--first-rank ", o.first_rank, " -n ", o.count,
           " --size ", o.size, ": the ranks must be from 0 to size - 1");
+  require(o.job.empty(), "--job ", o.job, ": with --serve-only only");
   require(o.restarts >= 0, "--restart ", o.restarts, ": it must not be negative");
   require(o.restarts == 0 || o.keep_going, "--restart ", o.restarts, ": it needs --keep-going");
-  require(o.grace > 0 && o.grace <= 3600, "--grace ", o.grace, ": it must be above 0 and at most 3600 seconds");
+  check_grace(o.grace);
   require(o.kill_after > 0 && o.kill_after <= 86400, "--kill-after ", o.kill_after,
           ": it must be above 0 and at most 86400 seconds");
   require(!o.join || !o.rendezvous.empty(), "--join: it needs --rendezvous, where one is served already");
@@ -380,19 +389,23 @@ void check_run_options(const RunOptions& o) {
           "ranks on several hosts need --rendezvous and --secret-file, the same on all hosts");
 }
 
-// The rendezvous of this job: here, or null where another launcher or `oktopk rendezvous` has it.
+RendezvousServerOptions server_options(const RunOptions& o, const std::string& secret) {
+  return {.listen = o.rendezvous,
+          .secret = secret,
+          .job = o.job,
+          .encrypt = o.encrypt,
+          .grace = std::chrono::milliseconds(std::llround(1000 * o.grace)),
+          .state = o.state,
+          .log = [](const std::string& text) { fmt::print(stderr, "oktopk run: {}\n", text); }};
+}
+
+// The rendezvous of this job: here, or null where another process has it.
 std::unique_ptr<RendezvousServer> serve(RunOptions& o, const std::string& secret) {
   if (o.join) return nullptr;
   const bool is_given = !o.rendezvous.empty();
   if (!is_given) o.rendezvous = o.host_address + ":0";
   try {
-    auto server = std::make_unique<RendezvousServer>(
-        RendezvousServerOptions{.listen = o.rendezvous,
-                                .secret = secret,
-                                .encrypt = o.encrypt,
-                                .grace = std::chrono::milliseconds(std::llround(1000 * o.grace)),
-                                .state = o.state,
-                                .log = [](const std::string& text) { fmt::print(stderr, "oktopk run: {}\n", text); }});
+    auto server = std::make_unique<RendezvousServer>(server_options(o, secret));
     o.rendezvous = server->address();
     return server;
   } catch (const AddressError& error) {
@@ -423,29 +436,94 @@ int run_program(RunOptions o) {
   return status;
 }
 
+// Prints the refusals that were added since the last call.
+class RefusalPrinter {
+ public:
+  explicit RefusalPrinter(const RefusalLog& log) : log_(log) {}
+
+  void print() {
+    std::uint64_t count = 0;
+    std::vector<std::string> last;
+    do {  // until both are of one moment
+      count = log_.count();
+      last = log_.last();
+    } while (count != log_.count());
+    const std::uint64_t fresh = count - printed_;
+    const std::size_t shown = std::min<std::size_t>(fresh, last.size());
+    if (fresh > shown) fmt::print(stderr, "oktopk run: refused {} connections more\n", fresh - shown);
+    for (std::size_t i = last.size() - shown; i < last.size(); ++i)
+      fmt::print(stderr, "oktopk run: refused {}\n", last[i]);
+    printed_ = count;
+  }
+
+ private:
+  const RefusalLog& log_;
+  std::uint64_t printed_ = 0;
+};
+
+int serve_until_a_signal(const RunOptions& o) {
+  require(tcp_available(), "run --serve-only: this build has no TCP; install OpenSSL 3 and build again");
+  require(o.command.empty() && o.count == 0, "--serve-only: it starts no ranks; leave out -n and the program");
+  require(!o.rendezvous.empty() && !o.secret_file.empty(), "--serve-only: it needs --rendezvous and --secret-file");
+  check_grace(o.grace);
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
+  sigprocmask(SIG_BLOCK, &set, nullptr);  // before threads start: they inherit it
+  const RendezvousServer server(server_options(o, read_secret_file(o.secret_file)));
+  fmt::print("oktopk run: listens at {}\n", server.address());
+  std::fflush(stdout);
+  RefusalPrinter printer(server.refusals());
+  while (true) {
+    const timespec pause{.tv_sec = 0, .tv_nsec = 250'000'000};
+    const int signal = sigtimedwait(&set, nullptr, &pause);
+    printer.print();
+    if (signal <= 0) continue;
+    fmt::print("oktopk run: ends, signal {} ({})\n", signal, strsignal(signal));
+    return 0;
+  }
+}
+
+// The options of the rendezvous, which the former subcommand of that name has, too.
+void add_serving(CLI::App& sub, RunOptions& o) {
+  sub.add_option("--secret-file", o.secret_file, "its first line is the secret of the job (empty: a random one)");
+  sub.add_flag("--encrypt", o.encrypt, "encrypt the messages");
+  sub.add_option("--grace", o.grace, "elastic jobs: seconds until members that do not answer are lost");
+  sub.add_option("--state", o.state, "elastic jobs: a file with which a new start of the rendezvous goes on");
+  sub.add_option("--job", o.job, "--serve-only: TcpOptions::job of the ranks");
+}
+
 }  // namespace
 
 void add_run(CLI::App& app, Action& action) {
-  auto* sub = app.add_subcommand("run", "start the ranks of a program for transport tcp (docs/tcp.md)");
+  auto* sub = app.add_subcommand("run", "starts the ranks of a program for transport tcp (docs/tcp.md)");
+  sub->group("Launch");
   auto o = std::make_shared<RunOptions>();
-  sub->add_option("-n,--count", o->count, "ranks to start on this host")->required();
+  sub->add_option("-n,--count", o->count, "ranks to start on this host");
   sub->add_option("--size", o->size, "ranks of the job on all hosts (0: those of this host)");
   sub->add_option("--first-rank", o->first_rank, "the lowest rank of this host");
   sub->add_option("--rendezvous", o->rendezvous, "host:port where the ranks meet (empty: a free port of this host)");
   sub->add_option("--host-address", o->host_address, "address of this host for that free port");
-  sub->add_option("--secret-file", o->secret_file, "its first line is the secret of the job (empty: a random one)");
-  sub->add_flag("--encrypt", o->encrypt, "encrypt the messages");
   sub->add_flag("--keep-going", o->keep_going, "do not end the other ranks when one fails");
   sub->add_option("--restart", o->restarts, "with --keep-going: start ranks that fail anew, so many times in all");
-  sub->add_option("--grace", o->grace, "train --elastic: seconds until members that do not answer are lost");
-  sub->add_option("--state", o->state, "train --elastic: a file with which a new start of the rendezvous goes on");
   sub->add_option("--kill-after", o->kill_after,
                   "seconds from the signal that ends the ranks to SIGKILL, for them and what they left behind");
   sub->add_flag("--join", o->join, "a rendezvous is served at --rendezvous already: do not serve one");
   sub->add_flag("--bind", o->bind, "give each rank its share of this host's cores, if there are enough");
   sub->add_flag("--prefix", o->prefix, "write [RANK] before each line of output");
-  sub->add_option("command", o->command, "after --: the program and its arguments")->required();
-  sub->callback([&action, o] { action = [o] { return run_program(*o); }; });
+  sub->add_option("command", o->command, "after --: the program and its arguments");
+  sub->add_flag("--serve-only", o->serve_only, "serve the rendezvous alone, until SIGINT, SIGTERM or SIGHUP ends it");
+  add_serving(*sub, *o);
+  sub->callback([&action, o] { action = [o] { return o->serve_only ? serve_until_a_signal(*o) : run_program(*o); }; });
+
+  auto* former = app.add_subcommand("rendezvous", "the former name of run --serve-only")->group("");
+  auto f = std::make_shared<RunOptions>();
+  former->add_option("--listen", f->rendezvous, "host:port; port 0: a free one, which is printed")->required();
+  add_serving(*former, *f);
+  former->callback([&action, f] {
+    note_former("rendezvous --listen HOST:PORT", "run --serve-only --rendezvous HOST:PORT");
+    action = [f] { return serve_until_a_signal(*f); };
+  });
 }
 
 }  // namespace oktopk

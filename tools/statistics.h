@@ -1,27 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// Means, quantiles and norms.
+// A stopwatch, and what many measurements come down to.
 #pragma once
 
+#include <chrono>
 #include <span>
 #include <vector>
 
 namespace oktopk {
 
+// A stopwatch: lap() gives the seconds since the last lap.
+class Timer {
+ public:
+  double lap() {
+    const auto now = std::chrono::steady_clock::now();
+    const double seconds = std::chrono::duration<double>(now - last_).count();
+    last_ = now;
+    return seconds;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
 double mean_of(std::span<const double> values);  // 0 if there are none
-// Standard deviation of the sample; 0 for fewer than two.
-double deviation_of(std::span<const double> values);
-double max_of(std::span<const double> values);  // 0 if there are none
+double max_of(std::span<const double> values);   // 0 if there are none
 
 // The q-quantile, 0 <= q <= 1, linear between the sorted values; 0 if there are none.
 double quantile(std::vector<double> values, double q);
 
-// Largest / mean: 1 is even. 1 if all are zero or there are none.
-double imbalance(std::span<const double> values);
-
-// Each column's mean: by_rank[r][step] -> [step].
-std::vector<double> mean_over_ranks(std::span<const std::vector<double>> by_rank);
-
-double norm1(std::span<const double> values);
-double norm2(std::span<const double> values);
+struct Times {
+  double median = 0;
+  double least = 0;
+  double deviation = 0;  // median of |time - median|: the noise of a repetition
+};
+Times summarise(const std::vector<double>& seconds);
 
 }  // namespace oktopk

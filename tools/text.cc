@@ -2,6 +2,7 @@
 #include "tools/text.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -130,6 +131,24 @@ void write_json(const std::string& file, const nlohmann::json& value) {
   std::ofstream out(file);
   out << value.dump(2) << '\n';
   require(out.good(), "cannot write ", file);
+}
+
+StatusLine::StatusLine(bool is_shown)
+    : is_shown_(is_shown && isatty(fileno(stdout)) == 1 && isatty(fileno(stderr)) == 1) {}
+
+void StatusLine::show(const std::string& text) {
+  if (!is_shown_) return;
+  fmt::print(stderr, "\r\x1b[2K{}", text);
+  std::fflush(stderr);
+  is_dirty_ = true;
+}
+
+void StatusLine::clear() {
+  if (!is_dirty_) return;
+  std::fflush(stdout);
+  fmt::print(stderr, "\r\x1b[2K");
+  std::fflush(stderr);
+  is_dirty_ = false;
 }
 
 }  // namespace oktopk

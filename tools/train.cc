@@ -2,34 +2,169 @@
 // `oktopk train`: a perceptron, trained data-parallel with any presets on the same samples. `make demo` runs it.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "oktopk/allreduce/presets.h"
 #include "oktopk/base/error.h"
 #include "oktopk/comm/elastic_world.h"
+#include "oktopk/reduce/reducer_options.h"
 #include "tools/commands.h"
-#include "tools/flight_files.h"
-#include "tools/options.h"
-#include "tools/report/document.h"
-#include "tools/status_line.h"
+#include "tools/page.h"
 #include "tools/text.h"
-#include "tools/train/comparison.h"
 #include "tools/train/elastic_trainer.h"
 #include "tools/worlds.h"
 
 namespace oktopk {
 namespace {
 
+// ---- Results of several runs on the same samples: as JSON, and from that as a table and as a page ----
+
+using nlohmann::json;
+
+// "+0.31%" against dense; empty for dense itself, or without it.
+std::string gap(const json& result, const json& run) {
+  for (const json& dense : result.at("runs"))
+    if (dense.at("preset") == "dense" && run.at("preset") != "dense")
+      return fmt::format("{:+.2f}%",
+                         100 * (run.at("test_loss").get<double>() / dense.at("test_loss").get<double>() - 1));
+  return "";
+}
+
+Table results_table(const json& result) {
+  Table table{.head = {"preset", "test loss", "vs dense", "accuracy", "wire / rank / step", "less than dense",
+                       "messages", "select", "exchange", "apply"}};
+  for (const json& run : result.at("runs")) {
+    const auto number = [&](const char* name) { return run.at(name).get<double>(); };
+    const auto time = [&](const char* name) { return format_seconds(run.at("seconds").at(name)); };
+    if (run.at("preset") == "circulant") table.strong.push_back({static_cast<int>(table.rows.size()), -1});
+    table.rows.push_back({run.at("preset"), fmt::format("{:.4f}", number("test_loss")), gap(result, run),
+                          fmt::format("{:.2f}%", 100 * number("test_accuracy")), format_bytes(number("wire_bytes")),
+                          fmt::format("{:.1f}x", number("compression")), fmt::format("{:.1f}", number("messages")),
+                          time("select"), time("exchange"), time("apply")});
+  }
+  return table;
+}
+
+// Circulant is first in the palette, the others follow in the order of the presets.
+int colour_of(const std::string& preset) {
+  const auto all = presets();
+  const auto row = std::ranges::find(all, preset, &Preset::name);
+  return static_cast<int>((row - all.begin() + 1) % std::ssize(all));
+}
+
+// `plot` with the curves x and y of all runs, and a dashed line at `level` if that is positive.
+Plot with_curves(Plot plot, const json& result, const char* x, const char* y, std::pair<const char*, double> level) {
+  Line line{.name = level.first, .dashed = true, .colour = kColours - 1};
+  for (const json& run : result.at("runs")) {
+    plot.series.push_back({.name = run.at("preset"),
+                           .x = run.at("curves").at(x),
+                           .y = run.at("curves").at(y),
+                           .colour = colour_of(run.at("preset"))});
+    const auto& xs = plot.series.back().x;
+    if (xs.empty()) continue;
+    if (line.x.empty()) line.x = {xs.front(), xs.back()};
+    line.x = {std::min(line.x[0], xs.front()), std::max(line.x[1], xs.back())};
+  }
+  line.y = {level.second, level.second};
+  if (level.second > 0) plot.series.push_back(line);
+  return plot;
+}
+
+json plots_of(const json& result) {
+  const std::pair<const char*, double> none = {"", 0}, best = {"best possible", result.at("best_possible_loss")};
+  const std::pair<const char*, double> k = {"k",
+                                            result.at("runs").empty() ? 0.0 : result["runs"][0]["k"].get<double>()};
+  const auto over_steps = [](const char* title, const char* y_label) {
+    return Plot{.title = title, .x_label = "step", .y_label = y_label};
+  };
+  Plot bytes{
+      .title = "Test loss over bytes moved", .x_label = "bytes per rank", .y_label = "cross-entropy", .log_x = true};
+  Plot selected = over_steps("Entries applied per step", "entries");
+  selected.log_y = true;
+  Plot unsent = with_curves(over_steps("Mass that is not applied yet", "norm of residuals and owner memory"), result,
+                            "step", "unsent", none);
+  std::erase_if(unsent.series, [](const Line& s) { return s.name == "dense"; });
+  return {with_curves(over_steps("Test loss over steps", "cross-entropy"), result, "test_step", "test_loss", best),
+          with_curves(bytes, result, "test_bytes", "test_loss", best),
+          with_curves(over_steps("Training loss over steps", "cross-entropy"), result, "step", "loss", none),
+          with_curves(over_steps("Test accuracy over steps", "share of samples"), result, "test_step", "test_accuracy",
+                      none),
+          with_curves(selected, result, "step", "selected", k),
+          unsent};
+}
+
+// `world`: "4 ranks (threads)". `floor`: the best possible test loss.
+json training_result(const TrainOptions& o, const std::string& world, double floor,
+                     const std::vector<TrainingRun>& runs) {
+  return {
+      {"tool", "oktopk train"},
+      {"problem", "teacher"},
+      {"best_possible_loss", floor},
+      {"set_up", fmt::format("teacher, {} with {:.0f} parameters, {}, {} samples per rank and step, {} steps, density "
+                             "{}, {}, codec {}, seed {}",
+                             o.model, runs.empty() ? 0 : runs.front().parameters, world, o.batch, o.steps,
+                             o.reducer.density.value_or(kDefaultDensity), to_string(o.recipe),
+                             to_string(o.reducer.allreduce.codec.value_or(Codec{})), o.seed)},
+      {"model", o.model},
+      {"steps", o.steps},
+      {"batch_per_rank", o.batch},
+      {"seed", o.seed},
+      {"density", o.reducer.density.value_or(kDefaultDensity)},
+      {"recipe", to_json(o.recipe)},
+      {"runs", runs}};
+}
+
+void print_training(const json& result) {
+  fmt::print("\n# {}\n{}", result["set_up"].get<std::string>(), to_text(results_table(result), "", ""));
+  for (const json& run : result["runs"])
+    fmt::print("# {:<10} weights {} after {} steps, {} on all ranks\n", run["preset"].get<std::string>(),
+               run["weights"].get<std::string>(), run["steps"].get<std::uint64_t>(),
+               run["ranks_agree"].get<bool>() ? "equal" : "NOT EQUAL");
+}
+
+json training_document(const json& result) {
+  json numbers = json::array();
+  for (const json& run : result.at("runs")) {
+    if (run.at("preset") != "circulant") continue;
+    const std::string loss = gap(result, run);
+    numbers.push_back(
+        {fmt::format("{:.0f}x", run.at("compression").get<double>()), "fewer bytes than dense, per rank and step"});
+    if (!loss.empty()) numbers.push_back({loss, "test loss against dense, same steps"});
+    numbers.push_back(
+        {fmt::format("{:.2f}%", 100 * run.at("test_accuracy").get<double>()), "test accuracy with circulant"});
+  }
+  Table table = results_table(result);
+  table.caption =
+      "Wire: bytes that the busiest rank sends or receives, whichever is more, counted; warm-up steps included. Times "
+      "are means per step and rank on this machine, where moving bytes costs next to nothing.";
+  return {{"title", "oktopk: training with sparse gradients"},
+          {"lead", result.at("set_up")},
+          {"parts",
+           {{{"numbers", numbers}},
+            {{"text",
+              "Every run starts from the same weights and sees the same samples. Each rank computes a gradient on its "
+              "own samples; the runs differ only in what the ranks send to each other. After every step all ranks hold "
+              "bitwise the same weights."}},
+            {{"table", table}},
+            {{"plots", plots_of(result)}},
+            {{"heading", "Repeat it"}},
+            {{"code", result.at("command")}}}}};
+}
+
+// ---- The command ----
+
 struct TrainCommand : TransportOptions {
   MethodOptions method;
   TrainOptions train;
   int ranks = 0;
   bool elastic = false;
+  bool use_recipe = false;
   std::string nan_policy = "error";
-  double decay = 1;
   int flush = -1;  // -1: as recommended
   std::string json_file, html_file, trace_file, flight_folder;
   std::string command;
@@ -41,6 +176,12 @@ std::string list_of(const std::vector<MemberId>& ids) {
 
 void settle_options(TrainCommand& c) {
   Recipe& r = c.train.recipe;
+  if (c.use_recipe) {
+    const ReducerOptions recommended = recipe(c.train.steps);
+    c.method.density = recommended.density.value_or(kDefaultDensity);
+    c.method.codec = to_string(recommended.allreduce.codec.value_or(Codec{}));
+    r.start = "recipe";
+  }
   r.flush = c.flush < 0 ? recommends_flush(r.optimiser) : c.flush == 1;
   check(r);
   require(c.ranks >= 0, "--ranks ", c.ranks, ": it must be positive");
@@ -49,8 +190,9 @@ void settle_options(TrainCommand& c) {
 TrainOptions options_for(const TrainCommand& c, const std::string& preset) {
   TrainOptions options = c.train;
   options.reducer = c.method.reducer(preset);
+  if (c.use_recipe && preset == "dense")
+    options.reducer.allreduce.codec = Codec{};  // what the others are compared with
   options.group = c.method.ranks_per_node();
-  options.reducer.decay = static_cast<float>(c.decay);
   options.reducer.nan_policy = find_nan_policy(c.nan_policy);
   return options;
 }
@@ -96,8 +238,8 @@ int run_train(TrainCommand& c) {
   });
   trace.write(worlds, P);
   if (!worlds.is_root()) return 0;
-  nlohmann::json result = training_result(options_for(c, c.method.names().front()),
-                                          fmt::format("{} ranks ({})", P, c.transport), problem.floor, runs);
+  json result = training_result(options_for(c, c.method.names().back()), fmt::format("{} ranks ({})", P, c.transport),
+                                problem.floor, runs);
   result.update({{"ranks", P}, {"transport", c.transport}, {"command", c.command}});
   print_training(result);
   write_json(c.json_file, result);
@@ -162,22 +304,17 @@ void add_recipe(CLI::App& sub, TrainCommand& c) {
   sub.option_defaults()->group("How to train");
   sub.add_option("--optimiser", r.optimiser, "sgd, momentum or adam");
   sub.add_option("--lr", r.learning_rate, "learning rate; 0: tuned for dense");
-  sub.add_option("--schedule", r.schedule, "of the learning rate: cosine or constant");
-  sub.add_option("--momentum", r.momentum, "of optimiser momentum");
-  sub.add_option("--beta2", r.beta2, "of adam");
   sub.add_option("--weight-decay", r.weight_decay, "coupled for sgd, decoupled for adam");
   sub.add_option("--clip", r.clip_norm, "bound of the gradient's norm; 0: none");
-  sub.add_option("--warmup", r.warmup, "none, dense:SHARE or dgc:SHARE of the steps");
-  sub.add_option("--adam", r.adam, "interval_aware (ours) or published");
-  sub.add_flag("--published-momentum{false}", r.interval_momentum,
-               "momentum of the sparse mean, step by step (default: interval-aware, ours)");
-  sub.add_option("--sparsify", r.sparsify, "gradients, or updates: momentum before the selection");
-  sub.add_flag("--factor-masking", r.factor_masking, "updates: clear momentum where it was sent");
-  sub.add_flag("--look-ahead", r.look_ahead, "gradients at the weights minus own unsent updates");
+  sub.add_option("--start", r.start, "none, dense:SHARE or dgc:SHARE of the steps; recipe: as --recipe begins");
+  add_former(sub, "--warmup", "--start", r.start);
   sub.add_option("--flush", c.flush, "1 applies unsent mass after the last step, 0 does not, -1: as recommended")
       ->check(CLI::Range(-1, 1));
-  sub.add_option("--decay", c.decay, "of error feedback, per step");
   sub.add_option("--nan", c.nan_policy, "a gradient that is not finite: error, skip or local");
+  for (const char* gone : {"--schedule", "--momentum", "--beta2", "--adam", "--published-momentum", "--sparsify",
+                           "--factor-masking", "--look-ahead", "--decay"})
+    add_refused(sub, gone,
+                "recipes are compared by oktopk-lab study learning, and chosen by SgdOptions and AdamOptions");
   sub.option_defaults()->group("Options");
 }
 
@@ -190,7 +327,7 @@ void add_run(CLI::App& sub, TrainCommand& c) {
   c.add_transport_to(sub);
   sub.add_flag("--elastic", c.elastic, "go on without ranks that fail, and let others join: oktopk run --keep-going");
   sub.add_option("--seed", t.seed, "of weights and samples");
-  sub.add_option("-J,--json", c.json_file, "also write results and curves to this file");
+  add_json_to(sub, c.json_file);
   sub.add_option("--html", c.html_file, "write a page with plots to this file");
   TraceFile::add_option(sub, c.trace_file);
   FlightFiles::add_option(sub, c.flight_folder);
@@ -200,20 +337,29 @@ void add_run(CLI::App& sub, TrainCommand& c) {
 
 void add_train(CLI::App& app, Action& action, const std::string& command) {
   auto* sub = app.add_subcommand("train", "trains a perceptron with any presets on the same generated samples");
+  sub->group("Try");
   auto c = std::make_shared<TrainCommand>();
   c->method.presets = "dense,topka,oktopk,circulant";
   c->train.recipe.optimiser = "momentum";
   c->command = command;
   add_run(*sub, *c);
   add_recipe(*sub, *c);
+  c->method.add_problem_to(*sub);
   c->method.add_to(*sub);
+  auto* recipe_flag =
+      sub->add_flag("--recipe", c->use_recipe,
+                    "the library's recipe for so many steps: 2.5% of the values in 4 bits, in the first "
+                    "tenth of the steps 90% of them; dense stays as it is (docs/learning.md)");
+  recipe_flag->group("How to train");
+  for (const char* option : {"--density", "--codec", "--start"}) recipe_flag->excludes(option);
   sub->footer(
       "Examples:\n"
       "  oktopk train --html report.html\n"
+      "  oktopk train --recipe --preset dense,circulant\n"
       "  oktopk train --model mlp:300,100 --preset dense,circulant\n"
       "  oktopk run --keep-going -n 4 -- oktopk train --elastic\n"
       "  mpirun -n 4 oktopk train --transport mpi --preset circulant --optimiser adam\n"
-      "oktopk study learning compares recipes.");
+      "oktopk-lab study learning compares recipes.");
   sub->callback([&action, c, sub] {
     if (c->elastic && sub->count("--transport") == 0) c->transport = "tcp";
     if (c->elastic && sub->count("--preset") == 0) c->method.presets = "circulant";

@@ -10,8 +10,6 @@
 #include "oktopk/base/simd.h"
 #include "oktopk/laws/laws.h"
 #include "tools/commands.h"
-#include "tools/options.h"
-#include "tools/status_line.h"
 #include "tools/worlds.h"
 
 namespace oktopk {
@@ -187,6 +185,7 @@ int run_verify(const VerifyOptions& o) {
 
 void add_verify(CLI::App& app, Action& action) {
   auto* sub = app.add_subcommand("verify", "runs the laws and says which hold; exit 1 when one does not");
+  sub->group("Check");
   auto o = std::make_shared<VerifyOptions>();
   o->method.tau = 4;
   o->method.tau_prime = 3;
@@ -197,9 +196,10 @@ void add_verify(CLI::App& app, Action& action) {
   sub->add_option("--steps", o->steps, "steps per trial");
   sub->add_option("--seed", o->seed, "of data, delays and faults");
   sub->add_flag("--without-faults", o->without_faults, "leave out law 6, which waits for timeouts");
-  sub->add_option("-J,--json", o->json_file, "also write the verdicts to this file");
+  add_json_to(*sub, o->json_file);
   o->compute.add_to(*sub, true);
   o->compute.add_device_to(*sub);
+  o->method.add_problem_to(*sub);
   o->method.add_to(*sub, /*with_auto=*/false);
   sub->footer(
       "The laws: agreement, truth, mass (also over a restart), honesty (also over a stream: volume), calm, courage,\n"

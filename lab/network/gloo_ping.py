@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measurement of `oktopk ping` over Gloo, for transports.py.
+"""The measurement of `oktopk tune --links` over Gloo, for transports.py.
 
     gloo_ping.py BUDGET BYTES...
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The measurement of `oktopk ping` with plain MPI calls, for transports.py:
+// The measurement of `oktopk tune --links` with plain MPI calls, for transports.py:
 //   mpi_ping BUDGET BYTES...
 // Rank 0 prints one line per size: the bytes, the seconds of a message one way, and of two that cross.
 #include <mpi.h>

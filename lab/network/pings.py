@@ -100,7 +100,7 @@ def tcp(command: str, folder: Path) -> Measure:
 
     def take(place: Place, budget: float, sizes: list[int]) -> Times:
         words = [
-            *("ping", "--transport", "tcp", "--world-size", "2", "--secret-file", str(secret)),
+            *("tune", "--links", "--transport", "tcp", "--world-size", "2", "--secret-file", str(secret)),
             *("--rendezvous", f"{place.hosts[0]}:{free_port()}", "--budget", str(budget)),
             *("--bytes", ",".join(map(str, sizes)), "--json", str(out)),
         ]

@@ -78,7 +78,7 @@ class Relay:
 
 
 class Arbiter:
-    """`oktopk rendezvous`, which can be killed, stopped and started anew at its address."""
+    """`oktopk run --serve-only`, which can be killed, stopped and started anew at its address."""
 
     def __init__(self, oktopk: str, folder: Path, grace: float, has_state: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -87,13 +87,13 @@ class Arbiter:
         self.secret_file.chmod(0o600)
         self.text: list[str] = []
         self._state = ["--state", str(folder / "state")] if has_state else []
-        self._command = [oktopk, "rendezvous", "--secret-file", str(self.secret_file), "--grace", str(grace)]
+        self._command = [oktopk, "run", "--serve-only", "--secret-file", str(self.secret_file), "--grace", str(grace)]
         self.port = 0
         self.start()
         self.relay = Relay(self.port)
 
     def start(self) -> None:
-        listen = ["--listen", f"127.0.0.1:{self.port}", *self._state]
+        listen = ["--rendezvous", f"127.0.0.1:{self.port}", *self._state]
         self._process = subprocess.Popen(
             [*self._command, *listen], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )

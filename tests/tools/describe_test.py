@@ -53,13 +53,15 @@ class Describe(unittest.TestCase):
 
     def test_bash_completes_subcommands_and_options(self):
         self.assertEqual(self.completed("oktopk", "tr"), ["train"])
+        self.assertEqual(self.completed("oktopk", "p"), [])  # former names work, and are not shown
+        self.assertEqual(self.completed("oktopk", "bench", "-n"), [])
         self.assertEqual(self.completed("oktopk", "bench", "--den"), ["--density"])
         self.assertEqual(self.completed("oktopk", "list", "--den"), [])
         self.assertEqual(self.completed("oktopk", "run", "some-file"), [])  # bash goes on with file names
 
     def test_bash_and_the_manual_have_every_option_of_help(self):
         manual = self.written("man").read_text().replace("\\-", "-")
-        for subcommand in ["bench", "train", "tune", "run", "study"]:
+        for subcommand in ["bench", "train", "tune", "run", "explain"]:
             options = self.options_in_help(subcommand)
             self.assertGreater(len(options), 5, subcommand)
             self.assertLessEqual(options, set(self.completed("oktopk", subcommand, "")), subcommand)

@@ -17,7 +17,7 @@ STEP = r"step +\d+/\d+"
 class StatusLine(unittest.TestCase):
     command = ""
     training = ["train", "--steps", "6", "--model", "mlp:16", "--ranks", "2", "--preset", "circulant"]
-    timing = ["bench", "--preset", "circulant", "--ranks", "2", "-b", "4K", "-n", "2", "-w", "2"]
+    timing = ["bench", "--preset", "circulant", "--ranks", "2", "-b", "4K", "--iters", "2", "-w", "2"]
 
     def on_terminal(self, arguments):
         terminal, end = pty.openpty()

@@ -77,7 +77,7 @@ TEST(ElasticTrainer, member_dies_at_any_message_of_a_run) {
   for (const std::string optimiser : {"momentum", "adam"}) {
     TrainOptions options = small_run("circulant", 4);
     options.recipe.optimiser = optimiser;
-    options.recipe.warmup = "none";
+    options.recipe.start = "none";
     std::uint64_t at = 0;
     for (bool has_died = true; has_died; ++at) {
       const Runs runs = train_all({{}, {.dies_at = at}, {}}, options);

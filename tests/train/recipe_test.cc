@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "oktopk/base/error.h"
+#include "oktopk/reduce/reducer.h"
 #include "tests/support/message.h"
 
 namespace oktopk::recipe_test {
@@ -28,20 +29,29 @@ TEST(Recipe, learning_rate_not_given_is_the_optimisers_default) {
   EXPECT_FLOAT_EQ(learning_rate_at(recipe, 0, 10), 0.004F);
 }
 
-TEST(Recipe, parse_warmup_takes_a_share_of_the_steps) {
-  EXPECT_TRUE(parse_warmup("none", 100, 0.01).empty());
-  const DensitySchedule dense = parse_warmup("dense:0.1", 100, 0.01);
+TEST(Recipe, parse_start_takes_a_share_of_the_steps) {
+  EXPECT_TRUE(parse_start("none", 100, 0.01).empty());
+  const DensitySchedule dense = parse_start("dense:0.1", 100, 0.01);
   ASSERT_EQ(dense.size(), 1u);
   EXPECT_EQ(dense[0].steps, 10u);
   EXPECT_EQ(dense[0].density, 1);
-  const DensitySchedule dgc = parse_warmup("dgc:0.3", 100, 0.01);
+  const DensitySchedule dgc = parse_start("dgc:0.3", 100, 0.01);
   ASSERT_EQ(dgc.size(), 3u);
   EXPECT_EQ(dgc[0].density, 0.25);
 }
 
-TEST(Recipe, parse_warmup_refuses_what_it_does_not_know) {
+TEST(Recipe, parse_start_takes_that_of_the_library) {
+  const DensitySchedule start = parse_start("recipe", 400, 0.01);
+  const DensitySchedule expected = recipe(400).warmup;
+  ASSERT_EQ(start.size(), expected.size());
+  EXPECT_EQ(start[0].steps, 40u);
+  EXPECT_EQ(start[0].steps, expected[0].steps);
+  EXPECT_EQ(start[0].density, expected[0].density);
+}
+
+TEST(Recipe, parse_start_refuses_what_it_does_not_know) {
   for (const std::string text : {"", "dense", "dense:", "dense:x", "dense:2", "dense:0.1x", "dgc:-1", "cold:0.1"})
-    EXPECT_NE(message_of([&] { parse_warmup(text, 100, 0.01); }).find("'" + text + "'"), std::string::npos) << text;
+    EXPECT_NE(message_of([&] { parse_start(text, 100, 0.01); }).find("'" + text + "'"), std::string::npos) << text;
 }
 
 TEST(Recipe, check_names_what_is_wrong) {
@@ -60,12 +70,12 @@ TEST(Recipe, check_names_what_is_wrong) {
 TEST(Recipe, to_string_says_what_differs_from_the_plainest) {
   Recipe recipe;
   recipe.optimiser = "adam";
-  recipe.warmup = "none";
+  recipe.start = "none";
   EXPECT_EQ(to_string(recipe), "adam, interval-aware");
   recipe.sparsify = "updates";
   recipe.look_ahead = true;
   recipe.flush = false;
-  recipe.warmup = "dense:0.1";
+  recipe.start = "dense:0.1";
   EXPECT_EQ(to_string(recipe), "adam, updates, look-ahead, warm-up dense:0.1, no flush");
 }
 

@@ -47,7 +47,7 @@ TEST(Trainer, train_with_every_optimiser_and_axis_keeps_the_ranks_equal) {
         TrainOptions options = small_run("circulant");
         options.recipe.optimiser = optimiser;
         options.recipe.sparsify = sparsify;
-        options.recipe.warmup = warmup;
+        options.recipe.start = warmup;
         options.recipe.look_ahead = optimiser != "adam" || sparsify == "updates";
         EXPECT_TRUE(run_on(3, options).ranks_agree) << to_string(options.recipe);
       }

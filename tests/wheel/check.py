@@ -56,9 +56,10 @@ def check_step():
 def check_command(folder):
     assert run("oktopk", "--version").strip() == oktopk.__version__
     assert "circulant" in run("oktopk", "list")
-    assert "circulant" in run("oktopk", "predict", "--ranks", "8", "-b", "1M")
+    assert "circulant" in run("oktopk", "explain", "--all", "--ranks", "8", "-b", "1M")
     assert "Usage: oktopk explain" in run("oktopk", "explain", "--help")
-    bench = run("oktopk", "bench", "--preset", "circulant", "--ranks", "2", "-b", "64K", "-w", "2", "-n", "4", "-c")
+    steps = ["-w", "2", "--iters", "4", "-c"]
+    bench = run("oktopk", "bench", "--preset", "circulant", "--ranks", "2", "-b", "64K", *steps)
     assert "circulant" in bench
     page = folder / "report.html"
     training = ["oktopk", "train", "--steps", "40", "--preset", "circulant"]

@@ -42,7 +42,7 @@ class ElasticTrainer {
         weights_(network_.parameters()),
         gradient_(network_.parameters()) {
     options_.reducer.warmup =
-        parse_warmup(options.recipe.warmup, options.steps, options.reducer.density.value_or(kDefaultDensity));
+        parse_start(options.recipe.start, options.steps, options.reducer.density.value_or(kDefaultDensity));
     network_.initialise(weights_, options.seed);
     Bytes received;
     sync_ = make_sync(received);

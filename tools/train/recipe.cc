@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "oktopk/base/error.h"
+#include "oktopk/reduce/reducer.h"
 
 namespace oktopk {
 
@@ -19,7 +20,7 @@ void check(const Recipe& recipe) {
           ", but it must be positive (0: the optimiser's default)");
   find_adam_mode(recipe.adam);
   find_sparsify(recipe.sparsify);
-  parse_warmup(recipe.warmup, 1, 1);
+  parse_start(recipe.start, 1, 1);
 }
 
 float learning_rate_at(const Recipe& recipe, std::uint64_t step, std::uint64_t steps) {
@@ -30,15 +31,16 @@ float learning_rate_at(const Recipe& recipe, std::uint64_t step, std::uint64_t s
   return peak * static_cast<float>(0.5 * (1 + std::cos(std::numbers::pi * share)));
 }
 
-DensitySchedule parse_warmup(const std::string& text, std::uint64_t steps, double density) {
+DensitySchedule parse_start(const std::string& text, std::uint64_t steps, double density) {
   if (text == "none") return {};
+  if (text == "recipe") return oktopk::recipe(steps).warmup;
   const std::size_t colon = std::min(text.find(':'), text.size());
   const std::string kind = text.substr(0, colon);
   const char* number = text.c_str() + std::min(colon + 1, text.size());
   char* end = nullptr;
   const double share = std::strtod(number, &end);
-  require((kind == "dense" || kind == "dgc") && end != number && *end == '\0' && share >= 0 && share <= 1, "warm-up '",
-          text, "': it must be none, dense:SHARE or dgc:SHARE with a share of the steps in [0, 1]");
+  require((kind == "dense" || kind == "dgc") && end != number && *end == '\0' && share >= 0 && share <= 1, "start '",
+          text, "': it must be none, recipe, dense:SHARE or dgc:SHARE with a share of the steps in [0, 1]");
   const auto length = static_cast<std::uint64_t>(share * static_cast<double>(steps));
   return kind == "dense" ? dense_warmup(length) : dgc_warmup(length, density);
 }
@@ -74,7 +76,7 @@ std::string to_string(const Recipe& recipe) {
     text += is_interval_aware ? ", interval-aware" : recipe.optimiser == "adam" ? ", " + recipe.adam : ", published";
   if (recipe.factor_masking) text += ", masking";
   if (recipe.look_ahead) text += ", look-ahead";
-  if (recipe.warmup != "none") text += ", warm-up " + recipe.warmup;
+  if (recipe.start != "none") text += ", warm-up " + recipe.start;
   if (!recipe.flush) text += ", no flush";
   return text;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How to train: everything besides the allreduce that decides whether sparse training keeps up with dense. Each axis
-// of the learning study (tools/study/learning.cc) is a field here and an option of `oktopk train`.
+// of the learning study (lab/study/learning.cc) is a field here and an option of `oktopk train`.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +27,11 @@ struct Recipe {
   std::string sparsify = "gradients";
   bool factor_masking = false;
   bool look_ahead = false;
-  bool flush = true;                  // apply unsent values after the last step
-  std::string warmup = "dense:0.02";  // none, dense:SHARE or dgc:SHARE of the steps
+  bool flush = true;                 // apply unsent values after the last step
+  std::string start = "dense:0.02";  // none, dense:SHARE or dgc:SHARE of the steps, or recipe
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Recipe, optimiser, learning_rate, momentum, beta2, weight_decay, clip_norm, schedule,
-                                   adam, interval_momentum, sparsify, factor_masking, look_ahead, flush, warmup)
+                                   adam, interval_momentum, sparsify, factor_masking, look_ahead, flush, start)
 
 // A flush harms Adam: it brings coordinates that Adam has hardly seen.
 inline bool recommends_flush(const std::string& optimiser) { return optimiser != "adam"; }
@@ -42,8 +42,8 @@ void check(const Recipe& recipe);
 // At `step` of `steps`; the peak if there are none.
 float learning_rate_at(const Recipe& recipe, std::uint64_t step, std::uint64_t steps);
 
-// Reads "dense:0.1" and the like, for a run of so many steps at `density`.
-DensitySchedule parse_warmup(const std::string& text, std::uint64_t steps, double density);
+// Reads "dense:0.1" and the like, for a run of so many steps at `density`; "recipe": as the library's recipe() begins.
+DensitySchedule parse_start(const std::string& text, std::uint64_t steps, double density);
 
 std::unique_ptr<Optimiser> make_optimiser(Synchroniser& sync, const Recipe& recipe);
 

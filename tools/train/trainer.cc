@@ -10,10 +10,9 @@
 #include "oktopk/base/hash.h"
 #include "oktopk/comm/collectives.h"
 #include "oktopk/comm/decorators.h"
+#include "oktopk/laws/subject.h"
 #include "oktopk/reduce/density.h"
 #include "oktopk/reduce/reducer_options.h"
-#include "oktopk/laws/subject.h"
-#include "tools/kernels/timing.h"
 #include "tools/statistics.h"
 
 namespace oktopk {
@@ -37,7 +36,7 @@ class Trainer {
         weights_(n_),
         gradient_(n_) {
     options_.reducer.warmup =
-        parse_warmup(options.recipe.warmup, options.steps, options.reducer.density.value_or(kDefaultDensity));
+        parse_start(options.recipe.start, options.steps, options.reducer.density.value_or(kDefaultDensity));
     sync_ = make_synchroniser(counting_, n_, options_.reducer, options_.group);
     optimiser_ = make_optimiser(*sync_, options.recipe);
     network_.initialise(weights_, options.seed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The limits that memory sets: the plainest passes over n elements, 16 bytes per access, four of them in flight per
-// thread. `oktopk kernels --device cuda` times the other kernels beside them; no step uses them.
+// thread. `oktopk-lab kernels --device cuda` times the other kernels beside them; no step uses them.
 // COST: 4 B per element (read, set), 8 B (copy), 8 B and the gradient's size (axpy).
 #include <type_traits>
 
