@@ -237,7 +237,7 @@ if(OKTOPK_HAVE_MPI)
     --codec elias_fano+bf16 -b 1000)
   set_tests_properties(mpi_bench_4 PROPERTIES PASS_REGULAR_EXPRESSION "MPI_Allreduce.*wrong values: 0 OK")
   oktopk_add_mpi_test(mpi_verify_nodes_5 oktopk_tool 5 verify --transport mpi --without-faults --group 2
-    --preset topka,oktopk,circulant)
+    --preset topka,gtopk,oktopk,circulant)
   oktopk_add_mpi_test(mpi_bench_host_3 oktopk_tool 3 bench --transport mpi --group host
     --preset circulant -b 16K --iters 3 -c)
   set_tests_properties(mpi_bench_host_3 PROPERTIES PASS_REGULAR_EXPRESSION "circulant/host.*wrong values: 0 OK")
