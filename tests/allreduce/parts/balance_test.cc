@@ -153,6 +153,20 @@ TEST(RecutRule, is_not_due_for_the_load_of_one_index) {
   EXPECT_TRUE(rule.is_due(400, {0, 1, 400, 700, 1000}, Load{310, 400, 30, 30}));
 }
 
+TEST(RecutRule, save_and_load_go_on_alike) {
+  for (const std::uint64_t stop : {1U, 10U, 33U, 100U, 250U}) {
+    RecutRule rule;
+    due(rule, 0, stop, kCuts, kUneven);
+    StateWriter writer;
+    rule.save(writer);
+    const Bytes state = writer.seal();
+    StateReader reader(state);
+    RecutRule resumed;
+    resumed.load(reader);
+    EXPECT_EQ(due(resumed, stop, 1000, kCuts, kUneven), due(rule, stop, 1000, kCuts, kUneven));
+  }
+}
+
 TEST(RecutRule, load_of_an_impossible_pause_throws) {
   for (const std::uint64_t pause : {0U, 15U, 257U}) {
     StateWriter writer;

@@ -75,7 +75,7 @@ TEST_F(RegionMemoryTest, add_take_goes_on_after_someone_looked_at_the_values) {
   EXPECT_EQ(entries(), EntryList{});
 }
 
-TEST_F(RegionMemoryTest, load_takes_few_and_many_values) {
+TEST_F(RegionMemoryTest, load_takes_few_and_many_values_and_scale_forgets_the_log) {
   const Range region{5, 1005};
   std::mt19937 random(3);
   for (const double density : {0.01, 0.5}) {
@@ -83,6 +83,7 @@ TEST_F(RegionMemoryTest, load_takes_few_and_many_values) {
     plain.add(random_part(random, region, density));
     memory_.load(*device_, region, plain.values());
     EXPECT_EQ(memory_.region(), region);
+    EXPECT_EQ(take({}, 1.5F), list_of(plain.take(1.5F)));  // from here on there is a log
     memory_.scale(*device_, 4);
     plain.scale(4);
     EXPECT_EQ(take({}, 1.5F), list_of(plain.take(1.5F)));
