@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.distributed as dist
-from gloo_ranks import run_processes
+from ranks import in_processes
 from models import DEVICE, flat, loss_of, make_ddp, small_model, train, unsent_of
 from versions import TORCH, reason
 
@@ -67,8 +67,8 @@ def work_ddp_elsewhere(rank, P, path):
 
 
 def test_the_state_of_the_hook_goes_with_the_model(tmp_path):
-    run_processes(2, work_ddp, tmp_path, str(tmp_path))
-    run_processes(3, work_ddp_elsewhere, tmp_path, str(tmp_path))
+    in_processes(2, work_ddp, str(tmp_path))
+    in_processes(3, work_ddp_elsewhere, str(tmp_path))
 
 
 def work_others(rank, P, path):
@@ -103,7 +103,7 @@ def work_others(rank, P, path):
 
 
 def test_reducers_and_local_steps_of_several_groups_go_with_the_model(tmp_path):
-    run_processes(4, work_others, tmp_path, str(tmp_path / "saved"))
+    in_processes(4, work_others, str(tmp_path / "saved"))
 
 
 def test_names_and_wrappers():

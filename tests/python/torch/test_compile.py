@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from arrivals import Told, parameter
-from gloo_ranks import run_processes
+from optim_runs import Told, parameter
+from ranks import in_processes
 from models import STAGING, flat, loss_of, make_ddp, small_model, train
 from torch.nn.parallel import DistributedDataParallel
 from versions import TORCH, needs_torch, reason
@@ -46,8 +46,8 @@ def work_ddp(rank, P):
     train(other, rank, 2, first=5)
 
 
-def test_ddp_around_and_within_torch_compile(tmp_path):
-    run_processes(2, work_ddp, tmp_path)
+def test_ddp_around_and_within_torch_compile():
+    in_processes(2, work_ddp)
 
 
 def work_fsdp(rank, P):
@@ -81,8 +81,8 @@ def work_fsdp(rank, P):
 
 
 @needs_torch((2, 7), "set_all_reduce_hook() of fully_shard")
-def test_fsdp_around_and_within_torch_compile(tmp_path):
-    run_processes(2, work_fsdp, tmp_path)
+def test_fsdp_around_and_within_torch_compile():
+    in_processes(2, work_fsdp)
 
 
 @pytest.mark.parametrize("ours", [oktopk.torch.SparseAdamW, oktopk.torch.SparseSGD])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from gloo_ranks import all_equal, run_processes
+from ranks import all_equal, in_processes
 from versions import TORCH, needs_torch, reason
 
 import oktopk
@@ -49,8 +49,8 @@ def work_like_native(rank, P):
 
 
 @needs_native
-def test_what_sends_everything_equals_native_hsdp(tmp_path):
-    run_processes(4, work_like_native, tmp_path)
+def test_what_sends_everything_equals_native_hsdp():
+    in_processes(4, work_like_native)
 
 
 def work_accumulation(rank, P):
@@ -87,8 +87,8 @@ def work_accumulation(rank, P):
 
 
 @needs_native
-def test_accumulation_and_divide_factors_equal_native_hsdp(tmp_path):
-    run_processes(4, work_accumulation, tmp_path)
+def test_accumulation_and_divide_factors_equal_native_hsdp():
+    in_processes(4, work_accumulation)
 
 
 def work_unused(rank, P):
@@ -111,8 +111,8 @@ def work_unused(rank, P):
         backward(other, rank, 1)
 
 
-def test_branches_that_are_not_used_keep_the_layout_or_are_refused(tmp_path):
-    run_processes(4, work_unused, tmp_path)
+def test_branches_that_are_not_used_keep_the_layout_or_are_refused():
+    in_processes(4, work_unused)
 
 
 def work_several_exchanges(rank, P):
@@ -136,5 +136,5 @@ def work_several_exchanges(rank, P):
     assert all_equal(weights(model), replicate.get_group())
 
 
-def test_a_sparse_optimiser_applies_all_exchanges_of_a_step(tmp_path):
-    run_processes(2, work_several_exchanges, tmp_path)
+def test_a_sparse_optimiser_applies_all_exchanges_of_a_step():
+    in_processes(2, work_several_exchanges)

@@ -10,7 +10,7 @@ import os
 import gloo_ranks
 import pytest
 import torch
-from gloo_ranks import all_equal, run_processes
+from ranks import all_equal, in_processes
 from versions import TORCH, reason
 
 import oktopk.torch
@@ -90,4 +90,4 @@ def work_round_trip(rank, P, path, optimiser, steps):
 )
 def test_a_check_point_goes_on_bitwise(tmp_path, monkeypatch, optimiser, P, steps):
     monkeypatch.setattr(gloo_ranks, "TIMEOUT", max(gloo_ranks.TIMEOUT, steps / 5))
-    run_processes(P, work_round_trip, tmp_path, str(tmp_path / "saved"), optimiser, steps)
+    in_processes(P, work_round_trip, str(tmp_path / "saved"), optimiser, steps)

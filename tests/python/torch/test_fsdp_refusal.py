@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from gloo_ranks import run_processes
+from ranks import in_processes
 from versions import needs_torch
 
 import oktopk
@@ -123,8 +123,8 @@ def work_all(rank, P):
 
 
 @needs_fsdp
-def test_bad_use_is_refused_and_frozen_parameters_are_not(tmp_path):
-    run_processes(2, work_all, tmp_path)
+def test_bad_use_is_refused_and_frozen_parameters_are_not():
+    in_processes(2, work_all)
 
 
 def test_gradients_on_a_device_need_staging():

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from gloo_ranks import all_equal, run_processes
+from ranks import all_equal, in_processes
 from versions import TORCH, reason
 
 import oktopk
@@ -41,8 +41,8 @@ def work_auto(rank, P):
     assert torch.equal(gradients(model), gradients(other))
 
 
-def test_a_state_of_preset_auto_can_be_loaded(tmp_path):
-    run_processes(2, work_auto, tmp_path)
+def test_a_state_of_preset_auto_can_be_loaded():
+    in_processes(2, work_auto)
 
 
 def work_others(rank, P):
@@ -86,5 +86,5 @@ def work_others(rank, P):
         register(Net(), replicate)
 
 
-def test_other_users_of_shards_and_errors(tmp_path):
-    run_processes(4, work_others, tmp_path)
+def test_other_users_of_shards_and_errors():
+    in_processes(4, work_others)

@@ -5,8 +5,8 @@ entries pass through the host. Needs a GPU."""
 import pytest
 import torch
 import torch.distributed as dist
-from gloo_ranks import all_equal, run_processes
-from gpu import needs_gpu, same_bits, use_gpu
+from ranks import all_equal, in_processes
+from models import needs_gpu, same_bits, use_gpu
 
 import oktopk
 from oktopk.torch import LocalSteps, Reducer
@@ -43,8 +43,8 @@ def work_steps(rank, P):
 
 
 @pytest.mark.parametrize("P", [1, 2, 3])
-def test_cuda_tensors_give_the_bits_of_cpu_tensors(P, tmp_path):
-    run_processes(P, work_steps, tmp_path)
+def test_cuda_tensors_give_the_bits_of_cpu_tensors(P):
+    in_processes(P, work_steps)
 
 
 def work_states(rank, P):
@@ -97,12 +97,12 @@ def work_parameters(rank, P):
     return device
 
 
-def test_states_move_between_gpu_and_host(tmp_path):
-    run_processes(2, work_states, tmp_path)
+def test_states_move_between_gpu_and_host():
+    in_processes(2, work_states)
 
 
-def test_parameters_and_local_steps_on_the_gpu(tmp_path):
-    run_processes(2, work_parameters, tmp_path)
+def test_parameters_and_local_steps_on_the_gpu():
+    in_processes(2, work_parameters)
 
 
 def work_streams(rank, P):
@@ -121,8 +121,8 @@ def work_streams(rank, P):
         assert same_bits(result, on_host.reduce(gradient_of(rank, step))), step
 
 
-def test_the_kernels_run_on_the_stream_of_the_gradient(tmp_path):
-    run_processes(2, work_streams, tmp_path)
+def test_the_kernels_run_on_the_stream_of_the_gradient():
+    in_processes(2, work_streams)
 
 
 def work_errors(rank, P):
@@ -140,5 +140,5 @@ def work_errors(rank, P):
     dist.barrier()
 
 
-def test_errors_and_staging(tmp_path):
-    run_processes(2, work_errors, tmp_path)
+def test_errors_and_staging():
+    in_processes(2, work_errors)

@@ -9,14 +9,12 @@ from typing import Any, List, Optional
 
 import pytest
 import torch
-from arrivals import Everywhere, Told, indices, parameter, sparse_steps
+from optim_runs import BOTH, Everywhere, Told, indices, parameter, sparse_steps
 from torch import Tensor
 
 from oktopk import UsageError
 from oktopk.torch import coordinates
 from oktopk.torch.optim import WHERE_NONZERO, SparseAdamW, SparseSGD
-
-BOTH = pytest.mark.parametrize("ours", [SparseAdamW, SparseSGD])
 
 
 @pytest.fixture
@@ -30,39 +28,6 @@ def by_torch(monkeypatch):
         monkeypatch.setattr("oktopk.torch.owed_decay.layout_of", elsewhere)
 
     return switch
-
-
-CASES = [(SparseAdamW, {"mode": mode, "weight_decay": 0.1}) for mode in SparseAdamW.modes] + [
-    (SparseSGD, {"mode": mode, "momentum": mu, "nesterov": mu > 0, "weight_decay": 0.1})
-    for mode in SparseSGD.modes
-    for mu in (0.0, 0.9)
-]
-
-
-@pytest.mark.parametrize("ours, options", CASES)
-def test_native_steps_are_those_by_torch(ours, options, by_torch):
-    types = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
-
-    def run() -> List[Tensor]:
-        source = Told()
-        weights = [parameter(37, 3, dtype=dtype) for dtype in types]
-        weights.append(torch.nn.Parameter(torch.tensor(0.5)))
-        optimiser = ours(weights, source, lr=0.01, **options)
-        sparse_steps(optimiser, source, weights, range(20), lambda step: 0.01 / (1 + step % 5))
-        with optimiser.caught_up():
-            inside = [w.detach().clone() for w in weights]
-        optimiser.catch_up()
-        assert all(torch.equal(w, seen) for w, seen in zip(weights, inside))
-        states = [optimiser.state[w] for w in weights]
-        moments = [state[name] for state in states for name in ours.moments if name in state]
-        return [w.detach() for w in weights] + moments
-
-    native = run()
-    by_torch()
-    rounding = {torch.float64: 1e-12, torch.bfloat16: 1e-2, torch.float16: 2e-3}
-    for here, there in zip(native, run()):
-        rtol = rounding.get(here.dtype, 2e-5)
-        torch.testing.assert_close(here, there, rtol=rtol, atol=rtol / 10)
 
 
 def test_one_cycle_changes_rates_and_betas(by_torch):
@@ -178,31 +143,3 @@ def test_gradients_of_another_layout_are_taken_as_they_are_meant(ours):
             source.tell(param, indices(*range(step, 24, 2)))
             optimiser.step()
     assert torch.equal(plain, other)
-
-
-@BOTH
-@pytest.mark.parametrize("native", [True, False])
-def test_where_nonzero_names_what_is_not_zero_in_the_order_of_memory(ours, native, by_torch):
-    if not native:
-        by_torch()
-    source = Told()
-    images = parameter(2, 3, 4, 5).detach().contiguous(memory_format=torch.channels_last)
-    listed, nonzero = torch.nn.Parameter(images.clone()), torch.nn.Parameter(images.clone())
-    pair = [(ours([p], source, lr=0.1, weight_decay=0.1), p) for p in (listed, nonzero)]
-    for step in range(5):
-        random = torch.Generator().manual_seed(step)
-        mean = torch.randn(2, 3, 4, 5, generator=random)
-        mean[torch.rand(mean.shape, generator=random) < 0.5] = -0.0
-        mean[0, 0, 0, 0] = float("nan") if step == 4 else 0.0
-        for optimiser, param in pair:
-            param.grad = torch.empty_like(param).copy_(mean)
-            flat = param.grad.permute(0, 2, 3, 1).reshape(-1)
-            where = WHERE_NONZERO if param is nonzero else torch.tensor([i for i, x in enumerate(flat) if x != 0])
-            source.tell(param, where)
-            optimiser.step()
-        if step == 3:
-            optimiser.catch_up()
-            pair[0][0].catch_up()
-    assert listed.isnan().sum() == 1 and nonzero.isnan()[0, 0, 0, 0]
-    assert torch.equal(listed.nan_to_num(), nonzero.nan_to_num())
-    assert torch.equal(pair[0][0].state[listed]["last"], pair[1][0].state[nonzero]["last"])

@@ -11,8 +11,8 @@ from typing import Any, Dict, List
 import pytest
 import torch
 import torch.distributed as dist
-from arrivals import Told, indices, parameter, sparse_steps
-from gloo_ranks import run_processes
+from optim_runs import Told, indices, parameter, sparse_steps
+from ranks import in_processes
 from models import flat, loss_of, make_ddp
 from versions import needs_torch
 
@@ -147,7 +147,7 @@ def take_over_in_ddp(rank: int, P: int, path: Path) -> None:
 
 @needs_torch((2, 5), "flatten_optimizer_state_dict")
 def test_ddp_ranks_take_over(tmp_path):
-    run_processes(2, take_over_in_ddp, tmp_path, tmp_path)
+    in_processes(2, take_over_in_ddp, tmp_path)
 
 
 def take_over_in_fsdp(rank: int, P: int, path: Path) -> None:
@@ -190,4 +190,4 @@ def take_over_in_fsdp(rank: int, P: int, path: Path) -> None:
 
 @needs_torch((2, 7), "register_fsdp")
 def test_sharded_ranks_take_over(tmp_path):
-    run_processes(2, take_over_in_fsdp, tmp_path, tmp_path)
+    in_processes(2, take_over_in_fsdp, tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from arrivals import Told, indices, parameter
+from optim_runs import Told, indices, parameter
 
 from oktopk import UsageError
 from oktopk.torch.optim import SparseAdamW, SparseSGD
@@ -43,34 +43,6 @@ def test_options_of_torch_s_are_taken_where_they_change_nothing(ours):
             optimiser.add_param_group({"params": [parameter(2)], name: True})
     with pytest.raises(TypeError, match="unexpected keyword argument 'beta'"):
         ours([parameter(2)], beta=0.9)
-
-
-@pytest.mark.parametrize("ours", [SparseAdamW, SparseSGD])
-def test_wrong_arrivals_are_refused_before_anything_changes(ours):
-    source, known, other = Told(), parameter(4), parameter(3, 2)
-    optimiser = ours([known, other], source, lr=0.1)
-    start = known.detach().clone()
-    source.tell(known, indices(1))
-    known.grad, other.grad = torch.ones(4), torch.ones(3, 2)
-    with pytest.raises(UsageError, match=r"Told.*not know.*\(3, 2\)"):
-        optimiser.step()
-    for wrong, words in (
-        (indices(1, 6), "from 1 to 6.* 6 elements"),
-        (indices(1, 6, 2), "from 1 to 6.* 6 elements"),
-        (indices(3, 2), "from 2 to 3.* 6 elements, and indices increase"),
-        (indices(1).int(), "int32"),
-        (indices(1).view(1, 1), "2 dimensions"),
-        ([1], "gave a list, but it must give a tensor of indices, WHERE_NONZERO or None"),
-    ):
-        source.tell(other, wrong)
-        with pytest.raises(UsageError, match=words):
-            optimiser.step()
-    source.tell(other, indices(1))
-    other.grad = torch.ones(3, 2).to_sparse()
-    with pytest.raises(UsageError, match=r"\(3, 2\).*sparse"):
-        optimiser.step()
-    assert torch.equal(known, start) and not optimiser.state[known]
-    assert optimiser.param_groups[0].get("clock", 0) == 0
 
 
 def test_a_rate_that_would_decay_weights_to_nothing_is_refused():

@@ -9,13 +9,11 @@ from typing import Any, Dict, List
 
 import pytest
 import torch
-from arrivals import Everywhere, Told, indices, parameter, sparse_steps
+from optim_runs import BOTH, Everywhere, Told, indices, parameter, sparse_steps
 from versions import needs_cpu_scaler, needs_torch
 
 from oktopk import UsageError
 from oktopk.torch.optim import SparseAdamW, SparseSGD
-
-BOTH = pytest.mark.parametrize("ours", [SparseAdamW, SparseSGD])
 
 
 def saved(optimiser: torch.optim.Optimizer) -> Any:
@@ -198,31 +196,6 @@ def test_a_sparse_step_touches_only_what_arrives(ours):
         assert (before[name] != new).nonzero().view(-1).tolist() == [2, 5]
 
 
-@needs_cpu_scaler
-@BOTH
-def test_a_step_that_a_scaler_skips_does_not_count(ours):
-    def run(skipped: bool) -> torch.Tensor:
-        source, weights = Told(), parameter(5)
-        optimiser = ours([weights], source, lr=0.1)
-        scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1000)
-        for step in range(4):
-            if skipped and step == 2:
-                weights.grad, bad = torch.zeros(5), indices(1)
-                weights.grad[1] = float("inf")
-                source.tell(weights, bad)
-                scaler.scale(torch.ones(()))
-                scaler.step(optimiser)
-                scaler.update()
-            weights.grad = torch.zeros(5)
-            weights.grad[step] = float(scaler.scale(torch.ones(())))
-            source.tell(weights, indices(step))
-            scaler.step(optimiser)
-            scaler.update()
-        return weights.detach()
-
-    assert torch.equal(run(False), run(True))
-
-
 def test_groups_schedulers_and_closures_work_as_in_torch():
     source, first, second = Told(), parameter(4), parameter(5)
     optimiser = SparseAdamW([first], source, lr=0.1)
@@ -261,28 +234,3 @@ def test_indices_follow_the_memory_of_the_parameter(ours):
             optimiser.step()
     torch.testing.assert_close(plain.data, lasting.data.contiguous(), rtol=1e-6, atol=1e-7)
     assert lasting.is_contiguous(memory_format=torch.channels_last)
-
-
-@needs_torch((2, 5), "torch.distributed.tensor")
-@BOTH
-def test_sharded_parameters_move_as_plain_ones(ours, tmp_path):
-    from torch.distributed import tensor
-
-    dist = torch.distributed
-    dist.init_process_group("gloo", f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        mesh = dist.device_mesh.init_device_mesh("cpu", (1,))
-        source, plain = Told(), parameter(6, 3)
-        sharded = tensor.distribute_tensor(plain.detach(), mesh, [tensor.Shard(0)])
-        shard = torch.nn.Parameter(sharded)
-        pair = [(ours([p], source, lr=0.1), p) for p in (plain, shard)]
-        for step in range(6):
-            gradient = torch.randn(6, 3, generator=torch.Generator().manual_seed(step))
-            plain.grad = gradient
-            shard.grad = tensor.distribute_tensor(gradient, mesh, [tensor.Shard(0)])
-            for optimiser, param in pair:
-                source.tell(param, None if step < 2 else indices(step, 7, 9))
-                optimiser.step()
-        assert torch.equal(plain.data, shard.data.to_local())
-    finally:
-        dist.destroy_process_group()

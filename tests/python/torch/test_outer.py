@@ -7,7 +7,7 @@ import copy
 
 import pytest
 import torch
-from gloo_ranks import all_equal, run_processes, run_threads
+from ranks import all_equal, in_processes, in_threads
 from torch import nn
 
 from oktopk.torch.checkpoint import unwrap
@@ -68,7 +68,7 @@ def test_momentum_is_that_of_sgd(nesterov):
             sgd.step()
             torch.testing.assert_close(flatten(model), flatten(expected), rtol=1e-5, atol=1e-6)
 
-    run_threads(1, work)
+    in_threads(1, work)
 
 
 @pytest.mark.parametrize("P", [2, 3])
@@ -97,7 +97,7 @@ def test_nothing_is_lost_without_decay(P, dtype, device):
         assert outer.local_steps == 0
         return start, moved, unwrap(outer.state_dict())["weights"].double()
 
-    results = run_threads(P, work)
+    results = in_threads(P, work)
     moved = sum(moved for _, moved, _ in results) / P
     for start, _, end in results:
         torch.testing.assert_close(end - start, moved, rtol=1e-5, atol=1e-5)
@@ -118,8 +118,8 @@ def work_log4(rank, P):
     assert not torch.equal(flatten(model), start)
 
 
-def test_weights_are_bitwise_equal_after_outer_steps(tmp_path):
-    run_processes(3, work_log4, tmp_path)
+def test_weights_are_bitwise_equal_after_outer_steps():
+    in_processes(3, work_log4)
 
 
 def test_ranks_that_meet_learn_more_than_ranks_alone():
@@ -148,7 +148,7 @@ def test_ranks_that_meet_learn_more_than_ranks_alone():
         return loss_of(models[0]), loss_of(models[1])
 
     untrained = make_model()
-    results = run_threads(3, work)
+    results = in_threads(3, work)
     together = results[0][1]
     assert all(result[1] == together for result in results)
     assert together < min(alone for alone, _ in results)
@@ -172,5 +172,5 @@ def test_a_state_between_two_meetings_continues_bitwise():
         train(again, other, comm.rank, 8, first=7)
         assert torch.equal(flatten(again), flatten(model))
 
-    run_threads(2, work)
+    in_threads(2, work)
 

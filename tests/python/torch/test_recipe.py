@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from gloo_ranks import run_threads
 from models import flat, loss_of, make_ddp, train
-from ranks import in_processes
+from ranks import in_processes, in_threads
 
 import oktopk
 from oktopk.torch import LocalSteps, OkTopkState, Reducer, SparseAdamW
@@ -134,7 +133,7 @@ def test_reducers_and_local_steps_are_extended_on_any_number_of_ranks():
     def locals_of(comm, length):
         return LocalSteps([torch.nn.Parameter(torch.zeros(n))], every=1, communicator=comm, warmup=[(length, 1.0)])
 
-    states = run_threads(2, lambda comm: steps(Reducer(n, communicator=comm, total_steps=40, preset="circulant"), 6))
+    states = in_threads(2, lambda comm: steps(Reducer(n, communicator=comm, total_steps=40, preset="circulant"), 6))
 
     def outer_steps(comm):
         outer = locals_of(comm, 2)
@@ -142,7 +141,7 @@ def test_reducers_and_local_steps_are_extended_on_any_number_of_ranks():
             outer.synchronise()
         return outer.state_dict()
 
-    outer_states = run_threads(2, outer_steps)
+    outer_states = in_threads(2, outer_steps)
 
     def go_on(comm):
         reducer = Reducer(n, communicator=comm, total_steps=4000, preset="circulant")
@@ -158,7 +157,7 @@ def test_reducers_and_local_steps_are_extended_on_any_number_of_ranks():
         return reducer.stats["k"], outer.reducer.stats["dense"]
 
     for P in (2, 3):
-        assert run_threads(P, go_on) == [(25, False)] * P
+        assert in_threads(P, go_on) == [(25, False)] * P
 
 
 def as_in_the_readme(rank, P):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from gloo_ranks import run_threads
+from ranks import in_threads
 from torch import nn
 
 import oktopk
@@ -50,7 +50,7 @@ def test_a_missing_gradient_counts_as_zero_and_is_there_afterwards():
 
     expected = sum(gradient_of(rank, 1).double() for rank in range(3))
     expected[280:293] -= gradient_of(1, 1).double()[280:293]
-    for result in run_threads(3, work):
+    for result in in_threads(3, work):
         torch.testing.assert_close(result.double() * 3, expected, rtol=1e-6, atol=1e-6)
 
 
@@ -63,7 +63,7 @@ def test_frozen_and_repeated_parameters_have_no_place():
             reducer.arrived(b)
         return reducer.n
 
-    assert run_threads(1, work) == [N - 13]
+    assert in_threads(1, work) == [N - 13]
 
 
 def test_strides_may_be_any_and_indices_count_in_memory_order():
@@ -81,7 +81,7 @@ def test_strides_may_be_any_and_indices_count_in_memory_order():
         reducer.flush()
         assert torch.equal(p.grad[~kept], mean[~kept])
 
-    run_threads(2, work)
+    in_threads(2, work)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -103,7 +103,7 @@ def test_reduce_works_in_place_in_any_type(dtype, device):
         assert reducer.flush(out) is out and not out.any()  # nothing was left
         return result
 
-    results = run_threads(3, work)
+    results = in_threads(3, work)
     assert all(torch.equal(result, results[0]) for result in results)
 
 
@@ -130,7 +130,7 @@ def test_unfit_tensors_are_refused_before_anything_is_sent():
             with pytest.raises(oktopk.UsageError):
                 Reducer(parameters, communicator=comm)
 
-    run_threads(1, work)
+    in_threads(1, work)
 
 
 def test_a_gradient_that_is_not_finite():
@@ -150,4 +150,4 @@ def test_a_gradient_that_is_not_finite():
         lenient.reduce_gradients()
         assert not lenient.skipped and take(parameters).isfinite().all()
 
-    run_threads(3, work)
+    in_threads(3, work)
