@@ -15,9 +15,9 @@ from typing import Any, Callable, List
 import oktopk
 
 
-def in_threads(P: int, body: Callable[..., Any], *args: Any, timeout: float = 60.0) -> List[Any]:
-    """body(comm, *args) on P ranks; their results in rank order. The first error is raised."""
-    comms = oktopk.thread_world(P, timeout)
+def in_threads(P: int, body: Callable[..., Any], *args: Any, world: Any = None) -> List[Any]:
+    """body(comm, *args) on P ranks; their results in rank order. The first error is raised. world: communicators."""
+    comms = world or oktopk.thread_world(P, 60.0)
     results: List[Any] = [None] * P
     errors: List[BaseException] = []
 

@@ -194,6 +194,10 @@ class Explicit(FrontEnd):
         return self.mean()
 
 
+class HostNodes(Explicit):
+    defaults = {"group_size": 2}
+
+
 class ExplicitNodes(OnGpu, Explicit):
     defaults = {"preset": "slots", "group_size": 3}
 
@@ -247,6 +251,10 @@ class Local(FrontEnd):
     def adopt(self) -> None:
         for p, own in zip(self.model.parameters(), self.weights().split(SIZES)):
             p.copy_(own.view(p.shape))
+
+
+class LocalNodes(Local):
+    defaults = {**Local.defaults, "group_size": 2}
 
 
 class Levelled(Hook):
@@ -333,5 +341,6 @@ def over(*cases: Any) -> Any:
 
 
 LEVELLED = [(Levelled, 2), (Levelled, 3), (LevelledNodes, 4), (LevelledReducer, 2)]
+IN_NODES = [(Nodes, 4), (HostNodes, 4), (LocalNodes, 4)]
 ON_GPU = [(Resident, 3), (ResidentNodes, 4), (ExplicitNodes, 6)]
 ALL = [(Hook, 3), (Explicit, 2), (Explicit, 3), (Local, 2), (Local, 3), (Fsdp, 3), (Sharded, 4)]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of the DDP hook as the caller of backward() sees them: type, text, and what works after."""
+"""Errors of the DDP hook as the caller of backward() sees them, beside those of all front-ends (test_laws.py): type,
+text, and what works after."""
 
 import os
 import subprocess
@@ -13,7 +14,7 @@ import torch.distributed as dist
 from models import DEVICE, STAGING, batch, flat, flat_gradients, loss_of, make_ddp, train
 from ranks import in_processes
 from torch.nn.parallel import DistributedDataParallel
-from versions import needs_cpu_scaler
+from versions import TORCH, needs_cpu_scaler
 
 import oktopk
 import oktopk.torch
@@ -159,6 +160,54 @@ def test_gradients_in_sparse_layout_are_summed_as_ddp_does():
     for step in range(3):  # the first sparse step of the rest comes after the third's forward
         assert np.array_equal(plain[0][0][step], hooked[0][0][step]), step
     assert np.array_equal(hooked[0][1], hooked[1][1])
+
+
+def loaded_on_one(rank):
+    model, state = make_ddp()
+    if rank == 0:
+        saved = {"oktopk": 1, "world": 2, "rank": 0, "iteration": 50, "buckets": []}
+        state.load_state_dict(saved)
+    with pytest.raises(oktopk.UsageError, match="iteration 50"):
+        loss_of(model, rank, 0).backward()
+
+
+def in_a_group_of_another_model(rank):
+    mine = [dist.new_group([0]), dist.new_group([1])][rank]
+    model, _ = make_ddp(ddp_options={"process_group": mine}, process_group=dist.group.WORLD, start_iter=0)
+    with pytest.raises(oktopk.UsageError, match="process group of ranks"):
+        loss_of(model, rank, 0).backward()
+
+
+def joined(rank):
+    model, _ = make_ddp()
+    with pytest.raises(oktopk.UsageError, match="join"), model.join():
+        for step in range(1 + rank):
+            loss_of(model, rank, step).backward()
+
+
+def on_two_models(rank):
+    model, state = make_ddp(start_iter=0)
+    with pytest.raises(oktopk.UsageError, match="one per model|one state per model"):
+        second, _ = make_ddp(state=state)
+        loss_of(model, rank, 0).backward()
+        if TORCH < (2, 1):  # it does not tell before
+            loss_of(second, rank, 0).backward()
+
+
+def registered_twice(rank):
+    model, state = make_ddp()
+    with pytest.raises(RuntimeError, match="once"):
+        model.register_comm_hook(state, oktopk.torch.oktopk_hook)
+
+
+def refused(rank, P):
+    for act in (loaded_on_one, in_a_group_of_another_model, registered_twice, on_two_models, joined):
+        act(rank)
+
+
+def test_bad_use_is_an_error_on_every_rank_and_never_a_hang():
+    """In one start of the ranks; the traceback has the name of what failed."""
+    in_processes(2, refused)
 
 
 SCRIPT = """
