@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which process group sums the tensors of dense steps, and CUDA tensors where the package cannot use their GPU. Needs no
-GPU."""
+"""Which process group sums the tensors of dense steps, and CUDA tensors where the package cannot use their GPU. Needs
+no GPU."""
 
 from types import SimpleNamespace
 

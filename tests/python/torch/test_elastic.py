@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elastic worlds in PyTorch: members that leave, die and join, the states that travel, the steps of a quiet run, and bad
-use. With OKTOPK_TEST_DEVICE=cuda the parameters are on a GPU that all members share; gradients go through host memory.
+"""Elastic worlds in PyTorch: members that leave, die and join, the states that travel, the steps of a quiet run, and
+bad use. With OKTOPK_TEST_DEVICE=cuda the parameters are on a GPU that all members share; gradients go through host
+memory.
 
 Gradients of most tests are multiples of 2^-10, and the learning rate is a power of two: every sum is exact, so a run on
 a GPU has the bits of one on the CPU. Members are told apart by their number, which is 1, 2 and 3 in the first epoch,

@@ -6,20 +6,14 @@ import pytest
 import torch
 import torch.distributed as dist
 from ranks import all_equal, in_processes
+from test_gpu_resident import N, gradient_of
 from models import needs_gpu, same_bits, use_gpu
 
 import oktopk
 from oktopk.torch import LocalSteps, Reducer
 
 pytestmark = needs_gpu
-N = 300_001
 TYPES = [torch.float32, torch.bfloat16, torch.float16]
-
-
-def gradient_of(rank, step, dtype=torch.float32):
-    generator = torch.Generator().manual_seed(100 * step + rank)
-    heavy = torch.randn(N, generator=generator) * torch.rand(N, generator=generator).square()
-    return heavy.to(dtype)
 
 
 def pair(preset, **options):
@@ -97,14 +91,6 @@ def work_parameters(rank, P):
     return device
 
 
-def test_states_move_between_gpu_and_host():
-    in_processes(2, work_states)
-
-
-def test_parameters_and_local_steps_on_the_gpu():
-    in_processes(2, work_parameters)
-
-
 def work_streams(rank, P):
     """The gradient is ready late, on a stream that is not the default one."""
     device = use_gpu()
@@ -119,10 +105,6 @@ def work_streams(rank, P):
             result = on_gpu.reduce(flat)
         torch.cuda.synchronize()
         assert same_bits(result, on_host.reduce(gradient_of(rank, step))), step
-
-
-def test_the_kernels_run_on_the_stream_of_the_gradient():
-    in_processes(2, work_streams)
 
 
 def work_errors(rank, P):
@@ -140,5 +122,6 @@ def work_errors(rank, P):
     dist.barrier()
 
 
-def test_errors_and_staging():
-    in_processes(2, work_errors)
+@pytest.mark.parametrize("work", [work_states, work_parameters, work_streams, work_errors])
+def test_states_parameters_streams_and_errors(work):
+    in_processes(2, work)

@@ -197,7 +197,8 @@ def test_on_another_number_of_ranks_the_weights_are_owed_the_same(kind, P, tmp_p
 def not_finite(rank, P, kind):
     # An error within backward is the end of FSDP's model. On a GPU it comes many steps later.
     policies = ("skip",) if kind in SHARDS or issubclass(kind, OnGpu) else ("error", "skip")
-    for options in ({}, {"preset": "dense"}):
+    starts = [{"start_iter": 9}] if kind in HOOKS else []
+    for options in ({}, {"preset": "dense"}, *starts):
         for policy in policies:
             front, twin = (kind(nan_policy=policy, **options) for _ in range(2))
             for one in (front, twin):

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user of torch's optimisers expects of SparseAdamW and SparseSGD: hooks, schedulers that change
-betas too, rates as tensors, copies; and the same numbers by native code and by torch's operations."""
+"""What a user of torch's optimisers expects of SparseAdamW and SparseSGD: hooks, schedulers that change betas too,
+rates as tensors, copies, groups, closures, layouts and precisions of parameters; wrong use is named before anything
+changes."""
 
 from __future__ import annotations
 
 import copy
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from oktopk import UsageError
 from oktopk.torch import coordinates
-from oktopk.torch.optim import WHERE_NONZERO, SparseAdamW, SparseSGD
+from oktopk.torch.optim import SparseAdamW, SparseSGD
 
 
 @pytest.fixture
@@ -91,15 +92,6 @@ def test_a_copy_without_its_source_says_so(ours):
     dense.step()
 
 
-def test_a_bad_option_that_a_schedule_sets_is_named():
-    weights = parameter(4)
-    optimiser = SparseAdamW([weights])
-    weights.grad = torch.ones(4)
-    optimiser.param_groups[0]["betas"] = (1.5, 0.999)
-    with pytest.raises(UsageError, match=r"SparseAdamW: betas = \(1.5, 0.999\)"):
-        optimiser.step()
-
-
 def test_a_source_is_asked_once_where_it_can_answer_for_all():
     class Together(Told):
         asked = 0
@@ -143,3 +135,145 @@ def test_gradients_of_another_layout_are_taken_as_they_are_meant(ours):
             source.tell(param, indices(*range(step, 24, 2)))
             optimiser.step()
     assert torch.equal(plain, other)
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_weights_have_float_state_and_move(ours, dtype):
+    source, weights, wide = Told(), parameter(40, dtype=dtype), parameter(40)
+    wide.data.copy_(weights)
+    for param in (weights, wide):
+        optimiser = ours([param], source, lr=1e-2)
+        sparse_steps(optimiser, source, [param], range(6))
+        kept = [v for k, v in optimiser.state[param].items() if k in ("exp_avg", "momentum_buffer")]
+        assert [v.dtype for v in kept] == [torch.float32]
+    assert weights.dtype == dtype
+    torch.testing.assert_close(weights.float(), wide.data, rtol=0.03, atol=0.03)
+
+
+@BOTH
+def test_a_sparse_step_touches_only_what_arrives(ours):
+    source, weights = Told(), parameter(8)
+    optimiser = ours([weights], source, lr=0.1)
+    source.tell(weights, None)
+    weights.grad = torch.ones(8)
+    optimiser.step()
+    names = list(optimiser.state[weights])
+
+    def coordinates() -> Dict[str, torch.Tensor]:
+        state = optimiser.state[weights].items()
+        found = {k: v.clone() for k, v in state if torch.is_tensor(v) and v.dim()}
+        return {"weights": weights.detach().clone(), **found}
+
+    before = coordinates()
+    source.tell(weights, indices(2, 5))
+    optimiser.step()
+    after = coordinates()
+    assert list(optimiser.state[weights]) == names  # from the first step on
+    assert after.pop("last").tolist() == [1, 1, 2, 1, 1, 2, 1, 1]
+    if ours is SparseAdamW:
+        assert after.pop("arrivals").tolist() == [1, 1, 2, 1, 1, 2, 1, 1]
+    for name, new in after.items():
+        assert (before[name] != new).nonzero().view(-1).tolist() == [2, 5]
+
+
+def test_groups_schedulers_and_closures_work_as_in_torch():
+    source, first, second = Told(), parameter(4), parameter(5)
+    optimiser = SparseAdamW([first], source, lr=0.1)
+    optimiser.add_param_group({"params": [second], "lr": 0.01, "mode": "published"})
+    scheduler = torch.optim.lr_scheduler.StepLR(optimiser, 1, gamma=0.5)
+    source.tell(first, indices(0, 2))
+
+    def closure() -> torch.Tensor:
+        optimiser.zero_grad()
+        loss = first.sum() + second.sum()
+        loss.backward()
+        return loss
+
+    before = float(closure().detach())
+    for _ in range(3):
+        loss = optimiser.step(closure)
+        scheduler.step()
+    assert float(loss.detach()) < before
+    assert [group["lr"] for group in optimiser.param_groups] == [0.1 / 8, 0.01 / 8]
+    assert "last" in optimiser.state[first] and "last" not in optimiser.state[second]
+
+
+@BOTH
+def test_indices_follow_the_memory_of_the_parameter(ours):
+    source, plain = Told(), parameter(3, 4, 2, 5)
+    lasting = torch.nn.Parameter(plain.detach().clone(memory_format=torch.channels_last))
+    order = torch.arange(plain.numel()).view(3, 4, 2, 5).permute(0, 2, 3, 1).reshape(-1)
+    pair = [(ours([p], source, lr=0.1), p) for p in (plain, lasting)]
+    for step in range(4):
+        gradient = torch.randn(3, 4, 2, 5, generator=torch.Generator().manual_seed(step))
+        here = torch.arange(step, plain.numel(), 3)  # places in memory of `lasting`
+        source.tell(lasting, here)
+        source.tell(plain, order[here].sort().values)
+        for optimiser, param in pair:
+            param.grad = gradient.clone()
+            optimiser.step()
+    torch.testing.assert_close(plain.data, lasting.data.contiguous(), rtol=1e-6, atol=1e-7)
+    assert lasting.is_contiguous(memory_format=torch.channels_last)
+
+
+WRONG = [
+    (SparseAdamW, {"mode": "aware"}, "'aware'.*interval_aware, published"),
+    (SparseSGD, {"mode": "aware"}, "interval_aware, published"),
+    (SparseAdamW, {"lr": -1.0}, "lr = -1.0"),
+    (SparseAdamW, {"betas": (0.9, 1.0)}, r"betas = \(0.9, 1.0\)"),
+    (SparseAdamW, {"eps": 0.0}, "eps = 0.0"),
+    (SparseAdamW, {"lr": 0.5, "weight_decay": 2.0}, "weight_decay = 2.0.*1 / lr"),
+    (SparseSGD, {"momentum": 1.0}, "momentum = 1.0"),
+    (SparseSGD, {"momentum": 0.0, "nesterov": True}, "nesterov"),
+    (SparseSGD, {"source": 5}, r"int.*arrived\(param\)"),
+]
+
+
+@pytest.mark.parametrize("ours, options, words", WRONG)
+def test_a_bad_option_is_named(ours, options, words):
+    with pytest.raises(UsageError, match=words):
+        ours([parameter(2)], **options)
+
+
+@BOTH
+def test_options_of_torch_s_are_taken_where_they_change_nothing(ours):
+    names = ("foreach", "fused", "maximize", "amsgrad", "differentiable", "dampening")
+    for value in (None, False, 0):
+        optimiser = ours([parameter(2)], **dict.fromkeys(names, value))
+        assert not set(names) & set(optimiser.defaults)
+    for name in names:
+        words = f"{ours.__name__}: {name} = True, but it must be"
+        with pytest.raises(UsageError, match=words):
+            ours([parameter(2)], **{name: True})
+        with pytest.raises(UsageError, match=words):
+            optimiser.add_param_group({"params": [parameter(2)], name: True})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'beta'"):
+        ours([parameter(2)], beta=0.9)
+
+
+def test_a_bad_option_that_a_schedule_sets_is_named():
+    for name, value, words in (
+        ("betas", (1.5, 0.999), r"SparseAdamW: betas = \(1.5, 0.999\)"),
+        ("lr", 0.5, "weight_decay = 2.0, but it must be less than 1 / lr, and lr = 0.5"),
+    ):
+        source, weights = Told(), parameter(2)
+        optimiser = SparseAdamW([weights], source, lr=0.1, weight_decay=2.0)
+        optimiser.param_groups[0][name] = value
+        source.tell(weights, indices(0))
+        weights.grad = torch.ones(2)
+        with pytest.raises(UsageError, match=words):
+            optimiser.step()
+
+
+@BOTH
+def test_a_parameter_with_gaps_in_memory_is_refused(ours):
+    source, weights = Told(), torch.nn.Parameter(torch.zeros(3, 4)[:, :2])
+    optimiser = ours([weights], source, lr=0.1)
+    weights.grad = torch.ones(3, 2)
+    source.tell(weights, indices(0))
+    with pytest.raises(UsageError, match=r"\(3, 2\) and strides \(4, 1\)"):
+        optimiser.step()
+    source.tell(weights, None)
+    optimiser.step()  # a dense step does not mind
+    assert (weights < 0).all()

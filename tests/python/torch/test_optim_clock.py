@@ -13,7 +13,7 @@ from optim_runs import BOTH, Told, indices, parameter, sparse_steps
 
 from oktopk import UsageError
 from oktopk.torch import interval_clock
-from oktopk.torch.optim import SparseAdamW, SparseSGD
+from oktopk.torch.optim import SparseAdamW
 
 
 def test_catch_up_pays_the_decay_that_is_owed_once():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways in which SparseAdamW and SparseSGD make a step: native code on the host, torch's operations, the kernels of a
-GPU. All give the same numbers. On the CPU the host plays the kernels (host_kernels.py), so that tables, clock and plans
-are tested without a GPU; with OKTOPK_TEST_DEVICE=cuda the kernels are the real ones."""
+"""The ways in which SparseAdamW and SparseSGD make a step: native code on the host, torch's operations, the kernels of
+a GPU. All give the same numbers. On the CPU the host plays the kernels (host_kernels.py), so that tables, clock and
+plans are tested without a GPU; with OKTOPK_TEST_DEVICE=cuda the kernels are the real ones."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from models import flat, loss_of, make_ddp, train
+from models import flat, make_ddp, train
 from ranks import in_processes, in_threads
 
 import oktopk

@@ -186,7 +186,7 @@ def test_a_mean_that_is_not_finite_becomes_zero(bad):
 
 
 def by_thread_and_by_stream(rank, P):
-    """The hook's thread over Gloo, then its stream, on a GPU over NCCL: the same bits, before and after a resumption."""
+    """The hook's thread over Gloo, then its stream, on a GPU over NCCL: the same bits, also after a resumption."""
     group, found = None, []
     # Dense sums of three have the bits of their order, which NCCL and Gloo choose.
     start = 0 if DEVICE.type == "cuda" and P > 2 else 2
