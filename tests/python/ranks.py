@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import queue
 import sys
@@ -11,6 +13,8 @@ import threading
 import time
 import traceback
 from typing import Any, Callable, List
+
+import pytest
 
 import oktopk
 
@@ -46,7 +50,7 @@ def _one_process(rank: int, P: int, store: str, out: Any, body: Callable[..., An
     try:
         backend = getattr(body, "backend", "gloo")
         dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=P)
-        result = body(rank, P, *args)
+        result = getattr(body, "of_rank", body)(rank, P, *args)
         if torch.cuda.is_initialized():  # nobody leaves while others still talk to its GPU
             torch.cuda.synchronize()
             dist.barrier()
@@ -104,6 +108,23 @@ def in_processes(P: int, body: Callable[..., Any], *args: Any, timeout: float = 
                 process.kill()
                 process.join()
     return results
+
+
+def on_ranks(*sizes: int) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """Makes a test of what each rank does, body(rank, P, further arguments of the test), for each of these numbers of
+    ranks; without any, other marks give P."""
+
+    def decorate(body: Callable[..., Any]) -> Callable[..., None]:
+        _, P, *others = inspect.signature(body).parameters.values()
+
+        def test(**given: Any) -> None:
+            in_processes(given["P"], test, *(given[other.name] for other in others))
+
+        functools.update_wrapper(test, body)
+        test.of_rank, test.__signature__ = body, inspect.Signature([P, *others])  # type: ignore[attr-defined]
+        return pytest.mark.parametrize("P", sizes)(test) if sizes else test
+
+    return decorate
 
 
 def all_equal(tensor: Any, group: Any = None) -> bool:

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from front_ends import N, Hook, Nodes, gradient_of
 from models import DEVICE, STAGING, batch, flat, make_ddp, small_model, train
-from ranks import all_equal, in_processes
+from ranks import all_equal, in_processes, on_ranks
 from test_laws import before, elsewhere
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
@@ -86,17 +86,14 @@ def unused_parameters_take_part_with_zeros(rank):
     assert all_equal(torch.from_numpy(flat(model)))
 
 
-def options_and_wrappers(rank, P):
+@on_ranks(2)
+def test_ranks_agree_with_options_of_ddp_and_wrappers_of_the_hook(rank, P):
     for options in DDP_OPTIONS:
         trained(rank, 20, ddp_options=options)
     unused_parameters_take_part_with_zeros(rank)
     for wrapper in ("fp16_compress_wrapper", *(["bf16_compress_wrapper"] if TORCH >= (2, 2) else [])):
         _, state = trained(rank, 10, lambda hook: through(hook, wrapper))
         assert state.compression_stats().rate > 1.5
-
-
-def test_ranks_agree_with_options_of_ddp_and_wrappers_of_the_hook():
-    in_processes(2, options_and_wrappers)
 
 
 def lost_nothing(front, applied, steps):
@@ -230,11 +227,8 @@ def within_another(rank, wrapped_twice):
     assert all_equal(torch.from_numpy(flat(model)))
 
 
-def between_steps(rank, P):
+@on_ranks(2)
+def test_a_state_may_be_pickled_and_be_within_another(rank, P):
     pickled(rank)
     for wrapped_twice in (False, True):
         within_another(rank, wrapped_twice)
-
-
-def test_a_state_may_be_pickled_and_be_within_another():
-    in_processes(2, between_steps)

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from models import DEVICE, STAGING
-from ranks import all_equal, in_processes, in_threads
+from ranks import all_equal, in_processes, in_threads, on_ranks
 from versions import TORCH
 
 import oktopk
@@ -51,7 +51,8 @@ def plain_mean(x, P):
     return x
 
 
-def dense_steps(rank, P):
+@on_ranks(2, 3)
+def test_dense_steps_are_the_group_s_own_all_reduce_bit_by_bit(rank, P):
     calls = Count()
     for dtype in SUMMED:
         for options in ({"preset": "dense"}, {"preset": "circulant", "warmup": [(2, 1.0)]}):
@@ -85,12 +86,8 @@ def dense_steps(rank, P):
     assert calls.take() == [N]
 
 
-@pytest.mark.parametrize("P", [2, 3])
-def test_dense_steps_are_the_group_s_own_all_reduce_bit_by_bit(P):
-    in_processes(P, dense_steps)
-
-
-def mixed_steps(rank, P):
+@on_ranks(2, 3)
+def test_what_is_unsent_goes_along_and_nothing_is_lost(rank, P):
     calls = Count()
     for dtype in (torch.float32, torch.bfloat16):
         sparse = Reducer(N, timeout=30.0, preset="circulant", density=0.02, **STAGING)
@@ -120,11 +117,6 @@ def mixed_steps(rank, P):
         owed = given - mine - (applied - last.double().cpu()) * P
         torch.testing.assert_close(rest.double() * P, owed, rtol=1e-5, atol=1e-4)
         assert not sparse.flush().any() and calls.take() == []
-
-
-@pytest.mark.parametrize("P", [2, 3])
-def test_what_is_unsent_goes_along_and_nothing_is_lost(P):
-    in_processes(P, mixed_steps)
 
 
 def bad_steps(rank, P):

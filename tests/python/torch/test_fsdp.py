@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from models import STAGING
-from ranks import all_equal, in_processes
+from ranks import all_equal, on_ranks
 from versions import TORCH, needs_torch, reason
 
 import oktopk
@@ -49,7 +49,9 @@ EXACT = (  # and by how much: at density 1 a threshold may keep the smallest ent
 )
 
 
-def work_like_native(rank, P):
+@needs_native
+@on_ranks(4)
+def test_what_sends_everything_equals_native_hsdp(rank, P):
     """What sends everything gives FSDP's own hybrid sharding, to rounding."""
     mesh, replicate, shards = meshes(2, P // 2)
     bf16 = MixedPrecisionPolicy(reduce_dtype=torch.bfloat16)
@@ -70,11 +72,8 @@ def work_like_native(rank, P):
 
 
 @needs_native
-def test_what_sends_everything_equals_native_hsdp():
-    in_processes(4, work_like_native)
-
-
-def work_accumulation(rank, P):
+@on_ranks(4)
+def test_accumulation_and_divide_factors_equal_native_hsdp(rank, P):
     """Three ways to accumulate, and a divide factor."""
     mesh, replicate, shards = meshes(2, P // 2)
 
@@ -107,12 +106,8 @@ def work_accumulation(rank, P):
     compare(lambda model: backward(model, rank, 0), divide)
 
 
-@needs_native
-def test_accumulation_and_divide_factors_equal_native_hsdp():
-    in_processes(4, work_accumulation)
-
-
-def work_unused(rank, P):
+@on_ranks(4)
+def test_branches_that_are_not_used_keep_the_layout_or_are_refused(rank, P):
     """A branch that was not used counts as zero, so that the layout stays, or is refused."""
     _, replicate, shards = meshes(2, P // 2)
     model, other = shard(shards), shard(shards)
@@ -132,11 +127,8 @@ def work_unused(rank, P):
         backward(other, rank, 1)
 
 
-def test_branches_that_are_not_used_keep_the_layout_or_are_refused():
-    in_processes(4, work_unused)
-
-
-def work_several_exchanges(rank, P):
+@on_ranks(2)
+def test_a_sparse_optimiser_applies_all_exchanges_of_a_step(rank, P):
     """p.grad is the sum of the means of two backward passes: a sparse optimiser applies all of it."""
     _, replicate, shards = meshes(P, 1)
     model = shard(shards)
@@ -155,10 +147,6 @@ def work_several_exchanges(rank, P):
     backward(model, rank, 9)
     assert isinstance(state.arrived(next(model.parameters())), torch.Tensor), "one exchange: the indices are known"
     assert all_equal(weights(model), replicate.get_group())
-
-
-def test_a_sparse_optimiser_applies_all_exchanges_of_a_step():
-    in_processes(2, work_several_exchanges)
 
 
 def work_register(rank, P):
@@ -232,17 +220,15 @@ def work_many(rank, P):
         backward(model, rank, 0, lambda loss: loss * float("nan") if rank == 1 else loss)
 
 
-def work_all(rank, P):
+@on_ranks(2)
+def test_bad_use_is_refused_and_frozen_parameters_are_not(rank, P):
     """In one start of the ranks; the traceback has the name of what failed."""
     for work in (work_register, work_frozen, work_many):
         work(rank, P)
 
 
-def test_bad_use_is_refused_and_frozen_parameters_are_not():
-    in_processes(2, work_all)
-
-
-def work_others(rank, P):
+@on_ranks(4)
+def test_other_users_of_shards_and_errors(rank, P):
     """Shards in the explicit Reducer and in local steps; errors."""
     mesh, replicate, shards = meshes(2, 2)
     both = [shard(shards, seed=1), shard(shards, seed=1)]
@@ -280,10 +266,6 @@ def work_others(rank, P):
         register(shard(shards), shards)
     with pytest.raises(oktopk.UsageError, match="no module"):
         register(Net(), replicate)
-
-
-def test_other_users_of_shards_and_errors():
-    in_processes(4, work_others)
 
 
 def test_gradients_on_a_device_need_staging():

@@ -5,7 +5,7 @@ entries pass through the host. Needs a GPU."""
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import all_equal, in_processes
+from ranks import all_equal, in_processes, on_ranks
 from test_gpu_resident import N, gradient_of
 from models import needs_gpu, same_bits, use_gpu
 
@@ -21,7 +21,8 @@ def pair(preset, **options):
     return [Reducer(N, preset=preset, density=0.01, **options) for _ in range(2)]
 
 
-def work_steps(rank, P):
+@on_ranks(1, 2, 3)
+def test_cuda_tensors_give_the_bits_of_cpu_tensors(rank, P):
     device = use_gpu()
     for preset in ("circulant", "oktopk", "topka", "slots"):
         for dtype in TYPES:
@@ -34,11 +35,6 @@ def work_steps(rank, P):
             assert same_bits(torch.from_numpy(on_gpu._core.residual), torch.from_numpy(on_host._core.residual))
             assert same_bits(on_gpu.flush(), on_host.flush())
             assert on_gpu.unsent_norm == 0
-
-
-@pytest.mark.parametrize("P", [1, 2, 3])
-def test_cuda_tensors_give_the_bits_of_cpu_tensors(P):
-    in_processes(P, work_steps)
 
 
 def work_states(rank, P):

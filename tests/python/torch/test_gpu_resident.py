@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 from models import batch, loss_of, make_ddp, nccl_group, needs_gpu, same_bits, several_on_one_gpu, train, use_gpu
-from ranks import all_equal, in_processes
+from ranks import all_equal, in_processes, on_ranks
 from versions import needs_torch
 
 from oktopk.torch import LocalSteps, Reducer, SparseAdamW, _choice, register_fsdp
@@ -36,7 +36,8 @@ def weights_of(model):
     return torch.cat([p.detach().flatten() for p in model.parameters()]).cpu()
 
 
-def work_bits(rank, P):
+@on_ranks(1, 2, 3)
+def test_steps_on_the_gpu_have_the_bits_of_the_host(rank, P):
     device, group = use_gpu(), nccl_group(rank, P)
     for dtype in (torch.float32, torch.bfloat16):
         on_gpu = Reducer(N, group, preset="slots", density=0.01)
@@ -66,12 +67,9 @@ def work_bits(rank, P):
         assert same_bits(on_gpu.flush(), on_host.flush()), dtype  # finite values stay unsent
 
 
-@pytest.mark.parametrize("P", [1, 2, 3])
-def test_steps_on_the_gpu_have_the_bits_of_the_host(P):
-    in_processes(P, work_bits)
-
-
-def work_no_wait(rank, P, G):
+@pytest.mark.parametrize("P, G", [(2, None), (4, 2), (6, 3)])
+@on_ranks()
+def test_nothing_waits_for_the_gpu(rank, P, G):
     """Once everything is made, no step waits for the GPU; with nodes of G ranks, too."""
     use_gpu()
     model, state = hooked(nccl_group(rank, P), group_size=G)
@@ -86,12 +84,9 @@ def work_no_wait(rank, P, G):
     torch.cuda.synchronize()
 
 
-@pytest.mark.parametrize("P, G", [(2, None), (4, 2), (6, 3)])
-def test_nothing_waits_for_the_gpu(P, G):
-    in_processes(P, work_no_wait, G)
-
-
-def work_void_in_nodes(rank, P, G):
+@pytest.mark.parametrize("P, G", [(4, 2), (6, 3)])
+@on_ranks()
+def test_a_value_that_is_not_finite_makes_all_shards_void(rank, P, G):
     device, group = use_gpu(), nccl_group(rank, P)
     weights = torch.nn.Parameter(torch.zeros(N, device=device))
     reducer = Reducer([weights], group, preset="slots", group_size=G)
@@ -102,12 +97,8 @@ def work_void_in_nodes(rank, P, G):
     assert weights.grad.isnan().all() and reducer.skipped
 
 
-@pytest.mark.parametrize("P, G", [(4, 2), (6, 3)])
-def test_a_value_that_is_not_finite_makes_all_shards_void(P, G):
-    in_processes(P, work_void_in_nodes, G)
-
-
-def work_scaler(rank, P):
+@on_ranks(2)
+def test_a_scaler_skips_a_void_step_on_all_ranks(rank, P):
     group = (use_gpu(), nccl_group(rank, P))[1]
     scaler = torch.amp.GradScaler("cuda", init_scale=1024.0)
     (ddp, state), (plain, _) = hooked(group, grad_scaler=scaler), hooked(group)
@@ -128,11 +119,8 @@ def work_scaler(rank, P):
     assert all_equal(weights_of(ddp)) and weights_of(ddp).isfinite().all()
 
 
-def test_a_scaler_skips_a_void_step_on_all_ranks():
-    in_processes(2, work_scaler)
-
-
-def work_bf16(rank, P):
+@on_ranks(2)
+def test_sums_in_bf16_follow_dense_ones(rank, P):
     """Sums in bf16, which preset auto may choose: the hook's stream reads memory that backward's stream made."""
     group = (use_gpu(), nccl_group(rank, P))[1]
     _choice.choose = lambda *arguments: "bf16"
@@ -143,11 +131,8 @@ def work_bf16(rank, P):
     assert torch.allclose(weights_of(ddp), weights_of(plain), atol=2e-3)
 
 
-def test_sums_in_bf16_follow_dense_ones():
-    in_processes(2, work_bf16)
-
-
-def work_three_lines(rank, P):
+@on_ranks(2)
+def test_three_lines_train_on_gpus(rank, P):
     """The README's lines as they are: preset auto, which all ranks resolve alike; and the sparse optimiser."""
     group = (use_gpu(), nccl_group(rank, P))[1]
     for preset in ("auto", "slots"):
@@ -157,10 +142,6 @@ def work_three_lines(rank, P):
         assert float(loss_of(ddp, rank, 0).detach()) < first
         assert all_equal(weights_of(ddp))
         assert preset == "slots" or state._choice in ALL
-
-
-def test_three_lines_train_on_gpus():
-    in_processes(2, work_three_lines)
 
 
 def work_fsdp(rank, P):
@@ -192,7 +173,8 @@ def test_fsdp_units_stay_on_the_gpu():
     in_processes(2, work_fsdp)
 
 
-def work_local_steps(rank, P):
+@on_ranks(2, 3)
+def test_local_steps_stay_on_the_gpu(rank, P):
     """Outer steps over NCCL have the bits of those over Gloo, and continue from their state."""
     device, group = use_gpu(), nccl_group(rank, P)
     options = {"every": 2, "density": 0.05, "preset": "slots", "codec": None, "outer_momentum": 0.9}
@@ -212,11 +194,6 @@ def work_local_steps(rank, P):
         if step == 3:
             loops[0].load_state_dict(loops[1].state_dict())
     assert loops[0].reducer._flat_reducer._resident is not None
-
-
-@pytest.mark.parametrize("P", [2, 3])
-def test_local_steps_stay_on_the_gpu(P):
-    in_processes(P, work_local_steps)
 
 
 def captured(act):

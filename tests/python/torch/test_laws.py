@@ -28,7 +28,7 @@ from front_ends import (
     same,
 )
 from models import DEVICE
-from ranks import in_processes
+from ranks import in_processes, on_ranks
 from versions import TORCH, needs_cpu_scaler
 
 import oktopk
@@ -63,7 +63,9 @@ def lose_nothing(front, steps=8):
     return mean, applied, rest
 
 
-def mass(rank, P, kind):
+@over(*ALL, *IN_NODES, *LEVELLED, *ON_GPU)
+@on_ranks()
+def test_ranks_agree_and_what_was_not_sent_waits(rank, P, kind):
     for preset in kind.presets:
         front = kind(preset=preset)
         mean, applied, rest = lose_nothing(front)
@@ -75,12 +77,9 @@ def mass(rank, P, kind):
         same(*lose_nothing(kind(**options)))
 
 
-@over(*ALL, *IN_NODES, *LEVELLED, *ON_GPU)
-def test_ranks_agree_and_what_was_not_sent_waits(kind, P):
-    in_processes(P, mass, kind)
-
-
-def in_group(rank, P, kind):
+@over((Hook, 3), (Explicit, 3), (Local, 3))
+@on_ranks()
+def test_some_of_the_ranks_are_a_world_of_their_own(rank, P, kind):
     ends = dist.new_group([0, P - 1])
     if rank in (0, P - 1):
         lose_nothing(kind(ends, preset="auto"))
@@ -90,15 +89,12 @@ def in_group(rank, P, kind):
     dist.barrier()
 
 
-@over((Hook, 3), (Explicit, 3), (Local, 3))
-def test_some_of_the_ranks_are_a_world_of_their_own(kind, P):
-    in_processes(P, in_group, kind)
-
-
 ROUNDING = {torch.float32: 1e-5, torch.float16: 2e-3, **({torch.bfloat16: 2e-2} if TORCH >= (2, 2) else {})}
 
 
-def mean_of(rank, P, kind):
+@over(*ALL, (Hook, 2), (Explicit, 1), (Local, 1))
+@on_ranks()
+def test_everything_sent_is_the_mean(rank, P, kind):
     more = {torch.float64: 1e-5} if kind is Hook else {}  # which is dense
     for dtype, rounding in {**ROUNDING, **more}.items():
         for options in ({"preset": "dense"}, {"density": 0.999999}):
@@ -112,11 +108,6 @@ def mean_of(rank, P, kind):
                 assert torch.equal(mean, expected)
             torch.testing.assert_close(mean, expected, rtol=rounding, atol=max(2e-3, 5 * rounding))
             same(mean)
-
-
-@over(*ALL, (Hook, 2), (Explicit, 1), (Local, 1))
-def test_everything_sent_is_the_mean(kind, P):
-    in_processes(P, mean_of, kind)
 
 
 def steps_of(front, *steps):
@@ -194,7 +185,9 @@ def test_on_another_number_of_ranks_the_weights_are_owed_the_same(kind, P, tmp_p
     in_processes({2: 3, 3: 2, 4: 6, 6: 3}[P], elsewhere, kind, folder, saved)
 
 
-def not_finite(rank, P, kind):
+@over(*ALL, *LEVELLED, *(ON_GPU if DEVICE.type == "cpu" else []))  # the kernels keep the finite values of such a step
+@on_ranks()
+def test_a_value_that_is_not_finite_leaves_no_trace(rank, P, kind):
     # An error within backward is the end of FSDP's model. On a GPU it comes many steps later.
     policies = ("skip",) if kind in SHARDS or issubclass(kind, OnGpu) else ("error", "skip")
     starts = [{"start_iter": 9}] if kind in HOOKS else []
@@ -220,12 +213,9 @@ def not_finite(rank, P, kind):
             go_on_alike(front, twin)
 
 
-@over(*ALL, *LEVELLED, *(ON_GPU if DEVICE.type == "cpu" else []))  # the kernels keep the finite values of such a step
-def test_a_value_that_is_not_finite_leaves_no_trace(kind, P):
-    in_processes(P, not_finite, kind)
-
-
-def silent(rank, P, kind):
+@over((Explicit, 3), (Local, 2), (Fsdp, 3))
+@on_ranks()
+def test_a_rank_that_stays_away_is_an_error_after_the_timeout(rank, P, kind):
     front = kind(timeout=1.5)
     steps_of(front, 0, 1)
     if rank < P - 1:
@@ -234,16 +224,14 @@ def silent(rank, P, kind):
     dist.barrier()
 
 
-@over((Explicit, 3), (Local, 2), (Fsdp, 3))
-def test_a_rank_that_stays_away_is_an_error_after_the_timeout(kind, P):
-    in_processes(P, silent, kind)
-
-
 # Each step and its trouble: one rank's first or last value is infinite, or nobody applies the mean.
 TROUBLES = [(0, ""), (1, ""), (2, ""), (3, "first"), (3, "last"), (3, ""), (4, "not applied"), (4, ""), (5, "")]
 
 
-def scaled(rank, P, kind):
+@needs_cpu_scaler
+@over((Hook, 2), (Hook, 3), (Nodes, 4), (Fsdp, 3), (Sharded, 4), (Levelled, 2), (LevelledNodes, 4))
+@on_ranks()
+def test_a_step_that_a_grad_scaler_skips_leaves_no_trace(rank, P, kind):
     for options in ({}, {"min_numel": 2450}):  # the last parameters are dense
         scaler = torch.amp.GradScaler(DEVICE.type, init_scale=1024.0, growth_interval=2)
         twin, second_twin = kind(**options), kind(**options)
@@ -274,12 +262,6 @@ def scaled(rank, P, kind):
                 twin.train(gradient)
                 assert torch.equal(front.weights(), twin.weights()), step
         assert len(scales) > 2 and torch.equal(front.rest(), twin.rest())
-
-
-@needs_cpu_scaler
-@over((Hook, 2), (Hook, 3), (Nodes, 4), (Fsdp, 3), (Sharded, 4), (Levelled, 2), (LevelledNodes, 4))
-def test_a_step_that_a_grad_scaler_skips_leaves_no_trace(kind, P):
-    in_processes(P, scaled, kind)
 
 
 # Refusals: what is arranged beside a front-end that runs, and called; a part of the error; where it applies.
@@ -359,7 +341,9 @@ REFUSALS = [
 ]
 
 
-def refused(rank, P, kind):
+@over(*ALL)
+@on_ranks()
+def test_bad_use_is_refused_and_changes_nothing(rank, P, kind):
     front, twin = stable(kind), stable(kind)
     for one in (front, twin):
         steps_of(one, *range(3))
@@ -371,8 +355,3 @@ def refused(rank, P, kind):
             text = str(caught.value)
             same(text if "rank" not in text or "rank 0 has" in text else "")  # others name this rank
     go_on_alike(front, twin)
-
-
-@over(*ALL)
-def test_bad_use_is_refused_and_changes_nothing(kind, P):
-    in_processes(P, refused, kind)

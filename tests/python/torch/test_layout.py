@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from elastic_ranks import SECONDS, Job, Run, run_members
-from ranks import all_equal, in_processes, in_threads
+from ranks import all_equal, in_processes, in_threads, on_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from versions import TORCH
@@ -237,7 +237,9 @@ def a_frozen_shard_that_takes_the_place_of_another(rank, P):
         backward(model, rank)
 
 
-def several(rank, P):
+@on_ranks(2, 3)
+def test_weights_frozen_parameters_moments_and_accumulation(rank, P):
+    """In one start of the ranks; the traceback has the name of what failed."""
     weights_that_are_copied_may_differ_before(rank, P)
     frozen_weights_that_nobody_copies_are_compared(rank, P)
     two_models_whose_first_steps_are_in_another_order(rank, P)
@@ -245,12 +247,6 @@ def several(rank, P):
     a_parameter_that_is_thawed_under_the_hook(rank, P)
     a_rank_that_accumulates_more(rank, P)
     a_frozen_shard_that_takes_the_place_of_another(rank, P)
-
-
-@pytest.mark.parametrize("P", [2, 3])
-def test_weights_frozen_parameters_moments_and_accumulation(P):
-    """In one start of the ranks; the traceback has the name of what failed."""
-    in_processes(P, several)
 
 
 def gradients_of(model):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import in_processes
+from ranks import in_processes, on_ranks
 
 import oktopk
 import oktopk.torch
@@ -30,7 +30,8 @@ def pattern(sender, receiver, size):
     return ((np.arange(size) * 7 + 31 * sender + receiver) % 251).astype(np.uint8)
 
 
-def exchange_all(rank, P):
+@on_ranks(1, 3)
+def test_messages_of_all_sizes_arrive_whole_and_in_order(rank, P):
     """Every rank sends messages of every size to every rank, itself too; waits out of order."""
     transport = communicator(timeout=20).python_transport
     buffers = []
@@ -46,12 +47,8 @@ def exchange_all(rank, P):
             assert not got[size:].any()
 
 
-@pytest.mark.parametrize("P", [1, 3])
-def test_messages_of_all_sizes_arrive_whole_and_in_order(P):
-    in_processes(P, exchange_all)
-
-
-def send_too_much(rank, P):
+@on_ranks(2)
+def test_a_message_above_its_capacity_is_an_error(rank, P):
     transport = communicator(timeout=5).python_transport
     peer = 1 - rank
     transport.begin(0, [(peer, np.zeros(2000, np.uint8))], [(peer, np.zeros(1999, np.uint8))])
@@ -59,11 +56,8 @@ def send_too_much(rank, P):
         transport.finish(0, 5.0)
 
 
-def test_a_message_above_its_capacity_is_an_error():
-    in_processes(2, send_too_much)
-
-
-def wait_for_nobody(rank, P):
+@on_ranks(2)
+def test_a_silent_peer_is_a_comm_error_after_the_timeout(rank, P):
     comm = communicator(timeout=1.0)
     if rank == 0:
         began = time.monotonic()
@@ -72,10 +66,6 @@ def wait_for_nobody(rank, P):
         assert time.monotonic() - began < 15
     else:
         time.sleep(3)
-
-
-def test_a_silent_peer_is_a_comm_error_after_the_timeout():
-    in_processes(2, wait_for_nobody)
 
 
 def dense(update, n):
@@ -129,7 +119,9 @@ def test_without_a_process_group_it_says_what_to_do():
         communicator()
 
 
-def one_rank_has_no_sockets(rank, P):
+@needs_tcp
+@on_ranks(2, 3)
+def test_all_ranks_stay_with_gloo_where_one_has_no_sockets(rank, P):
     """All stay with Gloo, whether one wants it or cannot connect. An unknown choice is refused."""
     os.environ[VARIABLE] = "pigeons"
     with pytest.raises(oktopk.UsageError, match="'pigeons', but it must be one of tcp, gloo"):
@@ -141,12 +133,6 @@ def one_rank_has_no_sockets(rank, P):
         comm = communicator(timeout=10)
         oktopk.Reducer(comm, 100, preset="circulant").step(np.ones(100, np.float32))
         assert comm.python_transport.native is None
-
-
-@needs_tcp
-@pytest.mark.parametrize("P", [2, 3])
-def test_all_ranks_stay_with_gloo_where_one_has_no_sockets(P):
-    in_processes(P, one_rank_has_no_sockets)
 
 
 ALIVE = []  # what a rank must not close before its process ends
@@ -192,7 +178,9 @@ def test_a_rank_that_is_stopped_is_named_after_the_silence():
     in_processes(3, rank_one_is_stopped, timeout=60)
 
 
-def odd_silences(rank, P):
+@needs_tcp
+@on_ranks(3)
+def test_a_silence_that_ranks_do_not_share_or_that_has_no_effect_is_refused(rank, P):
     """UsageErrors of all ranks, before anything is connected."""
     words = "rank 0 has 'silence 3.0 s', rank 2 has 'silence 30.0 s': give all ranks the same"
     with pytest.raises(oktopk.UsageError, match=words):
@@ -203,11 +191,6 @@ def odd_silences(rank, P):
     for waits, words in (({"silence": 2.0}, "silence = 2.0"), ({"timeout": 1}, "timeout = 1")):
         with pytest.raises(oktopk.UsageError, match=f"{words} beside a communicator"):
             oktopk.torch.Reducer(10, communicator=comm, **waits)
-
-
-@needs_tcp
-def test_a_silence_that_ranks_do_not_share_or_that_has_no_effect_is_refused():
-    in_processes(3, odd_silences)
 
 
 def test_a_pickled_state_keeps_its_silence():

@@ -7,7 +7,7 @@ import copy
 
 import pytest
 import torch
-from ranks import all_equal, in_processes, in_threads
+from ranks import all_equal, in_threads, on_ranks
 from torch import nn
 
 from oktopk.torch.checkpoint import unwrap
@@ -100,7 +100,8 @@ def test_nothing_of_16_bit_weights_is_lost_without_decay(P):
         torch.testing.assert_close(end - start, moved, rtol=1e-5, atol=1e-5)
 
 
-def work_log4(rank, P):
+@on_ranks(3)
+def test_weights_are_bitwise_equal_after_outer_steps(rank, P):
     """The defaults but for their density; other weights on each rank at first."""
     model = make_model(seed=rank)
     outer = LocalSteps(model.parameters(), every=3, density=0.05, timeout=60.0)
@@ -113,10 +114,6 @@ def work_log4(rank, P):
         assert outer.local_steps == 0 and all_equal(flatten(model))
     assert outer.reducer.stats["codec"] == "elias_fano+log4"
     assert not torch.equal(flatten(model), start)
-
-
-def test_weights_are_bitwise_equal_after_outer_steps():
-    in_processes(3, work_log4)
 
 
 def test_ranks_that_meet_learn_more_than_ranks_alone():
@@ -170,4 +167,3 @@ def test_a_state_between_two_meetings_continues_bitwise():
         assert torch.equal(flatten(again), flatten(model))
 
     in_threads(2, work)
-

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from models import flat, make_ddp, train
-from ranks import in_processes, in_threads
+from ranks import in_processes, in_threads, on_ranks
 
 import oktopk
 from oktopk.torch import LocalSteps, OkTopkState, Reducer, SparseAdamW
@@ -93,7 +93,9 @@ def resumed(rank, saved, weights, total_steps, **options):
     return flat(model), shares, state.state_dict()
 
 
-def extend(rank, P, preset):
+@pytest.mark.parametrize("preset", ["circulant", "oktopk"])
+@on_ranks(2)
+def test_a_run_is_extended_by_another_total_steps(rank, P, preset):
     model, state = make_ddp(total_steps=40, density=None, start_iter=None, preset=preset)
     states = []
     for step in range(6):
@@ -113,11 +115,6 @@ def extend(rank, P, preset):
         assert min(shares) > 0.8
         with pytest.raises(oktopk.UsageError, match="inside of a warm-up of 4 x 0.9, but the .* total_steps"):
             resumed(rank, [states[2][0]], states[2][1], 10, preset=preset)
-
-
-@pytest.mark.parametrize("preset", ["circulant", "oktopk"])
-def test_a_run_is_extended_by_another_total_steps(preset):
-    in_processes(2, extend, preset)
 
 
 def test_reducers_and_local_steps_are_extended_on_any_number_of_ranks():

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from models import DEVICE, flat, loss_of, make_ddp, nccl_group, needs_cpu, train, use_gpu
 from on_gpu import pretend
-from ranks import all_equal, in_processes
+from ranks import all_equal, in_processes, on_ranks
 from versions import needs_cpu_scaler, needs_torch
 
 import oktopk
@@ -272,7 +272,9 @@ def test_preset_auto_makes_the_steps_of_its_choice():
     assert np.array_equal(short, other)
 
 
-def reducer_resumed(rank, P):
+@needs_cpu
+@on_ranks(2)
+def test_a_loaded_reducer_keeps_the_choice_of_auto(rank, P):
     """The choice of the run that saved holds, whatever the new one would choose."""
     weights = [torch.nn.Parameter(torch.zeros(500)) for _ in range(2)]
 
@@ -294,11 +296,9 @@ def reducer_resumed(rank, P):
 
 
 @needs_cpu
-def test_a_loaded_reducer_keeps_the_choice_of_auto():
-    in_processes(2, reducer_resumed)
-
-
-def fsdp_resumed(rank, P):
+@needs_torch((2, 7), "set_all_reduce_hook() of fully_shard")
+@on_ranks(2)
+def test_a_loaded_fsdp_state_keeps_the_choice_of_auto(rank, P):
     from fsdp_models import backward, gradients, meshes, register, shard
 
     auto_that_chooses("slots", "dense")
@@ -317,9 +317,3 @@ def fsdp_resumed(rank, P):
         found.append(gradients(model))
     assert torch.equal(*found) and other._choice == "slots"
     assert any(not stats["dense"] for stats in other.stats.values())
-
-
-@needs_cpu
-@needs_torch((2, 7), "set_all_reduce_hook() of fully_shard")
-def test_a_loaded_fsdp_state_keeps_the_choice_of_auto():
-    in_processes(2, fsdp_resumed)

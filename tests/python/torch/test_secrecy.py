@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from models import flat, make_ddp, train
-from ranks import in_processes
+from ranks import in_processes, on_ranks
 
 import oktopk
 from oktopk._core import tcp_available
@@ -199,17 +199,14 @@ def test_ranks_refuse_together(file):
         assert words != "rank 2: secret file" or "mode is 0644" in said[0]
 
 
-def cannot_connect(rank, P):
+@on_ranks(2)
+def test_ranks_with_a_secret_do_not_go_on_without_it(rank, P):
     """Gloo does not ask for the secret, so it is not used instead."""
     os.environ["OKTOPK_SECRET"] = SECRET
     if rank == 1:
         _sockets.interface = lambda: "no-such-interface"
     with pytest.raises(oktopk.CommError, match="could not connect by it: .*rank 1: .*no-such-interface"):
         communicator(timeout=10)
-
-
-def test_ranks_with_a_secret_do_not_go_on_without_it():
-    in_processes(2, cannot_connect)
 
 
 def test_arguments_and_variables(file, monkeypatch):

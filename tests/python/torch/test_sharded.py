@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from models import flat_gradients, loss_of, make_ddp, needs_cpu, unsent_of
 from on_gpu import pretend
-from ranks import in_processes
+from ranks import in_processes, on_ranks
 from versions import needs_cpu_scaler
 
 import oktopk
@@ -78,14 +78,11 @@ def by_nodes(rank, P, G):
         assert np.abs(reducer._core.residual).max() < 1e-5
 
 
-def shards_and_nodes(rank, P, G):
+@OVER
+@on_ranks()
+def test_shards_and_where_all_is_sent_the_result_of_nodes_on_the_host(rank, P, G):
     shards(rank, P, G)
     by_nodes(rank, P, G)
-
-
-@OVER
-def test_shards_and_where_all_is_sent_the_result_of_nodes_on_the_host(P, G):
-    in_processes(P, shards_and_nodes, G)
 
 
 def refusals(rank, P):
@@ -123,7 +120,8 @@ def test_refusals_name_nodes_and_the_index_in_the_whole_gradient():
     assert ["in another shard of the node" in text for text in texts] == [True, False] * 3
 
 
-def dead(rank, P):
+@on_ranks(2)
+def test_a_collective_inside_the_node_that_fails_is_a_comm_error(rank, P):
     def refuse(*arguments, **options):
         raise RuntimeError("NCCL is tired")
 
@@ -133,10 +131,6 @@ def dead(rank, P):
     weights.grad = torch.ones(N)
     with pytest.raises(oktopk.CommError, match="an exchange between GPUs failed: NCCL is tired"):
         reducer.reduce_gradients()
-
-
-def test_a_collective_inside_the_node_that_fails_is_a_comm_error():
-    in_processes(2, dead)
 
 
 def scaled(rank, P, G):
