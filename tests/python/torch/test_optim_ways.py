@@ -299,7 +299,7 @@ def test_wrong_arrivals_are_refused_before_anything_changes(ours, way, go):
     refused()
 
 
-# What only a GPU shows.
+# The tests below need a GPU.
 
 
 @needs_gpu
