@@ -37,7 +37,7 @@ PYTHON_LISTED = {
     ("docs/frontends.md", "import oktopk.transformers"):
         "tests/python/frontends/test_transformers.py trains with these calls",
     ("docs/gpu.md", 'dist.init_process_group("nccl")'):
-        "needs a GPU; tests/python/torch/test_gpu_steps.py has these calls",
+        "needs a GPU; tests/python/torch/test_gpu_resident.py has these calls",
     ("docs/pytorch_fsdp.md", "mesh = init_device_mesh("):
         "needs several ranks; docs/tutorials/fsdp.md has a whole script, which a test runs",
 }

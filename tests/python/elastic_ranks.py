@@ -42,13 +42,38 @@ class Job:
         self._threads[-1].start()
         return place
 
-    def wait(self) -> List[Any]:
-        """The results of all; the threads that are started meanwhile, too."""
+    def wait(self, raises: bool = True) -> List[Any]:
+        """The results of all; the threads that are started meanwhile, too. The first exception is raised, or a
+        result."""
         for thread in self._threads:
             thread.join(SECONDS)
             assert not thread.is_alive(), "a member does not end"
         self.server.close()
+        for result in self.results:
+            if raises and isinstance(result, BaseException):
+                raise result
         return self.results
+
+
+class Run:
+    """How far one member goes: until it leaves without a word after so many steps, or until some steps after one has
+    joined. ends_with: after any change. reached: is set when a newcomer may come."""
+
+    def __init__(self, leaves: Optional[int] = None, reached: Any = None, ends_with: str = "joined"):
+        self.leaves, self.reached, self.ends_with = leaves, reached, ends_with
+        self.changes: List[Any] = []
+        self.end: Optional[int] = None
+
+    def note(self, change: Any) -> None:
+        self.changes.append(change)
+        if change.joined or self.ends_with == "change":
+            self.end = change.step + 4
+
+    def goes_on(self, world: ElasticWorld) -> bool:
+        if self.reached is not None and world.committed >= 4:
+            self.reached.set()
+        assert world.committed < 100_000
+        return world.committed not in (self.end, self.leaves)
 
 
 def run_members(P: int, body: Callable[..., Any], *args: Any) -> List[Any]:
@@ -56,8 +81,4 @@ def run_members(P: int, body: Callable[..., Any], *args: Any) -> List[Any]:
     job = Job(P)
     for place in range(P):
         job.start(body, place, *args)
-    results = job.wait()
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return results
+    return job.wait()

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Worlds for tests: P ranks as threads of this process, or as processes with a Gloo group."""
+"""Worlds for tests: P ranks as threads of this process, or as processes with a group of torch.distributed."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import queue
 import sys
@@ -12,12 +14,14 @@ import time
 import traceback
 from typing import Any, Callable, List
 
+import pytest
+
 import oktopk
 
 
-def in_threads(P: int, body: Callable[..., Any], *args: Any, timeout: float = 20.0) -> List[Any]:
-    """body(comm, *args) on P ranks; their results in rank order. The first error is raised."""
-    comms = oktopk.thread_world(P, timeout)
+def in_threads(P: int, body: Callable[..., Any], *args: Any, world: Any = None) -> List[Any]:
+    """body(comm, *args) on P ranks; their results in rank order. The first error is raised. world: communicators."""
+    comms = world or oktopk.thread_world(P, 60.0)
     results: List[Any] = [None] * P
     errors: List[BaseException] = []
 
@@ -44,8 +48,13 @@ def _one_process(rank: int, P: int, store: str, out: Any, body: Callable[..., An
 
     torch.set_num_threads(1)
     try:
-        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=P)
-        out.put((rank, None, body(rank, P, *args)))
+        backend = getattr(body, "backend", "gloo")
+        dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=P)
+        result = getattr(body, "of_rank", body)(rank, P, *args)
+        if torch.cuda.is_initialized():  # nobody leaves while others still talk to its GPU
+            torch.cuda.synchronize()
+            dist.barrier()
+        out.put((rank, None, result))
     except BaseException:
         out.put((rank, traceback.format_exc(), None))
     finally:
@@ -65,13 +74,18 @@ def import_for_ranks() -> None:
     import oktopk.torch  # noqa: F401
 
 
-def in_processes(P: int, body: Callable[..., Any], *args: Any, timeout: float = 90.0) -> List[Any]:
-    """body(rank, P, *args) in P processes with torch.distributed initialised; their results in
-    rank order. Results are numpy arrays, numbers and texts. Forks: imports are paid once."""
+def in_processes(P: int, body: Callable[..., Any], *args: Any, timeout: float = 180.0) -> List[Any]:
+    """body(rank, P, *args) in P processes with torch.distributed over Gloo, or over what the attribute `backend` of the
+    function says; their results in rank order. Results are numpy arrays, numbers and texts. Forks: imports are paid
+    once. For a GPU the ranks come from a server of forks, since CUDA does not live through a fork."""
     import multiprocessing
 
-    import_for_ranks()
-    context = multiprocessing.get_context("fork")
+    on_gpu = os.environ.get("OKTOPK_TEST_DEVICE", "cpu") != "cpu"
+    if on_gpu:
+        multiprocessing.set_forkserver_preload(["torch.distributed.fsdp", "torch._dynamo"])
+    else:
+        import_for_ranks()
+    context: Any = multiprocessing.get_context("forkserver" if on_gpu else "fork")
     out = context.Queue()
     with tempfile.TemporaryDirectory() as folder:
         store = os.path.join(folder, "store")
@@ -94,6 +108,34 @@ def in_processes(P: int, body: Callable[..., Any], *args: Any, timeout: float = 
                 process.kill()
                 process.join()
     return results
+
+
+def on_ranks(*sizes: int) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """Makes a test of what each rank does, body(rank, P, further arguments of the test), for each of these numbers of
+    ranks; without any, other marks give P."""
+
+    def decorate(body: Callable[..., Any]) -> Callable[..., None]:
+        _, P, *others = inspect.signature(body).parameters.values()
+
+        def test(**given: Any) -> None:
+            in_processes(given["P"], test, *(given[other.name] for other in others))
+
+        functools.update_wrapper(test, body)
+        test.of_rank, test.__signature__ = body, inspect.Signature([P, *others])  # type: ignore[attr-defined]
+        return pytest.mark.parametrize("P", sizes)(test) if sizes else test
+
+    return decorate
+
+
+def all_equal(tensor: Any, group: Any = None) -> bool:
+    """Whether a tensor has the same bits on all ranks of a group."""
+    import torch
+    import torch.distributed as dist
+
+    bits = tensor.detach().cpu().contiguous().view(torch.uint8)
+    gathered = [torch.empty_like(bits) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(gathered, bits, group=group)
+    return all(torch.equal(gathered[0], other) for other in gathered)
 
 
 def wait_for(context: Any, name: str, timeout: float) -> None:

@@ -88,18 +88,7 @@ def test_images_are_moved_and_mirrored_but_not_changed():
     places = moved[:, 0].nonzero()
     assert len(places) == 400 and moved.sum() == 7 * 400
     assert sorted(set(places[:, 1].tolist())) == [6, 7, 8, 9, 10]
-    assert sorted(set(places[:, 2].tolist())) == [
-        3,
-        4,
-        5,
-        6,
-        7,
-        8,
-        9,
-        10,
-        11,
-        12,
-    ]  # 5 and, mirrored, 10
+    assert sorted(set(places[:, 2].tolist())) == [3, 4, 5, 6, 7, 8, 9, 10, 11, 12]  # 5 and, mirrored, 10
 
 
 def test_masking_is_fifteen_percent_of_which_most_are_hidden():
@@ -151,13 +140,8 @@ def test_padding_does_not_change_what_the_lstm_hears():
 
 def test_bytes_of_a_ring():
     assert ring_bytes(400, 4) == 600 and ring_bytes(400, 1) == 0
-    assert [human_bytes(n) for n in (0, 1023, 2048, 3.5 * 2**20, 2**31)] == [
-        "0 B",
-        "1023 B",
-        "2 KiB",
-        "3.5 MiB",
-        "2.00 GiB",
-    ]
+    shown = ["0 B", "1023 B", "2 KiB", "3.5 MiB", "2.00 GiB"]
+    assert [human_bytes(n) for n in (0, 1023, 2048, 3.5 * 2**20, 2**31)] == shown
 
 
 def test_gap_is_relative_to_dense():

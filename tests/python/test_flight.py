@@ -11,29 +11,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ranks import in_threads
 
 import oktopk
 
 P = 3
 
 
-def on_all(act, timeout=30.0):
+def on_all(act):
     """act(comm) on P threads; the error of each rank, or None."""
-    comms = oktopk.thread_world(P, timeout)
-    errors = [None] * P
 
     def run(comm):
         try:
             act(comm)
         except Exception as error:  # the test looks at it
-            errors[comm.rank] = error
+            return error
 
-    threads = [threading.Thread(target=run, args=(comm,)) for comm in comms]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return errors
+    return in_threads(P, run)
 
 
 def test_dump_on_request_has_all_ranks(tmp_path):
@@ -162,24 +156,15 @@ def test_signal_that_cannot_be_handled_is_refused(tmp_path):
     oktopk.dump_flight_on_signal(None)
 
 
-def test_metrics_say_who_was_waited_for():
-    def act(comm):
-        reducer = oktopk.Reducer(comm, 100, preset="circulant", density=0.05)
-        reducer.step(np.ones(100, np.float32))
-        stats = reducer.stats
-        assert stats["waited_for"] in set(range(P)) - {comm.rank}
-        assert 0 < stats["seconds_longest_wait"] <= stats["seconds_idle"] * (1 + 1e-9)
-        assert (stats["members"], stats["epoch"]) == (P, 0)
-
-    assert on_all(act) == [None] * P
-
-
-def test_check_every_takes_sound_steps_and_refuses_nonsense():
+def test_metrics_say_who_was_waited_for_and_check_every_takes_sound_steps():
     def act(comm):
         reducer = oktopk.Reducer(comm, 100, preset="circulant", density=0.05, check_every=2)
         for _ in range(5):
             reducer.step(np.ones(100, np.float32))
-        assert reducer.stats["step"] == 5
+        stats = reducer.stats
+        assert stats["step"] == 5 and (stats["members"], stats["epoch"]) == (P, 0)
+        assert stats["waited_for"] in set(range(P)) - {comm.rank}
+        assert 0 < stats["seconds_longest_wait"] <= stats["seconds_idle"] * (1 + 1e-9)
         with pytest.raises(oktopk.UsageError, match="check_every = 0, but it must be positive"):
             oktopk.Reducer(comm, 100, check_every=0)
 

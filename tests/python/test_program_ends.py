@@ -46,10 +46,30 @@ HEAD = """
         _ends.own_world(messages)
         return messages
 
+    def join_two():
+        "The worlds of two ranks of this process."
+        store, other = Store(), []
+        peer = threading.Thread(target=lambda: other.append(join(1, 2, store)))
+        peer.start()
+        mine = join(0, 2, store)
+        peer.join()
+        return mine, other[0]
+
     class Messages:  # a transport
         name, size = "tcp", 2
         def __init__(self, rank, native):
             self.rank, self.native = rank, native
+
+    class Thread:  # of the package's own, which the end stops and joins
+        is_busy = False
+        def __init__(self, number):
+            self.number = number
+            _ends.own_thread(self)
+        def stop(self):
+            pass
+        def join(self, seconds):
+            os.kill(os.getpid(), self.number)
+            time.sleep(seconds if self.number == signal.SIGINT else 0)
 
     def soon(number):
         threading.Timer(0.5, os.kill, (os.getpid(), number)).start()
@@ -76,6 +96,12 @@ def run(program: str, first: str = "") -> Tuple[int, str]:
     return done.returncode, done.stdout
 
 
+def run_well(program: str) -> str:
+    code, said = run(program)
+    assert code == 0, said
+    return said
+
+
 def test_program_ends_beside_threads_that_train() -> None:
     program = """
         def train(comm):
@@ -87,8 +113,7 @@ def test_program_ends_beside_threads_that_train() -> None:
             threading.Thread(target=train, args=(comm,), daemon=True).start()
         time.sleep(0.3)
     """
-    code, said = run(program)
-    assert code == 0, said
+    run_well(program)
 
 
 def test_thread_that_comes_after_the_end_holds_nobody_up() -> None:
@@ -112,14 +137,6 @@ def test_thread_that_comes_after_the_end_holds_nobody_up() -> None:
 @needs_tcp
 def test_second_ctrl_c_does_not_cut_the_end_short() -> None:
     program = """
-        class Thread:
-            is_busy = False
-            def stop(self):
-                pass
-            def join(self, seconds):
-                os.kill(os.getpid(), signal.SIGINT)
-                time.sleep(seconds)
-
         def train():
             try:
                 while True:
@@ -127,16 +144,9 @@ def test_second_ctrl_c_does_not_cut_the_end_short() -> None:
             except oktopk.CommError as error:
                 print("thread:", error, flush=True)
 
-        store = Store()
-        other = []
-        peer = threading.Thread(target=lambda: other.append(join(1, 2, store)))
-        peer.start()
-        mine = join(0, 2, store)
-        peer.join()
-        pair = [oktopk.PythonCommunicator(Messages(r, n), 120.0) for r, n in enumerate((mine, other[0]))]
+        pair = [oktopk.PythonCommunicator(Messages(r, n), 120.0) for r, n in enumerate(join_two())]
         reducer = oktopk.Reducer(pair[0], 100, **OPTIONS)
-        thread = Thread()
-        _ends.own_thread(thread)
+        thread = Thread(signal.SIGINT)
         threading.Thread(target=train, daemon=True).start()
         time.sleep(0.3)
         sys.exit(3)
@@ -147,19 +157,10 @@ def test_second_ctrl_c_does_not_cut_the_end_short() -> None:
 
 def test_signal_for_dumps_does_not_kill_a_program_that_ends() -> None:
     program = """
-        class Thread:
-            is_busy = False
-            def stop(self):
-                pass
-            def join(self, seconds):
-                os.kill(os.getpid(), signal.SIGUSR1)
-
         oktopk.dump_flight_on_signal(".")
-        thread = Thread()
-        _ends.own_thread(thread)
+        thread = Thread(signal.SIGUSR1)
     """
-    code, said = run(program)
-    assert code == 0, said
+    run_well(program)
 
 
 @needs_tcp
@@ -207,8 +208,7 @@ def test_child_of_multiprocessing_ends_with_an_idle_thread_pool() -> None:
         child.join()
         sys.exit(child.exitcode)
     """
-    code, said = run(program)
-    assert code == 0, said
+    run_well(program)
 
 
 @needs_tcp
@@ -229,26 +229,19 @@ def test_child_of_a_server_keeps_its_address_from_nobody() -> None:
         finally:
             os.kill(child, signal.SIGKILL)
     """
-    code, said = run(program)
-    assert code == 0, said
+    run_well(program)
 
 
 @needs_tcp
 def test_close_in_a_child_waits_for_no_thread_of_the_parent() -> None:
     program = """
-        store = Store()
-        joined = []
-        peer = threading.Thread(target=lambda: joined.append(join(1, 2, store)))
-        peer.start()
-        messages = join(0, 2, store)
-        peer.join()
+        messages, other = join_two()
         reducer = oktopk.Reducer(oktopk.PythonCommunicator(Messages(0, messages), 120.0), 100, **OPTIONS)
         threading.Thread(target=reducer.step, args=(np.ones(100, np.float32),), daemon=True).start()
         time.sleep(0.3)
         print(time_of_child(messages.close))
     """
-    code, said = run(program)
-    assert code == 0 and float(said.split()[0]) < 2, said
+    assert float(run_well(program).split()[0]) < 2
 
 
 # One member's thread sends its state, in its step, for as long as the test wants; the other's waits for it.
@@ -289,8 +282,7 @@ def test_close_ends_a_thread_that_makes_the_reducer_of_a_member() -> None:
         thread.join(5)
         os._exit(thread.is_alive())
     """
-    code, said = run(ELASTIC + program)
-    assert code == 0 and "member: " in said, said
+    assert "member: " in run_well(ELASTIC + program)
 
 
 @needs_tcp
@@ -299,5 +291,4 @@ def test_close_of_a_member_in_a_child_waits_for_no_thread_of_the_parent() -> Non
         print(time_of_child(first[0].close), flush=True)
         os._exit(0)
     """
-    code, said = run(ELASTIC + program)
-    assert code == 0 and float(said.split()[0]) < 2, said
+    assert float(run_well(ELASTIC + program).split()[0]) < 2

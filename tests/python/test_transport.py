@@ -6,11 +6,11 @@ import queue
 import shutil
 import subprocess
 import sys
-import threading
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from ranks import in_threads
 
 import oktopk
 
@@ -50,23 +50,6 @@ def world(P, kind=QueueTransport):
     return [oktopk.PythonCommunicator(kind(rank, queues), timeout=5.0) for rank in range(P)]
 
 
-def on_each(comms, body):
-    results, threads = [None] * len(comms), []
-
-    def run(rank):
-        try:
-            results[rank] = body(comms[rank])
-        except Exception as error:
-            results[rank] = error
-
-    for rank in range(len(comms)):
-        threads.append(threading.Thread(target=run, args=(rank,)))
-        threads[-1].start()
-    for thread in threads:
-        thread.join()
-    return results
-
-
 @pytest.mark.parametrize("preset", ["circulant", "oktopk", "topka", "dense"])
 @pytest.mark.parametrize("P", [1, 2, 3, 5])
 def test_a_transport_in_python_gives_what_threads_give(preset, P):
@@ -77,8 +60,8 @@ def test_a_transport_in_python_gives_what_threads_give(preset, P):
             update = reducer.step(rng.standard_normal(N).astype(np.float32))
         return update
 
-    ours = on_each(world(P), body)
-    native = on_each(oktopk.thread_world(P), body)
+    ours = in_threads(P, body, world=world(P))
+    native = in_threads(P, body)
     for a, b in zip(ours, native):
         assert np.array_equal(a.indices, b.indices) and np.array_equal(a.values, b.values)
         assert (a.dense is None) == (b.dense is None)
@@ -98,7 +81,7 @@ def test_what_python_raises_is_a_comm_error_and_the_end():
             oktopk.Reducer(comm, N, preset="circulant").step(np.ones(N, np.float32))
         return True
 
-    assert on_each(world(2, Broken), body) == [True, True]
+    assert in_threads(2, body, world=world(2, Broken)) == [True, True]
 
 
 @pytest.mark.parametrize("answer", [[1 << 40], [], "many", [-1]])
@@ -113,7 +96,7 @@ def test_sizes_that_cannot_be_are_a_comm_error(answer):
             oktopk.Reducer(comm, N, preset="circulant").step(np.ones(N, np.float32))
         return True
 
-    assert on_each(world(2, Liar), body) == [True, True]
+    assert in_threads(2, body, world=world(2, Liar)) == [True, True]
 
 
 @pytest.mark.parametrize("timeout", [0.0, -1.0, float("nan"), float("inf")])

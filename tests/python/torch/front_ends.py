@@ -4,18 +4,20 @@ test says which gradient a rank has. OKTOPK_TEST_DEVICE as in models.py."""
 
 from __future__ import annotations
 
+import functools
 import io
 from typing import Any, Dict, List
 
 import pytest
 import torch
 import torch.distributed as dist
-from models import DEVICE, STAGING
+from models import DEVICE, STAGING, nccl_group, use_gpu
+from on_gpu import pretend
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from versions import TORCH
 
-from oktopk.torch import LocalSteps, OkTopkState, Reducer, oktopk_hook, register_fsdp
+from oktopk.torch import LocalSteps, OkTopkState, Reducer, SparseAdamW, _levels, oktopk_hook, register_fsdp
 from oktopk.torch.checkpoint import Elastic, unwrap
 
 SHAPES = [(41, 59), (61,), (50, 50), (5, 3, 33), (7,)]  # odd, so that shards are padded; several buckets of DDP
@@ -53,14 +55,21 @@ class FrontEnd:
     least_torch = (2, 0)
     shards = 1  # ranks that hold one replica
     defaults: Dict[str, Any] = {}
+    presets = ("circulant", "oktopk", "topka", "auto")
+    stable: Dict[str, Any] = {}  # options of runs that are compared bit by bit
+    check_points = TORCH >= (2, 4)  # of torch.distributed.checkpoint
 
     def __init__(self, group: Any = None, dtype: torch.dtype = torch.float32, **options: Any) -> None:
         self.group = group
+        self.prepare()
         self.place = dist.get_rank(group) // self.shards
         self.replicas = dist.get_world_size(group) // self.shards
         self.model: Any = Net().to(DEVICE, dtype)
         settings = {"preset": "circulant", "density": 0.05, "timeout": 60.0, **STAGING, **self.defaults}
         self.state = self.register(**{**settings, **options})
+
+    def prepare(self) -> None:
+        pass
 
     def register(self, **settings: Any) -> Any:
         raise NotImplementedError
@@ -74,6 +83,15 @@ class FrontEnd:
         self.backward(gradient)
         return self.mean()
 
+    def train(self, gradient: torch.Tensor) -> None:
+        """Collective: a step, and the weights move."""
+        self.step(gradient)
+        self.optimiser.step()
+
+    @functools.cached_property
+    def optimiser(self) -> Any:
+        return torch.optim.SGD(self.model.parameters(), lr=2**-8)
+
     def mean(self) -> torch.Tensor:
         return torch.cat([whole(p.grad).reshape(-1) for p in self.model.parameters()]).cpu().double()
 
@@ -86,9 +104,7 @@ class FrontEnd:
         return self.mean()
 
     def saved(self) -> bytes:
-        file = io.BytesIO()
-        torch.save(self.state.state_dict(), file)
-        return file.getvalue()
+        return as_bytes(self.state.state_dict())
 
     def load(self, states: List[bytes]) -> None:
         """This rank's own, or those of all ranks of an earlier run."""
@@ -119,6 +135,7 @@ class Hook(FrontEnd):
     """DDP. keeps: with the buckets of its first step, which it else makes anew."""
 
     defaults = {"start_iter": 0, "min_numel": 100}
+    stable = {"keeps": True}
 
     def register(self, keeps: bool = False, bucket_cap_mb: float = 0.01, **settings: Any) -> OkTopkState:
         dist._DEFAULT_FIRST_BUCKET_BYTES = int(bucket_cap_mb * 2**20)  # before torch 2.4 a cap of its own
@@ -133,7 +150,7 @@ class Hook(FrontEnd):
         unsent = self.state.unsent()
         named = self.model.module.named_parameters()
         mean = torch.cat([unsent.get(name, torch.zeros(p.numel())).cpu().double() for name, p in named])
-        dist.all_reduce(mean, group=self.group)
+        dist.all_reduce(mean, group=None if isinstance(self, OnGpu) else self.group)  # which may be NCCL's
         return mean / self.replicas
 
 
@@ -141,6 +158,28 @@ class Nodes(Hook):
     """Pairs of ranks sum densely first."""
 
     defaults = {**Hook.defaults, "group_size": 2}
+
+
+class OnGpu(FrontEnd):
+    """Its steps stay on the GPU. On the CPU a stand-in makes them."""
+
+    presets = ("slots",)
+
+    def prepare(self) -> None:
+        pretend()
+        if DEVICE.type == "cuda" and self.group is None:
+            use_gpu()
+            self.group = nccl_group(dist.get_rank(), dist.get_world_size())
+
+
+class Resident(OnGpu, Hook):
+    defaults = {**Hook.defaults, "preset": "slots"}
+
+
+class ResidentNodes(OnGpu, Hook):
+    """The ranks of a node share the work."""
+
+    defaults = {**Resident.defaults, "group_size": 2}
 
 
 class Explicit(FrontEnd):
@@ -153,6 +192,14 @@ class Explicit(FrontEnd):
         self.backward(gradient)
         self.state.reduce_gradients()
         return self.mean()
+
+
+class HostNodes(Explicit):
+    defaults = {"group_size": 2}
+
+
+class ExplicitNodes(OnGpu, Explicit):
+    defaults = {"preset": "slots", "group_size": 3}
 
 
 class Fsdp(FrontEnd):
@@ -178,6 +225,7 @@ class Local(FrontEnd):
     """LocalSteps, with a meeting after every step. The mean is that of the ranks' moves."""
 
     defaults = {"every": 1, "codec": None, "decay": 1.0}
+    stable = {"outer_momentum": 0.5}
 
     def register(self, **settings: Any) -> LocalSteps:
         return LocalSteps(self.model.named_parameters(), self.group, **settings)
@@ -205,6 +253,73 @@ class Local(FrontEnd):
             p.copy_(own.view(p.shape))
 
 
+class LocalNodes(Local):
+    defaults = {**Local.defaults, "group_size": 2}
+
+
+class Levelled(Hook):
+    """Its selection is levelled by SparseAdamW. The gradients do not depend on the weights, so all laws hold."""
+
+    defaults = {**Hook.defaults, "levelled": True}
+    presets = ("circulant", "topka", "slots")
+    check_points = False
+
+    def prepare(self) -> None:
+        _levels.LEAST_STEPS = 2  # new levels are made every few steps
+
+    @functools.cached_property
+    def optimiser(self) -> Any:
+        return SparseAdamW(self.model.parameters(), self.state, lr=2**-8)
+
+    def backward(self, gradient: torch.Tensor, scale: Any = lambda loss: loss) -> None:
+        assert self.optimiser.source is self.state  # it is there from the first step on
+        super().backward(gradient, scale)
+
+    def step(self, gradient: torch.Tensor) -> torch.Tensor:
+        mean = super().step(gradient)
+        if mean.isfinite().all() and mean.any():
+            self.optimiser.step()
+        return mean
+
+    def train(self, gradient: torch.Tensor) -> None:
+        self.step(gradient)
+
+    def saved(self) -> bytes:
+        return as_bytes({"state": self.state.state_dict(), "optimiser": self.optimiser.state_dict()})
+
+    def load(self, states: List[bytes]) -> None:
+        read = [torch.load(io.BytesIO(state), weights_only=True) for state in states]
+        self.optimiser.load_state_dict(read[0]["optimiser"])
+        super().load([as_bytes(one["state"]) for one in read])
+
+    def levels(self) -> List[Any]:
+        return [channel.levels and channel.levels.factors for channel in self.state._channels.to_save()]
+
+
+class LevelledNodes(Levelled):
+    defaults = {**Levelled.defaults, "group_size": 2}
+
+
+class LevelledReducer(Levelled, Explicit):
+    defaults = {"levelled": True}
+    stable: Dict[str, Any] = {}
+
+    def register(self, **settings: Any) -> Reducer:
+        return Explicit.register(self, **settings)
+
+    def rest(self) -> torch.Tensor:
+        return Explicit.rest(self)
+
+    def levels(self) -> List[Any]:
+        return [self.state._flat_reducer.levels]
+
+
+def as_bytes(state: Any) -> bytes:
+    file = io.BytesIO()
+    torch.save(state, file)
+    return file.getvalue()
+
+
 def whole(tensor: Any) -> torch.Tensor:
     return (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor).detach()
 
@@ -225,4 +340,7 @@ def over(*cases: Any) -> Any:
     return pytest.mark.parametrize("kind, P", worlds)
 
 
+LEVELLED = [(Levelled, 2), (Levelled, 3), (LevelledNodes, 4), (LevelledReducer, 2)]
+IN_NODES = [(Nodes, 4), (HostNodes, 4), (LocalNodes, 4)]
+ON_GPU = [(Resident, 3), (ResidentNodes, 4), (ExplicitNodes, 6)]
 ALL = [(Hook, 3), (Explicit, 2), (Explicit, 3), (Local, 2), (Local, 3), (Fsdp, 3), (Sharded, 4)]

@@ -2,21 +2,49 @@
 """A small model and its data for tests of hooks and optimisers.
 
 OKTOPK_TEST_DEVICE=cuda puts both on a GPU, all ranks on the same one: the tests must pass there as on the CPU.
-OKTOPK_TEST_STAGING=1 copies its gradients to the host. Only forked ranks touch the device, since CUDA does not live
-through a fork.
+OKTOPK_TEST_STAGING=1 copies its gradients to the host. Only processes of in_processes() touch the device.
 """
 
 import os
 
 import numpy as np
+import pytest
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import oktopk.torch
+from oktopk.torch import _gpu
 
 DEVICE = torch.device(os.environ.get("OKTOPK_TEST_DEVICE", "cpu"))
 STAGING = {"host_staging": os.environ.get("OKTOPK_TEST_STAGING") == "1"}
+needs_cpu = pytest.mark.skipif(DEVICE.type != "cpu", reason="pretends that CPU tensors are a GPU's")
+needs_gpu = pytest.mark.skipif(DEVICE.type != "cuda", reason="NOT RUN: OKTOPK_TEST_DEVICE is not cuda")
+
+
+def use_gpu():
+    """In a rank's process: the GPU, after a check that the package can use it. All ranks share the first one."""
+    trouble = _gpu.trouble(0)
+    assert not trouble, trouble  # no skip: the package on a machine with a GPU must have its kernels
+    torch.cuda.set_device(0)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    return torch.device("cuda", 0)
+
+
+def several_on_one_gpu(rank):
+    """Before NCCL connects: several ranks share a GPU when each says that it is another host."""
+    os.environ.update(NCCL_HOSTID=f"rank{rank}", NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1")
+
+
+def nccl_group(rank, P):
+    """Collective: the same ranks over NCCL."""
+    several_on_one_gpu(rank)
+    return dist.new_group(list(range(P)), backend="nccl")
+
+
+def same_bits(a, b):
+    a, b = a.detach().cpu().contiguous(), b.detach().cpu().contiguous()
+    return a.dtype == b.dtype and torch.equal(a.view(torch.uint8), b.view(torch.uint8))
 
 
 def small_model(seed=0, device=DEVICE):
@@ -61,13 +89,18 @@ def make_ddp(hook="sparse", state=None, ddp_options=None, **options):
     return model, state
 
 
-def train(model, rank, steps, first=0, lr=0.05):
-    optimiser = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+def train(model, rank, steps, first=0, lr=0.05, optimiser=None, scaler=None):
+    optimiser = optimiser or torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+    scale = scaler.scale if scaler else lambda loss: loss
     for step in range(first, first + steps):
         optimiser.zero_grad()
         loss = loss_of(model, rank, step)
-        loss.backward()
-        optimiser.step()
+        scale(loss).backward()
+        if scaler:
+            scaler.step(optimiser)
+            scaler.update()
+        else:
+            optimiser.step()
     return float(loss.detach())
 
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from arrivals import Told, parameter
-from gloo_ranks import run_processes
+from optim_runs import Told, parameter
+from ranks import on_ranks
 from models import STAGING, flat, loss_of, make_ddp, small_model, train
 from torch.nn.parallel import DistributedDataParallel
 from versions import TORCH, needs_torch, reason
@@ -21,7 +21,8 @@ BACKEND = "aot_eager"  # all of torch.compile but the making of kernels
 OPTIONS = dict(density=0.05, preset="circulant", start_iter=2, min_numel=100, **STAGING)
 
 
-def work_ddp(rank, P):
+@on_ranks(2)
+def test_ddp_around_and_within_torch_compile(rank, P):
     plain, _ = make_ddp()
     train(plain, rank, 5)
     model, state = make_ddp()
@@ -46,11 +47,9 @@ def work_ddp(rank, P):
     train(other, rank, 2, first=5)
 
 
-def test_ddp_around_and_within_torch_compile(tmp_path):
-    run_processes(2, work_ddp, tmp_path)
-
-
-def work_fsdp(rank, P):
+@needs_torch((2, 7), "set_all_reduce_hook() of fully_shard")
+@on_ranks(2)
+def test_fsdp_around_and_within_torch_compile(rank, P):
     from fsdp_models import backward, meshes, shard, weights
 
     _, replicate, shards = meshes(2, 1)
@@ -78,11 +77,6 @@ def work_fsdp(rank, P):
         found, compiled = run(prepare)
         assert torch.equal(found, expected)
         compiled.load_state_dict(state.state_dict())
-
-
-@needs_torch((2, 7), "set_all_reduce_hook() of fully_shard")
-def test_fsdp_around_and_within_torch_compile(tmp_path):
-    run_processes(2, work_fsdp, tmp_path)
 
 
 @pytest.mark.parametrize("ours", [oktopk.torch.SparseAdamW, oktopk.torch.SparseSGD])

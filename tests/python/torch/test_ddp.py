@@ -1,129 +1,66 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The DDP hook: equal weights, the mass law through all that DDP does to its buckets, wrappers."""
+"""The DDP hook beside the laws (test_laws.py: Hook, Nodes): DDP's own options, buckets that are rebuilt, wrappers,
+nodes, states between steps."""
+
+import pickle
 
 import numpy as np
 import pytest
 import torch
-from models import (
-    DEVICE,
-    STAGING,
-    add,
-    batch,
-    flat,
-    flat_gradients,
-    loss_of,
-    make_ddp,
-    small_model,
-    train,
-    unsent_of,
-)
-from ranks import in_processes
-from versions import needs_gloo_bf16
+import torch.distributed as dist
+from front_ends import N, Hook, Nodes, gradient_of
+from models import DEVICE, STAGING, batch, flat, make_ddp, small_model, train
+from ranks import all_equal, in_processes, on_ranks
+from test_laws import before, elsewhere
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
+from versions import TORCH
 
+import oktopk
+import oktopk.torch
 from oktopk.metrics import every
+from oktopk.torch import OkTopkState, oktopk_hook
+from oktopk.torch._applied import Applied
 from oktopk.torch._channel import Channel
+from oktopk.torch._group import new_group
 
-def weights_after(rank, P, hook, steps, options, ddp_options=None):
-    model, state = make_ddp(hook, ddp_options=ddp_options, **options)
+AS_DENSE = {"preset": "auto", "overrides": "dense", "coarsest": "fp32", "start_iter": 0, "min_numel": 700}
+DDP_OPTIONS = [
+    {"static_graph": True},
+    {"gradient_as_bucket_view": True},
+    {"find_unused_parameters": True},
+    {"bucket_cap_mb": 25},
+    {"broadcast_buffers": False, "bucket_cap_mb": 0.001},
+]
+
+
+def trained(rank, steps, hook="sparse", **options):
+    model, state = make_ddp(hook, **options)
     loss = train(model, rank, steps)
-    return flat(model), loss, state.compression_stats().rate if state else 1.0
+    assert np.isfinite(loss) and all_equal(torch.from_numpy(flat(model)))
+    return model, state
+
+
+def dense(rank, P):
+    """Also with auto that is told to be dense: some buckets by the hook's thread, small ones by backward's."""
+    plain, _ = trained(rank, 20, None)
+    for options in ({"preset": "dense"}, {"profile": oktopk.Profile(), **AS_DENSE}):
+        model, state = trained(rank, 20, **options)
+        assert all(state.arrived(p) is None for p in model.parameters())
+        assert np.array_equal(flat(model), flat(plain))
 
 
 @pytest.mark.parametrize("P", [1, 2, 3])
 def test_dense_is_ddp_without_a_hook_bit_by_bit(P):
-    plain = in_processes(P, weights_after, None, 20, {})
-    hooked = in_processes(P, weights_after, "sparse", 20, {"preset": "dense"})
-    assert np.array_equal(plain[0][0], hooked[0][0])
+    in_processes(P, dense)
 
 
-@pytest.mark.parametrize(
-    "ddp_options",
-    [
-        {"static_graph": True},
-        {"gradient_as_bucket_view": True},
-        {"find_unused_parameters": True},
-        {"bucket_cap_mb": 25},
-        {"broadcast_buffers": False, "bucket_cap_mb": 0.001},
-    ],
-    ids=lambda o: next(iter(o)),
-)
-def test_ddp_options_change_nothing_for_the_ranks(ddp_options):
-    results = in_processes(2, weights_after, "sparse", 20, {}, ddp_options)
-    assert np.array_equal(results[0][0], results[1][0])
+def through(hook, wrapper):
+    def wrapped_hook(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        return inner(state, bucket)  # torch refuses the name of its bf16 wrapper on a CPU
 
-
-def accumulate(rank, P, model, state, steps):
-    """Adds up what is given, what is applied, and what is left: the mass law's three terms."""
-    own = small_model()
-    given, applied = {}, {}
-    for step in range(steps):
-        model.zero_grad()
-        loss_of(model, rank, step).backward()
-        own.load_state_dict(model.module.state_dict())
-        own.zero_grad()
-        loss_of(own, rank, step).backward()
-        add(given, flat_gradients(own))
-        add(applied, flat_gradients(model))
-        with torch.no_grad():
-            for p in model.parameters():
-                p -= 0.05 * p.grad
-    return given, applied, unsent_of(state), state.iteration
-
-
-def check_mass(results, P):
-    given, left = {}, {}
-    for g, _, rest, _ in results:
-        add(given, g)
-        add(left, rest)
-    applied = results[0][1]
-    for name, total in given.items():
-        found = P * applied[name] + left.get(name, 0.0)
-        assert np.allclose(found, total, atol=1e-4 * max(np.abs(total).max(), 1e-3)), name
-    return left
-
-
-def into_dense_buckets(rank, P):
-    """One sparse bucket at first; after the rebuild some buckets are below min_numel, and dense."""
-    options = {"start_iter": 0, "min_numel": 2200, "density": 0.02}
-    model, state = make_ddp(**options)
-    given, applied, unsent, _ = accumulate(rank, P, model, state, 4)
-    assert not state._channels._unsent  # nothing waits for a bucket that never comes
-    dense = sum(state.arrived(p) is None for p in model.parameters())
-    return given, applied, unsent, dense
-
-
-def test_mass_goes_along_when_a_parameter_moves_to_a_dense_bucket():
-    results = in_processes(2, into_dense_buckets)
-    check_mass(results, 2)
-    assert 0 < results[0][3] < 6
-
-
-def with_no_sync(rank, P):
-    model, state = make_ddp(start_iter=0)
-    own = small_model()
-    given, applied = {}, {}
-    for step in range(5):
-        model.zero_grad()
-        own.load_state_dict(model.module.state_dict())
-        own.zero_grad()
-        with model.no_sync():
-            for part in range(2):
-                loss_of(model, rank, 10 * step + part).backward()
-        loss_of(model, rank, 10 * step + 2).backward()
-        for part in range(3):
-            loss_of(own, rank, 10 * step + part).backward()
-        add(given, flat_gradients(own))
-        add(applied, flat_gradients(model))
-        with torch.no_grad():
-            for p in model.parameters():
-                p -= 0.02 * p.grad
-    return given, applied, unsent_of(state), state.iteration
-
-
-def test_mass_is_conserved_with_no_sync():
-    results = in_processes(3, with_no_sync)
-    check_mass(results, 3)
-    assert results[0][3] == 5
+    inner = getattr(default_hooks, wrapper)(hook)
+    return wrapped_hook
 
 
 class OneUnused(torch.nn.Module):
@@ -136,56 +73,59 @@ class OneUnused(torch.nn.Module):
         return self.used(x) if step % 2 else self.other(x)
 
 
-def with_unused(rank, P):
-    from torch.nn.parallel import DistributedDataParallel
-
-    import oktopk.torch as ok
-
+def unused_parameters_take_part_with_zeros(rank):
     model = DistributedDataParallel(OneUnused().to(DEVICE), find_unused_parameters=True)
-    state = ok.OkTopkState(
-        density=0.1, preset="circulant", start_iter=0, min_numel=10, timeout=30, **STAGING
-    )
-    model.register_comm_hook(state, ok.oktopk_hook)
+    state = OkTopkState(density=0.1, preset="circulant", start_iter=0, min_numel=10, timeout=30, **STAGING)
+    model.register_comm_hook(state, oktopk_hook)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
     for step in range(8):
         x, y = batch(rank, step)
         optimiser.zero_grad()
         torch.nn.functional.cross_entropy(model(x, step), y).backward()
         optimiser.step()
-    return flat(model)
+    assert all_equal(torch.from_numpy(flat(model)))
 
 
-def test_unused_parameters_take_part_with_zeros():
-    results = in_processes(2, with_unused)
-    assert np.array_equal(results[0], results[1])
+@on_ranks(2)
+def test_ranks_agree_with_options_of_ddp_and_wrappers_of_the_hook(rank, P):
+    for options in DDP_OPTIONS:
+        trained(rank, 20, ddp_options=options)
+    unused_parameters_take_part_with_zeros(rank)
+    for wrapper in ("fp16_compress_wrapper", *(["bf16_compress_wrapper"] if TORCH >= (2, 2) else [])):
+        _, state = trained(rank, 10, lambda hook: through(hook, wrapper))
+        assert state.compression_stats().rate > 1.5
 
 
-def wrapped(rank, P, wrapper):
-    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-
-    def under_another_name(hook):  # torch refuses the name of its bf16 wrapper on a CPU
-        inner = getattr(default_hooks, wrapper)(hook)
-
-        def wrapped_hook(
-            state: object, bucket: torch.distributed.GradBucket
-        ) -> torch.futures.Future[torch.Tensor]:
-            return inner(state, bucket)
-
-        return wrapped_hook
-
-    model, state = make_ddp(under_another_name)
-    loss = train(model, rank, 10)
-    return flat(model), loss, state.compression_stats().rate
+def lost_nothing(front, applied, steps):
+    given = sum(gradient_of(place, step).double() for place in range(front.replicas) for step in range(steps))
+    torch.testing.assert_close((applied + front.rest()) * front.replicas, given, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "wrapper",
-    ["fp16_compress_wrapper", pytest.param("bf16_compress_wrapper", marks=needs_gloo_bf16)],
-)
-def test_wrappers_compose(wrapper):
-    results = in_processes(2, wrapped, wrapper)
-    assert np.array_equal(results[0][0], results[1][0])
-    assert np.isfinite(results[0][1]) and results[0][2] > 1.5
+def into_dense_buckets(rank, P):
+    """After the rebuild the first parameters are in a bucket below min_numel, which is dense; the last ones were."""
+    front = Hook(min_numel=2600, density=0.02)
+    applied = sum(front.step(gradient_of(rank, step)) for step in range(4))
+    assert not front.state._channels._unsent  # nothing waits for a bucket that never comes
+    assert [front.state.arrived(p) is None for p in front.model.parameters()] == [True, True, False, False, False]
+    lost_nothing(front, applied, 4)
+
+
+def with_no_sync(rank, P):
+    front, applied = Hook(), torch.zeros(N, dtype=torch.float64)
+    for step in range(5):
+        front.model.zero_grad()
+        with front.model.no_sync():
+            for part in range(2):
+                front.model(gradient_of(rank, 3 * step + part).to(DEVICE)).backward()
+        front.model(gradient_of(rank, 3 * step + 2).to(DEVICE)).backward()
+        applied += front.mean()
+    assert front.state.iteration == 5
+    lost_nothing(front, applied, 15)
+
+
+@pytest.mark.parametrize("how", [into_dense_buckets, with_no_sync])
+def test_mass_goes_along_through_dense_buckets_and_no_sync(how):
+    in_processes(3, how)
 
 
 def metrics(rank, P):
@@ -194,12 +134,101 @@ def metrics(rank, P):
     truth = Channel.residual_norm
     Channel.residual_norm = lambda self: norms.append(self) or truth(self)
     train(model, rank, 5)
-    rows = [(m["iteration"], m["bucket"], m["n"], m["wire_bytes"], m["residual_norm"]) for m in seen]
-    return rows, len(norms)
+    assert {m["iteration"] for m in seen} == {2, 4}
+    assert all(m["n"] >= 100 and m["wire_bytes"] > 0 and m["residual_norm"] > 0 for m in seen)
+    assert len(norms) == len(seen)  # a pass over n values each: not for step 3
 
 
 def test_the_callback_gets_every_sparse_bucket_of_the_steps_that_it_wants():
-    rows, norms = in_processes(2, metrics)[0]
-    assert {row[0] for row in rows} == {2, 4}
-    assert all(n >= 100 and bytes_ > 0 and norm > 0 for _, _, n, bytes_, norm in rows)
-    assert norms == len(rows)  # a pass over n values each: not for step 3
+    in_processes(2, metrics)
+
+
+def nodes(rank, P):
+    """Uneven ones, those of a host, two states one after the other, then a group that the user makes."""
+    for options in ({"preset": "oktopk", "group_size": 3}, {"preset": "topka", "group_size": "host"}):
+        trained(rank, 20, **options)
+    total = torch.ones(1)
+    dist.all_reduce(total, group=new_group([0, 1] if rank < 2 else [2, 3], "gloo"))
+    assert total.item() == 2
+    plain, single = (trained(rank, 12, **options)[0] for options in ({}, {"group_size": 1}))
+    assert np.array_equal(flat(plain), flat(single))
+
+
+def test_nodes_of_all_sizes_agree_and_those_of_one_rank_train_as_without_nodes():
+    in_processes(4, nodes)
+
+
+class Single(Nodes):
+    defaults = {**Nodes.defaults, "group_size": 1}
+
+
+def test_nodes_of_one_rank_go_on_with_the_states_of_nodes_of_two():
+    saved = in_processes(4, before, Nodes, None)
+    in_processes(4, elsewhere, Single, None, saved)
+
+
+class Told(torch.optim.Optimizer):
+    def step(self, closure=None):
+        pass
+
+
+def test_what_counts_as_applied():
+    a, b, c = (torch.nn.Parameter(torch.ones(3)) for _ in range(3))
+    optimiser = torch.optim.SGD([a], lr=0.1)
+    applied = Applied()
+
+    def after(action):
+        applied.watch([a, b, c])
+        for p in (a, b, c):
+            p.grad = torch.ones(3)
+        with torch.no_grad():
+            action()
+        return [p in applied for p in (a, b, c)]
+
+    assert after(lambda: None) == [False, False, False]
+    assert after(optimiser.step) == [True, False, False]
+    assert after(lambda: b.sub_(b.grad)) == [False, True, False]  # by hand
+    assert after(lambda: a.clamp_(-1, 1)) == [False, False, False]  # a has an optimiser
+    told = Told([c], {})
+    told.found_inf = torch.ones(())  # as a GradScaler tells fused optimisers
+    assert after(told.step) == [False, False, False]
+    told.found_inf = torch.zeros(())
+    assert after(told.step) == [False, False, True]
+
+
+def pickled(rank):
+    model, state = make_ddp(callback=print)
+    state.callback = None
+    train(model, rank, 5)
+    again = pickle.loads(pickle.dumps(state))
+    assert again.process_group is None and again.iteration == 5 and again.options == state.options
+    other, _ = make_ddp(state=again)
+    other.load_state_dict(model.state_dict())
+    train(other, rank, 3, first=5)
+    assert all_equal(torch.from_numpy(flat(other)))
+
+
+def within_another(rank, wrapped_twice):
+    """A hook of the user's own around ours: DDP knows its state, and not ours."""
+    inner = OkTopkState(density=0.05, preset="circulant", start_iter=0, min_numel=100, timeout=30.0, **STAGING)
+
+    def hook(outer: dict, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        return oktopk_hook(outer["inner"], bucket)
+
+    model, _ = make_ddp(hook=None)
+    other = DistributedDataParallel(model.module) if wrapped_twice else None
+    model.register_comm_hook({"inner": inner}, hook)
+    train(model, rank, 3)
+    del other
+    if not wrapped_twice:  # a state is loaded by its parameters' names
+        assert sorted(inner.unsent()) == sorted(name for name, _ in small_model().named_parameters())
+        inner.load_state_dict(inner.state_dict())
+    train(model, rank, 3, first=3)
+    assert all_equal(torch.from_numpy(flat(model)))
+
+
+@on_ranks(2)
+def test_a_state_may_be_pickled_and_be_within_another(rank, P):
+    pickled(rank)
+    for wrapped_twice in (False, True):
+        within_another(rank, wrapped_twice)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of the DDP hook as the caller of backward() sees them: type, text, and what works after."""
+"""Errors of the DDP hook as the caller of backward() sees them, beside those of all front-ends (test_laws.py): type,
+text, and what works after."""
 
 import os
 import subprocess
@@ -10,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from models import DEVICE, STAGING, batch, flat, flat_gradients, loss_of, make_ddp, train
+from models import DEVICE, STAGING, batch, flat, loss_of, make_ddp, train
 from ranks import in_processes
 from torch.nn.parallel import DistributedDataParallel
-from versions import needs_cpu_scaler
+from versions import TORCH
 
 import oktopk
 import oktopk.torch
@@ -31,25 +32,6 @@ def fails(action):
     except BaseException as error:
         return type(error).__name__, str(error)
     return "nothing", ""
-
-
-def backward_with_nan(model, rank, step, bad_rank=1):
-    loss = loss_of(model, rank, step)
-    (loss * float("nan") if rank == bad_rank else loss).backward()
-
-
-def nan_skipped_while_dense(rank, P):
-    model, _ = make_ddp(start_iter=100, nan_policy="skip")
-    backward_with_nan(model, rank, 0)
-    gradients = np.concatenate(list(flat_gradients(model).values()))
-    off = torch.amp.GradScaler(DEVICE.type, enabled=False)
-    model, _ = make_ddp(start_iter=100, grad_scaler=off)
-    return gradients.any(), fails(lambda: backward_with_nan(model, rank, 0))[0]
-
-
-@needs_cpu_scaler
-def test_the_warm_up_follows_nan_policy_and_a_disabled_scaler_is_none():
-    assert in_processes(2, nan_skipped_while_dense) == [(False, "UsageError")] * 2
 
 
 def raises(metrics):
@@ -87,6 +69,10 @@ def late_errors(rank, P):
     found.append(fails(lambda: loss_of(model, rank, 1).backward()))
     Owner.parameters = truth
     train(model, rank, 1)  # it was refused, and not broken
+    if TORCH >= (2, 3):  # a disabled scaler is none
+        model, _ = make_ddp(start_iter=100, grad_scaler=torch.amp.GradScaler(DEVICE.type, enabled=False))
+        with pytest.raises(oktopk.UsageError, match="nan"):
+            (loss_of(model, rank, 0) * float("nan" if rank == 1 else 1)).backward()
     model, _ = make_ddp(start_iter=100, skips="7", preset="circulant")
     found.append(fails(lambda: loss_of(model, rank, 0).backward()))
     return found
@@ -159,6 +145,54 @@ def test_gradients_in_sparse_layout_are_summed_as_ddp_does():
     for step in range(3):  # the first sparse step of the rest comes after the third's forward
         assert np.array_equal(plain[0][0][step], hooked[0][0][step]), step
     assert np.array_equal(hooked[0][1], hooked[1][1])
+
+
+def loaded_on_one(rank):
+    model, state = make_ddp()
+    if rank == 0:
+        saved = {"oktopk": 1, "world": 2, "rank": 0, "iteration": 50, "buckets": []}
+        state.load_state_dict(saved)
+    with pytest.raises(oktopk.UsageError, match="iteration 50"):
+        loss_of(model, rank, 0).backward()
+
+
+def in_a_group_of_another_model(rank):
+    mine = [dist.new_group([0]), dist.new_group([1])][rank]
+    model, _ = make_ddp(ddp_options={"process_group": mine}, process_group=dist.group.WORLD, start_iter=0)
+    with pytest.raises(oktopk.UsageError, match="process group of ranks"):
+        loss_of(model, rank, 0).backward()
+
+
+def joined(rank):
+    model, _ = make_ddp()
+    with pytest.raises(oktopk.UsageError, match="join"), model.join():
+        for step in range(1 + rank):
+            loss_of(model, rank, step).backward()
+
+
+def on_two_models(rank):
+    model, state = make_ddp(start_iter=0)
+    with pytest.raises(oktopk.UsageError, match="one per model|one state per model"):
+        second, _ = make_ddp(state=state)
+        loss_of(model, rank, 0).backward()
+        if TORCH < (2, 1):  # it does not tell before
+            loss_of(second, rank, 0).backward()
+
+
+def registered_twice(rank):
+    model, state = make_ddp()
+    with pytest.raises(RuntimeError, match="once"):
+        model.register_comm_hook(state, oktopk.torch.oktopk_hook)
+
+
+def refused(rank, P):
+    for act in (loaded_on_one, in_a_group_of_another_model, registered_twice, on_two_models, joined):
+        act(rank)
+
+
+def test_bad_use_is_an_error_on_every_rank_and_never_a_hang():
+    """In one start of the ranks; the traceback has the name of what failed."""
+    in_processes(2, refused)
 
 
 SCRIPT = """

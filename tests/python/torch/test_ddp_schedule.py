@@ -2,7 +2,9 @@
 """The warm-up and the adaptive density of the DDP hook: in step with the training, whichever
 buckets DDP makes, and however often the run is stopped and resumed."""
 
+import pytest
 import torch
+from front_ends import same
 from models import make_ddp, train
 from ranks import in_processes
 from versions import needs_torch
@@ -54,7 +56,6 @@ def interrupted(rank, P, folder):
     # Once DDP has rebuilt its buckets, they are those of the run that was not stopped.
     assert len(whole.steps[10]) > 1
     assert all(after.steps[i] == whole.steps[i] for i in range(10, 20))
-    return True
 
 
 def with_other_ranks(rank, P, folder, saved_ranks):
@@ -65,12 +66,11 @@ def with_other_ranks(rank, P, folder, saved_ranks):
     state.load_state_dicts([s["hook"] for s in saved])
     train(model, rank, 11, first=9)
     assert stages(log) == expected_stages(9, 20)
-    return True
 
 
 def test_a_resumed_run_goes_on_in_its_warm_up(tmp_path):
-    assert all(in_processes(2, interrupted, str(tmp_path)))
-    assert all(in_processes(3, with_other_ranks, str(tmp_path), 2))
+    in_processes(2, interrupted, str(tmp_path))
+    in_processes(3, with_other_ranks, str(tmp_path), 2)
 
 
 def rebuilt(rank, P):
@@ -86,12 +86,11 @@ def rebuilt(rank, P):
     train(model, rank, 4, first=4)
     assert len(log.steps[5]) != len(log.steps[3])
     assert stages(log) == {i: ({i + 1}, {100 if i < 2 else 25 if i < 6 else 5}) for i in range(8)}
-    return True
 
 
 @needs_torch((2, 1), "a second DDP around the same parameters")
 def test_buckets_that_are_rebuilt_go_on_in_the_warm_up():
-    assert all(in_processes(2, rebuilt))
+    in_processes(2, rebuilt)
 
 
 def adaptive(rank, P):
@@ -110,11 +109,26 @@ def adaptive(rank, P):
     assert sent[1] > 3 * sent[0]  # it has grown, and stays
     assert all(abs(k - sent[1]) < 0.3 * sent[1] for k in resumed), (sent, resumed)
     assert [step for step, _, _ in after.steps[25]] == [26] * len(after.steps[25])
-    return True
 
 
-def test_an_adaptive_density_stays_where_it_was():
-    assert all(in_processes(2, adaptive))
+def budgeted(rank, P):
+    """The same on all ranks, and within its budget."""
+    log = Log()
+    options = {"adaptive_share": 0.9, "adaptive_budget": 0.06, "adaptive_interval": 4}
+    train(make_ddp(callback=log, **options)[0], rank, 60)
+    sent, allowed = {}, {}  # DDP built its buckets anew in the dense steps before
+    for entries in log.steps.values():
+        for bucket, (_, n, k) in enumerate(entries):
+            sent[bucket] = sent.get(bucket, 0) + k
+            allowed[bucket] = allowed.get(bucket, 0) + max(1, 0.06 * n)
+            assert sent[bucket] <= allowed[bucket] + 1e-6  # rounding of this sum
+    assert sum(sent.values()) > 0.95 * sum(allowed.values())
+    same(str(log.steps))
+
+
+@pytest.mark.parametrize("act", [adaptive, budgeted])
+def test_an_adaptive_density_stays_where_it_was_and_within_its_budget(act):
+    in_processes(2, act)
 
 
 def test_parts_of_several_channels_keep_what_they_spent():

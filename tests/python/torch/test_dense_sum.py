@@ -2,12 +2,11 @@
 """Dense steps are the process group's own all_reduce: auto's choice, warm-ups, flush. Same bits as
 without oktopk, nothing lost, errors on all ranks alike."""
 
-import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from models import DEVICE, STAGING, loss_of, make_ddp
-from ranks import in_processes, in_threads
+from models import DEVICE, STAGING
+from ranks import all_equal, in_processes, in_threads, on_ranks
 from versions import TORCH
 
 import oktopk
@@ -52,15 +51,8 @@ def plain_mean(x, P):
     return x
 
 
-def is_everywhere(x):
-    """Whether it has the same bits on all ranks."""
-    bits = x.detach().cpu().contiguous().view(torch.uint8)
-    all_bits = [torch.empty_like(bits) for _ in range(dist.get_world_size())]
-    dist.all_gather(all_bits, bits)
-    return all(torch.equal(bits, other) for other in all_bits)
-
-
-def dense_steps(rank, P):
+@on_ranks(2, 3)
+def test_dense_steps_are_the_group_s_own_all_reduce_bit_by_bit(rank, P):
     calls = Count()
     for dtype in SUMMED:
         for options in ({"preset": "dense"}, {"preset": "circulant", "warmup": [(2, 1.0)]}):
@@ -92,15 +84,10 @@ def dense_steps(rank, P):
     calls.take()
     Reducer(N, communicator=comm, preset="dense", **STAGING).reduce(gradient_of(rank, 0))
     assert calls.take() == [N]
-    return True
 
 
-@pytest.mark.parametrize("P", [2, 3])
-def test_dense_steps_are_the_group_s_own_all_reduce_bit_by_bit(P):
-    assert all(in_processes(P, dense_steps))
-
-
-def mixed_steps(rank, P):
+@on_ranks(2, 3)
+def test_what_is_unsent_goes_along_and_nothing_is_lost(rank, P):
     calls = Count()
     for dtype in (torch.float32, torch.bfloat16):
         sparse = Reducer(N, timeout=30.0, preset="circulant", density=0.02, **STAGING)
@@ -113,7 +100,7 @@ def mixed_steps(rank, P):
         dense.load_state_dicts(states)
         calls.take()
         last = dense.reduce(gradient_of(rank, 4, dtype).float())
-        assert calls.take() == [N] and is_everywhere(last)
+        assert calls.take() == [N] and all_equal(last)
         applied += last.double().cpu()
         given = sum(gradient_of(r, s, dtype).double().cpu() for r in range(P) for s in range(5))
         torch.testing.assert_close(applied * P, given, rtol=1e-5, atol=1e-4)
@@ -125,17 +112,11 @@ def mixed_steps(rank, P):
         # flush() takes the same way, and then there is nothing.
         calls.take()
         rest = sparse.flush()
-        assert calls.take() == [N] and is_everywhere(rest)
+        assert calls.take() == [N] and all_equal(rest)
         mine = sum(gradient_of(r, 4, dtype).double().cpu() for r in range(P))
         owed = given - mine - (applied - last.double().cpu()) * P
         torch.testing.assert_close(rest.double() * P, owed, rtol=1e-5, atol=1e-4)
         assert not sparse.flush().any() and calls.take() == []
-    return True
-
-
-@pytest.mark.parametrize("P", [2, 3])
-def test_what_is_unsent_goes_along_and_nothing_is_lost(P):
-    assert all(in_processes(P, mixed_steps))
 
 
 def bad_steps(rank, P):
@@ -219,27 +200,6 @@ def test_explain_shows_the_group_s_all_reduce():
         profile.external_dense = (-1.0, 0.0)
     profile.external_dense = None
     assert profile.external_dense is None
-
-
-def ddp_beside_plain(rank, P):
-    """auto that is told to be dense: some buckets by the hook's thread, small ones by backward's."""
-    plain, _ = make_ddp(hook=None)
-    settings = {"preset": "auto", "overrides": "dense", "coarsest": "fp32", "start_iter": 0}
-    model, state = make_ddp(min_numel=700, profile=oktopk.Profile(), **settings)
-    optimisers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (plain, model)]
-    for step in range(6):
-        for m, optimiser in zip((plain, model), optimisers):
-            optimiser.zero_grad()
-            loss_of(m, rank, step).backward()
-            optimiser.step()
-    assert all(state.arrived(p) is None for p in model.parameters())
-    return [[p.detach().cpu().numpy() for p in m.parameters()] for m in (plain, model)]
-
-
-@pytest.mark.parametrize("P", [2, 3])
-def test_ddp_with_auto_s_dense_is_ddp_without_a_hook_bit_by_bit(P):
-    for plain, hooked in in_processes(P, ddp_beside_plain):
-        assert all(np.array_equal(a, b) for a, b in zip(plain, hooked))
 
 
 def test_without_a_process_group_the_dense_exchange_is_ours():

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from ranks import in_processes
+from ranks import in_processes, on_ranks
 from torch import nn
 from versions import TORCH
 
@@ -52,7 +52,8 @@ def meshes(*sizes):
     return init_device_mesh("cpu", sizes, mesh_dim_names=("data", "shard", "tensor")[-len(sizes) :])
 
 
-def partial_gradients(rank, P):
+@on_ranks(2)
+def test_optimisers_add_up_partial_gradients(rank, P):
     mesh = meshes(P)
     for make in (SparseAdamW, SparseSGD):
         model, whole = sharded_model(mesh), plain_model()
@@ -64,11 +65,6 @@ def partial_gradients(rank, P):
                 optimiser.step()
         for own, expected in zip(model.parameters(), whole.parameters()):
             torch.testing.assert_close(own.full_tensor(), expected, rtol=1e-4, atol=1e-5)
-    return True
-
-
-def test_optimisers_add_up_partial_gradients():
-    assert all(in_processes(2, partial_gradients))
 
 
 def replicated(model):

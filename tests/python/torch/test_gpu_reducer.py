@@ -5,21 +5,15 @@ entries pass through the host. Needs a GPU."""
 import pytest
 import torch
 import torch.distributed as dist
-from gloo_ranks import all_equal, run_processes
-from gpu import needs_gpu, same_bits, use_gpu
+from ranks import all_equal, in_processes, on_ranks
+from test_gpu_resident import N, gradient_of
+from models import needs_gpu, same_bits, use_gpu
 
 import oktopk
 from oktopk.torch import LocalSteps, Reducer
 
 pytestmark = needs_gpu
-N = 300_001
 TYPES = [torch.float32, torch.bfloat16, torch.float16]
-
-
-def gradient_of(rank, step, dtype=torch.float32):
-    generator = torch.Generator().manual_seed(100 * step + rank)
-    heavy = torch.randn(N, generator=generator) * torch.rand(N, generator=generator).square()
-    return heavy.to(dtype)
 
 
 def pair(preset, **options):
@@ -27,7 +21,8 @@ def pair(preset, **options):
     return [Reducer(N, preset=preset, density=0.01, **options) for _ in range(2)]
 
 
-def work_steps(rank, P):
+@on_ranks(1, 2, 3)
+def test_cuda_tensors_give_the_bits_of_cpu_tensors(rank, P):
     device = use_gpu()
     for preset in ("circulant", "oktopk", "topka", "slots"):
         for dtype in TYPES:
@@ -40,11 +35,6 @@ def work_steps(rank, P):
             assert same_bits(torch.from_numpy(on_gpu._core.residual), torch.from_numpy(on_host._core.residual))
             assert same_bits(on_gpu.flush(), on_host.flush())
             assert on_gpu.unsent_norm == 0
-
-
-@pytest.mark.parametrize("P", [1, 2, 3])
-def test_cuda_tensors_give_the_bits_of_cpu_tensors(P, tmp_path):
-    run_processes(P, work_steps, tmp_path)
 
 
 def work_states(rank, P):
@@ -97,14 +87,6 @@ def work_parameters(rank, P):
     return device
 
 
-def test_states_move_between_gpu_and_host(tmp_path):
-    run_processes(2, work_states, tmp_path)
-
-
-def test_parameters_and_local_steps_on_the_gpu(tmp_path):
-    run_processes(2, work_parameters, tmp_path)
-
-
 def work_streams(rank, P):
     """The gradient is ready late, on a stream that is not the default one."""
     device = use_gpu()
@@ -119,10 +101,6 @@ def work_streams(rank, P):
             result = on_gpu.reduce(flat)
         torch.cuda.synchronize()
         assert same_bits(result, on_host.reduce(gradient_of(rank, step))), step
-
-
-def test_the_kernels_run_on_the_stream_of_the_gradient(tmp_path):
-    run_processes(2, work_streams, tmp_path)
 
 
 def work_errors(rank, P):
@@ -140,5 +118,6 @@ def work_errors(rank, P):
     dist.barrier()
 
 
-def test_errors_and_staging(tmp_path):
-    run_processes(2, work_errors, tmp_path)
+@pytest.mark.parametrize("work", [work_states, work_parameters, work_streams, work_errors])
+def test_states_parameters_streams_and_errors(work):
+    in_processes(2, work)

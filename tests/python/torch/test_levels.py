@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Levelled selection: the optimiser's second moments take part in the choice of values, and change nothing else."""
-
-import io
+"""Levelled selection: the optimiser's second moments take part in the choice of values, and change nothing else. They
+change the units of the native Reducer only: whatever comes out of it has those of the gradient again. test_laws.py
+holds levelled front-ends to the laws (Levelled, LevelledNodes, LevelledReducer)."""
 
 import numpy as np
 import pytest
 import torch
-from models import DEVICE, add, flat, flat_gradients, loss_of, make_ddp, small_model, unsent_of
+from models import DEVICE, flat, loss_of, make_ddp, needs_cpu, small_model, unsent_of
+from on_gpu import pretend
 from ranks import in_processes
-from test_ddp import check_mass
-from versions import needs_cpu_scaler
 
 import oktopk.torch
-from oktopk.torch import OkTopkState, SparseAdamW, _levels
-from oktopk.torch._levels import factors_of, next_time
+from oktopk.torch import OkTopkState, Reducer, SparseAdamW, _levels
+from oktopk.torch._flat_reducer import FlatReducer
+from oktopk.torch._levels import SecondMoments, factors_of, next_time
+from oktopk.torch.process_group import communicator
 
 OPTIONS = {"levelled": True, "start_iter": None, "total_steps": 30, "density": 0.05}
 
@@ -45,73 +46,46 @@ def test_recipe_is_levelled_and_other_settings_are_not():
         OkTopkState(levelled="yes")
 
 
-def train_levelled(rank, P, steps, options, first=0, saved=None):
-    """The mass of all steps, and what the hook has afterwards. New levels are made every few steps."""
+def trained(rank, P, steps, before=None, after=None, **options):
+    """A model, its optimiser and its state after some steps. New levels are made every few steps. before and after: are
+    called around a step."""
     _levels.LEAST_STEPS = 2
     model, state = make_ddp(**{**OPTIONS, **options})
     optimiser = SparseAdamW(model.parameters(), state, lr=0.01)
-    if saved is not None:
-        model.load_state_dict(saved["model"])
-        optimiser.load_state_dict(saved["optimiser"])
-        state.load_state_dict(saved["hook"])
-    own, given, applied = small_model(), {}, {}
-    for step in range(first, first + steps):
+    for step in range(steps):
+        noted = before and before(model, state, optimiser)
         optimiser.zero_grad()
-        own.load_state_dict(model.module.state_dict())
-        own.zero_grad()
-        loss_of(own, rank, step).backward()
         loss_of(model, rank, step).backward()
-        add(given, flat_gradients(own))
-        add(applied, flat_gradients(model))
+        if after is not None:
+            after(step, noted, state)
         optimiser.step()
-    return model, optimiser, state, (given, applied, unsent_of(state), flat(model))
+    return model, optimiser, state
 
 
 def levels_of(state):
     return [channel.levels for channel in state._channels.to_save()]
 
 
-def mass(rank, P, options):
-    *_, state, results = train_levelled(rank, P, 14, options)
-    levels = levels_of(state)
-    assert levels and all(level is not None and float(level.factors.max()) > 1 for level in levels)
-    return results
-
-
-@pytest.mark.parametrize("P", [2, 3])
-@pytest.mark.parametrize("preset", ["circulant", "topka", "slots"])
-def test_levels_lose_no_mass_and_ranks_agree(preset, P):
-    results = in_processes(P, mass, {"preset": preset})
-    left = check_mass(results, P)
-    assert sum(np.abs(x).sum() for x in left.values()) > 0
-    assert all(np.array_equal(results[0][3], result[3]) for result in results)
-
-
-def test_levels_on_nodes_lose_no_mass_and_ranks_agree():
-    results = in_processes(4, mass, {"preset": "circulant", "group_size": 2})
-    check_mass(results, 4)
-    assert all(np.array_equal(results[0][3], result[3]) for result in results)
-
-
 def made(rank, P):
     """The factors are those of the moments of the bucket's parameters, in its order, when they were made."""
-    _levels.LEAST_STEPS = 2
-    model, state = make_ddp(**OPTIONS)
-    optimiser = SparseAdamW(model.parameters(), state, lr=0.01)
-    named, seen = dict(model.module.named_parameters()), 0
-    for step in range(14):
-        before = levels_of(state) if state._channels is not None else []
-        moments = {name: optimiser.state[p]["exp_avg_sq"].clone() for name, p in named.items() if p in optimiser.state}
-        optimiser.zero_grad()
-        loss_of(model, rank, step).backward()
+    seen = []
+
+    def note(model, state, optimiser):
+        named = model.module.named_parameters()
+        moments = {name: optimiser.state[p]["exp_avg_sq"].clone() for name, p in named if p in optimiser.state}
+        return moments, levels_of(state) if state._channels is not None else []
+
+    def look(step, noted, state):
+        moments, before = noted
         if step > 3:  # DDP has rebuilt its buckets
             for old, channel in zip(before, state._channels.to_save()):
                 if channel.levels is not None and (old is None or old.next_time != channel.levels.next_time):
                     second = torch.cat([moments[name].flatten() for name in channel.names])
                     assert torch.equal(channel.levels.factors, factors_of(second).cpu())
-                    seen += 1
-        optimiser.step()
-    return seen
+                    seen.append(step)
+
+    trained(rank, P, 14, note, look)
+    return len(seen)
 
 
 def test_levels_are_those_of_the_moments_in_the_order_of_the_bucket():
@@ -140,14 +114,12 @@ def test_ranks_with_moments_of_their_own_have_no_levels():
 def report(rank, P):
     """The callback's norm is that of the values as they are."""
     norms = []
-    _levels.LEAST_STEPS = 2
-    model, state = make_ddp(**OPTIONS, callback=lambda metrics: norms.append(metrics["residual_norm"]))
-    optimiser = SparseAdamW(model.parameters(), state, lr=0.01)
-    for step in range(8):
-        norms.clear()
-        optimiser.zero_grad()
-        loss_of(model, rank, step).backward()
-        optimiser.step()
+
+    def note(metrics):
+        if metrics["iteration"] == 7:
+            norms.append(metrics["residual_norm"])
+
+    *_, state = trained(rank, P, 8, callback=note)
     true = np.sqrt(sum((x**2).sum() for x in unsent_of(state).values()))
     return np.sqrt(np.sum(np.square(norms))), true
 
@@ -159,7 +131,7 @@ def test_metrics_show_the_norm_in_the_units_of_the_gradient():
 
 def choose(rank, P, levelled):
     """Where the last of many steps arrived, and the second moments before it."""
-    _, optimiser, state, _ = train_levelled(rank, P, 12, {"levelled": levelled})
+    _, optimiser, state = trained(rank, P, 12, levelled=levelled)
     found = []
     for parameter, values in optimiser.state.items():
         places = state.arrived(parameter)
@@ -171,67 +143,6 @@ def choose(rank, P, levelled):
 def test_levelled_selection_takes_coordinates_with_smaller_moments():
     plain, levelled = (in_processes(2, choose, is_on)[0] for is_on in (False, True))
     assert levelled < plain
-
-
-def save(rank, P, folder):
-    model, optimiser, state, results = train_levelled(rank, P, 11, {})
-    file = io.BytesIO()
-    saved = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "hook": state.state_dict()}
-    torch.save(saved, file)
-    (folder / f"{rank}.pt").write_bytes(file.getvalue())
-    return results[2]
-
-
-def resume(rank, P, folder):
-    """Three more steps. DDP begins with other buckets than it ended with, so levels are made anew on the way."""
-    saved = torch.load(folder / f"{rank}.pt", weights_only=True)
-    assert next(iter(saved["hook"].values()))[0]["oktopk"] == 2
-    *_, state, results = train_levelled(rank, P, 3, {}, first=11, saved=saved)
-    assert all(level is not None for level in levels_of(state))
-    return results
-
-
-def test_saved_levels_continue_without_loss(tmp_path):
-    unsent = in_processes(2, save, tmp_path)
-    results = in_processes(2, resume, tmp_path)
-    assert np.array_equal(results[0][3], results[1][3])
-    for (given, *_), before in zip(results, unsent):
-        add(given, before)
-    check_mass(results, 2)
-
-
-def with_scaler(rank, P):
-    """Steps that overflow in one layer are undone."""
-    _levels.LEAST_STEPS = 2
-    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=1024.0, growth_interval=2)
-    model, state = make_ddp(**OPTIONS, grad_scaler=scaler)
-    optimiser = SparseAdamW(model.parameters(), state, lr=0.01)
-    own, given, applied, taken = small_model(), {}, {}, 0
-    for step in range(12):
-        optimiser.zero_grad()
-        own.load_state_dict(model.module.state_dict())
-        own.zero_grad()
-        loss_of(own, rank, step).backward()
-        loss = loss_of(model, rank, step)
-        if step in (7, 9) and rank == 1:
-            loss = loss + (model.module[0].bias * float("inf")).sum()
-        scaler.scale(loss).backward()
-        scaler.unscale_(optimiser)
-        if all(bool(p.grad.isfinite().all()) for p in model.parameters()):
-            add(given, flat_gradients(own))
-            add(applied, flat_gradients(model))
-            taken += 1
-        scaler.step(optimiser)
-        scaler.update()
-    assert any(level is not None for level in levels_of(state))
-    return given, applied, unsent_of(state), taken
-
-
-@needs_cpu_scaler
-def test_levelled_steps_that_the_scaler_skips_leave_no_trace():
-    results = in_processes(2, with_scaler)
-    assert [r[3] for r in results] == [10, 10]
-    check_mass(results, 2)
 
 
 def in_bf16(rank, P):
@@ -278,3 +189,91 @@ def with_other_moments(rank, P):
 
 def test_moments_that_differ_between_ranks_are_refused():
     assert in_processes(3, with_other_moments) == [2] * 3
+
+
+class OneMoment:
+    """An optimiser that knows one parameter."""
+
+    def __init__(self, parameter, moment):
+        self.param_groups, self.state = [{"params": [parameter]}], {parameter: {"exp_avg_sq": moment}}
+
+
+def every_way(rank, P, preset, dtype, is_resident, is_levelled=True):
+    """Steps, one skipped, one half undone, one wholly undone, and a flush: what was given is applied or unsent. A step
+    that stays on the GPU is undone by making its mean unsent again."""
+    if is_resident:
+        pretend()
+    n, generator = 2000, torch.Generator().manual_seed(rank)
+    density = {} if preset == "dense" else {"density": 0.05}
+    reducer = FlatReducer(communicator(None, 30.0), n, {"preset": preset, "nan_policy": "skip", **density})
+    parameter, moments = torch.nn.Parameter(torch.zeros(n)), SecondMoments()
+    optimiser = OneMoment(parameter, torch.logspace(-9, 0, n))
+    moments.add(optimiser)
+    if is_levelled:
+        reducer.level_by(moments, [parameter])
+        assert float(reducer.levels.max()) > 8
+    given, applied = torch.randn(n, generator=generator), torch.zeros(n)
+    reducer.give_unsent(given)
+    for step in range(6):
+        gradient = torch.randn(n, generator=generator).to(dtype)
+        sent = gradient.clone()
+        if step == 3 and rank == 1 and not is_resident:
+            sent[5] = float("nan")
+        reducer.keep_for_undo(sent.device)
+        reducer.step(sent, 0.5)
+        assert reducer.core.skipped == (step == 3 and not is_resident)
+        if reducer.core.skipped:
+            continue
+        mean = torch.empty(n, dtype=dtype)
+        reducer.write(mean)
+        if step == 4:
+            reducer.undo([(0, 1000), (1000, n)], [True, False])
+            mean[1000:] = 0
+        if step == 5:
+            reducer.undo([(0, 1000), (1000, n)], [False, False])
+            mean.zero_()
+            if not is_resident:
+                continue
+        given += 0.5 * gradient.float()
+        applied += mean.float()
+    unsent = reducer.unsent()
+    mean = torch.empty(n)
+    reducer.flush()
+    reducer.write(mean)
+    return [x.double().numpy() for x in (given, applied, unsent, applied + mean)]
+
+
+@needs_cpu
+@pytest.mark.parametrize("preset, dtype", [("dense", "float32"), ("circulant", "float32"), ("oktopk", "bfloat16")])
+def test_every_way_of_a_step_keeps_the_units_of_the_gradient(preset, dtype):
+    for is_levelled in (True, False):
+        check(in_processes(2, every_way, preset, getattr(torch, dtype), False, is_levelled), dtype)
+
+
+@needs_cpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_steps_that_stay_on_the_gpu_keep_the_units_of_the_gradient(dtype):
+    check(in_processes(2, every_way, "slots", getattr(torch, dtype), True), dtype)
+
+
+def check(results, dtype):
+    given, unsent = (sum(result[i] for result in results) for i in (0, 2))
+    error = 1e-4 if dtype == "float32" else 0.1  # rounding of means to 16 bits; a wrong unit is off by up to 16 times
+    assert np.allclose(2 * results[0][1] + unsent, given, atol=error)
+    assert np.allclose(2 * results[0][3], given, atol=error)
+
+
+def half(rank, P):
+    """One rank forgot the optimiser: an error on all, not wrong sums."""
+    model = small_model()
+    reducer = Reducer(model.parameters(), total_steps=30, preset="circulant", timeout=30.0)
+    optimiser = SparseAdamW(model.parameters(), reducer if rank == 0 else None, lr=0.01)
+    loss_of(model, rank, 0).backward()
+    with pytest.raises(oktopk.UsageError, match="levelled by an optimiser"):
+        reducer.reduce_gradients()
+    del optimiser
+
+
+@needs_cpu
+def test_ranks_that_differ_in_their_optimisers_are_told():
+    in_processes(2, half)

@@ -8,7 +8,7 @@ from typing import Any, Dict
 
 import pytest
 import torch
-from arrivals import Everywhere, Feedback, Told, sparse_steps
+from optim_runs import Everywhere, Feedback, Told, sparse_steps
 from versions import TORCH
 
 from oktopk.torch.optim import SparseAdamW, SparseSGD

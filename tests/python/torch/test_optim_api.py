@@ -1,22 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user of torch's optimisers expects of SparseAdamW and SparseSGD: hooks, schedulers that change
-betas too, rates as tensors, copies; and the same numbers by native code and by torch's operations."""
+"""What a user of torch's optimisers expects of SparseAdamW and SparseSGD: hooks, schedulers that change betas too,
+rates as tensors, copies, groups, closures, layouts and precisions of parameters; wrong use is named before anything
+changes."""
 
 from __future__ import annotations
 
 import copy
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional
 
 import pytest
 import torch
-from arrivals import Everywhere, Told, indices, parameter, sparse_steps
+from optim_runs import BOTH, Everywhere, Told, indices, parameter, sparse_steps
 from torch import Tensor
 
 from oktopk import UsageError
 from oktopk.torch import coordinates
-from oktopk.torch.optim import WHERE_NONZERO, SparseAdamW, SparseSGD
-
-BOTH = pytest.mark.parametrize("ours", [SparseAdamW, SparseSGD])
+from oktopk.torch.optim import SparseAdamW, SparseSGD
 
 
 @pytest.fixture
@@ -30,39 +29,6 @@ def by_torch(monkeypatch):
         monkeypatch.setattr("oktopk.torch.owed_decay.layout_of", elsewhere)
 
     return switch
-
-
-CASES = [(SparseAdamW, {"mode": mode, "weight_decay": 0.1}) for mode in SparseAdamW.modes] + [
-    (SparseSGD, {"mode": mode, "momentum": mu, "nesterov": mu > 0, "weight_decay": 0.1})
-    for mode in SparseSGD.modes
-    for mu in (0.0, 0.9)
-]
-
-
-@pytest.mark.parametrize("ours, options", CASES)
-def test_native_steps_are_those_by_torch(ours, options, by_torch):
-    types = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
-
-    def run() -> List[Tensor]:
-        source = Told()
-        weights = [parameter(37, 3, dtype=dtype) for dtype in types]
-        weights.append(torch.nn.Parameter(torch.tensor(0.5)))
-        optimiser = ours(weights, source, lr=0.01, **options)
-        sparse_steps(optimiser, source, weights, range(20), lambda step: 0.01 / (1 + step % 5))
-        with optimiser.caught_up():
-            inside = [w.detach().clone() for w in weights]
-        optimiser.catch_up()
-        assert all(torch.equal(w, seen) for w, seen in zip(weights, inside))
-        states = [optimiser.state[w] for w in weights]
-        moments = [state[name] for state in states for name in ours.moments if name in state]
-        return [w.detach() for w in weights] + moments
-
-    native = run()
-    by_torch()
-    rounding = {torch.float64: 1e-12, torch.bfloat16: 1e-2, torch.float16: 2e-3}
-    for here, there in zip(native, run()):
-        rtol = rounding.get(here.dtype, 2e-5)
-        torch.testing.assert_close(here, there, rtol=rtol, atol=rtol / 10)
 
 
 def test_one_cycle_changes_rates_and_betas(by_torch):
@@ -126,15 +92,6 @@ def test_a_copy_without_its_source_says_so(ours):
     dense.step()
 
 
-def test_a_bad_option_that_a_schedule_sets_is_named():
-    weights = parameter(4)
-    optimiser = SparseAdamW([weights])
-    weights.grad = torch.ones(4)
-    optimiser.param_groups[0]["betas"] = (1.5, 0.999)
-    with pytest.raises(UsageError, match=r"SparseAdamW: betas = \(1.5, 0.999\)"):
-        optimiser.step()
-
-
 def test_a_source_is_asked_once_where_it_can_answer_for_all():
     class Together(Told):
         asked = 0
@@ -181,28 +138,142 @@ def test_gradients_of_another_layout_are_taken_as_they_are_meant(ours):
 
 
 @BOTH
-@pytest.mark.parametrize("native", [True, False])
-def test_where_nonzero_names_what_is_not_zero_in_the_order_of_memory(ours, native, by_torch):
-    if not native:
-        by_torch()
-    source = Told()
-    images = parameter(2, 3, 4, 5).detach().contiguous(memory_format=torch.channels_last)
-    listed, nonzero = torch.nn.Parameter(images.clone()), torch.nn.Parameter(images.clone())
-    pair = [(ours([p], source, lr=0.1, weight_decay=0.1), p) for p in (listed, nonzero)]
-    for step in range(5):
-        random = torch.Generator().manual_seed(step)
-        mean = torch.randn(2, 3, 4, 5, generator=random)
-        mean[torch.rand(mean.shape, generator=random) < 0.5] = -0.0
-        mean[0, 0, 0, 0] = float("nan") if step == 4 else 0.0
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_weights_have_float_state_and_move(ours, dtype):
+    source, weights, wide = Told(), parameter(40, dtype=dtype), parameter(40)
+    wide.data.copy_(weights)
+    for param in (weights, wide):
+        optimiser = ours([param], source, lr=1e-2)
+        sparse_steps(optimiser, source, [param], range(6))
+        kept = [v for k, v in optimiser.state[param].items() if k in ("exp_avg", "momentum_buffer")]
+        assert [v.dtype for v in kept] == [torch.float32]
+    assert weights.dtype == dtype
+    torch.testing.assert_close(weights.float(), wide.data, rtol=0.03, atol=0.03)
+
+
+@BOTH
+def test_a_sparse_step_touches_only_what_arrives(ours):
+    source, weights = Told(), parameter(8)
+    optimiser = ours([weights], source, lr=0.1)
+    source.tell(weights, None)
+    weights.grad = torch.ones(8)
+    optimiser.step()
+    names = list(optimiser.state[weights])
+
+    def coordinates() -> Dict[str, torch.Tensor]:
+        state = optimiser.state[weights].items()
+        found = {k: v.clone() for k, v in state if torch.is_tensor(v) and v.dim()}
+        return {"weights": weights.detach().clone(), **found}
+
+    before = coordinates()
+    source.tell(weights, indices(2, 5))
+    optimiser.step()
+    after = coordinates()
+    assert list(optimiser.state[weights]) == names  # from the first step on
+    assert after.pop("last").tolist() == [1, 1, 2, 1, 1, 2, 1, 1]
+    if ours is SparseAdamW:
+        assert after.pop("arrivals").tolist() == [1, 1, 2, 1, 1, 2, 1, 1]
+    for name, new in after.items():
+        assert (before[name] != new).nonzero().view(-1).tolist() == [2, 5]
+
+
+def test_groups_schedulers_and_closures_work_as_in_torch():
+    source, first, second = Told(), parameter(4), parameter(5)
+    optimiser = SparseAdamW([first], source, lr=0.1)
+    optimiser.add_param_group({"params": [second], "lr": 0.01, "mode": "published"})
+    scheduler = torch.optim.lr_scheduler.StepLR(optimiser, 1, gamma=0.5)
+    source.tell(first, indices(0, 2))
+
+    def closure() -> torch.Tensor:
+        optimiser.zero_grad()
+        loss = first.sum() + second.sum()
+        loss.backward()
+        return loss
+
+    before = float(closure().detach())
+    for _ in range(3):
+        loss = optimiser.step(closure)
+        scheduler.step()
+    assert float(loss.detach()) < before
+    assert [group["lr"] for group in optimiser.param_groups] == [0.1 / 8, 0.01 / 8]
+    assert "last" in optimiser.state[first] and "last" not in optimiser.state[second]
+
+
+@BOTH
+def test_indices_follow_the_memory_of_the_parameter(ours):
+    source, plain = Told(), parameter(3, 4, 2, 5)
+    lasting = torch.nn.Parameter(plain.detach().clone(memory_format=torch.channels_last))
+    order = torch.arange(plain.numel()).view(3, 4, 2, 5).permute(0, 2, 3, 1).reshape(-1)
+    pair = [(ours([p], source, lr=0.1), p) for p in (plain, lasting)]
+    for step in range(4):
+        gradient = torch.randn(3, 4, 2, 5, generator=torch.Generator().manual_seed(step))
+        here = torch.arange(step, plain.numel(), 3)  # places in memory of `lasting`
+        source.tell(lasting, here)
+        source.tell(plain, order[here].sort().values)
         for optimiser, param in pair:
-            param.grad = torch.empty_like(param).copy_(mean)
-            flat = param.grad.permute(0, 2, 3, 1).reshape(-1)
-            where = WHERE_NONZERO if param is nonzero else torch.tensor([i for i, x in enumerate(flat) if x != 0])
-            source.tell(param, where)
+            param.grad = gradient.clone()
             optimiser.step()
-        if step == 3:
-            optimiser.catch_up()
-            pair[0][0].catch_up()
-    assert listed.isnan().sum() == 1 and nonzero.isnan()[0, 0, 0, 0]
-    assert torch.equal(listed.nan_to_num(), nonzero.nan_to_num())
-    assert torch.equal(pair[0][0].state[listed]["last"], pair[1][0].state[nonzero]["last"])
+    torch.testing.assert_close(plain.data, lasting.data.contiguous(), rtol=1e-6, atol=1e-7)
+    assert lasting.is_contiguous(memory_format=torch.channels_last)
+
+
+WRONG = [
+    (SparseAdamW, {"mode": "aware"}, "'aware'.*interval_aware, published"),
+    (SparseSGD, {"mode": "aware"}, "interval_aware, published"),
+    (SparseAdamW, {"lr": -1.0}, "lr = -1.0"),
+    (SparseAdamW, {"betas": (0.9, 1.0)}, r"betas = \(0.9, 1.0\)"),
+    (SparseAdamW, {"eps": 0.0}, "eps = 0.0"),
+    (SparseAdamW, {"lr": 0.5, "weight_decay": 2.0}, "weight_decay = 2.0.*1 / lr"),
+    (SparseSGD, {"momentum": 1.0}, "momentum = 1.0"),
+    (SparseSGD, {"momentum": 0.0, "nesterov": True}, "nesterov"),
+    (SparseSGD, {"source": 5}, r"int.*arrived\(param\)"),
+]
+
+
+@pytest.mark.parametrize("ours, options, words", WRONG)
+def test_a_bad_option_is_named(ours, options, words):
+    with pytest.raises(UsageError, match=words):
+        ours([parameter(2)], **options)
+
+
+@BOTH
+def test_options_of_torch_s_are_taken_where_they_change_nothing(ours):
+    names = ("foreach", "fused", "maximize", "amsgrad", "differentiable", "dampening")
+    for value in (None, False, 0):
+        optimiser = ours([parameter(2)], **dict.fromkeys(names, value))
+        assert not set(names) & set(optimiser.defaults)
+    for name in names:
+        words = f"{ours.__name__}: {name} = True, but it must be"
+        with pytest.raises(UsageError, match=words):
+            ours([parameter(2)], **{name: True})
+        with pytest.raises(UsageError, match=words):
+            optimiser.add_param_group({"params": [parameter(2)], name: True})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'beta'"):
+        ours([parameter(2)], beta=0.9)
+
+
+def test_a_bad_option_that_a_schedule_sets_is_named():
+    for name, value, words in (
+        ("betas", (1.5, 0.999), r"SparseAdamW: betas = \(1.5, 0.999\)"),
+        ("lr", 0.5, "weight_decay = 2.0, but it must be less than 1 / lr, and lr = 0.5"),
+    ):
+        source, weights = Told(), parameter(2)
+        optimiser = SparseAdamW([weights], source, lr=0.1, weight_decay=2.0)
+        optimiser.param_groups[0][name] = value
+        source.tell(weights, indices(0))
+        weights.grad = torch.ones(2)
+        with pytest.raises(UsageError, match=words):
+            optimiser.step()
+
+
+@BOTH
+def test_a_parameter_with_gaps_in_memory_is_refused(ours):
+    source, weights = Told(), torch.nn.Parameter(torch.zeros(3, 4)[:, :2])
+    optimiser = ours([weights], source, lr=0.1)
+    weights.grad = torch.ones(3, 2)
+    source.tell(weights, indices(0))
+    with pytest.raises(UsageError, match=r"\(3, 2\) and strides \(4, 1\)"):
+        optimiser.step()
+    source.tell(weights, None)
+    optimiser.step()  # a dense step does not mind
+    assert (weights < 0).all()

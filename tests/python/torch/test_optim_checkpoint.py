@@ -11,9 +11,9 @@ from typing import Any, Dict, List
 import pytest
 import torch
 import torch.distributed as dist
-from arrivals import Told, indices, parameter, sparse_steps
-from gloo_ranks import run_processes
-from models import flat, loss_of, make_ddp
+from optim_runs import Told, indices, parameter, sparse_steps
+from ranks import in_processes
+from models import flat, make_ddp, train
 from versions import needs_torch
 
 from oktopk import UsageError
@@ -114,32 +114,26 @@ def test_a_step_that_only_makes_state_leaves_no_trace():
             other.step()
 
 
+def taken_over(models, optimisers, syncs, path):
+    """A fresh optimiser of the second model, after each way of saving that of the first."""
+    for how in ("by name", "plain", "flat"):
+        fresh = SparseAdamW(models[1].parameters(), syncs[1], lr=0.5)
+        save_and_load(how, models[0], optimisers[0], models[1], fresh, path / how)
+        assert fields(fresh) == fields(optimisers[0])
+    return fresh
+
+
 def take_over_in_ddp(rank: int, P: int, path: Path) -> None:
-    model, state = make_ddp()
+    (model, state), (other, silent) = make_ddp(), make_ddp()
     optimiser = SparseAdamW(model.parameters(), state, lr=0.01)
-
-    def step(number: int) -> None:
-        optimiser.zero_grad()
-        loss_of(model, rank, number).backward()
-        optimiser.step()
-
-    for number in range(6):
-        step(number)
-    other, silent = make_ddp()
+    train(model, rank, 6, optimiser=optimiser)
     other.module.load_state_dict(model.module.state_dict())
-    fresh = SparseAdamW(other.parameters(), silent, lr=0.5)
-    for how in ("by name", "plain"):
-        save_and_load(how, model, optimiser, other, fresh, path / how)
-        assert fields(fresh) == fields(optimiser)
-        fresh = SparseAdamW(other.parameters(), silent, lr=0.5)
-    save_and_load("flat", model, optimiser, other, fresh, path / "flat")
-    fresh.source = state  # so that both get the same mean
-    step(6)
+    fresh = taken_over((model, other), [optimiser], (state, silent), path)
+    train(model, rank, 1, first=6, optimiser=optimiser)
+    fresh.source = Told()  # so that both get the same mean
     for ours, theirs in zip(other.parameters(), model.parameters()):
         ours.grad = theirs.grad
-    arrived = {p: state.arrived(q) for p, q in zip(other.parameters(), model.parameters())}
-    fresh.source = Told()
-    fresh.source.indices = arrived
+        fresh.source.tell(ours, state.arrived(theirs))
     fresh.step()
     assert fields(fresh) == fields(optimiser)
     assert (flat(other) == flat(model)).all()
@@ -147,7 +141,7 @@ def take_over_in_ddp(rank: int, P: int, path: Path) -> None:
 
 @needs_torch((2, 5), "flatten_optimizer_state_dict")
 def test_ddp_ranks_take_over(tmp_path):
-    run_processes(2, take_over_in_ddp, tmp_path, tmp_path)
+    in_processes(2, take_over_in_ddp, tmp_path)
 
 
 def take_over_in_fsdp(rank: int, P: int, path: Path) -> None:
@@ -172,10 +166,7 @@ def take_over_in_fsdp(rank: int, P: int, path: Path) -> None:
     for _ in range(STEPS):  # no backward pass: the gradients of the last one, some of them
         optimisers[0].step()
     models[1].load_state_dict(models[0].state_dict())
-    for how in ("by name", "flat", "plain"):
-        fresh = SparseAdamW(models[1].parameters(), syncs[1], lr=0.5)
-        save_and_load(how, models[0], optimisers[0], models[1], fresh, path / how)
-        assert fields(fresh) == fields(optimisers[0])
+    fresh = taken_over(models, optimisers, syncs, path)
     for old, new in zip(models[0].parameters(), models[1].parameters()):
         new.grad = old.grad
         silent.tell(new, silent.arrived(old))
@@ -190,4 +181,4 @@ def take_over_in_fsdp(rank: int, P: int, path: Path) -> None:
 
 @needs_torch((2, 7), "register_fsdp")
 def test_sharded_ranks_take_over(tmp_path):
-    run_processes(2, take_over_in_fsdp, tmp_path, tmp_path)
+    in_processes(2, take_over_in_fsdp, tmp_path)

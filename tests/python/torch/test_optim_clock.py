@@ -9,13 +9,11 @@ from typing import Any, List
 
 import pytest
 import torch
-from arrivals import Told, indices, parameter, sparse_steps
+from optim_runs import BOTH, Told, indices, parameter, sparse_steps
 
 from oktopk import UsageError
 from oktopk.torch import interval_clock
-from oktopk.torch.optim import SparseAdamW, SparseSGD
-
-BOTH = pytest.mark.parametrize("ours", [SparseAdamW, SparseSGD])
+from oktopk.torch.optim import SparseAdamW
 
 
 def test_catch_up_pays_the_decay_that_is_owed_once():

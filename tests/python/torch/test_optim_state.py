@@ -1,21 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SparseAdamW and SparseSGD as torch optimisers: saving and loading, groups, schedules, closures,
-scalers, layouts and precisions of parameters."""
+"""SparseAdamW and SparseSGD: what they save, what they load of torch's own and of earlier versions, and what they
+refuse."""
 
 from __future__ import annotations
 
 import io
-from typing import Any, Dict, List
+from typing import Any
 
 import pytest
 import torch
-from arrivals import Everywhere, Told, indices, parameter, sparse_steps
-from versions import needs_cpu_scaler, needs_torch
+from optim_runs import BOTH, Everywhere, Told, parameter, sparse_steps
 
 from oktopk import UsageError
 from oktopk.torch.optim import SparseAdamW, SparseSGD
-
-BOTH = pytest.mark.parametrize("ours", [SparseAdamW, SparseSGD])
 
 
 def saved(optimiser: torch.optim.Optimizer) -> Any:
@@ -156,133 +153,3 @@ def test_a_state_of_an_earlier_version_loads(ours):
     broken["param_groups"][0]["clock_runs"] = [1, 2]
     with pytest.raises(UsageError, match="clock_runs in a saved state is no list"):
         second.load_state_dict(broken)
-
-
-@BOTH
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_weights_have_float_state_and_move(ours, dtype):
-    source, weights, wide = Told(), parameter(40, dtype=dtype), parameter(40)
-    wide.data.copy_(weights)
-    for param in (weights, wide):
-        optimiser = ours([param], source, lr=1e-2)
-        sparse_steps(optimiser, source, [param], range(6))
-        kept = [v for k, v in optimiser.state[param].items() if k in ("exp_avg", "momentum_buffer")]
-        assert [v.dtype for v in kept] == [torch.float32]
-    assert weights.dtype == dtype
-    torch.testing.assert_close(weights.float(), wide.data, rtol=0.03, atol=0.03)
-
-
-@BOTH
-def test_a_sparse_step_touches_only_what_arrives(ours):
-    source, weights = Told(), parameter(8)
-    optimiser = ours([weights], source, lr=0.1)
-    source.tell(weights, None)
-    weights.grad = torch.ones(8)
-    optimiser.step()
-    names = list(optimiser.state[weights])
-
-    def coordinates() -> Dict[str, torch.Tensor]:
-        state = optimiser.state[weights].items()
-        found = {k: v.clone() for k, v in state if torch.is_tensor(v) and v.dim()}
-        return {"weights": weights.detach().clone(), **found}
-
-    before = coordinates()
-    source.tell(weights, indices(2, 5))
-    optimiser.step()
-    after = coordinates()
-    assert list(optimiser.state[weights]) == names  # from the first step on
-    assert after.pop("last").tolist() == [1, 1, 2, 1, 1, 2, 1, 1]
-    if ours is SparseAdamW:
-        assert after.pop("arrivals").tolist() == [1, 1, 2, 1, 1, 2, 1, 1]
-    for name, new in after.items():
-        assert (before[name] != new).nonzero().view(-1).tolist() == [2, 5]
-
-
-@needs_cpu_scaler
-@BOTH
-def test_a_step_that_a_scaler_skips_does_not_count(ours):
-    def run(skipped: bool) -> torch.Tensor:
-        source, weights = Told(), parameter(5)
-        optimiser = ours([weights], source, lr=0.1)
-        scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1000)
-        for step in range(4):
-            if skipped and step == 2:
-                weights.grad, bad = torch.zeros(5), indices(1)
-                weights.grad[1] = float("inf")
-                source.tell(weights, bad)
-                scaler.scale(torch.ones(()))
-                scaler.step(optimiser)
-                scaler.update()
-            weights.grad = torch.zeros(5)
-            weights.grad[step] = float(scaler.scale(torch.ones(())))
-            source.tell(weights, indices(step))
-            scaler.step(optimiser)
-            scaler.update()
-        return weights.detach()
-
-    assert torch.equal(run(False), run(True))
-
-
-def test_groups_schedulers_and_closures_work_as_in_torch():
-    source, first, second = Told(), parameter(4), parameter(5)
-    optimiser = SparseAdamW([first], source, lr=0.1)
-    optimiser.add_param_group({"params": [second], "lr": 0.01, "mode": "published"})
-    scheduler = torch.optim.lr_scheduler.StepLR(optimiser, 1, gamma=0.5)
-    source.tell(first, indices(0, 2))
-
-    def closure() -> torch.Tensor:
-        optimiser.zero_grad()
-        loss = first.sum() + second.sum()
-        loss.backward()
-        return loss
-
-    before = float(closure().detach())
-    for _ in range(3):
-        loss = optimiser.step(closure)
-        scheduler.step()
-    assert float(loss.detach()) < before
-    assert [group["lr"] for group in optimiser.param_groups] == [0.1 / 8, 0.01 / 8]
-    assert "last" in optimiser.state[first] and "last" not in optimiser.state[second]
-
-
-@BOTH
-def test_indices_follow_the_memory_of_the_parameter(ours):
-    source, plain = Told(), parameter(3, 4, 2, 5)
-    lasting = torch.nn.Parameter(plain.detach().clone(memory_format=torch.channels_last))
-    order = torch.arange(plain.numel()).view(3, 4, 2, 5).permute(0, 2, 3, 1).reshape(-1)
-    pair = [(ours([p], source, lr=0.1), p) for p in (plain, lasting)]
-    for step in range(4):
-        gradient = torch.randn(3, 4, 2, 5, generator=torch.Generator().manual_seed(step))
-        here = torch.arange(step, plain.numel(), 3)  # places in memory of `lasting`
-        source.tell(lasting, here)
-        source.tell(plain, order[here].sort().values)
-        for optimiser, param in pair:
-            param.grad = gradient.clone()
-            optimiser.step()
-    torch.testing.assert_close(plain.data, lasting.data.contiguous(), rtol=1e-6, atol=1e-7)
-    assert lasting.is_contiguous(memory_format=torch.channels_last)
-
-
-@needs_torch((2, 5), "torch.distributed.tensor")
-@BOTH
-def test_sharded_parameters_move_as_plain_ones(ours, tmp_path):
-    from torch.distributed import tensor
-
-    dist = torch.distributed
-    dist.init_process_group("gloo", f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        mesh = dist.device_mesh.init_device_mesh("cpu", (1,))
-        source, plain = Told(), parameter(6, 3)
-        sharded = tensor.distribute_tensor(plain.detach(), mesh, [tensor.Shard(0)])
-        shard = torch.nn.Parameter(sharded)
-        pair = [(ours([p], source, lr=0.1), p) for p in (plain, shard)]
-        for step in range(6):
-            gradient = torch.randn(6, 3, generator=torch.Generator().manual_seed(step))
-            plain.grad = gradient
-            shard.grad = tensor.distribute_tensor(gradient, mesh, [tensor.Shard(0)])
-            for optimiser, param in pair:
-                source.tell(param, None if step < 2 else indices(step, 7, 9))
-                optimiser.step()
-        assert torch.equal(plain.data, shard.data.to_local())
-    finally:
-        dist.destroy_process_group()

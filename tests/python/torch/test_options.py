@@ -62,6 +62,7 @@ def test_the_docstring_lists_every_argument(taker):
         ({"silence": float("inf")}, "silence = inf"),
         ({"silence": 0.05}, "silence = 0.05, but it must be at least 0.1 s"),
         ({"group_size": 0}, "group_size = 0, but it must be \"host\" or a number of ranks, at least 1"),
+        ({"group_size": "node"}, "group_size = 'node'"),
         ({"grad_scaler": 1024.0}, "grad_scaler is a float"),
         ({"density": 0.02, "k": 7}, "k = 7 and density = 0.02, but only one of them"),
         ({"start_iter": 50, "total_steps": 900}, "start_iter = 50 steps, so total_steps = 900 is not used"),

@@ -7,7 +7,7 @@ import copy
 
 import pytest
 import torch
-from gloo_ranks import all_equal, run_processes, run_threads
+from ranks import all_equal, in_threads, on_ranks
 from torch import nn
 
 from oktopk.torch.checkpoint import unwrap
@@ -30,7 +30,7 @@ def flatten(model):
 
 
 def flatten_all(parameters):
-    return torch.cat([p.detach().reshape(-1) for p in parameters]).cpu().double()
+    return torch.cat([p.detach().reshape(-1) for p in parameters]).double()
 
 
 def local_step(model, optimizer, rank, step):
@@ -68,20 +68,17 @@ def test_momentum_is_that_of_sgd(nesterov):
             sgd.step()
             torch.testing.assert_close(flatten(model), flatten(expected), rtol=1e-5, atol=1e-6)
 
-    run_threads(1, work)
+    in_threads(1, work)
 
 
 @pytest.mark.parametrize("P", [2, 3])
-@pytest.mark.parametrize("dtype", [torch.bfloat16])
-@pytest.mark.parametrize("device", ["cpu"] + (["cuda"] if torch.cuda.is_available() else []))
-def test_nothing_is_lost_without_decay(P, dtype, device):
+def test_nothing_of_16_bit_weights_is_lost_without_decay(P):
     """All local moves, from the weights as the parameters hold them, are applied in the end."""
 
     def work(comm):
-        start = torch.linspace(-1, 1, 150).to(device, dtype)
+        start = torch.linspace(-1, 1, 150).to(torch.bfloat16)
         parameters = [nn.Parameter(start.clone()) for _ in range(2)]
-        options = {"density": 0.05, "host_staging": device != "cpu", **EXACT}
-        outer = LocalSteps(parameters, every=2, communicator=comm, **options)
+        outer = LocalSteps(parameters, every=2, communicator=comm, density=0.05, **EXACT)
         start = flatten_all(parameters)
         moved = torch.zeros(300, dtype=torch.float64)
         generator = torch.Generator().manual_seed(comm.rank)
@@ -97,13 +94,14 @@ def test_nothing_is_lost_without_decay(P, dtype, device):
         assert outer.local_steps == 0
         return start, moved, unwrap(outer.state_dict())["weights"].double()
 
-    results = run_threads(P, work)
+    results = in_threads(P, work)
     moved = sum(moved for _, moved, _ in results) / P
     for start, _, end in results:
         torch.testing.assert_close(end - start, moved, rtol=1e-5, atol=1e-5)
 
 
-def work_log4(rank, P):
+@on_ranks(3)
+def test_weights_are_bitwise_equal_after_outer_steps(rank, P):
     """The defaults but for their density; other weights on each rank at first."""
     model = make_model(seed=rank)
     outer = LocalSteps(model.parameters(), every=3, density=0.05, timeout=60.0)
@@ -116,10 +114,6 @@ def work_log4(rank, P):
         assert outer.local_steps == 0 and all_equal(flatten(model))
     assert outer.reducer.stats["codec"] == "elias_fano+log4"
     assert not torch.equal(flatten(model), start)
-
-
-def test_weights_are_bitwise_equal_after_outer_steps(tmp_path):
-    run_processes(3, work_log4, tmp_path)
 
 
 def test_ranks_that_meet_learn_more_than_ranks_alone():
@@ -148,7 +142,7 @@ def test_ranks_that_meet_learn_more_than_ranks_alone():
         return loss_of(models[0]), loss_of(models[1])
 
     untrained = make_model()
-    results = run_threads(3, work)
+    results = in_threads(3, work)
     together = results[0][1]
     assert all(result[1] == together for result in results)
     assert together < min(alone for alone, _ in results)
@@ -172,5 +166,4 @@ def test_a_state_between_two_meetings_continues_bitwise():
         train(again, other, comm.rank, 8, first=7)
         assert torch.equal(flatten(again), flatten(model))
 
-    run_threads(2, work)
-
+    in_threads(2, work)

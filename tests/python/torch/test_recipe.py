@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from gloo_ranks import run_threads
-from models import flat, loss_of, make_ddp, train
-from ranks import in_processes
+from models import flat, make_ddp, train
+from ranks import in_processes, in_threads, on_ranks
 
 import oktopk
 from oktopk.torch import LocalSteps, OkTopkState, Reducer, SparseAdamW
@@ -94,7 +93,9 @@ def resumed(rank, saved, weights, total_steps, **options):
     return flat(model), shares, state.state_dict()
 
 
-def extend(rank, P, preset):
+@pytest.mark.parametrize("preset", ["circulant", "oktopk"])
+@on_ranks(2)
+def test_a_run_is_extended_by_another_total_steps(rank, P, preset):
     model, state = make_ddp(total_steps=40, density=None, start_iter=None, preset=preset)
     states = []
     for step in range(6):
@@ -114,12 +115,6 @@ def extend(rank, P, preset):
         assert min(shares) > 0.8
         with pytest.raises(oktopk.UsageError, match="inside of a warm-up of 4 x 0.9, but the .* total_steps"):
             resumed(rank, [states[2][0]], states[2][1], 10, preset=preset)
-    return True
-
-
-@pytest.mark.parametrize("preset", ["circulant", "oktopk"])
-def test_a_run_is_extended_by_another_total_steps(preset):
-    assert all(in_processes(2, extend, preset))
 
 
 def test_reducers_and_local_steps_are_extended_on_any_number_of_ranks():
@@ -134,7 +129,7 @@ def test_reducers_and_local_steps_are_extended_on_any_number_of_ranks():
     def locals_of(comm, length):
         return LocalSteps([torch.nn.Parameter(torch.zeros(n))], every=1, communicator=comm, warmup=[(length, 1.0)])
 
-    states = run_threads(2, lambda comm: steps(Reducer(n, communicator=comm, total_steps=40, preset="circulant"), 6))
+    states = in_threads(2, lambda comm: steps(Reducer(n, communicator=comm, total_steps=40, preset="circulant"), 6))
 
     def outer_steps(comm):
         outer = locals_of(comm, 2)
@@ -142,7 +137,7 @@ def test_reducers_and_local_steps_are_extended_on_any_number_of_ranks():
             outer.synchronise()
         return outer.state_dict()
 
-    outer_states = run_threads(2, outer_steps)
+    outer_states = in_threads(2, outer_steps)
 
     def go_on(comm):
         reducer = Reducer(n, communicator=comm, total_steps=4000, preset="circulant")
@@ -158,7 +153,7 @@ def test_reducers_and_local_steps_are_extended_on_any_number_of_ranks():
         return reducer.stats["k"], outer.reducer.stats["dense"]
 
     for P in (2, 3):
-        assert run_threads(P, go_on) == [(25, False)] * P
+        assert in_threads(P, go_on) == [(25, False)] * P
 
 
 def as_in_the_readme(rank, P):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from models import flat, make_ddp, train
-from ranks import in_processes
+from ranks import in_processes, on_ranks
 
 import oktopk
 from oktopk._core import tcp_available
@@ -103,7 +103,7 @@ def test_neither_the_secret_nor_encrypted_gradients_are_on_the_wire(file, P):
 
 
 def test_the_name_of_the_job_is_not_the_secret():
-    assert all(in_processes(3, names_and_secrets))
+    in_processes(3, names_and_secrets)
 
 
 def names_and_secrets(rank, P):
@@ -130,92 +130,83 @@ def names_and_secrets(rank, P):
         said = pickle.dumps((keys, named["job"]))
         assert named["secret"].encode() not in said
     assert made["job"] != outside["job"]
-    return True
 
 
-def texts(rank, P, act):
-    with pytest.raises(oktopk.UsageError) as raised:
-        act(rank, P)
-    return str(raised.value)
+def with_variables(**of_ranks):
+    """Calls communicator(**named) with these variables of the environment; each may depend on whether a rank is the
+    last one."""
+
+    def act(is_last, file):
+        named = {"timeout": 30}
+        for name, value in of_ranks.items():
+            value = value(is_last, file) if callable(value) else value
+            if value is None:
+                continue
+            if name.isupper():
+                os.environ[VARIABLE if name == "MESSAGES" else f"OKTOPK_{name}"] = value
+            else:
+                named[name] = value
+        communicator(**named)
+
+    return act
 
 
-def other_secret(rank, P):
-    os.environ["OKTOPK_SECRET"] = SECRET + str(rank == P - 1)
-    communicator(timeout=30)
-
-
-def no_secret(rank, P):
-    if rank < P - 1:
-        os.environ["OKTOPK_SECRET"] = SECRET
-    communicator(timeout=30)
-
-
-def other_encryption(rank, P):
-    os.environ["OKTOPK_SECRET"] = SECRET
-    communicator(timeout=30, encrypt=rank == P - 1)
-
-
-def encrypted_without_secret(rank, P):
-    communicator(timeout=30, encrypt=rank == P - 1)
-
-
-def encrypted_over_gloo(rank, P):
-    os.environ["OKTOPK_SECRET"] = SECRET
-    os.environ[VARIABLE] = "gloo" if rank == P - 1 else "tcp"
-    communicator(timeout=30, encrypt=True)
-
-
-def bad_variable(rank, P):
-    os.environ["OKTOPK_ENCRYPT"] = "yes" if rank == P - 1 else "0"
-    communicator(timeout=30)
-
-
-def float64_under_encryption(rank, P):
+def float64_under_encryption(is_last, file):
     os.environ["OKTOPK_SECRET"] = SECRET
     ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 2).double())
     ddp.register_comm_hook(oktopk.torch.OkTopkState(encrypt=True), oktopk.torch.oktopk_hook)
     ddp(torch.ones(1, 3, dtype=torch.float64)).sum().backward()
 
 
+def last(value, other=None):
+    return lambda is_last, file: value if is_last else other
+
+
 REFUSED = {
-    other_secret: "rank 2 has another secret than rank 0",
-    no_secret: "rank 0 has 'secret from outside True', rank 2 has 'secret from outside False'",
-    other_encryption: "rank 0 has 'encrypt False', rank 2 has 'encrypt True'",
-    encrypted_without_secret: "rank 2: encryption needs a secret that all ranks have: give secret_file=, or set",
-    encrypted_over_gloo: "rank 2: encryption needs transport tcp, but OKTOPK_TORCH_MESSAGES = 'gloo'",
-    bad_variable: "rank 2: OKTOPK_ENCRYPT = 'yes', but it must be 0 or 1",
-    float64_under_encryption: "bucket 0 is of type torch.float64 and layout torch.strided, which cannot be encrypted",
+    "rank 2 has another secret than rank 0": with_variables(SECRET=last(SECRET + "x", SECRET)),
+    "rank 0 has 'secret from outside True', rank 2 has 'secret from outside False'": with_variables(
+        SECRET=last(None, SECRET)
+    ),
+    "rank 0 has 'encrypt False', rank 2 has 'encrypt True'": with_variables(SECRET=SECRET, encrypt=last(True, False)),
+    "rank 2: encryption needs a secret that all ranks have: give secret_file=, or set": with_variables(
+        encrypt=last(True, False)
+    ),
+    "rank 2: encryption needs transport tcp, but OKTOPK_TORCH_MESSAGES = 'gloo'": with_variables(
+        SECRET=SECRET, MESSAGES=last("gloo", "tcp"), encrypt=True
+    ),
+    "rank 2: OKTOPK_ENCRYPT = 'yes', but it must be 0 or 1": with_variables(ENCRYPT=last("yes", "0")),
+    "rank 2: secret file": with_variables(secret_file=lambda is_last, file: file if is_last else None),
+    "bucket 0 is of type torch.float64 and layout torch.strided, which cannot be encrypted": float64_under_encryption,
 }
 
 
-@pytest.mark.parametrize("act", REFUSED)
-def test_ranks_refuse_together(act):
-    said = in_processes(3, texts, act)
-    assert said == said[:1] * 3 and REFUSED[act] in said[0], said
+def texts(rank, P, file):
+    """What each of the calls says; the variables are those of a new process each time."""
+    said, fresh = [], dict(os.environ)
+    for act in REFUSED.values():
+        os.environ.clear()
+        os.environ.update(fresh)
+        with pytest.raises(oktopk.UsageError) as raised:
+            act(rank == P - 1, file)
+        said.append(str(raised.value))
+    return said
 
 
-def open_to_others(rank, P, file):
-    return texts(rank, P, lambda *_: communicator(timeout=30, secret_file=file if rank == 1 else None))
-
-
-def test_a_file_that_others_may_read_is_refused_on_all_ranks(file):
+def test_ranks_refuse_together(file):
     os.chmod(file, 0o644)
-    said = in_processes(3, open_to_others, file)
-    assert said == said[:1] * 3 and "rank 1: secret file" in said[0] and "mode is 0644" in said[0], said
+    for words, *said in zip(REFUSED, *in_processes(3, texts, file)):
+        assert said == said[:1] * 3 and words in said[0], said
+        assert words != "rank 2: secret file" or "mode is 0644" in said[0]
 
 
-def cannot_connect(rank, P):
+@on_ranks(2)
+def test_ranks_with_a_secret_do_not_go_on_without_it(rank, P):
     """Gloo does not ask for the secret, so it is not used instead."""
     os.environ["OKTOPK_SECRET"] = SECRET
     if rank == 1:
         _sockets.interface = lambda: "no-such-interface"
     with pytest.raises(oktopk.CommError, match="could not connect by it: .*rank 1: .*no-such-interface"):
         communicator(timeout=10)
-    return True
-
-
-def test_ranks_with_a_secret_do_not_go_on_without_it():
-    assert all(in_processes(2, cannot_connect))
 
 
 def test_arguments_and_variables(file, monkeypatch):

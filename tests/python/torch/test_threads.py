@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from gloo_ranks import run_threads
-from ranks import in_processes
+from ranks import in_processes, in_threads
 
 from oktopk.torch import Reducer, _threads
 from oktopk.torch._threads import default_threads
@@ -79,4 +78,4 @@ def test_results_do_not_depend_on_the_number_of_threads(preset):
             )
         return all(torch.equal(a, b) for a, b in zip(*results))
 
-    assert run_threads(2, work) == [True, True]
+    assert in_threads(2, work) == [True, True]

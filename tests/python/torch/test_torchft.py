@@ -3,17 +3,14 @@
 step, and a new one that heals from the others. Needs `pip install torchft`."""
 
 import json
-import os
 import re
-import subprocess
-import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from launched import Watched
 from ranks import in_threads
 
 import oktopk
@@ -39,60 +36,33 @@ def lighthouse():
     server.shutdown()
 
 
-class Replicas:
-    def __init__(self, address, mode, folder):
-        self.arguments = [address, mode, folder]
-        self.processes = {}
-
-    def start(self, name, *more):
-        address, mode, folder = self.arguments
-        command = [sys.executable, str(REPLICA), address, name, str(STEPS), mode, str(folder), *map(str, more)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-        with open(folder / f"{name}.log", "w") as log:
-            self.processes[name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
-
-    def log(self, name):
-        return (self.arguments[2] / f"{name}.log").read_text()
-
-    def wait_for(self, name, condition):
-        deadline = time.monotonic() + SECONDS
-        while not condition(self):
-            assert time.monotonic() < deadline, f"{name}:\n{self.log(name)[-3000:]}"
-            time.sleep(0.1)
-
-    def end(self, name):
-        self.processes[name].wait(SECONDS)
-        return self.processes[name].returncode
-
-    def result(self, name):
-        assert self.end(name) == 0, self.log(name)[-3000:]
-        return json.loads((self.arguments[2] / f"{name}.json").read_text())
-
-    def kill(self):
-        for process in self.processes.values():
-            process.kill()
-            process.wait()
-
-
 @pytest.mark.parametrize("mode", ["async", "sync"])
 def test_replicas_go_on_without_one_that_dies_and_with_one_that_joins(lighthouse, mode, tmp_path):
-    replicas = Replicas(lighthouse, mode, tmp_path)
+    replicas = Watched(tmp_path, SECONDS)
+
+    def start(number, *more):
+        name = f"replica_{number}"
+        replicas.start_command(name, REPLICA, lighthouse, name, STEPS, mode, tmp_path, *more)
+
+    def result(name):
+        assert replicas.end(name) == 0, replicas.log(name)[-3000:]
+        return json.loads((tmp_path / f"{name}.json").read_text())
+
     try:
-        replicas.start("replica_0")
-        replicas.start("replica_1")
-        replicas.start("replica_2", 5)
-        replicas.wait_for("replica_2", lambda r: r.processes["replica_2"].poll() is not None)
+        start(0)
+        start(1)
+        start(2, 5)
         assert replicas.end("replica_2") == -9, replicas.log("replica_2")[-3000:]
-        replicas.wait_for("replica_0", lambda r: re.search(r"^replica_0 \d+ 2 True$", r.log("replica_0"), re.M))
-        replicas.start("replica_3")
-        results = [replicas.result(name) for name in ("replica_0", "replica_1", "replica_3")]
+        replicas.until(lambda: re.search(r"^replica_0 \d+ 2 True$", replicas.log("replica_0"), re.M))
+        start(3)
+        results = [result(f"replica_{number}") for number in (0, 1, 3)]
     finally:
         replicas.kill()
-    for result in results:
-        assert result["committed"] == result["reducer_steps"] == STEPS
-        assert result["weights"] == results[0]["weights"]  # bit by bit
-        assert result["momentum"] == results[0]["momentum"]
-        assert result["distance"] < 0.5  # it was about 10; without steps it stays so
+    for one in results:
+        assert one["committed"] == one["reducer_steps"] == STEPS
+        assert one["weights"] == results[0]["weights"]  # bit by bit
+        assert one["momentum"] == results[0]["momentum"]
+        assert one["distance"] < 0.5  # it was about 10; without steps it stays so
     sizes = results[0]["sizes"]
     assert (sizes[0], sizes[-1]) == (3, 3) and 2 in sizes
     if mode == "sync":  # the step of the death was taken back

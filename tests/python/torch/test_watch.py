@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from models import flat, make_ddp, train
-from ranks import in_processes
+from ranks import in_processes, on_ranks
 
 import oktopk
 import oktopk.torch
@@ -77,7 +77,8 @@ def test_hook_and_reducer_show_their_records(tmp_path):
     assert sorted(file.name for file in tmp_path.iterdir()) == [f"oktopk-flight-{rank}.json" for rank in range(P)]
 
 
-def bad_weights(rank, P):
+@on_ranks(2)
+def test_weights_that_are_none_are_refused_on_all_ranks(rank, P):
     reducer = oktopk.torch.Reducer(200, preset="circulant", check_every=1, checked=lambda: "weights")
     reducer.reduce(torch.ones(200))
     with pytest.raises(oktopk.UsageError, match="flat float32 array"):
@@ -86,8 +87,3 @@ def bad_weights(rank, P):
         oktopk.torch.Reducer(200, preset="circulant", checked=lambda: None)
     with pytest.raises(oktopk.UsageError, match="checked = 7 is of the wrong type"):
         oktopk.torch.Reducer(200, preset="circulant", check_every=1, checked=7)
-    return True
-
-
-def test_weights_that_are_none_are_refused_on_all_ranks():
-    assert all(in_processes(2, bad_weights))
