@@ -104,9 +104,12 @@ TEST(ReducerAuto, gives_what_the_chosen_method_gives) {
 TEST(ReducerAuto, measures_before_the_first_step_and_all_ranks_choose_alike) {
   for (const int P : {1, 2, 3, 4}) {
     const auto methods = gather_world("threads", P, [](Communicator& comm) {
-      Reducer reducer(comm, n, {});
+      CountingCommunicator counting(comm);
+      Reducer reducer(counting, n, {});
       reducer.step(gradient_of(comm.rank(), 0));
       EXPECT_EQ(state_of(reducer).tuner->is_calibrated(), comm.size() > 1);
+      EXPECT_EQ(reducer.metrics().measured_bytes > 0, comm.size() > 1);
+      EXPECT_EQ(reducer.metrics().measured_bytes + reducer.metrics().wire_bytes, counting.traffic().bytes_sent);
       return to_string(state_of(reducer).tuner->choice().method);
     });
     for (const std::string& method : methods) EXPECT_EQ(method, methods[0]);
@@ -242,12 +245,12 @@ TEST(ReducerAuto, dense_and_sparse_buckets_join_to_a_sparse_update) {
     options.choice.overrides = Overrides::parse("dense:n<600; circulant");
     FusionOptions fusion;
     fusion.policy = FusionPolicy::tensor;
-    BucketedReducer bucketed(comm, {1000, 500, 1500}, options, fusion);
+    BucketedReducer bucketed(comm, {500, 1000, 1500}, options, fusion);
     for (int step = 0; step < 3; ++step) {
       const Update update = bucketed.step(gradient_of(comm.rank(), step));
       EXPECT_FALSE(update.is_dense());
       std::size_t of_dense_bucket = 0;
-      for (const Index i : update.sparse.idx) of_dense_bucket += i >= 1000 && i < 1500 ? 1 : 0;
+      for (const Index i : update.sparse.idx) of_dense_bucket += i < 500 ? 1 : 0;
       EXPECT_EQ(of_dense_bucket, 500U);
       EXPECT_LT(update.sparse.size(), 600U);
       EXPECT_TRUE(std::is_sorted(update.sparse.idx.begin(), update.sparse.idx.end()));
@@ -311,11 +314,16 @@ TEST(ReducerAuto, buckets_share_one_measurement) {
   run_world("threads", 2, [](Communicator& comm) {
     FusionOptions fusion;
     fusion.policy = FusionPolicy::tensor;
-    BucketedReducer bucketed(comm, {1000, 500, 1500}, {}, fusion);
+    CountingCommunicator counting(comm);
+    BucketedReducer bucketed(counting, {1000, 500, 1500}, {}, fusion);
     for (int step = 0; step < 3; ++step) {
       const auto gradient = gradient_of(comm.rank(), step);
+      counting.reset();
       const Update update = bucketed.step(gradient);
       EXPECT_FALSE(update.skipped);
+      const StepMetrics metrics = bucketed.metrics();
+      EXPECT_EQ(metrics.measured_bytes > 0, step == 0);
+      EXPECT_EQ(metrics.measured_bytes + metrics.wire_bytes, counting.traffic().bytes_sent);
     }
     const Machine& first = state_of(bucketed.reducer(0)).tuner->profile().machine;
     for (std::size_t b = 0; b < 3; ++b) {

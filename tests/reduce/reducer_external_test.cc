@@ -55,12 +55,12 @@ TEST(ReducerExternal, comes_in_the_warmup_and_with_preset_dense_only) {
         continue;
       }
       external_sum(reducer, gradient_of(comm.rank(), step));
-      reducer.end_external({.seconds = 0.5, .bytes = 1000});
+      reducer.end_external({.seconds = 0.5, .bytes = 1'000'000});
       const StepMetrics metrics = reducer.metrics();
       EXPECT_TRUE(metrics.is_dense);
       EXPECT_EQ(metrics.gathered, n);
       EXPECT_EQ(metrics.k, n);
-      EXPECT_GE(metrics.wire_bytes, 1000U);
+      EXPECT_GE(metrics.wire_bytes, 1'000'000U);
       EXPECT_GE(metrics.times.exchange, 0.5);
     }
     EXPECT_EQ(reducer.steps(), 5U);

@@ -102,5 +102,20 @@ TEST(ReducerSnapshot, going_back_repeats_the_steps_bitwise) {
     });
 }
 
+TEST(ReducerSnapshot, of_a_failed_step_is_no_better) {
+  run_world("threads", 2, [](Communicator& comm) {
+    Reducer reducer(comm, n, preset_options("topka", k));
+    std::vector<float> gradient(n, 0.0F);
+    gradient[7] = 2e38F;
+    EXPECT_THROW(reducer.step(gradient), SumOverflow);
+    ReducerSnapshot snapshot;
+    state_of(reducer).copy_to(snapshot);
+    reducer.forget();
+    reducer.step(gradient_of(reducer, 0));
+    state_of(reducer).go_back(snapshot);
+    EXPECT_THROW(reducer.step({}), CommError);
+  });
+}
+
 }  // namespace
 }  // namespace oktopk::reducer_state_test

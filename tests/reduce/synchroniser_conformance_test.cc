@@ -158,6 +158,7 @@ class TentativeLaws : public testing::TestWithParam<Case> {
 TEST_P(TentativeLaws, step_that_was_taken_back_twice_equals_a_plain_step_bit_by_bit) {
   ReducerOptions options = staged;
   options.decay = 0.75F;
+  options.adaptive = {.target_share = 0.9, .budget = 0.1, .interval = 3};
   options = only_used(options);
   for (const int P : {1, 2, 3, 5})
     run_world("threads", P, [&](Communicator& comm) {
@@ -184,6 +185,11 @@ TEST_P(TentativeLaws, step_that_was_taken_back_twice_equals_a_plain_step_bit_by_
       ASSERT_EQ(result_of(tentative.propose_flush()), expected);
       tentative.commit();
       EXPECT_EQ(tentative.save(), plain.save());
+      tentative.propose_flush();
+      tentative.roll_back();
+      tentative.propose(gradient_of(comm, steps));
+      tentative.commit();
+      EXPECT_EQ(tentative.steps(), steps + 1) << "no flush, but a step";
     });
 }
 

@@ -104,6 +104,21 @@ TEST(UpdateCheck, weights_that_differ_name_the_rank_and_the_run_goes_on) {
   expect_found(2, 1, "the update: ranks 0 and 1 differ in step 6, and no majority says who is right", kReducer);
 }
 
+TEST(UpdateCheck, hash_covers_indices_values_and_dense_values) {
+  const std::vector<Index> places = {3, 7}, others = {3, 8};
+  const std::vector<float> values = {1, 2}, changed = {1, 2.5F};
+  const auto hash = [](const Update& update) {
+    UpdateCheck check(checking(1));
+    check.note(update, 1);
+    return check.take_hash();
+  };
+  const std::uint64_t usual = hash({.sparse = {places, values}});
+  EXPECT_EQ(hash({.sparse = {places, values}}), usual);
+  EXPECT_NE(hash({.sparse = {others, values}}), usual);
+  EXPECT_NE(hash({.sparse = {places, changed}}), usual);
+  EXPECT_NE(hash({.sparse = {}, .dense = values}), hash({.sparse = {}, .dense = changed}));
+}
+
 TEST(UpdateCheck, equal_weights_pass) {
   for (const int P : {1, 2, 3, 5}) expect_found(P, -1, "", kReducer);
 }
