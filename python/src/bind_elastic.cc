@@ -295,7 +295,6 @@ void bind_elastic(nb::module_& m) {
       .def(
           "leave_after_next", [](const PyElasticReducer& r) { r.elastic().leave_after_next(); },
           "The next step is this member's last one. Local.")
-      .def_prop_ro("has_left", [](const PyElasticReducer& r) { return r.elastic().has_left(); })
       .def_prop_ro("committed", [](const PyElasticReducer& r) { return r.elastic().committed(); })
       .def_prop_ro(
           "has_joined", [](const PyElasticReducer& r) { return r.elastic().has_joined(); },

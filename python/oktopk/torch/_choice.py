@@ -16,9 +16,9 @@ import torch.distributed as dist
 
 from oktopk import _core
 from oktopk.torch import _dense_sum
-from oktopk.torch._counters import dense_bytes
+from oktopk.torch._dense_sum import dense_bytes
 from oktopk.torch._flat_reducer import FlatReducer
-from oktopk.torch._resident import stays_on_gpu
+from oktopk.torch._gpu import stays_on_gpu
 from oktopk.torch._settings import without_coding
 
 MOST_VALUES = 25 * 2**20 // 4  # of a bucket that DDP makes

@@ -34,7 +34,7 @@ Arrived = Union[Tensor, Literal[_Where.NONZERO], None]
 
 
 class Layout(NamedTuple):
-    """How a parameter lies in memory, and whether native_step.py can make a step with it."""
+    """How a parameter lies in memory, and whether a native call of host_step.py can make a step with it."""
 
     stride: Tuple[int, ...]
     dtype: torch.dtype

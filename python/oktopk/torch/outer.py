@@ -26,14 +26,13 @@ import torch.distributed as dist
 from oktopk import _core
 from oktopk._core import UsageError
 from oktopk.options import MoreOptions, require_known, show_options
+from oktopk.torch._flat_reducer import AnyWorld, changes
 from oktopk.torch._group import Timeout, as_group
-from oktopk.torch._layout import Start
-from oktopk.torch._secrecy import File
 from oktopk.torch._settings import density_of
-from oktopk.torch._world import AnyWorld, changes
+from oktopk.torch._sockets import File
 from oktopk.torch.checkpoint import Place, unwrap, wrap
 from oktopk.torch.elastic import ElasticWorld, StateOf
-from oktopk.torch.flat import Layout, Parameters, local
+from oktopk.torch.flat import Layout, Parameters, Start, local
 from oktopk.torch.reducer import Reducer
 
 if TYPE_CHECKING:
