@@ -347,13 +347,10 @@ class Saved(NamedTuple):
         if len(states) > 1:
             _check_all(states)
         parts = [
-            Part(b["names"], b["sizes"], [_bytes_of(s, i) for s in states], Levels.read(b))
+            Part(b["names"], b["sizes"], [state_to_bytes(s["buckets"][i]["reducer"]) for s in states], Levels.read(b))
             for i, b in enumerate(first["buckets"])
         ]
         return Saved(first["world"], first["rank"], parts, first.get("choice")), first["iteration"]
-
-def _bytes_of(state: Mapping[str, Any], bucket: int) -> bytes:
-    return state_to_bytes(state["buckets"][bucket]["reducer"])
 
 
 def _check_all(states: Sequence[Mapping[str, Any]]) -> None:

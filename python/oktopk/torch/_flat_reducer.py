@@ -204,8 +204,8 @@ class FlatReducer:
             self.keep_snapshot()
 
     def undo(self, spans: Sequence[Tuple[int, int]], applied: Sequence[bool]) -> None:
-        """After keep_for_undo() and a step; applied: for each span whether its parameter was applied (_scaler.py). A step
-        of which nothing was applied leaves no trace. Otherwise the values that arrived and were not applied become
+        """After keep_for_undo() and a step; applied: for each span whether its parameter was applied (_scaler.py). A
+        step of which nothing was applied leaves no trace. Otherwise the values that arrived and were not applied become
         unsent again: the mean, times the number of ranks whose unsent values this rank holds."""
         if self._is_nonzero and self._resident is not None:
             self._resident.give_back(spans, applied)

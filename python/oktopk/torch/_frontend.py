@@ -35,6 +35,7 @@ from oktopk.torch._owner import SPARSE, live_ddp_models, trouble_with, unwrapped
 from oktopk.torch.ddp import oktopk_hook
 from oktopk.torch.state import OkTopkState
 
+
 def check_options(options: Dict[str, Any], who: str) -> None:
     """UsageError at once, not when training begins, where an option is unfit."""
     if "grad_scaler" in options:

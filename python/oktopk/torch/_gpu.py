@@ -87,8 +87,8 @@ def forget_all() -> None:
 
 
 def stream_of(device: torch.device) -> int:
-    """The current stream of this thread, as the native module takes it."""
-    return int(torch.cuda.current_stream(device).cuda_stream)
+    """The current stream of this thread, as the native module takes it; 0 for the host."""
+    return int(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else 0
 
 
 def upload(array: NDArray[Any], device: torch.device) -> torch.Tensor:
@@ -149,11 +149,13 @@ class ResidentSteps:
         """Collective: `out` becomes the mean over the ranks of what is sent, zeros included. If some rank's gradient is
         not finite, it is NaN everywhere, and all finite values stay unsent. It may be `flat` itself."""
         core, stream = self._core, stream_of(flat.device)
-        room = self._room_for(core.resident_words, flat.device)
+        room, words = self._room, core.resident_words
+        if room is None or len(room.share) != words:  # k has changed: a stage of the warm-up
+            room = self._room = _Room.of(words, self._ranks, flat.device)
         core.resident_send(flat.data_ptr(), FLOATS.index(flat.dtype), scale, room.messages.data_ptr(), stream)
-        self._exchange(dist.all_to_all_single, room.arrived, room.messages)
+        exchange(core, dist.all_to_all_single, room.arrived, room.messages, self._group)
         core.resident_own(room.arrived.data_ptr(), room.share.data_ptr(), stream)
-        self._exchange(all_gather, room.shares, room.share)
+        exchange(core, all_gather, room.shares, room.share, self._group)
         kind = FLOATS.index(out.dtype)
         core.resident_apply(room.shares.data_ptr(), room.messages.data_ptr(), out.data_ptr(), kind, stream)
         self._kept = None
@@ -187,14 +189,6 @@ class ResidentSteps:
                 mean[begin:end] = 0
         self._core.give_on_gpu(mean.data_ptr(), stream_of(mean.device))
         mean.record_stream(torch.cuda.current_stream(mean.device))
-
-    def _room_for(self, words: int, device: torch.device) -> _Room:
-        if self._room is None or len(self._room.share) != words:  # k has changed: a stage of the warm-up
-            self._room = _Room.of(words, self._ranks, device)
-        return self._room
-
-    def _exchange(self, collective: Any, into: torch.Tensor, what: torch.Tensor) -> None:
-        exchange(self._core, collective, into, what, self._group)
 
 
 def exchange(core: Any, collective: Any, into: torch.Tensor, what: torch.Tensor, group: Any) -> None:

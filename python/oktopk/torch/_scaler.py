@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from oktopk.torch.coordinates import Job
-from oktopk.torch.flat import local
+from oktopk.torch.flat import inner, local
 
 
 class Scaling(NamedTuple):
@@ -104,6 +104,5 @@ class Applied:
 
 
 def _version(parameter: torch.Tensor) -> int:
-    """The count of changes in place; of the shard where it is a DTensor."""
-    part: torch.Tensor = getattr(parameter, "_local_tensor", parameter)
-    return part._version
+    """The count of changes in place."""
+    return inner(parameter)._version

@@ -47,14 +47,9 @@ def wants_node(options: Mapping[str, Any], group: Optional[Any], device: torch.d
     return can_be_parted(group)
 
 
-def has_node(comm: Any, options: Mapping[str, Any], device: torch.device) -> bool:
-    """Whether node_of() gives one. Local, the same on all ranks."""
-    return _nodes_of(comm, options, device) is not None
-
-
 def node_of(comm: Any, options: Mapping[str, Any], device: torch.device) -> Optional[Node]:
     """Collective: the node of this rank; None where the ranks of a node sum in host memory (docs/hierarchy.md)."""
-    nodes = _nodes_of(comm, options, device)
+    nodes = nodes_of(comm, options, device)
     if nodes is None:
         return None
     made: Dict[str, Node] = comm.python_transport.nodes
@@ -64,8 +59,9 @@ def node_of(comm: Any, options: Mapping[str, Any], device: torch.device) -> Opti
     return made[key]
 
 
-def _nodes_of(comm: Any, options: Mapping[str, Any], device: torch.device) -> Optional[List[List[int]]]:
-    """The ranks of each node, where nodes stay on the device: all have one size, above 1."""
+def nodes_of(comm: Any, options: Mapping[str, Any], device: torch.device) -> Optional[List[List[int]]]:
+    """The ranks of each node, where nodes stay on the device: all have one size, above 1. Local, the same on all ranks;
+    None: node_of() gives none."""
     transport = getattr(comm, "python_transport", None)
     group_for_sums = getattr(transport, "group_for_sums", None)
     if group_for_sums is None or not wants_node(options, group_for_sums(device), device):
@@ -165,10 +161,6 @@ class ShardedCore:
     @property
     def k(self) -> int:
         return min(self.n, int(self._core.k) * self._node.size)
-
-    @property
-    def ranks_of_node(self) -> int:
-        return self._node.size
 
     @property
     def stats(self) -> Dict[str, Any]:
@@ -275,6 +267,7 @@ class ShardedReducer:
     saved_levels = None
 
     def __init__(self, comm: Communicator, n: int, options: Dict[str, Any], node: Node):
+        self._size = node.size
         values, k = -(-n // node.size) + 1, options.get("k")
         if k is not None:
             k = values if k >= n else -(-k // node.size)
@@ -292,7 +285,7 @@ class ShardedReducer:
         self._shard.look_every = steps
 
     def measure_for(self, step_values: int) -> None:
-        self._shard.measure_for(-(-step_values // self.core.ranks_of_node))
+        self._shard.measure_for(-(-step_values // self._size))
 
     def makes_dense(self, device: torch.device) -> bool:
         return self._shard.makes_dense(device)

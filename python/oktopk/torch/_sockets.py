@@ -22,7 +22,7 @@ import torch.distributed.distributed_c10d as c10d
 from oktopk import _ends
 from oktopk._core import CommError, NativeMessages, UsageError, make_random_secret, read_secret_file, tcp_available
 from oktopk._core import tcp_messages
-from oktopk.torch._settings import truth
+from oktopk.options import truth
 
 File = Union[str, "os.PathLike[str]"]
 
@@ -96,11 +96,6 @@ def wanted() -> bool:
     if choice and choice not in CHOICES:
         raise UsageError(f"oktopk: {VARIABLE} = {choice!r}, but it must be one of {', '.join(CHOICES)}")
     return tcp_available() and choice != "gloo"
-
-
-def why_not() -> str:
-    """Why wanted() is false."""
-    return f"{VARIABLE} = 'gloo'" if tcp_available() else "this build has none: OpenSSL was not found"
 
 
 def connect(group: Any, seconds: float, silence: float, secrecy: Secrecy) -> Optional[NativeMessages]:

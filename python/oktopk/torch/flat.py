@@ -48,6 +48,17 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
         return to_local()
 
 
+def inner(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's shard of a DTensor, the very object; any other tensor as it is."""
+    part: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
+    return part
+
+
+def order_of(own: torch.Tensor) -> List[int]:
+    """The dimensions as they lie in memory, widest stride first."""
+    return sorted(range(own.dim()), key=own.stride, reverse=True)
+
+
 def place_gradient(parameter: torch.Tensor) -> None:
     """Gives the gradient of a DTensor the placements of its parameter. Sequence parallelism leaves partial sums where
     the parameter is replicated: their local parts are no gradients. Collective over the mesh, where they differ."""
@@ -181,7 +192,7 @@ class Layout:
         return [_shaped(vector[begin:end], local(p).shape, order) for p, (begin, end), order in whole]
 
     def _current_orders(self) -> List[List[int]]:
-        return self._orders or [_memory_order(local(p)) for p in self.parameters]
+        return self._orders or [order_of(local(p)) for p in self.parameters]
 
     def to_save(self) -> List[Tuple[str, List[int], List[int]]]:
         """Name, shape and order of dimensions of each parameter, for a saved state. A dimension of size 1 has no place
@@ -207,11 +218,6 @@ def _told_saved(one: Optional[Tuple[Any, ...]]) -> str:
     name, shape, order = one
     format_ = "" if order == sorted(order) else f" with dimensions in the order {order}"
     return f"{f'{name!r} ' if name else ''}of shape {tuple(shape)}{format_}"
-
-
-def _memory_order(like: torch.Tensor) -> List[int]:
-    """The dimensions as they lie in memory, widest stride first."""
-    return sorted(range(like.dim()), key=like.stride, reverse=True)
 
 
 def _shaped(part: torch.Tensor, shape: Sequence[int], order: List[int]) -> torch.Tensor:
@@ -355,8 +361,7 @@ def _has_bits(tensor: torch.Tensor) -> bool:
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
     """The values as integers, flat. A copy only where the tensor has gaps."""
-    order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
-    flat = tensor.permute(order).reshape(-1)
+    flat = tensor.permute(order_of(tensor)).reshape(-1)
     return flat.view(_BITS.get(flat.element_size(), torch.int64))
 
 

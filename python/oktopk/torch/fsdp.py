@@ -25,12 +25,11 @@ from torch import nn
 
 from oktopk import _core
 from oktopk._core import UsageError, check_options
-from oktopk.options import MoreOptions, require_known, show_options
+from oktopk.options import MoreOptions, active, count, require_known, show_options, truth, with_recipe
 from oktopk.torch._choice import choice_of, with_choice
 from oktopk.torch._gpu import require_reachable
 from oktopk.torch._group import Timeout, as_group, compare_options
 from oktopk.torch._scaler import Applied
-from oktopk.torch._settings import active, count, truth, with_recipe
 from oktopk.torch._sharded import Span, arrived_of
 from oktopk.torch._sockets import File
 from oktopk.torch.checkpoint import Place, unwrap, wrap
@@ -41,6 +40,7 @@ from oktopk.torch.reducer import Reducer
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
 
 try:
     from torch.distributed.fsdp import FSDPModule
@@ -344,7 +344,11 @@ class FsdpState:
         """The same for many parameters, in less time."""
         spots = self._spots
         if any(not _is_spot_of(spots, p) for p in parameters):
-            spots = self._spots = self._find_spots()  # FSDP has made its parameters anew
+            spots = self._spots = {  # FSDP has made its parameters anew
+                id(parameter): Spot(parameter, unit, begin, begin + local(parameter).numel())
+                for unit in self._units.values()
+                for parameter, begin in unit.layout()
+            }
         lost = next((p for p in parameters if not _is_spot_of(spots, p)), None)
         if lost is not None:
             raise UsageError(
@@ -354,13 +358,6 @@ class FsdpState:
         answers = arrived_of([spot.unit.span(spot.begin, spot.end) for spot in found], parameters)
         sums = [spot.unit.is_sum and answer is not None for spot, answer in zip(found, answers)]
         return [WHERE_NONZERO if is_sum else answer for is_sum, answer in zip(sums, answers)]
-
-    def _find_spots(self) -> Dict[int, "Spot"]:
-        return {
-            id(parameter): Spot(parameter, unit, begin, begin + local(parameter).numel())
-            for unit in self._units.values()
-            for parameter, begin in unit.layout()
-        }
 
     def flush(self) -> None:
         """Collective: puts the mean of everything that is unsent into each p.grad, in place of what is there; nothing

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from oktopk import _core
-from oktopk.torch.coordinates import NUMBERS, WEIGHT_TYPES, Job, Layout, bad_indices, checked_state, clock_of, order_of
+from oktopk.torch.coordinates import NUMBERS, WEIGHT_TYPES, Job, Layout, bad_indices, checked_state, clock_of
 from oktopk.torch.coordinates import state_dtype
-from oktopk.torch.flat import local
+from oktopk.torch.flat import local, order_of
 from oktopk.torch.interval_clock import IntervalClock, one_minus_power
 
 _CHUNK = 1 << 22  # coordinates whose roots are in memory at a time

@@ -25,10 +25,10 @@ from torch.optim import Optimizer
 from oktopk._core import UsageError
 from oktopk.torch import cuda_step, host_step
 from oktopk.torch._scaler import Scaling
-from oktopk.torch.coordinates import NUMBERS, WHERE_NONZERO, Arrived, Job, Layout, checked_answers, checked_indices
+from oktopk.torch.coordinates import NUMBERS, WHERE_NONZERO, Arrived, Job, Layout, checked_indices
 from oktopk.torch.coordinates import checked_parameter, clock_of, layout_of, nonzero_of, state_dtype
 from oktopk.torch.cuda_step import Plan, Request
-from oktopk.torch.flat import local, place_gradient
+from oktopk.torch.flat import inner, local, place_gradient
 from oktopk.torch.interval_clock import RUNS, CudaClock, IntervalClock, checked_runs
 
 # Options of torch's optimisers that would change what a step does, and those that say how torch makes it. Here they
@@ -171,7 +171,8 @@ class LazyOptimiser(Optimizer):
                 plan = self._plan(group, item)
                 plan.run(item.answers, self._rule(group, plan.clock), scaling)
             else:
-                self._leave_gpu(group)
+                self._plans.pop(id(group), None)
+                self._clock(group).leave_gpu()
                 self._step_group(group, item)
         return loss
 
@@ -207,7 +208,12 @@ class LazyOptimiser(Optimizer):
         kernels = self._kernels(group, params)
         answers = None
         if self.source is not None and self._is_lazy(group):
-            answers = checked_answers(list(self._ask(params)), params, self.source)
+            answers = list(self._ask(params))
+            if len(answers) != len(params):
+                raise UsageError(
+                    f"oktopk: arrived_of() of the source ({type(self.source).__name__}) gave {len(answers)} answers "
+                    f"for {len(params)} parameters: it must give one for each"
+                )
         if kernels is None:
             return self._jobs(group, params, answers)
         for i, answer in enumerate(answers or ()):
@@ -326,7 +332,7 @@ class LazyOptimiser(Optimizer):
             clock, key = self._clock(group), self._key(group)
             self._complete(group, request.params, clock.now if key.is_lazy else 0)
             states = [self.state[param] for param in request.params]
-            on_gpu = clock.on_gpu(cuda_step.inner(request.params[0]).device, key.is_fixed)
+            on_gpu = clock.on_gpu(inner(request.params[0]).device, key.is_fixed)
             on_gpu.begin(key.is_lazy, max(int(state.get("step", 0)) for state in states))
             layouts = [self._layout(param) for param in request.params]
             plan = self._plans[id(group)] = Plan(key, request, states, layouts, on_gpu)
@@ -335,10 +341,6 @@ class LazyOptimiser(Optimizer):
     def _key(self, group: Dict[str, Any]) -> cuda_step.Key:
         lazy = self._is_lazy(group)
         return cuda_step.Key(lazy, group.get("capturable", False), tuple(self._names(group, lazy)))
-
-    def _leave_gpu(self, group: Dict[str, Any]) -> None:
-        self._plans.pop(id(group), None)
-        self._clock(group).leave_gpu()
 
     def _rule(self, group: Dict[str, Any], clock: CudaClock) -> Dict[str, Any]:
         """The fields of OktopkCudaOptim (oktopk/gpu/kernels/cuda_api.h) that follow from the options of a group."""

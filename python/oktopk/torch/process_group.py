@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from oktopk import flight
-from oktopk._core import CommError, NativeMessages, PythonCommunicator, UsageError
+from oktopk._core import CommError, NativeMessages, PythonCommunicator, UsageError, tcp_available
 from oktopk.torch import _sockets
 from oktopk.torch._group import DEFAULT_SECONDS, Timeout, agree, as_group, count_groups, fill_groups, new_group
 from oktopk.torch._group import seconds_of, serves, sibling, silence_of, sums_group
@@ -91,7 +91,8 @@ def _secrecy(secret_file: Optional[File], encrypt: Optional[bool]) -> Tuple[Secr
     except UsageError as error:
         return Secrecy(), False, str(error)
     if secrecy.encrypt and not wants:
-        return secrecy, wants, f"encryption needs transport tcp, but {_sockets.why_not()}"
+        why = f"{_sockets.VARIABLE} = 'gloo'" if tcp_available() else "this build has none: OpenSSL was not found"
+        return secrecy, wants, f"encryption needs transport tcp, but {why}"
     return secrecy, wants, ""
 
 

@@ -20,13 +20,12 @@ import torch
 from oktopk import _core
 from oktopk._core import UsageError, check_options
 from oktopk.flight import Recorded
-from oktopk.options import MoreOptions, require_known, show_options
+from oktopk.options import MoreOptions, require_known, show_options, truth, with_recipe
 from oktopk.reducer import ReducerBase
 from oktopk.torch._choice import choice_of, with_choice
 from oktopk.torch._flat_reducer import AnyWorld, changes
 from oktopk.torch._group import Timeout, compare_options, refuse_beside_communicator, require_equal
 from oktopk.torch._levels import Levels, SecondMoments
-from oktopk.torch._settings import truth, with_recipe
 from oktopk.torch._sharded import Span, arrived_of, make_reducer
 from oktopk.torch._sockets import File
 from oktopk.torch.checkpoint import Place, unwrap, wrap

@@ -13,16 +13,17 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Union
 
 import torch
 import torch.distributed as dist
+from types import MappingProxyType
 
 from oktopk import _core, flight, metrics
 from oktopk._core import CommError, DeviceError, UsageError
 from oktopk.flight import Recorded
-from oktopk.options import MoreOptions, require_known, show_options
+from oktopk.metrics import Metrics
+from oktopk.options import MoreOptions, active, count, require_known, show_options, truth, with_recipe, without_coding
 from oktopk.torch import _choice
 from oktopk.torch._channels import Channel, Channels, HookScaler, Saved, Settings
 from oktopk.torch._dense_sum import BucketMean, CompressionStats, Counters, EncryptedMeans, dense_bytes, is_finite
@@ -31,8 +32,7 @@ from oktopk.torch._gpu import require_reachable, stays_on_gpu
 from oktopk.torch._group import Timeout, as_group, check_waits, compare_options, options_of_nodes, require_equal
 from oktopk.torch._levels import SecondMoments
 from oktopk.torch._owner import Owner, Watch, find_owner, group_of
-from oktopk.torch._settings import Guarded, active, count, truth, with_recipe, without_coding
-from oktopk.torch._sharded import has_node, wants_node
+from oktopk.torch._sharded import nodes_of, wants_node
 from oktopk.torch._sockets import File, wants_encryption
 from oktopk.torch._worker import Failure, HookStream, HookThread, new_future
 from oktopk.torch.checkpoint import Place, wrap
@@ -42,8 +42,6 @@ from oktopk.torch.process_group import communicator
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-Metrics = Dict[str, Any]
 
 _SECRECY = ("secret_file", "encrypt")
 
@@ -58,7 +56,7 @@ class Bucket(NamedTuple):
 
 
 @show_options
-class OkTopkState(Recorded, Guarded):
+class OkTopkState(Recorded):
     """State of `oktopk_hook`, one per DDP model.
 
         state = OkTopkState(total_steps=20_000)
@@ -100,6 +98,7 @@ class OkTopkState(Recorded, Guarded):
 
     CHANGEABLE = ("callback", "iteration")
     UNTIL_FIRST_STEP = ("process_group", "grad_scaler")
+    _has_begun = False  # the first step was made
 
     process_group: Any
     grad_scaler: Any
@@ -183,6 +182,18 @@ class OkTopkState(Recorded, Guarded):
         self._watch = Watch()
         self._is_new_state = False  # loaded since the last step
         self._is_begun_elsewhere = False  # the run that saved had sparse steps: its dense start is over
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """An assignment takes effect or is an error. Names with an underscore are free."""
+        kind = type(self).__name__
+        if name in self.UNTIL_FIRST_STEP and self._has_begun:
+            raise UsageError(f"oktopk: {name} of an {kind} cannot be changed after its first step: set it before")
+        if not (name.startswith("_") or name in self.CHANGEABLE + self.UNTIL_FIRST_STEP):
+            raise UsageError(
+                f"oktopk: {name} of an {kind} cannot be changed: give it to {kind}(...) when you "
+                f"make one. These can be set: {', '.join(self.CHANGEABLE + self.UNTIL_FIRST_STEP)}"
+            )
+        object.__setattr__(self, name, value)
 
     @property
     def density(self) -> Optional[float]:
@@ -345,7 +356,7 @@ class OkTopkState(Recorded, Guarded):
         )
         transport: Any = comm.python_transport
         self._encrypted = EncryptedMeans(comm) if transport.encrypts else None
-        self._on_gpu = on_gpu or has_node(comm, self.options, device)
+        self._on_gpu = on_gpu or nodes_of(comm, self.options, device) is not None
         if self._on_gpu:
             self._worker = HookStream("oktopk", self._stop)
         self._world = comm.size
