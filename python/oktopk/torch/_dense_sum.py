@@ -150,34 +150,23 @@ class BucketMean:
         return CommError(f"oktopk: the dense all-reduce of bucket {self._index} failed: {error}")
 
 
-class EncryptedMeans:
-    """The means of dense buckets as encrypted messages of a communicator, in float32 and in host memory, in place of
-    the process group's all_reduce, which is not encrypted. COST: n floats of memory for each size of a bucket."""
+class EncryptedMean:
+    """In the place of a BucketMean: by encrypted messages of a communicator, in float32 and in host memory, because the
+    process group's all_reduce is not encrypted. COST: n floats of memory for each size of a bucket."""
 
-    def __init__(self, comm: Any):
-        self._comm = comm
-        self._cores: Dict[int, Any] = {}  # by size
+    itemsize = 4
 
-    def of(self, buffer: torch.Tensor, number: int) -> "EncryptedMean":
+    def __init__(self, comm: Any, cores: Dict[int, Any], buffer: torch.Tensor, number: int):
+        """cores: the native Reducers by size, kept by the caller."""
         if buffer.layout != torch.strided or buffer.dtype not in FLOATS:
             raise UsageError(
                 f"oktopk: bucket {number} is of type {buffer.dtype} and layout {buffer.layout}, which cannot be "
                 "encrypted: convert its parameters to float32, bfloat16 or float16, or leave encrypt out"
             )
         n = buffer.numel()
-        if n not in self._cores:
-            self._cores[n] = _core.Reducer(self._comm, n, {"preset": "dense", "nan_policy": "skip"})
-        return EncryptedMean(self._cores[n], buffer)
-
-
-class EncryptedMean:
-    """In the place of a BucketMean."""
-
-    itemsize = 4
-
-    def __init__(self, core: Any, buffer: torch.Tensor):
-        self._core = core
-        self._buffer = buffer
+        if n not in cores:
+            cores[n] = _core.Reducer(comm, n, {"preset": "dense", "nan_policy": "skip"})
+        self._core, self._buffer = cores[n], buffer
 
     def wait(self) -> None:
         """The whole exchange. A mean of gradients that are not finite is NaN."""

@@ -104,12 +104,6 @@ def find_owner(state: Any, parameter: Optional[torch.Tensor]) -> Optional[Owner]
     return Owner(found[0]) if len(found) == 1 else None
 
 
-def group_of(state: Any) -> Optional[Any]:
-    """The process group of the DDP module that has this state; the state's own where none is found."""
-    owner = state._owner or find_owner(state, None)
-    return owner.process_group(state.process_group) if owner else state.process_group
-
-
 def unwrapped(optimiser: Optimizer) -> Optimizer:
     """The optimiser inside the wrappers of front-ends and of ZeroRedundancyOptimizer."""
     while True:

@@ -26,12 +26,12 @@ from oktopk.metrics import Metrics
 from oktopk.options import MoreOptions, active, count, require_known, show_options, truth, with_recipe, without_coding
 from oktopk.torch import _choice
 from oktopk.torch._channels import Channel, Channels, HookScaler, Saved, Settings
-from oktopk.torch._dense_sum import BucketMean, CompressionStats, Counters, EncryptedMeans, dense_bytes, is_finite
+from oktopk.torch._dense_sum import BucketMean, CompressionStats, Counters, EncryptedMean, dense_bytes, is_finite
 from oktopk.torch._dense_sum import zero_unless_finite
 from oktopk.torch._gpu import require_reachable, stays_on_gpu
 from oktopk.torch._group import Timeout, as_group, check_waits, compare_options, options_of_nodes, require_equal
 from oktopk.torch._levels import SecondMoments
-from oktopk.torch._owner import Owner, Watch, find_owner, group_of
+from oktopk.torch._owner import Owner, Watch, find_owner
 from oktopk.torch._sharded import nodes_of, wants_node
 from oktopk.torch._sockets import File, wants_encryption
 from oktopk.torch._worker import Failure, HookStream, HookThread, new_future
@@ -42,6 +42,8 @@ from oktopk.torch.process_group import communicator
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+DenseMean = Union[BucketMean, EncryptedMean]
 
 _SECRECY = ("secret_file", "encrypt")
 
@@ -177,7 +179,7 @@ class OkTopkState(Recorded):
         self._on_gpu = False  # sparse steps stay there, and nothing waits for it (_gpu.py)
         self._choice: Optional[str] = None  # of preset auto on GPUs (_choice.py)
         self._moments = SecondMoments()
-        self._encrypted: Optional[EncryptedMeans] = None  # of dense buckets
+        self._encrypted: Optional[Dict[int, Any]] = None  # Reducers of dense buckets, by size
         self._counters = Counters()
         self._watch = Watch()
         self._is_new_state = False  # loaded since the last step
@@ -256,7 +258,8 @@ class OkTopkState(Recorded):
 
     def place(self) -> Place:
         """The place of this rank in the group that DDP synchronises."""
-        return Place.of_group(group_of(self))
+        owner = self._owner or find_owner(self, None)
+        return Place.of_group(owner.process_group(self.process_group) if owner else self.process_group)
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Continues from what this rank saved: in the next sparse step. All ranks together."""
@@ -355,7 +358,7 @@ class OkTopkState(Recorded):
             encrypt=self.encrypt,
         )
         transport: Any = comm.python_transport
-        self._encrypted = EncryptedMeans(comm) if transport.encrypts else None
+        self._encrypted = {} if transport.encrypts else None
         self._on_gpu = on_gpu or nodes_of(comm, self.options, device) is not None
         if self._on_gpu:
             self._worker = HookStream("oktopk", self._stop)
@@ -452,11 +455,11 @@ class OkTopkState(Recorded):
             buffer += (flat * (1.0 if self._scaling is None else self._scaling.scale)).to(buffer.dtype)
         self._channels.note_dense(bucket.parameters)
         is_short = self._choice == "bf16" and buffer.dtype == torch.float32 and not self._is_start(bucket)
-        mean: Any  # a BucketMean or an EncryptedMean
+        mean: DenseMean
         if self._encrypted is None:
             mean = BucketMean(buffer, self._group, bucket.number, torch.bfloat16 if is_short else None)
         else:
-            mean = self._encrypted.of(buffer, bucket.number)
+            mean = EncryptedMean(self._comm, self._encrypted, buffer, bucket.number)
         return self._worker.submit(lambda: self._end_dense(bucket, mean, unsent), buffer)
 
     # In the exchanging thread.
@@ -472,7 +475,7 @@ class OkTopkState(Recorded):
             flight.dump_on_error(error)
         self._failure.note(error)
 
-    def _end_dense(self, bucket: Bucket, mean: Any, unsent: Dict[str, torch.Tensor]) -> None:
+    def _end_dense(self, bucket: Bucket, mean: DenseMean, unsent: Dict[str, torch.Tensor]) -> None:
         mean.wait()
         n = bucket.buffer.numel()
         self._counters.add(bucket.buffer, dense_bytes(n, self._world, mean.itemsize), self._world)
