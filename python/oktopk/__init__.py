@@ -21,9 +21,8 @@ from oktopk._core import (  # noqa: E402
 from oktopk._core import version as __version__  # noqa: E402
 from oktopk.flight import dump_flight, dump_flight_on_signal  # noqa: E402  # before _ends, which the others import
 from oktopk.reducer import BucketedReducer, NodeReducer, Reducer, Update  # noqa: E402
-from oktopk.rendezvous import RendezvousServer  # noqa: E402
-from oktopk.threads import thread_world  # noqa: E402
 from oktopk.transport import Transport  # noqa: E402
+from oktopk.worlds import RendezvousServer, thread_world  # noqa: E402
 
 for _error in (UsageError, CommError, DeviceError):
     _error.__module__ = "oktopk"  # as users write and see it

@@ -17,8 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from oktopk._core import UsageError
 from oktopk.torch import OkTopkState
-from oktopk.torch._frontend import check_options, register
-from oktopk.torch._rank_files import load_rank_files, save_rank_file
+from oktopk.torch._frontend import check_options, load_rank_files, register, save_rank_file
 
 __all__ = ["prepare_hook"]
 

@@ -18,8 +18,7 @@ from transformers import TrainerCallback
 
 from oktopk._core import UsageError
 from oktopk.torch import OkTopkState
-from oktopk.torch._frontend import catch_up, check_options, find_ddp, register
-from oktopk.torch._rank_files import load_rank_files, save_rank_file
+from oktopk.torch._frontend import catch_up, check_options, find_ddp, load_rank_files, register, save_rank_file
 
 __all__ = ["OkTopkCallback"]
 

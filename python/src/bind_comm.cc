@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators: threads of this process, and whatever a Python object implements.
+// Communicators, what they have recorded, and the functions of all ranks.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -16,8 +16,6 @@
 #include "oktopk/trace/trace.h"
 #include "python/src/gil.h"
 #include "python/src/module.h"
-#include "python/src/python_communicator.h"
-#include "python/src/signal_dumps.h"
 
 namespace nb = nanobind;
 using nb::literals::operator""_a;
@@ -51,10 +49,7 @@ void bind_flight(nb::module_& m) {
       .def("write", &FlightRecorder::write, "file"_a, nb::call_guard<WithoutGil>(), "A dump, for `oktopk doctor`.")
       .def("note_error", &FlightRecorder::note_error, "text"_a, "The first error stays in the dumps.")
       .def_prop_ro("idle_seconds", &FlightRecorder::idle_seconds, "Since a step ended; negative: none has.");
-  nb::class_<SignalDumps>(m, "SignalDumps", "Writes dumps into a folder when a signal comes.")
-      .def(nb::init<std::string, int>(), "folder"_a, "signal"_a)
-      .def("watch", &SignalDumps::watch, "recorder"_a, nb::call_guard<WithoutGil>())
-      .def("close", &SignalDumps::close, nb::call_guard<WithoutGil>(), "The signal has its old meaning.");
+  bind_signal_dumps(m);
   m.def("check_equal", &check_equal_floats, "comm"_a, "values"_a, "step"_a = 0, "what"_a = "weights",
         "Collective: UsageError on every rank, which names the ranks that differ from the majority, unless the float32 "
         "values are the same bits on all ranks.");
@@ -85,10 +80,7 @@ void bind_comm(nb::module_& m) {
       .def("kill", &Communicator::kill, nb::call_guard<WithoutGil>(),
            "Leaves the communicator dead, for a caller who cannot go on.");
 
-  nb::class_<PythonCommunicator, Communicator>(m, "PythonCommunicator",
-                                               "A communicator whose messages a Python object moves.")
-      .def(nb::init<nb::object, double>(), "transport"_a, "timeout"_a = 60.0)
-      .def_prop_ro("python_transport", &PythonCommunicator::python_transport);
+  bind_python_communicator(m);
 
   nb::class_<Trace>(m, "Trace", "Spans of what ranks do when, for Perfetto (docs/observability.md).")
       .def(nb::init<std::size_t>(), "most_events"_a = Trace::kMostEvents)

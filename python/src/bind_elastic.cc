@@ -229,18 +229,14 @@ struct PyServer {
 
 void bind_server(nb::module_& m) {
   nb::class_<PyServer>(m, "RendezvousServer",
-                       "The place where the members of a job over TCP meet, and the arbiter of those that change "
-                       "(docs/tcp.md). It serves from a thread of its own until close().")
+                       "Serves from a thread of its own until close(); oktopk/worlds.py has the class of users.")
       .def(
           "__init__",
           [](PyServer* self, const std::string& listen, const std::string& secret, const std::string& job, bool encrypt,
              double grace,
              const std::string& state) { new (self) PyServer{serve(listen, secret, job, encrypt, grace, state)}; },
           "listen"_a = "127.0.0.1:0", nb::kw_only(), "secret"_a, "job"_a = "", "encrypt"_a = false, "grace"_a = 30.0,
-          "state"_a = "",
-          "listen: host:port; port 0 is a free one. secret: at least 16 bytes, the same in all members. grace: seconds "
-          "that members are waited for once one of them asks for the next epoch. state: a file with which a server "
-          "that is started anew goes on exactly.")
+          "state"_a = "")
       .def_prop_ro("address", [](const PyServer& s) { return s.get().address(); })
       .def_prop_ro(
           "refusals", [](const PyServer& s) { return s.get().refusals().count(); },
@@ -295,7 +291,6 @@ void bind_elastic(nb::module_& m) {
       .def(
           "leave_after_next", [](const PyElasticReducer& r) { r.elastic().leave_after_next(); },
           "The next step is this member's last one. Local.")
-      .def_prop_ro("has_left", [](const PyElasticReducer& r) { return r.elastic().has_left(); })
       .def_prop_ro("committed", [](const PyElasticReducer& r) { return r.elastic().committed(); })
       .def_prop_ro(
           "has_joined", [](const PyElasticReducer& r) { return r.elastic().has_joined(); },

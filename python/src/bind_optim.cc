@@ -4,12 +4,16 @@
 // array; python/oktopk/torch/native_step.py and cuda_step.py vouch for them.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "oktopk/base/error.h"
+#include "oktopk/optim/adam_rule.h"
 #include "oktopk/optim/cuda_step.h"
 #include "oktopk/optim/interval_clock.h"
 #include "oktopk/optim/tensor_step.h"
@@ -23,47 +27,38 @@ using nb::literals::operator""_a;
 namespace oktopk::python {
 namespace {
 
-constexpr nb::ssize_t kFields = 14;
-
-std::uint64_t number(PyObject* field) {
-  const std::uint64_t value = PyLong_AsUnsignedLongLong(field);
-  if (PyErr_Occurred() != nullptr) throw nb::python_error();
-  return value;
+// A field of TensorState as a number; pointers are addresses.
+template <auto field>
+void bind_field(nb::class_<TensorState>& c, const char* name) {
+  using Value = std::remove_reference_t<decltype(std::declval<TensorState&>().*field)>;
+  using Number = std::conditional_t<std::is_pointer_v<Value>, std::uintptr_t, Value>;
+  c.def_prop_rw(
+      name, [](const TensorState& tensor) { return (Number)(tensor.*field); },
+      [](TensorState& tensor, Number value) { tensor.*field = (Value)value; });
 }
 
-template <class T>
-T* address(PyObject* field) {
-  return reinterpret_cast<T*>(static_cast<std::uintptr_t>(number(field)));
-}
-
-TensorState as_tensor(nb::handle row) {
-  require(PyTuple_Check(row.ptr()) && PyTuple_Size(row.ptr()) == kFields, "a tensor is a tuple of ", kFields,
-          " numbers");
-  const auto field = [&](nb::ssize_t i) { return PyTuple_GetItem(row.ptr(), i); };
-  const auto step = [&](nb::ssize_t i) { return static_cast<std::uint32_t>(number(field(i))); };
-  const std::uint64_t type = number(field(0));
-  require(type < kWeightTypes, "a type of weights numbered ", type);
-  return {.type = static_cast<WeightType>(type),
-          .size = number(field(1)),
-          .weights = address<void>(field(2)),
-          .mean = address<void>(field(3)),
-          .first = address<void>(field(4)),
-          .second = address<void>(field(5)),
-          .roots = address<void>(field(6)),
-          .last = address<std::uint32_t>(field(7)),
-          .arrivals = address<std::uint32_t>(field(8)),
-          .indices = address<std::int64_t>(field(9)),
-          .count = number(field(10)),
-          .steps = step(11),
-          .caught_up = step(12),
-          .end = step(13)};
-}
-
-std::vector<TensorState> as_tensors(const nb::list& rows) {
-  std::vector<TensorState> tensors;
-  tensors.reserve(rows.size());
-  for (const nb::handle row : rows) tensors.push_back(as_tensor(row));
-  return tensors;
+void bind_tensor_state(nb::module_& m) {
+  nb::class_<TensorState> c(m, "TensorState", "A parameter and its state, by the addresses of their memory.");
+  c.def(nb::init<>())
+      .def_prop_rw(
+          "type", [](const TensorState& tensor) { return static_cast<std::uint32_t>(tensor.type); },
+          [](TensorState& tensor, std::uint32_t type) {
+            require(type < kWeightTypes, "a type of weights numbered ", type);
+            tensor.type = static_cast<WeightType>(type);
+          });
+  bind_field<&TensorState::size>(c, "size");
+  bind_field<&TensorState::weights>(c, "weights");
+  bind_field<&TensorState::mean>(c, "mean");
+  bind_field<&TensorState::first>(c, "first");
+  bind_field<&TensorState::second>(c, "second");
+  bind_field<&TensorState::roots>(c, "roots");
+  bind_field<&TensorState::last>(c, "last");
+  bind_field<&TensorState::arrivals>(c, "arrivals");
+  bind_field<&TensorState::indices>(c, "indices");
+  bind_field<&TensorState::count>(c, "count");
+  bind_field<&TensorState::steps>(c, "steps");
+  bind_field<&TensorState::caught_up>(c, "caught_up");
+  bind_field<&TensorState::end>(c, "end");
 }
 
 // The clock and the tables of one group of parameters.
@@ -86,8 +81,7 @@ class LazyGroup {
   const IntervalClock& clock() const { return clock_; }
 
   template <AdamPart part>
-  void adam(const nb::list& rows, const nb::dict& options, std::size_t threads) {
-    const std::vector<TensorState> tensors = as_tensors(rows);
+  void adam(const std::vector<TensorState>& tensors, const nb::dict& options, std::size_t threads) {
     AdamStep step{.beta1 = nb::cast<double>(options["beta1"]),
                   .beta2 = nb::cast<double>(options["beta2"]),
                   .epsilon = nb::cast<double>(options["eps"]),
@@ -100,8 +94,7 @@ class LazyGroup {
     adam_step(tensors, step, threads, part);
   }
 
-  void sgd(const nb::list& rows, const nb::dict& options, std::size_t threads) {
-    const std::vector<TensorState> tensors = as_tensors(rows);
+  void sgd(const std::vector<TensorState>& tensors, const nb::dict& options, std::size_t threads) {
     SgdStep step{.momentum = nb::cast<double>(options["momentum"]),
                  .weight_decay = nb::cast<double>(options["weight_decay"]),
                  .nesterov = nb::cast<bool>(options["nesterov"]),
@@ -111,8 +104,7 @@ class LazyGroup {
     sgd_step(tensors, step, threads);
   }
 
-  void pay_decay(const nb::list& rows, std::size_t threads) const {
-    const std::vector<TensorState> tensors = as_tensors(rows);
+  void pay_decay(const std::vector<TensorState>& tensors, std::size_t threads) const {
     const WithoutGil free;
     oktopk::pay_decay(tensors, clock_.totals().data(), threads);
   }
@@ -131,14 +123,7 @@ class LazyGroup {
   PowerTable second_;
 };
 
-std::int64_t bad_indices(const nb::list& lists) {
-  using List = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;
-  std::vector<TensorState> tensors;
-  for (const nb::handle list : lists) {
-    const auto [at, count, size] = nb::cast<List>(list);
-    const auto* indices = reinterpret_cast<const std::int64_t*>(static_cast<std::uintptr_t>(at));
-    tensors.push_back({.size = size, .indices = indices, .count = count});
-  }
+std::int64_t bad_indices(const std::vector<TensorState>& tensors) {
   const WithoutGil free;
   return find_bad_indices(tensors);
 }
@@ -207,6 +192,9 @@ void cuda_step(const CudaSteps& steps, const nb::dict& fields, std::uintptr_t st
 }  // namespace
 
 void bind_optim(nb::module_& m) {
+  m.attr("ADAM_SURPRISE") = kSurprise;
+  m.attr("ADAM_MOST_AGE") = kMostAge;
+  bind_tensor_state(m);
   nb::class_<LazyGroup>(m, "LazyGroup", "The clock of one group of parameters, and their steps.")
       .def(nb::init<>())
       .def("tick", &LazyGroup::tick, "rate"_a, "weight_decay"_a, "steps"_a = 1, "Steps begin.")
@@ -230,9 +218,8 @@ void bind_optim(nb::module_& m) {
   nb::class_<CudaSteps>(m, "CudaSteps", "Steps over parameters in the memory of a GPU.")
       .def(nb::init<int>(), "ordinal"_a)
       .def("step", &cuda_step, "fields"_a, "stream"_a, "Queues a step on a stream. Does not wait for the GPU.");
-  m.def("find_bad_indices", &bad_indices, "lists"_a,
-        "Place of the first (address, count, size) whose indices do not increase within its size; "
-        "-1: none.");
+  m.def("find_bad_indices", &bad_indices, "tensors"_a,
+        "Place of the first one whose indices do not increase within its size; -1: none.");
   m.def("one_minus_powers", &one_minus_powers, "beta"_a, "exponent"_a,
         "1 - beta^j for j up to `exponent`, or to where it is 1.");
 }

@@ -323,7 +323,4 @@ class PyBucketedReducer : public PySynchroniser {
 
 nb::dict as_dict(const StepMetrics& metrics);  // bind_reducer.cc
 
-using ReducerClass = nb::class_<PyReducer, PySynchroniser>;
-void bind_gpu(nb::module_& m, ReducerClass& c);  // bind_gpu.cc
-
 }  // namespace oktopk::python

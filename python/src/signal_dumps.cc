@@ -1,18 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "python/src/signal_dumps.h"
-
+// Dumps of flight recorders when a signal comes, for oktopk.dump_flight_on_signal(). The handler does what a handler
+// may: it writes one byte into a pipe. A thread without Python reads it and writes the files, so that dumps come while
+// the interpreter waits inside an exchange, or hangs in other native code. Only one object at a time.
 #include <fcntl.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
+#include <deque>
 #include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "oktopk/base/error.h"
 #include "oktopk/base/process_mark.h"
+#include "oktopk/comm/flight.h"
+#include "python/src/gil.h"
+#include "python/src/module.h"
+
+namespace nb = nanobind;
+using nb::literals::operator""_a;
 
 namespace oktopk::python {
 namespace {
@@ -34,7 +50,33 @@ extern "C" void oktopk_request_dump(int /*signal*/) {
   errno = error;
 }
 
-}  // namespace
+class SignalDumps {
+ public:
+  static constexpr std::size_t kMostRecorders = 64;  // the newest
+
+  // UsageError for a signal that cannot be handled, or where another object handles one.
+  SignalDumps(std::string folder, int signal);
+  ~SignalDumps() { close(); }
+  SignalDumps(const SignalDumps&) = delete;
+  SignalDumps& operator=(const SignalDumps&) = delete;
+
+  void watch(std::shared_ptr<FlightRecorder> recorder);
+  // The signal means what it meant before.
+  void close() noexcept;
+
+ private:
+  void run();
+  void dump();
+
+  const ProcessMark mark_;
+  const std::string folder_;
+  const int signal_;
+  int read_end_ = -1, write_end_ = -1;
+  struct sigaction before_ {};
+  std::mutex mutex_;  // guards recorders_
+  std::deque<std::shared_ptr<FlightRecorder>> recorders_;
+  std::thread thread_;
+};
 
 SignalDumps::SignalDumps(std::string folder, int signal) : folder_(std::move(folder)), signal_(signal) {
   std::array<int, 2> ends{};
@@ -102,6 +144,15 @@ void SignalDumps::dump() {
       // There is nobody to tell; the other ranks' files may still be written.
     }
   }
+}
+
+}  // namespace
+
+void bind_signal_dumps(nb::module_& m) {
+  nb::class_<SignalDumps>(m, "SignalDumps", "Writes dumps into a folder when a signal comes.")
+      .def(nb::init<std::string, int>(), "folder"_a, "signal"_a)
+      .def("watch", &SignalDumps::watch, "recorder"_a, nb::call_guard<WithoutGil>())
+      .def("close", &SignalDumps::close, nb::call_guard<WithoutGil>(), "The signal has its old meaning.");
 }
 
 }  // namespace oktopk::python

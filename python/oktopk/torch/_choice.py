@@ -15,11 +15,11 @@ import torch
 import torch.distributed as dist
 
 from oktopk import _core
+from oktopk.options import without_coding
 from oktopk.torch import _dense_sum
-from oktopk.torch._counters import dense_bytes
+from oktopk.torch._dense_sum import dense_bytes
 from oktopk.torch._flat_reducer import FlatReducer
-from oktopk.torch._resident import stays_on_gpu
-from oktopk.torch._settings import without_coding
+from oktopk.torch._gpu import stays_on_gpu
 
 MOST_VALUES = 25 * 2**20 // 4  # of a bucket that DDP makes
 ALL = ("dense", "bf16", "slots")
@@ -59,7 +59,11 @@ def choose(comm: _core.Communicator, group: Any, sample: torch.Tensor, options: 
     """Collective: the candidate whose step is the fastest on the slowest rank; the same on all ranks. sample: a tensor
     like the gradients; its values change. count: gets the bytes that this rank sent to find out."""
     before = comm.sent_bytes
-    ways = {"dense": _dense(group), "bf16": _bf16(group), "slots": _slots(comm, sample, options)}
+    ways: Dict[str, Callable[[torch.Tensor], None]] = {
+        "dense": _dense(group),
+        "bf16": lambda sample: _dense_sum.BucketMean(sample, group, 0, torch.bfloat16).wait(),
+        "slots": _slots(comm, sample, options),
+    }
     medians = torch.tensor([_seconds(ways[name], sample) for name in candidates], device=sample.device)
     dist.all_reduce(medians, op=dist.ReduceOp.MAX, group=group)
     slowest: List[float] = medians.tolist()
@@ -92,10 +96,6 @@ def _dense(group: Any) -> Callable[[torch.Tensor], None]:
         _dense_sum.all_reduce(sample, group)
 
     return step
-
-
-def _bf16(group: Any) -> Callable[[torch.Tensor], None]:
-    return lambda sample: _dense_sum.BucketMean(sample, group, 0, torch.bfloat16).wait()
 
 
 def _slots(comm: _core.Communicator, sample: torch.Tensor, options: Dict[str, Any]) -> Callable[[torch.Tensor], None]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums over the ranks by a process group's own all_reduce: NCCL for a GPU's tensors where they lie, Gloo for the
-host's. Our own dense exchange passes host memory and messages, and is slower.
+host's. Our own dense exchange passes host memory and messages, and is slower. And counts of how much was sent, and how
+much a dense allreduce would have.
 
 COST: one pass before and one after the all_reduce, in place.
 """
@@ -8,9 +9,10 @@ COST: one pass before and one after the all_reduce, in place.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from datetime import timedelta
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 import torch
 import torch.distributed as dist
@@ -18,8 +20,68 @@ import torch.distributed as dist
 from oktopk import _core, _ends
 from oktopk._core import CommError, UsageError
 from oktopk._requirements import version_numbers
-from oktopk.torch._counters import dense_bytes
 from oktopk.torch.flat import FLOATS
+
+
+class _Three(NamedTuple):
+    rate: float
+    numel_before: int
+    numel_after: float
+
+
+class CompressionStats(_Three):
+    """Counts of this rank since the state was made. Unpacks as PowerSGDState.compression_stats() does:
+
+        rate, numel_before, numel_after = state.compression_stats()
+
+    rate: dense_bytes / wire_bytes.
+    numel_before: gradient values that steps synchronised.
+    numel_after: what was sent for them, in 4-byte words.
+    wire_bytes: the same in bytes, with those that preset auto sent to measure the network.
+    dense_bytes: what DDP would have sent without a hook: dense allreduces in the type of the gradients.
+    """
+
+    wire_bytes: int
+    dense_bytes: int
+
+    def __new__(cls, numel: int, wire: float, dense: float) -> "CompressionStats":
+        stats = super().__new__(cls, dense / wire if wire > 0 else 1.0, numel, wire / 4)
+        stats.wire_bytes, stats.dense_bytes = int(wire), int(dense)
+        return stats
+
+    def __getnewargs__(self) -> Tuple[int, float, float]:  # type: ignore[override]
+        return self.numel_before, self.wire_bytes, self.dense_bytes
+
+
+def dense_bytes(numel: int, world: int, itemsize: int = 4) -> float:
+    """Per rank and allreduce: 2 n (P - 1) / P values, in any bandwidth-optimal algorithm."""
+    return 2 * numel * (world - 1) / world * itemsize
+
+
+class Counters:
+    """Counts of the exchanging thread and of the thread of backward()."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._numel = 0
+        self._wire = 0.0
+        self._dense = 0.0
+
+    def add(self, gradient: torch.Tensor, wire: float, world: int) -> None:
+        with self._lock:
+            self._numel += gradient.numel()
+            self._wire += wire
+            self._dense += dense_bytes(gradient.numel(), world, gradient.element_size())
+
+    def add_measured(self, wire: float) -> None:
+        """Bytes that were sent to choose a method."""
+        with self._lock:
+            self._wire += wire
+
+    def stats(self) -> CompressionStats:
+        with self._lock:
+            return CompressionStats(self._numel, self._wire, self._dense)
+
 
 _SIZES = (1 << 12, 1 << 18, 1 << 22)  # values; the last size only where the second one is quick
 _QUICK = 4e-3  # seconds
@@ -88,34 +150,23 @@ class BucketMean:
         return CommError(f"oktopk: the dense all-reduce of bucket {self._index} failed: {error}")
 
 
-class EncryptedMeans:
-    """The means of dense buckets as encrypted messages of a communicator, in float32 and in host memory, in place of
-    the process group's all_reduce, which is not encrypted. COST: n floats of memory for each size of a bucket."""
+class EncryptedMean:
+    """In the place of a BucketMean: by encrypted messages of a communicator, in float32 and in host memory, because the
+    process group's all_reduce is not encrypted. COST: n floats of memory for each size of a bucket."""
 
-    def __init__(self, comm: Any):
-        self._comm = comm
-        self._cores: Dict[int, Any] = {}  # by size
+    itemsize = 4
 
-    def of(self, buffer: torch.Tensor, number: int) -> "EncryptedMean":
+    def __init__(self, comm: Any, cores: Dict[int, Any], buffer: torch.Tensor, number: int):
+        """cores: the native Reducers by size, kept by the caller."""
         if buffer.layout != torch.strided or buffer.dtype not in FLOATS:
             raise UsageError(
                 f"oktopk: bucket {number} is of type {buffer.dtype} and layout {buffer.layout}, which cannot be "
                 "encrypted: convert its parameters to float32, bfloat16 or float16, or leave encrypt out"
             )
         n = buffer.numel()
-        if n not in self._cores:
-            self._cores[n] = _core.Reducer(self._comm, n, {"preset": "dense", "nan_policy": "skip"})
-        return EncryptedMean(self._cores[n], buffer)
-
-
-class EncryptedMean:
-    """In the place of a BucketMean."""
-
-    itemsize = 4
-
-    def __init__(self, core: Any, buffer: torch.Tensor):
-        self._core = core
-        self._buffer = buffer
+        if n not in cores:
+            cores[n] = _core.Reducer(comm, n, {"preset": "dense", "nan_policy": "skip"})
+        self._core, self._buffer = cores[n], buffer
 
     def wait(self) -> None:
         """The whole exchange. A mean of gradients that are not finite is NaN."""

@@ -1,37 +1,91 @@
 # SPDX-License-Identifier: Apache-2.0
 """The library's Reducer on flat tensors of any float type and on any device. A Reducer of parameters (reducer.py) and a
-bucket of DDP (_channel.py) use it.
+bucket of DDP (_channels.py) use it.
 
 Sparse steps of CUDA tensors happen on their GPU, where the residual then lives, on the current stream; entries pass
 through the host. All others happen in host memory: those of CPU tensors, with host_staging, and with group_size (but
 see _sharded.py). Dense steps (auto's choice, a warm-up, flush) are the process group's own all_reduce on the device of
-the tensor (_dense_sum.py), where the communicator has a process group and no group_size.
+the tensor (_dense_sum.py), where the communicator has a process group and no group_size. Worlds whose members change
+(elastic.py, torchft.py) make the native Reducer themselves.
 COST: n floats where the step happens; n values of pinned host memory more for a tensor that is copied there.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import time
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Protocol, Sequence, Tuple, Union
 
 import numpy as np
 import torch
 
+from oktopk import _core
 from oktopk._core import CommError, UsageError
 from oktopk.torch import _dense_sum
-from oktopk.torch._applied import undo
-from oktopk.torch._counters import dense_bytes
-from oktopk.torch._gpu import gpu_of, stream_of, upload
-from oktopk.torch._levels import LevelledCore
-from oktopk.torch._resident import LOOK_EVERY, ResidentSteps, stays_on_gpu
-from oktopk.torch._threads import default_threads
-from oktopk.torch._world import changes, make_core
+from oktopk.torch._dense_sum import dense_bytes
+from oktopk.torch._gpu import LOOK_EVERY, ResidentSteps, gpu_of, stays_on_gpu, stream_of, upload
+from oktopk.torch._levels import Levels, SecondMoments, factors_of, next_time, require_equal_moments
 from oktopk.torch.coordinates import WHERE_NONZERO, Arrived
-from oktopk.torch.flat import FLOATS
+from oktopk.torch.flat import FLOATS, Start
+
+# How many threads share a rank's passes over its gradient, where the user does not say: the cores that this process may
+# use, divided among the ranks of the host. Results do not depend on it.
+MOST = 4  # memory bandwidth bounds the passes, and a few cores use all of it
+VALUES_PER_THREAD = 1 << 18  # with fewer values a thread costs more time than it saves
 
 
-class FlatReducer(LevelledCore):
+def default_threads(transport: Any, n: int) -> int:
+    """For n values. 1 where the ranks of the host are not known. torchrun tells their number, ranks of other groups
+    included; without torchrun those of the group count."""
+    said = os.environ.get("LOCAL_WORLD_SIZE", "")
+    ranks = int(said) if said.isdigit() and int(said) > 0 else getattr(transport, "ranks_of_host", None)
+    if ranks is None:
+        return 1
+    return max(1, min(MOST, cores() // ranks, n // VALUES_PER_THREAD))
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this system
+        return os.cpu_count() or 1
+
+
+class World(Protocol):
+    """The ranks of a job whose members change, in the place of a communicator. Its Reducer has no GPU: tensors of a GPU
+    are copied to host memory for each step."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def make_core(self, n: int, options: Dict[str, Any]) -> Any:
+        """In the place of a native Reducer; once for each world."""
+        ...
+
+    def check_start(self, start: Start) -> None:
+        """After make_core(): compares the parameters now, or whenever members meet others."""
+        ...
+
+    def check_joined(self, shares_more: bool = False) -> None:
+        """Before this member's first step: UsageError where it joined others that have other parameters, or share more
+        than it does. shares_more: its user may call share() after this."""
+        ...
+
+
+AnyWorld = Union[_core.Communicator, World]
+
+
+def changes(comm: Any) -> bool:
+    """Whether its members change."""
+    return hasattr(comm, "make_core")
+
+
+class FlatReducer:
     """Belongs to one rank; all ranks make the same calls. `core` has the rest."""
 
     def __init__(self, comm: Any, n: int, options: Dict[str, Any], host_staging: bool = False):
@@ -50,8 +104,19 @@ class FlatReducer(LevelledCore):
             options = {**options, "threads": default_threads(transport, n)}
         if options.get("group_size") is not None:
             self._group_for_sums = None  # nodes make their dense sums themselves
-        is_external = self._group_for_sums is not None
-        super().__init__(comm, make_core(comm, n, options, is_external), options, may_level=not changes(comm))
+        self._comm = comm
+        self.core: Any  # tensors and arrays
+        if changes(comm):
+            self.core = comm.make_core(n, options)
+        else:
+            self.core = _core.Reducer(comm, n, options, self._group_for_sums is not None)
+        # The factors of a levelled selection (_levels.py), on the device of the gradients. Where ranks come and go
+        # there are none, because those that join would lack them.
+        self.levels: Optional[torch.Tensor] = None
+        self._first_levels = sum(steps for steps, _ in options.get("warmup") or [])
+        self._next_levels = self._first_levels  # steps, when new ones are made
+        self.may_level = not changes(comm)
+        self._kept_levels: Any = None  # at the last snapshot
         self._P = comm.size
         self._skips = options.get("nan_policy") == "skip"
         self._staging: Optional[torch.Tensor] = None
@@ -118,12 +183,12 @@ class FlatReducer(LevelledCore):
 
     def keep_snapshot(self) -> None:
         """Remembers all that a step changes, a copy of n floats, for go_back(); the step after it keeps its mean for
-        last_mean()."""
+        undo()."""
         self.core.keep_snapshot()
-        self._keep_levels()
+        self._kept_levels = self.levels, self._next_levels
         self._keeps_mean = True
 
-    def last_mean(self) -> torch.Tensor:
+    def _last_mean(self) -> torch.Tensor:
         """The mean of the step after keep_snapshot(), all n values in host memory."""
         if self._kept_mean is not None:
             return self._kept_mean.to("cpu", torch.float32)
@@ -139,11 +204,24 @@ class FlatReducer(LevelledCore):
             self.keep_snapshot()
 
     def undo(self, spans: Sequence[Tuple[int, int]], applied: Sequence[bool]) -> None:
-        """After keep_for_undo() and a step; applied: for each span whether its parameter was applied (_applied.py)."""
+        """After keep_for_undo() and a step; applied: for each span whether its parameter was applied (_scaler.py). A
+        step of which nothing was applied leaves no trace. Otherwise the values that arrived and were not applied become
+        unsent again: the mean, times the number of ranks whose unsent values this rank holds."""
         if self._is_nonzero and self._resident is not None:
             self._resident.give_back(spans, applied)
-        else:
-            undo(self, spans, applied)
+            return
+        if all(applied):
+            return
+        if not any(applied):
+            self.go_back()
+            return
+        if self.core.skipped:
+            return  # nothing has changed
+        mean = self._last_mean()
+        for (begin, end), is_applied in zip(spans, applied):
+            if is_applied:
+                mean[begin:end] = 0
+        self.give_unsent(mean.mul_(self.core.ranks_led))
 
     def go_back(self) -> None:
         """Undoes the steps since keep_snapshot(). All ranks must do it together."""
@@ -151,7 +229,7 @@ class FlatReducer(LevelledCore):
         self._indices = None
         self._mean = None
         self.core.go_back()
-        self._levels_go_back()
+        self.levels, self._next_levels = self._kept_levels
 
     @torch.no_grad()
     def write(self, flat: torch.Tensor, factor: float = 1.0) -> None:
@@ -189,6 +267,74 @@ class FlatReducer(LevelledCore):
         pairs = list(zip(places[0::2].tolist(), places[1::2].tolist()))
         found = [self._indices[i:j] - begin for (i, j), (begin, _) in zip(pairs, bounds)]
         return list(upload(np.concatenate(found), device).split([j - i for i, j in pairs]))
+
+    @property
+    def saved_levels(self) -> Optional[Levels]:
+        """For a saved state."""
+        return None if self.levels is None else Levels(self.levels.cpu(), self._next_levels)
+
+    def load_levels(self, saved: Optional[Levels]) -> None:
+        """Those that belong to the state that the core loads."""
+        self.levels = None if saved is None else saved.factors
+        self._next_levels = self._first_levels if saved is None else saved.next_time
+
+    def level_by(self, moments: SecondMoments, parameters: Sequence[torch.Tensor]) -> None:
+        """Before a step with the gradients of these parameters: makes new levels if it is time. Collective then: the
+        moments must be equal on all ranks. A CUDA graph holds the levels that it was captured with, so there are no
+        others from then on."""
+        if any(p.is_cuda for p in parameters[:1]) and torch.cuda.is_current_stream_capturing():
+            self.may_level = False
+        steps = int(self.core.steps)
+        if steps < self._next_levels or not self.may_level:
+            return
+        second = moments.of(parameters)
+        if second is None:
+            return
+        require_equal_moments(self._comm, second)
+        levels = factors_of(second)
+        unsent = self._unsent_or_none() if self.core.ranks_led > 0 else None  # another rank may lead the node
+        self.levels, self._next_levels = levels, next_time(steps)
+        if unsent is not None:
+            self.give_unsent(unsent)
+
+    def take_unsent(self, out: torch.Tensor) -> None:
+        """The unsent values of this rank, in host memory; nothing is unsent afterwards."""
+        self.core.take_unsent(out)
+        self._lowered(out)
+
+    def _unsent_or_none(self) -> Optional[torch.Tensor]:
+        """The same; None: no rank has any."""
+        if not self.core.has_unsent:
+            return None
+        unsent = torch.empty(self.core.n, dtype=torch.float32)
+        self.take_unsent(unsent)
+        return unsent
+
+    def give_unsent(self, values: torch.Tensor) -> None:
+        self.core.give_unsent(values if self.levels is None else values * self.levels.cpu())
+
+    def unsent(self) -> torch.Tensor:
+        """A copy of residual and owner memory, in host memory."""
+        flat = torch.from_numpy(self.core.residual)
+        first, memory = self.core.memory
+        flat[first : first + len(memory)] += torch.from_numpy(memory)
+        return self._lowered(flat)
+
+    def unsent_norm(self) -> float:
+        """The norm of all that is unsent on this rank. COST: a pass over n values, with levels a few."""
+        return float(self.core.unsent_norm if self.levels is None else self.unsent().norm())
+
+    def _raised(self, flat: torch.Tensor) -> torch.Tensor:
+        """A gradient in the units of the core; in place where it is of floats."""
+        if self.levels is None:
+            return flat
+        if self.levels.device != flat.device:  # those of a loaded state
+            self.levels = self.levels.to(flat.device)
+        return flat.float().mul_(self.levels)
+
+    def _lowered(self, flat: torch.Tensor) -> torch.Tensor:
+        """Values of the core in the units of the gradient, in place."""
+        return flat if self.levels is None else flat.div_(self.levels.to(flat.device))
 
     def _sums(self, device: torch.device) -> Optional[Any]:
         return self._group_for_sums(device) if self._group_for_sums is not None else None
@@ -247,7 +393,7 @@ class FlatReducer(LevelledCore):
         return f"at index {i}"
 
     def stays_on_gpu(self, device: torch.device) -> bool:
-        """Whether a sparse step with a tensor of this device stays there (_resident.py)."""
+        """Whether a sparse step with a tensor of this device stays there (_gpu.py)."""
         if self._resident is not None and device == self._gpu:
             return True
         return not self._is_staged and stays_on_gpu(self._options, self._sums(device), device)

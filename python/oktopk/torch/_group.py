@@ -60,7 +60,16 @@ def refuse_beside_communicator(**given: Any) -> None:
 def seconds_of(timeout: Optional[Timeout], group: Any) -> float:
     """The timeout in seconds; None: the one that the process group was made with."""
     seconds = _seconds("timeout", timeout)
-    return _seconds_of_group(group) if seconds is None else seconds
+    if seconds is not None:
+        return seconds
+    # Asks its backend for host memory where there is one. torch has no public name for it.
+    for device in ("cpu", "cuda"):
+        try:
+            backend = group._get_backend(torch.device(device))
+            return float(backend.options._timeout.total_seconds())
+        except (AttributeError, RuntimeError):  # it has none for this device
+            continue
+    return DEFAULT_SECONDS
 
 
 def silence_of(silence: Optional[Timeout]) -> float:
@@ -81,17 +90,6 @@ def _seconds(name: str, value: Optional[Timeout]) -> Optional[float]:
     if not (is_number and math.isfinite(seconds) and seconds > 0):
         raise UsageError(f"oktopk: {name} = {value!r}, but it must be positive: seconds or a datetime.timedelta")
     return float(seconds)
-
-
-def _seconds_of_group(group: Any) -> float:
-    """Asks its backend for host memory where there is one. torch has no public name for it."""
-    for device in ("cpu", "cuda"):
-        try:
-            backend = group._get_backend(torch.device(device))
-            return float(backend.options._timeout.total_seconds())
-        except (AttributeError, RuntimeError):  # it has none for this device
-            continue
-    return DEFAULT_SECONDS
 
 
 def sibling(group: Any, seconds: float) -> Any:
@@ -223,17 +221,13 @@ def agree(group: Any, description: str, trouble: str = "", more: Any = None) -> 
             raise UsageError(f"oktopk: rank {rank}: {other}")
     for rank, (other, _, _) in enumerate(said):
         if other != said[0][0]:
-            here, there = _difference(said[0][0], other)
+            pairs = zip(said[0][0].split(", ") + [""], other.split(", ") + [""])
+            here, there = next(((x, y) for x, y in pairs if x != y), (said[0][0], other))
             raise UsageError(
                 f"oktopk: ranks have different options: rank 0 has '{here}', rank {rank} has "
                 f"'{there}': give all ranks the same"
             )
     return [last for _, _, last in said]
-
-
-def _difference(a: str, b: str) -> "tuple[str, str]":
-    pairs = zip(a.split(", ") + [""], b.split(", ") + [""])
-    return next(((x, y) for x, y in pairs if x != y), (a, b))
 
 
 def options_of_nodes(comm: PythonCommunicator, options: Dict[str, Any], n: int) -> Dict[str, Any]:

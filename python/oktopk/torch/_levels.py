@@ -22,8 +22,7 @@ import torch
 
 from oktopk import _core
 from oktopk._core import UsageError
-from oktopk.torch._layout import hashes_of
-from oktopk.torch.flat import local
+from oktopk.torch.flat import hashes_of, local
 
 FLOOR = 2.0**-16  # of the largest second moment: factors are between 1 and 16
 ONE = 0x3F800000  # the bits of 1.0
@@ -95,7 +94,7 @@ def in_memory(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().as_strided((tensor.numel(),), (1,)).float()
 
 
-def _require_equal(comm: Any, second: torch.Tensor) -> None:
+def require_equal_moments(comm: Any, second: torch.Tensor) -> None:
     """Ranks with other moments would sum values in other units. COST: a pass and a small message, in a few steps."""
     (value,) = hashes_of([second])
     try:
@@ -104,87 +103,3 @@ def _require_equal(comm: Any, second: torch.Tensor) -> None:
         raise UsageError(
             f"{error}: give all ranks the same options of the optimiser, and load its state on all of them, or on none"
         ) from None
-
-
-class LevelledCore:
-    """A native Reducer that sees levelled gradients from the first levels on. The base of FlatReducer."""
-
-    def __init__(self, comm: Any, core: Any, options: Dict[str, Any], may_level: bool):
-        """may_level: False where ranks come and go, because those that join would have no levels."""
-        self._comm = comm
-        self.core: Any = core  # Any: tensors and arrays
-        self.levels: Optional[torch.Tensor] = None  # the factors, on the device of the gradients
-        self._first_levels = sum(steps for steps, _ in options.get("warmup") or [])
-        self.next_levels = self._first_levels  # steps, when new ones are made
-        self._may_level = may_level
-        self._kept: Any = None  # levels at the last snapshot
-
-    @property
-    def saved_levels(self) -> Optional[Levels]:
-        """For a saved state."""
-        return None if self.levels is None else Levels(self.levels.cpu(), self.next_levels)
-
-    def load_levels(self, saved: Optional[Levels]) -> None:
-        """Those that belong to the state that the core loads."""
-        self.levels = None if saved is None else saved.factors
-        self.next_levels = self._first_levels if saved is None else saved.next_time
-
-    def _keep_levels(self) -> None:
-        self._kept = self.levels, self.next_levels
-
-    def _levels_go_back(self) -> None:
-        self.levels, self.next_levels = self._kept
-
-    def level_by(self, moments: SecondMoments, parameters: Sequence[torch.Tensor]) -> None:
-        """Before a step with the gradients of these parameters: makes new levels if it is time. Collective then: the
-        moments must be equal on all ranks. A CUDA graph holds the levels that it was captured with, so there are no
-        others from then on."""
-        if any(p.is_cuda for p in parameters[:1]) and torch.cuda.is_current_stream_capturing():
-            self._may_level = False
-        steps = int(self.core.steps)
-        if steps < self.next_levels or not self._may_level:
-            return
-        second = moments.of(parameters)
-        if second is None:
-            return
-        _require_equal(self._comm, second)
-        levels = factors_of(second)
-        unsent = self._unsent_or_none() if self.core.ranks_led > 0 else None  # another rank may lead the node
-        self.levels, self.next_levels = levels, next_time(steps)
-        if unsent is not None:
-            self.give_unsent(unsent)
-
-    def take_unsent(self, out: torch.Tensor) -> None:
-        """The unsent values of this rank, in host memory; nothing is unsent afterwards."""
-        self.core.take_unsent(out)
-        self._lowered(out)
-
-    def _unsent_or_none(self) -> Optional[torch.Tensor]:
-        """The same; None: no rank has any."""
-        if not self.core.has_unsent:
-            return None
-        unsent = torch.empty(self.core.n, dtype=torch.float32)
-        self.take_unsent(unsent)
-        return unsent
-
-    def give_unsent(self, values: torch.Tensor) -> None:
-        self.core.give_unsent(values if self.levels is None else values * self.levels.cpu())
-
-    def unsent(self) -> torch.Tensor:
-        """A copy of residual and owner memory, in host memory."""
-        flat = torch.from_numpy(self.core.residual)
-        first, memory = self.core.memory
-        flat[first : first + len(memory)] += torch.from_numpy(memory)
-        return self._lowered(flat)
-
-    def _raised(self, flat: torch.Tensor) -> torch.Tensor:
-        """A gradient in the units of the core; in place where it is of floats."""
-        if self.levels is None:
-            return flat
-        if self.levels.device != flat.device:  # those of a loaded state
-            self.levels = self.levels.to(flat.device)
-        return flat.float().mul_(self.levels)
-
-    def _lowered(self, flat: torch.Tensor) -> torch.Tensor:
-        """Values of the core in the units of the gradient, in place."""
-        return flat if self.levels is None else flat.div_(self.levels.to(flat.device))

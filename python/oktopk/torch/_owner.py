@@ -1,19 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the DistributedDataParallel that a state was registered on. DDP does not tell its hook, but only the DDP module
-knows the names of parameters, whether join() is active, and whether two models share a state."""
+"""What DDP does not tell its hook. Only the DDP module that a state was registered on knows the names of parameters,
+whether join() is active, and whether two models share a state. And nobody hands the optimisers over: all but plain SGD
+and ours with a source take a coordinate that was not sent in a step for one whose gradient was zero. Front-ends find
+these before training (_frontend.py); with plain DDP a watch looks at those that make a step after the first sparse one.
+COST: nothing once the optimisers of the model have made a step.
+"""
 
 from __future__ import annotations
 
 import gc
+import warnings
 import weakref
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from oktopk._core import UsageError
+from oktopk.torch._scaler import after_each_step
 from oktopk.torch.flat import plain_name
+from oktopk.torch.optim import SparseAdamW, SparseSGD
+
+SPARSE = (SparseAdamW, SparseSGD)
+_LONG_ENOUGH = 100  # iterations in which no optimiser made a step
 
 
 class Owner:
@@ -93,7 +104,77 @@ def find_owner(state: Any, parameter: Optional[torch.Tensor]) -> Optional[Owner]
     return Owner(found[0]) if len(found) == 1 else None
 
 
-def group_of(state: Any) -> Optional[Any]:
-    """The process group of the DDP module that has this state; the state's own where none is found."""
-    owner = state._owner or find_owner(state, None)
-    return owner.process_group(state.process_group) if owner else state.process_group
+def unwrapped(optimiser: Optimizer) -> Optimizer:
+    """The optimiser inside the wrappers of front-ends and of ZeroRedundancyOptimizer."""
+    while True:
+        inner = getattr(optimiser, "optimizer", None) or getattr(optimiser, "optim", None)
+        if not isinstance(inner, Optimizer):
+            return optimiser
+        optimiser = inner
+
+
+def trouble_with(optimiser: Optimizer) -> Optional[str]:
+    """The text of a warning; None: the optimiser knows which coordinates arrived, or need not."""
+    groups, name = optimiser.param_groups, type(optimiser).__name__
+    is_sgd = isinstance(optimiser, (torch.optim.SGD, SparseSGD))
+    if is_sgd and all(group.get("momentum", 0) == 0 for group in groups):
+        return None
+    if not isinstance(optimiser, SPARSE):
+        who, instead = name, f"use oktopk.torch.{'SparseSGD' if is_sgd else 'SparseAdamW'} in its place"
+    elif optimiser.source is None and any(group["mode"] != "published" for group in groups):
+        who, instead = f"{name} without a source", f"give it the state of the hook, {name}(params, state, ...)"
+    else:
+        return None
+    return (
+        f"oktopk: {who} takes a coordinate that was not sent in a step for one "
+        f"whose gradient was zero, and learns less well: {instead}"
+    )
+
+
+def warn(text: str, stacklevel: int = 2) -> None:
+    """Warns on one rank only."""
+    if not dist.is_initialized() or dist.get_rank() == 0:
+        warnings.warn(text, stacklevel=stacklevel + 1)
+
+
+class Watch:
+    """Warns once if an optimiser of these parameters is such a one. Nothing keeps the watch alive but its owner."""
+
+    def __init__(self) -> None:
+        self._ids: Set[int] = set()
+        self._iterations = 0
+        self._has_seen_step = self._has_warned = False
+        self._end: Optional[Callable[[], Any]] = None
+        self.is_over = False
+
+    def add(self, parameters: Iterable[torch.Tensor]) -> None:
+        """They are synchronised sparsely in this iteration."""
+        self._ids.update(id(p) for p in parameters)
+        if self._end is not None:
+            return
+        self._end = after_each_step(self._look_at)
+
+    def begin_iteration(self) -> None:
+        """The optimisers of an earlier sparse iteration have made their steps, unless a GradScaler left them out."""
+        if self._end is None:
+            return
+        self._iterations += 1  # not in a hook: torch walks through all of them
+        if self._has_seen_step or self._iterations > _LONG_ENOUGH:
+            self.close()
+
+    def close(self) -> None:
+        """Not inside of an optimiser's step."""
+        self.is_over = True
+        self._ids.clear()
+        if self._end is not None:
+            self._end()
+
+    def _look_at(self, optimiser: Optimizer) -> None:
+        bare = unwrapped(optimiser)
+        if self._has_warned or not any(id(p) in self._ids for group in bare.param_groups for p in group["params"]):
+            return
+        self._has_seen_step = True
+        text = trouble_with(bare)
+        if text is not None:
+            self._has_warned = True
+            warn(text, stacklevel=4)

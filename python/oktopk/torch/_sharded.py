@@ -7,23 +7,102 @@ ranks with the same place in their nodes, does the sparse part, as it does for a
     all_gather       inside the node: the mean, all n values
 
 A row of n / G values has one more, the mark: NaN where some value of the gradient is not finite. So all shards of a
-step are void, or none is. COST: 3 passes over n floats on the GPU; n floats of its memory during a step, n / G kept.
+step are void, or none is. COST: 3 passes over n floats on the GPU; n floats of its memory during a step, n / G kept;
+two process groups per rank and one communicator of the peers, made once for each communicator.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from numpy.typing import NDArray
 
-from oktopk._core import Communicator, UsageError
+from oktopk._core import CommError, Communicator, PythonCommunicator, UsageError
 from oktopk.torch._flat_reducer import FlatReducer
-from oktopk.torch._nodes import Node, node_of
-from oktopk.torch._resident import all_gather, exchange, reduce_scatter
+from oktopk.torch._gpu import all_gather, exchange, reduce_scatter, stays_on_gpu
+from oktopk.torch._group import can_be_parted, count_groups, fill_groups, part_of
 from oktopk.torch.coordinates import WHERE_NONZERO, Arrived
+from oktopk.torch.process_group import communicator
+
+
+class Node(NamedTuple):
+    """The place of this rank in its node, the G ranks of a host, and the communicators there. Its peers have the same
+    place in the other nodes."""
+
+    inside: Any  # process group of the node
+    size: int
+    place: int
+    peers: PythonCommunicator  # of the ranks with the same place
+    device: torch.device
+
+
+def wants_node(options: Mapping[str, Any], group: Optional[Any], device: torch.device) -> bool:
+    """Whether steps with these options stay on the device, if all nodes have the same size."""
+    if options.get("group_size") is None or not stays_on_gpu({**options, "group_size": None}, group, device):
+        return False
+    return can_be_parted(group)
+
+
+def node_of(comm: Any, options: Mapping[str, Any], device: torch.device) -> Optional[Node]:
+    """Collective: the node of this rank; None where the ranks of a node sum in host memory (docs/hierarchy.md)."""
+    nodes = nodes_of(comm, options, device)
+    if nodes is None:
+        return None
+    made: Dict[str, Node] = comm.python_transport.nodes
+    key = str((nodes, device))
+    if key not in made:
+        made[key] = _make(comm, nodes, device)
+    return made[key]
+
+
+def nodes_of(comm: Any, options: Mapping[str, Any], device: torch.device) -> Optional[List[List[int]]]:
+    """The ranks of each node, where nodes stay on the device: all have one size, above 1. Local, the same on all ranks;
+    None: node_of() gives none."""
+    transport = getattr(comm, "python_transport", None)
+    group_for_sums = getattr(transport, "group_for_sums", None)
+    if group_for_sums is None or not wants_node(options, group_for_sums(device), device):
+        return None
+    nodes = _members(getattr(transport, "hosts", []), comm.size, options["group_size"])
+    sizes = {len(node) for node in nodes}
+    return nodes if len(sizes) == 1 and sizes != {1} else None
+
+
+def _members(hosts: List[Any], P: int, group_size: Any) -> List[List[int]]:
+    """The ranks of each node, by the lowest rank of each."""
+    if group_size != "host":
+        return [list(range(first, min(first + group_size, P))) for first in range(0, P, group_size)]
+    nodes: Dict[Any, List[int]] = {}
+    for rank, host in enumerate(hosts):
+        nodes.setdefault(host, []).append(rank)
+    return list(nodes.values())
+
+
+def _make(comm: Any, nodes: List[List[int]], device: torch.device) -> Node:
+    transport = comm.python_transport
+    group = transport.group_for_sums(device)
+    everywhere = dist.get_process_group_ranks(group)
+    inside = [[everywhere[rank] for rank in node] for node in nodes]
+    across = [list(ranks) for ranks in zip(*inside)]
+    counts: List[Any] = [None] * comm.size
+    try:
+        dist.all_gather_object(counts, count_groups(), group=transport.group)
+        fill_groups(max(counts))
+        own = part_of(group, inside, comm.timeout)
+        peers = communicator(
+            part_of(group, across, comm.timeout),
+            comm.timeout,
+            silence=transport.silence,
+            secret_file=transport.secret_file,
+            encrypt=transport.encrypts,
+        )
+    except RuntimeError as error:
+        raise CommError(f"oktopk: the ranks could not make the groups of their nodes: {error}") from error
+    return Node(own, len(nodes[0]), dist.get_rank(own), peers, device)
+
 
 Spans = Sequence[Tuple[int, int]]
 
@@ -55,6 +134,11 @@ class _Shard(FlatReducer):
         return "in another shard of the node" if is_mark else f"at index {self.first + i}"
 
 
+def _of_shard(name: str) -> Any:
+    """An attribute of the shard's native Reducer."""
+    return property(lambda self: getattr(self._core, name))
+
+
 class ShardedCore:
     """What others ask the native Reducer, for all n values. Values that are unsent are those of the whole node: the
     Reducer of the shard holds their mean, so G times as much is unsent here."""
@@ -68,19 +152,15 @@ class ShardedCore:
         self.first = node.place * self._each
         self.leaders: List[int] = []  # every rank has a part of its node's work
 
-    def __getattr__(self, name: str) -> Any:
-        """steps, stats, pace, begin_at(), profile, forget(), skipped, ...: those of the shard."""
-        if name.startswith("__") or "_core" not in vars(self):
-            raise AttributeError(name)
-        return getattr(self._core, name)
+    # Equal for the shard.
+    steps, skipped, is_warm, pace, begin_at, profile, use_profile, forget, has_unsent, ranks_led, resident_state = map(
+        _of_shard,
+        "steps skipped is_warm pace begin_at profile use_profile forget has_unsent ranks_led resident_state".split(),
+    )
 
     @property
     def k(self) -> int:
         return min(self.n, int(self._core.k) * self._node.size)
-
-    @property
-    def ranks_of_node(self) -> int:
-        return self._node.size
 
     @property
     def stats(self) -> Dict[str, Any]:
@@ -180,9 +260,14 @@ def _opened(state: bytes) -> Tuple[Place, bytes]:
 
 
 class ShardedReducer:
-    """A FlatReducer whose ranks of a node share the work. Belongs to one rank; all ranks make the same calls."""
+    """A FlatReducer whose ranks of a node share the work. Belongs to one rank; all ranks make the same calls. Its
+    selection is not levelled (_levels.py)."""
+
+    may_level = False
+    saved_levels = None
 
     def __init__(self, comm: Communicator, n: int, options: Dict[str, Any], node: Node):
+        self._size = node.size
         values, k = -(-n // node.size) + 1, options.get("k")
         if k is not None:
             k = values if k >= n else -(-k // node.size)
@@ -200,7 +285,7 @@ class ShardedReducer:
         self._shard.look_every = steps
 
     def measure_for(self, step_values: int) -> None:
-        self._shard.measure_for(-(-step_values // self.core.ranks_of_node))
+        self._shard.measure_for(-(-step_values // self._size))
 
     def makes_dense(self, device: torch.device) -> bool:
         return self._shard.makes_dense(device)
@@ -240,6 +325,16 @@ class ShardedReducer:
     def arrived(self, bounds: Spans, device: torch.device) -> List[Arrived]:
         """None: everywhere, after a dense step."""
         return [None if self._shard.arrived([(0, 1)], device) == [None] else WHERE_NONZERO] * len(bounds)
+
+    def level_by(self, moments: Any, parameters: Any) -> None:
+        pass
+
+    def load_levels(self, saved: Any) -> None:
+        if saved is not None:
+            raise UsageError("oktopk: the saved state has a levelled selection, which group_size on GPUs has not")
+
+    def unsent_norm(self) -> float:
+        return self.core.unsent_norm
 
     def take_unsent(self, out: torch.Tensor) -> None:
         self.core.take_unsent(out)
@@ -281,3 +376,28 @@ def make_reducer(
     if node is not None:
         return ShardedReducer(comm, n, options, node)
     return FlatReducer(comm, n, options, host_staging)
+
+
+class Span(NamedTuple):
+    """A parameter's place: begin..end-1 of the flat gradient of a reducer."""
+
+    reducer: AnyReducer
+    begin: int
+    end: int
+
+
+def arrived_of(spans: Sequence[Optional[Span]], parameters: Sequence[torch.Tensor]) -> List[Arrived]:
+    """Where the last mean arrived in each of the parameters, on their devices; None: everywhere, as where there is no
+    span. COST: a few microseconds per parameter, one copy to a device per reducer.
+    """
+    arrived: List[Arrived] = [None] * len(spans)
+    together: Dict[Tuple[AnyReducer, torch.device], List[int]] = {}
+    bounds: Dict[int, Tuple[int, int]] = {}
+    for i, span in enumerate(spans):
+        if span is not None:
+            bounds[i] = (span.begin, span.end)
+            together.setdefault((span.reducer, parameters[i].device), []).append(i)
+    for (reducer, device), places in together.items():
+        for i, indices in zip(places, reducer.arrived([bounds[i] for i in places], device)):
+            arrived[i] = indices
+    return arrived

@@ -7,13 +7,13 @@ rank holds.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, Dict, Final, List, Literal, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, Final, Literal, NamedTuple, Optional, Tuple, Union
 
 import torch
 from torch import Tensor
 
 from oktopk._core import UsageError
-from oktopk.torch.flat import local
+from oktopk.torch.flat import local, order_of
 
 # By the numbers that oktopk/optim/tensor_step.h has for them.
 WEIGHT_TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.float64: 3}
@@ -34,7 +34,7 @@ Arrived = Union[Tensor, Literal[_Where.NONZERO], None]
 
 
 class Layout(NamedTuple):
-    """How a parameter lies in memory, and whether native_step.py can make a step with it."""
+    """How a parameter lies in memory, and whether a native call of host_step.py can make a step with it."""
 
     stride: Tuple[int, ...]
     dtype: torch.dtype
@@ -53,26 +53,11 @@ class Job(NamedTuple):
     indices: Optional[Tensor]
 
 
-def checked_answers(answers: List[Arrived], params: List[Tensor], source: Any) -> List[Arrived]:
-    """The answers of a source to arrived_of(params)."""
-    if len(answers) != len(params):
-        raise UsageError(
-            f"oktopk: arrived_of() of the source ({type(source).__name__}) gave {len(answers)} answers for "
-            f"{len(params)} parameters: it must give one for each"
-        )
-    return answers
-
-
 def layout_of(param: Tensor) -> Layout:
     own = local(param)
     gapless = own.permute(order_of(own)).is_contiguous()
     native = own.device.type == "cpu" and own.dtype in WEIGHT_TYPES and gapless
     return Layout(own.stride(), own.dtype, own.numel(), hasattr(param, "to_local"), gapless, native)
-
-
-def order_of(own: Tensor) -> List[int]:
-    """The dimensions as they lie in memory, widest stride first."""
-    return sorted(range(own.dim()), key=own.stride, reverse=True)
 
 
 def state_dtype(param: Tensor) -> torch.dtype:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The steps of SparseAdamW and SparseSGD over parameters in the memory of an NVIDIA GPU: two kernels for all of a group
-(oktopk/gpu/kernels/optim.cu), by the rules of native_step.py. A plan is the kernels' table of tensors; it lives as long
+(oktopk/gpu/kernels/optim.cu), by the rules of host_step.py. A plan is the kernels' table of tensors; it lives as long
 as parameters and state stay where they are. Only a new plan waits for the GPU.
 COST: 1 to 2 us per parameter here; 31 KB go to the GPU where gradients of 300 parameters moved.
 """
@@ -17,10 +17,11 @@ from torch import Tensor
 
 from oktopk import _core
 from oktopk._core import DeviceError, UsageError
+from oktopk.torch._gpu import stream_of
+from oktopk.torch._scaler import Scaling
 from oktopk.torch.coordinates import WEIGHT_TYPES, WHERE_NONZERO, Arrived, Layout, checked_state
-from oktopk.torch.cuda_clock import CudaClock
-from oktopk.torch.grad_scaling import Scaling
-from oktopk.torch.interval_clock import powers_of
+from oktopk.torch.flat import inner
+from oktopk.torch.interval_clock import CudaClock, powers_of
 
 _BLOCK = 16384  # coordinates of a thread block: kSpan of oktopk/gpu/kernels/optim.cu
 _LIST_BLOCK = 4096  # indices of a thread block
@@ -59,18 +60,8 @@ def kernels_of(device: torch.device) -> Optional[Kernels]:
         return None
 
 
-def stream_of(device: torch.device) -> int:
-    return int(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else 0
-
-
 def is_capturing() -> bool:
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-
-
-def inner(tensor: Tensor) -> Tensor:
-    """This rank's shard of a DTensor, the very object; any other tensor as it is."""
-    part: Tensor = getattr(tensor, "_local_tensor", tensor)
-    return part
 
 
 def kernels_for(group: Dict[str, Any], params: List[Tensor], layouts: Callable[[Tensor], Layout]) -> Optional[Kernels]:

@@ -25,8 +25,8 @@ import torch
 
 from oktopk import _core, _ends, flight
 from oktopk._core import CommError, UsageError
-from oktopk.torch._layout import Start
-from oktopk.torch._secrecy import SECRET, SECRET_FILE, File, secret_of, wants_encryption
+from oktopk.torch._sockets import SECRET, SECRET_FILE, File, secret_of, wants_encryption
+from oktopk.torch.flat import Start
 
 _log = logging.getLogger("oktopk")
 _START = "oktopk.start"  # of what a member sends to one that joins; share() takes no such name

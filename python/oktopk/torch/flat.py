@@ -5,20 +5,25 @@ the parameters, or in host memory. All ranks have the same layout, whichever gra
 A parameter lies there in the order of its own memory, as in DDP's buckets and as the optimisers count. A DTensor
 (tensor parallelism, fully_shard) counts as this rank's shard of it.
 COST: n floats of memory, one pass over them in each direction.
+
+And parameters in words, and their weights as hashes. Before their first exchange the ranks of every front-end compare
+both: ranks with other parameters, or the same ones in another order, would sum values that do not belong together, and
+ranks with other weights would never become equal.
+COST: one pass over the weights where they lie and one number per parameter to the host, once; an allgather of a few
+bytes per rank. The words travel only where they differ.
 """
 
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 import torch
 import torch.distributed as dist
 
 from oktopk._core import UsageError
-from oktopk.torch._gpu import require_reachable
+from oktopk.torch._gpu import FLOATS, require_reachable
 
-FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 Parameters = Iterable[Union[torch.Tensor, Tuple[str, torch.Tensor]]]  # with names, as named_parameters() gives them
 
 
@@ -41,6 +46,17 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.detach()
     with torch.no_grad():
         return to_local()
+
+
+def inner(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's shard of a DTensor, the very object; any other tensor as it is."""
+    part: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
+    return part
+
+
+def order_of(own: torch.Tensor) -> List[int]:
+    """The dimensions as they lie in memory, widest stride first."""
+    return sorted(range(own.dim()), key=own.stride, reverse=True)
 
 
 def place_gradient(parameter: torch.Tensor) -> None:
@@ -176,7 +192,7 @@ class Layout:
         return [_shaped(vector[begin:end], local(p).shape, order) for p, (begin, end), order in whole]
 
     def _current_orders(self) -> List[List[int]]:
-        return self._orders or [_memory_order(local(p)) for p in self.parameters]
+        return self._orders or [order_of(local(p)) for p in self.parameters]
 
     def to_save(self) -> List[Tuple[str, List[int], List[int]]]:
         """Name, shape and order of dimensions of each parameter, for a saved state. A dimension of size 1 has no place
@@ -202,11 +218,6 @@ def _told_saved(one: Optional[Tuple[Any, ...]]) -> str:
     name, shape, order = one
     format_ = "" if order == sorted(order) else f" with dimensions in the order {order}"
     return f"{f'{name!r} ' if name else ''}of shape {tuple(shape)}{format_}"
-
-
-def _memory_order(like: torch.Tensor) -> List[int]:
-    """The dimensions as they lie in memory, widest stride first."""
-    return sorted(range(like.dim()), key=like.stride, reverse=True)
 
 
 def _shaped(part: torch.Tensor, shape: Sequence[int], order: List[int]) -> torch.Tensor:
@@ -235,3 +246,134 @@ def load_states(core: Any, states: List[bytes]) -> None:
         core.load(states[0])
     except UsageError as error:  # in the words of this layer
         raise UsageError(str(error).replace("load_all()", "load_state_dicts()")) from None
+
+
+Named = Tuple[str, torch.Tensor]  # the name may be empty
+Compare = Callable[[str, str], None]  # require_equal() of some ranks
+
+_WHO = "oktopk: the parameters"
+_WEIGHTS = "weights"
+_CHUNK = 1 << 20  # values at a time: the pass needs 16 MiB
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
+_SPREAD, _MIX, _NEXT = -0x61C8864680B583EB, -0x40A7B892E31B1A47, 0x2545F4914F6CDD1D  # odd
+
+
+class Start:
+    """The parameters of one front-end on this rank, in their order, frozen and repeated ones included. weights: gives
+    the tensors that must be equal on all ranks, one for each parameter that is neither (default: these parameters).
+    with_frozen: the weights of frozen ones must be equal, too. settings: more that must be, in words."""
+
+    def __init__(
+        self,
+        named: Iterable[Named],
+        weights: Optional[Callable[[], Sequence[torch.Tensor]]] = None,
+        *,
+        with_frozen: bool = True,
+        settings: Optional[Callable[[], str]] = None,
+    ):
+        self._named = list(named)
+        self._weights = weights
+        self._with_frozen = with_frozen
+        self._settings = settings
+
+    def words(self, with_weights: bool = True) -> str:
+        """The list of all that must be equal, as require_equal() takes it."""
+        items = [*_described(self._named), f"{len(self._named)} parameters"]
+        if self._settings is not None:
+            items.append(self._settings())
+        if with_weights:
+            compared = list(self._compared())
+            hashes = hashes_of([tensor for _, tensor in compared])
+            items += [f"{_WEIGHTS} {value:016x} of {label}" for (label, _), value in zip(compared, hashes)]
+        return ", ".join(items)
+
+    def _compared(self) -> Iterator[Named]:
+        """The tensors that must be equal, each with the label of its parameter."""
+        given = None if self._weights is None else iter(self._weights())
+        for label, parameter, is_trained in _labelled(self._named):
+            if is_trained:
+                yield label, parameter if given is None else next(given)
+            elif self._with_frozen and not parameter.requires_grad and _has_bits(parameter):
+                yield label, parameter
+
+    def compare(self, require_equal: Compare, with_weights: bool = True) -> None:
+        """Collective: the same UsageError on every rank, which names the first difference and both ranks, unless all
+        have the same parameters and weights."""
+        words = self.words(with_weights)
+        try:
+            require_equal(_WHO, words)
+        except UsageError as error:
+            raise UsageError(_with_advice(str(error))) from None
+
+    def require(self, theirs: str) -> None:
+        """UsageError unless another rank's words are those of this one. Local."""
+        for here, there in zip(self.words().split(", "), theirs.split(", ")):
+            if here != there:
+                raise UsageError(_with_advice(f"{_WHO}: this rank has {here}, the others have {there}"))
+
+
+def _with_advice(found: str) -> str:
+    if f" has {_WEIGHTS} " in found:
+        return f"{found}: all ranks begin with the same weights, by one seed, one check-point, or a broadcast"
+    if " parameter" in found.partition(" has ")[2]:
+        return f"{found}: give all ranks the same parameters in the same order"
+    return f"{found}: give all ranks the same"
+
+
+def _labelled(named: Sequence[Named]) -> Iterator[Tuple[str, torch.Tensor, bool]]:
+    """Each parameter with its label, and whether it is trained here: it is neither frozen nor a repeated one."""
+    seen = set()
+    for i, (name, parameter) in enumerate(named):
+        quoted = f" '{name.replace(', ', ',')}'" if name else ""
+        yield f"parameter {i}{quoted}", parameter, parameter.requires_grad and id(parameter) not in seen
+        seen.add(id(parameter))
+
+
+def _described(named: Sequence[Named]) -> Iterator[str]:
+    first: Dict[int, str] = {}
+    for label, parameter, _ in _labelled(named):
+        if id(parameter) in first:
+            yield f"{label} which is {first[id(parameter)]}"
+            continue
+        first[id(parameter)] = label
+        part = local(parameter)
+        shape = "x".join(str(size) for size in part.shape) or "scalar"
+        strides = "" if part.is_contiguous() else f" with strides {' '.join(str(s) for s in part.stride())}"
+        frozen = "" if parameter.requires_grad else " (frozen)"
+        yield f"{label} {str(part.dtype).replace('torch.', '')} {shape}{strides} on {part.device.type}{frozen}"
+
+
+@torch.no_grad()
+def hashes_of(tensors: Sequence[torch.Tensor]) -> List[int]:
+    """A number of 64 bits for each tensor, of all its bits in the order of its memory: the same on every device."""
+    found = [_hash(_bits(local(tensor))) for tensor in tensors]
+    if not found:
+        return []
+    numbers: List[int] = torch.stack([value.to(found[0].device) for value in found]).tolist()  # one wait for a GPU
+    return [number % 2**64 for number in numbers]
+
+
+def _has_bits(tensor: torch.Tensor) -> bool:
+    """Whether the tensor holds its values itself: packed and quantised ones of other packages may not."""
+    part = local(tensor)
+    return type(part) is torch.Tensor and part.layout == torch.strided and not part.is_meta
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The values as integers, flat. A copy only where the tensor has gaps."""
+    flat = tensor.permute(order_of(tensor)).reshape(-1)
+    return flat.view(_BITS.get(flat.element_size(), torch.int64))
+
+
+def _hash(bits: torch.Tensor) -> torch.Tensor:
+    """A sum of products with odd numbers, modulo 2^64: it does not depend on the order in which a device adds. Each
+    place of a chunk has a factor of its own, and so has each chunk."""
+    if bits.device.type not in ("cpu", "cuda"):  # others need not have 64-bit integers
+        bits = bits.cpu()
+    place = torch.arange(min(bits.numel(), _CHUNK), device=bits.device)
+    spread = place * _SPREAD
+    factor = ((spread ^ (spread >> 29)) * _MIX) | 1
+    total = torch.zeros((), dtype=torch.int64, device=bits.device)
+    for part in bits.split(_CHUNK):
+        total = total * _NEXT + (part.to(torch.int64) * factor[: len(part)]).sum()
+    return total

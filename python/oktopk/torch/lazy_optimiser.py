@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The base of SparseAdamW and SparseSGD: which coordinates arrived, the state of a parameter, the clock of silent
-coordinates. Below it: owed_decay.py, saved_optimiser.py. A group whose parameters are all on one NVIDIA GPU makes its
-steps by kernels (cuda_step.py), others by native_step.py and torch_step.py.
+coordinates, the weight decay that they owe, saving and loading. A group whose parameters are all on one NVIDIA GPU
+makes its steps by kernels (cuda_step.py), others by host_step.py.
 
 While a parameter's gradient always arrived as a whole (warm-up, no source), a step is the plain dense optimiser's. From
 its first sparse step on, a step touches only the coordinates that arrived. The names in a parameter's state are the
@@ -9,27 +9,34 @@ same from its first step on, and no shape depends on the number of steps. Beyond
 step in which it last arrived (`last`) and how often it did (`arrivals`), and three numbers: the clock of the group less
 the parameter's own steps (`skew`), the step up to which all its decay is paid (`caught_up`), and whether all of it
 arrived in all of its steps (`whole`). Numbers are tensors without dimensions, which every way to save and shard states
-understands. COST: O(k) per sparse step; 4 B per coordinate for the clock.
+understands. A saved group holds one thing more than torch's: the clock, as plain numbers (interval_clock.py).
+COST: O(k) per sparse step; 4 B per coordinate for the clock.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol, Tuple, Union
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from oktopk._core import UsageError
-from oktopk.torch import cuda_step, native_step, torch_step
-from oktopk.torch.coordinates import WHERE_NONZERO, Arrived, Job, checked_indices, checked_parameter, clock_of
-from oktopk.torch.coordinates import checked_answers, nonzero_of, state_dtype
-from oktopk.torch.cuda_clock import CudaClock
+from oktopk.torch import cuda_step, host_step
+from oktopk.torch._scaler import Scaling
+from oktopk.torch.coordinates import NUMBERS, WHERE_NONZERO, Arrived, Job, Layout, checked_indices
+from oktopk.torch.coordinates import checked_parameter, clock_of, layout_of, nonzero_of, state_dtype
 from oktopk.torch.cuda_step import Plan, Request
-from oktopk.torch.flat import local, place_gradient
-from oktopk.torch.grad_scaling import Scaling
-from oktopk.torch.interval_clock import RUNS, IntervalClock
-from oktopk.torch.owed_decay import OwedDecay
-from oktopk.torch.saved_optimiser import FOREIGN
+from oktopk.torch.flat import inner, local, place_gradient
+from oktopk.torch.interval_clock import RUNS, CudaClock, IntervalClock, checked_runs
+
+# Options of torch's optimisers that would change what a step does, and those that say how torch makes it. Here they
+# must be as if they were not given: None, False or 0.
+_MEANINGS = ("amsgrad", "maximize", "dampening")
+_WAYS = ("foreach", "fused", "differentiable")
+FOREIGN = _MEANINGS + _WAYS
+_OWN = ("mode", "capturable")  # options that a state of torch's may lack
 
 
 class Arrivals(Protocol):
@@ -42,10 +49,20 @@ class Arrivals(Protocol):
         is asked once per step."""
 
 
-class LazyOptimiser(OwedDecay):
+class LazyOptimiser(Optimizer):
     """A torch optimiser that moves a weight when something arrives for it."""
 
     modes: Tuple[str, ...] = ()
+    moments: Tuple[str, ...] = ()  # names in the state
+    decoupled_decay = False  # weight decay is owed by who is silent
+    counts_steps = False  # "step" is in the state
+    is_copy = False  # made by pickle or deepcopy, which leave the source behind
+    source: Any = None
+    # The rule, by host_step.py: a step by torch of a parameter that arrived as a whole in all steps so far, one of the
+    # coordinates that arrive after some silent steps, and native steps of all parameters in host memory.
+    _dense: Callable[[Job, Dict[str, Any]], None]
+    _arrive: Callable[[host_step.Arrivers], None]
+    _native: Callable[[host_step.Rows, IntervalClock], None]
     _step_supports_amp_scaling = True  # a GradScaler sets found_inf and grad_scale, and leaves the rest to step()
 
     def __init__(self, params: Any, source: Optional[Arrivals], defaults: Dict[str, Any], foreign: Dict[str, Any]):
@@ -97,6 +114,34 @@ class LazyOptimiser(OwedDecay):
     def _check_own(self, group: Dict[str, Any], require: Callable[[bool, str, str], None]) -> None:
         raise NotImplementedError
 
+    def _forget_views(self) -> None:
+        self._clocks: Dict[int, IntervalClock] = {}  # by the id of a group
+        self._layouts: Dict[Tensor, Layout] = {}
+        self._plans: Dict[int, Plan] = {}  # by the id of a group
+        self._is_caught_up = False
+
+    def _clock(self, group: Dict[str, Any]) -> IntervalClock:
+        clock = self._clocks.get(id(group))
+        if clock is None:  # it holds the group, so that nobody else gets this id
+            clock = self._clocks[id(group)] = IntervalClock(group, self.decoupled_decay)
+        return clock
+
+    def _refuse_while_caught_up(self, what: str) -> None:
+        if self._is_caught_up:
+            raise UsageError(
+                f"oktopk: {what} inside of `with optimiser.caught_up()`, where weights are not those "
+                "of training: call it after that block"
+            )
+
+    def _layout(self, param: Tensor) -> Layout:
+        known = self._layouts.get(param)
+        if known is not None and not known.is_sharded:
+            same = param.stride() == known.stride and param.dtype == known.dtype
+            if same and param.is_cpu == known.is_native:
+                return known
+        self._layouts[param] = found = layout_of(param)
+        return found
+
     # Steps
 
     @torch.no_grad()
@@ -117,7 +162,7 @@ class LazyOptimiser(OwedDecay):
             return loss
         scaling = Scaling.of(self)
         jobs = [job for _, item in work if isinstance(item, list) for job in item]
-        native_step.check_indices(jobs)
+        host_step.check_indices(jobs)
         if jobs and scaling.skips():
             return loss
         scaling.unscale(jobs)
@@ -126,7 +171,8 @@ class LazyOptimiser(OwedDecay):
                 plan = self._plan(group, item)
                 plan.run(item.answers, self._rule(group, plan.clock), scaling)
             else:
-                self._leave_gpu(group)
+                self._plans.pop(id(group), None)
+                self._clock(group).leave_gpu()
                 self._step_group(group, item)
         return loss
 
@@ -162,7 +208,12 @@ class LazyOptimiser(OwedDecay):
         kernels = self._kernels(group, params)
         answers = None
         if self.source is not None and self._is_lazy(group):
-            answers = checked_answers(list(self._ask(params)), params, self.source)
+            answers = list(self._ask(params))
+            if len(answers) != len(params):
+                raise UsageError(
+                    f"oktopk: arrived_of() of the source ({type(self.source).__name__}) gave {len(answers)} answers "
+                    f"for {len(params)} parameters: it must give one for each"
+                )
         if kernels is None:
             return self._jobs(group, params, answers)
         for i, answer in enumerate(answers or ()):
@@ -208,15 +259,15 @@ class LazyOptimiser(OwedDecay):
         counters = [state["step"] for state in states if "step" in state]
         if counters:
             torch._foreach_add_(counters, 1)
-        rows = native_step.Rows(self.moments)
+        rows = host_step.Rows(self.moments)
         for job, state in zip(jobs, states):
             dense = not lazy or self._stays_dense(job, state, clock.now)
-            if native_step.fits(job):
+            if host_step.fits(job):
                 rows.add(job, state, dense)
             elif dense:
                 self._dense(job, state)
             else:
-                for here in torch_step.arrivers(job, state, clock):
+                for here in host_step.arrivers(job, state, clock):
                     self._arrive(here)
         self._native(rows, clock)
 
@@ -281,7 +332,7 @@ class LazyOptimiser(OwedDecay):
             clock, key = self._clock(group), self._key(group)
             self._complete(group, request.params, clock.now if key.is_lazy else 0)
             states = [self.state[param] for param in request.params]
-            on_gpu = clock.on_gpu(cuda_step.inner(request.params[0]).device, key.is_fixed)
+            on_gpu = clock.on_gpu(inner(request.params[0]).device, key.is_fixed)
             on_gpu.begin(key.is_lazy, max(int(state.get("step", 0)) for state in states))
             layouts = [self._layout(param) for param in request.params]
             plan = self._plans[id(group)] = Plan(key, request, states, layouts, on_gpu)
@@ -291,10 +342,6 @@ class LazyOptimiser(OwedDecay):
         lazy = self._is_lazy(group)
         return cuda_step.Key(lazy, group.get("capturable", False), tuple(self._names(group, lazy)))
 
-    def _leave_gpu(self, group: Dict[str, Any]) -> None:
-        self._plans.pop(id(group), None)
-        self._clock(group).leave_gpu()
-
     def _rule(self, group: Dict[str, Any], clock: CudaClock) -> Dict[str, Any]:
         """The fields of OktopkCudaOptim (oktopk/gpu/kernels/cuda_api.h) that follow from the options of a group."""
         raise NotImplementedError
@@ -303,17 +350,143 @@ class LazyOptimiser(OwedDecay):
         """The names of state tensors with one element per coordinate."""
         return [*self.moments, "last"] if lazy else list(self.moments)
 
-    def _dense(self, job: Job, state: Dict[str, Any]) -> None:
-        """A step by torch of a parameter that arrived as a whole in all steps so far."""
-        raise NotImplementedError
+    # Owed weight decay
 
-    def _arrive(self, here: torch_step.Arrivers) -> None:
-        """A step by torch of the coordinates that arrive after some silent steps."""
-        raise NotImplementedError
+    @torch.no_grad()
+    def catch_up(self) -> None:
+        """Applies the decoupled weight decay that is owed to coordinates that did not arrive. Changes
+        the weights, so all ranks must call it together: at the end of training, before an export. To evaluate on one
+        rank in the middle of it, use `with optimiser.caught_up():`. O(n)."""
+        self._refuse_while_caught_up("catch_up()")
+        for clock, params in self._owing():
+            self._pay(clock, params)
+            for param in params:
+                self.state[param]["caught_up"].fill_(clock_of(self.state[param]))
+        for plan in self._plans.values():
+            plan.tell_caught_up()
 
-    def _native(self, rows: native_step.Rows, clock: IntervalClock) -> None:
-        """The steps of all parameters in host memory."""
-        raise NotImplementedError
+    @contextmanager
+    def caught_up(self) -> Iterator[None]:
+        """Inside, the weights are as after catch_up(); afterwards they are bit by bit what they were, so that a rank
+        may do it alone. Other changes of weights inside the block are undone, too.
+        COST: O(n), and a copy of the weights that owe something."""
+        self._refuse_while_caught_up("caught_up()")
+        owing = self._owing()
+        with torch.no_grad():
+            copies = [(param, local(param).clone()) for _, params in owing for param in params]
+            for clock, params in owing:
+                self._pay(clock, params)
+        self._is_caught_up = True
+        try:
+            yield
+        finally:
+            self._is_caught_up = False
+            with torch.no_grad():
+                for param, copy in copies:
+                    local(param).copy_(copy)
+
+    def _owing(self) -> List[Tuple[IntervalClock, List[Tensor]]]:
+        found = []
+        for group in self.param_groups:
+            clock = self._clock(group)
+            states = [(param, self.state.get(param, {})) for param in group["params"]]
+            params = [param for param, state in states if "last" in state and not state["whole"]]
+            if self.decoupled_decay and clock.native.has_decayed and params:
+                found.append((clock, params))
+        return found
+
+    def _pay(self, clock: IntervalClock, params: List[Tensor]) -> None:
+        rows = host_step.Rows(())
+        for param in params:
+            layout = self._layout(param)
+            if layout.is_native:
+                rows.owing(self.state[param], param, layout)
+            else:
+                host_step.pay_by_torch(param, self.state[param], clock)
+        host_step.pay_decay(rows, clock)
+
+    # Saving and loading, by themselves and by torch.distributed.checkpoint; states of torch's Adam, AdamW and SGD, too
+
+    def state_dict(self) -> Dict[str, Any]:
+        """As in torch; its clocks stay as they are when the optimiser goes on."""
+        self._refuse_while_caught_up("state_dict()")
+        self._note_clocks()
+        return super().state_dict()
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """As in torch; takes a state of torch's AdamW, or of its SGD, too. Types are kept, where torch would cast
+        clocks to floats and moments to the precision of the weights. UsageError, with nothing changed, where the state
+        is of an optimiser of another kind."""
+        self._refuse_while_caught_up("load_state_dict()")
+        groups = [self._read_group(group) for group in state_dict["param_groups"]]
+        for state in state_dict["state"].values():
+            self._check_moments(state)
+        super().load_state_dict({**state_dict, "param_groups": groups})
+        saved: List[Any] = [i for group in groups for i in group["params"]]
+        params = [param for group in self.param_groups for param in group["params"]]
+        for key, param in zip(saved, params):
+            for name, value in state_dict["state"].get(key, {}).items():
+                if name in NUMBERS:
+                    self.state[param][name] = torch.tensor(float(value), dtype=NUMBERS[name])
+                elif value is None:  # torch's SGD without momentum
+                    del self.state[param][name]
+                elif isinstance(value, Tensor) and value.shape == param.shape:
+                    dtype = state_dtype(param) if value.is_floating_point() else torch.int32
+                    self.state[param][name] = torch.zeros_like(param, dtype=dtype).copy_(value)
+
+    def _read_group(self, saved: Dict[str, Any]) -> Dict[str, Any]:
+        who = type(self).__name__
+        for name in self.defaults:
+            if name not in saved and name not in _OWN + FOREIGN:
+                raise UsageError(
+                    f"oktopk: the state to load lacks the option {name} of {who}: it is of another kind of optimiser"
+                )
+        for name in _MEANINGS:
+            if saved.get(name):
+                raise UsageError(
+                    f"oktopk: the state to load was made with {name} = {saved[name]!r}, which {who} does not have"
+                )
+        is_coupled = self.decoupled_decay and saved.get("decoupled_weight_decay") is False
+        if is_coupled and float(saved["weight_decay"]) != 0:
+            raise UsageError(
+                f"oktopk: the state to load was made with weight_decay = {saved['weight_decay']} in the gradient, as "
+                f"Adam has it, which {who} does not have: it decays as AdamW does"
+            )
+        group = {**saved, RUNS: checked_runs(saved)}
+        for name in (*_WAYS, "clock", "clock_rate", "clock_kept", "clock_totals"):  # of version 0.1
+            group.pop(name, None)
+        self._check({**self.defaults, **group})
+        return group
+
+    def _check_moments(self, state: Dict[str, Any]) -> None:
+        """The state of a parameter. SGD has no momentum_buffer before momentum."""
+        lacking = [name for name in self.moments if state and self.counts_steps and name not in state]
+        if lacking:
+            raise UsageError(
+                f"oktopk: the state to load lacks '{lacking[0]}' of {type(self).__name__} and has {sorted(state)}: "
+                "it is of another kind of optimiser"
+            )
+
+    def _note_clocks(self) -> None:
+        for clock in self._clocks.values():
+            states = [self.state.get(param, {}) for param in clock.group["params"]]
+            clock.note([state for state in states if "last" in state and not state["whole"]])
+
+    def __getstate__(self) -> Dict[str, Any]:
+        self._note_clocks()
+        kept: Dict[str, Any] = super().__getstate__()
+        return {**kept, "source": None} if self.source is None else kept
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        """torch's load_state_dict() and copies call this."""
+        self.is_copy = self.is_copy or ("defaults" in state and "source" not in state)
+        super().__setstate__(state)
+        self._forget_views()
+        for group in self.param_groups:
+            for name, value in self.defaults.items():
+                if name != "differentiable":  # torch adds it to the defaults of copies
+                    group.setdefault(name, value)
+            group.setdefault(RUNS, [])
 
 
 def _leave_to_python() -> None:

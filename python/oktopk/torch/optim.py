@@ -15,10 +15,9 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from oktopk.torch import cuda_step, native_step, torch_step
-from oktopk.torch.coordinates import WHERE_NONZERO, Job
-from oktopk.torch.cuda_clock import CudaClock
-from oktopk.torch.interval_clock import IntervalClock
+from oktopk.torch import cuda_step, host_step
+from oktopk.torch.coordinates import WHERE_NONZERO
+from oktopk.torch.interval_clock import CudaClock
 from oktopk.torch.lazy_optimiser import Arrivals, LazyOptimiser
 
 __all__ = ["WHERE_NONZERO", "Arrivals", "SparseAdamW", "SparseSGD"]
@@ -38,6 +37,8 @@ class SparseAdamW(LazyOptimiser):
     moments = ("exp_avg", "exp_avg_sq")
     decoupled_decay = True
     counts_steps = True
+    _dense, _arrive = staticmethod(host_step.adam_dense), staticmethod(host_step.adam_arrive)
+    _native = staticmethod(host_step.adam)
 
     def __init__(
         self,
@@ -68,15 +69,6 @@ class SparseAdamW(LazyOptimiser):
     def _names(self, group: Dict[str, Any], lazy: bool) -> List[str]:
         return super()._names(group, lazy) + (["arrivals"] if lazy else [])
 
-    def _dense(self, job: Job, state: Dict[str, Any]) -> None:
-        torch_step.adam_dense(job, state)
-
-    def _arrive(self, here: torch_step.Arrivers) -> None:
-        torch_step.adam_arrive(here)
-
-    def _native(self, rows: native_step.Rows, clock: IntervalClock) -> None:
-        native_step.adam(rows, clock)
-
     def _rule(self, group: Dict[str, Any], clock: CudaClock) -> Dict[str, Any]:
         return {
             **cuda_step.NO_RULE,
@@ -100,6 +92,8 @@ class SparseSGD(LazyOptimiser):
 
     modes = ("interval_aware", "published")
     moments = ("momentum_buffer",)
+    _dense, _arrive = staticmethod(host_step.sgd_dense), staticmethod(host_step.sgd_arrive)
+    _native = staticmethod(host_step.sgd)
 
     def __init__(
         self,
@@ -126,15 +120,6 @@ class SparseSGD(LazyOptimiser):
     def _names(self, group: Dict[str, Any], lazy: bool) -> List[str]:
         names = super()._names(group, lazy)
         return names if group["momentum"] != 0 else names[1:]
-
-    def _dense(self, job: Job, state: Dict[str, Any]) -> None:
-        torch_step.sgd_dense(job, state)
-
-    def _arrive(self, here: torch_step.Arrivers) -> None:
-        torch_step.sgd_arrive(here)
-
-    def _native(self, rows: native_step.Rows, clock: IntervalClock) -> None:
-        native_step.sgd(rows, clock)
 
     def _rule(self, group: Dict[str, Any], clock: CudaClock) -> Dict[str, Any]:
         return {

@@ -26,14 +26,12 @@ import torch.distributed as dist
 from oktopk import _core
 from oktopk._core import UsageError
 from oktopk.options import MoreOptions, require_known, show_options
+from oktopk.torch._flat_reducer import AnyWorld, changes
 from oktopk.torch._group import Timeout, as_group
-from oktopk.torch._layout import Start
-from oktopk.torch._secrecy import File
-from oktopk.torch._settings import density_of
-from oktopk.torch._world import AnyWorld, changes
+from oktopk.torch._sockets import File
 from oktopk.torch.checkpoint import Place, unwrap, wrap
 from oktopk.torch.elastic import ElasticWorld, StateOf
-from oktopk.torch.flat import Layout, Parameters, local
+from oktopk.torch.flat import Layout, Parameters, Start, local
 from oktopk.torch.reducer import Reducer
 
 if TYPE_CHECKING:
@@ -94,7 +92,7 @@ class LocalSteps:
         self._reducer = Reducer(
             self._layout.n,
             process_group,
-            density=density_of(density, options, 0.02),
+            density=0.02 if density is None and options.get("k") is None else density,
             preset=preset,
             codec=codec,
             decay=decay,
@@ -109,7 +107,7 @@ class LocalSteps:
         self._reducer.look_after_each_step()  # they are rare
         own = weakref.proxy(self)  # a world that has the start must not keep this object alive
         self._start: Optional[Start] = Start(
-            self._layout.given, lambda: own._global_weights(), settings=lambda: own._settings()
+            self._layout.given, lambda: own._layout.views(own._weights), settings=lambda: own._settings()
         )
         if communicator is None:
             self._compare_start(with_weights=False)
@@ -191,7 +189,11 @@ class LocalSteps:
         """Global weights and velocity travel to a member that joins. It has nothing to add to the outer step of that
         moment: the others need not wait for its first local steps."""
         own = weakref.proxy(self)  # the world must not keep this object alive
-        world.share(outer=StateOf(lambda: own._shared_state(), lambda state: own._load_shared(state)))
+        world.share(
+            outer=StateOf(
+                lambda: {"weights": own._weights, "velocity": own._velocity}, lambda state: own._load_shared(state)
+            )
+        )
         if world.has_joined:
             self.synchronise()
 
@@ -210,12 +212,6 @@ class LocalSteps:
     def _settings(self) -> str:
         words = f"every {self.every}, outer_lr {self.outer_lr}, outer_momentum {self.outer_momentum}"
         return f"{words}, nesterov {self.nesterov}"
-
-    def _global_weights(self) -> Sequence[torch.Tensor]:
-        return self._layout.views(self._weights)
-
-    def _shared_state(self) -> Dict[str, Any]:
-        return {"weights": self._weights, "velocity": self._velocity}
 
     def _load_shared(self, state: Mapping[str, Any]) -> None:
         self._restore(state)

@@ -20,23 +20,11 @@ import torch
 import torch.distributed as dist
 
 from oktopk import flight
-from oktopk._core import CommError, NativeMessages, PythonCommunicator, UsageError
+from oktopk._core import CommError, NativeMessages, PythonCommunicator, UsageError, tcp_available
 from oktopk.torch import _sockets
-from oktopk.torch._group import (
-    DEFAULT_SECONDS,
-    Timeout,
-    agree,
-    as_group,
-    count_groups,
-    fill_groups,
-    new_group,
-    seconds_of,
-    serves,
-    sibling,
-    silence_of,
-    sums_group,
-)
-from oktopk.torch._secrecy import File, Secrecy, secrecy_of
+from oktopk.torch._group import DEFAULT_SECONDS, Timeout, agree, as_group, count_groups, fill_groups, new_group
+from oktopk.torch._group import seconds_of, serves, sibling, silence_of, sums_group
+from oktopk.torch._sockets import File, Secrecy, secrecy_of
 from oktopk.transport import Bytes, Message
 
 FIRST_BYTES = 1 << 16  # of a message travel at once, its size before them
@@ -103,7 +91,8 @@ def _secrecy(secret_file: Optional[File], encrypt: Optional[bool]) -> Tuple[Secr
     except UsageError as error:
         return Secrecy(), False, str(error)
     if secrecy.encrypt and not wants:
-        return secrecy, wants, f"encryption needs transport tcp, but {_sockets.why_not()}"
+        why = f"{_sockets.VARIABLE} = 'gloo'" if tcp_available() else "this build has none: OpenSSL was not found"
+        return secrecy, wants, f"encryption needs transport tcp, but {why}"
     return secrecy, wants, ""
 
 
@@ -140,7 +129,7 @@ class ProcessGroupTransport:
         self.native: Optional[NativeMessages] = None  # moves the messages instead of begin() and finish() here
         self._sums = sums
         self.gpus: Dict[int, Any] = {}  # native devices, by number (_gpu.py)
-        self.nodes: Dict[str, Any] = {}  # of GPUs, by their ranks (_nodes.py)
+        self.nodes: Dict[str, Any] = {}  # of GPUs, by their ranks (_sharded.py)
         self.ranks_of_host = 1  # of this group, on the host of this rank
         self.silence: Optional[float] = None  # of the native messages, in seconds
         self.seconds = DEFAULT_SECONDS  # the timeout of the groups that split() makes

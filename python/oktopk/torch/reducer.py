@@ -20,18 +20,18 @@ import torch
 from oktopk import _core
 from oktopk._core import UsageError, check_options
 from oktopk.flight import Recorded
-from oktopk.options import MoreOptions, require_known, show_options
+from oktopk.options import MoreOptions, require_known, show_options, truth, with_recipe
+from oktopk.reducer import ReducerBase
 from oktopk.torch._choice import choice_of, with_choice
-from oktopk.torch._sharded import make_reducer
-from oktopk.torch._spans import Span, arrived_of
-from oktopk.torch._group import Timeout, compare_options, refuse_beside_communicator
-from oktopk.torch._layout import Start
-from oktopk.torch._saved_reducer import SavedReducer
-from oktopk.torch._secrecy import File
-from oktopk.torch._settings import truth, with_recipe
-from oktopk.torch._world import AnyWorld, changes
+from oktopk.torch._flat_reducer import AnyWorld, changes
+from oktopk.torch._group import Timeout, compare_options, refuse_beside_communicator, require_equal
+from oktopk.torch._levels import Levels, SecondMoments
+from oktopk.torch._sharded import Span, arrived_of, make_reducer
+from oktopk.torch._sockets import File
+from oktopk.torch.checkpoint import Place, unwrap, wrap
 from oktopk.torch.coordinates import Arrived
-from oktopk.torch.flat import Layout, Parameters, check_tensor, local, place_gradient
+from oktopk.torch.flat import Layout, Parameters, Start, check_tensor, load_states, local, place_gradient
+from oktopk.torch.flat import state_to_bytes, state_to_tensor
 from oktopk.torch.process_group import communicator as make_communicator
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @show_options
-class Reducer(SavedReducer, Recorded):
+class Reducer(ReducerBase, Recorded):
     """Synchronises the gradients of a list of parameters, or flat tensors of n values, over the ranks of a process
     group (default: all of them; the constructor is collective over it).
 
@@ -109,7 +109,8 @@ class Reducer(SavedReducer, Recorded):
             process_group, timeout, silence=silence, secret_file=secret_file, encrypt=encrypt
         )
         self._comm = comm
-        self._init_levels(total_steps is not None if levelled is None else truth("levelled", levelled))
+        self._levelled = total_steps is not None if levelled is None else truth("levelled", levelled)
+        self._moments = SecondMoments()
         self._wanted: Dict[str, Any] = given
         home = None if self._layout is None else self._layout.home
         self._make(n, None if home is None else choice_of(comm, self._wanted, home, n))
@@ -153,7 +154,8 @@ class Reducer(SavedReducer, Recorded):
         layout = self._need_layout("reduce_gradients")
         layout.refuse_thawed()
         self._compare_start()
-        self._level(layout)
+        if self._levelled and self._flat_reducer.may_level:
+            self._level(layout)
         flat = self._vector(self._flat_reducer.makes_dense(layout.device))
         for parameter, part in zip(layout.parameters, layout.views(flat)):
             if parameter.grad is None:
@@ -165,6 +167,20 @@ class Reducer(SavedReducer, Recorded):
             part.copy_(gradient)
         self._flat_reducer.step(flat, scale)
         self._write_gradients(flat)
+
+    def use_second_moments(self, optimiser: torch.optim.Optimizer) -> None:
+        """Called by SparseAdamW: with `levelled`, its `exp_avg_sq` takes part in the selection of reduce_gradients().
+        It is equal on all ranks."""
+        self._moments.add(optimiser)
+
+    def _level(self, layout: Layout) -> None:
+        """Collective the first time: either all ranks have the moments, or none uses them."""
+        if not self._moments.is_decided:
+            self._moments.use_for(layout.parameters)
+            if getattr(self._comm, "python_transport", None) is not None:
+                require_equal(self._comm, f"levelled by an optimiser {self._moments.in_use}")
+        if self._moments.in_use:
+            self._flat_reducer.level_by(self._moments, layout.parameters)
 
     def reduce(self, flat: torch.Tensor, scale: float = 1.0, factor: float = 1.0) -> torch.Tensor:
         """Collective: replaces a flat tensor by factor times the mean over the ranks of scale * flat. With a loss scale
@@ -206,6 +222,11 @@ class Reducer(SavedReducer, Recorded):
         return Span(self._flat_reducer, begin, end)
 
     @property
+    def unsent_norm(self) -> float:
+        """The norm of all that is unsent on this rank. COST: a pass over n values, with levels a few."""
+        return self._flat_reducer.unsent_norm()
+
+    @property
     def skipped(self) -> bool:
         """Whether the last step was left out: a gradient was not finite, nan_policy is "skip". After a step that stayed
         on the GPU it waits for the GPU."""
@@ -227,6 +248,62 @@ class Reducer(SavedReducer, Recorded):
     def measure_for(self, step_values: int) -> None:
         """Preset "auto": this Reducer has a part of a step of so many values, for which it measures."""
         self._flat_reducer.measure_for(step_values)
+
+    def state_dict(self) -> Dict[str, Any]:
+        """This rank's state: every rank saves its own."""
+        levels = self._flat_reducer.saved_levels
+        own = {
+            "version": 1 if levels is None else 2,
+            "rank": self._comm.rank,
+            "ranks": self._comm.size,
+            "n": self.n,
+            "state": state_to_tensor(self._core.save()),
+            **Levels.write(levels),
+        }
+        if self._layout is not None:
+            own["parameters"] = self._layout.to_save()
+        if self._choice is not None:
+            own["choice"] = self._choice
+        return wrap(self.place(), own)
+
+    def place(self) -> Place:
+        """The place of this rank in its group."""
+        return Place.of_communicator(self._comm)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Collective: continues from what this rank saved, bitwise as if never stopped."""
+        state = self._own_state(state)
+        if (state["rank"], state["ranks"]) != (self._comm.rank, self._comm.size):
+            raise UsageError(
+                f"oktopk: the state of rank {state['rank']} of {state['ranks']}, but this is rank "
+                f"{self._comm.rank} of {self._comm.size}: load_state_dicts() takes those of all"
+            )
+        self._take_choice(state)
+        load_states(self._core, [state_to_bytes(state["state"])])
+        self._flat_reducer.load_levels(Levels.read(state))
+
+    def load_state_dicts(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Collective: continues from the states of all ranks of an earlier run, in any order, whatever their number
+        was. All ranks give the same states."""
+        own = [self._own_state(state) for state in states]
+        ordered = sorted(own, key=lambda state: state["rank"])
+        ranks = [state["rank"] for state in ordered]
+        if ranks != list(range(ordered[0]["ranks"] if ordered else 1)):
+            raise UsageError(f"oktopk: the states of ranks {ranks}, but all of the earlier run are needed")
+        self._take_choice(ordered[0])
+        self._core.load_all([state_to_bytes(state["state"]) for state in ordered])
+        self._flat_reducer.load_levels(Levels.read(ordered[0]))
+
+    def _own_state(self, wrapped: Mapping[str, Any]) -> Mapping[str, Any]:
+        state = unwrap(wrapped)
+        missing = {"version", "rank", "ranks", "n", "state"} - set(state)
+        if missing or state["version"] not in (1, 2):
+            raise UsageError(f"oktopk: not a Reducer's state of version 1 or 2 (lacks {sorted(missing)})")
+        if state["n"] != self.n:
+            raise UsageError(f"oktopk: a state of n = {state['n']} values, but here n = {self.n}")
+        if self._layout is not None:
+            self._layout.check_saved(state.get("parameters"))
+        return state
 
     def _take_choice(self, state: Mapping[str, Any]) -> None:
         """Preset auto keeps the choice of the run that saved."""

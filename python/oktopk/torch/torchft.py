@@ -30,8 +30,8 @@ from oktopk import _core, flight  # noqa: E402
 from oktopk._core import CommError, UsageError  # noqa: E402
 from oktopk.torch import _sockets  # noqa: E402
 from oktopk.torch._group import DEFAULT_SILENCE  # noqa: E402
-from oktopk.torch._layout import Start  # noqa: E402
-from oktopk.torch._secrecy import File, Secrecy, secrecy_of  # noqa: E402
+from oktopk.torch._sockets import File, Secrecy, secrecy_of  # noqa: E402
+from oktopk.torch.flat import Start  # noqa: E402
 
 _KEY = "oktopk"  # of our state in the Manager
 

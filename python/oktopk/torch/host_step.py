@@ -1,26 +1,168 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of SparseAdamW and SparseSGD by torch's own operations: for parameters that are not in one piece of memory,
-or on a device that neither native_step.py nor cuda_step.py can use. All compute the formulas of docs/optimisers.md, and
-agree up to rounding.
-COST: O(k) per sparse step, some 50 operations per parameter.
+"""The steps of SparseAdamW and SparseSGD that the host makes. Parameters in host memory make them by one native call
+for all of a group (oktopk/optim/tensor_step.h), on as many threads as torch uses; the number of threads changes no
+result. Parameters that are not in one piece of memory, or on a device that neither this call nor cuda_step.py can use,
+make them by torch's own operations. All compute the formulas of docs/optimisers.md, and agree up to rounding.
+COST: O(k) per sparse step; here some microseconds per parameter, by torch some 50 operations.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, Optional, Union
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 import torch
 from torch import Tensor
 
-from oktopk.torch.coordinates import NUMBERS, Job, clock_of, order_of, state_dtype
-from oktopk.torch.flat import local
+from oktopk import _core
+from oktopk.torch.coordinates import NUMBERS, WEIGHT_TYPES, Job, Layout, bad_indices, checked_state, clock_of
+from oktopk.torch.coordinates import state_dtype
+from oktopk.torch.flat import local, order_of
 from oktopk.torch.interval_clock import IntervalClock, one_minus_power
+
+_CHUNK = 1 << 22  # coordinates whose roots are in memory at a time
+
+
+def row_of(**fields: int) -> _core.TensorState:
+    """A parameter for a native call. Memory is an address."""
+    row = _core.TensorState()
+    for name, value in fields.items():
+        setattr(row, name, value)
+    return row
+
+
+def check_indices(jobs: List[Job]) -> None:
+    """UsageError where the indices of a parameter do not increase strictly within its size."""
+    rows, sparse = [], []
+    for job in jobs:
+        if job.indices is not None and job.layout.is_native and job.indices.numel() > 0:
+            indices, count = job.indices.data_ptr(), job.indices.numel()
+            rows.append(row_of(size=job.layout.size, indices=indices, count=count))
+            sparse.append(job)
+    bad = _core.find_bad_indices(rows)
+    if bad >= 0:
+        raise bad_indices(sparse[bad])
+
+
+def fits(job: Job) -> bool:
+    """Whether a native step can be made with a parameter and its gradient."""
+    grad = job.param.grad
+    return job.layout.is_native and grad is not None and grad.dtype == job.layout.dtype
+
+
+class Rows:
+    """The parameters of a group as rows for a native call. Keeps copies alive that were made for it."""
+
+    def __init__(self, names: Tuple[str, ...]) -> None:
+        """names: of the moments in the state."""
+        self.dense: List[_core.TensorState] = []  # all arrive, now and in all steps before
+        self.lazy: List[_core.TensorState] = []
+        self.seconds: List[Tensor] = []  # the second moments of the dense ones
+        self._names = names
+        self._alive: List[Tensor] = []
+
+    def add(self, job: Job, state: Dict[str, Any], is_dense: bool) -> None:
+        indices = count = 0
+        if job.indices is not None:
+            indices, count = job.indices.data_ptr(), job.indices.numel()
+        if not is_dense and job.indices is not None and count == 0:
+            return  # nobody: but for the native step, no indices are all of them
+        layout = job.layout
+        own, grad = job.param, job.param.grad
+        assert grad is not None
+        if layout.is_sharded:
+            own, grad = own.to_local(), grad.to_local()  # type: ignore[attr-defined]
+        if grad.stride() != layout.stride or not grad.is_cpu:
+            grad = torch.empty_like(own).copy_(grad)
+            self._alive.append(grad)
+        moments = [checked_state(state, name, own, layout) for name in self._names if name in state]
+        first, second = [m.data_ptr() for m in moments] + [0] * (2 - len(moments))
+        steps = int(state["step"].item()) if "step" in state else 0
+        row = row_of(
+            type=WEIGHT_TYPES[layout.dtype],
+            size=layout.size,
+            weights=own.data_ptr(),
+            mean=grad.data_ptr(),
+            first=first,
+            second=second,
+            steps=steps,
+        )
+        if is_dense:
+            self.dense.append(row)
+            self.seconds.extend(moments[1:])
+            return
+        row.last = checked_state(state, "last", own, layout).data_ptr()
+        if "arrivals" in state:
+            row.arrivals = checked_state(state, "arrivals", own, layout).data_ptr()
+        row.indices, row.count = indices, count
+        row.caught_up = state["caught_up"].item() if "caught_up" in state else 0
+        self.lazy.append(row)
+
+    def owing(self, state: Dict[str, Any], param: Tensor, layout: Layout) -> None:
+        """Adds a parameter whose decay is to be paid up to the step of its clock."""
+        own = param.to_local() if layout.is_sharded else param  # type: ignore[attr-defined]
+        row = row_of(
+            type=WEIGHT_TYPES[layout.dtype],
+            size=layout.size,
+            weights=own.data_ptr(),
+            last=checked_state(state, "last", own, layout).data_ptr(),
+            caught_up=state["caught_up"].item(),
+            end=clock_of(state),
+        )
+        self.lazy.append(row)
+
+
+def adam(rows: Rows, clock: IntervalClock) -> None:
+    """Dense steps are made in two passes, with torch's square roots in between, to get the bits of torch: it takes
+    roots from a library that does not round correctly."""
+    group, threads = clock.group, torch.get_num_threads()
+    beta1, beta2 = group["betas"]
+    options = {
+        "beta1": float(beta1),
+        "beta2": float(beta2),
+        "eps": group["eps"],
+        "rate": clock.rate,
+        "kept": clock.kept,
+    }
+    if rows.lazy:
+        clock.native.adam(rows.lazy, options, threads)
+    for part in _chunks(rows.dense):
+        chunk = rows.dense[part]
+        clock.native.adam_moments(chunk, options, threads)
+        roots = torch._foreach_sqrt(rows.seconds[part])
+        for row, root in zip(chunk, roots):
+            row.roots = root.data_ptr()
+        clock.native.adam_move(chunk, options, threads)
+
+
+def _chunks(rows: List[_core.TensorState]) -> Iterator[slice]:
+    """Slices of rows with about _CHUNK coordinates together, at least one row each."""
+    begin = size = 0
+    for end, row in enumerate(rows, 1):
+        size += row.size
+        if size >= _CHUNK or end == len(rows):
+            yield slice(begin, end)
+            begin, size = end, 0
+
+
+def sgd(rows: Rows, clock: IntervalClock) -> None:
+    group = clock.group
+    options = {
+        "momentum": group["momentum"],
+        "weight_decay": group["weight_decay"],
+        "nesterov": group["nesterov"],
+        "rate": clock.rate,
+        "kept": clock.kept,
+    }
+    clock.native.sgd(rows.dense + rows.lazy, options, torch.get_num_threads())
+
+
+def pay_decay(rows: Rows, clock: IntervalClock) -> None:
+    clock.native.pay_decay(rows.lazy, torch.get_num_threads())
+
 
 Where = Union[slice, Tensor]
 
 _BLOCK = 1 << 22  # coordinates at a time
-_SURPRISE = 5.0  # kSurprise of oktopk/optim/adam_rule.h
-_MOST_AGE = 10  # kMostAge there
 
 
 class Arrivers:
@@ -77,7 +219,7 @@ def arrivers(job: Job, state: Dict[str, Any], clock: IntervalClock) -> Iterator[
         flats["last"][where] = clock.now
 
 
-def pay_decay(param: Tensor, state: Dict[str, Any], clock: IntervalClock) -> None:
+def pay_by_torch(param: Tensor, state: Dict[str, Any], clock: IntervalClock) -> None:
     """The weight decay that coordinates owe since they last arrived."""
     flats, end = flat_views(param, state), clock_of(state)
     for where in blocks(None, flats["param"].numel()):
@@ -146,9 +288,9 @@ def adam_arrive(here: Arrivers) -> None:
 
 
 def _age(here: Arrivers, total: Tensor, mean: Tensor) -> Tensor:
-    """Adds S^2 / tau to the second moment as an observation of up to _MOST_AGE steps. Returns sqrt(vhat)."""
+    """Adds S^2 / tau to the second moment as an observation of up to ADAM_MOST_AGE steps. Returns sqrt(vhat)."""
     beta2, step = here.group["betas"][1], int(here.state["step"])
-    more = here.tau.clamp(max=_MOST_AGE)
+    more = here.tau.clamp(max=_core.ADAM_MOST_AGE)
     arrivals = (here["arrivals"] + more.to(here["arrivals"].dtype)).clamp(max=step)
     bias = one_minus_power(beta2, arrivals, step)
     old = here["exp_avg_sq"]
@@ -158,7 +300,7 @@ def _age(here: Arrivers, total: Tensor, mean: Tensor) -> Tensor:
         old.mul(beta2).addcmul_(total, mean, value=1 - beta2),
         old.mul(1 - fresh).addcmul_(fresh * total, mean),
     )
-    surprise = (bias / _SURPRISE**2).to(v.dtype) * (total * mean)
+    surprise = (bias / _core.ADAM_SURPRISE**2).to(v.dtype) * (total * mean)
     v = torch.where(here.tau > 1, torch.maximum(v, surprise), v)
     here["exp_avg_sq"], here["arrivals"] = v, arrivals
     return v.sqrt() / bias.sqrt().to(v.dtype)
