@@ -37,7 +37,7 @@ from frontier.models import Gpt, Shape  # noqa: E402
 
 import oktopk.torch  # noqa: E402
 from oktopk.torch import _flat_reducer  # noqa: E402
-from oktopk.torch._resident import ResidentSteps  # noqa: E402
+from oktopk.torch._gpu import ResidentSteps  # noqa: E402
 
 SHAPES = {
     "tiny": Shape(2, 32, 2, 16, 64),
@@ -50,7 +50,7 @@ COLLECTIVES = {"all_to_all_single": "exchange"}  # by name; the other one gather
 
 class Phases:
     """The phases of a step by CUDA events: backward, optimiser, and the parts of steps that stay on the GPU
-    (oktopk/torch/_resident.py), summed over the buckets. While it is on, all such steps report to it."""
+    (oktopk/torch/_gpu.py), summed over the buckets. While it is on, all such steps report to it."""
 
     def __init__(self, device: torch.device, is_on: bool):
         self._is_on = is_on and device.type == "cuda"

@@ -12,7 +12,7 @@ import oktopk
 import oktopk.torch
 from launched import run_launched
 from oktopk.torch._frontend import find_ddp, give_source, of_model, register
-from oktopk.torch._rank_files import load_rank_files, save_rank_file
+from oktopk.torch._frontend import load_rank_files, save_rank_file
 from small import OPTIONS, Net, Samples
 
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from oktopk import _core
 from oktopk.torch import cuda_step
-from oktopk.torch.cuda_clock import CudaClock
+from oktopk.torch.host_step import row_of
+from oktopk.torch.interval_clock import CudaClock
 
 TYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 DENSE, ALL, LISTED, NONZERO = range(4)
@@ -103,7 +104,9 @@ class HostKernels:
         made = int(memory(steps, 1, torch.float32).item()) if steps != 0 else 0
         clocks = (0, 0) if where == DENSE else (last, arrivals)
         chosen = (indices, count) if where in (LISTED, NONZERO) else (0, 0)
-        native = (number, size, weights, mean, first, second, 0, *clocks, *chosen, made, caught_up, 0)
+        names = "type size weights mean first second roots last arrivals indices count steps caught_up".split()
+        values = (number, size, weights, mean, first, second, 0, *clocks, *chosen, made, caught_up)
+        native = row_of(**dict(zip(names, values)))
         options = {"rate": fields["rate"], "kept": fields["kept"]}
         if fields["is_sgd"]:
             rule = {"momentum": fields["first_beta"], "weight_decay": fields["coupled_decay"]}

@@ -5,7 +5,8 @@ library on the host take the place of the kernels, and Gloo that of NCCL."""
 import torch
 from models import DEVICE
 
-from oktopk.torch import _flat_reducer, _nodes, _steps
+from oktopk.torch import _flat_reducer, _sharded
+from oktopk.torch import state as hook_state
 
 
 class OnHost:
@@ -40,6 +41,6 @@ def pretend():
         return options.get("preset") == "slots"
 
     if DEVICE.type == "cpu":
-        _steps.stays_on_gpu = _flat_reducer.stays_on_gpu = _nodes.stays_on_gpu = stays
+        hook_state.stays_on_gpu = _flat_reducer.stays_on_gpu = _sharded.stays_on_gpu = stays
         _flat_reducer.ResidentSteps = OnHost
         _flat_reducer.FlatReducer._move_to = lambda self, gpu: None

@@ -20,8 +20,8 @@ import oktopk
 import oktopk.torch
 from oktopk.metrics import every
 from oktopk.torch import OkTopkState, oktopk_hook
-from oktopk.torch._applied import Applied
-from oktopk.torch._channel import Channel
+from oktopk.torch._scaler import Applied
+from oktopk.torch._channels import Channel
 from oktopk.torch._group import new_group
 
 AS_DENSE = {"preset": "auto", "overrides": "dense", "coarsest": "fp32", "start_iter": 0, "min_numel": 700}

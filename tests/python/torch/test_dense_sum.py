@@ -11,7 +11,7 @@ from versions import TORCH
 
 import oktopk
 from oktopk.torch import Reducer
-from oktopk.torch._spans import arrived_of
+from oktopk.torch._sharded import arrived_of
 
 N = 3000
 SUMMED = [torch.float32, torch.float16] + [torch.bfloat16] * (TORCH >= (2, 2))  # by Gloo itself

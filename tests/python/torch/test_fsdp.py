@@ -15,7 +15,7 @@ from versions import TORCH, needs_torch, reason
 import oktopk
 import oktopk.torch
 from oktopk.torch import fsdp
-from oktopk.torch.fsdp_unit import Unit, check_gradients
+from oktopk.torch.fsdp import Unit, check_gradients
 
 
 def test_a_torch_without_the_hook_is_told_which_version_has_it(monkeypatch):

@@ -19,7 +19,7 @@ from versions import TORCH
 import oktopk
 from oktopk._core import tcp_available
 from oktopk.torch import LocalSteps, OkTopkState, Reducer, oktopk_hook, register_fsdp
-from oktopk.torch._layout import Start, hashes_of
+from oktopk.torch.flat import Start, hashes_of
 
 SPARSE = {"preset": "circulant", "density": 0.1}
 

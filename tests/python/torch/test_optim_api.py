@@ -26,7 +26,7 @@ def by_torch(monkeypatch):
         def elsewhere(param: Tensor) -> coordinates.Layout:
             return coordinates.layout_of(param)._replace(is_native=False)
 
-        monkeypatch.setattr("oktopk.torch.owed_decay.layout_of", elsewhere)
+        monkeypatch.setattr("oktopk.torch.lazy_optimiser.layout_of", elsewhere)
 
     return switch
 

@@ -34,7 +34,7 @@ def go(host_kernels, monkeypatch):
 
     def switch(way: str) -> str:
         if way == "torch":
-            monkeypatch.setattr("oktopk.torch.owed_decay.layout_of", elsewhere)
+            monkeypatch.setattr("oktopk.torch.lazy_optimiser.layout_of", elsewhere)
         elif way == "kernels":
             switch.kernels = host_kernels()
         return "cuda" if way == "cuda" else "cpu"

@@ -16,7 +16,7 @@ import oktopk.torch
 from oktopk import _core
 from oktopk.options import ReducerOptions
 from oktopk.torch import LocalSteps, OkTopkState, Reducer, communicator, register_fsdp
-from oktopk.torch._settings import count
+from oktopk.options import count
 
 
 TAKERS = [

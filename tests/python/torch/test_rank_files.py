@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import oktopk
-from oktopk.torch import _rank_files
-from oktopk.torch._rank_files import load_rank_files, save_rank_file
+from oktopk.torch import _frontend
+from oktopk.torch._frontend import load_rank_files, save_rank_file
 
 HERE = threading.local()  # rank; calls: left before this rank is killed
 
@@ -109,14 +109,14 @@ def ranks(monkeypatch):
             raise
         act(content, file)
 
-    monkeypatch.setattr(_rank_files, "host_group", group)
+    monkeypatch.setattr(_frontend, "host_group", group)
     monkeypatch.setattr(torch, "save", save)
     for owner, name in ((os, "replace"), (os, "fsync"), (Path, "unlink")):
         monkeypatch.setattr(owner, name, counted(getattr(owner, name)))
 
     def make(P):
         world = Ranks(P)
-        monkeypatch.setattr(_rank_files, "dist", world)
+        monkeypatch.setattr(_frontend, "dist", world)
         return world
 
     return make
@@ -222,14 +222,14 @@ def test_sets_of_two_models_in_one_folder_are_kept_apart(ranks, tmp_path):
 
 def test_a_rank_that_cannot_write_is_named_and_the_old_set_stays(ranks, tmp_path, monkeypatch):
     save(ranks, 3, 1, tmp_path, True)
-    write, world = _rank_files._write_state, ranks(3)
+    write, world = _frontend._write_state, ranks(3)
 
     def full(path, state):
         if HERE.rank == 1:
             raise OSError(28, "No space left on device")
         write(path, state)
 
-    monkeypatch.setattr(_rank_files, "_write_state", full)
+    monkeypatch.setattr(_frontend, "_write_state", full)
     said = world.run(lambda rank: save_rank_file(Step(2), tmp_path))
     assert all(isinstance(one, oktopk.UsageError) for one in said) and len({str(one) for one in said}) == 1
     assert "rank 1 cannot write the hook's state in" in str(said[0]) and "No space left" in str(said[0])

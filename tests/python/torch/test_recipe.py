@@ -13,7 +13,7 @@ from ranks import in_processes, in_threads, on_ranks
 
 import oktopk
 from oktopk.torch import LocalSteps, OkTopkState, Reducer, SparseAdamW
-from oktopk.torch._settings import without_coding
+from oktopk.options import without_coding
 
 P = 3
 

@@ -15,10 +15,10 @@ from ranks import all_equal, in_processes, on_ranks
 from versions import needs_cpu_scaler, needs_torch
 
 import oktopk
-from oktopk.torch import Reducer, _choice, _resident
+from oktopk.torch import Reducer, _choice, _gpu
 from oktopk.torch._dense_sum import zero_unless_finite
 from oktopk.torch._group import sends_gpu_memory
-from oktopk.torch._resident import ResidentSteps, stays_on_gpu
+from oktopk.torch._gpu import ResidentSteps, stays_on_gpu
 from oktopk.torch._worker import HookStream
 from oktopk.torch.coordinates import WHERE_NONZERO
 
@@ -67,7 +67,7 @@ class StandIn:
 
 def without_streams(setattr_=setattr):
     """Lets CPU tensors pass for a GPU's."""
-    setattr_(_resident, "stream_of", lambda device: 0)
+    setattr_(_gpu, "stream_of", lambda device: 0)
     setattr_(torch.Tensor, "record_stream", lambda self, stream: None)
     setattr_(torch.cuda, "current_stream", lambda device=None: None)
 
@@ -149,7 +149,7 @@ def test_all_ranks_choose_the_same():
 def test_only_cuda_tensors_of_preset_slots_over_nccl_stay_on_the_gpu(monkeypatch):
     gpu, cpu, group = torch.device("cuda", 0), torch.device("cpu"), object()
     assert not stays_on_gpu({"preset": "slots"}, group, gpu)
-    monkeypatch.setattr(_resident, "sends_gpu_memory", lambda group: True)
+    monkeypatch.setattr(_gpu, "sends_gpu_memory", lambda group: True)
     assert stays_on_gpu({"preset": "slots", "density": 0.1}, group, gpu)
     for more in ({"preset": "circulant"}, {"group_size": 2}, {"selector": "exact"}, {"adaptive_share": 0.5}):
         assert not stays_on_gpu({"preset": "slots", **more}, group, gpu), more

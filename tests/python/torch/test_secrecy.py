@@ -16,7 +16,7 @@ from ranks import in_processes, on_ranks
 import oktopk
 from oktopk._core import tcp_available
 from oktopk.torch import ElasticWorld, Reducer, _sockets, communicator
-from oktopk.torch._secrecy import Secrecy, secrecy_of
+from oktopk.torch._sockets import Secrecy, secrecy_of
 from oktopk.torch._sockets import VARIABLE
 
 if not tcp_available():

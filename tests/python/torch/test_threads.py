@@ -8,8 +8,8 @@ import pytest
 import torch
 from ranks import in_processes, in_threads
 
-from oktopk.torch import Reducer, _threads
-from oktopk.torch._threads import default_threads
+from oktopk.torch import Reducer, _flat_reducer
+from oktopk.torch._flat_reducer import default_threads
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from oktopk.torch._threads import default_threads
 def test_cores_are_shared_by_the_ranks_of_a_host(
     monkeypatch, cores, ranks, local_world_size, n, threads
 ):
-    monkeypatch.setattr(_threads, "cores", lambda: cores)
+    monkeypatch.setattr(_flat_reducer, "cores", lambda: cores)
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     if local_world_size is not None:
         monkeypatch.setenv("LOCAL_WORLD_SIZE", local_world_size)
@@ -36,17 +36,16 @@ def test_cores_are_shared_by_the_ranks_of_a_host(
 
 
 def test_ranks_that_are_unknown_take_one_thread_each(monkeypatch):
-    monkeypatch.setattr(_threads, "cores", lambda: 16)
+    monkeypatch.setattr(_flat_reducer, "cores", lambda: 16)
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     assert default_threads(None, 1 << 24) == 1
-    assert _threads.ranks_of_host(None) is None
 
 
 def counted(rank, P):
     from oktopk.torch import communicator
 
     os.environ.pop("LOCAL_WORLD_SIZE", None)
-    _threads.cores = lambda: 4 * P
+    _flat_reducer.cores = lambda: 4 * P
     comm = communicator(timeout=30.0)
     part = comm.split(0, rank)
     before = len(os.listdir("/proc/self/task"))

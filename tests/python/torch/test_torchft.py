@@ -123,7 +123,7 @@ def messages_of(P, path, secrecy_of):
 
 @pytest.mark.parametrize("P", [2, 3])
 def test_a_secret_from_outside_is_not_in_the_store(tmp_path, P):
-    from oktopk.torch._secrecy import Secrecy
+    from oktopk.torch._sockets import Secrecy
 
     made = messages_of(P, tmp_path / "made", lambda rank: Secrecy())
     outside = messages_of(P, tmp_path / "outside", lambda rank: Secrecy(SECRET, True))
@@ -137,7 +137,7 @@ def test_a_secret_from_outside_is_not_in_the_store(tmp_path, P):
 
 
 def test_replicas_with_other_settings_are_refused(tmp_path):
-    from oktopk.torch._secrecy import Secrecy
+    from oktopk.torch._sockets import Secrecy
 
     found = messages_of(3, tmp_path / "store", lambda rank: Secrecy(SECRET, rank == 0))
     for rank in (1, 2):
