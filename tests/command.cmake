@@ -305,6 +305,10 @@ if(OKTOPK_HAVE_TCP)
   oktopk_add_command_test(tcp_refuses_a_secret_file_that_is_absent
     ARGS tune --transport tcp --rank 0 --world-size 1 --rendezvous localhost:1 --secret-file /no_such_file
     EXIT 2 OUTPUT "secret file /no_such_file: it cannot be read: No such file")
+  oktopk_add_command_test(serve_only_starts_no_ranks
+    ARGS run --serve-only --rendezvous 127.0.0.1:0 --secret-file ${test_secret} -n 2 -- true EXIT 2
+    OUTPUT "--serve-only: it starts no ranks; leave out -n and the program")
+  oktopk_add_command_test(run_needs_a_program ARGS run -n 2 EXIT 2 OUTPUT "run: no program to start")
   oktopk_add_command_test(serve_only_refuses_a_short_secret
     ARGS run --serve-only --rendezvous 127.0.0.1:0 --secret-file ${short_secret} EXIT 2
     OUTPUT "secret file .*: its first line has 5 bytes, must have at least 16")
