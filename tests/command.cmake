@@ -28,6 +28,10 @@ oktopk_add_command_test(recipes_are_compared_in_the_lab ARGS train --look-ahead 
   OUTPUT "train --look-ahead: recipes are compared by oktopk-lab study learning")
 oktopk_add_command_test(profile_is_read_and_never_written ARGS tune --profile p.json EXIT 2
   OUTPUT "tune --profile: a profile is read by this name, and written by -o FILE")
+oktopk_add_command_test(bench_answers_what_is_gone ARGS bench --fresh EXIT 2
+  OUTPUT "bench --fresh: steps are timed with error feedback")
+oktopk_add_command_test(explain_answers_what_is_gone ARGS explain -e 2M EXIT 2
+  OUTPUT "explain -e,--end: explain takes one size, -b")
 
 oktopk_add_command_test(list ARGS list EXIT 0 OUTPUT "circulant +ours")
 oktopk_add_command_test(bench_checks_all_presets

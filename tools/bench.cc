@@ -251,6 +251,8 @@ void add_bench(CLI::App& app, Action& action) {
                   "5 for dense)");
   sub->add_option("--iters", o->iterations, "timed steps");
   add_former(*sub, "-n", "--iters", o->iterations);
+  add_refused(*sub, "--fresh", "steps are timed with error feedback, as training makes them");
+  add_refused(*sub, "--spread", "these columns are gone; --trace FILE has the times of every rank");
   sub->add_flag("-c,--check", o->check, "compare one more step with the oracle; exit 1 if it is wrong");
   sub->add_flag("--tentative", o->tentative, "steps are proposed, agreed on and committed (docs/reliability.md)");
   sub->add_flag("--breakdown", o->breakdown,

@@ -255,6 +255,7 @@ void add_explain(CLI::App& app, Action& action) {
   auto o = std::make_shared<ExplainOptions>();
   sub->add_flag("--all", o->all, "what the cost model says of each preset, instead of the choice");
   add_options(*sub, *o);
+  add_refused(*sub, "-e,--end", "explain takes one size, -b");
   add_method_of_all(*sub, *o);
   for (CLI::Option* option : sub->get_options())
     if (option->get_group() == "With --all") option->needs("--all");
