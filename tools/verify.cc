@@ -122,13 +122,13 @@ TextTable verdict_table() {
   return TextTable(columns);
 }
 
-struct Results {
+struct Verdicts {
   nlohmann::json rows = nlohmann::json::array();
   bool all_hold = true;
 };
 
 // All presets on the ranks of one world, at the SIMD level in use.
-void run_on(Station& station, const VerifyOptions& o, Results& results) {
+void run_on(Station& station, const VerifyOptions& o, Verdicts& results) {
   for (const std::string& preset : o.method.names()) {
     require(preset != "auto", "--preset auto: its steps are those of the preset that it chooses; verify that one");
     StatusLine status(station.comm.rank() == 0);
@@ -158,7 +158,7 @@ int run_verify(const VerifyOptions& o) {
   const std::vector<int> ranks = o.world.sizes(worlds);
   o.method.check(ranks);
   check_writable(o.json_file);
-  Results results;
+  Verdicts results;
   if (worlds.is_root()) {
     fmt::print("# oktopk {} verify: {}, codec {}, skips {}, group {}, {} steps\n", OKTOPK_VERSION, o.world.transport,
                o.method.codec, o.method.skips, o.method.group, o.steps);
