@@ -56,7 +56,7 @@ std::vector<Index> sizes(const VerifyOptions& o, int P) {
     if (P > 2) defaults.insert(defaults.begin() + 2, static_cast<Index>(P - 1));
     return defaults;
   }
-  const std::uint64_t n = parse_count(o.size);
+  const std::uint64_t n = parse_count(o.size, "-b");
   require(n >= 1 && n <= (1U << 24U), "-b ", o.size, ": the laws gather all data; use 1 <= n <= 16M");
   return {static_cast<Index>(n)};
 }
