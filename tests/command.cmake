@@ -19,6 +19,11 @@ oktopk_add_command_test(predict_is_now_explain_all ARGS predict --ranks 16,256 E
   OUTPUT "'predict' is now 'explain --all'.*spardl +256 +16 ")
 oktopk_add_command_test(ping_is_now_links ARGS ping --bytes 8 --budget 0.01 EXIT 0
   OUTPUT "'ping' is now 'tune --links'.*one way +both ways")
+oktopk_add_command_test(refuses_an_unknown_subcommand ARGS trian EXIT 2 OUTPUT "unknown subcommand 'trian'")
+oktopk_add_command_test(explain_all_makes_no_choice ARGS explain --all --coarsest fp32 EXIT 2
+  OUTPUT "oktopk: --coarsest: not with --all")
+oktopk_add_command_test(links_have_no_profile ARGS tune --links -o p.json EXIT 2
+  OUTPUT "oktopk: --output: not with --links")
 oktopk_add_command_test(iterations_are_no_n_any_more ARGS bench --preset topka --ranks 2 -b 2000 -n 1 -w 0 EXIT 0
   OUTPUT "'bench -n' is now 'bench --iters'.* 1 iterations")
 oktopk_add_command_test(training_starts_without_warmup
@@ -70,6 +75,10 @@ oktopk_add_command_test(bench_refuses_skips_of_all_ranks_for_leaders
 oktopk_add_command_test(bench_refuses_simd_level ARGS bench --simd sse9 EXIT 2
   OUTPUT "unknown SIMD level 'sse9'. there are: scalar, avx2")
 oktopk_add_command_test(bench_refuses_all_levels_at_once ARGS bench --simd all EXIT 2 OUTPUT "one level at a time")
+oktopk_add_command_test(bench_refuses_a_device_that_is_no_number ARGS bench --device cuda:x EXIT 2
+  OUTPUT "^oktopk: --device: 'x' is not a count")
+oktopk_add_command_test(bench_refuses_no_elements ARGS bench -b 0 EXIT 2
+  OUTPUT "-b 0 -e 0: sizes must satisfy 1 <= b <= e")
 oktopk_add_command_test(bench_refuses_no_threads ARGS bench --threads 0 EXIT 2 OUTPUT "--threads 0: it must be in 1")
 oktopk_add_command_test(explain_all ARGS explain --all --ranks 16,256 EXIT 0 OUTPUT "spardl +256 +16 ")
 oktopk_add_command_test(tune ARGS tune --ranks 3 --budget 0.02 --for-ranks 3,64 -e 1M -o tuned.json -J tune.json EXIT 0
@@ -312,6 +321,10 @@ if(OKTOPK_HAVE_TCP)
   oktopk_add_command_test(serve_only_starts_no_ranks
     ARGS run --serve-only --rendezvous 127.0.0.1:0 --secret-file ${test_secret} -n 2 -- true EXIT 2
     OUTPUT "--serve-only: it starts no ranks; leave out -n and the program")
+  oktopk_add_command_test(rendezvous_is_now_serve_only
+    ARGS rendezvous --listen localhost:1 --secret-file ${short_secret} EXIT 2
+    OUTPUT "'rendezvous' is now 'run --serve-only'.*'run --listen' is now 'run --rendezvous'.* line has 5 bytes")
+  oktopk_add_command_test(run_shows_its_own_examples ARGS run --help EXIT 0 OUTPUT "Examples:\n  oktopk run -n 4 -- ")
   oktopk_add_command_test(run_needs_a_program ARGS run -n 2 EXIT 2 OUTPUT "run: no program to start")
   oktopk_add_command_test(serve_only_refuses_a_short_secret
     ARGS run --serve-only --rendezvous 127.0.0.1:0 --secret-file ${short_secret} EXIT 2

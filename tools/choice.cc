@@ -43,10 +43,6 @@ Problem make_problem(double n, double density, int P, double overlap) {
   return {.n = n, .k = std::max(1.0, n * density), .P = P, .union_exponent = overlap};
 }
 
-Problem make_problem(const std::string& n, double density, int P, double overlap) {
-  return make_problem(static_cast<double>(parse_count(n)), density, P, overlap);
-}
-
 nlohmann::json with_dense(nlohmann::json row, double dense_seconds) {
   row["dense_seconds"] = dense_seconds;
   return row;

@@ -15,7 +15,6 @@ namespace oktopk {
 
 // n, k = density * n (at least 1) and P, checked.
 Problem make_problem(double n, double density, int P, double overlap);
-Problem make_problem(const std::string& n, double density, int P, double overlap);
 
 // For columns of tables: the row with the time of dense, and how many times faster than dense its time is.
 nlohmann::json with_dense(nlohmann::json row, double dense_seconds);

@@ -12,12 +12,12 @@ namespace oktopk {
 
 // `command`: what the user typed, for reports.
 void add_train(CLI::App& app, Action& action, const std::string& command);
-void add_tune(CLI::App& app, Action& action);     // and ping, its former name with --links
-void add_explain(CLI::App& app, Action& action);  // and predict, its former name with --all
+void add_tune(CLI::App& app, Action& action);
+void add_explain(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action);
-void add_run(CLI::App& app, Action& action);  // and rendezvous, its former name with --serve-only
+void add_run(CLI::App& app, Action& action);
 void add_list(CLI::App& app, Action& action);
 void add_describe(CLI::App& app, Action& action);  // completion and man
 

@@ -38,6 +38,9 @@ struct ExplainOptions {
             "--alpha, --beta, --gamma and --overhead must not be negative");
     return profile;
   }
+  Problem problem(int P) const {
+    return make_problem(static_cast<double>(parse_count(n, "-b")), method.density, P, choice.overlap);
+  }
   int group() const {
     const int group = method.ranks_per_node();
     require(group >= 1, "--group host: explain knows no hosts; give a number of ranks");
@@ -131,7 +134,7 @@ nlohmann::json to_json(const Crossovers& found) {
 int run_explain(const ExplainOptions& o) {
   const std::vector<int> ranks = parse_ranks(o.ranks, "--ranks");
   require(ranks.size() == 1, "--ranks ", o.ranks, ": one number of ranks, please; --all takes several");
-  const Problem problem = make_problem(o.n, o.method.density, ranks.front(), o.choice.overlap);
+  const Problem problem = o.problem(ranks.front());
   Profile profile = o.profile();
   ChoiceOptions options = o.choice.options();
   require(o.group() <= problem.P, "--group ", o.group(), ": it must be in 1..", problem.P);
@@ -198,9 +201,10 @@ int run_all(const ExplainOptions& o) {
   check_writable(o.json_file);
   for (const std::string& name : names)
     require(name != "auto", "--preset auto: oktopk explain without --all says what it would choose");
-  Problem problem = make_problem(o.n, o.method.density, ranks.front(), o.choice.overlap);
-  fmt::print("# n = {:.0f}, k = {:.0f}, codec {}, skips {}, alpha = {}, beta = {} s/B, gamma = {} ns\n", problem.n,
-             problem.k, o.method.codec, o.method.skips, format_seconds(m.alpha), m.beta, m.gamma * 1e9);
+  Problem problem = o.problem(ranks.front());
+  fmt::print("# n = {:.0f}, k = {:.0f}, codec {}, skips {}, alpha = {}, beta = {} s/B, gamma = {} ns, overhead = {}\n",
+             problem.n, problem.k, o.method.codec, o.method.skips, format_seconds(m.alpha), m.beta, m.gamma * 1e9,
+             format_seconds(m.overhead));
   const TextTable table = predict_table();
   table.print_head();
   nlohmann::json rows = nlohmann::json::array();
@@ -216,35 +220,10 @@ int run_all(const ExplainOptions& o) {
                            {"alpha", m.alpha},
                            {"beta", m.beta},
                            {"gamma", m.gamma},
+                           {"overhead", m.overhead},
                            {"options", o.method.json()},
                            {"rows", rows}});
   return 0;
-}
-
-void add_options(CLI::App& sub, ExplainOptions& o) {
-  sub.add_option("-b,--size", o.n, "n in elements (K, M, G)");
-  sub.add_option("--ranks", o.ranks, "number of ranks; with --all several with commas");
-  o.method.add_problem_to(sub);
-  sub.add_option("--profile", o.profile_file, "a file of oktopk tune -o (default: 25 Gbit/s Ethernet, assumed)");
-  sub.add_option("--alpha", o.alpha, "seconds per round, the latency of a message (default: the profile's)");
-  sub.add_option("--overhead", o.overhead, "seconds per message, of the sender and the receiver");
-  sub.add_option("--beta", o.beta, "seconds per byte and direction (25 Gbit/s: 3.2e-10; 100 Gbit/s: 8e-11)");
-  sub.add_option("--gamma", o.gamma, "seconds per sparse entry that is merged");
-  o.choice.add_to(sub);
-  add_json_to(sub, o.json_file);
-}
-
-void add_method_of_all(CLI::App& sub, ExplainOptions& o) {
-  sub.option_defaults()->group("With --all");
-  o.method.add_to(sub, /*with_auto=*/false);
-  sub.option_defaults()->group("Options");
-  sub.footer(
-      "network: rounds*latency + messages*overhead + bytes/bandwidth. compute: coding, merging and adding entries and\n"
-      "values that arrive, and the pass over n. other: sums inside groups, and refresh steps shared among the steps\n"
-      "that they serve. words/k: 4-byte words per rank and selected entry. The first row is the choice.\n"
-      "--all: time of a steady step, rounds*alpha + messages*overhead + bytes*beta + entries*gamma; refresh: of a "
-      "step\n"
-      "that also re-evaluates thresholds and cuts; at most: the bound on words/k (docs/tuning.md).");
 }
 
 }  // namespace
@@ -254,23 +233,33 @@ void add_explain(CLI::App& app, Action& action) {
   sub->group("Decide");
   auto o = std::make_shared<ExplainOptions>();
   sub->add_flag("--all", o->all, "what the cost model says of each preset, instead of the choice");
-  add_options(*sub, *o);
+  sub->add_option("-b,--size", o->n, "n in elements (K, M, G)");
+  sub->add_option("--ranks", o->ranks, "number of ranks; with --all several with commas");
+  o->method.add_problem_to(*sub);
+  sub->add_option("--profile", o->profile_file, "a file of oktopk tune -o (default: 25 Gbit/s Ethernet, assumed)");
+  sub->add_option("--alpha", o->alpha, "seconds per round, the latency of a message (default: the profile's)");
+  sub->add_option("--overhead", o->overhead, "seconds per message, of the sender and the receiver");
+  sub->add_option("--beta", o->beta, "seconds per byte and direction (25 Gbit/s: 3.2e-10; 100 Gbit/s: 8e-11)");
+  sub->add_option("--gamma", o->gamma, "seconds per sparse entry that is merged");
+  o->choice.add_to(*sub);
+  add_json_to(*sub, o->json_file);
   add_refused(*sub, "-e,--end", "explain takes one size, -b");
-  add_method_of_all(*sub, *o);
+  sub->option_defaults()->group("With --all");
+  o->method.add_to(*sub, /*with_auto=*/false);
   for (CLI::Option* option : sub->get_options())
     if (option->get_group() == "With --all") option->needs("--all");
+  sub->footer(
+      "network: rounds*latency + messages*overhead + bytes/bandwidth. compute: coding, merging and adding entries and\n"
+      "values that arrive, and the pass over n. other: sums inside groups, and refresh steps shared among the steps\n"
+      "that they serve. words/k: 4-byte words per rank and selected entry. The first row is the choice.\n"
+      "--all: time of a steady step, rounds*alpha + messages*overhead + bytes*beta + entries*gamma; refresh: of a "
+      "step\n"
+      "that also re-evaluates thresholds and cuts; at most: the bound on words/k (docs/tuning.md).");
   sub->callback([&action, o, sub] {
     o->has_group = sub->count("--group") > 0;
+    for (const char* option : {"--coarsest", "--override"})
+      require(!o->all || sub->count(option) == 0, option, ": not with --all, which makes no choice");
     action = [o] { return o->all ? run_all(*o) : run_explain(*o); };
-  });
-
-  auto* former = app.add_subcommand("predict", "the former name of explain --all")->group("");
-  auto f = std::make_shared<ExplainOptions>();
-  add_options(*former, *f);
-  add_method_of_all(*former, *f);
-  former->callback([&action, f] {
-    note_former("predict", "explain --all");
-    action = [f] { return run_all(*f); };
   });
 }
 

@@ -18,7 +18,6 @@
 #include "oktopk/reduce/reducer_state.h"
 #include "oktopk/reduce/synchroniser.h"
 #include "oktopk/tune/tuner.h"
-#include "tools/limits.h"
 #include "tools/statistics.h"
 
 namespace oktopk {
@@ -26,6 +25,11 @@ namespace {
 
 constexpr double kRounding = 1e-5;        // relative error of float sums in another order
 constexpr double kBf16Rounding = 0x1p-9;  // relative error of each rank that rounds
+
+// The limit of a step: y += x, in the widest vectors that this machine has, whatever level the kernels are limited to.
+OKTOPK_EVERY_WIDTH void axpy(float* __restrict y, const float* __restrict x, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) y[i] += x[i];
+}
 
 // The upper one of two middle values, so that a count stays a count.
 double median(std::vector<double> values) {
@@ -179,7 +183,7 @@ class Measurement {
 
   // The limit: y += gradient where the gradient lives.
   void add(std::span<const float> gradient) {
-    if (!gradient_) return limits_.axpy(y_, gradient, 1.0F);
+    if (!gradient_) return axpy(y_.data(), gradient.data(), gradient.size());
     device_->accumulate({{sum_.get(), gradient.size()}, gradient});
     value_at(*device_, std::span<const float>(sum_.get(), gradient.size()), 0);  // waits for the GPU
   }
@@ -274,7 +278,6 @@ class Measurement {
   std::unique_ptr<Synchroniser> sync_;
   Subject subject_;
   DenseMean mean_;
-  Limits limits_;
   Uninitialised<float> y_;  // as large as the residual
   Workspace work_;
   Series seen_;

@@ -73,10 +73,11 @@ void SizeOptions::add_to(CLI::App& sub) {
 }
 
 std::vector<Index> SizeOptions::sizes() const {
-  const std::uint64_t first = parse_count(begin);
-  const std::uint64_t last = end.empty() ? first : parse_count(end);
-  const std::uint64_t times = parse_count(factor);
-  require(first >= 1 && first <= last, "-b ", begin, " -e ", end, ": sizes must satisfy 1 <= b <= e");
+  const std::uint64_t first = parse_count(begin, "-b");
+  const std::uint64_t last = end.empty() ? first : parse_count(end, "-e");
+  const std::uint64_t times = parse_count(factor, "-f");
+  require(first >= 1 && first <= last, "-b ", begin, " -e ", end.empty() ? begin : end,
+          ": sizes must satisfy 1 <= b <= e");
   require(last < (std::uint64_t{1} << 32), "n = ", last, ", but n must be below 2^32");
   require(times >= 2, "-f ", factor, ": the factor must be at least 2");
   std::vector<Index> out;
@@ -112,7 +113,7 @@ std::optional<int> ComputeOptions::gpu() const {
   if (device == "cpu") return {};
   const bool is_cuda = device == "cuda" || device.starts_with("cuda:");
   require(is_cuda, "--device ", device, ": it must be cpu, cuda or cuda:ORDINAL");
-  return device == "cuda" ? 0 : static_cast<int>(parse_count(device.substr(5)));
+  return device == "cuda" ? 0 : static_cast<int>(parse_count(device.substr(5), "--device"));
 }
 
 std::shared_ptr<const Device> ComputeOptions::make_device() const {
@@ -133,6 +134,7 @@ std::vector<SimdLevel> ComputeOptions::levels() const {
 
 void ComputeOptions::check() const {
   levels();
+  gpu();
   require(threads >= 1 && threads <= 1024, "--threads ", threads, ": it must be in 1..1024");
 }
 
@@ -170,7 +172,7 @@ std::vector<std::string> MethodOptions::names() const {
 
 int MethodOptions::ranks_per_node() const {
   if (group == "host") return 0;
-  const std::uint64_t ranks = parse_count(group);
+  const std::uint64_t ranks = parse_count(group, "--group");
   require(ranks >= 1 && ranks <= (1U << 20U), "--group ", group, ": it must be host or a number of ranks, at least 1");
   return static_cast<int>(ranks);
 }
@@ -292,6 +294,10 @@ int run_app(CLI::App& app, const Action& action, int argc, const char* const* ar
     app.parse(argc, argv);
     return checked(action());
   } catch (const CLI::ParseError& error) {
+    if (argc > 1 && argv[1][0] != '-' && app.get_subcommands().empty()) {
+      fmt::print(stderr, "oktopk: unknown subcommand '{}'; --help lists them\n", argv[1]);
+      return 2;
+    }
     return app.exit(error) == 0 ? checked(0) : 2;
   } catch (const UsageError& error) {
     fmt::print(stderr, "oktopk: {}\n", error.what());

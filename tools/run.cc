@@ -484,15 +484,6 @@ int serve_until_a_signal(const RunOptions& o) {
   }
 }
 
-// The options of the rendezvous, which the former subcommand of that name has, too.
-void add_serving(CLI::App& sub, RunOptions& o) {
-  sub.add_option("--secret-file", o.secret_file, "its first line is the secret of the job (empty: a random one)");
-  sub.add_flag("--encrypt", o.encrypt, "encrypt the messages");
-  sub.add_option("--grace", o.grace, "elastic jobs: seconds until members that do not answer are lost");
-  sub.add_option("--state", o.state, "elastic jobs: a file with which a new start of the rendezvous goes on");
-  sub.add_option("--job", o.job, "--serve-only: TcpOptions::job of the ranks");
-}
-
 }  // namespace
 
 void add_run(CLI::App& app, Action& action) {
@@ -503,6 +494,7 @@ void add_run(CLI::App& app, Action& action) {
   sub->add_option("--size", o->size, "ranks of the job on all hosts (0: those of this host)");
   sub->add_option("--first-rank", o->first_rank, "the lowest rank of this host");
   sub->add_option("--rendezvous", o->rendezvous, "host:port where the ranks meet (empty: a free port of this host)");
+  add_former(*sub, "--listen", "--rendezvous", o->rendezvous);
   sub->add_option("--host-address", o->host_address, "address of this host for that free port");
   sub->add_flag("--keep-going", o->keep_going, "do not end the other ranks when one fails");
   sub->add_option("--restart", o->restarts, "with --keep-going: start ranks that fail anew, so many times in all");
@@ -513,17 +505,17 @@ void add_run(CLI::App& app, Action& action) {
   sub->add_flag("--prefix", o->prefix, "write [RANK] before each line of output");
   sub->add_option("command", o->command, "after --: the program and its arguments");
   sub->add_flag("--serve-only", o->serve_only, "serve the rendezvous alone, until SIGINT, SIGTERM or SIGHUP ends it");
-  add_serving(*sub, *o);
+  sub->add_option("--secret-file", o->secret_file, "its first line is the secret of the job (empty: a random one)");
+  sub->add_flag("--encrypt", o->encrypt, "encrypt the messages");
+  sub->add_option("--grace", o->grace, "elastic jobs: seconds until members that do not answer are lost");
+  sub->add_option("--state", o->state, "elastic jobs: a file with which a new start of the rendezvous goes on");
+  sub->add_option("--job", o->job, "--serve-only: TcpOptions::job of the ranks");
+  sub->footer(
+      "Examples:\n"
+      "  oktopk run -n 4 -- python train.py\n"
+      "  oktopk run --keep-going -n 4 -- oktopk train --elastic\n"
+      "  oktopk run --serve-only --rendezvous host0:29400 --secret-file secret");
   sub->callback([&action, o] { action = [o] { return o->serve_only ? serve_until_a_signal(*o) : run_program(*o); }; });
-
-  auto* former = app.add_subcommand("rendezvous", "the former name of run --serve-only")->group("");
-  auto f = std::make_shared<RunOptions>();
-  former->add_option("--listen", f->rendezvous, "host:port; port 0: a free one, which is printed")->required();
-  add_serving(*former, *f);
-  former->callback([&action, f] {
-    note_former("rendezvous --listen HOST:PORT", "run --serve-only --rendezvous HOST:PORT");
-    action = [f] { return serve_until_a_signal(*f); };
-  });
 }
 
 }  // namespace oktopk

@@ -14,7 +14,7 @@
 
 namespace oktopk {
 
-std::uint64_t parse_count(std::string_view text) {
+std::uint64_t parse_count(std::string_view text, std::string_view what) {
   constexpr std::string_view kSuffixes = "KMG";
   std::uint64_t value = 0;
   const char* end = text.data() + text.size();
@@ -26,7 +26,7 @@ std::uint64_t parse_count(std::string_view text) {
     is_good = suffix != std::string_view::npos && rest + 1 == end;
     shift = is_good ? 10 * (suffix + 1) : 0;
   }
-  require(is_good && value <= (UINT64_MAX >> shift), "'", text, "' is not a count: digits, then K, M or G");
+  require(is_good && value <= (UINT64_MAX >> shift), what, ": '", text, "' is not a count: digits, then K, M or G");
   return value << shift;
 }
 
@@ -60,7 +60,7 @@ std::vector<std::string> split_names(const std::string& text, const std::vector<
 std::vector<int> parse_ranks(const std::string& text, std::string_view what) {
   std::vector<int> numbers;
   for (const std::string& name : split_names(text, {})) {
-    const std::uint64_t number = parse_count(name);
+    const std::uint64_t number = parse_count(name, what);
     require(number >= 1 && number <= 4096, what, " = ", name, ", but it must be in 1..4096");
     numbers.push_back(static_cast<int>(number));
   }
@@ -90,10 +90,6 @@ std::string Column::cell(const nlohmann::json& row) const {
 
 Column::Format fixed(int decimals, double scale) {
   return [=](double value) { return format_fixed(scale * value, decimals); };
-}
-
-Column::Format fixed_or_dash(int decimals, double scale) {
-  return [=](double value) { return value > 0 ? format_fixed(scale * value, decimals) : "-"; };
 }
 
 Column::Format words_per_k(const std::string& key) {

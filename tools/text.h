@@ -12,8 +12,8 @@
 
 namespace oktopk {
 
-// "1000", "64K", "16M", "1G": K = 1024 and so on, as in nccl-tests. UsageError names the text.
-std::uint64_t parse_count(std::string_view text);
+// "1000", "64K", "16M", "1G": K = 1024 and so on, as in nccl-tests. UsageError names the text and the option `what`.
+std::uint64_t parse_count(std::string_view text, std::string_view what);
 
 std::string format_fixed(double value, int digits);
 std::string format_seconds(double seconds);  // "12.3 us", "1.23 ms"
@@ -41,9 +41,8 @@ struct Column {
   std::string cell(const nlohmann::json& row) const;  // empty if the row lacks the field
 };
 
-// Formats: so many decimals of scale * value; the same, with "-" for zero.
+// Formats: so many decimals of scale * value.
 Column::Format fixed(int decimals, double scale = 1);
-Column::Format fixed_or_dash(int decimals, double scale = 1);
 // Formats the whole row: 4-byte words per k of a field in bytes.
 Column::Format words_per_k(const std::string& key);
 

@@ -184,7 +184,7 @@ void settle_options(TrainCommand& c) {
   }
   r.flush = c.flush < 0 ? recommends_flush(r.optimiser) : c.flush == 1;
   check(r);
-  require(c.ranks >= 0, "--ranks ", c.ranks, ": it must be positive");
+  require(c.ranks >= 0, "--ranks ", c.ranks, ": it must not be negative");
 }
 
 TrainOptions options_for(const TrainCommand& c, const std::string& preset) {
@@ -280,15 +280,14 @@ int run_elastic(TrainCommand& c) {
   ElasticTrainHooks hooks;
   hooks.on_step = [&](int rank, std::uint64_t step, double loss) {
     if (rank == 0) line.show(progress_text(preset, {.step = step + 1, .steps = options.steps, .loss = loss}));
+    for (const std::string& note : world->take_notes()) {
+      line.clear();
+      fmt::print(stderr, "member {}: {}\n", world->membership().ids[static_cast<std::size_t>(rank)], note);
+    }
   };
   hooks.on_change = [&](const MembershipChange& change) {
     line.clear();
     if (world->comm().rank() == 0) print_change(change);
-  };
-  hooks.on_note = [&](const std::string& text) {
-    line.clear();
-    fmt::print(stderr, "member {}: {}\n", world->membership().ids[static_cast<std::size_t>(world->comm().rank())],
-               text);
   };
   const auto batch = static_cast<std::uint64_t>(c.train.batch) * static_cast<std::uint64_t>(tcp.size);
   const ElasticRun run = train_elastic(*world, problem, options, batch, hooks);
@@ -323,7 +322,7 @@ void add_run(CLI::App& sub, TrainCommand& c) {
   sub.add_option("--model", t.model, "hidden layers of the perceptron: mlp, or mlp:300,100");
   sub.add_option("--steps", t.steps, "steps of training");
   sub.add_option("--batch", t.batch, "samples per rank and step");
-  sub.add_option("--ranks", c.ranks, "number of ranks; 0: 4, or all of MPI's");
+  sub.add_option("--ranks", c.ranks, "number of ranks; 0: 4, or all processes");
   c.add_transport_to(sub);
   sub.add_flag("--elastic", c.elastic, "go on without ranks that fail, and let others join: oktopk run --keep-going");
   sub.add_option("--seed", t.seed, "of weights and samples");

@@ -38,7 +38,7 @@ struct TuneOptions {
 
   std::vector<std::uint64_t> message_sizes() const {
     std::vector<std::uint64_t> list;
-    for (const std::string& name : split_names(bytes, {})) list.push_back(parse_count(name));
+    for (const std::string& name : split_names(bytes, {})) list.push_back(parse_count(name, "--bytes"));
     for (const std::uint64_t each : list)
       require(each <= kLargestMessage, "--bytes ", bytes, ": a message has at most 1G bytes");
     return list;
@@ -222,13 +222,6 @@ int run_links(const TuneOptions& o) {
   return 0;
 }
 
-void add_links(CLI::App& sub, TuneOptions& o) {
-  o.world.add_to(sub);
-  sub.add_option("--bytes", o.bytes, "sizes of the messages of --links, with commas");
-  sub.add_option("--budget", o.calibrate.budget, "seconds to measure for, about; --links: for each size and way");
-  add_json_to(sub, o.json_file);
-}
-
 }  // namespace
 
 void add_tune(CLI::App& app, Action& action) {
@@ -237,7 +230,11 @@ void add_tune(CLI::App& app, Action& action) {
   sub->group("Decide");
   auto o = std::make_shared<TuneOptions>();
   sub->add_flag("--links", o->links, "time messages between ranks 0 and 1 instead, one way and both ways at once");
-  add_links(*sub, *o);
+  sub->add_option("--ranks", o->world.ranks, "number of ranks that measure (default: 4, or all processes)");
+  o->world.add_transport_to(*sub);
+  sub->add_option("--bytes", o->bytes, "sizes of the messages of --links, with commas");
+  sub->add_option("--budget", o->calibrate.budget, "seconds to measure for, about; --links: for each size and way");
+  add_json_to(*sub, o->json_file);
   sub->add_option("--ranks-per-host", o->calibrate.ranks_per_host,
                   "consecutive ranks that share a host: measured apart, and may sum densely first");
   sub->add_option("--for-ranks", o->for_ranks, "numbers of ranks to decide for, with commas (default: --ranks)");
@@ -252,14 +249,12 @@ void add_tune(CLI::App& app, Action& action) {
       "Under mpirun with --transport mpi, the real network is measured.\n"
       "--links: medians of 9 batches. One way: half of a message and its answer. Both ways: two messages that cross.\n"
       "Example: oktopk run -n 2 -- oktopk tune --links --transport tcp");
-  sub->callback([&action, o] { action = [o] { return o->links ? run_links(*o) : run_tune(*o); }; });
-
-  auto* former = app.add_subcommand("ping", "the former name of tune --links")->group("");
-  auto f = std::make_shared<TuneOptions>();
-  add_links(*former, *f);
-  former->callback([&action, f] {
-    note_former("ping", "tune --links");
-    action = [f] { return run_links(*f); };
+  sub->callback([&action, o, sub] {
+    for (const char* option : {"--ranks-per-host", "--for-ranks", "--threads", "--density", "--begin", "--end",
+                               "--factor", "--coarsest", "--override", "--overlap", "--output"})
+      require(!o->links || sub->count(option) == 0, option, ": not with --links, which makes no choice");
+    require(o->links || sub->count("--bytes") == 0, "--bytes: with --links only");
+    action = [o] { return o->links ? run_links(*o) : run_tune(*o); };
   });
 }
 

@@ -56,7 +56,7 @@ std::vector<Index> sizes(const VerifyOptions& o, int P) {
     if (P > 2) defaults.insert(defaults.begin() + 2, static_cast<Index>(P - 1));
     return defaults;
   }
-  const std::uint64_t n = parse_count(o.size);
+  const std::uint64_t n = parse_count(o.size, "-b");
   require(n >= 1 && n <= (1U << 24U), "-b ", o.size, ": the laws gather all data; use 1 <= n <= 16M");
   return {static_cast<Index>(n)};
 }
@@ -122,13 +122,13 @@ TextTable verdict_table() {
   return TextTable(columns);
 }
 
-struct Results {
+struct Verdicts {
   nlohmann::json rows = nlohmann::json::array();
   bool all_hold = true;
 };
 
 // All presets on the ranks of one world, at the SIMD level in use.
-void run_on(Station& station, const VerifyOptions& o, Results& results) {
+void run_on(Station& station, const VerifyOptions& o, Verdicts& results) {
   for (const std::string& preset : o.method.names()) {
     require(preset != "auto", "--preset auto: its steps are those of the preset that it chooses; verify that one");
     StatusLine status(station.comm.rank() == 0);
@@ -158,7 +158,7 @@ int run_verify(const VerifyOptions& o) {
   const std::vector<int> ranks = o.world.sizes(worlds);
   o.method.check(ranks);
   check_writable(o.json_file);
-  Results results;
+  Verdicts results;
   if (worlds.is_root()) {
     fmt::print("# oktopk {} verify: {}, codec {}, skips {}, group {}, {} steps\n", OKTOPK_VERSION, o.world.transport,
                o.method.codec, o.method.skips, o.method.group, o.steps);

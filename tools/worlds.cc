@@ -140,7 +140,8 @@ std::unique_ptr<Communicator> Worlds::make_doomed_processes() {
 }
 
 void Worlds::run_on_processes(int P, const std::function<void(Station&)>& body) {
-  require(P <= world_->size(), "ranks = ", P, ", but there are ", world_->size(), " processes");
+  require(P <= world_->size(), "ranks = ", P, ", but there are ", world_->size(),
+          " processes: start more by mpirun or oktopk run");
   const bool takes_part = world_->rank() < P;
   const auto group = world_->split(takes_part ? 0 : 1, world_->rank());
   if (takes_part) {

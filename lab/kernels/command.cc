@@ -19,6 +19,10 @@
 namespace oktopk {
 namespace {
 
+Column::Format fixed_or_dash(int decimals, double scale = 1) {
+  return [=](double value) { return value > 0 ? format_fixed(scale * value, decimals) : "-"; };
+}
+
 struct KernelsOptions {
   SizeOptions size;
   ComputeOptions compute;
@@ -100,7 +104,7 @@ class Rows {
       fmt::print("# {} of {} limits varied by more than 5%: other programs run, so trust 'of min' more than 'ratio'\n",
                  noisy_, rows_.size());
     require(!rows_.empty(), "--only ", o.bench.only, ": no kernel has that in its name");
-    about.update({{"tool", "oktopk kernels"},
+    about.update({{"tool", "oktopk-lab kernels"},
                   {"version", OKTOPK_VERSION},
                   {"repetitions", o.bench.repetitions},
                   {"rows", rows_}});

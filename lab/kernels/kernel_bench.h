@@ -8,10 +8,10 @@
 #include <string>
 
 #include "lab/kernels/kernel_row.h"
+#include "lab/kernels/limits.h"
 #include "lab/kernels/timing.h"
 #include "oktopk/device/device.h"
 #include "oktopk/laws/inputs.h"
-#include "tools/limits.h"
 
 namespace oktopk {
 

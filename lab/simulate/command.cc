@@ -163,7 +163,7 @@ TextTable simulation_table() {
 
 nlohmann::json header_json(const SimulateOptions& o, const Machine& machine) {
   nlohmann::json json = {
-      {"tool", "oktopk simulate"},
+      {"tool", "oktopk-lab simulate"},
       {"version", OKTOPK_VERSION},
       {"platform", o.platform},
       {"machine", {{"alpha", machine.alpha}, {"beta", machine.beta}, {"overhead", machine.overhead}}},

@@ -73,7 +73,7 @@ StudyTask make_task(const Study& study, const StudyOptions& o) {
   };
   StudyTask task{.steps = o.steps.value_or(study.steps), .seed = o.seed, .seeds = o.seeds};
   const std::string size = either(o.size, study.size);
-  const std::uint64_t n = parse_count(size);
+  const std::uint64_t n = parse_count(size, "-b");
   require(n >= 1 && n <= (1U << 24U), "-b ", size, ": n must be in 1..16M: studies gather densely");
   task.n = static_cast<Index>(n);
   task.densities = parse_densities(either(o.densities, study.densities), "--density");
@@ -130,7 +130,7 @@ int run_study(const StudyOptions& o) {
   const std::string command = command_of(study, task);
   fmt::print("# {}\n", command);
   print(findings);
-  write_json(o.json_file, {{"tool", fmt::format("oktopk study {}", study.name)},
+  write_json(o.json_file, {{"tool", fmt::format("oktopk-lab study {}", study.name)},
                            {"version", OKTOPK_VERSION},
                            {"command", command},
                            {"rows", findings.rows}});

@@ -127,8 +127,6 @@ void ElasticTrainer::step() {
   }
   optimiser_->step(weights_, mine.count > 0 ? std::span<const float>(gradient_) : std::span<const float>());
   if (hooks_.on_step) hooks_.on_step(world_.comm().rank(), step, loss);
-  for (const std::string& text : world_.take_notes())
-    if (hooks_.on_note) hooks_.on_note(text);
 }
 
 // The flush is a step of its own, and the last one of all members: nobody leaves before all know that it is committed.

@@ -33,7 +33,6 @@ struct ElasticTrainHooks {
   // After each committed step, on every member: its rank, the step, and the loss of its own share.
   std::function<void(int rank, std::uint64_t step, double loss)> on_step = {};
   std::function<void(const MembershipChange&)> on_change = {};
-  std::function<void(const std::string&)> on_note = {};  // ElasticWorld::take_notes()
 };
 
 // The part of a global batch of `batch` samples that rank `rank` of P computes. Shares differ by at most one sample.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/limits.h"
+#include "lab/kernels/limits.h"
 
 #include <gtest/gtest.h>
 
