@@ -30,8 +30,8 @@
 #include "oktopk/tune/profile.h"       // Profile, calibrate, ChoiceOptions: how preset auto chooses
 
 // Synchronising gradients
+#include "oktopk/elastic/elastic_reducer.h"  // ElasticReducer: ranks that fail and join, and its reports
 #include "oktopk/reduce/bucketed_reducer.h"  // BucketedReducer: many tensors, during the backward pass
-#include "oktopk/elastic/elastic_reducer.h"   // ElasticReducer: ranks that fail and join, and its reports
 #include "oktopk/reduce/gpu_steps.h"         // GpuSteps: steps that stay on the GPU
 #include "oktopk/reduce/node_reducer.h"      // NodeReducer: the ranks of a host sum first
 #include "oktopk/reduce/reducer.h"           // Reducer: one flat gradient, and all options

@@ -6,7 +6,7 @@
 // a member that has them; its residual is zero, and it takes part in the next step.
 //
 // Mass (docs/reliability.md): a lost member takes its residual with it, and nothing else: the next rank has a copy of
-// its owner memory (elastic_mirror.h). A member that leaves takes nothing. The survivors' owner memory moves into their
+// its owner memory (mirror.h). A member that leaves takes nothing. The survivors' owner memory moves into their
 // residuals.
 // COST per step beyond a Reducer's: O(k) to be able to roll back, ceil(log2 P) messages of 16 bytes, and one message of
 // O(k) where owners remember.

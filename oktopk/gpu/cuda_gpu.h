@@ -10,8 +10,8 @@
 #include <string>
 
 #include "oktopk/base/error.h"
-#include "oktopk/gpu/cuda_library.h"
 #include "oktopk/device/device.h"
+#include "oktopk/gpu/cuda_library.h"
 
 namespace oktopk {
 

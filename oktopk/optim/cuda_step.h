@@ -11,8 +11,8 @@ namespace oktopk {
 // One GPU. One thread at a time may use it.
 class CudaSteps {
  public:
-  // DeviceError when the kernels' library, the driver or a GPU is missing, or the kernels are not compiled for this
-  // GPU.
+  // DeviceError when the kernels' library, the driver or any GPU is missing, or the kernels are not compiled for this
+  // GPU. UsageError when no GPU has this number.
   explicit CudaSteps(int ordinal) : gpu_({.ordinal = ordinal}) {}
 
   // Queues the step on its stream. DeviceError when the GPU refuses it.

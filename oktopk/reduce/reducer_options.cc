@@ -106,7 +106,7 @@ constexpr auto kIgnored = std::tuple{
     Ignored{"choice.review", &ChoiceOptions::review, is_named, kAuto},
     Ignored{"exchange", &ReducerOptions::exchange, lacks_slots, "but only slots makes steps on the GPU"},
     Ignored{"adaptive", &ReducerOptions::adaptive,
-            [](const ReducerOptions& o) { return is_named(o) && o.exchange != nullptr; },
+            [](const ReducerOptions& o) { return is_slots(o) && o.exchange != nullptr; },
             "but steps on the GPU do not know the share"},
     Ignored{"codec", &AllreduceOptions::codec, is_slots,
             "whose entries have a coding of their own: 12 bits of place, 20 of value"},

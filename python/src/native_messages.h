@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A native communicator that moves the messages of a Python transport (python_communicator.h), and its maker for
+// A native communicator that moves the messages of a Python transport (python_communicator.cc), and its maker for
 // transport "tcp": no Python per message. Python may close it while the object is still referred to, so that peers get
 // a goodbye when the interpreter ends, and while another thread is inside an exchange: that thread gets a CommError.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames that were cut, flipped, forged or made up: all of them end in a CommError, or decode to
-// canonical finite entries inside the range; nothing else may happen. fuzz_frame.cc is the same
+// canonical finite entries inside the range; nothing else may happen. fuzz/frame.cc is the same
 // with a fuzzer that watches coverage.
 #include <gtest/gtest.h>
 

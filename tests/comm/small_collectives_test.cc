@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "oktopk/comm/collectives.h"
@@ -21,8 +22,14 @@ template <class T>
 std::vector<std::vector<T>> reduce(const std::vector<std::vector<T>>& of_ranks, Reduction reduction) {
   return gather_world("threads", static_cast<int>(of_ranks.size()), [&](Communicator& comm) {
     Workspace work;
+    CountingCommunicator counting(comm);
     std::vector<T> values = of_ranks[static_cast<std::size_t>(comm.rank())];
-    allreduce_small(comm, std::span<T>(values), reduction, work);
+    allreduce_small(counting, std::span<T>(values), reduction, work);
+    const auto rounds = static_cast<std::uint64_t>(ceil_log2(comm.size()));
+    EXPECT_EQ(counting.traffic().messages_sent, rounds);
+    if (std::is_integral_v<T> || reduction != Reduction::sum) {  // sums of floats travel one by one
+      EXPECT_EQ(counting.traffic().bytes_sent, rounds * (values.size() * sizeof(T) + kCheckBytes));
+    }
     return values;
   });
 }

@@ -108,7 +108,7 @@ class Ledger {
 
   void see(const Membership& membership) {
     const auto [at, is_new] = epochs_.try_emplace(membership.epoch, membership);
-    if (!is_new && at->second.ids != membership.ids)
+    if (!is_new && (at->second.ids != membership.ids || at->second.committed != membership.committed))
       failure_(text_of("epoch ", membership.epoch, " has two memberships"));
   }
 

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "oktopk/comm/transports.h"
-#include "tests/support/collectives_conformance.h"
 #include "oktopk/laws/faults.h"
+#include "tests/support/collectives_conformance.h"
 
 namespace oktopk::collectives_test {
 namespace {

@@ -7,8 +7,8 @@
 #include <mpi.h>
 
 #include "oktopk/comm/transports.h"
-#include "oktopk/reduce/bucketed_reducer.h"
 #include "oktopk/laws/faults.h"
+#include "oktopk/reduce/bucketed_reducer.h"
 #include "tests/support/message.h"
 
 namespace oktopk::threads_test {

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "oktopk/base/random.h"
+#include "oktopk/reduce/reducer_options.h"
 #include "oktopk/reduce/reducer_state.h"
 #include "tests/support/message.h"
 #include "tests/support/runs.h"
@@ -212,6 +213,20 @@ TEST_F(GpuStepsOnAGpu, refused_gradient_changes_nothing_where_the_residual_decay
     const std::vector<float> on_host(100, 1.0F);
     EXPECT_THROW(gpu.steps.step(on_host, 1, gpu.out.get(), FloatType::fp32, gpu.exchange, nullptr), UsageError);
     EXPECT_EQ(gpu.reducer.save(), before);
+  });
+}
+
+TEST(GpuSteps, exchange_excludes_an_adaptive_density_and_takes_nothing_with_it_where_it_is_ignored) {
+  run_world("threads", 1, [](Communicator& comm) {
+    const auto device = make_cpu_device();
+    ReducerOptions options{.preset = "slots", .adaptive = {.target_share = 0.5}};
+    options.exchange = std::make_shared<HostExchange>(comm, *device);
+    EXPECT_EQ(only_used(options).adaptive.target_share, 0);
+    expect_error("steps on the GPU do not know the share", [&] { check_used(options); });
+    options.preset = "topka";
+    EXPECT_EQ(only_used(options).adaptive.target_share, 0.5);
+    EXPECT_EQ(only_used(options).exchange, nullptr);
+    expect_error("exchange with preset topka, but only slots makes steps on the GPU", [&] { check_used(options); });
   });
 }
 

@@ -343,8 +343,10 @@ TEST_P(StateLaws, resumed_run_is_the_uninterrupted_one_bit_by_bit) {
         options.allreduce.codec = parse_codec(codec);
         options.warmup = {{2, 1}, {2, 0.2}};
         options.decay = 0.75F;
-        if (codec == std::string("elias_fano+log8"))
+        if (codec == std::string("elias_fano+log8")) {
           options.adaptive = {.target_share = 0.9, .budget = 0.1, .interval = 3};
+          options.allreduce.thresholds = P == 3 ? ThresholdRule::paper : ThresholdRule::published;
+        }
         options = only_used(options);
         const Tested whole = GetParam().kind.make(comm, options);
         std::vector<Bytes> states;

@@ -10,11 +10,11 @@
 
 #include "oktopk/allreduce/allreduce.h"
 #include "oktopk/comm/decorators.h"
+#include "oktopk/laws/inputs.h"
+#include "oktopk/laws/truth.h"
 #include "oktopk/reduce/reducer.h"
 #include "oktopk/reduce/reducer_options.h"
 #include "oktopk/reduce/reducer_state.h"
-#include "oktopk/laws/inputs.h"
-#include "oktopk/laws/truth.h"
 #include "tests/support/sparse.h"
 #include "tests/support/world.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The exchange over NCCL, with a fake NCCL between threads (fake_nccl.cc): what it computes, and how it fails. The
-// tests with a GPU are in nccl_gpu_test.cc and tests/mpi/nccl_test.cc.
+// tests with a GPU are in gpu_test.cc and tests/mpi/nccl_test.cc.
 #include "oktopk/comm/gpu_exchange.h"
 
 #include <gtest/gtest.h>

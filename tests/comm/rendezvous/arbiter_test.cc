@@ -124,6 +124,11 @@ TEST_F(Arbiters, survivors_go_on_with_the_most_committed_steps) {
   ask(member(3), 7);
   expect_epoch({1, 3}, {2});
   EXPECT_EQ(arbiter.present().committed, 8u);
+  for (const MemberId id : {1, 3}) say(member(id));
+  ask(member(1), 9);
+  ask(member(3), 10);
+  expect_epoch({1, 3});
+  EXPECT_EQ(arbiter.present().committed, 10u);
 }
 
 TEST_F(Arbiters, silent_member_is_given_up_after_the_grace_and_refused_later) {
