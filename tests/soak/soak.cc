@@ -22,11 +22,11 @@
 #include "oktopk/base/error.h"
 #include "oktopk/base/random.h"
 #include "oktopk/comm/transports.h"
+#include "oktopk/laws/inputs.h"
 #include "oktopk/reduce/bucketed_reducer.h"
 #include "oktopk/reduce/node_reducer.h"
 #include "oktopk/reduce/reducer.h"
 #include "oktopk/reduce/reducer_options.h"
-#include "oktopk/laws/inputs.h"
 
 namespace {
 
