@@ -158,7 +158,7 @@ def scaled(rank, P, G):
         else:
             assert not any(x.any() for x in back.values())
     assert isinstance(state._worker, HookStream)
-    kind = type(next(iter(state._channels._channels.values()))._reducer)
+    kind = type(next(iter(state._channels._channels.values())).reducer)
     assert (kind is ShardedReducer) == (G is not None)
     return skipped
 
