@@ -130,6 +130,7 @@ def continued(rank, P, kind, folder):
     for how in ("file", *start, *(["check-point", "elastic check-point"] if kind.check_points else [])):
         first, again = (stable(kind, **({"start_iter": 5} if how in start else {})) for _ in range(2))
         steps_of(first, *range(3))  # the middle of the warm-up
+        assert not isinstance(first, Levelled) or None not in first.levels()
         if "file" in how:
             again.load([first.saved()])
         else:
