@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The steps of SparseAdamW and SparseSGD (python/oktopk/torch/optim.py) over tensors in host memory, and over those of
 // a GPU: one call for all parameters of a group. Tensors come as addresses, which costs less than asking each for its
-// array; python/oktopk/torch/native_step.py and cuda_step.py vouch for them.
+// array; python/oktopk/torch/host_step.py and cuda_step.py vouch for them.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>

@@ -261,6 +261,7 @@ class Levelled(Hook):
     """Its selection is levelled by SparseAdamW. The gradients do not depend on the weights, so all laws hold."""
 
     defaults = {**Hook.defaults, "levelled": True}
+    stable = {**Hook.stable, "warmup": [(2, 1.0)]}  # a state after three steps has levels
     presets = ("circulant", "topka", "slots")
     check_points = False
 
@@ -302,7 +303,7 @@ class LevelledNodes(Levelled):
 
 class LevelledReducer(Levelled, Explicit):
     defaults = {"levelled": True}
-    stable: Dict[str, Any] = {}
+    stable = {"warmup": Levelled.stable["warmup"]}
 
     def register(self, **settings: Any) -> Reducer:
         return Explicit.register(self, **settings)

@@ -151,7 +151,7 @@ def train(
 
 
 def assert_same(found: List[Tensor], expected: List[Tensor], is_exact: bool = False) -> None:
-    """Up to the rounding of roots in dense steps, which native_step.py takes from torch."""
+    """Up to the rounding of roots in dense steps, which host_step.py takes from torch."""
     assert len(found) == len(expected)
     for a, b in zip(found, expected):
         rtol = 0.0 if is_exact else {torch.bfloat16: 1e-2, torch.float16: 2e-3}.get(b.dtype, 2e-5)

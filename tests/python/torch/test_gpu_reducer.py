@@ -112,8 +112,10 @@ def work_errors(rank, P):
     with pytest.raises(oktopk.UsageError, match=r"rank 1: gradient\[5\] = nan"):
         reducer.reduce(bad.clone())
     reducer.reduce(gradient_of(rank, 0).to(device))  # nothing was lost
-    staged = Reducer(N, preset="circulant", density=0.01, host_staging=True)
-    staged.reduce(gradient_of(rank, 0).to(device))
+    staged, on_host = pair("circulant", host_staging=True)
+    for step, dtype in enumerate(TYPES):
+        result = staged.reduce(gradient_of(rank, step, dtype).to(device))
+        assert same_bits(result, on_host.reduce(gradient_of(rank, step, dtype))), dtype
     assert staged._flat_reducer._gpu is None and reducer._flat_reducer._gpu == device
     dist.barrier()
 

@@ -75,7 +75,7 @@ def test_nothing_waits_for_the_gpu(rank, P, G):
     model, state = hooked(nccl_group(rank, P), group_size=G)
     train(model, rank, 6)
     assert isinstance(state._worker, HookStream) and all_equal(weights_of(model))
-    kinds = {type(channel._reducer) for channel in state._channels._channels.values()}
+    kinds = {type(channel.reducer) for channel in state._channels._channels.values()}
     assert (kinds == {ShardedReducer}) == (G is not None)
     loss = loss_of(model, rank, 6)
     torch.cuda.set_sync_debug_mode("error")

@@ -130,6 +130,7 @@ def continued(rank, P, kind, folder):
     for how in ("file", *start, *(["check-point", "elastic check-point"] if kind.check_points else [])):
         first, again = (stable(kind, **({"start_iter": 5} if how in start else {})) for _ in range(2))
         steps_of(first, *range(3))  # the middle of the warm-up
+        assert not isinstance(first, Levelled) or None not in first.levels()
         if "file" in how:
             again.load([first.saved()])
         else:
@@ -198,7 +199,9 @@ def test_a_value_that_is_not_finite_leaves_no_trace(rank, P, kind):
                 steps_of(one, *range(3))
             gradient = gradient_of(front.place, 3)
             if front.place == front.replicas - 1:
-                gradient[:: N if issubclass(kind, Explicit) else 50] = float("nan")  # one value, or some of each bucket
+                # One value, or some of each bucket. After an error DDP's other buckets are left out.
+                one = policy == "error" or issubclass(kind, Explicit)
+                gradient[-1 if one else slice(None, None, 50)] = float("nan")
             if policy == "skip":
                 found = front.step(gradient)
                 assert found.isnan().any() or not found.any()
@@ -232,7 +235,7 @@ TROUBLES = [(0, ""), (1, ""), (2, ""), (3, "first"), (3, "last"), (3, ""), (4, "
 @over((Hook, 2), (Hook, 3), (Nodes, 4), (Fsdp, 3), (Sharded, 4), (Levelled, 2), (LevelledNodes, 4))
 @on_ranks()
 def test_a_step_that_a_grad_scaler_skips_leaves_no_trace(rank, P, kind):
-    for options in ({}, {"min_numel": 2450}):  # the last parameters are dense
+    for options in ({}, {"min_numel": 2600}):  # DDP's last parameters are dense, and after the rebuild the first ones
         scaler = torch.amp.GradScaler(DEVICE.type, init_scale=1024.0, growth_interval=2)
         twin, second_twin = kind(**options), kind(**options)
         front, second = (kind(grad_scaler=scaler, **options) for _ in range(2))  # second has no trouble

@@ -49,8 +49,11 @@ def test_going_back_takes_new_levels_back():
 def test_a_state_with_levels_says_so_to_versions_that_know_none():
     reducer = Reducer(N, communicator=oktopk.thread_world(1)[0], preset="circulant")
     assert unwrap(reducer.state_dict())["version"] == 1
+    given = torch.randn(N)
+    reducer._flat_reducer.give_unsent(given)
     level(reducer._flat_reducer)
     assert unwrap(reducer.state_dict())["version"] == 2
+    assert reducer.unsent_norm == pytest.approx(float(given.norm()))  # in the units of the gradient
 
 
 def test_unsent_values_that_a_dense_step_took_come_back_where_it_was_not_applied():
