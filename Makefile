@@ -67,10 +67,10 @@ demo: build  ## train with dense, topka, oktopk and circulant on 4 ranks; ends w
 	build/oktopk train --ranks 4 --preset dense,topka,oktopk,circulant --density 0.01 --html oktopk-report.html
 
 # Each stage is a target of its own. A new stage goes to the list that has room: CONTRIBUTING.md has the times.
-test: bootstrap check-format check-layers check-mirror check-prose test-release test-python check-docs test-asan  ## what a change is most likely to break
+test: bootstrap check-format check-layers check-mirror check-prose test-release test-python check-docs  ## what a change is most likely to break
 	$(call heading,all stages of make test passed)
 
-test-deep: bootstrap check-tidy test-tsan  ## the rest of what CI runs: clang-tidy, the thread sanitizer
+test-deep: bootstrap check-tidy test-asan test-tsan  ## the rest of what CI runs: clang-tidy, unit tests under the sanitizers
 	$(call heading,all stages of make test-deep passed)
 
 check-format:  ## clang-format finds nothing to change
@@ -94,7 +94,7 @@ test-release:  ## all tests of the release build, warnings as errors
 	$(call heading,release: build and all tests)
 	@cmake --preset release -DOKTOPK_WERROR=ON -DOKTOPK_CUDA_ARCHITECTURES=90 >/dev/null
 	@cmake --build build -j $(JOBS)
-	@scripts/run_tests build $(TEST_JOBS)
+	@scripts/run_tests build $(TEST_JOBS) -LE '^lab$$'
 
 # Fails where there is no GPU or a test is skipped: a skipped check is no check.
 GPU_TESTS = $(foreach f,device gpu comm allreduce reduce optim mpi lab,test_$f) oktopk_lab
@@ -193,8 +193,10 @@ oktopk-lab: build
 	@cmake --build build -j $(JOBS) --target oktopk_lab
 
 # After test-python, which makes .venv. The C++ tools have their tests in test-release.
-lab: oktopk-lab  ## the research tools: build/oktopk-lab, and a short test of each Python tool of lab/
-	$(call heading,lab: the research tools and their Python tests)
+lab: oktopk-lab  ## the research tools: build/oktopk-lab, and a short test of each tool of lab/
+	$(call heading,lab: the research tools and their tests)
+	@cmake --build build -j $(JOBS) --target test_lab
+	@scripts/run_tests build $(TEST_JOBS) -L '^lab$$'
 	@.venv/bin/python -m pytest -q -n $(PYTEST_JOBS) --dist worksteal lab/tests
 
 bench: oktopk-lab  ## kernels beside their limits, top-k beside other tools, steps over sizes
